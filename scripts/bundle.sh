@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Packs a relocatable dltrain: the executable, the CUDA engine, the op checker, the shared libraries
-# they need (not glibc's, not NVIDIA's), configurations, golden runs and scripts/gpu_check.sh.
+# they need (not glibc's, not NVIDIA's), configurations, golden runs, the
+# losses of the CPU that a GPU is compared with, and scripts/gpu_check.py.
 #
-#   scripts/bundle.sh [BUILD_DIR] [OUTPUT.tar.zst|.tar.gz]     default: build, build/dltrain-bundle.tar.zst
+#   scripts/bundle.sh [BUILD_DIR] [OUTPUT.tar.gz|.tar.zst]     default: build, build/dltrain-bundle.tar.gz
 #
 # BUILD_DIR must hold a finished build with the CUDA engine. The archive must be smaller than 60 MiB and
 # unpacks into one folder. It runs on machines with the same glibc as this one or a newer one.
@@ -10,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=${1:-build}
-output=${2:-$build/dltrain-bundle.tar.zst}
+output=${2:-$build/dltrain-bundle.tar.gz}
 limit_mib=60
 
 for file in dltrain gpu_check libdltrain_cuda.so; do
@@ -51,10 +52,11 @@ if [ -f data/digits.csv.gz ]; then
   mkdir -p "$root/data"
   cp data/digits.csv.gz "$root/data/"
 fi
-cp scripts/gpu_check.sh scripts/gpu_record.py "$root/scripts/"
+cp scripts/gpu_check.py scripts/gpu_parts.py scripts/gpu_record.py "$root/scripts/"
 cp docs/gpu/README.md "$root/docs/gpu/"
 cp LICENSE "$root/"
 "$build/dltrain" version >"$root/VERSION" || true
+"$root/scripts/gpu_check.py" --engine cpu --work "$stage/curves" --curves "$root/curves.json"
 
 mkdir -p "$(dirname "$output")"
 case "$output" in

@@ -1,100 +1,271 @@
 #!/usr/bin/env python3
-"""Used by scripts/gpu_check.sh: compares the losses of two runs, and writes the record of a check.
+"""Writes what scripts/gpu_check.py has found: record.tar.gz and summary.md, and docs/gpu/README.md's table.
 
-    gpu_record.py compare A/metrics.jsonl B/metrics.jsonl TOLERANCE
-        TOLERANCE is relative: one number for all steps, or FIRST:REST. 0 means equality.
-        Prints the largest difference; exits with 9 if it exceeds the tolerance.
-    gpu_record.py write OUT FOLDER ENGINE
-        writes FOLDER/<date>-<device>.md and .json from the folder OUT of gpu_check.sh.
+    gpu_record.py add record.tar.gz    keeps a record as docs/gpu/<date>-<device>.json and .md, and renews the table
+    gpu_record.py readme [--check]     writes the table of docs/gpu/README.md from the newest record, or compares it
 """
-import datetime
+import io
 import json
-import os
+import pathlib
 import re
 import sys
+import tarfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs" / "gpu"
+HEAD, TAIL = 16 << 10, 48 << 10  # bytes of a log that are kept
+MOST = 4 << 20  # bytes of a result file that is kept
+MARKS = "<!-- written by scripts/gpu_record.py -->", "<!-- end -->"
 
 
-def losses(path):
-    """{step: loss} of the training lines of a metrics file."""
+def last_line(path):
+    lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+    told = [line for line in lines if line.startswith(("FAIL", "gpu_check:", "dltrain:", "error"))]
+    return (told or lines[-1:] or ["no output"])[0][:300]
+
+
+def parts_of(attempts, names):
+    """{part: {"result": …, "seconds": …, "jobs": {job: its last run}}}"""
+    parts = {}
+    for part, jobs in names.items():
+        mine = [a for a in attempts if a["part"] == part]
+        last = {a["job"]: a for a in mine}
+        states = [last[job]["status"] if job in last else "not run" for job in jobs]
+        count = {state: states.count(state) for state in dict.fromkeys(states)}
+        result = ("passed" if set(states) == {"passed"} else ", ".join(f"{n} {state}" for state, n in count.items())) or "passed"
+        parts[part] = {"result": result, "seconds": round(sum(a["seconds"] for a in mine), 1),
+                       "jobs": {job: {k: v for k, v in last[job].items() if k not in ("part", "job")} for job in jobs if job in last}}
+    return parts
+
+
+def data_of(record, part):
+    return {name: job["data"] for name, job in record["parts"].get(part, {}).get("jobs", {}).items() if job.get("data")}
+
+
+def ops_of(record):
+    """{op: {kernel: {dtype: [runs, failed, worst]}}} of all cases, and the device."""
+    ops, device = {}, None
+    for part in ("ops", "variants"):
+        for data in data_of(record, part).values():
+            if not isinstance(data, dict):
+                continue
+            device = device or data.get("device")
+            for op, kernels in data.get("ops", {}).items():
+                for kernel, dtypes in kernels.items():
+                    for dtype, row in dtypes.items():
+                        old = ops.setdefault(op, {}).setdefault(kernel, {}).setdefault(dtype, [0, 0, 0])
+                        ops[op][kernel][dtype] = [old[0] + row[0], old[1] + row[1], max(old[2], row[2])]
+    return ops, device
+
+
+def proven(record):
+    """{op: [kernels of which every case passed]}; nothing without a GPU, nor of an op whose cases did not end."""
+    if record["engine"] != "cuda":
+        return {}
+    jobs = [data for part in ("ops", "variants") for data in data_of(record, part).values() if isinstance(data, dict) and "ops" in data]
+    unsure = {op for data in jobs if data.get("lost_at") for op in data["ops"]
+              if op == data["lost_at"]["op"] or not data.get("rest_ended")}
+    return {op: sorted(kernel for kernel, dtypes in kernels.items() if not any(row[1] for row in dtypes.values()))
+            for op, kernels in ops_of(record)[0].items() if op not in unsure}
+
+
+def device_name(record):
+    _, device = ops_of(record)
+    for row in data_of(record, "device").get("ceilings", []):
+        device = device or row.get("device")
+    return device["name"] if device else "unknown device"
+
+
+def ceilings(record):
+    """{"copy": GB/s, "bf16": TFLOP/s, …}"""
     out = {}
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            entry = json.loads(line)
-            if "step" in entry and "loss" in entry:
-                out[entry["step"]] = entry["loss"]
+    for row in data_of(record, "device").get("ceilings", []):
+        if "ms" in row:
+            name = row["op"].removeprefix("product ")
+            out[name] = row["gbs"] if name == "copy" else row["tflops"]
     return out
 
 
-def compare(path_a, path_b, tolerance):
-    first, _, rest = tolerance.partition(":")
-    limits = float(first), float(rest or first)
-    a, b = losses(path_a), losses(path_b)
-    if not a or a.keys() != b.keys():
-        print(f"different steps: {len(a)} and {len(b)}")
-        return 9
-    worst, place, bad = 0.0, None, False
-    for index, step in enumerate(sorted(a)):
-        difference = abs(a[step] - b[step]) / max(abs(a[step]), 1e-30)
-        if difference != difference:
-            difference = float("inf")
-        bad = bad or difference > limits[0 if index == 0 else 1]
-        if difference >= worst:
-            worst, place = difference, step
-    print(f"{len(a)} losses, largest relative difference {worst:.3g} at step {place}, allowed {tolerance}")
-    return 9 if bad else 0
+def table(heads, rows):
+    return ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads), *("| " + " | ".join(map(str, row)) + " |" for row in rows), ""]
 
 
-def read(path):
-    if not os.path.exists(path):
-        return ""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
+def speed_rows(record):
+    rows = []
+    for part in ("speed", "autotune"):
+        for name, data in data_of(record, part).items():
+            if isinstance(data, dict) and "rate" in data:
+                goal = f"{data['goal']:,.0f} ({100 * data['rate'] / data['goal']:.0f} %)" if data["goal"] else "-"
+                share = f"{100 * data['mfu']:.1f} %" if data.get("mfu") else "-"
+                rows.append([name + (", autotune" if part == "autotune" else ""), f"{data['step_ms']:.2f}",
+                             f"{data['rate']:,.0f} {data['unit']}", goal, share, f"{data['shares_ms'].get('host', 0):.2f}"])
+    return rows
 
 
-PARTS = "device ops sanitizer trajectories repeat resume generation refusals ranks training timing".split()
-WORDS = {"0": "passed", "77": "skipped", "124": "ran out of time", "": "not run"}
+def call_rows(data, most):
+    """The slowest calls of a target: GB/s and TFLOP/s as shares of the measured ceilings."""
+    rows = []
+    for call in data["calls"]:
+        gbs, tflops = call["bytes"] / call["ms"] * 1e-6, call["flops"] / call["ms"] * 1e-9
+        dtype = next((d for d in ("bf16", "f16", "f32") if d + "[" in call.get("detail", "")), "f32")
+        share = lambda value, name: f"{value:.1f}" + (f" ({100 * value / most[name]:.0f} %)" if most.get(name) else "")
+        rows.append([call["name"], call.get("detail", "")[:70], f"{call['calls']:g}", f"{call['ms']:.3f}",
+                     share(gbs, "copy"), share(tflops, dtype)])
+    return rows
 
 
-def write(out, folder, engine):
-    timing = json.loads(read(os.path.join(out, "timing.json")) or "{}")
-    one_plan = json.loads(read(os.path.join(out, "timing-one-plan.json")) or "{}")
-    ops = {dtype: json.loads(read(os.path.join(out, f"ops-{dtype}.json")) or "{}") for dtype in ("f32", "bf16", "f16")}
-    collectives = json.loads(read(os.path.join(out, "collectives.json")) or "{}")
-    device = timing.get("device", {}).get("name", "unknown device") if engine == "cuda" else "rehearsal on the CPU"
-    date = datetime.date.today().isoformat()
-    name = f"{date}-{re.sub('[^a-z0-9]+', '-', device.lower()).strip('-')}"
-    parts = {}
-    for part in PARTS:
-        status = read(os.path.join(out, part + ".status")).strip()
-        parts[part] = {
-            "result": WORDS.get(status, f"failed (status {status})"),
-            "seconds": int(read(os.path.join(out, part + ".seconds")).strip() or 0),
-        }
-    lines = [f"# {device}, {date}", "", f"Written by `scripts/gpu_check.sh`; raw numbers in `{name}.json`.", ""]
-    lines += ["```", read(os.path.join(out, "device.log")).strip(), "```", ""]
-    lines += ["| part | result | seconds |", "|---|---|---|"]
-    lines += [f"| {part} | {found['result']} | {found['seconds']} |" for part, found in parts.items()]
-    for part in PARTS[1:]:
-        log = read(os.path.join(out, part + ".log")).strip()
-        if log:
-            lines += ["", f"## {part}", "", "```", log, "```"]
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, name + ".md"), "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
-    with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as file:
-        record = {"device": device, "date": date, "parts": parts, "ops": ops, "collectives": collectives}
-        json.dump({**record, "timing": timing, "timing_one_plan": one_plan}, file, indent=1)
-        file.write("\n")
-    print(f"{folder}/{name}.md")
+def time_rows(rows, most):
+    return [[row["op"], row["kernel"], f"{row['ms']:.4f}", f"{row['gbs']:.0f}", f"{row['tflops']:.1f}", row["fault"]]
+            for row in rows if "ms" in row]
+
+
+def summary(record):
+    """The text of summary.md."""
+    most = ceilings(record)
+    lines = [f"# {device_name(record) if record['engine'] == 'cuda' else 'Rehearsal on the CPU'}, {record['date']}", "",
+             "Written by `scripts/gpu_check.py`; logs and numbers are in `record.tar.gz`.", "", "```", record["version"].strip(), "```", ""]
+    if record.get("problem"):
+        lines += ["The engine cannot be used:", "", "```", record["problem"], "```", ""]
+    lines += table(["part", "result", "seconds"], [[p, d["result"], d["seconds"]] for p, d in record["parts"].items()])
+    failed = [[p, name, job["why"].replace("|", "/"), job.get("again", "").replace("|", "/"), job.get("rest", "")] for p, d in record["parts"].items()
+              for name, job in d["jobs"].items() if job["status"] in ("failed", "cut", "skipped")]
+    if failed:
+        lines += ["## Not passed", "", *table(["part", "job", "why", "once more", "without the op"], failed)]
+    if most:
+        lines += ["## Ceilings", "", *table(["measured", "value"], [[n, f"{v:.1f} {'GB/s' if n == 'copy' else 'TFLOP/s'}"] for n, v in most.items()])]
+    if speed_rows(record):
+        lines += ["## Speed of the targets", "", *table(["target", "step, ms", "per second", "goal", "MFU", "host, ms"], speed_rows(record))]
+    for name, data in data_of(record, "speed").items():
+        if isinstance(data, dict) and "calls" in data:
+            kernels = ", ".join(f"{row['name']} {row.get('detail', '')} {row['calls']:g}" for row in data["ops"])
+            told = "".join(f"* {warning}\n" for warning in data["warnings"])
+            lines += [f"### Slowest calls of {name}", "", f"Calls of each op by kernel: {kernels}.", "", *filter(None, [told]), *table(["call", "shapes", "calls", "ms", "GB/s", "TFLOP/s"], call_rows(data, most))]
+    ops, _ = ops_of(record)
+    if ops:
+        cell = lambda row: "-" if row is None else f"{row[0]} ({row[2]:.2f})" if not row[1] else f"**{row[1]} of {row[0]} FAIL**"
+        rows = [[op, kernel, *(cell(dtypes.get(d)) for d in ("f32", "bf16", "f16"))] for op in sorted(ops) for kernel, dtypes in sorted(ops[op].items())]
+        lines += ["## Op cases", "", "Comparisons with the reference engine, and the worst as a part of the tolerance.", "",
+                  *table(["op", "kernel", "f32", "bf16", "f16"], rows)]
+    for part in ("gemm", "variants"):
+        for name, rows in data_of(record, part).items():
+            if isinstance(rows, list):
+                lines += [f"## Times: {part}, {name}", "", *table(["op", "kernel", "ms", "GB/s", "TFLOP/s", "fault"], time_rows(rows, most))]
+    return "\n".join(lines) + "\n"
+
+
+def clipped(path):
+    """The bytes of a file as the archive has them: the ends of a long log, nothing of a large result."""
+    size = path.stat().st_size
+    if path.suffix == ".log" and size > HEAD + TAIL:
+        with open(path, "rb") as file:
+            head = file.read(HEAD)
+            file.seek(size - TAIL)
+            return head + b"\n... %d bytes left out ...\n" % (size - HEAD - TAIL) + file.read()
+    return path.read_bytes() if size <= MOST else None
+
+
+def write(work, results, record):
+    """Rewrites both files, each at once: a reader never sees a part of one."""
+    record["proven"] = proven(record)
+    (work / "record.json").write_text(json.dumps(record, indent=1) + "\n")
+    (work / "summary.md").write_text(summary(record))
+    files = [work / name for name in ("record.json", "summary.md", "jobs.jsonl")]
+    files += sorted((work / "logs").glob("*.log"))
+    files += sorted(p for p in (work / "out").rglob("*") if p.suffix in (".json", ".jsonl") and "checkpoints" not in p.parts)
+    archive = work / "record.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=6) as tar:
+        for path in files:
+            content = clipped(path) if path.is_file() else None
+            if content is not None:
+                info = tarfile.TarInfo(f"record/{path.relative_to(work)}")
+                info.size, info.mtime = len(content), int(path.stat().st_mtime)
+                tar.addfile(info, io.BytesIO(content))
+    results.mkdir(parents=True, exist_ok=True)
+    for name in ("record.tar.gz", "summary.md"):
+        beside = results / f".{name}.new"
+        beside.write_bytes((work / name).read_bytes())
+        beside.replace(results / name)
+
+
+def unpack(archive, work, identity):
+    """The jobs of an earlier call, where its folder is lost. A record of another program is refused."""
+    with tarfile.open(archive) as tar:
+        found = json.load(tar.extractfile("record/record.json"))
+        if found["identity"] != identity:
+            sys.exit(f"{archive} is of another program: {found['version'].splitlines()[0]}, {found['engine']}")
+        for member in tar.getmembers():
+            path = pathlib.PurePosixPath(member.name)
+            if member.isfile() and path.parts[0] == "record" and ".." not in path.parts:
+                target = work.joinpath(*path.parts[1:])
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(tar.extractfile(member).read())
+    # Runs and their checkpoints are not in a record: where jobs compare with them, the part begins again.
+    again = [part for part in ("repeat", "autotune", "ranks")
+             if re.search("cut|not run", found["parts"].get(part, {}).get("result", ""))]
+    lines = (work / "jobs.jsonl").read_text().splitlines(keepends=True)
+    (work / "jobs.jsonl").write_text("".join(line for line in lines if json.loads(line)["part"] not in again))
+
+
+def newest():
+    """(name, record) of the newest record in docs/gpu, or None."""
+    records = [(json.loads(path.read_text()), path.stem) for path in DOCS.glob("*.json")]
+    found = max(records, key=lambda r: (r[0]["date"], r[1]), default=None)
+    return (found[1], found[0]) if found else None
+
+
+def proven_text():
+    """What docs/gpu/README.md begins with."""
+    found = newest()
+    if found is None:
+        return ("**Nothing yet.** No part of the CUDA engine has run on a GPU: every row of its kernel table is marked unproven\n"
+                "(`dltrain list ops` shows it), and no statement of speed or of agreement with the CPU is made for it.")
+    name, record = found
+    kernels = sum(map(len, record["proven"].values()))
+    lines = [f"The newest record is [{name}]({name}.md): {device_name(record)}, {record['date']}, `{record['version'].splitlines()[0]}`.",
+             f"{kernels} kernels of {len(record['proven'])} ops passed all of their cases there.", "",
+             *table(["part", "result"], [[p, d["result"]] for p, d in record["parts"].items()])]
+    if speed_rows(record):
+        lines += table(["target", "step, ms", "per second", "goal", "MFU", "host, ms"], speed_rows(record))
+    return "\n".join(lines).rstrip()
+
+
+def readme(check):
+    path = DOCS / "README.md"
+    text = path.read_text(encoding="utf-8")
+    begin, rest = text.split(MARKS[0])
+    new = f"{begin}{MARKS[0]}\n{proven_text()}\n{MARKS[1]}{rest.split(MARKS[1])[1]}"
+    if check and new != text:
+        print("docs/gpu/README.md is not that of the newest record: scripts/gpu_record.py readme", file=sys.stderr)
+        return 1
+    if new != text:
+        path.write_text(new, encoding="utf-8")
     return 0
 
 
+def add(archive):
+    with tarfile.open(archive) as tar:
+        record = json.load(tar.extractfile("record/record.json"))
+        text = tar.extractfile("record/summary.md").read().decode()
+    if record["engine"] != "cuda" or record.get("problem"):
+        sys.exit(f"{archive} is not of a GPU")
+    name = f"{record['date']}-{re.sub('[^a-z0-9]+', '-', device_name(record).lower()).strip('-')}"
+    for part in record["parts"].values():  # the calls of the targets and the logs stay in the archive
+        for job in part["jobs"].values():
+            if isinstance(job.get("data"), dict):
+                job["data"].pop("calls", None)
+    (DOCS / f"{name}.json").write_text(json.dumps(record) + "\n")
+    (DOCS / f"{name}.md").write_text(text)
+    print(f"docs/gpu/{name}.md")
+    return readme(False)
+
+
 def main():
-    if len(sys.argv) == 5 and sys.argv[1] == "compare":
-        sys.exit(compare(*sys.argv[2:]))
-    if len(sys.argv) == 5 and sys.argv[1] == "write":
-        sys.exit(write(*sys.argv[2:]))
+    if sys.argv[1:2] == ["add"] and len(sys.argv) == 3:
+        sys.exit(add(sys.argv[2]))
+    if sys.argv[1:] in (["readme"], ["readme", "--check"]):
+        sys.exit(readme(len(sys.argv) == 3))
     sys.exit(__doc__)
 
 
-main()
+if __name__ == "__main__":
+    main()

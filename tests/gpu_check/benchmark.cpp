@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "gpu_check/timed_ops.h"
 #include "ops/kernel.h"
 #include "ops/runner.h"
 #include "ops/step_state.h"
@@ -15,75 +17,6 @@
 
 namespace dltrain {
 namespace {
-
-struct TimedOp {
-  std::string name, op;
-  std::vector<TensorSpec> inputs;
-  Attributes attributes = {};
-};
-
-TensorSpec f32(Shape shape) {
-  return {shape, DType::f32};
-}
-TensorSpec bf16(Shape shape) {
-  return {shape, DType::bf16};
-}
-
-std::vector<TimedOp> timed_ops(double factor) {
-  const auto scaled = [&](int64_t n) {
-    return std::max<int64_t>(16, static_cast<int64_t>(static_cast<double>(n) * factor));
-  };
-  const int64_t n = scaled(64 << 20), m = scaled(4096), rows = scaled(16384), images = scaled(256);
-  const TensorSpec state{Shape{sizeof(StepState)}, DType::u8};
-  const TensorSpec image = f32(Shape{images, 56, 56, 64}), low = bf16(Shape{images, 56, 56, 64});
-  return {
-      {"add", "add", {f32(Shape{n}), f32(Shape{n})}},
-      {"gelu_backward", "gelu_backward", {f32(Shape{n}), f32(Shape{n})}},
-      {"column sum",
-       "reduce",
-       {f32(Shape{rows, 4096})},
-       {{"kind", "sum"}, {"axes", std::vector<int64_t>{0}}}},
-      {"row sum",
-       "reduce",
-       {f32(Shape{rows, 4096})},
-       {{"kind", "sum"}, {"axes", std::vector<int64_t>{1}}}},
-      {"dropout",
-       "dropout",
-       {f32(Shape{rows, 4096}), state},
-       {{"rate", 0.1}, {"stream", int64_t{7}}}},
-      {"batch_norm", "batch_norm", {image, f32(Shape{64}), f32(Shape{64})}, {{"epsilon", 1e-5}}},
-      {"softmax_cross_entropy",
-       "softmax_cross_entropy",
-       {f32(Shape{scaled(4096), 50304}), {Shape{scaled(4096)}, DType::i32}}},
-      {"gradient_norm", "gradient_norm", {state, f32(Shape{n})}},
-      {"adamw_update",
-       "adamw_update",
-       {state, f32(Shape{n}), f32(Shape{n}), f32(Shape{n}), f32(Shape{n})},
-       {{"count", int64_t{1}}}},
-      {fmt::format("matmul {0}x{0}x{0}", m), "matmul", {f32(Shape{m, m}), f32(Shape{m, m})}},
-      {"conv2d 3x3",
-       "conv2d",
-       {image, f32(Shape{64, 3, 3, 64})},
-       {{"padding", std::vector<int64_t>{1, 1}}}},
-      {"conv2d_backward_weight 3x3",
-       "conv2d_backward_weight",
-       {image, image},
-       {{"padding", std::vector<int64_t>{1, 1}},
-        {"weight_shape", std::vector<int64_t>{64, 3, 3, 64}}}},
-      {"conv2d_moments 3x3, bf16",
-       "conv2d_moments",
-       {low, bf16(Shape{64, 3, 3, 64})},
-       {{"padding", std::vector<int64_t>{1, 1}}}},
-      {"conv2d_moments 1x1, bf16", "conv2d_moments", {low, bf16(Shape{256, 1, 1, 64})}},
-      {"conv2d_batch_norm 3x3, bf16",
-       "conv2d_batch_norm",
-       {low, bf16(Shape{64, 3, 3, 64}), f32(Shape{64}), f32(Shape{64}), f32(Shape{64}),
-        f32(Shape{64}), low},
-       {{"padding", std::vector<int64_t>{1, 1}},
-        {"activation", std::string("relu")},
-        {"epsilon", 10.0}}},
-  };
-}
 
 // Random contents: zeros hide mistakes, and run faster on real hardware.
 void fill(Device& device, Stream& stream, const TensorSpec& spec, std::byte* to) {
@@ -124,14 +57,20 @@ double median_time(Stream& stream, int samples, int repeats, const std::function
   return times[static_cast<size_t>(samples / 2)];
 }
 
-Timing time_op(const TimedOp& timed, const Engine& engine, Device& device, Stream& stream) {
+// By `row`, or by the first that takes the op. False: the row does not take it.
+bool time_op(const TimedOp& timed, const KernelRow* row, const Engine& engine, Device& device,
+             Stream& stream, double sample_ms, Timing& timing) {
   const OpDef& op = *find_op(timed.op);
   const SpecList outputs = op.infer(timed.inputs, timed.attributes);
-  const FoundKernel found = find_kernel(engine, {.op = timed.op,
-                                                 .attributes = timed.attributes,
-                                                 .inputs = timed.inputs,
-                                                 .outputs = outputs,
-                                                 .device = device});
+  const KernelRequest request{.op = timed.op,
+                              .attributes = timed.attributes,
+                              .inputs = timed.inputs,
+                              .outputs = outputs,
+                              .device = device};
+  FoundKernel found = row == nullptr ? find_kernel(engine, request)
+                                     : FoundKernel{.kernel = row->make(request), .row = row};
+  if (found.kernel == nullptr) return false;
+  timing.variant = found.row->variant;
   const std::vector<int> aliases = op.aliases != nullptr
                                        ? op.aliases(timed.inputs, timed.attributes)
                                        : std::vector<int>(outputs.size(), -1);
@@ -152,14 +91,13 @@ Timing time_op(const TimedOp& timed, const Engine& engine, Device& device, Strea
   const auto once = [&] { found.kernel->run(stream); };
   once();  // set-up of the vendor's library
   stream.synchronize();
-  const int repeats =
-      std::clamp(static_cast<int>(20 / std::max(median_time(stream, 1, 1, once), 0.01)), 1, 200);
-  Timing timing{.op = timed.name, .variant = std::string(found.row->variant)};
+  const int repeats = std::clamp(
+      static_cast<int>(sample_ms / std::max(median_time(stream, 1, 1, once), 0.01)), 1, 200);
   timing.milliseconds = median_time(stream, 7, repeats, once);
   const Cost cost = op_cost(op, timed.inputs, outputs, timed.attributes);
   timing.gigabytes_per_second = cost.bytes / timing.milliseconds * 1e-6;
   timing.teraflops = cost.flops / timing.milliseconds * 1e-9;
-  return timing;
+  return true;
 }
 
 // Forward and backward of an LSTM layer by every row that the engine has for it: cuDNN beside the
@@ -177,10 +115,15 @@ class TimedNetwork {
     inputs_ = {{Shape{samples, tokens, hidden}, dtype}, w, w, b, b, absent_spec(), absent_spec()};
   }
 
-  void time(std::vector<Timing>& timings) {
+  void time(const std::function<void(const Timing&)>& show) {
     for (size_t i = 0; i < engine_.kernel_count; ++i) {
       const KernelRow& row = engine_.kernels[i];
-      if (row.op == kForward && row.variant != "through f32") time_row(row, timings);
+      if (row.op != kForward || row.variant == "through f32") continue;
+      try {
+        time_row(row, show);
+      } catch (const Error& why) {
+        show({.op = name_, .variant = std::string(row.variant), .fault = why.what()});
+      }
     }
   }
 
@@ -188,7 +131,7 @@ class TimedNetwork {
   static constexpr std::string_view kForward = "recurrent_network",
                                     kBackward = "recurrent_network_backward";
 
-  void time_row(const KernelRow& row, std::vector<Timing>& timings) {
+  void time_row(const KernelRow& row, const std::function<void(const Timing&)>& show) {
     memory_.clear();
     Attributes attributes{{"kind", "lstm"}, {"reverse", false}, {"kept_bytes", int64_t{0}}};
     SpecList outputs = find_op(kForward)->infer(inputs_, attributes);
@@ -227,7 +170,7 @@ class TimedNetwork {
       timing.gigabytes_per_second += cost.bytes / timing.milliseconds * 1e-6;
       timing.teraflops += cost.flops / timing.milliseconds * 1e-9;
     }
-    timings.push_back(timing);
+    show(timing);
   }
 
   std::vector<void*> allocate(const SpecList& specs, bool filled) {
@@ -272,16 +215,40 @@ class TimedNetwork {
 
 }  // namespace
 
-std::vector<Timing> time_ops(const Engine& engine, Device& device, double factor) {
+bool time_ops(const Engine& engine, Device& device, const std::string& set, double factor,
+              const std::function<void(const Timing&)>& show) {
   const auto stream = device.make_stream();
-  std::vector<Timing> timings;
-  for (const TimedOp& timed : timed_ops(factor)) {
-    timings.push_back(time_op(timed, engine, device, *stream));
+  bool passed = true;
+  const auto guarded = [&](Timing timing, const std::function<bool(Timing&)>& measure) {
+    try {
+      if (!measure(timing)) return;
+    } catch (const Error& error) {
+      timing.fault = error.what();
+      passed = false;
+    }
+    if (timing.milliseconds > 0 || !timing.fault.empty()) show(timing);
+  };
+  for (const TimedOp& timed : timed_ops(set, factor)) {
+    const auto by = [&](const KernelRow* row) {
+      guarded({.op = timed.name}, [&](Timing& timing) {
+        if (row != nullptr) timing.variant = row->variant;
+        return time_op(timed, row, engine, device, *stream, factor < 1 ? 1 : 20, timing);
+      });
+    };
+    if (!timed.every_row) by(nullptr);
+    for (size_t i = 0; timed.every_row && i < engine.kernel_count; ++i) {
+      const KernelRow& row = engine.kernels[i];
+      if (row.op == timed.op && row.variant != "through f32") by(&row);
+    }
   }
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    TimedNetwork(engine, device, dtype, factor).time(timings);
+    if (set != "variants") break;
+    guarded({.op = "lstm"}, [&](Timing&) {
+      TimedNetwork(engine, device, dtype, factor).time(show);
+      return false;
+    });
   }
-  return timings;
+  return passed;
 }
 
 }  // namespace dltrain

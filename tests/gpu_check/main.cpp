@@ -1,24 +1,28 @@
 // gpu_check: compares every op case on an engine with the reference engine, and times ops. Part of
-// the bundle that scripts/gpu_check.sh runs on machines with a GPU; free of the test framework.
+// the bundle that scripts/gpu_check.py runs on machines with a GPU; free of the test framework.
 //
-//   gpu_check [--engine cuda|cpu] [--device N] [--op NAME] [--dtype f32|bf16|f16] [--json FILE]
-//             [--one-plan]                                                   op cases
-//   gpu_check --collectives [--engine …] [--json FILE]            NCCL in a group of one rank
-//   gpu_check --time [--engine …] [--scale F] [--json FILE] [--one-plan]     timings
+//   gpu_check [--op NAME,…] [--skip NAME,…] [--dtype f32,bf16,f16] [--group I/N]    op cases
+//   gpu_check --time ceilings|ops|variants|gemm [--scale F]                         timings
+//   gpu_check --collectives                                 NCCL in a group of one rank
 //
-// --one-plan: ops that are two kernels or one plan of the vendor take the plan, faster or not.
+// For all: [--engine cuda|cpu] [--device N] [--without VARIANT,…] [--lines FILE]
+//
+// --lines appends one JSON object for each result to FILE when it is known, so that a process that
+//         is killed keeps what it had. The first has the device; op cases end with one that says
+//         so.
+// --group takes the I-th (from 0) of N groups of the ops.
+// --without leaves out the kernels of these variants ("cuDNN"), so that the next row is taken.
 // Each case runs once plainly and once captured (where the engine captures): both must write the
-// same bits. Exit status: 0 all passed, 2 usage, 8 no such device, 9 a case failed.
+// same bits. Exit status: 0 all passed, 2 usage, 8 no such device, or one that failed, 9 a case
+// failed.
 #include <cstdio>
 #include <fstream>
-#include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "cpu/engine.h"
-#include "device/tuning_choices.h"
 #include "gpu_check/benchmark.h"
 #include "gpu_check/collectives.h"
 #include "ops/compare.h"
@@ -31,25 +35,45 @@ namespace {
 using nlohmann::json;
 
 struct Options {
-  std::string engine = "cuda", op, json_file;
-  DType dtype = DType::f32;
+  std::string engine = "cuda", time, lines;
+  std::vector<std::string> ops, skip, without;
+  std::vector<DType> dtypes = {DType::f32};
+  size_t group = 0, groups = 1;
   int device = 0;
-  bool time = false, collectives = false, one_plan = false;
+  bool collectives = false;
   double scale = 1;
 };
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+bool contains(const std::vector<std::string>& list, std::string_view name) {
+  return std::ranges::find(list, name) != list.end();
+}
+
+std::vector<DType> dtypes_of(const std::string& text) {
+  std::vector<DType> dtypes;
+  for (const std::string& name : split_list(text)) {
+    const auto dtype = dtype_from_name(name);
+    if (!dtype || !is_floating(*dtype) || *dtype == DType::f64) {
+      fail(ExitCode::usage, "--dtype {}: f32, bf16 or f16", name);
+    }
+    dtypes.push_back(*dtype);
+  }
+  return dtypes;
+}
 
 Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
-    if (name == "--time") {
-      o.time = true;
-      continue;
-    }
-    if (name == "--one-plan") {
-      o.one_plan = true;
-      continue;
-    }
     if (name == "--collectives") {
       o.collectives = true;
       continue;
@@ -59,15 +83,21 @@ Options parse(int argc, char** argv) {
     if (name == "--engine") {
       o.engine = value;
     } else if (name == "--op") {
-      o.op = value;
+      o.ops = split_list(value);
+    } else if (name == "--skip") {
+      o.skip = split_list(value);
+    } else if (name == "--without") {
+      o.without = split_list(value);
     } else if (name == "--dtype") {
-      const auto dtype = dtype_from_name(value);
-      if (!dtype || !is_floating(*dtype) || *dtype == DType::f64) {
-        fail(ExitCode::usage, "--dtype {}: f32, bf16 or f16", value);
+      o.dtypes = dtypes_of(value);
+    } else if (name == "--group") {
+      if (std::sscanf(value.c_str(), "%zu/%zu", &o.group, &o.groups) != 2 || o.group >= o.groups) {
+        fail(ExitCode::usage, "--group {}: I/N, with I below N", value);
       }
-      o.dtype = *dtype;
-    } else if (name == "--json") {
-      o.json_file = value;
+    } else if (name == "--lines") {
+      o.lines = value;
+    } else if (name == "--time") {
+      o.time = value;
     } else if (name == "--device") {
       o.device = std::stoi(value);
     } else if (name == "--scale") {
@@ -79,6 +109,23 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
+// The file of --lines.
+class Lines {
+ public:
+  explicit Lines(const std::string& path) : path_(path), file_(path, std::ios::app) {
+    if (!path.empty() && !file_.good()) fail(ExitCode::storage, "{} cannot be written", path);
+  }
+  void add(const json& line) {
+    if (path_.empty()) return;
+    file_ << line.dump() << std::endl;
+    if (!file_.good()) fail(ExitCode::storage, "{} cannot be written", path_);
+  }
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
 const Engine& named_engine(const std::string& name) {
   if (name == "cpu") return cpu_engine();
   std::string why;
@@ -87,23 +134,18 @@ const Engine& named_engine(const std::string& name) {
   return *engine;
 }
 
-// The engine whose devices choose by --one-plan.
-const Engine* of_one_plan = nullptr;
-
+// The engine of --engine without the rows of --without.
 const Engine& choose_engine(const Options& options) {
+  static Engine chosen;
+  static std::vector<KernelRow> rows;
   const Engine& engine = named_engine(options.engine);
-  if (!options.one_plan) return engine;
-  static Engine forced;
-  of_one_plan = &engine;
-  forced = engine;
-  forced.open = [](int index) {
-    auto device = of_one_plan->open(index);
-    // What has no choice between both keeps its first proposal.
-    device->set_autotune(Autotune::quick,
-                         [](const auto&, const auto&) { return std::string(kOnePlan); });
-    return device;
-  };
-  return forced;
+  chosen = engine;
+  for (size_t i = 0; i < engine.kernel_count; ++i) {
+    if (!contains(options.without, engine.kernels[i].variant)) rows.push_back(engine.kernels[i]);
+  }
+  chosen.kernels = rows.data();
+  chosen.kernel_count = rows.size();
+  return chosen;
 }
 
 json describe(const DeviceProperties& p) {
@@ -114,109 +156,114 @@ json describe(const DeviceProperties& p) {
           {"memory_mib", p.total_memory >> 20}};
 }
 
-bool proven(const Engine& engine, const CaseReport& report) {
-  for (size_t i = 0; i < engine.kernel_count; ++i) {
-    const KernelRow& row = engine.kernels[i];
-    if (row.op == report.op_case->op && row.variant == report.variant) return row.proven;
+// After a fault: an error that CUDA keeps makes all later calls of the process fail.
+bool still_works(const Engine& engine, int index) {
+  try {
+    const auto device = engine.open(index);
+    const Buffer block(*device, 256);
+    const auto stream = device->make_stream();
+    device->zero(block.data(), block.bytes(), *stream);
+    stream->synchronize();
+    return true;
+  } catch (const Error& error) {
+    fmt::print("the device fails after this case: {}\n", error.what());
+    return false;
   }
-  return false;
 }
 
-// One line an op and variant: how many comparisons, how many failed, the worst difference.
-struct Summary {
-  int runs = 0, failed = 0;
-  bool proven = false;
-  double worst = 0;  // as a part of the tolerance
-};
-
-ExitCode check_ops(const Options& options, json& record) {
-  const Engine& engine = choose_engine(options);
-  const auto wanted = [&](const OpCase& c) {
-    return has_kernel(engine, c.op) && (options.op.empty() || c.op == options.op) &&
-           (options.dtype == DType::f32 || has_low_precision(c));
-  };
-  const auto reports = compare_engine(engine, reference_engine(), wanted, options.dtype);
-  record["dtype"] = dtype_name(options.dtype);
+// The ops of the group: neighbours of the table are in one.
+std::vector<std::string> ops_of(const Options& options, const Engine& engine) {
+  std::vector<std::string> names, out;
   for (const OpDef& op : all_ops()) {
-    if (has_kernel(engine, op.name)) continue;
-    fmt::print("no kernel for {}\n", op.name);
-    record["missing"].push_back(op.name);
+    if (has_kernel(engine, op.name)) names.emplace_back(op.name);
   }
-  if (reports.empty()) fail(ExitCode::usage, "no case of op {}", options.op);
-  std::map<std::pair<std::string, std::string>, Summary> ops;
-  int failed = 0;
-  for (const CaseReport& report : reports) {
-    Summary& summary = ops[{report.op_case->op, report.variant}];
-    ++summary.runs;
-    summary.proven = proven(engine, report);
-    summary.worst = std::max(summary.worst, report.worst / report.op_case->tolerance);
-    if (report.fault.empty()) continue;
-    ++summary.failed;
-    ++failed;
-    fmt::print("FAIL {} ({}, {}): {}\n", report.op_case->name, report.how, report.variant,
-               report.fault);
-    record["faults"].push_back({{"case", report.op_case->name},
-                                {"how", report.how},
-                                {"variant", report.variant},
-                                {"fault", report.fault}});
+  const size_t n = names.size();
+  for (size_t i = n * options.group / options.groups; i < n * (options.group + 1) / options.groups;
+       ++i) {
+    const bool wanted = options.ops.empty() || contains(options.ops, names[i]);
+    if (wanted && !contains(options.skip, names[i])) out.push_back(names[i]);
   }
-  fmt::print("{:<32} {:<12} {:>6} {:>6} {:>18}\n", "op", "kernel", "runs", "failed",
-             "worst/tolerance");
-  for (const auto& [key, s] : ops) {
-    fmt::print("{:<32} {:<12} {:>6} {:>6} {:>18.3f}\n", key.first, key.second, s.runs, s.failed,
-               s.worst);
-    record["ops"].push_back({{"op", key.first},
-                             {"kernel", key.second},
-                             {"runs", s.runs},
-                             {"failed", s.failed},
-                             {"worst", s.worst},
-                             {"proven_before", s.proven}});
-  }
-  fmt::print("{} comparisons, {} failed\n", reports.size(), failed);
-  // With --one-plan the vendor's plan is what is to be proven.
-  const auto of_vendor = [](const CaseReport& report) { return report.variant == "cuDNN"; };
-  if (options.one_plan && options.engine != "cpu" && std::ranges::none_of(reports, of_vendor)) {
-    fmt::print("FAIL no case of {} ran by a plan of cuDNN\n", options.op);
-    ++failed;
-  }
-  return failed == 0 ? ExitCode::ok : ExitCode::check_failed;
+  return out;
 }
 
-ExitCode time_all(const Options& options, json& record) {
+ExitCode check_ops(const Options& options, Lines& lines) {
   const Engine& engine = choose_engine(options);
-  const auto device = engine.open(options.device);
-  record["device"] = describe(device->properties());
-  fmt::print("{:<32} {:<12} {:>10} {:>10} {:>10}\n", "op", "kernel", "ms", "GB/s", "TFLOP/s");
-  for (const Timing& t : time_ops(engine, *device, options.scale)) {
-    fmt::print("{:<32} {:<12} {:>10.4f} {:>10.1f} {:>10.2f}\n", t.op, t.variant, t.milliseconds,
-               t.gigabytes_per_second, t.teraflops);
-    record["timings"].push_back({{"op", t.op},
-                                 {"kernel", t.variant},
-                                 {"milliseconds", t.milliseconds},
-                                 {"gigabytes_per_second", t.gigabytes_per_second},
-                                 {"teraflops", t.teraflops}});
+  lines.add({{"device", describe(engine.open(options.device)->properties())}});
+  const std::vector<std::string> ops = ops_of(options, engine);
+  size_t runs = 0, failed = 0;
+  bool works = true;
+  for (const DType dtype : options.dtypes) {
+    const auto wanted = [&](const OpCase& c) {
+      const bool is = contains(ops, c.op) && (dtype == DType::f32 || has_low_precision(c));
+      if (is) lines.add({{"begins", c.name}, {"op", c.op}, {"dtype", dtype_name(dtype)}});
+      return is;
+    };
+    const auto report_case = [&](std::span<const CaseReport> reports) {
+      bool fault = false;
+      for (const CaseReport& r : reports) {
+        ++runs;
+        lines.add({{"case", r.op_case->name},
+                   {"op", r.op_case->op},
+                   {"dtype", dtype_name(dtype)},
+                   {"how", r.how},
+                   {"kernel", r.variant},
+                   {"worst", r.worst / r.op_case->tolerance},
+                   {"fault", r.fault}});
+        if (r.fault.empty()) continue;
+        fault = true;
+        ++failed;
+        fmt::print("FAIL {} ({}, {}, {}): {}\n", r.op_case->name, dtype_name(dtype), r.how,
+                   r.variant, r.fault);
+      }
+      works = !fault || still_works(engine, options.device);
+      return works;
+    };
+    if (works) compare_engine(engine, reference_engine(), wanted, dtype, report_case);
   }
-  return ExitCode::ok;
+  if (works) lines.add({{"ended", true}});
+  fmt::print("{} comparisons, {} failed\n", runs, failed);
+  if (runs == 0) fail(ExitCode::usage, "no case of these ops");
+  return !works ? ExitCode::device : failed == 0 ? ExitCode::ok : ExitCode::check_failed;
 }
 
-ExitCode check_messages(const Options& options, json& record) {
+ExitCode time_set(const Options& options, Lines& lines) {
   const Engine& engine = choose_engine(options);
   const auto device = engine.open(options.device);
-  record["device"] = describe(device->properties());
+  lines.add({{"device", describe(device->properties())}});
+  fmt::print("{:<44} {:<12} {:>10} {:>10} {:>10}\n", "op", "kernel", "ms", "GB/s", "TFLOP/s");
+  const auto show = [&](const Timing& t) {
+    fmt::print("{:<44} {:<12} {:>10.4f} {:>10.1f} {:>10.2f} {}\n", t.op, t.variant, t.milliseconds,
+               t.gigabytes_per_second, t.teraflops, t.fault);
+    std::fflush(stdout);
+    lines.add({{"op", t.op},
+               {"kernel", t.variant},
+               {"ms", t.milliseconds},
+               {"gbs", t.gigabytes_per_second},
+               {"tflops", t.teraflops},
+               {"fault", t.fault}});
+  };
+  return time_ops(engine, *device, options.time, options.scale, show) ? ExitCode::ok
+                                                                      : ExitCode::check_failed;
+}
+
+ExitCode check_messages(const Options& options, Lines& lines) {
+  const Engine& engine = choose_engine(options);
+  const auto device = engine.open(options.device);
+  lines.add({{"device", describe(device->properties())}});
   std::string why;
   const auto checks = check_collectives(engine, *device, why);
   if (!why.empty()) {
     fmt::print("not checked: {}\n", why);
-    record["not_checked"] = why;
+    lines.add({{"not_checked", why}});
   }
   bool passed = true;
   for (const CollectiveCheck& c : checks) {
     fmt::print("{:<16} {:<6} {:<16} {}\n", c.operation, c.dtype, c.carrier,
                c.fault.empty() ? "right" : "FAIL: " + c.fault);
-    record["collectives"].push_back({{"operation", c.operation},
-                                     {"dtype", c.dtype},
-                                     {"carrier", c.carrier},
-                                     {"fault", c.fault}});
+    lines.add({{"operation", c.operation},
+               {"dtype", c.dtype},
+               {"carrier", c.carrier},
+               {"fault", c.fault}});
     passed = passed && c.fault.empty();
   }
   return passed ? ExitCode::ok : ExitCode::check_failed;
@@ -224,16 +271,10 @@ ExitCode check_messages(const Options& options, json& record) {
 
 ExitCode run(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  json record;
-  const ExitCode code = options.time          ? time_all(options, record)
-                        : options.collectives ? check_messages(options, record)
-                                              : check_ops(options, record);
-  if (!options.json_file.empty()) {
-    std::ofstream file(options.json_file);
-    file << record.dump(1) << '\n';
-    if (!file.good()) fail(ExitCode::storage, "{} cannot be written", options.json_file);
-  }
-  return code;
+  Lines lines(options.lines);
+  return !options.time.empty() ? time_set(options, lines)
+         : options.collectives ? check_messages(options, lines)
+                               : check_ops(options, lines);
 }
 
 }  // namespace

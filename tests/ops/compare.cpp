@@ -174,17 +174,19 @@ double unit_roundoff(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0;
 }
 
-std::vector<CaseReport> compare_engine(const Engine& engine, const Engine& reference,
-                                       const std::function<bool(const OpCase&)>& wanted,
-                                       DType floating) {
+std::vector<CaseReport> compare_engine(
+    const Engine& engine, const Engine& reference, const std::function<bool(const OpCase&)>& wanted,
+    DType floating, const std::function<bool(std::span<const CaseReport>)>& after_case) {
   OpRunner tested(engine), oracle(reference);
   std::vector<CaseReport> reports;
   for (const OpCase& c : op_cases()) {
     if (!wanted(c)) continue;
+    const size_t first = reports.size();
     CaseComparison comparison(c, floating, tested, oracle);
     comparison.overwrite(reports);
     comparison.accumulate(reports);
     comparison.in_place(reports);
+    if (!after_case(std::span(reports).subspan(first))) break;
   }
   return reports;
 }
