@@ -141,12 +141,12 @@ std::unique_ptr<Kernel> make_cuda_embedding(const KernelRequest& request) {
   const int64_t bytes = weight.shape[1] * static_cast<int64_t>(dtype_size(weight.dtype));
   return make_kernel([=](const Bindings& b, Stream& stream) {
     if (ids * bytes == 0) return;
-    const bool packs =
-        bytes % 16 == 0 && is_pack_aligned(b.inputs[1]) && is_pack_aligned(b.outputs[0]);
-    (packs            ? embedding_typed<Pack<uint64_t>>
-     : bytes % 8 == 0 ? embedding_typed<uint64_t>
-     : bytes % 4 == 0 ? embedding_typed<uint32_t>
-                      : embedding_typed<uint16_t>)(ids, bytes, b, stream);
+    const uintptr_t all = static_cast<uintptr_t>(bytes) | reinterpret_cast<uintptr_t>(b.inputs[1]) |
+                          reinterpret_cast<uintptr_t>(b.outputs[0]);
+    (all % 16 == 0  ? embedding_typed<Pack<uint64_t>>
+     : all % 8 == 0 ? embedding_typed<uint64_t>
+     : all % 4 == 0 ? embedding_typed<uint32_t>
+                    : embedding_typed<uint16_t>)(ids, bytes, b, stream);
   });
 }
 

@@ -37,6 +37,8 @@ void add_loss_cases(std::vector<OpCase>& cases) {
   add_cases_loss(cases, {3, 5, 33}, 0.1);
   add_cases_loss(cases, {9, 1000}, 0);
   add_cases_loss(cases, {512, 10}, 0);
+  add_cases_loss(cases, {9, 1033}, 0.1);  // rows that begin anywhere
+  add_cases_loss(cases, {4, 4096}, 0);
   add_cases_loss(cases, {33, 10}, 0, 0.01);
   add_cases_loss(cases, {5, 9, 41}, 0.1, 0.1);
 

@@ -33,11 +33,11 @@ struct CaseReport {
 // Runs every case for which `wanted` is true in `floating` on `engine` and, on the same numbers, in
 // f64 on the reference engine: overwriting, accumulating where a row says so, and in place where
 // the op allows it. A missing kernel is a fault. In bf16 and f16, outputs of that dtype may be off
-// by its rounding; outputs in f32 keep the case's tolerance.
+// by its rounding; outputs in f32 keep the case's tolerance. `unaligned`: see OpRunner.
 std::vector<CaseReport> compare_engine(
     const Engine& engine, const Engine& reference,
     const std::function<bool(const OpCase&)>& wanted = [](const OpCase&) { return true; },
-    DType floating = DType::f32);
+    DType floating = DType::f32, bool unaligned = false);
 
 // Half the distance between neighbours, relative to their magnitude: 2⁻⁸ in bf16, 2⁻¹¹ in f16; 0
 // for other dtypes.
