@@ -39,6 +39,25 @@ struct alignas(16) Pack {
   T v[size];
 };
 
+// N elements that are read or written at once, by accesses of up to 16 bytes.
+template <typename T, int N>
+struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Elements {
+  T v[N];
+};
+
+template <typename T, int N, typename M>
+__device__ void load_elements(const void* from, int64_t at, M* to) {
+  const auto in = *reinterpret_cast<const Elements<T, N>*>(static_cast<const T*>(from) + at);
+  for (int j = 0; j < N; ++j) to[j] = static_cast<M>(in.v[j]);
+}
+
+template <typename T, int N, typename M>
+__device__ void store_elements(const M* from, void* to, int64_t at) {
+  Elements<T, N> out;
+  for (int j = 0; j < N; ++j) out.v[j] = static_cast<T>(from[j]);
+  *reinterpret_cast<Elements<T, N>*>(static_cast<T*>(to) + at) = out;
+}
+
 __device__ inline int64_t thread_index() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }

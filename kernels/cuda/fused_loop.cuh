@@ -8,25 +8,6 @@
 
 namespace dltrain {
 
-// N elements that are read or written at once, by accesses of up to 16 bytes.
-template <typename T, int N>
-struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Elements {
-  T v[N];
-};
-
-template <typename T, int N, typename M>
-__device__ void load_elements(const void* from, int64_t at, M* to) {
-  const auto in = *reinterpret_cast<const Elements<T, N>*>(static_cast<const T*>(from) + at);
-  for (int j = 0; j < N; ++j) to[j] = static_cast<M>(in.v[j]);
-}
-
-template <typename T, int N, typename M>
-__device__ void store_elements(const M* from, void* to, int64_t at) {
-  Elements<T, N> out;
-  for (int j = 0; j < N; ++j) out.v[j] = static_cast<T>(from[j]);
-  *reinterpret_cast<Elements<T, N>*>(static_cast<T*>(to) + at) = out;
-}
-
 // Every operand is read before any result is written: they may share memory.
 template <typename Program, int N>
 __device__ void fused_elements(const FusedOperands& operands, int64_t at) {

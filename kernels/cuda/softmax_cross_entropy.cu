@@ -7,6 +7,7 @@
 
 #include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
+#include "ops/rules.h"
 #include "shared/bound_kernel.h"
 
 namespace dltrain {
@@ -17,7 +18,7 @@ constexpr int64_t kMostClasses = int64_t{1} << 24;
 
 struct CrossEntropyCall {
   DType dtype;
-  int64_t rows, classes, ignore_index;
+  int64_t rows, columns, classes, ignore_index;  // the first `classes` columns count
   double label_smoothing, z_loss;
 };
 
@@ -29,7 +30,8 @@ bool cross_entropy_served(const KernelRequest& request) {
 CrossEntropyCall cross_entropy_call(const KernelRequest& request) {
   return {.dtype = request.inputs[0].dtype,
           .rows = request.inputs[1].shape.elements(),
-          .classes = request.inputs[0].shape[-1],
+          .columns = request.inputs[0].shape[-1],
+          .classes = cross_entropy_classes(request.inputs[0], request.attributes),
           .ignore_index = request.attributes.integer("ignore_index", -100),
           .label_smoothing = request.attributes.number("label_smoothing", 0),
           .z_loss = request.attributes.number("z_loss", 0)};
@@ -40,13 +42,13 @@ constexpr int kBlock = kRowBlock;
 template <typename T, int kThreads>
 __global__ void cross_entropy_kernel(const T* logits, const int32_t* targets,
                                      MathOf<T>* log_sum_exp, double* row_loss, double* row_correct,
-                                     int64_t rows, int64_t classes, int64_t ignore_index,
-                                     MathOf<T> smoothing, MathOf<T> z_loss) {
+                                     int64_t rows, int64_t columns, int64_t classes,
+                                     int64_t ignore_index, MathOf<T> smoothing, MathOf<T> z_loss) {
   using M = MathOf<T>;
   const int64_t row = thread_index() / kThreads;
   const int lane = static_cast<int>(threadIdx.x) % kThreads;
   if (row >= rows) return;  // uniform over a warp
-  const T* x = logits + row * classes;
+  const T* x = logits + row * columns;
 
   M greatest = -static_cast<M>(INFINITY);
   int64_t where = classes;  // first index of this thread's maximum
@@ -101,20 +103,21 @@ __global__ void add_rows_kernel(const double* row_loss, const double* row_correc
 template <typename T, int kThreads>
 __global__ void cross_entropy_backward_kernel(const T* logits, const int32_t* targets,
                                               const MathOf<T>* log_sum_exp, const double* dloss,
-                                              T* dlogits, int64_t rows, int64_t classes,
-                                              int64_t ignore_index, MathOf<T> smoothing,
+                                              T* dlogits, int64_t rows, int64_t columns,
+                                              int64_t classes, int64_t ignore_index,
+                                              MathOf<T> smoothing,
                                               MathOf<T> z_loss, bool packs) {
   using M = MathOf<T>;
   const int64_t row = own_row<kThreads>();
   if (row >= rows) return;
-  const T* const in[1] = {logits + row * classes};
+  const T* const in[1] = {logits + row * columns};
   const int64_t target = targets[row];
   const M log_sum = log_sum_exp[row], pull = M(1) + M(2) * z_loss * log_sum;
   const M scale = static_cast<M>(*dloss), rest = smoothing / static_cast<M>(classes);
-  sweep_row<kThreads>(in, dlogits + row * classes, classes, packs, [&](int64_t c, const M* x) {
+  sweep_row<kThreads>(in, dlogits + row * columns, columns, packs, [&](int64_t c, const M* x) {
     const M wanted = (c == target ? M(1) - smoothing : M(0)) + rest;
     const M gradient = scale * (pull * std::exp(x[0] - log_sum) - wanted);
-    return target == ignore_index ? M(0) : gradient;
+    return target == ignore_index || c >= classes ? M(0) : gradient;
   });
 }
 
@@ -128,11 +131,11 @@ void forward_typed(const CrossEntropyCall& c, const void* logits, const int32_t*
   if (c.classes <= 1024) {
     const auto grid = static_cast<unsigned>(divide_up(c.rows, kBlock / kWarp));
     DLTRAIN_LAUNCH((cross_entropy_kernel<T, kWarp>), grid, kBlock, stream, x, targets, lse,
-                   workspace, workspace + c.rows, c.rows, c.classes, c.ignore_index, smoothing,
-                   z_loss);
+                   workspace, workspace + c.rows, c.rows, c.columns, c.classes, c.ignore_index,
+                   smoothing, z_loss);
   } else {
     DLTRAIN_LAUNCH((cross_entropy_kernel<T, kBlock>), static_cast<unsigned>(c.rows), kBlock, stream,
-                   x, targets, lse, workspace, workspace + c.rows, c.rows, c.classes,
+                   x, targets, lse, workspace, workspace + c.rows, c.rows, c.columns, c.classes,
                    c.ignore_index, smoothing, z_loss);
   }
 }
@@ -142,10 +145,10 @@ void backward_typed(const CrossEntropyCall& c, const void* logits, const int32_t
                     const void* log_sum_exp, const double* dloss, void* dlogits,
                     CudaStream stream) {
   DLTRAIN_LAUNCH_ROWS(
-      cross_entropy_backward_kernel, T, c.rows, c.classes, stream, static_cast<const T*>(logits),
+      cross_entropy_backward_kernel, T, c.rows, c.columns, stream, static_cast<const T*>(logits),
       targets, static_cast<const MathOf<T>*>(log_sum_exp), dloss, static_cast<T*>(dlogits), c.rows,
-      c.classes, c.ignore_index, static_cast<MathOf<T>>(c.label_smoothing),
-      static_cast<MathOf<T>>(c.z_loss), rows_in_packs<T>(c.classes, {logits, dlogits}));
+      c.columns, c.classes, c.ignore_index, static_cast<MathOf<T>>(c.label_smoothing),
+      static_cast<MathOf<T>>(c.z_loss), rows_in_packs<T>(c.columns, {logits, dlogits}));
 }
 
 }  // namespace
@@ -171,7 +174,7 @@ std::unique_ptr<Kernel> make_cuda_cross_entropy(const KernelRequest& request) {
 std::unique_ptr<Kernel> make_cuda_cross_entropy_backward(const KernelRequest& request) {
   if (!cross_entropy_served(request)) return nullptr;
   return make_kernel([c = cross_entropy_call(request)](const Bindings& b, Stream& stream) {
-    if (c.rows * c.classes == 0) return;
+    if (c.rows * c.columns == 0) return;
     with_floating(c.dtype, [&]<typename T>(T) {
       backward_typed<T>(c, b.inputs[0], b.input<int32_t>(1), b.inputs[2], b.input<double>(3),
                         b.outputs[0], stream.native());

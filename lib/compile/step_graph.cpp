@@ -125,7 +125,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     }
     log("reverse");
     if (r.fuse) {
-      chunk_loss(out.graph, gradients);
+      chunk_loss(out.graph, gradients, logit_limits(r.gpu_memory ? r.gpu_memory() : 0));
       log("chunk_loss");
     }
     emit_update(out.graph, {.optimizer = r.optimizer,
