@@ -57,7 +57,11 @@ struct Either {
   L* low = nullptr;
 
   Either(void* data, DType dtype, const RowNormCall& c) {
-    dtype == c.dtype ? wide = static_cast<T*>(data) : low = static_cast<L*>(data);
+    if (dtype == c.dtype) {
+      wide = static_cast<T*>(data);
+    } else {
+      low = static_cast<L*>(data);
+    }
   }
   __device__ explicit operator bool() const { return wide != nullptr || low != nullptr; }
   template <int W>
@@ -146,7 +150,7 @@ struct NormBackward {
   int64_t rows, columns, chunk;
 };
 
-constexpr int kNormThreads = 1024;     // most of a block
+constexpr int kNormThreads = 1024;          // most of a block
 constexpr int64_t kThreadsInAll = 1 << 17;  // that the backward asks for: a GPU has up to 2¹⁸
 
 // dx = rstd·(g − mean g − x̂·mean(g·x̂)) (+ residual) with g = dy·weight; without the first mean for
@@ -160,13 +164,12 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
   const int64_t own = static_cast<int64_t>(threadIdx.x) * W, step = int64_t{blockDim.x} * W;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
-  M* weighted_sums = a.partial + 2 * a.columns * blockIdx.x;
-  M* plain_sums = weighted_sums + a.columns;
-  M normal[W], dy[W], g[W], weighted_own[W] = {}, plain_own[W] = {};
+  const int64_t weighted_at = 2 * a.columns * blockIdx.x, plain_at = weighted_at + a.columns;
+  M normal[W] = {}, dy[W] = {}, g[W] = {}, weighted_own[W] = {}, plain_own[W] = {};
   const auto put_sums = [&](int64_t c) {
     if (a.partial == nullptr) return;
-    store_elements<M, W>(weighted_own, weighted_sums, c);
-    store_elements<M, W>(plain_own, plain_sums, c);
+    store_elements<M, W>(weighted_own, a.partial, weighted_at + c);
+    store_elements<M, W>(plain_own, a.partial, plain_at + c);
   };
   if (!kOne) {
     for (int64_t c = own; c < a.columns; c += step) put_sums(c);
@@ -187,8 +190,8 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
     for (int64_t c = own; c < a.columns; c += step) {
       load(c);
       if (!kOne && a.partial != nullptr) {
-        load_elements<M, W>(weighted_sums, c, weighted_own);
-        load_elements<M, W>(plain_sums, c, plain_own);
+        load_elements<M, W>(a.partial, weighted_at + c, weighted_own);
+        load_elements<M, W>(a.partial, plain_at + c, plain_own);
       }
       for (int j = 0; j < W; ++j) {
         plain += g[j];
@@ -201,8 +204,10 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
     plain = warp_sum(plain);
     weighted = warp_sum(weighted);
     auto& sums = parts[row % 2];
-    sums[0][warp] = plain;
-    sums[1][warp] = weighted;
+    if (threadIdx.x % kWarp == 0) {
+      sums[0][warp] = plain;
+      sums[1][warp] = weighted;
+    }
     __syncthreads();
     plain = weighted = 0;
     for (int i = 0; i < warps; ++i) {
@@ -236,15 +241,16 @@ struct NormChunks {
 };
 
 template <typename T, typename L>
-void launch_norm_backward(const RowNormCall& c, NormBackward<T, L> a, bool packs, MathOf<T>* dweight,
-                          MathOf<T>* dbias, CudaStream stream) {
+void launch_norm_backward(const RowNormCall& c, NormBackward<T, L> a, bool packs,
+                          MathOf<T>* dweight, MathOf<T>* dbias, CudaStream stream) {
   int64_t count = 0;
   with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
     const NormChunks chunks(c, W);
     a.chunk = chunks.rows;
     count = chunks.count;
     if (count == 0) return;
-    const auto blocks = static_cast<unsigned>(count), threads = static_cast<unsigned>(chunks.threads);
+    const auto blocks = static_cast<unsigned>(count),
+               threads = static_cast<unsigned>(chunks.threads);
     if (chunks.packs <= chunks.threads) {
       DLTRAIN_LAUNCH((row_norm_backward_kernel<T, L, W, true>), blocks, threads, stream, a);
     } else {
@@ -269,21 +275,21 @@ std::unique_ptr<Kernel> make_cuda_row_norm(const KernelRequest& request) {
     if (c.rows * c.columns == 0) return;
     with_norm_types(c, [&]<typename T, typename L>(T, L) {
       using M = MathOf<T>;
-      const NormForward<T, L> a{
-          .x = b.input<T>(0),
-          .delta = {adds ? b.inputs[delta] : nullptr, delta_dtype, c},
-          .y = {b.outputs[0], y_dtype, c},
-          .weight = b.input<M>(1),
-          .bias = c.centred ? b.input<M>(2) : nullptr,
-          .sum = adds ? b.output<T>(delta) : nullptr,
-          .wide_y = b.output<T>(delta + (adds ? 1 : 0)),
-          .mean = c.centred ? b.output<M>(1) : nullptr,
-          .rstd = b.output<M>(c.centred ? 2 : 1),
-          .rows = c.rows,
-          .columns = c.columns,
-          .epsilon = static_cast<M>(c.epsilon)};
-      const bool packs = rows_in_packs<T>(c.columns, {a.x, adds ? b.inputs[delta] : nullptr, b.outputs[0],
-                                                      a.weight, a.bias, a.sum, a.wide_y});
+      const NormForward<T, L> a{.x = b.input<T>(0),
+                                .delta = {adds ? b.inputs[delta] : nullptr, delta_dtype, c},
+                                .y = {b.outputs[0], y_dtype, c},
+                                .weight = b.input<M>(1),
+                                .bias = c.centred ? b.input<M>(2) : nullptr,
+                                .sum = adds ? b.output<T>(delta) : nullptr,
+                                .wide_y = b.output<T>(delta + (adds ? 1 : 0)),
+                                .mean = c.centred ? b.output<M>(1) : nullptr,
+                                .rstd = b.output<M>(c.centred ? 2 : 1),
+                                .rows = c.rows,
+                                .columns = c.columns,
+                                .epsilon = static_cast<M>(c.epsilon)};
+      const bool packs = rows_in_packs<T>(
+          c.columns,
+          {a.x, adds ? b.inputs[delta] : nullptr, b.outputs[0], a.weight, a.bias, a.sum, a.wide_y});
       with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
         if (c.columns <= kWarpRow) {
           const auto blocks = static_cast<unsigned>(divide_up(c.rows, kRowBlock / kWarp));
@@ -328,9 +334,8 @@ std::unique_ptr<Kernel> make_cuda_row_norm_backward(const KernelRequest& request
   // Without packs a block has at least as many threads, so there are not more chunks.
   const int width = static_cast<int>(16 / dtype_size(c.dtype));
   const int64_t partial = 2 * c.columns * NormChunks(c, width).count;
-  return make_kernel(run, sums ? static_cast<size_t>(partial) *
-                                     dtype_size(accumulation_dtype(c.dtype))
-                               : 0);
+  return make_kernel(
+      run, sums ? static_cast<size_t>(partial) * dtype_size(accumulation_dtype(c.dtype)) : 0);
 }
 
 }  // namespace dltrain

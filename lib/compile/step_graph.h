@@ -49,6 +49,7 @@ struct StepRequest {
   bool fixed_reduction = false;    // training.reduction: fixed (passes/data_parallel.h)
   DType compute = DType::f32;      // f64 for gradient checks on the reference engine
   DType precision = DType::f32;    // bf16, f16: matrix products and activations (with compute f32)
+  bool low_residual = false;       // with precision: see passes/autocast.h
   bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h
   bool noise = true;               // of training: dropout
   bool fuse = true;

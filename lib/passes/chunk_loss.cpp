@@ -9,7 +9,6 @@ namespace dltrain {
 namespace {
 
 constexpr int kNone = -1;
-constexpr int64_t kRowGrain = 16;     // rows of a chunk are a multiple of it
 constexpr int64_t kMostChunks = 256;  // the limit of concat
 
 // Indices of the nodes that chunks replace; kNone where there is no such node.
@@ -49,8 +48,8 @@ class ChunkLoss {
 
   // Returns the columns that the rows of these logits lack.
   int64_t padding(const TensorSpec& logits) const {
-    const int64_t over = logits.shape[-1] % limits_.row_grain;
-    return over == 0 || logits.bytes() < limits_.least_padded ? 0 : limits_.row_grain - over;
+    const int64_t over = logits.shape[-1] % limits_.column_grain;
+    return over == 0 || logits.bytes() < limits_.least_padded ? 0 : limits_.column_grain - over;
   }
 
   std::optional<Head> find(int loss) const {
@@ -145,9 +144,11 @@ class ChunkLoss {
     const TensorSpec logits = graph_.value(product.outputs[0]).spec;
     const int64_t rows = logits.shape.elements() / logits.shape[-1];
     const auto wanted = std::min<int64_t>(
-        kMostChunks, static_cast<int64_t>((logits.bytes() + limits_.most_bytes - 1) / limits_.most_bytes));
+        kMostChunks,
+        static_cast<int64_t>((logits.bytes() + limits_.most_bytes - 1) / limits_.most_bytes));
     const int64_t even = (rows + wanted - 1) / wanted;
-    const int64_t most = std::min(rows, (even + kRowGrain - 1) / kRowGrain * kRowGrain);
+    const int64_t most =
+        std::min(rows, (even + limits_.row_grain - 1) / limits_.row_grain * limits_.row_grain);
     builder_.set_phase(Phase::backward);
     builder_.set_layer(product.layer);
     const ValueId x =
@@ -172,8 +173,8 @@ class ChunkLoss {
         emit_part(old(sum), {out[correct ? 2 : 0]}, first == 0);
       }
       const Node& gradient = old(head.gradient);
-      const ValueId dy = builder_.emit1(
-          gradient.op->name, {y, targets_part, out[1], gradient.inputs[3]}, of_loss);
+      const ValueId dy =
+          builder_.emit1(gradient.op->name, {y, targets_part, out[1], gradient.inputs[3]}, of_loss);
       builder_.set_layer(product.layer);
       if (head.dx != kNone) {
         dx.push_back(builder_.emit1("matmul", {dy, operands[1]}, old(head.dx).attributes));
@@ -277,7 +278,9 @@ class ChunkLoss {
 
 LogitLimits logit_limits(uint64_t memory) {
   if (memory == 0) return {};
-  return {.most_bytes = std::max<size_t>(kMostLogitBytes, memory / 64), .row_grain = 8};
+  return {.most_bytes = std::max<size_t>(kMostLogitBytes, memory / 64),
+          .row_grain = 256,
+          .column_grain = 8};
 }
 
 void chunk_loss(Graph& graph, std::vector<ParameterGradient>& gradients,

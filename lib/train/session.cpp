@@ -448,6 +448,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
       .fixed_reduction = experiment.training.reduction == Reduction::fixed,
       .compute = options.compute,
       .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
+      .low_residual = experiment.precision.low_residual(),
       .narrow_parameters =
           options.compute == DType::f32 && experiment.precision.narrow_parameters(),
       .noise = options.noise,

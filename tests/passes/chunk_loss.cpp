@@ -35,7 +35,7 @@ struct ChunkLossExample {
     Graph out = graph;
     std::vector<ParameterGradient> result = gradients;
     chunk_loss(out, result,
-               {.most_bytes = rows * kRowBytes, .row_grain = grain, .least_padded = 0});
+               {.most_bytes = rows * kRowBytes, .column_grain = grain, .least_padded = 0});
     return eliminate_dead_code(std::move(out));
   }
 
