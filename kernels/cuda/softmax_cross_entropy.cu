@@ -1,13 +1,15 @@
-// Softmax-cross-entropy over logits [rows, classes] with i32 targets [rows] and its gradient
-// (lib/ops/softmax_cross_entropy.cpp has the formulas): one warp per row for few classes, one block
-// per row for vocabularies. Forward and gradient read a row once, 16 bytes at a time wherever the
-// row begins (50257 classes of 16 bits begin anywhere). Results of rows are in the workspace until
-// one block adds them in a fixed order, in double. log_sum_exp has the accumulation dtype of the
-// logits; sums and dloss are f64. dlogits may be logits.
+// Softmax-cross-entropy over logits [rows, columns], the first `classes` of which count, with i32
+// targets [rows] and its gradient (lib/ops/softmax_cross_entropy.cpp has the formulas): one warp
+// per row for few classes, one block per row for vocabularies. Forward and gradient read a row
+// once, 16 bytes at a time wherever the row begins (50257 classes of 16 bits begin anywhere).
+// Results of rows are in the workspace until one block adds them in a fixed order, in double.
+// log_sum_exp has the accumulation dtype of the logits; sums and dloss are f64. dlogits may be
+// logits.
 #include <cmath>
 
 #include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
+#include "ops/rules.h"
 #include "shared/bound_kernel.h"
 
 namespace dltrain {
@@ -15,14 +17,15 @@ namespace {
 
 struct CrossEntropyCall {
   DType dtype;
-  int64_t rows, classes, ignore_index;
+  int64_t rows, columns, classes, ignore_index;  // the first `classes` columns count
   double label_smoothing, z_loss;
 };
 
 CrossEntropyCall cross_entropy_call(const KernelRequest& request) {
   return {.dtype = request.inputs[0].dtype,
           .rows = request.inputs[1].shape.elements(),
-          .classes = request.inputs[0].shape[-1],
+          .columns = request.inputs[0].shape[-1],
+          .classes = cross_entropy_classes(request.inputs[0], request.attributes),
           .ignore_index = request.attributes.integer("ignore_index", -100),
           .label_smoothing = request.attributes.number("label_smoothing", 0),
           .z_loss = request.attributes.number("z_loss", 0)};
@@ -63,12 +66,12 @@ struct OnlineSoftmax {
 template <typename T, int kThreads>
 __global__ void cross_entropy_kernel(const T* logits, const int32_t* targets,
                                      MathOf<T>* log_sum_exp, double* row_loss, double* row_correct,
-                                     int64_t rows, int64_t classes, int64_t ignore_index,
-                                     MathOf<T> smoothing, MathOf<T> z_loss) {
+                                     int64_t rows, int64_t columns, int64_t classes,
+                                     int64_t ignore_index, MathOf<T> smoothing, MathOf<T> z_loss) {
   using M = MathOf<T>;
   const int64_t row = own_row<kThreads>();
   if (row >= rows) return;  // uniform over a warp
-  const T *x = logits + row * classes, *end = logits + rows * classes;
+  const T *x = logits + row * columns, *end = logits + rows * columns;
   const int64_t target = targets[row];
   const bool counted = target != ignore_index;
   const M aim = counted ? static_cast<M>(x[target]) : M(0);
@@ -125,25 +128,25 @@ __global__ void add_rows_kernel(const double* row_loss, const double* row_correc
 template <typename T, int kThreads>
 __global__ void cross_entropy_backward_kernel(const T* logits, const int32_t* targets,
                                               const MathOf<T>* log_sum_exp, const double* dloss,
-                                              T* dlogits, int64_t rows, int64_t classes,
-                                              int64_t ignore_index, MathOf<T> smoothing,
-                                              MathOf<T> z_loss) {
+                                              T* dlogits, int64_t rows, int64_t columns,
+                                              int64_t classes, int64_t ignore_index,
+                                              MathOf<T> smoothing, MathOf<T> z_loss) {
   using M = MathOf<T>;
   const int64_t row = own_row<kThreads>();
   if (row >= rows) return;
   const int32_t target = targets[row];
   const M log_sum = log_sum_exp[row], pull = M(1) + M(2) * z_loss * log_sum;
   const M scale = static_cast<M>(*dloss), rest = smoothing / static_cast<M>(classes);
-  const T* x = logits + row * classes;
-  T* dx = dlogits + row * classes;
+  const T* x = logits + row * columns;
+  T* dx = dlogits + row * columns;
   if (target == ignore_index) {
-    map_row<kThreads>(x, dx, classes, [](int64_t, M) { return M(0); });
+    map_row<kThreads>(x, dx, columns, [](int64_t, M) { return M(0); });
     return;
   }
   const M hit = M(1) - smoothing + rest;
-  map_row<kThreads>(x, dx, classes, [&](int64_t c, M value) {
+  map_row<kThreads>(x, dx, columns, [&](int64_t c, M value) {
     const M wanted = static_cast<int32_t>(c) == target ? hit : rest;
-    return scale * (pull * std::exp(value - log_sum) - wanted);
+    return c < classes ? scale * (pull * std::exp(value - log_sum) - wanted) : M(0);
   });
 }
 
@@ -153,7 +156,7 @@ void forward_typed(const CrossEntropyCall& c, const void* logits, const int32_t*
   using M = MathOf<T>;
   DLTRAIN_LAUNCH_ROWS(cross_entropy_kernel, T, c.rows, c.classes, stream,
                       static_cast<const T*>(logits), targets, static_cast<M*>(log_sum_exp),
-                      workspace, workspace + c.rows, c.rows, c.classes, c.ignore_index,
+                      workspace, workspace + c.rows, c.rows, c.columns, c.classes, c.ignore_index,
                       static_cast<M>(c.label_smoothing), static_cast<M>(c.z_loss));
 }
 
@@ -164,8 +167,8 @@ void backward_typed(const CrossEntropyCall& c, const void* logits, const int32_t
   DLTRAIN_LAUNCH_ROWS(cross_entropy_backward_kernel, T, c.rows, c.classes, stream,
                       static_cast<const T*>(logits), targets,
                       static_cast<const MathOf<T>*>(log_sum_exp), dloss, static_cast<T*>(dlogits),
-                      c.rows, c.classes, c.ignore_index, static_cast<MathOf<T>>(c.label_smoothing),
-                      static_cast<MathOf<T>>(c.z_loss));
+                      c.rows, c.columns, c.classes, c.ignore_index,
+                      static_cast<MathOf<T>>(c.label_smoothing), static_cast<MathOf<T>>(c.z_loss));
 }
 
 }  // namespace
@@ -191,7 +194,7 @@ std::unique_ptr<Kernel> make_cuda_cross_entropy(const KernelRequest& request) {
 std::unique_ptr<Kernel> make_cuda_cross_entropy_backward(const KernelRequest& request) {
   if (!is_floating(request.inputs[0].dtype)) return nullptr;
   return make_kernel([c = cross_entropy_call(request)](const Bindings& b, Stream& stream) {
-    if (c.rows * c.classes == 0) return;
+    if (c.rows * c.columns == 0) return;
     with_floating(c.dtype, [&]<typename T>(T) {
       backward_typed<T>(c, b.inputs[0], b.input<int32_t>(1), b.inputs[2], b.input<double>(3),
                         b.outputs[0], stream.native());
