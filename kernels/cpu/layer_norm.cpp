@@ -220,14 +220,16 @@ class LayerNormBackward final : public Kernel {
   float* parts_ = nullptr;
 };
 
-bool usable(const KernelRequest& request) {
-  return computes_in_f32(request) && request.inputs[0].shape.elements() > 0;
+// The forms with further inputs and outputs are for GPUs.
+bool usable(const KernelRequest& request, size_t inputs) {
+  return computes_in_f32(request) && request.inputs[0].shape.elements() > 0 &&
+         request.inputs.size() == inputs && !request.attributes.has("output_dtype");
 }
 
 }  // namespace
 
 MadeKernel make_layer_norm(const KernelRequest& request) {
-  if (!usable(request)) return nullptr;
+  if (!usable(request, centred(request) ? 3 : 2)) return nullptr;
   NormForward call{};
   call.columns = request.inputs[0].shape[-1];
   call.epsilon = static_cast<float>(request.attributes.number("epsilon"));
@@ -247,7 +249,8 @@ MadeKernel make_layer_norm(const KernelRequest& request) {
 }
 
 MadeKernel make_layer_norm_backward(const KernelRequest& request) {
-  return usable(request) ? std::make_unique<LayerNormBackward>(request) : nullptr;
+  return usable(request, centred(request) ? 5 : 4) ? std::make_unique<LayerNormBackward>(request)
+                                                   : nullptr;
 }
 
 }  // namespace dltrain

@@ -9,6 +9,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "ops/rules.h"
 
 #ifndef DLTRAIN_CPU_SOFTMAX_CROSS_ENTROPY_ONCE
 #define DLTRAIN_CPU_SOFTMAX_CROSS_ENTROPY_ONCE
@@ -19,7 +20,7 @@ struct CrossEntropyArguments {
   const float* logits;
   const int32_t* targets;
   float* log_sum_exp;  // written by the forward, read by the backward
-  int64_t classes, ignore_index;
+  int64_t columns, classes, ignore_index;
   double smoothing, z_loss;
 
   // Returns the arguments for row `r` alone, with its logits at `wide`.
@@ -34,12 +35,12 @@ struct CrossEntropyArguments {
 
 // Rows of 16-bit logits.
 struct LowRows {
-  int64_t classes = 0;
+  int64_t columns = 0;
   DType dtype = DType::f32;
   WidenFunction widen = nullptr;
   NarrowFunction narrow = nullptr;
 
-  explicit LowRows(const TensorSpec& logits) : classes(logits.shape[-1]), dtype(logits.dtype) {
+  explicit LowRows(const TensorSpec& logits) : columns(logits.shape[-1]), dtype(logits.dtype) {
     if (!is_low_precision(dtype)) return;
     widen = widen_function(dtype);
     narrow = narrow_function(dtype);
@@ -47,13 +48,13 @@ struct LowRows {
   explicit operator bool() const { return widen != nullptr; }
   // Bytes of one row per thread.
   size_t buffer_bytes() const {
-    return widen == nullptr ? 0 : static_cast<size_t>(classes * thread_count()) * sizeof(float);
+    return widen == nullptr ? 0 : static_cast<size_t>(columns * thread_count()) * sizeof(float);
   }
   void load(const void* from, int64_t row, float* wide) const {
-    widen(static_cast<const uint16_t*>(from) + row * classes, wide, classes);
+    widen(static_cast<const uint16_t*>(from) + row * columns, wide, columns);
   }
   void store(const float* wide, int64_t row, void* to) const {
-    narrow(wide, static_cast<uint16_t*>(to) + row * classes, classes);
+    narrow(wide, static_cast<uint16_t*>(to) + row * columns, columns);
   }
 };
 
@@ -95,7 +96,7 @@ ChunkSums forward_rows(const CrossEntropyArguments& a, int64_t begin, int64_t en
   const float lowest = -std::numeric_limits<float>::infinity();
   ChunkSums sums{0, 0};
   for (int64_t r = begin; r < end; ++r) {
-    const float* row = a.logits + r * a.classes;
+    const float* row = a.logits + r * a.columns;
     FloatVec greatest_vec = hn::Set(d, lowest), total_vec = hn::Zero(d);
     along_row(row, a.classes, lowest, [&](FloatVec v, int64_t, int64_t) HWY_ATTR {
       greatest_vec = hn::Max(greatest_vec, v);
@@ -131,8 +132,9 @@ void backward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits,
   const Floats d;
   const FloatVec everywhere = constant(dloss * a.smoothing / static_cast<double>(a.classes));
   for (int64_t r = begin; r < end; ++r) {
-    const float* row = a.logits + r * a.classes;
-    float* out = dlogits + r * a.classes;
+    const float* row = a.logits + r * a.columns;
+    float* out = dlogits + r * a.columns;
+    std::fill(out + a.classes, out + a.columns, 0.0f);
     const int64_t target = a.targets[r];
     if (target == a.ignore_index) {
       std::fill_n(out, a.classes, 0.0f);
@@ -164,7 +166,8 @@ CrossEntropyArguments arguments(const KernelRequest& request) {
   return {.logits = nullptr,
           .targets = nullptr,
           .log_sum_exp = nullptr,
-          .classes = request.inputs[0].shape[-1],
+          .columns = request.inputs[0].shape[-1],
+          .classes = cross_entropy_classes(request.inputs[0], request.attributes),
           .ignore_index = request.attributes.integer("ignore_index", -100),
           .smoothing = request.attributes.number("label_smoothing", 0),
           .z_loss = request.attributes.number("z_loss", 0)};
@@ -197,7 +200,7 @@ class SoftmaxCrossEntropy final : public Kernel {
     const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
     const int64_t chunks = ceil_div(rows_, chunk_);
     parallel_parts(chunks, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
-      float* wide = wide_ + part * arguments_.classes;
+      float* wide = wide_ + part * arguments_.columns;
       for (int64_t c = begin; c < end; ++c) {
         const int64_t first = c * chunk_, last = std::min(rows_, first + chunk_);
         if (!low_) {
@@ -259,7 +262,7 @@ class SoftmaxCrossEntropyBackward final : public Kernel {
       return;
     }
     parallel_parts(rows_, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
-      float* wide = wide_ + part * arguments_.classes;
+      float* wide = wide_ + part * arguments_.columns;
       for (int64_t r = begin; r < end; ++r) {
         low_.load(arguments_.logits, r, wide);
         function(arguments_.row(r, wide), *dloss_, wide, 0, 1);

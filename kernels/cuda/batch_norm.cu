@@ -3,8 +3,8 @@
 // dtype.
 //
 // Statistics take one pass over x: within a chunk of rows, sums of x − K and (x − K)² with the
-// chunk's first value K of the channel, which avoids cancellation; chunks are then merged in double
-// (Chan, Golub & LeVeque 1979), in a fixed order.
+// chunk's first value K of the channel, which avoids cancellation; chunks are then merged in
+// double, in a fixed order.
 #include <cmath>
 
 #include "cuda/batch_norm.h"
@@ -31,13 +31,6 @@ int64_t chunk_rows(int64_t rows) {
 }
 int64_t chunk_count(int64_t rows) {
   return divide_up(rows, chunk_rows(rows));
-}
-
-// Returns the number of blocks along the rows for kernels that write every element.
-int64_t row_blocks(const ColumnGrid& tiles, int64_t rows) {
-  const int64_t most = divide_up(stride_grid(rows, 1), tiles.grid.x);
-  const int64_t all = divide_up(rows, tiles.block.y);
-  return all < most ? all : most;
 }
 
 // partial[chunk] = {mean [channels], sum of squared distances from it [channels]}.
@@ -70,45 +63,29 @@ __global__ void statistics_kernel(const T* x, MathOf<T>* partial, int64_t rows, 
   });
 }
 
-// Mean and sum of squared distances of `count` values.
-struct Moments {
-  double count = 0, mean = 0, spread = 0;
-
-  __device__ void join(double more, double middle, double distances) {
-    if (more == 0) return;
-    const double distance = middle - mean, all = count + more;
-    mean += distance * more / all;
-    spread += distances + distance * distance * count * more / all;
-    count = all;
-  }
-};
-
-// Launched with ColumnGrid(channels, 1, 1): every thread merges some chunks, then one merges all.
+// Merges the chunks by sums of n·d and n·d² with the distance d of a chunk's mean from that of the
+// first chunk: no division for each chunk. Launched with ColumnGrid::join(channels).
 template <typename M>
 __global__ void join_statistics_kernel(const M* partial, M* mean, M* variance, int64_t rows,
                                        int64_t channels, int64_t chunk, int64_t chunks) {
-  __shared__ double shared[3][kColumnBlock];
   const int64_t channel = own_columns<1>();
-  Moments own;
+  double sum[1] = {0}, squares[1] = {0};
   if (channel < channels) {
+    const double centre = static_cast<double>(partial[channel]);
     for (int64_t i = threadIdx.y; i < chunks; i += blockDim.y) {
+      const M* own = partial + 2 * channels * i + channel;
       const double count = static_cast<double>(i + 1 < chunks ? chunk : rows - i * chunk);
-      own.join(count, static_cast<double>(partial[2 * channels * i + channel]),
-               static_cast<double>(partial[2 * channels * i + channels + channel]));
+      const double distance = static_cast<double>(own[0]) - centre;
+      sum[0] += count * distance;
+      squares[0] += count * distance * distance + static_cast<double>(own[channels]);
     }
   }
-  const unsigned at = threadIdx.y * blockDim.x + threadIdx.x;
-  shared[0][at] = own.count;
-  shared[1][at] = own.mean;
-  shared[2][at] = own.spread;
-  __syncthreads();
-  if (threadIdx.y != 0 || channel >= channels) return;
-  for (unsigned part = 1; part < blockDim.y; ++part) {
-    const unsigned other = part * blockDim.x + threadIdx.x;
-    own.join(shared[0][other], shared[1][other], shared[2][other]);
-  }
-  mean[channel] = static_cast<M>(own.mean);
-  variance[channel] = static_cast<M>(own.spread / own.count);
+  add_parts(sum, squares, channels, [&](int64_t c, double total, double square) {
+    const double share = 1 / static_cast<double>(rows), distance = total * share;
+    const double spread = square * share - distance * distance;
+    mean[c] = static_cast<M>(static_cast<double>(partial[c]) + distance);
+    variance[c] = spread < 0 ? M(0) : static_cast<M>(spread);
+  });
 }
 
 template <typename M>
@@ -256,7 +233,7 @@ void statistics(const BatchNormCall& c, const T* x, MathOf<T>* mean, MathOf<T>* 
     DLTRAIN_LAUNCH((statistics_kernel<T, W>), tiles.grid, tiles.block, stream, x, partial, c.rows,
                    c.channels, chunk);
   });
-  const ColumnGrid join(c.channels, 1, 1);
+  const ColumnGrid join = ColumnGrid::join(c.channels);
   DLTRAIN_LAUNCH(join_statistics_kernel<MathOf<T>>, join.grid, join.block, stream,
                  static_cast<const MathOf<T>*>(partial), mean, variance, c.rows, c.channels, chunk,
                  chunks);
@@ -268,8 +245,7 @@ void normalise(const BatchNormCall& c, const T* x, const LineOf<MathOf<T>>& line
                T* y, CudaStream stream) {
   const bool packs = rows_in_packs<T>(c.channels, {x, y, residual != nullptr ? residual : x});
   with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
-    ColumnGrid tiles(c.channels, W, 1);
-    tiles.grid.y = static_cast<unsigned>(row_blocks(tiles, c.rows));
+    const ColumnGrid tiles = ColumnGrid::over_rows(c.channels, W, c.rows);
     DLTRAIN_LAUNCH((normalise_kernel<T, W>), tiles.grid, tiles.block, stream, x, line, residual, y,
                    c.rows, c.channels);
   });
@@ -286,14 +262,14 @@ void batch_norm_gradient(const BatchNormCall& c, const Bindings& b, CudaStream s
   const int64_t chunk = chunk_rows(c.rows), chunks = chunk_count(c.rows);
   const bool packs = rows_in_packs<T>(c.channels, {x, dy, dx});
   with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
-    ColumnGrid tiles(c.channels, W, chunks);
+    const ColumnGrid tiles(c.channels, W, chunks);
     DLTRAIN_LAUNCH((gradient_sums_kernel<T, W>), tiles.grid, tiles.block, stream, x, dy, line,
                    partial, c.rows, c.channels, chunk);
-    const ColumnGrid join(c.channels, 1, 1);
+    const ColumnGrid join = ColumnGrid::join(c.channels);
     DLTRAIN_LAUNCH(join_pairs_kernel<M>, join.grid, join.block, stream,
                    static_cast<const M*>(partial), dgamma, dbeta, c.channels, chunks);
-    tiles.grid.y = static_cast<unsigned>(row_blocks(tiles, c.rows));
-    DLTRAIN_LAUNCH((input_gradient_kernel<T, W>), tiles.grid, tiles.block, stream, x, dy, line,
+    const ColumnGrid all = ColumnGrid::over_rows(c.channels, W, c.rows);
+    DLTRAIN_LAUNCH((input_gradient_kernel<T, W>), all.grid, all.block, stream, x, dy, line,
                    static_cast<const M*>(dgamma), static_cast<const M*>(dbeta), dx, c.rows,
                    c.channels);
   });

@@ -10,15 +10,27 @@ namespace dltrain {
 
 inline constexpr int kColumnBlock = 256;
 
-// `blocks` along the rows; each thread processes `width` columns.
+// `blocks` along the rows; each thread processes `width` columns. A block has at most `most` lanes.
 struct ColumnGrid {
-  ColumnGrid(int64_t columns, int width, int64_t blocks) {
+  ColumnGrid(int64_t columns, int width, int64_t blocks, unsigned most = kWarp) {
     const int64_t packs = divide_up(columns, width);
     unsigned lanes = 1;
-    while (lanes < kWarp && lanes < packs) lanes *= 2;
+    while (lanes < most && lanes < packs) lanes *= 2;
     block = dim3(lanes, kColumnBlock / lanes);
     grid = dim3(static_cast<unsigned>(divide_up(packs, lanes)), static_cast<unsigned>(blocks));
   }
+  // For kernels that write every element of [rows, columns].
+  static ColumnGrid over_rows(int64_t columns, int width, int64_t rows) {
+    ColumnGrid tiles(columns, width, 1);
+    const int64_t all = divide_up(rows, tiles.block.y);
+    const int64_t most = divide_up(stride_grid(rows, 1), tiles.grid.x);
+    tiles.grid.y = static_cast<unsigned>(all < most ? all : most);
+    return tiles;
+  }
+  // For sums over the results of chunks: few lanes, which still read 32 bytes at once, and many
+  // threads along the chunks.
+  static ColumnGrid join(int64_t columns) { return {columns, 1, 1, 8}; }
+
   dim3 grid, block;
 };
 
@@ -38,23 +50,11 @@ __device__ int64_t own_columns() {
 
 template <int W, typename T>
 __device__ void load_columns(const T* from, MathOf<T> (&to)[W]) {
-  if constexpr (W == 1) {
-    to[0] = static_cast<MathOf<T>>(*from);
-  } else {
-    const Pack<T> pack = *reinterpret_cast<const Pack<T>*>(from);
-    for (int j = 0; j < W; ++j) to[j] = static_cast<MathOf<T>>(pack.v[j]);
-  }
+  load_elements<T, W>(from, 0, to);
 }
-
 template <int W, typename T>
 __device__ void store_columns(const MathOf<T> (&from)[W], T* to) {
-  if constexpr (W == 1) {
-    *to = static_cast<T>(from[0]);
-  } else {
-    Pack<T> pack;
-    for (int j = 0; j < W; ++j) pack.v[j] = static_cast<T>(from[j]);
-    *reinterpret_cast<Pack<T>*>(to) = pack;
-  }
+  store_elements<T, W>(from, to, 0);
 }
 
 // Adds two values of every column over the rows of the block, in order, and calls use(column, first

@@ -37,12 +37,15 @@ struct alignas(16) Unit16 {
   uint64_t low, high;
 };
 
-// Calls f with the widest unit that divides a row; all tensors are aligned to 16 bytes.
+// Calls f with the widest unit that divides a row and all addresses.
 template <typename F>
-void with_unit(int64_t row_bytes, const F& f) {
-  if (row_bytes % 16 == 0) return f(Unit16{});
-  if (row_bytes % 4 == 0) return f(uint32_t{});
-  if (row_bytes % 2 == 0) return f(uint16_t{});
+void with_unit(int64_t row_bytes, const Bindings& b, const F& f) {
+  auto all = static_cast<uintptr_t>(row_bytes);
+  for (const void* tensor : b.inputs) all |= reinterpret_cast<uintptr_t>(tensor);
+  for (const void* tensor : b.outputs) all |= reinterpret_cast<uintptr_t>(tensor);
+  if (all % 16 == 0) return f(Unit16{});
+  if (all % 4 == 0) return f(uint32_t{});
+  if (all % 2 == 0) return f(uint16_t{});
   f(uint8_t{});
 }
 
@@ -119,7 +122,7 @@ template <typename Call, typename Run>
 std::unique_ptr<Kernel> make_row_kernel(const Call& call, int64_t rows, Run run) {
   return make_kernel([=](const Bindings& b, Stream& stream) {
     if (rows * call.row_bytes == 0) return;
-    with_unit(call.row_bytes, [&]<typename U>(U unit) {
+    with_unit(call.row_bytes, b, [&]<typename U>(U unit) {
       run(call, call.row_bytes / static_cast<int64_t>(sizeof(U)), b, stream, unit);
     });
   });

@@ -1,6 +1,9 @@
 // Common device code of the .cu files: the launch macro, vector loads and reductions of a warp and
 // a block. Included by .cu files only.
 //
+// Kernels that steps spend time in access 16 bytes at a time and leave room for 32 warps on a
+// multiprocessor (64 registers), those of batch norm for 24 (80): tests/cuda_engine/sass.cpp.
+//
 // Under nvcc DLTRAIN_LAUNCH is <<<>>>; the emulation (tests/cuda_emulation, included by the build
 // before all other code) defines its own, as well as __global__, __shared__, threadIdx and so on.
 #pragma once
@@ -10,6 +13,7 @@
 #include <initializer_list>
 #include <type_traits>
 
+#include "base/philox.h"
 #include "cuda/elements.cuh"
 #include "cuda/launch.h"
 #include "tensor/dtype.h"
@@ -53,6 +57,32 @@ bool rows_in_packs(int64_t columns, std::initializer_list<const void*> tensors) 
   bool aligned = columns % Pack<T>::size == 0;
   for (const void* tensor : tensors) aligned = aligned && is_pack_aligned(tensor);
   return aligned;
+}
+
+// The bits of element `index` of a random_block, without an index of memory at run time.
+__device__ inline uint32_t element_bits(const Philox4& block, uint64_t index) {
+  const uint32_t low = (index & 1) != 0 ? block.v[1] : block.v[0];
+  const uint32_t high = (index & 1) != 0 ? block.v[3] : block.v[2];
+  return (index & 2) != 0 ? high : low;
+}
+
+// The elements of a pack of a cast: 16 bytes of the narrower type.
+template <typename From, typename To>
+inline constexpr int kCastPack =
+    Pack<From>::size > Pack<To>::size ? Pack<From>::size : Pack<To>::size;
+
+// y = x, or y += x, of N elements from `at` on.
+template <int N, typename From, typename To>
+__device__ void cast_elements(const From* x, To* y, int64_t at, bool accumulate = false) {
+  From in[N];
+  To out[N];
+  load_elements<From, N>(x, at, in);
+  if (accumulate) load_elements<To, N>(y, at, out);
+  for (int j = 0; j < N; ++j) {
+    const To value = static_cast<To>(in[j]);
+    out[j] = accumulate ? static_cast<To>(out[j] + value) : value;
+  }
+  store_elements<To, N>(out, y, at);
 }
 
 // Returns the sum over the warp, in every lane. The order of the additions is fixed.

@@ -1,8 +1,9 @@
 // Dropout: y = x / (1 − rate) where kept, else 0 (lib/ops/dropout.cpp), element by element, or with
 // one random number per channel of a sample (lib/ops/dropout2d.cpp). Philox computes the numbers of
-// four adjacent elements at once, so a thread processes one such group: elements 4k … 4k+3 of the
-// global batch; the micro-batch may begin inside a group. y may be x.
-#include "base/philox.h"
+// four adjacent elements at once: elements 4k … 4k+3 of the global batch; the micro-batch may begin
+// inside such a group. y may be x.
+#include <cmath>
+
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "ops/step_state.h"
@@ -22,26 +23,33 @@ struct DropoutCall {
 
 constexpr int kBlock = 256;
 
+// `packs`: x and y are aligned. If the micro-batch begins inside a group, every element computes
+// the numbers of its group.
 template <typename T>
-__global__ void dropout_kernel(const T* x, const StepState* state, T* y, double rate,
-                               MathOf<T> scale, uint64_t stream, int64_t count,
-                               int64_t per_sample) {
+__global__ void dropout_kernel(const T* x, const StepState* state, T* y, uint32_t least,
+                               MathOf<T> scale, uint64_t stream, int64_t count, int64_t per_sample,
+                               bool packs) {
+  using M = MathOf<T>;
+  constexpr int kWidth = Pack<T>::size < 4 ? 4 : Pack<T>::size;
   const StepInputs& in = state->in;
-  const uint64_t seed = in.seed, step = static_cast<uint64_t>(in.step);
   const int64_t first = in.sample_offset * per_sample;  // of the micro-batch, in the global batch
-  const int64_t first_group = first / 4, groups = (first + count - 1) / 4 - first_group + 1;
-  const uint64_t key = seed ^ (stream * 0x9E3779B97F4A7C15ull);  // as random_bits
-  for (int64_t g = thread_index(); g < groups; g += thread_count()) {
-    const uint64_t group = static_cast<uint64_t>(first_group + g);
-    const Philox4 bits = philox4x32(key, group, (step << 20) ^ (stream >> 44));
-    for (int j = 0; j < 4; ++j) {
-      const int64_t i = (first_group + g) * 4 + j - first;
-      if (i < 0 || i >= count) continue;
-      const float uniform = static_cast<float>(bits.v[j] >> 8) * (1.0f / 16777216.0f);
-      const bool kept = static_cast<double>(uniform) >= rate;
-      y[i] = static_cast<T>(kept ? static_cast<MathOf<T>>(x[i]) * scale : MathOf<T>(0));
+  const auto part = [&]<int N>(int64_t at) {
+    M value[N];
+    load_elements<T, N>(x, at, value);
+    DLTRAIN_UNROLL
+    for (int j = 0; j < N; j += 4) {
+      const auto index = static_cast<uint64_t>(first + at + j);
+      const Philox4 bits =
+          random_block(in.seed, stream, static_cast<uint64_t>(in.step), index >> 2);
+      for (int k = 0; k < (N < 4 ? N : 4); ++k) {
+        const uint32_t own = N == 1 ? element_bits(bits, index) : bits.v[k];
+        value[j + k] = own >> 8 >= least ? value[j + k] * scale : M(0);
+      }
     }
-  }
+    store_elements<T, N>(value, y, at);
+  };
+  sweep_elements<kWidth>(packs && first % 4 == 0 ? count / kWidth : 0, count, thread_index(),
+                         thread_count(), part);
 }
 
 template <typename T>
@@ -76,12 +84,16 @@ std::unique_ptr<Kernel> make_dropout_kernel(const KernelRequest& request, Run ru
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_dropout(const KernelRequest& request) {
-  return make_dropout_kernel(request, []<typename T>(const DropoutCall& c, const Bindings& b,
-                                                     Stream& stream, T) {
-    DLTRAIN_LAUNCH(dropout_kernel<T>, stride_grid(c.count / 4 + 2, kBlock), kBlock, stream.native(),
-                   b.input<T>(0), b.input<StepState>(1), b.output<T>(0), c.rate,
-                   static_cast<MathOf<T>>(1 / (1 - c.rate)), c.stream, c.count, c.per_sample);
-  });
+  return make_dropout_kernel(
+      request, []<typename T>(const DropoutCall& c, const Bindings& b, Stream& stream, T) {
+        const bool packs = is_pack_aligned(b.inputs[0]) && is_pack_aligned(b.outputs[0]);
+        // Uniform numbers have 24 bits.
+        const auto least = static_cast<uint32_t>(std::ceil(c.rate * 16777216.0));
+        DLTRAIN_LAUNCH(dropout_kernel<T>, stride_grid(c.count / 4 + 2, kBlock), kBlock,
+                       stream.native(), b.input<T>(0), b.input<StepState>(1), b.output<T>(0), least,
+                       static_cast<MathOf<T>>(1 / (1 - c.rate)), c.stream, c.count, c.per_sample,
+                       packs);
+      });
 }
 
 std::unique_ptr<Kernel> make_cuda_dropout2d(const KernelRequest& request) {

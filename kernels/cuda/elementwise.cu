@@ -2,7 +2,7 @@
 // a template parameter: the switch is uniform over all threads and hidden by the memory accesses.
 #include <algorithm>
 
-#include "cuda/device_code.cuh"
+#include "cuda/column_sums.cuh"
 #include "cuda/elementwise.h"
 #include "cuda/makers.h"
 #include "cuda/strided.h"
@@ -51,11 +51,20 @@ struct Arguments {
   MathOf<T> p, q;
 };
 
-template <typename T>
-__device__ T apply(const Arguments<T>& f, T a, T b, T old) {
+// y = f(a, b) of N elements from `at` on. The op is chosen once for all of them.
+template <int N, typename T>
+__device__ void apply(const Arguments<T>& f, const T* a, const T* b, T* y, int64_t at) {
   using M = MathOf<T>;
-  const M y = elementwise<M>(f.op, static_cast<M>(a), static_cast<M>(b), f.p, f.q);
-  return static_cast<T>(f.accumulate ? static_cast<M>(old) + y : y);
+  M left[N], right[N], old[N] = {};
+  load_elements<T, N>(a, at, left);
+  load_elements<T, N>(b, at, right);
+  if (f.accumulate) load_elements<T, N>(y, at, old);
+  dispatch_elementwise(f.op, [&]<ElementwiseOp op>() {
+    DLTRAIN_UNROLL
+    for (int j = 0; j < N; ++j) left[j] = elementwise<op, M>(left[j], right[j], f.p, f.q);
+  });
+  for (int j = 0; j < N; ++j) left[j] = f.accumulate ? old[j] + left[j] : left[j];
+  store_elements<T, N>(left, y, at);
 }
 
 // `packs` full packs first (0 when an operand is not aligned), then the rest one by one. For unary
@@ -63,18 +72,8 @@ __device__ T apply(const Arguments<T>& f, T a, T b, T old) {
 template <typename T>
 __global__ void elementwise_kernel(Arguments<T> f, const T* a, const T* b, T* y, int64_t packs,
                                    int64_t count) {
-  for (int64_t i = thread_index(); i < packs; i += thread_count()) {
-    const Pack<T> pa = reinterpret_cast<const Pack<T>*>(a)[i];
-    const Pack<T> pb = b == a ? pa : reinterpret_cast<const Pack<T>*>(b)[i];
-    Pack<T> old{};
-    if (f.accumulate) old = reinterpret_cast<const Pack<T>*>(y)[i];
-    Pack<T> out;
-    for (int j = 0; j < Pack<T>::size; ++j) out.v[j] = apply(f, pa.v[j], pb.v[j], old.v[j]);
-    reinterpret_cast<Pack<T>*>(y)[i] = out;
-  }
-  for (int64_t i = packs * Pack<T>::size + thread_index(); i < count; i += thread_count()) {
-    y[i] = apply(f, a[i], b[i], f.accumulate ? y[i] : T(0));
-  }
+  sweep_elements<Pack<T>::size>(packs, count, thread_index(), thread_count(),
+                                [&]<int N>(int64_t at) { apply<N>(f, a, b, y, at); });
 }
 
 // Index is uint32_t where it suffices: 64-bit division is several times slower.
@@ -92,26 +91,39 @@ __global__ void broadcast_kernel(Arguments<T> f, StridedLayout layout, const T* 
       at_a += static_cast<int64_t>(index) * layout.stride[0][axis];
       at_b += static_cast<int64_t>(index) * layout.stride[1][axis];
     }
-    y[i] = apply(f, a[at_a], b[at_b], f.accumulate ? y[i] : T(0));
+    apply<1>(f, a + at_a, b + at_b, y + i, 0);
   }
 }
 
-template <typename T>
-__global__ void bias_activation_kernel(ElementwiseOp op, const T* bias, T* y, int64_t count,
+// A thread has the same W columns of several rows, and so the same bias.
+template <typename T, int W>
+__global__ void bias_activation_kernel(ElementwiseOp op, const T* bias, T* y, int64_t rows,
                                        int64_t columns) {
   using M = MathOf<T>;
-  for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    const M x = static_cast<M>(y[i]) + (bias == nullptr ? M(0) : static_cast<M>(bias[i % columns]));
-    y[i] = static_cast<T>(elementwise<M>(op, x, x, M(0), M(0)));
+  const int64_t column = own_columns<W>();
+  if (column >= columns) return;
+  M added[W] = {}, value[W];
+  if (bias != nullptr) load_columns<W>(bias + column, added);
+  for (int64_t row = blockIdx.y * blockDim.y + threadIdx.y; row < rows;
+       row += static_cast<int64_t>(gridDim.y) * blockDim.y) {
+    T* at = y + row * columns + column;
+    load_columns<W>(at, value);
+    dispatch_elementwise(op, [&]<ElementwiseOp fixed>() {
+      DLTRAIN_UNROLL
+      for (int j = 0; j < W; ++j) {
+        const M x = value[j] + added[j];
+        value[j] = elementwise<fixed, M>(x, x, M(0), M(0));
+      }
+    });
+    store_columns<W>(value, at);
   }
 }
 
 template <typename From, typename To>
-__global__ void cast_kernel(const From* x, To* y, int64_t count, bool accumulate) {
-  for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    const To value = static_cast<To>(x[i]);
-    y[i] = accumulate ? static_cast<To>(y[i] + value) : value;
-  }
+__global__ void cast_kernel(const From* x, To* y, int64_t packs, int64_t count, bool accumulate) {
+  sweep_elements<kCastPack<From, To>>(
+      packs, count, thread_index(), thread_count(),
+      [&]<int N>(int64_t at) { cast_elements<N>(x, y, at, accumulate); });
 }
 
 // Interpreter for all programs. The operands of a thread are in local memory (in the cache, for the
@@ -315,11 +327,13 @@ bool castable(DType dtype) {
 
 void launch_bias_activation(ElementwiseOp op, DType dtype, const void* bias, void* y, int64_t rows,
                             int64_t columns, CudaStream stream) {
-  const int64_t count = rows * columns;
-  if (count == 0) return;
+  if (rows * columns == 0) return;
   with_floating(dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH(bias_activation_kernel<T>, stride_grid(count, kBlock), kBlock, stream, op,
-                   static_cast<const T*>(bias), static_cast<T*>(y), count, columns);
+    with_width<T>(rows_in_packs<T>(columns, {bias, y}), [&]<int W>(std::integral_constant<int, W>) {
+      const ColumnGrid tiles = ColumnGrid::over_rows(columns, W, rows);
+      DLTRAIN_LAUNCH((bias_activation_kernel<T, W>), tiles.grid, tiles.block, stream, op,
+                     static_cast<const T*>(bias), static_cast<T*>(y), rows, columns);
+    });
   });
 }
 
@@ -330,8 +344,11 @@ void launch_cast(DType from, DType to, const void* x, void* y, int64_t count, Cu
     with_storage(to, [&](auto* to_type) {
       using From = std::remove_pointer_t<decltype(from_type)>;
       using To = std::remove_pointer_t<decltype(to_type)>;
-      DLTRAIN_LAUNCH((cast_kernel<From, To>), stride_grid(count, kBlock), kBlock, stream,
-                     static_cast<const From*>(x), static_cast<To*>(y), count, accumulate);
+      const bool aligned = is_pack_aligned(x) && is_pack_aligned(y);
+      const int64_t packs = aligned ? count / kCastPack<From, To> : 0;
+      DLTRAIN_LAUNCH((cast_kernel<From, To>), stride_grid(packs > 0 ? packs : count, kBlock),
+                     kBlock, stream, static_cast<const From*>(x), static_cast<To*>(y), packs, count,
+                     accumulate);
     });
   });
 }

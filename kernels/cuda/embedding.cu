@@ -4,7 +4,9 @@
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "cuda/strided_copy.h"
+#include "ops/rules.h"
 #include "shared/bound_kernel.h"
+#include "shared/workspace_parts.h"
 
 namespace dltrain {
 namespace {
@@ -92,44 +94,57 @@ __global__ void order_kernel(const int32_t* ids, const int32_t* starts, const in
   }
 }
 
-constexpr int kLongList = 64;  // entries of an id from which several threads share a column
+constexpr int kRun = 64;  // ordered entries of a block, so frequent tokens are spread over many
 
-// One block per row of the weight. Long lists (positions, token types, frequent tokens) are divided
-// into parts, whose sums are added in order.
+// Adds runs of equal ids among the entries of one block. A run that another block begins or goes on
+// with is a part of a row: partial[block][0] continues one, partial[block][1] begins one.
 template <typename T>
-__global__ void add_rows_kernel(const T* dy, const int32_t* starts, const int32_t* ordered,
-                                MathOf<T>* dweight, int64_t columns, bool accumulate) {
+__global__ void add_runs_kernel(const T* dy, const int32_t* ids, const int32_t* starts,
+                                const int32_t* ordered, MathOf<T>* dweight, MathOf<T>* partial,
+                                int64_t rows, int64_t columns, bool accumulate) {
   using M = MathOf<T>;
-  const int64_t row = blockIdx.x;
-  const int32_t begin = starts[row], end = starts[row + 1];
-  if (accumulate && begin == end) return;
-  const auto add = [&](int64_t c, M sum) {
-    M& out = dweight[row * columns + c];
-    out = accumulate ? out + sum : sum;
-  };
-  const auto sum_of = [&](int64_t c, int32_t first, int32_t step) {
-    M sum = 0;
-    for (int32_t k = first; k < end; k += step) sum += static_cast<M>(dy[ordered[k] * columns + c]);
-    return sum;
-  };
-  if (end - begin < kLongList) {
-    for (int64_t c = threadIdx.x; c < columns; c += kBlock) add(c, sum_of(c, begin, 1));
-    return;
+  const int32_t begin = static_cast<int32_t>(blockIdx.x) * kRun, all = starts[rows];
+  const int32_t end = begin + kRun < all ? begin + kRun : all;
+  __shared__ int32_t place[kRun], id[kRun];
+  for (int32_t k = begin + static_cast<int32_t>(threadIdx.x); k < end; k += kBlock) {
+    place[k - begin] = ordered[k];
+    id[k - begin] = ids[ordered[k]];
   }
-  constexpr int kParts = kBlock / kWarp;
-  __shared__ M sums[kParts][kWarp];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int part = static_cast<int>(threadIdx.x) / kWarp;
-  for (int64_t first = 0; first < columns; first += kWarp) {
-    const int64_t c = first + lane;
-    sums[part][lane] = c < columns ? sum_of(c, begin + part, kParts) : M(0);
-    __syncthreads();
-    if (part == 0 && c < columns) {
-      M sum = sums[0][lane];
-      for (int p = 1; p < kParts; ++p) sum += sums[p][lane];
-      add(c, sum);
+  __syncthreads();
+  for (int64_t c = threadIdx.x; c < columns; c += kBlock) {
+    M sum = 0;
+    for (int32_t k = 0; k < end - begin; ++k) {
+      sum += static_cast<M>(dy[place[k] * columns + c]);
+      if (k + 1 < end - begin && id[k + 1] == id[k]) continue;
+      const int32_t first = starts[id[k]], after = starts[id[k] + 1];
+      if (first < begin || after > end) {
+        partial[(2 * int64_t{blockIdx.x} + (first < begin ? 0 : 1)) * columns + c] = sum;
+      } else {
+        M& out = dweight[id[k] * columns + c];
+        out = accumulate ? out + sum : sum;
+      }
+      sum = 0;
     }
-    __syncthreads();
+  }
+}
+
+// Adds the parts of the row that begins in this block of the last kernel and goes on in the next.
+template <typename M>
+__global__ void join_runs_kernel(const int32_t* ids, const int32_t* starts, const int32_t* ordered,
+                                 const M* partial, M* dweight, int64_t rows, int64_t columns,
+                                 bool accumulate) {
+  const int32_t end = (static_cast<int32_t>(blockIdx.x) + 1) * kRun;
+  if (end >= starts[rows]) return;
+  const int64_t id = ids[ordered[end - 1]];
+  const int32_t after = starts[id + 1];
+  if (starts[id] < end - kRun || after <= end) return;
+  for (int64_t c = threadIdx.x; c < columns; c += kBlock) {
+    M sum = partial[(2 * int64_t{blockIdx.x} + 1) * columns + c];
+    for (int64_t block = blockIdx.x + 1; block * kRun < after; ++block) {
+      sum += partial[2 * block * columns + c];
+    }
+    M& out = dweight[id * columns + c];
+    out = accumulate ? out + sum : sum;
   }
 }
 
@@ -141,12 +156,12 @@ std::unique_ptr<Kernel> make_cuda_embedding(const KernelRequest& request) {
   const int64_t bytes = weight.shape[1] * static_cast<int64_t>(dtype_size(weight.dtype));
   return make_kernel([=](const Bindings& b, Stream& stream) {
     if (ids * bytes == 0) return;
-    const bool packs =
-        bytes % 16 == 0 && is_pack_aligned(b.inputs[1]) && is_pack_aligned(b.outputs[0]);
-    (packs            ? embedding_typed<Pack<uint64_t>>
-     : bytes % 8 == 0 ? embedding_typed<uint64_t>
-     : bytes % 4 == 0 ? embedding_typed<uint32_t>
-                      : embedding_typed<uint16_t>)(ids, bytes, b, stream);
+    const uintptr_t all = static_cast<uintptr_t>(bytes) | reinterpret_cast<uintptr_t>(b.inputs[1]) |
+                          reinterpret_cast<uintptr_t>(b.outputs[0]);
+    (all % 16 == 0  ? embedding_typed<Pack<uint64_t>>
+     : all % 8 == 0 ? embedding_typed<uint64_t>
+     : all % 4 == 0 ? embedding_typed<uint32_t>
+                    : embedding_typed<uint16_t>)(ids, bytes, b, stream);
   });
 }
 
@@ -159,7 +174,12 @@ std::unique_ptr<Kernel> make_cuda_embedding_backward(const KernelRequest& reques
                                 .padding_idx = request.attributes.integer("padding_idx", -1),
                                 .accumulate = request.accumulate};
   if (c.ids > kMost || c.rows > kMost) return nullptr;
-  const auto run = [c](const Bindings& b, Stream& s) {
+  const DType sums = accumulation_dtype(c.dtype);
+  const auto words = static_cast<int64_t>(dtype_size(sums) / 4);
+  WorkspaceParts parts;
+  parts.add(2 * c.rows + 1 + 2 * c.ids, DType::i32);
+  const size_t partial_at = parts.add(2 * divide_up(c.ids, kRun) * c.columns, sums);
+  const auto run = [=](const Bindings& b, Stream& s) {
     if (c.rows * c.columns == 0) return;
     const CudaStream stream = s.native();
     const auto* ids = b.input<int32_t>(0);
@@ -173,13 +193,20 @@ std::unique_ptr<Kernel> make_cuda_embedding_backward(const KernelRequest& reques
     DLTRAIN_LAUNCH(start_kernel, 1u, kBlock, stream, counts, starts, c.rows);
     DLTRAIN_LAUNCH(collect_kernel, grid, kBlock, stream, ids, counts, places, c.ids, c.padding_idx);
     DLTRAIN_LAUNCH(order_kernel, grid, kBlock, stream, ids, starts, places, ordered, c.rows);
+    if (!c.accumulate) launch_fill(4, 0, b.outputs[0], c.rows * c.columns * words, stream);
+    if (c.ids == 0) return;
     with_floating(c.dtype, [&]<typename T>(T) {
-      DLTRAIN_LAUNCH(add_rows_kernel<T>, static_cast<unsigned>(c.rows), kBlock, stream,
-                     b.input<T>(1), starts, ordered, b.output<MathOf<T>>(0), c.columns,
+      using M = MathOf<T>;
+      auto* partial = reinterpret_cast<M*>(static_cast<std::byte*>(b.workspace) + partial_at);
+      const auto blocks = static_cast<unsigned>(divide_up(c.ids, kRun));
+      DLTRAIN_LAUNCH(add_runs_kernel<T>, blocks, kBlock, stream, b.input<T>(1), ids, starts,
+                     ordered, b.output<M>(0), partial, c.rows, c.columns, c.accumulate);
+      DLTRAIN_LAUNCH(join_runs_kernel<M>, blocks, kBlock, stream, ids, starts, ordered,
+                     static_cast<const M*>(partial), b.output<M>(0), c.rows, c.columns,
                      c.accumulate);
     });
   };
-  return make_kernel(run, static_cast<size_t>(2 * c.rows + 1 + 2 * c.ids) * sizeof(int32_t));
+  return make_kernel(run, parts.total());
 }
 
 }  // namespace dltrain

@@ -8,31 +8,13 @@
 
 namespace dltrain {
 
-// N elements that are read or written at once, by accesses of up to 16 bytes.
-template <typename T, int N>
-struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Elements {
-  T v[N];
-};
-
-template <typename T, int N, typename M>
-__device__ void load_elements(const void* from, int64_t at, M* to) {
-  const auto in = *reinterpret_cast<const Elements<T, N>*>(static_cast<const T*>(from) + at);
-  for (int j = 0; j < N; ++j) to[j] = static_cast<M>(in.v[j]);
-}
-
-template <typename T, int N, typename M>
-__device__ void store_elements(const M* from, void* to, int64_t at) {
-  Elements<T, N> out;
-  for (int j = 0; j < N; ++j) out.v[j] = static_cast<T>(from[j]);
-  *reinterpret_cast<Elements<T, N>*>(static_cast<T*>(to) + at) = out;
-}
-
 // Every operand is read before any result is written: they may share memory.
 template <typename Program, int N>
 __device__ void fused_elements(const FusedOperands& operands, int64_t at) {
   using M = typename Program::M;
   M in[Program::kInputs][N], out[Program::kResults][N];
   Program::template load<N>(operands, at, in);
+  DLTRAIN_UNROLL
   for (int j = 0; j < N; ++j) {
     M values[Program::kInputs], results[Program::kResults];
     for (int k = 0; k < Program::kInputs; ++k) values[k] = in[k][j];
@@ -47,15 +29,9 @@ __device__ void fused_elements(const FusedOperands& operands, int64_t at) {
 // operand is not aligned), then the rest one by one.
 template <typename Program>
 __device__ void fused_loop(const FusedOperands& operands, int64_t packs, int64_t count) {
-  constexpr int kPack = Program::kPack;
-  const int64_t loose = count - packs * kPack;  // elements after the packs, one a loop step
-  for (int64_t i = thread_index(); i < packs + loose; i += thread_count()) {
-    if (i < packs) {
-      fused_elements<Program, kPack>(operands, i * kPack);
-    } else {
-      fused_elements<Program, 1>(operands, packs * kPack + (i - packs));
-    }
-  }
+  sweep_elements<Program::kPack>(
+      packs, count, thread_index(), thread_count(),
+      [&]<int N>(int64_t at) { fused_elements<Program, N>(operands, at); });
 }
 
 }  // namespace dltrain

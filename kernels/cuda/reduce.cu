@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/device_code.cuh"
+#include "cuda/column_sums.cuh"
 #include "cuda/makers.h"
 #include "cuda/reduce.h"
 #include "ops/rules.h"
@@ -13,8 +13,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int kBlock = 256;
-constexpr int kTileColumns = 32, kTileRows = 8;  // threads of a column block
+constexpr int kBlock = kColumnBlock;
 
 // Combines partial results and writes the final one.
 template <typename T>
@@ -60,28 +59,32 @@ __global__ void reduce_long_rows(Join<T> f, const X* x, T* y, int64_t length, in
   if (threadIdx.x == 0) f.write(y + row * gridDim.y + blockIdx.y, value);
 }
 
-// One block per 32 columns of a chunk; x is [outer, length, inner], y [outer, chunks, inner].
-template <typename X, typename T>
+// One block per tile of columns of a chunk; x is [outer, length, inner], y [outer, chunks, inner].
+template <typename X, typename T, int W>
 __global__ void reduce_columns(Join<T> f, const X* x, T* y, int64_t length, int64_t inner,
                                int64_t chunk) {
-  __shared__ T partial[kTileRows][kTileColumns];
-  const int64_t tiles = divide_up(inner, kTileColumns);
-  const int64_t outer = blockIdx.x / tiles;
-  const int lane = static_cast<int>(threadIdx.x), part = static_cast<int>(threadIdx.y);
-  const int64_t column = blockIdx.x % tiles * kTileColumns + lane;
+  __shared__ T partial[kBlock * W];
+  const int width = static_cast<int>(blockDim.x) * W, parts = static_cast<int>(blockDim.y);
+  const int own = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  const int64_t tiles = divide_up(inner, width), outer = blockIdx.x / tiles;
+  const int64_t first = blockIdx.x % tiles * width, column = first + threadIdx.x * W;
   const int64_t begin = blockIdx.y * chunk;
   const int64_t end = begin + chunk < length ? begin + chunk : length;
-  T value = f.start();
+  T value[W], more[W];
+  for (int j = 0; j < W; ++j) value[j] = f.start();
   if (column < inner) {
-    for (int64_t row = begin + part; row < end; row += kTileRows) {
-      value = f.join(value, static_cast<T>(x[(outer * length + row) * inner + column]));
+    for (int64_t row = begin + threadIdx.y; row < end; row += parts) {
+      load_columns<W>(x + (outer * length + row) * inner + column, more);
+      for (int j = 0; j < W; ++j) value[j] = f.join(value[j], more[j]);
     }
   }
-  partial[part][lane] = value;
+  for (int j = 0; j < W; ++j) partial[own * W + j] = value[j];
   __syncthreads();
-  if (part != 0 || column >= inner) return;
-  for (int i = 1; i < kTileRows; ++i) value = f.join(value, partial[i][lane]);
-  f.write(y + (outer * gridDim.y + blockIdx.y) * inner + column, value);
+  for (int c = own; c < width && first + c < inner; c += kBlock) {
+    T all = partial[c];
+    for (int part = 1; part < parts; ++part) all = f.join(all, partial[part * width + c]);
+    f.write(y + (outer * gridDim.y + blockIdx.y) * inner + first + c, all);
+  }
 }
 
 __device__ int64_t strided_offset(const StridedLayout& layout, int64_t index) {
@@ -112,10 +115,12 @@ void launch_pass(const Join<T>& f, const X* x, T* y, const ReduceCall& call, int
                  CudaStream stream) {
   const int64_t chunk = divide_up(call.reduced, chunks);
   if (call.inner > 1) {
-    const dim3 grid(static_cast<unsigned>(call.outer * divide_up(call.inner, kTileColumns)),
-                    static_cast<unsigned>(chunks));
-    DLTRAIN_LAUNCH((reduce_columns<X, T>), grid, dim3(kTileColumns, kTileRows), stream, f, x, y,
-                   call.reduced, call.inner, chunk);
+    with_width<X>(rows_in_packs<X>(call.inner, {x}), [&]<int W>(std::integral_constant<int, W>) {
+      ColumnGrid tiles(call.inner, W, chunks);
+      tiles.grid.x *= static_cast<unsigned>(call.outer);
+      DLTRAIN_LAUNCH((reduce_columns<X, T, W>), tiles.grid, tiles.block, stream, f, x, y,
+                     call.reduced, call.inner, chunk);
+    });
   } else if (call.reduced <= 512) {
     const auto grid = static_cast<unsigned>(divide_up(call.outer * kWarp, kBlock));
     DLTRAIN_LAUNCH((reduce_short_rows<X, T>), grid, kBlock, stream, f, x, y, call.outer,

@@ -2,8 +2,10 @@
 // the formulas). Weight, bias and statistics have the accumulation dtype of x.
 //
 // First the mean, then the deviations from it in a second pass over the row, which is then in the
-// cache: no cancellation. Gradients of weight and bias are sums over rows: first over fixed chunks,
-// which are then added in order and in double.
+// cache: no cancellation. The backward is one pass over memory: a block has a chunk of rows, and
+// each of its threads the same columns of all of them, so it adds their parts of dweight and dbias
+// in registers. The sums of the chunks are then added in order and in double.
+#include <algorithm>
 #include <cmath>
 
 #include "cuda/column_sums.cuh"
@@ -16,7 +18,7 @@ namespace dltrain {
 namespace {
 
 struct RowNormCall {
-  DType dtype;
+  DType dtype, low;  // of x, and of the tensors that are not in this dtype
   int64_t rows, columns;
   double epsilon;
   bool centred;  // layer_norm; false: rms_norm, which has no mean and no bias
@@ -25,147 +27,278 @@ struct RowNormCall {
 RowNormCall row_norm_call(const KernelRequest& request) {
   const TensorSpec& x = request.inputs[0];
   const int64_t columns = x.shape[-1];
-  return {.dtype = x.dtype,
-          .rows = columns == 0 ? 0 : x.shape.elements() / columns,
-          .columns = columns,
-          .epsilon = request.attributes.number("epsilon", 1e-5),
-          .centred = request.op.starts_with("layer_norm")};
-}
-
-constexpr int64_t kLeastChunk = 128, kMostChunks = 256;
-
-int64_t chunk_rows(int64_t rows) {
-  const int64_t even = divide_up(rows, kMostChunks);
-  return even < kLeastChunk ? kLeastChunk : even;
-}
-
-template <typename T, int kThreads>
-__global__ void row_norm_kernel(const T* x, const MathOf<T>* weight, const MathOf<T>* bias, T* y,
-                                MathOf<T>* mean, MathOf<T>* rstd, int64_t rows, int64_t columns,
-                                MathOf<T> epsilon, bool centred, bool packs) {
-  using M = MathOf<T>;
-  const int64_t row = own_row<kThreads>();
-  if (row >= rows) return;  // uniform over a warp
-  const T* const in[1] = {x + row * columns};
-  const M count = static_cast<M>(columns);
-  M middle = 0;
-  if (centred) {
-    sweep_row<kThreads>(in, static_cast<T*>(nullptr), columns, packs,
-                        [&](int64_t, const M* v) { return middle += v[0]; });
-    middle = row_sum<kThreads>(middle) / count;
-  }
-  M squares = 0;
-  sweep_row<kThreads>(in, static_cast<T*>(nullptr), columns, packs, [&](int64_t, const M* v) {
-    return squares += (v[0] - middle) * (v[0] - middle);
-  });
-  const M scale = M(1) / std::sqrt(row_sum<kThreads>(squares) / count + epsilon);
-  sweep_row<kThreads>(in, y + row * columns, columns, packs, [&](int64_t c, const M* v) {
-    M value = (v[0] - middle) * scale;
-    if (weight != nullptr) value *= weight[c];
-    if (bias != nullptr) value += bias[c];
-    return value;
-  });
-  if (own_lane<kThreads>() != 0) return;
-  if (centred) mean[row] = middle;
-  rstd[row] = scale;
-}
-
-// dx = rstd·(g − mean g − x̂·mean(g·x̂)) with g = dy·weight; without the first mean for rms_norm.
-template <typename T, int kThreads>
-__global__ void row_norm_backward_kernel(const T* x, const T* dy, const MathOf<T>* weight,
-                                         const MathOf<T>* mean, const MathOf<T>* rstd, T* dx,
-                                         int64_t rows, int64_t columns, bool packs) {
-  using M = MathOf<T>;
-  const int64_t row = own_row<kThreads>();
-  if (row >= rows) return;
-  const T* const in[2] = {x + row * columns, dy + row * columns};
-  const M middle = mean != nullptr ? mean[row] : M(0), scale = rstd[row];
-  const auto gradient = [&](int64_t c, M value) {
-    return weight != nullptr ? value * weight[c] : value;
-  };
-  M plain = 0, weighted = 0;
-  sweep_row<kThreads>(in, static_cast<T*>(nullptr), columns, packs, [&](int64_t c, const M* v) {
-    const M g = gradient(c, v[1]);
-    plain += g;
-    return weighted += g * ((v[0] - middle) * scale);
-  });
-  plain = mean != nullptr ? row_sum<kThreads>(plain) / static_cast<M>(columns) : M(0);
-  weighted = row_sum<kThreads>(weighted) / static_cast<M>(columns);
-  sweep_row<kThreads>(in, dx + row * columns, columns, packs, [&](int64_t c, const M* v) {
-    const M normalised = (v[0] - middle) * scale;
-    return scale * (gradient(c, v[1]) - plain - normalised * weighted);
-  });
-}
-
-// partial[chunk] = {Σ dy·x̂ [columns], Σ dy [columns]}.
-template <typename T, int W>
-__global__ void parameter_sums_kernel(const T* x, const T* dy, const MathOf<T>* mean,
-                                      const MathOf<T>* rstd, MathOf<T>* partial, int64_t rows,
-                                      int64_t columns, int64_t chunk) {
-  using M = MathOf<T>;
-  const int64_t column = own_columns<W>();
-  const int64_t begin = blockIdx.y * chunk;
-  const int64_t end = begin + chunk < rows ? begin + chunk : rows;
-  M weighted[W] = {}, plain[W] = {};
-  if (column < columns) {
-    for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y) {
-      const M middle = mean != nullptr ? mean[row] : M(0), scale = rstd[row];
-      M value[W], gradient[W];
-      load_columns<W>(x + row * columns + column, value);
-      load_columns<W>(dy + row * columns + column, gradient);
-      for (int j = 0; j < W; ++j) {
-        weighted[j] += gradient[j] * ((value[j] - middle) * scale);
-        plain[j] += gradient[j];
-      }
+  RowNormCall c{.dtype = x.dtype,
+                .low = x.dtype,
+                .rows = columns == 0 ? 0 : x.shape.elements() / columns,
+                .columns = columns,
+                .epsilon = request.attributes.number("epsilon", 1e-5),
+                .centred = request.op.starts_with("layer_norm")};
+  for (const SpecSpan list : {request.inputs, request.outputs}) {
+    for (const TensorSpec& spec : list) {
+      if (is_low_precision(spec.dtype)) c.low = spec.dtype;
     }
   }
-  M* out = partial + 2 * columns * blockIdx.y;
-  add_parts(weighted, plain, columns, [&](int64_t c, M first, M second) {
-    out[c] = first;
-    out[columns + c] = second;
-  });
+  return c;
 }
 
-// Returns the mean among the backward's inputs; nullptr: rms_norm.
-template <typename M>
-const M* mean_of(const RowNormCall& c, const Bindings& b) {
-  return c.centred ? b.input<M>(3) : nullptr;
+// Calls f with values of the types that store x and the tensors in `low`.
+template <typename F>
+void with_norm_types(const RowNormCall& c, const F& f) {
+  if (c.dtype != DType::f32 || c.low == DType::f32) {
+    return with_floating(c.dtype, [&](auto x) { f(x, x); });
+  }
+  c.low == DType::bf16 ? f(float{}, DeviceBf16{}) : f(float{}, DeviceF16{});
 }
 
-// Computes dweight and dbias unless they are nullptr.
-template <typename T>
-void parameter_gradients(const RowNormCall& c, const Bindings& b, MathOf<T>* dweight,
-                         MathOf<T>* dbias, CudaStream stream) {
+// A tensor of one of two dtypes, or none.
+template <typename T, typename L>
+struct Either {
+  T* wide = nullptr;
+  L* low = nullptr;
+
+  Either(void* data, DType dtype, const RowNormCall& c) {
+    if (dtype == c.dtype) {
+      wide = static_cast<T*>(data);
+    } else {
+      low = static_cast<L*>(data);
+    }
+  }
+  __device__ explicit operator bool() const { return wide != nullptr || low != nullptr; }
+  template <int W>
+  __device__ void load(int64_t at, MathOf<T>* to) const {
+    wide != nullptr ? load_elements<T, W>(wide, at, to) : load_elements<L, W>(low, at, to);
+  }
+  template <int W>
+  __device__ void store(const MathOf<T>* from, int64_t at) const {
+    if (wide != nullptr) store_elements<T, W>(from, wide, at);
+    if (low != nullptr) store_elements<L, W>(from, low, at);
+  }
+};
+
+template <typename T, typename L>
+struct NormForward {
   using M = MathOf<T>;
-  if (c.columns == 0 || (dweight == nullptr && dbias == nullptr)) return;
-  auto* partial = static_cast<M*>(b.workspace);
-  const int64_t chunk = chunk_rows(c.rows), chunks = divide_up(c.rows, chunk);
-  const bool packs = chunks > 0 && rows_in_packs<T>(c.columns, {b.inputs[0], b.inputs[1]});
-  with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
-    if (chunks == 0) return;
-    const ColumnGrid tiles(c.columns, W, chunks);
-    DLTRAIN_LAUNCH((parameter_sums_kernel<T, W>), tiles.grid, tiles.block, stream, b.input<T>(0),
-                   b.input<T>(1), mean_of<M>(c, b), b.input<M>(b.inputs.size() - 1), partial,
-                   c.rows, c.columns, chunk);
+  const T* x;
+  Either<T, L> delta, y;
+  const M *weight, *bias;
+  T *sum, *wide_y;
+  M *mean, *rstd;
+  int64_t rows, columns;
+  M epsilon;
+};
+
+template <typename T, typename L, int W, int kThreads>
+__global__ void row_norm_kernel(NormForward<T, L> a) {
+  using M = MathOf<T>;
+  const int64_t row = own_row<kThreads>();
+  if (row >= a.rows) return;  // uniform over a warp
+  const int64_t at = row * a.columns;
+  // Calls f(column, W values of x, or of x + delta as it is stored) for the columns of this thread.
+  const auto sweep = [&](const auto& f) {
+    for (int64_t c = own_lane<kThreads>() * W; c < a.columns; c += kThreads * W) {
+      M v[W], added[W];
+      load_elements<T, W>(a.x, at + c, v);
+      if (a.delta) {
+        a.delta.template load<W>(at + c, added);
+        for (int j = 0; j < W; ++j) v[j] = static_cast<M>(static_cast<T>(v[j] + added[j]));
+      }
+      f(c, v);
+    }
+  };
+  const M count = static_cast<M>(a.columns);
+  M middle = 0, squares = 0;
+  if (a.mean != nullptr) {
+    sweep([&](int64_t, const M* v) {
+      for (int j = 0; j < W; ++j) middle += v[j];
+    });
+    middle = row_sum<kThreads>(middle) / count;
+  }
+  sweep([&](int64_t, const M* v) {
+    for (int j = 0; j < W; ++j) squares += (v[j] - middle) * (v[j] - middle);
   });
+  const M scale = M(1) / std::sqrt(row_sum<kThreads>(squares) / count + a.epsilon);
+  sweep([&](int64_t c, const M* v) {
+    M y[W], factor[W];
+    for (int j = 0; j < W; ++j) y[j] = (v[j] - middle) * scale;
+    if (a.weight != nullptr) {
+      load_elements<M, W>(a.weight, c, factor);
+      for (int j = 0; j < W; ++j) y[j] *= factor[j];
+    }
+    if (a.bias != nullptr) {
+      load_elements<M, W>(a.bias, c, factor);
+      for (int j = 0; j < W; ++j) y[j] += factor[j];
+    }
+    a.y.template store<W>(y, at + c);
+    if (a.sum != nullptr) store_elements<T, W>(v, a.sum, at + c);
+    if (a.wide_y != nullptr) store_elements<T, W>(y, a.wide_y, at + c);
+  });
+  if (own_lane<kThreads>() != 0) return;
+  if (a.mean != nullptr) a.mean[row] = middle;
+  a.rstd[row] = scale;
+}
+
+template <typename T, typename L>
+struct NormBackward {
+  using M = MathOf<T>;
+  const T* x;
+  Either<T, L> dy;
+  const M *weight, *mean, *rstd;
+  const T* residual;
+  T* dx;
+  L* low_dx;
+  M* partial;  // [chunks][2][columns]: Σ dy·x̂ and Σ dy over the rows of a chunk; or nullptr
+  int64_t rows, columns, chunk;
+};
+
+constexpr int kNormThreads = 1024;          // most of a block
+constexpr int64_t kThreadsInAll = 1 << 17;  // that the backward asks for: a GPU has up to 2¹⁸
+
+// dx = rstd·(g − mean g − x̂·mean(g·x̂)) (+ residual) with g = dy·weight; without the first mean for
+// rms_norm. kOne: a thread has one pack of columns, which stays in registers.
+template <typename T, typename L, int W, bool kOne>
+__global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBackward<T, L> a) {
+  using M = MathOf<T>;
+  __shared__ M parts[2][2][kWarp];  // of two rows: one barrier a row is enough
+  const int64_t begin = blockIdx.x * a.chunk;
+  const int64_t end = begin + a.chunk < a.rows ? begin + a.chunk : a.rows;
+  const int64_t own = static_cast<int64_t>(threadIdx.x) * W, step = int64_t{blockDim.x} * W;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  const int64_t weighted_at = 2 * a.columns * blockIdx.x, plain_at = weighted_at + a.columns;
+  M normal[W] = {}, dy[W] = {}, g[W] = {}, weighted_own[W] = {}, plain_own[W] = {};
+  const auto put_sums = [&](int64_t c) {
+    if (a.partial == nullptr) return;
+    store_elements<M, W>(weighted_own, a.partial, weighted_at + c);
+    store_elements<M, W>(plain_own, a.partial, plain_at + c);
+  };
+  if (!kOne) {
+    for (int64_t c = own; c < a.columns; c += step) put_sums(c);
+  }
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t at = row * a.columns;
+    const M middle = a.mean != nullptr ? a.mean[row] : M(0), scale = a.rstd[row];
+    const auto load = [&](int64_t c) {
+      load_elements<T, W>(a.x, at + c, normal);
+      a.dy.template load<W>(at + c, dy);
+      if (a.weight != nullptr) load_elements<M, W>(a.weight, c, g);
+      for (int j = 0; j < W; ++j) {
+        normal[j] = (normal[j] - middle) * scale;
+        g[j] = a.weight != nullptr ? dy[j] * g[j] : dy[j];
+      }
+    };
+    M plain = 0, weighted = 0;
+    for (int64_t c = own; c < a.columns; c += step) {
+      load(c);
+      if (!kOne && a.partial != nullptr) {
+        load_elements<M, W>(a.partial, weighted_at + c, weighted_own);
+        load_elements<M, W>(a.partial, plain_at + c, plain_own);
+      }
+      for (int j = 0; j < W; ++j) {
+        plain += g[j];
+        weighted += g[j] * normal[j];
+        weighted_own[j] += dy[j] * normal[j];
+        plain_own[j] += dy[j];
+      }
+      if (!kOne) put_sums(c);
+    }
+    plain = warp_sum(plain);
+    weighted = warp_sum(weighted);
+    auto& sums = parts[row % 2];
+    if (threadIdx.x % kWarp == 0) {
+      sums[0][warp] = plain;
+      sums[1][warp] = weighted;
+    }
+    __syncthreads();
+    plain = weighted = 0;
+    for (int i = 0; i < warps; ++i) {
+      plain += sums[0][i];
+      weighted += sums[1][i];
+    }
+    plain = a.mean != nullptr ? plain / static_cast<M>(a.columns) : M(0);
+    weighted /= static_cast<M>(a.columns);
+    for (int64_t c = own; c < a.columns; c += step) {
+      if (!kOne) load(c);
+      M dx[W], residual[W] = {};
+      if (a.residual != nullptr) load_elements<T, W>(a.residual, at + c, residual);
+      for (int j = 0; j < W; ++j) {
+        dx[j] = residual[j] + scale * (g[j] - plain - normal[j] * weighted);
+      }
+      store_elements<T, W>(dx, a.dx, at + c);
+      if (a.low_dx != nullptr) store_elements<L, W>(dx, a.low_dx, at + c);
+    }
+  }
+  if (kOne && own < a.columns) put_sums(own);
+}
+
+// Blocks of the backward: threads of each, and rows.
+struct NormChunks {
+  NormChunks(const RowNormCall& c, int width)
+      : packs(divide_up(c.columns, width)),
+        threads(std::min<int64_t>(divide_up(packs, kWarp) * kWarp, kNormThreads)),
+        rows(std::max<int64_t>(divide_up(c.rows, kThreadsInAll / threads), 1)),
+        count(divide_up(c.rows, rows)) {}
+  int64_t packs, threads, rows, count;
+};
+
+template <typename T, typename L>
+void launch_norm_backward(const RowNormCall& c, NormBackward<T, L> a, bool packs,
+                          MathOf<T>* dweight, MathOf<T>* dbias, CudaStream stream) {
+  int64_t count = 0;
+  with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
+    const NormChunks chunks(c, W);
+    a.chunk = chunks.rows;
+    count = chunks.count;
+    if (count == 0) return;
+    const auto blocks = static_cast<unsigned>(count),
+               threads = static_cast<unsigned>(chunks.threads);
+    if (chunks.packs <= chunks.threads) {
+      DLTRAIN_LAUNCH((row_norm_backward_kernel<T, L, W, true>), blocks, threads, stream, a);
+    } else {
+      DLTRAIN_LAUNCH((row_norm_backward_kernel<T, L, W, false>), blocks, threads, stream, a);
+    }
+  });
+  if (a.partial == nullptr) return;
   const ColumnGrid join(c.columns, 1, 1);
-  DLTRAIN_LAUNCH(join_pairs_kernel<M>, join.grid, join.block, stream,
-                 static_cast<const M*>(partial), dweight, dbias, c.columns, chunks);
+  DLTRAIN_LAUNCH(join_pairs_kernel<MathOf<T>>, join.grid, join.block, stream,
+                 static_cast<const MathOf<T>*>(a.partial), dweight, dbias, c.columns, count);
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_row_norm(const KernelRequest& request) {
-  return make_kernel([c = row_norm_call(request)](const Bindings& b, Stream& stream) {
+  const RowNormCall c = row_norm_call(request);
+  const size_t delta = c.centred ? 3 : 2;  // the input after weight and bias; outputs after rstd
+  const bool adds = request.inputs.size() > delta;
+  const DType delta_dtype = adds ? request.inputs[delta].dtype : c.dtype;
+  const DType y_dtype = request.outputs[0].dtype;
+  return make_kernel([=](const Bindings& b, Stream& stream) {
     if (c.rows * c.columns == 0) return;
-    with_floating(c.dtype, [&]<typename T>(T) {
+    with_norm_types(c, [&]<typename T, typename L>(T, L) {
       using M = MathOf<T>;
-      const M* bias = c.centred ? b.input<M>(2) : nullptr;
-      M *mean = c.centred ? b.output<M>(1) : nullptr, *rstd = b.output<M>(c.centred ? 2 : 1);
-      DLTRAIN_LAUNCH_ROWS(row_norm_kernel, T, c.rows, c.columns, stream.native(), b.input<T>(0),
-                          b.input<M>(1), bias, b.output<T>(0), mean, rstd, c.rows, c.columns,
-                          static_cast<M>(c.epsilon), c.centred,
-                          rows_in_packs<T>(c.columns, {b.inputs[0], b.outputs[0]}));
+      const NormForward<T, L> a{.x = b.input<T>(0),
+                                .delta = {adds ? b.inputs[delta] : nullptr, delta_dtype, c},
+                                .y = {b.outputs[0], y_dtype, c},
+                                .weight = b.input<M>(1),
+                                .bias = c.centred ? b.input<M>(2) : nullptr,
+                                .sum = adds ? b.output<T>(delta) : nullptr,
+                                .wide_y = b.output<T>(delta + (adds ? 1 : 0)),
+                                .mean = c.centred ? b.output<M>(1) : nullptr,
+                                .rstd = b.output<M>(c.centred ? 2 : 1),
+                                .rows = c.rows,
+                                .columns = c.columns,
+                                .epsilon = static_cast<M>(c.epsilon)};
+      const bool packs = rows_in_packs<T>(
+          c.columns,
+          {a.x, adds ? b.inputs[delta] : nullptr, b.outputs[0], a.weight, a.bias, a.sum, a.wide_y});
+      with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
+        if (c.columns <= kWarpRow) {
+          const auto blocks = static_cast<unsigned>(divide_up(c.rows, kRowBlock / kWarp));
+          DLTRAIN_LAUNCH((row_norm_kernel<T, L, W, kWarp>), blocks, kRowBlock, stream.native(), a);
+        } else {
+          DLTRAIN_LAUNCH((row_norm_kernel<T, L, W, kRowBlock>), static_cast<unsigned>(c.rows),
+                         kRowBlock, stream.native(), a);
+        }
+      });
     });
   });
 }
@@ -174,24 +307,35 @@ std::unique_ptr<Kernel> make_cuda_row_norm_backward(const KernelRequest& request
   const RowNormCall c = row_norm_call(request);
   const bool has_weight = !is_absent(request.inputs[2]);
   const bool has_bias = c.centred && request.attributes.boolean("bias");
+  const bool sums = (has_weight || has_bias) && c.columns > 0;
+  const DType dy_dtype = request.inputs[1].dtype;
+  const size_t rstd = c.centred ? 4 : 3, after = 1 + (has_weight ? 1 : 0) + (has_bias ? 1 : 0);
   const auto run = [=](const Bindings& b, Stream& stream) {
-    with_floating(c.dtype, [&]<typename T>(T) {
+    with_norm_types(c, [&]<typename T, typename L>(T, L) {
       using M = MathOf<T>;
-      M* dweight = has_weight ? b.output<M>(1) : nullptr;
-      M* dbias = has_bias ? b.output<M>(b.outputs.size() - 1) : nullptr;
-      // Compute this first, since dx may overwrite dy.
-      parameter_gradients<T>(c, b, dweight, dbias, stream.native());
-      if (c.rows * c.columns == 0) return;
-      DLTRAIN_LAUNCH_ROWS(row_norm_backward_kernel, T, c.rows, c.columns, stream.native(),
-                          b.input<T>(0), b.input<T>(1), b.input<M>(2), mean_of<M>(c, b),
-                          b.input<M>(b.inputs.size() - 1), b.output<T>(0), c.rows, c.columns,
-                          rows_in_packs<T>(c.columns, {b.inputs[0], b.inputs[1], b.outputs[0]}));
+      const NormBackward<T, L> a{.x = b.input<T>(0),
+                                 .dy = {b.inputs[1], dy_dtype, c},
+                                 .weight = b.input<M>(2),
+                                 .mean = c.centred ? b.input<M>(3) : nullptr,
+                                 .rstd = b.input<M>(rstd),
+                                 .residual = b.input<T>(rstd + 1),
+                                 .dx = b.output<T>(0),
+                                 .low_dx = b.output<L>(after),
+                                 .partial = sums ? static_cast<M*>(b.workspace) : nullptr,
+                                 .rows = c.rows,
+                                 .columns = c.columns,
+                                 .chunk = 0};
+      const bool packs = rows_in_packs<T>(
+          c.columns, {a.x, b.inputs[1], a.weight, a.residual, a.dx, a.low_dx, a.partial});
+      launch_norm_backward(c, a, packs, has_weight ? b.output<M>(1) : nullptr,
+                           has_bias ? b.output<M>(after - 1) : nullptr, stream.native());
     });
   };
-  const int64_t partial = 2 * c.columns * divide_up(c.rows, chunk_rows(c.rows));
-  return make_kernel(run, has_weight || has_bias ? static_cast<size_t>(partial) *
-                                                       dtype_size(accumulation_dtype(c.dtype))
-                                                 : 0);
+  // Without packs a block has at least as many threads, so there are not more chunks.
+  const int width = static_cast<int>(16 / dtype_size(c.dtype));
+  const int64_t partial = 2 * c.columns * NormChunks(c, width).count;
+  return make_kernel(
+      run, sums ? static_cast<size_t>(partial) * dtype_size(accumulation_dtype(c.dtype)) : 0);
 }
 
 }  // namespace dltrain

@@ -49,34 +49,73 @@ __device__ int64_t first_greatest(int64_t count, const Value& value, T& greatest
                                                                  : -static_cast<double>(count)));
 }
 
+// Reads N elements of a tensor [begin, end) from anywhere in it: a pack that is not aligned as a
+// part of the two aligned ones that contain it, where both lie in the tensor.
+template <typename T, int N, typename M>
+__device__ void load_anywhere(const T* from, const T* begin, const T* end, M (&to)[N]) {
+  const unsigned offset = static_cast<unsigned>(reinterpret_cast<uintptr_t>(from) % 16);
+  const T* aligned = from - offset / sizeof(T);
+  if (N == 1 || offset == 0) return load_elements<T, N>(from, 0, to);
+  if (aligned < begin || aligned + 2 * N > end) {
+    for (int j = 0; j < N; ++j) to[j] = static_cast<M>(from[j]);
+    return;
+  }
+  uint32_t word[8];
+  load_elements<uint32_t, 8>(aligned, 0, word);
+  // Shifts by 8, by 4 and by less bytes.
+  for (int i = 0; i < 6; ++i) word[i] = (offset & 8) != 0 ? word[i + 2] : word[i];
+  for (int i = 0; i < 5; ++i) word[i] = (offset & 4) != 0 ? word[i + 1] : word[i];
+  Elements<uint32_t, 4> shifted;
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t both = uint64_t{word[i + 1]} << 32 | word[i];
+    shifted.v[i] = static_cast<uint32_t>(both >> (offset % 4 * 8));
+  }
+  const auto pack = bits_as<Pack<T>>(shifted);
+  for (int j = 0; j < N; ++j) to[j] = static_cast<M>(pack.v[j % Pack<T>::size]);
+}
+
+// out[column] = f(column, in[column]) for every column, 16 bytes at a time from the first aligned
+// element on if `in` and `out` lie alike; they may be the same.
+template <int kThreads, typename T, typename F>
+__device__ void map_row(const T* in, T* out, int64_t columns, const F& f) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(in);
+  const bool alike = (address - reinterpret_cast<uintptr_t>(out)) % 16 == 0;
+  const auto skipped = static_cast<int64_t>((16 - address % 16) % 16 / sizeof(T));
+  const int64_t loose = alike && skipped < columns ? skipped : columns;
+  const int lane = own_lane<kThreads>();
+  const auto part = [&]<int N>(int64_t at) {
+    MathOf<T> value[N];
+    load_elements<T, N>(in, at, value);
+    for (int j = 0; j < N; ++j) value[j] = f(at + j, value[j]);
+    store_elements<T, N>(value, out, at);
+  };
+  for (int64_t c = lane; c < loose; c += kThreads) part.template operator()<1>(c);
+  sweep_elements<Pack<T>::size>(
+      (columns - loose) / Pack<T>::size, columns - loose, lane, kThreads,
+      [&]<int N>(int64_t at) { part.template operator()<N>(loose + at); });
+}
+
 // Calls f(column, values of the rows `in` at that column) for every column; writes its results to
-// `out`, unless that is nullptr. With `packs` the rows are read 16 bytes at a time: all of them
-// must be aligned, and `columns` a multiple of a pack.
+// `out`, unless that is nullptr. With `packs` the rows, all of which must be aligned, are read
+// 16 bytes at a time.
 template <int kThreads, typename T, int kInputs, typename F>
 __device__ void sweep_row(const T* const (&in)[kInputs], T* out, int64_t columns, bool packs,
                           const F& f) {
   using M = MathOf<T>;
-  const int lane = own_lane<kThreads>();
-  if (!packs) {
-    for (int64_t c = lane; c < columns; c += kThreads) {
-      M value[kInputs];
-      for (int k = 0; k < kInputs; ++k) value[k] = static_cast<M>(in[k][c]);
-      const M made = f(c, value);
-      if (out != nullptr) out[c] = static_cast<T>(made);
-    }
-    return;
-  }
   constexpr int kWidth = Pack<T>::size;
-  for (int64_t p = lane; p < columns / kWidth; p += kThreads) {
-    Pack<T> pack[kInputs], made;
-    for (int k = 0; k < kInputs; ++k) pack[k] = reinterpret_cast<const Pack<T>*>(in[k])[p];
-    for (int j = 0; j < kWidth; ++j) {
-      M value[kInputs];
-      for (int k = 0; k < kInputs; ++k) value[k] = static_cast<M>(pack[k].v[j]);
-      made.v[j] = static_cast<T>(f(p * kWidth + j, value));
-    }
-    if (out != nullptr) reinterpret_cast<Pack<T>*>(out)[p] = made;
-  }
+  sweep_elements<kWidth>(packs ? columns / kWidth : 0, columns, own_lane<kThreads>(), kThreads,
+                         [&]<int N>(int64_t at) {
+                           M values[kInputs][N], made[N];
+                           for (int k = 0; k < kInputs; ++k) {
+                             load_elements<T, N>(in[k], at, values[k]);
+                           }
+                           for (int j = 0; j < N; ++j) {
+                             M value[kInputs];
+                             for (int k = 0; k < kInputs; ++k) value[k] = values[k][j];
+                             made[j] = f(at + j, value);
+                           }
+                           if (out != nullptr) store_elements<T, N>(made, out, at);
+                         });
 }
 
 // Launches kernel<T, kWarp> or kernel<T, kRowBlock> with one warp or block per row.

@@ -95,8 +95,20 @@ StridedCopy simplified(const StridedCopy& copy) {
   return out;
 }
 
-void launch_strided_copy(const StridedCopy& copy, const void* x, void* y, CudaStream stream) {
+void launch_strided_copy(StridedCopy copy, const void* x, void* y, CudaStream stream) {
   if (copy.count() == 0) return;
+  const uintptr_t both = reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(y);
+  while (both % static_cast<uintptr_t>(copy.element_bytes) != 0) {
+    // Halves of the elements, which can_widen has joined.
+    copy.element_bytes /= 2;
+    copy.extent[copy.rank - 1] *= 2;
+    copy.x_start *= 2;
+    copy.y_start *= 2;
+    for (int i = 0; i + 1 < copy.rank; ++i) {
+      copy.x_stride[i] *= 2;
+      copy.y_stride[i] *= 2;
+    }
+  }
   switch (copy.element_bytes) {
     case 1:
       return copy_typed<uint8_t>(copy, x, y, stream);

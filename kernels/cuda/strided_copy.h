@@ -21,11 +21,11 @@ struct StridedCopy {
   }
 };
 
-// Returns the same copy with adjacent axes merged and wider elements where possible. x and y must
-// be aligned to 16 bytes.
+// Returns the same copy with adjacent axes merged and wider elements where possible.
 StridedCopy simplified(const StridedCopy& copy);
 
-void launch_strided_copy(const StridedCopy& copy, const void* x, void* y, CudaStream stream);
+// Uses narrower elements if x or y is not aligned to those of the copy.
+void launch_strided_copy(StridedCopy copy, const void* x, void* y, CudaStream stream);
 
 // y[i] = the low `element_bytes` bytes of `bits` (1, 2, 4 or 8).
 void launch_fill(int element_bytes, uint64_t bits, void* y, int64_t count, CudaStream stream);

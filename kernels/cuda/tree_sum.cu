@@ -20,6 +20,7 @@ struct TreeSumCall {
   int64_t chunks = 0;
   int64_t levels = 0;
   int64_t micro_batch = 1, micro_steps = 1;
+  bool packs = true;  // all addresses are aligned
 };
 
 // Device memory: for each chunk 1 + levels addresses (x, then its partial sums from the lowest
@@ -35,14 +36,20 @@ __global__ void tree_sum_kernel(TreeSumCall call, const StepState* state, void* 
   while (keep < call.levels && (a >> keep & 1) != 0) ++keep;
   void* const* rows = addresses + static_cast<int64_t>(blockIdx.x) * (1 + call.levels);
   T* x = static_cast<T*>(rows[0]);
-  for (int64_t i = threadIdx.x; i < counts[blockIdx.x]; i += kBlock) {
-    T sum = x[i];
+  const auto add = [&]<int N>(int64_t at) {
+    T sum[N], more[N];
+    load_elements<T, N>(x, at, sum);
     for (int64_t level = 0; level < (last ? call.levels : keep); ++level) {
-      if ((a >> level & 1) != 0) sum = static_cast<const T*>(rows[1 + level])[i] + sum;
+      if ((a >> level & 1) == 0) continue;
+      load_elements<T, N>(rows[1 + level], at, more);
+      for (int j = 0; j < N; ++j) sum[j] = more[j] + sum[j];
     }
-    x[i] = sum;
-    if (!last) static_cast<T*>(rows[1 + keep])[i] = sum;
-  }
+    store_elements<T, N>(sum, x, at);
+    if (!last) store_elements<T, N>(sum, rows[1 + keep], at);
+  };
+  constexpr int kWidth = Pack<T>::size;
+  const int64_t count = counts[blockIdx.x];
+  sweep_elements<kWidth>(call.packs ? count / kWidth : 0, count, threadIdx.x, kBlock, add);
 }
 
 class TreeSum final : public BoundKernel {
@@ -65,11 +72,13 @@ class TreeSum final : public BoundKernel {
     const auto element = static_cast<int64_t>(dtype_size(call_.dtype));
     std::vector<void*> addresses;
     std::vector<int64_t> counts;
+    call_.packs = true;
     for (size_t tensor = 0; tensor < elements_.size(); ++tensor) {
       for (int64_t from = 0; from < elements_[tensor]; from += kTreeSumChunk) {
         for (size_t row = 0; row <= static_cast<size_t>(call_.levels); ++row) {
           auto* begin = static_cast<std::byte*>(bindings.outputs[row * elements_.size() + tensor]);
           addresses.push_back(begin + from * element);
+          call_.packs = call_.packs && is_pack_aligned(addresses.back());
         }
         counts.push_back(std::min(kTreeSumChunk, elements_[tensor] - from));
       }

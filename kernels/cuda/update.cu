@@ -4,7 +4,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/philox.h"
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "cuda/update_table.h"
@@ -22,15 +21,25 @@ struct BatchNormUpdateCall {
 constexpr int kBlock = 256;
 constexpr int kNormBlock = 1024;
 
+// Calls f (see sweep_elements) for the elements of a chunk, in packs of T if `tensors` are aligned.
+template <typename T, typename F>
+__device__ void sweep_chunk(int64_t count, std::initializer_list<const void*> tensors, const F& f) {
+  uintptr_t any = 0;
+  for (const void* tensor : tensors) any |= reinterpret_cast<uintptr_t>(tensor);
+  constexpr int kWidth = Pack<T>::size;
+  sweep_elements<kWidth>(any % 16 == 0 ? count / kWidth : 0, count, threadIdx.x, kBlock, f);
+}
+
 template <typename T>
 __global__ void sum_of_squares_kernel(const UpdateChunk* chunks, double* partial) {
   const UpdateChunk chunk = chunks[blockIdx.x];
   const T* gradient = static_cast<const T*>(chunk.role[0]);
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
-    const double g = static_cast<double>(gradient[i]);
-    sum += g * g;
-  }
+  sweep_chunk<T>(chunk.count, {gradient}, [&]<int N>(int64_t at) {
+    T value[N];
+    load_elements<T, N>(gradient, at, value);
+    for (const T g : value) sum += static_cast<double>(g) * static_cast<double>(g);
+  });
   sum = block_sum(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
@@ -56,14 +65,6 @@ __global__ void gradient_norm_of_kernel(StepState* state, const double* sum) {
   finish_gradient_norm(*state, *sum);
 }
 
-__device__ void round_to(float value, DType copy, void* to, int64_t i) {
-  if (copy == DType::bf16) {
-    from_f32(value, static_cast<Bf16*>(to)[i]);
-  } else {
-    from_f32(value, static_cast<F16*>(to)[i]);
-  }
-}
-
 // Updates a chunk of bf16 parameters with stochastic rounding.
 template <typename Rule>
 __device__ void update_narrow(const UpdateChunk& chunk,
@@ -73,57 +74,37 @@ __device__ void update_narrow(const UpdateChunk& chunk,
   const auto step = static_cast<uint64_t>(state->in.step);
   for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
     const float p = updated_element<Rule>(f, to_f32(parameter[i]), tensors, i);
-    parameter[i] = round_at_random(
-        p, random_bits(state->in.seed, chunk.stream, step, static_cast<uint64_t>(chunk.first + i)));
+    const auto index = static_cast<uint64_t>(chunk.first + i);
+    const Philox4 block = random_block(state->in.seed, chunk.stream, step, index >> 2);
+    parameter[i] = round_at_random(p, element_bits(block, index));
   }
 }
 
-// N copies, written by one access.
-template <typename Copy, int N>
-struct alignas(N * sizeof(Copy)) Copies {
-  Copy v[N];
-};
-
-template <typename Copy, typename T, int N>
-__device__ void round_pack(const T (&values)[N], void* to, int64_t pack) {
-  Copies<Copy, N> rounded;
-  for (int j = 0; j < N; ++j) from_f32(static_cast<float>(values[j]), rounded.v[j]);
-  static_cast<Copies<Copy, N>*>(to)[pack] = rounded;
-}
-
-// Updates the elements of the chunk that form full packs, which keeps more bytes in flight than
-// single elements; returns their number.
-template <typename Rule, typename T>
-__device__ int64_t update_packs(const UpdateChunk& chunk,
-                                const typename Rule::template Factors<T>& f, T* const* tensors,
-                                DType copy) {
-  constexpr int kTensors = Rule::kMoments + 2, kWidth = Pack<T>::size;
-  bool aligned = reinterpret_cast<uintptr_t>(chunk.copy) % (2 * kWidth) == 0;
+// Updates N elements from `at` on.
+template <typename Rule, int N, typename T>
+__device__ void update_elements(const typename Rule::template Factors<T>& f, T* const* tensors,
+                                void* to, DType copy, int64_t at) {
+  constexpr int kTensors = Rule::kMoments + 2;
+  T own[kTensors][N];
+  DLTRAIN_UNROLL
+  for (int k = 0; k < kTensors; ++k) load_elements<T, N>(tensors[k], at, own[k]);
+  DLTRAIN_UNROLL
+  for (int j = 0; j < N; ++j) {
+    T m[Rule::kMoments + 1];  // + 1: arrays cannot be empty
+    for (int k = 0; k < Rule::kMoments; ++k) m[k] = own[2 + k][j];
+    Rule::element(f, own[0][j], f.gradient(own[1][j]), m);
+    for (int k = 0; k < Rule::kMoments; ++k) own[2 + k][j] = m[k];
+  }
+  DLTRAIN_UNROLL
   for (int k = 0; k < kTensors; ++k) {
-    aligned = aligned && reinterpret_cast<uintptr_t>(tensors[k]) % sizeof(Pack<T>) == 0;
+    if (k != 1) store_elements<T, N>(own[k], tensors[k], at);  // 1: the gradient
   }
-  if (!aligned) return 0;
-  const int64_t packs = chunk.count / kWidth;
-  for (int64_t i = threadIdx.x; i < packs; i += kBlock) {
-    Pack<T> own[kTensors];
-    for (int k = 0; k < kTensors; ++k) own[k] = reinterpret_cast<const Pack<T>*>(tensors[k])[i];
-    for (int j = 0; j < kWidth; ++j) {
-      T m[Rule::kMoments + 1];  // + 1: arrays cannot be empty
-      for (int k = 0; k < Rule::kMoments; ++k) m[k] = own[2 + k].v[j];
-      Rule::element(f, own[0].v[j], f.gradient(own[1].v[j]), m);
-      for (int k = 0; k < Rule::kMoments; ++k) own[2 + k].v[j] = m[k];
-    }
-    for (int k = 0; k < kTensors; ++k) {
-      if (k != 1) reinterpret_cast<Pack<T>*>(tensors[k])[i] = own[k];  // 1: the gradient
-    }
-    if (chunk.copy == nullptr) continue;
-    if (copy == DType::bf16) {
-      round_pack<Bf16>(own[0].v, chunk.copy, i);
-    } else {
-      round_pack<F16>(own[0].v, chunk.copy, i);
-    }
+  if (to == nullptr) return;
+  if (copy == DType::bf16) {
+    store_elements<DeviceBf16, N>(own[0], to, at);
+  } else {
+    store_elements<DeviceF16, N>(own[0], to, at);
   }
-  return packs * kWidth;
 }
 
 template <typename T, typename Rule>
@@ -145,11 +126,14 @@ __global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule, DTyp
       return;
     }
   }
-  const int64_t done = update_packs<Rule, T>(chunk, f, tensors, copy);
-  for (int64_t i = done + threadIdx.x; i < chunk.count; i += kBlock) {
-    update_element<Rule>(f, tensors, i);
-    if (chunk.copy != nullptr) round_to(static_cast<float>(tensors[0][i]), copy, chunk.copy, i);
+  constexpr int kWidth = Pack<T>::size;
+  bool aligned = reinterpret_cast<uintptr_t>(chunk.copy) % (2 * kWidth) == 0;
+  for (const T* tensor : tensors) {
+    aligned = aligned && reinterpret_cast<uintptr_t>(tensor) % sizeof(Pack<T>) == 0;
   }
+  sweep_elements<kWidth>(
+      aligned ? chunk.count / kWidth : 0, chunk.count, threadIdx.x, kBlock,
+      [&]<int N>(int64_t at) { update_elements<Rule, N>(f, tensors, chunk.copy, copy, at); });
 }
 
 template <typename T, typename Copy>
@@ -157,9 +141,8 @@ __global__ void low_precision_update_kernel(const UpdateChunk* chunks) {
   const UpdateChunk& chunk = chunks[blockIdx.x];
   const T* parameter = static_cast<const T*>(chunk.role[0]);
   Copy* copy = static_cast<Copy*>(chunk.role[1]);
-  for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
-    copy[i] = static_cast<Copy>(static_cast<float>(parameter[i]));
-  }
+  sweep_chunk<Copy>(chunk.count, {parameter, copy},
+                    [&]<int N>(int64_t at) { cast_elements<N>(parameter, copy, at); });
 }
 
 template <typename T>
@@ -170,10 +153,16 @@ __global__ void ema_update_kernel(const UpdateChunk* chunks, EmaAttributes attri
   const T share = static_cast<T>(ema_share(attributes, *state));
   const T* source = static_cast<const T*>(chunk.role[0]);
   T* average = static_cast<T*>(chunk.role[1]);
-  for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
-    // Assign at the start: an average that is still NaN must not stay NaN.
-    average[i] = share == T(1) ? source[i] : average[i] + share * (source[i] - average[i]);
-  }
+  sweep_chunk<T>(chunk.count, {source, average}, [&]<int N>(int64_t at) {
+    T value[N], old[N];
+    load_elements<T, N>(source, at, value);
+    load_elements<T, N>(average, at, old);
+    for (int j = 0; j < N; ++j) {
+      // Assign at the start: an average that is still NaN must not stay NaN.
+      value[j] = share == T(1) ? value[j] : old[j] + share * (value[j] - old[j]);
+    }
+    store_elements<T, N>(value, average, at);
+  });
 }
 
 __global__ void clip_percentile_kernel(ClipPercentileAttributes attributes, StepState* state,

@@ -44,23 +44,29 @@ struct LayerNormBackward : LayerNormRows {
     };
     if (c.has_input(2)) write(dweight);
     if (bias) write(dbias);
+    for (int64_t i = 0; output < c.outputs.size() && i < rows * columns; ++i) {
+      c.put_element(output, i, c.output<T>(0)[i]);
+    }
   }
 
   void row(const NaiveCall& c, int64_t r) {
-    const T *x = c.input<T>(0) + r * columns, *dy = c.input<T>(1) + r * columns;
+    const T* x = c.input<T>(0) + r * columns;
+    const auto dy = [&](int64_t k) { return c.element(1, r * columns + k); };
+    const size_t residual = centred ? 5 : 4;
     const double mean = centred ? c.input<T>(3)[r] : 0, rstd = c.input<T>(centred ? 4 : 3)[r];
     const auto normalised = [&](int64_t k) { return (x[k] - mean) * rstd; };
-    const auto g = [&](int64_t k) { return dy[k] * (c.has_input(2) ? c.input<T>(2)[k] : 1.0); };
+    const auto g = [&](int64_t k) { return dy(k) * (c.has_input(2) ? c.input<T>(2)[k] : 1.0); };
     const auto count = static_cast<double>(columns);
     double plain = 0, weighted = 0;
     for (int64_t k = 0; k < columns; ++k) {
       if (centred) plain += g(k) / count;
       weighted += g(k) * normalised(k) / count;
-      dweight[static_cast<size_t>(k)] += dy[k] * normalised(k);
-      dbias[static_cast<size_t>(k)] += dy[k];
+      dweight[static_cast<size_t>(k)] += dy(k) * normalised(k);
+      dbias[static_cast<size_t>(k)] += dy(k);
     }
     for (int64_t k = 0; k < columns; ++k) {
-      c.put<T>(0, r * columns + k, rstd * (g(k) - plain - normalised(k) * weighted));
+      const double before = c.has_input(residual) ? c.element(residual, r * columns + k) : 0;
+      c.put<T>(0, r * columns + k, before + rstd * (g(k) - plain - normalised(k) * weighted));
     }
   }
 
@@ -74,16 +80,27 @@ KernelPointer reference_layer_norm(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const LayerNormRows s(c);
     const auto count = static_cast<double>(s.columns);
+    const size_t delta = s.centred ? 3 : 2;  // the input, and the output x + delta
+    const bool adds = c.has_input(delta), wide = c.attributes.boolean("wide");
     for (int64_t r = 0; r < s.rows; ++r) {
-      const T* x = c.input<T>(0) + r * s.columns;
+      std::vector<double> x(static_cast<size_t>(s.columns));
+      for (int64_t k = 0; k < s.columns; ++k) {
+        const int64_t i = r * s.columns + k;
+        x[static_cast<size_t>(k)] = c.input<T>(0)[i] + (adds ? c.element(delta, i) : 0);
+        if (adds) c.put<T>(delta, i, x[static_cast<size_t>(k)]);
+      }
       double mean = 0, squares = 0;
-      for (int64_t k = 0; s.centred && k < s.columns; ++k) mean += x[k] / count;
-      for (int64_t k = 0; k < s.columns; ++k) squares += std::pow(x[k] - mean, 2) / count;
+      for (int64_t k = 0; s.centred && k < s.columns; ++k)
+        mean += x[static_cast<size_t>(k)] / count;
+      for (int64_t k = 0; k < s.columns; ++k)
+        squares += std::pow(x[static_cast<size_t>(k)] - mean, 2) / count;
       const double rstd = 1 / std::sqrt(squares + s.epsilon);
       for (int64_t k = 0; k < s.columns; ++k) {
         const double weight = c.has_input(1) ? c.input<T>(1)[k] : 1;
-        const double bias = c.has_input(2) ? c.input<T>(2)[k] : 0;
-        c.put<T>(0, r * s.columns + k, (x[k] - mean) * rstd * weight + bias);
+        const double bias = s.centred && c.has_input(2) ? c.input<T>(2)[k] : 0;
+        const double y = (x[static_cast<size_t>(k)] - mean) * rstd * weight + bias;
+        c.put_element(0, r * s.columns + k, y);
+        if (wide) c.put<T>(c.outputs.size() - 1, r * s.columns + k, y);
       }
       if (s.centred) c.put<T>(1, r, mean);
       c.put<T>(s.centred ? 2 : 1, r, rstd);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/rules.h"
 #include "reference/call.h"
 #include "reference/makers.h"
 
@@ -11,7 +12,8 @@ namespace {
 struct SoftmaxCrossEntropyRows {
   explicit SoftmaxCrossEntropyRows(const NaiveCall& c)
       : rows(c.inputs[1].shape.elements()),
-        classes(c.inputs[0].shape[-1]),
+        columns(c.inputs[0].shape[-1]),
+        classes(cross_entropy_classes(c.inputs[0], c.attributes)),
         ignored(c.attributes.integer("ignore_index", -100)),
         smoothing(c.attributes.number("label_smoothing", 0)),
         z_loss(c.attributes.number("z_loss", 0)) {}
@@ -21,7 +23,7 @@ struct SoftmaxCrossEntropyRows {
     return (k == target ? 1 - smoothing : 0) + smoothing / static_cast<double>(classes);
   }
 
-  int64_t rows, classes, ignored;
+  int64_t rows, columns, classes, ignored;
   double smoothing, z_loss;
 };
 
@@ -32,7 +34,7 @@ KernelPointer reference_softmax_cross_entropy(const KernelRequest& request) {
     const SoftmaxCrossEntropyRows s(c);
     double loss = 0, correct = 0;
     for (int64_t r = 0; r < s.rows; ++r) {
-      const T* logits = c.input<T>(0) + r * s.classes;
+      const T* logits = c.input<T>(0) + r * s.columns;
       const int64_t target = c.input<int32_t>(1)[r];
       const T* greatest = std::max_element(logits, logits + s.classes);  // the first on ties
       double sum = 0;
@@ -57,11 +59,11 @@ KernelPointer reference_softmax_cross_entropy_backward(const KernelRequest& requ
     for (int64_t r = 0; r < s.rows; ++r) {
       const int64_t target = c.input<int32_t>(1)[r];
       const double log_sum_exp = c.input<T>(2)[r];
-      for (int64_t k = 0; k < s.classes; ++k) {
-        const int64_t i = r * s.classes + k;
+      for (int64_t k = 0; k < s.columns; ++k) {
+        const int64_t i = r * s.columns + k;
         const double softmax =
             (1 + 2 * s.z_loss * log_sum_exp) * std::exp(c.input<T>(0)[i] - log_sum_exp);
-        c.put<T>(0, i, target == s.ignored ? 0 : dloss * (softmax - s.wanted(target, k)));
+        c.put<T>(0, i, target == s.ignored || k >= s.classes ? 0 : dloss * (softmax - s.wanted(target, k)));
       }
     }
   });

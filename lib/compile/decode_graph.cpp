@@ -134,7 +134,9 @@ Graph finished(Graph graph, const DecodeRequest& r, ValueId output) {
   read_existing_averages(graph, r);
   std::vector<ValueId> outputs;
   if (output != kNoValue) outputs.push_back(output);
-  if (r.precision != DType::f32) graph = autocast(std::move(graph), r.precision, outputs);
+  if (r.precision != DType::f32) {
+    graph = autocast(std::move(graph), r.precision, outputs, r.low_residual);
+  }
   if (r.narrow_parameters) graph = narrow_parameters(std::move(graph));
   for (ValueId id : outputs) graph.value(id).role = Role::output;
   graph = fuse(eliminate_dead_code(std::move(graph)));

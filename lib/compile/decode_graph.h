@@ -35,6 +35,7 @@ struct DecodeRequest {
   int64_t slots = 1, capacity = 64;  // nn/decoding.h
   DType compute = DType::f32;        // f64 on the reference engine
   DType precision = DType::f32;
+  bool low_residual = false;       // precision.residual
   bool narrow_parameters = false;  // the state comes from a run with precision.parameters: bf16
   // The bits of a row of a matrix product do not depend on the other rows (ops/matmul.cpp), so
   // texts do not influence each other. Only efficient for few rows.

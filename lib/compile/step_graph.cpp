@@ -13,6 +13,7 @@
 #include "passes/fuse.h"
 #include "passes/fuse_copies.h"
 #include "passes/narrow_parameters.h"
+#include "passes/remove_copies.h"
 #include "passes/update.h"
 
 namespace dltrain {
@@ -71,6 +72,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .asked_vocabulary = model.asked_vocabulary};
   out.slots.push_back(model.targets);
   out.output_spec = out.graph.value(out.output).spec;
+  const auto gpu_memory = [&] { return r.gpu_memory ? r.gpu_memory() : 0; };
   const auto log = [&](std::string_view pass) {
     if (r.log) r.log(pass, out.graph);
   };
@@ -81,7 +83,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     // In training only a probe and the loss read the output.
     std::vector<ValueId> keep;
     if (!training || r.probe) keep.push_back(out.output);
-    out.graph = autocast(std::move(out.graph), r.precision, keep);
+    out.graph = autocast(std::move(out.graph), r.precision, keep, r.low_residual);
     log("autocast");
   }
   if (!training) {
@@ -125,7 +127,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     }
     log("reverse");
     if (r.fuse) {
-      chunk_loss(out.graph, gradients);
+      chunk_loss(out.graph, gradients, logit_limits(gpu_memory()));
       log("chunk_loss");
     }
     emit_update(out.graph, {.optimizer = r.optimizer,
@@ -155,7 +157,9 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training) out.model_flops = model_flops(out.graph);
   if (r.fuse) {
     out.graph = fuse(std::move(out.graph),
-                     {.pair_convolutions = r.pairs_convolutions && r.pairs_convolutions()});
+                     {.pair_convolutions = r.pairs_convolutions && r.pairs_convolutions(),
+                      .join_norms = gpu_memory() != 0,
+                      .across_blocks = r.recompute == Recompute::none});
     // Units of ZeRO round their own copies.
     if (r.keep_gradients && !r.zero.active()) out.graph = fuse_copies(std::move(out.graph));
     log("fuse");
@@ -176,6 +180,10 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.zero_units = r.zero_units != nullptr ? *r.zero_units : find_zero_units(out.graph, r.zero);
     out.graph = zero(std::move(out.graph), out.zero_units, r.zero);
     log("zero");
+  }
+  if (training && r.fuse && r.micro_batches == r.ranks) {
+    out.graph = remove_copies(std::move(out.graph), r.ranks == 1);
+    log("remove_copies");
   }
   verify_graph(out.graph);
   return out;

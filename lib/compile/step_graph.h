@@ -49,12 +49,16 @@ struct StepRequest {
   bool fixed_reduction = false;    // training.reduction: fixed (passes/data_parallel.h)
   DType compute = DType::f32;      // f64 for gradient checks on the reference engine
   DType precision = DType::f32;    // bf16, f16: matrix products and activations (with compute f32)
+  bool low_residual = false;       // with precision: see passes/autocast.h
   bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h
   bool noise = true;               // of training: dropout
   bool fuse = true;
   // With fuse: returns FuseOptions::pair_convolutions; called once the model is emitted. Empty:
   // false.
   std::function<bool()> pairs_convolutions = {};
+  // Returns the memory of a GPU in bytes: some forms of the graph are for GPUs only. Called like
+  // pairs_convolutions; empty or 0: another device.
+  std::function<uint64_t()> gpu_memory = {};
   // See PlanOptions. Gradients that are not kept may use the memory of low-precision copies until
   // the update has read them all, so a separate op then writes the copies.
   bool keep_gradients = true;

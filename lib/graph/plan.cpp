@@ -10,9 +10,16 @@
 namespace dltrain {
 namespace {
 
+// Returns true if the first output of the node is a sum over micro-steps; several outputs may not
+// be.
 bool accumulates(const Graph& graph, const Node& node) {
-  return node.outputs.size() == 1 && graph.value(node.outputs[0]).storage_of == kNoValue &&
-         rules_of(graph.value(node.outputs[0]).role).accumulates;
+  const auto is_sum = [&](ValueId id) {
+    return graph.value(id).storage_of == kNoValue && rules_of(graph.value(id).role).accumulates;
+  };
+  if (std::none_of(node.outputs.begin(), node.outputs.end(), is_sum)) return false;
+  check_internal(node.outputs.size() == 1, "{} ({}): a sum among several outputs", node.op->name,
+                 node.layer);
+  return true;
 }
 
 constexpr MicroStep kVariants[] = {MicroStep::first, MicroStep::middle, MicroStep::last,

@@ -9,6 +9,14 @@
 //   rms_norm(x, weight) → y, rstd;  rms_norm_backward(x, dy, weight, rstd) → dx, dweight.
 //
 // weight, bias and statistics have the accumulation dtype of x. Attribute: epsilon (number).
+//
+// On GPUs a norm also does what its neighbours in the graph would do (passes/fuse_row_norms.h);
+// with x in f32 the tensors named "low" here may be in 16 bits:
+//   forward: another input `delta` (low) after weight and bias: x + delta, an output after rstd, is
+//     normalised instead of x. Attribute output_dtype (text): y (low) has that dtype; with `wide`
+//     (bool) y in the dtype of x is the last output.
+//   backward: dy (low); another input `residual` like x after rstd, which is added to dx. Attribute
+//     output_dtype: dx in that dtype (low) is the last output.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -37,48 +45,88 @@ TensorSpec statistic_of_layer_norm(const TensorSpec& x) {
   return {rows_of_layer_norm(x.shape), accumulation_dtype(x.dtype)};
 }
 
-SpecList infer_layer_norm(SpecSpan inputs, const Attributes&) {
-  expect_inputs("layer_norm", inputs, 3, 3);
-  expect_rows_layer_norm("layer_norm", inputs[0]);
-  expect_channels_layer_norm("layer_norm", "weight", inputs[1], inputs[0]);
-  expect_channels_layer_norm("layer_norm", "bias", inputs[2], inputs[0]);
-  return {inputs[0], statistic_of_layer_norm(inputs[0]), statistic_of_layer_norm(inputs[0])};
+// A tensor in the shape of x and its dtype, or in 16 bits beside x in f32.
+void expect_low_layer_norm(std::string_view op, const TensorSpec& found, const TensorSpec& x) {
+  expect_shape(op, "a tensor", found.shape, x.shape);
+  const bool narrow = x.dtype == DType::f32 && is_low_precision(found.dtype);
+  if (!narrow) expect_dtype(op, "a tensor", found, x.dtype);
 }
 
-SpecList infer_rms_norm(SpecSpan inputs, const Attributes&) {
-  expect_inputs("rms_norm", inputs, 2, 2);
-  expect_rows_layer_norm("rms_norm", inputs[0]);
-  expect_channels_layer_norm("rms_norm", "weight", inputs[1], inputs[0]);
-  return {inputs[0], statistic_of_layer_norm(inputs[0])};
-}
-
-SpecList infer_layer_norm_backward(std::string_view op, SpecSpan inputs, bool bias) {
-  expect_rows_layer_norm(op, inputs[0]);
-  expect_shape(op, "dy", inputs[1].shape, inputs[0].shape);
-  expect_dtype(op, "dy", inputs[1], inputs[0].dtype);
-  expect_channels_layer_norm(op, "weight", inputs[2], inputs[0]);
-  for (const TensorSpec& spec : inputs.subspan(3)) {
-    expect_shape(op, "a statistic", spec.shape, rows_of_layer_norm(inputs[0].shape));
-    expect_dtype(op, "a statistic", spec, accumulation_dtype(inputs[0].dtype));
+// x in the dtype of the attribute output_dtype, the only 16-bit dtype beside that of `other`.
+TensorSpec low_layer_norm(std::string_view op, const TensorSpec& x, const TensorSpec& other,
+                          const Attributes& attributes) {
+  const auto dtype = dtype_from_name(attributes.text("output_dtype"));
+  const TensorSpec out{x.shape, dtype.value_or(x.dtype)};
+  expect_low_layer_norm(op, out, x);
+  if (is_low_precision(out.dtype) && is_low_precision(other.dtype)) {
+    expect_dtype(op, "a tensor", other, out.dtype);
   }
-  const TensorSpec channels{Shape{inputs[0].shape[-1]}, accumulation_dtype(inputs[0].dtype)};
-  SpecList out{inputs[0]};
+  return out;
+}
+
+SpecList infer_norm(std::string_view op, SpecSpan inputs, const Attributes& attributes,
+                    size_t channels) {
+  expect_inputs(op, inputs, 1 + channels, 2 + channels);
+  const TensorSpec& x = inputs[0];
+  expect_rows_layer_norm(op, x);
+  expect_channels_layer_norm(op, "weight", inputs[1], x);
+  if (channels == 2) expect_channels_layer_norm(op, "bias", inputs[2], x);
+  SpecList out{low_layer_norm(op, x, inputs.back(), attributes)};
+  out.resize(1 + channels, statistic_of_layer_norm(x));
+  if (inputs.size() == 2 + channels) {
+    expect_low_layer_norm(op, inputs.back(), x);
+    out.push_back(x);
+  }
+  if (attributes.boolean("wide")) out.push_back(x);
+  return out;
+}
+
+SpecList infer_layer_norm(SpecSpan inputs, const Attributes& attributes) {
+  return infer_norm("layer_norm", inputs, attributes, 2);
+}
+
+SpecList infer_rms_norm(SpecSpan inputs, const Attributes& attributes) {
+  return infer_norm("rms_norm", inputs, attributes, 1);
+}
+
+SpecList infer_norm_backward(std::string_view op, SpecSpan inputs, const Attributes& attributes,
+                             size_t statistics) {
+  expect_inputs(op, inputs, 3 + statistics, 4 + statistics);
+  const TensorSpec& x = inputs[0];
+  expect_rows_layer_norm(op, x);
+  expect_low_layer_norm(op, inputs[1], x);
+  expect_channels_layer_norm(op, "weight", inputs[2], x);
+  for (const TensorSpec& spec : inputs.subspan(3, statistics)) {
+    expect_shape(op, "a statistic", spec.shape, rows_of_layer_norm(x.shape));
+    expect_dtype(op, "a statistic", spec, accumulation_dtype(x.dtype));
+  }
+  if (inputs.size() == 4 + statistics) {
+    expect_shape(op, "the residual", inputs.back().shape, x.shape);
+    expect_dtype(op, "the residual", inputs.back(), x.dtype);
+  }
+  const TensorSpec channels{Shape{x.shape[-1]}, accumulation_dtype(x.dtype)};
+  SpecList out{x};
   if (!is_absent(inputs[2])) out.push_back(channels);
-  if (bias) out.push_back(channels);
+  if (statistics == 2 && attributes.boolean("bias")) out.push_back(channels);
+  if (attributes.has("output_dtype")) out.push_back(low_layer_norm(op, x, inputs[1], attributes));
   return out;
 }
 
 SpecList infer_layer_norm_backward(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("layer_norm_backward", inputs, 5, 5);
-  return infer_layer_norm_backward("layer_norm_backward", inputs, attributes.boolean("bias"));
+  return infer_norm_backward("layer_norm_backward", inputs, attributes, 2);
 }
 
-SpecList infer_rms_norm_backward(SpecSpan inputs, const Attributes&) {
-  expect_inputs("rms_norm_backward", inputs, 4, 4);
-  return infer_layer_norm_backward("rms_norm_backward", inputs, false);
+SpecList infer_rms_norm_backward(SpecSpan inputs, const Attributes& attributes) {
+  return infer_norm_backward("rms_norm_backward", inputs, attributes, 1);
+}
+
+void expect_plain_layer_norm(const GradientRequest& r, size_t outputs) {
+  check_internal(r.outputs.size() == outputs && !r.attributes.has("output_dtype"),
+                 "norms are joined with their neighbours after the reverse pass only");
 }
 
 std::vector<ValueId> gradient_layer_norm(const GradientRequest& r) {
+  expect_plain_layer_norm(r, 3);
   Attributes attributes = r.attributes;
   attributes.set("bias", r.inputs[2] != kNoValue);
   const auto made = r.emitter.emit(
@@ -93,6 +141,7 @@ std::vector<ValueId> gradient_layer_norm(const GradientRequest& r) {
 }
 
 std::vector<ValueId> gradient_rms_norm(const GradientRequest& r) {
+  expect_plain_layer_norm(r, 2);
   auto out =
       r.emitter.emit("rms_norm_backward",
                      {r.inputs[0], r.output_gradients[0], r.inputs[1], r.outputs[1]}, r.attributes);
@@ -101,8 +150,10 @@ std::vector<ValueId> gradient_rms_norm(const GradientRequest& r) {
 }
 
 // Rows are independent.
-std::optional<std::vector<Placement>> split_layer_norm(SpecSpan inputs, const Attributes&,
+std::optional<std::vector<Placement>> split_layer_norm(SpecSpan inputs,
+                                                       const Attributes& attributes,
                                                        std::span<const Placement> p) {
+  if (inputs.back().shape == inputs[0].shape || attributes.boolean("wide")) return {};  // joined
   return split_samples(p, std::vector(inputs.size(), kSplitSamples));
 }
 

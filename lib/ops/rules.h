@@ -39,6 +39,9 @@ Shape broadcast_shape(std::string_view op, const Shape& a, const Shape& b);
 // the accumulation dtype; the reverse pass casts it to the operand's where that is not a parameter.
 ValueId reduce_to_shape(OpEmitter& emitter, ValueId gradient, const Shape& shape);
 
+// Returns the number of columns of the logits that are classes (lib/ops/softmax_cross_entropy.cpp).
+int64_t cross_entropy_classes(const TensorSpec& logits, const Attributes& attributes);
+
 // Returns the extent of a pooled or convolved axis; throws Error(usage) when no window fits.
 int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
                       int64_t padding, int64_t dilation);

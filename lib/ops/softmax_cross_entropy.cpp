@@ -13,8 +13,10 @@
 //   dlogits = dloss · ((1 + 2ζ·log_sum_exp)·softmax(logits) − target distribution), 0 for ignored
 //   rows. It may be written over the logits, so that a sequence needs them once, in their dtype.
 //
-// Attributes of both: ignore_index (integer, −100), label_smoothing, z_loss (numbers, 0). The data
-// path rejects targets outside [0, C) other than ignore_index before they get here.
+// Attributes of both: ignore_index (integer, −100), label_smoothing, z_loss (numbers, 0); classes
+// (integer, 0: all): the columns from there on only pad the rows (passes/chunk_loss.h). They are not
+// classes, and their gradient is 0. The data path rejects targets outside [0, C) other than
+// ignore_index before they get here.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -30,9 +32,10 @@ void expect_targets_softmax_cross_entropy(SpecSpan inputs) {
   expect_dtype("softmax_cross_entropy", "targets", inputs[1], DType::i32);
 }
 
-SpecList infer_softmax_cross_entropy(SpecSpan inputs, const Attributes&) {
+SpecList infer_softmax_cross_entropy(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("softmax_cross_entropy", inputs, 2, 2);
   expect_targets_softmax_cross_entropy(inputs);
+  cross_entropy_classes(inputs[0], attributes);
   return {{Shape{1}, DType::f64},
           {inputs[1].shape, accumulation_dtype(inputs[0].dtype)},
           {Shape{1}, DType::f64}};
@@ -51,7 +54,7 @@ std::optional<std::vector<Placement>> split_softmax_cross_entropy(SpecSpan, cons
   return {{kPartial, kSplitSamples, kPartial}};
 }
 
-SpecList infer_softmax_cross_entropy_backward(SpecSpan inputs, const Attributes&) {
+SpecList infer_softmax_cross_entropy_backward(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("softmax_cross_entropy_backward", inputs, 4, 4);
   expect_targets_softmax_cross_entropy(inputs);
   expect_shape("softmax_cross_entropy_backward", "log_sum_exp", inputs[2].shape, inputs[1].shape);
@@ -59,6 +62,7 @@ SpecList infer_softmax_cross_entropy_backward(SpecSpan inputs, const Attributes&
                accumulation_dtype(inputs[0].dtype));
   expect_shape("softmax_cross_entropy_backward", "dloss", inputs[3].shape, Shape{1});
   expect_dtype("softmax_cross_entropy_backward", "dloss", inputs[3], DType::f64);
+  cross_entropy_classes(inputs[0], attributes);
   return {inputs[0]};
 }
 
@@ -76,6 +80,13 @@ Cost cost_softmax_cross_entropy(SpecSpan inputs, SpecSpan outputs, const Attribu
 }
 
 }  // namespace
+
+int64_t cross_entropy_classes(const TensorSpec& logits, const Attributes& attributes) {
+  const int64_t classes = attributes.integer("classes");
+  check_internal(classes >= 0 && classes <= logits.shape[-1],
+                 "softmax_cross_entropy: {} classes in {}", classes, to_string(logits));
+  return classes == 0 ? logits.shape[-1] : classes;
+}
 
 constinit const OpDef kSoftmaxCrossEntropyOp{
     .name = "softmax_cross_entropy",

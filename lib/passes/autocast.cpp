@@ -15,11 +15,12 @@ constexpr std::string_view kLossLayer = "loss";
 
 class Autocast {
  public:
-  Autocast(Graph graph, DType dtype)
+  Autocast(Graph graph, DType dtype, bool residual)
       : nodes_(std::move(graph.nodes)),
         graph_(std::move(graph)),
         builder_(graph_),
         dtype_(dtype),
+        residual_(residual),
         low_(graph_.values.size(), kNoValue),
         present_(graph_.values.size(), false) {
     graph_.nodes.clear();
@@ -95,6 +96,7 @@ class Autocast {
       ValueId& id = node.outputs[i];
       if (specs[i] == graph_.value(id).spec) {
         present_[at(id)] = true;
+        if (residual_ && node.op->name == "embedding") native_.insert(id);
         continue;
       }
       check_internal(is_f32(id) && specs[i].dtype == dtype_, "autocast: {} gives {}", node.op->name,
@@ -155,9 +157,10 @@ class Autocast {
   Graph graph_;
   GraphBuilder builder_;
   DType dtype_;
+  bool residual_;
   std::vector<ValueId> low_;   // per input value: its low counterpart
   std::vector<bool> present_;  // per input value: it is available in f32
-  std::set<ValueId> native_;   // values computed in the low dtype
+  std::set<ValueId> native_;   // values computed in the low dtype, or that count as such
 };
 
 }  // namespace
@@ -166,8 +169,8 @@ std::string low_precision_name(std::string_view parameter) {
   return state_name("low_precision", parameter);
 }
 
-Graph autocast(Graph graph, DType dtype, const std::vector<ValueId>& keep) {
-  Graph out = Autocast(std::move(graph), dtype).run(keep);
+Graph autocast(Graph graph, DType dtype, const std::vector<ValueId>& keep, bool residual) {
+  Graph out = Autocast(std::move(graph), dtype, residual).run(keep);
   verify_graph(out);
   return out;
 }

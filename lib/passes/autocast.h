@@ -28,7 +28,8 @@ CastPolicy cast_policy(std::string_view op);
 
 // `dtype`: bf16 or f16. Existing values keep their ids and stay f32; low-precision results are new
 // values. `keep`: values that are read from outside the graph and must be computed in f32.
-Graph autocast(Graph graph, DType dtype, const std::vector<ValueId>& keep);
+// `residual`: what embeddings make is low too, and with it the residual stream of a transformer.
+Graph autocast(Graph graph, DType dtype, const std::vector<ValueId>& keep, bool residual = false);
 
 // Appends the update of the copies of all parameters that the update segment writes.
 void emit_low_precision_update(Graph& graph);

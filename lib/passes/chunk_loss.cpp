@@ -9,7 +9,6 @@ namespace dltrain {
 namespace {
 
 constexpr int kNone = -1;
-constexpr int64_t kRowGrain = 16;     // rows of a chunk are a multiple of it
 constexpr int64_t kMostChunks = 256;  // the limit of concat
 
 // Indices of the nodes that chunks replace; kNone where there is no such node.
@@ -22,8 +21,8 @@ struct Head {
 
 class ChunkLoss {
  public:
-  ChunkLoss(Graph& graph, std::vector<ParameterGradient>& gradients, size_t most_bytes)
-      : graph_(graph), gradients_(gradients), most_bytes_(most_bytes), builder_(graph) {}
+  ChunkLoss(Graph& graph, std::vector<ParameterGradient>& gradients, const LogitLimits& limits)
+      : graph_(graph), gradients_(gradients), limits_(limits), builder_(graph) {}
 
   void run() {
     readers_.resize(graph_.values.size());
@@ -47,12 +46,19 @@ class ChunkLoss {
   std::string_view op(int index) const { return node(index).op->name; }
   bool is_sum(ValueId id, Role role) const { return graph_.value(id).role == role; }
 
+  // Returns the columns that the rows of these logits lack.
+  int64_t padding(const TensorSpec& logits) const {
+    const int64_t over = logits.shape[-1] % limits_.column_grain;
+    return over == 0 || logits.bytes() < limits_.least_padded ? 0 : limits_.column_grain - over;
+  }
+
   std::optional<Head> find(int loss) const {
     Head head{.loss = loss};
     const ValueId logits = node(loss).inputs[0];
     const GraphValue& y = graph_.value(logits);
     head.product = y.producer;
-    if (head.product == kNone || y.role != Role::activation || y.spec.bytes() <= most_bytes_) {
+    if (head.product == kNone || y.role != Role::activation ||
+        (y.spec.bytes() <= limits_.most_bytes && padding(y.spec) == 0)) {
       return {};
     }
     const Node& product = node(head.product);
@@ -138,39 +144,43 @@ class ChunkLoss {
     const TensorSpec logits = graph_.value(product.outputs[0]).spec;
     const int64_t rows = logits.shape.elements() / logits.shape[-1];
     const auto wanted = std::min<int64_t>(
-        kMostChunks, static_cast<int64_t>((logits.bytes() + most_bytes_ - 1) / most_bytes_));
+        kMostChunks,
+        static_cast<int64_t>((logits.bytes() + limits_.most_bytes - 1) / limits_.most_bytes));
     const int64_t even = (rows + wanted - 1) / wanted;
-    const int64_t most = std::min(rows, (even + kRowGrain - 1) / kRowGrain * kRowGrain);
+    const int64_t most =
+        std::min(rows, (even + limits_.row_grain - 1) / limits_.row_grain * limits_.row_grain);
     builder_.set_phase(Phase::backward);
     builder_.set_layer(product.layer);
     const ValueId x =
         flattened(product.inputs[0], {rows, graph_.value(product.inputs[0]).spec.shape[-1]});
     const ValueId targets = flattened(loss.inputs[1], {rows});
+    const int64_t rest = padding(logits);
+    Attributes of_loss = loss.attributes;
+    if (rest != 0) of_loss.set("classes", logits.shape[-1]);
+    std::vector<ValueId> operands = product.inputs;  // of the product: x, w and perhaps b
+    for (size_t i = 1; rest != 0 && i < operands.size(); ++i) operands[i] = pad(operands[i], rest);
     std::vector<ValueId> dx;
     for (int64_t first = 0; first < rows; first += most) {
       const int64_t after = rows - std::min(rows, first + most);
-      const ValueId x_part = slice(x, first, after);
-      std::vector<ValueId> inputs = product.inputs;
-      inputs[0] = x_part;
+      const ValueId x_part = operands[0] = slice(x, first, after);
       builder_.set_layer(product.layer);
-      const ValueId y = builder_.emit1("matmul", inputs, product.attributes);
+      const ValueId y = builder_.emit1("matmul", operands, product.attributes);
       builder_.set_layer(loss.layer);
       const ValueId targets_part = slice(targets, first, after);
-      const auto out = builder_.emit(loss.op->name, {y, targets_part}, loss.attributes);
+      const auto out = builder_.emit(loss.op->name, {y, targets_part}, of_loss);
       for (int sum : head.sums) {
         const bool correct = old(sum).inputs[0] == loss.outputs[2];
         emit_part(old(sum), {out[correct ? 2 : 0]}, first == 0);
       }
       const Node& gradient = old(head.gradient);
-      const ValueId dy = builder_.emit1(
-          gradient.op->name, {y, targets_part, out[1], gradient.inputs[3]}, gradient.attributes);
+      const ValueId dy =
+          builder_.emit1(gradient.op->name, {y, targets_part, out[1], gradient.inputs[3]}, of_loss);
       builder_.set_layer(product.layer);
       if (head.dx != kNone) {
-        dx.push_back(
-            builder_.emit1("matmul", {dy, old(head.dx).inputs[1]}, old(head.dx).attributes));
+        dx.push_back(builder_.emit1("matmul", {dy, operands[1]}, old(head.dx).attributes));
       }
-      if (head.dw != kNone) emit_part(old(head.dw), {dy, x_part}, first == 0);
-      if (head.db != kNone) emit_part(old(head.db), {dy}, first == 0);
+      if (head.dw != kNone) emit_part(old(head.dw), {dy, x_part}, first == 0, rest);
+      if (head.db != kNone) emit_part(old(head.db), {dy}, first == 0, rest);
     }
     if (head.dx != kNone) join(dx, old(head.dx).outputs[0]);
     end_sums();
@@ -189,30 +199,42 @@ class ChunkLoss {
     return builder_.emit1("slice", {id}, {{"before", first}, {"after", last}});
   }
 
+  // Appends `rest` rows of zeros to a weight or bias.
+  ValueId pad(ValueId id, int64_t rest) {
+    std::vector<int64_t> before(static_cast<size_t>(graph_.value(id).spec.shape.rank()), 0),
+        after = before;
+    after[0] = rest;
+    return builder_.emit1("pad", {id}, {{"before", before}, {"after", after}});
+  }
+
   // Emits the next part of `whole`'s sum: the first takes over its value, later ones continue it.
-  void emit_part(const Node& whole, std::vector<ValueId> inputs, bool first) {
+  // With `rest` the parts have so many rows more, and end_sums() writes the value.
+  void emit_part(const Node& whole, std::vector<ValueId> inputs, bool first, int64_t rest = 0) {
     const std::string layer = builder_.layer();
     builder_.set_layer(whole.layer);
     const ValueId made = builder_.emit1(whole.op->name, std::move(inputs), whole.attributes);
     builder_.set_layer(layer);
     const ValueId sum = whole.outputs[0];
-    if (first) {
+    if (first && rest == 0) {
       graph_.nodes.back().outputs = {sum};
       graph_.value(sum).producer = static_cast<int>(graph_.nodes.size()) - 1;
-      parts_.push_back({sum, sum});
-      return;
     }
+    if (first) return parts_.push_back({sum, rest == 0 ? sum : made, rest});
     const auto part =
-        std::find_if(parts_.begin(), parts_.end(), [&](const auto& p) { return p.first == sum; });
-    graph_.value(made).role = graph_.value(sum).role;
-    graph_.value(made).storage_of = part->second;
-    part->second = made;
+        std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.sum == sum; });
+    graph_.value(made).role = graph_.value(part->last).role;
+    graph_.value(made).storage_of = part->last;
+    part->last = made;
   }
 
   // Values that continued a sum now continue its last part.
   void end_sums() {
-    for (const auto& [sum, last] : parts_) {
-      if (sum == last) continue;
+    for (const auto& [sum, last, rest] : parts_) {
+      if (rest != 0) {
+        slice(last, 0, rest);
+        graph_.nodes.back().outputs = {sum};
+      }
+      if (rest != 0 || sum == last) continue;
       ValueId second = last;  // the one that continues `sum` itself
       while (graph_.value(second).storage_of != sum) second = graph_.value(second).storage_of;
       for (size_t i = 0; i < graph_.values.size(); ++i) {
@@ -242,16 +264,28 @@ class ChunkLoss {
 
   Graph& graph_;
   std::vector<ParameterGradient>& gradients_;
-  size_t most_bytes_;
+  LogitLimits limits_;
   GraphBuilder builder_;
-  std::vector<std::vector<int>> readers_;           // by value: the nodes that read it
-  std::vector<std::pair<ValueId, ValueId>> parts_;  // for each sum: its value, and its last part
+  std::vector<std::vector<int>> readers_;  // by value: the nodes that read it
+  struct Part {
+    ValueId sum, last;  // the value of a whole sum, and the last part of it
+    int64_t rest;       // rows that its parts have more
+  };
+  std::vector<Part> parts_;
 };
 
 }  // namespace
 
-void chunk_loss(Graph& graph, std::vector<ParameterGradient>& gradients, size_t most_bytes) {
-  ChunkLoss(graph, gradients, most_bytes).run();
+LogitLimits logit_limits(uint64_t memory) {
+  if (memory == 0) return {};
+  return {.most_bytes = std::max<size_t>(kMostLogitBytes, memory / 64),
+          .row_grain = 256,
+          .column_grain = 8};
+}
+
+void chunk_loss(Graph& graph, std::vector<ParameterGradient>& gradients,
+                const LogitLimits& limits) {
+  ChunkLoss(graph, gradients, limits).run();
   verify_graph(graph);
 }
 

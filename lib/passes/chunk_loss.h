@@ -8,8 +8,13 @@
 //   backward  dy = softmax_cross_entropy_backward(y, targets, sums, seed)
 //             dx = matmul(dy, w); dw = matmul(dyᵀ, x); db = reduce(dy)
 //
-// The parts of dw and db are added in the order of the chunks. Results depend on shapes only, but
-// differ in the last bits from those without chunks.
+// The parts of dw and db are added in the order of the chunks. Results depend on shapes and limits
+// only, but differ in the last bits from those without chunks.
+//
+// Tensor cores need rows of a multiple of 16 bytes. For a vocabulary of another size, `w` and `b`
+// get rows of zeros at the end once a micro-step, so that every product of a chunk has a multiple
+// of `column_grain` columns. The loss ignores these (attribute `classes`), and the sums of dw and
+// db lose them at the end.
 #pragma once
 
 #include "graph/graph.h"
@@ -19,9 +24,19 @@ namespace dltrain {
 
 inline constexpr size_t kMostLogitBytes = size_t{64} << 20;
 
-// Runs after `reverse`, whose result `gradients` it updates. Logits of at most `most_bytes`, and
-// graphs of another form, remain unchanged.
+struct LogitLimits {
+  size_t most_bytes = kMostLogitBytes;       // of the logits of a chunk
+  int64_t row_grain = 16, column_grain = 1;  // rows and columns of a chunk are multiples of these
+  size_t least_padded = size_t{1} << 20;     // bytes of logits that are worth padding
+};
+
+// Returns the limits for a GPU with `memory` bytes; 0: the CPU. Each chunk adds to the whole
+// gradient of the head, so a GPU gets few large chunks: up to 1/64 of its memory.
+LogitLimits logit_limits(uint64_t memory);
+
+// Runs after `reverse`, whose result `gradients` it updates. Logits that fit one chunk and need no
+// padding, and graphs of another form, remain unchanged.
 void chunk_loss(Graph& graph, std::vector<ParameterGradient>& gradients,
-                size_t most_bytes = kMostLogitBytes);
+                const LogitLimits& limits = {});
 
 }  // namespace dltrain

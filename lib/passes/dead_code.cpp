@@ -17,6 +17,9 @@ Graph eliminate_dead_code(Graph graph) {
              (rules_of(value.role).persistent && !view);
     });
     if (!stays && !node.op->has_effect) continue;
+    for (ValueId id : node.outputs) {
+      if (graph.continues_sum(id)) wanted[static_cast<size_t>(graph.value(id).storage_of)] = true;
+    }
     for (ValueId id : node.inputs) {
       if (id != kNoValue) wanted[static_cast<size_t>(id)] = true;
     }

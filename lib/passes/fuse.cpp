@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "passes/fuse_norms.h"
+#include "passes/join_norms.h"
 #include "passes/pair_convolutions.h"
 #include "passes/remove_nodes.h"
 
@@ -234,6 +235,7 @@ Graph fuse(Graph graph, const FuseOptions& options) {
   fuse_epilogues(graph);
   fuse_norms(graph, options.pair_convolutions);
   if (options.pair_convolutions) pair_convolutions(graph);
+  if (options.join_norms) join_norms(graph, options.across_blocks);
   Groups(graph).run();
   verify_graph(graph);
   return graph;

@@ -11,6 +11,8 @@ struct FuseOptions {
   // For engines with kernels for convolution + norm: creates such pairs
   // (passes/pair_convolutions.h), and also fuses relu and residuals into batch_norm_inference.
   bool pair_convolutions = false;
+  // For engines with kernels for norms + neighbours (passes/join_norms.h); across blocks or not.
+  bool join_norms = false, across_blocks = true;
 };
 
 // Three rewrites in this order; pairs are formed before the last:
@@ -18,7 +20,8 @@ struct FuseOptions {
 // Epilogues: a matmul or conv2d whose output is read once, by an activation (relu, gelu, gelu_tanh,
 //   silu, tanh, sigmoid) of the same phase and spec, takes it over as its attribute `activation`.
 //
-// Norms: relu, and the residual before it, into batch norm and its gradient (passes/fuse_norms.h).
+// Norms: relu, and the residual before it, into batch norm and its gradient (passes/fuse_norms.h);
+//   with `join_norms` what surrounds layer and RMS norms.
 //
 // Element-wise groups: element-wise nodes (but identity) over operands of one shape, within one
 //   phase, whose results except the last are read only inside the group, become one

@@ -125,6 +125,12 @@ void PrecisionConfig::describe(Fields& f) {
            {.doc = "Element type of parameters. bf16 saves 4 bytes each and keeps fewer digits of "
                    "small updates (docs/design.md)",
             .known_as = {"param_dtype", "parameter_dtype", "weights"}});
+  f.choice("residual", residual,
+           {{"f32", DType::f32, "what embeddings make, and the sums along a transformer, are f32"},
+            {"bf16", DType::bf16, "with compute: bf16, these are bf16 too"}},
+           {.doc = "Element type of the residual stream of models that begin with embeddings. bf16 "
+                   "halves its memory and traffic and keeps 8 bits of each sum",
+            .known_as = {"residual_dtype"}});
   f.number("init_scale", init_scale,
            {.doc = "fp16: initial scale of the loss, a power of two (default 65536). A step whose "
                    "gradient overflows is skipped and halves it",
@@ -141,6 +147,9 @@ void PrecisionConfig::describe(Fields& f) {
 void PrecisionConfig::validate(Problems& problems) const {
   if (narrow_parameters() && compute != DType::bf16) {
     problems.add(*this, "parameters", "parameters: bf16 needs compute: bf16");
+  }
+  if (low_residual() && compute != DType::bf16) {
+    problems.add(*this, "residual", "residual: bf16 needs compute: bf16");
   }
   if (init_scale && std::exp2(std::round(std::log2(*init_scale))) != *init_scale) {
     problems.add(*this, "init_scale", "{} is not a power of two", *init_scale);

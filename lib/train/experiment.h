@@ -51,12 +51,14 @@ struct TrainingConfig : UpdateConfig {
 struct PrecisionConfig : Located {
   DType compute = DType::f32;
   DType parameters = DType::f32;
+  DType residual = DType::f32;
   std::optional<double> init_scale;        // of the loss, with fp16: 65536 when absent
   std::optional<int64_t> growth_interval;  // steps, with fp16: 2000 when absent
 
   void describe(Fields& f);
   void validate(Problems& problems) const;
   bool scales_loss() const { return compute == DType::f16; }
+  bool low_residual() const { return residual != DType::f32; }
   bool narrow_parameters() const { return parameters == DType::bf16; }
 };
 

@@ -88,6 +88,7 @@ DecodeRequest LanguageModel::request() const {
   DecodeRequest request{.model = experiment_.model,
                         .vocabulary = tokenizer_ ? tokenizer_->vocab_size() : 0,
                         .precision = experiment_.precision.compute,
+                        .low_residual = experiment_.precision.low_residual(),
                         .trained = [this](const std::string& name) {
                           const auto at = trained_.find(name);
                           return at == trained_.end() ? nullptr : &at->second;

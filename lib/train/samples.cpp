@@ -15,6 +15,7 @@ DecodeRequest decode_request(const Session& session) {
   DecodeRequest request{.model = experiment.model,
                         .input = session.data.train->fields()[0].name,
                         .precision = experiment.precision.compute,
+                        .low_residual = experiment.precision.low_residual(),
                         .narrow_parameters = experiment.precision.narrow_parameters(),
                         .trained = [&executor](const std::string& name) -> const Shape* {
                           for (const ParameterInfo& info : executor.weights()) {

@@ -420,6 +420,10 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   const auto pairs_convolutions = [&] {
     return open_chosen().device->properties().backend == "cuda";
   };
+  const auto gpu_memory = [&]() -> uint64_t {
+    const DeviceProperties device = open_chosen().device->properties();
+    return device.backend == "cuda" ? device.total_memory : 0;
+  };
   const StepRequest request{
       .model = experiment.model,
       .loss = *experiment.loss,
@@ -444,11 +448,13 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
       .fixed_reduction = experiment.training.reduction == Reduction::fixed,
       .compute = options.compute,
       .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
+      .low_residual = experiment.precision.low_residual(),
       .narrow_parameters =
           options.compute == DType::f32 && experiment.precision.narrow_parameters(),
       .noise = options.noise,
       .fuse = options.fuse,
       .pairs_convolutions = exact ? std::function<bool()>() : pairs_convolutions,
+      .gpu_memory = exact ? std::function<uint64_t()>() : gpu_memory,
       .keep_gradients = keep_gradients,
       .kept_bytes = exact ? KeptBytes() : recurrent_kept_bytes(open_chosen),
       .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,

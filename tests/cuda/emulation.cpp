@@ -73,6 +73,25 @@ TEST_CASE("the emulated CUDA kernels in f16 agree with the reference but for rou
   });
 }
 
+// With the alignment check of UBSan (cuda_emulation/emulation.cmake): no access is wider than its
+// address allows.
+TEST_CASE("the emulated CUDA kernels take tensors that begin at any element") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const auto wanted = [&](const OpCase& c) {
+      return served(c) && has_low_precision(c) == (dtype == DType::bf16);
+    };
+    const auto reports = compare_engine(
+        emulated_cuda_engine(), reference_engine(), wanted, dtype,
+        [](std::span<const CaseReport>) { return true; }, true);
+    REQUIRE(reports.size() > (dtype == DType::bf16 ? 400 : 50));
+    for (const CaseReport& report : reports) {
+      INFO(dtype_name(dtype) << " " << report.op_case->name << ", " << report.how << ", "
+                             << report.variant);
+      CHECK(report.fault == "");
+    }
+  }
+}
+
 // y[i] = x[n − 1 − i] through shared memory, with and without the barrier.
 template <bool barrier>
 void reverse_in_shared(const int* x, int* y) {

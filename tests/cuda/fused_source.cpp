@@ -67,8 +67,8 @@ class Compiled {
     const auto library = folder_ / "programs.so";
     const std::string root = DLTRAIN_SOURCE_DIR;
     const std::string command = fmt::format(
-        "{} -std=c++20 -O1 -ffp-contract=off -fPIC -shared -I{}/lib -I{}/kernels "
-        "-I{}/tests {} -o {}",
+        "{} -std=c++20 -O1 -ffp-contract=off -fsanitize=alignment -fno-sanitize-recover=alignment "
+        "-fPIC -shared -I{}/lib -I{}/kernels -I{}/tests {} -o {}",
         DLTRAIN_CXX_COMPILER, root, root, root, file.string(), library.string());
     REQUIRE(std::system(command.c_str()) == 0);
     library_ = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);

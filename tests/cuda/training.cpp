@@ -8,6 +8,7 @@
 
 #include "catch.h"
 #include "config/load.h"
+#include "cpu/engine.h"
 #include "cuda_emulation/engine.h"
 #include "recurrent_model.h"
 #include "reference/engine.h"
@@ -133,6 +134,30 @@ TEST_CASE("language models on emulated CUDA kernels follow the losses of transfo
 
 TEST_CASE("a language model in bf16 on emulated CUDA kernels stays near the losses in f64") {
   compare("language", "llama", {"precision.compute=bf16"}, "llama.safetensors", 0.01);
+  compare("language", "gpt2", {"precision={compute: bf16, residual: bf16}"}, "gpt2.safetensors",
+          0.01);
+}
+
+TEST_CASE("logits with padded rows on emulated CUDA kernels train as those of the CPU engine") {
+  const TemporaryFolder folder;  // 1 MiB of logits in bf16, and 5 classes too few for 520
+  const auto file = folder.write("padded.yaml", R"(
+name: padded
+model: {layers: [{embedding: {embedding_dim: 4}}, {lm_head: {}}]}
+loss: cross_entropy
+precision: {compute: bf16}
+data: {train: {type: synthetic_tokens, vocab_size: 515, length: 1024, samples: 2}}
+optimizer: {type: sgd, learning_rate: 8}
+training: {global_batch_size: 1, max_steps: 3}
+logging: {logging_steps: 1}
+)");
+  const Trajectory found = train_on_training(emulated_cuda_engine(), file, {}),
+                   expected = train_on_training(cpu_engine(), file, {});
+  REQUIRE(found.loss.size() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(found.loss[i] == Approx(expected.loss[i]).epsilon(1e-3));
+    CHECK(found.grad_norm[i] == Approx(expected.grad_norm[i]).epsilon(1e-2));
+  }
+  CHECK(found.loss[2] < found.loss[0]);
 }
 
 TEST_CASE("LARS, LAMB and Adafactor on emulated CUDA kernels follow their trajectories") {

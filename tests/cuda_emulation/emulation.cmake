@@ -12,3 +12,6 @@ endforeach()
 add_library(dltrain_cuda_emulated STATIC ${emulated_sources})
 target_include_directories(dltrain_cuda_emulated PUBLIC ${CMAKE_CURRENT_SOURCE_DIR} PRIVATE ${CMAKE_SOURCE_DIR}/kernels)
 target_link_libraries(dltrain_cuda_emulated PUBLIC dltrain_ops dltrain_shared)
+# x86 forgives accesses that are not aligned; a GPU does not.
+target_compile_options(dltrain_cuda_emulated PRIVATE -fsanitize=alignment -fno-sanitize-recover=alignment)
+target_link_options(dltrain_cuda_emulated PUBLIC -fsanitize=alignment)

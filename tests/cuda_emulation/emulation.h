@@ -29,6 +29,14 @@ struct dim3 {
   dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}  // as CUDA's
 };
 
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+// A store that is not cached in L1.
+inline void __stcg(uint4* to, uint4 value) {
+  *to = value;
+}
+
 namespace dltrain::emulation {
 
 // Where the running fiber is.

@@ -61,7 +61,8 @@ struct OpCase {
   std::vector<CaseInput> inputs;
   Attributes attributes = {};
   StepState state = kCaseState;
-  double roundings = 0;  // in 16 bits: of values between the kernel's steps (tolerances.md)
+  bool gpu_only = false;  // a form that passes make for GPUs
+  double roundings = 0;   // in 16 bits: of values between the kernel's steps (tolerances.md)
   double tolerance =
       0;  // of its family (cases.cpp); of a f32 backend against the f64 reference, relative to the
           // largest magnitude of the output; the reason stands in tests/ops/tolerances.md

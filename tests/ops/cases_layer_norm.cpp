@@ -33,6 +33,39 @@ void add_layer_norm(std::vector<OpCase>& cases, const Shape& x, bool weight, boo
                    epsilon});
 }
 
+// Norms that do what their neighbours would do: with x in f32 (`wide`) beside 16-bit tensors.
+void add_joined_norm(std::vector<OpCase>& cases, const Shape& x, bool wide) {
+  CaseInput in = case_tensor(x), low = in;
+  in.wide = wide;
+  CaseInput w = case_tensor(Shape{x[-1]}, Fill::positive), none = case_absent();
+  w.wide = true;
+  CaseInput mean = statistic(x), rstd = statistic(x, Fill::positive);
+  mean.wide = rstd.wide = true;
+  const size_t first = cases.size();
+  for (const char* dtype : {"", "bf16", "f16"}) {
+    Attributes a{{"epsilon", 1e-5}};
+    if (*dtype != 0) a.set("output_dtype", std::string(dtype));
+    const std::string what = fmt::format("{}{} to {}", to_string(x), wide ? " wide" : "", dtype);
+    cases.push_back({"rms_norm joined " + what, "rms_norm", {in, w, low}, a});
+    cases.push_back({"layer_norm plain joined " + what, "layer_norm", {in, none, none, in}, a});
+    cases.push_back(
+        {"rms_norm_backward joined " + what, "rms_norm_backward", {in, low, w, rstd, in}, a});
+    a.set("wide", true);
+    cases.push_back({"layer_norm joined " + what, "layer_norm", {in, w, w, low}, a});
+    cases.push_back({"layer_norm wide " + what, "layer_norm", {in, w, w}, a});
+    a.erase("wide");
+    a.set("bias", true);
+    cases.push_back({"layer_norm_backward joined " + what,
+                     "layer_norm_backward",
+                     {in, low, w, mean, rstd, in},
+                     a});
+  }
+  for (size_t i = first; i < cases.size(); ++i) {
+    cases[i].gpu_only = true;
+    cases[i].roundings = 2;  // x + delta, which is stored, and what is made of it
+  }
+}
+
 void add_group_norm(std::vector<OpCase>& cases, const Shape& x, int64_t groups) {
   const Shape channels{x[-1]}, statistics{x[0], groups};
   const Attributes attributes{{"epsilon", 1e-5}, {"groups", groups}};
@@ -64,6 +97,13 @@ void add_layer_norm_cases(std::vector<OpCase>& cases) {
     add_layer_norm(cases, x, false, false);
     add_layer_norm(cases, x, false, true);
   }
+  for (const bool wide : {false, true}) {
+    for (const Shape& x : {Shape{5, 17}, Shape{300, 64}, Shape{3, 2, 1032}}) {
+      add_joined_norm(cases, x, wide);
+    }
+  }
+  add_layer_norm(cases, {3, 4200}, true, true);  // more packs than a block has threads
+  add_layer_norm(cases, {2, 1027}, true, false);
   add_group_norm(cases, {3, 8}, 2);
   add_group_norm(cases, {2, 5, 7, 6}, 1);
   add_group_norm(cases, {2, 5, 7, 6}, 3);

@@ -7,15 +7,19 @@ namespace dltrain {
 namespace {
 
 void add_cases_loss(std::vector<OpCase>& cases, const Shape& logits, double smoothing,
-                    double z_loss = 0) {
+                    double z_loss = 0, int64_t padding = 0) {
   const Shape targets(logits.dims().first(static_cast<size_t>(logits.rank() - 1)));
-  const int64_t classes = logits[-1];
+  const int64_t classes = logits[-1] - padding;
   const CaseInput x = case_tensor(logits), t{{targets, DType::i32}, Fill::labels, classes};
   Attributes attributes{{"ignore_index", int64_t{-100}}, {"label_smoothing", smoothing}};
   std::string what = fmt::format("{} smoothing {}", to_string(logits), smoothing);
   if (z_loss != 0) {
     attributes.set("z_loss", z_loss);
     what += fmt::format(" z_loss {}", z_loss);
+  }
+  if (padding != 0) {
+    attributes.set("classes", classes);
+    what += fmt::format(" padding {}", padding);
   }
   cases.push_back({"softmax_cross_entropy " + what, "softmax_cross_entropy", {x, t}, attributes});
   cases.push_back(
@@ -37,8 +41,12 @@ void add_loss_cases(std::vector<OpCase>& cases) {
   add_cases_loss(cases, {3, 5, 33}, 0.1);
   add_cases_loss(cases, {9, 1000}, 0);
   add_cases_loss(cases, {512, 10}, 0);
+  add_cases_loss(cases, {9, 1033}, 0.1);  // rows that begin anywhere
+  add_cases_loss(cases, {4, 4096}, 0);
   add_cases_loss(cases, {33, 10}, 0, 0.01);
   add_cases_loss(cases, {5, 9, 41}, 0.1, 0.1);
+  add_cases_loss(cases, {7, 24}, 0.1, 0.1, 5);
+  add_cases_loss(cases, {3, 1104}, 0, 0, 7);
 
   cases.push_back({"loss_seed", "loss_seed", {case_state()}});
   cases.push_back({"loss_seed with a loss scale", "loss_seed", {case_state()}});

@@ -41,7 +41,9 @@ void add_reduce_cases(std::vector<OpCase>& cases) {
   add_reduce(cases, {33, 65}, {1});
   add_reduce(cases, {33, 65}, {0, 1});
   add_reduce(cases, {128, 10}, {0});
-  add_reduce(cases, {300, 257}, {0});  // a bias gradient: several blocks of rows
+  add_reduce(cases, {300, 257}, {0});   // a bias gradient: several blocks of rows
+  add_reduce(cases, {1100, 264}, {0});  // and packs of columns
+  add_reduce(cases, {3, 70, 8}, {1});
   add_reduce(cases, {2, 3, 5, 7}, {0, 1, 2});
   add_reduce(cases, {2, 3, 5, 7}, {1, 2});
   add_reduce(cases, {2, 3, 5, 7}, {3, 0});

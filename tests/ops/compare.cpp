@@ -176,8 +176,9 @@ double unit_roundoff(DType dtype) {
 
 std::vector<CaseReport> compare_engine(
     const Engine& engine, const Engine& reference, const std::function<bool(const OpCase&)>& wanted,
-    DType floating, const std::function<bool(std::span<const CaseReport>)>& after_case) {
-  OpRunner tested(engine), oracle(reference);
+    DType floating, const std::function<bool(std::span<const CaseReport>)>& after_case,
+    bool unaligned) {
+  OpRunner tested(engine, 0, unaligned), oracle(reference);
   std::vector<CaseReport> reports;
   for (const OpCase& c : op_cases()) {
     if (!wanted(c)) continue;

@@ -35,13 +35,14 @@ struct CaseReport {
 // f64 on the reference engine: overwriting, accumulating where a row says so, and in place where
 // the op allows it. A missing kernel is a fault. In bf16 and f16, outputs of that dtype may be off
 // by its rounding; outputs in f32 keep the case's tolerance. `after_case` gets the reports of each
-// case; the comparison ends where it returns false.
+// case; the comparison ends where it returns false. `unaligned`: see OpRunner.
 std::vector<CaseReport> compare_engine(
     const Engine& engine, const Engine& reference,
     const std::function<bool(const OpCase&)>& wanted = [](const OpCase&) { return true; },
     DType floating = DType::f32,
     const std::function<bool(std::span<const CaseReport>)>& after_case =
-        [](std::span<const CaseReport>) { return true; });
+        [](std::span<const CaseReport>) { return true; },
+    bool unaligned = false);
 
 // Half the distance between neighbours, relative to their magnitude: 2⁻⁸ in bf16, 2⁻¹¹ in f16; 0
 // for other dtypes.

@@ -26,15 +26,15 @@ constexpr std::byte kRubbish[2] = {std::byte{0xFF}, std::byte{0x3C}};  // the fi
 
 // Device memory for one tensor between two guards.
 struct OpRunner::Block {
-  Block(Device& device, Stream& stream, size_t payload_bytes)
-      : device_(&device), stream_(&stream), bytes(payload_bytes) {
-    buffer = Buffer(device, bytes + 2 * kGuard);
+  Block(Device& device, Stream& stream, size_t payload_bytes, size_t payload_offset = 0)
+      : device_(&device), stream_(&stream), bytes(payload_bytes), offset(payload_offset) {
+    buffer = Buffer(device, bytes + offset + 2 * kGuard);
     const std::vector<std::byte> guards(buffer.bytes(), kGuardByte);
     device.copy(buffer.data(), guards.data(), guards.size(), stream);
     stream.synchronize();
   }
 
-  std::byte* payload() const { return buffer.data() + kGuard; }
+  std::byte* payload() const { return buffer.data() + kGuard + offset; }
 
   void write(const std::vector<std::byte>& content) {
     device_->copy(payload(), content.data(), bytes, *stream_);
@@ -54,7 +54,8 @@ struct OpRunner::Block {
     device_->copy(all.data(), buffer.data(), all.size(), *stream_);
     stream_->synchronize();
     const auto intact = [](std::byte b) { return b == kGuardByte; };
-    if (!std::all_of(all.begin(), all.begin() + kGuard, intact)) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(kGuard + offset);
+    if (!std::all_of(all.begin(), begin, intact)) {
       faults.push_back(what + ": written before its start");
     }
     if (!std::all_of(all.end() - kGuard, all.end(), intact)) {
@@ -64,25 +65,32 @@ struct OpRunner::Block {
 
   Device* device_;
   Stream* stream_;
-  size_t bytes;
+  size_t bytes, offset;
   Buffer buffer;
 };
 
-OpRunner::OpRunner(const Engine& engine, int device)
-    : engine_(engine), device_(engine.open(device)), stream_(device_->make_stream()) {}
+OpRunner::OpRunner(const Engine& engine, int device, bool unaligned)
+    : engine_(engine),
+      unaligned_(unaligned),
+      device_(engine.open(device)),
+      stream_(device_->make_stream()) {}
 
 // The memory of one run: a block for each input, each output that is not an input's memory, and the
 // workspace.
 struct OpRunner::Memory {
   Memory(Device& device, Stream& stream, const OpRun& run, const SpecList& outputs,
-         std::vector<int> output_aliases, size_t workspace_bytes)
+         std::vector<int> output_aliases, size_t workspace_bytes, bool unaligned)
       : aliases(std::move(output_aliases)), workspace(device, stream, workspace_bytes) {
+    // Tensors of bytes are structs.
+    const auto offset = [&](const TensorSpec& spec) {
+      return unaligned && spec.dtype != DType::u8 ? dtype_size(spec.dtype) : 0;
+    };
     for (const HostTensor& input : run.inputs) {
-      in.emplace_back(device, stream, input.spec.bytes());
+      in.emplace_back(device, stream, input.spec.bytes(), offset(input.spec));
       in_addresses.push_back(is_absent(input.spec) ? nullptr : in.back().payload());
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
-      out.emplace_back(device, stream, aliases[i] < 0 ? outputs[i].bytes() : 0);
+      out.emplace_back(device, stream, aliases[i] < 0 ? outputs[i].bytes() : 0, offset(outputs[i]));
       out_addresses.push_back(output_block(i).payload());
     }
   }
@@ -170,7 +178,7 @@ OpResult OpRunner::run(const OpRun& run) {
   if (op->aliases != nullptr) aliases = op->aliases(inputs, run.attributes);
   if (run.in_place >= 0) aliases[0] = run.in_place;
   Memory memory(*device_, *stream_, run, outputs, std::move(aliases),
-                found.kernel->workspace_bytes());
+                found.kernel->workspace_bytes(), unaligned_);
   found.kernel->bind({memory.in_addresses, memory.out_addresses, memory.workspace.payload()});
 
   for (int round = 0; round < 2; ++round) {

@@ -70,7 +70,8 @@ struct OpResult {
 
 class OpRunner {
  public:
-  explicit OpRunner(const Engine& engine, int device = 0);
+  // `unaligned`: tensors begin at their second element of an aligned address.
+  explicit OpRunner(const Engine& engine, int device = 0, bool unaligned = false);
 
   // Throws what find_kernel throws when the engine has no kernel for the op.
   OpResult run(const OpRun& run);
@@ -83,6 +84,7 @@ class OpRunner {
   struct Block;
   struct Memory;
   const Engine& engine_;
+  bool unaligned_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
 };

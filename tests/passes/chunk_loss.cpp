@@ -31,10 +31,11 @@ struct ChunkLossExample {
     gradients = reverse(graph, {loss[0]}, {w, bias});
   }
 
-  Graph chunked(size_t rows) {
+  Graph chunked(size_t rows, int64_t grain = 1) {
     Graph out = graph;
     std::vector<ParameterGradient> result = gradients;
-    chunk_loss(out, result, rows * kRowBytes);
+    chunk_loss(out, result,
+               {.most_bytes = rows * kRowBytes, .column_grain = grain, .least_padded = 0});
     return eliminate_dead_code(std::move(out));
   }
 
@@ -62,10 +63,12 @@ void run(GraphRun& run, bool several) {
 
 TEST_CASE("a loss in chunks gives the same gradients and sums") {
   const bool tied = GENERATE(false, true), several = GENERATE(false, true);
-  const size_t rows = GENERATE(size_t{16}, size_t{30});
+  const size_t rows = GENERATE(size_t{16}, size_t{30}, size_t{1000});
+  const int64_t grain = rows > 100 ? 4 : GENERATE(1, 4);  // 9 classes: 3 columns of padding
   ChunkLossExample e(tied);
-  const Graph chunked = e.chunked(rows);
+  const Graph chunked = e.chunked(rows, grain);
   REQUIRE(print_graph(chunked).find("slice") != std::string::npos);
+  REQUIRE((print_graph(chunked).find("classes=9") != std::string::npos) == (grain > 1));
   GraphRun whole(eliminate_dead_code(e.graph), several), parts(chunked, several);
   run(whole, several);
   run(parts, several);
@@ -96,7 +99,7 @@ TEST_CASE("no more than one chunk of logits is there at a time") {
 TEST_CASE("small logits, and losses that more than metrics read, are left whole") {
   ChunkLossExample e;
   const std::string before = print_graph(e.graph);
-  chunk_loss(e.graph, e.gradients, kChunkLossSamples * kTokens * kRowBytes);
+  chunk_loss(e.graph, e.gradients, {.most_bytes = kChunkLossSamples * kTokens * kRowBytes});
   CHECK(print_graph(e.graph) == before);
 
   ChunkLossExample other;
@@ -104,13 +107,13 @@ TEST_CASE("small logits, and losses that more than metrics read, are left whole"
                                    [](auto& n) { return n.op->name == "softmax_cross_entropy"; });
   other.b.set_phase(Phase::backward);
   other.b.emit1("add", {loss.outputs[0], loss.outputs[0]});
-  chunk_loss(other.graph, other.gradients, 16 * kRowBytes);
+  chunk_loss(other.graph, other.gradients, {.most_bytes = 16 * kRowBytes});
   CHECK(print_graph(other.graph).find("slice") == std::string::npos);
 }
 
 TEST_CASE("the last part of a chunked gradient is what the update reads") {
   ChunkLossExample e(true);
-  chunk_loss(e.graph, e.gradients, 16 * kRowBytes);
+  chunk_loss(e.graph, e.gradients, {.most_bytes = 16 * kRowBytes});
   for (const ParameterGradient& g : e.gradients) {
     CHECK(e.graph.whole_sum(e.graph.storage(g.gradient)) == g.gradient);
   }

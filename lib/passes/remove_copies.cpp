@@ -1,0 +1,44 @@
+#include "passes/remove_copies.h"
+
+#include <algorithm>
+
+#include "passes/remove_nodes.h"
+
+namespace dltrain {
+
+Graph remove_copies(Graph graph, bool one_rank) {
+  const std::vector<int> uses = graph.count_uses();
+  std::vector<bool> gone(graph.nodes.size(), false);
+  const auto has_views = [&](ValueId id) {
+    return std::any_of(graph.values.begin(), graph.values.end(),
+                       [&](const GraphValue& v) { return v.storage_of == id; });
+  };
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& copy = graph.nodes[i];
+    if (copy.op->name != "identity") continue;
+    const ValueId from = copy.inputs[0], sum = copy.outputs[0];
+    const GraphValue &source = graph.value(from), &result = graph.value(sum);
+    const bool read = uses[static_cast<size_t>(from)] != 1;  // by others too
+    if (source.producer < 0 || source.role != Role::activation || source.storage_of != kNoValue ||
+        (read && (!one_rank || has_views(from) || has_views(sum))) ||
+        result.storage_of != kNoValue || !rules_of(result.role).accumulates) {
+      continue;
+    }
+    Node& producer = graph.nodes[static_cast<size_t>(source.producer)];
+    if (producer.phase != copy.phase || producer.once_a_step != copy.once_a_step ||
+        producer.outputs.size() == 1) {
+      continue;
+    }
+    *std::find(producer.outputs.begin(), producer.outputs.end(), from) = sum;
+    gone[i] = true;
+    for (size_t k = 0; read && k < graph.nodes.size(); ++k) {
+      auto& inputs = graph.nodes[k].inputs;
+      std::replace(inputs.begin(), inputs.end(), from, sum);
+    }
+  }
+  remove_nodes(graph, gone);
+  verify_graph(graph);
+  return graph;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,99 @@
+#include "passes/join_norms.h"
+
+#include "catch.h"
+#include "graph/builder.h"
+#include "graph/reverse.h"
+#include "passes/autocast.h"
+#include "passes/dead_code.h"
+#include "passes/remove_copies.h"
+#include "run_graph.h"
+
+namespace dltrain {
+namespace {
+
+// A residual stream with a layer norm and an RMS norm, each before a product, and a loss.
+Graph residual_stream(DType dtype, DType compute) {
+  Graph graph;
+  GraphBuilder b(graph);
+  std::vector<ValueId> parameters;
+  const auto parameter = [&](const char* name, const Shape& shape) {
+    parameters.push_back(b.add_value(name, {shape, dtype}, Role::parameter));
+    return parameters.back();
+  };
+  const auto block = [&](ValueId x, ValueId y, const char* weight) {
+    return b.emit1("add", {x, b.emit1("matmul", {y, parameter(weight, Shape{8, 8})})});
+  };
+  const ValueId targets = b.add_value("targets", {Shape{6}, DType::i32}, Role::input);
+  const ValueId in = b.add_value("x", {Shape{6, 8}, dtype}, Role::input);
+  const ValueId x = b.emit1("affine", {in}, {{"scale", 2.0}, {"shift", 0.0}});
+  const ValueId first =
+      b.emit("layer_norm", {x, parameter("w", Shape{8}), parameter("b", Shape{8})},
+             {{"epsilon", 1e-5}})[0];
+  const ValueId sum = block(x, first, "m");
+  const ValueId second =
+      b.emit("rms_norm", {sum, parameter("v", Shape{8})}, {{"epsilon", 1e-5}})[0];
+  const ValueId end = block(sum, second, "n");
+  b.set_layer("loss");
+  const ValueId loss = b.emit("softmax_cross_entropy", {end, targets})[0];
+  b.accumulate(b.emit1("identity", {loss}), "metric.loss", Role::metric);
+  if (compute != dtype) graph = autocast(std::move(graph), compute, {});
+  reverse(graph, {loss}, parameters);
+  return eliminate_dead_code(std::move(graph));
+}
+
+Graph joined(Graph graph) {
+  join_norms(graph, true);
+  verify_graph(graph);
+  return graph;
+}
+
+size_t count(const Graph& graph, std::string_view op) {
+  return static_cast<size_t>(std::count_if(graph.nodes.begin(), graph.nodes.end(),
+                                           [&](const Node& n) { return n.op->name == op; }));
+}
+
+TEST_CASE("norms take over sums and casts around them") {
+  const Graph before = residual_stream(DType::f32, DType::bf16);
+  const Graph after = joined(before);
+  INFO(print_graph(before) << print_graph(after));
+  CHECK(count(before, "cast") == 8);
+  CHECK(count(after, "cast") == 2);  // of the last product, and of the gradient of the logits
+  CHECK(count(before, "add") == 3);
+  CHECK(count(after, "add") == 1);
+  CHECK(print_graph(joined(after)) == print_graph(after));
+}
+
+TEST_CASE("joined norms give the same losses and gradients, also without copies of sums") {
+  const Graph before = residual_stream(DType::f64, DType::f64);
+  const Graph after = joined(before), fewer = remove_copies(after, false);
+  CHECK(count(after, "add") == count(before, "add") - 2);
+  CHECK(count(fewer, "identity") == count(after, "identity") - 3);
+  GraphRun expected(before);
+  for (const Graph& graph : {after, fewer}) {
+    GraphRun found(graph);
+    for (GraphRun* run : {&expected, &found}) {
+      run->fill(1);
+      run->set("targets", {0, 1, 2, 3, 4, 5});
+      run->step_state().in.inverse_valid = 0.125;
+      run->step_state().out.loss_scale = 1;
+      run->run(Phase::forward, MicroStep::only);
+      run->run(Phase::backward, MicroStep::only);
+    }
+    for (const char* name :
+         {"metric.loss", "gradient.w", "gradient.b", "gradient.v", "gradient.m", "gradient.n"}) {
+      INFO(name);
+      const auto a = expected.get(name), b = found.get(name);
+      REQUIRE(a.size() == b.size());
+      for (size_t i = 0; i < a.size(); ++i)
+        CHECK(b[i] == Approx(a[i]).epsilon(1e-12).margin(1e-14));
+    }
+  }
+}
+
+TEST_CASE("a plan of several micro-steps refuses sums among several results") {
+  const Graph graph = remove_copies(residual_stream(DType::f64, DType::f64), true);
+  CHECK_THROWS_AS(GraphRun(graph, true), Error);
+}
+
+}  // namespace
+}  // namespace dltrain
