@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nvrtc.h>
 
-#include "base/error.h"
+#include "ops/kernel_refused.h"
 
 namespace dltrain {
 
@@ -40,11 +40,18 @@ struct Nvrtc::Functions {
   }
 };
 
+namespace {
+
+// Must have the runtime's version.
+std::string library_name() {
+  return fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000);
+}
+
+}  // namespace
+
 const Nvrtc* Nvrtc::find() {
   static const Nvrtc* found = []() -> const Nvrtc* {
-    // Must have the runtime's version; never closed.
-    const std::string name = fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000);
-    void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* library = dlopen(library_name().c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed
     static Functions functions;
     int major = 0, minor = 0;
     if (library == nullptr || !functions.load(library) ||
@@ -55,6 +62,13 @@ const Nvrtc* Nvrtc::find() {
     return &instance;
   }();
   return found;
+}
+
+std::string Nvrtc::missing(int architecture) {
+  const Nvrtc* nvrtc = find();
+  if (nvrtc == nullptr) return library_name() + " cannot be opened";
+  if (architecture == 0 || nvrtc->knows(architecture)) return "";
+  return fmt::format("NVRTC {} does not know sm_{}", nvrtc->version(), architecture);
 }
 
 bool Nvrtc::knows(int architecture) const {
@@ -82,7 +96,8 @@ std::string Nvrtc::compile(const std::string& source, std::span<const SourceHead
       (void)functions_.log(program, log.data());
     }
     (void)functions_.destroy(&program);
-    fail(ExitCode::internal, "NVRTC: {}: {}\n{}", what, functions_.error(result), log);
+    throw KernelRefused(ExitCode::internal,
+                        fmt::format("NVRTC: {}: {}\n{}", what, functions_.error(result), log));
   };
   check(functions_.create(&program, source.c_str(), "fused.cu", static_cast<int>(texts.size()),
                           texts.data(), names.data()),
