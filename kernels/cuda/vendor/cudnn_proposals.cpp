@@ -98,10 +98,6 @@ void CudnnProposals::propose(cudnnBackendHeurMode_t mode, DType dtype) {
 }
 
 std::optional<CudnnPlan> CudnnProposals::build(size_t i, std::string* why) const {
-  const auto refuse = [&](const std::string& reason) -> std::optional<CudnnPlan> {
-    if (why != nullptr) *why = fmt::format("cuDNN's {}: {}", names_[i], reason);
-    return {};
-  };
   CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   const cudnnBackendDescriptor_t raw = configs_[i].get();
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &raw);
@@ -111,15 +107,21 @@ std::optional<CudnnPlan> CudnnProposals::build(size_t i, std::string* why) const
     const cudnnBackendDescriptor_t gpu = target_.description->get();
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
   }
-  if (const auto code = plan.try_finalize(); code != CUDNN_STATUS_SUCCESS) {
-    return refuse(cudnn_text(code));
-  }
+  const cudnnStatus_t code = plan.try_finalize();
   int64_t workspace = 0;
-  plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &workspace);
-  if (workspace < 0 || static_cast<size_t>(workspace) > kCudnnProposalsMostWorkspace) {
-    return refuse(fmt::format("it needs {} MiB of workspace", workspace >> 20));
+  if (code == CUDNN_STATUS_SUCCESS) {
+    plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &workspace);
+    if (workspace >= 0 && static_cast<size_t>(workspace) <= kCudnnProposalsMostWorkspace) {
+      return CudnnPlan{std::move(plan), static_cast<size_t>(workspace), names_[i]};
+    }
   }
-  return CudnnPlan{std::move(plan), static_cast<size_t>(workspace), names_[i]};
+  if (why != nullptr) {
+    *why = fmt::format("cuDNN's {}: {}", names_[i],
+                       code != CUDNN_STATUS_SUCCESS
+                           ? cudnn_text(code)
+                           : fmt::format("it needs {} MiB of workspace", workspace >> 20));
+  }
+  return {};
 }
 
 std::optional<CudnnPlan> CudnnProposals::build_first(std::string* why) const {

@@ -325,10 +325,8 @@ std::unique_ptr<CapturedGraph> CudaDevice::capture(Stream& stream,
         status != cudaStreamCaptureStatusNone) {
       throw;  // no call on this stream would be executed
     }
-    notices().add(error.what(),
-                  fmt::format("a part of the step cannot be captured as a CUDA graph and runs call "
-                              "by call, which takes longer: {}",
-                              error.what()));
+    const std::string why = error.what();
+    notices().add(why, "a part of the step cannot be captured and runs call by call: " + why);
     return nullptr;
   }
 }

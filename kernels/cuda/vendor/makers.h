@@ -25,8 +25,6 @@ std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request);
 // Refuse everything in builds without the cudnn-frontend headers (DLTRAIN_CUDNN_FRONTEND).
 std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_attention_backward(const KernelRequest& request);
-// KernelRow::missing.
-std::string nvrtc_missing(Device* device);
-std::string cudnn_attention_missing(Device* device);
+std::string nvrtc_missing(Device* device);  // KernelRow::missing
 
 }  // namespace dltrain

@@ -40,18 +40,11 @@ struct Nvrtc::Functions {
   }
 };
 
-namespace {
-
-// Must have the runtime's version.
-std::string library_name() {
-  return fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000);
-}
-
-}  // namespace
-
 const Nvrtc* Nvrtc::find() {
   static const Nvrtc* found = []() -> const Nvrtc* {
-    void* library = dlopen(library_name().c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed
+    // Must have the runtime's version; never closed.
+    const std::string name = fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000);
+    void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     static Functions functions;
     int major = 0, minor = 0;
     if (library == nullptr || !functions.load(library) ||
@@ -66,17 +59,15 @@ const Nvrtc* Nvrtc::find() {
 
 std::string Nvrtc::missing(int architecture) {
   const Nvrtc* nvrtc = find();
-  if (nvrtc == nullptr) return library_name() + " cannot be opened";
-  if (architecture == 0 || nvrtc->knows(architecture)) return "";
-  return fmt::format("NVRTC {} does not know sm_{}", nvrtc->version(), architecture);
-}
-
-bool Nvrtc::knows(int architecture) const {
+  if (nvrtc == nullptr) return fmt::format("no libnvrtc.so.{}", CUDART_VERSION / 1000);
+  if (architecture == 0) return "";
   int count = 0;
-  if (functions_.architecture_count(&count) != NVRTC_SUCCESS || count <= 0) return false;
+  (void)nvrtc->functions_.architecture_count(&count);
   std::vector<int> known(static_cast<size_t>(count));
-  return functions_.architectures(known.data()) == NVRTC_SUCCESS &&
-         std::find(known.begin(), known.end(), architecture) != known.end();
+  (void)nvrtc->functions_.architectures(known.data());
+  return std::find(known.begin(), known.end(), architecture) != known.end()
+             ? ""
+             : fmt::format("NVRTC {} does not know sm_{}", nvrtc->version_, architecture);
 }
 
 std::string Nvrtc::compile(const std::string& source, std::span<const SourceHeader> headers,

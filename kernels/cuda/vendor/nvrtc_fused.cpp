@@ -50,9 +50,8 @@ cudaKernel_t kernel_of(const Nvrtc& nvrtc, const std::string& source, int archit
   if (result == cudaSuccess) result = cudaLibraryGetKernel(&kernel, library, kName);
   if (result != cudaSuccess) {
     (void)cudaGetLastError();
-    throw KernelRefused(ExitCode::device,
-                        fmt::format("CUDA: loading a compiled program: {} ({})",
-                                    cudaGetErrorString(result), cudaGetErrorName(result)));
+    throw KernelRefused(ExitCode::device, std::string("CUDA: loading a compiled program: ") +
+                                              cudaGetErrorString(result));
   }
   return known[key] = kernel;
 }

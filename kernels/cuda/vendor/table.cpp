@@ -15,6 +15,12 @@ constexpr const char* kAttentionLacks =
     "this build has no cuDNN attention: run scripts/cudnn_frontend.sh and build again";
 #endif
 
+std::string attention_missing(Device* device) {
+  const auto* cuda = dynamic_cast<const CudaDevice*>(device);
+  const bool old = cuda != nullptr && cuda->architecture() < 80;
+  return old ? "cuDNN's attention needs sm_80 or newer" : kAttentionLacks;
+}
+
 constexpr bool kVendorAccumulates = true, kOverwrites = false, kUnproven = false;
 
 constinit const KernelRow kVendorRows[] = {
@@ -30,20 +36,12 @@ constinit const KernelRow kVendorRows[] = {
     {"fused_elementwise", "NVRTC", make_nvrtc_fused, kOverwrites, kUnproven, nullptr,
      nvrtc_missing},
     {"attention", "cuDNN", make_cudnn_attention, kOverwrites, kUnproven, nullptr,
-     cudnn_attention_missing},
+     attention_missing},
     {"attention_backward", "cuDNN", make_cudnn_attention_backward, kOverwrites, kUnproven, nullptr,
-     cudnn_attention_missing},
+     attention_missing},
 };
 
 }  // namespace
-
-std::string cudnn_attention_missing(Device* device) {
-  const auto* cuda = dynamic_cast<const CudaDevice*>(device);
-  if (*kAttentionLacks == '\0' && cuda != nullptr && cuda->architecture() < 80) {
-    return "cuDNN's attention needs sm_80 or newer";
-  }
-  return kAttentionLacks;
-}
 
 #if !defined(DLTRAIN_CUDNN_FRONTEND)
 std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request) {
