@@ -1,5 +1,5 @@
-// Names of state that belongs to a parameter or buffer: "momentum of layers.0.weight". Layers' names
-// contain no blanks, so these names differ from those of all parameters.
+// Names of state that belongs to a parameter or buffer: "momentum of layers.0.weight". Layers'
+// names contain no blanks, so these names differ from those of all parameters.
 #pragma once
 
 #include <string>

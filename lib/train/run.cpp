@@ -245,7 +245,6 @@ void Run::log_start() const {
   if (!session_.device_note.empty()) log_info("{}", session_.device_note);
   if (const auto kernels = kernels_of_step(session_); !kernels.empty()) log_info("{}", kernels);
   log_notices(session_.executor->device());
-  if (!session_.device_warning.empty()) log_warning("{}", session_.device_warning);
   for (const std::string& sentence : advice(session_)) log_warning("{}", sentence);
   if (loaded_) {
     log_info("{}: {} tensors loaded", loaded_->from.string(), loaded_->loaded);

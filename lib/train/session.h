@@ -57,7 +57,6 @@ struct Session {
   int64_t classes = 0;                          // classes of the loss; 0: none
   int64_t max_steps = 0;
   std::string device_note;                   // see ChosenDevice and CarrierChoice
-  std::string device_warning;                // see CarrierChoice
   std::unique_ptr<const MeshGroups> groups;  // null: no collective uses an axis of the mesh
   std::unique_ptr<Executor> executor;
 

@@ -85,10 +85,12 @@ TEST_CASE("adam, adagrad, rmsprop and lion emit the update of their name and its
                  Contains("{beta1=0.9, beta2=0.999, count=2, epsilon=1e-08, lr_scale=[1], "
                           "weight_decay=[0]}"));
   CHECK_THAT(update_of("{type: adagrad, learning_rate: 1}"),
-             Contains("= adagrad_update(") && Contains(", sum_of_squares of w, sum_of_squares of b)") &&
+             Contains("= adagrad_update(") &&
+                 Contains(", sum_of_squares of w, sum_of_squares of b)") &&
                  Contains("{count=2, epsilon=1e-10, initial_accumulator_value=0, lr_decay=0, "));
   CHECK_THAT(update_of("{type: rmsprop, learning_rate: 1}"),
-             Contains("= rmsprop_update(") && Contains(", mean_of_squares of w, mean_of_squares of b)") &&
+             Contains("= rmsprop_update(") &&
+                 Contains(", mean_of_squares of w, mean_of_squares of b)") &&
                  Contains("{alpha=0.99, centered=false, count=2, epsilon=1e-08, lr_scale=[1], "
                           "momentum=0, "));
   CHECK_THAT(
@@ -111,11 +113,13 @@ TEST_CASE("lars, lamb and adafactor emit the update of their name and its moment
     CHECK_THAT(update_of(fmt::format("{{type: {}, learning_rate: 1, always_adapt: true}}", kind)),
                Contains("always_adapt=true, "));
   }
-  CHECK_THAT(update_of("{type: adafactor, learning_rate: 1}"),
-             Contains("= adafactor_update(") &&
-                 Contains(", row_variance of w, variance of b, column_variance of w, -) {beta2_decay=-0.8, "
-                          "count=2, d=1, epsilon1=1.1920928955078125e-07, epsilon2=0.001, ") &&
-                 Contains(": f32[3, 2], f32[3], f32[3], f32[3], f32[2]"));
+  CHECK_THAT(
+      update_of("{type: adafactor, learning_rate: 1}"),
+      Contains("= adafactor_update(") &&
+          Contains(
+              ", row_variance of w, variance of b, column_variance of w, -) {beta2_decay=-0.8, "
+              "count=2, d=1, epsilon1=1.1920928955078125e-07, epsilon2=0.001, ") &&
+          Contains(": f32[3, 2], f32[3], f32[3], f32[3], f32[2]"));
 }
 
 TEST_CASE("parameters of equal settings share a group, and later groups win key by key") {
