@@ -37,7 +37,6 @@ fi
 scripts/prepare_digits.sh
 scripts/prepare_tables.sh
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
-  scripts/cudnn_frontend.sh || true  # without it the engine uses only its own attention kernel
   scripts/cuda_disassembler.sh || true  # without it the tests of machine code are skipped
 fi
 cmake --preset release -DDLTRAIN_BUILD_TESTS=ON -DDLTRAIN_CUDA=AUTO --log-level=WARNING >/dev/null

@@ -28,7 +28,7 @@ void join_ranks(Session& session, const CarrierChoice& choice) {
   join_device_group(*executor.device_group(), choice, *ranks.collectives, executor.engine(),
                     executor.device(), {.make_host_group = ranks.make_group, .watch = ranks.watch});
   session.device_note = choice.note;
-  session.device_warning = choice.warning;
+  if (!choice.warning.empty()) executor.device().notices().add(choice.warning, choice.warning);
 }
 
 void give_up(const RunRanks& ranks, const Session& session, const std::exception& error) noexcept {

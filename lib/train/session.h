@@ -32,6 +32,7 @@ struct SessionOptions {
   PassLog log = {};
   GraphProbe probe = {};        // see StepRequest
   bool keep_gradients = false;  // see ExecutorOptions
+  bool log_notices = true;      // of the device; false: the caller does, once it has a log
 };
 
 // The trained model that a distillation loss uses.
@@ -56,7 +57,6 @@ struct Session {
   int64_t classes = 0;                          // classes of the loss; 0: none
   int64_t max_steps = 0;
   std::string device_note;                   // see ChosenDevice and CarrierChoice
-  std::string device_warning;                // see CarrierChoice
   std::unique_ptr<const MeshGroups> groups;  // null: no collective uses an axis of the mesh
   std::unique_ptr<Executor> executor;
 

@@ -47,6 +47,16 @@ class Commands(support.DltrainTest):
         for arguments in (["version"], ["--version"]):
             self.assertRegex(self.run_dltrain(*arguments).out, r"(?m)\Adltrain \d+\.\d+\.\d+ \(.+\)\ncpu: .*oneDNN")
 
+    def test_the_kernels_of_the_plugin_are_told_with_what_it_lacks(self):
+        version = self.run_dltrain("version").out
+        if "cuda: built with" not in version and "(sm_" not in version:
+            self.skipTest("this build has no CUDA plug-in")
+        kernels = self.run_dltrain("list", "ops").out
+        for op, variants in (("matmul", "cuBLASLt"), ("conv2d", "cuDNN"), ("fused_elementwise", "NVRTC|interpreter"),
+                             ("attention", r"cuDNN|own \(not cuDNN: this build has no cuDNN attention: run scripts/cudnn_frontend.sh")):
+            self.assertRegex(version, rf"(?m)^  {op}: ({variants})")
+            self.assertRegex(kernels, rf"(?m)^  cuda, {op}: ({variants})")
+
     def test_list_shows_every_family_each_by_itself_and_the_keys_of_one(self):
         everything = self.run_dltrain("list").out
         self.assertLess(max(map(len, everything.splitlines())), 200)

@@ -46,6 +46,13 @@ nlohmann::json proven_by_record() {
   return nlohmann::json::parse(std::ifstream(newest)).at("proven");
 }
 
+TEST_CASE("the plug-in has the vendor's kernels for what costs most") {
+  const Engine* engine = plugin_entry()(kEngineAbi);
+  CHECK(describe_kernels(*engine, nullptr) ==
+        std::vector<std::string>{"matmul: cuBLASLt", "conv2d: cuDNN", "attention: cuDNN",
+                                 "fused_elementwise: NVRTC"});
+}
+
 TEST_CASE("the CUDA engine has a kernel for every op, and claims nothing that no GPU has run") {
   const Engine* engine = plugin_entry()(kEngineAbi);
   const nlohmann::json proven = proven_by_record();

@@ -101,6 +101,18 @@ TEST_CASE("a kernel that cannot add writes beside the sum, and is added to it") 
   CHECK(sum_over_three(overwriting_engine()) == Numbers{0 + 1 + 4 + 3 * 4});
 }
 
+TEST_CASE("a plan says which variant of each op its calls have") {
+  std::vector<KernelRow> rows(reference_engine().kernels,
+                              reference_engine().kernels + reference_engine().kernel_count);
+  for (KernelRow& row : rows) row.variant = row.op == "reduce" ? "wide" : "plain";
+  Engine engine = overwriting_engine();
+  engine.kernels = rows.data();
+  const auto variants = GraphRun(sum_example(), true, engine).plan().variants();
+  CHECK(variants.at({"square", "plain"}) == 1);
+  CHECK(variants.at({"reduce", "wide"}) == 2);  // overwriting and adding
+  CHECK(variants.count({"reduce", "plain"}) == 0);
+}
+
 // Two inputs, ReLU layer of two, two classes, numbers small enough to do by hand:
 //   both samples end in equal logits, so softmax is ½ and dlogits = ½·(∓½, ±½).
 void set_hand_example(GraphRun& run) {

@@ -13,6 +13,7 @@
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
 #include "ops/attention.h"
+#include "ops/kernel_refused.h"
 
 namespace dltrain {
 namespace {
@@ -173,8 +174,11 @@ std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request, SpecS
       .causal = pattern.causal,
       .window = pattern.window,
       .backward = backward};
-  auto plan = plan_attention(problem, {.handle = device.dnn()});
-  if (plan == nullptr || !choose_cudnn_attention(device, problem, *plan)) return nullptr;
+  std::string why = "none of its plans can be built";
+  auto plan = plan_attention(problem, {.handle = device.dnn()}, &why);
+  if (plan == nullptr || !choose_cudnn_attention(device, problem, *plan)) {
+    throw KernelRefused(ExitCode::device, "cuDNN: " + why);
+  }
   return std::make_unique<CudnnAttention>(device, a, dtype_size(dtype), std::move(plan), backward);
 }
 

@@ -13,6 +13,7 @@
 #include "cuda/vendor/cudnn_problem.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
+#include "ops/kernel_refused.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -52,9 +53,8 @@ std::optional<size_t> time_cudnn_conv2d(CudaDevice& device, const ConvolutionPro
 }
 
 // Returns the choice by time, made now, in an earlier run or on rank 0; the first proposal without
-// a choice, or if this cuDNN does not propose it.
-std::optional<CudnnPlan> choose_cudnn_conv2d(CudaDevice& device,
-                                             const ConvolutionProblem& problem) {
+// a choice, or if this cuDNN does not propose it. Throws KernelRefused if none can be built.
+CudnnPlan choose_cudnn_conv2d(CudaDevice& device, const ConvolutionProblem& problem) {
   const CudnnTarget target{.handle = device.dnn()};
   const CudnnProposals proposals = propose_convolution(problem, target);
   if (device.tuning().mode != Autotune::off && proposals.size() > 1) {
@@ -64,10 +64,13 @@ std::optional<CudnnPlan> choose_cudnn_conv2d(CudaDevice& device,
     });
     for (size_t i = 0; i < proposals.size(); ++i) {
       if (proposals.name(i) != chosen) continue;
-      if (auto plan = proposals.build(i)) return plan;
+      if (auto plan = proposals.build(i)) return std::move(*plan);
     }
   }
-  return proposals.build_first();
+  std::string why;
+  auto plan = proposals.build_first(&why);
+  if (!plan) throw KernelRefused(ExitCode::device, why);
+  return std::move(*plan);
 }
 
 class CudnnConvolution final : public Kernel {
@@ -155,10 +158,8 @@ std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& request,
     return nullptr;
   }
   CudaDevice& device = cuda_device(request);
-  auto plan = choose_cudnn_conv2d(device, problem);
-  if (!plan) return nullptr;
-  return std::make_unique<CudnnConvolution>(device, problem, std::move(*plan), request.outputs[0],
-                                            options);
+  return std::make_unique<CudnnConvolution>(device, problem, choose_cudnn_conv2d(device, problem),
+                                            request.outputs[0], options);
 }
 
 }  // namespace
