@@ -14,9 +14,9 @@ namespace dltrain {
 AttentionCall read_attention_call(const KernelRequest& request, SpecSpan inputs);
 AttentionInputs read_attention_inputs(const AttentionCall& call, std::span<void* const> inputs);
 
-// Writes, for bf16 and f16, with a mask: bias [samples, keys], which added to the scores leaves no
-// weight to invalid keys; with dropout: random[0], a seed for this layer, step and micro-batch, and
-// random[2] = 0, cuDNN's offset (apart, since cuDNN needs addresses aligned to 16 bytes).
+// Writes, in 16 bits, with a mask: bias [samples, keys], which added to the scores leaves no weight
+// to invalid keys; with dropout: random[0], a seed for this layer, step and micro-batch, and
+// random[2] = 0, cuDNN's offset (cuDNN needs addresses aligned to 16 bytes).
 void launch_attention_inputs(const AttentionCall& call, const AttentionInputs& in, void* bias,
                              uint64_t* random, CudaStream stream);
 

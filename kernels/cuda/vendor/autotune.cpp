@@ -52,24 +52,17 @@ float time_of(const std::function<bool(Stream&)>& run, Stream& stream, cudaEvent
   return best;
 }
 
-// Normal numbers (Box and Muller 1958), which larger tensors repeat.
-const std::vector<float>& normal_numbers() {
-  static const std::vector<float> numbers = [] {
-    std::vector<float> out(size_t{1} << 16);
-    for (size_t i = 0; i < out.size(); ++i) {
-      const float radius = std::sqrt(-2 * std::log(1 - random_uniform(0, 0, 0, 2 * i)));
-      out[i] =
-          radius * std::cos(2 * std::numbers::pi_v<float> * random_uniform(0, 0, 0, 2 * i + 1));
-    }
-    return out;
-  }();
-  return numbers;
-}
-
-// Queues normal numbers for floating tensors, which are allocated with zeros.
+// Queues normal numbers (Box and Muller 1958) for a floating tensor of zeros; large ones repeat
+// them.
 void fill(CudaDevice& device, void* data, const TensorSpec& tensor, Stream& stream) {
   if (data == nullptr || !(is_low_precision(tensor.dtype) || tensor.dtype == DType::f32)) return;
-  const std::vector<std::byte> numbers = bytes_as(normal_numbers(), tensor.dtype);
+  std::vector<float> normal(size_t{1} << 16);
+  for (size_t i = 0; i < normal.size(); ++i) {
+    const float radius = std::sqrt(-2 * std::log(1 - random_uniform(0, 0, 0, 2 * i)));
+    normal[i] =
+        radius * std::cos(2 * std::numbers::pi_v<float> * random_uniform(0, 0, 0, 2 * i + 1));
+  }
+  const std::vector<std::byte> numbers = bytes_as(normal, tensor.dtype);
   size_t done = std::min(numbers.size(), tensor.bytes());
   device.copy(data, numbers.data(), done, stream);
   for (size_t more; done < tensor.bytes(); done += more) {
@@ -104,11 +97,12 @@ TimingTensors::TimingTensors(CudaDevice& device, std::span<const TensorSpec> ten
   memory_ = Buffer(device, sets * bytes);
   const auto stream = device.make_stream();
   for (size_t i = 0; i < sets; ++i) {
+    std::byte* const start = memory_.data() + i * bytes;
+    if (i > 0) device.copy(start, memory_.data(), bytes, *stream);
     std::vector<void*>& set = sets_.emplace_back();
     for (size_t k = 0; k < tensors.size(); ++k) {
-      const bool is_empty = tensors[k].bytes() == 0;
-      set.push_back(is_empty ? nullptr : memory_.data() + i * bytes + offsets[k]);
-      fill(device, set.back(), tensors[k], *stream);
+      set.push_back(tensors[k].bytes() > 0 ? start + offsets[k] : nullptr);
+      if (i == 0) fill(device, set[k], tensors[k], *stream);
     }
   }
   stream->synchronize();
