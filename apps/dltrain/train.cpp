@@ -121,7 +121,7 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
 std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
   auto options = std::make_shared<TrainOptions>();
   options->config.add_to(command);
-  add_path(command, "--output-dir", options->folder, "The run folder (default: runs/<name>)");
+  add_text(command, "--output-dir", options->folder, "The run folder (default: runs/<name>)");
   command
       .add_option(
           "--resume", options->run.resume,

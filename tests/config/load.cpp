@@ -153,6 +153,7 @@ TEST_CASE("overrides set keys at any depth") {
   CHECK(load({"optimizer.learning_rate=3e-4"}).optimizer->learning_rate == 3e-4);
   CHECK(adamw(load({"optimizer.betas=[0.1, 0.2]"})).betas[1] == 0.2);
   CHECK(load({"name=a=b"}).name == "a=b");
+  CHECK(load({"name=,"}).name == ",");
   CHECK(load({"optimizer={weight_decay: 2}"}).optimizer->weight_decay == 2);
   CHECK(load({"optimizer={weight_decay: 2}"}).optimizer->learning_rate == 0.5);
   CHECK(load({"second.type=sgd", "second.momentum=0.5"}).second->kind == "sgd");
