@@ -4,6 +4,7 @@
 
 #include "base/philox.h"
 #include "catch.h"
+#include "config/load.h"
 #include "cuda/makers.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
@@ -11,8 +12,14 @@
 #include "cuda_runtime/engine.h"
 #include "cuda_runtime/fake_attention.h"
 #include "cuda_runtime/fake_runtime.h"
+#include "cuda_runtime/quiet_step.h"
+#include "cuda_runtime/recorded_steps.h"
 #include "ops/compare.h"
 #include "reference/engine.h"
+#include "temporary_folder.h"
+#include "train/checkpoint.h"
+#include "train/session.h"
+#include "train/trainer.h"
 
 using namespace dltrain;
 using fake_cuda::fake_attention;
@@ -219,6 +226,69 @@ TEST_CASE("with dropout cuDNN takes both directions or neither, and is asked onc
     CHECK(layer.backward == nullptr);
   }
   CHECK(fake_attention().plans <= 4);  // one backward; a forward is built again if none uses it
+}
+
+// The padded BERT of tests/golden/language in bf16, with two layers.
+struct Bert : RecordedSteps {
+  Bert(const Engine& engine, std::vector<std::string> overrides,
+       const std::filesystem::path& folder = {}, bool resume = false) {
+    const std::string place = std::string(DLTRAIN_SOURCE_DIR) + "/tests/golden/language/";
+    overrides.insert(overrides.begin(), {"device=cpu",  // the place where `engine` is taken
+                                         "model.init_from=" + place + "bert.safetensors",
+                                         "data.train.path=" + place + "batches.safetensors",
+                                         "precision.compute=bf16"});
+    auto experiment =
+        load_config<Experiment>({.files = {place + "bert.yaml"}, .overrides = overrides});
+    Session session =
+        open_session(experiment, {.engines = {.cpu = &engine, .reference = &reference_engine()}});
+    start_session(session);
+    CheckpointState state{};
+    if (resume) {
+      const auto latest = folder / "checkpoints" / "latest";
+      state = read_checkpoint_state(latest);
+      load_checkpoint(*session.executor, latest, state);
+    }
+    train(session, events(),
+          {.run_folder = folder,
+           .resolved_config = {},
+           .first_step = state.step,
+           .handle_signals = false});
+  }
+};
+
+TEST_CASE("a padded BERT trains by cuDNN's attention as by the own kernel, in quiet steps") {
+  const FreshAttention fresh;
+  fake_cuda::reset(fake_cuda::Order::late);
+  const Bert own(fake_cuda_engine(), {});
+  CHECK(fake_attention().runs == 0);
+  fake_cuda::reset(fake_cuda::Order::late);
+  const Bert found(attention_engine(), {});
+  CHECK(fake_attention().plans == 2);
+  REQUIRE(found.loss.size() == 20);
+  for (size_t i = 0; i < found.loss.size(); ++i) {
+    CHECK(found.loss[i] == Approx(own.loss[i]).epsilon(0.02));
+  }
+  for (size_t i = 4; i + 1 < found.counts.size(); ++i) {
+    check_quiet(found.counts[i - 1], found.counts[i]);
+  }
+}
+
+TEST_CASE("dropout by cuDNN: a repeated, recomputed and resumed run has the same bits") {
+  const FreshAttention fresh;
+  fake_cuda::reset(fake_cuda::Order::late);
+  const std::string dropout = "model.dropout=0.1";
+  const Bert whole(attention_engine(), {dropout});
+  CHECK(!fake_attention().seeds.empty());
+  CHECK(whole.loss != Bert(attention_engine(), {}).loss);
+  CHECK(whole.loss == Bert(attention_engine(), {dropout}).loss);
+  CHECK(whole.loss == Bert(attention_engine(), {dropout, "memory.recompute=full"}).loss);
+  const TemporaryFolder folder;
+  const Bert first(attention_engine(),
+                   {dropout, "training.max_steps=10", "checkpoint.save_steps=10"}, folder.path());
+  const Bert rest(attention_engine(), {dropout}, folder.path(), true);
+  std::vector<double> losses = first.loss;
+  losses.insert(losses.end(), rest.loss.begin(), rest.loss.end());
+  CHECK(losses == whole.loss);
 }
 
 }  // namespace
