@@ -16,13 +16,13 @@ function(dltrain_no_cuda reason)
   message(STATUS "Building without the CUDA engine: ${reason}")
 endfunction()
 
-# Machine code for Ampere and Hopper data-centre GPUs and for the newest family that nvcc 13 supports, and
-# PTX of the oldest, which other GPUs compile at load time (the kernels use no newer features).
-# -DCMAKE_CUDA_ARCHITECTURES=90 builds faster during work on a kernel.
+# Machine code for Turing (T4, RTX 20), for Ampere and Hopper data-centre GPUs and for the newest family that nvcc 13
+# supports, and PTX for sm_80, which GPUs between and after these compile at load time (the kernels use no newer
+# features). -DCMAKE_CUDA_ARCHITECTURES=90a-real builds faster during work on a kernel.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80 90a-real 120-real CACHE STRING "GPU architectures of the CUDA engine")
+  set(CMAKE_CUDA_ARCHITECTURES 75-real 80 90a-real 120-real CACHE STRING "GPU architectures of the CUDA engine")
 endif()
-# The oldest of them; the engine refuses older GPUs (75 is the toolkit's own limit).
+# The oldest of them; the engine refuses older GPUs (75 is the oldest that CUDA 13 compiles for).
 set(DLTRAIN_CUDA_LEAST_ARCHITECTURE 1000)
 foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
   if(architecture MATCHES "^([0-9]+)")
@@ -65,11 +65,21 @@ endif()
 add_library(dltrain_cudnn INTERFACE)
 target_include_directories(dltrain_cudnn SYSTEM INTERFACE ${CUDNN_INCLUDE_DIR})
 target_link_libraries(dltrain_cudnn INTERFACE ${CUDNN_LIBRARY})
-# Headers only, for cuDNN's fused attention; without them the engine uses only its own attention kernel.
-find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CMAKE_SOURCE_DIR}/.deps/cudnn-frontend/include)
-mark_as_advanced(CUDNN_FRONTEND_INCLUDE_DIR)
-if(NOT CUDNN_FRONTEND_INCLUDE_DIR)
-  message(STATUS "cudnn-frontend was not found (run scripts/cudnn_frontend.sh): building without cuDNN's attention")
+# Headers only, for cuDNN's fused attention. A build without it is many times slower on language models, so it must
+# be asked for.
+if(DLTRAIN_CUDNN_ATTENTION)
+  find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CMAKE_SOURCE_DIR}/.deps/cudnn-frontend/include)
+  mark_as_advanced(CUDNN_FRONTEND_INCLUDE_DIR)
+  if(NOT CUDNN_FRONTEND_INCLUDE_DIR)
+    message(FATAL_ERROR "The CUDA engine needs the headers of cudnn-frontend for cuDNN's attention. Run this, which \
+needs no root rights, and configure again:
+  scripts/cudnn_frontend.sh
+Without them the engine has only its own attention, much slower on language models: -DDLTRAIN_CUDNN_ATTENTION=OFF. \
+Without any GPU engine: -DDLTRAIN_CUDA=OFF.")
+  endif()
+else()
+  set(CUDNN_FRONTEND_INCLUDE_DIR "")
+  message(STATUS "Building without cuDNN's attention (DLTRAIN_CUDNN_ATTENTION=OFF)")
 endif()
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 mark_as_advanced(NCCL_INCLUDE_DIR)

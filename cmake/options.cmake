@@ -17,6 +17,7 @@ option(DLTRAIN_UNITY "Compile sixteen sources as one; names in unnamed namespace
 option(DLTRAIN_FUZZ "Build tests/fuzz with libFuzzer (needs clang) instead of as replay tests" OFF)
 set(DLTRAIN_CUDA AUTO CACHE STRING "Build the CUDA engine: AUTO (when the toolkit is found), ON or OFF")
 set_property(CACHE DLTRAIN_CUDA PROPERTY STRINGS AUTO ON OFF)
+option(DLTRAIN_CUDNN_ATTENTION "CUDA engine with cuDNN's attention (needs scripts/cudnn_frontend.sh); OFF: own, much slower" ON)
 set(DLTRAIN_SANITIZE "" CACHE STRING "Sanitizers, for instance address,undefined")
 
 find_program(CCACHE ccache)

@@ -20,6 +20,11 @@ for file in dltrain gpu_check libdltrain_cuda.so; do
   fi
 done
 
+if grep -q "this build has no cuDNN attention" "$build/libdltrain_cuda.so"; then
+  echo "$build/libdltrain_cuda.so has no cuDNN attention, so language models would be many times slower; run scripts/cudnn_frontend.sh and build again" >&2
+  exit 1
+fi
+
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 root=$stage/dltrain-bundle

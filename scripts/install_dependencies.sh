@@ -5,8 +5,10 @@
 #
 # build: compiler, CMake and libraries (the default). test: also the tools of scripts/test.sh.
 # full: also the tools of scripts/test.sh --full. Does nothing, and needs no root rights, if nothing is
-# missing. --list only prints the missing packages. docs/dependencies.md lists the purpose of each.
+# missing. --list only prints the missing packages. docs/dependencies.md lists the purpose of each. Where CUDA's
+# compiler is installed it also fetches the headers of cudnn-frontend (scripts/cudnn_frontend.sh).
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 level=build
 list_only=no
@@ -57,7 +59,12 @@ if [ "$list_only" = yes ]; then
   echo "${missing# }"
   exit 0
 fi
-[ -z "$missing" ] && exit 0
+# Not fatal: a build without the CUDA engine does not need them, and CMake says what the others need.
+fetch_headers() { scripts/cudnn_frontend.sh --if-cuda || true; }
+if [ -z "$missing" ]; then
+  fetch_headers
+  exit 0
+fi
 
 as_root=""
 if [ "$(id -u)" != 0 ]; then
@@ -77,3 +84,4 @@ if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-ins
   cat "$log" >&2
   exit 1
 fi
+fetch_headers

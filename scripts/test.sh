@@ -36,9 +36,6 @@ else
 fi
 scripts/prepare_digits.sh
 scripts/prepare_tables.sh
-if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
-  scripts/cudnn_frontend.sh || true  # without it the engine uses only its own attention kernel
-fi
 cmake --preset release -DDLTRAIN_BUILD_TESTS=ON -DDLTRAIN_CUDA=AUTO --log-level=WARNING >/dev/null
 cmake --build --preset release --parallel "$jobs"
 if [ $full = yes ]; then

@@ -65,6 +65,8 @@ const std::vector<std::string>& command_line();
 
 // The engines of this program.
 Engines engines();
+// Opens the first GPU; returns nullptr with the reason in `why` if none can be used.
+std::unique_ptr<Device> open_first_gpu(std::string& why);
 
 // The options that name a configuration, shared by train, plan, check and eval.
 struct ConfigOptions {

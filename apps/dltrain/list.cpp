@@ -78,7 +78,9 @@ void show_kind(const KindTableRef& table, const std::string& name) {
 std::string kernels_of(const Engine& engine, std::string_view op) {
   std::vector<const KernelRow*> rows;
   for (size_t i = 0; i < engine.kernel_count; ++i) {
-    if (engine.kernels[i].op == op) rows.push_back(&engine.kernels[i]);
+    const KernelRow& row = engine.kernels[i];
+    const bool built = row.missing == nullptr || row.missing(nullptr).empty();
+    if (row.op == op && built) rows.push_back(&row);
   }
   const auto unproven = [](const KernelRow* row) { return !row->proven; };
   const bool all = !rows.empty() && std::ranges::all_of(rows, unproven);
@@ -136,7 +138,14 @@ void list_ops() {
       "  through f32: tensors of 16 bits are converted where no kernel takes them; unproven: has "
       "not "
       "run on hardware yet\n");
-  if (cuda == nullptr) fmt::print("  cuda: {}\n", why);
+  if (cuda == nullptr) {
+    fmt::print("  cuda: {}\n", why);
+    return;
+  }
+  const auto device = open_first_gpu(why);
+  for (const std::string& line : describe_kernels(*cuda, device.get())) {
+    fmt::print("  cuda, {}\n", line);
+  }
 }
 
 void list_devices() {

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "dltrain/commands.h"
+#include "ops/kernel.h"
 
 namespace dltrain {
 
@@ -20,21 +21,30 @@ void print_cuda() {
 #endif
     return;
   }
-  const Engine* cuda = load_engine_plugin("cuda", why);
-  if (cuda != nullptr && cuda->device_count() > 0) {
-    try {
-      const auto device = cuda->open(0);
-      const DeviceProperties& p = device->properties();
-      fmt::print("cuda: {} ({}), {}\n", p.name, p.architecture, p.libraries);
-      return;
-    } catch (const Error& error) {
-      why = error.what();
-    }
+  const auto device = open_first_gpu(why);
+  if (device != nullptr) {
+    const DeviceProperties& p = device->properties();
+    fmt::print("cuda: {} ({}), {}\n", p.name, p.architecture, p.libraries);
+  } else {
+    fmt::print("cuda: built with {}; cannot be used: {}\n", built->libraries(), why);
   }
-  fmt::print("cuda: built with {}; cannot be used: {}\n", built->libraries(), why);
+  for (const std::string& line : describe_kernels(*built, device.get())) {
+    fmt::print("  {}\n", line);
+  }
 }
 
 }  // namespace
+
+std::unique_ptr<Device> open_first_gpu(std::string& why) {
+  const Engine* cuda = load_engine_plugin("cuda", why);
+  if (cuda == nullptr || cuda->device_count() == 0) return nullptr;
+  try {
+    return cuda->open(0);
+  } catch (const Error& error) {
+    why = error.what();
+    return nullptr;
+  }
+}
 
 CommandBody add_version(CLI::App&) {
   return [] {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "device/notices.h"
 #include "device/profiler.h"
 #include "device/sensor.h"
 
@@ -29,6 +30,7 @@ struct DeviceProperties {
   // sums in f32, byte/s of its memory.
   double peak_flops_f32 = 0, peak_flops_low = 0, peak_bytes = 0;
   std::string identity = {};  // of this very GPU ("GPU-5f…"), in every process; empty on the CPU
+  bool has_bf16 = true;
 };
 
 // An ordered queue of work. On the CPU work is complete before the call returns.
@@ -79,6 +81,7 @@ class Device {
   virtual ~Device() = default;
 
   virtual const DeviceProperties& properties() const = 0;
+  Notices& notices() { return notices_; }
 
   // Zeroed memory, aligned to at least 256 bytes (2 MiB and huge pages on the CPU for large
   // blocks). Throws Error(memory) with needed and free bytes. Release with free() on the same
@@ -114,10 +117,14 @@ class Device {
     return nullptr;
   }
 
-  // Records what `body` queues on `stream`; nullptr where the backend has nothing to gain (CPU):
-  // the caller then runs the body each time.
+  // Records what `body` queues on `stream`, without executing it; nullptr where the backend has
+  // nothing to gain (CPU), or if it fails, which is then a notice: the caller runs the body each
+  // time.
   virtual std::unique_ptr<CapturedGraph> capture(Stream& stream,
                                                  const std::function<void()>& body) = 0;
+
+ private:
+  Notices notices_;
 };
 
 // Memory of one device; freed with the object. Move-only.

@@ -134,6 +134,14 @@ const std::vector<size_t>& Plan::segment(Phase segment, MicroStep variant) const
   return segments_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
 }
 
+std::map<std::pair<std::string, std::string>, size_t> Plan::variants() const {
+  std::map<std::pair<std::string, std::string>, size_t> out;
+  for (const Call& call : calls_) {
+    ++out[{std::string(call.row->op), std::string(call.row->variant)}];
+  }
+  return out;
+}
+
 void* Plan::address(ValueId value) const {
   return addresses_[static_cast<size_t>(value)];
 }

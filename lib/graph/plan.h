@@ -18,6 +18,7 @@
 
 #include <array>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -115,6 +116,9 @@ class Plan {
   // The calls of a segment, in order.
   const std::vector<size_t>& segment(Phase segment, MicroStep variant) const;
   const std::vector<Call>& calls() const { return calls_; }
+  // How many calls each kernel variant has, by {op, variant} of KernelRow. The additions that
+  // follow kernels which cannot add count as "identity".
+  std::map<std::pair<std::string, std::string>, size_t> variants() const;
 
  private:
   explicit Plan(Graph graph, const PlanOptions& options)

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "device/engine.h"
+#include "ops/kernel_refused.h"
 
 namespace dltrain {
 
@@ -31,6 +31,15 @@ bool is_huge(std::span<const TensorSpec> tensors) {
   });
 }
 
+// Layers with equal problems share a notice.
+void add_notice(const KernelRequest& request, std::string_view variant, const KernelRefused& why) {
+  const std::string reason = why.what();
+  request.device.notices().add(
+      fmt::format("{} {} {}", request.op, variant, reason.substr(0, reason.find('\n'))),
+      fmt::format("{} does not run {}, another kernel does: {}", variant, describe(request),
+                  reason));
+}
+
 }  // namespace
 
 FoundKernel find_kernel(const Engine& engine, const KernelRequest& request) {
@@ -39,6 +48,8 @@ FoundKernel find_kernel(const Engine& engine, const KernelRequest& request) {
     if (row.op != request.op || (request.accumulate && !row.accumulates)) continue;
     try {
       if (auto kernel = row.make(request)) return {std::move(kernel), &row};
+    } catch (const KernelRefused& why) {
+      add_notice(request, row.variant, why);
     } catch (const Error&) {
       throw;
     } catch (const std::bad_alloc&) {
@@ -60,9 +71,31 @@ std::optional<int64_t> kept_bytes(const Engine& engine, const KernelRequest& req
   for (size_t i = 0; i < engine.kernel_count; ++i) {
     const KernelRow& row = engine.kernels[i];
     if (row.op != request.op || row.kept_bytes == nullptr) continue;
-    if (const auto bytes = row.kept_bytes(request)) return bytes;
+    try {
+      if (const auto bytes = row.kept_bytes(request)) return bytes;
+    } catch (const KernelRefused& why) {
+      add_notice(request, row.variant, why);
+    }
   }
   return {};
+}
+
+std::vector<std::string> describe_kernels(const Engine& engine, Device* device) {
+  std::vector<std::string> out;
+  for (const std::string_view op : {"matmul", "conv2d", "attention", "fused_elementwise"}) {
+    std::string lacks;
+    for (size_t i = 0; i < engine.kernel_count; ++i) {
+      const KernelRow& row = engine.kernels[i];
+      if (row.op != op) continue;
+      const std::string why = row.missing != nullptr ? row.missing(device) : "";
+      if (why.empty()) {
+        out.push_back(fmt::format("{}: {}{}", op, row.variant, lacks));
+        break;
+      }
+      lacks += fmt::format(" (not {}: {})", row.variant, why);
+    }
+  }
+  return out;
 }
 
 }  // namespace dltrain

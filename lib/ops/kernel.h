@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -72,8 +73,9 @@ using KernelMaker = std::unique_ptr<Kernel> (*)(const KernelRequest& request);
 
 struct KernelRow {
   std::string_view op;
-  std::string_view variant;    // implementation: "oneDNN", "simd", "cublasLt"; shown by `list ops`
-  KernelMaker make = nullptr;  // returns nullptr for dtypes or attributes it does not serve
+  std::string_view variant;  // implementation: "oneDNN", "simd", "cublasLt"; shown by `list ops`
+  // Returns nullptr for dtypes or attributes it does not serve; may throw KernelRefused.
+  KernelMaker make = nullptr;
   bool accumulates = false;
   bool proven = true;  // false until it has run on the hardware it is for
   // For ops that a pass substitutes for others if the engine has a better kernel
@@ -81,6 +83,9 @@ struct KernelRow {
   // (OpDef::keeps_bytes), or nullopt if it does not serve the request or is not better. nullptr:
   // never better.
   std::optional<int64_t> (*kept_bytes)(const KernelRequest& request) = nullptr;
+  // For rows that a build, machine or device may lack: returns the reason, or "" if it is there.
+  // `device` may be nullptr: any.
+  std::string (*missing)(Device* device) = nullptr;
 };
 
 struct FoundKernel {
@@ -95,6 +100,10 @@ FoundKernel find_kernel(const Engine& engine, const KernelRequest& request);
 
 // Returns the first result of KernelRow::kept_bytes among the rows of `engine`, or nullopt.
 std::optional<int64_t> kept_bytes(const Engine& engine, const KernelRequest& request);
+
+// Describes, for the ops whose kernels matter most to speed, the first variant that `engine` has on
+// `device` (nullptr: any), and why it has no better one: "attention: own (cuDNN: …)".
+std::vector<std::string> describe_kernels(const Engine& engine, Device* device);
 
 // The spec of absent inputs: zero elements.
 inline TensorSpec absent_spec() {

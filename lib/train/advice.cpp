@@ -154,6 +154,23 @@ Largest largest_input(const Dataset& data) {
 
 }  // namespace
 
+std::string kernels_of_step(const Session& session) {
+  const Engine& engine = session.executor->engine();
+  const DeviceProperties& properties = session.executor->device().properties();
+  std::string text;
+  if (properties.backend != "cuda") return text;
+  for (const auto& [kernel, calls] : session.executor->training_plan().variants()) {
+    const auto& [op, variant] = kernel;
+    const auto known = std::count_if(
+        engine.kernels, engine.kernels + engine.kernel_count,
+        [&](const KernelRow& row) { return row.op == op && row.variant != "through f32"; });
+    if (known < 2 && variant != "through f32") continue;
+    text += fmt::format("{}{}: {} {}", text.empty() ? "" : ", ", op, calls, variant);
+  }
+  return fmt::format("kernels of a step on {} ({}): {}", properties.name, properties.architecture,
+                     text.empty() ? "own" : text);
+}
+
 std::string first_loss_advice(const Session& session, double loss) {
   constexpr double kManyGuesses = 4, kLarge = 10;
   const double choices =

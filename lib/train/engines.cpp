@@ -1,6 +1,7 @@
 #include "train/engines.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "ops/kernel.h"
 
 namespace dltrain {
@@ -28,6 +29,19 @@ ChosenDevice choose_device(const std::string& wanted, const Engines& engines, in
     if (wanted != "auto" || error.code() != ExitCode::device) throw;
     return {engines.cpu, engines.cpu->open(0), std::string("running on the CPU: ") + error.what()};
   }
+}
+
+void log_notices(Device& device) {
+  device.notices().report_to([](const std::string& text) { log_warning("{}", text); });
+}
+
+void check_compute(const PrecisionConfig& precision, const Device& device) {
+  const DeviceProperties& p = device.properties();
+  if (precision.compute != DType::bf16 || p.has_bf16) return;
+  fail_at(
+      precision, "compute",
+      "bf16 needs an sm_80 GPU (Ampere) or a newer one, and {} is an sm_{}; it has fp16 and f32",
+      p.name, p.architecture.substr(3));
 }
 
 KeptBytes recurrent_kept_bytes(std::function<const ChosenDevice&()> open) {

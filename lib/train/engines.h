@@ -7,6 +7,7 @@
 
 #include "device/engine.h"
 #include "passes/fuse_recurrent.h"
+#include "train/experiment.h"
 
 namespace dltrain {
 
@@ -26,6 +27,12 @@ struct ChosenDevice {
 // `wanted`: auto, cpu, cuda or cuda:<index>. Without an index rank `local_rank` of a machine uses
 // the GPU with this number. Throws Error(device) if a requested GPU cannot be used.
 ChosenDevice choose_device(const std::string& wanted, const Engines& engines, int local_rank);
+
+// Logs the device's notices, those so far and later ones, as warnings.
+void log_notices(Device& device);
+
+// Throws ConfigError at `precision.compute` if the device has no such arithmetic.
+void check_compute(const PrecisionConfig& precision, const Device& device);
 
 // The kept bytes of recurrent networks (ops/kernel.h) for the engine that `open` returns; `open` is
 // called for the first network.

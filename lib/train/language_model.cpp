@@ -77,6 +77,8 @@ LanguageModel::LanguageModel(Experiment experiment, std::optional<ResumeChoice> 
   tokenizer_ = find_tokenizer(tokenizer, checkpoint_, source_);
   trained_ = shapes_of(source_, checkpoint_.has_value());
   device_ = choose_device(experiment_.device, engines, 0);
+  check_compute(experiment_.precision, *device_.device);
+  log_notices(*device_.device);
   info_ = decoder_info(request());
   if (tokenizer_ && tokenizer_->vocab_size() > info_.ids) {
     fail(ExitCode::usage, "the tokenizer has {} tokens, the model has {}: they do not fit together",

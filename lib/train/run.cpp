@@ -145,7 +145,8 @@ void Run::open() {
   session_ = open_session(experiment_,
                           {.engines = options_.engines,
                            .ranks = options_.ranks,
-                           .agree = agreement_ ? agreement_->function() : Agreement()},
+                           .agree = agreement_ ? agreement_->function() : Agreement(),
+                           .log_notices = false},
                           std::move(chosen_));
   check_teacher(session_, path_);
   folder_.emplace(path_, options_.goes_on ? "auto" : options_.resume,
@@ -242,6 +243,8 @@ CheckpointState Run::origin() {
 
 void Run::log_start() const {
   if (!session_.device_note.empty()) log_info("{}", session_.device_note);
+  if (const auto kernels = kernels_of_step(session_); !kernels.empty()) log_info("{}", kernels);
+  log_notices(session_.executor->device());
   if (!session_.device_warning.empty()) log_warning("{}", session_.device_warning);
   for (const std::string& sentence : advice(session_)) log_warning("{}", sentence);
   if (loaded_) {

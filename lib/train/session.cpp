@@ -487,6 +487,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
     executor.device = options.engines.reference->open(0);
   } else {
     executor.engine = open_chosen().engine;
+    check_compute(experiment.precision, *chosen.device);
     session.device_note = chosen.note;
   }
   std::optional<StepGraph> evaluation;
@@ -507,6 +508,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   if (options.compute != DType::f64) executor.device = std::move(chosen.device);
   session.executor =
       std::make_unique<Executor>(std::move(executor), std::move(variants), std::move(evaluation));
+  if (options.log_notices) log_notices(session.executor->device());
   if (experiment.generation && options.compute == DType::f32) check_samples(session);
   return session;
 }

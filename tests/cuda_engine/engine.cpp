@@ -33,6 +33,13 @@ TEST_CASE("the CUDA plug-in answers for its own ABI only") {
   if (engine->device_count() == 0) CHECK_FALSE(engine->problem().empty());
 }
 
+TEST_CASE("the plug-in has the vendor's kernels for what costs most") {
+  const Engine* engine = plugin_entry()(kEngineAbi);
+  CHECK(describe_kernels(*engine, nullptr) ==
+        std::vector<std::string>{"matmul: cuBLASLt", "conv2d: cuDNN", "attention: cuDNN",
+                                 "fused_elementwise: NVRTC"});
+}
+
 TEST_CASE("the CUDA engine has a kernel for every op, and claims nothing that no GPU has run") {
   const Engine* engine = plugin_entry()(kEngineAbi);
   for (const OpDef& op : all_ops()) {

@@ -1,5 +1,5 @@
-// Generated programs compile to machine code for Ampere and Hopper, without a GPU; what is kept on
-// the disk is used again, and only when it is whole.
+// Generated programs compile to machine code for Turing, Ampere and Hopper, without a GPU; what is
+// kept on the disk is used again, and only when it is whole.
 #include "cuda/vendor/nvrtc.h"
 
 #include <fstream>
@@ -8,6 +8,7 @@
 #include "catch.h"
 #include "cuda/vendor/code_cache.h"
 #include "ops/case.h"
+#include "ops/kernel_refused.h"
 #include "temporary_folder.h"
 
 namespace dltrain {
@@ -19,12 +20,9 @@ std::string source_of(const OpCase& c, DType inputs, DType result) {
                       c.attributes.integers("results"), "dltrain_fused");
 }
 
-TEST_CASE("generated programs have machine code for Ampere and Hopper") {
+TEST_CASE("generated programs have machine code for Turing, Ampere and Hopper") {
   const Nvrtc* nvrtc = Nvrtc::find();
   REQUIRE(nvrtc != nullptr);
-  CHECK(nvrtc->knows(80));
-  CHECK(nvrtc->knows(90));
-  CHECK_FALSE(nvrtc->knows(12));
   std::set<std::string> programs;
   for (const OpCase& c : op_cases()) {
     if (c.op != "fused_elementwise" || !programs.insert(c.attributes.text("program")).second) {
@@ -34,7 +32,7 @@ TEST_CASE("generated programs have machine code for Ampere and Hopper") {
         {DType::f32, DType::f32}, {DType::f64, DType::f64},  {DType::bf16, DType::bf16},
         {DType::f16, DType::f16}, {DType::bf16, DType::f32}, {DType::f32, DType::bf16}};
     for (const auto& [inputs, result] : kTypes) {
-      for (const int architecture : {80, 90}) {
+      for (const int architecture : {75, 80, 90}) {
         INFO(c.name << " " << dtype_name(inputs) << " to " << dtype_name(result) << ", sm_"
                     << architecture);
         const std::string code =
@@ -47,6 +45,20 @@ TEST_CASE("generated programs have machine code for Ampere and Hopper") {
     }
   }
   CHECK(programs.size() >= 4);
+}
+
+TEST_CASE("a program that does not compile is refused with the compiler's message") {
+  const Nvrtc* nvrtc = Nvrtc::find();
+  REQUIRE(nvrtc != nullptr);
+  try {
+    nvrtc->compile("this is no program;", {}, 90);
+    FAIL("it was compiled");
+  } catch (const KernelRefused& refused) {
+    CHECK_THAT(refused.what(), Catch::Matchers::StartsWith("NVRTC: compiling a program: ") &&
+                                   Catch::Matchers::Contains("fused.cu(1): error"));
+  }
+  for (const int architecture : {0, 75, 80, 90}) CHECK(Nvrtc::missing(architecture).empty());
+  CHECK_THAT(Nvrtc::missing(12), Catch::Matchers::Contains("does not know sm_12"));
 }
 
 TEST_CASE("code is made once and kept until it is damaged") {

@@ -25,6 +25,7 @@ struct CUstream_st {
   uint64_t queued = 0, done = 0;   // pieces of work, ever
   std::atomic<uint64_t> over = 0;  // done in fact; asked for without the mutex
   std::vector<Work>* capture = nullptr;
+  bool invalid = false;  // a call that a capture does not allow
 };
 struct CUevent_st {
   CUstream_st* stream = nullptr;
@@ -60,6 +61,7 @@ struct State {
   float clock = 0;  // milliseconds that products, plans and launches have taken
   float launch_time = 0;
   std::vector<float> algorithms{1};
+  cublasStatus_t heuristic = CUBLAS_STATUS_SUCCESS;
   int64_t stalling_graph = -1;
 };
 
@@ -159,6 +161,7 @@ void reset(Order order) {
   state().failures.clear();
   state().sticky = cudaSuccess;
   state().algorithms = {1};
+  state().heuristic = CUBLAS_STATUS_SUCCESS;
   state().launch_time = 0;
   state().stalling_graph = -1;
   set_plans({{}});
@@ -168,8 +171,14 @@ void reset(Order order) {
     const Guard inner(state().mutex);
     ++state().counts.launches;
     state().clock += state().launch_time;
-    check_launch(static_cast<int>(failing("launch")), kernel);
-    queue(static_cast<CUstream_st*>(stream), std::move(work));
+    auto* on = static_cast<CUstream_st*>(stream);
+    cudaError_t code = failing("launch");
+    if (on->capture != nullptr && code == cudaSuccess) {
+      code = failing("captured launch");
+      on->invalid = code != cudaSuccess;
+    }
+    check_launch(static_cast<int>(code), kernel);
+    queue(on, std::move(work));
   });
 }
 
@@ -191,6 +200,10 @@ void set_gpu(const Gpu& gpu) {
 
 void set_algorithms(std::vector<float> milliseconds) {
   state().algorithms = std::move(milliseconds);
+}
+
+void set_heuristic(int status) {
+  state().heuristic = static_cast<cublasStatus_t>(status);
 }
 
 void set_launch_time(float milliseconds) {
@@ -344,7 +357,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     queue(stream, [=] { std::memcpy(to, from, bytes); });
     return cudaSuccess;
   }
-  if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  if (stream->capture != nullptr) {
+    stream->invalid = true;
+    return cudaErrorStreamCaptureUnsupported;
+  }
   ++state().counts.pageable_copies;
   run_all(stream);
   std::memcpy(to, from, bytes);
@@ -374,7 +390,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   DLTRAIN_FAKE();
-  if (stream != nullptr && stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  if (stream != nullptr && stream->capture != nullptr) {
+    stream->invalid = true;
+    return cudaErrorStreamCaptureUnsupported;
+  }
   ++state().counts.synchronisations;
   run_all(stream);
   return cudaSuccess;
@@ -423,11 +442,19 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   stream->capture = new std::vector<Work>;
   return cudaSuccess;
 }
+// Whatever it returns, the stream captures no more.
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  DLTRAIN_FAKE();
+  const Guard outer(state().mutex);
   std::unique_ptr<std::vector<Work>> work(std::exchange(stream->capture, nullptr));
+  if (std::exchange(stream->invalid, false)) return cudaErrorStreamCaptureInvalidated;
+  DLTRAIN_FAKE();
   *graph = new CUgraph_st{std::move(*work)};
   ++state().counts.made;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status =
+      stream->capture != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
@@ -465,17 +492,28 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
 size_t cublasLtGetVersion() {
   return 130002;
 }
-// Descriptions are not looked at: an algorithm is its number.
+// Of descriptions only epilogue and bias are looked at: an algorithm is its number.
+struct FakeDescription {
+  int32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  uintptr_t bias = 0;
+};
+static FakeDescription& of(cublasLtMatmulDesc_t description) {
+  return *reinterpret_cast<FakeDescription*>(description);
+}
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasComputeType_t,
                                         cudaDataType_t) {
-  *out = reinterpret_cast<cublasLtMatmulDesc_t>(&state());
+  *out = reinterpret_cast<cublasLtMatmulDesc_t>(new FakeDescription);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t) {
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
+  delete &of(description);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
-                                              const void*, size_t) {
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
+                                              cublasLtMatmulDescAttributes_t name,
+                                              const void* value, size_t bytes) {
+  if (name == CUBLASLT_MATMUL_DESC_EPILOGUE) std::memcpy(&of(description).epilogue, value, bytes);
+  if (name == CUBLASLT_MATMUL_DESC_BIAS_POINTER) std::memcpy(&of(description).bias, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* out, cudaDataType, uint64_t,
@@ -507,11 +545,14 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
   out->workspaceSize = 1024 * algorithm->data[0];
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatmulPreference_t, int wanted,
                                               cublasLtMatmulHeuristicResult_t out[], int* found) {
+  const bool with_bias = (of(description).epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
+  if (with_bias && of(description).bias == 0) return CUBLAS_STATUS_INVALID_VALUE;
+  if (state().heuristic != CUBLAS_STATUS_SUCCESS) return state().heuristic;
   const int known = static_cast<int>(state().algorithms.size());
   *found = wanted < known ? wanted : known;
   for (int i = 0; i < *found; ++i) {

@@ -50,6 +50,8 @@ void set_gpu(const Gpu& gpu);
 // The algorithms that cuBLASLt knows for any product: how long each takes; it refuses those of
 // negative time. Algorithm i needs i KiB.
 void set_algorithms(std::vector<float> milliseconds);
+// What cuBLASLt's heuristic answers (a cublasStatus_t).
+void set_heuristic(int status);
 // The plans that cuDNN proposes for any convolution, best first as it estimates. Plan i is engine
 // i.
 struct DnnPlan {
@@ -77,8 +79,8 @@ float rnn_time();
 // What cudaGetDeviceCount says; `driver` as 12040 for CUDA 12.4.
 void set_devices(int count, cudaError_t code = cudaSuccess, int driver = 13000);
 // The call number `after` (0: the next one) of this function of the runtime, or of any kernel where
-// it is "launch", returns `code`; so do all later calls where it is an error that loses the
-// context.
+// it is "launch" ("captured launch": while it is captured), returns `code`; so do all later calls
+// where it is an error that loses the context.
 void fail_at(const std::string& function, int64_t after, cudaError_t code);
 // The launch number `after` of a graph never ends.
 void stall_graph_at(int64_t after);

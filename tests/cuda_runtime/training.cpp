@@ -25,6 +25,7 @@ using Catch::Matchers::Contains;
 namespace {
 
 struct Trajectory : RecordedSteps {
+  std::vector<std::string> notices;
   bool operator==(const Trajectory& other) const {
     return loss == other.loss && grad_norm == other.grad_norm;
   }
@@ -52,13 +53,15 @@ Trajectory train_on_training(const Engine& engine, const std::string& folder,
       load_config<Experiment>({.files = {place + name + ".yaml"}, .overrides = overrides});
   Session session =
       open_session(experiment, {.engines = {.cpu = &engine, .reference = &reference_engine()}});
+  Trajectory out;
+  session.executor->device().notices().report_to(
+      [&out](const std::string& text) { out.notices.push_back(text); });
   start_session(session);
   CheckpointState state{};
   if (run.resume) {
     state = read_checkpoint_state(run.latest());
     load_checkpoint(*session.executor, run.latest(), state);
   }
-  Trajectory out;
   train(session, out.events(),
         {.run_folder = run.folder,
          .resolved_config = {},
@@ -106,6 +109,56 @@ TEST_CASE("a step allocates nothing and waits for nothing of its own") {
       CHECK(found.pending[step] >= 3);
     }
   }
+}
+
+TEST_CASE("a step whose capture fails is told once and goes on uncaptured with the same bits") {
+  fake_cuda::reset(fake_cuda::Order::late);
+  const Trajectory whole = train_on_training(fake_cuda_engine(), "mlp", "gelu-adamw", {});
+  CHECK(whole.notices.empty());
+  // In the first, second and third of forward, backward and update; or at a call in a capture.
+  for (const std::string function : {"cudaStreamBeginCapture", "cudaStreamEndCapture",
+                                     "cudaGraphInstantiate", "captured launch"}) {
+    for (const int64_t after : {0, 1, 2}) {
+      for (const auto order : {fake_cuda::Order::late, fake_cuda::Order::eager}) {
+        INFO(function << ", " << after);
+        fake_cuda::reset(order);
+        fake_cuda::fail_at(function, after, cudaErrorStreamCaptureUnsupported);
+        const Trajectory found = train_on_training(fake_cuda_engine(), "mlp", "gelu-adamw", {});
+        CHECK(found == whole);
+        REQUIRE(found.notices.size() == 1);
+        CHECK_THAT(found.notices[0],
+                   Contains("a part of the step cannot be captured") && Contains("an error"));
+        CHECK((found.notices[0].find(" in layers.") != std::string::npos) ==
+              (function == "captured launch"));
+        // That part is launched call by call from then on, the others are captured.
+        const auto &before = found.counts[5], &then = found.counts[6];
+        CHECK(then.launches > before.launches);
+        CHECK(then.graph_launches > before.graph_launches);
+      }
+    }
+  }
+}
+
+TEST_CASE("a GPU before Ampere trains in fp16 and f32, and refuses bf16 where it is configured") {
+  const fake_cuda::Gpu t4{.name = "Tesla T4", .major = 7, .minor = 5};
+  for (const std::string format : {"f32", "fp16"}) {
+    const std::vector<std::string> compute{"precision.compute=" + format};
+    const Trajectory expected =
+        train_on_training(emulated_cuda_engine(), "mlp", "gelu-adamw", compute);
+    fake_cuda::reset();
+    fake_cuda::set_gpu(t4);
+    CHECK(train_on_training(fake_cuda_engine(), "mlp", "gelu-adamw", compute) == expected);
+  }
+  fake_cuda::reset();
+  fake_cuda::set_gpu(t4);
+  const std::string text = refusal_of(
+      [&] {
+        train_on_training(fake_cuda_engine(), "mlp", "gelu-adamw", {"precision.compute=bf16"});
+      },
+      ExitCode::usage);
+  CHECK_THAT(text, Contains("compute") && Contains("bf16 needs an sm_80 GPU (Ampere) or a newer") &&
+                       Contains("Tesla T4 is an sm_75; it has fp16 and f32"));
+  fake_cuda::reset();
 }
 
 std::string failure(const std::string& function, int64_t after, cudaError_t code,

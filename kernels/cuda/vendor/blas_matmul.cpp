@@ -18,6 +18,7 @@
 #include "cuda/vendor/check.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
+#include "ops/kernel_refused.h"
 
 namespace dltrain {
 namespace {
@@ -83,8 +84,8 @@ class BlasMatmul final : public Kernel {
     y_ = column_major(out_, sizes_.n, sizes_.m);
   }
 
-  // Returns false when cuBLASLt has no algorithm for these sizes.
-  bool choose_algorithm(const KernelRequest& request) {
+  // Throws KernelRefused if cuBLASLt has no algorithm for these sizes.
+  void choose_algorithm(const KernelRequest& request) {
     Preference preference;
     check_cublas(cublasLtMatmulPreferenceCreate(preference.out()), "describing preferences");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
@@ -99,18 +100,25 @@ class BlasMatmul final : public Kernel {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(name, kBlasMatmulAlignment);
     }
+    if (sizes_.has_bias) {
+      // The library asks for the alignment of this address only, and reads nothing there.
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, uintptr_t{kBlasMatmulAlignment});
+    }
     const int wanted = static_cast<int>(tuning_limits(device_.tuning().mode).candidates);
     std::vector<cublasLtMatmulHeuristicResult_t> proposed(static_cast<size_t>(wanted));
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         device_.blas(), operation_, b_, a_, y_, y_, preference, wanted, proposed.data(), &found);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;
-    check_cublas(status, "matmul: choosing an algorithm");
+    if (status != CUBLAS_STATUS_SUCCESS) found = 0;
     std::erase_if(proposed, [](const auto& p) { return p.state != CUBLAS_STATUS_SUCCESS; });
     proposed.resize(std::min(proposed.size(), static_cast<size_t>(found)));
-    if (proposed.empty()) return false;
+    if (proposed.empty()) {
+      throw KernelRefused(ExitCode::device, fmt::format("cuBLASLt: choosing an algorithm: {}",
+                                                        status == CUBLAS_STATUS_SUCCESS
+                                                            ? "none is proposed"
+                                                            : cublasLtGetStatusString(status)));
+    }
     algorithm_ = proposed.size() == 1 ? proposed[0] : timed(request, proposed);
-    return true;
   }
 
   size_t workspace_bytes() const override { return algorithm_.workspaceSize; }
@@ -120,14 +128,12 @@ class BlasMatmul final : public Kernel {
     b_data_ = bindings.inputs[1];
     y_data_ = bindings.outputs[0];
     workspace_ = bindings.workspace;
-    for (const void* pointer : {a_data_, b_data_, static_cast<const void*>(y_data_)}) {
+    const void* bias = sizes_.has_bias ? bindings.inputs[2] : nullptr;
+    for (const void* pointer : {a_data_, b_data_, static_cast<const void*>(y_data_), bias}) {
       check_internal(reinterpret_cast<uintptr_t>(pointer) % kBlasMatmulAlignment == 0,
                      "matmul: an operand is not aligned to {} bytes", kBlasMatmulAlignment);
     }
-    if (sizes_.has_bias) {
-      const void* bias = bindings.inputs[2];
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-    }
+    if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }
 
   void run(Stream& stream) override {
@@ -209,7 +215,7 @@ std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request) {
   const bool activated = !request.attributes.text("activation").empty();
   if (s.m * s.n * s.k == 0 || (activated && request.accumulate)) return nullptr;
   auto kernel = std::make_unique<BlasMatmul>(request);
-  if (!kernel->choose_algorithm(request)) return nullptr;
+  kernel->choose_algorithm(request);
   return kernel;
 }
 

@@ -1,7 +1,7 @@
 #include "cuda/vendor/check.h"
 
-#include "base/error.h"
 #include "cuda/launch.h"
+#include "ops/kernel_refused.h"
 
 namespace dltrain {
 
@@ -43,8 +43,9 @@ void check_cuda(cudaError_t code, std::string_view what) {
 
 void check_cublas(cublasStatus_t code, std::string_view what) {
   if (code == CUBLAS_STATUS_SUCCESS) return;
-  fail(code == CUBLAS_STATUS_ALLOC_FAILED ? ExitCode::memory : ExitCode::device, "cuBLASLt: {}: {}",
-       what, cublasLtGetStatusString(code));
+  const std::string message = fmt::format("cuBLASLt: {}: {}", what, cublasLtGetStatusString(code));
+  if (code == CUBLAS_STATUS_ALLOC_FAILED) throw Error(ExitCode::memory, message);
+  throw KernelRefused(ExitCode::device, message);
 }
 
 void check_launch(int code, const char* kernel) {

@@ -13,8 +13,9 @@
 
 namespace dltrain {
 
-// Throw Error(device) "<what>: <the vendor's text>" unless the call succeeded; Error(memory) for
-// the vendor's out-of-memory errors. `what` names the op or the action.
+// Throw Error(device) "<what>: <the vendor's text>" unless the call succeeded, for cuBLASLt
+// KernelRefused; Error(memory) for the vendor's out-of-memory errors. `what` names the op or the
+// action.
 void check_cuda(cudaError_t code, std::string_view what);
 void check_cublas(cublasStatus_t code, std::string_view what);
 

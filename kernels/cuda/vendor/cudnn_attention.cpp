@@ -15,6 +15,7 @@
 #include "cuda/vendor/cudnn_descriptor.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
+#include "ops/kernel_refused.h"
 #include "shared/workspace_parts.h"
 
 namespace dltrain {
@@ -180,7 +181,9 @@ std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request, bool 
   std::string why;
   std::shared_ptr<Plan> plan = shared_plan(device, c, own, why), other;
   if (plan != nullptr && c.dropout > 0) other = shared_plan(device, c, opposite(own, c), why);
-  if (plan == nullptr || (c.dropout > 0 && other == nullptr)) return nullptr;  // why
+  if (plan == nullptr || (c.dropout > 0 && other == nullptr)) {
+    throw KernelRefused(ExitCode::device, "cuDNN: " + why);
+  }
   return std::make_unique<CudnnAttention>(device, c, backward, std::move(plan), std::move(other));
 }
 

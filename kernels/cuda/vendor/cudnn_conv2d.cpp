@@ -13,6 +13,7 @@
 #include "cuda/vendor/cudnn_problem.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
+#include "ops/kernel_refused.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -101,7 +102,8 @@ class CudnnConvolution final : public Kernel {
 std::shared_ptr<CudnnPlan> choose_cudnn_conv2d(CudaDevice& device,
                                                const ConvolutionProblem& problem,
                                                const KernelRequest& request,
-                                               const CudnnConvolution::Options& options) {
+                                               const CudnnConvolution::Options& options,
+                                               std::string& why) {
   const CudnnTarget target{.handle = device.dnn()};
   const CudnnProposals proposals = propose_convolution(problem, target);
   const auto shared = [](std::optional<CudnnPlan> plan) {
@@ -124,7 +126,7 @@ std::shared_ptr<CudnnPlan> choose_cudnn_conv2d(CudaDevice& device,
       if (auto plan = shared(proposals.build(i))) return plan;
     }
   }
-  return shared(proposals.build_first());
+  return shared(proposals.build_first(&why));
 }
 
 std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& request,
@@ -141,8 +143,10 @@ std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& request,
   std::string why;
   auto plan = device.plans().get<CudnnPlan>(
       fmt::format("{}, autotune {}", describe(problem), static_cast<int>(device.tuning().mode)),
-      why, [&](std::string&) { return choose_cudnn_conv2d(device, problem, request, options); });
-  if (plan == nullptr) return nullptr;  // why
+      why, [&](std::string& reason) {
+        return choose_cudnn_conv2d(device, problem, request, options, reason);
+      });
+  if (plan == nullptr) throw KernelRefused(ExitCode::device, why);
   return std::make_unique<CudnnConvolution>(device, problem, std::move(plan), request.outputs[0],
                                             options);
 }

@@ -10,7 +10,10 @@
 
 namespace dltrain {
 
-// Throws Error(device) "cuDNN: <what>: …" unless the call succeeded.
+// Returns cuDNN's name and text of the last error.
+std::string cudnn_text(cudnnStatus_t code);
+// Throws KernelRefused(device) "cuDNN: <what>: …" unless the call succeeded; Error(memory) if
+// memory is lacking.
 void check_cudnn(cudnnStatus_t code, std::string_view what);
 
 // One descriptor of the graph API, destroyed with the object. Move-only.

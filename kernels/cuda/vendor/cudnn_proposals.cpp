@@ -79,7 +79,10 @@ void CudnnProposals::propose(cudnnBackendHeurMode_t mode, DType dtype) {
     const cudnnBackendDescriptor_t gpu = target_.description->get();
     heuristic.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
   }
-  if (heuristic.try_finalize() != CUDNN_STATUS_SUCCESS) return;
+  if (const auto code = heuristic.try_finalize(); code != CUDNN_STATUS_SUCCESS) {
+    refusal_ = "cuDNN's heuristic: " + cudnn_text(code);
+    return;
+  }
   DescriptorList found(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kMostProposals);
   const int64_t count = heuristic.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                       kMostProposals, found.raw.data());
@@ -94,7 +97,7 @@ void CudnnProposals::propose(cudnnBackendHeurMode_t mode, DType dtype) {
   }
 }
 
-std::optional<CudnnPlan> CudnnProposals::build(size_t i) const {
+std::optional<CudnnPlan> CudnnProposals::build(size_t i, std::string* why) const {
   CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   const cudnnBackendDescriptor_t raw = configs_[i].get();
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &raw);
@@ -104,16 +107,27 @@ std::optional<CudnnPlan> CudnnProposals::build(size_t i) const {
     const cudnnBackendDescriptor_t gpu = target_.description->get();
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
   }
-  if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) return {};
+  const cudnnStatus_t code = plan.try_finalize();
   int64_t workspace = 0;
-  plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &workspace);
-  if (workspace < 0 || static_cast<size_t>(workspace) > kCudnnProposalsMostWorkspace) return {};
-  return CudnnPlan{std::move(plan), static_cast<size_t>(workspace), names_[i]};
+  if (code == CUDNN_STATUS_SUCCESS) {
+    plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &workspace);
+    if (workspace >= 0 && static_cast<size_t>(workspace) <= kCudnnProposalsMostWorkspace) {
+      return CudnnPlan{std::move(plan), static_cast<size_t>(workspace), names_[i]};
+    }
+  }
+  if (why != nullptr) {
+    *why = fmt::format("cuDNN's {}: {}", names_[i],
+                       code != CUDNN_STATUS_SUCCESS
+                           ? cudnn_text(code)
+                           : fmt::format("it needs {} MiB of workspace", workspace >> 20));
+  }
+  return {};
 }
 
-std::optional<CudnnPlan> CudnnProposals::build_first() const {
+std::optional<CudnnPlan> CudnnProposals::build_first(std::string* why) const {
+  if (why != nullptr) *why = refusal_;
   for (size_t i = 0; i < size(); ++i) {
-    if (auto plan = build(i)) return plan;
+    if (auto plan = build(i, why)) return plan;
   }
   return {};
 }

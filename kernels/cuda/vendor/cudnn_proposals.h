@@ -30,16 +30,17 @@ class CudnnProposals {
   // "engine 12, 2=3, 27=0": the engine and the values of its settings (knobs). The same in every
   // process for one version of cuDNN.
   const std::string& name(size_t i) const { return names_[i]; }
-  // Returns nullopt if cuDNN fails or the workspace is too large.
-  std::optional<CudnnPlan> build(size_t i) const;
-  // Builds the first proposal that works.
-  std::optional<CudnnPlan> build_first() const;
+  // Returns nullopt if cuDNN fails or the workspace is too large; `why` is then the reason.
+  std::optional<CudnnPlan> build(size_t i, std::string* why = nullptr) const;
+  // Builds the first proposal that works; if none does, `why` is the reason of the last.
+  std::optional<CudnnPlan> build_first(std::string* why = nullptr) const;
 
  private:
   void propose(cudnnBackendHeurMode_t mode, DType dtype);
 
   CudnnDescriptor graph_;
   CudnnTarget target_;
+  std::string refusal_ = "cuDNN proposes no plan that follows the rules";
   std::vector<CudnnDescriptor> configs_;
   std::vector<std::string> names_;
 };

@@ -19,6 +19,7 @@
 #include "cuda/vendor/cudnn_rnn.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
+#include "ops/kernel_refused.h"
 #include "ops/op.h"
 #include "ops/rules.h"
 #include "shared/recurrent_parts.h"
@@ -309,14 +310,17 @@ std::string faster(CudaDevice& device, const KernelRequest& r, int64_t reserve) 
   return !best ? "" : *best == 0 ? kCudnn : kComposed;
 }
 
-// Returns true if cuDNN's implementation runs. Checked before a graph relies on it, since an error
-// that occurs only at run time would abort the first step.
-bool runs(CudaDevice& device, const KernelRequest& r, int64_t reserve) {
-  std::optional<Trial> trial;
-  const auto stream = device.make_stream();
-  if (!tried(trial, r, true, reserve, *stream)) return false;
-  stream->synchronize();
-  return true;
+// Runs cuDNN's implementation. Done before a graph relies on it, since an error that occurs only at
+// run time would abort the first step.
+void try_run(CudaDevice& device, const KernelRequest& r, int64_t reserve) {
+  try {
+    const auto stream = device.make_stream();
+    Trial trial(r, make_cudnn_recurrent, make_cudnn_recurrent_backward, reserve);
+    if (trial.made()) trial.run(*stream);
+    stream->synchronize();
+  } catch (const Error& error) {
+    throw KernelRefused(ExitCode::device, error.what());
+  }
 }
 
 }  // namespace
@@ -330,8 +334,8 @@ std::unique_ptr<Kernel> make_cudnn_recurrent(const KernelRequest& r) {
   const auto sizes =
       rnn->sizes(device.dnn(), kept > 0 ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE);
   // kept_bytes of another kernel does not match.
-  if (!sizes || (kept > 0 && sizes->reserve != static_cast<size_t>(kept))) return nullptr;
-  return std::make_unique<CudnnRecurrentForward>(device, std::move(*rnn), *sizes,
+  if (kept > 0 && sizes.reserve != static_cast<size_t>(kept)) return nullptr;
+  return std::make_unique<CudnnRecurrentForward>(device, std::move(*rnn), sizes,
                                                  r.attributes.boolean("reverse"), kept > 0);
 }
 
@@ -341,11 +345,9 @@ std::unique_ptr<Kernel> make_cudnn_recurrent_backward(const KernelRequest& r) {
   if (!rnn) return nullptr;
   CudaDevice& device = cuda_device(r);
   const auto sizes = rnn->sizes(device.dnn(), CUDNN_FWD_MODE_TRAINING);
-  if (!sizes || sizes->reserve != static_cast<size_t>(r.attributes.integer("kept_bytes"))) {
-    return nullptr;
-  }
+  if (sizes.reserve != static_cast<size_t>(r.attributes.integer("kept_bytes"))) return nullptr;
   return std::make_unique<CudnnRecurrentBackward>(
-      device, std::move(*rnn), *sizes, r.attributes.boolean("reverse"), r.outputs[1].dtype);
+      device, std::move(*rnn), sizes, r.attributes.boolean("reverse"), r.outputs[1].dtype);
 }
 
 std::optional<int64_t> cudnn_recurrent_kept_bytes(const KernelRequest& r) {
@@ -353,9 +355,8 @@ std::optional<int64_t> cudnn_recurrent_kept_bytes(const KernelRequest& r) {
   const auto rnn = describe(p);
   if (!rnn) return {};
   CudaDevice& device = cuda_device(r);
-  const auto sizes = rnn->sizes(device.dnn(), CUDNN_FWD_MODE_TRAINING);
-  if (!sizes) return {};
-  const auto reserve = static_cast<int64_t>(sizes->reserve);
+  const auto reserve =
+      static_cast<int64_t>(rnn->sizes(device.dnn(), CUDNN_FWD_MODE_TRAINING).reserve);
   const std::string key =
       fmt::format("recurrent {} {}, {} of {}x{} to {}, bias {}, reverse {}, state {}",
                   r.attributes.text("kind"), dtype_name(p.dtype), p.samples, p.tokens, p.inputs,
@@ -364,8 +365,11 @@ std::optional<int64_t> cudnn_recurrent_kept_bytes(const KernelRequest& r) {
   if (device.tuning().mode != Autotune::off) {
     choice = tuned_choice(device, key, [&] { return faster(device, r, reserve); });
   } else {
-    const auto [made, is_new] = device.tuning().made.try_emplace(key + ", tried");
-    if (is_new) made->second = runs(device, r, reserve) ? kCudnn : kComposed;
+    const auto [made, is_new] = device.tuning().made.try_emplace(key + ", tried", kComposed);
+    if (is_new) {
+      try_run(device, r, reserve);
+      made->second = kCudnn;
+    }
     choice = made->second;
   }
   if (choice == kComposed) return {};

@@ -90,18 +90,16 @@ std::optional<CudnnRnn> CudnnRnn::describe(const RnnProblem& problem) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   if (p.samples * p.hidden > kMost || p.tokens > kMost || p.inputs > kMost) return {};
   CudnnRnn out(problem);
-  if (out.make() != CUDNN_STATUS_SUCCESS) return {};
+  check_cudnn(out.make(), "describing a recurrent network");
   return out;
 }
 
-std::optional<CudnnRnn::Sizes> CudnnRnn::sizes(cudnnHandle_t handle,
-                                               cudnnForwardMode_t mode) const {
+CudnnRnn::Sizes CudnnRnn::sizes(cudnnHandle_t handle, cudnnForwardMode_t mode) const {
+  constexpr const char* kWhat = "reading the sizes of a recurrent network";
   Sizes out;
-  if (cudnnGetRNNWeightSpaceSize(handle, rnn_, &out.weights) != CUDNN_STATUS_SUCCESS ||
-      cudnnGetRNNTempSpaceSizes(handle, rnn_, mode, x_, &out.workspace, &out.reserve) !=
-          CUDNN_STATUS_SUCCESS) {
-    return {};
-  }
+  check_cudnn(cudnnGetRNNWeightSpaceSize(handle, rnn_, &out.weights), kWhat);
+  check_cudnn(cudnnGetRNNTempSpaceSizes(handle, rnn_, mode, x_, &out.workspace, &out.reserve),
+              kWhat);
   return out;
 }
 

@@ -26,15 +26,15 @@ struct RnnProblem {
 
 class CudnnRnn {
  public:
-  // Returns nullopt if cuDNN does not support the problem.
+  // Returns nullopt if cuDNN cannot count the problem's elements; throws KernelRefused if it does
+  // not support it.
   static std::optional<CudnnRnn> describe(const RnnProblem& problem);
 
   // Bytes of the weights, of the workspace and of the data that the forward of training keeps.
   struct Sizes {
     size_t weights = 0, workspace = 0, reserve = 0;
   };
-  // Returns nullopt if cuDNN reports an error.
-  std::optional<Sizes> sizes(cudnnHandle_t handle, cudnnForwardMode_t mode) const;
+  Sizes sizes(cudnnHandle_t handle, cudnnForwardMode_t mode) const;
 
   // A piece of an operand: its `count` elements from `begin` on, at byte `offset` of the weights.
   struct Piece {

@@ -19,7 +19,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int kLeastArchitecture = DLTRAIN_CUDA_LEAST_ARCHITECTURE;  // 80: sm_80
+constexpr int kLeastArchitecture = DLTRAIN_CUDA_LEAST_ARCHITECTURE;  // 75: sm_75
 
 // 13000 -> "13.0"
 std::string cuda_version(int version) {
@@ -90,7 +90,8 @@ DeviceProperties read_properties(const cudaDeviceProp& device, int index) {
           .total_memory = total,
           .free_memory = free,
           .processors = device.multiProcessorCount,
-          .identity = identity_of(device)};
+          .identity = identity_of(device),
+          .has_bf16 = device.major >= 8};
 }
 
 // Returns true if the environment makes every launch wait for its end, to locate errors.
@@ -302,18 +303,33 @@ std::unique_ptr<CapturedGraph> CudaDevice::capture(Stream& stream,
                                                    const std::function<void()>& body) {
   if (launches_block()) return nullptr;
   make_current();
-  // Thread-local, so that the loader's thread may allocate and copy meanwhile.
-  check_cuda(cudaStreamBeginCapture(native_stream(stream), cudaStreamCaptureModeThreadLocal),
-             "beginning a capture");
+  const cudaStream_t native = native_stream(stream);
   GraphHandle graph;
   try {
-    body();
-  } catch (...) {
-    (void)cudaStreamEndCapture(native_stream(stream), graph.out());
-    throw;
+    // Thread-local, so that the loader's thread may allocate and copy meanwhile.
+    check_cuda(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal),
+               "beginning a capture");
+    try {
+      body();
+    } catch (...) {
+      (void)cudaStreamEndCapture(native, graph.out());
+      throw;
+    }
+    check_cuda(cudaStreamEndCapture(native, graph.out()), "ending a capture");
+    return std::make_unique<CudaCapturedGraph>(graph.get());
+  } catch (const Error& error) {
+    // Nothing of the body has run. Errors of the body that are no matter of the capture occur again
+    // when the caller runs it.
+    (void)cudaGetLastError();
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(native, &status) == cudaSuccess &&
+        status != cudaStreamCaptureStatusNone) {
+      throw;  // no call on this stream would be executed
+    }
+    const std::string why = error.what();
+    notices().add(why, "a part of the step cannot be captured and runs call by call: " + why);
+    return nullptr;
   }
-  check_cuda(cudaStreamEndCapture(native_stream(stream), graph.out()), "ending a capture");
-  return std::make_unique<CudaCapturedGraph>(graph.get());
 }
 
 CudaDevice& cuda_device(const KernelRequest& request) {

@@ -22,8 +22,9 @@ std::optional<int64_t> cudnn_recurrent_kept_bytes(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_conv2d_moments(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_conv2d_batch_norm(const KernelRequest& request);
 std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request);
-// Built where the cudnn-frontend headers were found (DLTRAIN_CUDNN_FRONTEND).
+// Refuse everything in builds without the cudnn-frontend headers (DLTRAIN_CUDNN_FRONTEND).
 std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_attention_backward(const KernelRequest& request);
+std::string nvrtc_missing(Device* device);  // KernelRow::missing
 
 }  // namespace dltrain

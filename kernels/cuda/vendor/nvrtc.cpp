@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nvrtc.h>
 
-#include "base/error.h"
+#include "ops/kernel_refused.h"
 
 namespace dltrain {
 
@@ -57,12 +57,17 @@ const Nvrtc* Nvrtc::find() {
   return found;
 }
 
-bool Nvrtc::knows(int architecture) const {
+std::string Nvrtc::missing(int architecture) {
+  const Nvrtc* nvrtc = find();
+  if (nvrtc == nullptr) return fmt::format("no libnvrtc.so.{}", CUDART_VERSION / 1000);
+  if (architecture == 0) return "";
   int count = 0;
-  if (functions_.architecture_count(&count) != NVRTC_SUCCESS || count <= 0) return false;
+  (void)nvrtc->functions_.architecture_count(&count);
   std::vector<int> known(static_cast<size_t>(count));
-  return functions_.architectures(known.data()) == NVRTC_SUCCESS &&
-         std::find(known.begin(), known.end(), architecture) != known.end();
+  (void)nvrtc->functions_.architectures(known.data());
+  return std::find(known.begin(), known.end(), architecture) != known.end()
+             ? ""
+             : fmt::format("NVRTC {} does not know sm_{}", nvrtc->version_, architecture);
 }
 
 std::string Nvrtc::compile(const std::string& source, std::span<const SourceHeader> headers,
@@ -82,7 +87,8 @@ std::string Nvrtc::compile(const std::string& source, std::span<const SourceHead
       (void)functions_.log(program, log.data());
     }
     (void)functions_.destroy(&program);
-    fail(ExitCode::internal, "NVRTC: {}: {}\n{}", what, functions_.error(result), log);
+    throw KernelRefused(ExitCode::internal,
+                        fmt::format("NVRTC: {}: {}\n{}", what, functions_.error(result), log));
   };
   check(functions_.create(&program, source.c_str(), "fused.cu", static_cast<int>(texts.size()),
                           texts.data(), names.data()),

@@ -14,12 +14,13 @@ class Nvrtc {
  public:
   // Returns nullptr if the library is missing. Opened once; thread-safe.
   static const Nvrtc* find();
+  // Returns why programs cannot be compiled for sm_<architecture> (0: for any): the library is
+  // missing, or the GPU is too new or too old for it. Empty if they can.
+  static std::string missing(int architecture);
 
   const std::string& version() const { return version_; }  // "13.0"
-  // Returns false for GPUs that are too new or too old for the library.
-  bool knows(int architecture) const;
-  // Returns machine code (a cubin) of `source` for sm_<architecture>. Throws Error(internal) with
-  // the compiler's messages, since sources are generated.
+  // Returns machine code (a cubin) of `source` for sm_<architecture>. Throws KernelRefused with
+  // the compiler's messages.
   std::string compile(const std::string& source, std::span<const SourceHeader> headers,
                       int architecture) const;
 

@@ -13,6 +13,7 @@
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
 #include "cuda/vendor/nvrtc.h"
+#include "ops/kernel_refused.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -43,11 +44,15 @@ cudaKernel_t kernel_of(const Nvrtc& nvrtc, const std::string& source, int archit
     return nvrtc.compile(source, fused_source_headers(), architecture);
   });
   cudaLibrary_t library = nullptr;
-  check_cuda(cudaLibraryLoadData(&library, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-             "fused_elementwise: loading a compiled program");
+  cudaError_t result =
+      cudaLibraryLoadData(&library, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
   cudaKernel_t kernel = nullptr;
-  check_cuda(cudaLibraryGetKernel(&kernel, library, kName),
-             "fused_elementwise: finding a compiled program");
+  if (result == cudaSuccess) result = cudaLibraryGetKernel(&kernel, library, kName);
+  if (result != cudaSuccess) {
+    (void)cudaGetLastError();
+    throw KernelRefused(ExitCode::device, std::string("CUDA: loading a compiled program: ") +
+                                              cudaGetErrorString(result));
+  }
   return known[key] = kernel;
 }
 
@@ -86,20 +91,26 @@ class NvrtcFused final : public Kernel {
 
 }  // namespace
 
+std::string nvrtc_missing(Device* device) {
+  const auto* cuda = dynamic_cast<const CudaDevice*>(device);
+  return Nvrtc::missing(cuda == nullptr ? 0 : cuda->architecture());
+}
+
 std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request) {
   FusedTypes types{{}, request.outputs[0].dtype};
   for (const TensorSpec& spec : request.inputs) types.inputs.push_back(spec.dtype);
   const auto results = request.attributes.integers("results");
-  const Nvrtc* nvrtc = Nvrtc::find();
   CudaDevice& device = cuda_device(request);
   if (!is_floating(types.result) || request.inputs.size() > FusedOperands::kMost ||
-      results.size() > FusedOperands::kMost || nvrtc == nullptr ||
-      !nvrtc->knows(device.architecture())) {
+      results.size() > FusedOperands::kMost) {
     return nullptr;
+  }
+  if (const std::string why = nvrtc_missing(&device); !why.empty()) {
+    throw KernelRefused(ExitCode::device, why);
   }
   const auto steps = parse_fused_program(request.attributes.text("program"));
   const std::string source = fused_source(steps, types, results, kName);
-  return std::make_unique<NvrtcFused>(kernel_of(*nvrtc, source, device.architecture()),
+  return std::make_unique<NvrtcFused>(kernel_of(*Nvrtc::find(), source, device.architecture()),
                                       request.inputs[0].shape.elements(), fused_pack(types));
 }
 

@@ -1,0 +1,35 @@
+// What the user should know about the work of a device: a library that refuses an op, a capture
+// that fails. Added where it happens, which may be in a plug-in; reported by the program, in its
+// log.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dltrain {
+
+// Used by one thread at a time, like the device.
+class Notices {
+ public:
+  // Of several texts with one topic only the first is reported.
+  void add(const std::string& topic, const std::string& text) {
+    if (!topics_.insert(topic).second) return;
+    if (report_) return report_(text);
+    waiting_.push_back(text);
+  }
+  // Reports the texts so far, and later ones when they are added.
+  void report_to(std::function<void(const std::string&)> report) {
+    report_ = std::move(report);
+    for (const std::string& text : std::exchange(waiting_, {})) report_(text);
+  }
+
+ private:
+  std::set<std::string> topics_;
+  std::vector<std::string> waiting_;
+  std::function<void(const std::string&)> report_;
+};
+
+}  // namespace dltrain
