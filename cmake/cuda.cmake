@@ -95,7 +95,6 @@ function(dltrain_cudnn_attention_plan source)
   set_target_properties(dltrain_cudnn_attention_plan PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_include_directories(dltrain_cudnn_attention_plan PRIVATE ${CMAKE_SOURCE_DIR}/kernels)
   target_include_directories(dltrain_cudnn_attention_plan SYSTEM PRIVATE ${CUDNN_FRONTEND_INCLUDE_DIR})
-  target_compile_definitions(dltrain_cudnn_attention_plan PRIVATE CUDNN_FRONTEND_SKIP_JSON_LIB)
   target_compile_options(dltrain_cudnn_attention_plan PRIVATE -O1 -w)
   target_link_libraries(dltrain_cudnn_attention_plan
     PUBLIC dltrain_base dltrain_cudnn CUDA::cudart CUDA::nvrtc ${CMAKE_DL_LIBS} PRIVATE dltrain_tensor)

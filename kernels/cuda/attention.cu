@@ -2,6 +2,7 @@
 // and for requests that the vendor's library does not support. There are no atomic additions: the
 // gradient has one pass over the keys of each query, and one over the queries of each key.
 #include "cuda/attention.cuh"
+#include "cuda/attention_inputs.h"
 #include "cuda/makers.h"
 #include "ops/rules.h"
 #include "shared/bound_kernel.h"
@@ -275,7 +276,18 @@ void backward(const AttentionCall& c, const AttentionInputs& in, const void* dy,
                  c, in, static_cast<const T*>(dy), s, d, static_cast<T*>(dk), static_cast<T*>(dv));
 }
 
-// `inputs` begin with the queries.
+bool attention_served(const AttentionCall& call) {
+  return call.head_dim <= AttentionCall::kMostHeadDim &&
+         call.samples * call.heads * call.queries < (int64_t{1} << 31) &&
+         call.samples * call.kv_heads * call.keys < (int64_t{1} << 31);
+}
+
+bool is_packed(const AttentionCall& call) {
+  return call.first_key_head > 0;
+}
+
+}  // namespace
+
 AttentionCall read_attention_call(const KernelRequest& request, SpecSpan inputs) {
   const Attributes& attributes = request.attributes;
   const AttentionSizes a = attention_sizes(request.op, inputs, attributes);
@@ -287,17 +299,7 @@ AttentionCall read_attention_call(const KernelRequest& request, SpecSpan inputs)
   return call;
 }
 
-bool attention_served(const AttentionCall& call) {
-  return call.head_dim <= AttentionCall::kMostHeadDim &&
-         call.samples * call.heads * call.queries < (int64_t{1} << 31) &&
-         call.samples * call.kv_heads * call.keys < (int64_t{1} << 31);
-}
-
-bool is_packed(const AttentionCall& call) {
-  return call.first_key_head > 0;
-}
-
-AttentionInputs read_inputs(const AttentionCall& call, std::span<void* const> inputs) {
+AttentionInputs read_attention_inputs(const AttentionCall& call, std::span<void* const> inputs) {
   const bool packed = is_packed(call);
   AttentionInputs in{.q = inputs[0], .k = inputs[packed ? 0 : 1], .v = inputs[packed ? 0 : 2]};
   if (call.mask != AttentionCall::Mask::none) {
@@ -307,15 +309,13 @@ AttentionInputs read_inputs(const AttentionCall& call, std::span<void* const> in
   return in;
 }
 
-}  // namespace
-
 // → y, sums.
 std::unique_ptr<Kernel> make_cuda_attention(const KernelRequest& request) {
   const AttentionCall c = read_attention_call(request, request.inputs);
   if (!attention_served(c)) return nullptr;
   return make_kernel([c](const Bindings& b, Stream& stream) {
     if (c.samples * c.queries == 0) return;
-    const AttentionInputs in = read_inputs(c, b.inputs);
+    const AttentionInputs in = read_attention_inputs(c, b.inputs);
     with_floating(c.dtype, [&]<typename T>(T) {
       (c.head_dim <= 64    ? forward<T, 64>
        : c.head_dim <= 128 ? forward<T, 128>
@@ -331,7 +331,7 @@ std::unique_ptr<Kernel> make_cuda_attention_backward(const KernelRequest& reques
   const int64_t rows = c.samples * c.queries * c.heads;
   const auto run = [c, rows](const Bindings& b, Stream& stream) {
     if (c.samples * c.queries == 0) return;
-    const AttentionInputs in = read_inputs(c, b.inputs.subspan(3));
+    const AttentionInputs in = read_attention_inputs(c, b.inputs.subspan(3));
     void *dk = b.outputs[is_packed(c) ? 0 : 1], *dv = b.outputs[is_packed(c) ? 0 : 2];
     with_floating(c.dtype, [&]<typename T>(T) {
       DLTRAIN_LAUNCH(delta_kernel<T>, static_cast<unsigned>(divide_up(rows, kAttentionWarps)),

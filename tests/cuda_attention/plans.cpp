@@ -1,6 +1,7 @@
 // The attention of the language models has plans of cuDNN on GPUs that are only described. cuDNN
 // compiles these plans and hands their code to a driver: stub/driver.cpp takes it.
 #include <set>
+#include <span>
 
 #include <dlfcn.h>
 
@@ -13,11 +14,11 @@ namespace {
 
 struct Case {
   const char* name;
-  AttentionProblem problem;
+  AttentionCall call;
 };
 
-AttentionProblem packed(int64_t samples, int64_t tokens, int64_t heads, bool causal) {
-  AttentionProblem p{.samples = samples, .queries = tokens, .keys = tokens};
+AttentionCall packed(int64_t samples, int64_t tokens, int64_t heads, bool causal) {
+  AttentionCall p{.dtype = DType::bf16, .samples = samples, .queries = tokens, .keys = tokens};
   p.heads = p.kv_heads = heads;
   p.head_dim = 64;
   p.query_stride = p.key_stride = 3 * heads * 64;
@@ -26,8 +27,8 @@ AttentionProblem packed(int64_t samples, int64_t tokens, int64_t heads, bool cau
   return p;
 }
 
-AttentionProblem grouped(int64_t heads, int64_t kv_heads, int64_t head_dim) {
-  AttentionProblem p{.samples = 4, .queries = 1024, .keys = 1024};
+AttentionCall grouped(int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  AttentionCall p{.dtype = DType::bf16, .samples = 4, .queries = 1024, .keys = 1024};
   p.heads = heads;
   p.kv_heads = kv_heads;
   p.head_dim = head_dim;
@@ -38,35 +39,77 @@ AttentionProblem grouped(int64_t heads, int64_t kv_heads, int64_t head_dim) {
   return p;
 }
 
+AttentionCall with(AttentionCall call, double dropout, bool masked) {
+  call.dropout = dropout;
+  if (masked) call.mask = AttentionCall::Mask::tokens;
+  return call;
+}
+
+// Calls check(call, backward, target) for both GPUs and directions.
+template <typename F>
+void for_each_plan(std::span<const Case> cases, const F& check) {
+  // cuDNN asks for it by its name and gets the one that is loaded.
+  REQUIRE(dlopen(DLTRAIN_STUB_DRIVER, RTLD_NOW | RTLD_GLOBAL) != nullptr);
+  const std::pair<const char*, int> gpus[] = {{"a100", 80}, {"h200", 90}};
+  for (const auto& [gpu, version] : gpus) {
+    const AttentionTarget target{.description = gpu_description(gpu), .sm_version = version};
+    for (const Case& c : cases) {
+      for (const bool backward : {false, true}) {
+        INFO(gpu << ", " << c.name << (backward ? ", backward" : ""));
+        check(c.call, backward, target);
+      }
+    }
+  }
+}
+
 TEST_CASE("the attention of the language models has 16-bit cuDNN plans on Ampere and Hopper") {
   const Case cases[] = {{"GPT-2 124M", packed(64, 1024, 12, true)},
                         {"GPT-2 1.5B", packed(16, 1024, 25, true)},
                         {"BERT-large", packed(16, 512, 16, false)},
                         {"Llama 3.2 1B", grouped(32, 8, 64)},
                         {"Qwen 2.5 1.5B", grouped(12, 2, 128)}};
-  const std::pair<const char*, int> gpus[] = {{"a100", 80}, {"h200", 90}};
-  // cuDNN asks for it by its name and gets the one that is loaded.
-  REQUIRE(dlopen(DLTRAIN_STUB_DRIVER, RTLD_NOW | RTLD_GLOBAL) != nullptr);
-  for (const auto& [gpu, version] : gpus) {
-    for (const Case& c : cases) {
-      for (const bool backward : {false, true}) {
-        AttentionProblem problem = c.problem;
-        problem.backward = backward;
-        std::string why;
-        const auto plan = plan_attention(
-            problem, {.description = gpu_description(gpu), .sm_version = version}, &why);
-        INFO(gpu << ", " << c.name << (backward ? ", backward: " : ": ") << why);
-        CHECK(plan != nullptr);
-        if (plan == nullptr) continue;
-        // Any that can be built may be run; autotune tells them apart by name.
-        const std::set<std::string> names(plan->proposals().begin(), plan->proposals().end());
-        CHECK(names.size() == plan->proposals().size());
-        size_t usable = 0;
-        for (size_t i = 0; i < plan->proposals().size(); ++i) usable += plan->select(i) ? 1 : 0;
-        CHECK(usable >= 1);
-      }
-    }
-  }
+  for_each_plan(cases, [](AttentionCall call, bool backward, const AttentionTarget& target) {
+    std::string why;
+    const auto plan = plan_attention(call, backward, target, &why);
+    INFO(why);
+    REQUIRE(plan != nullptr);
+    // Any that can be built may be run; autotune tells them apart by name.
+    const std::set<std::string> names(plan->proposals().begin(), plan->proposals().end());
+    CHECK(names.size() == plan->proposals().size());
+    size_t usable = 0;
+    for (size_t i = 0; i < plan->proposals().size(); ++i) usable += plan->select(i) ? 1 : 0;
+    CHECK(usable >= 1);
+  });
+}
+
+TEST_CASE("attention with dropout or padding has cuDNN plans too, with a deterministic backward") {
+  const AttentionCall gpt = packed(16, 1024, 12, true), bert = packed(16, 512, 16, false);
+  const Case cases[] = {{"GPT-2 124M with dropout", with(gpt, 0.1, false)},
+                        {"BERT-large with dropout", with(bert, 0.1, false)},
+                        {"BERT-large with padding", with(bert, 0, true)},
+                        {"BERT-large with dropout and padding", with(bert, 0.1, true)},
+                        {"causal, with padding", with(packed(4, 130, 2, true), 0.1, true)}};
+  for_each_plan(cases, [](AttentionCall call, bool backward, const AttentionTarget& target) {
+    std::string why;
+    const auto plan = plan_attention(call, backward, target, &why);
+    INFO(why);
+    CHECK(plan != nullptr);
+  });
+}
+
+TEST_CASE("a stored plan of attention is restored as it was, and damaged ones are refused") {
+  const Case cases[] = {{"BERT-large", with(packed(16, 512, 16, false), 0.1, true)}};
+  for_each_plan(cases, [](AttentionCall call, bool backward, const AttentionTarget& target) {
+    const auto plan = plan_attention(call, backward, target);
+    REQUIRE(plan != nullptr);
+    const std::string stored = plan->stored();
+    REQUIRE(stored.size() > 1000);
+    const auto restored = restore_attention(stored, target);
+    REQUIRE(restored != nullptr);
+    CHECK(restored->workspace_bytes() == plan->workspace_bytes());
+    CHECK(restore_attention("", target) == nullptr);
+    CHECK(restore_attention(stored.substr(0, stored.size() / 2), target) == nullptr);
+  });
 }
 
 TEST_CASE("what cuDNN's attention refuses comes with its reason") {

@@ -2,7 +2,8 @@
 // the disk; the same on all ranks.
 #include "cuda/vendor/autotune.h"
 
-#include <cstdlib>
+#include <cmath>
+#include <set>
 #include <thread>
 
 #include <fmt/format.h>
@@ -11,29 +12,15 @@
 #include "catch.h"
 #include "comm/agreement.h"
 #include "cuda/vendor/makers.h"
+#include "cuda_runtime/cache_folder.h"
 #include "cuda_runtime/engine.h"
 #include "cuda_runtime/fake_runtime.h"
 #include "refusal.h"
-#include "temporary_folder.h"
+#include "tensor/low_precision.h"
 
 using namespace dltrain;
 
 namespace {
-
-// Until the end of the test choices are kept in a folder of their own.
-struct CacheFolder {
-  TemporaryFolder folder;
-  CacheFolder() { ::setenv("DLTRAIN_CACHE_DIR", folder.path().c_str(), 1); }
-  ~CacheFolder() { ::unsetenv("DLTRAIN_CACHE_DIR"); }
-  size_t files() const {
-    size_t count = 0;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(folder / "code", error)) {
-      count += entry.is_regular_file() ? 1 : 0;
-    }
-    return count;
-  }
-};
 
 // The number of the algorithm that is chosen for a product with n columns, and how many products
 // were run to choose it.
@@ -117,12 +104,12 @@ struct PlanChoice {
 
 enum class Pass { forward, input, weight };
 
-PlanChoice choose_plan(Device& device, int64_t height, Pass pass = Pass::forward) {
+std::unique_ptr<Kernel> make_convolution(Device& device, int64_t height,
+                                         Pass pass = Pass::forward) {
   const TensorSpec x{Shape{2, height, 8, 16}, DType::bf16}, w{Shape{32, 1, 1, 16}, DType::bf16},
       y{Shape{2, height, 8, 32}, DType::bf16};
   const TensorSpec forward[] = {x, w}, input[] = {y, w}, weight[] = {y, x};
   const Attributes attributes;
-  const int64_t before = fake_cuda::counts().convolutions;
   const auto request = [&](const char* op, std::span<const TensorSpec> inputs,
                            const TensorSpec& output) {
     return KernelRequest{.op = op,
@@ -131,11 +118,17 @@ PlanChoice choose_plan(Device& device, int64_t height, Pass pass = Pass::forward
                          .outputs = {&output, 1},
                          .device = device};
   };
-  const auto kernel = pass == Pass::forward ? make_cudnn_conv2d(request("conv2d", forward, y))
-                      : pass == Pass::input
-                          ? make_cudnn_conv2d_input(request("conv2d_backward_input", input, x))
-                          : make_cudnn_conv2d_weight(request("conv2d_backward_weight", weight, w));
+  auto kernel = pass == Pass::forward ? make_cudnn_conv2d(request("conv2d", forward, y))
+                : pass == Pass::input
+                    ? make_cudnn_conv2d_input(request("conv2d_backward_input", input, x))
+                    : make_cudnn_conv2d_weight(request("conv2d_backward_weight", weight, w));
   REQUIRE(kernel != nullptr);
+  return kernel;
+}
+
+PlanChoice choose_plan(Device& device, int64_t height, Pass pass = Pass::forward) {
+  const int64_t before = fake_cuda::counts().convolutions;
+  const auto kernel = make_convolution(device, height, pass);
   return {kernel->workspace_bytes() / 1024, fake_cuda::counts().convolutions - before};
 }
 
@@ -225,13 +218,97 @@ TEST_CASE("when the time for timing is over the library's order decides, and is 
   const double limit = tuning_limits(Autotune::quick).choice_seconds;
   cuda.tuning().seconds = tuning_limits(Autotune::quick).total_seconds - limit / 100;
   size_t tried = 0;
-  const auto best = fastest(cuda, 2, [&](size_t i, Stream&) {
-    tried = std::max(tried, i + 1);
-    std::this_thread::sleep_for(std::chrono::duration<double>(limit / 50));
-    return true;
+  const auto choice = tuned_choice(cuda, "slow", [&] {
+    const auto best = fastest(cuda, 2, [&](size_t i, Stream&) {
+      tried = std::max(tried, i + 1);
+      std::this_thread::sleep_for(std::chrono::duration<double>(limit / 50));
+      return true;
+    });
+    return std::to_string(best.value_or(7));
   });
-  CHECK(best == 0u);
+  CHECK(choice == "0");
   CHECK(tried == 1);
+}
+
+TEST_CASE("all that is done for a choice counts as time, and without time left nothing is done") {
+  fake_cuda::reset(fake_cuda::Order::eager);
+  const CacheFolder cache;
+  const auto device = fake_cuda_engine().open(0);
+  device->set_autotune(Autotune::quick);
+  auto& cuda = dynamic_cast<CudaDevice&>(*device);
+  const auto build = [] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return std::string("built");
+  };
+  CHECK(tuned_choice(cuda, "a", build) == "built");
+  CHECK(cuda.tuning().seconds >= 0.02);
+  cuda.tuning().seconds = tuning_limits(Autotune::quick).total_seconds;
+  bool called = false;
+  CHECK(tuned_choice(cuda, "b", [&] {
+          called = true;
+          return build();
+        }) == "");
+  CHECK(!called);
+}
+
+TEST_CASE("candidates are timed on normal numbers that are not in the cache") {
+  fake_cuda::reset(fake_cuda::Order::eager);
+  set_plans({5, 4});
+  const CacheFolder cache;
+  const auto device = fake_cuda_engine().open(0);
+  device->set_autotune(Autotune::quick);
+  std::vector<void*> images;
+  double sum = 0, squares = 0, count = 0;
+  fake_cuda::set_plan_work([&](const std::map<int64_t, void*>& tensors) {
+    images.push_back(tensors.at(1));
+    const auto* x = static_cast<const Bf16*>(tensors.at(1));
+    for (int i = 0; i < 1024; ++i) {
+      sum += to_f32(x[i]);
+      squares += to_f32(x[i]) * to_f32(x[i]);
+      ++count;
+    }
+  });
+  const auto kernel = make_convolution(*device, 8);
+  fake_cuda::set_plan_work({});
+  CHECK(images.size() > 3);
+  CHECK(std::set(images.begin(), images.end()).size() == images.size());
+  CHECK(std::abs(sum / count) < 0.2);
+  CHECK(squares / count == Approx(1).epsilon(0.2));
+}
+
+TEST_CASE("timing takes as many sets of tensors as exceed the cache, and half of the free memory") {
+  fake_cuda::reset(fake_cuda::Order::eager);
+  const auto device = fake_cuda_engine().open(0);
+  auto& cuda = dynamic_cast<CudaDevice&>(*device);
+  const TensorSpec tensors[] = {{Shape{10 << 20}, DType::u8}, {Shape{20 << 20}, DType::u8}};
+  const auto sets = [&] {
+    TimingTensors timed(cuda, tensors);
+    std::set<void*> firsts;
+    while (firsts.insert(timed.next()[0]).second) continue;
+    return firsts.size();
+  };
+  REQUIRE(cuda.cache_bytes() == 60 << 20);
+  CHECK(sets() == 5);
+  fake_cuda::set_gpu({.total = 141u << 20});
+  CHECK(sets() == 2);
+  fake_cuda::set_gpu({.total = 50u << 20});
+  CHECK(sets() == 1);
+}
+
+TEST_CASE("equal convolutions share a plan as long as one of them is there") {
+  fake_cuda::reset(fake_cuda::Order::eager);
+  set_plans({1});
+  const auto device = fake_cuda_engine().open(0);
+  {
+    std::vector<std::unique_ptr<Kernel>> layers;
+    for (int i = 0; i < 16; ++i) layers.push_back(make_convolution(*device, 8));
+    CHECK(fake_cuda::counts().plans == 1);
+    layers.push_back(make_convolution(*device, 8, Pass::input));
+    layers.push_back(make_convolution(*device, 16));
+    CHECK(fake_cuda::counts().plans == 3);
+  }
+  CHECK(make_convolution(*device, 8) != nullptr);
+  CHECK(fake_cuda::counts().plans == 4);
 }
 
 TEST_CASE("the first of several ranks chooses for all") {

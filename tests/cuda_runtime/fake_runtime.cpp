@@ -282,6 +282,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = attribute == cudaDevAttrClockRate              ? 1'980'000
            : attribute == cudaDevAttrMemoryClockRate      ? 3'201'000
            : attribute == cudaDevAttrGlobalMemoryBusWidth ? 6144
+           : attribute == cudaDevAttrL2CacheSize          ? 60 << 20
                                                           : 0;
   return cudaSuccess;
 }

@@ -87,6 +87,10 @@ void add_attention_cases(std::vector<OpCase>& cases) {
   add_attention(cases, {5, 4, 70, 2, 2, 4, false, false, 0, 0, false, 2});
   add_attention(cases, {4, 130, 130, 2, 1, 8, true, false, 0.2, 0, false, 1});
   add_attention(cases, {2, 100, 100, 2, 1, 8, true, true, 0, 80, true, 2});
+  // Masks as cuDNN takes them too; some queries have no key.
+  add_attention(cases, {5, 9, 9, 2, 1, 8, true, true, 0, 0, false, 2});
+  add_attention(cases, {7, 3, 5, 2, 2, 16, false, false, 0, 0, false, 1});
+  add_attention(cases, {7, 3, 2, 2, 2, 16, false, false, 0, 0, false, 2});
 }
 
 }  // namespace dltrain

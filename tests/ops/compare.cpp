@@ -125,6 +125,9 @@ class CaseComparison {
       const double between = case_.roundings * unit_roundoff(run.inputs[0].spec.dtype);
       for (size_t i = 0; i < expected.size(); ++i) {
         if (find_op(run.op)->keeps_bytes && expected[i].spec.dtype == DType::u8) continue;
+        // cuDNN's attention draws its own mask (docs/equality.md), which the sums do not have.
+        const bool draws = result.variant == "cuDNN" && run.attributes.number("dropout") > 0;
+        if (draws && (run.op != "attention" || i == 0)) continue;
         const Difference d = difference({result.outputs[i]}, {expected[i]});
         report.worst = std::max(report.worst, d.worst);
         const double rounding = std::max(unit_roundoff(outputs_[i].dtype), between);

@@ -2,18 +2,24 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
+#include <numbers>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/philox.h"
 #include "cuda/vendor/code_cache.h"
+#include "shared/workspace_parts.h"
+#include "tensor/float_tensors.h"
 
 namespace dltrain {
 namespace {
 
-constexpr int kMostRuns = 20;
+constexpr int kMostRuns = 63;       // 1, 2, 4 … 32 between two events
 constexpr float kMilliseconds = 5;  // per candidate, at least one run
+constexpr size_t kMostSets = 256;
 
 using Clock = std::chrono::steady_clock;
 
@@ -23,23 +29,46 @@ EventHandle timing_event() {
   return event;
 }
 
-// Returns the shortest of several runs, in milliseconds; infinity if the candidate fails.
+// Returns the shortest time of a run, in milliseconds; infinity if the candidate fails.
 float time_of(const std::function<bool(Stream&)>& run, Stream& stream, cudaEvent_t begin,
-              cudaEvent_t end) {
+              cudaEvent_t end, Clock::time_point deadline) {
   constexpr float kRefused = std::numeric_limits<float>::infinity();
   if (!run(stream)) return kRefused;
+  stream.synchronize();
   float best = kRefused, spent = 0;
-  for (int i = 0; i < kMostRuns && spent < kMilliseconds; ++i) {
+  for (int runs = 1; runs <= kMostRuns && spent < kMilliseconds; runs *= 2) {
     check_cuda(cudaEventRecord(begin, native_stream(stream)), "recording an event");
-    if (!run(stream)) return kRefused;
+    for (int i = 0; i < runs; ++i) {
+      if (!run(stream)) return kRefused;
+    }
     check_cuda(cudaEventRecord(end, native_stream(stream)), "recording an event");
     check_cuda(cudaEventSynchronize(end), "waiting for the GPU");
     float took = 0;
     check_cuda(cudaEventElapsedTime(&took, begin, end), "reading a time");
-    best = std::min(best, took);
+    best = std::min(best, took / static_cast<float>(runs));
     spent += took;
+    if (Clock::now() >= deadline) break;
   }
   return best;
+}
+
+// Queues normal numbers (Box and Muller 1958) for a floating tensor of zeros; large ones repeat
+// them.
+void fill(CudaDevice& device, void* data, const TensorSpec& tensor, Stream& stream) {
+  if (data == nullptr || !(is_low_precision(tensor.dtype) || tensor.dtype == DType::f32)) return;
+  std::vector<float> normal(size_t{1} << 16);
+  for (size_t i = 0; i < normal.size(); ++i) {
+    const float radius = std::sqrt(-2 * std::log(1 - random_uniform(0, 0, 0, 2 * i)));
+    normal[i] =
+        radius * std::cos(2 * std::numbers::pi_v<float> * random_uniform(0, 0, 0, 2 * i + 1));
+  }
+  const std::vector<std::byte> numbers = bytes_as(normal, tensor.dtype);
+  size_t done = std::min(numbers.size(), tensor.bytes());
+  device.copy(data, numbers.data(), done, stream);
+  for (size_t more; done < tensor.bytes(); done += more) {
+    more = std::min(done, tensor.bytes() - done);
+    device.copy(static_cast<std::byte*>(data) + done, data, more, stream);
+  }
 }
 
 }  // namespace
@@ -56,29 +85,79 @@ TuningLimits tuning_limits(Autotune mode) {
   return {.candidates = 1, .choice_seconds = 0, .total_seconds = 0};
 }
 
+TimingTensors::TimingTensors(CudaDevice& device, std::span<const TensorSpec> tensors) {
+  WorkspaceParts parts;
+  std::vector<size_t> offsets;
+  for (const TensorSpec& tensor : tensors) offsets.push_back(parts.add(tensor.bytes()));
+  const size_t bytes = std::max(parts.total(), size_t{1});
+  size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "reading the free memory");
+  const size_t wanted = std::min(1 + 2 * device.cache_bytes() / bytes, free / 2 / bytes);
+  const size_t sets = std::clamp(wanted, size_t{1}, kMostSets);
+  memory_ = Buffer(device, sets * bytes);
+  const auto stream = device.make_stream();
+  for (size_t i = 0; i < sets; ++i) {
+    std::byte* const start = memory_.data() + i * bytes;
+    if (i > 0) device.copy(start, memory_.data(), bytes, *stream);
+    std::vector<void*>& set = sets_.emplace_back();
+    for (size_t k = 0; k < tensors.size(); ++k) {
+      set.push_back(tensors[k].bytes() > 0 ? start + offsets[k] : nullptr);
+      if (i == 0) fill(device, set[k], tensors[k], *stream);
+    }
+  }
+  stream->synchronize();
+}
+
 std::optional<size_t> fastest(CudaDevice& device, size_t candidates,
                               const std::function<bool(size_t, Stream&)>& run) {
-  Tuning& tuning = device.tuning();
-  const TuningLimits limits = tuning_limits(tuning.mode);
-  const double time = std::min(limits.choice_seconds, limits.total_seconds - tuning.seconds);
-  if (time <= 0) return {};
-  const Clock::time_point began = Clock::now();
-  const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - began).count(); };
+  const Clock::time_point deadline = device.tuning().deadline;
   device.make_current();
   const auto stream = device.make_stream();
   const EventHandle begin = timing_event(), end = timing_event();
   std::optional<size_t> best;
   float least = std::numeric_limits<float>::infinity();
-  for (size_t i = 0; i < candidates && (i == 0 || spent() < time); ++i) {
+  for (size_t i = 0; i < candidates && (i == 0 || Clock::now() < deadline); ++i) {
     const float took =
-        time_of([&](Stream& on) { return run(i, on); }, *stream, begin.get(), end.get());
+        time_of([&](Stream& on) { return run(i, on); }, *stream, begin.get(), end.get(), deadline);
     if (took < least) {
       least = took;
       best = i;
     }
   }
-  tuning.seconds += spent();
   return best;
+}
+
+std::optional<size_t> fastest_kernel(CudaDevice& device, SpecSpan inputs, SpecSpan outputs,
+                                     size_t candidates,
+                                     const std::function<std::unique_ptr<Kernel>(size_t)>& make) {
+  SpecList specs(inputs.begin(), inputs.end());
+  specs.insert(specs.end(), outputs.begin(), outputs.end());
+  TimingTensors tensors(device, specs);
+  // A candidate runs several times in a row and is made for the first run.
+  size_t made = candidates;
+  std::unique_ptr<Kernel> kernel;
+  Buffer workspace;
+  const auto run = [&](size_t i, Stream& stream) {
+    try {
+      if (made != i) {
+        made = i;
+        kernel = nullptr;
+        workspace = {};
+        kernel = make(i);
+        if (kernel != nullptr) workspace = Buffer(device, kernel->workspace_bytes());
+      }
+      if (kernel == nullptr) return false;
+      const auto set = tensors.next();
+      kernel->bind({.inputs = set.first(inputs.size()),
+                    .outputs = set.subspan(inputs.size()),
+                    .workspace = workspace.data()});
+      kernel->run(stream);
+    } catch (const Error&) {  // the library refuses it only now
+      return false;
+    }
+    return true;
+  };
+  return fastest(device, std::min(candidates, tuning_limits(device.tuning().mode).candidates), run);
 }
 
 std::string tuned_choice(CudaDevice& device, const std::string& key,
@@ -87,13 +166,26 @@ std::string tuned_choice(CudaDevice& device, const std::string& key,
   const std::string named =
       fmt::format("{}, {}", key, tuning.mode == Autotune::quick ? "quick" : "full");
   if (const auto at = tuning.made.find(named); at != tuning.made.end()) return at->second;
+  const auto in_time = [&] {
+    const TuningLimits limits = tuning_limits(tuning.mode);
+    const double left = std::min(limits.choice_seconds, limits.total_seconds - tuning.seconds);
+    if (left <= 0) return std::string();
+    struct Timer {
+      Tuning& tuning;
+      Clock::time_point began = Clock::now();
+      ~Timer() { tuning.seconds += std::chrono::duration<double>(Clock::now() - began).count(); }
+    } const timer{tuning};
+    tuning.deadline = timer.began + std::chrono::duration_cast<Clock::duration>(
+                                        std::chrono::duration<double>(left));
+    return make();
+  };
   const auto own = [&] {
     const DeviceProperties& p = device.properties();
     try {
       return cached_code(cache_folder(),
-                         fmt::format("choice\n{} {} {}\n{}\n{}", p.name, p.architecture,
+                         fmt::format("choice 2\n{} {} {}\n{}\n{}", p.name, p.architecture,
                                      p.processors, p.libraries, named),
-                         make);
+                         in_time);
     } catch (const Error& error) {
       if (error.code() != ExitCode::memory) throw;
       return std::string();

@@ -85,7 +85,7 @@ class BlasMatmul final : public Kernel {
   }
 
   // Throws KernelRefused if cuBLASLt has no algorithm for these sizes.
-  void choose_algorithm() {
+  void choose_algorithm(const KernelRequest& request) {
     Preference preference;
     check_cublas(cublasLtMatmulPreferenceCreate(preference.out()), "describing preferences");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
@@ -118,7 +118,7 @@ class BlasMatmul final : public Kernel {
                                                             ? "none is proposed"
                                                             : cublasLtGetStatusString(status)));
     }
-    algorithm_ = proposed.size() == 1 ? proposed[0] : timed(proposed);
+    algorithm_ = proposed.size() == 1 ? proposed[0] : timed(request, proposed);
   }
 
   size_t workspace_bytes() const override { return algorithm_.workspaceSize; }
@@ -166,10 +166,16 @@ class BlasMatmul final : public Kernel {
   // Returns the fastest proposal, as timed now, in an earlier run or on rank 0; the first proposal
   // without a choice, or if it does not fit this library.
   cublasLtMatmulHeuristicResult_t timed(
-      const std::vector<cublasLtMatmulHeuristicResult_t>& proposed) {
+      const KernelRequest& request, const std::vector<cublasLtMatmulHeuristicResult_t>& proposed) {
     cublasLtMatmulHeuristicResult_t chosen{};
     const std::string bytes = tuned_choice(device_, key(), [&]() -> std::string {
-      const std::optional<size_t> best = time(proposed);
+      const auto candidate = [&](size_t i) {
+        auto kernel = std::make_unique<BlasMatmul>(request);
+        kernel->algorithm_ = proposed[i];
+        return kernel;
+      };
+      const std::optional<size_t> best =
+          fastest_kernel(device_, request.inputs, request.outputs, proposed.size(), candidate);
       if (!best) return {};
       const cublasLtMatmulAlgo_t& algorithm = proposed[*best].algo;
       return {reinterpret_cast<const char*>(&algorithm), sizeof algorithm};
@@ -182,29 +188,6 @@ class BlasMatmul final : public Kernel {
                         chosen.workspaceSize <= kBlasMatmulMostWorkspace;
     chosen.algo = algorithm;
     return usable ? chosen : proposed[0];
-  }
-
-  std::optional<size_t> time(const std::vector<cublasLtMatmulHeuristicResult_t>& proposed) {
-    size_t workspace_bytes = 0;
-    for (const auto& p : proposed) workspace_bytes = std::max(workspace_bytes, p.workspaceSize);
-    const auto elements = [](int64_t rows, int64_t columns, DType dtype) {
-      return static_cast<size_t>(rows * columns) * dtype_size(dtype);
-    };
-    const Buffer a(device_, elements(sizes_.m, sizes_.k, in_)),
-        b(device_, elements(sizes_.k, sizes_.n, in_)),
-        y(device_, elements(sizes_.m, sizes_.n, out_)), bias(device_, elements(1, sizes_.n, out_)),
-        workspace(device_, workspace_bytes);
-    if (sizes_.has_bias) {
-      const void* address = bias.data();
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address);  // bind() sets the final address
-    }
-    return fastest(device_, proposed.size(), [&](size_t i, Stream& stream) {
-      const float alpha = 1;
-      return cublasLtMatmul(device_.blas(), operation_, &alpha, b.data(), b_, a.data(), a_, &beta_,
-                            y.data(), y_, y.data(), y_, &proposed[i].algo, workspace.data(),
-                            proposed[i].workspaceSize,
-                            native_stream(stream)) == CUBLAS_STATUS_SUCCESS;
-    });
   }
 
   CudaDevice& device_;
@@ -232,7 +215,7 @@ std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request) {
   const bool activated = !request.attributes.text("activation").empty();
   if (s.m * s.n * s.k == 0 || (activated && request.accumulate)) return nullptr;
   auto kernel = std::make_unique<BlasMatmul>(request);
-  kernel->choose_algorithm();
+  kernel->choose_algorithm(request);
   return kernel;
 }
 

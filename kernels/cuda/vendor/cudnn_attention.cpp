@@ -1,194 +1,199 @@
-// attention and its gradient by cuDNN: bf16 and f16, without dropout, masks or ALiBi. Other
-// requests use the engine's own kernel. The plan is the first that cuDNN proposes and that can be
-// built, or with autotune the fastest of several.
-#include <algorithm>
-#include <cmath>
-
+// attention and its gradient by cuDNN: bf16 and f16, without ALiBi, and without a window that is
+// not causal or has a mask. Other requests use the engine's own kernel. Equal layers share a plan:
+// the first that cuDNN proposes and that can be built, or with autotune the fastest of several.
+// Built plans are stored (vendor/code_cache.h), since cuDNN compiles their code.
+//
+// With dropout cuDNN draws from a seed that depends on the run's seed, layer, step and micro-batch,
+// so that a repeated, resumed or recomputed step draws the same; the kernels of other engines draw
+// otherwise (docs/equality.md). Therefore forward and backward are both cuDNN's or neither.
 #include <fmt/format.h>
 
-#include "base/error.h"
+#include "cuda/attention_inputs.h"
 #include "cuda/vendor/autotune.h"
+#include "cuda/vendor/code_cache.h"
 #include "cuda/vendor/cudnn_attention_plan.h"
 #include "cuda/vendor/cudnn_descriptor.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
-#include "ops/attention.h"
 #include "ops/kernel_refused.h"
+#include "shared/workspace_parts.h"
 
 namespace dltrain {
 namespace {
 
-std::string key_of_cudnn_attention(const AttentionProblem& p) {
-  return fmt::format(
-      "attention {} {}, {} of {}x{} and {}x{}, head {}, strides {} and {}, causal {}, window {}",
-      p.backward ? "backward" : "forward", dtype_name(p.dtype), p.samples, p.queries, p.heads,
-      p.keys, p.kv_heads, p.head_dim, p.query_stride, p.key_stride, p.causal, p.window);
-}
-
-// Returns the index of the fastest proposal, timed with zeros as data.
-std::optional<size_t> time_cudnn_attention(CudaDevice& device, const AttentionProblem& p,
-                                           CudnnAttentionPlan& plan) {
-  const size_t element = dtype_size(p.dtype);
-  const auto buffer = [&](bool wanted, int64_t count, size_t bytes) {
-    return Buffer(device, wanted ? static_cast<size_t>(count) * bytes : 0);
-  };
-  const int64_t q = p.samples * p.queries * p.query_stride, k = p.samples * p.keys * p.key_stride,
-                y = p.samples * p.queries * p.heads * p.head_dim;
-  const bool back = p.backward;
-  const Buffer buffers[] = {buffer(true, q, element),
-                            buffer(true, k, element),
-                            buffer(true, k, element),
-                            buffer(true, y, element),
-                            buffer(back, y, element),
-                            buffer(back, q, element),
-                            buffer(back, k, element),
-                            buffer(back, k, element),
-                            buffer(true, p.samples * p.heads * p.queries, sizeof(float))};
-  CudnnAttentionPlan::Data data{.q = buffers[0].data(),
-                                .k = buffers[1].data(),
-                                .v = buffers[2].data(),
-                                .y = buffers[3].data(),
-                                .sums = buffers[8].data(),
-                                .dy = buffers[4].data(),
-                                .dq = buffers[5].data(),
-                                .dk = buffers[6].data(),
-                                .dv = buffers[7].data()};
-  const size_t count = plan.proposals().size();
-  // A candidate runs several times in a row and is made for the first run.
-  size_t made = count;
-  Buffer workspace;
-  return fastest(device, std::min(count, tuning_limits(device.tuning().mode).candidates),
-                 [&](size_t i, Stream& stream) {
-                   if (made != i) {
-                     made = i;
-                     if (!plan.select(i)) return false;
-                     workspace = Buffer(device, plan.workspace_bytes());
-                     plan.bind(data, workspace.data());
-                   }
-                   try {
-                     cudnnHandle_t handle = device.dnn();
-                     check_cudnn(cudnnSetStream(handle, native_stream(stream)),
-                                 "choosing a stream");
-                     plan.run(handle);
-                   } catch (const Error&) {
-                     return false;
-                   }
-                   return true;
-                 });
-}
-
-// Selects the choice by time, made now, in an earlier run or on rank 0; without a choice, or if
-// this cuDNN does not propose it, the first proposal that can be built. Returns false if none can.
-bool choose_cudnn_attention(CudaDevice& device, const AttentionProblem& problem,
-                            CudnnAttentionPlan& plan) {
-  const std::vector<std::string>& names = plan.proposals();
-  if (device.tuning().mode == Autotune::off || names.size() < 2) return true;
-  const std::string chosen =
-      tuned_choice(device, key_of_cudnn_attention(problem), [&]() -> std::string {
-        const std::optional<size_t> best = time_cudnn_attention(device, problem, plan);
-        return best ? names[*best] : std::string();
-      });
-  const auto at = std::find(names.begin(), names.end(), chosen);
-  if (at != names.end() && plan.select(static_cast<size_t>(at - names.begin()))) return true;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (plan.select(i)) return true;
-  }
-  return false;
-}
+using Plan = CudnnAttentionPlan;
 
 class CudnnAttention final : public Kernel {
  public:
-  CudnnAttention(CudaDevice& device, const AttentionSizes& sizes, size_t element_bytes,
-                 std::unique_ptr<CudnnAttentionPlan> plan, bool backward)
+  // `other`: with dropout the plan of the other direction, kept for the kernel that needs it.
+  CudnnAttention(CudaDevice& device, const AttentionCall& call, bool backward,
+                 std::shared_ptr<Plan> plan, std::shared_ptr<Plan> other = nullptr)
       : device_(device),
-        sizes_(sizes),
-        element_bytes_(static_cast<int64_t>(element_bytes)),
+        call_(call),
+        backward_(backward),
         plan_(std::move(plan)),
-        backward_(backward) {}
-  size_t workspace_bytes() const override { return plan_->workspace_bytes(); }
+        other_(std::move(other)) {
+    parts_.add(plan_->workspace_bytes());  // at the start
+    if (masked()) bias_at_ = parts_.add(call.samples * call.keys, call.dtype);
+    if (call.dropout > 0) random_at_ = parts_.add(3 * sizeof(uint64_t));
+  }
+  size_t workspace_bytes() const override { return parts_.total(); }
 
   void bind(const Bindings& b) override {
-    CudnnAttentionPlan::Data d;
-    const size_t first = backward_ ? 3 : 0;
-    heads_of(b.inputs.subspan(first), d.q, d.k, d.v);
+    workspace_ = static_cast<std::byte*>(b.workspace);
+    inputs_ = read_attention_inputs(call_, b.inputs.subspan(backward_ ? 3 : 0));
+    addresses_ = {{Plan::kQ, at(inputs_.q, 0)},
+                  {Plan::kK, key(inputs_.k)},
+                  {Plan::kV, value(inputs_.v)},
+                  {Plan::kY, backward_ ? b.inputs[1] : b.outputs[0]},
+                  {Plan::kSums, backward_ ? b.inputs[2] : b.outputs[1]}};
     if (backward_) {
-      d.dy = b.inputs[0];
-      d.y = b.inputs[1];
-      d.sums = b.inputs[2];
-      heads_of(b.outputs, d.dq, d.dk, d.dv);
-    } else {
-      d.y = b.outputs[0];
-      d.sums = b.outputs[1];
+      const size_t last = b.outputs.size() - 1;  // 0: packed
+      addresses_.insert({{Plan::kDy, b.inputs[0]},
+                         {Plan::kDq, b.outputs[0]},
+                         {Plan::kDk, key(b.outputs[last / 2])},
+                         {Plan::kDv, value(b.outputs[last])}});
     }
-    plan_->bind(d, b.workspace);
+    if (masked()) addresses_[Plan::kBias] = workspace_ + bias_at_;
+    if (call_.dropout > 0) {
+      addresses_[Plan::kSeed] = workspace_ + random_at_;
+      addresses_[Plan::kOffset] = workspace_ + random_at_ + 2 * sizeof(uint64_t);
+    }
   }
+
   void run(Stream& stream) override {
+    if (masked() || call_.dropout > 0) {
+      launch_attention_inputs(call_, inputs_, workspace_ + bias_at_,
+                              reinterpret_cast<uint64_t*>(workspace_ + random_at_),
+                              stream.native());
+    }
     cudnnHandle_t handle = device_.dnn();
     check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
-    plan_->run(handle);
+    plan_->run(handle, addresses_, workspace_);
+    if (masked() && !backward_) {
+      launch_queries_without_keys(call_, inputs_, addresses_[Plan::kY],
+                                  static_cast<float*>(addresses_[Plan::kSums]), stream.native());
+    }
   }
 
  private:
-  // Sets the addresses of queries, keys and values, in three tensors or in one.
-  void heads_of(std::span<void* const> tensors, void*& q, void*& k, void*& v) const {
-    q = tensors[0];
-    if (!sizes_.packed) {
-      k = tensors[1];
-      v = tensors[2];
-      return;
-    }
-    k = static_cast<std::byte*>(q) + sizes_.key(0, 0, 0) * element_bytes_;
-    v = static_cast<std::byte*>(q) + sizes_.value(0, 0, 0) * element_bytes_;
+  bool masked() const { return call_.mask != AttentionCall::Mask::none; }
+  // The address of an element; cuDNN takes inputs as void* too.
+  void* at(const void* tensor, int64_t element) const {
+    const auto bytes = element * static_cast<int64_t>(dtype_size(call_.dtype));
+    return const_cast<std::byte*>(static_cast<const std::byte*>(tensor)) + bytes;
   }
+  void* key(const void* tensor) const { return at(tensor, call_.key_at(0, 0, 0)); }
+  void* value(const void* tensor) const { return at(tensor, call_.value_at(0, 0, 0)); }
 
   CudaDevice& device_;
-  AttentionSizes sizes_;
-  int64_t element_bytes_;
-  std::unique_ptr<CudnnAttentionPlan> plan_;
+  AttentionCall call_;
   bool backward_;
+  std::shared_ptr<Plan> plan_, other_;
+  WorkspaceParts parts_;
+  size_t bias_at_ = 0, random_at_ = 0;
+  std::byte* workspace_ = nullptr;
+  AttentionInputs inputs_;
+  Plan::Addresses addresses_;
 };
 
-std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request, SpecSpan inputs,
-                                             bool backward) {
-  const Attributes& attributes = request.attributes;
-  const DType dtype = inputs[0].dtype;
-  const AttentionSizes a = attention_sizes(request.op, inputs, attributes);
-  const AttentionPattern pattern(attributes);
-  if (!is_low_precision(dtype) || a.head_dim % 8 != 0 || a.head_dim > 256 || pattern.masked ||
-      pattern.alibi || attributes.number("dropout") > 0 ||
-      (pattern.window > 0 && !pattern.causal)) {
+// The tensors of the forward or the backward.
+struct Direction {
+  bool backward;
+  SpecList inputs, outputs;
+};
+
+Direction opposite(const Direction& d, const AttentionCall& call) {
+  if (d.backward) {
+    return {false, {d.inputs.begin() + 3, d.inputs.end()}, {d.inputs[1], d.inputs[2]}};
+  }
+  Direction out{true, {d.outputs[0], d.outputs[0], d.outputs[1]}, {}};
+  out.inputs.insert(out.inputs.end(), d.inputs.begin(), d.inputs.end());
+  out.outputs.assign(d.inputs.begin(), d.inputs.begin() + (call.first_key_head > 0 ? 1 : 3));
+  return out;
+}
+
+// Restores the plan that an earlier process built for such a device, or builds it: the choice by
+// time, made now, earlier or on rank 0; without one the first proposal that can be built.
+std::shared_ptr<Plan> make_plan(CudaDevice& device, const AttentionCall& call, const Direction& d,
+                                const std::string& key, std::string& why) {
+  const AttentionTarget target{.handle = device.dnn()};
+  std::shared_ptr<Plan> built;
+  std::string chosen;
+  if (device.tuning().mode != Autotune::off) {
+    chosen = tuned_choice(device, key, [&]() -> std::string {
+      built = plan_attention(call, d.backward, target, &why);
+      if (built == nullptr || built->proposals().size() < 2) return {};
+      const auto candidate = [&](size_t i) -> std::unique_ptr<Kernel> {
+        if (!built->select(i)) return nullptr;
+        return std::make_unique<CudnnAttention>(device, call, d.backward, built);
+      };
+      const std::optional<size_t> best =
+          fastest_kernel(device, d.inputs, d.outputs, built->proposals().size(), candidate);
+      return best ? built->proposals()[*best] : std::string();
+    });
+  }
+  bool ready = false;
+  const auto build = [&] {
+    const bool is_new = built == nullptr;  // with its first proposal
+    if (is_new) built = plan_attention(call, d.backward, target, &why);
+    ready = built != nullptr && ((is_new && chosen.empty()) || built->select(chosen));
+    return ready ? built->stored() : std::string();
+  };
+  const DeviceProperties& gpu = device.properties();
+  const std::string stored =
+      cached_code(cache_folder(),
+                  fmt::format("plan {}\n{} {} {}\n{}\n{}\n{}", Plan::format(), gpu.name,
+                              gpu.architecture, gpu.processors, gpu.libraries, key, chosen),
+                  build);
+  if (!ready && !stored.empty()) {
+    if (auto plan = restore_attention(stored, target)) return plan;
+    build();
+  }
+  return ready ? built : nullptr;
+}
+
+// The plan of this direction, shared with equal layers.
+std::shared_ptr<Plan> shared_plan(CudaDevice& device, const AttentionCall& c, const Direction& d,
+                                  std::string& why) {
+  const std::string key = fmt::format(
+      "attention {} {}, {} of {}x{} and {}x{}, head {}, strides {} and {}, scale {}, causal {}, "
+      "window {}, masked {}, dropout {}",
+      d.backward ? "backward" : "forward", dtype_name(c.dtype), c.samples, c.queries, c.heads,
+      c.keys, c.kv_heads, c.head_dim, c.query_stride, c.key_stride, c.scale, c.causal, c.window,
+      c.mask != AttentionCall::Mask::none, c.dropout);
+  return device.plans().get<Plan>(
+      fmt::format("{}, autotune {}", key, static_cast<int>(device.tuning().mode)), why,
+      [&](std::string& reason) { return make_plan(device, c, d, key, reason); });
+}
+
+std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request, bool backward) {
+  const AttentionCall c = read_attention_call(request, request.inputs.subspan(backward ? 3 : 0));
+  const bool masked = c.mask != AttentionCall::Mask::none;
+  if (!is_low_precision(c.dtype) || c.head_dim % 8 != 0 || c.head_dim > 256 || c.alibi ||
+      (c.window > 0 && (!c.causal || masked))) {
     return nullptr;
   }
   CudaDevice& device = cuda_device(request);
-  const AttentionProblem problem{
-      .dtype = dtype,
-      .samples = a.samples,
-      .queries = a.queries,
-      .keys = a.keys,
-      .heads = a.heads,
-      .kv_heads = a.kv_heads,
-      .head_dim = a.head_dim,
-      .query_stride = a.query_stride,
-      .key_stride = a.key_stride,
-      .scale = attributes.number("scale", 1 / std::sqrt(static_cast<double>(a.head_dim))),
-      .causal = pattern.causal,
-      .window = pattern.window,
-      .backward = backward};
-  std::string why = "none of its plans can be built";
-  auto plan = plan_attention(problem, {.handle = device.dnn()}, &why);
-  if (plan == nullptr || !choose_cudnn_attention(device, problem, *plan)) {
+  const Direction own{backward,
+                      {request.inputs.begin(), request.inputs.end()},
+                      {request.outputs.begin(), request.outputs.end()}};
+  std::string why;
+  std::shared_ptr<Plan> plan = shared_plan(device, c, own, why), other;
+  if (plan != nullptr && c.dropout > 0) other = shared_plan(device, c, opposite(own, c), why);
+  if (plan == nullptr || (c.dropout > 0 && other == nullptr)) {
     throw KernelRefused(ExitCode::device, "cuDNN: " + why);
   }
-  return std::make_unique<CudnnAttention>(device, a, dtype_size(dtype), std::move(plan), backward);
+  return std::make_unique<CudnnAttention>(device, c, backward, std::move(plan), std::move(other));
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request) {
-  return make_cudnn_attention(request, request.inputs, false);
+  return make_cudnn_attention(request, false);
 }
 std::unique_ptr<Kernel> make_cudnn_attention_backward(const KernelRequest& request) {
-  return make_cudnn_attention(request, request.inputs.subspan(3), true);
+  return make_cudnn_attention(request, true);
 }
 
 }  // namespace dltrain

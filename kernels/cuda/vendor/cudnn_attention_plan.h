@@ -1,33 +1,21 @@
-// Plans of cuDNN 9's fused attention, bf16 and f16, through NVIDIA's cudnn-frontend headers. Only
-// cudnn_attention_plan.cpp includes those: they take a minute to compile.
+// Plans of cuDNN 9's fused attention, bf16 and f16, without ALiBi, through NVIDIA's cudnn-frontend
+// headers. Only cudnn_attention_plan.cpp includes those: they take a minute to compile.
 //
-// A plan can be requested for a GPU that is only described, but cuDNN builds it only with a driver
-// library, so no test does.
+// A plan can be built for a GPU that is only described; cuDNN then needs a driver library, but no
+// GPU (tests/cuda_attention).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <cudnn_graph.h>
 
-#include "tensor/dtype.h"
+#include "cuda/attention.h"
 
 namespace dltrain {
-
-// q [samples, queries, heads, head_dim], k and v [samples, keys, kv_heads, head_dim], y like q
-// but dense; lib/ops/attention.cpp has the formulas. No mask, dropout or ALiBi.
-struct AttentionProblem {
-  DType dtype = DType::bf16;
-  int64_t samples = 0, queries = 0, keys = 0;
-  int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t query_stride = 0, key_stride = 0;  // between tokens, in elements
-  double scale = 1;
-  bool causal = false;
-  int64_t window = 0;  // with causal only; 0: none
-  bool backward = false;
-};
 
 // A GPU with a handle, or a description of one (json as cuDNN writes it, and 90 for sm_90).
 struct AttentionTarget {
@@ -45,22 +33,34 @@ class CudnnAttentionPlan {
   // Builds a proposal, with its own workspace, for later runs. Returns false if cuDNN fails or the
   // workspace exceeds 4 GiB; another one must then be selected.
   virtual bool select(size_t proposal) = 0;
+  // Selects the proposal of this name if it can be built, else the first that can be.
+  virtual bool select(const std::string& name) = 0;
   virtual size_t workspace_bytes() const = 0;
 
-  // Device memory. `sums`: f32, written by the forward, read by the backward.
-  struct Data {
-    void *q = nullptr, *k = nullptr, *v = nullptr, *y = nullptr, *sums = nullptr;
-    void *dy = nullptr, *dq = nullptr, *dk = nullptr, *dv = nullptr;  // backward only
-  };
-  virtual void bind(const Data& data, void* workspace) = 0;
+  // Returns the selected plan for restore_attention; empty if cuDNN cannot store it.
+  virtual std::string stored() const = 0;
+  static std::string format();  // of stored plans: the version of the headers
+
+  // cuDNN's identifiers of the tensors. `sums`: f32, written by the forward, read by the backward,
+  // which has dy to dv; with a mask: bias [samples, keys]; with dropout: seed and offset, 64 bits.
+  enum Id : int64_t { kQ = 1, kK, kV, kY, kSums, kDy, kDq, kDk, kDv, kBias, kSeed, kOffset };
+  using Addresses = std::unordered_map<int64_t, void*>;  // device memory
   // Queues on the handle's stream. Throws Error(device).
-  virtual void run(cudnnHandle_t handle) = 0;
+  virtual void run(cudnnHandle_t handle, Addresses& addresses, void* workspace) const = 0;
 };
 
+// A mask is a bias for each sample and key, added to the scores. With dropout cuDNN draws by its
+// own generator from a seed, the same in forward and backward; call.stream is not used.
+//
 // Returns a plan with the first proposal that can be built, or nullptr if cuDNN has no
 // deterministic plan; `why` is then cuDNN's message.
-std::unique_ptr<CudnnAttentionPlan> plan_attention(const AttentionProblem& problem,
+std::unique_ptr<CudnnAttentionPlan> plan_attention(const AttentionCall& call, bool backward,
                                                    const AttentionTarget& target,
                                                    std::string* why = nullptr);
+
+// Returns the plan of CudnnAttentionPlan::stored(), without proposals, in a hundredth of the time
+// of building it; nullptr if cuDNN does not read it. The target is a GPU of the same kind.
+std::unique_ptr<CudnnAttentionPlan> restore_attention(const std::string& stored,
+                                                      const AttentionTarget& target);
 
 }  // namespace dltrain

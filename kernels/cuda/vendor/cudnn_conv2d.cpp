@@ -2,9 +2,9 @@
 // accumulating gradient, or one that is wider than its operands, is written to the workspace first
 // and then added or converted.
 //
-// The plan is the first that cuDNN proposes and that can be built, or with autotune the fastest of
-// several.
-#include <algorithm>
+// Equal convolutions share a plan: the first that cuDNN proposes and that can be built, or with
+// autotune the fastest of several.
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "cuda/elementwise.h"
@@ -22,57 +22,6 @@ namespace {
 // The workspace contains cuDNN's part and the temporary result.
 constexpr size_t kCudnnConv2dAlignment = 256;
 
-// Returns the index of the fastest proposal, timed with zeros as data.
-std::optional<size_t> time_cudnn_conv2d(CudaDevice& device, const ConvolutionProblem& p,
-                                        const CudnnProposals& proposals) {
-  const auto buffer = [&](int64_t elements) {
-    return Buffer(device, static_cast<size_t>(elements) * dtype_size(p.dtype));
-  };
-  const Buffer x = buffer(p.samples * p.in[0] * p.in[1] * p.in_channels),
-               w = buffer(p.out_channels * p.kernel[0] * p.kernel[1] * p.in_channels / p.groups),
-               y = buffer(p.samples * p.out[0] * p.out[1] * p.out_channels);
-  // A candidate runs several times in a row and is made for the first run.
-  size_t made = proposals.size();
-  std::optional<CudnnPlan> plan;
-  Buffer workspace;
-  std::optional<CudnnDescriptor> pack;
-  return fastest(device, std::min(proposals.size(), tuning_limits(device.tuning().mode).candidates),
-                 [&](size_t i, Stream& stream) {
-                   if (made != i) {
-                     made = i;
-                     plan = proposals.build(i);
-                     if (!plan) return false;
-                     workspace = Buffer(device, plan->workspace_bytes);
-                     pack = bind_convolution(x.data(), w.data(), y.data(), workspace.data());
-                   }
-                   cudnnHandle_t handle = device.dnn();
-                   check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
-                   return cudnnBackendExecute(handle, plan->plan.get(), pack->get()) ==
-                          CUDNN_STATUS_SUCCESS;
-                 });
-}
-
-// Returns the choice by time, made now, in an earlier run or on rank 0; the first proposal without
-// a choice, or if this cuDNN does not propose it. Throws KernelRefused if none can be built.
-CudnnPlan choose_cudnn_conv2d(CudaDevice& device, const ConvolutionProblem& problem) {
-  const CudnnTarget target{.handle = device.dnn()};
-  const CudnnProposals proposals = propose_convolution(problem, target);
-  if (device.tuning().mode != Autotune::off && proposals.size() > 1) {
-    const std::string chosen = tuned_choice(device, describe(problem), [&]() -> std::string {
-      const std::optional<size_t> best = time_cudnn_conv2d(device, problem, proposals);
-      return best ? proposals.name(*best) : std::string();
-    });
-    for (size_t i = 0; i < proposals.size(); ++i) {
-      if (proposals.name(i) != chosen) continue;
-      if (auto plan = proposals.build(i)) return std::move(*plan);
-    }
-  }
-  std::string why;
-  auto plan = proposals.build_first(&why);
-  if (!plan) throw KernelRefused(ExitCode::device, why);
-  return std::move(*plan);
-}
-
 class CudnnConvolution final : public Kernel {
  public:
   struct Options {
@@ -80,14 +29,15 @@ class CudnnConvolution final : public Kernel {
     ElementwiseOp activation = ElementwiseOp::identity;
   };
 
-  CudnnConvolution(CudaDevice& device, const ConvolutionProblem& problem, CudnnPlan plan,
-                   const TensorSpec& output, const Options& options)
+  CudnnConvolution(CudaDevice& device, const ConvolutionProblem& problem,
+                   std::shared_ptr<const CudnnPlan> plan, const TensorSpec& output,
+                   const Options& options)
       : device_(device),
         problem_(problem),
         plan_(std::move(plan)),
         output_(output),
         options_(options),
-        plan_bytes_((plan_.workspace_bytes + kCudnnConv2dAlignment - 1) / kCudnnConv2dAlignment *
+        plan_bytes_((plan_->workspace_bytes + kCudnnConv2dAlignment - 1) / kCudnnConv2dAlignment *
                     kCudnnConv2dAlignment) {}
 
   size_t workspace_bytes() const override {
@@ -99,7 +49,7 @@ class CudnnConvolution final : public Kernel {
     bias_ = options_.has_bias ? bindings.inputs[2] : nullptr;
     auto* workspace = static_cast<std::byte*>(bindings.workspace);
     temporary_ = is_copied() ? workspace + plan_bytes_ : result_;
-    void* scratch = plan_.workspace_bytes > 0 ? workspace : nullptr;
+    void* scratch = plan_->workspace_bytes > 0 ? workspace : nullptr;
     switch (problem_.pass) {
       case ConvolutionPass::forward:  // (x, w) → y
         pack_ = bind_convolution(bindings.inputs[0], bindings.inputs[1], temporary_, scratch);
@@ -116,7 +66,7 @@ class CudnnConvolution final : public Kernel {
   void run(Stream& stream) override {
     cudnnHandle_t handle = device_.dnn();
     check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
-    check_cudnn(cudnnBackendExecute(handle, plan_.plan.get(), pack_.get()), name());
+    check_cudnn(cudnnBackendExecute(handle, plan_->plan.get(), pack_.get()), name());
     if (is_copied()) {
       launch_cast(problem_.dtype, output_.dtype, temporary_, result_, output_.shape.elements(),
                   stream.native(), options_.accumulate);
@@ -137,7 +87,7 @@ class CudnnConvolution final : public Kernel {
 
   CudaDevice& device_;
   ConvolutionProblem problem_;
-  CudnnPlan plan_;
+  std::shared_ptr<const CudnnPlan> plan_;
   TensorSpec output_;
   Options options_;
   size_t plan_bytes_;
@@ -146,6 +96,38 @@ class CudnnConvolution final : public Kernel {
   void* temporary_ = nullptr;
   const void* bias_ = nullptr;
 };
+
+// Returns the choice by time, made now, in an earlier run or on rank 0; the first proposal without
+// a choice, or if this cuDNN does not propose it.
+std::shared_ptr<CudnnPlan> choose_cudnn_conv2d(CudaDevice& device,
+                                               const ConvolutionProblem& problem,
+                                               const KernelRequest& request,
+                                               const CudnnConvolution::Options& options,
+                                               std::string& why) {
+  const CudnnTarget target{.handle = device.dnn()};
+  const CudnnProposals proposals = propose_convolution(problem, target);
+  const auto shared = [](std::optional<CudnnPlan> plan) {
+    return plan ? std::make_shared<CudnnPlan>(std::move(*plan)) : nullptr;
+  };
+  if (device.tuning().mode != Autotune::off && proposals.size() > 1) {
+    const auto candidate = [&](size_t i) -> std::unique_ptr<Kernel> {
+      auto plan = shared(proposals.build(i));
+      if (plan == nullptr) return nullptr;
+      return std::make_unique<CudnnConvolution>(device, problem, std::move(plan),
+                                                request.outputs[0], options);
+    };
+    const std::string chosen = tuned_choice(device, describe(problem), [&]() -> std::string {
+      const std::optional<size_t> best =
+          fastest_kernel(device, request.inputs, request.outputs, proposals.size(), candidate);
+      return best ? proposals.name(*best) : std::string();
+    });
+    for (size_t i = 0; i < proposals.size(); ++i) {
+      if (proposals.name(i) != chosen) continue;
+      if (auto plan = shared(proposals.build(i))) return plan;
+    }
+  }
+  return shared(proposals.build_first(&why));
+}
 
 std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& request,
                                           const ConvolutionProblem& problem,
@@ -158,8 +140,15 @@ std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& request,
     return nullptr;
   }
   CudaDevice& device = cuda_device(request);
-  return std::make_unique<CudnnConvolution>(device, problem, choose_cudnn_conv2d(device, problem),
-                                            request.outputs[0], options);
+  std::string why;
+  auto plan = device.plans().get<CudnnPlan>(
+      fmt::format("{}, autotune {}", describe(problem), static_cast<int>(device.tuning().mode)),
+      why, [&](std::string& reason) {
+        return choose_cudnn_conv2d(device, problem, request, options, reason);
+      });
+  if (plan == nullptr) throw KernelRefused(ExitCode::device, why);
+  return std::make_unique<CudnnConvolution>(device, problem, std::move(plan), request.outputs[0],
+                                            options);
 }
 
 }  // namespace

@@ -33,11 +33,6 @@ class FusedConvolution : public Kernel {
 
   size_t workspace_bytes() const override { return parts_.total(); }
 
-  void run(Stream& stream) override { check_cudnn(queue(stream), "a fused convolution"); }
-
-  // Queues the work; returns cuDNN's status, which run() checks.
-  virtual cudnnStatus_t queue(Stream& stream) = 0;
-
  protected:
   // `others`: the bindings besides x, w and y.
   void bind_plan(const Bindings& b, std::vector<CudnnBinding> others) {
@@ -47,10 +42,10 @@ class FusedConvolution : public Kernel {
   float* first(const Bindings& b) const { return part(b, first_at_); }
   float* second(const Bindings& b) const { return part(b, second_at_); }
 
-  cudnnStatus_t execute(Stream& stream) {
+  void execute(Stream& stream) {
     cudnnHandle_t handle = device_.dnn();
     check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
-    return cudnnBackendExecute(handle, plan_.plan.get(), pack_.get());
+    check_cudnn(cudnnBackendExecute(handle, plan_.plan.get(), pack_.get()), "a fused convolution");
   }
 
   ConvolutionProblem problem_;
@@ -80,13 +75,11 @@ class FusedMoments final : public FusedConvolution {
     bind_plan(b, {{kSum, sum_}, {kSquares, squares_}});
   }
 
-  cudnnStatus_t queue(Stream& stream) override {
-    const cudnnStatus_t status = execute(stream);
-    if (status != CUDNN_STATUS_SUCCESS) return status;
+  void run(Stream& stream) override {
+    execute(stream);
     launch_moments_of_sums(problem_.samples * problem_.out[0] * problem_.out[1],
                            problem_.out_channels, sum_, squares_, mean_, variance_,
                            stream.native());
-    return status;
   }
 
  private:
@@ -108,10 +101,10 @@ class FusedNorm final : public FusedConvolution {
     bind_plan(b, std::move(others));
   }
 
-  cudnnStatus_t queue(Stream& stream) override {
+  void run(Stream& stream) override {
     launch_norm_as_line(epsilon_, problem_.out_channels, norm_[0], norm_[1], norm_[2], norm_[3],
                         scale_, shift_, stream.native());
-    return execute(stream);
+    execute(stream);
   }
 
  private:
@@ -123,46 +116,6 @@ class FusedNorm final : public FusedConvolution {
 using MakeFused = std::function<std::unique_ptr<FusedConvolution>(CudnnPlan)>;
 constexpr const char* kTwoSteps = "two steps";
 
-// Returns the name of the fastest: the two steps, which are timed first, or a proposal.
-std::string time_cudnn_conv2d_norms(CudaDevice& device, const KernelRequest& request,
-                                    Kernel& two_steps, const CudnnProposals& proposals,
-                                    const MakeFused& make) {
-  std::vector<Buffer> memory;
-  const auto addresses = [&](std::span<const TensorSpec> specs) {
-    std::vector<void*> out;
-    for (const TensorSpec& spec : specs)
-      out.push_back(memory.emplace_back(device, spec.bytes()).data());
-    return out;
-  };
-  const std::vector<void*> inputs = addresses(request.inputs), outputs = addresses(request.outputs);
-  const size_t most = tuning_limits(device.tuning().mode).candidates;
-  size_t made = most;  // a candidate runs several times in a row and is made for the first run
-  std::unique_ptr<FusedConvolution> fused;
-  Buffer workspace;
-  const auto ready = [&](size_t i) {
-    if (made == i) return true;
-    made = i;
-    fused = nullptr;
-    if (i > 0) {
-      auto plan = proposals.build(i - 1);
-      if (!plan) return false;
-      fused = make(std::move(*plan));
-    }
-    Kernel& kernel = i == 0 ? two_steps : *fused;
-    workspace = Buffer(device, kernel.workspace_bytes());
-    kernel.bind({.inputs = inputs, .outputs = outputs, .workspace = workspace.data()});
-    return true;
-  };
-  const auto best = fastest(device, std::min(proposals.size() + 1, most), [&](size_t i, Stream& s) {
-    if (!ready(i)) return false;
-    if (i > 0) return fused->queue(s) == CUDNN_STATUS_SUCCESS;
-    two_steps.run(s);
-    return true;
-  });
-  if (!best) return {};
-  return *best == 0 ? kTwoSteps : proposals.name(*best - 1);
-}
-
 std::unique_ptr<Kernel> choose_cudnn_conv2d_norms(const KernelRequest& request,
                                                   const std::string& key,
                                                   KernelMaker make_two_steps,
@@ -171,9 +124,16 @@ std::unique_ptr<Kernel> choose_cudnn_conv2d_norms(const KernelRequest& request,
   CudaDevice& device = cuda_device(request);
   if (proposals.size() == 0) return nullptr;
   // Made before the choice, since the convolution has its own tuned choice.
-  const auto two_steps = make_two_steps(request);
-  const std::string chosen = tuned_choice(device, key, [&] {
-    return time_cudnn_conv2d_norms(device, request, *two_steps, proposals, make);
+  auto two_steps = make_two_steps(request);
+  const std::string chosen = tuned_choice(device, key, [&]() -> std::string {
+    const auto candidate = [&](size_t i) -> std::unique_ptr<Kernel> {
+      if (i == 0) return std::move(two_steps);
+      auto plan = proposals.build(i - 1);
+      return plan ? make(std::move(*plan)) : nullptr;
+    };
+    const auto best =
+        fastest_kernel(device, request.inputs, request.outputs, proposals.size() + 1, candidate);
+    return !best ? "" : *best == 0 ? kTwoSteps : proposals.name(*best - 1);
   });
   for (size_t i = 0; i < proposals.size(); ++i) {
     if (chosen != kOnePlan && proposals.name(i) != chosen) continue;

@@ -6,6 +6,7 @@
 // cuDNN computes the op's formulas: biases of inputs and state, the reset gate of a GRU after the
 // product. kept_bytes() at the end chooses between cuDNN and the engine's own kernels.
 #include <array>
+#include <deque>
 
 #include <fmt/format.h>
 
@@ -262,21 +263,16 @@ class Trial {
                         .outputs = outputs,
                         .device = r.device});
     if (kernel == nullptr) return nullptr;
-    const auto addresses = [&](SpecSpan specs) {
-      std::vector<void*> out;
-      for (const TensorSpec& spec : specs) {
-        buffers_.emplace_back(r.device, spec.bytes());
-        out.push_back(buffers_.back().data());
-      }
-      return out;
-    };
-    const std::vector<void*> in = addresses(inputs), out = addresses(outputs);
+    CudaDevice& device = cuda_device(r);
     buffers_.emplace_back(r.device, kernel->workspace_bytes());
-    kernel->bind({.inputs = in, .outputs = out, .workspace = buffers_.back().data()});
+    kernel->bind({.inputs = tensors_.emplace_back(device, inputs).next(),
+                  .outputs = tensors_.emplace_back(device, outputs).next(),
+                  .workspace = buffers_.back().data()});
     return kernel;
   }
 
   std::vector<Buffer> buffers_;
+  std::deque<TimingTensors> tensors_;
   std::unique_ptr<Kernel> forward_, backward_;
 };
 

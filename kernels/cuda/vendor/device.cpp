@@ -194,6 +194,7 @@ CudaDevice::CudaDevice(int index) : index_(index) {
   make_current();
   properties_ = read_properties(device, index);
   add_peaks(properties_, architecture_, index);
+  cache_bytes_ = static_cast<size_t>(attribute(cudaDevAttrL2CacheSize, index));
   check_cublas(cublasLtCreate(blas_.out()), "starting cuBLASLt");
 }
 

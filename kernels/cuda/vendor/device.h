@@ -1,6 +1,7 @@
 // The CUDA device: memory, streams, events, copies and graph capture.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <cudnn_graph.h>
 
 #include "cuda/vendor/check.h"
+#include "cuda/vendor/plan_cache.h"
 #include "device/device.h"
 
 namespace dltrain {
@@ -23,9 +25,10 @@ using DnnHandle = Handle<cudnnHandle_t, cudnnDestroy>;
 // State of the tuned choices (vendor/autotune.h).
 struct Tuning {
   Autotune mode = Autotune::off;
-  Agreement agree = {};                     // of several ranks
-  std::map<std::string, std::string> made;  // key → choice
-  double seconds = 0;                       // spent on timing
+  Agreement agree = {};                                 // of several ranks
+  std::map<std::string, std::string> made;              // key → choice
+  double seconds = 0;                                   // spent on timing
+  std::chrono::steady_clock::time_point deadline = {};  // of the choice that is being made
 };
 
 // Returns the versions of the libraries that the engine was built with and has loaded; needs no
@@ -57,6 +60,8 @@ class CudaDevice final : public Device {
     tuning_.agree = std::move(agree);
   }
   Tuning& tuning() { return tuning_; }
+  PlanCache& plans() { return plans_; }
+  size_t cache_bytes() const { return cache_bytes_; }  // of the L2 cache
   cublasLtHandle_t blas() const { return blas_; }
   // Created at the first call, so that models without convolutions do not load cuDNN's libraries.
   cudnnHandle_t dnn();
@@ -68,7 +73,9 @@ class CudaDevice final : public Device {
   [[noreturn]] void out_of_memory(size_t bytes) const;
 
   int index_, architecture_ = 0;
+  size_t cache_bytes_ = 0;
   Tuning tuning_;
+  PlanCache plans_;
   DeviceProperties properties_;
   std::map<void*, size_t> taken_;  // allocated device memory
   BlasHandle blas_;

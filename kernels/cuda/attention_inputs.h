@@ -1,0 +1,28 @@
+// The inputs of attention's kernels, and small kernels that convert those that cuDNN does not know:
+// masks and the step's random numbers.
+#pragma once
+
+#include <span>
+
+#include "cuda/attention.h"
+#include "cuda/launch.h"
+#include "ops/kernel.h"
+
+namespace dltrain {
+
+// `inputs` begin with the queries.
+AttentionCall read_attention_call(const KernelRequest& request, SpecSpan inputs);
+AttentionInputs read_attention_inputs(const AttentionCall& call, std::span<void* const> inputs);
+
+// Writes, in 16 bits, with a mask: bias [samples, keys], which added to the scores leaves no weight
+// to invalid keys; with dropout: random[0], a seed for this layer, step and micro-batch, and
+// random[2] = 0, cuDNN's offset (cuDNN needs addresses aligned to 16 bytes).
+void launch_attention_inputs(const AttentionCall& call, const AttentionInputs& in, void* bias,
+                             uint64_t* random, CudaStream stream);
+
+// With a mask and no window: sets y of queries without a key to 0 and their sums to +∞, so that the
+// backward has no gradients of them.
+void launch_queries_without_keys(const AttentionCall& call, const AttentionInputs& in, void* y,
+                                 float* sums, CudaStream stream);
+
+}  // namespace dltrain
