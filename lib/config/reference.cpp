@@ -104,14 +104,14 @@ class ReferenceWriter : public Fields {
   std::string write(ObjectRef object) {
     std::string out = text_of(keys_of(object, ""));
     for (size_t i = 0; i < families_.size(); ++i) {
-      // Writing one family may find others (layers inside datasets), which are appended.
+      // The text of a family may append further families (layers inside datasets).
       const KindTableRef family = families_[i];
       out += family_text(family);
     }
     return out;
   }
 
-  // The object's own keys, then those that its family shares.
+  // Returns the object's own keys, then those that its family shares.
   std::vector<KeyRow> rows_of(ObjectRef object) {
     object.describe(*this);
     table_.insert(table_.end(), common_.begin(), common_.end());
@@ -122,7 +122,7 @@ class ReferenceWriter : public Fields {
     return table_;
   }
 
-  // Keys that all kinds of a family have stand once, above its kinds.
+  // Common keys of a family are listed once, above its kinds.
   void begin_common() override { kinds_own_ = std::exchange(table_, {}); }
   void end_common() override { common_ = std::exchange(table_, std::exchange(kinds_own_, {})); }
 
@@ -202,8 +202,8 @@ class ReferenceWriter : public Fields {
     if (known_families_.insert(family.id).second) families_.push_back(family);
   }
 
-  // Keys that all kinds have, and those that at least kShared kinds describe alike, stand once
-  // above the kinds.
+  // Common keys, and keys that at least kShared kinds describe alike, are listed once, above the
+  // kinds.
   std::string family_text(const KindTableRef& family) {
     std::string out = fmt::format("## {}\n\nKinds: ", family.name);
     std::vector<Keys> kinds;
@@ -259,7 +259,7 @@ class ReferenceWriter : public Fields {
   }
 
   std::vector<KeyRow> table_;
-  std::vector<KeyRow> kinds_own_, common_;  // of a kind, and what its family shares
+  std::vector<KeyRow> kinds_own_, common_;  // of a kind, and of its family
   std::string path_;
   std::vector<std::pair<std::string, std::string>> sections_;
   std::set<const void*> active_;
