@@ -3,8 +3,8 @@
 // such a result to the sum (GraphBuilder::accumulate). A plan that only overwrites sums needs no
 // copy.
 //
-//   dx, dw = layer_norm_backward(…); gradient.weight = identity(dw)
-//   →  dx, gradient.weight = layer_norm_backward(…)
+//   dx, dw = layer_norm_backward(…); gradient of weight = identity(dw)
+//   →  dx, gradient of weight = layer_norm_backward(…)
 #pragma once
 
 #include "graph/graph.h"

@@ -79,8 +79,8 @@ TEST_CASE("joined norms give the same losses and gradients, also without copies 
       run->run(Phase::forward, MicroStep::only);
       run->run(Phase::backward, MicroStep::only);
     }
-    for (const char* name :
-         {"metric.loss", "gradient.w", "gradient.b", "gradient.v", "gradient.m", "gradient.n"}) {
+    for (const char* name : {"metric.loss", "gradient of w", "gradient of b", "gradient of v",
+                             "gradient of m", "gradient of n"}) {
       INFO(name);
       const auto a = expected.get(name), b = found.get(name);
       REQUIRE(a.size() == b.size());
