@@ -21,13 +21,13 @@ GpuEstimate estimate(const Session& session, const Rates& rates) {
   const Executor& executor = *session.executor;
   const PlanReport report = executor.report();
   GpuEstimate out;
-  out.step = estimate_step(executor.training().graph, session.batch.micro_steps, report.places,
-                           rates);
+  out.step =
+      estimate_step(executor.training().graph, session.batch.micro_steps, report.places, rates);
   out.seconds = out.step.compute + out.step.exposed;
   const int64_t tokens = session.tokens_of_sample(executor.variants() - 1);
   out.unit = tokens > 0 ? "tokens/s" : "samples/s";
-  out.rate = static_cast<double>(session.batch.global_batch * std::max<int64_t>(tokens, 1)) /
-             out.seconds;
+  out.rate =
+      static_cast<double>(session.batch.global_batch * std::max<int64_t>(tokens, 1)) / out.seconds;
   const DType precision = session.experiment->precision.compute;
   out.mfu = session.step_model_flops() / out.seconds / rates.gpu->peak_flops(precision);
   out.needed = static_cast<double>(report.arena_bytes) + kReserve;

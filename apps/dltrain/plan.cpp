@@ -249,14 +249,13 @@ void print_traffic(const Session& session, const PlanReport& r, const Rates& rat
       places.nodes() > 1 && rates.node_link > 0
           ? fmt::format(", {}/s between nodes", human_bytes(static_cast<size_t>(rates.node_link)))
           : "";
-  const std::string rank = rates.gpu ? "the times of " + rates.gpu->name
-                                     : human_flop(rates.flops) + "/s a rank";
+  const std::string rank =
+      rates.gpu ? "the times of " + rates.gpu->name : human_flop(rates.flops) + "/s a rank";
   fmt::print(
       "  estimate at {} and {}/s a link{} ({}, --link, --node-link): {:.3g} s of "
       "arithmetic, {:.3g} s of communication, of which {:.3g} s are exposed ({:.0f} % overlap)\n",
-      rank, human_bytes(static_cast<size_t>(rates.link)), between,
-      rates.gpu ? "--gpu" : "--flops", e.compute,
-      e.communication, e.exposed,
+      rank, human_bytes(static_cast<size_t>(rates.link)), between, rates.gpu ? "--gpu" : "--flops",
+      e.compute, e.communication, e.exposed,
       e.communication > 0 ? 100 * (1 - e.exposed / e.communication) : 100.0);
 }
 

@@ -14,9 +14,9 @@ struct GpuRow {
   const char *name, *alias;
   double gigabytes;
   int64_t multiprocessors;
-  double gigabytes_per_second;                     // achieved
-  double f32, fp16, bf16;                          // TFLOP/s achieved
-  double peak_f32, peak_16;                        // TFLOP/s of the data sheet, dense
+  double gigabytes_per_second;  // achieved
+  double f32, fp16, bf16;       // TFLOP/s achieved
+  double peak_f32, peak_16;     // TFLOP/s of the data sheet, dense
 };
 
 // Peaks and multiprocessors are those of NVIDIA's data sheets, memory is what the driver reports.

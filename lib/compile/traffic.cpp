@@ -63,7 +63,8 @@ class CallSums {
   std::vector<CallSum> sorted() const {
     std::vector<CallSum> out;
     for (const auto& [name, sum] : sums_) {
-      const auto most = std::ranges::max_element(sum.by_limit, {}, [](auto& x) { return x.second; });
+      const auto most =
+          std::ranges::max_element(sum.by_limit, {}, [](auto& x) { return x.second; });
       out.push_back(sum.total);
       out.back().name = name;
       out.back().limit = most->first;

@@ -40,10 +40,10 @@ Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankPlaces& 
 
 // Assumptions of the estimate.
 struct Rates {
-  double flops = 1e12;           // FLOP per second of a rank, without a GPU
-  std::optional<Gpu> gpu = {};   // calls take the times of compile/cost_model.h
-  double link = 10e9;            // bytes per second that a rank sends while it receives as many
-  double node_link = 0;          // bytes per second between nodes; 0: same as `link`
+  double flops = 1e12;          // FLOP per second of a rank, without a GPU
+  std::optional<Gpu> gpu = {};  // calls take the times of compile/cost_model.h
+  double link = 10e9;           // bytes per second that a rank sends while it receives as many
+  double node_link = 0;         // bytes per second between nodes; 0: same as `link`
 };
 
 // The calls of a step that have one name (call_name()).
