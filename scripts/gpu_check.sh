@@ -84,17 +84,10 @@ part_device() {
 }
 
 part_ops() {
-  local dtype op status=0
+  local dtype status=0
   for dtype in f32 bf16 f16; do
     echo "-- $dtype"
     "$gpu_check" --engine "$engine" --dtype "$dtype" --json "$out/ops-$dtype.json" || status=9
-  done
-  # cuDNN's fused plans, which runs use only if autotune measures them to be faster.
-  for op in conv2d_moments conv2d_batch_norm; do
-    for dtype in bf16 f16; do
-      echo "-- $op by one plan, $dtype"
-      "$gpu_check" --engine "$engine" --dtype "$dtype" --op "$op" --one-plan || status=9
-    done
   done
   return "$status"
 }
@@ -300,8 +293,6 @@ part_timing() {
     steps=(--max-steps 2)
   }
   "$gpu_check" --time --engine "$engine" --scale "$scale" --json "$out/timing.json" || return
-  echo "-- convolutions with norms by one plan"
-  "$gpu_check" --time --engine "$engine" --scale "$scale" --one-plan --json "$out/timing-one-plan.json" || return
   if [ "$engine" = cuda ]; then # with cuDNN's first proposals, and with the fastest algorithms measured
     for name in off full; do
       echo "-- ResNet-50 in bf16, autotune $name"

@@ -57,7 +57,6 @@ WORDS = {"0": "passed", "77": "skipped", "124": "ran out of time", "": "not run"
 
 def write(out, folder, engine):
     timing = json.loads(read(os.path.join(out, "timing.json")) or "{}")
-    one_plan = json.loads(read(os.path.join(out, "timing-one-plan.json")) or "{}")
     ops = {dtype: json.loads(read(os.path.join(out, f"ops-{dtype}.json")) or "{}") for dtype in ("f32", "bf16", "f16")}
     collectives = json.loads(read(os.path.join(out, "collectives.json")) or "{}")
     device = timing.get("device", {}).get("name", "unknown device") if engine == "cuda" else "rehearsal on the CPU"
@@ -83,7 +82,7 @@ def write(out, folder, engine):
         file.write("\n".join(lines) + "\n")
     with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as file:
         record = {"device": device, "date": date, "parts": parts, "ops": ops, "collectives": collectives}
-        json.dump({**record, "timing": timing, "timing_one_plan": one_plan}, file, indent=1)
+        json.dump({**record, "timing": timing}, file, indent=1)
         file.write("\n")
     print(f"{folder}/{name}.md")
     return 0

@@ -52,9 +52,6 @@ struct StepRequest {
   bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h
   bool noise = true;               // of training: dropout
   bool fuse = true;
-  // With fuse: returns FuseOptions::pair_convolutions; called once the model is emitted. Empty:
-  // false.
-  std::function<bool()> pairs_convolutions = {};
   // See PlanOptions. Gradients that are not kept may use the memory of low-precision copies until
   // the update has read them all, so a separate op then writes the copies.
   bool keep_gradients = true;

@@ -7,7 +7,6 @@
 #include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "passes/fuse_norms.h"
-#include "passes/pair_convolutions.h"
 #include "passes/remove_nodes.h"
 
 namespace dltrain {
@@ -230,10 +229,9 @@ class Groups {
 
 }  // namespace
 
-Graph fuse(Graph graph, const FuseOptions& options) {
+Graph fuse(Graph graph) {
   fuse_epilogues(graph);
-  fuse_norms(graph, options.pair_convolutions);
-  if (options.pair_convolutions) pair_convolutions(graph);
+  fuse_norms(graph);
   Groups(graph).run();
   verify_graph(graph);
   return graph;

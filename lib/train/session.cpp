@@ -417,9 +417,6 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
     chosen.device->set_autotune(experiment.autotune, options.agree);
     return chosen;
   };
-  const auto pairs_convolutions = [&] {
-    return open_chosen().device->properties().backend == "cuda";
-  };
   const StepRequest request{
       .model = experiment.model,
       .loss = *experiment.loss,
@@ -448,7 +445,6 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
           options.compute == DType::f32 && experiment.precision.narrow_parameters(),
       .noise = options.noise,
       .fuse = options.fuse,
-      .pairs_convolutions = exact ? std::function<bool()>() : pairs_convolutions,
       .keep_gradients = keep_gradients,
       .kept_bytes = exact ? KeptBytes() : recurrent_kept_bytes(open_chosen),
       .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,

@@ -58,7 +58,6 @@ struct State {
   std::map<uintptr_t, size_t> device, pinned;  // address → bytes
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams;
   float clock = 0;  // milliseconds that products, plans and launches have taken
-  float launch_time = 0;
   std::vector<float> algorithms{1};
   int64_t stalling_graph = -1;
 };
@@ -159,15 +158,12 @@ void reset(Order order) {
   state().failures.clear();
   state().sticky = cudaSuccess;
   state().algorithms = {1};
-  state().launch_time = 0;
   state().stalling_graph = -1;
   set_plans({{}});
   set_rnn_time(1);
-  set_plan_work({});
   emulation::set_queue([](void* stream, const char* kernel, Work work) {
     const Guard inner(state().mutex);
     ++state().counts.launches;
-    state().clock += state().launch_time;
     check_launch(static_cast<int>(failing("launch")), kernel);
     queue(static_cast<CUstream_st*>(stream), std::move(work));
   });
@@ -193,21 +189,10 @@ void set_algorithms(std::vector<float> milliseconds) {
   state().algorithms = std::move(milliseconds);
 }
 
-void set_launch_time(float milliseconds) {
-  state().launch_time = milliseconds;
-}
-
-void run_plan(float milliseconds, cudaStream_t stream, std::function<void()> work) {
+void run_plan(float milliseconds) {
   const Guard guard(state().mutex);
   state().clock += milliseconds;
   ++state().counts.convolutions;
-  if (work) queue(stream, std::move(work));
-}
-void run_on(void* stream, float milliseconds, std::function<void()> work) {
-  const Guard guard(state().mutex);
-  state().clock += milliseconds;
-  ++state().counts.launches;
-  queue(static_cast<CUstream_st*>(stream), std::move(work));
 }
 void count_plan() {
   const Guard guard(state().mutex);

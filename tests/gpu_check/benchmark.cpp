@@ -25,9 +25,6 @@ struct TimedOp {
 TensorSpec f32(Shape shape) {
   return {shape, DType::f32};
 }
-TensorSpec bf16(Shape shape) {
-  return {shape, DType::bf16};
-}
 
 std::vector<TimedOp> timed_ops(double factor) {
   const auto scaled = [&](int64_t n) {
@@ -35,7 +32,7 @@ std::vector<TimedOp> timed_ops(double factor) {
   };
   const int64_t n = scaled(64 << 20), m = scaled(4096), rows = scaled(16384), images = scaled(256);
   const TensorSpec state{Shape{sizeof(StepState)}, DType::u8};
-  const TensorSpec image = f32(Shape{images, 56, 56, 64}), low = bf16(Shape{images, 56, 56, 64});
+  const TensorSpec image = f32(Shape{images, 56, 56, 64});
   return {
       {"add", "add", {f32(Shape{n}), f32(Shape{n})}},
       {"gelu_backward", "gelu_backward", {f32(Shape{n}), f32(Shape{n})}},
@@ -70,18 +67,6 @@ std::vector<TimedOp> timed_ops(double factor) {
        {image, image},
        {{"padding", std::vector<int64_t>{1, 1}},
         {"weight_shape", std::vector<int64_t>{64, 3, 3, 64}}}},
-      {"conv2d_moments 3x3, bf16",
-       "conv2d_moments",
-       {low, bf16(Shape{64, 3, 3, 64})},
-       {{"padding", std::vector<int64_t>{1, 1}}}},
-      {"conv2d_moments 1x1, bf16", "conv2d_moments", {low, bf16(Shape{256, 1, 1, 64})}},
-      {"conv2d_batch_norm 3x3, bf16",
-       "conv2d_batch_norm",
-       {low, bf16(Shape{64, 3, 3, 64}), f32(Shape{64}), f32(Shape{64}), f32(Shape{64}),
-        f32(Shape{64}), low},
-       {{"padding", std::vector<int64_t>{1, 1}},
-        {"activation", std::string("relu")},
-        {"epsilon", 10.0}}},
   };
 }
 

@@ -2,11 +2,10 @@
 // the bundle that scripts/gpu_check.sh runs on machines with a GPU; free of the test framework.
 //
 //   gpu_check [--engine cuda|cpu] [--device N] [--op NAME] [--dtype f32|bf16|f16] [--json FILE]
-//             [--one-plan]                                                   op cases
+//                                                                            op cases
 //   gpu_check --collectives [--engine …] [--json FILE]            NCCL in a group of one rank
-//   gpu_check --time [--engine …] [--scale F] [--json FILE] [--one-plan]     timings
+//   gpu_check --time [--engine …] [--scale F] [--json FILE]                  timings
 //
-// --one-plan: ops that are two kernels or one plan of the vendor take the plan, faster or not.
 // Each case runs once plainly and once captured (where the engine captures): both must write the
 // same bits. Exit status: 0 all passed, 2 usage, 8 no such device, 9 a case failed.
 #include <cstdio>
@@ -18,7 +17,6 @@
 
 #include "base/error.h"
 #include "cpu/engine.h"
-#include "device/tuning_choices.h"
 #include "gpu_check/benchmark.h"
 #include "gpu_check/collectives.h"
 #include "ops/compare.h"
@@ -34,7 +32,7 @@ struct Options {
   std::string engine = "cuda", op, json_file;
   DType dtype = DType::f32;
   int device = 0;
-  bool time = false, collectives = false, one_plan = false;
+  bool time = false, collectives = false;
   double scale = 1;
 };
 
@@ -44,10 +42,6 @@ Options parse(int argc, char** argv) {
     const std::string name = argv[i];
     if (name == "--time") {
       o.time = true;
-      continue;
-    }
-    if (name == "--one-plan") {
-      o.one_plan = true;
       continue;
     }
     if (name == "--collectives") {
@@ -79,31 +73,12 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
-const Engine& named_engine(const std::string& name) {
+const Engine& choose_engine(const std::string& name) {
   if (name == "cpu") return cpu_engine();
   std::string why;
   const Engine* engine = load_engine_plugin(name, why);
   if (engine == nullptr) fail(ExitCode::device, "no {} engine: {}", name, why);
   return *engine;
-}
-
-// The engine whose devices choose by --one-plan.
-const Engine* of_one_plan = nullptr;
-
-const Engine& choose_engine(const Options& options) {
-  const Engine& engine = named_engine(options.engine);
-  if (!options.one_plan) return engine;
-  static Engine forced;
-  of_one_plan = &engine;
-  forced = engine;
-  forced.open = [](int index) {
-    auto device = of_one_plan->open(index);
-    // What has no choice between both keeps its first proposal.
-    device->set_autotune(Autotune::quick,
-                         [](const auto&, const auto&) { return std::string(kOnePlan); });
-    return device;
-  };
-  return forced;
 }
 
 json describe(const DeviceProperties& p) {
@@ -130,7 +105,7 @@ struct Summary {
 };
 
 ExitCode check_ops(const Options& options, json& record) {
-  const Engine& engine = choose_engine(options);
+  const Engine& engine = choose_engine(options.engine);
   const auto wanted = [&](const OpCase& c) {
     return has_kernel(engine, c.op) && (options.op.empty() || c.op == options.op) &&
            (options.dtype == DType::f32 || has_low_precision(c));
@@ -173,17 +148,11 @@ ExitCode check_ops(const Options& options, json& record) {
                              {"proven_before", s.proven}});
   }
   fmt::print("{} comparisons, {} failed\n", reports.size(), failed);
-  // With --one-plan the vendor's plan is what is to be proven.
-  const auto of_vendor = [](const CaseReport& report) { return report.variant == "cuDNN"; };
-  if (options.one_plan && options.engine != "cpu" && std::ranges::none_of(reports, of_vendor)) {
-    fmt::print("FAIL no case of {} ran by a plan of cuDNN\n", options.op);
-    ++failed;
-  }
   return failed == 0 ? ExitCode::ok : ExitCode::check_failed;
 }
 
 ExitCode time_all(const Options& options, json& record) {
-  const Engine& engine = choose_engine(options);
+  const Engine& engine = choose_engine(options.engine);
   const auto device = engine.open(options.device);
   record["device"] = describe(device->properties());
   fmt::print("{:<32} {:<12} {:>10} {:>10} {:>10}\n", "op", "kernel", "ms", "GB/s", "TFLOP/s");
@@ -200,7 +169,7 @@ ExitCode time_all(const Options& options, json& record) {
 }
 
 ExitCode check_messages(const Options& options, json& record) {
-  const Engine& engine = choose_engine(options);
+  const Engine& engine = choose_engine(options.engine);
   const auto device = engine.open(options.device);
   record["device"] = describe(device->properties());
   std::string why;
