@@ -12,8 +12,9 @@ constexpr double kReserve = double{1 << 30};
 
 struct GpuEstimate {
   StepEstimate step;
-  double seconds = 0, rate = 0, mfu = 0;
+  double seconds = 0, rate = 0;
   std::string unit;  // of the rate
+  std::string mfu;   // in percent; "-" where steps have several lengths
   double needed = 0, memory = 0;
 };
 
@@ -29,7 +30,9 @@ GpuEstimate estimate(const Session& session, const Rates& rates) {
   out.rate =
       static_cast<double>(session.batch.global_batch * std::max<int64_t>(tokens, 1)) / out.seconds;
   const DType precision = session.experiment->precision.compute;
-  out.mfu = session.step_model_flops() / out.seconds / rates.gpu->peak_flops(precision);
+  const double flops = session.step_model_flops();
+  const double share = flops / out.seconds / rates.gpu->peak_flops(precision);
+  out.mfu = flops > 0 ? fmt::format("{:.1f}", 100 * share) : "-";
   out.needed = static_cast<double>(report.arena_bytes) + kReserve;
   out.memory = static_cast<double>(rates.gpu->memory_bytes);
   return out;
@@ -54,8 +57,7 @@ void print_gpu_estimate(const Session& session, const Rates& rates) {
   const GpuEstimate e = estimate(session, rates);
   fmt::print("estimate for {}, from published rates of kernels (docs/gpu/predictions.md):\n",
              rates.gpu->name);
-  fmt::print("  step {:.2f} ms, {:.0f} {}, MFU {:.1f} %\n", 1e3 * e.seconds, e.rate, e.unit,
-             100 * e.mfu);
+  fmt::print("  step {:.2f} ms, {:.0f} {}, MFU {} %\n", 1e3 * e.seconds, e.rate, e.unit, e.mfu);
   fmt::print("  memory {} of {} GiB, 1 GiB of it for the driver and its libraries: {}\n",
              gib(e.needed), gib(e.memory), e.needed <= e.memory ? "fits" : "does not fit");
   const auto& calls = e.step.calls;
@@ -64,9 +66,9 @@ void print_gpu_estimate(const Session& session, const Rates& rates) {
   fmt::print("  {:<{}}  {:>6}  {:>9}  {:>5}  {:>9}  {:>8}  limit\n", "calls", width, "number", "ms",
              "%", "GB", "TFLOP");
   const auto print_row = [&](const std::string& name, const CallSum& call) {
-    fmt::print("  {:<{}}  {:>6}  {:>9.3f}  {:>5.1f}  {:>9.3f}  {:>8.3f}  {}\n", name, width,
+    fmt::print("  {:<{}}  {:>6}  {:>9.3f}  {:>5.1f}  {:>9.3f}  {:>8.3f}{}{}\n", name, width,
                call.count, 1e3 * call.seconds, 100 * call.seconds / e.seconds, call.bytes / 1e9,
-               call.flops / 1e12, call.limit);
+               call.flops / 1e12, call.limit.empty() ? "" : "  ", call.limit);
   };
   CallSum rest;
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -88,8 +90,8 @@ void print_gpu_line(const Session& session, const Rates& rates, bool heading) {
     fmt::print("{:<12}  {:>10}  {:>10}  {:>6}  memory (GiB)\n", "GPU", "step (ms)", e.unit,
                "MFU %");
   }
-  fmt::print("{:<12}  {:>10.2f}  {:>10.0f}  {:>6.1f}  {} of {}: {}\n", rates.gpu->name,
-             1e3 * e.seconds, e.rate, 100 * e.mfu, gib(e.needed), gib(e.memory),
+  fmt::print("{:<12}  {:>10.2f}  {:>10.0f}  {:>6}  {} of {}: {}\n", rates.gpu->name,
+             1e3 * e.seconds, e.rate, e.mfu, gib(e.needed), gib(e.memory),
              e.needed <= e.memory ? "fits" : "does not fit");
 }
 

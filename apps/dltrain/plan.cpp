@@ -339,7 +339,11 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
   Rates rates = request.rates;
   if (request.gpus.size() > 1) {
     for (const Gpu& gpu : request.gpus) {
-      if (gpu.flops(experiment.precision.compute) == 0) continue;
+      if (gpu.flops(experiment.precision.compute) == 0) {
+        fmt::print("{:<12}  does not compute in {}\n", gpu.name,
+                   dtype_name(experiment.precision.compute));
+        continue;
+      }
       rates.gpu = gpu;
       const Session session = open_session(experiment, options, described(gpu, experiment));
       print_gpu_line(session, rates, &gpu == &request.gpus.front());

@@ -1,10 +1,9 @@
 // The cost model against published steps of other programs, and its formula.
 #include "compile/cost_model.h"
 
-#include "base/error.h"
 #include "catch.h"
 #include "compile/gpu.h"
-#include "temporary_folder.h"
+#include "graph/builder.h"
 
 namespace dltrain {
 namespace {
@@ -69,6 +68,62 @@ TEST_CASE("the model gives llm.c's kernels their published throughput") {
         Approx(468e3).epsilon(0.10));
   CHECK(tokens_per_second(llm_c_step(48, 1600, 16, 1024, 50304), 16 * 1024, 4) ==
         Approx(47.5e3).epsilon(0.10));
+}
+
+TEST_CASE("a kernel takes the time of its bytes or of its arithmetic, and its launch") {
+  Gpu gpu;
+  gpu.bytes_per_second = 1e9;
+  gpu.flops_bf16 = 1e12;
+  gpu.flops_f32 = 1e10;
+  gpu.launch_seconds = 1e-3;
+  const auto cost = [&](KernelKind kind, DType dtype, double bytes, double flops) {
+    return kernel_cost(gpu, kind, dtype, bytes, flops, 2);
+  };
+  const KernelCost copy = cost(KernelKind::elementwise, DType::bf16, 95e6, 0);
+  CHECK(copy.limit == "memory");
+  CHECK(copy.seconds == Approx(0.1 + 2e-3));
+  const KernelCost product = cost(KernelKind::matmul, DType::bf16, 1e6, 68e9);
+  CHECK(product.limit == "compute");
+  CHECK(product.seconds == Approx(0.1 + 2e-3));
+  CHECK(cost(KernelKind::matmul, DType::f32, 1e6, 68e8).seconds == Approx(1 + 2e-3));
+  CHECK(cost(KernelKind::row, DType::bf16, 1e3, 1e3).limit == "launch");
+  // Rows that are no multiple of 16 bytes.
+  CHECK(cost(KernelKind::unaligned_matmul, DType::bf16, 1e6, 34e9).seconds == Approx(0.1 + 2e-3));
+}
+
+TEST_CASE("calls cost what the CUDA kernels read and write") {
+  Graph graph;
+  GraphBuilder b(graph);
+  const auto matrix = [&](const char* name, int64_t rows, int64_t columns) {
+    return b.add_value(name, {Shape{rows, columns}, DType::bf16}, Role::input);
+  };
+  const ValueId x = matrix("x", 4096, 768), aligned = matrix("w", 50264, 768),
+                odd = matrix("v", 50257, 768);
+  const auto cost = [&](std::string_view op, std::vector<ValueId> inputs,
+                        const Attributes& attributes, bool adds = false) {
+    b.emit(op, std::move(inputs), attributes);
+    return call_cost(find_gpus("h100").front(), graph, graph.nodes.back(), adds);
+  };
+  const Attributes linear{{"transpose_b", true}};
+  const KernelCost logits = cost("matmul", {x, aligned}, linear);
+  CHECK(logits.limit == "compute");
+  CHECK(logits.flops == 2.0 * 4096 * 50264 * 768);
+  CHECK(cost("matmul", {x, odd}, linear).seconds > 1.9 * logits.seconds);
+  CHECK(call_name(graph, graph.nodes.back()) == "matmul, rows not of 16 bytes");
+  CHECK(cost("matmul", {x, aligned}, linear, /*adds=*/true).bytes ==
+        logits.bytes + 2.0 * 4096 * 50264);
+  CHECK(cost("reshape", {x}, {{"shape", std::vector<int64_t>{768, 4096}}}).seconds == 0);
+  const ValueId gamma = b.add_value("gamma", {Shape{768}, DType::f32}, Role::parameter);
+  const double image = 2.0 * 4096 * 768, vector = 4.0 * 768;
+  CHECK(cost("batch_norm", {x, gamma, gamma}, {}).bytes == 3 * image + 4 * vector);
+}
+
+TEST_CASE("GPUs are found by name and alias") {
+  CHECK(find_gpus("h100").front().name == "h100-80g");
+  CHECK(find_gpus("4090").front().name == "rtx4090");
+  CHECK(find_gpus("all").size() == 7);
+  CHECK(find_gpus("t4").front().flops(DType::bf16) == 0);
+  CHECK_THROWS_WITH(find_gpus(""), Catch::Matchers::Contains("there is no such GPU"));
 }
 
 }  // namespace
