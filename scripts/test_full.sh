@@ -4,15 +4,16 @@
 #
 #   scripts/test_full.sh [PART...]     runs the given parts, or all
 #
-# The result of a part is stored in build/full/ for the revision of the sources. A part that has passed is not
+# The result of a part is stored in build/full/ with the revision of the sources. A part that has passed is not
 # repeated for the same revision. A failed part does not stop the others. When every part has a result, a
-# record is written to docs/records/. The exit status is 0 only if all parts passed.
+# record is written to docs/records/, which names the revision of each part where they differ. The exit status
+# is 0 only if all parts passed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 jobs=$(nproc)
 export OMP_WAIT_POLICY=passive
-all_parts="asan-build asan-core asan-ops asan-train asan-apps tsan fuzz tidy-lib tidy-rest tests long"
+all_parts="asan-build asan-core asan-ops asan-train asan-apps tsan fuzz tidy-lib tidy-rest highway tests long-runs long-damage long-hostile long-foreign long-strangers"
 state=build/full
 mkdir -p "$state"
 # A hash of the sources, including uncommitted changes, without docs.
@@ -40,6 +41,10 @@ tidy() { # tidy FIND_ARGUMENTS…
   find "$@" -name '*.cpp' ! -path 'kernels/cuda/*' | sort | xargs scripts/tidy.sh
 }
 
+long_tests() { # long_tests CTEST_ARGUMENTS…; prints what the campaigns counted
+  ctest --test-dir build --parallel "$jobs" --verbose -L '^long$' "$@"
+}
+
 run_part() {
   case "$1" in
     asan-build) build_preset asan ;;
@@ -52,7 +57,11 @@ run_part() {
     tidy-lib) tidy lib ;;
     tidy-rest) tidy kernels apps ;;
     tests) ctest --test-dir build --parallel "$jobs" --output-on-failure --label-exclude '^long$' ;;
-    long) ctest --test-dir build --parallel "$jobs" --output-on-failure -L '^long$' ;;
+    highway) scripts/newest_highway.sh ;;
+    long-runs) long_tests -E '^faults: (damage|foreign|strangers)' ;;
+    long-damage) long_tests -R '^faults: damage: .* damaged' ;;
+    long-hostile) long_tests -R '^faults: damage: .* hostile' ;;
+    long-foreign | long-strangers) long_tests -R "^faults: ${1#long-}" ;;
     *)
       echo "unknown part '$1'; the parts are: $all_parts" >&2
       return 2
@@ -60,39 +69,40 @@ run_part() {
   esac
 }
 
+name=$(git describe --always --dirty --abbrev=12)
 read -r -a parts <<<"${*:-$all_parts}"
 for part in "${parts[@]}"; do
-  if [ "$(cut -d ' ' -f 1,2 "$state/$part" 2>/dev/null)" = "$revision passed" ]; then
+  if [[ "$(cat "$state/$part" 2>/dev/null)" == "$revision "*" passed "* ]]; then
     echo "== $part: already passed on this revision"
     continue
   fi
   echo "== $part (output: $state/$part.log)"
   start=$SECONDS
   if run_part "$part" >"$state/$part.log" 2>&1; then result=passed; else result=FAILED; fi
-  note=$(grep -E 'tests passed|^fuzz_|files checked' "$state/$part.log" | tr '\n' ' ')
-  echo "$revision $result $((SECONDS - start)) $(date -u '+%Y-%m-%d %H:%M') $note" >"$state/$part"
+  note=$(grep -hoE '[0-9]+% tests passed.*|^fuzz_.*|clang-tidy: .*|(damage|hostile inputs|foreign files|strangers): .*|[0-9]+ (hangs|signals), .*|[^ ]+: [0-9]+ equal variants.*' \
+    "$state/$part.log" | tr '\n' ';' | sed 's/;$//; s/;/; /g')
+  echo "$revision $name $result $((SECONDS - start)) $(date -u '+%Y-%m-%d %H:%M') $note" >"$state/$part"
   [ $result = passed ] || tail -n 40 "$state/$part.log"
 done
 
 failed=no
 rows=""
 for part in $all_parts; do
-  read -r at result seconds day time note 2>/dev/null <"$state/$part" || at=none
-  if [ "$at" != "$revision" ]; then
-    echo "no result on this revision yet: $part"
+  if ! read -r _ at result seconds day time note 2>/dev/null <"$state/$part"; then
+    echo "no result yet: $part"
     exit 1
   fi
   [ "$result" = passed ] || failed=yes
-  rows+="| $part | $result | $seconds | $day $time | $note |"$'\n'
+  rows+="| $part | $result | $at | $seconds | $day $time | $note |"$'\n'
 done
 record=docs/records/$(date -u +%Y-%m-%d)-test-full.md
 {
   echo "# scripts/test.sh --full, $(date -u '+%Y-%m-%d %H:%M') UTC"
   echo
-  echo "Revision $(git describe --always --dirty --abbrev=12), $(c++ --version | head -n 1), $(nproc) x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)."
+  echo "$(c++ --version | head -n 1), $(nproc) x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)."
   echo
-  echo "| part | result | seconds | when (UTC) | |"
-  echo "|---|---|---:|---|---|"
+  echo "| part | result | revision | seconds | when (UTC) | |"
+  echo "|---|---|---|---:|---|---|"
   printf '%s' "$rows"
 } >"$record"
 echo "record: $record"

@@ -103,8 +103,8 @@ void tell(const std::string& text);
 // Prints likewise, but only on rank 0, or in the launcher.
 void tell_once(const std::string& text);
 
-// Adds an option that names a file or folder; an empty text is refused.
-CLI::Option* add_path(CLI::App& command, const std::string& names, std::string& path,
+// Adds an option for a path or a name; an empty text is refused.
+CLI::Option* add_text(CLI::App& command, const std::string& names, std::string& value,
                       const std::string& doc);
 // Adds likewise an option for a file to write. It must be none of the inputs, no file that dltrain
 // has written as part of a run (unless `of_run`) and, as a result, no configuration.

@@ -12,10 +12,9 @@ void ConfigOptions::add_to(CLI::App& command, const char* name_of_files, const c
   command.add_option("-s,--set", sets, "Set one key: -s optimizer.learning_rate=3e-4")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  command.add_option("--device", device, "auto, cpu, cuda or cuda:<index>")->take_last();
-  command.add_option("--autotune", autotune, "off, quick or full: timing of algorithms on a GPU")
-      ->take_last();
-  command.add_option("--name", name, "Name of the run")->take_last();
+  add_text(command, "--device", device, "auto, cpu, cuda or cuda:<index>");
+  add_text(command, "--autotune", autotune, "off, quick or full: timing of algorithms on a GPU");
+  add_text(command, "--name", name, "Name of the run");
   command.add_option("--seed", seed, "Seed of weights, data order and dropout")
       ->check(whole_number)
       ->take_last();

@@ -98,7 +98,7 @@ ExitCode write_images(const DataPrepareOptions& options, const DatasetConfig& co
 CommandBody add_data_prepare(CLI::App& command) {
   auto options = std::make_shared<DataPrepareOptions>();
   options->config.add_to(command);
-  add_path(command, "-o,--output", options->output, "The file to write; of text: the folder")
+  add_text(command, "-o,--output", options->output, "The file to write; of text: the folder")
       ->required();
   command.add_option("--split", options->split, "train or eval")
       ->check(CLI::IsMember({"train", "eval"}));

@@ -18,7 +18,7 @@ CommandBody add_data_tokenizer(CLI::App& command) {
   auto options = std::make_shared<Options>();
   command.add_option("TEXT", options->text, "Text files, plain or gzip, or glob patterns of them")
       ->required();
-  add_path(command, "-o,--output", options->output, "The folder for tokenizer.model")->required();
+  add_text(command, "-o,--output", options->output, "The folder for tokenizer.model")->required();
   command.add_option("--type", options->train.type, "unigram or bpe")
       ->check(CLI::IsMember({"unigram", "bpe"}));
   command.add_option("--vocab-size", options->train.vocab_size, "Number of tokens")

@@ -279,12 +279,13 @@ void add_sampling_options(CLI::App& command, GenerateFlags& o) {
                   "Logits are divided by it (default 1); 0: always the likeliest token")
       ->check(CLI::Range(0.0, 1000.0))
       ->take_last();
-  command.add_option("--top-k", o.sampling.top_k, "Only so many of the likeliest tokens; 0: all")
+  command
+      .add_option("--top-k", o.sampling.top_k, "Draw from this number of likeliest tokens; 0: all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
       ->take_last();
   command
       .add_option("--top-p", o.sampling.top_p,
-                  "Only the fewest likeliest tokens that together have this probability")
+                  "Draw from the fewest likeliest tokens that together have this probability")
       ->check(CLI::Range(1e-9, 1.0))
       ->take_last();
   command

@@ -77,7 +77,7 @@ CommandBody add_profile(CLI::App& command) {
   command.add_option("--rows", options->rows, "Rows of each table (default 12)")
       ->take_last()
       ->check(CLI::Range(1, 1'000'000));
-  add_path(command, "--output-dir", options->folder,
+  add_text(command, "--output-dir", options->folder,
            "Where trace.json is written (default: runs/<name>)");
   add_output(command, "--result", options->result,
              "Write all figures to this file as one JSON object");

@@ -54,7 +54,7 @@ void take_run_configuration(TrainOptions& options) {
   }
 }
 
-// One rank of several.
+// Runs one rank of several.
 ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, RunOptions& run) {
   return as_rank(environment, experiment.parallelism, [&](const World& world) {
     run.ranks = ranks_of(world);
@@ -69,9 +69,9 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
   const RankEnvironment environment =
       start ? RankEnvironment() : rank_environment(process_environment());
   check_options(options);
-  // A run that has begun may have removed the checkpoint since.
+  // A run that has begun may have removed this checkpoint.
   if (!environment.run_has_begun) check_resume_path(options.run.resume);
-  // From here on signals stop the run in order, or are handled by the launcher.
+  // From here on, signals end the run with a checkpoint, or the launcher handles them.
   if (start) {
     end_on_interruption();
   } else if (!options.dry_run && !options.print_config) {
@@ -121,7 +121,7 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
 std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
   auto options = std::make_shared<TrainOptions>();
   options->config.add_to(command);
-  add_path(command, "--output-dir", options->folder, "The run folder (default: runs/<name>)");
+  add_text(command, "--output-dir", options->folder, "The run folder (default: runs/<name>)");
   command
       .add_option(
           "--resume", options->run.resume,
@@ -172,7 +172,7 @@ ExitCode train_launched(const std::vector<std::string>& arguments, int ranks,
   const auto options = add_options(command);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
-    command.parse(reversed);  // CLI11 takes them from the back
+    command.parse(reversed);  // CLI11 expects the reverse order
   } catch (const CLI::ParseError& error) {
     return command.exit(error) == 0 ? ExitCode::ok : ExitCode::usage;
   }

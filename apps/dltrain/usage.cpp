@@ -118,18 +118,18 @@ std::string usage_message(const CLI::App* app, const CLI::Error& error) {
   return fmt::format("dltrain: error: {}\nRun with --help for more information.\n", message);
 }
 
-CLI::Option* add_path(CLI::App& command, const std::string& names, std::string& path,
+CLI::Option* add_text(CLI::App& command, const std::string& names, std::string& value,
                       const std::string& doc) {
   const auto check = [](const std::string& text) {
-    return std::string(text.empty() ? "expected a path, not an empty text" : "");
+    return std::string(text.empty() ? "expected a value, not an empty text" : "");
   };
-  return command.add_option(names, path, doc)->take_last()->check(check);
+  return command.add_option(names, value, doc)->take_last()->check(check);
 }
 
 CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& path,
                         const std::string& doc, bool of_run) {
   const bool result = names == "--result";  // always JSON
-  return add_path(command, names, path, doc)->each([=](const std::string& text) {
+  return add_text(command, names, path, doc)->each([=](const std::string& text) {
     std::error_code ignored;
     if (result && (text.ends_with(".yaml") || text.ends_with(".yml")) &&
         std::filesystem::exists(text, ignored)) {

@@ -178,6 +178,16 @@ void HostCollectives::wait(Ticket ticket, Stream&) {
   if (observe) watch_->done_waiting();
 }
 
+void HostCollectives::settle() {
+  std::unique_lock lock(mutex_);
+  if (executed_ == issued_) return;
+  hub_->close();
+  changed_.wait(lock, [this] { return !running_; });
+  if (failed_ != 0) return;
+  failed_ = executed_ + 1;  // the operations that have not started are not run
+  error_ = std::make_exception_ptr(Error(ExitCode::rank, "this rank has closed its connections"));
+}
+
 void HostCollectives::barrier() {
   HostStream stream;
   wait(queue({.kind = CollectiveKind::barrier}, stream), stream);

@@ -49,6 +49,7 @@ class HostCollectives : public Collectives {
   // The new group has its own connections and its own thread.
   std::unique_ptr<Collectives> split(std::span<const int> ranks) override;
   void abandon() override { hub_->close(); }
+  void settle() override;
 
  protected:
   Ticket queue(const CollectiveCall& call, Stream& after) override;

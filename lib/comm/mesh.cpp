@@ -79,4 +79,11 @@ Collectives& MeshGroups::along(std::string_view axis) const {
   return found->second ? *found->second : world_;
 }
 
+void MeshGroups::settle() const {
+  world_.settle();
+  for (const auto& [axis, part] : parts_) {
+    if (part) part->settle();
+  }
+}
+
 }  // namespace dltrain

@@ -57,6 +57,8 @@ class MeshGroups {
 
   // The group along an axis of the mesh. Empty: all ranks.
   Collectives& along(std::string_view axis) const;
+  // Collectives::settle() of all groups.
+  void settle() const;
 
  private:
   Collectives& world_;

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "passes/autocast.h"
+#include "graph/state_name.h"
 
 namespace dltrain {
 namespace {
@@ -38,16 +38,13 @@ bool is_part(const Graph& graph, ValueId id) {
 // Returns the parameter's name if the value is a parameter, its low-precision copy or a gathered
 // parameter (passes/zero.h); otherwise "".
 std::string parameter_of(const Graph& graph, const GraphValue& value) {
-  const auto plain = [](const std::string& name, Role role) {
-    return role == Role::parameter ? name : name.substr(low_precision_name("").size());
-  };
   if (value.role == Role::parameter || value.role == Role::low_precision) {
-    return value.storage_of == kNoValue ? plain(value.name, value.role) : "";
+    return std::string(value.storage_of == kNoValue ? owner_name(value.name) : "");
   }
   if (value.role != Role::activation || value.name.empty()) return "";
   for (const ShardedTensor& tensor : graph.sharded) {
     const bool holds = tensor.role == Role::parameter || tensor.role == Role::low_precision;
-    if (holds && tensor.name == value.name) return plain(tensor.name, tensor.role);
+    if (holds && tensor.name == value.name) return std::string(owner_name(tensor.name));
   }
   return "";
 }

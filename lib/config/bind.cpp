@@ -19,8 +19,8 @@ namespace {
 struct Session {
   Problems& problems;
   ObjectRef root;
-  std::vector<IndexedKey> everywhere = {};  // filled when the first unknown key turns up
-  // Keys of the map around a part, which the next object's unknown keys may have meant.
+  std::vector<IndexedKey> everywhere = {};  // filled at the first unknown key
+  // Keys of the map around a part, as suggestions for unknown keys of the next object.
   std::vector<std::string> outer_names = {};
 
   const std::vector<IndexedKey>& index() {
@@ -29,13 +29,13 @@ struct Session {
   }
 };
 
-// " in optimizer (type adamw)"; nothing at the top level.
+// Returns " in optimizer (type adamw)", or nothing at the top level.
 std::string inside(const std::string& path, std::string_view kind) {
   if (path.empty()) return {};
   return kind.empty() ? fmt::format(" in {}", path) : fmt::format(" in {} (type {})", path, kind);
 }
 
-// A choice of a kind as the person wrote it: the row of the table and the map of its keys.
+// A choice of a kind: the row of the table and the map of its keys.
 struct ChosenForm {
   size_t row = KindTableRef::npos;
   ConfigNode body;  // a map, without `type`
@@ -56,7 +56,7 @@ class Binder : public Fields {
         before_key_(session.problems.reported()),
         outer_names_(std::exchange(session.outer_names, {})) {}
 
-  // After describe(): keys that nothing described are common to the parts, where there are parts.
+  // Called after describe(). The parts, if any, share the keys that were not described.
   void bind_parts(ObjectRef object) {
     if (!parts_) return;
     ConfigNode common = ConfigNode::make_map(map_.place);
@@ -75,7 +75,7 @@ class Binder : public Fields {
       ConfigNode node = common;
       if (written) merge_into(node, *own);
       if (i > 0 && refuse_borrowed_kind(*parts_, i, map_, node, path_, session_.problems)) continue;
-      // A problem with a common key is found in every part, but reported once.
+      // A problem of a common key occurs in every part, but is reported once.
       Problems problems;
       Session session{problems, session_.root, session_.everywhere};
       const std::string path = written ? join_path(path_, part.name) : path_;
@@ -87,8 +87,8 @@ class Binder : public Fields {
     }
   }
 
-  // Called after describe(). Reports unknown and missing keys. A key that a misspelt one stands for
-  // is not reported as missing.
+  // Called after describe(). Reports unknown and missing keys. A key that was misspelt is not
+  // reported as missing.
   void report_keys(ObjectRef object) {
     begin_key("");
     std::vector<std::string> dropped;
@@ -215,7 +215,7 @@ class Binder : public Fields {
     }
   }
 
-  // The node of a key, marked as known; notes a required key that is missing.
+  // Returns the node of a key and marks it as known; records a required key that is missing.
   const ConfigNode* take(std::string_view name, const Key& key) {
     begin_key(name);
     for (size_t i = 0; i < map_.keys.size(); ++i) {
@@ -364,7 +364,7 @@ class Binder : public Fields {
                           join_names(names));
   }
 
-  // Reports an unknown key; returns the key that was probably meant, or an empty name.
+  // Reports an unknown key. Returns the key that was probably meant, or an empty text.
   std::string unknown_key(const ConfigNode::Key& key, ObjectRef object) {
     if (session_.problems.full()) {
       session_.problems.add(key.place, "unknown key");
@@ -382,12 +382,11 @@ class Binder : public Fields {
     return meant;
   }
 
-  // "; type jsonl has it": where the key that was meant is one of this very map, but of kinds that
-  // were not chosen.
+  // Returns "; type jsonl has it" if the suggested key belongs to this map, but to other kinds.
   std::string of_other_kinds(const std::string& meant, const std::string& wrong) {
     const size_t dot = meant.rfind('.');
     if (kind_.empty() || dot == std::string::npos) return {};
-    // Keys that parts have in common are listed beside the parts.
+    // The index lists common keys beside the parts.
     const std::string place = meant.substr(0, dot), name = meant.substr(dot + 1);
     if (place != path_ && place != path_.substr(0, path_.rfind('.'))) return {};
     const std::vector<std::string> kinds = kinds_with(meant, wrong, session_.index());
@@ -403,7 +402,7 @@ class Binder : public Fields {
       if (contains(key.known_as, wrong)) return key.name;
       names.push_back(key.name);
     }
-    // The same name at another place is preferred to a similar name at this one.
+    // The same name in another section is preferred to a similar name in this one.
     if (std::string elsewhere = find_elsewhere(wrong, session_.index()); !elsewhere.empty()) {
       return elsewhere;
     }

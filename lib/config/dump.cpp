@@ -52,7 +52,7 @@ class Dumper : public Fields {
  public:
   explicit Dumper(std::string& out) : out_(out) {}
 
-  // The keys of one object, each on its own line; `{}` is the caller's concern.
+  // Writes the keys of one object, one per line. The caller writes `{}` for an object without keys.
   void body(ObjectRef object, std::string_view kind, int indent) {
     const int before = std::exchange(indent_, indent);
     const bool outer_common = std::exchange(common_, false);
@@ -68,7 +68,7 @@ class Dumper : public Fields {
  protected:
   void on_value(std::string_view name, const ValueSlot& slot, const Key& key) override {
     const Value value = key.is_path ? with_absolute_paths(slot.get()) : slot.get();
-    // Keys that all kinds have would stand everywhere; those without a value are left out.
+    // Common keys without a value are omitted, because every object of the family would have them.
     if (common_ && std::holds_alternative<std::monostate>(value)) return;
     line(name, value_text(value));
   }

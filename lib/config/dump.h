@@ -14,7 +14,7 @@ std::string dump_config(ObjectRef object);
 
 template <typename T>
 std::string dump_config(const T& object) {
-  // describe() is not const because the parser needs it so; dumping only reads.
+  // describe() is not const because the parser writes through it; dumping only reads.
   return dump_config(ObjectRef::of(const_cast<T&>(object)));
 }
 

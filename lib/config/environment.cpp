@@ -38,7 +38,7 @@ class Expander {
       } else if (text.substr(at).starts_with("${")) {
         const size_t end = text.find('}', at);
         if (end == std::string_view::npos) {
-          problems_.add_cause(node.place, "'${' without '}'; write '$${' for the text itself");
+          problems_.add_cause(node.place, "'${' without '}'; write '$${' to get the text '${'");
           return;
         }
         whole = at == 0 && end + 1 == text.size();
@@ -59,8 +59,7 @@ class Expander {
     const std::string name(inside.substr(0, dash));
     if (!is_name(name)) {
       problems_.add_cause(
-          place, "'${{{}}}' names no environment variable; write '$${{' for the text '${{' itself",
-          inside);
+          place, "'${{{}}}' is not a variable name; write '$${{' to get the text '${{'", inside);
       return {};
     }
     auto value = environment_(name);

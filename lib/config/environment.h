@@ -1,4 +1,4 @@
-// ${NAME} and ${NAME:-default} in the scalars of a tree. `$${` stands for the text `${`.
+// Expands ${NAME} and ${NAME:-default} in the scalars of a tree. `$${` means the text `${`.
 //
 // As in a shell, the default is used if the variable is unset or empty. The result is not parsed as
 // YAML: a variable can be a number or a text, but not a list or a map.

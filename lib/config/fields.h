@@ -55,8 +55,8 @@
 //     }
 //   };
 //
-// std::optional members may be absent (or written `null`): there the default is nothing. Rules:
-// describe() must name the same keys whatever the members hold, and no key twice.
+// std::optional members may be absent (or written `null`) and are empty by default. describe() must
+// name the same keys for all values of the members, and no key twice.
 #pragma once
 
 #include <algorithm>
@@ -83,7 +83,7 @@ struct Key {
   bool scalar_ok = false;
   // The value is a path (config/paths.h), which is absolute in the resolved configuration.
   bool is_path = false;
-  std::vector<std::string> known_as = {};  // names used elsewhere: only to suggest this one
+  std::vector<std::string> known_as = {};  // other names, for which this one is suggested
 };
 
 // A part of Fields::parts().
@@ -143,7 +143,7 @@ KindTable<Base> joined_table(std::string_view name,
   return table;
 }
 
-// KindTable is itself a template over Base, so rows of derived kinds convert through this.
+// Converts rows of derived kinds, because KindTable is a template over Base.
 template <typename T>
 struct KindMaker {
   template <typename Base>
@@ -259,8 +259,8 @@ class Fields {
   template <typename Base>
   void list_of(std::string_view name, std::vector<std::unique_ptr<Base>>& member,
                const KindTable<Base>& table, const Key& key);
-  // Kinds with common keys, which are written once: in data: {type: text, path: a, eval_fraction:
-  // 0.1, eval: {path: b}} the parts are `train` and `eval`; every key of the map that nothing else
+  // Kinds with common keys, which are written once. In data: {type: text, path: a, eval_fraction:
+  // 0.1, eval: {path: b}} the parts are `train` and `eval`. Every key of the map that nothing else
   // describes (type, path) is common and applies to each part unless the part has its own. A part
   // is created if it is written, the first one also if there are common keys. Others stay null. A
   // struct may have parts once, and must not be a kind itself.

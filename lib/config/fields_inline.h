@@ -1,4 +1,4 @@
-// The bodies of the templates of fields.h, which includes this file. Each makes a slot of a member.
+// The templates of fields.h, which includes this file. Each creates a slot for a member.
 #pragma once
 
 namespace dltrain {

@@ -47,7 +47,7 @@ class KeyCollector : public Fields {
   }
   void on_parts(const PartsSlot& slot, const Key&) override {
     for (const PartsSlot::Part& part : slot.parts) add(part.name, {});
-    if (deep_) kinds("", slot.table, addressable_);  // common keys stand beside the parts
+    if (deep_) kinds("", slot.table, addressable_);  // common keys are listed beside the parts
   }
 
  private:
@@ -65,7 +65,7 @@ class KeyCollector : public Fields {
                      key.is_path, kind_});
   }
   void kinds(std::string_view name, const KindTableRef& table, bool addressable) {
-    // A table reached from inside its own kinds (layers in layers) adds nothing new.
+    // A table inside its own kinds (layers in layers) adds no keys.
     if (!tables_.insert(table.id).second) return;
     for (size_t i = 0; i < table.size; ++i) {
       const auto made = table.make(i);
@@ -77,7 +77,7 @@ class KeyCollector : public Fields {
   std::vector<IndexedKey>& keys_;
   bool deep_;
   std::string path_;
-  std::string kind_;  // whose own keys are described
+  std::string kind_;  // the kind whose keys are described
   bool addressable_ = true;
   std::set<const void*> active_;
   std::set<const void*> tables_;

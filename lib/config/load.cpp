@@ -22,13 +22,13 @@
 namespace dltrain {
 namespace {
 
-// More files than this, each `extends` counted, are an error.
+// The limit of configuration files, including those that `extends` names.
 constexpr size_t kMaxConfigFiles = 100;
 
 namespace fs = std::filesystem;
 
-// The bytes of a file, at most the limit plus one (which the reader then refuses). `place` is where
-// the file was asked for.
+// Reads a file, up to a few bytes above the limit, which read_yaml() then refuses. Errors are
+// reported at `place`, which names the file.
 std::shared_ptr<const Source> read_source(const fs::path& path, const Place& place,
                                           Problems& problems) {
   const auto refuse = [&](std::string_view why) {
@@ -60,7 +60,7 @@ class FileLoader {
   FileLoader(const EnvironmentLookup& environment, Problems& problems)
       : environment_(environment), problems_(problems) {}
 
-  // `place`: of the `extends` that asked; unknown for the command line.
+  // `place`: that of the `extends`; unknown for files of the command line.
   std::optional<ConfigNode> load(const fs::path& path, const Place& place) {
     std::error_code error;
     fs::path identity = fs::weakly_canonical(path, error);
@@ -68,7 +68,7 @@ class FileLoader {
     if (std::find(chain_.begin(), chain_.end(), identity) != chain_.end()) {
       std::string cycle;
       for (const std::string& name : names_) cycle += name + " -> ";
-      problems_.add(place, "'extends' goes round in a circle: {}{}", cycle, path.string());
+      problems_.add(place, "'extends' forms a cycle: {}{}", cycle, path.string());
       return {};
     }
     if (++loaded_ > kMaxConfigFiles) {
@@ -131,11 +131,11 @@ class FileLoader {
   const EnvironmentLookup& environment_;
   Problems& problems_;
   std::vector<fs::path> chain_;     // files being loaded, canonical
-  std::vector<std::string> names_;  // the same as messages print them
+  std::vector<std::string> names_;  // their names in messages
   size_t loaded_ = 0;
 };
 
-// Merges all files in order; an empty map for none. Returns nothing if a file could not be read.
+// Merges all files in order (none: an empty map). Returns nothing if a file could not be read.
 std::optional<ConfigNode> load_files(std::span<const fs::path> files,
                                      const EnvironmentLookup& environment, Problems& problems) {
   FileLoader loader(environment, problems);
@@ -147,7 +147,7 @@ std::optional<ConfigNode> load_files(std::span<const fs::path> files,
       merged.reset();
       continue;
     }
-    if (!merged) continue;  // an earlier file is unreadable: read on for the mistakes alone
+    if (!merged) continue;  // after an unreadable file only errors are collected
     if (first) {
       merged = std::move(tree);
     } else {

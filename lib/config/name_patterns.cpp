@@ -18,8 +18,8 @@ std::string_view bare(std::string_view pattern) {
 }  // namespace
 
 bool fits_pattern(std::string_view pattern, std::string_view name) {
-  // The position of the last `*` in the pattern, and the end of the characters that it matches: on
-  // a mismatch it matches one more. Needs no recursion.
+  // The position of the last `*` in the pattern, and the end of the characters that it matches.
+  // After a mismatch it matches one more character.
   size_t star = std::string_view::npos, covered = 0, p = 0, n = 0;
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
@@ -49,14 +49,14 @@ void check_patterns(Problems& problems, const Located& object, std::string_view 
                     const std::vector<std::string>& patterns, const std::vector<std::string>& names,
                     std::string_view what) {
   if (!patterns.empty() && takes_out(patterns[0])) {
-    problems.add(object, key, "'{}' comes first and takes out of nothing", patterns[0]);
+    problems.add(object, key, "'{}' comes first and has nothing to exclude", patterns[0]);
   }
   for (const std::string& pattern : patterns) {
     const bool fits = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
       return fits_pattern(bare(pattern), name);
     });
     if (fits) continue;
-    problems.add(object, key, "'{}' fits no {}; they are {}", pattern, what,
+    problems.add(object, key, "'{}' matches no {}; they are {}", pattern, what,
                  names.empty() ? "none" : names.front() + " … " + names.back());
   }
 }

@@ -58,7 +58,10 @@ std::optional<Override> parse_override(const std::string& text, Problems& proble
   }
   auto path = read_path(source, equals, problems);
   if (!path) return {};
-  auto value = read_yaml(source, equals + 1, problems);
+  // YAML cannot express a comma without quotes, which a shell would remove.
+  const bool comma = text.compare(equals + 1, std::string::npos, ",") == 0;
+  auto value = comma ? ConfigNode::make_scalar(",", {source, equals + 1, 1, {}})
+                     : read_yaml(source, equals + 1, problems);
   if (!value) return {};
   if (value->is_null() && equals + 1 >= text.size()) value->place = path->back().place;
   return Override{*std::move(path), *std::move(value)};

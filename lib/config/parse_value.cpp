@@ -26,7 +26,7 @@ bool in_range(double value, const Key& key) {
          !(key.above && value <= *key.above) && !(key.below && value >= *key.below);
 }
 
-// One value's parsing: the node changes from element to element, the rules do not.
+// Parses one value. The elements of a list have different nodes, but the same rules.
 class ValueParser {
  public:
   ValueParser(const std::string& path, const ValueSlot& slot, const Key& key, Problems& problems)
@@ -119,8 +119,8 @@ class ValueParser {
     return value;
   }
 
-  // Numbers are taken as their own text (`name: 42`); true, false and null are not: they are far
-  // more often a mistake than a name.
+  // Numbers are accepted as text (`name: 42`). true, false and null are refused, because they are
+  // more often mistakes than names.
   std::optional<std::string> text(const ConfigNode& node) const {
     const ScalarType type = classify(node);
     if (node.text.find('\0') != std::string::npos) {

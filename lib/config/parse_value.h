@@ -19,11 +19,11 @@ std::optional<Value> parse_value(const ConfigNode& node, const std::string& path
 void check_size(const ConfigNode& node, const std::string& path, const Key& key,
                 Problems& problems);
 
-// "at least 1", "above 0 and at most 1", "at least -1 and below 8"; `slot` adds the limits of the
-// member's integer type if the key has none. Empty: no limit.
+// Returns "at least 1", "above 0 and at most 1", …; `slot` adds the limits of the member's integer
+// type if the key has none. Empty: no limit.
 std::string describe_range(const Key& key, const ValueSlot* slot);
 
-// "2 elements", "at least 1 element", "1 to 3 elements"; empty: any number.
+// Returns "2 elements", "at least 1 element", "1 to 3 elements", or nothing without limits.
 std::string describe_size(const Key& key);
 
 }  // namespace dltrain

@@ -38,7 +38,7 @@ void refuse_hidden_keys(const PartsSlot& parts, const ConfigNode& map, const Con
     }
     const bool override = key.place.source && key.place.source->is_override;
     if (!hidden || !(override || same_text)) continue;
-    problems.add(key.place, "{} has no effect here: every split has a '{}' of its own; set {}",
+    problems.add(key.place, "{} has no effect, because every split has its own '{}'; set {}",
                  join_path(path, key.text), key.text, instead);
   }
 }
@@ -53,7 +53,7 @@ bool refuse_borrowed_kind(const PartsSlot& parts, size_t index, const ConfigNode
     return false;
   }
   problems.add(own->place,
-               "missing key 'type' in {0}: what {1} holds is its own and does not count here; give "
+               "missing key 'type' in {0}: the keys of {1} do not apply to it; give "
                "{0} a type and all its keys, such as {0}.type={2}",
                join_path(path, part), join_path(path, first), kind->text);
   return true;

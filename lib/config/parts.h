@@ -1,4 +1,4 @@
-// What can be wrong between the parts of a map (Fields::parts()) and the keys common to them.
+// Checks of the parts of a map (Fields::parts()) and their common keys.
 #pragma once
 
 #include <string>
@@ -9,16 +9,15 @@
 
 namespace dltrain {
 
-// `map` holds the parts, `common` its keys that belong to none, `path` is where it stands ("data").
+// `map` holds the parts, `common` its other keys, and `path` is its name ("data").
 
-// A common key that every part has for itself would be ignored. Refused where it comes from -s or
-// from the text that gives the parts; in files that build on one another it is how parts are
-// changed.
+// Refuses a common key that every part overrides, because it has no effect, if it comes from -s or
+// from the same text as the parts. A file that extends another may override its common keys.
 void refuse_hidden_keys(const PartsSlot& parts, const ConfigNode& map, const ConfigNode& common,
                         const std::string& path, Problems& problems);
 
-// Part number `index`, with the common keys in `node`, names no kind though the first part does:
-// true, and reported.
+// Reports a part whose kind is missing although the first part has one of its own, and then returns
+// true. `node`: the keys of part number `index` with the common keys.
 bool refuse_borrowed_kind(const PartsSlot& parts, size_t index, const ConfigNode& map,
                           const ConfigNode& node, const std::string& path, Problems& problems);
 

@@ -1,5 +1,5 @@
-// Files and folders that a configuration names. A relative path is resolved against the folder of
-// the configuration file and, if it does not exist there, against the current folder; a path of the
+// Resolves paths in a configuration. A relative path is resolved against the folder of the
+// configuration file and, if it does not exist there, against the current folder; a path of the
 // command line (-s) against the current folder only.
 #pragma once
 
@@ -18,7 +18,7 @@ std::filesystem::path beside_configuration(
     const Place& place, const std::string& given,
     const std::function<bool(const std::filesystem::path&)>& is_there);
 
-// The same for a file, a folder, or a glob pattern of files.
+// Resolves the path of a file or folder, or a glob pattern of files.
 std::string find_path(const Place& place, const std::string& given);
 
 // Throws ConfigError with the exit code `code` if a path of the object (Key::is_path) or of its
@@ -30,7 +30,7 @@ void refuse_missing_paths(ObjectRef object, ExitCode code);
 // as an output (base/owned_files.h).
 void refuse_outputs(const ConfigNode& tree);
 
-// "; did you mean data/digits.csv?" for a path that does not exist, or nothing.
+// Returns "; did you mean data/digits.csv?" for a path that does not exist, or an empty text.
 std::string suggest_path(const std::filesystem::path& missing);
 
 }  // namespace dltrain

@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMaxShownColumns = 160;  // longer lines are cut around the caret
+constexpr size_t kMaxShownColumns = 160;  // longer lines are shortened around the caret
 
 // Returns the start of the line that contains `offset`.
 size_t line_start(std::string_view text, size_t offset) {

@@ -14,14 +14,14 @@ namespace dltrain {
 
 // A text of configuration: a file, or one `-s key=value` argument.
 struct Source {
-  std::string name;  // as messages print it: "exp.yaml", or "-s optimizer.lr=3"
+  std::string name;  // in messages: "exp.yaml", or "-s optimizer.lr=3"
   std::string text;  // the whole text, UTF-8
   bool is_override = false;
   bool is_built_in = false;  // an architecture that is built into the program
 };
 
 struct Place {
-  std::shared_ptr<const Source> source;  // null: nowhere (a default that no text gave)
+  std::shared_ptr<const Source> source;  // null: unknown (a default value)
   size_t offset = 0;                     // byte offset into source->text
   size_t length = 1;  // bytes to underline, at least 1, never past the line's end
   std::string path;   // "model.layers[2]"; set for objects and values by the parser
@@ -32,7 +32,7 @@ struct Place {
   // For a value that replaces an argument of a block or an architecture: "model.num_heads".
   std::string argument = {};
 
-  // The place that a person can edit: for a built-in architecture, the place of its use.
+  // The place that a user can edit: for a built-in architecture, the place of its use.
   const Place& editable() const;
   bool known() const { return source != nullptr; }
   // 1-based; columns count characters (code points), as editors do. 0 if the place is unknown.
@@ -44,7 +44,7 @@ struct Place {
 struct Located {
   Place place;  // of the object's map
 
-  // The place of the value of `key`, or of the object if the key was not given.
+  // Returns the place of the value of `key`, or of the object if the key was not given.
   const Place& place_of(std::string_view key) const;
   // Returns whether `key` was written (also with a value equal to the default).
   bool given(std::string_view key) const;
@@ -59,7 +59,7 @@ struct Located {
 // "exp.yaml:7:13", "-s optimizer.lr=3", or the key path if the text is unknown.
 std::string to_string(const Place& place);
 
-// The complete diagnostic, one or three lines without a trailing newline:
+// Returns the complete diagnostic, one or three lines without a trailing newline:
 //   exp.yaml:7:13: error: MESSAGE
 //       7 | optimizer: {learning_rat: 1e-3}
 //         |             ^~~~~~~~~~~~

@@ -51,7 +51,7 @@ void Problems::add_new_places(const Problems& other) {
 }
 
 std::string Problems::describe() const {
-  // Sources in the order in which they were first complained about; inside one, by position.
+  // Sources are sorted by their first problem, the problems of a source by position.
   std::vector<const Source*> sources;
   for (const Problem& problem : problems_) {
     if (std::find(sources.begin(), sources.end(), problem.place.source.get()) == sources.end()) {

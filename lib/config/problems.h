@@ -21,14 +21,14 @@ struct Problem {
 
 class Problems {
  public:
-  // Keeps equal messages at equal places once, and the problems of a definition that is used at
+  // Keeps equal messages at equal places once, like problems of a definition that is used at
   // several places.
   void add(const Place& place, std::string message);
   template <typename Arg, typename... Args>
   void add(const Place& place, fmt::format_string<Arg, Args...> text, Arg&& arg, Args&&... args) {
     add(place, fmt::format(text, std::forward<Arg>(arg), std::forward<Args>(args)...));
   }
-  // Adds a warning, which is no problem: empty() stays true.
+  // Adds a warning, which does not count as a problem.
   void warn(std::string message) { warnings_.push_back(std::move(message)); }
   const std::vector<std::string>& warnings() const { return warnings_; }
   // Like add(), but leaves out later problems at the same place, which are consequences.
@@ -42,7 +42,7 @@ class Problems {
   void append(const Problems& other);
   // Adds the problems of `other` at places that have no problem yet.
   void add_new_places(const Problems& other);
-  // At the value of `key` inside `object` (or at the object, where the key was not given).
+  // Adds a problem at the value of `key` in `object`, or at the object if the key was not given.
   void add(const Located& object, std::string_view key, std::string message) {
     add(object.place_of(key), std::move(message));
   }
@@ -53,15 +53,15 @@ class Problems {
   }
 
   bool empty() const { return reported_ == 0; }
-  // The number of calls of add(), to find out whether a step found anything.
+  // Returns the number of calls of add(), which shows whether a step has found problems.
   size_t reported() const { return reported_; }
-  // Problems beyond kMaxKept are only counted, which bounds the work on hostile input.
+  // Problems beyond kMaxKept are only counted, which limits the work on hostile input.
   bool full() const { return problems_.size() >= kMaxKept; }
   const std::vector<Problem>& all() const { return problems_; }
 
   // All diagnostics, sorted by source and position; at most kMaxShown, then "… and N more".
   std::string describe() const;
-  // Throws ConfigError when there is anything to report.
+  // Throws ConfigError if there are problems.
   void throw_if_any(ExitCode code = ExitCode::usage) const;
 
   static constexpr size_t kMaxShown = 50;

@@ -1,6 +1,8 @@
 #include "config/reference.h"
 
+#include <algorithm>
 #include <deque>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -68,15 +70,13 @@ std::string limits_text(const ValueSlot& slot, const Key& key) {
   return size + (size.empty() || range.empty() ? "" : ", each ") + range;
 }
 
-std::string markdown(const std::vector<KeyRow>& rows) {
-  std::string out =
-      "| key | type | default | limits | meaning |\n"
-      "|---|---|---|---|---|\n";
-  for (const KeyRow& row : rows) {
-    out += fmt::format("| {} | {} | {} | {} | {} |\n", row.name, row.type, cell(row.initial),
-                       cell(row.limits), cell(row.doc));
-  }
-  return out;
+constexpr std::string_view kTableHead =
+    "| key | type | default | limits | meaning |\n"
+    "|---|---|---|---|---|\n";
+
+std::string markdown(const KeyRow& row) {
+  return fmt::format("| {} | {} | {} | {} | {} |\n", row.name, row.type, cell(row.initial),
+                     cell(row.limits), cell(row.doc));
 }
 
 // Removes the Markdown.
@@ -86,26 +86,32 @@ std::string plain(std::string text) {
   return link == std::string::npos ? text : text.substr(0, link);
 }
 
-// A section of the reference.
-struct Section {
-  std::string path;
-  std::string doc;
-  std::string text;  // its table, and the sections below it
+// The keys of an object, and the chapters of the sections inside it.
+struct Keys {
+  std::vector<std::string> names, rows;  // rows: lines of the table, one for each name
+  std::vector<std::pair<std::string, std::string>> sections;  // path and chapter
 };
+
+std::string text_of(const Keys& keys) {
+  std::string out;
+  if (!keys.rows.empty()) out = fmt::format("{}{}\n", kTableHead, fmt::join(keys.rows, ""));
+  for (const auto& [path, chapter] : keys.sections) out += chapter;
+  return out;
+}
 
 class ReferenceWriter : public Fields {
  public:
   std::string write(ObjectRef object) {
-    std::string out = table_of(object, "");
+    std::string out = text_of(keys_of(object, ""));
     for (size_t i = 0; i < families_.size(); ++i) {
-      // Writing one family may find others (layers inside datasets), which are appended.
+      // The text of a family may append further families (layers inside datasets).
       const KindTableRef family = families_[i];
       out += family_text(family);
     }
     return out;
   }
 
-  // The object's own keys, then those that its family shares.
+  // Returns the object's own keys, then those that its family shares.
   std::vector<KeyRow> rows_of(ObjectRef object) {
     object.describe(*this);
     table_.insert(table_.end(), common_.begin(), common_.end());
@@ -116,7 +122,7 @@ class ReferenceWriter : public Fields {
     return table_;
   }
 
-  // Keys that all kinds of a family have stand once, above its kinds.
+  // Common keys of a family are listed once, above its kinds.
   void begin_common() override { kinds_own_ = std::exchange(table_, {}); }
   void end_common() override { common_ = std::exchange(table_, std::exchange(kinds_own_, {})); }
 
@@ -169,15 +175,15 @@ class ReferenceWriter : public Fields {
         {code(name), std::string(type), std::string(initial), std::string(limits), key.doc});
   }
 
-  // The table of one object, followed by the chapters of the sections inside it.
-  std::string table_of(ObjectRef object, const std::string& path) {
+  Keys keys_of(ObjectRef object, const std::string& path) {
     std::vector<KeyRow> outer_table = std::exchange(table_, {});
     std::string outer_path = std::exchange(path_, path);
-    std::vector<Section> outer_sections = std::exchange(sections_, {});
+    auto outer_sections = std::exchange(sections_, {});
     object.describe(*this);
-    std::string out = table_.empty() ? "No keys.\n\n" : markdown(table_) + "\n";
-    for (const Section& section : sections_) {
-      out += fmt::format("### {}\n\n{}\n\n{}", code(section.path), section.doc, section.text);
+    Keys out{.names = {}, .rows = {}, .sections = std::move(sections_)};
+    for (const KeyRow& row : table_) {
+      out.names.push_back(row.name);
+      out.rows.push_back(markdown(row));
     }
     table_ = std::move(outer_table);
     path_ = std::move(outer_path);
@@ -187,8 +193,8 @@ class ReferenceWriter : public Fields {
 
   void add_section(const std::string& path, const std::string& doc, ObjectRef object) {
     if (!active_.insert(object.type()).second) return;
-    Section section{path, doc, table_of(object, path)};
-    sections_.push_back(std::move(section));
+    const std::string text = text_of(keys_of(object, path));
+    sections_.emplace_back(path, fmt::format("### {}\n\n{}\n\n{}", code(path), doc, text));
     active_.erase(object.type());
   }
 
@@ -196,36 +202,66 @@ class ReferenceWriter : public Fields {
     if (known_families_.insert(family.id).second) families_.push_back(family);
   }
 
-  std::vector<KeyRow> common_keys(const KindTableRef& family) {
-    common_.clear();
-    if (family.size > 0) table_of(ObjectRef::of(*family.make(0)), "");
-    return std::exchange(common_, {});
-  }
-
+  // Common keys, and keys that at least kShared kinds describe alike, are listed once, above the
+  // kinds.
   std::string family_text(const KindTableRef& family) {
     std::string out = fmt::format("## {}\n\nKinds: ", family.name);
+    std::vector<Keys> kinds;
+    std::map<std::string, int> uses;  // of a row or chapter
+    common_.clear();
     for (size_t i = 0; i < family.size; ++i) {
       out += (i > 0 ? ", " : "") + code(family.row(i).name);
+      kinds.push_back(keys_of(ObjectRef::of(*family.make(i)), ""));
+      for (const std::string& row : kinds.back().rows) ++uses[row];
+      for (const auto& [path, chapter] : kinds.back().sections) ++uses[chapter];
     }
     out += ".\n\n";
-    if (const auto common = common_keys(family); !common.empty()) {
-      out += fmt::format("Every {} also has these keys:\n\n{}\n", family.name, markdown(common));
+    if (!common_.empty()) {
+      out += fmt::format("Every {} also has these keys:\n\n{}", family.name, kTableHead);
+      for (const KeyRow& row : std::exchange(common_, {})) out += markdown(row);
+      out += "\n";
     }
+    const int enough = std::max(3, static_cast<int>(family.size) / 4);
+    Keys shared;
+    std::set<std::string> written;
+    std::string kinds_text;
     for (size_t i = 0; i < family.size; ++i) {
       const KindTableRef::Row row = family.row(i);
-      out += fmt::format("### {} {}\n\n{}\n\n", family.name, code(row.name), row.doc);
+      kinds_text += fmt::format("### {} {}\n\n{}\n\n", family.name, code(row.name), row.doc);
       if (!row.bare_key.empty()) {
-        out += fmt::format("In short: `{}: VALUE` sets `{}`.\n\n", row.name, row.bare_key);
+        kinds_text += fmt::format("In short: `{}: VALUE` sets `{}`.\n\n", row.name, row.bare_key);
       }
-      out += table_of(ObjectRef::of(*family.make(i)), "");
+      Keys own;
+      std::string others;
+      for (size_t k = 0; k < kinds[i].rows.size(); ++k) {
+        const bool is_shared = uses[kinds[i].rows[k]] >= enough;
+        if (is_shared) others += (others.empty() ? "" : ", ") + kinds[i].names[k];
+        if (is_shared && !written.insert(kinds[i].rows[k]).second) continue;
+        Keys& to = is_shared ? shared : own;
+        to.names.push_back(kinds[i].names[k]);
+        to.rows.push_back(kinds[i].rows[k]);
+      }
+      for (const auto& section : kinds[i].sections) {
+        const bool is_shared = uses[section.second] >= enough;
+        if (!is_shared || written.insert(section.second).second) {
+          (is_shared ? shared : own).sections.push_back(section);
+        }
+      }
+      kinds_text += text_of(own);
+      if (!others.empty()) {
+        kinds_text += fmt::format("Keys described above: {}.\n\n", others);
+      } else if (own.rows.empty()) {
+        kinds_text += "No keys.\n\n";
+      }
     }
-    return out;
+    if (!shared.rows.empty()) out += "Keys of several kinds:\n\n" + text_of(shared);
+    return out + kinds_text;
   }
 
   std::vector<KeyRow> table_;
-  std::vector<KeyRow> kinds_own_, common_;  // of a kind, and what its family shares
+  std::vector<KeyRow> kinds_own_, common_;  // of a kind, and of its family
   std::string path_;
-  std::vector<Section> sections_;
+  std::vector<std::pair<std::string, std::string>> sections_;
   std::set<const void*> active_;
   std::deque<KindTableRef> families_;
   std::set<const void*> known_families_;

@@ -119,8 +119,7 @@ std::optional<double> as_number(const ConfigNode& node) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc::result_out_of_range) {
-    // Too small reads as zero (as everywhere), too large as infinity, which the range check
-    // refuses.
+    // A too small number becomes zero, a too large one infinity, which the range check refuses.
     return std::strtod(std::string(text).c_str(), nullptr);
   }
   if (error != std::errc{} || end != text.data() + text.size()) return {};
@@ -168,7 +167,7 @@ std::string number_text(double value) {
   if (std::isinf(value)) return value < 0 ? "-.inf" : ".inf";
   if (value == std::floor(value) && std::abs(value) < 1e15) return fmt::format("{:.1f}", value);
   std::string text = fmt::format("{}", value);
-  // YAML 1.1 readers (PyYAML) take 1e-05 for text, 1.0e-05 for a number.
+  // YAML 1.1 readers (PyYAML) read 1e-05 as text, 1.0e-05 as a number.
   const size_t exponent = text.find('e');
   if (exponent != std::string::npos && text.find('.') == std::string::npos) {
     text.insert(exponent, ".0");
@@ -186,7 +185,7 @@ std::string quoted_when_needed(std::string_view text) {
   };
   const bool safe = !text.empty() && plain_start(text[0]) &&
                     std::all_of(text.begin(), text.end(), plain_character);
-  // Words that some YAML reader takes for something else are quoted too.
+  // Words that some YAML readers do not read as text are quoted too.
   static constexpr std::string_view kTraps[] = {"y",   "n",    "yes",  "no",   "on",
                                                 "off", "null", "true", "false"};
   std::string lower(text);
@@ -197,7 +196,7 @@ std::string quoted_when_needed(std::string_view text) {
   if (safe && !trap && text != "..." && classify_plain(text) == ScalarType::text) {
     return std::string(text);
   }
-  // A text of JSON is one of YAML, which also needs DEL to be escaped.
+  // A JSON string is a YAML string if DEL is escaped too.
   std::string out =
       nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   for (size_t at = out.find('\x7f'); at != std::string::npos; at = out.find('\x7f', at)) {

@@ -34,13 +34,13 @@ std::optional<int64_t> as_integer(const ConfigNode& node);
 // Accepts integers, infinity and NaN (.inf, -.inf, .nan); an overflow returns infinity.
 std::optional<double> as_number(const ConfigNode& node);
 
-// Suggests how to write a scalar that was probably meant as a boolean or number: "; write true" for
-// yes, "; write 12 …" for 012, "; remove the quotes" for "3"; or returns an empty text.
+// Suggests how to write a scalar that is probably a boolean or number: "; write true" for yes, ";
+// write 12 …" for 012, "; remove the quotes" for "3"; or returns an empty text.
 std::string scalar_hint(const ConfigNode& node, ScalarType wanted);
 
-// The shortest text that reads back as exactly this number; integers above 1e15 have an exponent.
+// Returns the shortest text that reads back as this number; integers above 1e15 have an exponent.
 std::string number_text(double value);
-// `text` as a YAML scalar that reads back as the same text: plain if that is safe, else quoted.
+// Returns a YAML scalar that reads back as this text: plain if that is safe, otherwise quoted.
 std::string quoted_when_needed(std::string_view text);
 
 }  // namespace dltrain

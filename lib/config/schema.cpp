@@ -111,7 +111,7 @@ class SchemaWriter : public Fields {
   }
   Json take_definitions() { return std::move(definitions_); }
 
-  // Keys that all kinds of a family have are definitions, which every kind refers to.
+  // The common keys of a family are definitions, to which every kind refers.
   void begin_common() override { common_ = true; }
   void end_common() override { common_ = false; }
 
@@ -145,7 +145,7 @@ class SchemaWriter : public Fields {
       add(name, Json::parse(slot.schema), key);
     }
   }
-  // Parts, and beside them any key that any kind has.
+  // Allows the parts and, beside them, every key of every kind.
   void on_parts(const PartsSlot& slot, const Key& key) override {
     Json common = {{"type", {{"enum", slot.table.names()}}}};
     for (size_t i = 0; i < slot.table.size; ++i) {
@@ -154,7 +154,7 @@ class SchemaWriter : public Fields {
         if (!common.contains(name)) {
           common[name] = schema;
         } else if (common[name] != schema) {
-          common[name] = Json::object();  // kinds disagree: the parser decides
+          common[name] = Json::object();  // kinds differ: any value is allowed
         }
       }
     }
@@ -181,7 +181,7 @@ class SchemaWriter : public Fields {
     properties_[std::string(name)] = std::move(schema);
   }
 
-  // A section that contains itself is a definition; all others stand where they are.
+  // A section that contains itself becomes a definition; all others are written in place.
   Json section_schema(ObjectRef object) {
     const std::string name = fmt::format("section{}", section_number(object.type()));
     const Json reference = {{"$ref", "#/$defs/" + name}};
@@ -208,7 +208,7 @@ class SchemaWriter : public Fields {
     return section_types_.size() - 1;
   }
 
-  // The map of one kind; `type` may be left out where the kind is a default.
+  // Returns the schema of one kind; `type` may be omitted for a default kind.
   Json kind_schema(const KindTableRef& table, size_t row, bool needs_type) {
     Json body = object_schema(ObjectRef::of(*table.make(row)));
     Json properties = {{"type", {{"const", table.row(row).name}}}};
@@ -239,7 +239,7 @@ class SchemaWriter : public Fields {
     return schema;
   }
 
-  // The reference to a family's definition, which is written when it is first asked for.
+  // Returns the reference to a family's definition, which the first call writes.
   std::string family(const KindTableRef& table) {
     const std::string name(table.name);
     const std::string reference = "#/$defs/" + name;
@@ -284,7 +284,7 @@ std::string config_schema(ObjectRef object, const std::string& title) {
   Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title}};
   const Json text = {{"type", "string"}};
   Json extends = {{"anyOf", Json::array({text, {{"type", "array"}, {"items", text}}})},
-                  {"description", "Files that this one is laid upon, relative to it"}};
+                  {"description", "Files that this one extends, relative to it"}};
   schema["type"] = "object";
   schema["properties"] = {{"extends", std::move(extends)}};
   schema["properties"].update(body["properties"]);

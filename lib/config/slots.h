@@ -70,10 +70,9 @@ struct ValueSlot {
 //   * `void validate(Problems&) const`: called after its keys have been read
 //   * `void describe_common(Fields&)`: keys that every kind of its family has, documented once
 //   * `static bool rewrite(ConfigNode& map, Problems&)`: called before any key is read; may replace
-//     short forms by the keys that describe() knows. False: the map cannot be read, and the
-//     problems say why
+//     short forms by the keys of describe(). It returns false after it has reported problems
 //   * `static constexpr std::string_view kBareKey`: `x: VALUE` means `x: {kBareKey: VALUE}` where
-//     VALUE is no map
+//     VALUE is not a map
 struct ConfigNode;
 // Calls describe() between begin_common() and end_common() of the visitor.
 void visit_common(Fields& fields, const std::function<void()>& describe);
@@ -196,7 +195,7 @@ struct KindSlot {
   std::function<void(std::unique_ptr<Chosen>)> set = {};
 };
 
-// Several objects of one family inside one map, which may hold keys common to all of them.
+// Several objects of one family in one map, which may have keys common to all of them.
 struct PartsSlot {
   struct Part {
     std::string name, doc;

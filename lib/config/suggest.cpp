@@ -10,11 +10,11 @@ char lower(char c) {
   return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
 }
 
-constexpr size_t kLongest = 64;  // no key is longer; bounds the work on hostile input
+constexpr size_t kLongest = 64;  // no key is longer; limits the work on hostile input
 
-// Edits (insert, delete, replace, swap of neighbours; case is ignored) that turn a into b.
+// Counts the edits (insert, delete, replace, swap neighbours; case is ignored) from a to b.
 size_t edit_distance(std::string_view a, std::string_view b) {
-  // Optimal string alignment: three rows of the usual table.
+  // Optimal string alignment, which needs three rows of the table.
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -41,7 +41,7 @@ std::string nearest_name(std::string_view wrong, std::span<const std::string> na
   size_t best_distance = std::max<size_t>(1, (wrong.size() + 1) / 3) + 1;
   for (const std::string& name : names) {
     size_t distance = edit_distance(wrong, name);
-    // Names without a common character are not near: "ab" is two edits from any two letters.
+    // Names without a common character are not near, although "ab" is only two edits from "xy".
     if (distance >= std::max(wrong.size(), name.size())) continue;
     if (wrong.size() >= 3 && name.starts_with(wrong)) distance = std::min<size_t>(distance, 1);
     if (distance < best_distance) {

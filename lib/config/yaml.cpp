@@ -15,11 +15,10 @@
 namespace dltrain {
 namespace {
 
-// Thrown out of the event handler when reading on would be harmful (limits); the problem is
-// recorded.
+// The event handler throws this when a limit is exceeded, after it has reported the problem.
 struct GiveUp {};
 
-// Positions: yaml-cpp gives line and byte column inside the part that it reads.
+// Converts yaml-cpp's positions (line and byte column in the part that it reads) to places.
 class Positions {
  public:
   Positions(std::shared_ptr<const Source> source, size_t begin) : source_(std::move(source)) {
@@ -46,7 +45,7 @@ class Positions {
     return place;
   }
 
-  // The first line, from `last` upwards, that a tab indents; npos where there is none.
+  // Returns the offset of a tab in the indentation of a line up to `last`, or npos.
   size_t tab_indent(size_t last) const {
     const std::string& text = source_->text;
     for (size_t line = std::min(last + 1, lines_.size()); line-- > 0;) {
@@ -62,7 +61,7 @@ class Positions {
   bool closes_quote(size_t offset) const { return quote_end(offset) != std::string::npos; }
 
  private:
-  // The end of the quoted scalar at `offset`, npos if it is not closed; `offset` without quotes.
+  // Returns the end of the quoted scalar at `offset`, npos without an end, `offset` without quotes.
   size_t quote_end(size_t offset) const {
     const std::string& text = source_->text;
     const char quote = offset < text.size() ? text[offset] : '\0';
@@ -72,13 +71,13 @@ class Positions {
         ++at;
       } else if (text[at] == quote) {
         if (quote == '"' || at + 1 >= text.size() || text[at + 1] != quote) return at + 1;
-        ++at;  // '' stands for one quote
+        ++at;  // '' is an escaped quote
       }
     }
     return std::string::npos;
   }
 
-  // The number of bytes of the scalar at `offset` in its line.
+  // Returns the number of bytes of the scalar at `offset` in its line.
   size_t token_length(size_t offset, std::string_view scalar) const {
     const std::string_view rest = std::string_view(source_->text).substr(offset);
     if (rest.empty()) return 1;
@@ -95,7 +94,7 @@ class Positions {
   std::vector<size_t> lines_;  // byte offset of each line
 };
 
-// Builds the tree from yaml-cpp's events; a stack of open lists and maps.
+// Builds the tree from yaml-cpp's events with a stack of open lists and maps.
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(const Positions& positions, Problems& problems)
@@ -103,7 +102,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ > 1) {
-      problems_.add(positions_.place(mark), "a second document; a file holds one configuration");
+      problems_.add(positions_.place(mark), "a second document; a file must have only one");
       throw GiveUp{};
     }
   }
@@ -123,7 +122,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
     if (found == anchors_.end()) {
-      problems_.add(positions_.place(mark), "an alias inside the value that it stands for");
+      problems_.add(positions_.place(mark), "an alias inside the value that it refers to");
       throw GiveUp{};
     }
     count(found->second.nodes, mark);
@@ -142,7 +141,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (tag == "!" || tag == "tag:yaml.org,2002:str") {
       node.style = ConfigNode::Style::quoted;
       if (!positions_.closes_quote(node.place.offset)) {  // yaml-cpp takes the end of the text
-        problems_.add(node.place, "a quote that is not closed");
+        problems_.add(node.place, "the closing quote is missing");
       }
     } else {
       check_tag(tag, node.place);
@@ -167,9 +166,9 @@ class TreeBuilder : public YAML::EventHandler {
   struct Open {
     ConfigNode node;
     YAML::anchor_t anchor = 0;
-    std::optional<ConfigNode::Key> key;  // of a map: read, its value is not
+    std::optional<ConfigNode::Key> key;  // of a map: the key whose value follows
     bool merge_key = false;              // it is `<<`
-    bool expects_value = false;          // a key was read, if only a refused one
+    bool expects_value = false;          // a key was read, even an invalid one
     std::unordered_map<std::string, Place> seen;
     std::vector<ConfigNode> merged;  // values of `<<`
     size_t nodes = 1;
@@ -220,7 +219,7 @@ class TreeBuilder : public YAML::EventHandler {
     finish(std::move(closed.node), closed.anchor, closed.nodes);
   }
 
-  // A complete value: becomes the root, a list's item, a map's key or a map's value.
+  // Adds a complete value as the root, a list's item, a map's key or a map's value.
   void finish(ConfigNode node, YAML::anchor_t anchor, size_t nodes = 1) {
     if (anchor != 0) anchors_[anchor] = {node, nodes};
     if (open_.empty()) {
@@ -286,7 +285,7 @@ class TreeBuilder : public YAML::EventHandler {
   int documents_ = 0;
 };
 
-// Refuses what no YAML file may hold: bytes that are not UTF-8, control characters.
+// Refuses bytes that are not UTF-8 and control characters.
 bool check_characters(const std::shared_ptr<const Source>& source, size_t begin,
                       Problems& problems) {
   const std::string_view text = std::string_view(source->text).substr(begin);
@@ -311,7 +310,7 @@ std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t
                                     Problems& problems) {
   const size_t before = problems.reported();
   if (source->text.size() - begin > YamlLimits::kBytes) {
-    problems.add(Place{source, begin, 1, {}}, "larger than {} bytes: not a configuration",
+    problems.add(Place{source, begin, 1, {}}, "larger than {} bytes, the limit of configurations",
                  YamlLimits::kBytes);
     return {};
   }
@@ -329,7 +328,7 @@ std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t
     const auto line = static_cast<size_t>(std::max(error.mark.line, 0));
     const size_t tab = positions.tab_indent(line);
     if (tab != std::string::npos) {
-      problems.add(Place{source, tab, 1, {}}, "a tab in the indentation; YAML wants spaces");
+      problems.add(Place{source, tab, 1, {}}, "a tab in the indentation; YAML requires spaces");
     } else {
       problems.add(positions.place(error.mark), "not valid YAML: {}", error.msg);
     }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMostWarnings = 20;
 
-// Some of the images of a source.
+// A selection of the images of a source.
 class ChosenImages final : public ImageSource {
  public:
   ChosenImages(std::shared_ptr<const ImageSource> all, std::vector<int64_t> chosen)

@@ -141,7 +141,7 @@ DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double e
   for (int64_t i = 0; i < size; ++i) (held[static_cast<size_t>(i)] ? eval : train).push_back(i);
   if (eval.empty() || train.empty()) {
     fail(ExitCode::data, "eval_fraction {} of {} samples leaves none for {}", eval_fraction, size,
-         eval.empty() ? "evaluation: no class has two" : "training");
+         eval.empty() ? "evaluation: no class has two samples" : "training");
   }
   return {select(whole, std::move(train)), select(whole, std::move(eval))};
 }

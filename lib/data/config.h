@@ -41,7 +41,7 @@ struct MixingConfig : Located {
 // The order and frequency in which training selects samples.
 enum class Sampling : uint8_t { uniform, balanced, streams };
 
-// Which samples eval_fraction holds out.
+// The samples that eval_fraction holds out.
 enum class EvalSplit : uint8_t { random, tail };
 struct HeldOut {
   double fraction = 0;
@@ -53,7 +53,7 @@ struct DatasetConfig : Chosen {
   bool shuffle = true;
   Sampling sampling = Sampling::uniform;
   std::vector<std::unique_ptr<Transform>> transforms;
-  // Of `train` only:
+  // Keys of `train` only:
   std::optional<RandomAffineConfig> random_affine;
   std::optional<MixingConfig> mixup, cutmix;
 

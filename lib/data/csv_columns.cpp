@@ -15,8 +15,8 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kFewTexts = 20;          // are categories for any number of rows
-constexpr size_t kMostCategories = 1000;  // of a column that is not configured as categories
+constexpr size_t kFewTexts = 20;          // so few are always categories
+constexpr size_t kMostCategories = 1000;  // unless `categories` names the column
 constexpr size_t kMostRemembered = 100000;
 constexpr size_t kMostClassNames = 30;
 
@@ -77,7 +77,7 @@ bool is_called_id(const std::string& name) {
 std::vector<std::string> sorted_values(const ColumnScan& scan) {
   std::vector<std::string> out;
   for (const auto& [value, count] : scan.values) out.push_back(value);
-  // Numbers by value, then texts.
+  // Numbers are sorted by value and precede texts.
   std::sort(out.begin(), out.end(), [](const std::string& a, const std::string& b) {
     const auto x = csv_number(a, false), y = csv_number(b, false);
     if (x && y && *x != *y) return *x < *y;
@@ -327,7 +327,7 @@ class ColumnFitter {
     for (const std::string& value : sorted_values(s)) {
       const auto number = csv_number(value, dialect_.decimal_comma);
       if (number && *number == kIgnoredLabel) continue;
-      // Written `3` or `3.0`.
+      // The same label may be written `3` or `3.0`.
       std::string text = number && s.is_numbers() ? fmt::format("{:.0f}", *number) : value;
       if (schema_.class_names.empty() || schema_.class_names.back() != text) {
         schema_.class_names.push_back(std::move(text));

@@ -1,4 +1,4 @@
-// find_dialect: delimiter, header and decimals from the first records.
+// find_dialect: detects delimiter, header and decimal mark from the first records.
 #include <algorithm>
 #include <set>
 
@@ -10,7 +10,7 @@ namespace dltrain {
 namespace {
 
 constexpr size_t kLooks = 200;  // records
-// By likelihood: a text may have commas in every line, but rarely tabs or semicolons.
+// The likeliest comes first: text may have commas in every line, but rarely tabs or semicolons.
 constexpr char kDelimiters[] = {'\t', ';', '|', ','};
 
 using Records = std::vector<std::vector<std::string>>;
@@ -96,7 +96,7 @@ FirstCell first_cell(const Records& records, size_t column, bool decimal_comma) 
   return is_number(first) ? FirstCell::a_number : FirstCell::name_of_numbers;
 }
 
-// For text columns: returns true if the names are different and none occurs again in its column.
+// Returns true if the names of text columns differ and none occurs again in its column.
 bool looks_like_names(const Records& records) {
   const std::set<std::string> names(records[0].begin(), records[0].end());
   if (names.size() < records[0].size()) return false;

@@ -50,7 +50,7 @@ JpegHeader read_jpeg_header(const JpegDecoder& decoder, std::span<const uint8_t>
   return header;
 }
 
-// The smallest of 1, 1/2, 1/4 and 1/8 that is large enough; these have fast transforms.
+// Returns the smallest of 1, 1/2, 1/4 and 1/8, which are fast, that is large enough.
 tjscalingfactor choose_factor(double needed) {
   int denominator = 1;
   while (denominator < 8 && 1.0 / (2 * denominator) >= needed) denominator *= 2;
@@ -69,7 +69,7 @@ void decompress(const JpegDecoder& decoder, std::span<const uint8_t> file, uint8
   if (!harmless) fail(ExitCode::data, "damaged JPEG: {}", decoder.why());
 }
 
-// Four inks, stored inverted as Adobe's programs do, to the wanted channels.
+// Converts CMYK, inverted as Adobe's programs store it, to the requested channels.
 void ink_to_colors(const uint8_t* inks, int64_t pixels, int64_t channels, uint8_t* out) {
   for (int64_t i = 0; i < pixels; ++i, inks += 4, out += channels) {
     uint8_t rgb[3];
@@ -136,7 +136,7 @@ void decode_png(std::span<const uint8_t> file, int64_t channels, Frame<uint8_t>&
       const uint8_t* p = out + 3 * i;
       out[i] = static_cast<uint8_t>((299 * p[0] + 587 * p[1] + 114 * p[2] + 500) / 1000);
     }
-    frame.start(size);  // the same memory, with the size that the pixels now have
+    frame.start(size);  // the same memory with the converted size
   }
   frame.finish();
 }

@@ -1,9 +1,9 @@
-// JPEG and PNG (told by their content) as 8-bit images.
+// Decodes JPEG and PNG files, recognised by their content, to 8-bit images.
 //
-// Hostile files: an image's size is read from its header first and refused beyond kMaxImagePixels;
-// no memory is taken for more than the header says, and nothing is written outside of it. A cut
-// file is an error. Colours: gray and RGB as wanted; an alpha channel is dropped, 16 bits become 8,
-// CMYK becomes RGB without a colour profile; EXIF orientation is not looked at.
+// Hostile files: sizes above kMaxImagePixels are refused when the header is read; the memory is
+// limited to the size in the header, and no write leaves it. A truncated file is an error. Colours:
+// the result is gray or RGB as requested; an alpha channel is dropped, 16 bits become 8, and CMYK
+// becomes RGB without a colour profile. The EXIF orientation is ignored.
 //
 // Threads: any number. Errors: Error(data) without a place.
 #pragma once
@@ -22,15 +22,15 @@ inline constexpr int64_t kMaxImagePixels = int64_t{1} << 27;
 struct StoredImage {
   ImageEncoding encoding = ImageEncoding::raw;
   std::span<const uint8_t> bytes;
-  ImageSize size;  // of raw pixels; others say it themselves
+  ImageSize size;  // of raw pixels; encoded images contain their size
 };
 
-// What kind of file it is, and its size (channels: as stored, 1 or 3).
+// Returns the encoding and the size of an image (channels: as stored, 1 or 3).
 StoredImage probe_image(std::span<const uint8_t> file);
 
-// Makes the image, with `channels` (1 or 3) of them, the frame's. A JPEG may be decoded at a
-// fraction of its size not below `needed_scale`; the frame knows (see Frame::reduced). Raw pixels
-// are looked at where they are and must have `channels` already.
+// Decodes into the frame with `channels`, 1 or 3. A JPEG may be decoded at a fraction of its size,
+// at least `needed_scale` (see Frame::reduced). Raw pixels are used in place and must have this
+// number of channels.
 void decode_image(const StoredImage& image, int64_t channels, double needed_scale,
                   Frame<uint8_t>& frame);
 

@@ -14,14 +14,15 @@ constexpr uint8_t kUnsignedBytes = 0x08;
   throw Error(ExitCode::data, message, file.name());
 }
 
-// The sizes of the dimensions, of which there must be `least` to `most`.
+// Returns the sizes of the dimensions, of which there must be `least` to `most`.
 std::vector<int64_t> read_header(ByteReader& file, size_t least, size_t most) {
   uint8_t magic[4];
   file.read(magic, "the IDX header");
-  if (magic[0] != 0 || magic[1] != 0) refuse(file, "is no IDX file");
+  if (magic[0] != 0 || magic[1] != 0) refuse(file, "is not an IDX file");
   if (magic[2] != kUnsignedBytes) {
-    refuse(file, fmt::format("has elements of IDX type 0x{:02x}; unsigned bytes (0x08) are read",
-                             magic[2]));
+    refuse(file, fmt::format(
+                     "has elements of IDX type 0x{:02x}; only unsigned bytes (0x08) are supported",
+                     magic[2]));
   }
   if (magic[3] < least || magic[3] > most) {
     refuse(file, fmt::format(
@@ -38,7 +39,7 @@ std::vector<int64_t> read_header(ByteReader& file, size_t least, size_t most) {
   return sizes;
 }
 
-// The bytes that the sizes announce; all sizes are below 2^32.
+// Reads the elements of these sizes, each below 2^32.
 std::vector<uint8_t> read_elements(ByteReader& file, const std::vector<int64_t>& sizes) {
   uint64_t bytes = 1;
   for (const int64_t size : sizes) {
@@ -47,13 +48,13 @@ std::vector<uint8_t> read_elements(ByteReader& file, const std::vector<int64_t>&
                 : bytes * static_cast<uint64_t>(size);
   }
   check_fits_memory(bytes, file.name());
-  // In pieces: a header that promises more than there is takes no memory for it.
+  // Pieces limit the memory that is allocated for elements that the file lacks.
   constexpr uint64_t kPiece = 16 << 20;
   std::vector<uint8_t> elements;
   while (elements.size() < bytes) {
     const uint64_t begin = elements.size(), n = std::min(kPiece, bytes - begin);
     elements.resize(begin + n);
-    file.read(std::span(elements).subspan(begin), "the elements that the header announces");
+    file.read(std::span(elements).subspan(begin), "the elements that the header declares");
   }
   file.expect_end("its header");
   return elements;

@@ -9,14 +9,14 @@
 namespace dltrain {
 namespace {
 
-// The file of a folder under the name it is published with, as it is or compressed.
+// Returns a published file of the folder, plain or compressed.
 std::string find_file(const std::string& folder, const std::string& name) {
   const auto path = std::filesystem::path(folder) / name;
   std::error_code ignored;
   for (const char* ending : {"", ".gz"}) {
     if (std::filesystem::exists(path.string() + ending, ignored)) return path.string() + ending;
   }
-  throw Error(ExitCode::data, "is not there, nor with .gz at its end", path.string());
+  throw Error(ExitCode::data, "does not exist, with or without .gz", path.string());
 }
 
 struct IdxConfig final : ImageConfig {
@@ -26,8 +26,8 @@ struct IdxConfig final : ImageConfig {
 
   void describe(Fields& f) override {
     f.text("path", path,
-           {.doc = "Folder with the files of MNIST or Fashion-MNIST under their own names "
-                   "(train-images-idx3-ubyte and so on), plain or gzip",
+           {.doc = "Folder with the files of MNIST or Fashion-MNIST under their published names "
+                   "(train-images-idx3-ubyte, …), plain or gzip",
             .is_path = true,
             .known_as = {"root", "folder"}});
     describe_split(f, test);
@@ -41,7 +41,7 @@ struct IdxConfig final : ImageConfig {
   void validate(Problems& problems) const override {
     ImageConfig::validate(problems);
     if (images.has_value() != labels.has_value()) {
-      problems.add(*this, images ? "images" : "labels", "images and labels belong together");
+      problems.add(*this, images ? "images" : "labels", "images and labels must both be given");
     } else if (path.has_value() == images.has_value()) {
       problems.add(*this, "path", "give either path, a folder, or the files images and labels");
     }

@@ -31,7 +31,7 @@ struct ImageView {
 template <typename T>
 class Frame {
  public:
-  // Starts with pixels that the caller owns and that are not changed.
+  // Starts with pixels of the caller, which are not changed.
   void look_at(const ImageView<T>& image) {
     image_ = image;
     full_ = image.size;
@@ -76,7 +76,7 @@ class Frame {
     return buffers_[own_].data();
   }
 
-  // Crops to the part from (y, x) on, which must be inside, without moving pixels.
+  // Crops to a part inside the image from (y, x) on, without copying pixels.
   void crop(int64_t y, int64_t x, int64_t height, int64_t width) {
     image_.data = image_.at(y, x);
     image_.size.height = height;

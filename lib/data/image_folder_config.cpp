@@ -19,11 +19,11 @@ struct ImageFolderConfig final : ImageConfig {
             .is_path = true,
             .known_as = {"root", "folder"}});
     f.choice("color", options.channels, {{"rgb", 3, "three channels"}, {"gray", 1, "one channel"}},
-             {.doc = "What all images are turned into", .known_as = {"mode", "channels"}});
+             {.doc = "The format to which images are converted", .known_as = {"mode", "channels"}});
     f.choice("target", options.untargeted,
              {{"folder", false, "the class is the sub-folder of path"},
               {"none", true, "images anywhere below path, without classes, for predict"}},
-             {.doc = "What is to be predicted"});
+             {.doc = "The targets"});
     describe_on_error(f, skip_broken);
     ImageConfig::describe(f);
   }

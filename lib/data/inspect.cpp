@@ -175,7 +175,7 @@ class Inspector {
     return of_a == of_b;
   }
 
-  // By mean and standard deviation of the first f32 input.
+  // Compares means and standard deviations of the first f32 input.
   void add_outliers() {
     if (outlier_field_ + 1 == totals_.size()) return;
     std::vector<std::pair<double, Outlier>> found;

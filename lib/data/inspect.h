@@ -45,7 +45,7 @@ struct SplitReport {
 
 struct ColumnReport {
   ColumnSchema column;
-  // Of numbers:
+  // These are for numbers:
   double mean = 0, std = 0, least = 0, greatest = 0;
   int64_t empty = 0;                 // cells of numbers; categories count theirs as one more
   std::vector<int64_t> counts = {};  // of categories; where they are ids, too

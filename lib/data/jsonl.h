@@ -5,8 +5,7 @@
 //   prompt, completion  each record is a sample: prompt, completion and an end of text; the loss
 //                       counts the completion and the end
 //   source, target      each record is a sample for an encoder and a decoder: `source` with an end
-//   of
-//                       text, optionally `source_lengths` (without padding), `decoder_input` (a
+//                       of text, optionally `source_lengths` (without padding), `decoder_input` (a
 //                       begin of text and the target), and the target with an end of text
 // Samples have a fixed length: longer ones are truncated, shorter ones are padded. The targets of
 // padding are kIgnoredLabel.

@@ -28,7 +28,7 @@ class Curriculum final : public LengthPlan {
       if (stage > 0 && stage + 1 < options.stages) length = length / kMultiple * kMultiple;
       length = std::max(length, options.from);
       if (!extents_.empty() && length <= extents_.back().front()) {
-        fail(ExitCode::usage, "{} stages from {} to {} tokens are not all longer than the last",
+        fail(ExitCode::usage, "{} stages from {} to {} tokens do not all increase the length",
              options.stages, options.from, to);
       }
       extents_.emplace_back(dataset.fields().size(), length);
@@ -37,7 +37,7 @@ class Curriculum final : public LengthPlan {
 
   size_t variant(int64_t step) const override {
     const auto last = static_cast<int64_t>(extents_.size()) - 1;
-    // Without overflow, whatever the step.
+    // This return prevents an overflow below.
     if (step >= options_.steps) return static_cast<size_t>(last);
     return static_cast<size_t>(static_cast<double>(step) / static_cast<double>(options_.steps) *
                                static_cast<double>(last));
@@ -106,7 +106,7 @@ void Buckets::choose(const Dataset& dataset) {
       extent = std::max(extent, dataset.length(field, sample));
     }
   }
-  // A batch at a border holds samples of the bucket before.
+  // A batch at a border also has samples of the previous bucket.
   std::vector<uint8_t> merged(limits.size());
   for (size_t b = 0; b < greatest.size(); ++b) {
     std::vector<int64_t> extents = greatest[b];

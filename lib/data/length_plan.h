@@ -1,8 +1,7 @@
 // Steps with shorter samples than those of the dataset, which saves computation:
 //
-//   buckets     a batch has samples of similar length, cut to the longest of their bucket; only
-//   padding
-//               is cut off
+//   buckets     a batch has samples of similar length, cut to the longest of their bucket, so that
+//               only padding is cut off
 //   curriculum  training begins with the first tokens of each sample and continues with more
 //
 // All micro-batches of a step on all ranks have one length. Each length is a variant with its own
@@ -23,7 +22,7 @@ class Buckets;
 
 class LengthPlan {
  public:
-  // By variant in ascending order and by field: the extent of the first axis of a sample; 0 for
+  // The extent of the first axis of a sample, by variant in ascending order and by field; 0 for
   // scalar fields.
   using Extents = std::vector<std::vector<int64_t>>;
 

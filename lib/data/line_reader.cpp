@@ -25,7 +25,7 @@ std::string LineReader::place() const {
   return fmt::format("{}:{}", name_, line_);
 }
 
-// Moves the unread rest to the front and reads behind it; false at the end of the file.
+// Moves the unread rest to the front and reads more; returns false at the end of the file.
 bool LineReader::refill() {
   if (at_end_) return false;
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);

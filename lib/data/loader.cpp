@@ -26,7 +26,7 @@ int64_t accumulation_of(const LoaderOptions& options) {
   return options.global_batch / at_once;
 }
 
-// The rows of a batch that worker `index` of `workers` fills.
+// Returns the rows of a batch that worker `index` of `workers` fills.
 struct Rows {
   int64_t first, count;
 };
@@ -143,7 +143,7 @@ void TrainLoader::fill(int index, int64_t sequence, Batch& batch) {
   batch.samples = options_.micro_batch;
   batch.variant = options_.lengths ? options_.lengths->variant(step) : 0;
   if (micro != 0) return;
-  // Counted once a step; next() hands it to the later micro-batches.
+  // The count is computed once per step; next() copies it to the later micro-batches.
   const TargetCount count = count_targets(worker, step);
   batch.valid_targets = count.valid;
   batch.loss_divisor = count.divisor;
@@ -163,7 +163,7 @@ TargetCount TrainLoader::count_targets(Worker& worker, int64_t step) const {
   return count;
 }
 
-// Rows [row, row + count) of the micro-batch that begins at `position`.
+// Fills rows [row, row + count) of the micro-batch that begins at `position`.
 void TrainLoader::fill_rows(Worker& worker, int64_t position, int64_t row, int64_t count,
                             Batch& batch) const {
   if (count == 0) return;
@@ -202,7 +202,7 @@ void TrainLoader::fill_field(Worker& worker, int field, std::span<const int64_t>
   }
 }
 
-// Each row with the next one, which is still as it was; the last one's partner is read again.
+// Mixes each row with the next one, which is not mixed yet; reads the last row's partner again.
 void TrainLoader::mix_rows(Worker& worker, int64_t position, int64_t row, int64_t count,
                            Batch& batch) const {
   const int64_t step = (position + row) / options_.global_batch;

@@ -38,7 +38,7 @@ struct Batch {
   int64_t valid_targets = 0;
   double loss_divisor = 0;
   size_t variant = 0;  // of LoaderOptions::lengths
-  // By field (see batch_fields): m rows of the variant, aligned to 64 bytes.
+  // The m rows of each field (see batch_fields) for the variant, aligned to 64 bytes.
   std::vector<std::byte*> fields;
 };
 

@@ -1,7 +1,7 @@
 // Masked language modelling (Devlin et al. 2019, "BERT"): some tokens of a sequence are masked, and
 // the model predicts them.
 //
-// Of T tokens max(1, round(probability * T)) are chosen. Of these a share of 0.8 becomes the mask
+// max(1, round(probability * T)) of T tokens are chosen. A share of 0.8 of these becomes the mask
 // token, 0.1 a random token of the vocabulary, and 0.1 is unchanged. The targets are the original
 // tokens at chosen places and kIgnoredLabel elsewhere. The end-of-text token is chosen only if no
 // other tokens are left. The choice is a function of seed and position in training, and of the

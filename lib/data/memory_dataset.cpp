@@ -43,7 +43,7 @@ void MemoryDataset::gather(int field, std::span<const int64_t> samples, std::byt
   const std::byte* data = data_[field];
   size_t i = 0;
   while (i < samples.size()) {
-    // Neighbours in the file are copied together.
+    // Consecutive samples are copied together.
     size_t run = 1;
     while (i + run < samples.size() && samples[i + run] == samples[i] + static_cast<int64_t>(run)) {
       ++run;

@@ -1,4 +1,4 @@
-// The pieces of a packed image file as they stand in it, little-endian (docs/formats.md).
+// The records of a packed image file, little-endian (docs/formats.md).
 #pragma once
 
 #include <bit>
@@ -21,9 +21,9 @@ static_assert(sizeof(Entry) == 32);
 
 // The last bytes of the file.
 struct Footer {
-  uint64_t index_offset;  // of the entries, one behind another
+  uint64_t index_offset;  // of the contiguous entries
   uint64_t entries;
-  uint64_t about_bytes;  // of the JSON text behind them
+  uint64_t about_bytes;  // of the JSON text after them
   char checksum[32];     // XXH3-128 of entries and text, in hexadecimal
   char magic[8];
 };

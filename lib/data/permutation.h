@@ -11,7 +11,7 @@ namespace dltrain {
 
 class Permutation {
  public:
-  // Of 0 … n-1, for 1 <= n < 2^62. A pure function of its arguments.
+  // Permutes 0 … n-1 for 1 <= n < 2^62. The order is a pure function of the arguments.
   Permutation(uint64_t n, uint64_t seed, uint64_t epoch);
 
   // Returns the element at a place; each of 0 … n-1 has exactly one place.

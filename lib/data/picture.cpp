@@ -13,7 +13,7 @@
 namespace dltrain {
 namespace {
 
-// A letter is five rows of three pixels; a row is one octal digit.
+// A glyph has five rows of three pixels; a row is one octal digit.
 struct Letter {
   char sign;
   const char* rows;
@@ -27,7 +27,7 @@ constexpr Letter kLetters[] = {
     {'U', "55557"}, {'V', "55552"}, {'W', "55775"}, {'X', "55255"}, {'Y', "55222"}, {'Z', "71247"},
     {'-', "00700"}, {'.', "00002"}, {'+', "02720"}, {'_', "00007"}, {'/', "11244"}, {':', "02020"},
     {'%', "51245"}, {'(', "24442"}, {')', "21112"}, {' ', "00000"}};
-constexpr int64_t kZoom = 2;  // pixels of a letter's pixel
+constexpr int64_t kZoom = 2;  // side of a glyph's pixel
 constexpr int64_t kSmallestTile = 96;
 constexpr int64_t kGap = 4;
 
@@ -65,7 +65,7 @@ Picture::Picture(int64_t height, int64_t width, uint8_t gray)
 
 void Picture::write(int64_t y, int64_t x, int64_t right, std::string_view text) {
   for (const char sign : text) {
-    // Of a character of several bytes, the first stands for it.
+    // A character of several bytes is drawn once, for its first byte.
     if ((static_cast<unsigned char>(sign) & 0xC0) == 0x80) continue;
     if (x + kLetterWidth > right) return;
     const char* rows = rows_of_picture(sign);

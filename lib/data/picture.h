@@ -1,4 +1,4 @@
-// Pictures that the program makes: RGB pixels, short captions, a PNG file.
+// RGB pictures with short captions, written as PNG files.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,10 @@ class Picture {
   int64_t width() const { return width_; }
   uint8_t* at(int64_t y, int64_t x) { return pixels_.data() + 3 * (y * width_ + x); }
 
-  // Letters (all as capitals), digits and a few signs; what does not fit before `right` is left
-  // out.
+  // Draws letters (as capitals), digits and a few signs; omits what does not fit before `right`.
   void write(int64_t y, int64_t x, int64_t right, std::string_view text);
 
-  // The bytes of a PNG file.
+  // Returns the bytes of a PNG file.
   std::string png() const;
 
   static constexpr int64_t kTextHeight = 10, kLetterWidth = 8;
@@ -31,9 +30,9 @@ class Picture {
   std::vector<uint8_t> pixels_;
 };
 
-// Images side by side with a caption below each. `images`: f32, one behind the other, each height
-// by width by channels; each channel is stretched from its least to its greatest value to black and
-// white, one or three channels are shown, of others the first. Small images are enlarged.
+// Draws images side by side with a caption below each. `images`: contiguous f32 values, each image
+// height by width by channels. Each channel is scaled so that its range becomes black to white. If
+// an image has neither one nor three channels, the first is shown. Small images are enlarged.
 Picture contact_sheet(std::span<const float> images, int64_t height, int64_t width,
                       int64_t channels, const std::vector<std::string>& captions);
 

@@ -74,7 +74,7 @@ void Prefetcher::fill(int worker, int64_t sequence, int slot) {
   try {
     fill_(worker, sequence, slot);
   } catch (const Error&) {
-    check_mapped_files();  // possibly the cause
+    check_mapped_files();  // a truncated file may be the cause
     throw;
   }
   check_mapped_files();

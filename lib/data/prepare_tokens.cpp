@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-// Returns how many files.
+// Returns the number of files.
 int write_split(const TokenSpan& span, const char* split, int width,
                 const PrepareTokensOptions& options) {
   int files = 0;
@@ -64,11 +64,11 @@ void open_tokens_folder(const std::filesystem::path& folder, bool overwrite) {
   if (std::filesystem::exists(folder / kTokensFile, ignored)) old.push_back(kTokensFile);
   for (const std::string& name : old) {
     if (lists_file(folder, name)) continue;
-    fail(ExitCode::usage, "{} was not written by dltrain{}; take another folder",
+    fail(ExitCode::usage, "{} was not written by dltrain{}; choose another folder",
          (folder / name).string(), has_marker(folder) ? "" : ", or by an earlier version");
   }
   if (!old.empty() && !overwrite) {
-    fail(ExitCode::usage, "{} is there already; --overwrite replaces it",
+    fail(ExitCode::usage, "{} already exists; --overwrite replaces it",
          (folder / old.front()).string());
   }
   if (!old.empty()) check_all_ours(folder);
@@ -87,7 +87,7 @@ int prepare_tokens(const TokenSpan& train, const TokenSpan& eval,
     for (const TokenizerFile& file : tokenizer->files()) names.push_back(file.name);
   }
   claim_files(options.folder, names);
-  // Those that are mapped stay readable.
+  // Mapped files stay readable.
   for (const std::string& name : shards_in(options.folder)) {
     if (lists_file(options.folder, name)) remove_recursively(options.folder / name);
   }

@@ -15,12 +15,12 @@ Float4 load4(const float* from) {
   return value;
 }
 
-// Which elements of a line one element of the result is made of.
+// The elements of a line from which one element of the result is computed.
 struct Taps {
   int64_t first, count;
 };
 
-// The weights of all elements of a line lie behind one another, `most` each.
+// The weights of a line are contiguous, `most` for each element of the result.
 struct ResampleLine {
   int64_t most = 0;
   Taps* taps = nullptr;
@@ -49,7 +49,7 @@ void fill_line(ResampleLine& line, double begin, double length, int64_t in, int6
       weights[k - first] = static_cast<float>(weight);
       sum += weight;
     }
-    // Beyond the edge of the image the nearest pixel stands alone.
+    // Beyond the edge of the image only the nearest pixel is used.
     if (sum <= 0) weights[0] = 1, last = first + 1, sum = 1;
     for (int64_t k = 0; k < last - first; ++k) {
       weights[k] = static_cast<float>(weights[k] / sum);
@@ -82,8 +82,8 @@ void add_rows(const T* rows, int64_t stride, const float* weights, int64_t count
   }
 }
 
-// One row of the result for three channels: a pixel is the first three lanes of a vector, and the
-// fourth is overwritten by the next pixel.
+// Computes a row of three channels: a pixel is the first three lanes of a vector, and the fourth is
+// overwritten by the next pixel.
 void mix_row3(const ResampleLine& line, const float* row, int64_t width, float* out) {
   for (int64_t x = 0; x < width; ++x) {
     const Taps taps = line.taps[x];
@@ -144,7 +144,7 @@ void resample(Frame<T>& frame, const Box& box, int64_t height, int64_t width) {
   fill_line(rows, box.y, box.height, in.size.height, height);
   fill_line(columns, box.x, box.width, in.size.width, width);
 
-  // Only the columns that the result is made of.
+  // Skips columns that the result does not need.
   const int64_t begin = columns.taps[0].first * channels;
   const Taps last = columns.taps[width - 1];
   const int64_t end = (last.first + last.count) * channels;

@@ -1,5 +1,5 @@
 // Resizing with a triangle filter that widens when the image shrinks (bilinear with antialiasing:
-// what Pillow's and torchvision's `bilinear` do). In f32, so that results are the same on every
+// as `bilinear` of Pillow and torchvision). Sums are f32, so that results are the same on every
 // machine.
 #pragma once
 
@@ -14,8 +14,8 @@ struct Box {
   double y = 0, x = 0, height = 0, width = 0;
 };
 
-// Makes the `box` of the frame's image an image of `height` by `width`. The box must overlap the
-// image; pixels beside the box, but inside the image, count where the filter reaches them.
+// Resizes `box` of the frame's image to `height` by `width`. The box must overlap the image; the
+// filter also reads pixels of the image next to the box.
 template <typename T>
 void resample(Frame<T>& frame, const Box& box, int64_t height, int64_t width);
 

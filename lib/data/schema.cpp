@@ -53,19 +53,20 @@ bool near(const Statistics& a, const Statistics& b) {
 }
 
 std::string column_difference(const ColumnSchema& a, const ColumnSchema& b) {
-  if (a.name != b.name) return fmt::format("column '{}' is '{}' here", a.name, b.name);
+  if (a.name != b.name)
+    return fmt::format("column '{}' is called '{}' in this data", a.name, b.name);
   if (a.kind != b.kind || a.marks_empty != b.marks_empty) {
-    return fmt::format("column '{}' is a {} there and a {} here", a.name,
+    return fmt::format("column '{}' is a {} in the checkpoint and a {} in this data", a.name,
                        kKindNames[static_cast<size_t>(a.kind)],
                        kKindNames[static_cast<size_t>(b.kind)]);
   }
   if (a.categories != b.categories) {
-    return fmt::format("column '{}' has other categories ({} there, {} here)", a.name,
-                       a.categories.size(), b.categories.size());
+    return fmt::format("column '{}' has other categories ({} in the checkpoint, {} in this data)",
+                       a.name, a.categories.size(), b.categories.size());
   }
   if (a.statistics && b.statistics && !near(*a.statistics, *b.statistics)) {
-    return fmt::format("column '{}' has mean {:.6g} there and {:.6g} here", a.name,
-                       a.statistics->mean, b.statistics->mean);
+    return fmt::format("column '{}' has mean {:.6g} in the checkpoint and {:.6g} in this data",
+                       a.name, a.statistics->mean, b.statistics->mean);
   }
   return {};
 }
@@ -109,7 +110,8 @@ DataSchema schema_from_json(const std::string& json, const std::string& place) {
   try {
     const auto in = SchemaJson::parse(json);
     if (in.at("format") != "dltrain.data" || in.at("version") != kSchemaVersion) {
-      throw std::runtime_error(fmt::format("dltrain.data of version {} is read", kSchemaVersion));
+      throw std::runtime_error(
+          fmt::format("only version {} of dltrain.data is supported", kSchemaVersion));
     }
     DataSchema out;
     out.embedded = in.value("embedded", false);
@@ -131,11 +133,11 @@ DataSchema schema_from_json(const std::string& json, const std::string& place) {
 
 std::string schema_difference(const DataSchema& a, const DataSchema& b) {
   if (a.class_names != b.class_names) {
-    return fmt::format("the classes differ ({} there, {} here)", a.class_names.size(),
-                       b.class_names.size());
+    return fmt::format("the classes differ ({} in the checkpoint, {} in this data)",
+                       a.class_names.size(), b.class_names.size());
   }
   if (a.columns.size() != b.columns.size()) {
-    return fmt::format("there are {} columns there and {} here", a.columns.size(),
+    return fmt::format("the checkpoint has {} columns, this data has {}", a.columns.size(),
                        b.columns.size());
   }
   for (size_t i = 0; i < a.columns.size(); ++i) {

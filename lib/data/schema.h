@@ -33,7 +33,7 @@ struct DataSchema {
   bool embedded = false;                   // categories are ids in the input `categories`
   bool normalized = false;                 // inputs are (value - mean) / std
   bool fills = false;                      // the mean replaces empty cells
-  // By f32 input that is not a table: of each channel (the innermost dimension).
+  // The statistics of each channel (innermost dimension) of each f32 input that is not a table.
   std::vector<std::pair<std::string, std::vector<Statistics>>> channels = {};
   std::vector<std::string> class_names = {};  // of the labels 0, 1, …; may be empty
 

@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-// About standard normal, from four uniforms (Irwin-Hall): enough for made-up data, and quick.
+// Approximates a standard normal number by the sum of four uniform ones (Irwin-Hall).
 float bell(const Philox4& bits) {
   float sum = 0;
   for (uint32_t v : bits.v) sum += static_cast<float>(v >> 8) * (1.0f / 16777216.0f);

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kTarBlock = 512;
 constexpr uint64_t kMaxSize = uint64_t{1} << 40;
 
-// Octal digits, ended by a space or a zero byte.
+// Reads octal digits that end at a space or a zero byte.
 std::optional<uint64_t> octal(const uint8_t* digits, size_t n) {
   uint64_t value = 0;
   size_t i = 0;
@@ -29,7 +29,7 @@ std::string text(const uint8_t* from, size_t n) {
   return {chars, ::strnlen(chars, n)};
 }
 
-// The sum of all bytes, those of the checksum itself taken as spaces.
+// The checksum is the sum of all bytes, with spaces in place of its own bytes.
 bool checksum_fits(const uint8_t (&block)[kTarBlock]) {
   uint64_t sum = 0;
   for (size_t i = 0; i < kTarBlock; ++i) sum += i >= 148 && i < 156 ? ' ' : block[i];
@@ -48,7 +48,7 @@ std::optional<TarReader::Entry> TarReader::next() {
       return std::nullopt;
     const auto size = octal(block + 124, 12);
     if (!checksum_fits(block) || !size || *size > kMaxSize) {
-      throw Error(ExitCode::data, "is no tar archive, or a damaged one",
+      throw Error(ExitCode::data, "is not a tar archive, or is damaged",
                   fmt::format("{} (offset {})", bytes_.name(), bytes_.offset() - kTarBlock));
     }
     left_ = *size;

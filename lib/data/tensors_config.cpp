@@ -36,8 +36,8 @@ struct TensorsConfig final : DatasetConfig {
     const auto check = [&](const char* key, const std::string& name) {
       if (name.ends_with(".npy")) return;
       problems.add(*this, key,
-                   fmt::format("'{}' is no .npy file, and there is no path of a safetensors file "
-                               "that could have a tensor of this name",
+                   fmt::format("'{}' is not a .npy file, and no `path` names a safetensors file "
+                               "that contains this tensor",
                                name));
     };
     for (const auto& [input, tensor] : options.inputs) check("inputs", tensor);

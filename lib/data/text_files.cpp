@@ -21,7 +21,7 @@ std::vector<std::string> expand_paths(const std::vector<std::string>& patterns) 
     const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
     for (size_t i = 0; code == 0 && i < found.gl_pathc; ++i) out.emplace_back(found.gl_pathv[i]);
     ::globfree(&found);
-    if (code != 0) throw Error(ExitCode::data, "no file has a name like this", pattern);
+    if (code != 0) throw Error(ExitCode::data, "no file matches this pattern", pattern);
   }
   return out;
 }

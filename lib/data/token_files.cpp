@@ -13,12 +13,12 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kCheckedAtOnce = size_t{256} << 20;
-constexpr size_t kLookedAt = size_t{1} << 20;  // bytes, to tell ids of 4 bytes from those of 2
+constexpr size_t kLookedAt = size_t{1} << 20;  // bytes that tell ids of 4 bytes from ids of 2
 constexpr size_t kFewestWide = 16;             // ids; fewer may be zeros by chance
 constexpr uint64_t kTokenFilesMaxAbout = 1 << 20;
 constexpr const char* kFormat = "dltrain.tokens";
 
-// A header's first numbers by the bytes of an id.
+// The magic and version of headers, and the bytes of an id.
 struct Header {
   int32_t magic, version, width;
 };
@@ -39,15 +39,15 @@ TokenSegment parse_header(const std::string& name, std::span<const std::byte> by
   for (const Header& header : kHeaders) {
     if (magic != header.magic) continue;
     if (version != header.version) {
-      refuse(fmt::format("has version {} of the layout with magic {}; {} is read", version, magic,
-                         header.version));
+      refuse(fmt::format("has version {} of the layout with magic {}; version {} is supported",
+                         version, magic, header.version));
     }
     const auto rest = bytes.subspan(kTokenHeaderBytes);
     const auto width = static_cast<size_t>(header.width);
     if (rest.size() % width != 0 || count < 0 ||
         rest.size() / width != static_cast<size_t>(count)) {
       refuse(fmt::format(
-          "{}: its header says {} tokens, there are {} bytes for {}",
+          "{}: its header declares {} tokens, but {} bytes hold {}",
           rest.size() / width < static_cast<size_t>(std::max(count, 0)) ? "truncated" : "damaged",
           count, rest.size(), rest.size() / width));
     }
@@ -59,7 +59,7 @@ TokenSegment parse_header(const std::string& name, std::span<const std::byte> by
   return {};
 }
 
-// Ids of 4 bytes below 65536, read as ids of 2: every second is 0, and not all of them are.
+// Returns true if the bytes look like ids of 4 bytes below 65536: their upper halves are zero.
 bool looks_wide(std::span<const std::byte> bytes) {
   if (bytes.size() % 4 != 0 || bytes.size() < kFewestWide * 4) return false;
   bool any = false;

@@ -2,9 +2,8 @@
 //
 // Layouts:
 //   raw      ids of 16 or 32 bits, as in nanoGPT
-//   header   256 i32, then the ids: magic, version, number of ids; the rest is 0. As in llm.c:
-//   magic
-//            20240520, version 1, 16 bits per id; magic 20240801, version 7, 32 bits.
+//   header   256 i32 (magic, version, number of ids, zeros), then the ids. As in llm.c, the magic
+//            20240520 has version 1 and 16 bits per id, 20240801 has version 7 and 32 bits.
 // A folder of `dltrain data prepare` also has tokens.json and the tokenizer (docs/formats.md).
 #pragma once
 

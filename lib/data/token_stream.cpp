@@ -20,7 +20,7 @@ void widen(const std::byte* from, int64_t count, int32_t* out) {
   }
 }
 
-// As unsigned numbers, so that what does not fit an i32 is large.
+// Ids are compared as unsigned numbers, so that negative ones count as too large.
 uint32_t largest(const int32_t* ids, int64_t count) {
   uint32_t most = 0;
   for (int64_t i = 0; i < count; ++i) most = std::max(most, static_cast<uint32_t>(ids[i]));
@@ -113,7 +113,7 @@ void TokenCollector::append(std::span<const int32_t> ids) {
 }
 
 void TokenCollector::add(std::span<const int32_t> ids) {
-  constexpr size_t kMostHeld = size_t{4} << 20;  // of what goes to a file
+  constexpr size_t kMostHeld = size_t{4} << 20;  // bytes that wait for a write
   width_ == 4 ? append<uint32_t>(ids) : append<uint16_t>(ids);
   count_ += static_cast<int64_t>(ids.size());
   if (file_ && bytes_.size() > kMostHeld) write_out();

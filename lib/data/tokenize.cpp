@@ -16,7 +16,7 @@ void tokenize(const TextFile& file, const Tokenizer& tokenizer, const TokenizeOp
   std::string_view rest = text;
   const auto next_piece = [&] {
     size_t size = rest.size();
-    // If no cut is found, a longer piece has one or is the whole rest.
+    // If no cut is found, the piece is enlarged, at most to the whole rest.
     for (size_t limit = options.piece; limit < rest.size(); limit *= 2) {
       const size_t cut = tokenizer.cut(rest, limit);
       if (cut == 0) continue;

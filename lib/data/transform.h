@@ -26,14 +26,14 @@ class Draws {
   Draws(uint64_t seed, uint64_t stream, int64_t position)
       : seed_(seed), stream_(stream), position_(static_cast<uint64_t>(position)) {}
 
-  // In [0, 1).
+  // Returns a number in [0, 1).
   double uniform() {
     const uint64_t n = next_++;
     return random_uniform(seed_, stream_, n / kInARow, position_ * kInARow + n % kInARow);
   }
-  // In [low, high).
+  // Returns a number in [low, high).
   double between(double low, double high) { return low + (high - low) * uniform(); }
-  // 0 … n-1.
+  // Returns one of 0 … n-1.
   int64_t below(int64_t n) {
     return std::min(static_cast<int64_t>(uniform() * static_cast<double>(n)), n - 1);
   }

@@ -1,5 +1,4 @@
-// Affine changes of an image: each pixel of the result is taken, bilinear, from a place of the
-// original.
+// Affine transforms of an image with bilinear interpolation.
 #pragma once
 
 #include <cmath>
@@ -10,13 +9,13 @@
 
 namespace dltrain {
 
-// Where the pixel (x, y) of the result, counted from the centre, is taken from.
+// Maps a pixel (x, y) of the result to its source; both are relative to the centre.
 struct Affine {
   double xx, xy, x0;
   double yx, yy, y0;
 };
 
-// `out`: an image of the same size, rows without gaps. What comes from outside is `fill`.
+// `out`: an image of the same size without gaps between rows. Pixels from outside are `fill`.
 template <typename T>
 void warp(const ImageView<T>& in, const Affine& a, float fill, T* out) {
   const int64_t height = in.size.height, width = in.size.width, channels = in.size.channels;

@@ -42,7 +42,7 @@ enum class ReduceOp : uint8_t { sum, max };
 
 enum class CollectiveKind : uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, barrier };
 
-// The subject of an operation for error messages: "gradient.h.0.mlp.weight". Shared, because
+// The subject of an operation for error messages: "gradient of h.0.mlp.weight". Shared, because
 // operations outlive the code that issues them. May be nullptr.
 using CallSubject = std::shared_ptr<const std::string>;
 
@@ -114,6 +114,9 @@ class Collectives {
   // Ends the operations in progress with an error, here and on the peers. Can be called from any
   // thread.
   virtual void abandon() {}
+  // Returns when no operation uses memory of this process any more. Operations that are not
+  // complete are ended as by abandon().
+  virtual void settle() {}
 
  private:
   // Implements issue(); the arguments have been validated.

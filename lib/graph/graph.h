@@ -16,7 +16,7 @@ enum class Phase : uint8_t { forward, backward, update };
 std::string_view phase_name(Phase phase);
 
 struct GraphValue {
-  std::string name;  // unique for persistent values: "layers.0.weight", "gradient.layers.0.weight"
+  std::string name;  // unique for persistent values: "layers.0.weight"; see graph/state_name.h
   TensorSpec spec;
   Role role = Role::activation;
   int producer = -1;              // index into nodes; −1 for inputs and state

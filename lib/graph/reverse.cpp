@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "graph/builder.h"
+#include "graph/state_name.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -137,9 +138,10 @@ class Reverse {
       const bool too_early =
           sum != kNoValue && graph_.value(part).producer < graph_.value(sum).producer;
       if (holders > 1 || too_early) part = builder_.emit1("identity", {part});
-      sum = sum == kNoValue ? builder_.accumulate(part, "gradient." + graph_.value(parameter).name,
-                                                  Role::gradient)
-                            : builder_.accumulate_onto(part, sum);
+      sum = sum == kNoValue
+                ? builder_.accumulate(part, state_name("gradient", graph_.value(parameter).name),
+                                      Role::gradient)
+                : builder_.accumulate_onto(part, sum);
     }
     return sum;
   }

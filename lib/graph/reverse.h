@@ -11,7 +11,7 @@ namespace dltrain {
 
 struct ParameterGradient {
   ValueId parameter;
-  ValueId gradient;  // role gradient, named "gradient.<parameter>", in the accumulation dtype
+  ValueId gradient;  // role gradient, named "gradient of <parameter>", in the accumulation dtype
 };
 
 // `losses` are scalar sums (f64 [1]); each is seeded with loss_seed (loss_scale / valid targets of

@@ -53,7 +53,7 @@ struct Softplus final : ActivationsActivation {
 
   void describe(Fields& f) override {
     f.number("beta", beta, {.doc = "ln(1 + exp(beta·x)) / beta", .max = 1e6, .above = 0});
-    f.number("threshold", threshold, {.doc = "The result is x where beta·x is greater"});
+    f.number("threshold", threshold, {.doc = "If beta·x is greater, the result is x"});
   }
   const char* op() const override { return "softplus"; }
   Attributes attributes() const override { return {{"beta", beta}, {"threshold", threshold}}; }
@@ -106,9 +106,9 @@ struct Flatten final : Layer {
   }
 };
 
-// Activations that are composed of other ops. Slopes at kinks are PyTorch's.
+// These activations are composed of other ops. Slopes at kinks are PyTorch's.
 
-// relu(x) + weight · (x − relu(x)): exact on both sides, and x = 0 counts as below.
+// relu(x) + weight · (x − relu(x)) is exact on both sides; x = 0 has the slope `weight`.
 struct Prelu final : Layer {
   bool per_channel = false;
   double init = 0.25;
@@ -123,14 +123,14 @@ struct Prelu final : Layer {
     const int64_t slopes = per_channel ? c.shape(x)[-1] : 1;
     const ValueId slope = c.parameter("weight", {slopes}, {Initializer::constant, init});
     GraphBuilder& b = c.builder();
-    // Not `relu`, so that dltrain check does not count dead units.
+    // leaky_relu replaces relu, so that dltrain check does not count dead units.
     const ValueId above = b.emit1("leaky_relu", {x}, {{"negative_slope", 0.0}});
     const ValueId below = b.emit1("sub", {x, above});
     return b.emit1("add", {above, b.emit1("mul", {below, slope})});
   }
 };
 
-// alpha · elu(x / alpha): its slope is 1 on both sides of 0, whatever alpha is.
+// alpha · elu(x / alpha) has slope 1 on both sides of 0 for any alpha.
 struct Celu final : Layer {
   double alpha = 1;
 
@@ -144,7 +144,7 @@ struct Celu final : Layer {
   }
 };
 
-// −softplus(−x), without the straight part of softplus: beyond 40 it is exact anyway.
+// −softplus(−x). The threshold of 40 does not change the result.
 struct LogSigmoid final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
     const ValueId y =
@@ -164,7 +164,8 @@ struct Softshrink final : Layer {
   double lambda = 0.5;
 
   void describe(Fields& f) override {
-    f.number("lambda", lambda, {.doc = "What lies within it becomes 0", .max = 1e6, .above = 0});
+    f.number("lambda", lambda,
+             {.doc = "Values from -lambda to lambda become 0", .max = 1e6, .above = 0});
   }
   ValueId emit(LayerContext& c, ValueId x) const override {
     const ValueId inner =
@@ -195,7 +196,7 @@ struct Glu final : Layer {
 std::vector<KindRow<Layer>> activations_rows() {
   return {
       {"relu", "max(x, 0)", make_kind_of<Plain<"relu">>},
-      {"identity", "its input", make_kind_of<Identity>},
+      {"identity", "returns its input", make_kind_of<Identity>},
       {"gelu", "x·Φ(x) (Hendrycks & Gimpel 2016)", make_kind_of<Gelu>, "approximate"},
       {"silu", "x·sigmoid(x), also called swish", make_kind_of<Plain<"silu">>},
       {"tanh", "hyperbolic tangent", make_kind_of<Plain<"tanh">>},
@@ -225,7 +226,7 @@ std::vector<KindRow<Layer>> activations_rows() {
        "alpha"},
       {"log_sigmoid", "ln(1 / (1 + exp(-x)))", make_kind_of<LogSigmoid>},
       {"tanhshrink", "x - tanh(x)", make_kind_of<Tanhshrink>},
-      {"softshrink", "x moved by lambda towards 0, and 0 within it", make_kind_of<Softshrink>,
+      {"softshrink", "x moved towards 0 by lambda, at most to 0", make_kind_of<Softshrink>,
        "lambda"},
       {"glu",
        "the first half of the channels times the sigmoid of the second (Dauphin et al. "

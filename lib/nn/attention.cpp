@@ -1,12 +1,12 @@
-// attention: softmax(scale · q·kᵀ)·v of every head, without parameters; projections are layers of
-// their own, so that they can have the names of any family of models. A last input of integers
-// hides padding: the number of tokens of each sample, or for each token whether it is there
-// (Hugging Face's attention_mask).
+// attention: softmax(scale · q·kᵀ)·v of every head, without parameters. Projections are layers of
+// their own, so that they can have the names of any model family. An integer input at the end masks
+// padding: it has the number of tokens of each sample, or 1 for each token that is present (Hugging
+// Face's attention_mask).
 //
-// multi_head_attention: y = attention(x·W_inᵀ + b_in)·W_outᵀ + b_out of tokens among themselves.
-// Parameters have the names and shapes of torch.nn.MultiheadAttention (in_proj_weight,
-// in_proj_bias, out_proj.weight, out_proj.bias), so that torchvision's vision transformers load;
-// with fewer key and value heads the rows of k and v of in_proj_weight are fewer.
+// multi_head_attention: self-attention, y = attention(x·W_inᵀ + b_in)·W_outᵀ + b_out. Parameters
+// have the names and shapes of torch.nn.MultiheadAttention (in_proj_weight, in_proj_bias,
+// out_proj.weight, out_proj.bias), so that torchvision's vision transformers load; with fewer key
+// and value heads, in_proj_weight has fewer rows for k and v.
 #include <cmath>
 
 #include "base/error.h"
@@ -17,7 +17,7 @@
 namespace dltrain {
 namespace {
 
-// The keys that both layers have, and the op.
+// The common keys of both layers, and the op.
 struct AttentionLayer : Layer {
   int64_t num_heads = 0;
   std::optional<int64_t> num_kv_heads;
@@ -41,7 +41,7 @@ struct AttentionLayer : Layer {
   void describe_causal(Fields& f) {
     f.boolean(
         "causal", causal,
-        {.doc = "A token looks at itself and those before it only", .known_as = {"is_causal"}});
+        {.doc = "A token attends only to itself and earlier tokens", .known_as = {"is_causal"}});
   }
   void describe_dropout(Fields& f) {
     f.number("dropout", dropout,
@@ -92,14 +92,15 @@ struct Attention final : AttentionLayer {
               .above = 0,
               .known_as = {"scaling", "softmax_scale"}});
     describe_causal(f);
-    f.integer("sliding_window", sliding_window,
-              {.doc = "A token looks only at tokens less than this far away, itself among them; 0: "
-                      "at all",
-               .min = 0,
-               .known_as = {"window", "window_size"}});
+    f.integer(
+        "sliding_window", sliding_window,
+        {.doc =
+             "A token attends only to tokens at a distance below this, including itself; 0: to all",
+         .min = 0,
+         .known_as = {"window", "window_size"}});
     f.boolean("alibi", alibi,
-              {.doc = "Scores fall with the distance of the tokens, for each head at another rate "
-                      "(Press et al. 2022)"});
+              {.doc = "Scores fall with the distance of the tokens, at a different rate for each "
+                      "head (Press et al. 2022)"});
     describe_dropout(f);
   }
 
@@ -167,7 +168,7 @@ struct MultiHeadAttention final : AttentionLayer {
     const int64_t width = shape[2];
     check_width(width, num_heads);
     const int64_t projected = width + 2 * kv_heads() * (width / num_heads);
-    // torch's: Xavier's bound over the whole of in_proj, zero biases, and Linear's default for
+    // As in torch: Xavier's bound for the whole of in_proj, zero biases, and Linear's default for
     // out_proj's weight.
     const double in_bound = std::sqrt(6.0 / static_cast<double>(width + projected));
     const double out_bound = 1 / std::sqrt(static_cast<double>(width));
@@ -189,9 +190,9 @@ struct MultiHeadAttention final : AttentionLayer {
 }  // namespace
 
 std::vector<KindRow<Layer>> attention_rows() {
-  return {{"attention", "tokens look at each other, without projections (Vaswani et al. 2017)",
+  return {{"attention", "tokens attend to each other, without projections (Vaswani et al. 2017)",
            make_kind_of<Attention>, "num_heads"},
-          {"multi_head_attention", "tokens look at each other (Vaswani et al. 2017)",
+          {"multi_head_attention", "tokens attend to each other (Vaswani et al. 2017)",
            make_kind_of<MultiHeadAttention>, "num_heads"}};
 }
 

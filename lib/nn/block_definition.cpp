@@ -43,7 +43,7 @@ BlockDefinition::Parameter read_parameter(const ConfigNode::Key& name, const Con
 }
 
 void check_references(const BlockDefinition& definition, Problems& problems) {
-  std::vector<std::string> names;  // that may stand where is looked
+  std::vector<std::string> names;  // parameters that may be used here
   std::vector<std::string> used;
   const auto check = [&](const ConfigNode& scalar) {
     if (!mentions_parameter(scalar)) return;
@@ -61,7 +61,7 @@ void check_references(const BlockDefinition& definition, Problems& problems) {
     }
   };
   for (const auto& parameter : definition.parameters) {
-    each_scalar(parameter.initial, check);  // those before it
+    each_scalar(parameter.initial, check);  // only earlier parameters
     names.push_back(parameter.name.text);
   }
   each_scalar(definition.layers, check);
@@ -156,7 +156,7 @@ BlockDefinition read_block(const ConfigNode::Key& name, const ConfigNode& node,
     for (size_t i = 0; i < parameters->keys.size(); ++i) {
       const ConfigNode::Key& key = parameters->keys[i];
       if (contains(reserved, key.text)) {
-        problems.add(key.place, "a parameter cannot be called '{}', which is a key of its own",
+        problems.add(key.place, "a parameter cannot be called '{}', because that is another key",
                      key.text);
       }
       out.parameters.push_back(read_parameter(key, parameters->items[i], problems));

@@ -32,7 +32,7 @@ struct BlockDefinition {
 BlockDefinition read_block(const ConfigNode::Key& name, const ConfigNode& node,
                            const std::vector<std::string>& reserved, Problems& problems);
 
-// `$name`, or a product of names and integers with at least one name, each of which may divide.
+// `$name`, or a product of names and integers, with division, that has at least one name.
 struct BlockReference {
   struct Name {
     std::string text;
@@ -47,14 +47,14 @@ struct BlockReference {
   bool product = false;
 };
 
-// Returns whether the scalar contains a `$name`. It must then be a reference.
+// Returns true if the scalar contains a `$name`, so that it must be a reference.
 bool mentions_parameter(const ConfigNode& node);
 // Returns nothing if the text is neither a name nor a product.
 std::optional<BlockReference> parse_reference(std::string_view text);
 
 std::vector<std::string> parameter_names(const BlockDefinition& definition);
 
-// "; did you mean 'width'?", or a list of the names.
+// Returns "; did you mean 'width'?", or a list of the names.
 std::string suggest_near(std::string_view wrong, const std::vector<std::string>& names);
 
 }  // namespace dltrain

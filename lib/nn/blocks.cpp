@@ -23,12 +23,11 @@ size_t count_nodes(const ConfigNode& node) {
 
 }  // namespace
 
-// The arguments and the place with which layers of a definition are copied; empty for the model's
-// own layers.
+// The arguments and the place of a use of a definition; empty for the model's own layers.
 struct BlockExpander::Scope {
   const BlockDefinition* definition = nullptr;
   std::vector<ConfigNode> arguments = {};  // one a parameter
-  std::vector<bool> given = {};            // or is it the default?
+  std::vector<bool> given = {};            // false: it is the default
   std::shared_ptr<const Place> used_at = {};
   std::string used_as = {};
 };
@@ -66,7 +65,7 @@ const BlockDefinition* BlockExpander::find(const ConfigNode& name) {
 ConfigNode BlockExpander::copy(const ConfigNode& node, const Scope& scope) {
   if (++nodes_ > kMaxNodes) {
     if (nodes_ == kMaxNodes + 1) {
-      problems_.add(node.place, "blocks give more than {} values", kMaxNodes);
+      problems_.add(node.place, "blocks expand to more than {} values", kMaxNodes);
     }
     return {};
   }
@@ -94,7 +93,7 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
   const auto reference = parse_reference(node.text);
   if (!reference) return node;  // reported when the definition was read
   std::vector<const ConfigNode*> values;
-  const ConfigNode* written = nullptr;  // whose place a product has: the first that is no default
+  const ConfigNode* written = nullptr;  // its place becomes the product's
   for (const auto& [name, divides] : reference->names) {
     const std::vector<std::string> names = parameter_names(*scope.definition);
     const auto at = std::find(names.begin(), names.end(), name);
@@ -126,7 +125,7 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
   }
   ConfigNode out = written != nullptr ? *written : *values.front();
   if (!fits) {
-    problems_.add(values.front()->place, "a product beyond 64 bits");
+    problems_.add(values.front()->place, "the product exceeds 64 bits");
   } else if (divisor == 0 || product % divisor != 0) {
     problems_.add(out.place, "'{}' is {} / {}, no integer", node.text, product, divisor);
     return out;
@@ -136,8 +135,8 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
   return out;
 }
 
-// {block: NAME, argument: …}, {block: {use: NAME, argument: …}, …}, {type: block, use: NAME, …}:
-// `node` is copied already, so that arguments are substituted.
+// Expands {block: NAME, argument: …}, {block: {use: NAME, argument: …}, …} or {type: block, use:
+// NAME, …}. The arguments in `node` are already substituted.
 ConfigNode BlockExpander::use(const ConfigNode& node) {
   ConfigNode keys = ConfigNode::make_map(node.place);
   std::optional<ConfigNode> name;

@@ -3,7 +3,7 @@
 //   model:
 //     blocks:
 //       unit:
-//         parameters: {channels: , stride: 1, activation: relu}     # nothing behind it: required
+//         parameters: {channels: , stride: 1, activation: relu}     # without a value: required
 //         layers:
 //           - {conv2d: {out_channels: 2 * $channels, kernel_size: 3, stride: $stride}}
 //           - $activation
@@ -16,11 +16,11 @@
 // which must have no remainder, by an integer. No other expressions are supported. Blocks may use
 // other blocks, but not themselves.
 //
-// A parameter is its default, or a map of `default`, `choices` and `doc`. A default may refer to
-// the parameters before it: `inner: 4 * $width`.
+// A parameter has its default as value, or a map of `default`, `choices` and `doc`. A default may
+// refer to earlier parameters: `inner: 4 * $width`.
 //
 // Blocks are expanded in the tree, before layers are read. A problem with an argument is reported
-// at the argument, a problem in the block at the block with a note about its use.
+// at the argument; a problem in the block is reported there, with a note about its use.
 #pragma once
 
 #include <string>
@@ -40,7 +40,7 @@ class BlockExpander {
 
   // Reads the `blocks` section.
   void define(const ConfigNode& blocks);
-  // Returns the layers with every use of a block replaced.
+  // Returns the layers with all uses of blocks expanded.
   ConfigNode expand(const ConfigNode& layers);
   // Returns the layers of a definition used with `arguments` at `place`. `what` names it in
   // messages: "model (type lenet)"; `prefix` is put before the names of arguments: "model.".

@@ -1,12 +1,12 @@
-// Losses of classes.
+// Losses over classes.
 //
 // cross_entropy: negative log likelihood of labels, or of distributions over the classes, under
 // softmax. The mean is PyTorch's: over the targets that count; with class weights and labels the
 // sum is divided by the sum of the weights of the labels, with distributions by their number.
 //
 // kl_divergence: Σ t·(log t − log softmax(x)) for target distributions t, from the model's logits
-// x. PyTorch's kl_div(log_softmax(x), t). With a temperature T the logits are divided by T and the
-// loss is multiplied by T², so that gradients keep their size (Hinton et al. 2015, section 2.1).
+// x, as PyTorch's kl_div(log_softmax(x), t). A temperature T divides the logits, and the loss is
+// multiplied by T² to keep the size of gradients (Hinton et al. 2015, section 2.1).
 #include <algorithm>
 
 #include "base/error.h"
@@ -45,11 +45,10 @@ struct CrossEntropy final : Loss {
                .known_as = {"balanced", "class_balance"}});
     f.integer("ignore_index", ignore_index,
               {.doc = "A label that does not count, besides −100", .min = -100, .max = 2147483646});
-    f.number(
-        "z_loss", z_loss,
-        {.doc = "Adds this times the square of log Σ exp(logits) for each label, so that logits "
-                "stay small (1e-4 is usual); part of the loss that is reported",
-         .min = 0});
+    f.number("z_loss", z_loss,
+             {.doc = "Adds this times the square of log Σ exp(logits) for each label, so that "
+                     "logits stay small (1e-4 is usual); the reported loss includes it",
+              .min = 0});
   }
 
   void validate(Problems& problems) const override {
@@ -153,10 +152,10 @@ struct KlDivergence final : Loss {
     f.choice("reduction", reduction,
              {{"batchmean", KlReduction::batchmean, "divide by the number of distributions"},
               {"mean", KlReduction::mean, "divide by the number of their elements"}},
-             {.doc = "What the sum is divided by"});
+             {.doc = "Divisor of the sum"});
     f.number("temperature", temperature,
-             {.doc = "The logits are divided by it, the loss is multiplied with its square; the "
-                     "targets stay as they are",
+             {.doc = "The logits are divided by it and the loss is multiplied by its square; the "
+                     "targets are unchanged",
               .above = 0});
   }
 

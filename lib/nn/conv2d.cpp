@@ -94,7 +94,7 @@ struct ConvTranspose2d final : Convolution {
   void describe(Fields& f) override {
     describe_channels(f, "Number of channels of the result");
     f.integers("stride", stride, pair_key("Step between the windows that are added up", 1));
-    f.integers("padding", padding, pair_key("Rows and columns taken away on each side", 0));
+    f.integers("padding", padding, pair_key("Rows and columns removed on each side", 0));
     f.integers(
         "output_padding", output_padding,
         pair_key("Further rows and columns at the lower and right edge; less than stride", 0));

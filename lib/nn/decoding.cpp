@@ -22,11 +22,11 @@ ValueId emit_attention(LayerContext& c, std::vector<ValueId> inputs, Attributes 
   Decoding* d = decoding_of(c, inputs[packed ? 0 : 1]);
   if (d == nullptr) return c.builder().emit("attention", std::move(inputs), attributes)[0];
   if (attributes.boolean("masked")) {
-    fail(ExitCode::usage, "takes a mask of padding, so this model cannot generate text");
+    fail(ExitCode::usage, "uses a padding mask, so this model cannot generate text");
   }
   if (!attributes.boolean("causal")) {
     fail(ExitCode::usage,
-         "looks at later tokens (it is not causal), so this model cannot generate text");
+         "sees later tokens (it is not causal), so this model cannot generate text");
   }
   SpecList specs;
   for (ValueId input : inputs) specs.push_back(c.builder().spec(input));

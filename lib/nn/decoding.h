@@ -14,8 +14,8 @@ namespace dltrain {
 
 class LayerContext;
 
-// There is one for each graph. A graph takes `samples` texts and the same number of tokens of each;
-// the state has room for `slots` texts.
+// One for each graph. A graph takes `samples` texts and the same number of tokens of each; the
+// state has room for `slots` texts.
 struct Decoding {
   int64_t slots = 1;
   int64_t capacity = 64;  // tokens of a text, for layers that cache something for each token
@@ -27,7 +27,7 @@ struct Decoding {
   // Returns the shape of the trained model's parameter of this name, or nullptr if there is none.
   std::function<const Shape*(const std::string& name)> trained = {};
 
-  // Set by layers: the greatest number of positions, and whether something is cached for each
+  // Layers set these: the greatest number of positions, and whether they cache a value for each
   // token.
   std::optional<int64_t> max_positions = {};
   bool keeps_tokens = false;
@@ -37,13 +37,13 @@ struct Decoding {
   }
 };
 
-// Returns the decoding if the model generates text and `x` depends on their tokens; nullptr: x is
+// Returns the decoding if the model generates text and `x` depends on its tokens; nullptr: x is
 // complete. Layers that use other tokens of x call this, not LayerContext::decoding().
 Decoding* decoding_of(LayerContext& context, ValueId x);
 
 // Emits `attention` on `inputs` (queries, keys and values, or packed; then optionally mask and step
-// state), or cached_attention if its keys are tokens of texts that are continued. Throws
-// Error(usage) if attention is not causal or masked, and so cannot generate text.
+// state), or cached_attention if its keys are tokens of generated texts. Throws Error(usage) if
+// attention is not causal or masked, and so cannot generate text.
 ValueId emit_attention(LayerContext& context, std::vector<ValueId> inputs, Attributes attributes);
 
 // Adds the state "cache.<path of the layer>.<name>" to the graph.

@@ -21,7 +21,7 @@ struct Distillation final : Loss {
 
   void describe(Fields& f) override {
     f.text("teacher", teacher_path,
-           {.doc = "Run folder or checkpoint of the teacher, which brings its own configuration",
+           {.doc = "Run folder or checkpoint of the teacher, which has its own configuration",
             .required = true,
             .is_path = true});
     f.number(
@@ -36,7 +36,7 @@ struct Distillation final : Loss {
 
   void validate(Problems& problems) const override {
     if (hard->teacher() != nullptr) {
-      problems.add(*this, "loss", "one teacher is enough: the hard loss cannot be a distillation");
+      problems.add(*this, "loss", "the loss inside a distillation cannot be another distillation");
     }
   }
 
@@ -46,8 +46,8 @@ struct Distillation final : Loss {
     const ValueId teacher = c.teacher_output();
     if (teacher == kNoValue) return out;
     if (!(c.shape(teacher) == c.shape(output))) {
-      fail(ExitCode::usage, "the teacher gives {}, the model {}", to_string(c.shape(teacher)),
-           to_string(c.shape(output)));
+      fail(ExitCode::usage, "the teacher's output is {}, the model's is {}",
+           to_string(c.shape(teacher)), to_string(c.shape(output)));
     }
     const ValueId soft_targets = c.builder().emit1("softmax", {divided(c, teacher)});
     std::vector<ValueId> inputs{divided(c, output), soft_targets};
@@ -91,7 +91,7 @@ struct Distillation final : Loss {
 }  // namespace
 
 std::vector<KindRow<Loss>> distillation_rows() {
-  return {{"distillation", "a trained model's answers beside the targets of the data",
+  return {{"distillation", "a trained model's outputs and the targets of the data",
            make_kind_of<Distillation>}};
 }
 

@@ -1,6 +1,6 @@
 // dropout: sets each element to zero with probability `rate` in training and scales the others by
-// 1/(1 − rate). dropout2d does so with whole channels of a sample. Which ones depends on seed,
-// layer path, step and the sample's place in the global batch only (base/philox.h).
+// 1/(1 − rate). dropout2d does so with whole channels of a sample. The choice is a function of
+// seed, layer path, step and the sample's place in the global batch (base/philox.h).
 #include "base/philox.h"
 #include "nn/layers.h"
 

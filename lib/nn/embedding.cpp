@@ -1,6 +1,5 @@
-// embedding: a learned vector for each of a number of ids (words, tokens, categories). The layer
-// takes the model's integer input; that its ids fit is checked before training
-// (compile/id_bounds.h).
+// embedding: a learned vector for each id (of a word, token or category). The ids of the model's
+// integer input are checked before training (compile/id_bounds.h).
 #include <cmath>
 
 #include "base/error.h"
@@ -27,9 +26,8 @@ struct Embedding final : Layer {
                .min = 1,
                .max = 1e8,
                .known_as = {"hidden_size", "output_dim", "features"}});
-    f.integer(
-        "padding_idx", padding_idx,
-        {.doc = "An id whose vector begins with zeros and that no gradient changes", .min = 0});
+    f.integer("padding_idx", padding_idx,
+              {.doc = "Id whose vector is initially zero and gets no gradient", .min = 0});
     f.boolean("scale_embedding", scale_embedding,
               {.doc = "Multiply the vectors by √embedding_dim (Vaswani et al. 2017)"});
   }
@@ -40,7 +38,7 @@ struct Embedding final : Layer {
     }
   }
 
-  // PyTorch's default: standard normal.
+  // As in PyTorch, values are standard normal.
   ValueId emit(LayerContext& c, ValueId x) const override {
     if (c.builder().spec(x).dtype != DType::i32) {
       fail(ExitCode::usage, "expects integer ids, got {}", to_string(c.builder().spec(x)));
@@ -49,7 +47,8 @@ struct Embedding final : Layer {
     Initializer initializer = Initializer::normal_of(1);
     if (padding_idx) {
       if (*padding_idx >= rows) {
-        fail(ExitCode::usage, "padding_idx {} is none of the {} ids", *padding_idx, rows);
+        fail(ExitCode::usage, "padding_idx {} is not below the number of ids, {}", *padding_idx,
+             rows);
       }
       initializer.zeros_at = {*padding_idx * embedding_dim, embedding_dim};
     }

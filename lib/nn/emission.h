@@ -1,4 +1,4 @@
-// What emit_list.cpp and emit_parameters.cpp share.
+// A type shared by emit_list.cpp and emit_parameters.cpp.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace dltrain {
 
-// One for each layer that is being emitted: what it says of the parameters in it.
+// A layer that is being emitted, and the settings of the parameters in it.
 struct LayerContext::Emission {
   const Emission* outer;
   const Layer& layer;

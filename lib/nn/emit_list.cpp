@@ -1,4 +1,4 @@
-// Lists of layers: paths, named inputs. See LayerContext in nn/layer.h.
+// Emits lists of layers with their paths and named inputs. See LayerContext in nn/layer.h.
 #include <algorithm>
 #include <deque>
 #include <utility>
@@ -20,8 +20,8 @@ bool is_layer_name(std::string_view name) {
          name.back() != '.' && name.find("..") == std::string_view::npos;
 }
 
-// "model.layers[2] (linear)": how messages name a layer of the file; of a built-in architecture
-// "layer h.0.attn.c_attn (linear)".
+// Returns the name of a layer for messages: "model.layers[2] (linear)", or in a built-in
+// architecture "layer h.0.attn.c_attn (linear)".
 std::string shown_emit_list(const Layer& layer, const std::string& path) {
   if (layer.place.source && layer.place.source->is_built_in) {
     return fmt::format("layer {} ({})", path, layer.kind);
@@ -31,8 +31,8 @@ std::string shown_emit_list(const Layer& layer, const std::string& path) {
   return fmt::format("{} ({})", where, layer.kind);
 }
 
-// Returns the place to change the layer: in a built-in architecture the argument that `message`
-// names.
+// Returns the place where a user can change the layer: in a built-in architecture, the argument
+// that `message` contains.
 const Place& place_to_change(const Layer& layer, const std::string& message) {
   if (!layer.place.source || !layer.place.source->is_built_in) return layer.place;
   for (const Located::KeyPlace& key : layer.given_keys) {
@@ -50,9 +50,9 @@ bool is_zero(const InitializerConfig& bias) {
 
 }  // namespace
 
-// The output of a layer that was emitted, or an input of the data (no layer).
+// The output of an emitted layer, or an input of the data (without a layer).
 struct LayerContext::Output {
-  std::string name;  // empty: it has none
+  std::string name;  // may be empty
   ValueId value = kNoValue;
   const Layer* layer = nullptr;
   std::string path = {};
@@ -62,9 +62,9 @@ struct LayerContext::Output {
 // The names of a list of layers. A list named "." shares those of the list around it.
 struct LayerContext::Names {
   const Names* outer = nullptr;
-  std::string named, unnamed;  // what the paths of named and unnamed layers begin with
+  std::string named, unnamed;  // prefixes of the paths of named and unnamed layers
   int64_t count = 0;
-  std::deque<Output> outputs = {};  // a deque: they keep their address
+  std::deque<Output> outputs = {};  // a deque keeps their addresses
 };
 
 struct LayerContext::List {
@@ -75,24 +75,23 @@ struct LayerContext::List {
 
 void Layer::describe_common(Fields& f) {
   f.text("name", name,
-         {.doc = "Its part of the names of parameters, instead of its number in the list, and what "
-                 "inputs and share call it; \".\": layers inside are named and counted as if they "
-                 "stood in the list around"});
+         {.doc = "Its name in the names of parameters (default: its number in the list) and in "
+                 "`inputs` and `share`; \".\": the layers inside are named and counted as part of "
+                 "the enclosing list"});
   f.texts("inputs", inputs,
-          {.doc = "What it reads: names of earlier layers of this list or of a list around it, of "
-                  "inputs of the data, `previous` (the layer before), `input` (what the list "
-                  "gets); `\"name?\"` is left out where nothing is called so; default: previous",
+          {.doc = "Its inputs: names of earlier layers of this list or an enclosing list, of "
+                  "inputs of the data, `previous` (the layer before), `input` (the input of the "
+                  "list); `\"name?\"` is ignored if nothing has this name; default: previous",
            .min_size = 1,
            .scalar_ok = true,
            .known_as = {"input", "from"}});
   f.text("share", share,
          {.doc = "Name of an earlier layer whose parameters it uses instead of its own",
           .known_as = {"tie", "shared", "tied_to"}});
-  f.one_of(
-      "weight_init", weight_init, initializer_table(),
-      {.doc = "Initial values of its weight; of a layer with layers: of all weights in it that "
-              "have two axes or more",
-       .known_as = {"init", "kernel_initializer", "initializer"}});
+  f.one_of("weight_init", weight_init, initializer_table(),
+           {.doc = "Initial values of its weight; for a layer with layers, of all weights of two "
+                   "axes or more in it",
+            .known_as = {"init", "kernel_initializer", "initializer"}});
   f.one_of("bias_init", bias_init, initializer_table(),
            {.doc = "Initial values of its bias", .known_as = {"bias_initializer"}});
 }
@@ -224,8 +223,8 @@ std::string LayerContext::no_output(const List& list, std::string_view name) {
   }
   if (name == "source" || name == "source_lengths" || name == "decoder_input") {
     return fmt::format(
-        "the data has no input '{}' (jsonl data with source and target has one), and no earlier "
-        "layer is called so",
+        "no earlier layer or input of the data is called '{}' (jsonl data with source and target "
+        "has it)",
         name);
   }
   std::string message = fmt::format("no earlier layer is called '{}'", name);
@@ -260,8 +259,7 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
     const Place& place = layer.place_of("share");
     if (of == nullptr) fail_at(place, "{}", no_output(list, *layer.share));
     if (of->layer == nullptr || of->name.empty() || layer.name == ".") {
-      fail_at(place,
-              "share takes the name of a layer, and stands in a layer whose name is not '.'");
+      fail_at(place, "share needs the name of a layer, and cannot be used in a layer called '.'");
     }
     emission.shared = of->path;
   }

@@ -1,15 +1,16 @@
-// Parameters and carried state of the layers: names, sharing, initial values. See LayerContext in
+// Emits parameters and carried state of layers: names, sharing, initial values. See LayerContext in
 // nn/layer.h.
 #include <utility>
 
 #include "base/error.h"
+#include "graph/state_name.h"
 #include "nn/emission.h"
 #include "ops/rules.h"
 
 namespace dltrain {
 
-// The name of a parameter `full` with every `share` and every copy around it applied, from the
-// innermost to the outermost.
+// Returns the name of a parameter `full` after every enclosing `share` and copy is applied, from
+// the innermost to the outermost.
 std::string LayerContext::shared_name(const std::string& full) const {
   std::string name = full;
   const auto replace = [&](const std::string& path, const std::string& by) {
@@ -45,7 +46,7 @@ Initializer LayerContext::initializer_of(const std::string& name, const Initiali
   }
   if (found == nullptr && file.rank() >= 2) found = default_init_;
   if (found == nullptr) return own;
-  // Fans count from [out, in]; the rows of an orthogonal matrix are those of the file.
+  // Fans refer to [out, in], the rows of an orthogonal matrix to the file.
   Initializer init = found->resolve(layout.in_first ? Shape{file[1], file[0]} : file).value_or(own);
   if (init.kind == Initializer::orthogonal) init.rows = file[0];
   init.zeros_at = own.zeros_at;
@@ -75,7 +76,7 @@ ValueId LayerContext::find_shared(const ParameterInfo& wanted, bool own_bias) {
 int64_t LayerContext::vocabulary() {
   if (vocabulary_ <= 0) {
     fail(ExitCode::usage,
-         "the data has no ids that would tell the size of the vocabulary; set model.vocab_size");
+         "the data has no ids to determine the size of the vocabulary; set model.vocab_size");
   }
   asked_vocabulary_ = true;
   return vocabulary_;
@@ -83,19 +84,19 @@ int64_t LayerContext::vocabulary() {
 
 int64_t LayerContext::outputs() const {
   if (outputs_ > 0) return outputs_;
-  fail(ExitCode::usage, "the data does not say how many outputs `auto` means; give their number");
+  fail(ExitCode::usage, "the data does not determine the number of outputs for `auto`; set it");
 }
 
 // Evaluation has separate state, because it may run between two steps of training.
 ValueId LayerContext::carried(const std::string& name, int64_t samples, int64_t width) {
-  if (!constant_.empty()) fail(ExitCode::usage, "a teacher's state is not carried");
+  if (!constant_.empty()) fail(ExitCode::usage, "a teacher cannot carry state between batches");
   if (streams_.rows == 0) {
     fail(ExitCode::usage,
-         "state is carried only where each batch goes on where the one before ended: it needs data "
-         "of type text, tokens or jsonl with `sampling: streams`");
+         "carry_state needs batches that continue the previous ones: data of type text, tokens or "
+         "jsonl with `sampling: streams`");
   }
   const std::string full = join_path(path(), name);
-  const ValueId state = builder_.add_value(training_ ? full : "evaluation." + full,
+  const ValueId state = builder_.add_value(training_ ? full : state_name("evaluation", full),
                                            {{streams_.rows, width}, accumulation_dtype(compute_)},
                                            training_ ? Role::carried : Role::pass);
   carried_.emplace(full, state);
@@ -113,7 +114,7 @@ void LayerContext::carry(const std::string& name, ValueId x) {
   }
   const ValueId rows =
       builder_.emit1("carry_state", {builder_.step_state(), x}, {{"rows", streams_.rows}});
-  const ValueId next = builder_.accumulate(rows, "next." + full, Role::statistic);
+  const ValueId next = builder_.accumulate(rows, state_name("next", full), Role::statistic);
   defer_update("carried_update", {state, next}, {});
 }
 
@@ -126,9 +127,9 @@ ValueId LayerContext::add(Role role, const std::string& name, const Shape& memor
                      .initializer = initializer,
                      .file = std::move(file)};
   if (info.name != full) {
-    // The initialiser of a copy is that of the first one, where it was used.
+    // A copy has the initialiser of the first layer; this call marks it as used.
     if (!copies_.empty()) initializer_of(name, initializer, info.file);
-    // A head that shares the weight of an embedding has its bias for itself.
+    // A head that shares the weight of an embedding has its own bias.
     const bool own_bias =
         name == "bias" && emission_->layer.kind == "lm_head" && emission_->found_shared;
     const ValueId shared = find_shared(info, own_bias);
@@ -137,7 +138,7 @@ ValueId LayerContext::add(Role role, const std::string& name, const Shape& memor
   }
   info.initializer = initializer_of(name, initializer, info.file);
   if (!index_.emplace(full, parameters_.size()).second) {
-    fail(ExitCode::usage, "two parameters are called {}; name the layers apart", full);
+    fail(ExitCode::usage, "two parameters are called {}; give the layers different names", full);
   }
   if (!constant_.empty()) info.role = Role::constant;
   const ValueId value = builder_.add_value(full, info.spec, info.role);

@@ -1,4 +1,4 @@
-// Keys that layers over images have in common: pairs (height, width) that may be one number.
+// Common keys of layers over images: pairs (height, width), or one number for both.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace dltrain {
 
-// One value means both axes.
+// Returns both values; one value means both axes.
 inline std::vector<int64_t> both(const std::vector<int64_t>& values) {
   return values.size() == 1 ? std::vector<int64_t>{values[0], values[0]} : values;
 }

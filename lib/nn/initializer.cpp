@@ -13,8 +13,8 @@
 namespace dltrain {
 namespace {
 
-// N(0, 1) cut at ±2: the inverse of the distribution function by bisection, so that one uniform
-// number gives one element.
+// N(0, 1) cut at ±2, by bisection of the distribution function, so that one uniform number gives
+// one element.
 double truncated_standard_normal(uint64_t seed, uint64_t stream, size_t i) {
   const auto distribution = [](double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); };
   const double u = random_uniform(seed, stream, 0, i);
@@ -27,8 +27,8 @@ double truncated_standard_normal(uint64_t seed, uint64_t stream, size_t i) {
   return (low + high) / 2;
 }
 
-// Orthonormal rows (or columns, where there are fewer of them) by Gram and Schmidt on a normal
-// matrix, each vector twice ("twice is enough", Giraud and others 2005). Its signs make the
+// Computes orthonormal rows (or columns, if there are fewer) by Gram and Schmidt on a normal
+// matrix, each vector twice ("twice is enough", Giraud and others 2005). The signs make the
 // distribution uniform (Saxe, McClelland & Ganguli 2013).
 void fill_orthogonal(const Initializer& initializer, uint64_t seed, uint64_t stream,
                      std::span<float> out) {
@@ -60,7 +60,7 @@ void fill_orthogonal(const Initializer& initializer, uint64_t seed, uint64_t str
   }
 }
 
-// Element i before it is scaled.
+// Returns element i before scaling.
 double standard_value(Initializer::Kind kind, uint64_t seed, uint64_t stream, size_t i) {
   switch (kind) {
     case Initializer::uniform:

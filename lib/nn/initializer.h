@@ -17,7 +17,7 @@ namespace dltrain {
 struct Initializer {
   enum Kind : uint8_t { constant, uniform, normal, truncated_normal, orthogonal };
   Kind kind = constant;
-  // The constant; the bound a of U(−a, a); the standard deviation of N(0, σ²), which
+  // One of: the constant; the bound a of U(−a, a); the standard deviation of N(0, σ²), which
   // truncated_normal cuts at ±2σ; the gain of an orthogonal matrix.
   double value = 0;
   double mean = 0;   // of normal, uniform and truncated_normal

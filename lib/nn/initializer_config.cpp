@@ -1,5 +1,5 @@
-// The initialisers that a configuration may name. Fans are those of PyTorch: of a weight
-// [out, in, …] in files, fan_in = in · (the rest), fan_out = out · (the rest).
+// The initialisers of a configuration. Fans are those of PyTorch: for a weight [out, in, …] in
+// files, fan_in = in · (the rest), fan_out = out · (the rest).
 #include <cmath>
 #include <numbers>
 
@@ -17,7 +17,8 @@ struct Fans {
 
 Fans fans_of(const Shape& file) {
   if (file.rank() < 2) {
-    fail(ExitCode::usage, "this initialiser needs a weight of at least two axes, this one is {}",
+    fail(ExitCode::usage,
+         "this initialiser needs a weight of at least two axes, this one has shape {}",
          to_string(file));
   }
   const auto window = static_cast<double>(file.elements(2, file.rank()));
@@ -44,9 +45,10 @@ struct He final : InitializerConfig {
   void describe(Fields& f) override {
     f.choice("mode", mode,
              {{"fan_in", Fan::in, "keeps the variance of activations"},
-              {"fan_out", Fan::out, "that of gradients"}},
-             {.doc = "Which side of the weight counts"});
-    f.number("gain", gain, {.doc = "√2 for relu and its relatives, 1 for linear", .above = 0});
+              {"fan_out", Fan::out, "keeps the variance of gradients"}},
+             {.doc = "The fan that the variance is divided by"});
+    f.number("gain", gain,
+             {.doc = "√2 for relu and similar activations, 1 for linear", .above = 0});
   }
   Resolved resolve(const Shape& file) const override {
     const Fans fans = fans_of(file);
@@ -82,8 +84,8 @@ struct Normal final : InitializerConfig {
   Resolved resolve(const Shape&) const override { return Initializer{distribution, std, mean}; }
 };
 
-// The last weight of each branch of a transformer, two a layer, that adds to its residual stream
-// (Radford et al. 2019): the variance of the sum then does not grow with the number of layers.
+// For the last weight of each branch that adds to the residual stream of a transformer, two a layer
+// (Radford et al. 2019). The variance of the sum then does not grow with the number of layers.
 struct ResidualNormal final : InitializerConfig {
   double std = 0.02;
   int64_t num_layers = 0;
@@ -130,7 +132,7 @@ struct Constant final : InitializerConfig {
   double value = 0;
 
   void describe(Fields& f) override {
-    f.number("value", value, {.doc = "Of every element", .required = true});
+    f.number("value", value, {.doc = "Value of every element", .required = true});
   }
   Resolved resolve(const Shape&) const override {
     return Initializer{Initializer::constant, value};
@@ -149,7 +151,7 @@ struct Fixed final : InitializerConfig {
 const KindTable<InitializerConfig>& initializer_table() {
   static const KindTable<InitializerConfig> table{
       "initializer",
-      {{"default", "the layer's own choice, as in PyTorch", make_kind_of<LayerDefault>},
+      {{"default", "the layer's default, as in PyTorch", make_kind_of<LayerDefault>},
        {"he_normal", "normal, variance gain²/fan (He and others 2015)",
         make_kind_of<He<Initializer::normal>>},
        {"he_uniform", "uniform, variance gain²/fan", make_kind_of<He<Initializer::uniform>>},
@@ -160,7 +162,7 @@ const KindTable<InitializerConfig>& initializer_table() {
        {"normal", "normal", make_kind_of<Normal<Initializer::normal>>, "std"},
        {"residual_normal", "normal, std/√(2·num_layers) (Radford and others 2019)",
         make_kind_of<ResidualNormal>, "num_layers"},
-       {"truncated_normal", "normal, cut at two of its std on both sides",
+       {"truncated_normal", "normal, truncated at two standard deviations",
         make_kind_of<Normal<Initializer::truncated_normal>>, "std"},
        {"uniform", "uniform between low and high", make_kind_of<Uniform>},
        {"orthogonal", "a matrix with orthonormal rows or columns", make_kind_of<Orthogonal>,

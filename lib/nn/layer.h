@@ -1,6 +1,6 @@
-// A layer: its keys (described once, for parser, reference and schema) and how it emits ops. No
-// layer writes a backward. One file a layer; the table is nn/registry.cpp. Layers that hold layers
-// (nn/structure.cpp) are layers like others.
+// A layer describes its keys, for parser, reference and schema, and emits ops, whose gradients are
+// derived. Each layer has its own file; the table is nn/registry.cpp. Layers may contain layers
+// (nn/structure.cpp).
 #pragma once
 
 #include <functional>
@@ -22,15 +22,15 @@ struct Layer;
 // Parallel streams that the batches continue (data of `sampling: streams`): sample r of the global
 // batch belongs to stream r.
 struct StreamInfo {
-  int64_t rows = 0;   // streams, so samples of the global batch; 0: batches are not connected
-  int64_t steps = 0;  // after so many all streams begin anew
+  int64_t rows = 0;   // streams = samples of the global batch; 0: batches are not connected
+  int64_t steps = 0;  // steps after which all streams restart
 };
 
 // The context in which layers emit ops. One context serves one graph; evaluation has its own.
 //
-// Paths name parameters and nodes. A layer's path is that of the layer around it, and its own name;
-// where it has none, its number in its list: "layers.2", "layer1.0.conv1". The name "." adds
-// nothing: the layers inside are named, and counted, as if they stood in the list around.
+// Paths name parameters and nodes. A layer's path is the path of the enclosing layer and its own
+// name, or its number in the list if it has no name: "layers.2", "layer1.0.conv1". The name "."
+// adds nothing: the layers inside are named and counted as part of the enclosing list.
 class LayerContext {
  public:
   // `compute` is the dtype of activations; parameters have its accumulation dtype.
@@ -47,19 +47,19 @@ class LayerContext {
   int64_t ghost_groups() const { return ghost_groups_; }
   Shape shape(ValueId value) const { return builder_.spec(value).shape; }
 
-  // The path of the layer that is being emitted: "layers.2".
+  // Returns the path of the layer that is being emitted: "layers.2".
   const std::string& path() const { return builder_.layer(); }
 
-  // Emits layers one after the other on `x`; returns the output of the last, or `x` where there is
-  // none. Unnamed ones are called "<path>.<list>.<index>". A mistake is reported at its place in
-  // the file (ConfigError).
+  // Emits layers in sequence on `x`; returns the output of the last, or `x` if there are none.
+  // Layers without a name are called "<path>.<list>.<index>". Throws ConfigError with the place of
+  // an error in the file.
   ValueId emit_list(const std::vector<std::unique_ptr<Layer>>& layers, ValueId x,
                     std::string_view list = "");
-  // Initial values of weights of two axes or more, where no layer has its own (may be null; must
+  // Sets the initial values of weights of two axes or more without their own (may be null; must
   // outlive the context).
   void set_default_init(const InitializerConfig* init) { default_init_ = init; }
-  // The same for the whole model, whose layers may name `fields`; the first layer
-  // gets the first of them. Refuses inputs that no layer reads.
+  // Emits the whole model. Its layers may use `fields` by name; the first layer gets the first
+  // field. Refuses fields that no layer reads.
   using Inputs = std::vector<std::pair<std::string, ValueId>>;
   ValueId emit_model(const std::vector<std::unique_ptr<Layer>>& layers, const Inputs& fields,
                      const Place& model);
@@ -70,32 +70,31 @@ class LayerContext {
   ValueId scaled(ValueId x, double scale, double shift = 0) {
     return builder_.emit1("affine", {x}, {{"scale", scale}, {"shift", shift}});
   }
-  // From now on parameters and buffers are constants, and all names begin with `name`.
+  // Makes later parameters and buffers constants whose names begin with `name`.
   void make_constant(std::string name) { constant_ = std::move(name); }
-  // The size of the vocabulary for layers without this key: model.vocab_size, or that of the data.
+  // Returns the vocabulary size for layers without this key: model.vocab_size, or that of the data.
   // Throws Error(usage) if neither is known.
   int64_t vocabulary();
   void set_vocabulary(int64_t size) { vocabulary_ = size; }
   bool asked_vocabulary() const { return asked_vocabulary_; }
-  // The number of outputs for the data: its classes, or the numbers of a target. Throws
+  // Returns the number of outputs for the data: its classes, or the numbers of a target. Throws
   // Error(usage) if it is unknown.
   int64_t outputs() const;
   void set_outputs(int64_t outputs) { outputs_ = outputs; }
-  // The output of the teacher for this micro-batch (nn/distillation.cpp); kNoValue without one.
+  // Returns the teacher's output for this micro-batch (nn/distillation.cpp), or kNoValue.
   ValueId teacher_output() const { return teacher_output_; }
   void set_teacher_output(ValueId output) { teacher_output_ = output; }
-  // Set if the model generates text (nn/decoding.h); nullptr: it gets complete texts. Must outlive
-  // the context.
+  // Not null if the model generates text (nn/decoding.h). The object must outlive the context.
   Decoding* decoding() const { return decoding_; }
   void set_decoding(Decoding* decoding) { decoding_ = decoding; }
-  // Runs `emit` as if in a layer `name` of the layer that is being emitted.
+  // Runs `emit` as in a layer `name` inside the layer that is being emitted.
   ValueId emit_inside(std::string_view name, const std::function<ValueId()>& emit);
-  // The same, with the parameters of what was emitted so under the name `first`.
+  // Does the same with the parameters of an earlier emit_inside() under the name `first`.
   ValueId emit_copy(std::string_view first, std::string_view name,
                     const std::function<ValueId()>& emit);
 
-  // A parameter "<path>.<name>", or with `share` that of the other layer. `memory` is its shape in
-  // memory; `file` is given if files have another order of axes.
+  // Returns the parameter "<path>.<name>", or with `share` the other layer's. `memory` is its shape
+  // in memory; `file` is given if files have another order of axes.
   ValueId parameter(const std::string& name, const Shape& memory, const Initializer& initializer) {
     return add(Role::parameter, name, memory, initializer, {memory, {}});
   }
@@ -103,13 +102,13 @@ class LayerContext {
                     FileLayout file) {
     return add(Role::parameter, name, memory, initializer, std::move(file));
   }
-  // State that training changes without a gradient.
+  // Returns state that training changes without a gradient.
   ValueId buffer(const std::string& name, const Shape& memory, const Initializer& initializer) {
     return add(Role::buffer, name, memory, initializer, {memory, {}});
   }
 
-  // State [samples, width] that the previous batch has stored under this name, zeros at the start
-  // of the streams; no gradient flows into it. Throws Error(usage) if batches are not connected.
+  // Returns the state [samples, width] of this name from the previous batch, zeros at the start of
+  // the streams; no gradient flows into it. Throws Error(usage) if batches are not connected.
   ValueId carried(const std::string& name, int64_t samples, int64_t width);
   // Stores x [samples, width] for the next batch under the name of an earlier carried().
   void carry(const std::string& name, ValueId x);
@@ -163,17 +162,17 @@ class LayerContext {
   std::map<std::string, ValueId> carried_;            // state of the streams, by name
   const InitializerConfig* default_init_ = nullptr;
   const Emission* emission_ = nullptr;  // of the innermost layer that is being emitted
-  // Paths of the copies that are being emitted, the outermost first, and of what they copy.
+  // Paths of the copies that are being emitted, the outermost first, and of their originals.
   std::vector<std::pair<std::string, std::string>> copies_;
-  bool spliced_ = false;  // it is called "."
+  bool spliced_ = false;  // the current list is named "."
   std::string constant_;  // see make_constant; empty: state is the model's own
   ValueId teacher_output_ = kNoValue;
   Decoding* decoding_ = nullptr;
   int64_t vocabulary_ = 0;         // 0: unknown
-  bool asked_vocabulary_ = false;  // has a layer used it?
+  bool asked_vocabulary_ = false;  // a layer has used it
   int64_t outputs_ = 0;            // 0: unknown
   StreamInfo streams_ = {};
-  List* list_ = nullptr;  // that it stands in
+  List* list_ = nullptr;  // the list that is being emitted
 };
 
 struct Layer : Chosen {

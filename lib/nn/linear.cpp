@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-// PyTorch's default: both uniform within 1/√in (He et al. 2015 with a = √5).
+// As in PyTorch, both are uniform within 1/√in (He et al. 2015 with a = √5).
 ValueId emit_linear(LayerContext& c, ValueId x, int64_t out, bool bias, bool in_first) {
   if (c.shape(x).rank() > 3) expect_vectors(c.shape(x));
   const int64_t in = c.shape(x)[-1];
@@ -22,7 +22,7 @@ ValueId emit_linear(LayerContext& c, ValueId x, int64_t out, bool bias, bool in_
 }
 
 struct Linear final : Layer {
-  // `auto` until the first graph is built; the resolved configuration then has the number.
+  // `auto` is replaced by the number when the first graph is built.
   mutable IntegerOrAuto out_features = int64_t{0};
   bool bias = true, in_first = false;
 

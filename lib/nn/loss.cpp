@@ -31,10 +31,7 @@ TargetInfo mixed_targets(const Loss& loss, const TensorSpec& output, TargetInfo 
   if (!info.mixed) return info;
   const int64_t classes = loss.classes(output);
   if (classes < 1) {
-    fail(ExitCode::usage,
-         "mixup and cutmix make distributions over classes of labels; the loss {} "
-         "has no classes",
-         loss.kind);
+    fail(ExitCode::usage, "mixup and cutmix need a loss over classes; {} has none", loss.kind);
   }
   info.sample = {Shape{classes}, DType::f32};
   return info;

@@ -1,7 +1,7 @@
-// A loss: emits a sum over the micro-batch's targets and further sums from which the host computes
-// metrics. For the mean, the backward starts from 1 / divisor, where the divisor is that of the
-// global batch, which the loader computes before the step by target_weights(). So ignored targets,
-// class weights, accumulation and ranks need no further correction.
+// A loss emits a sum over the micro-batch's targets, and further sums from which the host computes
+// metrics. The backward pass starts from 1 / divisor of the global batch, which the loader computes
+// before the step with target_weights(). So ignored targets, class weights, accumulation and ranks
+// need no further correction.
 //
 // Targets that do not count (padding, ignored ones) are −100 (i32) or NaN (f32).
 #pragma once
@@ -29,7 +29,7 @@ struct TargetInfo {
   std::string one_class = {};
 };
 
-// The kind of targets, for metrics.
+// The kind of targets for metrics.
 enum class TargetKind : uint8_t {
   labels,         // i32, one of the classes
   distributions,  // over the classes
@@ -55,7 +55,7 @@ struct Loss : Chosen {
   virtual TensorSpec targets(const TensorSpec& output, const TargetInfo& info) const = 0;
   virtual TargetWeights target_weights(const TensorSpec&, const TargetInfo&) const { return {}; }
   virtual bool wants_label_counts() const { return false; }
-  // A label that does not count, in addition to −100.
+  // Returns a label that does not count, in addition to −100.
   virtual std::optional<int32_t> ignored_label() const { return {}; }
   // Run folder or checkpoint of the teacher, whose output for each micro-batch the loss needs
   // (LayerContext::teacher_output); nullptr: none.
@@ -67,7 +67,7 @@ struct Loss : Chosen {
   virtual TargetKind target_kind(const TargetInfo& info) const = 0;
 };
 
-// The spec of f32 targets with the output's shape (f64 for f64 outputs).
+// Returns the spec of f32 targets with the output's shape (f64 for f64 outputs).
 TensorSpec like_output(const TensorSpec& output);
 
 // Throws Error(data) unless the targets of a sample have the dtype and the number of elements of

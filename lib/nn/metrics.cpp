@@ -12,12 +12,12 @@ namespace {
 
 constexpr const char* kPerplexity = "perplexity";
 constexpr const char* kCrossEntropy = "softmax_cross_entropy";
-constexpr int64_t kMostConfused = 4096;  // classes: their matrix then has 128 MiB
+constexpr int64_t kMostConfused = 4096;  // classes, whose matrix has 128 MiB
 constexpr int64_t kDefaultF1Classes = 1000;
 constexpr int64_t kDefaultTopClasses = 100;
-constexpr double kConstant = 1e-12;  // variation of constant targets, of their squares
+constexpr double kConstant = 1e-12;  // variation of constant targets relative to their squares
 
-// k of "top_k".
+// Returns the k of "top_k".
 std::optional<int64_t> top_k(const std::string& name) {
   if (!name.starts_with("top_")) return {};
   int64_t k = 0;
@@ -88,8 +88,8 @@ ClassReport of_confusion(const std::vector<double>& matrix) {
   return report;
 }
 
-// True negatives, false positives, false negatives and true positives of each output; of one output
-// the confusion of two classes.
+// `counts` has true negatives, false positives, false negatives and true positives of each output.
+// With one output they are the confusion matrix of two classes.
 ClassReport of_binary_counts(const std::vector<double>& counts) {
   if (counts.size() == 4) return of_confusion(counts);
   ClassReport report;
@@ -101,13 +101,13 @@ ClassReport of_binary_counts(const std::vector<double>& counts) {
   return report;
 }
 
-// R² of one output. A variation below the rounding error counts as constant.
+// Returns R² of one output. Targets that vary by less than the rounding error count as constant.
 double r2(double squared, double variation, double targets_squared) {
   if (variation > kConstant * targets_squared) return 1 - squared / variation;
   return squared == 0 ? 1 : 0;
 }
 
-// The mean over the outputs that have targets.
+// Returns the mean over the outputs that have targets.
 double number_metric(const std::string& name, const std::vector<double>& sums) {
   double total = 0, outputs = 0;
   for (size_t i = 0; i < sums.size(); i += 5) {
@@ -145,7 +145,7 @@ std::string metric_name_problem(const std::string& name) {
 std::string metric_problem(const std::string& name, TargetKind kind, const TensorSpec& output) {
   const bool numbers = kind == TargetKind::numbers;
   if (is_number_metric(name) != numbers) {
-    return fmt::format("{} cannot be measured: targets are {}", name,
+    return fmt::format("{} cannot be computed: targets are {}", name,
                        numbers ? "numbers, not classes" : "classes, not numbers");
   }
   if (top_k(name) || name == kPerplexity) {
@@ -160,7 +160,7 @@ std::string metric_problem(const std::string& name, TargetKind kind, const Tenso
     return name + " needs labels; targets are distributions";
   }
   if (is_class_metric(name) && kind == TargetKind::labels && output.shape[-1] > kMostConfused) {
-    return fmt::format("{} needs a matrix of all pairs of the {} classes; {} are possible", name,
+    return fmt::format("{} needs a matrix over {} classes; at most {} are supported", name,
                        output.shape[-1], kMostConfused);
   }
   return {};
@@ -204,8 +204,7 @@ std::string_view metric_op(const std::string& name, TargetKind kind) {
 
 namespace {
 
-// The sum of −log p(label), without what the loss may add to it; that of the loss where it has
-// nothing else.
+// Returns the sum of −log p(label). The loss's own sum is reused if it has no further terms.
 ValueId cross_entropy_sum(GraphBuilder& builder, ValueId output, ValueId targets) {
   const std::vector<ValueId> inputs{output, targets};
   for (const Node& node : builder.graph().nodes) {
@@ -226,7 +225,7 @@ std::vector<MetricSum> emit_metric_sums(GraphBuilder& builder,
   for (const std::string& name : names) {
     const std::string_view op = metric_op(name, kind);
     if (op.empty()) continue;
-    // All top_k have a sum of their own; other metrics share one.
+    // Each top_k has its own sum; the other metrics of an op share one.
     const auto k = top_k(name);
     std::string label = k ? name : std::string(op);
     if (std::any_of(out.begin(), out.end(), [&](const auto& sum) { return sum.label == label; })) {
@@ -248,7 +247,7 @@ MetricReport finish_metrics(const std::vector<std::string>& names, TargetKind ki
   if (any(names, is_class_metric)) {
     const bool binary = kind == TargetKind::binary;
     std::vector<double> counts = find(sums, metric_op("f1", kind));
-    // The op has true positives first.
+    // The op writes true positives first.
     for (size_t i = 0; binary && i < counts.size(); i += 4) std::swap(counts[i], counts[i + 3]);
     report.classes = binary ? of_binary_counts(counts) : of_confusion(counts);
     if (std::find(names.begin(), names.end(), "confusion") != names.end()) {

@@ -5,14 +5,14 @@
 // Perplexity is the exponential of the mean of −log p(label) over the labels that count, whatever
 // the loss adds (label smoothing, class weights, z-loss).
 //
-// All are scikit-learn's. Of a class: precision = TP/(TP+FP), recall = TP/(TP+FN), F1 =
-// 2TP/(2TP+FP+FN), 0 where the divisor is 0. `macro` is the mean over the classes that occur as
-// target or as answer, `weighted` the mean weighted by how often they occur as target. One output
-// of a binary loss has two classes, 0 and 1; of several outputs each is a class of its own, all of
-// them count in `macro`, and `accuracy` is the share of right elements (1 − hamming_loss).
+// All metrics are scikit-learn's. For a class, precision = TP/(TP+FP), recall = TP/(TP+FN) and F1 =
+// 2TP/(2TP+FP+FN), or 0 if the divisor is 0. `macro` is the mean over the classes that occur as
+// target or prediction; `weighted` weights this mean by the number of targets. A binary loss with
+// one output has the classes 0 and 1. With several outputs, each is a class that counts in `macro`,
+// and `accuracy` is the share of correct elements (1 − hamming_loss).
 //
-// Of numbers: the mean over the outputs of a sample of each output's error or R². Where the targets
-// of an output do not vary, its R² is 1 if all answers are right and 0 otherwise.
+// For numbers, a metric is the mean of the errors or R² of all outputs of a sample. If the targets
+// of an output are constant, its R² is 1 if all predictions are correct, otherwise 0.
 #pragma once
 
 #include <string>
@@ -39,7 +39,7 @@ std::vector<std::string> metric_labels(const std::vector<std::string>& names);
 // The op that computes the sums of a metric; "" if the loss's own sums are sufficient.
 std::string_view metric_op(const std::string& name, TargetKind kind);
 
-// A sum over the samples: f64, of one or more elements.
+// A sum over the samples with one or more f64 elements.
 struct MetricSum {
   std::string label;
   ValueId value = kNoValue;
@@ -52,20 +52,20 @@ std::vector<MetricSum> emit_metric_sums(GraphBuilder& builder,
 
 struct ClassScores {
   double precision = 0, recall = 0, f1 = 0;
-  double support = 0;  // how often it occurs as target
+  double support = 0;  // number of targets
 };
 
 struct ClassReport {
   std::vector<ClassScores> classes;  // of labels, of 0 and 1, or of each output of a binary loss
-  // Row by row: targets × answers, where `confusion` was asked for. Of several outputs of a binary
-  // loss: true negatives, false positives, false negatives, true positives of each.
+  // The rows of the matrix targets × predictions, if `confusion` is one of the metrics. For several
+  // outputs of a binary loss: TN, FP, FN and TP of each.
   std::vector<double> confusion;
   ClassScores macro, weighted;
 };
 
 struct MetricReport {
   std::vector<std::pair<std::string, double>> values;  // in the order of the names
-  ClassReport classes;                                 // empty where nothing asked for it
+  ClassReport classes;                                 // empty without metrics of classes
 };
 
 // A finished sum, found by its label.
@@ -74,7 +74,7 @@ struct SummedMetric {
   std::vector<double> sums;
 };
 
-// Computes the metrics. `valid`: the number of targets that count.
+// Computes the metrics. `valid` is the number of targets that count.
 MetricReport finish_metrics(const std::vector<std::string>& names, TargetKind kind,
                             const std::vector<SummedMetric>& sums, double valid);
 

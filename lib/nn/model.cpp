@@ -23,7 +23,7 @@ std::vector<std::string> names_of(const std::vector<IndexedKey>& keys) {
   return names;
 }
 
-// The keys of every layer.
+// Returns the keys of every layer.
 std::vector<std::string> layer_keys() {
   struct Common {
     const Layer& layer;
@@ -34,7 +34,7 @@ std::vector<std::string> layer_keys() {
   return names_of(own_keys(ObjectRef::of(common)));
 }
 
-// {type: resnet18, num_classes: 10, init_from: …}: what is no key of the section is an argument.
+// Expands {type: resnet18, num_classes: 10, …}. Keys that the section lacks are arguments.
 void expand_architecture(ConfigNode& map, Problems& problems) {
   const ConfigNode type = *map.find("type");
   for (const char* key : {"layers", "blocks"}) {
@@ -101,13 +101,13 @@ void ModelConfig::describe(Fields& f) {
   f.rewritten(
       "type", {.type = "name of an architecture", .schema = R"({"type": "string"})"},
       {.doc = "A named architecture instead of layers: " + join_names(architecture_names()) +
-              ". `dltrain list models` shows their keys, which stand beside it"});
+              ". `dltrain list models` shows their keys, which are written beside `type`"});
   f.rewritten("…", {.type = "keys of the architecture", .schema = "", .free_names = true},
-              {.doc = "What `type` takes, such as num_classes"});
+              {.doc = "Keys of the architecture, such as num_classes"});
   f.rewritten("from", {.type = "path", .schema = R"({"type": "string"})"},
-              {.doc = "Folder of a Hugging Face model (config.json and safetensors files) whose "
-                      "architecture and weights the model begins with. Keys of the architecture "
-                      "beside it replace those of the folder",
+              {.doc = "Folder of a Hugging Face model (config.json and safetensors files) with the "
+                      "architecture and the initial weights. Keys of the architecture beside it "
+                      "replace those of the folder",
                .is_path = true,
                .known_as = {"from_pretrained", "model_name_or_path", "base_model"}});
   f.rewritten("blocks",
@@ -127,22 +127,22 @@ void ModelConfig::describe(Fields& f) {
             {.doc = "Start the bias of the last layer from the training targets: logarithms of the "
                     "class frequencies, or the mean of targets that are numbers"});
   f.text("init_from", init_from,
-         {.doc = "Safetensors file with initial weights, matched by parameter name, or a folder "
-                 "with model.safetensors or its shards, such as a checkpoint; of a run folder the "
-                 "newest checkpoint. Where a config.json of Hugging Face lies "
-                 "beside them, their names are understood without `rename`",
+         {.doc = "Safetensors file with initial weights, matched by parameter name; a folder with "
+                 "model.safetensors or its shards, such as a checkpoint; or a run folder (its "
+                 "newest checkpoint). With Hugging Face's config.json beside the weights, `rename` "
+                 "is not needed",
           .is_path = true,
           .known_as = {"pretrained", "weights", "checkpoint"}});
   f.text_map("rename", rename,
              {.doc = "Pairs of regular expression and replacement, applied in order to the names "
                      "in the init_from file"});
-  f.boolean("strict", strict,
-            {.doc = "Refuse an init_from file that lacks a parameter or has another tensor; "
-                    "otherwise both are listed. A file that has none of the parameters is refused "
-                    "either way"});
+  f.boolean(
+      "strict", strict,
+      {.doc = "Refuse an init_from file that lacks a parameter or has a surplus tensor; otherwise "
+              "both are listed. A file without any of the parameters is always refused"});
   f.integer("vocab_size", vocab_size,
-            {.doc = "Ids that an embedding without num_embeddings and an lm_head have; default: "
-                    "what the first input and the targets of the data have",
+            {.doc = "Number of ids of an embedding without num_embeddings and of lm_head; default: "
+                    "that of the data's first input and targets",
              .min = 1,
              .max = 2147483647,
              .known_as = {"vocabulary_size", "num_embeddings"}});
@@ -195,7 +195,7 @@ EmittedModel emit_model(const ModelRequest& r) {
   builder.set_layer("");
   out.asked_vocabulary = context.asked_vocabulary();
   if (r.model.vocab_size && !out.asked_vocabulary) {
-    fail_at(r.model, "vocab_size", "no layer takes the size of the vocabulary from here");
+    fail_at(r.model, "vocab_size", "no layer uses this size");
   }
   out.parameters = context.parameters();
   out.updates = context.updates();

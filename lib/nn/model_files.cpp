@@ -13,7 +13,7 @@ struct Parsed {
   ConfigNode rest;
 };
 
-// The tree of a file, laid upon that of the file that it extends.
+// Returns the tree of a file merged into that of the file that it extends.
 std::optional<ConfigNode> read_tree(const ModelFile& file, Problems& problems) {
   const auto source = std::make_shared<Source>(
       Source{fmt::format("{}.yaml (built in)", file.name), std::string(file.text), false, true});

@@ -2,7 +2,7 @@
 // configuration with `model: {type: resnet18}` needs no other file. Each is the definition of a
 // block (nn/blocks.h) with blocks of its own:
 //
-//   extends: resnet18                       another of these files, which this one is laid upon
+//   extends: resnet18                       another of these files, which this one changes
 //   description: one line
 //   parameters: {num_classes: 1000}
 //   blocks: …
@@ -26,7 +26,7 @@ struct ModelFile {
 };
 std::span<const ModelFile> model_files();  // by name
 
-// The description of a model file in lists.
+// Returns the description of a model file for lists.
 struct ModelSummary {
   std::string description;
   std::vector<BlockDefinition::Parameter> parameters;

@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr size_t kBlock = 256;  // numbers at a time; a multiple of every vector's lanes
+constexpr size_t kBlock = 256;  // numbers per block; a multiple of the lanes of all vectors
 
 void fill(uint64_t seed, uint64_t stream, uint64_t first, double deviation, double mean,
           std::span<float> out) {

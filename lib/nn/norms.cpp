@@ -1,12 +1,12 @@
 // Normalisation. Names and defaults are PyTorch's.
 //
-// batch_norm normalises each channel (the last axis). In training by the statistics of the
+// batch_norm normalises each channel (the last axis): in training by the statistics of the
 // micro-batch (a ghost group), in evaluation by running statistics, which are updated once a step
-// from the mean over all micro-batches of the global batch. Names: weight, bias, running_mean,
+// with the mean over all micro-batches of the global batch. Names: weight, bias, running_mean,
 // running_var.
 //
 // group_norm normalises each group of channels of each sample, layer_norm and rms_norm each vector
-// along the last axis: these do not depend on the batch.
+// along the last axis. They do not depend on the batch.
 #include "base/error.h"
 #include "nn/layers.h"
 
@@ -56,7 +56,7 @@ struct BatchNorm final : Layer {
     }
     const int64_t n = shape.elements() / shape[-1];
     if (n < 2) {
-      fail(ExitCode::usage, "batch statistics need more than one value a channel, got {}",
+      fail(ExitCode::usage, "batch statistics need more than one value per channel, got {}",
            to_string(shape));
     }
     const auto out = b.emit("batch_norm", {x, gamma, beta}, {{"epsilon", epsilon}});
@@ -76,13 +76,12 @@ struct GroupNorm final : Layer {
   bool affine = true;
 
   void describe(Fields& f) override {
-    f.integer(
-        "num_groups", num_groups,
-        {.doc = "Groups that the channels are divided into; 1: all channels together, as many "
-                "as channels: instance norm",
-         .required = true,
-         .min = 1,
-         .known_as = {"groups"}});
+    f.integer("num_groups", num_groups,
+              {.doc = "Number of groups of channels; 1: all channels together; the number of "
+                      "channels: instance norm",
+               .required = true,
+               .min = 1,
+               .known_as = {"groups"}});
     describe_epsilon(f, epsilon, "Added to the variance");
     describe_affine(f, affine);
   }

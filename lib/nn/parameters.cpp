@@ -32,9 +32,9 @@ void for_each_element(const ParameterInfo& info, Visit visit) {
   }
 }
 
-constexpr int64_t kTile = 32;  // a tile of both matrices lies in the first-level cache
+constexpr int64_t kTile = 32;  // a tile of both matrices fits the L1 cache
 
-// to [columns, rows] = the transpose of from [rows, columns]. What GPT-2's weights are in files.
+// to [columns, rows] is the transpose of from [rows, columns]; GPT-2's files need it.
 void transpose_matrix(const float* from, int64_t rows, int64_t columns, float* to) {
 #pragma omp parallel for schedule(static) if (rows * columns > 65536)
   for (int64_t c = 0; c < columns; c += kTile) {

@@ -15,7 +15,7 @@ namespace dltrain {
 struct FileLayout {
   Shape shape;
   std::vector<int> permutation;  // empty: the same order
-  bool in_first = false;         // a matrix [in, out], where other weights begin with their outputs
+  bool in_first = false;         // a matrix [in, out]; other weights are [out, in, …]
 };
 
 struct ParameterInfo {
@@ -26,7 +26,7 @@ struct ParameterInfo {
   FileLayout file;
 };
 
-// f32 elements in file order → memory order, and back. Sizes must agree with `info`.
+// Converts f32 elements from file order to memory order, and back. Sizes must agree with `info`.
 void file_to_memory(const ParameterInfo& info, std::span<const float> file,
                     std::span<float> memory);
 void memory_to_file(const ParameterInfo& info, std::span<const float> memory,

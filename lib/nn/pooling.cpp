@@ -23,8 +23,8 @@ struct WindowPool2d : Layer {
   }
   void describe_ceil_mode(Fields& f) {
     f.boolean("ceil_mode", ceil_mode,
-              {.doc = "A last window that reaches beyond the border counts too, where it begins "
-                      "before it"});
+              {.doc = "Also use a last window that starts before the end of the border and reaches "
+                      "beyond it"});
   }
   ValueId pool(LayerContext& c, ValueId x, const char* op, Attributes attributes) const {
     expect_images(c.shape(x));
@@ -38,7 +38,7 @@ struct WindowPool2d : Layer {
 
 struct MaxPool2d final : WindowPool2d {
   void describe(Fields& f) override {
-    describe_windows(f, "Border on each side; never wins");
+    describe_windows(f, "Border on each side, which is never the maximum");
     describe_ceil_mode(f);
   }
   ValueId emit(LayerContext& c, ValueId x) const override { return pool(c, x, "max_pool2d", {}); }
@@ -49,8 +49,9 @@ struct AvgPool2d final : WindowPool2d {
 
   void describe(Fields& f) override {
     describe_windows(f, "Border on each side");
-    f.boolean("count_include_pad", count_include_pad,
-              {.doc = "The border counts as zeros; else a mean is over what lies in the image"});
+    f.boolean(
+        "count_include_pad", count_include_pad,
+        {.doc = "Count the border as zeros; otherwise means are over pixels of the image only"});
     describe_ceil_mode(f);
   }
   ValueId emit(LayerContext& c, ValueId x) const override {
@@ -74,7 +75,7 @@ struct AdaptivePool2d final : Layer {
   }
 };
 
-// The result has no axes of height and width: a vector a sample.
+// Pools height and width to one vector per sample.
 struct GlobalAvgPool2d final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
     expect_images(c.shape(x));
@@ -101,17 +102,17 @@ struct Upsample2d final : Layer {
   bool align_corners = false;
 
   void describe(Fields& f) override {
-    f.integers("scale_factor", scale_factor, pair_key("Times larger", 1));
+    f.integers("scale_factor", scale_factor, pair_key("Factor of height and width", 1));
     Key size = pair_key("Height and width of the result, instead of scale_factor", 1);
     size.max = 65536;
     size.known_as = {"size"};
     f.integers("output_size", output_size, size);
     f.choice("mode", mode,
              {{"nearest", "nearest", "repeats pixels"}, {"bilinear", "bilinear", "interpolates"}},
-             {.doc = "How new pixels follow from old ones", .known_as = {"interpolation"}});
+             {.doc = "How new pixels are computed", .known_as = {"interpolation"}});
     f.boolean("align_corners", align_corners,
-              {.doc = "bilinear: the centres of the corner pixels stay where they are, instead of "
-                      "the corners of the image"});
+              {.doc = "bilinear: align the centres of the corner pixels instead of the corners of "
+                      "the image"});
   }
 
   void validate(Problems& problems) const override {
@@ -144,15 +145,15 @@ std::vector<KindRow<Layer>> pooling_rows() {
   return {
       {"max_pool2d", "the greatest value of each window", make_kind_of<MaxPool2d>, "kernel_size"},
       {"avg_pool2d", "the mean of each window", make_kind_of<AvgPool2d>, "kernel_size"},
-      {"adaptive_avg_pool2d", "means of windows that follow from the size of the result",
+      {"adaptive_avg_pool2d", "means of windows, which the size of the result defines",
        make_kind_of<AdaptivePool2d<false>>, "output_size"},
-      {"adaptive_max_pool2d", "greatest values of windows that follow from the size of the result",
+      {"adaptive_max_pool2d", "greatest values of windows, which the size of the result defines",
        make_kind_of<AdaptivePool2d<true>>, "output_size"},
       {"global_avg_pool2d", "the mean of each channel: a vector a sample",
        make_kind_of<GlobalAvgPool2d>},
       {"global_max_pool2d", "the greatest value of each channel: a vector a sample",
        make_kind_of<GlobalMaxPool2d>},
-      {"upsample2d", "images at another size", make_kind_of<Upsample2d>, "scale_factor"}};
+      {"upsample2d", "changes the size of images", make_kind_of<Upsample2d>, "scale_factor"}};
 }
 
 }  // namespace dltrain

@@ -1,5 +1,5 @@
-// Layers that put the elements of a sample in another order or shape: reshape, transpose, slice,
-// pad2d. Axis 0 is the samples' and stays as it is.
+// Layers that change the order or shape of a sample's elements: reshape, transpose, slice, pad2d.
+// They do not change axis 0, the samples.
 #include <algorithm>
 
 #include <fmt/ranges.h>
@@ -16,7 +16,7 @@ struct Reshape final : Layer {
   void describe(Fields& f) override {
     f.integers("shape", shape,
                {.doc = "Extents of a sample, without the samples axis; one of them may be -1 and "
-                       "follows from the others",
+                       "is then computed",
                 .required = true,
                 .min = -1,
                 .min_size = 1,
@@ -59,7 +59,7 @@ struct Transpose final : Layer {
   void describe(Fields& f) override {
     f.integers("permutation", permutation,
                {.doc = "Axis i of the result is axis permutation[i] of the input, as in "
-                       "torch.permute; the first is 0, the samples",
+                       "torch.permute; permutation[0] is 0, the samples",
                 .required = true,
                 .min = 0,
                 .max = Shape::kMaxRank - 1,
@@ -86,13 +86,13 @@ struct Slice final : Layer {
 
   void describe(Fields& f) override {
     f.integer("axis", axis,
-              {.doc = "Axis that is cut; 0 is the samples' and cannot be, -1 is the last",
+              {.doc = "Axis to slice, not 0 (the samples); -1 is the last",
                .min = -Shape::kMaxRank,
                .max = Shape::kMaxRank - 1,
                .known_as = {"dim"}});
-    f.integer("start", start, {.doc = "First element that stays; negative: counted from the end"});
+    f.integer("start", start, {.doc = "First element to keep; negative: counted from the end"});
     f.integer("stop", stop,
-              {.doc = "One beyond the last element that stays; negative: counted from the end; "
+              {.doc = "One beyond the last element to keep; negative: counted from the end; "
                       "default: the end",
                .known_as = {"end"}});
   }
@@ -132,7 +132,7 @@ struct Pad2d final : Layer {
                 .min_size = 1,
                 .max_size = 4,
                 .scalar_ok = true});
-    f.number("value", value, {.doc = "What they are filled with"});
+    f.number("value", value, {.doc = "Value of the added pixels"});
   }
 
   void validate(Problems& problems) const override {
@@ -154,10 +154,9 @@ struct Pad2d final : Layer {
 }  // namespace
 
 std::vector<KindRow<Layer>> rearrange_rows() {
-  return {{"reshape", "the elements of a sample, in order, under another shape",
+  return {{"reshape", "changes the shape of a sample, not the order of its elements",
            make_kind_of<Reshape>, "shape"},
-          {"transpose", "the axes of a sample in another order", make_kind_of<Transpose>,
-           "permutation"},
+          {"transpose", "reorders the axes of a sample", make_kind_of<Transpose>, "permutation"},
           {"slice", "part of one axis", make_kind_of<Slice>},
           {"pad2d", "a border around images", make_kind_of<Pad2d>, "padding"}};
 }

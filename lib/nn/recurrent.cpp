@@ -1,8 +1,8 @@
 // lstm, gru and rnn: recurrent networks over the tokens [samples, tokens, width], of several layers
 // and both directions. Parameters have the names, shapes and initial values of torch.nn.LSTM, GRU
 // and RNN: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, with _reverse for the second
-// direction. Every sample begins with a state of zeros, or with carry_state where the sample in its
-// place ended in the batch before: truncated back-propagation through time.
+// direction. Every sample begins with a state of zeros; with carry_state, it begins with the last
+// state of the same row of the previous batch (truncated back-propagation through time).
 #include "ops/recurrent.h"
 
 #include <cmath>
@@ -88,7 +88,7 @@ struct Recurrent : Layer {
     const std::string suffix = fmt::format("_l{}{}", layer, reverse ? "_reverse" : "");
     const Attributes attributes{{"kind", op_kind()}, {"reverse", reverse}};
     const int64_t width = recurrent_gates(recurrent_kind(attributes)) * hidden_size;
-    // torch's: everything uniform within 1/√hidden_size.
+    // As in torch, all values are uniform within 1/√hidden_size.
     const auto init = Initializer::uniform_within(1 / std::sqrt(static_cast<double>(hidden_size)));
     const auto parameter = [&](const char* name, const Shape& shape) {
       return c.parameter(name + suffix, shape, init);
@@ -105,7 +105,7 @@ struct Recurrent : Layer {
     return carrying(c, std::move(state), attributes, layer);
   }
 
-  // Starts with the state of the previous batch and stores the new state. `inputs`: of the op.
+  // Starts with the state of the previous batch and stores the new state. `inputs` are the op's.
   ValueId carrying(LayerContext& c, std::vector<ValueId> inputs, const Attributes& attributes,
                    int64_t layer) const {
     const bool cells = recurrent_kind(attributes) == RecurrentKind::lstm;
@@ -120,8 +120,8 @@ struct Recurrent : Layer {
     return out[0];
   }
 
-  // For texts that are continued: starts with the cached state of earlier tokens. `inputs`: those
-  // of the op, up to the bias.
+  // In generation, starts with the cached state of earlier tokens. `inputs`: those of the op, up to
+  // the bias.
   ValueId continued(LayerContext& c, std::vector<ValueId> inputs, const Attributes& attributes,
                     const std::string& suffix) const {
     const Decoding& d = *decoding_of(c, inputs[0]);
@@ -142,7 +142,7 @@ struct Recurrent : Layer {
     return out[0];
   }
 
-  // The output of the last step, [samples, hidden].
+  // Returns the output of the last step, [samples, hidden].
   ValueId last(LayerContext& c, ValueId y, bool reverse) const {
     const Shape shape = c.shape(y);
     const int64_t others = shape[1] - 1;
@@ -175,7 +175,7 @@ struct Rnn final : Recurrent {
   void describe(Fields& f) override {
     Recurrent::describe(f);
     f.choice("nonlinearity", relu, {{"tanh", false, "tanh"}, {"relu", true, "max(x, 0)"}},
-             {.doc = "Of the sum of input and state", .known_as = {"activation"}});
+             {.doc = "Activation of the sum of input and state", .known_as = {"activation"}});
   }
 };
 

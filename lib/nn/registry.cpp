@@ -1,4 +1,4 @@
-// The table of layers. A new layer is its own file, its rows here, and a test.
+// The table of layers. A new layer needs its own file, its rows here, and a test.
 #include "nn/layers.h"
 
 namespace dltrain {

@@ -1,4 +1,4 @@
-// Layers that hold layers: sequential, residual, branches, repeat; and layers with several inputs:
+// Layers that contain layers: sequential, residual, branches, repeat; layers with several inputs:
 // add, multiply, concat.
 #include "base/error.h"
 #include "nn/layers.h"
@@ -11,7 +11,7 @@ using Layers = std::vector<std::unique_ptr<Layer>>;
 
 enum class Merge : uint8_t { add, multiply, concat, mean };
 
-// Axis 0, the samples, stays what it is.
+// Axis 0, the samples, cannot be concatenated.
 ValueId concatenate(LayerContext& c, std::span<const ValueId> values, int64_t axis) {
   const Shape shape = c.shape(values.front());
   const int64_t at = axis < 0 ? axis + shape.rank() : axis;
@@ -33,7 +33,7 @@ ValueId merge(LayerContext& c, Merge how, std::span<const ValueId> values) {
     const bool fits = how == Merge::multiply ? broadcast_shape("multiply", shape, other) == shape
                                              : other == shape;
     if (!fits) {
-      fail(ExitCode::usage, "the shapes {} and {} do not go together", to_string(shape),
+      fail(ExitCode::usage, "the shapes {} and {} cannot be combined", to_string(shape),
            to_string(other));
     }
     out = c.builder().emit1(how == Merge::multiply ? "mul" : "add", {out, value});
@@ -62,14 +62,13 @@ struct Residual final : Layer {
 
   void describe(Fields& f) override {
     f.list_of("layers", layers, layer_table(),
-              {.doc = "What is added to the input; layer i is called <name>.i",
+              {.doc = "Their output is added to the input; layer i is called <name>.i",
                .required = true,
                .min_size = 1});
-    f.list_of(
-        "shortcut", shortcut, layer_table(),
-        {.doc = "Applied to the input before it is added, where the shapes differ; layer i is "
-                "called <name>.shortcut.i",
-         .known_as = {"downsample", "projection", "skip"}});
+    f.list_of("shortcut", shortcut, layer_table(),
+              {.doc = "Applied to the input before the addition, if the shapes differ; layer i is "
+                      "called <name>.shortcut.i",
+               .known_as = {"downsample", "projection", "skip"}});
   }
   ValueId emit(LayerContext& c, ValueId x) const override {
     const ValueId body = c.emit_list(layers, x);
@@ -84,7 +83,7 @@ struct Branch : Located {
   Layers layers;
 
   void describe(Fields& f) {
-    f.text("name", name, {.doc = "Instead of its number, in the names of its layers"});
+    f.text("name", name, {.doc = "Replaces its number in the names of its layers"});
     f.list_of("layers", layers, layer_table(),
               {.doc = "Applied one after the other; none: the branch is the input itself",
                .required = true});
@@ -106,7 +105,7 @@ struct Branches final : Layer {
               {"multiply", Merge::multiply},
               {"concat", Merge::concat, "along the last axis: channels"},
               {"mean", Merge::mean}},
-             {.doc = "How their outputs become one", .required = true});
+             {.doc = "How their outputs are combined", .required = true});
   }
   ValueId emit(LayerContext& c, ValueId x) const override {
     std::vector<ValueId> outputs;
@@ -135,9 +134,8 @@ struct Repeat final : Layer {
               {.doc = "All copies use the parameters of the first, which has one gradient (ALBERT; "
                       "Lan et al. 2020)",
                .known_as = {"share", "tied", "cross_layer_sharing"}});
-    f.text(
-        "prefix", prefix,
-        {.doc = "Stands before the number of a copy in the names of its layers: encoder_layer_"});
+    f.text("prefix", prefix,
+           {.doc = "Prefix of the number of a copy in the names of its layers: encoder_layer_"});
     f.list_of(
         "layers", layers, layer_table(),
         {.doc = "Applied one after the other, then the next copy; layer j of copy i is called "
@@ -178,11 +176,10 @@ struct Concat final : Layer {
   int64_t axis = -1;
 
   void describe(Fields& f) override {
-    f.integer(
-        "axis", axis,
-        {.doc = "Along which its inputs are put one behind the other, counted with the samples "
-                "as 0; -1: the last, the channels of images",
-         .known_as = {"dim"}});
+    f.integer("axis", axis,
+              {.doc = "Axis of the concatenation, where 0 is the samples; -1: the last, the "
+                      "channels of images",
+               .known_as = {"dim"}});
   }
   ValueId emit_inputs(LayerContext& c, std::span<const ValueId> values) const override {
     expect_several(values);
@@ -198,11 +195,11 @@ struct MergeLayer final : Layer {
   }
 };
 
-// Replaced by a sequential before layers are read (nn/blocks.h): for documentation alone.
+// Documents the key `block`, which is expanded before layers are read (nn/blocks.h).
 struct Block final : Layer {
   void describe(Fields& f) override {
     f.rewritten("use", {.type = "name of a block", .schema = R"({"type": "string"})"},
-                {.doc = "Which of model.blocks", .required = true});
+                {.doc = "Name of a block in model.blocks", .required = true});
     f.rewritten("…", {.type = "arguments", .schema = "", .free_names = true},
                 {.doc = "Values for the block's parameters"});
   }
@@ -213,15 +210,16 @@ struct Block final : Layer {
 std::vector<KindRow<Layer>> structure_rows() {
   return {
       {"sequential", "layers one after the other", make_kind_of<Sequential>, "layers"},
-      {"residual", "adds what its layers compute to their input", make_kind_of<Residual>, "layers"},
+      {"residual", "adds the output of its layers to their input", make_kind_of<Residual>,
+       "layers"},
       {"branches", "lists of layers side by side on one input", make_kind_of<Branches>, "branches"},
-      {"repeat", "its layers several times in a row", make_kind_of<Repeat>},
-      {"add", "the sum of its inputs, which have one shape", make_kind_of<MergeLayer<Merge::add>>,
-       "inputs"},
+      {"repeat", "repeats its layers", make_kind_of<Repeat>},
+      {"add", "the sum of its inputs, which have equal shapes",
+       make_kind_of<MergeLayer<Merge::add>>, "inputs"},
       {"multiply", "the product of its inputs; later ones may broadcast to the first",
        make_kind_of<MergeLayer<Merge::multiply>>, "inputs"},
-      {"concat", "its inputs one behind the other along an axis", make_kind_of<Concat>, "inputs"},
-      {"block", "a part of the model that stands in model.blocks", make_kind_of<Block>, "use"}};
+      {"concat", "concatenates its inputs along an axis", make_kind_of<Concat>, "inputs"},
+      {"block", "a part of the model from model.blocks", make_kind_of<Block>, "use"}};
 }
 
 }  // namespace dltrain

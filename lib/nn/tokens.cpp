@@ -1,11 +1,10 @@
 // Layers over sequences [samples, tokens, width] that encode positions and types of tokens:
 // class_token prepends a learned token (Devlin et al. 2019; Dosovitskiy et al. 2021),
-// position_embedding adds a learned vector to every position, sinusoidal_positions fixed ones;
-// rotary_positions rotates heads of queries and keys; token_type_embedding adds a vector for each
-// segment.
-// Parameters have torchvision's names and shapes: class_token [1, 1, width],
-// pos_embedding [1, tokens, width]; with max_positions those of torch.nn.Embedding: weight
-// [max_positions, width], of which a sequence takes the first rows.
+// position_embedding adds a learned vector to every position, sinusoidal_positions a fixed one;
+// rotary_positions rotates heads of queries and keys, token_type_embedding adds a vector for each
+// segment. Parameters have torchvision's names and shapes: class_token [1, 1, width], pos_embedding
+// [1, tokens, width]; with max_positions those of torch.nn.Embedding: weight [max_positions,
+// width], of which a sequence uses the first rows.
 #include "base/error.h"
 #include "nn/decoding.h"
 #include "nn/layers.h"
@@ -20,14 +19,14 @@ namespace {
        tokens, max_positions);
 }
 
-// The shape of `tokens`.
+// Returns the shape of `tokens`.
 Shape shape_of_tokens(LayerContext& c, ValueId tokens) {
   const Shape shape = c.shape(tokens);
   expect_tokens(shape);
   return shape;
 }
 
-// The first rows of a table [all, width], as [1, rows, width].
+// Returns the first rows of a table [all, width] as [1, rows, width].
 ValueId first_rows(LayerContext& c, ValueId table, int64_t rows) {
   const Shape shape = c.shape(table);
   if (rows < shape[0]) {
@@ -61,13 +60,12 @@ struct PositionEmbedding final : Layer {
              {.doc = "Standard deviation of the initial values",
               .min = 0,
               .known_as = {"init_std", "initializer_range"}});
-    f.integer(
-        "max_positions", max_positions,
-        {.doc = "Places that the table has, for sequences of up to that many tokens; default: "
-                "as many as the sequences have",
-         .min = 1,
-         .max = 1e8,
-         .known_as = {"max_position_embeddings", "n_positions", "block_size"}});
+    f.integer("max_positions", max_positions,
+              {.doc = "Number of positions in the table, for sequences of at most that length; "
+                      "default: the length of the sequences",
+               .min = 1,
+               .max = 1e8,
+               .known_as = {"max_position_embeddings", "n_positions", "block_size"}});
   }
   ValueId emit(LayerContext& c, ValueId x) const override {
     const Shape shape = shape_of_tokens(c, x);
@@ -84,7 +82,7 @@ struct PositionEmbedding final : Layer {
   }
 
  private:
-  // For texts that are continued: every token has the row of its position.
+  // In generation, every token gets the row of its position.
   ValueId emit_placed(LayerContext& c, ValueId x, Decoding& decoding) const {
     const Shape shape = c.shape(x);
     GraphBuilder& b = c.builder();
@@ -98,7 +96,7 @@ struct PositionEmbedding final : Layer {
           decoding.trained ? decoding.trained(c.path() + ".pos_embedding") : nullptr;
       if (trained == nullptr || trained->rank() != 3) {
         fail(ExitCode::usage,
-             "its table takes as many places as sequences have; set max_positions");
+             "its table has as many positions as the sequences; set max_positions");
       }
       count = (*trained)[1];
       table = c.parameter("pos_embedding", {1, count, shape[2]}, init);
@@ -112,14 +110,14 @@ struct PositionEmbedding final : Layer {
   }
 };
 
-// Returns the input `x` and, for texts that are continued, the positions of the tokens.
+// Returns the input `x` and, in generation, the positions of the tokens.
 std::vector<ValueId> with_places(LayerContext& c, ValueId x) {
   const Decoding* decoding = decoding_of(c, x);
   if (decoding == nullptr) return {x};
   return {x, decoding->positions};
 }
 
-// BERT's segments; without a second input every token is of the first.
+// BERT's segments. Without a second input every token belongs to the first segment.
 struct TokenTypeEmbedding final : Layer {
   int64_t num_types = 2;
 
@@ -129,7 +127,8 @@ struct TokenTypeEmbedding final : Layer {
   }
   ValueId emit_inputs(LayerContext& c, std::span<const ValueId> values) const override {
     if (values.size() > 2) {
-      fail(ExitCode::usage, "takes tokens, and perhaps their types; got {} inputs", values.size());
+      fail(ExitCode::usage, "expects tokens and optionally their types, got {} inputs",
+           values.size());
     }
     const Shape shape = shape_of_tokens(c, values[0]);
     const ValueId weight =
@@ -161,18 +160,19 @@ struct RopeScaling : Located {
     f.choice("type", type,
              {{"none", Scaling::none},
               {"linear", Scaling::linear, "every angle is divided by factor"},
-              {"llama3", Scaling::llama3, "only those that turn slowly are"}},
+              {"llama3", Scaling::llama3, "only slowly rotating angles are divided"}},
              {.doc = "How angles are changed for sequences longer than those of the pre-training",
               .known_as = {"rope_type"}});
     f.number("factor", factor, {.doc = "How many times longer sequences are", .min = 1});
     f.number("low_freq_factor", low_freq_factor,
-             {.doc = "llama3: waves longer than original_max_positions / this are stretched wholly",
+             {.doc = "llama3: waves longer than original_max_positions / this are stretched by the "
+                     "whole factor",
               .above = 0});
     f.number("high_freq_factor", high_freq_factor,
-             {.doc = "llama3: waves shorter than original_max_positions / this stay as they are",
+             {.doc = "llama3: waves shorter than original_max_positions / this are unchanged",
               .above = 0});
     f.integer("original_max_positions", original_max_positions,
-              {.doc = "llama3: greatest length of a sequence in the pre-training",
+              {.doc = "llama3: maximum sequence length of the pre-training",
                .min = 1,
                .known_as = {"original_max_position_embeddings"}});
   }
@@ -191,15 +191,17 @@ struct RotaryPositions final : Layer {
   void describe(Fields& f) override {
     f.number("theta", theta,
              {.doc = "Base of the angles", .above = 1, .known_as = {"rope_theta", "base"}});
-    f.integer("dim", dim,
-              {.doc = "Elements of each head that turn, the first ones; default: all",
-               .min = 2,
-               .known_as = {"rotary_dim"}});
+    f.integer(
+        "dim", dim,
+        {.doc = "Number of elements of each head that are rotated, from the first; default: all",
+         .min = 2,
+         .known_as = {"rotary_dim"}});
     f.integer("max_positions", max_positions,
-              {.doc = "Longer sequences are refused; default: none are",
+              {.doc = "Limit of the sequence length; default: none",
                .min = 1,
                .known_as = {"max_position_embeddings"}});
-    f.section("scaling", scaling, {.doc = "For long sequences", .known_as = {"rope_scaling"}});
+    f.section("scaling", scaling,
+              {.doc = "Changes of the angles for long sequences", .known_as = {"rope_scaling"}});
   }
   ValueId emit(LayerContext& c, ValueId x) const override {
     if (c.shape(x).rank() != 4) {
@@ -232,15 +234,15 @@ struct RotaryPositions final : Layer {
 std::vector<KindRow<Layer>> tokens_rows() {
   return {
       {"class_token", "a learned token before the others", make_kind_of<ClassToken>},
-      {"position_embedding", "adds a learned vector to each place",
+      {"position_embedding", "adds a learned vector to each position",
        make_kind_of<PositionEmbedding>},
       {"token_type_embedding", "adds a learned vector for each token's type (Devlin et al. 2019)",
        make_kind_of<TokenTypeEmbedding>, "num_types"},
-      {"sinusoidal_positions", "adds sines and cosines of the place (Vaswani et al. 2017)",
+      {"sinusoidal_positions", "adds sines and cosines of the position (Vaswani et al. 2017)",
        make_kind_of<SinusoidalPositions>},
       {"rotary_positions",
-       "turns pairs of elements of each head of queries or keys by the place of the token, as "
-       "Llama does (Su et al. 2021)",
+       "rotates pairs of elements of each head of queries or keys by the position of the token, as "
+       "in Llama (Su et al. 2021)",
        make_kind_of<RotaryPositions>}};
 }
 

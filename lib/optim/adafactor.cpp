@@ -12,16 +12,16 @@ struct Adafactor final : Optimizer {
 
   void describe(Fields& f) override {
     Optimizer::describe(f);
-    f.number("beta2_decay", beta2_decay,
-             {.doc = "Exponent of the update's number: how fast the variances forget", .max = 0});
-    f.numbers(
-        "epsilons", epsilons,
-        {.doc = "Least root of a variance, and least root mean square of a parameter that the "
-                "step is scaled by",
-         .above = 0,
-         .known_as = {"eps", "epsilon"}});
+    f.number(
+        "beta2_decay", beta2_decay,
+        {.doc = "Exponent of the number of the update in the decay of the variances", .max = 0});
+    f.numbers("epsilons", epsilons,
+              {.doc = "Lower limits of the root of a variance, and of the root mean square of a "
+                      "parameter, which scales the step",
+               .above = 0,
+               .known_as = {"eps", "epsilon"}});
     f.number("d", d,
-             {.doc = "Greatest root mean square of an update",
+             {.doc = "Upper limit of the root mean square of an update",
               .above = 0,
               .known_as = {"clip_threshold"}});
   }

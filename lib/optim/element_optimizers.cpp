@@ -17,7 +17,7 @@ struct Sgd final : Optimizer {
     f.number("momentum", momentum, {.doc = "Decay of the velocity; 0: none", .min = 0, .below = 1});
     f.number("dampening", dampening,
              {.doc = "Share of the gradient that does not enter the velocity", .min = 0, .max = 1});
-    f.boolean("nesterov", nesterov, {.doc = "Look ahead along the velocity"});
+    f.boolean("nesterov", nesterov, {.doc = "Use Nesterov momentum"});
   }
   void validate(Problems& problems) const override {
     if (momentum == 0 && nesterov) problems.add(*this, "nesterov", "nesterov needs a momentum");
@@ -68,11 +68,11 @@ struct Adagrad final : Optimizer {
 
   void describe(Fields& f) override {
     Optimizer::describe(f);
-    f.number(
-        "lr_decay", lr_decay,
-        {.doc = "The learning rate is divided by 1 + this times the updates before", .min = 0});
+    f.number("lr_decay", lr_decay,
+             {.doc = "The learning rate is divided by 1 + this · (number of earlier updates)",
+              .min = 0});
     f.number("initial_accumulator_value", initial_accumulator_value,
-             {.doc = "What the sum of squares starts from", .min = 0});
+             {.doc = "Initial value of the sum of squares", .min = 0});
     f.number("epsilon", epsilon,
              {.doc = "Added to the root of the sum of squares", .above = 0, .known_as = {"eps"}});
   }
@@ -98,7 +98,7 @@ struct Rmsprop final : Optimizer {
     f.number("epsilon", epsilon,
              {.doc = "Added to the root of the mean of squares", .above = 0, .known_as = {"eps"}});
     f.number("momentum", momentum, {.doc = "Decay of the velocity; 0: none", .min = 0, .below = 1});
-    f.boolean("centered", centered, {.doc = "Divide by the estimated deviation instead"});
+    f.boolean("centered", centered, {.doc = "Divide by the estimated standard deviation instead"});
   }
   std::string op() const override { return "rmsprop_update"; }
   Attributes attributes() const override {
@@ -134,9 +134,12 @@ std::vector<KindRow<Optimizer>> element_optimizer_rows() {
       {"sgd", "stochastic gradient descent with momentum (as PyTorch's)", make_kind_of<Sgd>},
       {"adam", "Adam (Kingma & Ba 2015), decay added to the gradient", make_kind_of<Adam>},
       {"adamw", "Adam with decoupled weight decay (Loshchilov & Hutter 2019)", make_kind_of<AdamW>},
-      {"adagrad", "rates by the sum of squared gradients (Duchi et al. 2011, as PyTorch's)",
+      {"adagrad",
+       "steps divided by the root of the sum of squared gradients (Duchi et al. 2011, as "
+       "PyTorch's)",
        make_kind_of<Adagrad>},
-      {"rmsprop", "rates by a moving mean of squared gradients (Tieleman & Hinton 2012)",
+      {"rmsprop",
+       "steps divided by the root of a moving mean of squared gradients (Tieleman & Hinton 2012)",
        make_kind_of<Rmsprop>},
       {"lion", "steps by the sign of a moment (Chen et al. 2023)", make_kind_of<Lion>}};
 }

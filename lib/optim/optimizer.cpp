@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "config/name_patterns.h"
+#include "graph/state_name.h"
 #include "optim/optimizers.h"
 
 namespace dltrain {
@@ -32,7 +33,7 @@ void set_groups(Attributes& attributes, const std::vector<ParameterSettings>& se
 
 void ParameterGroup::describe(Fields& f) {
   f.texts("match", match,
-          {.doc = "Patterns of parameter names, such as layers.0.*; ! before one takes out again",
+          {.doc = "Patterns of parameter names, such as layers.0.*; patterns after ! exclude names",
            .required = true,
            .min_size = 1,
            .scalar_ok = true,
@@ -47,7 +48,7 @@ void ParameterGroup::describe(Fields& f) {
             .known_as = {"lr_mult", "lr_multiplier"}});
   f.number("weight_decay", weight_decay,
            {.doc = "Decay of these parameters", .min = 0, .known_as = {"wd"}});
-  f.boolean("freeze", freeze, {.doc = "Leave them as they are; as training.freeze does"});
+  f.boolean("freeze", freeze, {.doc = "Do not train them, as with training.freeze"});
 }
 
 void ParameterGroup::validate(Problems& problems) const {
@@ -72,10 +73,11 @@ void Optimizer::describe(Fields& f) {
            {{"all", WeightDecayOn::all, "every parameter, as PyTorch's optimizers do"},
             {"matrices", WeightDecayOn::matrices,
              "parameters of two axes and more: neither biases nor the scales of normalisation"}},
-           {.doc = "Which parameters weight_decay is for; groups may say otherwise",
+           {.doc = "Parameters to which weight_decay applies; groups can override it",
             .known_as = {"no_decay", "no_weight_decay"}});
   f.list("groups", groups,
-         {.doc = "Parameters with settings of their own; where several match, later keys win",
+         {.doc = "Parameters with their own settings; if several groups match, later keys take "
+                 "precedence",
           .known_as = {"param_groups", "parameter_groups"}});
 }
 
@@ -102,7 +104,7 @@ void Optimizer::check_groups(Problems& problems, const std::vector<std::string>&
   }
 }
 
-// Inputs of an update op: step state, parameters, gradients, then each kind of moment.
+// The inputs of an update op: step state, parameters, gradients, then each kind of moment.
 void Optimizer::emit(GraphBuilder& builder, ValueId state,
                      const std::vector<ParameterGradient>& gradients) const {
   std::vector<ValueId> inputs{state};
@@ -123,8 +125,8 @@ void Optimizer::emit(GraphBuilder& builder, ValueId state,
         inputs.push_back(kNoValue);
         continue;
       }
-      inputs.push_back(builder.add_value(moment.name + "." + p.name, {moment.shape, p.spec.dtype},
-                                         Role::moment));
+      inputs.push_back(builder.add_value(state_name(moment.name, p.name),
+                                         {moment.shape, p.spec.dtype}, Role::moment));
     }
   }
   Attributes op_attributes = attributes();

@@ -54,14 +54,14 @@ struct Optimizer : Chosen {
   // The update op and its own attributes (lib/ops/update.cpp).
   virtual std::string op() const = 0;
   virtual Attributes attributes() const = 0;
-  // The moments of a parameter of this shape. The number of moments is the same for every shape; a
+  // Returns the moments of a parameter of this shape. Their number is the same for every shape; a
   // moment that a shape does not have has no name.
   virtual std::vector<MomentSpec> moments(const Shape& parameter) const = 0;
 
   // Returns whether parameters without decay are updated without the trust ratio of lars and lamb.
   virtual bool adapts_decayed_only() const { return false; }
 
-  // The settings of one parameter by the keys and groups. Later groups take precedence, key by key.
+  // Returns the settings of one parameter. For each key, later groups take precedence.
   ParameterSettings settings(std::string_view parameter, const Shape& shape) const;
   // Reports groups that match none of the model's parameters.
   void check_groups(Problems& problems, const std::vector<std::string>& parameters) const;

@@ -34,7 +34,7 @@ struct Step final : Schedule {
                    "a step schedule needs either step_size or milestones");
     }
     if (!std::is_sorted(milestones.begin(), milestones.end())) {
-      problems.add(*this, "milestones", "milestones must rise");
+      problems.add(*this, "milestones", "milestones must be in ascending order");
     }
   }
   std::vector<std::string> misfits(int64_t max_steps) const override {
@@ -73,7 +73,7 @@ struct Exponential final : Schedule {
 
 enum class Anneal : uint8_t { cosine, linear, one_minus_sqrt };
 
-// From 1 at `place` 0 to 0 at 1.
+// Falls from 1 at `place` 0 to 0 at `place` 1.
 double falling(Anneal anneal, double place) {
   if (anneal == Anneal::cosine) return (1 + std::cos(std::numbers::pi * place)) / 2;
   return anneal == Anneal::linear ? 1 - place : 1 - std::sqrt(place);
@@ -89,10 +89,10 @@ struct OneCycle final : Schedule {
     f.number("div_factor", div_factor,
              {.doc = "The run starts at the peak divided by this", .min = 1});
     f.number("final_div_factor", final_div_factor,
-             {.doc = "and ends at the start's rate divided by this", .min = 1});
+             {.doc = "The run ends at the initial rate divided by this", .min = 1});
     f.choice("anneal_strategy", anneal_strategy,
              {{"cos", Anneal::cosine, "half a cosine"}, {"linear", Anneal::linear, "a line"}},
-             {.doc = "How the rate moves between the three"});
+             {.doc = "How the rate changes between the three values"});
   }
   double decay(const SchedulePoint&) const override { return 1; }
   double factor(int64_t step, int64_t max_steps) const override {
@@ -135,8 +135,8 @@ struct WarmupStableDecay final : Schedule {
     std::vector<std::string> out = Schedule::misfits(max_steps);
     if (out.empty() && decay_steps && *decay_steps > max_steps - warmup(max_steps)) {
       out.push_back(
-          fmt::format("lr_scheduler.decay_steps {} is more than the {} steps that the run "
-                      "has behind the warm-up: the learning rate begins below its peak",
+          fmt::format("lr_scheduler.decay_steps {} is more than the {} steps after the warm-up: "
+                      "the learning rate begins below its peak",
                       *decay_steps, max_steps - warmup(max_steps)));
     }
     return out;

@@ -18,14 +18,14 @@ struct Linear final : Schedule {
   double decay(const SchedulePoint& at) const override { return between(1 - at.progress); }
 };
 
-// Loshchilov & Hutter 2017; with restarts as Hugging Face's cosine_with_hard_restarts.
+// Loshchilov & Hutter 2017. Restarts are those of Hugging Face's cosine_with_hard_restarts.
 struct Cosine final : Schedule {
   int64_t restarts = 0;
 
   void describe(Fields& f) override {
     Schedule::describe(f);
     f.integer("restarts", restarts,
-              {.doc = "Returns to the peak, at equal distances after the warm-up",
+              {.doc = "Number of returns to the peak, at equal intervals after the warm-up",
                .min = 0,
                .max = 1e6,
                .known_as = {"num_cycles", "cycles", "num_restarts"}});
@@ -42,14 +42,14 @@ struct Polynomial final : Schedule {
 
   void describe(Fields& f) override {
     Schedule::describe(f);
-    f.number("power", power, {.doc = "Exponent of what is left of the run", .above = 0});
+    f.number("power", power, {.doc = "Exponent of the remaining share of the run", .above = 0});
   }
   double decay(const SchedulePoint& at) const override {
     return between(std::pow(1 - at.progress, power));
   }
 };
 
-// Vaswani et al. 2017 without their constant, as Hugging Face's inverse_sqrt.
+// Vaswani et al. 2017 without the factor of the model's width, as Hugging Face's inverse_sqrt.
 struct InverseSqrt final : Schedule {
   std::optional<int64_t> timescale;
 
@@ -129,7 +129,7 @@ const KindTable<Schedule>& schedule_table() {
       {{{"constant", "no decay", make_kind_of<Constant>},
         {"linear", "straight line to min_ratio", make_kind_of<Linear>},
         {"cosine", "half a cosine to min_ratio, once or several times", make_kind_of<Cosine>},
-        {"polynomial", "a power of what is left of the run", make_kind_of<Polynomial>},
+        {"polynomial", "a power of the remaining share of the run", make_kind_of<Polynomial>},
         {"inverse_sqrt", "one over the root of the steps", make_kind_of<InverseSqrt>}},
        other_schedule_rows()});
   return table;

@@ -31,11 +31,11 @@ struct Schedule : Chosen {
   virtual void describe(Fields& f);
   void validate(Problems& problems) const override;
 
-  // Returns warnings about settings that do not suit a run of so many steps, as sentences.
+  // Returns warnings about settings that do not suit a run of `max_steps` steps.
   virtual std::vector<std::string> misfits(int64_t max_steps) const;
-  // The factor after the warm-up.
+  // Returns the factor after the warm-up.
   virtual double decay(const SchedulePoint& at) const = 0;
-  // The factor of the peak learning rate in a step.
+  // Returns the factor of the peak learning rate in a step.
   virtual double factor(int64_t step, int64_t max_steps) const;
 
  protected:
@@ -43,7 +43,7 @@ struct Schedule : Chosen {
   void describe_min_ratio(Fields& f);
   // The steps of the warm-up: warmup_ratio is rounded up, as Hugging Face's trainer does.
   int64_t warmup(int64_t max_steps) const;
-  // From 1 to min_ratio as `shape` goes from 1 to 0.
+  // Falls from 1 to min_ratio as `shape` falls from 1 to 0.
   double between(double shape) const { return min_ratio + (1 - min_ratio) * shape; }
 };
 

@@ -1,7 +1,7 @@
 // Optimizers with a trust ratio, which scales the step of a tensor to its norm: LARS (You, Gitman &
 // Ginsburg 2017, "Large Batch Training of Convolutional Networks") and LAMB (You et al. 2020,
 // "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes"). Tensors without decay
-// are not scaled by default, as in NVIDIA's and timm's implementations: they are biases and norms,
+// are not scaled by default, as in NVIDIA's and timm's implementations: they are biases and scales,
 // whose steps would become tiny.
 #include <array>
 
@@ -15,7 +15,7 @@ struct TrustRatioOptimizer : Optimizer {
 
   bool adapts_decayed_only() const override { return !always_adapt; }
 
-  // `plain`: the optimizer whose step is taken for a tensor that is not scaled.
+  // `plain`: the optimizer that updates tensors without scaling.
   void describe_adaptation(Fields& f, const std::string& plain) {
     f.boolean(
         "always_adapt", always_adapt,

@@ -3,10 +3,9 @@
 namespace dltrain {
 
 void ClipPercentile::describe(Fields& f) {
-  f.number("percentile", percentile,
-           {.doc = "Which of the norms of the window, in per cent (nearest rank)",
-            .max = 100,
-            .above = 0});
+  f.number(
+      "percentile", percentile,
+      {.doc = "The percentile of the norms in the window (nearest rank)", .max = 100, .above = 0});
   f.integer(
       "window", window,
       {.doc = "Earlier updates whose gradient norms (before clipping) count; they are part of "
@@ -14,7 +13,7 @@ void ClipPercentile::describe(Fields& f) {
        .min = 1,
        .max = 10000});
   f.integer("min_history", min_history,
-            {.doc = "Norms that must be known before anything is clipped", .min = 1, .max = 10000});
+            {.doc = "Number of norms before clipping begins", .min = 1, .max = 10000});
   f.number("factor", factor, {.doc = "The limit as a multiple of the percentile", .above = 0});
 }
 
@@ -33,8 +32,7 @@ void EmaConfig::describe(Fields& f) {
              .known_as = {"start", "update_after_step"}});
   f.boolean(
       "warmup", warmup,
-      {.doc = "Forget faster at first: the decay of the k-th average is at most (1 + k) / (10 "
-              "+ k)",
+      {.doc = "Begin with a lower decay: that of the k-th average is at most (1 + k) / (10 + k)",
        .known_as = {"use_ema_warmup"}});
 }
 
@@ -44,20 +42,18 @@ void UpdateConfig::describe(Fields& f) {
             .above = 0,
             .known_as = {"max_norm", "clip", "gradient_clipping", "clip_grad_norm"}});
   f.number("max_grad_value", max_grad_value,
-           {.doc = "Clip each element of the gradient to ± this; absent: no clipping",
+           {.doc = "Clip each element of the gradient to ± this value; absent: no clipping",
             .above = 0,
             .known_as = {"clip_value", "clip_grad_value", "max_value"}});
   f.section("clip_percentile", clip_percentile,
-            {.doc = "Clip the gradient to a percentile of the norms of the updates before",
+            {.doc = "Clip the gradient to a percentile of the norms of earlier updates",
              .known_as = {"autoclip"}});
-  f.texts(
-      "freeze", freeze,
-      {.doc = "Patterns of parameters that stay as they are, such as [\"*\", \"!head.*\"]: no "
-              "gradient is computed for them and no optimizer state kept. Batch norm goes on to "
-              "normalise by the batch and to move its running statistics, as PyTorch's does "
-              "with requires_grad off",
-       .scalar_ok = true,
-       .known_as = {"frozen", "freeze_layers"}});
+  f.texts("freeze", freeze,
+          {.doc = "Patterns of parameters that are not trained, such as [\"*\", \"!head.*\"]: they "
+                  "have no gradients and no optimizer state. Batch norm still normalises by the "
+                  "batch and updates its running statistics, as in PyTorch with requires_grad off",
+           .scalar_ok = true,
+           .known_as = {"frozen", "freeze_layers"}});
   f.section("ema", ema,
             {.doc = "Keep a moving average of weights and running statistics: evaluation uses it, "
                     "checkpoints hold both (ema.safetensors)",

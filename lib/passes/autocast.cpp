@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/builder.h"
+#include "graph/state_name.h"
 
 namespace dltrain {
 namespace {
@@ -162,7 +163,7 @@ class Autocast {
 }  // namespace
 
 std::string low_precision_name(std::string_view parameter) {
-  return fmt::format("low_precision.{}", parameter);
+  return state_name("low_precision", parameter);
 }
 
 Graph autocast(Graph graph, DType dtype, const std::vector<ValueId>& keep) {

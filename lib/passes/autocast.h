@@ -11,8 +11,8 @@
 //                 statistics are f32; reductions, whose result is)
 //
 // Parameters stay f32 masters. An op that needs a parameter in the low dtype reads its copy: state
-// of role low_precision named "low_precision.<parameter>", which emit_low_precision_update writes
-// once a step and Executor::write_state refreshes with the parameter. Averages of parameters
+// of role low_precision named "low_precision of <parameter>", which emit_low_precision_update
+// writes once a step and Executor::write_state refreshes with the parameter. Averages of parameters
 // (evaluation with training.ema) have no copies: they are cast where they are read.
 #pragma once
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "graph/builder.h"
+#include "graph/state_name.h"
 
 namespace dltrain {
 namespace {
@@ -65,7 +66,7 @@ void emit_update(Graph& graph, const UpdateRequest& r) {
 }
 
 std::string average_name(std::string_view state) {
-  return "ema." + std::string(state);
+  return state_name("ema", state);
 }
 
 void read_averages(Graph& graph, const std::vector<ValueId>& learning) {

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "comm/mesh.h"
+#include "graph/state_name.h"
 #include "passes/data_parallel.h"
 #include "passes/zero_parts.h"
 
@@ -132,7 +133,7 @@ class Gradients {
   // Makes the part a window into the memory of the gradients.
   void lay_into_gradients(const Reduction& r, ValueId id) {
     GraphValue& part = graph_.value(id);
-    part.name = "gradient." + r.parts->unit->name;
+    part.name = state_name("gradient", r.parts->unit->name);
     part.role = Role::partial;
     const auto offset = static_cast<size_t>(options_.rank * r.parts->unit->elements);
     graph_.groups[r.group].members.push_back({id, offset * dtype_size(part.spec.dtype), true});
@@ -148,7 +149,8 @@ class Gradients {
       if (!per_step_) {
         part = is_rounded(*r) ? builder_.emit1("cast", {part}, {{"dtype", "f32"}})
                               : builder_.emit1("identity", {part});
-        part = builder_.accumulate(part, "gradient." + r->parts->unit->name, Role::gradient);
+        part =
+            builder_.accumulate(part, state_name("gradient", r->parts->unit->name), Role::gradient);
       }
       r->parts->gradient = part;
       if (options_.hybrid()) {

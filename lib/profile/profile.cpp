@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include <omp.h>
 
@@ -88,14 +89,18 @@ class Ranks {
   std::unique_ptr<Stream> stream_;
 };
 
-// Runs the steps; sets the mean time of those without observation.
+// Runs the steps; sets the median time of those without observation.
 Recording run_steps(Session& session, const ProfileOptions& options, double& plain_seconds) {
   Recorder recorder(*session.executor, options.steps, session.batch.micro_steps);
-  ProfileClock::time_point begin, end;
+  std::vector<double> seconds;
+  ProfileClock::time_point last;
   TrainEvents events;
   events.on_progress = [&](int64_t done) {
-    if (done == options.warmup) begin = ProfileClock::now();
-    if (done == options.warmup + options.steps) end = ProfileClock::now();
+    const ProfileClock::time_point now = ProfileClock::now();
+    if (done > options.warmup && done <= options.warmup + options.steps) {
+      seconds.push_back(std::chrono::duration<double>(now - last).count());
+    }
+    last = now;
   };
   train(session, events,
         {.run_folder = {},
@@ -104,8 +109,10 @@ Recording run_steps(Session& session, const ProfileOptions& options, double& pla
          .steps = options.warmup + 2 * options.steps,
          .observer = &recorder,
          .observed_from = options.warmup + options.steps});
-  plain_seconds =
-      std::chrono::duration<double>(end - begin).count() / static_cast<double>(options.steps);
+  if (seconds.empty()) return recorder.take();  // only the rank that reports progress measures
+  const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  plain_seconds = *middle;
   return recorder.take();
 }
 

@@ -26,7 +26,7 @@ struct ProfileReport {
   MachineLimits limits = {};
   std::string arithmetic = {};    // "bf16": what the utilisation is measured against
   std::string method = {};        // how time was taken
-  double plain_step_seconds = 0;  // of steps that nobody observed, in the mean
+  double plain_step_seconds = 0;  // the median of steps without observation
   double model_flops = 0;         // of a rank's step (compile/model_flops.h); 0: steps differ
   Profile profile = {};
   std::vector<RankShares> ranks = {};  // with several

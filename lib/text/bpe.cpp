@@ -104,7 +104,7 @@ class BpeTokenizer final : public Tokenizer {
   std::string_view kind() const override { return "bpe"; }
   std::unique_ptr<TextEncoder> encoder(SpecialText special) const override;
 
-  // Cuts after a single line break and before a letter: pieces and normalization end there.
+  // Cuts between a single line break and an ASCII letter, where pieces and normalization end.
   size_t cut(std::string_view text, size_t limit) const override {
     if (!cuts_) return 0;
     for (size_t at = limit; at >= 2; --at) {

@@ -76,7 +76,7 @@ size_t Merger::merge_long(std::span<int32_t> ids) {
     heap_.pop_back();
     const auto at = static_cast<size_t>(best.place);
     const int32_t right = nodes_[at].after;
-    // Skips pairs that have changed since they were offered.
+    // Skips pairs that have changed since they were pushed.
     if (ids[at] < 0 || right < 0) continue;
     const BpeMerge now = table_.find(ids[at], ids[static_cast<size_t>(right)]);
     if (now.id != best.id || now.rank != best.rank) continue;

@@ -10,7 +10,7 @@
 namespace dltrain {
 
 struct SentencePieceModel {
-  // With the numbers of the file format.
+  // The values are those of the file format.
   enum class Kind : int32_t { unigram = 1, bpe = 2, word = 3, character = 4 };
   enum class Type : int32_t {
     normal = 1,

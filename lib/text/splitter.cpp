@@ -54,7 +54,7 @@ constexpr std::array kKnownPatterns{
         R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"),
     std::string_view(
         R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"),
-    // Single digits, and runs of them (Hugging Face's pre-tokenizer Digits).
+    // The patterns of Hugging Face's pre-tokenizer Digits: single digits, and runs of digits.
     std::string_view(R"(\p{N})"), std::string_view(R"(\p{N}+)")};
 
 }  // namespace
@@ -139,7 +139,7 @@ std::string_view Splitter::Walker::next() {
     const size_t* place = pcre2_get_ovector_pointer(memory_->match);
     match_begin_ = found < 0 ? text_.size() : place[0];
     match_end_ = found < 0 ? text_.size() : place[1];
-    // \K can move the begin of a match anywhere.
+    // \K can change the begin of a match.
     if (match_begin_ < at_ || match_end_ <= match_begin_) match_begin_ = match_end_ = text_.size();
   }
   const size_t begin = std::exchange(at_, at_ < match_begin_ ? match_begin_ : match_end_);

@@ -48,7 +48,7 @@ struct SpecialTokens {
   std::optional<int32_t> begin_of_text, end_of_text, padding, unknown, mask;
 };
 
-// How the names of special tokens within a text are encoded.
+// The encoding of names of special tokens within a text.
 enum class SpecialText : uint8_t {
   as_text,    // as ordinary text: for untrusted data
   as_tokens,  // as the special tokens: for prompts and chat templates

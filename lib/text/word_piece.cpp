@@ -15,7 +15,7 @@ namespace {
 utf8proc_category_t category(uint32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code));
 }
-// Cc, Cf, Cn, Co and Cs.
+// Returns true for the categories Cc, Cf, Cn, Co and Cs.
 bool is_control_word_piece(uint32_t code) {
   if (code == '\t' || code == '\n' || code == '\r') return false;
   const auto c = category(code);

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "graph/state_name.h"
 #include "train/checks_support.h"
 
 namespace dltrain {
@@ -38,7 +39,7 @@ std::vector<Checked> choose_elements(Session& session) {
   std::vector<Checked> out;
   double model_largest = 0;
   for (const ParameterInfo& info : session.executor->training().parameters) {
-    const std::string name = "gradient." + info.name;
+    const std::string name = state_name("gradient", info.name);
     if (session.executor->layout().find(name) == nullptr) continue;
     const std::vector<double> gradient = read_numbers(*session.executor, name);
     Checked checked{.parameter = info.name};

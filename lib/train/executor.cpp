@@ -80,6 +80,9 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
 }
 
 Executor::~Executor() {
+  // After an error, ranks may still exchange gradients in the memory that is freed here.
+  if (options_.collectives != nullptr) options_.collectives->settle();
+  if (options_.groups != nullptr) options_.groups->settle();
   try {
     if (stream_) stream_->synchronize();
   } catch (const Error&) {  // the device has failed, which was reported before

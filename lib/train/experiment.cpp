@@ -18,16 +18,16 @@ void describe_metric(Fields& f, Metric& metric, std::optional<MetricMode>& mode,
            {{"min", MetricMode::min, "smaller is better"},
             {"max", MetricMode::max, "greater is better"}},
            {.doc = "Which values are better; absent: min for loss, errors and perplexity, max for "
-                   "all else",
+                   "other metrics",
             .known_as = {"greater_is_better"}});
 }
 
 }  // namespace
 
 void EarlyStoppingConfig::describe(Fields& f) {
-  describe_metric(f, metric, mode, "What must improve: a metric of the evaluations");
+  describe_metric(f, metric, mode, "The metric of the evaluations that must improve");
   f.integer("patience", patience,
-            {.doc = "Evaluations in a row without improvement after which the run ends",
+            {.doc = "Consecutive evaluations without improvement after which the run ends",
              .required = true,
              .min = 1});
   f.number("min_delta", min_delta,
@@ -126,13 +126,13 @@ void PrecisionConfig::describe(Fields& f) {
                    "small updates (docs/design.md)",
             .known_as = {"param_dtype", "parameter_dtype", "weights"}});
   f.number("init_scale", init_scale,
-           {.doc = "fp16: first factor of the loss, a power of two (default 65536). A step whose "
+           {.doc = "fp16: initial scale of the loss, a power of two (default 65536). A step whose "
                    "gradient overflows is skipped and halves it",
             .min = 1,
             .max = 16777216,
             .known_as = {"loss_scale", "initial_scale"}});
   f.integer("growth_interval", growth_interval,
-            {.doc = "fp16: finite steps after which the factor doubles (default 2000)",
+            {.doc = "fp16: finite steps after which the scale doubles (default 2000)",
              .min = 1,
              .max = 1e9,
              .known_as = {"loss_scale_window", "scale_window"}});
@@ -157,18 +157,16 @@ void ParallelismConfig::describe(Fields& f) {
              .min = -1,
              .known_as = {"data_parallel", "dp"}});
   f.number("timeout", timeout,
-           {.doc = "Seconds without a sign of life of a rank, or of waiting in a collective, "
-                   "after which the run ends with exit code 6",
+           {.doc = "Seconds without a heartbeat of a rank, or of waiting in a collective, after "
+                   "which the run ends with exit code 6",
             .min = 0.1,
             .max = 864000,
             .known_as = {"ddp_timeout", "nccl_timeout"}});
   f.number("join_timeout", join_timeout,
-           {.doc = "Seconds that the first rank to come waits for the others",
-            .min = 0.1,
-            .max = 864000});
+           {.doc = "Seconds that the first rank waits for the others", .min = 0.1, .max = 864000});
   f.number("straggler_factor", straggler_factor,
-           {.doc = "A rank is reported as slow when its own time a step, without waiting for "
-                   "others, stays above so many times the median; 0: never",
+           {.doc = "A rank is reported as slow if its time per step, without waiting for others, "
+                   "stays above this multiple of the median; 0: never",
             .min = 0,
             .max = 1000});
   f.integer("zero_stage", zero_stage,
@@ -178,10 +176,9 @@ void ParallelismConfig::describe(Fields& f) {
              .max = 3,
              .known_as = {"zero", "stage", "fsdp", "zero_optimization"}});
   f.text("zero_shard_size", zero_shard_size,
-         {.doc = "Over how many ranks ZeRO shards: `all`; `node`: those of each node; or a "
-                 "number of neighbouring ranks. Every such group holds all state, gathers "
-                 "stay within it, and gradients are added between groups once a step "
-                 "(hybrid sharding)",
+         {.doc = "Ranks over which ZeRO shards: `all`; `node`: those of each node; or a number of "
+                 "neighbouring ranks. Every such group holds all state, gathers stay within it, "
+                 "and gradients are added between groups once a step (hybrid sharding)",
           .known_as = {"mics_shard_size", "zero_hpz_partition_size", "dp_shard_size",
                        "data_parallel_shard_degree", "sharding_strategy", "hybrid_shard"}});
   f.number("bucket_mb", bucket_mb,
@@ -196,7 +193,7 @@ void ParallelismConfig::describe(Fields& f) {
             .known_as = {"communication_data_type", "compression", "allreduce_dtype"}});
   f.choice("collectives", collectives,
            {{"auto", CollectiveChoice::automatic,
-             "nccl where every rank has a GPU of its own and the library, else staged"},
+             "nccl if every rank has its own GPU and the library, otherwise staged"},
             {"nccl", CollectiveChoice::nccl, "NVIDIA's library, or an error"},
             {"staged", CollectiveChoice::staged, "through host memory; ranks may share a GPU"}},
            {.doc = "Backend of collectives between ranks on GPUs",
@@ -220,16 +217,16 @@ void MemoryConfig::describe(Fields& f) {
 
 void CheckpointConfig::describe(Fields& f) {
   f.integer("save_steps", save_steps,
-            {.doc = "Steps between checkpoints; absent: only as the other keys say, at the "
-                    "end, and on a signal (after SIGUSR1 training continues)",
+            {.doc = "Steps between checkpoints; absent: only by the other keys, at the end, and "
+                    "after a signal (after SIGUSR1 training continues)",
              .min = 1,
              .known_as = {"save_every", "save_interval"}});
   f.number("save_epochs", save_epochs,
            {.doc = "Passes over the training data between checkpoints", .above = 0});
   f.number("save_minutes", save_minutes, {.doc = "Minutes between checkpoints", .above = 0});
   f.integer("save_total_limit", save_total_limit,
-            {.doc = "How many of the newest checkpoints are kept; 0: all. `latest` and `best` "
-                    "are always kept",
+            {.doc = "Number of newest checkpoints that are kept; 0: all. `latest` and `best` are "
+                    "always kept",
              .min = 0,
              .known_as = {"keep", "keep_last"}});
   f.integer("keep_every", keep_every,
@@ -237,8 +234,8 @@ void CheckpointConfig::describe(Fields& f) {
   f.boolean("async", async,
             {.doc = "Write checkpoints in the background, from a snapshot in host memory"});
   describe_metric(f, metric, mode,
-                  "The metric of the evaluations that decides which checkpoint is `best`, absent: "
-                  "loss; an evaluation that is better than all before is saved");
+                  "The metric of the evaluations that selects the checkpoint `best`; absent: loss. "
+                  "An evaluation that is better than all earlier ones saves a checkpoint");
 }
 
 void LoggingConfig::describe(Fields& f) {
@@ -271,16 +268,16 @@ void EvaluationConfig::describe(Fields& f) {
   f.number("eval_epochs", eval_epochs,
            {.doc = "Passes over the training data between evaluations", .above = 0});
   f.integer("samples", samples,
-            {.doc = "Evaluate on the first so many samples; absent: all", .min = 1});
+            {.doc = "Number of samples to evaluate, from the first; absent: all", .min = 1});
   f.integer("predictions", predictions,
-            {.doc = "With each evaluation write the predictions for the first so many samples of "
-                    "the eval split to predictions/step-….jsonl of the run; absent: none",
+            {.doc = "Number of samples, from the first of the eval split, whose predictions each "
+                    "evaluation writes to predictions/step-….jsonl of the run; absent: none",
              .min = 1,
              .known_as = {"fixed_batch", "num_predictions"}});
   f.texts("metrics", metrics,
-          {.doc = "What is measured besides the loss: accuracy, perplexity, top_K (top_5), "
-                  "precision, recall, f1, confusion; of numbers mae, mse, rmse, r2; absent: what "
-                  "suits the loss (of texts accuracy and perplexity)",
+          {.doc = "Metrics besides the loss: accuracy, perplexity, top_K (top_5), precision, "
+                  "recall, f1, confusion; for numbers mae, mse, rmse, r2; absent: those that suit "
+                  "the loss (for text accuracy and perplexity)",
            .scalar_ok = true,
            .known_as = {"metric"}});
 }
@@ -313,17 +310,18 @@ void GenerationConfig::describe(Fields& f) {
   f.number(
       "temperature", temperature,
       {.doc = "Logits are divided by it; 0: always the likeliest token", .min = 0, .max = 1000});
-  f.integer("top_k", top_k,
-            {.doc = "Only so many of the likeliest tokens; 0: all", .min = 0, .max = INT32_MAX});
+  f.integer(
+      "top_k", top_k,
+      {.doc = "Draw from this number of likeliest tokens; 0: all", .min = 0, .max = INT32_MAX});
   f.number("top_p", top_p,
-           {.doc = "Only the fewest likeliest tokens that together have this probability",
+           {.doc = "Draw from the fewest likeliest tokens that together have this probability",
             .max = 1,
             .above = 0});
   f.number("repetition_penalty", repetition_penalty,
-           {.doc = "Makes tokens that the text has already less likely (above 1)",
+           {.doc = "Values above 1 make tokens that the text already has less likely",
             .max = 1000,
             .above = 0});
-  f.integer("seed", seed, {.doc = "Of the draws; default: that of the run", .min = 0});
+  f.integer("seed", seed, {.doc = "Seed of the draws; default: that of the run", .min = 0});
   f.texts("stop", stop, {.doc = "Texts that end a sample", .scalar_ok = true});
 }
 
@@ -342,8 +340,8 @@ void Experiment::describe(Fields& f) {
                    "for all ranks (docs/gpu/README.md); another choice may add in another "
                    "order. The CPU has nothing to choose"});
   f.section("model", model, {.doc = "The network", .required = true});
-  f.one_of("loss", loss, loss_table(), {.doc = "What is minimised"});
-  f.section("data", data, {.doc = "Where samples come from", .required = true});
+  f.one_of("loss", loss, loss_table(), {.doc = "The function that is minimised"});
+  f.section("data", data, {.doc = "Training and evaluation data", .required = true});
   f.one_of("optimizer", optimizer, optimizer_table(),
            {.doc = "The update rule", .required = true, .known_as = {"optim"}});
   f.one_of("lr_scheduler", lr_scheduler, schedule_table(),
@@ -356,10 +354,11 @@ void Experiment::describe(Fields& f) {
   f.section("checkpoint", checkpoint,
             {.doc = "When checkpoints are saved", .known_as = {"checkpointing"}});
   f.section("logging", logging, {.doc = "What is logged, and how often"});
-  f.section("evaluation", evaluation, {.doc = "Measuring on the eval split", .known_as = {"eval"}});
+  f.section("evaluation", evaluation,
+            {.doc = "Evaluations on the eval split", .known_as = {"eval"}});
   f.section("generation", generation,
-            {.doc = "Texts that a language model continues while it is trained: on the console, in "
-                    "samples.jsonl of the run folder, and in TensorBoard",
+            {.doc = "Texts that a language model generates during training, for the console, "
+                    "samples.jsonl of the run folder and TensorBoard",
              .known_as = {"sampling", "samples", "sample"}});
   // The resolved configuration contains the result.
   for (const auto& split : {data.train.get(), data.eval.get()}) {

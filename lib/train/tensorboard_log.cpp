@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "graph/state_name.h"
+
 namespace dltrain {
 namespace {
 
@@ -111,11 +113,8 @@ void TensorBoardLog::after_step(int64_t step) {
     if (tensor.role != Role::parameter && tensor.role != Role::gradient) continue;
     if (tensor.spec.dtype == DType::f64) continue;
     const std::vector<float> values = executor.read_floats(tensor.name);
-    const bool weight = tensor.role == Role::parameter;
-    writer_.add_histogram(step,
-                          (weight ? "weights/" : "gradients/") +
-                              (weight ? tensor.name : tensor.name.substr(sizeof "gradient")),
-                          values);
+    const char* folder = tensor.role == Role::parameter ? "weights/" : "gradients/";
+    writer_.add_histogram(step, folder + std::string(owner_name(tensor.name)), values);
   }
 }
 

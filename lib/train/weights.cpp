@@ -6,8 +6,8 @@
 #include <regex>
 
 #include "base/error.h"
+#include "graph/state_name.h"
 #include "nn/huggingface/folder.h"
-#include "passes/update.h"
 #include "tensor/float_tensors.h"
 #include "train/run_folder.h"
 
@@ -17,21 +17,18 @@ namespace {
 // Returns the parameter whose file layout a state tensor has: averages and moments of a parameter's
 // shape have its layout. nullptr: the layout of memory.
 const ParameterInfo* file_info(const Executor& executor, const StateTensor& tensor) {
-  const std::string_view state_name = tensor.name;
-  const ParameterInfo* best = nullptr;
-  for (const ParameterInfo& info : executor.training().parameters) {
-    if (state_name == info.name) return &info;
-    if (state_name.size() > info.name.size() && state_name.ends_with(info.name) &&
-        state_name[state_name.size() - info.name.size() - 1] == '.') {
-      if (best == nullptr || info.name.size() > best->name.size()) best = &info;
-    }
-  }
-  return best != nullptr && best->spec.shape == tensor.spec.shape ? best : nullptr;
+  const std::vector<ParameterInfo>& all = executor.training().parameters;
+  const auto info = std::ranges::find(all, owner_name(tensor.name), &ParameterInfo::name);
+  return info != all.end() && info->spec.shape == tensor.spec.shape ? &*info : nullptr;
 }
 
-// Returns the name in files: averages have the names of their parameters.
+// Returns the name in files: averages have the names of their parameters, moments are called
+// "momentum.layers.0.weight".
 std::string file_name(const StateTensor& tensor) {
-  return tensor.role == Role::ema ? tensor.name.substr(average_name("").size()) : tensor.name;
+  const std::string_view owner = owner_name(tensor.name);
+  if (tensor.role == Role::ema || owner.size() == tensor.name.size()) return std::string(owner);
+  const std::string_view kind = std::string_view(tensor.name).substr(0, tensor.name.find(' '));
+  return fmt::format("{}.{}", kind, owner);
 }
 
 void put_f32(WeightStore& store, const ParameterInfo& info, std::string_view name,

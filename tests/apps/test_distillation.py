@@ -101,7 +101,7 @@ class Distillation(support.DltrainTest):
     def test_teachers_that_do_not_fit_are_refused(self):
         path, run = self.small(SMALL.replace("out_features: 4", "out_features: 5")), self.folder / "run"
         self.refused(USAGE, path, "-s", f"loss={{type: distillation, teacher: {self.teacher}}}", "--output-dir", run,
-                     says="the teacher gives [16, 4], the model [16, 5]")
+                     says="the teacher's output is [16, 4], the model's is [16, 5]")
         self.refused(STORAGE, path, "-s", f"loss={{type: distillation, teacher: {self.folder}}}", "--output-dir", run, says="contains no checkpoint")
         self.refused(USAGE, path, "-s", "loss.type=distillation", "--output-dir", run, says="missing key 'teacher'")
         self.assertFalse(run.exists())

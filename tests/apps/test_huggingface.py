@@ -351,7 +351,7 @@ training: {global_batch_size: 4, max_steps: 3}
         wrong(USAGE, "the type 'yarn' is not supported", "llama", rope_parameters={"rope_type": "yarn", "rope_theta": 1e4})
         wrong(USAGE, "has no rope_parameters.original_max_position_embeddings", "llama",
               rope_parameters={"rope_type": "llama3", "factor": 4.0})
-        wrong(USAGE, "rope_parameters.beta_fast: 3 is not known", "llama", rope_parameters={"rope_theta": 1e4, "beta_fast": 3})
+        wrong(USAGE, "rope_parameters.beta_fast: 3 is not a known key", "llama", rope_parameters={"rope_theta": 1e4, "beta_fast": 3})
         wrong(USAGE, "1 of 2 layers have a sliding window", "qwen2", max_window_layers=1, layer_types="absent")
         wrong(USAGE, "has no hidden_size", "llama", hidden_size="absent")
         wrong(USAGE, "is_decoder: true is not supported", "bert", is_decoder=True)
@@ -466,7 +466,7 @@ training: {global_batch_size: 4, max_steps: 1}
 """)
         result = self.run_dltrain(configuration, "-q", "--output-dir", run, code=None)
         if result.code == 0:
-            self.refused(USAGE, "export", run, self.folder / "out", says="are not those of a family")
+            self.refused(USAGE, "export", run, self.folder / "out", says="match no family")
 
     def test_a_tokenizer_larger_than_the_model_is_refused(self):
         folder = self.copy()

@@ -62,7 +62,7 @@ class Configuration(support.DltrainTest):
     def test_an_override_that_no_split_would_read_is_refused(self):
         """Both splits of SMALL have keys of their own, as those of every resolved configuration."""
         path = self.small()
-        self.refused(USAGE, path, "-s", "data.samples=50", says=["-s data.samples=50: error: data.samples has no effect here",
+        self.refused(USAGE, path, "-s", "data.samples=50", says=["-s data.samples=50: error: data.samples has no effect",
                                                                 "set data.train.samples, data.eval.samples"])
         run = self.folder / "run"
         text = SMALL.replace("  train: {", "  eval_fraction: 0.2\n  train: {").replace("  eval: {", "  # eval: {")

@@ -28,6 +28,16 @@ evaluation: {{samples: {batch}}}
 logging: {{logging_steps: 1}}
 """
 
+# Their parameters would have the names of moments, gradients and copies if these were joined by a dot.
+NAMES = """
+name: names
+model: {layers: [{linear: 8, name: "."}, {relu: {}}, {linear: 8, name: momentum}, {linear: 8, name: gradient}, {linear: 10, name: low_precision}]}
+loss: {type: cross_entropy}
+data: {type: tensors, path: tests/golden/mlp/batches.safetensors, inputs: x, targets: y}
+optimizer: {type: sgd, learning_rate: 0.01, momentum: 0.9}
+training: {global_batch_size: 16, max_steps: 8}
+"""
+
 
 def recorded():
     golden = json.loads(GOLDEN.read_text())
@@ -86,12 +96,23 @@ class Optimizers(support.DltrainTest):
         plan = self.run_dltrain("plan", self.configuration("groups")).out
         self.assertIn("frozen: 2 tensors, layers.2.weight to layers.2.bias", plan)
 
+    def test_layers_may_have_the_names_of_state(self):
+        """Layers called momentum, gradient, … train, save and resume as others do, with any kind of sharding."""
+        configuration = self.write("names.yaml", NAMES)
+        for ranks, options in ((1, ()), (2, ("-s", "parallelism.zero_stage=3"))):
+            whole, parts = self.folder / f"whole{ranks}", self.folder / f"parts{ranks}"
+            launch = ("--nproc-per-node", ranks, "-q", "-s", "precision.compute=bf16", *options)
+            self.run_dltrain(configuration, "--output-dir", whole, *launch)
+            for limit in (3, 8):
+                self.run_dltrain(configuration, "--output-dir", parts, "--max-steps", limit, "--resume", "auto", *launch)
+            self.assertEqual(self.state_of(whole), self.state_of(parts), options)
+
     def test_patterns_that_fit_nothing_are_told_with_their_place(self):
         configuration = self.configuration("groups")
         result = self.refused(USAGE, configuration, "--output-dir", self.folder / "run", "-s", "training.freeze=layers.7.*",
                               "-s", "optimizer.groups=[{match: [head.*, \"*.bias\"], lr_scale: 2}]",
-                              says=("'layers.7.*' fits no parameter; they are layers.0.weight … layers.4.bias",
-                                    "'head.*' fits no parameter"))
+                              says=("'layers.7.*' matches no parameter; they are layers.0.weight … layers.4.bias",
+                                    "'head.*' matches no parameter"))
         self.assertNotIn("'*.bias'", result.err)
         self.refused(USAGE, configuration, "--output-dir", self.folder / "run", "-s", "training.freeze=\"*\"",
                      says="every parameter is frozen")

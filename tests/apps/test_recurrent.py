@@ -96,7 +96,7 @@ class Recurrent(support.DltrainTest):
                 text = text.replace(old, new)
             return self.refused(code, self.write("wrong.yaml", text), "--output-dir", self.folder / "wrong").err
 
-        self.assertIn("needs data of type text, tokens or jsonl with `sampling: streams`", refusal({"sampling: streams": ""}))
+        self.assertIn("data of type text, tokens or jsonl with `sampling: streams`", refusal({"sampling: streams": ""}))
         self.assertIn("streams are read in order", refusal({"sampling: streams": "sampling: streams\n  shuffle: true"}))
         self.assertIn("fewer than the 64 streams", refusal({"global_batch_size: 4": "global_batch_size: 64"}, DATA))
         self.assertIn("or neither", refusal({"eval: {}": "eval: {sampling: uniform}"}))

@@ -89,7 +89,7 @@ class TextTest(DltrainTest):
         self.assertEqual(*said)
         shard = folder / "train_000001.bin"
         shard.write_bytes(shard.read_bytes()[:-1])
-        self.refused(DATA, tokens, "--dry-run", says=["train_000001.bin", "its header says 3000 tokens"])
+        self.refused(DATA, tokens, "--dry-run", says=["train_000001.bin", "its header declares 3000 tokens"])
 
     def test_inspect_counts_tokens(self):
         out = self.run_dltrain("data", "inspect", self.config(self.text())).out

@@ -138,9 +138,20 @@ TEST_CASE("after an error the group stays dead and says why") {
 TEST_CASE("a rank that fails by itself does not let the others wait") {
   const auto results = run_ranks(2, [&](RankContext& context) {
     const auto group = context.collectives(milliseconds(20'000));
-    std::vector<float> data(10);
     if (context.rank == 1) {
+      std::vector<float> data(1'000'000);
+      const auto first =
+          group->all_reduce(data.data(), data.size(), DType::f32, ReduceOp::sum, context.stream);
       group->all_reduce(data.data(), 10, DType::f32, ReduceOp::sum, context.stream);
+      group->settle();
+      data = {};
+      bool failed = false;
+      try {
+        group->wait(first, context.stream);
+      } catch (const Error&) {
+        failed = true;
+      }
+      expect(failed, "an operation that was ended did not fail");
       fail(ExitCode::data, "bad sample");
     }
     group->barrier();

@@ -41,7 +41,7 @@ inline std::string verdict_of(
     changed.wait(lock, [&] { return !told.empty(); });
     throw Error(ExitCode::rank, told);
   });
-  CHECK(Clock::now() - begin < kTimeout + std::chrono::milliseconds(10'000));
+  CHECK(Clock::now() - begin < kTimeout + std::chrono::milliseconds(20'000));
   for (const RankResult& result : results) {
     CHECK(result.code == static_cast<int>(ExitCode::rank));
     CHECK(result.message == results[0].message);

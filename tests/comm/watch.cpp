@@ -67,12 +67,12 @@ TEST_CASE("watched ranks work and end") {
 TEST_CASE("a killed rank is named with its step by all others, at once") {
   const auto begin = Clock::now();
   const auto results = run_ranks(4, [](RankContext& context) {
-    work_watch(context, milliseconds(20'000), 1'000'000, [&](int step, RankWatch&) {
+    work_watch(context, milliseconds(60'000), 1'000'000, [&](int step, RankWatch&) {
       std::this_thread::sleep_for(milliseconds(1));
-      if (context.rank == 2 && step == 600) raise(SIGKILL);
+      if (context.rank == 2 && step == 60) raise(SIGKILL);
     });
   });
-  CHECK(Clock::now() - begin < milliseconds(10'000));
+  CHECK(Clock::now() - begin < milliseconds(20'000));
   for (const int rank : {0, 1, 3}) {
     INFO(results[rank].message);
     CHECK(results[rank].code == kWatchRankCode);
@@ -123,7 +123,7 @@ TEST_CASE("a stopped rank is named by all others within the timeout and a second
       throw Error(error.code(), fmt::format("{} after {} ms", error.what(), late.count()));
     }
   });
-  CHECK(Clock::now() - begin < milliseconds(8000));
+  CHECK(Clock::now() - begin < milliseconds(20'000));
   CHECK(results[stopped].signalled);
   for (const int rank : {0, 1, 2}) {
     if (rank == stopped) continue;

@@ -1,4 +1,5 @@
 // GPUs that stall in operations which their hosts have only queued: which one is named, and when.
+#include <mutex>
 #include <thread>
 
 #include "catch.h"
@@ -15,12 +16,22 @@ constexpr int kWatchDevicesGroup = RankWatch::kFirstDeviceGroup;
 // A carrier whose progress the test sets.
 class FakeCarrier final : public Carrier {
  public:
-  CarrierProgress now;
+  void set(const CarrierProgress& progress) {
+    const std::lock_guard lock(mutex_);
+    now_ = progress;
+  }
   void queue(const CollectiveCall&, Stream&) override {}
   std::optional<CarrierFailure> failure() override { return std::nullopt; }
-  CarrierProgress progress() override { return now; }
+  CarrierProgress progress() override {
+    const std::lock_guard lock(mutex_);
+    return now_;
+  }
   void abandon() override {}
   std::unique_ptr<Carrier> split(std::span<const int>) override { return nullptr; }
+
+ private:
+  std::mutex mutex_;
+  CarrierProgress now_;
 };
 
 // All ranks queue three operations; `device` returns how far the rank's GPU comes.
@@ -41,9 +52,9 @@ std::string device_verdict(
     watch.follow(kWatchDevicesGroup, carrier);
     for (int i = 1; i <= 3; ++i) watch.issued(kWatchDevicesGroup, operation(i));
     // The watch sees the first operation before the device goes on.
-    carrier.now = {.begun = 1, .done = 0};
+    carrier.set({.begun = 1, .done = 0});
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    carrier.now = device(rank, watch, operation);
+    carrier.set(device(rank, watch, operation));
   });
 }
 

@@ -93,7 +93,7 @@ TEST_CASE("state that no node reads takes no memory") {
   CHECK(has("ln_f.weight"));
   CHECK_FALSE(has("h.0.mlp.c_fc.weight"));
   const auto copies = names(low.graph, Role::low_precision);
-  CHECK(std::find(copies.begin(), copies.end(), "low_precision.wte.weight") != copies.end());
+  CHECK(std::find(copies.begin(), copies.end(), "low_precision of wte.weight") != copies.end());
   CHECK(low.parameters.size() == wide.parameters.size());
 }
 

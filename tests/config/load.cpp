@@ -123,7 +123,7 @@ TEST_CASE("a file extends others, relative to itself") {
     folder.write("b.yaml", "extends: [common/base.yaml, c.yaml]\n");
     folder.write("c.yaml", "extends: ./a.yaml\n");
     CHECK(folder.mistakes({.files = {folder.path("a.yaml")}}) ==
-          "c.yaml:1:10: error: 'extends' goes round in a circle: a.yaml -> b.yaml -> c.yaml -> "
+          "c.yaml:1:10: error: 'extends' forms a cycle: a.yaml -> b.yaml -> c.yaml -> "
           "a.yaml\n"
           "    1 | extends: ./a.yaml\n"
           "      |          ^~~~~~~~");
@@ -153,6 +153,7 @@ TEST_CASE("overrides set keys at any depth") {
   CHECK(load({"optimizer.learning_rate=3e-4"}).optimizer->learning_rate == 3e-4);
   CHECK(adamw(load({"optimizer.betas=[0.1, 0.2]"})).betas[1] == 0.2);
   CHECK(load({"name=a=b"}).name == "a=b");
+  CHECK(load({"name=,"}).name == ",");
   CHECK(load({"optimizer={weight_decay: 2}"}).optimizer->weight_decay == 2);
   CHECK(load({"optimizer={weight_decay: 2}"}).optimizer->learning_rate == 0.5);
   CHECK(load({"second.type=sgd", "second.momentum=0.5"}).second->kind == "sgd");
@@ -275,7 +276,7 @@ TEST_CASE("bad references to the environment are located") {
         "${NOWHERE:-VALUE} to give a default\n"
         "    4 | seed: ${NOWHERE}\n"
         "      |       ^~~~~~~~~~");
-  CHECK_THAT(mistakes("name: ${no way}"), Catch::Contains("names no environment variable"));
+  CHECK_THAT(mistakes("name: ${no way}"), Catch::Contains("is not a variable name"));
   CHECK_THAT(mistakes("name: a${b"), Catch::Contains("'${' without '}'"));
   CHECK_THAT(mistakes("seed: ${WORD}"), Catch::Contains("got the text 'abc'"));
   // A value that is replaced need not be known.

@@ -36,8 +36,8 @@ TEST_CASE("patterns that fit nothing are reported with the names there are") {
   Problems problems;
   check_patterns(problems, Located{}, "freeze", {"!a", "b*", "c"}, {"a", "bb", "d"}, "parameter");
   CHECK_THAT(problems.describe(),
-             Catch::Matchers::Contains("'!a' comes first and takes out of nothing") &&
-                 Catch::Matchers::Contains("'c' fits no parameter; they are a … d"));
+             Catch::Matchers::Contains("'!a' comes first and has nothing to exclude") &&
+                 Catch::Matchers::Contains("'c' matches no parameter; they are a … d"));
   CHECK(problems.all().size() == 2);
 }
 

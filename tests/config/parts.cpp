@@ -109,15 +109,14 @@ TEST_CASE("a mistake in a common key is reported once") {
 }
 
 TEST_CASE("a common key that no part would read is refused") {
-  CHECK(
-      mistakes<Root>(
-          "data: {path: c, train: {type: text, path: a}, eval: {type: text, path: b}}\n") ==
-      "exp.yaml:1:8: error: data.path has no effect here: every split has a 'path' of its own; set "
-      "data.train.path, data.eval.path\n"
-      "    1 | data: {path: c, train: {type: text, path: a}, eval: {type: text, path: b}}\n"
-      "      |        ^~~~");
+  CHECK(mistakes<Root>(
+            "data: {path: c, train: {type: text, path: a}, eval: {type: text, path: b}}\n") ==
+        "exp.yaml:1:8: error: data.path has no effect, because every split has its own 'path'; set "
+        "data.train.path, data.eval.path\n"
+        "    1 | data: {path: c, train: {type: text, path: a}, eval: {type: text, path: b}}\n"
+        "      |        ^~~~");
   CHECK_THAT(mistakes<Root>("data: {path: c, train: {type: text, path: a}, eval_fraction: 0.1}\n"),
-             Catch::Contains("has a 'path' of its own; set data.train.path\n"));
+             Catch::Contains("has its own 'path'; set data.train.path\n"));
   const auto one = read<Root>(
       "data: {length: 4, train: {type: text, path: a, length: 2}, "
       "eval: {type: text, path: b}}\n");
@@ -128,9 +127,8 @@ TEST_CASE("a common key that no part would read is refused") {
 TEST_CASE("a part whose kind only the other part has is told so") {
   CHECK_THAT(
       mistakes<Root>("data: {train: {type: text, path: a}, eval: {path: b}}\n"),
-      Catch::Contains("missing key 'type' in data.eval: what data.train holds is its own and "
-                      "does not count here; give data.eval a type and all its keys, such as "
-                      "data.eval.type=text"));
+      Catch::Contains("missing key 'type' in data.eval: the keys of data.train do not apply to "
+                      "it; give data.eval a type and all its keys, such as data.eval.type=text"));
 }
 
 TEST_CASE("the reference lists the parts") {

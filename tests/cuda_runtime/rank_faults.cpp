@@ -179,7 +179,7 @@ TEST_CASE("a GPU that stops in its computation is named within the timeout and a
         CHECK_THAT(end.message, Contains("rank 1 (process ") && Contains(" hangs at step ") &&
                                     Contains(": rank 0 (process ") &&
                                     Contains(" has waited for it for "));
-        CHECK_THAT(end.message, Contains(" in all_reduce ") && Contains("(gradient."));
+        CHECK_THAT(end.message, Contains(" in all_reduce ") && Contains("(gradient of "));
         by_device += end.message.starts_with("the GPU of rank 1 ") ? 1 : 0;
       }
     }
@@ -202,7 +202,7 @@ TEST_CASE("a message of NCCL that never ends is named within the timeout and a s
       CHECK_THAT(end.message, StartsWith(alone ? "the GPU of rank 1 (process "
                                                : "the GPU of rank 0 (process ") &&
                                   Contains(" hangs at step ") &&
-                                  Contains(", in all_reduce 10 of ") && Contains("(gradient."));
+                                  Contains(", in all_reduce 10 of ") && Contains("(gradient of "));
       if (!alone) CHECK_THAT(end.message, Contains("2 GPUs execute it"));
     }
   }

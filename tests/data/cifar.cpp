@@ -82,7 +82,7 @@ TEST_CASE("CIFAR is read from its archive, with the names of its classes") {
   CHECK_THAT(refusal_of([&] { load(archive.substr(0, 3000), CifarKind::cifar100_fine); }),
              Contains("truncated"));
   CHECK_THAT(refusal_of([&] { load(std::string(600, 'x'), CifarKind::cifar10); }),
-             Contains("no tar archive"));
+             Contains("not a tar archive"));
   std::string damaged = archive;
   damaged[124] = '7';
   CHECK_THAT(refusal_of([&] { load(damaged, CifarKind::cifar10); }), Contains("damaged"));

@@ -184,7 +184,7 @@ TEST_CASE("transforms of numbers and the number of workers come from the configu
   CHECK(config.train->order() == SampleOrder::balanced);
   const DataConfig automatic = read_config("data: {type: synthetic, workers: auto}");
   CHECK(automatic.workers_for(*automatic.open().train, 1) == 1);
-  CHECK_THROWS_WITH(read_config("data: {type: idx, images: a}"), Contains("belong together"));
+  CHECK_THROWS_WITH(read_config("data: {type: idx, images: a}"), Contains("must both be given"));
   CHECK_THROWS_WITH(read_config("data: {type: idx}"), Contains("give either path"));
   CHECK_THROWS_WITH(read_config("data: {type: cifar10, path: no-such-folder}").open(),
                     Contains("No such file or folder: no-such-folder"));

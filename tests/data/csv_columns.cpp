@@ -229,10 +229,11 @@ TEST_CASE("a schema is kept as JSON, and what differs is told") {
   DataSchema other = read;
   other.columns[3].statistics->mean += 1;
   CHECK_THAT(schema_difference(read, other),
-             Contains("column 'Age' has mean 33.3333 there and 34.3333 here"));
+             Contains("column 'Age' has mean 33.3333 in the checkpoint and 34.3333 in this data"));
   other = read;
   other.columns[2].categories.pop_back();
-  CHECK_THAT(schema_difference(read, other), Contains("other categories (2 there, 1 here)"));
+  CHECK_THAT(schema_difference(read, other),
+             Contains("other categories (2 in the checkpoint, 1 in this data)"));
   CHECK(to_json({.class_names = {"a"}}).empty());
   for (const char* bad : {"{", "[]", "{\"format\": \"dltrain.data\", \"version\": 2}"}) {
     CHECK_THROWS_WITH(schema_from_json(bad, "state.json"),

@@ -78,8 +78,9 @@ TEST_CASE("IDX files that are cut, too long, empty, foreign or do not fit are re
   CHECK_THAT(refusal_idx(whole + "x", kLabels), Contains("is longer than its header says"));
   CHECK_THAT(refusal_idx("", kLabels), Contains("truncated"));
   CHECK_THAT(refusal_idx(whole.substr(0, 7), kLabels), Contains("truncated"));
-  CHECK_THAT(refusal_idx("hello world", kLabels), Contains("is no IDX file"));
-  CHECK_THAT(refusal_idx(header(0x0D, {3, 2, 4}), kLabels), Contains("type 0x0d; unsigned bytes"));
+  CHECK_THAT(refusal_idx("hello world", kLabels), Contains("is not an IDX file"));
+  CHECK_THAT(refusal_idx(header(0x0D, {3, 2, 4}), kLabels),
+             Contains("type 0x0d; only unsigned bytes"));
   CHECK_THAT(refusal_idx(header(8, {3}), kLabels), Contains("has 1 dimensions; 3 or 4"));
   CHECK_THAT(refusal_idx(header(8, {2, 2, 4}), kLabels), Contains("has 2 images, but"));
   CHECK_THAT(refusal_idx(header(8, {3, 0, 4}), kLabels), Contains("a dimension is 0"));

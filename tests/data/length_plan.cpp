@@ -123,7 +123,7 @@ TEST_CASE("a curriculum grows evenly to whole samples") {
   CHECK(variants == std::vector<size_t>{0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3});
   CHECK(plan->variant(int64_t{1} << 60) == 3);
   CHECK_THROWS_WITH(make_curriculum(*open(20), {.from = 12, .steps = 9, .stages = 5}),
-                    Contains("5 stages from 12 to 20 tokens are not all longer"));
+                    Contains("5 stages from 12 to 20 tokens do not all increase"));
 }
 
 TEST_CASE("rows of a batch are as long as its variant, whatever the layout") {

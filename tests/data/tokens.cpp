@@ -66,7 +66,7 @@ TEST_CASE("damaged token files are refused") {
   CHECK_THAT(refusal("abcd", two + ", layout: header"), Contains("its header has 1024 bytes"));
   CHECK_THAT(refusal(std::string(1100, 'x'), two + ", layout: header"), Contains("its magic is"));
   CHECK_THAT(refusal(with_header(5, 2, raw<uint16_t>({1, 2, 3})), two),
-             Contains("truncated: its header says 5 tokens, there are 6 bytes for 3"));
+             Contains("truncated: its header declares 5 tokens, but 6 bytes hold 3"));
   CHECK_THAT(refusal(with_header(2, 2, raw<uint16_t>({1, 2, 3})), two), Contains("damaged"));
   CHECK_THAT(refusal(with_header(1, 2, "abc"), two), Contains("damaged"));
   CHECK_THAT(refusal(with_header(0, 2, ""), two), Contains("has no tokens"));

@@ -163,10 +163,11 @@ class Foreign(DltrainTest):
         shutil.rmtree(self.folder / "other", ignore_errors=True)
         self.assertEqual(content(self.folder), before)
 
-    def test_an_empty_path_is_a_mistake(self):
+    def test_an_empty_path_or_name_is_a_mistake(self):
         before = content(self.folder)
         self.refused(USAGE, self.small(), "--output-dir", "", says="--output-dir", cwd=self.folder)
         self.refused(USAGE, "profile", self.small(), "--output-dir", "", says="--output-dir", cwd=self.folder)
+        self.refused(USAGE, self.small(), "--name", "", says="--name", cwd=self.folder)
         self.refused(USAGE, "data", "prepare", self.language(), "-o", "", says="--output", cwd=self.folder)
         self.assertEqual(set(content(self.folder)) - set(before), {"small.yaml", "input.txt", "letters.yaml"})
 

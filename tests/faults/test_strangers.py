@@ -72,14 +72,15 @@ class Strangers(DltrainTest):
         """`count` strangers at a time at the port of a run of two launchers, while it trains `runs` times."""
         seed, visits = time.time_ns(), 0
         options = ("-q", "-s", "training.max_steps=400", "-s", "checkpoint.save_steps=100")
-        self.run_dltrain(self.small(), "--output-dir", self.folder / "quiet", "--nproc-per-node", 2, *options)
+        configuration = self.small()  # written once: launchers read it at any time
+        self.run_dltrain(configuration, "--output-dir", self.folder / "quiet", "--nproc-per-node", 2, *options)
         for number in range(runs):
             port = free_port()
             strangers = [Stranger(port, seed + number * count + i) for i in range(count)]
             for stranger in strangers:
                 stranger.start()
             run = self.folder / f"run{number}"
-            nodes = [self.start("launch", "--nnodes", 2, "--rdzv-endpoint", f"127.0.0.1:{port}", self.small(), "--output-dir", run, *options,
+            nodes = [self.start("launch", "--nnodes", 2, "--rdzv-endpoint", f"127.0.0.1:{port}", configuration, "--output-dir", run, *options,
                                 env={"DLTRAIN_STORE_SECRET": SECRET, "OMP_NUM_THREADS": "1"}) for _ in range(2)]
             results = [self.end(node) for node in nodes]
             for stranger in strangers:

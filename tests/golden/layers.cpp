@@ -114,13 +114,13 @@ void check_case(const SafetensorsFile& file, const std::string& name, const std:
   run.run(Phase::backward);
   CHECK(difference(run.get("y"), read(file, name + ".y")) < precision.tolerance);
   if (has_dx) {
-    CHECK(difference(run.get("gradient.x"), read(file, name + ".dx")) < precision.tolerance);
+    CHECK(difference(run.get("gradient of x"), read(file, name + ".dx")) < precision.tolerance);
   }
   for (const ParameterInfo& p : made.parameters) {
     if (p.role != Role::parameter) continue;
     INFO(p.name);
     const Numbers expected = read(file, name + ".gradient." + short_name(p));
-    CHECK(difference(run.get("gradient." + p.name), in_memory_order(p, expected)) <
+    CHECK(difference(run.get("gradient of " + p.name), in_memory_order(p, expected)) <
           precision.tolerance);
   }
 }

@@ -25,7 +25,7 @@ inline void finish_step(Graph& graph, ValueId loss, double momentum = 0) {
   for (const auto& g : gradients) {
     if (momentum == 0) continue;
     const GraphValue p = graph.value(g.parameter);
-    inputs.push_back(b.add_value(fmt::format("momentum.{}", p.name), p.spec, Role::moment));
+    inputs.push_back(b.add_value(fmt::format("momentum of {}", p.name), p.spec, Role::moment));
   }
   b.emit("sgd_update", inputs,
          {{"count", static_cast<int64_t>(gradients.size())}, {"momentum", momentum}});

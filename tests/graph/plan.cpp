@@ -129,9 +129,9 @@ void check_hand_example(GraphRun& run, double factor) {
   const double lr = 0.1 * factor;
   CHECK(run.get("loss")[0] == Approx(2 * std::log(2.0)).epsilon(1e-12));
   CHECK(run.get("correct") == Numbers{1});  // the first class on ties
-  check_close(run.get("gradient.w1"), {0.25, 0.25, -0.25, -0.25});
-  check_close(run.get("gradient.w0"), {0.5, -0.5, -0.5, 0.5});
-  check_close(run.get("gradient.b0"), {0, 0});
+  check_close(run.get("gradient of w1"), {0.25, 0.25, -0.25, -0.25});
+  check_close(run.get("gradient of w0"), {0.5, -0.5, -0.5, 0.5});
+  check_close(run.get("gradient of b0"), {0, 0});
   CHECK(run.step_state().out.grad_norm == Approx(std::sqrt(1.25)).epsilon(1e-12));
   CHECK(run.step_state().out.updates == 1);
   CHECK(run.step_state().out.finite == 1);
@@ -183,7 +183,7 @@ TEST_CASE("a step with a gradient that is not finite writes no state, and the op
   CHECK(run.step_state().out.updates == 0);
   CHECK(run.get("w0") == Numbers{1, 0, 0, -1});
   CHECK(run.get("w1") == Numbers{1, -1, -1, 1});
-  CHECK(run.get("momentum.w1") == Numbers{0, 0, 0, 0});
+  CHECK(run.get("momentum of w1") == Numbers{0, 0, 0, 0});
   run.set("x", {1, -1, std::nan(""), -2});
   run.set("targets", {0, 1});
   CHECK(run.find_non_finite(Phase::forward) == "matmul in layers.0 (forward): 2 of 4 values");

@@ -31,7 +31,7 @@ struct Example {
     run.step_state().in.inverse_valid = 1;
     run.run(Phase::forward);
     run.run(Phase::backward);
-    return run.get(fmt::format("gradient.{}", parameter));
+    return run.get(fmt::format("gradient of {}", parameter));
   }
 };
 
@@ -49,7 +49,7 @@ TEST_CASE("the backward is appended op by op, and the gradient is a sum of its o
         "  %5 = loss_seed(step_state, %3) : f64[1]\n"
         "  %6 = reshape(%5) {shape=[1]} : f64[1]\n"
         "  %7 = broadcast(%6) {shape=[3]} : f64[3]\n"
-        "  gradient.p = mul(%7, x) : f64[3]\n");
+        "  gradient of p = mul(%7, x) : f64[3]\n");
   CHECK(e.gradient() == std::vector<double>{1, 2, 3});
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("the gradient of a parameter with several readers is one sum, to which
   const ValueId product = e.b.emit1("mul", {e.p, e.x});
   const ValueId loss = e.sum(e.b.emit1("mul", {product, e.p}));  // Σ p²x
   const auto gradients = reverse(e.graph, {loss}, {e.p});
-  const ValueId begun = e.graph.find("gradient.p"), whole = gradients[0].gradient;
+  const ValueId begun = e.graph.find("gradient of p"), whole = gradients[0].gradient;
   CHECK(begun != whole);
   CHECK(e.graph.storage(whole) == begun);
   CHECK(e.graph.continues_sum(whole));
@@ -85,7 +85,7 @@ TEST_CASE("the gradient of a parameter with several readers is one sum, to which
     run.run(Phase::forward, step);
     run.run(Phase::backward, step);
   }
-  CHECK(run.get("gradient.p") == std::vector<double>{-6, 6, 36});
+  CHECK(run.get("gradient of p") == std::vector<double>{-6, 6, 36});
 }
 
 TEST_CASE("several losses share one backward, each with its own seed") {
@@ -109,7 +109,7 @@ TEST_CASE("parameters that no loss depends on are left out") {
   const auto gradients = reverse(e.graph, {loss}, {unused, e.p, beside});
   REQUIRE(gradients.size() == 1);
   CHECK(gradients[0].parameter == e.p);
-  CHECK(e.graph.find("gradient.unused") == kNoValue);
+  CHECK(e.graph.find("gradient of unused") == kNoValue);
 }
 
 TEST_CASE("nothing flows into what is not wanted") {
@@ -120,7 +120,7 @@ TEST_CASE("nothing flows into what is not wanted") {
   for (const Node& node : e.graph.nodes) {
     if (node.phase == Phase::backward) CHECK(node.inputs[0] != q);
   }
-  CHECK(e.graph.find("gradient.q") == kNoValue);
+  CHECK(e.graph.find("gradient of q") == kNoValue);
 }
 
 // add passes dy on unchanged: to two parameters, and to a parameter and a value that goes on.

@@ -114,7 +114,7 @@ TEST_CASE("a read of state after it was overwritten is refused, under whatever n
 
 TEST_CASE("sums over micro-steps are read only when they are complete") {
   CHECK_THAT(complaint([](Graph& g) {
-               const ValueId gradient = g.find("gradient.w1");
+               const ValueId gradient = g.find("gradient of w1");
                Node reader{.op = find_op("exp"),
                            .attributes = {},
                            .inputs = {gradient},
@@ -126,7 +126,7 @@ TEST_CASE("sums over micro-steps are read only when they are complete") {
                g.nodes.insert(at, reader);
                g.update_producers();
              }),
-             Contains("reads the sum gradient.w1 before it is complete"));
+             Contains("reads the sum gradient of w1 before it is complete"));
   CHECK_THAT(complaint([](Graph& g) {
                Node& loss = node_named(g, "softmax_cross_entropy");
                g.value(loss.outputs[2]).role = Role::metric;
@@ -143,7 +143,7 @@ TEST_CASE("what adds to a sum follows it, and nobody reads the sum between") {
       const ValueId x = b.add_value("x", {Shape{2, 3}, DType::f32}, Role::input);
       const ValueId w = b.add_value("w", {Shape{3, 3}, DType::f32}, Role::parameter);
       finish_step(g, emit_loss(b, b.emit1("matmul", {b.emit1("matmul", {x, w}), w})));
-      const ValueId begun = g.find("gradient.w");
+      const ValueId begun = g.find("gradient of w");
       const ValueId whole = g.whole_sum(begun);
       REQUIRE(whole != begun);
       verify_graph(g);
@@ -152,9 +152,9 @@ TEST_CASE("what adds to a sum follows it, and nobody reads the sum between") {
   };
   CHECK_THAT(
       tied([](Graph& g, ValueId begun) { node_named(g, "gradient_norm").inputs[1] = begun; }),
-      Contains("reads gradient.w after it was overwritten"));
+      Contains("reads gradient of w after it was overwritten"));
   CHECK_THAT(tied([](Graph& g, ValueId begun) { g.value(begun).role = Role::statistic; }),
-             Contains("cannot continue the sum gradient.w"));
+             Contains("cannot continue the sum gradient of w"));
 }
 
 TEST_CASE("names of state are unique and not empty") {

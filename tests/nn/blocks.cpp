@@ -92,7 +92,8 @@ TEST_CASE("uses and definitions of blocks that cannot be are refused") {
        "unknown key 'widht' in block 'unit'; did you mean 'width'?");
   says(kUnit + "layers: [{block: unit, width: wide}]",
        "expected an integer for 'width' of 'unit', got the text 'wide'");
-  says(kUnit + "layers: [{block: unit, width: 4611686018427387904}]", "a product beyond 64 bits");
+  says(kUnit + "layers: [{block: unit, width: 4611686018427387904}]",
+       "the product exceeds 64 bits");
   says(kUnit + "layers: [{block: {width: 3}}]", "a block needs 'use'");
   says("layers: [{block: unit}]", "no block is called 'unit'");
   says("{blocks: {a: {layers: [{block: b}]}, b: {layers: [{block: a}]}}, layers: [{block: a}]}",
@@ -136,7 +137,7 @@ TEST_CASE("blocks that double at every level end in a message, not in memory") {
     const std::string inner = fmt::format("{{block: b{}}}", i - 1);
     text += fmt::format("  b{}: {{layers: [{}, {}, {}, {}]}}\n", i, inner, inner, inner, inner);
   }
-  CHECK_THAT(mistakes_in(text + "layers: [{block: b14}]"), Contains("blocks give more than"));
+  CHECK_THAT(mistakes_in(text + "layers: [{block: b14}]"), Contains("blocks expand to more than"));
   std::string deep = "blocks:\n  b0: {layers: [relu]}\n";
   for (int i = 1; i < 40; ++i)
     deep += fmt::format("  b{}: {{layers: [{{block: b{}}}]}}\n", i, i - 1);

@@ -121,7 +121,7 @@ TEST_CASE("values that no layer takes are told by their key, once") {
         "rope_scaling: the type 'yarn' is not supported (default, linear, llama3 are)\n");
 }
 
-TEST_CASE("keys that change nothing are passed over where they say nothing") {
+TEST_CASE("keys without effect are ignored if they have their default values") {
   const std::string notes =
       R"("num_attention_heads": 2, "auto_map": {"AutoModel": "modeling.Model"},
          "unsloth_fixed": true, "temperature": 0.7, )";
@@ -173,7 +173,7 @@ TEST_CASE("older forms of rope_scaling mean the same") {
   CHECK(scaling(parameters + R"("rope_scaling": {})") == "7.0 none");
   CHECK(scaling(parameters + R"("rope_scaling": null)") == "7.0 none");
   CHECK_THAT(llama_mistakes(fmt::format(R"("num_attention_heads": 2, {}{}}})", parameters, linear)),
-             Catch::Contains("rope_parameters.rope_theta: 7 is passed over"));
+             Catch::Contains("rope_parameters.rope_theta: 7 has no effect"));
 }
 
 TEST_CASE("names of tensors in files, with and without the prefix of the head") {

@@ -115,7 +115,7 @@ TEST_CASE("the size of the vocabulary is the model's, or else the data's") {
   CHECK_THAT(refusal_of_tokens("{" + layers + "}", 0), Contains("set model.vocab_size"));
   CHECK_THAT(refusal_of_tokens("{vocab_size: 9, layers: [{embedding: {num_embeddings: 9, "
                                "embedding_dim: 4}}, {linear: 9}]}"),
-             Contains("no layer takes the size of the vocabulary"));
+             Contains("no layer uses this size"));
 }
 
 TEST_CASE("a head shares the weight of the embedding and keeps its bias") {

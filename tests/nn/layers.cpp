@@ -113,7 +113,7 @@ TEST_CASE("batch_norm: statistics of the micro-batch in training, running ones i
   ModelConfig one_sample;
   REQUIRE(read_model(text, one_sample).empty());
   CHECK_THROWS_WITH(emit_text(text, {3}, 1),
-                    Contains("batch statistics need more than one value a channel, got [1, 3]"));
+                    Contains("batch statistics need more than one value per channel, got [1, 3]"));
 }
 
 TEST_CASE("dropout acts in training only, with a stream of its own a layer") {

@@ -94,7 +94,7 @@ TEST_CASE("state is carried for all rows of the global batch, in evaluation apar
   CHECK(evaluation.graph.with_role(Role::carried).empty());
   const auto pass = evaluation.graph.with_role(Role::pass);
   REQUIRE(pass.size() == 4);
-  CHECK(evaluation.graph.value(pass[0]).name == "evaluation.layers.0.hidden_l0");
+  CHECK(evaluation.graph.value(pass[0]).name == "evaluation of layers.0.hidden_l0");
   verify_graph(evaluation.graph);
 
   const EmittedModel gru =

@@ -64,8 +64,8 @@ TEST_CASE("residual adds its input, or its shortcut's output") {
         "layers.0.shortcut.0.weight f32[5, 3]\n");
   CHECK_THAT(
       refusal("layers: [{residual: [linear: 5]}]", {3}),
-      Contains("model.layers[0] (residual) on [2, 3]: the shapes [2, 5] and [2, 3] do not go "
-               "together"));
+      Contains(
+          "model.layers[0] (residual) on [2, 3]: the shapes [2, 5] and [2, 3] cannot be combined"));
 }
 
 TEST_CASE("branches run side by side on one input") {

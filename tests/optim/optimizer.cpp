@@ -41,7 +41,8 @@ std::string update_of(const std::string& text) {
   for (const char* name : {"w", "b"}) {
     const TensorSpec spec{gradients.empty() ? Shape{3, 2} : Shape{3}, DType::f32};
     const ValueId p = b.add_value(name, spec, Role::parameter);
-    gradients.push_back({p, b.add_value(fmt::format("gradient.{}", name), spec, Role::gradient)});
+    gradients.push_back(
+        {p, b.add_value(fmt::format("gradient of {}", name), spec, Role::gradient)});
   }
   const ValueId state =
       b.emit1("gradient_norm", {b.step_state(), gradients[0].gradient, gradients[1].gradient});
@@ -60,48 +61,51 @@ std::string update_of(const std::string& text) {
 
 TEST_CASE("sgd is one update of all parameters, with a velocity each where there is momentum") {
   CHECK(update_of("{type: sgd, learning_rate: 0.1, weight_decay: 0.5}") ==
-        "= sgd_update(%5, w, b, gradient.w, gradient.b) {count=2, dampening=0, lr_scale=[1], "
+        "= sgd_update(%5, w, b, gradient of w, gradient of b) {count=2, dampening=0, lr_scale=[1], "
         "momentum=0, nesterov=false, weight_decay=[0.5]} : f32[3, 2], f32[3]\n");
   CHECK(update_of("{type: sgd, learning_rate: 0.1, momentum: 0.9, nesterov: true}") ==
-        "= sgd_update(%5, w, b, gradient.w, gradient.b, momentum.w, momentum.b) {count=2, "
+        "= sgd_update(%5, w, b, gradient of w, gradient of b, momentum of w, momentum of b) "
+        "{count=2, "
         "dampening=0, lr_scale=[1], momentum=0.9, nesterov=true, weight_decay=[0]} : f32[3, 2], "
         "f32[3], f32[3, 2], f32[3]\n");
 }
 
 TEST_CASE("adamw has two moments a parameter and decays by default") {
   CHECK(update_of("{type: adamw, learning_rate: 0.1, betas: [0.8, 0.95], epsilon: 1.0e-6}") ==
-        "= adamw_update(%5, w, b, gradient.w, gradient.b, first_moment.w, first_moment.b, "
-        "second_moment.w, second_moment.b) {beta1=0.8, beta2=0.95, count=2, epsilon=1e-06, "
+        "= adamw_update(%5, w, b, gradient of w, gradient of b, first_moment of w, first_moment of "
+        "b, "
+        "second_moment of w, second_moment of b) {beta1=0.8, beta2=0.95, count=2, epsilon=1e-06, "
         "lr_scale=[1], weight_decay=[0.01]} : f32[3, 2], f32[3], f32[3, 2], f32[3], f32[3, 2], "
         "f32[3]\n");
 }
 
 TEST_CASE("adam, adagrad, rmsprop and lion emit the update of their name and its moments") {
   CHECK_THAT(update_of("{type: adam, learning_rate: 1}"),
-             Contains("= adam_update(") && Contains("second_moment.b") &&
+             Contains("= adam_update(") && Contains("second_moment of b") &&
                  Contains("{beta1=0.9, beta2=0.999, count=2, epsilon=1e-08, lr_scale=[1], "
                           "weight_decay=[0]}"));
   CHECK_THAT(update_of("{type: adagrad, learning_rate: 1}"),
-             Contains("= adagrad_update(") && Contains(", sum_of_squares.w, sum_of_squares.b)") &&
+             Contains("= adagrad_update(") && Contains(", sum_of_squares of w, sum_of_squares of b)") &&
                  Contains("{count=2, epsilon=1e-10, initial_accumulator_value=0, lr_decay=0, "));
   CHECK_THAT(update_of("{type: rmsprop, learning_rate: 1}"),
-             Contains("= rmsprop_update(") && Contains(", mean_of_squares.w, mean_of_squares.b)") &&
+             Contains("= rmsprop_update(") && Contains(", mean_of_squares of w, mean_of_squares of b)") &&
                  Contains("{alpha=0.99, centered=false, count=2, epsilon=1e-08, lr_scale=[1], "
                           "momentum=0, "));
-  CHECK_THAT(update_of("{type: rmsprop, learning_rate: 1, centered: true, momentum: 0.5}"),
-             Contains(", mean_of_gradients.w, mean_of_gradients.b, momentum.w, momentum.b)"));
+  CHECK_THAT(
+      update_of("{type: rmsprop, learning_rate: 1, centered: true, momentum: 0.5}"),
+      Contains(", mean_of_gradients of w, mean_of_gradients of b, momentum of w, momentum of b)"));
   CHECK_THAT(update_of("{type: lion, learning_rate: 1, betas: [0.8, 0.9]}"),
-             Contains("= lion_update(") && Contains(", momentum.w, momentum.b) {beta1=0.8, "
+             Contains("= lion_update(") && Contains(", momentum of w, momentum of b) {beta1=0.8, "
                                                     "beta2=0.9, count=2, "));
 }
 
 TEST_CASE("lars, lamb and adafactor emit the update of their name and its moments") {
   CHECK_THAT(update_of("{type: lars, learning_rate: 1}"),
-             Contains("= lars_update(") && Contains(", momentum.w, momentum.b) {count=2, "
+             Contains("= lars_update(") && Contains(", momentum of w, momentum of b) {count=2, "
                                                     "epsilon=1e-08, lr_scale=[1], momentum=0.9, "
                                                     "trust_coefficient=0.001, "));
   CHECK_THAT(update_of("{type: lamb, learning_rate: 1}"),
-             Contains("= lamb_update(") && Contains("second_moment.w, second_moment.b)") &&
+             Contains("= lamb_update(") && Contains("second_moment of w, second_moment of b)") &&
                  Contains("epsilon=1e-06, lr_scale=[1], weight_decay=[0.01]}"));
   for (const char* kind : {"lars", "lamb"}) {
     CHECK_THAT(update_of(fmt::format("{{type: {}, learning_rate: 1, always_adapt: true}}", kind)),
@@ -109,7 +113,7 @@ TEST_CASE("lars, lamb and adafactor emit the update of their name and its moment
   }
   CHECK_THAT(update_of("{type: adafactor, learning_rate: 1}"),
              Contains("= adafactor_update(") &&
-                 Contains(", row_variance.w, variance.b, column_variance.w, -) {beta2_decay=-0.8, "
+                 Contains(", row_variance of w, variance of b, column_variance of w, -) {beta2_decay=-0.8, "
                           "count=2, d=1, epsilon1=1.1920928955078125e-07, epsilon2=0.001, ") &&
                  Contains(": f32[3, 2], f32[3], f32[3], f32[3], f32[2]"));
 }
@@ -142,7 +146,7 @@ TEST_CASE("a group that fits no parameter, and rates that contradict, are mistak
   Problems problems;
   section.optimizer->check_groups(problems, {"w", "b"});
   CHECK_THAT(problems.describe(),
-             Contains("exp.yaml:1:59: error: 'x.*' fits no parameter; they are w … b") &&
+             Contains("exp.yaml:1:59: error: 'x.*' matches no parameter; they are w … b") &&
                  Contains("which is 0"));
   CHECK_THAT(
       mistakes_in_optimizer("{type: sgd, learning_rate: 1, groups: [{match: w, learning_rate: 1, "

@@ -152,7 +152,7 @@ TEST_CASE("schedules refuse keys that contradict or are missing") {
   CHECK_THAT(mistakes_in_schedule("{type: step, step_size: 3, milestones: [4]}"),
              Contains("needs either step_size or milestones"));
   CHECK_THAT(mistakes_in_schedule("{type: step, milestones: [4, 3]}"),
-             Contains("milestones must rise"));
+             Contains("milestones must be in ascending order"));
   CHECK_THAT(mistakes_in_schedule("{type: exponential}"), Contains("gamma"));
   CHECK_THAT(mistakes_in_schedule("{type: wsd, decay_steps: 3, decay_ratio: 0.1}"),
              Contains("keep one"));

@@ -46,10 +46,10 @@ TEST_CASE("autocast computes products and what follows them in bf16; cross-entro
   CHECK(print_graph(after) ==
         "forward:\n"
         "  %12 = cast(x) {dtype=bf16} : bf16[4, 8]  # layers.0\n"
-        "  %14 = matmul(%12, low_precision.w0) : bf16[4, 6]  # layers.0\n"
+        "  %14 = matmul(%12, low_precision of w0) : bf16[4, 6]  # layers.0\n"
         "  %15 = relu(%14) : bf16[4, 6]  # layers.0\n"
-        "  %17 = add(%15, low_precision.shift) : bf16[4, 6]  # layers.1\n"
-        "  %19 = matmul(%17, low_precision.w1) : bf16[4, 3]  # layers.1\n"
+        "  %17 = add(%15, low_precision of shift) : bf16[4, 6]  # layers.1\n"
+        "  %19 = matmul(%17, low_precision of w1) : bf16[4, 3]  # layers.1\n"
         "  %9, %10, %11 = softmax_cross_entropy(%19, targets) : f64[1], f32[4], f64[1]  # loss\n"
         "  %8 = cast(%19) {dtype=f32} : f32[4, 3]  # loss\n");
   CHECK(print_graph(autocast(after, DType::bf16, {before.output})) == print_graph(after));
@@ -64,7 +64,7 @@ TEST_CASE("the backward of a low-precision graph gives f32 gradients of the mast
   for (const ParameterGradient& g : gradients) {
     CHECK(graph.value(g.gradient).spec ==
           TensorSpec{graph.value(g.parameter).spec.shape, DType::f32});
-    CHECK(graph.value(g.gradient).name == "gradient." + graph.value(g.parameter).name);
+    CHECK(graph.value(g.gradient).name == "gradient of " + graph.value(g.parameter).name);
   }
   // What the backward keeps of the forward is in 16 bits.
   for (const Node& node : graph.nodes) {
@@ -91,7 +91,7 @@ TEST_CASE("norms keep f32 scales and statistics; views of parameters are views o
         "forward:\n"
         "  %3 = reshape(w) {shape=[8, 8]} : f32[8, 8]\n"
         "  %11 = cast(x) {dtype=bf16} : bf16[4, 8]\n"
-        "  %13 = reshape(low_precision.w) {shape=[8, 8]} : bf16[8, 8]\n"
+        "  %13 = reshape(low_precision of w) {shape=[8, 8]} : bf16[8, 8]\n"
         "  %14 = matmul(%11, %13) : bf16[4, 8]\n"
         "  %15, %6, %7 = batch_norm(%14, gamma, gamma) {epsilon=1e-05} : bf16[4, 8], f32[8], "
         "f32[8]\n"
@@ -120,19 +120,19 @@ TEST_CASE("the copies are written once a step from what the update has written")
   CHECK(last.op->name == "low_precision_update");
   REQUIRE(last.inputs.size() == 3);
   CHECK(graph.storage(last.inputs[1]) == graph.find("w0"));
-  CHECK(last.inputs[2] == graph.find("low_precision.w0"));
+  CHECK(last.inputs[2] == graph.find("low_precision of w0"));
 }
 
 TEST_CASE("averages are read, not the copies of what they average") {
   Graph graph;
   GraphBuilder b(graph);
   const ValueId x = b.add_value("x", {Shape{4, 8}, DType::f32}, Role::input);
-  const ValueId average = b.add_value("ema.w", {Shape{8, 2}, DType::f32}, Role::ema);
+  const ValueId average = b.add_value("ema of w", {Shape{8, 2}, DType::f32}, Role::ema);
   const ValueId y = b.emit1("matmul", {x, average});
   CHECK(print_graph(autocast(graph, DType::bf16, {y})) ==
         "forward:\n"
         "  %3 = cast(x) {dtype=bf16} : bf16[4, 8]\n"
-        "  %4 = cast(ema.w) {dtype=bf16} : bf16[8, 2]\n"
+        "  %4 = cast(ema of w) {dtype=bf16} : bf16[8, 2]\n"
         "  %5 = matmul(%3, %4) : bf16[4, 2]\n"
         "  %2 = cast(%5) {dtype=f32} : f32[4, 2]\n");
 }

@@ -69,7 +69,7 @@ TEST_CASE("a loss in chunks gives the same gradients and sums") {
   GraphRun whole(eliminate_dead_code(e.graph), several), parts(chunked, several);
   run(whole, several);
   run(parts, several);
-  for (const char* name : {"metric.loss", "metric.correct", "gradient.w", "gradient.bias"}) {
+  for (const char* name : {"metric.loss", "metric.correct", "gradient of w", "gradient of bias"}) {
     INFO(name);
     const auto expected = whole.get(name), found = parts.get(name);
     REQUIRE(expected.size() == found.size());

@@ -14,13 +14,13 @@ Graph example_fuse_copies(bool third) {
   std::vector<ValueId> p, g, m, v;
   for (const std::string name : {"a", "b"}) {
     p.push_back(b.add_value(name, spec, Role::parameter));
-    g.push_back(b.add_value("gradient." + name, spec, Role::gradient));
+    g.push_back(b.add_value("gradient of " + name, spec, Role::gradient));
     m.push_back(b.add_value("m." + name, spec, Role::moment));
     v.push_back(b.add_value("v." + name, spec, Role::moment));
   }
   const ValueId c = b.add_value("c", spec, Role::parameter);
   const auto copy = [&](const std::string& name) {
-    return b.add_value("low_precision." + name, {spec.shape, DType::bf16}, Role::low_precision);
+    return b.add_value("low_precision of " + name, {spec.shape, DType::bf16}, Role::low_precision);
   };
   b.set_phase(Phase::update);
   const ValueId state = b.step_state();
@@ -47,9 +47,9 @@ TEST_CASE("the rounding of parameters joins their update") {
   CHECK(update.attributes.boolean("copies"));
   REQUIRE(update.inputs.size() == 1 + 5 * 2);
   CHECK(update.inputs[9] == kNoValue);  // "a" has no copy
-  CHECK(after.value(update.inputs[10]).name == "low_precision.b");
+  CHECK(after.value(update.inputs[10]).name == "low_precision of b");
   REQUIRE(update.outputs.size() == 7);
-  CHECK(after.storage(update.outputs[6]) == after.find("low_precision.b"));
+  CHECK(after.storage(update.outputs[6]) == after.find("low_precision of b"));
   CHECK(after.value(update.outputs[6]).producer == 0);
 }
 

@@ -127,8 +127,8 @@ TEST_CASE("a projection and the network behind it become one op, and so do their
                             "4], u8[768]"));
   CHECK_THAT(text, Contains("= recurrent_network_backward(") &&
                        Contains(": f32[2, 3, 5], f32[16, 5], f32[16, 4], f32[16], f32[16]") &&
-                       Contains("gradient.a.w_ih = identity(") &&
-                       Contains("gradient.a.b_ih = identity("));
+                       Contains("gradient of a.w_ih = identity(") &&
+                       Contains("gradient of a.b_ih = identity("));
   for (const char* op : {"matmul", "recurrent", "recurrent_backward", "slice"}) {
     CHECK(count_fuse_recurrent(after, op) == 0);
   }

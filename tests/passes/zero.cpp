@@ -19,13 +19,13 @@ Graph training_example_zero() {
   const ValueId h = b.emit1("mul", {x, first});
   b.emit1("mul", {h, second});
   b.set_phase(Phase::backward);
-  const ValueId db = b.accumulate(b.emit1("mul", {h, x}), "gradient.b", Role::gradient);
+  const ValueId db = b.accumulate(b.emit1("mul", {h, x}), "gradient of b", Role::gradient);
   const ValueId dh = b.emit1("mul", {second, x});
-  const ValueId da = b.accumulate(b.emit1("mul", {dh, x}), "gradient.a", Role::gradient);
+  const ValueId da = b.accumulate(b.emit1("mul", {dh, x}), "gradient of a", Role::gradient);
   b.set_phase(Phase::update);
   const ValueId state = b.emit1("gradient_norm", {b.step_state(), da, db});
-  const ValueId ma = b.add_value("momentum.a", spec, Role::moment);
-  const ValueId mb = b.add_value("momentum.b", spec, Role::moment);
+  const ValueId ma = b.add_value("momentum of a", spec, Role::moment);
+  const ValueId mb = b.add_value("momentum of b", spec, Role::moment);
   b.emit("sgd_update", {state, first, second, da, db, ma, mb},
          {{"count", int64_t{2}}, {"momentum", 0.9}});
   return graph;
@@ -43,35 +43,38 @@ std::string lowered(int stage) {
 }
 
 TEST_CASE("stage 1 reduces gradients to parts after the last micro-step and collects parameters") {
-  CHECK(lowered(1) ==
-        std::string() +
-            "forward:\n"
-            "  %3 = mul(x, a) : f32[40]\n"
-            "  %4 = mul(%3, b) : f32[40]\n"
-            "backward:\n"
-            "  gradient.b = mul(%3, x) : f32[40]\n"
-            "  gradient.zero.1 = reduce_scatter_begin(gradient.b) {elements=32, ranks=2, slot=0} : "
-            "f32[32]  @last\n"
-            "  %6 = mul(b, x) : f32[40]\n"
-            "  gradient.a = mul(%6, x) : f32[40]\n"
-            "  gradient.zero.0 = reduce_scatter_begin(gradient.a) {elements=32, ranks=2, slot=1} : "
-            "f32[32]  @last\n"
-            "update:\n"
-            "  %20 = reduce_scatter_end(gradient.zero.1, gradient.b) {slot=0} : f32[32]\n"
-            "  %21 = reduce_scatter_end(gradient.zero.0, gradient.a) {slot=1} : f32[32]\n"
-            "  %22 = sum_of_squares(%21, %20) : f64[1]  # optimizer\n"
-            "  %23 = all_reduce_begin(%22) {slot=2} : f64[1]  # optimizer\n"
-            "  %24 = all_reduce_end(%23) {slot=2} : f64[1]  # optimizer\n"
-            "  %9 = gradient_norm_of(step_state, %24) : " +
-            kStateSpec +
-            "  # optimizer\n"
-            "  %28, %29, %30, %31 = sgd_update(%9, zero.0, zero.1, %21, %20, momentum.zero.0, "
-            "momentum.zero.1) {count=2, lr_scale=[1], momentum=0.9, weight_decay=[0]} : f32[32], "
-            "f32[32], f32[32], f32[32]  # optimizer\n"
-            "  %32 = all_gather_begin(%28, a) {slot=3} : f32[40]  # optimizer\n"
-            "  %33 = all_gather_begin(%29, b) {slot=4} : f32[40]  # optimizer\n"
-            "  %34 = all_gather_end(%32) {slot=3} : f32[40]  # optimizer\n"
-            "  %35 = all_gather_end(%33) {slot=4} : f32[40]  # optimizer\n");
+  CHECK(
+      lowered(1) ==
+      std::string() +
+          "forward:\n"
+          "  %3 = mul(x, a) : f32[40]\n"
+          "  %4 = mul(%3, b) : f32[40]\n"
+          "backward:\n"
+          "  gradient of b = mul(%3, x) : f32[40]\n"
+          "  gradient of zero.1 = reduce_scatter_begin(gradient of b) {elements=32, ranks=2, "
+          "slot=0} : "
+          "f32[32]  @last\n"
+          "  %6 = mul(b, x) : f32[40]\n"
+          "  gradient of a = mul(%6, x) : f32[40]\n"
+          "  gradient of zero.0 = reduce_scatter_begin(gradient of a) {elements=32, ranks=2, "
+          "slot=1} : "
+          "f32[32]  @last\n"
+          "update:\n"
+          "  %20 = reduce_scatter_end(gradient of zero.1, gradient of b) {slot=0} : f32[32]\n"
+          "  %21 = reduce_scatter_end(gradient of zero.0, gradient of a) {slot=1} : f32[32]\n"
+          "  %22 = sum_of_squares(%21, %20) : f64[1]  # optimizer\n"
+          "  %23 = all_reduce_begin(%22) {slot=2} : f64[1]  # optimizer\n"
+          "  %24 = all_reduce_end(%23) {slot=2} : f64[1]  # optimizer\n"
+          "  %9 = gradient_norm_of(step_state, %24) : " +
+          kStateSpec +
+          "  # optimizer\n"
+          "  %28, %29, %30, %31 = sgd_update(%9, zero.0, zero.1, %21, %20, momentum of zero.0, "
+          "momentum of zero.1) {count=2, lr_scale=[1], momentum=0.9, weight_decay=[0]} : f32[32], "
+          "f32[32], f32[32], f32[32]  # optimizer\n"
+          "  %32 = all_gather_begin(%28, a) {slot=3} : f32[40]  # optimizer\n"
+          "  %33 = all_gather_begin(%29, b) {slot=4} : f32[40]  # optimizer\n"
+          "  %34 = all_gather_end(%32) {slot=3} : f32[40]  # optimizer\n"
+          "  %35 = all_gather_end(%33) {slot=4} : f32[40]  # optimizer\n");
 }
 
 TEST_CASE("stage 2 reduces gradients to parts in every micro-step") {
@@ -81,24 +84,24 @@ TEST_CASE("stage 2 reduces gradients to parts in every micro-step") {
             "  %3 = mul(x, a) : f32[40]\n"
             "  %4 = mul(%3, b) : f32[40]\n"
             "backward:\n"
-            "  gradient.b = mul(%3, x) : f32[40]\n"
-            "  %18 = reduce_scatter_begin(gradient.b) {elements=32, ranks=2, slot=0} : f32[32]\n"
+            "  gradient of b = mul(%3, x) : f32[40]\n"
+            "  %18 = reduce_scatter_begin(gradient of b) {elements=32, ranks=2, slot=0} : f32[32]\n"
             "  %6 = mul(b, x) : f32[40]\n"
-            "  gradient.a = mul(%6, x) : f32[40]\n"
-            "  %19 = reduce_scatter_end(%18, gradient.b) {slot=0} : f32[32]\n"
-            "  gradient.zero.1 = identity(%19) : f32[32]\n"
-            "  %21 = reduce_scatter_begin(gradient.a) {elements=32, ranks=2, slot=1} : f32[32]\n"
-            "  %22 = reduce_scatter_end(%21, gradient.a) {slot=1} : f32[32]\n"
-            "  gradient.zero.0 = identity(%22) : f32[32]\n"
+            "  gradient of a = mul(%6, x) : f32[40]\n"
+            "  %19 = reduce_scatter_end(%18, gradient of b) {slot=0} : f32[32]\n"
+            "  gradient of zero.1 = identity(%19) : f32[32]\n"
+            "  %21 = reduce_scatter_begin(gradient of a) {elements=32, ranks=2, slot=1} : f32[32]\n"
+            "  %22 = reduce_scatter_end(%21, gradient of a) {slot=1} : f32[32]\n"
+            "  gradient of zero.0 = identity(%22) : f32[32]\n"
             "update:\n"
-            "  %24 = sum_of_squares(gradient.zero.0, gradient.zero.1) : f64[1]  # optimizer\n"
+            "  %24 = sum_of_squares(gradient of zero.0, gradient of zero.1) : f64[1]  # optimizer\n"
             "  %25 = all_reduce_begin(%24) {slot=2} : f64[1]  # optimizer\n"
             "  %26 = all_reduce_end(%25) {slot=2} : f64[1]  # optimizer\n"
             "  %9 = gradient_norm_of(step_state, %26) : " +
             kStateSpec +
             "  # optimizer\n"
-            "  %30, %31, %32, %33 = sgd_update(%9, zero.0, zero.1, gradient.zero.0, "
-            "gradient.zero.1, momentum.zero.0, momentum.zero.1) {count=2, lr_scale=[1], "
+            "  %30, %31, %32, %33 = sgd_update(%9, zero.0, zero.1, gradient of zero.0, "
+            "gradient of zero.1, momentum of zero.0, momentum of zero.1) {count=2, lr_scale=[1], "
             "momentum=0.9, weight_decay=[0]} : f32[32], f32[32], f32[32], f32[32]  # optimizer\n"
             "  %34 = all_gather_begin(%30, a) {slot=3} : f32[40]  # optimizer\n"
             "  %35 = all_gather_begin(%31, b) {slot=4} : f32[40]  # optimizer\n"
@@ -118,25 +121,25 @@ TEST_CASE("stage 3 gathers parameters a unit ahead, in forward and backward") {
             "  %4 = mul(%3, b) : f32[40]\n"
             "backward:\n"
             "  %38 = all_gather_begin(zero.1) {shapes=[1, 40], slot=5} : f32[40]\n"
-            "  gradient.b = mul(%3, x) : f32[40]\n"
-            "  %18 = reduce_scatter_begin(gradient.b) {elements=32, ranks=2, slot=0} : f32[32]\n"
+            "  gradient of b = mul(%3, x) : f32[40]\n"
+            "  %18 = reduce_scatter_begin(gradient of b) {elements=32, ranks=2, slot=0} : f32[32]\n"
             "  b = all_gather_end(%38) {slot=5} : f32[40]\n"
             "  %6 = mul(b, x) : f32[40]\n"
-            "  gradient.a = mul(%6, x) : f32[40]\n"
-            "  %19 = reduce_scatter_end(%18, gradient.b) {slot=0} : f32[32]\n"
-            "  gradient.zero.1 = identity(%19) : f32[32]\n"
-            "  %21 = reduce_scatter_begin(gradient.a) {elements=32, ranks=2, slot=1} : f32[32]\n"
-            "  %22 = reduce_scatter_end(%21, gradient.a) {slot=1} : f32[32]\n"
-            "  gradient.zero.0 = identity(%22) : f32[32]\n"
+            "  gradient of a = mul(%6, x) : f32[40]\n"
+            "  %19 = reduce_scatter_end(%18, gradient of b) {slot=0} : f32[32]\n"
+            "  gradient of zero.1 = identity(%19) : f32[32]\n"
+            "  %21 = reduce_scatter_begin(gradient of a) {elements=32, ranks=2, slot=1} : f32[32]\n"
+            "  %22 = reduce_scatter_end(%21, gradient of a) {slot=1} : f32[32]\n"
+            "  gradient of zero.0 = identity(%22) : f32[32]\n"
             "update:\n"
-            "  %24 = sum_of_squares(gradient.zero.0, gradient.zero.1) : f64[1]  # optimizer\n"
+            "  %24 = sum_of_squares(gradient of zero.0, gradient of zero.1) : f64[1]  # optimizer\n"
             "  %25 = all_reduce_begin(%24) {slot=2} : f64[1]  # optimizer\n"
             "  %26 = all_reduce_end(%25) {slot=2} : f64[1]  # optimizer\n"
             "  %9 = gradient_norm_of(step_state, %26) : " +
             kStateSpec +
             "  # optimizer\n"
-            "  %30, %31, %32, %33 = sgd_update(%9, zero.0, zero.1, gradient.zero.0, "
-            "gradient.zero.1, momentum.zero.0, momentum.zero.1) {count=2, lr_scale=[1], "
+            "  %30, %31, %32, %33 = sgd_update(%9, zero.0, zero.1, gradient of zero.0, "
+            "gradient of zero.1, momentum of zero.0, momentum of zero.1) {count=2, lr_scale=[1], "
             "momentum=0.9, weight_decay=[0]} : f32[32], f32[32], f32[32], f32[32]  # optimizer\n");
 }
 
@@ -165,67 +168,70 @@ bool in_order(const std::string& text, const std::vector<std::string>& lines) {
 }
 
 TEST_CASE("in groups, parts of gradients are summed between groups behind the last micro-step") {
-  CHECK(lowered_in_groups(2) ==
-        std::string() +
-            "forward:\n"
-            "  %3 = mul(x, a) : f32[40]\n"
-            "  %4 = mul(%3, b) : f32[40]\n"
-            "backward:\n"
-            "  gradient.b = mul(%3, x) : f32[40]\n"
-            "  %18 = reduce_scatter_begin(gradient.b) {elements=32, over=shard, ranks=2, slot=0} : "
-            "f32[32]\n"
-            "  %6 = mul(b, x) : f32[40]\n"
-            "  gradient.a = mul(%6, x) : f32[40]\n"
-            "  %19 = reduce_scatter_end(%18, gradient.b) {over=shard, slot=0} : f32[32]\n"
-            "  gradient.zero.1 = identity(%19) : f32[32]\n"
-            "  %21 = all_reduce_begin(gradient.zero.1) {over=replica, slot=1} : f32[32]  @last\n"
-            "  %22 = reduce_scatter_begin(gradient.a) {elements=32, over=shard, ranks=2, slot=2} : "
-            "f32[32]\n"
-            "  %23 = reduce_scatter_end(%22, gradient.a) {over=shard, slot=2} : f32[32]\n"
-            "  gradient.zero.0 = identity(%23) : f32[32]\n"
-            "  %25 = all_reduce_begin(gradient.zero.0) {over=replica, slot=3} : f32[32]  @last\n"
-            "update:\n"
-            "  %26 = all_reduce_end(%21) {over=replica, slot=1} : f32[32]\n"
-            "  %27 = all_reduce_end(%25) {over=replica, slot=3} : f32[32]\n"
-            "  %28 = sum_of_squares(%27, %26) : f64[1]  # optimizer\n"
-            "  %29 = all_reduce_begin(%28) {over=shard, slot=4} : f64[1]  # optimizer\n"
-            "  %30 = all_reduce_end(%29) {over=shard, slot=4} : f64[1]  # optimizer\n"
-            "  %9 = gradient_norm_of(step_state, %30) : " +
-            kStateSpec +
-            "  # optimizer\n"
-            "  %34, %35, %36, %37 = sgd_update(%9, zero.0, zero.1, %27, %26, momentum.zero.0, "
-            "momentum.zero.1) {count=2, lr_scale=[1], momentum=0.9, weight_decay=[0]} : f32[32], "
-            "f32[32], f32[32], f32[32]  # optimizer\n"
-            "  %38 = all_gather_begin(%34, a) {over=shard, slot=5} : f32[40]  # optimizer\n"
-            "  %39 = all_gather_begin(%35, b) {over=shard, slot=6} : f32[40]  # optimizer\n"
-            "  %40 = all_gather_end(%38) {over=shard, slot=5} : f32[40]  # optimizer\n"
-            "  %41 = all_gather_end(%39) {over=shard, slot=6} : f32[40]  # optimizer\n");
+  CHECK(
+      lowered_in_groups(2) ==
+      std::string() +
+          "forward:\n"
+          "  %3 = mul(x, a) : f32[40]\n"
+          "  %4 = mul(%3, b) : f32[40]\n"
+          "backward:\n"
+          "  gradient of b = mul(%3, x) : f32[40]\n"
+          "  %18 = reduce_scatter_begin(gradient of b) {elements=32, over=shard, ranks=2, slot=0} "
+          ": "
+          "f32[32]\n"
+          "  %6 = mul(b, x) : f32[40]\n"
+          "  gradient of a = mul(%6, x) : f32[40]\n"
+          "  %19 = reduce_scatter_end(%18, gradient of b) {over=shard, slot=0} : f32[32]\n"
+          "  gradient of zero.1 = identity(%19) : f32[32]\n"
+          "  %21 = all_reduce_begin(gradient of zero.1) {over=replica, slot=1} : f32[32]  @last\n"
+          "  %22 = reduce_scatter_begin(gradient of a) {elements=32, over=shard, ranks=2, slot=2} "
+          ": "
+          "f32[32]\n"
+          "  %23 = reduce_scatter_end(%22, gradient of a) {over=shard, slot=2} : f32[32]\n"
+          "  gradient of zero.0 = identity(%23) : f32[32]\n"
+          "  %25 = all_reduce_begin(gradient of zero.0) {over=replica, slot=3} : f32[32]  @last\n"
+          "update:\n"
+          "  %26 = all_reduce_end(%21) {over=replica, slot=1} : f32[32]\n"
+          "  %27 = all_reduce_end(%25) {over=replica, slot=3} : f32[32]\n"
+          "  %28 = sum_of_squares(%27, %26) : f64[1]  # optimizer\n"
+          "  %29 = all_reduce_begin(%28) {over=shard, slot=4} : f64[1]  # optimizer\n"
+          "  %30 = all_reduce_end(%29) {over=shard, slot=4} : f64[1]  # optimizer\n"
+          "  %9 = gradient_norm_of(step_state, %30) : " +
+          kStateSpec +
+          "  # optimizer\n"
+          "  %34, %35, %36, %37 = sgd_update(%9, zero.0, zero.1, %27, %26, momentum of zero.0, "
+          "momentum of zero.1) {count=2, lr_scale=[1], momentum=0.9, weight_decay=[0]} : f32[32], "
+          "f32[32], f32[32], f32[32]  # optimizer\n"
+          "  %38 = all_gather_begin(%34, a) {over=shard, slot=5} : f32[40]  # optimizer\n"
+          "  %39 = all_gather_begin(%35, b) {over=shard, slot=6} : f32[40]  # optimizer\n"
+          "  %40 = all_gather_end(%38) {over=shard, slot=5} : f32[40]  # optimizer\n"
+          "  %41 = all_gather_end(%39) {over=shard, slot=6} : f32[40]  # optimizer\n");
 }
 
 TEST_CASE("in groups, a part leaves while the next unit is computed, in what gradients travel") {
   CHECK(in_order(lowered_in_groups(1, DType::bf16),
-                 {"%18 = cast(gradient.b) {dtype=bf16} : bf16[40]  @last",
+                 {"%18 = cast(gradient of b) {dtype=bf16} : bf16[40]  @last",
                   "%19 = reduce_scatter_begin(%18) {elements=32, over=shard, ranks=2, slot=0}",
-                  "gradient.a = mul(%6, x)",
+                  "gradient of a = mul(%6, x)",
                   "%20 = reduce_scatter_end(%19, %18) {over=shard, slot=0} : bf16[32]  @last",
                   "%21 = all_reduce_begin(%20) {over=replica, slot=1} : bf16[32]  @last",
-                  "%22 = cast(gradient.a) {dtype=bf16} : bf16[40]  @last",
+                  "%22 = cast(gradient of a) {dtype=bf16} : bf16[40]  @last",
                   "%23 = reduce_scatter_begin(%22) {elements=32, over=shard, ranks=2, slot=2}",
                   "update:", "%24 = reduce_scatter_end(%23, %22) {over=shard, slot=2} : bf16[32]\n",
                   "%25 = all_reduce_begin(%24) {over=replica, slot=3} : bf16[32]\n",
                   "%26 = all_reduce_end(%21) {over=replica, slot=1}",
-                  "gradient.zero.1 = cast(%26) {dtype=f32}",
-                  "sum_of_squares(gradient.zero.0, gradient.zero.1)"}));
+                  "gradient of zero.1 = cast(%26) {dtype=f32}",
+                  "sum_of_squares(gradient of zero.0, gradient of zero.1)"}));
   // Parts that add up over micro-steps in f32 are rounded again for the way between groups.
   CHECK(in_order(lowered_in_groups(3, DType::bf16),
                  {"all_gather_begin(zero.0) {over=shard, shapes=[1, 40], slot=5}", "backward:",
                   "%20 = reduce_scatter_end(%19, %18) {over=shard, slot=0} : bf16[32]\n",
-                  "gradient.zero.1 = cast(%20) {dtype=f32} : f32[32]\n",
-                  "%22 = cast(gradient.zero.1) {dtype=bf16} : bf16[32]  @last",
+                  "gradient of zero.1 = cast(%20) {dtype=f32} : f32[32]\n",
+                  "%22 = cast(gradient of zero.1) {dtype=bf16} : bf16[32]  @last",
                   "%23 = all_reduce_begin(%22) {over=replica, slot=1} : bf16[32]  @last",
                   "update:", "%30 = all_reduce_end(%23) {over=replica, slot=1} : bf16[32]",
-                  "reduced.gradient.zero.1 = cast(%30) {dtype=f32}",
-                  "sum_of_squares(reduced.gradient.zero.0, reduced.gradient.zero.1)"}));
+                  "reduced.gradient of zero.1 = cast(%30) {dtype=f32}",
+                  "sum_of_squares(reduced.gradient of zero.0, reduced.gradient of zero.1)"}));
 }
 
 TEST_CASE("units hold parameters of equal settings, and every element lies on one rank") {
@@ -243,7 +249,7 @@ TEST_CASE("units hold parameters of equal settings, and every element lies on on
     StateLayout layout;
     layout.add(cut);
     CHECK(layout.has_parts());
-    for (const char* name : {"a", "b", "momentum.a", "momentum.b"}) {
+    for (const char* name : {"a", "b", "momentum of a", "momentum of b"}) {
       const StateTensor* tensor = layout.find(name);
       REQUIRE(tensor != nullptr);
       REQUIRE(tensor->part);

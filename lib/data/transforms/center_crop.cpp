@@ -1,4 +1,4 @@
-// center_crop: the middle of an image. One that is smaller is padded evenly.
+// center_crop: crops the middle of an image. Smaller images are padded evenly.
 #include "data/transforms/transforms.h"
 
 namespace dltrain {
@@ -38,7 +38,7 @@ std::shared_ptr<const Transform> make_center_crop(std::vector<int64_t> size, dou
 }
 
 KindRow<Transform> center_crop_row() {
-  return {"center_crop", "Keeps the middle", make_kind_of<CenterCrop>, "size"};
+  return {"center_crop", "Crops the middle", make_kind_of<CenterCrop>, "size"};
 }
 
 }  // namespace dltrain

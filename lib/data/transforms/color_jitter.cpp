@@ -1,5 +1,5 @@
 // color_jitter: random brightness, contrast, saturation and hue, in a random order (the definitions
-// are those of torchvision's ColorJitter on 8-bit images). Keeps labels that colours do not decide.
+// are those of torchvision's ColorJitter on 8-bit images). For labels that do not need colours.
 #include "base/error.h"
 #include "data/transforms/transforms.h"
 
@@ -40,7 +40,7 @@ void change_saturation(uint8_t* pixels, const ImageSize& size, double factor) {
   }
 }
 
-// Turns the hue by `shift` of the circle (HSV).
+// Rotates the hue by `shift` of the circle (HSV).
 void change_hue(uint8_t* pixels, const ImageSize& size, double shift) {
   if (size.channels != 3) return;
   for (uint8_t* p = pixels; p != pixels + size.elements(); p += 3) {
@@ -52,7 +52,7 @@ void change_hue(uint8_t* pixels, const ImageSize& size, double shift) {
                                 : 4 + (r - g) / range;
     sextant += static_cast<float>(6 * shift);
     sextant -= 6 * std::floor(sextant / 6);
-    // Channel c of a colour of this value, range and hue.
+    // Returns channel c of the colour with this value, range and hue.
     const auto channel = [&](float offset) {
       float k = offset + sextant;
       k -= k >= 6 ? 6.0f : 0.0f;
@@ -71,7 +71,9 @@ struct ColorJitter final : TransformOf<ColorJitter> {
   void describe(Fields& f) override {
     const auto factor = [&](const char* name, double& member) {
       f.number(name, member,
-               {.doc = "Factor of 1 − this to 1 + this, at least 0", .min = 0, .max = 100});
+               {.doc = "The factor is drawn from 1 − this to 1 + this, at least 0",
+                .min = 0,
+                .max = 100});
     };
     factor("brightness", brightness);
     factor("contrast", contrast);

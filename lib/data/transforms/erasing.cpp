@@ -1,5 +1,5 @@
 // random_erasing: a random rectangle is painted over (Zhong et al., "Random erasing data
-// augmentation", AAAI 2020). cutout: a square of fixed size, cut at the borders (DeVries and
+// augmentation", AAAI 2020). cutout: a square of fixed size, clipped at the borders (DeVries and
 // Taylor, "Improved regularization of convolutional neural networks with cutout", 2017).
 #include "data/transforms/transforms.h"
 
@@ -70,11 +70,13 @@ struct Cutout final : TransformOf<Cutout> {
 }  // namespace
 
 KindRow<Transform> random_erasing_row() {
-  return {"random_erasing", "Paints over a random rectangle; keeps the label while enough is seen",
+  return {"random_erasing",
+          "Paints over a random rectangle; keeps the label if enough remains visible",
           make_kind_of<RandomErasing>, "probability"};
 }
 KindRow<Transform> cutout_row() {
-  return {"cutout", "Paints over a square at a random place; keeps the label while enough is seen",
+  return {"cutout",
+          "Paints over a square at a random place; keeps the label if enough remains visible",
           make_kind_of<Cutout>, "size"};
 }
 

@@ -1,4 +1,4 @@
-// random_crop: a part of the image at a random place, after padding all its sides.
+// random_crop: pads all sides of an image and crops it at a random place.
 #include "data/transforms/transforms.h"
 
 namespace dltrain {
@@ -25,7 +25,7 @@ struct RandomCrop final : TransformOf<RandomCrop> {
 
   template <typename T>
   void run(Frame<T>& frame, Draws& draws) const {
-    // An image that is too small even with its padding comes to lie anywhere inside the crop.
+    // An image that is smaller than the crop even with padding is placed inside it at random.
     const auto start = [&](int64_t whole, int64_t part) {
       const int64_t low = -padding, high = whole + padding - part;
       return std::min(low, high) + draws.below(std::abs(high - low) + 1);
@@ -39,7 +39,7 @@ struct RandomCrop final : TransformOf<RandomCrop> {
 }  // namespace
 
 KindRow<Transform> random_crop_row() {
-  return {"random_crop", "Keeps a part at a random place; keeps the label where parts show enough",
+  return {"random_crop", "Crops at a random place; keeps the label if parts show enough",
           make_kind_of<RandomCrop>, "size"};
 }
 

@@ -8,8 +8,7 @@ namespace dltrain {
 namespace {
 
 constexpr int kRandomResizedCropTries = 10;
-// Evaluation sees what is left after resizing the shorter side to this much of the size: 256 for
-// 224.
+// For evaluation the shorter side is resized to this multiple of the cropped size: 256 for 224.
 constexpr double kEvaluationMargin = 256.0 / 224.0;
 
 struct RandomResizedCropPart {
@@ -42,7 +41,7 @@ struct RandomResizedCrop final : TransformOf<RandomResizedCrop> {
     out.push_back(make_center_crop(size, 0));
   }
 
-  // In pixels of the full image.
+  // Draws a part in pixels of the full image.
   RandomResizedCropPart draw(const ImageSize& full, Draws& draws) const {
     for (int i = 0; i < kRandomResizedCropTries; ++i) {
       const double share = draws.between(scale[0], scale[1]);
@@ -55,7 +54,7 @@ struct RandomResizedCrop final : TransformOf<RandomResizedCrop> {
       };
       return {place(down, full.height - height), place(across, full.width - width), height, width};
     }
-    // Otherwise the middle, in proportions that are allowed.
+    // If no part fits, the middle with an allowed ratio is used.
     RandomResizedCropPart part{0, 0, full.height, full.width};
     const double in_ratio = static_cast<double>(full.width) / static_cast<double>(full.height);
     if (in_ratio < ratio[0]) {
@@ -98,8 +97,8 @@ struct RandomResizedCrop final : TransformOf<RandomResizedCrop> {
 
 KindRow<Transform> random_resized_crop_row() {
   return {"random_resized_crop",
-          "A part of random area, proportions and place, resized; keeps the label where parts show "
-          "enough",
+          "Crops a random area with random proportions and resizes it; keeps the label if parts "
+          "show enough",
           make_kind_of<RandomResizedCrop>, "size"};
 }
 

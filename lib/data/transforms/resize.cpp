@@ -1,4 +1,4 @@
-// resize: to a height and width, or the shorter side to a length.
+// resize: scales to a height and width, or the shorter side to a length.
 #include "data/resample.h"
 #include "data/transforms/transforms.h"
 

@@ -1,4 +1,4 @@
-// rotation: by a random angle about the centre, bilinear.
+// rotation: rotates by a random angle about the centre with bilinear interpolation.
 #include <numbers>
 
 #include "data/transforms/transforms.h"

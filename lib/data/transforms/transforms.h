@@ -1,4 +1,4 @@
-// The table of transforms, one file a kind, and what several kinds share.
+// The table of transforms, and functions that several kinds share. Each kind has its own file.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ KindRow<Transform> color_jitter_row();
 KindRow<Transform> random_erasing_row();
 KindRow<Transform> cutout_row();
 
-// The kinds that stand in for random crops where samples are evaluated.
+// The transforms that replace random crops in evaluation.
 std::shared_ptr<const Transform> make_resize(std::vector<int64_t> size);
 std::shared_ptr<const Transform> make_center_crop(std::vector<int64_t> size, double fill);
 
@@ -44,7 +44,7 @@ inline int64_t width_of(const std::vector<int64_t>& size) {
   return size.back();
 }
 
-// A pixel value of type T: 8-bit ones rounded and kept in 0 … 255.
+// Converts to a pixel of type T: 8-bit values are rounded and clamped to 0 … 255.
 template <typename T>
 T to_pixel(double value) {
   if constexpr (std::same_as<T, uint8_t>) {
@@ -54,7 +54,7 @@ T to_pixel(double value) {
   }
 }
 
-// Cuts height by width from (y, x) on, which may lie outside: there pixels are `fill`.
+// Crops height by width pixels from (y, x) on; pixels outside of the image become `fill`.
 template <typename T>
 void crop_padded(Frame<T>& frame, int64_t y, int64_t x, int64_t height, int64_t width,
                  double fill) {
@@ -75,7 +75,7 @@ void crop_padded(Frame<T>& frame, int64_t y, int64_t x, int64_t height, int64_t 
   frame.finish();
 }
 
-// Fills a part of the image, cut to what lies inside.
+// Fills a rectangle, clipped to the image.
 template <typename T>
 void fill_box(Frame<T>& frame, int64_t y, int64_t x, int64_t height, int64_t width, double fill) {
   const ImageSize size = frame.size();
@@ -89,7 +89,7 @@ void fill_box(Frame<T>& frame, int64_t y, int64_t x, int64_t height, int64_t wid
   }
 }
 
-// The size of a patch of `share` of the image's area whose width : height is `ratio`.
+// Returns the size of a patch with `share` of the image's area and width : height = `ratio`.
 inline std::array<int64_t, 2> patch_size(const ImageSize& size, double share, double ratio) {
   const double area = share * static_cast<double>(size.height * size.width);
   return {std::llround(std::sqrt(area / ratio)), std::llround(std::sqrt(area * ratio))};

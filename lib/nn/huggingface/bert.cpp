@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kBertPrefix = "bert.";
 
-// The head that the file's class has.
+// Returns the architecture of the model class in the file.
 std::string architecture(ConfigJson& config) {
   const std::vector<std::string> names = config.texts("architectures");
   if (names.empty()) return "bert";
@@ -58,7 +58,7 @@ void read_bert(ConfigJson& config, HuggingFaceModel& model) {
   }
   config.only("position_embedding_type", "absolute");
   config.only("tie_word_embeddings", true);
-  // Keys of the original program's pooler, which has no options.
+  // These are keys of the original program's pooler, which has no options.
   config.ignore({"num_labels", "directionality", "pooler_fc_size", "pooler_num_attention_heads",
                  "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"});
 }

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// A value in a message, cut where it is long.
+// Formats a value for a message and shortens long ones.
 std::string shown_config_json(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
@@ -49,7 +49,7 @@ constexpr const char* kWithoutMeaning[] = {
     "generation_config",
     "language",
     "license",
-    "auto_map",  // code of the folder, which transformers runs only where it is told to
+    "auto_map",  // code of the folder, which transformers runs only on request
     "unsloth_fixed",
     "unsloth_version",
     "use_bfloat16",
@@ -207,18 +207,18 @@ void ConfigJson::only(const char* key, const json& expected) {
 }
 
 void ConfigJson::must_divide(const char* key, int64_t part, const char* whole_key, int64_t whole) {
-  // After a mistake the numbers may not be those of the file.
+  // After an error the numbers may not be those of the file.
   if (!mistakes_.empty() || whole % part == 0) return;
   mistake(fmt::format("{}{}: {} does not divide {}, which is {}", prefix_, key, part, whole_key,
                       whole));
 }
 
-// Keys with an underscore in front are transformers' own notes.
+// Keys that begin with an underscore are for transformers only.
 void ConfigJson::refuse_unknown() {
   for (const auto& [key, value] : map_.items()) {
     if (known_.count(key) != 0 || key.starts_with("_") || value.is_null()) continue;
     mistake(
-        fmt::format("{}{}: {} is not known here; take the key out of the file if the model "
+        fmt::format("{}{}: {} is not a known key; remove it from the file if the model "
                     "does not depend on it",
                     prefix_, key, shown_config_json(value)));
   }

@@ -34,22 +34,22 @@ class ConfigJson {
   // Return whether a key exists and is not null, and whether it exists and is null.
   bool has(const char* key) const;
   bool is_null(const char* key) const { return map_.contains(key) && map_[key].is_null(); }
-  // The value of a key, or `absent` if it is missing or null. A value of another type is an error,
-  // as are integers below `least` or above `most` (at most 2^31 - 1) and numbers that are not
-  // finite or out of range.
+  // Return the value of a key, or `absent` if it is missing or null. Another type is an error, as
+  // are integers below `least` or above `most` (at most 2^31 - 1) and numbers that are not finite
+  // or out of range.
   int64_t integer(const char* key, int64_t absent, int64_t most = 2147483647, int64_t least = 1);
   int64_t required_integer(const char* key, int64_t most = 2147483647);
   double number(const char* key, double absent, const NumberRange& range = {});
   bool boolean(const char* key, bool absent);
   std::string text(const char* key, const std::string& absent);
-  // A map, read by the same rules; empty if it is missing.
+  // Returns a map, which is read by the same rules; empty if it is missing.
   ConfigJson map(const char* key);
-  // The elements of a list of texts, and the size of a map or list; none if it is missing.
+  // Return the elements of a list of texts and the size of a map or list; empty if it is missing.
   std::vector<std::string> texts(const char* key);
   int64_t size(const char* key);
   // Marks keys whose value has no effect.
   void ignore(std::initializer_list<const char*> keys);
-  // Reports another value of this key, which would change the model.
+  // Reports any other value of this key, because it would change the model.
   void only(const char* key, const nlohmann::json& value);
   // Reports a `part` that does not divide `whole`.
   void must_divide(const char* key, int64_t part, const char* whole_key, int64_t whole);

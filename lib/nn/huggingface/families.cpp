@@ -9,8 +9,7 @@
 namespace dltrain {
 namespace {
 
-// transformers' names (ACT2FN) of the activations here; of several with one meaning the first is
-// written.
+// The activations and their names in transformers (ACT2FN). The first of several names is written.
 struct FamiliesActivation {
   const char* name;
   const char* type;
@@ -37,7 +36,7 @@ std::string_view text_of(const ConfigNode& map, std::string_view key) {
   return value != nullptr && value->is_scalar() ? std::string_view(value->text) : "";
 }
 
-// Calls `use` with every layer, those inside of others too, until it returns true.
+// Calls `use` with every layer at any depth until it returns true.
 template <typename Use>
 const ConfigNode* each_layer(const ConfigNode& node, const Use& use) {
   if (node.is_map() && node.find("type") != nullptr && use(node)) return &node;

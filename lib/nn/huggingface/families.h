@@ -15,7 +15,7 @@
 
 namespace dltrain {
 
-// A config.json as keys of the model section.
+// A config.json converted to keys of the model section.
 struct HuggingFaceModel {
   std::string type;      // of the architecture; set if the configuration has one
   ConfigNode arguments;  // its keys
@@ -27,17 +27,17 @@ struct HuggingFaceModel {
   void set_integer(const char* key, int64_t value);
   void set_number(const char* key, double value);
   void set_boolean(const char* key, bool value);
-  // The activation of this name in config.json (its key is `json_key`).
+  // Sets the activation of config.json's key `json_key`.
   void set_activation(ConfigJson& config, const char* json_key, const std::string& absent);
 };
 
-// The name of a file's tensor in dltrain.
+// The name in dltrain of a tensor in a file.
 struct TensorName {
   std::string name;
   bool spare = false;  // ignored by models that have no such parameter
 };
 
-// Of a model, as many as `repeat` takes.
+// The limit of layers, which is that of `repeat`.
 inline constexpr int64_t kMostLayers = 10000;
 
 // A key of the architecture that config.json does not have, with its value if it is used.
@@ -54,7 +54,7 @@ struct HuggingFaceFamily {
   // Proposes a config.json for a model with these layers (the resolved list of `config.yaml`). It
   // is correct if `read` gives the same layers.
   std::optional<nlohmann::ordered_json> (*propose)(const ConfigNode& layers, int64_t vocab_size);
-  // The name of a parameter in files that transformers writes.
+  // Returns the name of a parameter in files of transformers.
   std::string (*exported)(std::string_view name) = [](std::string_view n) {
     return std::string(n);
   };
@@ -83,7 +83,7 @@ const ConfigNode* layer_behind(const ConfigNode& layers, std::string_view name);
 // Return the value of a key, or 0 if there is none.
 int64_t integer_of(const ConfigNode* layer, std::string_view key);
 double number_of(const ConfigNode* layer, std::string_view key);
-// The name of an activation in config.json; "" for another layer.
+// Returns the name of an activation in config.json; "" for another layer.
 std::string activation_name(const ConfigNode* layer);
 
 }  // namespace dltrain

@@ -78,13 +78,13 @@ HuggingFaceReading read_huggingface_config(const std::string& place, const std::
     return out;
   }
   family->read(config, out.model);
-  // Keys of every model that have no effect with their default value.
+  // These keys of every model have no effect with their default value.
   for (const char* key :
        {"is_decoder", "is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"}) {
     config.only(key, false);
   }
   config.only("pruned_heads", nlohmann::json::object());
-  config.ignore({"transformers.js_config"});  // how browsers load the folder
+  config.ignore({"transformers.js_config"});  // for browsers
   config.refuse_unknown();
   out.mistakes = config.mistakes();
   return out;

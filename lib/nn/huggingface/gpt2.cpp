@@ -1,5 +1,5 @@
-// GPT-2 (GPT2Config, GPT2LMHeadModel). Files of the language model have "transformer." before the
-// names, those of the model without head (and OpenAI's own) have not; parameters here have none.
+// GPT-2 (GPT2Config, GPT2LMHeadModel). Names in files of the language model begin with
+// "transformer."; those of the model without head, of OpenAI's files and of dltrain do not.
 #include "nn/huggingface/families.h"
 
 namespace dltrain {
@@ -26,8 +26,8 @@ void read_gpt2(ConfigJson& config, HuggingFaceModel& model) {
   model.set_boolean("tie_word_embeddings", config.boolean("tie_word_embeddings", true));
   config.only("scale_attn_weights", true);
   config.only("scale_attn_by_inverse_layer_idx", false);
-  // The order of scaling and softmax in 16 bits, where attention here works in f32 anyhow; the
-  // summary is that of the model with two heads; n_ctx is an old name of n_positions.
+  // reorder_and_upcast_attn affects 16-bit attention only, and attention here uses f32; summary_*
+  // belong to the model with two heads; n_ctx is an old name of n_positions.
   config.ignore({"reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
                  "summary_proj_to_labels", "summary_type", "summary_use_proj", "n_ctx",
                  "pad_token_id"});

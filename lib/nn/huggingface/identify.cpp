@@ -19,7 +19,7 @@ std::string without_masks(const std::string& text) {
   return std::regex_replace(std::regex_replace(text, masks, ""), alone, "inputs: null");
 }
 
-// The list of layers as the resolved configuration has it.
+// Returns the list of layers of the resolved configuration.
 std::string layers_text(const ModelConfig& model) {
   std::istringstream dump(dump_config(model));
   std::string line, out;
@@ -40,8 +40,8 @@ ConfigNode parse_layers(const std::string& text) {
   return *tree->find("layers");
 }
 
-// The layers that a config.json means; "" where it does not mean any. `option`: an argument that
-// config.json does not have, as {name, value}.
+// Returns the layers that a config.json describes, or "" if it is not valid. `option`: an argument
+// that config.json does not have, as {name, value}.
 std::string layers_of(const nlohmann::ordered_json& json, const HuggingFaceOption& option) {
   const HuggingFaceReading reading = read_huggingface_config("config.json", json.dump(), "", {});
   if (!reading.mistakes.empty()) return "";
@@ -54,7 +54,7 @@ std::string layers_of(const nlohmann::ordered_json& json, const HuggingFaceOptio
   return problems.empty() ? layers_text(model) : "";
 }
 
-// The first line in which two texts differ.
+// Returns the first line in which two texts differ.
 std::string first_difference(const std::string& a, const std::string& b) {
   std::istringstream left(a), right(b);
   std::string of_a, of_b;
@@ -87,8 +87,7 @@ IdentifiedModel identify_model(const ModelConfig& model) {
       }
     }
   }
-  fail(ExitCode::usage,
-       "the model's layers are not those of a family whose folders can be written: {}{}", known,
+  fail(ExitCode::usage, "the model's layers match no family that can be exported: {}{}", known,
        near);
 }
 

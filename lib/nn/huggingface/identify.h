@@ -11,13 +11,13 @@ namespace dltrain {
 struct IdentifiedModel {
   const HuggingFaceFamily* family = nullptr;
   nlohmann::ordered_json config;  // config.json
-  // The model has no biases although that of transformers has: its files need zeros.
+  // The model has no biases, but transformers' model has, so its files need zeros.
   bool lacks_biases = false;
 };
 
 // Each family proposes a config.json, which is correct if reading it gives the layers of the model.
-// So the layers may come from architectures, blocks or a list. Throws Error(usage) for a model of
-// no family.
+// So it does not matter whether the layers come from architectures, blocks or a list. Throws
+// Error(usage) for a model of no family.
 IdentifiedModel identify_model(const ModelConfig& model);
 
 }  // namespace dltrain

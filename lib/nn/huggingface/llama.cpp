@@ -1,5 +1,4 @@
-// Llama (LlamaConfig) and its relatives Qwen 2 and Qwen 3, which are the architecture `llama` with
-// other keys.
+// Llama (LlamaConfig), Qwen 2 and Qwen 3, which are the architecture `llama` with different keys.
 #include <fmt/format.h>
 
 #include "nn/huggingface/families.h"
@@ -13,8 +12,8 @@ constexpr NumberRange kTheta{"a number above 1", 1};
 constexpr NumberRange kFactor{"a number of at least 1", -kNoBound, 1};
 constexpr NumberRange kPositive{"a number above 0", 0};
 
-// rope_theta and rope_scaling, which transformers 5 writes as one map rope_parameters. A
-// rope_scaling that is not empty takes the place of the whole map there, its theta included.
+// Reads rope_theta and rope_scaling, which transformers 5 writes as one map rope_parameters. A
+// rope_scaling that is not empty replaces that map, including its theta.
 void read_rope(ConfigJson& config, HuggingFaceModel& model) {
   const bool older_map = config.size("rope_scaling") > 0;
   const char* key =
@@ -24,10 +23,10 @@ void read_rope(ConfigJson& config, HuggingFaceModel& model) {
   if (older_map && config.has("rope_parameters")) {
     const double other = config.map("rope_parameters").number("rope_theta", theta, kTheta);
     if (!rope.has("rope_theta") && other != theta) {
-      config.mistake(fmt::format(
-          "rope_parameters.rope_theta: {} is passed over, because rope_scaling is there "
-          "too; keep one of the two maps",
-          other));
+      config.mistake(
+          fmt::format("rope_parameters.rope_theta: {} has no effect, because rope_scaling is given "
+                      "too; keep one of the two maps",
+                      other));
     }
   }
   config.ignore({"rope_scaling", "rope_parameters"});
@@ -57,7 +56,7 @@ void read_rope(ConfigJson& config, HuggingFaceModel& model) {
   model.set("rope_scaling", scaling.arguments);
 }
 
-// Qwen's sliding window: used by the layers from max_window_layers on, or by those in layer_types.
+// Reads Qwen's sliding window, used by layers from max_window_layers on or by those in layer_types.
 // Only all layers or none are supported.
 void read_window(ConfigJson& config, HuggingFaceModel& model, int64_t layers) {
   const bool used = config.boolean("use_sliding_window", false);
@@ -129,7 +128,7 @@ void read_llama(ConfigJson& config, HuggingFaceModel& model) {
   model.set_boolean("attention_output_bias", bias);
   model.set_boolean("mlp_bias", config.boolean("mlp_bias", false));
   config.only("rope_interleaved", false);
-  // pretraining_tp: the same product, cut in pieces.
+  // pretraining_tp splits a product and does not change it.
   config.ignore({"pretraining_tp", "is_llama_config"});
 }
 

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Builds dltrain with the newest Highway besides build/, which has the distribution's, runs the tests of ops with it,
+# and compares the kernels that both choose. Fails if a test fails or if a step of a network takes another variant.
+#
+#   scripts/newest_highway.sh
+#
+# The source of Highway is part of numpy's source archive on PyPI.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+folder="build-highway"
+mkdir -p $folder
+if [ ! -d $folder/installed ]; then
+  python3 - $folder/numpy.tar.gz <<'PYTHON'
+import json, re, subprocess, sys, urllib.request
+index = subprocess.run(["python3", "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True).stdout.strip()
+request = urllib.request.Request((index or "https://pypi.org/simple").rstrip("/") + "/numpy/",
+                                 headers={"Accept": "application/vnd.pypi.simple.v1+json"})
+files = [f for f in json.load(urllib.request.urlopen(request))["files"] if re.fullmatch(r"numpy-[\d.]+\.tar\.gz", f["filename"])]
+newest = max(files, key=lambda f: [int(n) for n in f["filename"][6:-7].split(".")])
+urllib.request.urlretrieve(newest["url"], sys.argv[1])
+PYTHON
+  tar -xzf $folder/numpy.tar.gz -C $folder --wildcards --strip-components=4 '*/_core/src/highway'
+  cmake -S $folder/highway -B $folder/library -G Ninja -DCMAKE_BUILD_TYPE=Release -DHWY_ENABLE_TESTS=OFF -DHWY_ENABLE_EXAMPLES=OFF \
+    -DHWY_ENABLE_CONTRIB=OFF -DCMAKE_INSTALL_PREFIX="$PWD/$folder/installed" >/dev/null
+  cmake --build $folder/library --target install -- --quiet >/dev/null
+fi
+cmake -S . -B $folder/build -G Ninja -DCMAKE_BUILD_TYPE=Release -DDLTRAIN_CUDA=OFF -DDLTRAIN_BUILD_TESTS=ON \
+  -DCMAKE_PREFIX_PATH="$PWD/$folder/installed" --log-level=WARNING >/dev/null
+cmake --build $folder/build --target dltrain test_ops -- --quiet
+$folder/build/dltrain version
+ctest --test-dir $folder/build --parallel "$(nproc)" -R '^ops: ' --label-exclude '^long$' --output-on-failure
+
+# Fixed threads and no trace: only the names of the chosen variants are compared, and the times are printed.
+for case in mlp lenet cnn28 lstm_char gpt_char; do
+  for build in build $folder/build; do
+    OMP_NUM_THREADS=1 "$build/dltrain" profile configs/bench/$case.yaml --quiet --warmup 1 --steps 3 --device cpu \
+      --output-dir $folder/profile --result "$folder/$case-${build%%/*}.json" >/dev/null
+  done
+  python3 - $folder/$case-build.json $folder/$case-$folder.json <<'PYTHON'
+import json, sys
+ours, newest = (json.load(open(path)) for path in sys.argv[1:])
+variants = [sorted((op["name"], op["detail"], op["calls"]) for op in result["ops"]) for result in (ours, newest)]
+if variants[0] != variants[1]:
+    sys.exit(f"{ours['name']}: other variants with the newest Highway: {sorted(set(variants[0]) ^ set(variants[1]))}")
+print(f"{ours['name']}: {len(variants[0])} equal variants, {newest['step_ms'] / ours['step_ms']:.2f} of the time")
+PYTHON
+done
