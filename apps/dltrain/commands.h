@@ -92,6 +92,7 @@ struct PlanRequest {
   // The ranks do not exist: each would have a share of this process's CPUs.
   bool on_paper = true;
   Rates rates = {};
+  std::vector<Gpu> gpus = {};  // plan for these instead of the device; several: a line for each
 };
 
 // Prints the plan. `also` is called with the compiled session at the end.

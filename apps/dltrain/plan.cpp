@@ -9,6 +9,7 @@
 #include "compile/plan_report.h"
 #include "cpu/engine.h"
 #include "dltrain/commands.h"
+#include "dltrain/gpu_estimate.h"
 #include "launch/cpus.h"
 #include "train/advice.h"
 #include "train/samples.h"
@@ -248,11 +249,13 @@ void print_traffic(const Session& session, const PlanReport& r, const Rates& rat
       places.nodes() > 1 && rates.node_link > 0
           ? fmt::format(", {}/s between nodes", human_bytes(static_cast<size_t>(rates.node_link)))
           : "";
+  const std::string rank =
+      rates.gpu ? "the times of " + rates.gpu->name : human_flop(rates.flops) + "/s a rank";
   fmt::print(
-      "  estimate at {}/s a rank and {}/s a link{} (--flops, --link, --node-link): {:.3g} s of "
+      "  estimate at {} and {}/s a link{} ({}, --link, --node-link): {:.3g} s of "
       "arithmetic, {:.3g} s of communication, of which {:.3g} s are exposed ({:.0f} % overlap)\n",
-      human_flop(rates.flops), human_bytes(static_cast<size_t>(rates.link)), between, e.compute,
-      e.communication, e.exposed,
+      rank, human_bytes(static_cast<size_t>(rates.link)), between, rates.gpu ? "--gpu" : "--flops",
+      e.compute, e.communication, e.exposed,
       e.communication > 0 ? 100 * (1 - e.exposed / e.communication) : 100.0);
 }
 
@@ -289,6 +292,7 @@ void print_session(const Session& session, const Rates& rates) {
              human_flop(r.flops_per_step), human_bytes(static_cast<size_t>(r.bytes_per_step)),
              r.kernel_calls);
   if (session.options.ranks.world > 1) print_traffic(session, r, rates);
+  if (rates.gpu) print_gpu_estimate(session, rates);
   print_promises(session);
 }
 
@@ -332,8 +336,27 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
       fmt::print("after {}:\n{}\n", pass, print_graph(graph));
     };
   }
-  const Session session = open_session(experiment, options);
-  print_session(session, request.rates);
+  Rates rates = request.rates;
+  if (request.gpus.size() > 1) {
+    for (const Gpu& gpu : request.gpus) {
+      if (gpu.flops(experiment.precision.compute) == 0) {
+        fmt::print("{:<12}  does not compute in {}\n", gpu.name,
+                   dtype_name(experiment.precision.compute));
+        continue;
+      }
+      rates.gpu = gpu;
+      const Session session = open_session(experiment, options, described(gpu, experiment));
+      print_gpu_line(session, rates, &gpu == &request.gpus.front());
+    }
+    return;
+  }
+  ChosenDevice chosen;
+  if (!request.gpus.empty()) {
+    rates.gpu = request.gpus.front();
+    chosen = described(*rates.gpu, experiment);
+  }
+  const Session session = open_session(experiment, options, std::move(chosen));
+  print_session(session, rates);
   if (also) also(session);
 }
 
@@ -341,6 +364,7 @@ CommandBody add_plan(CLI::App& command) {
   struct Options {
     ConfigOptions config;
     PlanRequest request{.world = 0};  // 0: as in the configuration
+    std::string gpu;
   };
   auto options = std::make_shared<Options>();
   options->config.add_to(command);
@@ -361,6 +385,12 @@ CommandBody add_plan(CLI::App& command) {
       command.add_option("--node-link", rates.node_link,
                          "Bytes per second to ranks of other nodes (default: as --link)")};
   for (CLI::Option* rate : rates_given) rate->check(CLI::PositiveNumber);
+  command
+      .add_option("--gpu", options->gpu,
+                  "Plan for a GPU that need not be here, with an estimate of the step's time: "
+                  "h100-80g, h200, a100-80g, a100-40g, l4, rtx4090, t4, all, or a YAML file")
+      ->excludes(rates_given[0])
+      ->excludes(command.get_option("--device"));
   command.add_flag("--passes", options->request.passes, "Print the graph after each pass");
   return [options, rates_given] {
     Experiment experiment = options->config.load();
@@ -369,6 +399,7 @@ CommandBody add_plan(CLI::App& command) {
     if (request.world == 0) {
       request.world = std::max(static_cast<int>(ranks), request.ranks_per_node);
     }
+    if (!options->gpu.empty()) request.gpus = find_gpus(options->gpu);
     const bool one_node = request.ranks_per_node == 0 || request.world <= request.ranks_per_node;
     for (const CLI::Option* rate : rates_given) {
       if (rate->count() == 0) continue;

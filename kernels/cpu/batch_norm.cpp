@@ -20,11 +20,10 @@
 namespace dltrain {
 namespace {
 
-// `with_residual`: the number of inputs if the last one is a residual.
-constexpr size_t kNever = 0;
-ChannelForm form_of(const KernelRequest& request, size_t with_residual) {
+// Of batch_norm and its gradient, which has no residual among its inputs.
+ChannelForm form_of(const KernelRequest& request) {
   if (request.attributes.text("activation").empty()) return ChannelForm::plain;
-  return request.inputs.size() == with_residual ? ChannelForm::residual_relu : ChannelForm::relu;
+  return request.inputs.size() == 4 ? ChannelForm::residual_relu : ChannelForm::relu;
 }
 
 float channel_scale(float gamma, float variance, double epsilon) {
@@ -93,10 +92,10 @@ class ChannelKernel : public Kernel {
 };
 
 template <typename T>
-class BatchNorm : public ChannelKernel {
+class BatchNorm final : public ChannelKernel {
  public:
   explicit BatchNorm(const KernelRequest& request)
-      : ChannelKernel(request), functions_(channel_functions<T>(form_of(request, 4))) {}
+      : ChannelKernel(request), functions_(channel_functions<T>(form_of(request))) {}
   size_t workspace_bytes() const override { return workspace(2, 1); }
 
   void bind(const Bindings& bindings) override {
@@ -105,12 +104,20 @@ class BatchNorm : public ChannelKernel {
     beta_ = input<const float>(bindings, 2);
     residual_ = bindings.inputs.size() == 4 ? input<const T>(bindings, 3) : nullptr;
     y_ = output<T>(bindings, 0);
-    bind_statistics(output<float>(bindings, 1), output<float>(bindings, 2), bindings.workspace);
+    mean_ = output<float>(bindings, 1);
+    variance_ = output<float>(bindings, 2);
+    means_ = static_cast<float*>(bindings.workspace);
+    squares_ = means_ + chunks() * channels_;
     scale_ = squares_ + chunks() * channels_;
   }
 
   void run(Stream&) override {
-    take_statistics();
+    const auto statistics = functions_.statistics;
+    for_chunks([&](int64_t c, int64_t first, int64_t rows) {
+      statistics(x_ + first * channels_, rows, channels_, means_ + c * channels_,
+                 squares_ + c * channels_);
+    });
+    for_channels([&](int64_t first, int64_t count) { merge(first, count); });
     const auto apply = functions_.normalise;
     for_chunks_back([&](int64_t, int64_t first, int64_t rows) {
       const int64_t at = first * channels_;
@@ -118,26 +125,6 @@ class BatchNorm : public ChannelKernel {
             channels_, y_ + at, far_);
     });
   }
-
- protected:
-  void bind_statistics(float* mean, float* variance, void* workspace) {
-    mean_ = mean;
-    variance_ = variance;
-    means_ = static_cast<float*>(workspace);
-    squares_ = means_ + chunks() * channels_;
-  }
-
-  // Computes mean, variance, and with a gamma the scale.
-  void take_statistics() {
-    const auto statistics = functions_.statistics;
-    for_chunks([&](int64_t c, int64_t first, int64_t rows) {
-      statistics(x_ + first * channels_, rows, channels_, means_ + c * channels_,
-                 squares_ + c * channels_);
-    });
-    for_channels([&](int64_t first, int64_t count) { merge(first, count); });
-  }
-
-  const T* x_ = nullptr;
 
  private:
   void merge(int64_t first, int64_t channels) const {
@@ -159,37 +146,23 @@ class BatchNorm : public ChannelKernel {
       const auto channel = first + static_cast<int64_t>(k);
       mean_[channel] = static_cast<float>(mean[k]);
       variance_[channel] = static_cast<float>(squares[k] / static_cast<double>(rows_));
-      if (gamma_ == nullptr) continue;
       scale_[channel] = channel_scale(gamma_[channel], variance_[channel], epsilon_);
     }
   }
 
   ChannelFunctions<T> functions_;
-  const T* residual_ = nullptr;
+  const T *x_ = nullptr, *residual_ = nullptr;
   T* y_ = nullptr;
   const float *gamma_ = nullptr, *beta_ = nullptr;
   float *mean_ = nullptr, *variance_ = nullptr;
   float *means_ = nullptr, *squares_ = nullptr, *scale_ = nullptr;
 };
 
-// (x) → mean, variance: the second half of conv2d_moments.
-template <typename T>
-class BatchMoments final : public BatchNorm<T> {
- public:
-  using BatchNorm<T>::BatchNorm;
-  void bind(const Bindings& bindings) override {
-    this->x_ = input<const T>(bindings, 0);
-    this->bind_statistics(output<float>(bindings, 0), output<float>(bindings, 1),
-                          bindings.workspace);
-  }
-  void run(Stream&) override { this->take_statistics(); }
-};
-
 template <typename T>
 class BatchNormBackward final : public ChannelKernel {
  public:
   explicit BatchNormBackward(const KernelRequest& request)
-      : ChannelKernel(request), functions_(channel_functions<T>(form_of(request, kNever))) {}
+      : ChannelKernel(request), functions_(channel_functions<T>(form_of(request))) {}
   size_t workspace_bytes() const override { return workspace(2, 3); }
 
   void bind(const Bindings& bindings) override {
@@ -265,8 +238,7 @@ class BatchNormBackward final : public ChannelKernel {
 template <typename T>
 class BatchNormInference final : public ChannelKernel {
  public:
-  explicit BatchNormInference(const KernelRequest& request)
-      : ChannelKernel(request), functions_(channel_functions<T>(form_of(request, 6))) {}
+  using ChannelKernel::ChannelKernel;
   size_t workspace_bytes() const override { return workspace(0, 1); }
 
   void bind(const Bindings& bindings) override {
@@ -275,7 +247,6 @@ class BatchNormInference final : public ChannelKernel {
     beta_ = input<const float>(bindings, 2);
     mean_ = input<const float>(bindings, 3);
     variance_ = input<const float>(bindings, 4);
-    residual_ = bindings.inputs.size() == 6 ? input<const T>(bindings, 5) : nullptr;
     y_ = output<T>(bindings, 0);
     scale_ = static_cast<float*>(bindings.workspace);
   }
@@ -287,14 +258,13 @@ class BatchNormInference final : public ChannelKernel {
     const auto apply = functions_.normalise;
     for_chunks([&](int64_t, int64_t first, int64_t rows) {
       const int64_t at = first * channels_;
-      apply(x_ + at, {mean_, scale_, beta_}, residual_ == nullptr ? nullptr : residual_ + at, rows,
-            channels_, y_ + at, far_);
+      apply(x_ + at, {mean_, scale_, beta_}, nullptr, rows, channels_, y_ + at, far_);
     });
   }
 
  private:
-  ChannelFunctions<T> functions_;
-  const T *x_ = nullptr, *residual_ = nullptr;
+  ChannelFunctions<T> functions_ = channel_functions<T>(ChannelForm::plain);
+  const T* x_ = nullptr;
   T* y_ = nullptr;
   const float *gamma_ = nullptr, *beta_ = nullptr, *mean_ = nullptr, *variance_ = nullptr;
   float* scale_ = nullptr;
@@ -312,10 +282,6 @@ MadeKernel make_batch_norm_of(const KernelRequest& request) {
 
 MadeKernel make_batch_norm(const KernelRequest& request) {
   return make_batch_norm_of<BatchNorm>(request);
-}
-
-MadeKernel make_batch_moments(const KernelRequest& request) {
-  return make_batch_norm_of<BatchMoments>(request);
 }
 
 MadeKernel make_batch_norm_backward(const KernelRequest& request) {

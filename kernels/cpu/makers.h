@@ -20,8 +20,6 @@ Maker make_conv2d_onednn, make_conv2d_backward_input_onednn, make_conv2d_backwar
 Maker make_conv2d_lanes, make_conv2d_backward_input_lanes, make_conv2d_backward_weight_lanes;
 // For many channels; own kernel.
 Maker make_conv2d_backward_weight_panels;
-Maker make_conv2d_moments, make_conv2d_batch_norm;
-Maker make_batch_moments;  // part of conv2d_moments, not an op
 Maker make_max_pool2d, make_max_pool2d_backward;
 Maker make_batch_norm, make_batch_norm_backward, make_batch_norm_inference;
 Maker make_batch_norm_update;

@@ -38,8 +38,6 @@ constinit const KernelRow kTable[] = {
     adding_row("conv2d_backward_weight", "samples in lanes", make_conv2d_backward_weight_lanes),
     adding_row("conv2d_backward_weight", "panels", make_conv2d_backward_weight_panels),
     adding_row("conv2d_backward_weight", "oneDNN", make_conv2d_backward_weight_onednn),
-    row("conv2d_moments", "two steps", make_conv2d_moments),
-    row("conv2d_batch_norm", "two steps", make_conv2d_batch_norm),
     row("max_pool2d", "simd", make_max_pool2d),
     row("max_pool2d_backward", "simd", make_max_pool2d_backward),
     row("batch_norm", "simd", make_batch_norm),

@@ -7,7 +7,6 @@
 // double, in a fixed order.
 #include <cmath>
 
-#include "cuda/batch_norm.h"
 #include "cuda/column_sums.cuh"
 #include "cuda/makers.h"
 #include "ops/rules.h"
@@ -197,27 +196,6 @@ __global__ void input_gradient_kernel(const T* x, const T* dy, LineOf<MathOf<T>>
   }
 }
 
-// One thread per channel.
-__global__ void moments_of_sums_kernel(const float* sum, const float* squares, float* mean,
-                                       float* variance, double rows, int64_t channels) {
-  const int64_t k = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (k >= channels) return;
-  const double middle = static_cast<double>(sum[k]) / rows;
-  const double spread = static_cast<double>(squares[k]) / rows - middle * middle;
-  mean[k] = static_cast<float>(middle);
-  variance[k] = spread < 0 ? 0.0f : static_cast<float>(spread);
-}
-
-__global__ void norm_as_line_kernel(const float* gamma, const float* beta, const float* mean,
-                                    const float* variance, float* scale, float* shift,
-                                    float epsilon, int64_t channels) {
-  const int64_t k = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (k >= channels) return;
-  const float slope = gamma[k] * (1.0f / std::sqrt(variance[k] + epsilon));
-  scale[k] = slope;
-  shift[k] = beta[k] - mean[k] * slope;
-}
-
 template <typename M>
 LineOf<M> norm_line(const BatchNormCall& c, const M* gamma, const M* beta, const M* mean,
                     const M* variance) {
@@ -296,21 +274,6 @@ std::unique_ptr<Kernel> make_batch_norm(const KernelRequest& request, bool sums,
 
 }  // namespace
 
-void launch_moments_of_sums(int64_t rows, int64_t channels, const float* sum, const float* squares,
-                            float* mean, float* variance, CudaStream stream) {
-  DLTRAIN_LAUNCH(moments_of_sums_kernel, dim3(static_cast<unsigned>(divide_up(channels, kWarp))),
-                 dim3(kWarp), stream, sum, squares, mean, variance, static_cast<double>(rows),
-                 channels);
-}
-
-void launch_norm_as_line(double epsilon, int64_t channels, const float* gamma, const float* beta,
-                         const float* mean, const float* variance, float* scale, float* shift,
-                         CudaStream stream) {
-  DLTRAIN_LAUNCH(norm_as_line_kernel, dim3(static_cast<unsigned>(divide_up(channels, kWarp))),
-                 dim3(kWarp), stream, gamma, beta, mean, variance, scale, shift,
-                 static_cast<float>(epsilon), channels);
-}
-
 // (x, gamma, beta, optional residual) → y, mean, variance.
 std::unique_ptr<Kernel> make_cuda_batch_norm(const KernelRequest& request) {
   return make_batch_norm(
@@ -334,7 +297,7 @@ std::unique_ptr<Kernel> make_cuda_batch_norm_backward(const KernelRequest& reque
       });
 }
 
-// (x, gamma, beta, mean, variance, optional residual) → y.
+// (x, gamma, beta, mean, variance) → y.
 std::unique_ptr<Kernel> make_cuda_batch_norm_inference(const KernelRequest& request) {
   return make_batch_norm(
       request, false,
@@ -342,18 +305,7 @@ std::unique_ptr<Kernel> make_cuda_batch_norm_inference(const KernelRequest& requ
         using M = MathOf<T>;
         normalise<T>(c, b.input<T>(0),
                      norm_line(c, b.input<M>(1), b.input<M>(2), b.input<M>(3), b.input<M>(4)),
-                     b.input<T>(5), b.output<T>(0), stream);
-      });
-}
-
-// (x) → mean, variance.
-std::unique_ptr<Kernel> make_cuda_batch_moments(const KernelRequest& request) {
-  return make_batch_norm(
-      request, true,
-      []<typename T>(const BatchNormCall& c, const Bindings& b, CudaStream stream, T) {
-        using M = MathOf<T>;
-        statistics<T>(c, b.input<T>(0), b.output<M>(0), b.output<M>(1),
-                      static_cast<M*>(b.workspace), stream);
+                     static_cast<const T*>(nullptr), b.output<T>(0), stream);
       });
 }
 

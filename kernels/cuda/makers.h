@@ -23,8 +23,6 @@ Maker make_cuda_elementwise, make_cuda_cast, make_cuda_broadcast, make_cuda_fuse
 Maker make_cuda_reduce;
 Maker make_cuda_plain_matmul;
 Maker make_cuda_plain_conv2d, make_cuda_plain_conv2d_input, make_cuda_plain_conv2d_weight;
-Maker make_cuda_conv2d_moments, make_cuda_conv2d_batch_norm;
-Maker make_cuda_batch_moments;  // part of conv2d_moments, not an op
 Maker make_cuda_max_pool2d, make_cuda_max_pool2d_backward;
 Maker make_cuda_batch_norm, make_cuda_batch_norm_backward, make_cuda_batch_norm_inference;
 Maker make_cuda_batch_norm_update;

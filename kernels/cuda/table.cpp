@@ -18,8 +18,6 @@ constinit const KernelRow kRows[] = {
     {"conv2d", "plain", make_cuda_plain_conv2d, kOverwrites, kUnproven},
     {"conv2d_backward_input", "plain", make_cuda_plain_conv2d_input, kAccumulates, kUnproven},
     {"conv2d_backward_weight", "plain", make_cuda_plain_conv2d_weight, kAccumulates, kUnproven},
-    {"conv2d_moments", "two steps", make_cuda_conv2d_moments, kOverwrites, kUnproven},
-    {"conv2d_batch_norm", "two steps", make_cuda_conv2d_batch_norm, kOverwrites, kUnproven},
     {"max_pool2d", "own", make_cuda_max_pool2d, kOverwrites, kUnproven},
     {"max_pool2d_backward", "own", make_cuda_max_pool2d_backward, kOverwrites, kUnproven},
     {"batch_norm", "own", make_cuda_batch_norm, kOverwrites, kUnproven},

@@ -114,9 +114,7 @@ KernelPointer reference_batch_norm_inference(const KernelRequest& request) {
     for (int64_t i = 0; i < s.rows * s.channels; ++i) {
       const int64_t k = i % s.channels;
       const double scale = gamma[k] / std::sqrt(variance[k] + s.epsilon);
-      double y = (x[i] - double{mean[k]}) * scale + beta[k];
-      if (c.has_input(5)) y += c.input<T>(5)[i];
-      c.put<T>(0, i, s.relu && y < 0 ? 0 : y);
+      c.put<T>(0, i, (x[i] - double{mean[k]}) * scale + beta[k]);
     }
   });
 }

@@ -1,4 +1,4 @@
-// Geometry of the convolution kernels, and the sums of the forward.
+// Geometry of the convolution kernels.
 #pragma once
 
 #include "ops/conv2d.h"
@@ -34,39 +34,5 @@ struct ConvolutionGeometry {
   Shape x, w, y;
   Conv2dAttributes a;
 };
-
-// Returns y[n, oh, ow, co] of x ∗ w: the sum over the window and the group's input channels.
-template <typename T>
-double window_sum(const NaiveCall& c, const ConvolutionGeometry& g, int64_t n, int64_t oh,
-                  int64_t ow, int64_t co) {
-  const T *x = c.input<T>(0), *w = c.input<T>(1);
-  const int64_t first = g.group_of(co) * g.in_channels();
-  double sum = 0;
-  for (int64_t kh = 0; kh < g.w[1]; ++kh) {
-    for (int64_t kw = 0; kw < g.w[2]; ++kw) {
-      const int64_t h = g.input_of(0, oh, kh), v = g.input_of(1, ow, kw);
-      if (!g.inside(h, v)) continue;
-      for (int64_t ci = 0; ci < g.in_channels(); ++ci) {
-        sum += static_cast<double>(x[g.x_at(n, h, v, first + ci)]) * w[g.w_at(co, kh, kw, ci)];
-      }
-    }
-  }
-  return sum;
-}
-
-// Calls use(element, channel, sum) for every element of y, in order.
-template <typename T, typename Use>
-void for_each_sum(const NaiveCall& c, const ConvolutionGeometry& g, const Use& use) {
-  int64_t element = 0;
-  for (int64_t n = 0; n < g.y[0]; ++n) {
-    for (int64_t oh = 0; oh < g.y[1]; ++oh) {
-      for (int64_t ow = 0; ow < g.y[2]; ++ow) {
-        for (int64_t co = 0; co < g.y[3]; ++co) {
-          use(element++, co, window_sum<T>(c, g, n, oh, ow, co));
-        }
-      }
-    }
-  }
-}
 
 }  // namespace dltrain

@@ -13,7 +13,6 @@ Maker reference_fused_elementwise, reference_cast, reference_broadcast, referenc
 Maker reference_concat, reference_slice, reference_pad, reference_transpose;
 Maker reference_matmul;
 Maker reference_conv2d, reference_conv2d_backward_input, reference_conv2d_backward_weight;
-Maker reference_conv2d_moments, reference_conv2d_batch_norm;
 Maker reference_max_pool2d, reference_max_pool2d_backward;
 Maker reference_batch_norm, reference_batch_norm_backward, reference_batch_norm_inference;
 Maker reference_batch_norm_update;

@@ -31,8 +31,6 @@ constexpr KernelRow kTable[] = {
     row("conv2d", reference_conv2d, kAccumulates),
     row("conv2d_backward_input", reference_conv2d_backward_input, kAccumulates),
     row("conv2d_backward_weight", reference_conv2d_backward_weight, kAccumulates),
-    row("conv2d_moments", reference_conv2d_moments, kOverwrites),
-    row("conv2d_batch_norm", reference_conv2d_batch_norm, kOverwrites),
     row("max_pool2d", reference_max_pool2d, kOverwrites),
     row("max_pool2d_backward", reference_max_pool2d_backward, kAccumulates),
     row("batch_norm", reference_batch_norm, kOverwrites),

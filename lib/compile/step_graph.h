@@ -53,11 +53,8 @@ struct StepRequest {
   bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h
   bool noise = true;               // of training: dropout
   bool fuse = true;
-  // With fuse: returns FuseOptions::pair_convolutions; called once the model is emitted. Empty:
-  // false.
-  std::function<bool()> pairs_convolutions = {};
-  // Returns the memory of a GPU in bytes: some forms of the graph are for GPUs only. Called like
-  // pairs_convolutions; empty or 0: another device.
+  // Returns the memory of a GPU in bytes: some forms of the graph are for GPUs only. Called once
+  // the model is emitted; empty or 0: another device.
   std::function<uint64_t()> gpu_memory = {};
   // See PlanOptions. Gradients that are not kept may use the memory of low-precision copies until
   // the update has read them all, so a separate op then writes the copies.

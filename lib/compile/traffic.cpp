@@ -1,9 +1,10 @@
 #include "compile/traffic.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
-#include <string>
-#include <vector>
+
+#include "compile/cost_model.h"
 
 namespace dltrain {
 namespace {
@@ -34,23 +35,57 @@ Traffic message(const Graph& graph, const Node& node, const RankPlaces& places) 
   return out;
 }
 
-// Calls visit(node) for the nodes of a whole step, in order.
+// Calls visit(node, first) for the nodes of a whole step, in order; `first`: of their micro-step.
 template <typename Visit>
 void each_run(const Graph& graph, int64_t micro_steps, const Visit& visit) {
-  const auto pass = [&](bool update, bool last) {
+  const auto pass = [&](bool update, bool first, bool last) {
     for (const Node& node : graph.nodes) {
-      if ((node.phase == Phase::update) == update && (last || !node.once_a_step)) visit(node);
+      if ((node.phase == Phase::update) == update && (last || !node.once_a_step)) {
+        visit(node, first);
+      }
     }
   };
-  for (int64_t a = 0; a < micro_steps; ++a) pass(false, a + 1 == micro_steps);
-  pass(true, true);
+  for (int64_t a = 0; a < micro_steps; ++a) pass(false, a == 0, a + 1 == micro_steps);
+  pass(true, true, true);
 }
+
+// The calls of a step, added up by name.
+class CallSums {
+ public:
+  void add(const std::string& name, const KernelCost& cost) {
+    Sum& sum = sums_[name];
+    ++sum.total.count;
+    sum.total.seconds += cost.seconds;
+    sum.total.bytes += cost.bytes;
+    sum.total.flops += cost.flops;
+    sum.by_limit[cost.limit] += cost.seconds;
+  }
+  std::vector<CallSum> sorted() const {
+    std::vector<CallSum> out;
+    for (const auto& [name, sum] : sums_) {
+      const auto most =
+          std::ranges::max_element(sum.by_limit, {}, [](auto& x) { return x.second; });
+      out.push_back(sum.total);
+      out.back().name = name;
+      out.back().limit = most->first;
+    }
+    std::ranges::stable_sort(out, std::greater{}, &CallSum::seconds);
+    return out;
+  }
+
+ private:
+  struct Sum {
+    CallSum total;
+    std::map<std::string_view, double> by_limit;
+  };
+  std::map<std::string, Sum> sums_;
+};
 
 }  // namespace
 
 Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankPlaces& places) {
   Traffic sum;
-  each_run(graph, micro_steps, [&](const Node& node) {
+  each_run(graph, micro_steps, [&](const Node& node, bool) {
     const Traffic one = message(graph, node, places);
     sum.reduced += one.reduced;
     sum.scattered += one.scattered;
@@ -68,7 +103,21 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankPl
   double now = 0;
   std::map<std::string, double> free_at;  // by group
   std::vector<double> arrives(static_cast<size_t>(graph.next_slot()));
-  each_run(graph, micro_steps, [&](const Node& node) {
+  CallSums calls;
+  const auto seconds_of = [&](const Node& node, bool first) {
+    if (!rates.gpu) {
+      return op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes)
+                 .flops /
+             rates.flops;
+    }
+    const GraphValue& to = graph.value(node.outputs[0]);
+    const bool adds = graph.continues_sum(node.outputs[0]) ||
+                      (!first && rules_of(to.role).accumulates && to.storage_of == kNoValue);
+    const KernelCost cost = call_cost(*rates.gpu, graph, node, adds);
+    if (cost.seconds > 0) calls.add(call_name(graph, node), cost);
+    return cost.seconds;
+  };
+  each_run(graph, micro_steps, [&](const Node& node, bool first) {
     const auto slot = static_cast<size_t>(node.attributes.integer("slot"));
     if (node.op->name.ends_with("_begin")) {
       const Traffic sent = message(graph, node, places);
@@ -81,13 +130,12 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankPl
       out.exposed += std::max(0.0, arrives[slot] - now);
       now = std::max(now, arrives[slot]);
     } else {
-      const SpecList inputs = graph.input_specs(node), outputs = graph.output_specs(node);
-      const double seconds =
-          op_cost(*node.op, inputs, outputs, node.attributes).flops / rates.flops;
+      const double seconds = seconds_of(node, first);
       now += seconds;
       out.compute += seconds;
     }
   });
+  out.calls = calls.sorted();
   return out;
 }
 

@@ -4,8 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "comm/mesh.h"
+#include "compile/gpu.h"
 #include "graph/graph.h"
 
 namespace dltrain {
@@ -36,18 +40,27 @@ Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankPlaces& 
 
 // Assumptions of the estimate.
 struct Rates {
-  double flops = 1e12;   // FLOP per second of a rank
-  double link = 10e9;    // bytes per second that a rank sends while it receives as many
-  double node_link = 0;  // bytes per second between nodes; 0: same as `link`
+  double flops = 1e12;          // FLOP per second of a rank, without a GPU
+  std::optional<Gpu> gpu = {};  // calls take the times of compile/cost_model.h
+  double link = 10e9;           // bytes per second that a rank sends while it receives as many
+  double node_link = 0;         // bytes per second between nodes; 0: same as `link`
 };
 
-// Seconds of a step. A call takes the time of its arithmetic, a message that of its bytes, and a
-// wait the remaining time of its message. Messages of one group are sequential in graph order;
-// those of different groups overlap, as do the parts of one message within a node and between
-// nodes.
+// The calls of a step that have one name (call_name()).
+struct CallSum {
+  std::string name, limit;  // of most of the time: see KernelCost
+  int64_t count = 0;
+  double seconds = 0, bytes = 0, flops = 0;
+};
+
+// Seconds of a step. A call takes the time of its arithmetic or, on a GPU, that of the cost model;
+// a message takes that of its bytes, and a wait the remaining time of its message. Messages of one
+// group are sequential in graph order; those of different groups overlap, as do the parts of one
+// message within a node and between nodes.
 struct StepEstimate {
   double compute = 0, communication = 0;
-  double exposed = 0;  // communication time that computation does not hide
+  double exposed = 0;          // communication time that computation does not hide
+  std::vector<CallSum> calls;  // on a GPU, longest first
 };
 StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankPlaces& places,
                            const Rates& rates);

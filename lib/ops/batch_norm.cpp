@@ -7,8 +7,7 @@
 // batch_norm_backward(x, dy, gamma, mean, variance (, beta)) → dx, dgamma, dbeta. With activation
 //   "relu" it takes beta and is the gradient of relu(batch_norm(x)): dy counts where the forward,
 //   computed again from mean and variance as they are stored, is above 0.
-// batch_norm_inference(x, gamma, beta, mean, variance (, residual)) → y: by statistics that are
-//   given. Attributes as above; "relu" and the residual before it are set by passes only.
+// batch_norm_inference(x, gamma, beta, mean, variance) → y: by statistics that are given.
 // batch_norm_update(step_state, running_mean, running_variance, mean_sum, variance_sum):
 //   running ← running + momentum·(sum / groups − running), the variance times `unbias` (n/(n−1), as
 //   PyTorch keeps it). The sums run over the `groups` micro-batches of the global batch, so that
@@ -29,11 +28,6 @@ void expect_channels_batch_norm(std::string_view op, const TensorSpec& found, co
   expect_dtype(op, "a channel vector", found, accumulation_dtype(x.dtype));
 }
 
-void expect_residual(std::string_view op, const TensorSpec& found, const TensorSpec& x) {
-  expect_shape(op, "the residual", found.shape, x.shape);
-  expect_dtype(op, "the residual", found, x.dtype);
-}
-
 // Returns true with "relu", the only supported activation.
 bool has_relu(std::string_view op, const Attributes& attributes) {
   const std::string activation = attributes.text("activation");
@@ -45,7 +39,10 @@ SpecList infer_batch_norm(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("batch_norm", inputs, 3, has_relu("batch_norm", attributes) ? 4 : 3);
   expect_rank("batch_norm", "the input", inputs[0].shape, 2, Shape::kMaxRank);
   for (size_t i = 1; i < 3; ++i) expect_channels_batch_norm("batch_norm", inputs[i], inputs[0]);
-  if (inputs.size() == 4) expect_residual("batch_norm", inputs[3], inputs[0]);
+  if (inputs.size() == 4) {
+    expect_shape("batch_norm", "the residual", inputs[3].shape, inputs[0].shape);
+    expect_dtype("batch_norm", "the residual", inputs[3], inputs[0].dtype);
+  }
   return {inputs[0], inputs[1], inputs[1]};
 }
 
@@ -68,19 +65,16 @@ SpecList infer_batch_norm_backward(SpecSpan inputs, const Attributes& attributes
   return {inputs[0], inputs[3], inputs[3]};
 }
 
-SpecList infer_inference(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("batch_norm_inference", inputs, 5,
-                has_relu("batch_norm_inference", attributes) ? 6 : 5);
+SpecList infer_inference(SpecSpan inputs, const Attributes&) {
+  expect_inputs("batch_norm_inference", inputs, 5, 5);
   expect_rank("batch_norm_inference", "the input", inputs[0].shape, 2, Shape::kMaxRank);
   for (size_t i = 1; i < 5; ++i)
     expect_channels_batch_norm("batch_norm_inference", inputs[i], inputs[0]);
-  if (inputs.size() == 6) expect_residual("batch_norm_inference", inputs[5], inputs[0]);
   return {inputs[0]};
 }
 
-std::optional<std::vector<Placement>> split_inference(SpecSpan inputs, const Attributes&,
+std::optional<std::vector<Placement>> split_inference(SpecSpan, const Attributes&,
                                                       std::span<const Placement> p) {
-  if (inputs.size() == 6) return {};  // not implemented: the residual would have to be split too
   return split_samples(p, {kSplitSamples});
 }
 

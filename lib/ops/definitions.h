@@ -19,7 +19,6 @@ extern const OpDef kWeightedCrossEntropyOp, kWeightedCrossEntropyBackwardOp;
 extern const OpDef kElementwiseLossOp, kElementwiseLossBackwardOp;
 extern const OpDef kConfusionMatrixOp, kTopKCorrectOp, kRegressionSumsOp, kBinaryCountsOp;
 extern const OpDef kConv2dOp, kConv2dBackwardInputOp, kConv2dBackwardWeightOp;
-extern const OpDef kConv2dMomentsOp, kConv2dBatchNormOp;
 extern const OpDef kMaxPool2dOp, kMaxPool2dBackwardOp;
 extern const OpDef kBatchNormOp, kBatchNormBackwardOp, kBatchNormInferenceOp, kBatchNormUpdateOp;
 extern const OpDef kDropoutOp, kDropout2dOp;

@@ -22,8 +22,6 @@ std::vector<OpDef> make_table() {
                           &kConv2dOp,
                           &kConv2dBackwardInputOp,
                           &kConv2dBackwardWeightOp,
-                          &kConv2dMomentsOp,
-                          &kConv2dBatchNormOp,
                           &kMaxPool2dOp,
                           &kMaxPool2dBackwardOp,
                           &kBatchNormOp,

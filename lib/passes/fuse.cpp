@@ -8,7 +8,6 @@
 #include "ops/fused.h"
 #include "passes/fuse_norms.h"
 #include "passes/join_norms.h"
-#include "passes/pair_convolutions.h"
 #include "passes/remove_nodes.h"
 
 namespace dltrain {
@@ -233,8 +232,7 @@ class Groups {
 
 Graph fuse(Graph graph, const FuseOptions& options) {
   fuse_epilogues(graph);
-  fuse_norms(graph, options.pair_convolutions);
-  if (options.pair_convolutions) pair_convolutions(graph);
+  fuse_norms(graph);
   if (options.join_norms) join_norms(graph, options.across_blocks);
   Groups(graph).run();
   verify_graph(graph);

@@ -8,14 +8,11 @@
 namespace dltrain {
 
 struct FuseOptions {
-  // For engines with kernels for convolution + norm: creates such pairs
-  // (passes/pair_convolutions.h), and also fuses relu and residuals into batch_norm_inference.
-  bool pair_convolutions = false;
   // For engines with kernels for norms + neighbours (passes/join_norms.h); across blocks or not.
   bool join_norms = false, across_blocks = true;
 };
 
-// Three rewrites in this order; pairs are formed before the last:
+// Three rewrites in this order:
 //
 // Epilogues: a matmul or conv2d whose output is read once, by an activation (relu, gelu, gelu_tanh,
 //   silu, tanh, sigmoid) of the same phase and spec, takes it over as its attribute `activation`.
@@ -31,6 +28,6 @@ struct FuseOptions {
 //
 // The kernels that write sums over micro-steps (gradients, statistics, metrics) are not fused,
 // since they must be able to accumulate. The order of the other nodes does not change.
-Graph fuse(Graph graph, const FuseOptions& options = {});
+Graph fuse(Graph graph);
 
 }  // namespace dltrain

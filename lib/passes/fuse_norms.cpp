@@ -9,8 +9,8 @@ namespace {
 
 class NormFusion {
  public:
-  NormFusion(Graph& graph, bool given)
-      : graph_(graph), given_(given), uses_(graph.count_uses()), gone_(graph.nodes.size(), false) {}
+  explicit NormFusion(Graph& graph)
+      : graph_(graph), uses_(graph.count_uses()), gone_(graph.nodes.size(), false) {}
 
   void run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -40,11 +40,6 @@ class NormFusion {
     return index;
   }
 
-  std::optional<size_t> sole_norm(ValueId value, const Node& reader) const {
-    const auto norm = sole_producer("batch_norm", value, reader);
-    return norm || !given_ ? norm : sole_producer("batch_norm_inference", value, reader);
-  }
-
   bool made_before(ValueId value, size_t node) const {
     return graph_.value(value).producer < static_cast<int>(node);
   }
@@ -52,7 +47,7 @@ class NormFusion {
   void fuse_forward(size_t relu) {
     const Node& last = graph_.nodes[relu];
     if (graph_.value(last.outputs[0]).role != Role::activation) return;
-    if (const auto norm = sole_norm(last.inputs[0], last)) {
+    if (const auto norm = sole_producer("batch_norm", last.inputs[0], last)) {
       take_over(*norm, relu);
       return;
     }
@@ -61,7 +56,7 @@ class NormFusion {
     const Node& add = graph_.nodes[*sum];
     for (size_t side : {size_t{0}, size_t{1}}) {
       const ValueId residual = add.inputs[1 - side];
-      const auto norm = sole_norm(add.inputs[side], add);
+      const auto norm = sole_producer("batch_norm", add.inputs[side], add);
       if (!norm || !made_before(residual, *norm) ||
           !(graph_.value(residual).spec == graph_.value(add.outputs[0]).spec)) {
         continue;
@@ -103,15 +98,14 @@ class NormFusion {
   }
 
   Graph& graph_;
-  bool given_;
   std::vector<int> uses_;
   std::vector<bool> gone_;
 };
 
 }  // namespace
 
-void fuse_norms(Graph& graph, bool given) {
-  NormFusion(graph, given).run();
+void fuse_norms(Graph& graph) {
+  NormFusion(graph).run();
 }
 
 }  // namespace dltrain

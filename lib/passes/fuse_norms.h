@@ -12,9 +12,7 @@ namespace dltrain {
 //   batch_norm_backward with activation=relu, if the gradient between has no other reader. Only
 //   without a residual: the residual also needs the gradient of the sum.
 //
-// `given`: also fuses into the forward of batch_norm_inference.
-//
 // Part of fuse() (passes/fuse.h), whose rules about phases and results hold here too.
-void fuse_norms(Graph& graph, bool given = false);
+void fuse_norms(Graph& graph);
 
 }  // namespace dltrain

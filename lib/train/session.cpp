@@ -417,9 +417,6 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
     chosen.device->set_autotune(experiment.autotune, options.agree);
     return chosen;
   };
-  const auto pairs_convolutions = [&] {
-    return open_chosen().device->properties().backend == "cuda";
-  };
   const auto gpu_memory = [&]() -> uint64_t {
     const DeviceProperties device = open_chosen().device->properties();
     return device.backend == "cuda" ? device.total_memory : 0;
@@ -453,7 +450,6 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
           options.compute == DType::f32 && experiment.precision.narrow_parameters(),
       .noise = options.noise,
       .fuse = options.fuse,
-      .pairs_convolutions = exact ? std::function<bool()>() : pairs_convolutions,
       .gpu_memory = exact ? std::function<uint64_t()>() : gpu_memory,
       .keep_gradients = keep_gradients,
       .kept_bytes = exact ? KeptBytes() : recurrent_kept_bytes(open_chosen),

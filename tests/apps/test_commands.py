@@ -125,6 +125,30 @@ complete_line dltrain train -s optimizer.learning_r
         self.refused(USAGE, "plan", self.small(), "--world", 2, "--node-link", "1e9", says="all 2 ranks are on one node")
         self.run_dltrain("plan", self.small(), "--world", 2, "--nproc-per-node", 1, "--node-link", "1e9")
 
+    def test_the_plan_for_a_gpu_that_is_not_here_estimates_its_step(self):
+        small, bf16 = self.small(), ["-s", "precision.compute=bf16"]
+        out = self.run_dltrain("plan", small, "--gpu", "h100", *bf16).out
+        self.assertIn("device: h100-80g (described)", out)
+        self.assertRegex(out, r"(?m)^  step \d+\.\d\d ms, \d+ samples/s, MFU \d+\.\d %\n  memory \d+\.\d of 79\.2 GiB.*: fits$")
+        self.assertRegex(out, r"(?m)^  matmul, rows not of 16 bytes +\d+ +\d+\.\d{3} .* launch$")
+        lines = self.run_dltrain("plan", small, "--gpu", "all", *bf16).out.splitlines()
+        self.assertEqual([line.split()[0] for line in lines], "GPU h100-80g h200 a100-80g a100-40g l4 rtx4090 t4".split())
+        self.assertIn("t4            does not compute in bf16", lines[-1])
+        self.refused(USAGE, "plan", small, "--gpu", "t4", *bf16, says="t4 does not compute in bf16")
+        self.refused(USAGE, "plan", small, "--gpu", "h10", says="--gpu h10: there is no such GPU; give h100-80g, h200")
+        self.refused(USAGE, "plan", small, "--gpu", "h100", "--flops", "1e12", says="--flops")
+        ranks = self.run_dltrain("plan", small, "--gpu", "h100", "--world", 2).out
+        self.assertIn("estimate at the times of h100-80g and", ranks)
+
+    def test_a_gpu_may_be_described_by_a_file(self):
+        small = self.small()
+        text = "name: mine\nmemory_bytes: 2147483648\nmultiprocessors: 20\nbytes_per_second: 1.0e11\nflops_f32: 1.0e12\n" \
+               "peak_flops_f32: 2.0e12\npeak_flops_16: 2.0e12\nlaunch_seconds: 1.0\n"
+        out = self.run_dltrain("plan", small, "--gpu", self.write("mine.yaml", text)).out
+        self.assertRegex(out, r"estimate for mine.*\n  step \d{5,}\.")  # a second for every kernel
+        self.refused(USAGE, "plan", small, "--gpu", self.write("wrong.yaml", text + "flop_bf16: 1\n"), says="wrong.yaml:9:1")
+        self.refused(USAGE, "plan", small, "--gpu", self.write("short.yaml", "name: short\n"), says="memory_bytes")
+
     def test_commands_for_one_rank_are_refused_in_several(self):
         ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
         for command in (["check", self.small()], ["data", "inspect", self.small()], ["generate", self.folder], ["init", "mlp"]):

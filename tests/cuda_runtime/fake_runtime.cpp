@@ -59,7 +59,6 @@ struct State {
   std::map<uintptr_t, size_t> device, pinned;  // address → bytes
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams;
   float clock = 0;  // milliseconds that products, plans and launches have taken
-  float launch_time = 0;
   std::vector<float> algorithms{1};
   cublasStatus_t heuristic = CUBLAS_STATUS_SUCCESS;
   int64_t stalling_graph = -1;
@@ -162,15 +161,12 @@ void reset(Order order) {
   state().sticky = cudaSuccess;
   state().algorithms = {1};
   state().heuristic = CUBLAS_STATUS_SUCCESS;
-  state().launch_time = 0;
   state().stalling_graph = -1;
   set_plans({{}});
   set_rnn_time(1);
-  set_plan_work({});
   emulation::set_queue([](void* stream, const char* kernel, Work work) {
     const Guard inner(state().mutex);
     ++state().counts.launches;
-    state().clock += state().launch_time;
     auto* on = static_cast<CUstream_st*>(stream);
     cudaError_t code = failing("launch");
     if (on->capture != nullptr && code == cudaSuccess) {
@@ -206,21 +202,10 @@ void set_heuristic(int status) {
   state().heuristic = static_cast<cublasStatus_t>(status);
 }
 
-void set_launch_time(float milliseconds) {
-  state().launch_time = milliseconds;
-}
-
 void run_plan(float milliseconds, cudaStream_t stream, std::function<void()> work) {
   const Guard guard(state().mutex);
   state().clock += milliseconds;
   ++state().counts.convolutions;
-  if (work) queue(stream, std::move(work));
-}
-void run_on(void* stream, float milliseconds, std::function<void()> work) {
-  const Guard guard(state().mutex);
-  state().clock += milliseconds;
-  ++state().counts.launches;
-  queue(static_cast<CUstream_st*>(stream), std::move(work));
 }
 void count_plan() {
   const Guard guard(state().mutex);

@@ -1,5 +1,4 @@
-// conv2d and its two gradients: each geometry gives three cases, and one with bias. conv2d_moments
-// and conv2d_batch_norm, whose convolution is the engine's conv2d.
+// conv2d and its two gradients: each geometry gives three cases, and one with bias.
 #include <fmt/format.h>
 
 #include "ops/case.h"
@@ -56,31 +55,6 @@ void add_weight_gradient(std::vector<OpCase>& cases, const Geometry& g) {
                    attributes});
 }
 
-void add_norms(std::vector<OpCase>& cases, const Geometry& g) {
-  Attributes attributes = attributes_of(g);
-  const Shape y = conv2d_output_shape(g.x, g.w, Conv2dAttributes(attributes)), channels{y[3]};
-  const auto push = [&](const std::string& what, const std::string& op, std::vector<CaseInput> more,
-                        double roundings) {
-    std::vector<CaseInput> inputs{case_tensor(g.x), case_tensor(g.w)};
-    inputs.insert(inputs.end(), more.begin(), more.end());
-    cases.push_back({.name = op + what + " " + print(g),
-                     .op = op,
-                     .inputs = inputs,
-                     .attributes = attributes,
-                     .roundings = roundings});
-  };
-  // In 16 bits the engines read the convolution's result as it is rounded.
-  push("", "conv2d_moments", {}, 1);
-  attributes.set("epsilon", 0.5);
-  CaseInput vector = case_tensor(channels), positive = case_tensor(channels, Fill::positive);
-  vector.wide = positive.wide = true;
-  push("", "conv2d_batch_norm", {positive, vector, vector, positive}, 4);
-  attributes.set("activation", std::string("relu"));
-  push(" and relu", "conv2d_batch_norm", {positive, vector, vector, positive}, 4);
-  push(", residual and relu", "conv2d_batch_norm",
-       {positive, vector, vector, positive, case_tensor(y)}, 4);
-}
-
 }  // namespace
 
 void add_conv2d_cases(std::vector<OpCase>& cases) {
@@ -129,13 +103,6 @@ void add_conv2d_cases(std::vector<OpCase>& cases) {
                    "conv2d",
                    {case_tensor({60, 5, 5, 3}), case_tensor({8, 3, 3, 3}), case_tensor({8})},
                    {{"activation", std::string("relu")}}});
-
-  add_norms(cases, {.x = {2, 1, 1, 1}, .w = {1, 1, 1, 1}});
-  add_norms(cases, {.x = {3, 9, 8, 5}, .w = {17, 3, 3, 5}, .stride = 2, .padding = 1});
-  add_norms(cases, {.x = {2, 9, 9, 4}, .w = {6, 3, 3, 2}, .padding = 1, .groups = 2});
-  // Channels by eights, as the vendor's plans for 16 bits want them.
-  add_norms(cases, {.x = {4, 7, 7, 16}, .w = {32, 1, 1, 16}});
-  add_norms(cases, {.x = {2, 9, 7, 16}, .w = {24, 3, 3, 16}, .stride = 2, .padding = 1});
 
   for (const char* activation : {"relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"}) {
     cases.push_back(

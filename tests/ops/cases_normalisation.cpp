@@ -35,14 +35,6 @@ void add_batch_norm(std::vector<OpCase>& cases, const Shape& x, double epsilon) 
                    "batch_norm_inference",
                    {case_tensor(x), gamma, vector, vector, variance},
                    attributes});
-  cases.push_back({"batch_norm_inference and relu " + what,
-                   "batch_norm_inference",
-                   {case_tensor(x), gamma, vector, vector, variance},
-                   fused});
-  cases.push_back({"batch_norm_inference, residual and relu " + what,
-                   "batch_norm_inference",
-                   {case_tensor(x), gamma, vector, vector, variance, case_tensor(x)},
-                   fused});
 }
 
 void add_batch_norm_update(std::vector<OpCase>& cases, int64_t channels, bool finite) {

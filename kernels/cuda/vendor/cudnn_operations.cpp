@@ -75,15 +75,12 @@ const CudnnDescriptor& CudnnOperations::tensor(DType of, int64_t id, int64_t n, 
                                                int64_t h, int64_t w) {
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   const int64_t extents[] = {n, c, h, w}, strides[] = {h * w * c, 1, w * c, c}, alignment = 16;
-  const int64_t name = id != 0 ? id : between_++;
   const cudnnDataType_t dtype = library_type_cudnn_operations(of);
-  const bool is_virtual = id == 0;
   tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &dtype);
   tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, extents);
   tensor.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
-  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &name);
+  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
   tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
-  tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
   tensor.finalize("describing a tensor");
   tensors_.push_back(std::make_unique<CudnnDescriptor>(std::move(tensor)));
   return *tensors_.back();
@@ -102,34 +99,6 @@ void CudnnOperations::convolution(const ConvolutionProblem& p, const CudnnDescri
   operation.set(n.alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
   operation.set(n.beta, CUDNN_TYPE_FLOAT, 1, &beta);
   operation.finalize("describing a convolution's operands");
-  operations_.push_back(std::move(operation));
-}
-
-void CudnnOperations::pointwise(cudnnPointwiseMode_t mode, const CudnnDescriptor& a,
-                                const CudnnDescriptor* b, const CudnnDescriptor& y) {
-  CudnnDescriptor kind(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  kind.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-  kind.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &kCompute);
-  kind.finalize("describing an element-wise operation");
-  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  attach(operation, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kind);
-  attach(operation, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a);
-  if (b != nullptr) attach(operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *b);
-  attach(operation, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-  operation.finalize("describing an element-wise operation");
-  operations_.push_back(std::move(operation));
-}
-
-void CudnnOperations::sums(const CudnnDescriptor& y, const CudnnDescriptor& sum,
-                           const CudnnDescriptor& squares) {
-  const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
-  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
-  operation.set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &kCompute);
-  attach(operation, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
-  attach(operation, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
-  attach(operation, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares);
-  operation.finalize("describing sums");
   operations_.push_back(std::move(operation));
 }
 

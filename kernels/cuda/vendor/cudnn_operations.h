@@ -1,6 +1,5 @@
-// The operations of cuDNN's graph API that are used here. Tensors that a plan reads or writes in
-// memory have an id above 0, by which a variant pack binds them; a tensor with id 0 is an
-// intermediate result, never in memory.
+// The operations of cuDNN's graph API that are used here. Tensors have an id above 0, by which a
+// variant pack binds them.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +31,6 @@ class CudnnOperations {
   // valid for the lifetime of the object.
   const CudnnDescriptor& tensor(DType dtype, int64_t id, int64_t n, int64_t c, int64_t h,
                                 int64_t w);
-  // Adds a tensor of one f32 value per channel.
-  const CudnnDescriptor& channels(int64_t id, int64_t c) {
-    return tensor(DType::f32, id, 1, c, 1, 1);
-  }
   // Add the problem's images: the input of the convolution, and its output.
   const CudnnDescriptor& input(const ConvolutionProblem& p, DType dtype, int64_t id) {
     return tensor(dtype, id, p.samples, p.in_channels, p.in[0], p.in[1]);
@@ -51,20 +46,12 @@ class CudnnOperations {
   // f32.
   void convolution(const ConvolutionProblem& p, const CudnnDescriptor& x, const CudnnDescriptor& w,
                    const CudnnDescriptor& y);
-  // y = a ∘ b, or a function of a alone (b: nullptr); computed in f32. b may have one value per
-  // channel.
-  void pointwise(cudnnPointwiseMode_t mode, const CudnnDescriptor& a, const CudnnDescriptor* b,
-                 const CudnnDescriptor& y);
-  // Adds the sums of y and of y² of each channel, in f32.
-  void sums(const CudnnDescriptor& y, const CudnnDescriptor& sum, const CudnnDescriptor& squares);
-
   // Returns the graph, which is independent of this object.
   CudnnDescriptor graph(const CudnnTarget& target) const;
 
  private:
   std::vector<std::unique_ptr<CudnnDescriptor>> tensors_;
   std::vector<CudnnDescriptor> operations_;
-  int64_t between_ = 1000;  // ids of intermediate tensors
 };
 
 // The device memory of a plan's execution (cudnnBackendExecute). `workspace` may be nullptr if the

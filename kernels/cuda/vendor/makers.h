@@ -19,8 +19,6 @@ std::unique_ptr<Kernel> make_cudnn_recurrent(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_recurrent_backward(const KernelRequest& request);
 std::optional<int64_t> cudnn_recurrent_kept_bytes(const KernelRequest& request);
 // Only with autotune, if it finds them to be faster than two steps.
-std::unique_ptr<Kernel> make_cudnn_conv2d_moments(const KernelRequest& request);
-std::unique_ptr<Kernel> make_cudnn_conv2d_batch_norm(const KernelRequest& request);
 std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request);
 // Refuse everything in builds without the cudnn-frontend headers (DLTRAIN_CUDNN_FRONTEND).
 std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request);

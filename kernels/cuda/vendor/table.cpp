@@ -28,8 +28,6 @@ constinit const KernelRow kVendorRows[] = {
     {"conv2d", "cuDNN", make_cudnn_conv2d, kOverwrites, kUnproven},
     {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kVendorAccumulates, kUnproven},
     {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kVendorAccumulates, kUnproven},
-    {"conv2d_moments", "cuDNN", make_cudnn_conv2d_moments, kOverwrites, kUnproven},
-    {"conv2d_batch_norm", "cuDNN", make_cudnn_conv2d_batch_norm, kOverwrites, kUnproven},
     {"recurrent_network", "cuDNN", make_cudnn_recurrent, kOverwrites, kUnproven,
      cudnn_recurrent_kept_bytes},
     {"recurrent_network_backward", "cuDNN", make_cudnn_recurrent_backward, kOverwrites, kUnproven},

@@ -1,0 +1,98 @@
+#include "dltrain/gpu_estimate.h"
+
+#include "base/error.h"
+#include "compile/described_gpu.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kCalls = 10;
+// Of the driver and the vendor libraries beside the arena (an estimate).
+constexpr double kReserve = double{1 << 30};
+
+struct GpuEstimate {
+  StepEstimate step;
+  double seconds = 0, rate = 0;
+  std::string unit;  // of the rate
+  std::string mfu;   // in percent; "-" where steps have several lengths
+  double needed = 0, memory = 0;
+};
+
+GpuEstimate estimate(const Session& session, const Rates& rates) {
+  const Executor& executor = *session.executor;
+  const PlanReport report = executor.report();
+  GpuEstimate out;
+  out.step =
+      estimate_step(executor.training().graph, session.batch.micro_steps, report.places, rates);
+  out.seconds = out.step.compute + out.step.exposed;
+  const int64_t tokens = session.tokens_of_sample(executor.variants() - 1);
+  out.unit = tokens > 0 ? "tokens/s" : "samples/s";
+  out.rate =
+      static_cast<double>(session.batch.global_batch * std::max<int64_t>(tokens, 1)) / out.seconds;
+  const DType precision = session.experiment->precision.compute;
+  const double flops = session.step_model_flops();
+  const double share = flops / out.seconds / rates.gpu->peak_flops(precision);
+  out.mfu = flops > 0 ? fmt::format("{:.1f}", 100 * share) : "-";
+  out.needed = static_cast<double>(report.arena_bytes) + kReserve;
+  out.memory = static_cast<double>(rates.gpu->memory_bytes);
+  return out;
+}
+
+std::string gib(double bytes) {
+  return fmt::format("{:.1f}", bytes / (1 << 30));
+}
+
+}  // namespace
+
+ChosenDevice described(const Gpu& gpu, const Experiment& experiment) {
+  const DType precision = experiment.precision.compute;
+  if (gpu.flops(precision) == 0) {
+    fail(ExitCode::usage, "{} does not compute in {} (precision.compute)", gpu.name,
+         dtype_name(precision));
+  }
+  return {&described_engine(), make_described_device(gpu), {}};
+}
+
+void print_gpu_estimate(const Session& session, const Rates& rates) {
+  const GpuEstimate e = estimate(session, rates);
+  fmt::print("estimate for {}, from published rates of kernels (docs/gpu/predictions.md):\n",
+             rates.gpu->name);
+  fmt::print("  step {:.2f} ms, {:.0f} {}, MFU {} %\n", 1e3 * e.seconds, e.rate, e.unit, e.mfu);
+  fmt::print("  memory {} of {} GiB, 1 GiB of it for the driver and its libraries: {}\n",
+             gib(e.needed), gib(e.memory), e.needed <= e.memory ? "fits" : "does not fit");
+  const auto& calls = e.step.calls;
+  size_t width = 5;
+  for (const CallSum& call : calls) width = std::max(width, call.name.size());
+  fmt::print("  {:<{}}  {:>6}  {:>9}  {:>5}  {:>9}  {:>8}  limit\n", "calls", width, "number", "ms",
+             "%", "GB", "TFLOP");
+  const auto print_row = [&](const std::string& name, const CallSum& call) {
+    fmt::print("  {:<{}}  {:>6}  {:>9.3f}  {:>5.1f}  {:>9.3f}  {:>8.3f}{}{}\n", name, width,
+               call.count, 1e3 * call.seconds, 100 * call.seconds / e.seconds, call.bytes / 1e9,
+               call.flops / 1e12, call.limit.empty() ? "" : "  ", call.limit);
+  };
+  CallSum rest;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (i < kCalls) {
+      print_row(calls[i].name, calls[i]);
+      continue;
+    }
+    rest.count += calls[i].count;
+    rest.seconds += calls[i].seconds;
+    rest.bytes += calls[i].bytes;
+    rest.flops += calls[i].flops;
+  }
+  if (rest.count > 0) print_row("others", rest);
+}
+
+void print_gpu_line(const Session& session, const Rates& rates, bool heading) {
+  const GpuEstimate e = estimate(session, rates);
+  if (heading) {
+    fmt::print("{:<12}  {:>10}  {:>10}  {:>6}  memory (GiB)\n", "GPU", "step (ms)", e.unit,
+               "MFU %");
+  }
+  fmt::print("{:<12}  {:>10.2f}  {:>10.0f}  {:>6}  {} of {}: {}\n", rates.gpu->name,
+             1e3 * e.seconds, e.rate, e.mfu, gib(e.needed), gib(e.memory),
+             e.needed <= e.memory ? "fits" : "does not fit");
+}
+
+}  // namespace dltrain

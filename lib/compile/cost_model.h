@@ -1,0 +1,46 @@
+// The time of kernels on a GPU, from their bytes and FLOP:
+//
+//   max(bytes / achieved bandwidth, FLOP / achieved FLOP rate) / efficiency of the kind of kernel
+//     + launch
+//
+// The calls of a step are captured, so a launch costs the beginning and the end of a kernel on the
+// GPU and nothing on the host. Nothing overlaps.
+#pragma once
+
+#include <string_view>
+
+#include "compile/gpu.h"
+#include "graph/graph.h"
+
+namespace dltrain {
+
+enum class KernelKind : uint8_t {
+  matmul,
+  unaligned_matmul,  // an operand or the result has rows that are no multiple of 16 bytes
+  convolution,
+  attention,  // forward, heads of up to 64 channels
+  attention_backward,
+  wide_attention,  // heads of more than 64 channels
+  wide_attention_backward,
+  elementwise,
+  row,     // norms and cross-entropy: rows that are read at once
+  column,  // sums over rows: gradients of biases and norms
+  gather,  // rows by index
+  update,  // of all parameters
+};
+
+struct KernelCost {
+  std::string_view limit;  // "memory", "compute" or "launch"
+  double seconds = 0, bytes = 0, flops = 0;
+};
+
+KernelCost kernel_cost(const Gpu& gpu, KernelKind kind, DType dtype, double bytes, double flops,
+                       int launches = 1);
+
+// Returns the cost of a node's call. `adds`: to its output.
+KernelCost call_cost(const Gpu& gpu, const Graph& graph, const Node& node, bool adds);
+
+// Returns the node's op, and the kind of its kernel where the op has several: "matmul, unaligned".
+std::string call_name(const Graph& graph, const Node& node);
+
+}  // namespace dltrain

@@ -1,0 +1,31 @@
+// Descriptions of GPUs, for plans and estimates without the hardware.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/fields.h"
+#include "tensor/dtype.h"
+
+namespace dltrain {
+
+struct Gpu : Located {
+  std::string name;
+  int64_t memory_bytes = 0;  // that a process can allocate, by the driver
+  int64_t multiprocessors = 0;
+  double bytes_per_second = 0;  // that a large copy achieves, read and written together
+  // FLOP/s that large dense matrix products achieve, with sums in f32; 0: no such products.
+  double flops_f32 = 0, flops_fp16 = 0, flops_bf16 = 0;
+  double peak_flops_f32 = 0, peak_flops_16 = 0;  // of the data sheet, for MFU
+  double launch_seconds = 2e-6;                  // beginning and end of a kernel
+
+  void describe(Fields& f);
+  double flops(DType dtype) const;
+  double peak_flops(DType dtype) const;
+};
+
+// Returns the GPU of this name or alias, all GPUs of the table for "all", or the GPU of a YAML
+// file. Throws Error(usage).
+std::vector<Gpu> find_gpus(const std::string& wanted);
+
+}  // namespace dltrain
