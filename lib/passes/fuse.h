@@ -28,6 +28,6 @@ struct FuseOptions {
 //
 // The kernels that write sums over micro-steps (gradients, statistics, metrics) are not fused,
 // since they must be able to accumulate. The order of the other nodes does not change.
-Graph fuse(Graph graph);
+Graph fuse(Graph graph, const FuseOptions& options = {});
 
 }  // namespace dltrain
