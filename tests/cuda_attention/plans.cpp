@@ -113,15 +113,14 @@ TEST_CASE("a stored plan of attention is restored as it was, and damaged ones ar
 }
 
 TEST_CASE("what cuDNN's attention refuses comes with its reason") {
-  AttentionProblem problem = packed(64, 1024, 12, true);
+  AttentionCall call = packed(64, 1024, 12, true);
   std::string why;
-  CHECK(plan_attention(problem, {.description = gpu_description("a100"), .sm_version = 75}, &why) ==
-        nullptr);
+  CHECK(plan_attention(call, false, {.description = gpu_description("a100"), .sm_version = 75},
+                       &why) == nullptr);
   CHECK_THAT(why, Catch::Matchers::Contains("SM80"));
-  problem.head_dim = 60;
-  problem.backward = true;
-  CHECK(plan_attention(problem, {.description = gpu_description("h200"), .sm_version = 90}, &why) ==
-        nullptr);
+  call.head_dim = 60;
+  CHECK(plan_attention(call, true, {.description = gpu_description("h200"), .sm_version = 90},
+                       &why) == nullptr);
   CHECK_THAT(why, Catch::Matchers::Contains("multiple of 8"));
 }
 

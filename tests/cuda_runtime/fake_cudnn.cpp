@@ -1,6 +1,7 @@
 // cuDNN for tests: its graph API as far as kernels/cuda/vendor goes through it. Descriptors are not
-// looked at but for which proposal they belong to; plans compute nothing.
+// looked at but for which proposal they belong to, and which memory is bound to a plan.
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -13,8 +14,10 @@ namespace {
 
 struct Descriptor {
   cudnnBackendDescriptorType_t type;
-  int64_t plan = -1;  // which proposal it belongs to
-  bool best = false;  // a heuristic of mode A
+  int64_t plan = -1;              // which proposal it belongs to
+  bool best = false;              // a heuristic of mode A
+  std::vector<int64_t> ids = {};  // of a variant pack's tensors
+  std::vector<void*> data = {};   // where they lie
 };
 
 // cuDNN's handle: the stream that it works on.
@@ -25,6 +28,15 @@ float milliseconds_of_rnns = 1;
 
 std::vector<DnnPlan>& plans() {
   static std::vector<DnnPlan> instance{{}};
+  return instance;
+}
+PlanWork& plan_work() {
+  static PlanWork instance;
+  return instance;
+}
+// The stream of the one handle.
+cudaStream_t& current_stream() {
+  static cudaStream_t instance = nullptr;
   return instance;
 }
 Descriptor& of(cudnnBackendDescriptor_t raw) {
@@ -52,6 +64,9 @@ void set_rnn_time(float milliseconds) {
 float rnn_time() {
   return milliseconds_of_rnns;
 }
+void set_plan_work(PlanWork work) {
+  plan_work() = std::move(work);
+}
 
 }  // namespace dltrain::fake_cuda
 
@@ -68,6 +83,7 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  current_stream() = stream;
   reinterpret_cast<FakeDnnHandle*>(handle)->stream = stream;
   return CUDNN_STATUS_SUCCESS;
 }
@@ -92,8 +108,15 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
 }
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
                                        cudnnBackendAttributeName_t name,
-                                       cudnnBackendAttributeType_t, int64_t, const void* values) {
-  if (name == CUDNN_ATTR_ENGINEHEUR_MODE) {
+                                       cudnnBackendAttributeType_t, int64_t count,
+                                       const void* values) {
+  if (name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS) {
+    const auto* ids = static_cast<const int64_t*>(values);
+    of(descriptor).ids.assign(ids, ids + count);
+  } else if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS) {
+    auto* const* data = static_cast<void* const*>(values);
+    of(descriptor).data.assign(data, data + count);
+  } else if (name == CUDNN_ATTR_ENGINEHEUR_MODE) {
     of(descriptor).best = *static_cast<const cudnnBackendHeurMode_t*>(values) == CUDNN_HEUR_MODE_A;
   } else if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) {
     of(descriptor).plan = of(*static_cast<const cudnnBackendDescriptor_t*>(values)).plan;
@@ -139,9 +162,13 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan,
-                                  cudnnBackendDescriptor_t) {
+                                  cudnnBackendDescriptor_t pack) {
   if (plan_of(plan).milliseconds < 0) return CUDNN_STATUS_EXECUTION_FAILED;
-  run_plan(plan_of(plan).milliseconds);
+  std::map<int64_t, void*> tensors;
+  for (size_t i = 0; i < of(pack).ids.size(); ++i) tensors[of(pack).ids[i]] = of(pack).data[i];
+  std::function<void()> work;
+  if (plan_work()) work = [compute = plan_work(), tensors] { compute(tensors); };
+  run_plan(plan_of(plan).milliseconds, current_stream(), std::move(work));
   return CUDNN_STATUS_SUCCESS;
 }
 

@@ -163,6 +163,7 @@ void reset(Order order) {
   state().heuristic = CUBLAS_STATUS_SUCCESS;
   state().stalling_graph = -1;
   set_plans({{}});
+  set_plan_work({});
   set_rnn_time(1);
   emulation::set_queue([](void* stream, const char* kernel, Work work) {
     const Guard inner(state().mutex);
@@ -206,6 +207,13 @@ void run_plan(float milliseconds, cudaStream_t stream, std::function<void()> wor
   const Guard guard(state().mutex);
   state().clock += milliseconds;
   ++state().counts.convolutions;
+  if (work) queue(stream, std::move(work));
+}
+void run_on(void* stream, float milliseconds, std::function<void()> work) {
+  const Guard guard(state().mutex);
+  state().clock += milliseconds;
+  ++state().counts.launches;
+  queue(static_cast<CUstream_st*>(stream), std::move(work));
 }
 void count_plan() {
   const Guard guard(state().mutex);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ struct Counts {
   int64_t launches = 0, graph_launches = 0, copies = 0;
   int64_t host_calls = 0;               // functions of the host that a stream calls
   int64_t products = 0;                 // by cuBLASLt, which compute nothing
-  int64_t plans = 0, convolutions = 0;  // by cuDNN, made and run; they compute nothing
+  int64_t plans = 0, convolutions = 0;  // by cuDNN, made and run (set_plan_work)
 };
 
 enum class Order { late, eager };
@@ -59,8 +60,12 @@ struct DnnPlan {
   bool deterministic = true, builds = true;
 };
 void set_plans(std::vector<DnnPlan> plans);
-// Counts one run of a plan, which takes so long.
-void run_plan(float milliseconds);
+// What every run of a plan computes, in stream order, of the addresses by their tensors'
+// identifiers. Nothing unless it is set.
+using PlanWork = std::function<void(const std::map<int64_t, void*>& tensors)>;
+void set_plan_work(PlanWork work);
+// Counts one run of a plan, which takes so long, and queues its work.
+void run_plan(float milliseconds, cudaStream_t stream, std::function<void()> work);
 void count_plan();
 // The stream that a cuDNN handle works on, and work of a library on a stream: counted as one launch
 // that takes so long.
