@@ -44,9 +44,6 @@ struct LayerNormBackward : LayerNormRows {
     };
     if (c.has_input(2)) write(dweight);
     if (bias) write(dbias);
-    for (int64_t i = 0; output < c.outputs.size() && i < rows * columns; ++i) {
-      c.put_element(output, i, c.output<T>(0)[i]);
-    }
   }
 
   void row(const NaiveCall& c, int64_t r) {
@@ -57,6 +54,7 @@ struct LayerNormBackward : LayerNormRows {
     const auto normalised = [&](int64_t k) { return (x[k] - mean) * rstd; };
     const auto g = [&](int64_t k) { return dy(k) * (c.has_input(2) ? c.input<T>(2)[k] : 1.0); };
     const auto count = static_cast<double>(columns);
+    const bool copies = c.outputs.size() > (c.has_input(2) ? 2u : 1u) + bias;
     double plain = 0, weighted = 0;
     for (int64_t k = 0; k < columns; ++k) {
       if (centred) plain += g(k) / count;
@@ -66,7 +64,9 @@ struct LayerNormBackward : LayerNormRows {
     }
     for (int64_t k = 0; k < columns; ++k) {
       const double before = c.has_input(residual) ? c.element(residual, r * columns + k) : 0;
-      c.put<T>(0, r * columns + k, before + rstd * (g(k) - plain - normalised(k) * weighted));
+      const T dx = static_cast<T>(before + rstd * (g(k) - plain - normalised(k) * weighted));
+      c.put<T>(0, r * columns + k, dx);
+      if (copies) c.put_element(c.outputs.size() - 1, r * columns + k, dx);
     }
   }
 

@@ -63,7 +63,9 @@ KernelPointer reference_softmax_cross_entropy_backward(const KernelRequest& requ
         const int64_t i = r * s.columns + k;
         const double softmax =
             (1 + 2 * s.z_loss * log_sum_exp) * std::exp(c.input<T>(0)[i] - log_sum_exp);
-        c.put<T>(0, i, target == s.ignored || k >= s.classes ? 0 : dloss * (softmax - s.wanted(target, k)));
+        c.put<T>(
+            0, i,
+            target == s.ignored || k >= s.classes ? 0 : dloss * (softmax - s.wanted(target, k)));
       }
     }
   });

@@ -156,9 +156,8 @@ StepGraph emit(const StepRequest& r, bool training) {
   log("dead_code");
   if (training) out.model_flops = model_flops(out.graph);
   if (r.fuse) {
-    out.graph =
-        fuse(std::move(out.graph),
-             {.join_norms = gpu_memory() != 0, .across_blocks = r.recompute == Recompute::none});
+    out.graph = fuse(std::move(out.graph), {.join_norms = gpu_memory() != 0,
+                                            .across_blocks = r.recompute == Recompute::none});
     // Units of ZeRO round their own copies.
     if (r.keep_gradients && !r.zero.active()) out.graph = fuse_copies(std::move(out.graph));
     log("fuse");

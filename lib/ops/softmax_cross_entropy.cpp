@@ -14,8 +14,8 @@
 //   rows. It may be written over the logits, so that a sequence needs them once, in their dtype.
 //
 // Attributes of both: ignore_index (integer, −100), label_smoothing, z_loss (numbers, 0); classes
-// (integer, 0: all): the columns from there on only pad the rows (passes/chunk_loss.h). They are not
-// classes, and their gradient is 0. The data path rejects targets outside [0, C) other than
+// (integer, 0: all): the columns from there on only pad the rows (passes/chunk_loss.h). They are
+// not classes, and their gradient is 0. The data path rejects targets outside [0, C) other than
 // ignore_index before they get here.
 #include "base/error.h"
 #include "ops/definitions.h"

@@ -172,7 +172,7 @@ std::string failure(const std::string& function, int64_t after, cudaError_t code
 }
 
 TEST_CASE("an error of a launch names the op, the layer and the kernel") {
-  const std::string text = failure("launch", 20, cudaErrorIllegalAddress);
+  const std::string text = failure("launch", 5, cudaErrorIllegalAddress);
   INFO(text);
   CHECK_THAT(text, Contains(" in layers.") || Contains(" in the model") || Contains(" in loss"));
   CHECK_THAT(text, Contains(": CUDA: ") && Contains("CUDA_LAUNCH_BLOCKING=1") &&

@@ -19,8 +19,11 @@ constexpr int64_t kSamples = 24;  // elements of each input that are checked one
 
 // Fused activations and maxima appear only after the reverse pass.
 bool differentiable(const OpCase& c) {
-  return find_op(c.op)->gradient != nullptr && c.attributes.text("activation").empty() &&
-         c.attributes.text("kind") != "max";
+  const bool joined_norm = c.name.find("_norm joined") != std::string::npos ||
+                           c.name.find("_norm plain joined") != std::string::npos ||
+                           c.name.find("_norm wide") != std::string::npos;
+  return !joined_norm && find_op(c.op)->gradient != nullptr &&
+         c.attributes.text("activation").empty() && c.attributes.text("kind") != "max";
 }
 
 bool wants_gradient(const CaseInput& input) {

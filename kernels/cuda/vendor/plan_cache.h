@@ -20,6 +20,7 @@ class PlanCache {
     if (plan == nullptr && known.why.empty()) {
       plan = make(known.why);
       known.plan = plan;
+      if (plan != nullptr) known.why.clear();
       if (plan == nullptr && known.why.empty()) known.why = "no plan can be built";
     }
     if (plan == nullptr) why = known.why;
