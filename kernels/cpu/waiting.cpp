@@ -1,13 +1,20 @@
 #include "cpu/waiting.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <ctime>
 #include <thread>
+#include <utility>
 
+#include <fcntl.h>
 #include <pthread.h>
-#include <sys/resource.h>
+#include <sched.h>
+#include <unistd.h>
 
+#include "base/file_descriptor.h"
 #include "base/signals.h"
 #include "cpu/parallel.h"
 
@@ -15,16 +22,45 @@ namespace dltrain {
 namespace {
 
 #ifdef _OPENMP
-constexpr std::chrono::milliseconds kLook{20};
-// Involuntary context switches between two checks that indicate a competing program, for which the
-// kernel switches every few milliseconds.
-constexpr long kTaken = 2;
-constexpr int kCalmLooks = 50;
+constexpr std::chrono::milliseconds kInterval{100};
+constexpr int kCalmIntervals = 10;
 
-long preemptions() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_nivcsw;
+// Processor time in seconds on the cores that this process may use, since some time in the past.
+struct CoreTime {
+  double busy = 0;  // of all programs, and of other virtual machines
+  double own = 0;
+};
+
+// Returns false if the system does not tell. Does not allocate.
+bool read_core_time(const cpu_set_t& cores, CoreTime& time) {
+  static char text[1 << 17];  // used by one thread; a line has about 100 bytes
+  const FileDescriptor file(open("/proc/stat", O_RDONLY | O_CLOEXEC));
+  if (!file) return false;
+  size_t size = 0;
+  for (ssize_t got = 1; got > 0 && size + 1 < sizeof text; size += static_cast<size_t>(got)) {
+    got = std::max<ssize_t>(0, read(file.get(), text + size, sizeof text - 1 - size));
+  }
+  text[size] = '\0';
+  long ticks = 0;
+  for (const char* line = text; std::strncmp(line, "cpu", 3) == 0;) {
+    char* at = nullptr;
+    const long core = line[3] == ' ' ? -1 : std::strtol(line + 3, &at, 10);
+    for (int column = 0; core >= 0 && column < 8; ++column) {
+      const long value = std::strtol(at, &at, 10);
+      const bool idle = column == 3 || column == 4;  // "idle" and "iowait"
+      if (!idle && core < CPU_SETSIZE && CPU_ISSET(static_cast<size_t>(core), &cores)) {
+        ticks += value;
+      }
+    }
+    line = std::strchr(line, '\n');
+    if (line == nullptr) return false;  // more cores than `text` has room for
+    ++line;
+  }
+  timespec own{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
+  time = {.busy = static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK)),
+          .own = static_cast<double>(own.tv_sec) + 1e-9 * static_cast<double>(own.tv_nsec)};
+  return true;
 }
 
 struct Load {
@@ -47,18 +83,27 @@ void* keep_one_thread_too_many(void* of) {
 
 // Does not allocate.
 void watch_load(int used) {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return;
   Load load{.used = used};
   pthread_t team{};
   int calm = 0;
-  for (long before = preemptions();;) {
-    std::this_thread::sleep_for(kLook);
-    const long now = preemptions();
-    calm = now - before >= kTaken ? 0 : calm + 1;
-    before = now;
-    if (calm == 0 && !load.taken) {
+  // Times of /proc/stat are rounded to ticks, for each core.
+  const double tolerance = 0.2 + 0.05 * used;
+  CoreTime before, now;
+  if (!read_core_time(cores, before)) return;
+  for (auto then = std::chrono::steady_clock::now();; before = now) {
+    std::this_thread::sleep_for(kInterval);
+    if (!read_core_time(cores, now)) return;
+    const auto time = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(time - std::exchange(then, time)).count();
+    const double others = ((now.busy - before.busy) - (now.own - before.own)) / seconds;
+    const bool taken = others > CPU_COUNT(&cores) - used + tolerance;
+    calm = taken ? 0 : calm + 1;
+    if (taken && !load.taken) {
       load.taken = true;
       load.taken = pthread_create(&team, nullptr, keep_one_thread_too_many, &load) == 0;
-    } else if (calm >= kCalmLooks && load.taken) {
+    } else if (calm >= kCalmIntervals && load.taken) {
       load.taken = false;
       load.taken.notify_one();
       pthread_join(team, nullptr);
