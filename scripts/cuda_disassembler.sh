@@ -11,13 +11,9 @@ target=.deps/cuda-disassembler
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-if ! python3 -m pip --version >/dev/null 2>&1; then
-  python3 -m venv "$work/venv" || {
-    echo "pip is needed to get cuobjdump: apt-get install python3-pip" >&2
-    exit 1
-  }
-  PATH="$work/venv/bin:$PATH"
-fi
+# shellcheck source=scripts/pip.sh
+. scripts/pip.sh
+need_pip "$work" cuobjdump
 cat >"$work/packages" <<PACKAGES
 nvidia-cuda-cuobjdump==$version --hash=sha256:38780fee50863252a0b8926357faa91615ca1c8346490563f33a06100cd73f58
 nvidia-cuda-nvdisasm==$version --hash=sha256:d3fdbdd49fa53e2e4aacd3db8259d052bd2b049ececdcb69e92e083c6728e7ca

@@ -19,13 +19,9 @@ target=.deps/cudnn-frontend
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-if ! python3 -m pip --version >/dev/null 2>&1; then
-  python3 -m venv "$work/venv" || {
-    echo "pip is needed to get cudnn-frontend: apt-get install python3-pip" >&2
-    exit 1
-  }
-  PATH="$work/venv/bin:$PATH"
-fi
+# shellcheck source=scripts/pip.sh
+. scripts/pip.sh
+need_pip "$work" cudnn-frontend
 # Only the headers are needed, so the wheel is the same for every version of Python.
 if ! python3 -m pip download --quiet --no-deps --only-binary :all: --python-version 3.11 --platform manylinux_2_28_x86_64 \
   --dest "$work" "nvidia-cudnn-frontend==$version"; then

@@ -6,13 +6,9 @@
 set -euo pipefail
 folder=$1
 
-if ! python3 -m pip --version >/dev/null 2>&1; then
-  python3 -m venv "$folder/venv" || {
-    echo "pip is needed to get the scikit-learn package: apt-get install python3-pip" >&2
-    exit 1
-  }
-  PATH="$folder/venv/bin:$PATH"
-fi
+# shellcheck source=scripts/pip.sh
+. "$(dirname "$0")/pip.sh"
+need_pip "$folder" "the scikit-learn package"
 if ! python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$folder" scikit-learn; then
   echo "the scikit-learn package could not be downloaded; check the network" >&2
   exit 1

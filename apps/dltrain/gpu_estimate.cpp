@@ -7,7 +7,7 @@ namespace dltrain {
 namespace {
 
 constexpr size_t kCalls = 10;
-// Of the driver and the vendor libraries beside the arena (an estimate).
+// The memory that the driver and the vendor libraries use beside the arena, in bytes: an estimate.
 constexpr double kReserve = double{1 << 30};
 
 struct GpuEstimate {

@@ -20,7 +20,7 @@
 namespace dltrain {
 namespace {
 
-// Of batch_norm and its gradient, which has no residual among its inputs.
+// Arguments of batch_norm and its gradient, which has no residual among its inputs.
 ChannelForm form_of(const KernelRequest& request) {
   if (request.attributes.text("activation").empty()) return ChannelForm::plain;
   return request.inputs.size() == 4 ? ChannelForm::residual_relu : ChannelForm::relu;

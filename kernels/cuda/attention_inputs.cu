@@ -1,4 +1,5 @@
-// What cuDNN's attention gets instead of the op's mask and step state (attention_inputs.h).
+// Kernels that convert the op's mask and step state to the inputs of cuDNN's attention
+// (attention_inputs.h).
 #include <cmath>
 
 #include "base/philox.h"

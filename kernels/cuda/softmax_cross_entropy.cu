@@ -33,8 +33,9 @@ CrossEntropyCall cross_entropy_call(const KernelRequest& request) {
 
 constexpr int kBlock = kRowBlock;
 
-// What a thread knows of its logits, in one pass (Milakov & Gimelshein 2018). Which logits it has
-// depends on their classes alone, not on addresses: a row has the same bits in any micro-batch.
+// The running maximum and sums of a thread's logits, in one pass (Milakov & Gimelshein 2018). The
+// logits of a thread depend on their classes alone, not on addresses, so a row has the same bits in
+// any micro-batch.
 template <typename M>
 struct OnlineSoftmax {
   M top = -static_cast<M>(INFINITY);  // the greatest that is not NaN

@@ -1,6 +1,6 @@
-// What the user should know about the work of a device: a library that refuses an op, a capture
-// that fails. Added where it happens, which may be in a plug-in; reported by the program, in its
-// log.
+// Messages of a device to the user, such as a library's refusal of an op or a failed capture.
+// The code in which it happens, which may be a plug-in, adds a message; the program writes it to
+// its log.
 #pragma once
 
 #include <functional>

@@ -116,8 +116,8 @@ class Plan {
   // The calls of a segment, in order.
   const std::vector<size_t>& segment(Phase segment, MicroStep variant) const;
   const std::vector<Call>& calls() const { return calls_; }
-  // How many calls each kernel variant has, by {op, variant} of KernelRow. The additions that
-  // follow kernels which cannot add count as "identity".
+  // Returns the number of calls of each kernel variant, by {op, variant} of KernelRow. Additions
+  // after kernels that cannot accumulate count as "identity".
   std::map<std::pair<std::string, std::string>, size_t> variants() const;
 
  private:

@@ -208,7 +208,7 @@ class ChunkLoss {
   }
 
   // Emits the next part of `whole`'s sum: the first takes over its value, later ones continue it.
-  // With `rest` the parts have so many rows more, and end_sums() writes the value.
+  // If `rest` is not 0, the parts have that many more rows, and end_sums() writes the value.
   void emit_part(const Node& whole, std::vector<ValueId> inputs, bool first, int64_t rest = 0) {
     const std::string layer = builder_.layer();
     builder_.set_layer(whole.layer);

@@ -1,4 +1,4 @@
-// What gpu_check times at full size is what the ops and their CUDA kernels take.
+// The ops that gpu_check times are accepted at full size by their shape rules and CUDA kernels.
 #include "gpu_check/timed_ops.h"
 
 #include <set>

@@ -36,7 +36,7 @@ TEST_CASE("the CUDA plug-in answers for its own ABI only") {
   if (engine->device_count() == 0) CHECK_FALSE(engine->problem().empty());
 }
 
-// Of the newest record of scripts/gpu_check.py: {op: [kernels that a GPU has run]}.
+// Returns {op: [kernels that a GPU has run]} of the newest record of scripts/gpu_check.py.
 nlohmann::json proven_by_record() {
   std::filesystem::path newest;
   for (const auto& entry : std::filesystem::directory_iterator(DLTRAIN_SOURCE_DIR "/docs/gpu")) {

@@ -49,8 +49,8 @@ struct MachineCode {
   int registers = 0, stack = 0, shared = 0;
   int loads = 0, stores = 0, local = 0;  // 128-bit accesses; accesses to local memory
 
-  // Of a multiprocessor of Hopper: 65536 registers in units of 8 a thread, 227 KiB of shared
-  // memory.
+  // Returns the number of warps that fit on a multiprocessor of Hopper, which has 65536 registers,
+  // given out in units of 8 a thread, and 227 KiB of shared memory.
   int warps(int threads) const {
     int blocks = 65536 / ((registers + 7) / 8 * 8 * threads);
     blocks = std::min(blocks, 232448 / std::max(shared, 1));

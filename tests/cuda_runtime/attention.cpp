@@ -27,23 +27,14 @@ using fake_cuda::fake_attention;
 namespace {
 
 const Engine& attention_engine() {
-  static const std::vector<KernelRow> rows = [] {
-    std::vector<KernelRow> out{
-        {.op = "attention", .variant = "cuDNN", .make = make_cudnn_attention},
-        {.op = "attention_backward", .variant = "cuDNN", .make = make_cudnn_attention_backward}};
-    out.insert(out.end(), cuda_own_rows().begin(), cuda_own_rows().end());
-    return out;
-  }();
-  static const Engine engine = [] {
-    Engine out = fake_cuda_engine();
-    out.kernels = rows.data();
-    out.kernel_count = rows.size();
-    return out;
-  }();
+  static std::vector<KernelRow> rows{
+      {.op = "attention", .variant = "cuDNN", .make = make_cudnn_attention},
+      {.op = "attention_backward", .variant = "cuDNN", .make = make_cudnn_attention_backward}};
+  static const Engine engine = fake_engine_with(rows);
   return engine;
 }
 
-// Of a test: nothing is counted, nothing is stored.
+// The state at the beginning of a test: counters are 0 and no plan is stored.
 struct FreshAttention {
   CacheFolder cache;
   explicit FreshAttention(std::vector<float> milliseconds = {1}) {

@@ -20,24 +20,23 @@ const Engine& fake_cuda_engine() {
   return engine;
 }
 
+Engine fake_engine_with(std::vector<KernelRow>& rows) {
+  rows.insert(rows.end(), cuda_own_rows().begin(), cuda_own_rows().end());
+  Engine out = fake_cuda_engine();
+  out.kernels = rows.data();
+  out.kernel_count = rows.size();
+  return out;
+}
+
 const Engine& fake_cudnn_engine() {
-  static const std::vector<KernelRow> rows = [] {
-    std::vector<KernelRow> out{{.op = "recurrent_network",
-                                .variant = "cuDNN",
-                                .make = make_cudnn_recurrent,
-                                .kept_bytes = cudnn_recurrent_kept_bytes},
-                               {.op = "recurrent_network_backward",
-                                .variant = "cuDNN",
-                                .make = make_cudnn_recurrent_backward}};
-    out.insert(out.end(), cuda_own_rows().begin(), cuda_own_rows().end());
-    return out;
-  }();
-  static const Engine engine = [] {
-    Engine out = fake_cuda_engine();
-    out.kernels = rows.data();
-    out.kernel_count = rows.size();
-    return out;
-  }();
+  static std::vector<KernelRow> rows{{.op = "recurrent_network",
+                                      .variant = "cuDNN",
+                                      .make = make_cudnn_recurrent,
+                                      .kept_bytes = cudnn_recurrent_kept_bytes},
+                                     {.op = "recurrent_network_backward",
+                                      .variant = "cuDNN",
+                                      .make = make_cudnn_recurrent_backward}};
+  static const Engine engine = fake_engine_with(rows);
   return engine;
 }
 

@@ -485,7 +485,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
 size_t cublasLtGetVersion() {
   return 130002;
 }
-// Of descriptions only epilogue and bias are looked at: an algorithm is its number.
+// The fake reads only the epilogue and the bias of a description; an algorithm is its number.
 struct FakeDescription {
   int32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   uintptr_t bias = 0;

@@ -50,7 +50,7 @@ void set_gpu(const Gpu& gpu);
 // The algorithms that cuBLASLt knows for any product: how long each takes; it refuses those of
 // negative time. Algorithm i needs i KiB.
 void set_algorithms(std::vector<float> milliseconds);
-// What cuBLASLt's heuristic answers (a cublasStatus_t).
+// Sets the status that cuBLASLt's heuristic returns (a cublasStatus_t).
 void set_heuristic(int status);
 // The plans that cuDNN proposes for any convolution, best first as it estimates. Plan i is engine
 // i.

@@ -1,4 +1,4 @@
-// What cuBLASLt and cuDNN refuse: the next variant is taken, and the user learns once why.
+// If cuBLASLt or cuDNN refuses a request, the next variant is taken and the reason reported once.
 #include "catch.h"
 #include "config/load.h"
 #include "cuda/makers.h"
@@ -17,22 +17,12 @@ namespace {
 
 // cuBLASLt and cuDNN before the own kernels, as in the plug-in.
 const Engine& vendor_engine() {
-  static const std::vector<KernelRow> rows = [] {
-    std::vector<KernelRow> out{
-        {"matmul", "cuBLASLt", make_blas_matmul, true},
-        {"conv2d", "cuDNN", make_cudnn_conv2d},
-        {"recurrent_network", "cuDNN", make_cudnn_recurrent, false, true,
-         cudnn_recurrent_kept_bytes},
-    };
-    out.insert(out.end(), cuda_own_rows().begin(), cuda_own_rows().end());
-    return out;
-  }();
-  static const Engine engine = [] {
-    Engine out = fake_cuda_engine();
-    out.kernels = rows.data();
-    out.kernel_count = rows.size();
-    return out;
-  }();
+  static std::vector<KernelRow> rows{
+      {"matmul", "cuBLASLt", make_blas_matmul, true},
+      {"conv2d", "cuDNN", make_cudnn_conv2d},
+      {"recurrent_network", "cuDNN", make_cudnn_recurrent, false, true, cudnn_recurrent_kept_bytes},
+  };
+  static const Engine engine = fake_engine_with(rows);
   return engine;
 }
 

@@ -1,4 +1,4 @@
-// What gpu_check times.
+// The ops that gpu_check times, with their shapes.
 #pragma once
 
 #include <string>
