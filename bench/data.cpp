@@ -78,7 +78,7 @@ class Images final : public ImageSource {
     if (jpeg_) return probe_image(file);
     return {ImageEncoding::raw, file, size_};
   }
-  std::string place_of(int64_t sample) const override { return fmt::format("image {}", sample); }
+  std::string location_of(int64_t sample) const override { return fmt::format("image {}", sample); }
 
  private:
   ImageSize size_;
@@ -94,11 +94,11 @@ struct Whole {
 };
 
 TransformList transforms(const std::string& list) {
-  Problems problems;
+  Diagnostics diagnostics;
   Whole whole;
   const auto source = std::make_shared<Source>(Source{"bench", "transforms: [" + list + "]"});
-  if (const auto tree = read_yaml(source, 0, problems)) bind(whole, *tree, problems);
-  problems.throw_if_any();
+  if (const auto tree = read_yaml(source, 0, diagnostics)) bind(whole, *tree, diagnostics);
+  diagnostics.throw_if_any();
   TransformList out;
   for (const auto& transform : whole.transforms) out.push_back(transform->clone());
   return out;

@@ -25,7 +25,7 @@
 #include "config/load.h"
 #include "cpu/engine.h"
 #include "reference/engine.h"
-#include "train/session.h"
+#include "run/session.h"
 
 using namespace dltrain;
 

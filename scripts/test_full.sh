@@ -50,7 +50,7 @@ run_part() {
     asan-build) build_preset asan ;;
     asan-core) asan_tests -R '^(base|config|device|tensor|comm|text|data|graph|nn|optim|passes|compile|telemetry|launch|fuzz)' ;;
     asan-ops) asan_tests -R '^(ops|golden|cuda)' ;;
-    asan-train) asan_tests -R '^(train|generate|profile)' ;;
+    asan-train) asan_tests -R '^(run|generate|profile)' ;;
     asan-apps) asan_tests -R '^(apps|faults)' ;;
     tsan) build_preset tsan && ctest --preset tsan --parallel "$jobs" --label-exclude '^long$' ;;
     fuzz) fuzzers ;;

@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <vector>
 
-#include "train/executor.h"
+#include "runtime/executor.h"
 
 namespace dltrain {
 
-// The bytes of all state that a checkpoint holds, one tensor behind the other.
+// The bytes of all state that a checkpoint holds, one tensor after the other.
 inline std::vector<std::byte> checkpointed_state(Executor& executor) {
   std::vector<std::byte> out;
   for (const StateTensor& tensor : executor.layout().tensors()) {

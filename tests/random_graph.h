@@ -1,5 +1,5 @@
 // Random graphs for property tests: element-wise ops with shared, broadcast and repeated operands,
-// matmuls with and without activations behind them, reshapes, reductions, and sums over the step.
+// matmuls with and without activations after them, reshapes, reductions, and sums over the step.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 #include <unistd.h>
 
 #include "dltrain/commands.h"
-#include "train/checks.h"
+#include "checks/checks.h"
 
 namespace dltrain {
 namespace {
@@ -35,13 +35,13 @@ std::string summary_of(const std::vector<CheckResult>& results) {
     passed += result.outcome == CheckOutcome::pass ? 1 : 0;
   }
   std::string out = fmt::format("{} of {} checks passed", passed, results.size());
-  const auto tell = [&](CheckOutcome outcome, const char* what) {
+  const auto print_count = [&](CheckOutcome outcome, const char* what) {
     const std::string& names = others[static_cast<size_t>(outcome)];
     if (!names.empty()) out += fmt::format("; {}: {}", what, names);
   };
-  tell(CheckOutcome::fail, "failed");
-  tell(CheckOutcome::error, "could not run");
-  tell(CheckOutcome::skip, "skipped");
+  print_count(CheckOutcome::fail, "failed");
+  print_count(CheckOutcome::error, "could not run");
+  print_count(CheckOutcome::skip, "skipped");
   return out;
 }
 

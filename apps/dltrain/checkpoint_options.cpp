@@ -8,7 +8,7 @@ namespace dltrain {
 namespace {
 
 // Resolves latest and best, which are links in the run folder of the configuration.
-std::filesystem::path checkpoint_place(const std::string& given, const Experiment& experiment) {
+std::filesystem::path checkpoint_location(const std::string& given, const Experiment& experiment) {
   const auto run = std::filesystem::path("runs") / experiment.name;
   if (given.empty()) return run;
   if (given == "latest" || given == "best") return run / "checkpoints" / given;
@@ -83,7 +83,7 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
       fail(ExitCode::usage, "{} contains no data: give a file of text after it", given);
     }
   } else if (given.empty() || given == "latest" || given == "best") {
-    out.checkpoint = find_checkpoint(checkpoint_place(given, own.load()));
+    out.checkpoint = find_checkpoint(checkpoint_location(given, own.load()));
   } else {
     out.checkpoint = find_checkpoint(given);
     if (own.files.empty() && own.also_files.empty()) {

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "dltrain/commands.h"
-#include "train/predict.h"
-#include "train/run_folder.h"
+#include "run/predict.h"
+#include "checkpoint/run_folder.h"
 
 namespace dltrain {
 

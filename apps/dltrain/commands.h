@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "compile/traffic.h"
-#include "train/engines.h"
-#include "train/experiment.h"
-#include "train/session.h"
+#include "run/engines.h"
+#include "experiment/experiment.h"
+#include "run/session.h"
 
 namespace dltrain {
 
@@ -90,8 +90,8 @@ struct PlanRequest {
   int ranks_per_node = 0;  // 0: all are on one node
   bool passes = false;     // print the graph after each pass
   // The ranks do not exist: each would have a share of this process's CPUs.
-  bool on_paper = true;
-  Rates rates = {};
+  bool unconnected = true;
+  MachineRates rates = {};
   std::vector<Gpu> gpus = {};  // plan for these instead of the device; several: a line for each
 };
 
@@ -101,9 +101,9 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
 
 // Prints lines on stderr, prefixed with the rank unless there is one rank or the launcher does
 // that.
-void tell(const std::string& text);
+void print_message(const std::string& text);
 // Prints likewise, but only on rank 0, or in the launcher.
-void tell_once(const std::string& text);
+void print_message_once(const std::string& text);
 
 // Adds an option for a path or a name; an empty text is refused.
 CLI::Option* add_text(CLI::App& command, const std::string& names, std::string& value,

@@ -46,17 +46,18 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra,
   if (max_steps) inputs.overrides.push_back(fmt::format("training.max_steps={}", *max_steps));
   inputs.overrides.insert(inputs.overrides.end(), extra.begin(), extra.end());
 
-  Problems problems;
+  Diagnostics diagnostics;
   Experiment experiment;
-  auto tree = load_tree(inputs, problems);
+  auto tree = load_tree(inputs, diagnostics);
   if (tree) refuse_outputs(*tree);  // before `change`, which may replace the data
   if (tree && tree->find("layers") != nullptr && tree->find("model") == nullptr) {
     const std::string name = std::filesystem::path(inputs.files.front()).stem();
-    problems.add_cause(
-        tree->place, fmt::format("this file describes a model, not an experiment: `model: "
-                                 "{{type: {}}}` in an experiment takes it (`dltrain list models`)",
-                                 name));
-    problems.throw_if_any();
+    diagnostics.add_cause(
+        tree->location,
+        fmt::format("this file describes a model, not an experiment: `model: "
+                    "{{type: {}}}` in an experiment takes it (`dltrain list models`)",
+                    name));
+    diagnostics.throw_if_any();
   }
   // The length of the run given beside the files replaces theirs, in steps or in epochs.
   const auto is_set = [&](const char* key) {
@@ -68,9 +69,10 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra,
   if (training != nullptr && (max_steps || (steps && !epochs))) training->erase("num_epochs");
   if (training != nullptr && epochs && !steps) training->erase("max_steps");
   if (tree && change) change(*tree);
-  if (tree) bind(experiment, *tree, problems);
-  problems.throw_if_any();
-  for (const std::string& warning : problems.warnings()) tell_once("warning: " + warning);
+  if (tree) bind(experiment, *tree, diagnostics);
+  diagnostics.throw_if_any();
+  for (const std::string& warning : diagnostics.warnings())
+    print_message_once("warning: " + warning);
   return experiment;
 }
 

@@ -10,13 +10,13 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMostShown = 10;
-constexpr size_t kMostClasses = 50;
+constexpr size_t kMaxShown = 10;
+constexpr size_t kMaxClasses = 50;
 
 template <typename List, typename Print>
 void print_some(const List& list, const Print& print) {
-  for (size_t i = 0; i < list.size() && i < kMostShown; ++i) print(list[i]);
-  if (list.size() > kMostShown) fmt::print("    … and {} more\n", list.size() - kMostShown);
+  for (size_t i = 0; i < list.size() && i < kMaxShown; ++i) print(list[i]);
+  if (list.size() > kMaxShown) fmt::print("    … and {} more\n", list.size() - kMaxShown);
 }
 
 std::string numbers(const std::vector<ChannelStatistics>& channels,
@@ -43,12 +43,12 @@ void print_field(const FieldReport& report) {
 
 std::string describe_counts(const ColumnReport& report) {
   std::string out = fmt::format("{} categories:", report.column.categories.size());
-  for (size_t i = 0; i < report.counts.size() && i < kMostShown; ++i) {
+  for (size_t i = 0; i < report.counts.size() && i < kMaxShown; ++i) {
     const bool empty = i == report.column.categories.size();
     out += fmt::format("{} {} {}", i > 0 ? "," : "",
                        empty ? "(empty)" : report.column.categories[i], report.counts[i]);
   }
-  return out + (report.counts.size() > kMostShown ? ", …" : "");
+  return out + (report.counts.size() > kMaxShown ? ", …" : "");
 }
 
 // The columns as in the file, before fitting.
@@ -94,13 +94,13 @@ void print_classes(const Dataset& dataset, const SplitReport& report) {
   if (empty > 0) fmt::print("; {} without samples", empty);
   if (report.ignored > 0) fmt::print("; {} samples have an ignored label", report.ignored);
   fmt::print("\n");
-  for (size_t i = 0; i < report.labels.size() && i < kMostClasses; ++i) {
+  for (size_t i = 0; i < report.labels.size() && i < kMaxClasses; ++i) {
     fmt::print("    {:<24} {:>9}  {:5.2f} %\n",
                printable(label_text(dataset, static_cast<int64_t>(i))), report.labels[i],
                100.0 * static_cast<double>(report.labels[i]) / static_cast<double>(report.samples));
   }
-  if (report.labels.size() > kMostClasses) {
-    fmt::print("    … and {} more\n", report.labels.size() - kMostClasses);
+  if (report.labels.size() > kMaxClasses) {
+    fmt::print("    … and {} more\n", report.labels.size() - kMaxClasses);
   }
 }
 
@@ -164,12 +164,12 @@ SplitReport print_split(const char* name, const Dataset& dataset, const Dataset&
           ? fmt::format(", of which {} have another target than the first", report.contradictions)
           : "");
   print_some(report.duplicates, [&](const auto& pair) {
-    fmt::print("    {} = {}\n", printable(dataset.place_of(pair.first)),
-               printable(dataset.place_of(pair.second)));
+    fmt::print("    {} = {}\n", printable(dataset.location_of(pair.first)),
+               printable(dataset.location_of(pair.second)));
   });
   fmt::print("  outliers: {}\n", report.outliers.size());
   print_some(report.outliers, [&](const Outlier& outlier) {
-    fmt::print("    {}: {}\n", printable(dataset.place_of(outlier.sample)), outlier.reason);
+    fmt::print("    {}: {}\n", printable(dataset.location_of(outlier.sample)), outlier.reason);
   });
   return report;
 }
@@ -207,8 +207,8 @@ CommandBody add_data_inspect(CLI::App& command) {
       const auto overlap = find_overlap(train, eval);
       fmt::print("eval samples that are also in train: {}\n", overlap.size());
       print_some(overlap, [&](const auto& pair) {
-        fmt::print("    {} = {}\n", printable(data.eval->place_of(pair.first)),
-                   printable(data.train->place_of(pair.second)));
+        fmt::print("    {} = {}\n", printable(data.eval->location_of(pair.first)),
+                   printable(data.train->location_of(pair.second)));
       });
     }
     return broken ? ExitCode::data : ExitCode::ok;

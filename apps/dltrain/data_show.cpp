@@ -13,7 +13,7 @@ namespace dltrain {
 namespace {
 
 // The samples to show: inputs as images, each with a caption.
-struct Shown {
+struct ShownSamples {
   std::vector<float> images;
   std::vector<std::string> captions;
 };
@@ -46,8 +46,9 @@ std::string caption(const Dataset& dataset, const TensorSpec& target, const std:
                      number_or_name(dataset, second), values[second]);
 }
 
-Shown collect(const Dataset& dataset, const std::vector<FieldSpec>& fields, const Batch& batch) {
-  Shown shown;
+ShownSamples collect(const Dataset& dataset, const std::vector<FieldSpec>& fields,
+                     const Batch& batch) {
+  ShownSamples shown;
   const TensorSpec &image = fields[0].sample, &target = fields.back().sample;
   const auto* pixels = reinterpret_cast<const float*>(batch.fields[0]);
   shown.images.assign(pixels, pixels + batch.samples * image.shape.elements());
@@ -90,7 +91,7 @@ void check_output(const DataShowOptions& options, bool text) {
 
 void show_images(const DataShowOptions& options, const Dataset& dataset,
                  const std::vector<FieldSpec>& fields, const Batch& batch) {
-  const Shown shown = collect(dataset, fields, batch);
+  const ShownSamples shown = collect(dataset, fields, batch);
   const Shape& image = dataset.fields()[0].sample.shape;
   const Picture sheet = contact_sheet(shown.images, image[0], image[1],
                                       image.rank() == 3 ? image[2] : 1, shown.captions);
@@ -113,8 +114,8 @@ CommandBody add_data_show(CLI::App& command) {
   command.add_option("--samples", options->samples, "How many samples (default 36; of text 4)")
       ->check(CLI::Range(1, 10000));
   command.footer(
-      "Of images each channel is stretched from its least to its greatest value. Captions are\n"
-      "labels, or class names; mixed samples show their two greatest shares. The same list is "
+      "Of images each channel is stretched from its smallest to its largest value. Captions are\n"
+      "labels, or class names; mixed samples show their two largest shares. The same list is "
       "printed.\n"
       "Text is printed: the input, decoded, and below it the targets that the loss counts (… for\n"
       "others). Tokens selected by mlm_probability are in brackets in the input.");

@@ -49,7 +49,7 @@ CommandBody add_data_tokenizer(CLI::App& command) {
       tokenizer = train_sentence_piece(next, options->train);
     } catch (const EncodeError& error) {
       throw Error(ExitCode::data, error.reason(),
-                  readers.empty() ? std::string() : readers.front().place());
+                  readers.empty() ? std::string() : readers.front().location());
     }
     if (!has_marker(options->output)) mark_folder(options->output);
     save_tokenizer(*tokenizer, options->output);

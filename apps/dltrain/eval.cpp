@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "dltrain/checkpoint_options.h"
-#include "train/class_report.h"
+#include "run/class_report.h"
 
 namespace dltrain {
 namespace {

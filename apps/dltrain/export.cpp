@@ -1,6 +1,6 @@
 // dltrain export RUN_OR_CHECKPOINT OUT and dltrain import FOLDER OUT: folders of Hugging Face.
 #include "dltrain/commands.h"
-#include "train/huggingface_export.h"
+#include "checkpoint/huggingface_export.h"
 
 namespace dltrain {
 namespace {
@@ -44,7 +44,7 @@ CommandBody add_export(CLI::App& command, const char* from, const char* from_doc
       ->take_last();
   command
       .add_option("--max-shard-size", options->max_shard,
-                  "Greatest file of weights, such as 500MB or 5GB (default)")
+                  "Largest file of weights, such as 500MB or 5GB (default)")
       ->transform(options->unit)
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62))
       ->take_last();

@@ -15,8 +15,8 @@
 #include "dltrain/commands.h"
 #include "dltrain/new_data.h"
 #include "dltrain/text_printer.h"
-#include "train/language_model.h"
-#include "train/run_folder.h"
+#include "run/language_model.h"
+#include "checkpoint/run_folder.h"
 
 namespace dltrain {
 namespace {
@@ -111,7 +111,7 @@ void read_prompt_file(const std::string& path, const LanguageModel& model,
       tokens(json["tokens"].get<std::vector<int32_t>>());
     } else {
       throw Error(ExitCode::data, "expected an object with a text \"prompt\" or a list \"tokens\"",
-                  lines.place());
+                  lines.location());
     }
   }
 }
@@ -193,7 +193,7 @@ nlohmann::ordered_json text_json(const GenerateFlags& o, const Prompt& prompt, s
   }
   json["prompt_tokens"] = prompt.tokens;
   json["tokens"] = made.tokens;
-  json["finish"] = finish_name(made.finish);
+  json["finish"] = finish_reason_name(made.finish);
   return json;
 }
 
@@ -214,7 +214,7 @@ void write_result(const GenerateFlags& o, const LanguageModel& model,
   write_file_atomically(o.result, dumped(json) + "\n");
 }
 
-void tell_speed(const GenerateReport& report) {
+void print_speed(const GenerateReport& report) {
   const auto steps = static_cast<double>(std::max<int64_t>(report.steps, 1));
   fmt::print(stderr, "{} prompt tokens in {:.3f} s; {} new tokens, {:.2f} ms a step\n",
              report.prompt_tokens, report.prompt_seconds, report.new_tokens,
@@ -265,7 +265,7 @@ ExitCode run_generate(const GenerateFlags& o) {
     fmt::print("{}\n", dumped(text_json(o, prompt, i, report.texts[i], tokenizer != nullptr)));
   }
   if (!o.result.empty()) write_result(o, *model, prompts, report);
-  if (!o.quiet) tell_speed(report);
+  if (!o.quiet) print_speed(report);
   if (std::fflush(stdout) != 0) fail(ExitCode::storage, "standard output cannot be written");
   return ExitCode::ok;
 }
@@ -276,7 +276,7 @@ void add_sampling_options(CLI::App& command, GenerateFlags& o) {
       ->take_last();
   command
       .add_option("--temperature", o.sampling.temperature,
-                  "Logits are divided by it (default 1); 0: always the likeliest token")
+                  "Logits are divided by it (default 1); 0: always the most likely token")
       ->check(CLI::Range(0.0, 1000.0))
       ->take_last();
   command

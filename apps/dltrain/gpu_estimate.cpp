@@ -18,7 +18,7 @@ struct GpuEstimate {
   double needed = 0, memory = 0;
 };
 
-GpuEstimate estimate(const Session& session, const Rates& rates) {
+GpuEstimate estimate(const Session& session, const MachineRates& rates) {
   const Executor& executor = *session.executor;
   const PlanReport report = executor.report();
   GpuEstimate out;
@@ -44,7 +44,7 @@ std::string gib(double bytes) {
 
 }  // namespace
 
-ChosenDevice described(const Gpu& gpu, const Experiment& experiment) {
+SelectedDevice described(const Gpu& gpu, const Experiment& experiment) {
   const DType precision = experiment.precision.compute;
   if (gpu.flops(precision) == 0) {
     fail(ExitCode::usage, "{} does not compute in {} (precision.compute)", gpu.name,
@@ -53,7 +53,7 @@ ChosenDevice described(const Gpu& gpu, const Experiment& experiment) {
   return {&described_engine(), make_described_device(gpu), {}};
 }
 
-void print_gpu_estimate(const Session& session, const Rates& rates) {
+void print_gpu_estimate(const Session& session, const MachineRates& rates) {
   const GpuEstimate e = estimate(session, rates);
   fmt::print("estimate for {}, from published rates of kernels (docs/gpu/predictions.md):\n",
              rates.gpu->name);
@@ -84,7 +84,7 @@ void print_gpu_estimate(const Session& session, const Rates& rates) {
   if (rest.count > 0) print_row("others", rest);
 }
 
-void print_gpu_line(const Session& session, const Rates& rates, bool heading) {
+void print_gpu_line(const Session& session, const MachineRates& rates, bool heading) {
   const GpuEstimate e = estimate(session, rates);
   if (heading) {
     fmt::print("{:<12}  {:>10}  {:>10}  {:>6}  memory (GiB)\n", "GPU", "step (ms)", e.unit,

@@ -26,7 +26,7 @@ data:
   path: data.csv            # one sample a line, numbers or texts; plain or .gz
   target: last              # the column to predict: last, first, a number from 0, or its name
   # ignore: [Name]          # columns that are no inputs
-  # empty: mean             # what empty cells mean; without this key they are mistakes
+  # empty: mean             # what empty cells mean; without this key they are errors
   normalize: auto           # every column of numbers to mean 0 and standard deviation 1
   eval_fraction: 0.2        # hold 20 % out, of each class
 

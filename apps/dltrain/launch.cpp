@@ -68,7 +68,7 @@ CLI::Option* add_flag(CLI::App& command, const std::string& name, T& value, cons
 }
 
 // Reads the endpoint, the node rank and the port of the store.
-void place(const Flags& flags, LaunchOptions& to) {
+void set_rendezvous(const Flags& flags, LaunchOptions& to) {
   if (flags.backend != "static" && flags.backend != "c10d") {
     fail(ExitCode::usage,
          "--rdzv-backend {}: static and c10d are possible; both use dltrain's own store",
@@ -134,7 +134,7 @@ LaunchOptions options_from(const Flags& flags) {
   out.processes = parse_ranks(flags.processes);
   out.binding = parse_cpu_binding(flags.binding);
   if (!flags.conf.empty()) parse_rendezvous_conf(flags.conf, out);
-  place(flags, out);
+  set_rendezvous(flags, out);
   if (flags.run_id.empty() || flags.run_id.size() > 200 ||
       flags.run_id.find('/') != std::string::npos) {
     fail(ExitCode::usage, "--rdzv-id '{}': expected 1 to 200 characters, no '/'", flags.run_id);
@@ -195,7 +195,7 @@ void check_rank_arguments(const std::vector<std::string>& arguments) {
 }
 
 // Prints the flags that have no effect with one node.
-void tell_unused(const Flags& flags, const LaunchOptions& options) {
+void print_unused(const Flags& flags, const LaunchOptions& options) {
   if (options.max_nodes > 1) return;
   std::string names;
   const auto name = [&](bool given, const char* flag) {
@@ -212,7 +212,7 @@ void tell_unused(const Flags& flags, const LaunchOptions& options) {
 
 ExitCode run_launch(const Flags& flags) {
   const LaunchOptions options = options_from(flags);
-  tell_unused(flags, options);
+  print_unused(flags, options);
   std::vector<std::string> arguments = rank_arguments;
   if (arguments.empty()) {
     fail(ExitCode::usage, "nothing to launch: give a configuration, or `train` and its arguments");

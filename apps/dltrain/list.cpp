@@ -151,15 +151,15 @@ void list_ops() {
 void list_devices() {
   const auto show = [](const Engine& engine, int index) {
     const bool gpu = std::string_view(engine.name) == "cuda";
-    const std::string place = gpu ? fmt::format("cuda:{}", index) : engine.name;
+    const std::string device_name = gpu ? fmt::format("cuda:{}", index) : engine.name;
     try {
       const DeviceProperties p = engine.open(index)->properties();
-      fmt::print("  {:<8} {} ({}), {} {}, {} MiB of {} MiB free; {}\n", place, p.name,
+      fmt::print("  {:<8} {} ({}), {} {}, {} MiB of {} MiB free; {}\n", device_name, p.name,
                  p.architecture, p.processors, gpu ? "multiprocessors" : "cores",
                  p.free_memory >> 20, p.total_memory >> 20, p.libraries);
     } catch (const Error& error) {
       if (!gpu) throw;
-      fmt::print("  {:<8} cannot be used: {}\n", place, error.what());
+      fmt::print("  {:<8} cannot be used: {}\n", device_name, error.what());
     }
   };
   show(*engines().cpu, 0);

@@ -12,13 +12,13 @@
 
 #include "base/shortened_files.h"
 #include "comm/environment.h"
-#include "config/problems.h"
+#include "config/diagnostics.h"
 #include "cpu/engine.h"
 #include "dltrain/commands.h"
 #include "launch/signal_source.h"
 #include "reference/engine.h"
 #include "telemetry/log.h"
-#include "train/mistakes.h"
+#include "runtime/remote_error.h"
 
 namespace dltrain {
 
@@ -131,21 +131,23 @@ void hold_standard_streams() {
 }
 
 // Prints the error on stderr. Returns the exit code.
-ExitCode tell_error(const std::exception& error) {
+ExitCode print_exception(const std::exception& error) {
   if (std::ferror(stdout)) {
-    tell(fmt::format("dltrain: error: cannot write to the standard output: {}", error.what()));
+    print_message(
+        fmt::format("dltrain: error: cannot write to the standard output: {}", error.what()));
     return ExitCode::storage;
   }
   const ExitCode code = exit_code_of(error);
   if (dynamic_cast<const ConfigError*>(&error)) {
-    tell(error.what());  // every line contains its place
+    print_message(error.what());  // every line contains its place
   } else if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
-    tell(fmt::format("dltrain: error: {}: {}", file->path1().string(), file->code().message()));
+    print_message(
+        fmt::format("dltrain: error: {}: {}", file->path1().string(), file->code().message()));
   } else if (dynamic_cast<const std::bad_alloc*>(&error)) {
-    tell("dltrain: error: out of memory");
+    print_message("dltrain: error: out of memory");
   } else {
-    tell(fmt::format("dltrain: {}error: {}", dynamic_cast<const Error*>(&error) ? "" : "internal ",
-                     error.what()));
+    print_message(fmt::format("dltrain: {}error: {}",
+                              dynamic_cast<const Error*>(&error) ? "" : "internal ", error.what()));
   }
   return code;
 }
@@ -166,6 +168,6 @@ int main(int argc, char** argv) {
     if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
     throw std::system_error(errno, std::generic_category());
   } catch (const std::exception& error) {
-    return static_cast<int>(tell_error(error));
+    return static_cast<int>(print_exception(error));
   }
 }

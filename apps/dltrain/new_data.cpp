@@ -22,16 +22,16 @@ bool is_one_of(const std::string& name, const Names& names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-ConfigNode scalar_at(const Place& place, std::string text) {
+ConfigNode scalar_at(const SourceLocation& location, std::string text) {
   ConfigNode node;
   node.kind = ConfigNode::Kind::scalar;
   node.text = std::move(text);
-  node.place = place;
+  node.location = location;
   return node;
 }
 
 void put(ConfigNode& map, const char* key, std::string text) {
-  map.set({key, map.place}, scalar_at(map.place, std::move(text)));
+  map.set({key, map.location}, scalar_at(map.location, std::move(text)));
 }
 
 void put_path(ConfigNode& map, const char* key, const fs::path& path) {
@@ -46,14 +46,14 @@ std::string text_of_key(const ConfigNode& map, const char* key) {
 
 bool is_from_command_line(const ConfigNode& map, std::string_view key) {
   return std::any_of(map.keys.begin(), map.keys.end(), [&](const ConfigNode::Key& found) {
-    return found.text == key && found.place.source && found.place.source->is_override;
+    return found.text == key && found.location.source && found.location.source->is_override;
   });
 }
 
 ConfigNode& map_in(ConfigNode& tree, const char* key) {
   ConfigNode* found = tree.find(key);
   if (found == nullptr || !found->is_map()) {
-    tree.set({key, tree.place}, ConfigNode::make_map(tree.place));
+    tree.set({key, tree.location}, ConfigNode::make_map(tree.location));
     found = tree.find(key);
   }
   return *found;
@@ -63,7 +63,7 @@ ConfigNode& map_in(ConfigNode& tree, const char* key) {
 ConfigNode evaluated_split(const ConfigNode& data) {
   static const Names kOfBoth{"train",      "eval",       "eval_fraction",
                              "eval_split", "split_seed", "workers"};
-  ConfigNode split = ConfigNode::make_map(data.place), set = split;
+  ConfigNode split = ConfigNode::make_map(data.location), set = split;
   for (size_t i = 0; i < data.keys.size(); ++i) {
     const ConfigNode::Key& key = data.keys[i];
     if (is_one_of(key.text, kOfBoth)) continue;
@@ -133,7 +133,7 @@ ConfigNode as_kind(const ConfigNode& split, const std::string& trained, const st
   if (kind == trained) return split;
   static const Names kKept{"scale",     "normalize",       "transforms",    "workers",
                            "tokenizer", "mlm_probability", "mask_token_id", "sequence_length"};
-  ConfigNode out = ConfigNode::make_map(split.place);
+  ConfigNode out = ConfigNode::make_map(split.location);
   put(out, "type", kind);
   for (size_t i = 0; i < split.keys.size(); ++i) {
     if (is_one_of(split.keys[i].text, kKept)) out.set(split.keys[i], split.items[i]);
@@ -172,26 +172,27 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
   // Use the tokenizer of the run; learning one from the new text gives another one.
   if (!data.tokenizer.empty() && split.find("tokenizer") != nullptr && trained != "tokens") {
     const ConfigNode* old = split.find("tokenizer");
-    ConfigNode tokenizer = ConfigNode::make_map(split.place);
+    ConfigNode tokenizer = ConfigNode::make_map(split.location);
     put(tokenizer, "type", "file");
     put_path(tokenizer, "path", data.tokenizer);
     if (const ConfigNode* key = old->find("parse_special")) {
-      tokenizer.set({"parse_special", key->place}, *key);
+      tokenizer.set({"parse_special", key->location}, *key);
     }
-    split.set({"tokenizer", split.place}, std::move(tokenizer));
+    split.set({"tokenizer", split.location}, std::move(tokenizer));
   }
-  ConfigNode fresh = ConfigNode::make_map(section.place);
+  ConfigNode fresh = ConfigNode::make_map(section.location);
   if (const ConfigNode* workers = section.find("workers")) {
-    fresh.set({"workers", workers->place}, *workers);
+    fresh.set({"workers", workers->location}, *workers);
   }
-  fresh.set({"train", section.place}, std::move(split));
+  fresh.set({"train", section.location}, std::move(split));
   section = std::move(fresh);
   ConfigNode* loss = tree.find("loss");
   ConfigNode* balanced = loss != nullptr ? loss->find("balanced_class_weights") : nullptr;
   if (balanced != nullptr && balanced->text == "true") {
     balanced->text = "false";
     if (data.targets) {
-      tell("the loss is measured without balanced_class_weights, which come from training data");
+      print_message(
+          "the loss is measured without balanced_class_weights, which come from training data");
     }
   }
   // Remove the keys of evaluations during training, which need a split, and `samples`.
@@ -213,7 +214,7 @@ bool is_hugging_face_folder(const fs::path& folder) {
 
 void use_hugging_face_model(ConfigNode& tree, const fs::path& folder) {
   ConfigNode& model = map_in(tree, "model");
-  model = ConfigNode::make_map(model.place);
+  model = ConfigNode::make_map(model.location);
   put_path(model, "from", folder);
   // Nothing is trained.
   if (ConfigNode& optimizer = map_in(tree, "optimizer"); optimizer.keys.empty()) {
@@ -226,23 +227,23 @@ void use_hugging_face_model(ConfigNode& tree, const fs::path& folder) {
   }
   ConfigNode& data = map_in(tree, "data");
   if (data.find("type") != nullptr || data.find("train") != nullptr) return;
-  constexpr int64_t kMostTokens = 1024;
-  const HuggingFaceReading reading = read_huggingface_config(
+  constexpr int64_t kMaxTokens = 1024;
+  const HuggingFaceConfig reading = read_huggingface_config(
       folder.string(), read_file(folder / "config.json", 16 << 20, ExitCode::usage), "", {});
   const ConfigNode* positions = reading.model.arguments.find("max_positions");
-  const int64_t tokens = positions ? as_integer(*positions).value_or(kMostTokens) : kMostTokens;
-  ConfigNode split = ConfigNode::make_map(data.place);
+  const int64_t tokens = positions ? as_integer(*positions).value_or(kMaxTokens) : kMaxTokens;
+  ConfigNode split = ConfigNode::make_map(data.location);
   put(split, "type", "text");
-  put(split, "sequence_length", std::to_string(std::min(tokens, kMostTokens)));
+  put(split, "sequence_length", std::to_string(std::min(tokens, kMaxTokens)));
   if (holds_tokenizer(folder)) {
-    ConfigNode tokenizer = ConfigNode::make_map(data.place);
+    ConfigNode tokenizer = ConfigNode::make_map(data.location);
     put(tokenizer, "type", "file");
     put_path(tokenizer, "path", folder);
-    split.set({"tokenizer", data.place}, std::move(tokenizer));
+    split.set({"tokenizer", data.location}, std::move(tokenizer));
   }
   // It looks at later tokens.
   if (reading.model.type.starts_with("bert")) put(split, "mlm_probability", "0.15");
-  data.set({"train", data.place}, std::move(split));
+  data.set({"train", data.location}, std::move(split));
 }
 
 }  // namespace dltrain

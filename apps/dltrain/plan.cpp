@@ -5,16 +5,16 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "comm/exchange.h"
+#include "comm/collective_algorithms.h"
 #include "compile/plan_report.h"
 #include "cpu/engine.h"
 #include "dltrain/commands.h"
 #include "dltrain/gpu_estimate.h"
 #include "launch/cpus.h"
-#include "train/advice.h"
-#include "train/samples.h"
-#include "train/session.h"
-#include "train/weights.h"
+#include "run/advice.h"
+#include "run/samples.h"
+#include "run/session.h"
+#include "checkpoint/weights.h"
 
 namespace dltrain {
 namespace {
@@ -72,18 +72,18 @@ class SizeTable {
 
 void add_peak(const MemoryPeak& peak, SizeTable& table) {
   if (peak.bytes == 0) return;
-  constexpr size_t kMost = 4;
+  constexpr size_t kMax = 4;
   size_t rest = peak.bytes;
-  for (size_t i = 0; i < std::min(kMost, peak.living.size()); ++i) {
+  for (size_t i = 0; i < std::min(kMax, peak.live.size()); ++i) {
     const std::string remark =
         i > 0 ? ""
               : fmt::format("at the peak, in {} of {} ({})", peak.op,
                             peak.layer.empty() ? "the model" : peak.layer, peak.phase);
-    table.add("  " + peak.living[i].what, peak.living[i].bytes, remark);
-    rest -= peak.living[i].bytes;
+    table.add("  " + peak.live[i].what, peak.live[i].bytes, remark);
+    rest -= peak.live[i].bytes;
   }
-  if (peak.living.size() > kMost) {
-    table.add(fmt::format("  {} others", peak.living.size() - kMost), rest);
+  if (peak.live.size() > kMax) {
+    table.add(fmt::format("  {} others", peak.live.size() - kMax), rest);
   }
 }
 
@@ -97,9 +97,8 @@ void print_memory(const Session& session, const PlanReport& r) {
   fmt::print("memory of one rank:\n");
   SizeTable table;
   for (const auto& [kind, bytes] : r.state_bytes) table.add(kind, bytes);
-  table.add(
-      "activations, workspaces", r.work_bytes,
-      fmt::format("memory is reused; the least possible is {}", human_bytes(r.work_lower_bound)));
+  table.add("activations, workspaces", r.work_bytes,
+            fmt::format("memory is reused; the minimum is {}", human_bytes(r.work_lower_bound)));
   add_peak(r.peak, table);
   if (r.gradient_bytes != 0) {
     table.add("gradients", r.gradient_bytes, "in the memory of the activations");
@@ -132,10 +131,10 @@ void print_lengths(const Session& session, const PlanReport& r) {
 
 // Returns the size of the receive buffers of ranks on CPUs.
 size_t message_bytes(const Session& session, const Mesh& mesh) {
-  size_t bytes = Exchange::scratch_bytes(mesh.size());
+  size_t bytes = CollectiveAlgorithms::scratch_bytes(mesh.size());
   if (!session.groups) return bytes;
   for (const MeshAxis& axis : mesh.axes()) {
-    if (axis.size < mesh.size()) bytes += Exchange::scratch_bytes(axis.size);
+    if (axis.size < mesh.size()) bytes += CollectiveAlgorithms::scratch_bytes(axis.size);
   }
   return bytes;
 }
@@ -151,7 +150,7 @@ void print_host_memory(const Session& session) {
   if (const size_t samples = sample_bytes(session); samples > 0) {
     table.add("text samples", samples, "keys and values of attention, and plans");
   }
-  if (const Mesh& mesh = session.executor->report().places.mesh;
+  if (const Mesh& mesh = session.executor->report().topology.mesh;
       mesh.size() > 1 && session.executor->device().properties().backend == "cpu") {
     table.add("receive buffers", message_bytes(session, mesh), "of collectives");
   }
@@ -219,7 +218,7 @@ void print_recompute(const Session& session) {
 }
 
 // Prints the bytes that one rank sends in a step, and how much of their time the computation hides.
-void print_traffic(const Session& session, const PlanReport& r, const Rates& rates) {
+void print_traffic(const Session& session, const PlanReport& r, const MachineRates& rates) {
   const Traffic& t = r.traffic;
   const double messages = 2.0 * static_cast<double>(t.reduced) + static_cast<double>(t.scattered) +
                           static_cast<double>(t.gathered);
@@ -230,23 +229,23 @@ void print_traffic(const Session& session, const PlanReport& r, const Rates& rat
       human_bytes(static_cast<size_t>(t.sent())), whole(t.reduced), whole(t.scattered),
       whole(t.gathered),
       messages / (sizeof(float) * static_cast<double>(parameter_elements(session))));
-  const RankPlaces& places = r.places;
-  if (places.nodes() > 1) {
+  const RankTopology& topology = r.topology;
+  if (topology.nodes() > 1) {
     fmt::print("  on {} nodes of {}: {} go to ranks of the same node, {} to other nodes\n",
-               places.nodes(), places.per_node, human_bytes(static_cast<size_t>(t.within_node)),
+               topology.nodes(), topology.per_node, human_bytes(static_cast<size_t>(t.within_node)),
                human_bytes(static_cast<size_t>(t.between_nodes)));
   }
   if (session.groups) {
     fmt::print(
         "  the state is sharded over groups of {} ranks; each of the {} groups holds all of it\n",
-        places.mesh.size(mesh_axes::kShard), places.mesh.size(mesh_axes::kReplica));
-  } else if (session.experiment->parallelism.zero_shard_size == "node" && places.nodes() == 1) {
+        topology.mesh.size(mesh_axes::kShard), topology.mesh.size(mesh_axes::kReplica));
+  } else if (session.experiment->parallelism.zero_shard_size == "node" && topology.nodes() == 1) {
     fmt::print("  all ranks are assumed to be on one node (--nproc-per-node)\n");
   }
   const StepEstimate e =
-      estimate_step(session.executor->training().graph, session.batch.micro_steps, places, rates);
+      estimate_step(session.executor->training().graph, session.batch.micro_steps, topology, rates);
   const std::string between =
-      places.nodes() > 1 && rates.node_link > 0
+      topology.nodes() > 1 && rates.node_link > 0
           ? fmt::format(", {}/s between nodes", human_bytes(static_cast<size_t>(rates.node_link)))
           : "";
   const std::string rank =
@@ -259,7 +258,7 @@ void print_traffic(const Session& session, const PlanReport& r, const Rates& rat
       e.communication > 0 ? 100 * (1 - e.exposed / e.communication) : 100.0);
 }
 
-void print_session(const Session& session, const Rates& rates) {
+void print_session(const Session& session, const MachineRates& rates) {
   const PlanReport r = session.executor->report();
   const StepGraph& graph = session.executor->training();
   fmt::print(
@@ -297,11 +296,11 @@ void print_session(const Session& session, const Rates& rates) {
 }
 
 // Stands for one of `size` ranks that do not exist; the plan needs only its size.
-class PaperRanks final : public Collectives {
+class UnconnectedRanks final : public Collectives {
  public:
-  explicit PaperRanks(int size) : size_(size) {}
+  explicit UnconnectedRanks(int size) : size_(size) {}
   std::unique_ptr<Collectives> split(std::span<const int> ranks) override {
-    return std::make_unique<PaperRanks>(static_cast<int>(ranks.size()));
+    return std::make_unique<UnconnectedRanks>(static_cast<int>(ranks.size()));
   }
   int rank() const override { return 0; }
   int size() const override { return size_; }
@@ -320,13 +319,13 @@ class PaperRanks final : public Collectives {
 
 void print_plan(Experiment& experiment, const PlanRequest& request,
                 const std::function<void(const Session&)>& also) {
-  if (request.world > 1 && request.on_paper && std::getenv("OMP_NUM_THREADS") == nullptr) {
+  if (request.world > 1 && request.unconnected && std::getenv("OMP_NUM_THREADS") == nullptr) {
     // The threads that the launcher would give each rank on this machine.
     const int node = request.ranks_per_node > 0 ? request.ranks_per_node : request.world;
     const int here = std::min(node, request.world);
     set_cpu_threads(divide_cpus(find_usable_cpus(), here, CpuBinding::exclusive).threads);
   }
-  PaperRanks ranks(request.world);
+  UnconnectedRanks ranks(request.world);
   SessionOptions options{.engines = engines(),
                          .ranks = {.collectives = request.world > 1 ? &ranks : nullptr,
                                    .world = request.world,
@@ -336,7 +335,7 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
       fmt::print("after {}:\n{}\n", pass, print_graph(graph));
     };
   }
-  Rates rates = request.rates;
+  MachineRates rates = request.rates;
   if (request.gpus.size() > 1) {
     for (const Gpu& gpu : request.gpus) {
       if (gpu.flops(experiment.precision.compute) == 0) {
@@ -350,7 +349,7 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
     }
     return;
   }
-  ChosenDevice chosen;
+  SelectedDevice chosen;
   if (!request.gpus.empty()) {
     rates.gpu = request.gpus.front();
     chosen = described(*rates.gpu, experiment);
@@ -375,7 +374,7 @@ CommandBody add_plan(CLI::App& command) {
                   "Ranks of a node (default: all ranks are on one); without --world also the "
                   "ranks in all")
       ->check(CLI::Range(1, 65536));
-  Rates& rates = options->request.rates;
+  MachineRates& rates = options->request.rates;
   const std::array rates_given{
       command.add_option(
           "--flops", rates.flops,

@@ -2,7 +2,7 @@
 // data, or of a split of its own data.
 #include "base/file.h"
 #include "dltrain/checkpoint_options.h"
-#include "train/prediction_file.h"
+#include "run/prediction_file.h"
 
 namespace dltrain {
 namespace {

@@ -40,7 +40,7 @@ ExitCode run_profile(const ProfileFlags& options, const RankEnvironment& environ
     print_profile(*profile_training(experiment, profile), options);
     return ExitCode::ok;
   }
-  return as_rank(environment, experiment.parallelism, [&](const World& world) {
+  return run_as_rank(environment, experiment.parallelism, [&](const World& world) {
     profile.ranks = ranks_of(world);
     const auto report = profile_training(experiment, profile);
     if (report) print_profile(*report, options);

@@ -18,7 +18,7 @@
 #include "device/engine.h"
 #include "launch/launcher.h"
 #include "launch/options.h"
-#include "train/mistakes.h"
+#include "runtime/remote_error.h"
 
 namespace dltrain {
 namespace {
@@ -69,9 +69,9 @@ World join(const RankEnvironment& environment, Device& device, const WorldOption
   }
 }
 
-ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
-                 const std::function<ExitCode(const World& world)>& body,
-                 std::atomic<bool>& watched) {
+ExitCode join_and_run(const RankEnvironment& environment, const ParallelismConfig& parallelism,
+                      const std::function<ExitCode(const World& world)>& body,
+                      std::atomic<bool>& watched) {
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
   };
@@ -81,7 +81,7 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
   }
   if (environment.rank == 0 && !environment.store_served && environment.secret.empty() &&
       !is_loopback(environment.master_address)) {
-    tell(
+    print_message(
         fmt::format("dltrain: warning: DLTRAIN_STORE_SECRET is not set: anybody who reaches {} can "
                     "join or end this run; set it to the same text on all ranks",
                     endpoint_text(environment.master_address, environment.master_port)));
@@ -98,8 +98,8 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
        .interrupted = [] { return stop_signal() != 0; },
        .on_refused =
            [](const std::string& address) {
-             tell("dltrain: a rank at " + address +
-                  " was refused: it has another secret (DLTRAIN_STORE_SECRET)");
+             print_message("dltrain: a rank at " + address +
+                           " was refused: it has another secret (DLTRAIN_STORE_SECRET)");
            },
        .on_watched = [&watched] { watched = true; },
        .on_lost =
@@ -109,7 +109,7 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
              }
              // The training thread hangs, so the process cannot end in order.
              if (!launcher_reports(environment, ExitCode::rank, watched)) {
-               tell("dltrain: error: " + message);
+               print_message("dltrain: error: " + message);
              }
              std::fflush(nullptr);
              _exit(static_cast<int>(ExitCode::rank));
@@ -130,15 +130,15 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
     const bool whole = code == ExitCode::ok || code == ExitCode::stopped;
     if (whole) world.collectives->barrier();
     return code;
-  } catch (const MistakeElsewhere& mistake) {
-    if (stopped(mistake.code())) return ExitCode::stopped;
-    world.watch->finish();  // the rank with the mistake reports it
+  } catch (const RemoteError& error) {
+    if (stopped(error.code())) return ExitCode::stopped;
+    world.watch->finish();  // the rank with the error reports it
     throw;
   } catch (const Error& error) {
     if (stopped(error.code())) {
       fail(ExitCode::stopped, "stopped by signal {} before the first step", stop_signal());
     }
-    // Has no effect if there is a verdict already.
+    // Has no effect if there is a reported failure already.
     world.watch->report(error.what(), error.code());
     throw;
   }
@@ -146,15 +146,15 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
 
 }  // namespace
 
-ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
-                 const std::function<ExitCode(const World& world)>& body) {
+ExitCode run_as_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
+                     const std::function<ExitCode(const World& world)>& body) {
   std::atomic<bool> watched = false;
   try {
-    return be_rank(environment, parallelism, body, watched);
-  } catch (const MistakeElsewhere& mistake) {
+    return join_and_run(environment, parallelism, body, watched);
+  } catch (const RemoteError& error) {
     if (environment.store_served) return ExitCode::rank;  // the launcher reports the other rank
-    tell(fmt::format("dltrain: rank {} has failed and prints the reason", mistake.rank()));
-    return mistake.mistake();
+    print_message(fmt::format("dltrain: rank {} has failed and prints the reason", error.rank()));
+    return error.remote_code();
   } catch (const Error& error) {
     if (!launcher_reports(environment, error.code(), watched)) throw;
     return error.code();

@@ -10,8 +10,8 @@ namespace dltrain {
 
 // Connects to the other ranks and runs `body`. Returns the result of `body`. If a rank is lost,
 // ends the process (exit code 6), even if the training thread hangs.
-ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
-                 const std::function<ExitCode(const World& world)>& body);
+ExitCode run_as_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
+                     const std::function<ExitCode(const World& world)>& body);
 
 // Throws Error(usage) if an argument can be read only once (/dev/stdin, <(…)), because every rank
 // reads it.

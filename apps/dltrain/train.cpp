@@ -11,9 +11,9 @@
 #include "dltrain/ranks.h"
 #include "launch/signal_source.h"
 #include "telemetry/log.h"
-#include "train/resume.h"
-#include "train/run.h"
-#include "train/run_folder.h"
+#include "run/resume.h"
+#include "run/run.h"
+#include "checkpoint/run_folder.h"
 
 namespace dltrain {
 namespace {
@@ -56,9 +56,9 @@ void take_run_configuration(TrainOptions& options) {
 
 // Runs one rank of several.
 ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, RunOptions& run) {
-  return as_rank(environment, experiment.parallelism, [&](const World& world) {
+  return run_as_rank(environment, experiment.parallelism, [&](const World& world) {
     run.ranks = ranks_of(world);
-    run.goes_on = environment.run_has_begun;
+    run.resuming = environment.run_has_begun;
     return run_training(experiment, run);
   });
 }
@@ -101,9 +101,10 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
     fmt::print("{}\n", dump_config(experiment));
     const int world = std::max(ranks, environment.world_size);
     const int per_node = environment.distributed() ? environment.local_world_size : world;
-    print_plan(experiment,
-               {.world = world, .ranks_per_node = per_node, .on_paper = !environment.distributed()},
-               [&](const Session& session) { fmt::print("{}\n", check_run(session, run)); });
+    print_plan(
+        experiment,
+        {.world = world, .ranks_per_node = per_node, .unconnected = !environment.distributed()},
+        [&](const Session& session) { fmt::print("{}\n", check_run(session, run)); });
     return ExitCode::ok;
   }
   if (start) {

@@ -36,7 +36,7 @@ std::string flag_hint(const CLI::App& command, std::string flag) {
     std::string name = flag.substr(is_long ? 2 : 1);
     std::replace(name.begin(), name.end(), '-', '_');
     Experiment experiment;
-    const std::string key = find_elsewhere(name, all_keys(ObjectRef::of(experiment)));
+    const std::string key = find_in_other_sections(name, all_keys(ObjectRef::of(experiment)));
     if (!key.empty())
       return fmt::format("; keys of the configuration are set with -s {}=VALUE", key);
   }

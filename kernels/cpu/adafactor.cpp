@@ -31,9 +31,9 @@ void add_squares(const GradientView<float>& view, const float* g, double* sums, 
   }
 }
 
-void move_variance(const GradientView<float>& view, float share, const float* g, float* variance,
-                   int64_t count) {
-  const AdafactorMove<float> move(share);
+void update_variance(const GradientView<float>& view, float share, const float* g, float* variance,
+                     int64_t count) {
+  const AdafactorLerp<float> move(share);
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) variance[i] = move(variance[i], view(g[i]));
 }
@@ -61,7 +61,7 @@ HWY_AFTER_NAMESPACE();
 namespace dltrain {
 namespace {
 HWY_EXPORT(add_squares);
-HWY_EXPORT(move_variance);
+HWY_EXPORT(update_variance);
 HWY_EXPORT(divide);
 HWY_EXPORT(apply);
 
@@ -162,7 +162,7 @@ float AdafactorUpdate::move_factors(size_t t, const GradientView<float>& view, d
     double squares = 0;
     for (int64_t i = 0; i < a.pieces_a_row; ++i) squares += sums_[r * a.pieces_a_row + i].other;
     const double target = squares / static_cast<double>(a.columns);
-    row[r] = adafactor_moved(row[r], target, share);
+    row[r] = adafactor_lerp(row[r], target, share);
     mean += row[r];
   }
   const auto add = HWY_DYNAMIC_DISPATCH(add_squares);
@@ -173,7 +173,7 @@ float AdafactorUpdate::move_factors(size_t t, const GradientView<float>& view, d
     }
     for (int64_t c = begin; c < end; ++c) {
       const double target = columns_[c] / static_cast<double>(a.rows);
-      column[c] = adafactor_moved(column[c], target, share);
+      column[c] = adafactor_lerp(column[c], target, share);
     }
   });
   return static_cast<float>(rule_.inverse_mean(mean, static_cast<double>(a.rows)));
@@ -186,7 +186,7 @@ void AdafactorUpdate::update(size_t t) {
   const GroupSettings& group = groups_.of(t);
   const double share = rule_.share(*state_);
   float *p = tensor(0, t), *g = tensor(1, t), *row = tensor(2, t), *column = tensor(3, t);
-  const auto move = HWY_DYNAMIC_DISPATCH(move_variance);
+  const auto move = HWY_DYNAMIC_DISPATCH(update_variance);
   each_piece(a, [&](int64_t i, int64_t, int64_t at, int64_t count) {
     sums_[i].parameter = sum_of_squares(p + at, count);
     if (a.factored) {

@@ -81,7 +81,7 @@ void pool_backward_row(const AdaptivePool& p, const float* dy, const int32_t* po
   const Range rows = p.out_rows[static_cast<size_t>(h)];
   for (int64_t w = 0; w < p.width; ++w) {
     const Range columns = p.out_columns[static_cast<size_t>(w)];
-    const auto place = hn::Set(di, static_cast<int32_t>(h * p.width + w));
+    const auto pixel = hn::Set(di, static_cast<int32_t>(h * p.width + w));
     for (int64_t c = 0; c < p.channels; c += lanes) {
       const size_t count = static_cast<size_t>(std::min(lanes, p.channels - c));
       const auto mask = hn::FirstN(d, count);
@@ -90,7 +90,7 @@ void pool_backward_row(const AdaptivePool& p, const float* dy, const int32_t* po
         for (int64_t ow = columns.first; ow < columns.last; ++ow) {
           const int64_t at = ((sample * p.out_height + oh) * p.out_width + ow) * p.channels + c;
           const auto winner = hn::MaskedLoad(hn::FirstN(di, count), di, position + at);
-          const auto won = hn::RebindMask(d, hn::Eq(winner, place));
+          const auto won = hn::RebindMask(d, hn::Eq(winner, pixel));
           sum = hn::Add(sum, hn::IfThenElseZero(won, hn::MaskedLoad(mask, d, dy + at)));
         }
       }

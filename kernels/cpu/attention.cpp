@@ -38,7 +38,7 @@ namespace {
 
 // Converts scores to weights exp(score − maximum) and updates maximum and sum of the row; returns
 // the factor for earlier weights of the row.
-float weigh_row(float* scores, int64_t count, float* most, float* sum) {
+float online_softmax_row(float* scores, int64_t count, float* most, float* sum) {
   const Floats d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t used =
@@ -67,7 +67,7 @@ float weigh_row(float* scores, int64_t count, float* most, float* sum) {
 
 // Applies masks and ALiBi to the scores of keys `key` + [0, count); those before `begin` are
 // masked.
-void hide_and_lean(const AttentionCall& c, int64_t n, int64_t query, int64_t key, int64_t begin,
+void mask_and_bias(const AttentionCall& c, int64_t n, int64_t query, int64_t key, int64_t begin,
                    int64_t count, float slope, float* scores) {
   constexpr float lowest = -std::numeric_limits<float>::infinity();
   if (c.pattern.alibi) {
@@ -75,9 +75,9 @@ void hide_and_lean(const AttentionCall& c, int64_t n, int64_t query, int64_t key
       scores[i] -= slope * static_cast<float>(std::abs(query - key - i));
     }
   }
-  if (const int32_t* shown = c.hidden(n, key)) {
+  if (const int32_t* visible = c.key_mask(n, key)) {
     for (int64_t i = begin; i < count; ++i) {
-      if (shown[i] == 0) scores[i] = lowest;
+      if (visible[i] == 0) scores[i] = lowest;
     }
   }
   std::fill(scores, scores + begin, lowest);
@@ -114,7 +114,7 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
   for (int64_t key = p.first_key(first) / kBlock * kBlock; key < end; key += kBlock) {
     const int64_t keys = std::min(kBlock, end - key);
     const bool diagonal = p.causal && key == first;  // no query attends to later keys
-    Blocks::turned(keys_in + a.key(n, key, g), a.key_stride, keys, a.head_dim, kt, width);
+    Blocks::transposed(keys_in + a.key(n, key, g), a.key_stride, keys, a.head_dim, kt, width);
     Blocks::paired(values + a.value(n, key, g), a.key_stride, keys, a.head_dim, v, width);
     block_product<Blocks, false>(q, width / kStep, kt, kBlock, scores, kBlock, rows,
                                  ceil_div(a.head_dim, kStep), kBlock,
@@ -128,8 +128,8 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
         std::fill(row, row + kBlock, 0.0f);
         continue;
       }
-      if (!plain) hide_and_lean(c, n, query, key, begin, seen, slope, row);
-      const float rescale = weigh_row(row, seen, most + i, sum + i);
+      if (!plain) mask_and_bias(c, n, query, key, begin, seen, slope, row);
+      const float rescale = online_softmax_row(row, seen, most + i, sum + i);
       if (rescale != 1) scale_row(out + i * width, width, rescale);
       if (c.dropout > 0) c.drop(n, h, query, key, seen, row, 1);
     }

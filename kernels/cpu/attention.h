@@ -35,7 +35,7 @@ struct AttentionCall {
     return lengths ? std::clamp<int64_t>(mask[n], 0, sizes.keys) : sizes.keys;
   }
   // Returns the mask of keys from `key` on, 0 for masked ones; nullptr if none is masked.
-  const int32_t* hidden(int64_t n, int64_t key) const {
+  const int32_t* key_mask(int64_t n, int64_t key) const {
     return pattern.masked && !lengths ? mask + n * sizes.keys + key : nullptr;
   }
 

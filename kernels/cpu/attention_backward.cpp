@@ -32,15 +32,15 @@ struct BackwardBuffers {
         k(take(kAttentionBlock * width)),
         v(take(kAttentionBlock * width)),
         k_paired(take(kAttentionBlock * width)),
-        q_turned(take(kAttentionBlock * width)),
-        dy_turned(take(kAttentionBlock * width)),
+        q_transposed(take(kAttentionBlock * width)),
+        dy_transposed(take(kAttentionBlock * width)),
         q_paired(take(kAttentionBlock * width)),
         dy_paired(take(kAttentionBlock * width)),
         dk(take(kAttentionBlock * width)),
         dv(take(kAttentionBlock * width)),
         weights(take(kAttentionBlock * kAttentionBlock)),
         ds(take(kAttentionBlock * kAttentionBlock)),
-        turned(take(kAttentionBlock * kAttentionBlock)),
+        transposed(take(kAttentionBlock * kAttentionBlock)),
         mask(take(kAttentionBlock * kAttentionBlock)),
         left(take(kAttentionBlock * kAttentionBlock)),
         delta(take(padded_queries)),
@@ -58,11 +58,12 @@ struct BackwardBuffers {
   }
 
   float* next;
-  float *k, *v, *k_paired, *q_turned, *dy_turned, *q_paired, *dy_paired;  // blocks of tokens
-  float *dk, *dv;                                                         // likewise, sums
-  float *weights, *ds, *turned, *mask, *left;  // blocks of keys by queries (turned: transposed)
-  float* delta;                                // rowsum(dy∘y) of every query
-  float* dq;                                   // of every query
+  float *k, *v, *k_paired, *q_transposed, *dy_transposed, *q_paired,
+      *dy_paired;                                  // blocks of tokens
+  float *dk, *dv;                                  // likewise, sums
+  float *weights, *ds, *transposed, *mask, *left;  // blocks of keys by queries
+  float* delta;                                    // rowsum(dy∘y) of every query
+  float* dq;                                       // of every query
 };
 
 int64_t padded_queries(const AttentionSizes& a) {
@@ -125,13 +126,13 @@ void weigh_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int
     std::fill(b.mask, b.mask + kBlock * kBlock, 1.0f);
     for (int64_t t = 0; t < queries; ++t) f.drop(n, h, query + t, key, keys, b.mask + t, kBlock);
   }
-  const int32_t* shown = f.hidden(n, key);
+  const int32_t* visible = f.key_mask(n, key);
   const auto slope = static_cast<float>(p.alibi ? alibi_slope(h, f.sizes.heads) : 0);
   for (int64_t s = 0; s < keys; ++s) {
     const int64_t at = key + s - query;  // index of the key's token among the queries of the block
     int64_t begin = p.causal ? at : p.window > 0 ? at - p.window + 1 : 0;
     int64_t end = p.window > 0 ? at + p.window : kBlock;
-    if (shown != nullptr && shown[s] == 0) end = 0;
+    if (visible != nullptr && visible[s] == 0) end = 0;
     end = std::clamp<int64_t>(end, 0, kBlock);
     begin = std::clamp<int64_t>(begin, 0, end);
     if (p.alibi) {
@@ -161,22 +162,23 @@ void query_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int
   const bool diagonal = f.pattern.causal && query == key;
   const Half columns = diagonal ? Half::upper_columns : Half::whole;
   const Half inner = diagonal ? Half::upper_inner : Half::whole;
-  Blocks::turned(q, a.query_stride, queries, dim, b.q_turned, width);
-  Blocks::turned(dy, dy_stride, queries, dim, b.dy_turned, width);
+  Blocks::transposed(q, a.query_stride, queries, dim, b.q_transposed, width);
+  Blocks::transposed(dy, dy_stride, queries, dim, b.dy_transposed, width);
   Blocks::paired(q, a.query_stride, queries, dim, b.q_paired, width);
   Blocks::paired(dy, dy_stride, queries, dim, b.dy_paired, width);
-  block_product<Blocks, false>(b.k, width / kStep, b.q_turned, kBlock, b.weights, kBlock, rows,
+  block_product<Blocks, false>(b.k, width / kStep, b.q_transposed, kBlock, b.weights, kBlock, rows,
                                ceil_div(dim, kStep), kBlock, columns);
-  block_product<Blocks, false>(b.v, width / kStep, b.dy_turned, kBlock, b.ds, kBlock, rows,
+  block_product<Blocks, false>(b.v, width / kStep, b.dy_transposed, kBlock, b.ds, kBlock, rows,
                                ceil_div(dim, kStep), kBlock, columns);
   weigh_block(c, b, n, h, key, keys, query, queries, delta);
   block_product<Blocks, true>(Blocks::left(b.weights, rows, b.left), kBlock / kStep, b.dy_paired,
                               width, b.dv, width, rows, ceil_div(queries, kStep), width, inner);
   block_product<Blocks, true>(Blocks::left(b.ds, rows, b.left), kBlock / kStep, b.q_paired, width,
                               b.dk, width, rows, ceil_div(queries, kStep), width, inner);
-  turn_block(b.ds, b.turned);
-  block_product<Blocks, true>(Blocks::left(b.turned, kBlock, b.left), kBlock / kStep, b.k_paired,
-                              width, dq, width, (queries + 3) / 4 * 4, ceil_div(keys, kStep), width,
+  transpose_block(b.ds, b.transposed);
+  block_product<Blocks, true>(Blocks::left(b.transposed, kBlock, b.left), kBlock / kStep,
+                              b.k_paired, width, dq, width, (queries + 3) / 4 * 4,
+                              ceil_div(keys, kStep), width,
                               diagonal ? Half::lower_inner : Half::whole);
 }
 

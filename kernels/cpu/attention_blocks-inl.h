@@ -41,8 +41,8 @@ struct F32Blocks : F32Product {
     std::fill(to + count * width, to + kBlock * width, 0.0f);
   }
   // A right factor [width / kStep, kBlock]: words along the head.
-  static void turned(const float* from, int64_t stride, int64_t count, int64_t dim, float* to,
-                     int64_t) {
+  static void transposed(const float* from, int64_t stride, int64_t count, int64_t dim, float* to,
+                         int64_t) {
     if (count < kBlock) std::fill(to, to + dim * kBlock, 0.0f);
     transpose(from, count, dim, stride, to, kBlock);
   }
@@ -68,8 +68,8 @@ struct Bf16Blocks : Bf16Product {
     }
     std::fill(out + count * width, out + kBlock * width, Bf16{0});
   }
-  static void turned(const Bf16* from, int64_t stride, int64_t count, int64_t dim, float* to,
-                     int64_t width) {
+  static void transposed(const Bf16* from, int64_t stride, int64_t count, int64_t dim, float* to,
+                         int64_t width) {
     if (count < kBlock || dim < width) std::fill(to, to + width / 2 * kBlock, 0.0f);
     if (dim % 2 == 0 && stride % 2 == 0) {
       transpose(reinterpret_cast<const float*>(from), count, dim / 2, stride / 2, to, kBlock);
@@ -120,7 +120,7 @@ struct Bf16Blocks : Bf16Product {
 #endif
 
 // to = transpose of from, both [kBlock, kBlock].
-inline void turn_block(const float* from, float* to) {
+inline void transpose_block(const float* from, float* to) {
 #if DLTRAIN_AVX512()
   constexpr int64_t kSide = 16;
 #else

@@ -21,9 +21,9 @@ namespace dltrain {
 namespace {
 
 // Arguments of batch_norm and its gradient, which has no residual among its inputs.
-ChannelForm form_of(const KernelRequest& request) {
-  if (request.attributes.text("activation").empty()) return ChannelForm::plain;
-  return request.inputs.size() == 4 ? ChannelForm::residual_relu : ChannelForm::relu;
+ChannelEpilogue form_of(const KernelRequest& request) {
+  if (request.attributes.text("activation").empty()) return ChannelEpilogue::plain;
+  return request.inputs.size() == 4 ? ChannelEpilogue::residual_relu : ChannelEpilogue::relu;
 }
 
 float channel_scale(float gamma, float variance, double epsilon) {
@@ -186,7 +186,7 @@ class BatchNormBackward final : public ChannelKernel {
     for (int64_t k = 0; k < channels_; ++k) {
       scale_[k] = channel_scale(gamma_[k], variance_[k], epsilon_);
     }
-    const ChannelLine line{mean_, scale_, beta_};
+    const ChannelAffine line{mean_, scale_, beta_};
     const auto sum = functions_.gradient_sums;
     for_chunks([&](int64_t c, int64_t first, int64_t rows) {
       sum(x_ + first * channels_, dy_ + first * channels_, line, rows, channels_,
@@ -263,7 +263,7 @@ class BatchNormInference final : public ChannelKernel {
   }
 
  private:
-  ChannelFunctions<T> functions_ = channel_functions<T>(ChannelForm::plain);
+  ChannelFunctions<T> functions_ = channel_functions<T>(ChannelEpilogue::plain);
   const T* x_ = nullptr;
   T* y_ = nullptr;
   const float *gamma_ = nullptr, *beta_ = nullptr, *mean_ = nullptr, *variance_ = nullptr;

@@ -57,9 +57,9 @@ void attend_cached(const CachedCall& c, int64_t n, int64_t g, int64_t first, int
     const float* from = c.q + a.query(n, token(i), head(i));
     for (int64_t d = 0; d < a.head_dim; ++d) q[i * width + d] = from[d] * c.scale;
   }
-  const int64_t place = c.positions[n], slot = c.slots[n];
-  const int64_t begin = p.first_key(place + token(0)) / kCacheBlock * kCacheBlock;
-  const int64_t end = place + token(count - 1) + 1,
+  const int64_t position = c.positions[n], slot = c.slots[n];
+  const int64_t begin = p.first_key(position + token(0)) / kCacheBlock * kCacheBlock;
+  const int64_t end = position + token(count - 1) + 1,
                 padded = ceil_div(end, kCacheBlock) * kCacheBlock;
   for (int64_t key = begin; key < end; key += kCacheBlock) {
     block_product<F32Product, false>(q, width, c.keys + s.key(slot, g, key, 0), kCacheBlock,
@@ -71,7 +71,7 @@ void attend_cached(const CachedCall& c, int64_t n, int64_t g, int64_t first, int
       std::fill(row + begin, row + padded, 0.0f);
       continue;
     }
-    const int64_t query = place + token(i), from = p.first_key(query);
+    const int64_t query = position + token(i), from = p.first_key(query);
     constexpr float lowest = -std::numeric_limits<float>::infinity();
     std::fill(row + begin, row + from, lowest);
     std::fill(row + query + 1, row + padded, lowest);
@@ -156,11 +156,11 @@ class CachedAttention final : public Kernel {
     const AttentionSizes& a = s.tokens;
     const int64_t there = call_.rows(n) / s.group(), slot = call_.slots[n];
     for (int64_t t = 0; t < there; ++t) {
-      const int64_t place = call_.positions[n] + t;
+      const int64_t position = call_.positions[n] + t;
       const float *k = call_.k + a.key(n, t, g), *v = call_.v + a.value(n, t, g);
-      float* to = call_.keys + s.key(slot, g, place, 0);
+      float* to = call_.keys + s.key(slot, g, position, 0);
       for (int64_t d = 0; d < a.head_dim; ++d) to[d * kCacheBlock] = k[d];
-      std::copy_n(v, a.head_dim, call_.values + s.value(slot, g, place));
+      std::copy_n(v, a.head_dim, call_.values + s.value(slot, g, position));
     }
     for (int64_t t = there; t < a.queries; ++t) {
       std::fill_n(call_.y + a.output(n, t, g * s.group()), s.group() * a.head_dim, 0.0f);

@@ -155,22 +155,22 @@ void chunk_statistics(const T* x, int64_t rows, int64_t channels, float* mean, f
 }
 
 template <typename Read>
-HWY_INLINE Vec line_at(Read part, Vec centred, const ChannelLine& line, int64_t c) {
+HWY_INLINE Vec line_at(Read part, Vec centred, const ChannelAffine& line, int64_t c) {
   return hn::MulAdd(centred, part.get(line.scale + c), part.get(line.shift + c));
 }
 
 // Returns dy, or with relu dy where the forward is positive, else 0.
-template <ChannelForm form, typename Read, typename T>
-HWY_INLINE Vec gradient_at(Read part, const T* dy, Vec centred, const ChannelLine& line,
+template <ChannelEpilogue form, typename Read, typename T>
+HWY_INLINE Vec gradient_at(Read part, const T* dy, Vec centred, const ChannelAffine& line,
                            int64_t c) {
   const Vec gradient = part.get(dy);
-  if constexpr (form == ChannelForm::plain) return gradient;
+  if constexpr (form == ChannelEpilogue::plain) return gradient;
   return hn::IfThenElseZero(hn::Gt(line_at(part, centred, line, c), hn::Zero(Tag())), gradient);
 }
 
 // Σdy and Σdy·(x − mean) of each channel over a chunk of rows.
-template <ChannelForm form, typename T>
-void chunk_gradient_sums(const T* x, const T* dy, const ChannelLine& line, int64_t rows,
+template <ChannelEpilogue form, typename T>
+void chunk_gradient_sums(const T* x, const T* dy, const ChannelAffine& line, int64_t rows,
                          int64_t channels, float* sum_dy, float* sum_dy_x) {
   const Tag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -200,8 +200,8 @@ void chunk_gradient_sums(const T* x, const T* dy, const ChannelLine& line, int64
 }
 
 // y = (x − centre)·scale + shift, channel by channel; then the residual and relu.
-template <ChannelForm form, bool far, typename Rounding, typename T>
-void normalise_rows(const T* x, const ChannelLine& line, const T* residual, int64_t rows,
+template <ChannelEpilogue form, bool far, typename Rounding, typename T>
+void normalise_rows(const T* x, const ChannelAffine& line, const T* residual, int64_t rows,
                     int64_t channels, T* y) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(Tag()));
   for (int64_t r = 0; r < rows; ++r) {
@@ -211,8 +211,9 @@ void normalise_rows(const T* x, const ChannelLine& line, const T* residual, int6
       for (int i = 0; i < vectors; ++i) {
         const int64_t k = c + i * lanes, from = at + i * lanes;
         Vec v = line_at(part, hn::Sub(part.get(x + from), part.get(line.centre + k)), line, k);
-        if constexpr (form == ChannelForm::residual_relu) v = hn::Add(v, part.get(residual + from));
-        if constexpr (form != ChannelForm::plain) {
+        if constexpr (form == ChannelEpilogue::residual_relu)
+          v = hn::Add(v, part.get(residual + from));
+        if constexpr (form != ChannelEpilogue::plain) {
           v = hn::IfThenElse(hn::Lt(v, hn::Zero(Tag())), hn::Zero(Tag()), v);
         }
         out[i] = v;
@@ -223,8 +224,8 @@ void normalise_rows(const T* x, const ChannelLine& line, const T* residual, int6
 }
 
 // dx = scale·dy − slope·(x − mean) − offset, channel by channel.
-template <ChannelForm form, bool far, typename Rounding, typename T>
-void gradient_rows(const T* x, const T* dy, const ChannelLine& line, const float* slope,
+template <ChannelEpilogue form, bool far, typename Rounding, typename T>
+void gradient_rows(const T* x, const T* dy, const ChannelAffine& line, const float* slope,
                    const float* offset, int64_t rows, int64_t channels, T* dx) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(Tag()));
   for (int64_t r = 0; r < rows; ++r) {
@@ -243,16 +244,16 @@ void gradient_rows(const T* x, const T* dy, const ChannelLine& line, const float
   }
 }
 
-template <ChannelForm form, typename Rounding, typename T>
-void normalise(const T* x, const ChannelLine& line, const T* residual, int64_t rows,
+template <ChannelEpilogue form, typename Rounding, typename T>
+void normalise(const T* x, const ChannelAffine& line, const T* residual, int64_t rows,
                int64_t channels, T* y, bool far) {
   const auto run =
       far ? normalise_rows<form, true, Rounding, T> : normalise_rows<form, false, Rounding, T>;
   run(x, line, residual, rows, channels, y);
 }
 
-template <ChannelForm form, typename Rounding, typename T>
-void input_gradient(const T* x, const T* dy, const ChannelLine& line, const float* slope,
+template <ChannelEpilogue form, typename Rounding, typename T>
+void input_gradient(const T* x, const T* dy, const ChannelAffine& line, const float* slope,
                     const float* offset, int64_t rows, int64_t channels, T* dx, bool far) {
   const auto run =
       far ? gradient_rows<form, true, Rounding, T> : gradient_rows<form, false, Rounding, T>;
@@ -261,18 +262,18 @@ void input_gradient(const T* x, const T* dy, const ChannelLine& line, const floa
 
 // The functions for one element type.
 template <typename T, typename Rounding = T>
-ChannelFunctions<T> choose(ChannelForm form) {
-  constexpr auto kPlain = ChannelForm::plain, kRelu = ChannelForm::relu;
+ChannelFunctions<T> choose(ChannelEpilogue form) {
+  constexpr auto kPlain = ChannelEpilogue::plain, kRelu = ChannelEpilogue::relu;
   if (form == kPlain) {
     return {chunk_statistics<T>, normalise<kPlain, Rounding, T>, chunk_gradient_sums<kPlain, T>,
             input_gradient<kPlain, Rounding, T>};
   }
   return {chunk_statistics<T>,
           form == kRelu ? normalise<kRelu, Rounding, T>
-                        : normalise<ChannelForm::residual_relu, Rounding, T>,
+                        : normalise<ChannelEpilogue::residual_relu, Rounding, T>,
           chunk_gradient_sums<kRelu, T>, input_gradient<kRelu, Rounding, T>};
 }
-AllChannelFunctions choose_all(ChannelForm form) {
+AllChannelFunctions choose_all(ChannelEpilogue form) {
   auto bf16 = choose<Bf16>(form);
 #if DLTRAIN_AVX512()
   if (__builtin_cpu_supports("avx512bf16")) bf16 = choose<Bf16, NativeBf16>(form);
@@ -289,7 +290,7 @@ HWY_AFTER_NAMESPACE();
 namespace dltrain {
 HWY_EXPORT(choose_all);
 
-AllChannelFunctions all_channel_functions(ChannelForm form) {
+AllChannelFunctions all_channel_functions(ChannelEpilogue form) {
   return HWY_DYNAMIC_DISPATCH(choose_all)(form);
 }
 

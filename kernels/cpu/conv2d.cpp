@@ -9,7 +9,7 @@
 #include "cpu/makers.h"
 #include "cpu/onednn.h"
 #include "cpu/support.h"
-#include "cpu/weight_order.h"
+#include "cpu/weight_reorder.h"
 #include "ops/rules.h"
 #include "shared/workspace_parts.h"
 
@@ -73,7 +73,7 @@ class WeightReader : public Kernel {
     const auto plain = plain_weight(w, Conv2dAttributes(attributes).groups);
     if (description.weights_desc() != plain) {
       if (Conv2dAttributes(attributes).groups == 1) {
-        order_ = WeightOrder::find(w, description.weights_desc());
+        order_ = WeightReorder::find(w, description.weights_desc());
       }
       if (!order_) reorder_ = onednn::Reorder(plain, description.weights_desc(), false);
       weight_ = parts_.add(description.weights_desc().get_size());
@@ -97,7 +97,7 @@ class WeightReader : public Kernel {
   onednn::Call call_;
 
  private:
-  std::optional<WeightOrder> order_;
+  std::optional<WeightReorder> order_;
   onednn::Reorder reorder_;  // where order_ is empty
   WorkspaceParts parts_;
   size_t weight_ = 0, scratch_ = 0;

@@ -53,11 +53,11 @@ void forward_row(const LaneConvolution& g, const float* x, const float* w, const
   for (int64_t ow = 0; ow < g.out_width; ++ow) {
     const int64_t w0 = ow * g.stride[1] - g.padding[1];
     int count = 0;
-    const auto add = [&](int64_t kh, int64_t kw, int64_t places) {
+    const auto add = [&](int64_t kh, int64_t kw, int64_t taps) {
       const int64_t h = h0 + kh * g.dilation[0], v = w0 + kw * g.dilation[1];
       segments[static_cast<size_t>(count++)] = {w + (kh * g.kernel[1] + kw) * g.channels,
                                                 x + (h * g.width + v) * g.channels * block,
-                                                places * g.channels};
+                                                taps * g.channels};
     };
     for (int64_t kh = 0; kh < g.kernel[0]; ++kh) {
       const int64_t h = h0 + kh * g.dilation[0];
@@ -211,7 +211,7 @@ class Conv2dLanes final : public Kernel {
 };
 
 // dx is dy convolved with the weight rotated by 180° and its channels swapped (stride 1).
-LaneConvolution turned(const LaneConvolution& g) {
+LaneConvolution transposed_convolution(const LaneConvolution& g) {
   LaneConvolution t = g;
   t.height = g.out_height;
   t.width = g.out_width;
@@ -225,7 +225,8 @@ LaneConvolution turned(const LaneConvolution& g) {
 
 class Conv2dBackwardInputLanes final : public Kernel {
  public:
-  explicit Conv2dBackwardInputLanes(const LaneConvolution& g) : g_(g), forward_(turned(g)) {}
+  explicit Conv2dBackwardInputLanes(const LaneConvolution& g)
+      : g_(g), forward_(transposed_convolution(g)) {}
 
   size_t workspace_bytes() const override {
     return static_cast<size_t>(forward_.workspace_floats() + weight_floats()) * sizeof(float);
@@ -237,17 +238,17 @@ class Conv2dBackwardInputLanes final : public Kernel {
     workspace_ = static_cast<float*>(b.workspace);
   }
   void run(Stream&) override {
-    float* turned_weight = workspace_ + forward_.workspace_floats();
-    const int64_t places = g_.kernel[0] * g_.kernel[1];
+    float* flipped_weight = workspace_ + forward_.workspace_floats();
+    const int64_t kernel_size = g_.kernel[0] * g_.kernel[1];
     for (int64_t o = 0; o < g_.out_channels; ++o) {
-      for (int64_t p = 0; p < places; ++p) {
+      for (int64_t p = 0; p < kernel_size; ++p) {
         for (int64_t c = 0; c < g_.channels; ++c) {
-          turned_weight[(c * places + places - 1 - p) * g_.out_channels + o] =
-              w_[(o * places + p) * g_.channels + c];
+          flipped_weight[(c * kernel_size + kernel_size - 1 - p) * g_.out_channels + o] =
+              w_[(o * kernel_size + p) * g_.channels + c];
         }
       }
     }
-    forward_.run(dy_, turned_weight, nullptr, dx_, workspace_);
+    forward_.run(dy_, flipped_weight, nullptr, dx_, workspace_);
   }
 
  private:

@@ -22,30 +22,30 @@ namespace {
 
 // sums[m][i] (a vector each) += Σ over the row of dy[·][m]·x[·][i], for kRows output channels and
 // kPlaces adjacent values of the window.
-template <int kRows, int kPlaces>
+template <int kRows, int kColumns>
 HWY_INLINE void weight_tile(const float* dy, int64_t dy_step, const float* x, int64_t x_step,
                             int64_t pixels, float* sums, int64_t sums_stride) {
   const TileTag d;
   const int64_t lanes = tile_lanes(), block = tile_width();
-  TileVec sum[kRows][kPlaces];
+  TileVec sum[kRows][kColumns];
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kPlaces; ++i) {
+    for (int i = 0; i < kColumns; ++i) {
       sum[m][i] = hn::LoadU(d, sums + m * sums_stride + i * lanes);
     }
   }
   for (int64_t p = 0; p < pixels; ++p) {
 #pragma GCC unroll 1
     for (int64_t v = 0; v < block; v += lanes) {
-      TileVec right[kPlaces];
+      TileVec right[kColumns];
 #pragma GCC unroll 8
-      for (int i = 0; i < kPlaces; ++i) right[i] = hn::LoadU(d, x + i * block + v);
+      for (int i = 0; i < kColumns; ++i) right[i] = hn::LoadU(d, x + i * block + v);
 #pragma GCC unroll 8
       for (int m = 0; m < kRows; ++m) {
         const TileVec left = hn::LoadU(d, dy + m * block + v);
 #pragma GCC unroll 8
-        for (int i = 0; i < kPlaces; ++i) sum[m][i] = hn::MulAdd(left, right[i], sum[m][i]);
+        for (int i = 0; i < kColumns; ++i) sum[m][i] = hn::MulAdd(left, right[i], sum[m][i]);
       }
     }
     dy += dy_step;
@@ -54,46 +54,47 @@ HWY_INLINE void weight_tile(const float* dy, int64_t dy_step, const float* x, in
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kPlaces; ++i) {
+    for (int i = 0; i < kColumns; ++i) {
       hn::StoreU(sum[m][i], d, sums + m * sums_stride + i * lanes);
     }
   }
 }
 
-constexpr int kWeightPlaces = DLTRAIN_AVX512() ? 4 : 2;
+constexpr int kWeightColumns = DLTRAIN_AVX512() ? 4 : 2;
 
 template <int kRows>
-HWY_INLINE void weight_tile_places(int64_t places, const float* dy, int64_t dy_step, const float* x,
-                                   int64_t x_step, int64_t pixels, float* sums, int64_t stride) {
-  switch (places) {
+HWY_INLINE void weight_tile_columns(int64_t columns, const float* dy, int64_t dy_step,
+                                    const float* x, int64_t x_step, int64_t pixels, float* sums,
+                                    int64_t stride) {
+  switch (columns) {
     case 1:
       return weight_tile<kRows, 1>(dy, dy_step, x, x_step, pixels, sums, stride);
     case 2:
       return weight_tile<kRows, 2>(dy, dy_step, x, x_step, pixels, sums, stride);
     case 3:
       return weight_tile < kRows,
-             kWeightPlaces == 4 ? 3 : 2 > (dy, dy_step, x, x_step, pixels, sums, stride);
+             kWeightColumns == 4 ? 3 : 2 > (dy, dy_step, x, x_step, pixels, sums, stride);
     default:
-      return weight_tile<kRows, kWeightPlaces>(dy, dy_step, x, x_step, pixels, sums, stride);
+      return weight_tile<kRows, kWeightColumns>(dy, dy_step, x, x_step, pixels, sums, stride);
   }
 }
 
-HWY_INLINE void weight_tile_rows(int64_t rows, int64_t places, const float* dy, int64_t dy_step,
+HWY_INLINE void weight_tile_rows(int64_t rows, int64_t columns, const float* dy, int64_t dy_step,
                                  const float* x, int64_t x_step, int64_t pixels, float* sums,
                                  int64_t stride) {
   switch (rows) {
     case 1:
-      return weight_tile_places<1>(places, dy, dy_step, x, x_step, pixels, sums, stride);
+      return weight_tile_columns<1>(columns, dy, dy_step, x, x_step, pixels, sums, stride);
     case 2:
-      return weight_tile_places<2>(places, dy, dy_step, x, x_step, pixels, sums, stride);
+      return weight_tile_columns<2>(columns, dy, dy_step, x, x_step, pixels, sums, stride);
     case 3:
-      return weight_tile_places<3>(places, dy, dy_step, x, x_step, pixels, sums, stride);
+      return weight_tile_columns<3>(columns, dy, dy_step, x, x_step, pixels, sums, stride);
     case 4:
-      return weight_tile_places<4>(places, dy, dy_step, x, x_step, pixels, sums, stride);
+      return weight_tile_columns<4>(columns, dy, dy_step, x, x_step, pixels, sums, stride);
     case 5:
-      return weight_tile_places<5>(places, dy, dy_step, x, x_step, pixels, sums, stride);
+      return weight_tile_columns<5>(columns, dy, dy_step, x, x_step, pixels, sums, stride);
     default:
-      return weight_tile_places<6>(places, dy, dy_step, x, x_step, pixels, sums, stride);
+      return weight_tile_columns<6>(columns, dy, dy_step, x, x_step, pixels, sums, stride);
   }
 }
 
@@ -105,16 +106,16 @@ void weight_row(const LaneConvolution& g, const float* x, const float* dy, int64
   const int64_t padded_width = g.width + 2 * g.padding[1];
   // Number of values of the window that are contiguous in the image.
   const int64_t run = g.dilation[1] == 1 ? g.kernel[1] * g.channels : g.channels;
-  const int64_t tiles = (run + kWeightPlaces - 1) / kWeightPlaces;
+  const int64_t tiles = (run + kWeightColumns - 1) / kWeightColumns;
   for (int64_t first = 0; first < window; first += run) {
     const int64_t kh = first / (g.kernel[1] * g.channels);
     const int64_t kw = first / g.channels % g.kernel[1];
     const int64_t h = oh * g.stride[0] + kh * g.dilation[0];
     const float* image = x + (h * padded_width + kw * g.dilation[1]) * g.channels * block;
     for (int64_t t = 0; t < tiles; ++t) {
-      const int64_t from = run * t / tiles, places = run * (t + 1) / tiles - from;
+      const int64_t from = run * t / tiles, columns = run * (t + 1) / tiles - from;
       for (int64_t o = 0; o < g.out_channels; o += kTileRows) {
-        weight_tile_rows(std::min<int64_t>(kTileRows, g.out_channels - o), places, dy + o * block,
+        weight_tile_rows(std::min<int64_t>(kTileRows, g.out_channels - o), columns, dy + o * block,
                          g.out_channels * block, image + from * block,
                          g.stride[1] * g.channels * block, g.out_width,
                          sums + (o * window + first + from) * lanes, window * lanes);

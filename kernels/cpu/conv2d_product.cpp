@@ -9,14 +9,14 @@
 namespace dltrain {
 
 MadeKernel make_conv2d_product(const KernelRequest& request) {
-  constexpr int64_t kMostPixels = 512;
+  constexpr int64_t kMaxPixels = 512;
   const Shape &x = request.inputs[0].shape, &w = request.inputs[1].shape;
   const Shape& y = request.outputs[0].shape;
   const Conv2dAttributes a(request.attributes);
   const bool every_pixel = w[1] == 1 && w[2] == 1 && a.groups == 1 && a.stride[0] == 1 &&
                            a.stride[1] == 1 && a.padding[0] == 0 && a.padding[1] == 0;
   const int64_t pixels = x[0] * x[1] * x[2];
-  if (!every_pixel || pixels > kMostPixels || request.inputs[0].dtype != DType::bf16 ||
+  if (!every_pixel || pixels > kMaxPixels || request.inputs[0].dtype != DType::bf16 ||
       !request.attributes.text("activation").empty()) {
     return nullptr;
   }

@@ -26,13 +26,13 @@ struct Geometry {
   int64_t kernel[2];
   Conv2dAttributes a;
 
-  int64_t places() const { return kernel[0] * kernel[1]; }
+  int64_t kernel_size() const { return kernel[0] * kernel[1]; }
   int64_t rows() const { return samples * out_height; }
-  int64_t weights() const { return out_channels * places() * channels; }
+  int64_t weights() const { return out_channels * kernel_size() * channels; }
 };
 
-constexpr int64_t kConv2dWeightPanelsMostRows = 2 * kPanelSteps;  // of x and dy in a chunk
-using RowList = std::array<const void*, static_cast<size_t>(kConv2dWeightPanelsMostRows)>;
+constexpr int64_t kConv2dWeightPanelsMaxRows = 2 * kPanelSteps;  // of x and dy in a chunk
+using RowList = std::array<const void*, static_cast<size_t>(kConv2dWeightPanelsMaxRows)>;
 
 struct Chunk {
   RowList dy, x;
@@ -42,11 +42,11 @@ struct Chunk {
 // Iterates over the pixels of one window position within a range of rows of y, in chunks.
 class Pixels {
  public:
-  Pixels(const Geometry& g, int64_t place, int64_t first_row, int64_t last_row, const std::byte* dy,
+  Pixels(const Geometry& g, int64_t tap, int64_t first_row, int64_t last_row, const std::byte* dy,
          const std::byte* x, int64_t element)
       : g_(g),
-        top_(place / g.kernel[1] * g.a.dilation[0] - g.a.padding[0]),
-        left_(place % g.kernel[1] * g.a.dilation[1] - g.a.padding[1]),
+        top_(tap / g.kernel[1] * g.a.dilation[0] - g.a.padding[0]),
+        left_(tap % g.kernel[1] * g.a.dilation[1] - g.a.padding[1]),
         row_(first_row),
         last_row_(last_row),
         dy_(dy),
@@ -92,30 +92,30 @@ class Pixels {
 };
 
 // The division of the work: at least kTasks tasks, if blocks stay large enough to be worth copying.
-struct Cut {
+struct WorkSplit {
   static constexpr int64_t kTasks = 32;
-  static constexpr int64_t kLeastOut = 120, kMostOut = 264, kLeastIn = 128;
-  static constexpr int64_t kLeastPixels = 1024;  // of a range, approximately, if there are several
+  static constexpr int64_t kMinOut = 120, kMaxOut = 264, kMinIn = 128;
+  static constexpr int64_t kMinPixels = 1024;  // of a range, approximately, if there are several
 
   int64_t out_blocks, in_blocks = 1, ranges = 1;
 
-  explicit Cut(const Geometry& g) : out_blocks(ceil_div(g.out_channels, kMostOut)) {
-    const auto tasks = [&] { return g.places() * out_blocks * in_blocks; };
+  explicit WorkSplit(const Geometry& g) : out_blocks(ceil_div(g.out_channels, kMaxOut)) {
+    const auto tasks = [&] { return g.kernel_size() * out_blocks * in_blocks; };
     while (tasks() < kTasks) {
       const int64_t out = g.out_channels / out_blocks, in = g.channels / in_blocks;
-      if (out >= in && out >= 2 * kLeastOut) {
+      if (out >= in && out >= 2 * kMinOut) {
         out_blocks *= 2;
-      } else if (in >= 2 * kLeastIn) {
+      } else if (in >= 2 * kMinIn) {
         in_blocks *= 2;
-      } else if (out >= 2 * kLeastOut) {
+      } else if (out >= 2 * kMinOut) {
         out_blocks *= 2;
       } else {
         break;
       }
     }
     const int64_t pixels = g.rows() * g.out_width;
-    ranges = std::clamp<int64_t>(
-        std::min(ceil_div(kTasks, tasks()), ceil_div(pixels, kLeastPixels)), 1, g.rows());
+    ranges = std::clamp<int64_t>(std::min(ceil_div(kTasks, tasks()), ceil_div(pixels, kMinPixels)),
+                                 1, g.rows());
   }
 };
 
@@ -152,7 +152,9 @@ class Conv2dBackwardWeightPanels final : public Kernel {
   }
 
  private:
-  int64_t tasks() const { return cut_.ranges * cut_.out_blocks * cut_.in_blocks * g_.places(); }
+  int64_t tasks() const {
+    return cut_.ranges * cut_.out_blocks * cut_.in_blocks * g_.kernel_size();
+  }
 
   // Memory of a thread: two chunks of rows, the left panel of a block and one right panel.
   int64_t left_stride() const {
@@ -164,10 +166,10 @@ class Conv2dBackwardWeightPanels final : public Kernel {
   }
 
   void run_task(int64_t task, int64_t part) const {
-    const int64_t place = task % g_.places();
-    const int64_t in = task / g_.places() % cut_.in_blocks;
-    const int64_t out = task / g_.places() / cut_.in_blocks % cut_.out_blocks;
-    const int64_t range = task / g_.places() / cut_.in_blocks / cut_.out_blocks;
+    const int64_t tap = task % g_.kernel_size();
+    const int64_t in = task / g_.kernel_size() % cut_.in_blocks;
+    const int64_t out = task / g_.kernel_size() / cut_.in_blocks % cut_.out_blocks;
+    const int64_t range = task / g_.kernel_size() / cut_.in_blocks / cut_.out_blocks;
     // Blocks of i begin at multiples of 16.
     const int64_t vectors = g_.channels / 16;
     const int64_t i0 = vectors * in / cut_.in_blocks * 16;
@@ -175,7 +177,7 @@ class Conv2dBackwardWeightPanels final : public Kernel {
     const int64_t o0 = g_.out_channels * out / cut_.out_blocks;
     const int64_t o1 = g_.out_channels * (out + 1) / cut_.out_blocks;
     float* to = (cut_.ranges > 1 ? partial_ + range * g_.weights() : dw_) +
-                (o0 * g_.places() + place) * g_.channels;
+                (o0 * g_.kernel_size() + tap) * g_.channels;
     bool add = accumulate_ && cut_.ranges == 1;
 
     auto* chunks = reinterpret_cast<Chunk*>(workspace_ + static_cast<size_t>(part) * part_bytes());
@@ -187,7 +189,7 @@ class Conv2dBackwardWeightPanels final : public Kernel {
     const int64_t step = functions_.rows_a_step, count = (last_row - first_row) * g_.out_width;
     const int64_t chunk = ceil_div(count, ceil_div(count, kPanelSteps * step));
     const int64_t most = ceil_div(chunk, step) * step;
-    Pixels pixels(g_, place, first_row, last_row, dy_, x_, element_);
+    Pixels pixels(g_, tap, first_row, last_row, dy_, x_, element_);
     Chunk *now = chunks, *next = chunks + 1;
     pixels.next(most, *now);
     do {
@@ -215,7 +217,7 @@ class Conv2dBackwardWeightPanels final : public Kernel {
                            .rows = o1 - o0,
                            .columns = columns,
                            .c = to + i,
-                           .ldc = g_.places() * g_.channels,
+                           .ldc = g_.kernel_size() * g_.channels,
                            .add = add,
                            .prefetch = {{next.dy.data(), o0 * element_ + 64 * first, last - first},
                                         {next.x.data(), i * element_,
@@ -235,7 +237,7 @@ class Conv2dBackwardWeightPanels final : public Kernel {
   }
 
   Geometry g_;
-  Cut cut_;
+  WorkSplit cut_;
   const PanelFunctions& functions_;
   int64_t element_;  // bytes of an element of x and dy
   bool accumulate_;
@@ -266,7 +268,7 @@ MadeKernel make_conv2d_backward_weight_panels(const KernelRequest& request) {
     return nullptr;
   }
   // oneDNN was measured to be faster with fewer channels, and with 64 in f32 if it need not copy.
-  const bool dense = g.places() > 1 && g.a.stride[0] == 1 && g.a.stride[1] == 1;
+  const bool dense = g.kernel_size() > 1 && g.a.stride[0] == 1 && g.a.stride[1] == 1;
   const int64_t least = dense && x.dtype == DType::f32 ? 65 : 64;
   if (g.out_channels < 64 || g.channels < 64 || std::max(g.channels, g.out_channels) < least) {
     return nullptr;

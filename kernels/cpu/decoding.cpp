@@ -16,8 +16,8 @@ MadeKernel make_token_positions(const KernelRequest& request) {
     const auto* positions = b.input<int32_t>(0);
     auto* y = b.output<int32_t>(0);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t place = positions[i / tokens] + i % tokens;
-      y[i] = static_cast<int32_t>(std::min(place, limit - 1));
+      const int64_t position = positions[i / tokens] + i % tokens;
+      y[i] = static_cast<int32_t>(std::min(position, limit - 1));
     }
   });
 }

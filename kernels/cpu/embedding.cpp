@@ -13,7 +13,7 @@ namespace dltrain {
 namespace {
 
 // Sorts the indices of ids by id: those of row r are order[end[r − 1]] … order[end[r] − 1].
-void sort_places(const int32_t* ids, int64_t count, int64_t rows, int64_t* end, int64_t* order) {
+void sort_positions(const int32_t* ids, int64_t count, int64_t rows, int64_t* end, int64_t* order) {
   std::fill_n(end, rows + 1, 0);
   for (int64_t i = 0; i < count; ++i) ++end[ids[i] + 1];
   for (int64_t r = 0; r < rows; ++r) end[r + 1] += end[r];
@@ -50,7 +50,7 @@ MadeKernel make_embedding_backward(const KernelRequest& request) {
   const auto run = [=, accumulate = request.accumulate](const Bindings& b, Stream&) {
     auto* ends = static_cast<int64_t*>(b.workspace);
     int64_t* order = ends + rows + 1;
-    sort_places(b.input<int32_t>(0), count, rows, ends, order);
+    sort_positions(b.input<int32_t>(0), count, rows, ends, order);
     const float* dy = b.input<float>(1);
     const int64_t grain = std::max<int64_t>(1, 8192 / std::max<int64_t>(1, width));
     parallel_for(rows, grain, [&](int64_t begin, int64_t end) {

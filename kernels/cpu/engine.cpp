@@ -8,9 +8,9 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "base/error.h"
+#include "cpu/openmp_waiting.h"
 #include "cpu/parallel.h"
 #include "cpu/table.h"
-#include "cpu/waiting.h"
 #include "shared/host_memory.h"
 
 namespace dltrain {
@@ -58,7 +58,7 @@ int64_t simd_targets() {
 std::unique_ptr<Device> open(int index) {
   if (index != 0) fail(ExitCode::device, "cpu:{}: there is only cpu:0", index);
   static const int64_t targets = simd_targets();  // before a kernel is chosen
-  adapt_waiting_to_load();
+  adapt_openmp_waiting();
   const dnnl_version_t* v = dnnl::version();
   const std::string libraries = fmt::format(
       "oneDNN {}.{}.{}, Highway {}.{}.{} for {}", v->major, v->minor, v->patch, HWY_MAJOR,

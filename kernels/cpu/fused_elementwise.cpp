@@ -25,7 +25,7 @@ constexpr size_t kMaxResults = 4;  // in bf16 and f16; the fuse pass makes group
 // The location of an operand or result of a step. Only the last step writes its result in place: an
 // output may share the memory of an input that other steps still read, so results of earlier steps
 // stay in scratch until the end of the block.
-struct Place {
+struct OperandLocation {
   enum Kind : uint8_t { input, result, scratch };
   Kind kind = input;
   size_t index = 0;
@@ -33,7 +33,7 @@ struct Place {
 
 struct PlannedStep {
   StepFunction function;
-  Place a, b, out;
+  OperandLocation a, b, out;
   bool binary;
   float p, q;
 };
@@ -59,9 +59,9 @@ class FusedElementwise final : public Kernel {
                                       ? widen_function(spec.dtype)
                                       : nullptr});
     }
-    std::vector<Place> places(inputs + steps.size());
-    for (size_t i = 0; i < inputs; ++i) places[i] = {Place::input, i};
-    std::vector<size_t> last_use(places.size(), 0);
+    std::vector<OperandLocation> locations(inputs + steps.size());
+    for (size_t i = 0; i < inputs; ++i) locations[i] = {OperandLocation::input, i};
+    std::vector<size_t> last_use(locations.size(), 0);
     for (size_t s = 0; s < steps.size(); ++s) {
       for (int operand : steps[s].operands) last_use[static_cast<size_t>(operand)] = s;
     }
@@ -73,25 +73,25 @@ class FusedElementwise final : public Kernel {
     for (size_t s = 0; s < steps.size(); ++s) {
       const size_t self = inputs + s;
       if (s + 1 == steps.size() && results.size() == 1 && is_result(self)) {
-        places[self] = {Place::result, 0};
+        locations[self] = {OperandLocation::result, 0};
       } else {
         const auto free = std::find(taken.begin(), taken.end(), false);
         if (free == taken.end()) return false;
         *free = true;
-        places[self] = {Place::scratch, static_cast<size_t>(free - taken.begin())};
+        locations[self] = {OperandLocation::scratch, static_cast<size_t>(free - taken.begin())};
       }
-      add_step(steps[s], places, places[self]);
+      add_step(steps[s], locations, locations[self]);
       for (int number : steps[s].operands) {
         const auto operand = static_cast<size_t>(number);
-        if (places[operand].kind == Place::scratch && last_use[operand] == s &&
+        if (locations[operand].kind == OperandLocation::scratch && last_use[operand] == s &&
             !is_result(operand)) {
-          taken[places[operand].index] = false;
+          taken[locations[operand].index] = false;
         }
       }
     }
     for (size_t i = 0; i < results.size(); ++i) {
-      const Place& from = places[static_cast<size_t>(results[i])];
-      if (from.kind != Place::result) copies_.push_back({from, i});
+      const OperandLocation& from = locations[static_cast<size_t>(results[i])];
+      if (from.kind != OperandLocation::result) copies_.push_back({from, i});
     }
     return true;
   }
@@ -114,17 +114,19 @@ class FusedElementwise final : public Kernel {
   }
 
  private:
-  void add_step(const FusedStep& step, const std::vector<Place>& places, Place out) {
+  void add_step(const FusedStep& step, const std::vector<OperandLocation>& locations,
+                OperandLocation out) {
     const auto op = elementwise_op(step.op);
     check_internal(op.has_value(), "fused program: unknown step {}", step.op);
     const bool binary = elementwise_operands(*op) == 2;
     check_internal(step.operands.size() == (binary ? 2u : 1u), "fused program: {} has {} operands",
                    step.op, step.operands.size());
-    const Place a = places[static_cast<size_t>(step.operands[0])];
-    const Place b = places[static_cast<size_t>(step.operands.back())];
-    const auto kind = [&](Place place) {
-      return place.kind == Place::input && inputs_[place.index].direct ? OperandKind::bf16
-                                                                       : OperandKind::each;
+    const OperandLocation a = locations[static_cast<size_t>(step.operands[0])];
+    const OperandLocation b = locations[static_cast<size_t>(step.operands.back())];
+    const auto kind = [&](OperandLocation location) {
+      return location.kind == OperandLocation::input && inputs_[location.index].direct
+                 ? OperandKind::bf16
+                 : OperandKind::each;
     };
     steps_.push_back({elementwise_step(*op, kind(a), kind(b), false), a, b, out, binary,
                       static_cast<float>(step.p), static_cast<float>(step.q)});
@@ -155,13 +157,13 @@ class FusedElementwise final : public Kernel {
   }
 
   void run_steps(const void* const* in, float* const* out, int64_t count, float* scratch) const {
-    const auto computed = [&](Place place) {
-      return place.kind == Place::result
-                 ? out[place.index]
-                 : scratch + static_cast<int64_t>(place.index) * kFusedElementwiseBlock;
+    const auto computed = [&](OperandLocation location) {
+      return location.kind == OperandLocation::result
+                 ? out[location.index]
+                 : scratch + static_cast<int64_t>(location.index) * kFusedElementwiseBlock;
     };
-    const auto operand = [&](Place place) -> const void* {
-      return place.kind == Place::input ? in[place.index] : computed(place);
+    const auto operand = [&](OperandLocation location) -> const void* {
+      return location.kind == OperandLocation::input ? in[location.index] : computed(location);
     };
     for (const PlannedStep& s : steps_) {
       s.function(
@@ -174,7 +176,7 @@ class FusedElementwise final : public Kernel {
   }
 
   struct Copy {
-    Place from;
+    OperandLocation from;
     size_t result;
   };
 

@@ -68,7 +68,7 @@ class GroupKernel : public Kernel {
 
   int64_t samples_, channels_, rows_, groups_, width_, chunk_rows_, chunks_;
   double epsilon_;
-  ChannelFunctions<float> functions_ = channel_functions<float>(ChannelForm::plain);
+  ChannelFunctions<float> functions_ = channel_functions<float>(ChannelEpilogue::plain);
 
  private:
   std::vector<float> ones_, zeros_;
@@ -101,7 +101,7 @@ class GroupNorm final : public GroupKernel {
       for (int64_t g = 0; g < groups_; ++g) merge(n, g);
     });
     for_chunks([&](int64_t n, int64_t, int64_t at, int64_t rows) {
-      const ChannelLine line{centre_ + n * channels_, scale_ + n * channels_, bias_};
+      const ChannelAffine line{centre_ + n * channels_, scale_ + n * channels_, bias_};
       functions_.normalise(x_ + at, line, nullptr, rows, channels_, y_ + at, false);
     });
   }
@@ -166,7 +166,7 @@ class GroupNormBackward final : public GroupKernel {
       }
     });
     for_chunks([&](int64_t n, int64_t chunk, int64_t at, int64_t rows) {
-      const ChannelLine line{centre_ + n * channels_, nullptr, nullptr};
+      const ChannelAffine line{centre_ + n * channels_, nullptr, nullptr};
       functions_.gradient_sums(x_ + at, dy_ + at, line, rows, channels_, sums_ + chunk * channels_,
                                weighted_ + chunk * channels_);
     });
@@ -175,7 +175,7 @@ class GroupNormBackward final : public GroupKernel {
     });
     for_chunks([&](int64_t n, int64_t, int64_t at, int64_t rows) {
       const int64_t c = n * channels_;
-      const ChannelLine line{centre_ + c, scale_ + c, nullptr};
+      const ChannelAffine line{centre_ + c, scale_ + c, nullptr};
       functions_.input_gradient(x_ + at, dy_ + at, line, slope_ + c, offset_ + c, rows, channels_,
                                 dx_ + at, false);
     });

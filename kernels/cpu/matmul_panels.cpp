@@ -18,12 +18,12 @@ namespace {
 
 constexpr int64_t kBlockWords = 128 * 1024;               // block of the left factor: 512 KiB
 constexpr int64_t kMatmulPanelsChunkWords = 1024 * 1024;  // chunk of the right factor: 4 MiB
-constexpr int64_t kFewRows = 512, kMostInner = 512;       // rows and words of a block
+constexpr int64_t kFewRows = 512, kMaxInner = 512;        // rows and words of a block
 constexpr int64_t kSumFloats = 2 * 1024 * 1024;           // sums of a 16-bit result: 8 MiB
 constexpr int64_t kGroups = 8;                            // groups of rows packed together
 constexpr int64_t kPanelGroups = kMatmulColumns / kMatmulRows;
-constexpr int64_t kMatmulPanelsMostRows = 2048;
-constexpr int64_t kLeastRows = 32, kLeastColumns = 48, kLeastInner = 64;
+constexpr int64_t kMatmulPanelsMaxRows = 2048;
+constexpr int64_t kMinRows = 32, kMinColumns = 48, kMinInner = 64;
 
 struct Sizes {
   MatmulFactor a, b;  // a: rows, b: columns
@@ -57,8 +57,8 @@ class MatmulPanels final : public Kernel {
     const int64_t words = ceil_div(s_.inner, functions.elements_a_word);
     few_rows_ = s_.rows <= kFewRows;
     const int64_t most_words =
-        few_rows_ ? std::max<int64_t>(kBlockWords / s_.rows, kMostInner / 2) : kMostInner;
-    blocks_ = ceil_div(words, std::min(most_words, 2 * kMostInner));
+        few_rows_ ? std::max<int64_t>(kBlockWords / s_.rows, kMaxInner / 2) : kMaxInner;
+    blocks_ = ceil_div(words, std::min(most_words, 2 * kMaxInner));
     block_words_ = ceil_div(words, blocks_);
     last_words_ = words - (blocks_ - 1) * block_words_;
     const int64_t row_blocks =
@@ -232,12 +232,12 @@ MadeKernel make_matmul_panels(const KernelRequest& request) {
     return nullptr;
   }
   const Sizes s = sizes_of(request);
-  if (s.rows < kLeastRows || s.columns < kLeastColumns || s.inner < kLeastInner) return nullptr;
+  if (s.rows < kMinRows || s.columns < kMinColumns || s.inner < kMinInner) return nullptr;
   // In other cases oneDNN was measured to be as fast or faster.
   const bool weight_gradient = !s.a.inner_rows;
   const bool short_sums = dtype == DType::bf16 && s.b.inner_rows &&
-                          s.inner <= kMostInner * (s.rows <= kFewRows ? 4 : 2) &&
-                          s.rows <= kMatmulPanelsMostRows;
+                          s.inner <= kMaxInner * (s.rows <= kFewRows ? 4 : 2) &&
+                          s.rows <= kMatmulPanelsMaxRows;
   if (!weight_gradient && !short_sums) return nullptr;
   return std::make_unique<MatmulPanels>(request, s, *functions);
 }

@@ -161,15 +161,16 @@ HWY_INLINE void run_tile(const MatmulPanel& p, int64_t row, int64_t count, Fetch
     for (int v = 0; v < kVectors; ++v) sum[m][v] = hn::Zero(d);
   }
   // Prefetches the tile's output, so that it is in cache when the sums are complete.
-  const auto* place = p.low == nullptr ? reinterpret_cast<const char*>(p.sums + row * p.sums_stride)
-                                       : static_cast<const char*>(p.low) + 2 * row * p.low_stride;
-  const int64_t place_stride = p.low == nullptr ? 4 * p.sums_stride : 2 * p.low_stride;
-  const int64_t place_bytes = (p.low == nullptr ? 4 : 2) * p.columns;
+  const auto* output = p.low == nullptr
+                           ? reinterpret_cast<const char*>(p.sums + row * p.sums_stride)
+                           : static_cast<const char*>(p.low) + 2 * row * p.low_stride;
+  const int64_t output_stride = p.low == nullptr ? 4 * p.sums_stride : 2 * p.low_stride;
+  const int64_t output_bytes = (p.low == nullptr ? 4 : 2) * p.columns;
   for (int64_t m = 0; m < count; ++m) {
-    for (int64_t b = 0; b < place_bytes; b += 64) {
-      __builtin_prefetch(place + m * place_stride + b, 1);
+    for (int64_t b = 0; b < output_bytes; b += 64) {
+      __builtin_prefetch(output + m * output_stride + b, 1);
     }
-    __builtin_prefetch(place + m * place_stride + place_bytes - 1, 1);
+    __builtin_prefetch(output + m * output_stride + output_bytes - 1, 1);
   }
   const float* left = p.left + row / kMatmulRows * kMatmulRows * p.words + row % kMatmulRows;
   const float* right = p.right;

@@ -184,18 +184,18 @@ void pool_backward_tiles(const PoolGeometry& g, const T* dy, const uint8_t* posi
     int64_t w = 0;
     for (; kh < g.kernel[0] && w < g.out_width * g.kernel[1]; ++w) {
       const int64_t at = from + w / g.kernel[1] * g.channels;
-      const auto place = hn::Set(di, static_cast<int32_t>(kh * g.kernel[1] + w % g.kernel[1]));
+      const auto index = hn::Set(di, static_cast<int32_t>(kh * g.kernel[1] + w % g.kernel[1]));
       for (int64_t c = 0; c < g.channels; c += lanes) {
         const size_t count = static_cast<size_t>(std::min(lanes, g.channels - c));
         // As in pool_row, the next pixel overwrites the excess lanes.
         if (w * g.channels + c + lanes <= line && dy + at + c + lanes <= dy_end) {
           const auto winner = hn::PromoteTo(di, hn::LoadU(du8, position + at + c));
-          const auto won = hn::RebindMask(d, hn::Eq(winner, place));
+          const auto won = hn::RebindMask(d, hn::Eq(winner, index));
           store(hn::IfThenElseZero(won, load(dy + at + c)), to + w * g.channels + c);
         } else {
           const auto winner =
               hn::PromoteTo(di, hn::MaskedLoad(hn::FirstN(du8, count), du8, position + at + c));
-          const auto won = hn::RebindMask(d, hn::Eq(winner, place));
+          const auto won = hn::RebindMask(d, hn::Eq(winner, index));
           store_n(hn::IfThenElseZero(won, load_n(dy + at + c, count)), to + w * g.channels + c,
                   count);
         }
@@ -226,11 +226,11 @@ void pool_backward_row(const PoolGeometry& g, const T* dy, const uint8_t* positi
       auto sum = hn::Zero(d);
       for (int64_t oh = first_oh; oh <= last_oh; ++oh) {
         for (int64_t ow = first_ow; ow <= last_ow; ++ow) {
-          const int64_t place = (h - oh * g.stride[0]) * g.kernel[1] + (w - ow * g.stride[1]);
+          const int64_t index = (h - oh * g.stride[0]) * g.kernel[1] + (w - ow * g.stride[1]);
           const int64_t at = ((sample * g.out_height + oh) * g.out_width + ow) * g.channels + c;
           const auto winner =
               hn::PromoteTo(di, hn::MaskedLoad(hn::FirstN(du8, n), du8, position + at));
-          const auto won = hn::Eq(winner, hn::Set(di, static_cast<int32_t>(place)));
+          const auto won = hn::Eq(winner, hn::Set(di, static_cast<int32_t>(index)));
           sum = hn::Add(sum, hn::IfThenElseZero(hn::RebindMask(d, won), load_n(dy + at, n)));
         }
       }

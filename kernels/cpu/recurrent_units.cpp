@@ -134,16 +134,16 @@ template <typename T>
 struct BackwardRows {
   BackwardRows(const RecurrentBackwardStep<T>& s, int64_t sample, int64_t token)
       : hidden(s.sizes.hidden),
-        place(sample * s.sizes.tokens + token),
-        dy(s.dy + place * hidden),
-        y(s.y + place * hidden),
-        gates(s.gates == nullptr ? nullptr : s.gates + place * s.sizes.width()),
-        cells(s.cells == nullptr ? nullptr : s.cells + place * hidden),
+        token_row(sample * s.sizes.tokens + token),
+        dy(s.dy + token_row * hidden),
+        y(s.y + token_row * hidden),
+        gates(s.gates == nullptr ? nullptr : s.gates + token_row * s.sizes.width()),
+        cells(s.cells == nullptr ? nullptr : s.cells + token_row * hidden),
         dstate(s.dstate + sample * hidden),
         dcell(s.dcell + sample * hidden),
-        dx(s.dx + place * s.sizes.width()),
+        dx(s.dx + token_row * s.sizes.width()),
         dz(s.dz + sample * s.sizes.width()),
-        dz_all(s.dz_all == s.dx ? nullptr : s.dz_all + place * s.sizes.width()) {
+        dz_all(s.dz_all == s.dx ? nullptr : s.dz_all + token_row * s.sizes.width()) {
     const int64_t before = s.sizes.before(token);
     const auto earlier = [&](const T* states, const T* initial) -> const T* {
       if (before >= 0) return states + (sample * s.sizes.tokens + before) * hidden;
@@ -166,7 +166,7 @@ struct BackwardRows {
     if (dz_all != nullptr) u.put(to_state, dz_all + k * hidden);
   }
 
-  int64_t hidden, place;
+  int64_t hidden, token_row;
   const T *dy, *y, *gates, *cells;
   const T *state_before = nullptr, *cell_before = nullptr;
   float *dstate, *dcell;

@@ -1,6 +1,6 @@
 // reduce: sum, mean or max over axes of an f32, bf16 or f16 tensor, in f32.
 //
-// The tensor is treated as [outer, middle, inner] with `middle` reduced. Rows of the middle axis
+// The tensor is treated as [outer, reduced, inner]. Rows of the reduced axis
 // are added in fixed chunks, and the chunks' results in order and in double, so that sums do not
 // depend on the number of threads. Non-adjacent reduced axes take several rounds, each over one run
 // of axes.
@@ -100,9 +100,9 @@ float reduce_row(const T* x, int64_t count) {
 template <bool max, typename T>
 void reduce_narrow(const T* x, int64_t rows, int64_t inner, float* out) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
-  const int64_t together = lanes / std::gcd(inner, lanes), width = together * inner;
+  const int64_t rows_at_once = lanes / std::gcd(inner, lanes), width = rows_at_once * inner;
   float wide[HWY_MAX_BYTES / sizeof(float) * HWY_MAX_BYTES / sizeof(float)];
-  const int64_t whole = rows / together;
+  const int64_t whole = rows / rows_at_once;
   reduce_columns<max>(x, whole, width, wide);
   std::copy_n(wide, inner, out);
   const auto fold = [&](const auto* row) {
@@ -111,8 +111,8 @@ void reduce_narrow(const T* x, int64_t rows, int64_t inner, float* out) {
       out[i] = max ? (v > out[i] || std::isnan(v) ? v : out[i]) : out[i] + v;
     }
   };
-  for (int64_t r = 1; r < together; ++r) fold(wide + r * inner);
-  for (int64_t r = whole * together; r < rows; ++r) fold(x + r * inner);
+  for (int64_t r = 1; r < rows_at_once; ++r) fold(wide + r * inner);
+  for (int64_t r = whole * rows_at_once; r < rows; ++r) fold(x + r * inner);
 }
 
 template <typename T>
@@ -148,51 +148,51 @@ namespace dltrain {
 namespace {
 HWY_EXPORT(columns);
 
-struct Round {
-  int64_t outer, middle, inner;
-  int64_t chunk_rows;  // of the middle axis
-  int64_t chunks() const { return ceil_div(middle, chunk_rows); }
+struct ReductionPass {
+  int64_t outer, reduced, inner;
+  int64_t chunk_rows;  // of the reduced axis
+  int64_t chunks() const { return ceil_div(reduced, chunk_rows); }
 };
 
 // Approximate values per chunk: enough to be worth starting a thread, few enough for the cache.
 constexpr int64_t kChunkValues = 16384;
 
-std::vector<Round> plan_rounds(const Shape& shape, std::vector<int64_t> axes) {
+std::vector<ReductionPass> plan_passes(const Shape& shape, std::vector<int64_t> axes) {
   std::sort(axes.begin(), axes.end());
   std::vector<int64_t> extents(shape.begin(), shape.end());
-  std::vector<Round> rounds;
+  std::vector<ReductionPass> passes;
   for (size_t last = axes.size(); last > 0;) {  // runs of adjacent axes, innermost first
     size_t first = last - 1;
     while (first > 0 && axes[first - 1] + 1 == axes[first]) --first;
-    Round round{1, 1, 1, 1};
+    ReductionPass pass{1, 1, 1, 1};
     for (size_t i = 0; i < extents.size(); ++i) {
       const auto axis = static_cast<int64_t>(i);
-      int64_t& part = axis < axes[first]       ? round.outer
-                      : axis <= axes[last - 1] ? round.middle
-                                               : round.inner;
+      int64_t& part = axis < axes[first]       ? pass.outer
+                      : axis <= axes[last - 1] ? pass.reduced
+                                               : pass.inner;
       part *= extents[i];
-      if (&part == &round.middle) extents[i] = 1;
+      if (&part == &pass.reduced) extents[i] = 1;
     }
-    round.chunk_rows =
-        std::clamp<int64_t>(kChunkValues / std::max<int64_t>(1, round.inner), 16, 16384);
-    rounds.push_back(round);
+    pass.chunk_rows =
+        std::clamp<int64_t>(kChunkValues / std::max<int64_t>(1, pass.inner), 16, 16384);
+    passes.push_back(pass);
     last = first;
   }
-  if (rounds.empty()) rounds.push_back({1, 1, shape.elements(), 1});
-  return rounds;
+  if (passes.empty()) passes.push_back({1, 1, shape.elements(), 1});
+  return passes;
 }
 
 class Reduce final : public Kernel {
  public:
   explicit Reduce(const KernelRequest& request)
-      : rounds_(plan_rounds(request.inputs[0].shape, request.attributes.integers("axes"))),
+      : passes_(plan_passes(request.inputs[0].shape, request.attributes.integers("axes"))),
         kind_(request.attributes.text("kind") == "max" ? ReduceKind::max : ReduceKind::sum),
         dtype_(request.inputs[0].dtype),
         accumulate_(request.accumulate) {
     const double in = static_cast<double>(request.inputs[0].shape.elements());
     const double out = static_cast<double>(request.outputs[0].shape.elements());
     if (request.attributes.text("kind") == "mean") scale_ = out / in;
-    for (const Round& r : rounds_) {
+    for (const ReductionPass& r : passes_) {
       partial_floats_ = std::max(partial_floats_, r.outer * r.chunks() * r.inner);
       between_floats_ = std::max(between_floats_, r.outer * r.inner);
     }
@@ -211,26 +211,26 @@ class Reduce final : public Kernel {
   void run(Stream&) override {
     const void* from = x_;
     DType dtype = dtype_;  // of the first round; between rounds f32
-    for (size_t i = 0; i < rounds_.size(); ++i) {
-      const bool last = i + 1 == rounds_.size();
+    for (size_t i = 0; i < passes_.size(); ++i) {
+      const bool last = i + 1 == passes_.size();
       float* to = last ? y_ : partials_ + partial_floats_ + between_floats_ * (i % 2);
-      run_round(rounds_[i], dtype, from, to, last);
+      run_pass(passes_[i], dtype, from, to, last);
       from = to;
       dtype = DType::f32;
     }
   }
 
  private:
-  void run_round(const Round& r, DType dtype, const void* from, float* to, bool last) const {
+  void run_pass(const ReductionPass& r, DType dtype, const void* from, float* to, bool last) const {
     const int64_t chunks = r.chunks();
     const auto function = HWY_DYNAMIC_DISPATCH(columns);
-    const int64_t work = std::min(r.chunk_rows, r.middle) * r.inner;
+    const int64_t work = std::min(r.chunk_rows, r.reduced) * r.inner;
     const int64_t grain = std::max<int64_t>(1, kChunkValues / std::max<int64_t>(1, work));
     parallel_for(r.outer * chunks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t at = begin; at < end; ++at) {
         const int64_t o = at / chunks, first = at % chunks * r.chunk_rows;
-        const int64_t rows = std::min(r.chunk_rows, r.middle - first);
-        function(kind_, dtype, from, (o * r.middle + first) * r.inner, rows, r.inner,
+        const int64_t rows = std::min(r.chunk_rows, r.reduced - first);
+        function(kind_, dtype, from, (o * r.reduced + first) * r.inner, rows, r.inner,
                  partials_ + at * r.inner);
       }
     });
@@ -260,7 +260,7 @@ class Reduce final : public Kernel {
     out = accumulate_ ? out + result : result;
   }
 
-  std::vector<Round> rounds_;
+  std::vector<ReductionPass> passes_;
   ReduceKind kind_;
   DType dtype_;
   bool accumulate_;

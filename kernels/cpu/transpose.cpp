@@ -21,8 +21,8 @@ namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
 
-void turn(const float* from, int64_t rows, int64_t columns, int64_t from_stride, float* to,
-          int64_t to_stride) {
+void transpose_f32(const float* from, int64_t rows, int64_t columns, int64_t from_stride, float* to,
+                   int64_t to_stride) {
   transpose(from, rows, columns, from_stride, to, to_stride);
 }
 
@@ -34,14 +34,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dltrain {
 namespace {
-HWY_EXPORT(turn);
+HWY_EXPORT(transpose_f32);
 
 // to[c·to_stride + r] = from[r·from_stride + c]
 template <typename T>
-void turn_plane(const T* from, int64_t rows, int64_t columns, int64_t from_stride, T* to,
-                int64_t to_stride) {
+void transpose_plane(const T* from, int64_t rows, int64_t columns, int64_t from_stride, T* to,
+                     int64_t to_stride) {
   if constexpr (sizeof(T) == sizeof(float)) {
-    HWY_DYNAMIC_DISPATCH(turn)
+    HWY_DYNAMIC_DISPATCH(transpose_f32)
     (reinterpret_cast<const float*>(from), rows, columns, from_stride, reinterpret_cast<float*>(to),
      to_stride);
   } else {
@@ -61,9 +61,9 @@ StridedBox box_of(const KernelRequest& request) {
 }
 
 template <typename T>
-class TurnPlanes final : public Kernel {
+class TransposePlanes final : public Kernel {
  public:
-  explicit TurnPlanes(const StridedBox& box) : rows_(box.axes().front()) {
+  explicit TransposePlanes(const StridedBox& box) : rows_(box.axes().front()) {
     for (const StridedBox::Axis& axis : box.axes()) {
       if (axis.from == 1) {
         columns_ = axis;
@@ -101,8 +101,8 @@ class TurnPlanes final : public Kernel {
       from += at * axis.from;
       to += at * axis.to;
     }
-    turn_plane(from, rows_.extent, std::min(kStrip, columns_.extent - column), rows_.from, to,
-               columns_.to);
+    transpose_plane(from, rows_.extent, std::min(kStrip, columns_.extent - column), rows_.from, to,
+                    columns_.to);
   }
 
   StridedBox::Axis rows_, columns_{1, 0, 0};
@@ -124,13 +124,13 @@ MadeKernel make_transpose(const KernelRequest& request) {
   }
   switch (bytes) {
     case 1:
-      return std::make_unique<TurnPlanes<uint8_t>>(box);
+      return std::make_unique<TransposePlanes<uint8_t>>(box);
     case 2:
-      return std::make_unique<TurnPlanes<uint16_t>>(box);
+      return std::make_unique<TransposePlanes<uint16_t>>(box);
     case 4:
-      return std::make_unique<TurnPlanes<uint32_t>>(box);
+      return std::make_unique<TransposePlanes<uint32_t>>(box);
     case 8:
-      return std::make_unique<TurnPlanes<uint64_t>>(box);
+      return std::make_unique<TransposePlanes<uint64_t>>(box);
     default:
       return nullptr;
   }

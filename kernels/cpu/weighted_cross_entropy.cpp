@@ -83,11 +83,12 @@ HWY_INLINE double total(FloatVec v) {
 }
 
 // Σq and Σq·(x − shift) of a row (q: weighted, smoothed targets), without the label's own term.
-struct Masses {
+struct TargetSums {
   double mass, dot;
 };
 
-HWY_INLINE Masses masses(const WeightedArguments& a, int64_t row, const float* x, float shift) {
+HWY_INLINE TargetSums target_sums(const WeightedArguments& a, int64_t row, const float* x,
+                                  float shift) {
   const FloatVec keep = constant(a.labels != nullptr ? 0 : 1 - a.smoothing);
   const FloatVec even = constant(a.smoothing / static_cast<double>(a.classes));
   const FloatVec shift_vec = hn::Set(Floats(), shift);
@@ -102,10 +103,11 @@ HWY_INLINE Masses masses(const WeightedArguments& a, int64_t row, const float* x
   return {total(mass), total(dot)};
 }
 
-HWY_INLINE Masses with_label(const WeightedArguments& a, int64_t row, const float* x, float shift) {
-  if (a.labels == nullptr) return masses(a, row, x, shift);
-  Masses out{0, 0};
-  if (a.smoothing != 0) out = masses(a, row, x, shift);
+HWY_INLINE TargetSums with_label(const WeightedArguments& a, int64_t row, const float* x,
+                                 float shift) {
+  if (a.labels == nullptr) return target_sums(a, row, x, shift);
+  TargetSums out{0, 0};
+  if (a.smoothing != 0) out = target_sums(a, row, x, shift);
   const auto label = static_cast<size_t>(a.labels[row]);
   const double own = (1 - a.smoothing) * static_cast<double>(a.weights[label]);
   return {out.mass + own, out.dot + own * static_cast<double>(x[label] - shift)};
@@ -135,7 +137,7 @@ RowSums weighted_forward(const WeightedArguments& a, int64_t begin, int64_t end)
     const double log_sum = std::log(total(exp_sum));  // of exp(x − shift)
     a.log_sum_exp[r] = static_cast<float>(static_cast<double>(shift) + log_sum);
     if (!a.counts(r)) continue;
-    const Masses q = with_label(a, r, x, shift);
+    const TargetSums q = with_label(a, r, x, shift);
     sums.loss += q.mass * log_sum - q.dot;
     if (a.labels != nullptr) {
       sums.correct += best == a.labels[r] ? 1 : 0;
@@ -167,7 +169,7 @@ void weighted_backward(const WeightedArguments& a, double dloss, float* dlogits,
       own = (1 - a.smoothing) * static_cast<double>(a.weights[static_cast<size_t>(a.labels[r])]);
       mass = own + even * a.weight_sum;
     } else {
-      mass = masses(a, r, x, 0).mass;
+      mass = target_sums(a, r, x, 0).mass;
     }
     const FloatVec scaled_mass = constant(factor * mass);
     const FloatVec shift = hn::Set(d, a.log_sum_exp[r]);

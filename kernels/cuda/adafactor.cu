@@ -74,7 +74,7 @@ __global__ void chunk_kernel(AdafactorCall c, const StepState* state) {
   if (threadIdx.x == 0) c.sums[blockIdx.x] = sum;
   if (t.factored) return;
   const auto view = gradient_view<T>(*state);
-  const AdafactorMove<T> move(static_cast<T>(c.rule.share(*state)));
+  const AdafactorLerp<T> move(static_cast<T>(c.rule.share(*state)));
   const T* g = static_cast<const T*>(t.gradient) + part.begin;
   T* variance = static_cast<T*>(t.row) + part.begin;
   for (int64_t i = threadIdx.x; i < part.count; i += kBlock) {
@@ -97,8 +97,7 @@ __global__ void row_kernel(AdafactorCall c, const StepState* state) {
   sum = warp_sum(sum);
   if (lane != 0 || warp >= part.count) return;
   T* variance = static_cast<T*>(t.row) + row;
-  *variance =
-      adafactor_moved(*variance, sum / static_cast<double>(t.columns), c.rule.share(*state));
+  *variance = adafactor_lerp(*variance, sum / static_cast<double>(t.columns), c.rule.share(*state));
 }
 
 // One lane per column; the warps share its rows.
@@ -123,7 +122,7 @@ __global__ void column_kernel(AdafactorCall c, const StepState* state) {
   sum = 0;
   for (int w = 0; w < kColumnBlock / kWarp; ++w) sum += partial[w][lane];
   T* variance = static_cast<T*>(t.column) + part.begin + lane;
-  *variance = adafactor_moved(*variance, sum / static_cast<double>(t.rows), c.rule.share(*state));
+  *variance = adafactor_lerp(*variance, sum / static_cast<double>(t.rows), c.rule.share(*state));
 }
 
 __device__ double sum_of_chunks(const AdafactorTensor& t, const double* sums) {

@@ -55,14 +55,14 @@ __global__ void __launch_bounds__(kAttentionBlock)
 
   queries.load(p.q, own.first, c.queries, c.head_dim,
                [&](int64_t t) { return c.query_at(n, t, h); });
-  const int64_t behind = own.first + kBlockRows < c.queries ? own.first + kBlockRows : c.queries;
+  const int64_t end = own.first + kBlockRows < c.queries ? own.first + kBlockRows : c.queries;
   M sum[kRows], most[kRows], out[kRows][kParts];
   for (int r = 0; r < kRows; ++r) {
     sum[r] = 0;
     most[r] = kNever;
     for (int k = 0; k < kParts; ++k) out[r][k] = 0;
   }
-  for (int64_t s = c.first_key(own.first); s < c.end_key(behind - 1); s += kTile) {
+  for (int64_t s = c.first_key(own.first); s < c.end_key(end - 1); s += kTile) {
     __syncthreads();
     keys.load(p.k, s, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); });
     values.load(p.v, s, c.keys, c.head_dim, [&](int64_t t) { return c.value_at(n, t, g); });
@@ -138,12 +138,12 @@ __global__ void __launch_bounds__(kAttentionBlock)
                [&](int64_t t) { return c.query_at(n, t, h); });
   gradients.load(dy, own.first, c.queries, c.head_dim,
                  [&](int64_t t) { return c.output_at(n, t, h); });
-  const int64_t behind = own.first + kBlockRows < c.queries ? own.first + kBlockRows : c.queries;
+  const int64_t end = own.first + kBlockRows < c.queries ? own.first + kBlockRows : c.queries;
   M out[kRows][kParts];
   for (int r = 0; r < kRows; ++r) {
     for (int k = 0; k < kParts; ++k) out[r][k] = 0;
   }
-  for (int64_t s = c.first_key(own.first); s < c.end_key(behind - 1); s += kTile) {
+  for (int64_t s = c.first_key(own.first); s < c.end_key(end - 1); s += kTile) {
     __syncthreads();
     keys.load(p.k, s, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); });
     values.load(p.v, s, c.keys, c.head_dim, [&](int64_t t) { return c.value_at(n, t, g); });
@@ -198,14 +198,14 @@ __global__ void __launch_bounds__(kAttentionBlock)
 
   keys.load(p.k, own.first, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); });
   values.load(p.v, own.first, c.keys, c.head_dim, [&](int64_t t) { return c.value_at(n, t, g); });
-  const int64_t behind = own.first + kBlockRows < c.keys ? own.first + kBlockRows : c.keys;
+  const int64_t end = own.first + kBlockRows < c.keys ? own.first + kBlockRows : c.keys;
   M out_k[kRows][kParts], out_v[kRows][kParts];
   for (int r = 0; r < kRows; ++r) {
     for (int k = 0; k < kParts; ++k) out_k[r][k] = out_v[r][k] = 0;
   }
   for (int64_t h = g * shared_by; h < (g + 1) * shared_by; ++h) {
     const AttentionScores<M> scores(c, in, n, h);
-    for (int64_t t = c.first_query(own.first); t < c.end_query(behind - 1); t += kTile) {
+    for (int64_t t = c.first_query(own.first); t < c.end_query(end - 1); t += kTile) {
       __syncthreads();
       queries.load(p.q, t, c.queries, c.head_dim, [&](int64_t i) { return c.query_at(n, i, h); });
       gradients.load(dy, t, c.queries, c.head_dim, [&](int64_t i) { return c.output_at(n, i, h); });
@@ -276,8 +276,8 @@ void backward(const AttentionCall& c, const AttentionInputs& in, const void* dy,
                  c, in, static_cast<const T*>(dy), s, d, static_cast<T*>(dk), static_cast<T*>(dv));
 }
 
-bool attention_served(const AttentionCall& call) {
-  return call.head_dim <= AttentionCall::kMostHeadDim &&
+bool attention_supported(const AttentionCall& call) {
+  return call.head_dim <= AttentionCall::kMaxHeadDim &&
          call.samples * call.heads * call.queries < (int64_t{1} << 31) &&
          call.samples * call.kv_heads * call.keys < (int64_t{1} << 31);
 }
@@ -312,7 +312,7 @@ AttentionInputs read_attention_inputs(const AttentionCall& call, std::span<void*
 // → y, sums.
 std::unique_ptr<Kernel> make_cuda_attention(const KernelRequest& request) {
   const AttentionCall c = read_attention_call(request, request.inputs);
-  if (!attention_served(c)) return nullptr;
+  if (!attention_supported(c)) return nullptr;
   return make_kernel([c](const Bindings& b, Stream& stream) {
     if (c.samples * c.queries == 0) return;
     const AttentionInputs in = read_attention_inputs(c, b.inputs);
@@ -327,7 +327,7 @@ std::unique_ptr<Kernel> make_cuda_attention(const KernelRequest& request) {
 // (dy, y, sums, the forward's inputs) → their gradients. The workspace has one number per row.
 std::unique_ptr<Kernel> make_cuda_attention_backward(const KernelRequest& request) {
   const AttentionCall c = read_attention_call(request, request.inputs.subspan(3));
-  if (!attention_served(c)) return nullptr;
+  if (!attention_supported(c)) return nullptr;
   const int64_t rows = c.samples * c.queries * c.heads;
   const auto run = [c, rows](const Bindings& b, Stream& stream) {
     if (c.samples * c.queries == 0) return;

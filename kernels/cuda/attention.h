@@ -13,7 +13,7 @@
 namespace dltrain {
 
 struct AttentionCall {
-  static constexpr int64_t kMostHeadDim = 256;
+  static constexpr int64_t kMaxHeadDim = 256;
   DType dtype = DType::f32;
   int64_t samples = 0, queries = 0, keys = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;

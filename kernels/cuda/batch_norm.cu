@@ -22,11 +22,11 @@ struct BatchNormCall {
   bool relu;
 };
 
-constexpr int64_t kLeastChunk = 128, kMostChunks = 1024;
+constexpr int64_t kMinChunk = 128, kMaxChunks = 1024;
 
 int64_t chunk_rows(int64_t rows) {
-  const int64_t even = divide_up(rows, kMostChunks);
-  return even < kLeastChunk ? kLeastChunk : even;
+  const int64_t even = divide_up(rows, kMaxChunks);
+  return even < kMinChunk ? kMinChunk : even;
 }
 int64_t chunk_count(int64_t rows) {
   return divide_up(rows, chunk_rows(rows));
@@ -88,7 +88,7 @@ __global__ void join_statistics_kernel(const M* partial, M* mean, M* variance, i
 }
 
 template <typename M>
-struct LineOf {
+struct NormParameters {
   const M *gamma, *beta, *mean, *variance;
   M epsilon;
   bool relu;
@@ -97,31 +97,31 @@ struct LineOf {
 // The linear function from x to y for W channels. The gradient of a fused relu recomputes it with
 // the same bits.
 template <typename M, int W>
-struct Line {
-  M middle[W], rstd[W], scale[W], shift[W];
+struct ChannelAffine {
+  M own_mean[W], rstd[W], scale[W], shift[W];
   bool relu;
 
   // beta: nullptr if there is no relu in the gradient.
-  __device__ Line(const LineOf<M>& of, int64_t channel) : relu(of.relu) {
+  __device__ ChannelAffine(const NormParameters<M>& of, int64_t channel) : relu(of.relu) {
     for (int j = 0; j < W; ++j) {
-      middle[j] = of.mean[channel + j];
+      own_mean[j] = of.mean[channel + j];
       rstd[j] = M(1) / std::sqrt(of.variance[channel + j] + of.epsilon);
       scale[j] = of.gamma[channel + j] * rstd[j];
       shift[j] = of.beta != nullptr ? of.beta[channel + j] : M(0);
     }
   }
-  __device__ M at(M x, int j) const { return (x - middle[j]) * scale[j] + shift[j]; }
+  __device__ M at(M x, int j) const { return (x - own_mean[j]) * scale[j] + shift[j]; }
   // Returns dy, or with relu 0 where the forward is not positive.
   __device__ M gradient(M x, M dy, int j) const { return !relu || at(x, j) > M(0) ? dy : M(0); }
 };
 
 template <typename T, int W>
-__global__ void normalise_kernel(const T* x, LineOf<MathOf<T>> of, const T* residual, T* y,
+__global__ void normalise_kernel(const T* x, NormParameters<MathOf<T>> of, const T* residual, T* y,
                                  int64_t rows, int64_t channels) {
   using M = MathOf<T>;
   const int64_t channel = own_columns<W>();
   if (channel >= channels) return;
-  const Line<M, W> line(of, channel);
+  const ChannelAffine<M, W> affine(of, channel);
   for (int64_t row = blockIdx.y * blockDim.y + threadIdx.y; row < rows;
        row += static_cast<int64_t>(gridDim.y) * blockDim.y) {
     const int64_t at = row * channels + channel;
@@ -129,8 +129,8 @@ __global__ void normalise_kernel(const T* x, LineOf<MathOf<T>> of, const T* resi
     load_columns<W>(x + at, value);
     if (residual != nullptr) load_columns<W>(residual + at, more);
     for (int j = 0; j < W; ++j) {
-      value[j] = line.at(value[j], j) + more[j];
-      if (line.relu && value[j] < M(0)) value[j] = M(0);
+      value[j] = affine.at(value[j], j) + more[j];
+      if (affine.relu && value[j] < M(0)) value[j] = M(0);
     }
     store_columns<W>(value, y + at);
   }
@@ -138,7 +138,7 @@ __global__ void normalise_kernel(const T* x, LineOf<MathOf<T>> of, const T* resi
 
 // partial[chunk] = {Σ dy·x̂ [channels], Σ dy [channels]} with x̂ = (x − mean)/√(variance + ε).
 template <typename T, int W>
-__global__ void gradient_sums_kernel(const T* x, const T* dy, LineOf<MathOf<T>> of,
+__global__ void gradient_sums_kernel(const T* x, const T* dy, NormParameters<MathOf<T>> of,
                                      MathOf<T>* partial, int64_t rows, int64_t channels,
                                      int64_t chunk) {
   using M = MathOf<T>;
@@ -147,14 +147,14 @@ __global__ void gradient_sums_kernel(const T* x, const T* dy, LineOf<MathOf<T>> 
   const int64_t end = begin + chunk < rows ? begin + chunk : rows;
   M dgamma[W] = {}, dbeta[W] = {};
   if (channel < channels) {
-    const Line<M, W> line(of, channel);
+    const ChannelAffine<M, W> affine(of, channel);
     M value[W], gradient[W];
     for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y) {
       load_columns<W>(x + row * channels + channel, value);
       load_columns<W>(dy + row * channels + channel, gradient);
       for (int j = 0; j < W; ++j) {
-        const M through = line.gradient(value[j], gradient[j], j);
-        dgamma[j] += through * ((value[j] - line.middle[j]) * line.rstd[j]);
+        const M through = affine.gradient(value[j], gradient[j], j);
+        dgamma[j] += through * ((value[j] - affine.own_mean[j]) * affine.rstd[j]);
         dbeta[j] += through;
       }
     }
@@ -168,13 +168,13 @@ __global__ void gradient_sums_kernel(const T* x, const T* dy, LineOf<MathOf<T>> 
 
 // dx = γ/√(variance + ε)·(dy − dβ/n − x̂·dγ/n) (Ioffe & Szegedy 2015).
 template <typename T, int W>
-__global__ void input_gradient_kernel(const T* x, const T* dy, LineOf<MathOf<T>> of,
+__global__ void input_gradient_kernel(const T* x, const T* dy, NormParameters<MathOf<T>> of,
                                       const MathOf<T>* dgamma, const MathOf<T>* dbeta, T* dx,
                                       int64_t rows, int64_t channels) {
   using M = MathOf<T>;
   const int64_t channel = own_columns<W>();
   if (channel >= channels) return;
-  const Line<M, W> line(of, channel);
+  const ChannelAffine<M, W> affine(of, channel);
   const M share = M(1) / static_cast<M>(rows);
   M along[W], even[W];
   for (int j = 0; j < W; ++j) {
@@ -188,17 +188,17 @@ __global__ void input_gradient_kernel(const T* x, const T* dy, LineOf<MathOf<T>>
     load_columns<W>(x + at, value);
     load_columns<W>(dy + at, gradient);
     for (int j = 0; j < W; ++j) {
-      const M through = line.gradient(value[j], gradient[j], j);
-      const M normalised = (value[j] - line.middle[j]) * line.rstd[j];
-      value[j] = line.scale[j] * (through - even[j] - normalised * along[j]);
+      const M through = affine.gradient(value[j], gradient[j], j);
+      const M normalised = (value[j] - affine.own_mean[j]) * affine.rstd[j];
+      value[j] = affine.scale[j] * (through - even[j] - normalised * along[j]);
     }
     store_columns<W>(value, dx + at);
   }
 }
 
 template <typename M>
-LineOf<M> norm_line(const BatchNormCall& c, const M* gamma, const M* beta, const M* mean,
-                    const M* variance) {
+NormParameters<M> norm_affine(const BatchNormCall& c, const M* gamma, const M* beta, const M* mean,
+                              const M* variance) {
   return {gamma, beta, mean, variance, static_cast<M>(c.epsilon), c.relu};
 }
 
@@ -219,13 +219,13 @@ void statistics(const BatchNormCall& c, const T* x, MathOf<T>* mean, MathOf<T>* 
 
 // `residual` may be nullptr; y may be x.
 template <typename T>
-void normalise(const BatchNormCall& c, const T* x, const LineOf<MathOf<T>>& line, const T* residual,
-               T* y, CudaStream stream) {
+void normalise(const BatchNormCall& c, const T* x, const NormParameters<MathOf<T>>& affine,
+               const T* residual, T* y, CudaStream stream) {
   const bool packs = rows_in_packs<T>(c.channels, {x, y, residual != nullptr ? residual : x});
   with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
     const ColumnGrid tiles = ColumnGrid::over_rows(c.channels, W, c.rows);
-    DLTRAIN_LAUNCH((normalise_kernel<T, W>), tiles.grid, tiles.block, stream, x, line, residual, y,
-                   c.rows, c.channels);
+    DLTRAIN_LAUNCH((normalise_kernel<T, W>), tiles.grid, tiles.block, stream, x, affine, residual,
+                   y, c.rows, c.channels);
   });
 }
 
@@ -235,19 +235,19 @@ void batch_norm_gradient(const BatchNormCall& c, const Bindings& b, CudaStream s
   const T *x = b.input<T>(0), *dy = b.input<T>(1);
   T* dx = b.output<T>(0);
   M *dgamma = b.output<M>(1), *dbeta = b.output<M>(2), *partial = static_cast<M*>(b.workspace);
-  const LineOf<M> line =
-      norm_line(c, b.input<M>(2), c.relu ? b.input<M>(5) : nullptr, b.input<M>(3), b.input<M>(4));
+  const NormParameters<M> affine =
+      norm_affine(c, b.input<M>(2), c.relu ? b.input<M>(5) : nullptr, b.input<M>(3), b.input<M>(4));
   const int64_t chunk = chunk_rows(c.rows), chunks = chunk_count(c.rows);
   const bool packs = rows_in_packs<T>(c.channels, {x, dy, dx});
   with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
     const ColumnGrid tiles(c.channels, W, chunks);
-    DLTRAIN_LAUNCH((gradient_sums_kernel<T, W>), tiles.grid, tiles.block, stream, x, dy, line,
+    DLTRAIN_LAUNCH((gradient_sums_kernel<T, W>), tiles.grid, tiles.block, stream, x, dy, affine,
                    partial, c.rows, c.channels, chunk);
     const ColumnGrid join = ColumnGrid::join(c.channels);
     DLTRAIN_LAUNCH(join_pairs_kernel<M>, join.grid, join.block, stream,
                    static_cast<const M*>(partial), dgamma, dbeta, c.channels, chunks);
     const ColumnGrid all = ColumnGrid::over_rows(c.channels, W, c.rows);
-    DLTRAIN_LAUNCH((input_gradient_kernel<T, W>), all.grid, all.block, stream, x, dy, line,
+    DLTRAIN_LAUNCH((input_gradient_kernel<T, W>), all.grid, all.block, stream, x, dy, affine,
                    static_cast<const M*>(dgamma), static_cast<const M*>(dbeta), dx, c.rows,
                    c.channels);
   });
@@ -283,7 +283,7 @@ std::unique_ptr<Kernel> make_cuda_batch_norm(const KernelRequest& request) {
         statistics<T>(c, b.input<T>(0), b.output<M>(1), b.output<M>(2),
                       static_cast<M*>(b.workspace), stream);
         normalise<T>(c, b.input<T>(0),
-                     norm_line(c, b.input<M>(1), b.input<M>(2), b.output<M>(1), b.output<M>(2)),
+                     norm_affine(c, b.input<M>(1), b.input<M>(2), b.output<M>(1), b.output<M>(2)),
                      b.input<T>(3), b.output<T>(0), stream);
       });
 }
@@ -304,7 +304,7 @@ std::unique_ptr<Kernel> make_cuda_batch_norm_inference(const KernelRequest& requ
       []<typename T>(const BatchNormCall& c, const Bindings& b, CudaStream stream, T) {
         using M = MathOf<T>;
         normalise<T>(c, b.input<T>(0),
-                     norm_line(c, b.input<M>(1), b.input<M>(2), b.input<M>(3), b.input<M>(4)),
+                     norm_affine(c, b.input<M>(1), b.input<M>(2), b.input<M>(3), b.input<M>(4)),
                      static_cast<const T*>(nullptr), b.output<T>(0), stream);
       });
 }

@@ -36,7 +36,7 @@ struct CachedAttentionData {
 
 constexpr int kBlock = 128;  // also keys at a time
 constexpr int kCopyBlock = 256;
-constexpr int kMostPerThread = static_cast<int>(AttentionCall::kMostHeadDim) / kBlock;
+constexpr int kMaxPerThread = static_cast<int>(AttentionCall::kMaxHeadDim) / kBlock;
 
 template <typename T>
 __global__ void keep_kernel(CachedAttentionCall c, CachedAttentionData x) {
@@ -49,16 +49,16 @@ __global__ void keep_kernel(CachedAttentionCall c, CachedAttentionData x) {
     const int64_t token = i / (a.head_dim * a.kv_heads) % a.queries;
     const int64_t n = i / (a.head_dim * a.kv_heads * a.queries);
     if (token >= x.counts[n]) continue;
-    const int64_t slot = x.slots[n], place = x.positions[n] + token;
-    keys[c.cached_key(slot, head, place, d)] = k[a.key_at(n, token, head) + d];
-    values[c.cached_value(slot, head, place) + d] = v[a.value_at(n, token, head) + d];
+    const int64_t slot = x.slots[n], position = x.positions[n] + token;
+    keys[c.cached_key(slot, head, position, d)] = k[a.key_at(n, token, head) + d];
+    values[c.cached_value(slot, head, position) + d] = v[a.value_at(n, token, head) + d];
   }
 }
 
 template <typename T>
 __global__ void attend_kernel(CachedAttentionCall c, CachedAttentionData x) {
   using M = MathOf<T>;
-  __shared__ M query[AttentionCall::kMostHeadDim];
+  __shared__ M query[AttentionCall::kMaxHeadDim];
   __shared__ M weights[kBlock];
   const AttentionCall& a = c.tokens;
   const int thread = static_cast<int>(threadIdx.x);
@@ -72,21 +72,21 @@ __global__ void attend_kernel(CachedAttentionCall c, CachedAttentionData x) {
   const T* q = static_cast<const T*>(x.q) + a.query_at(n, token, head);
   for (int64_t d = thread; d < a.head_dim; d += kBlock) query[d] = static_cast<M>(q[d]);
   __syncthreads();
-  const int64_t slot = x.slots[n], place = x.positions[n] + token;
-  const int64_t first_key = a.first_key(place);
+  const int64_t slot = x.slots[n], position = x.positions[n] + token;
+  const int64_t first_key = a.first_key(position);
   const T *keys = static_cast<const T*>(x.keys), *values = static_cast<const T*>(x.values);
   const M slope = a.alibi ? static_cast<M>(AttentionScores<M>::alibi_slope(head, a.heads)) : M(0);
-  M greatest = -static_cast<M>(INFINITY), sum = 0, out[kMostPerThread] = {};
-  for (int64_t first = first_key / kBlock * kBlock; first <= place; first += kBlock) {
+  M greatest = -static_cast<M>(INFINITY), sum = 0, out[kMaxPerThread] = {};
+  for (int64_t first = first_key / kBlock * kBlock; first <= position; first += kBlock) {
     const int64_t key = first + thread;
     M score = -static_cast<M>(INFINITY);
-    if (key <= place && key >= first_key) {
+    if (key <= position && key >= first_key) {
       const T* from = keys + c.cached_key(slot, kv_head, key, 0);
       M dot = 0;
       for (int64_t d = 0; d < a.head_dim; ++d) {
         dot += query[d] * static_cast<M>(from[d * c.block]);
       }
-      score = static_cast<M>(a.scale) * dot - slope * static_cast<M>(place - key);
+      score = static_cast<M>(a.scale) * dot - slope * static_cast<M>(position - key);
     }
     const M before = greatest, here = block_max(score);
     greatest = here > greatest || here != here ? here : greatest;
@@ -95,8 +95,8 @@ __global__ void attend_kernel(CachedAttentionCall c, CachedAttentionData x) {
     const M factor = before == -static_cast<M>(INFINITY) ? M(0) : std::exp(before - greatest);
     sum = sum * factor + block_sum(weight);  // includes a barrier
     const int64_t begin = first > first_key ? first : first_key;
-    const int64_t end = place + 1 < first + kBlock ? place + 1 : first + kBlock;
-    for (int i = 0; i < kMostPerThread; ++i) {
+    const int64_t end = position + 1 < first + kBlock ? position + 1 : first + kBlock;
+    for (int i = 0; i < kMaxPerThread; ++i) {
       const int64_t d = thread + i * kBlock;
       if (d >= a.head_dim) break;
       M total = out[i] * factor;
@@ -107,7 +107,7 @@ __global__ void attend_kernel(CachedAttentionCall c, CachedAttentionData x) {
     }
     __syncthreads();  // before the weights are overwritten
   }
-  for (int i = 0; i < kMostPerThread; ++i) {
+  for (int i = 0; i < kMaxPerThread; ++i) {
     const int64_t d = thread + i * kBlock;
     if (d < a.head_dim) y[d] = static_cast<T>(out[i] / sum);
   }
@@ -124,7 +124,7 @@ std::unique_ptr<Kernel> make_cuda_cached_attention(const KernelRequest& request)
       .width = sizes.width()};
   const AttentionCall& a = call.tokens;
   const int64_t rows = a.samples * a.heads * a.queries;
-  if (a.head_dim > AttentionCall::kMostHeadDim || rows >= (int64_t{1} << 31)) return nullptr;
+  if (a.head_dim > AttentionCall::kMaxHeadDim || rows >= (int64_t{1} << 31)) return nullptr;
   const int64_t kept = a.samples * a.queries * a.kv_heads * a.head_dim;
   // `first`: index of the caches among the inputs.
   return make_kernel([=, first = cache_input(request.inputs)](const Bindings& b, Stream& stream) {

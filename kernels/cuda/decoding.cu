@@ -52,8 +52,8 @@ void with_unit(int64_t row_bytes, const Bindings& b, const F& f) {
 __global__ void token_positions_kernel(const int32_t* positions, int64_t count, int64_t tokens,
                                        int64_t limit, int32_t* y) {
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    const int64_t place = positions[i / tokens] + i % tokens;
-    y[i] = static_cast<int32_t>(place < limit ? place : limit - 1);
+    const int64_t position = positions[i / tokens] + i % tokens;
+    y[i] = static_cast<int32_t>(position < limit ? position : limit - 1);
   }
 }
 

@@ -11,7 +11,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kMost = (int64_t{1} << 31) - 2;  // ids and rows: indices have 32 bits
+constexpr int64_t kMax = (int64_t{1} << 31) - 2;  // ids and rows: indices have 32 bits
 
 struct EmbeddingBackwardCall {
   DType dtype;            // of dy
@@ -74,23 +74,23 @@ __global__ void start_kernel(int32_t* counts, int32_t* starts, int64_t rows) {
   }
 }
 
-__global__ void collect_kernel(const int32_t* ids, int32_t* next, int32_t* places, int64_t count,
+__global__ void collect_kernel(const int32_t* ids, int32_t* next, int32_t* positions, int64_t count,
                                int64_t padding) {
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    if (ids[i] != padding) places[atomicAdd(&next[ids[i]], 1)] = static_cast<int32_t>(i);
+    if (ids[i] != padding) positions[atomicAdd(&next[ids[i]], 1)] = static_cast<int32_t>(i);
   }
 }
 
 // Orders the entries of each id: each moves after those that are smaller.
-__global__ void order_kernel(const int32_t* ids, const int32_t* starts, const int32_t* places,
+__global__ void order_kernel(const int32_t* ids, const int32_t* starts, const int32_t* positions,
                              int32_t* ordered, int64_t rows) {
   const int64_t count = starts[rows];
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    const int32_t place = places[i], id = ids[place];
+    const int32_t position = positions[i], id = ids[position];
     const int32_t begin = starts[id], end = starts[id + 1];
     int32_t less = 0;
-    for (int32_t k = begin; k < end; ++k) less += places[k] < place ? 1 : 0;
-    ordered[begin + less] = place;
+    for (int32_t k = begin; k < end; ++k) less += positions[k] < position ? 1 : 0;
+    ordered[begin + less] = position;
   }
 }
 
@@ -105,16 +105,16 @@ __global__ void add_runs_kernel(const T* dy, const int32_t* ids, const int32_t* 
   using M = MathOf<T>;
   const int32_t begin = static_cast<int32_t>(blockIdx.x) * kRun, all = starts[rows];
   const int32_t end = begin + kRun < all ? begin + kRun : all;
-  __shared__ int32_t place[kRun], id[kRun];
+  __shared__ int32_t position[kRun], id[kRun];
   for (int32_t k = begin + static_cast<int32_t>(threadIdx.x); k < end; k += kBlock) {
-    place[k - begin] = ordered[k];
+    position[k - begin] = ordered[k];
     id[k - begin] = ids[ordered[k]];
   }
   __syncthreads();
   for (int64_t c = threadIdx.x; c < columns; c += kBlock) {
     M sum = 0;
     for (int32_t k = 0; k < end - begin; ++k) {
-      sum += static_cast<M>(dy[place[k] * columns + c]);
+      sum += static_cast<M>(dy[position[k] * columns + c]);
       if (k + 1 < end - begin && id[k + 1] == id[k]) continue;
       const int32_t first = starts[id[k]], after = starts[id[k] + 1];
       if (first < begin || after > end) {
@@ -173,7 +173,7 @@ std::unique_ptr<Kernel> make_cuda_embedding_backward(const KernelRequest& reques
                                 .columns = request.outputs[0].shape[1],
                                 .padding_idx = request.attributes.integer("padding_idx", -1),
                                 .accumulate = request.accumulate};
-  if (c.ids > kMost || c.rows > kMost) return nullptr;
+  if (c.ids > kMax || c.rows > kMax) return nullptr;
   const DType sums = accumulation_dtype(c.dtype);
   const auto words = static_cast<int64_t>(dtype_size(sums) / 4);
   WorkspaceParts parts;
@@ -185,14 +185,15 @@ std::unique_ptr<Kernel> make_cuda_embedding_backward(const KernelRequest& reques
     const auto* ids = b.input<int32_t>(0);
     auto* counts = static_cast<int32_t*>(b.workspace);
     int32_t* starts = counts + c.rows;
-    int32_t* places = starts + c.rows + 1;
-    int32_t* ordered = places + c.ids;
+    int32_t* positions = starts + c.rows + 1;
+    int32_t* ordered = positions + c.ids;
     launch_fill(4, 0, counts, c.rows, stream);
     const unsigned grid = stride_grid(c.ids > 0 ? c.ids : 1, kBlock);
     DLTRAIN_LAUNCH(count_kernel, grid, kBlock, stream, ids, counts, c.ids, c.padding_idx);
     DLTRAIN_LAUNCH(start_kernel, 1u, kBlock, stream, counts, starts, c.rows);
-    DLTRAIN_LAUNCH(collect_kernel, grid, kBlock, stream, ids, counts, places, c.ids, c.padding_idx);
-    DLTRAIN_LAUNCH(order_kernel, grid, kBlock, stream, ids, starts, places, ordered, c.rows);
+    DLTRAIN_LAUNCH(collect_kernel, grid, kBlock, stream, ids, counts, positions, c.ids,
+                   c.padding_idx);
+    DLTRAIN_LAUNCH(order_kernel, grid, kBlock, stream, ids, starts, positions, ordered, c.rows);
     if (!c.accumulate) launch_fill(4, 0, b.outputs[0], c.rows * c.columns * words, stream);
     if (c.ids == 0) return;
     with_floating(c.dtype, [&]<typename T>(T) {

@@ -4,9 +4,9 @@
 namespace dltrain {
 
 struct FusedOperands {
-  static constexpr int kMost = 16;
-  const void* input[kMost];
-  void* output[kMost];
+  static constexpr int kMax = 16;
+  const void* input[kMax];
+  void* output[kMax];
 };
 
 }  // namespace dltrain

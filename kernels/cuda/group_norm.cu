@@ -13,7 +13,7 @@ namespace {
 
 struct GroupNormCall {
   DType dtype;
-  int64_t samples, places, channels, groups;
+  int64_t samples, spatial_size, channels, groups;
   double epsilon;
 };
 
@@ -21,7 +21,7 @@ GroupNormCall group_norm_call(const KernelRequest& request) {
   const Shape& x = request.inputs[0].shape;
   return {.dtype = request.inputs[0].dtype,
           .samples = x[0],
-          .places = x.elements(1, x.rank() - 1),
+          .spatial_size = x.elements(1, x.rank() - 1),
           .channels = x[-1],
           .groups = request.attributes.integer("groups", 1),
           .epsilon = request.attributes.number("epsilon", 1e-5)};
@@ -36,8 +36,8 @@ struct Group {
       : sample(blockIdx.x / c.groups),
         group(blockIdx.x % c.groups),
         width(c.channels / c.groups),
-        first(sample * c.places * c.channels + group * width),
-        count(c.places * width) {}
+        first(sample * c.spatial_size * c.channels + group * width),
+        count(c.spatial_size * width) {}
   __device__ int64_t at(const GroupNormCall& c, int64_t i) const {
     return first + i / width * c.channels + i % width;
   }
@@ -57,21 +57,21 @@ __global__ void group_norm_kernel(GroupNormCall c, const T* x, const MathOf<T>* 
   const Group g(c);
   M sum = 0;
   for (int64_t i = threadIdx.x; i < g.count; i += kBlock) sum += static_cast<M>(x[g.at(c, i)]);
-  const M middle = block_sum(sum) / static_cast<M>(g.count);
+  const M own_mean = block_sum(sum) / static_cast<M>(g.count);
   M squares = 0;
   for (int64_t i = threadIdx.x; i < g.count; i += kBlock) {
-    const M distance = static_cast<M>(x[g.at(c, i)]) - middle;
+    const M distance = static_cast<M>(x[g.at(c, i)]) - own_mean;
     squares += distance * distance;
   }
   const M variance = block_sum(squares) / static_cast<M>(g.count);
   const M scale = M(1) / std::sqrt(variance + static_cast<M>(c.epsilon));
   for (int64_t i = threadIdx.x; i < g.count; i += kBlock) {
-    const M normalised = (static_cast<M>(x[g.at(c, i)]) - middle) * scale;
+    const M normalised = (static_cast<M>(x[g.at(c, i)]) - own_mean) * scale;
     y[g.at(c, i)] = static_cast<T>(
         weight == nullptr ? normalised : normalised * weight[g.channel(i)] + bias[g.channel(i)]);
   }
   if (threadIdx.x == 0) {
-    mean[blockIdx.x] = middle;
+    mean[blockIdx.x] = own_mean;
     rstd[blockIdx.x] = scale;
   }
 }
@@ -83,18 +83,18 @@ __global__ void group_norm_backward_kernel(GroupNormCall c, const T* x, const T*
                                            const MathOf<T>* rstd, T* dx) {
   using M = MathOf<T>;
   const Group g(c);
-  const M middle = mean[blockIdx.x], scale = rstd[blockIdx.x];
+  const M own_mean = mean[blockIdx.x], scale = rstd[blockIdx.x];
   M plain = 0, weighted = 0;
   for (int64_t i = threadIdx.x; i < g.count; i += kBlock) {
     const M gradient = static_cast<M>(dy[g.at(c, i)]) * weight_of(weight, g.channel(i));
     plain += gradient;
-    weighted += gradient * ((static_cast<M>(x[g.at(c, i)]) - middle) * scale);
+    weighted += gradient * ((static_cast<M>(x[g.at(c, i)]) - own_mean) * scale);
   }
   plain = block_sum(plain) / static_cast<M>(g.count);
   weighted = block_sum(weighted) / static_cast<M>(g.count);
   for (int64_t i = threadIdx.x; i < g.count; i += kBlock) {
     const M gradient = static_cast<M>(dy[g.at(c, i)]) * weight_of(weight, g.channel(i));
-    const M normalised = (static_cast<M>(x[g.at(c, i)]) - middle) * scale;
+    const M normalised = (static_cast<M>(x[g.at(c, i)]) - own_mean) * scale;
     dx[g.at(c, i)] = static_cast<T>(scale * (gradient - plain - normalised * weighted));
   }
 }
@@ -109,8 +109,8 @@ __global__ void channel_sums_kernel(GroupNormCall c, const T* x, const T* dy, co
   const int64_t sample = i / c.channels, channel = i % c.channels;
   const int64_t group = sample * c.groups + channel / (c.channels / c.groups);
   M weighted = 0, plain = 0;
-  for (int64_t place = 0; place < c.places; ++place) {
-    const int64_t at = (sample * c.places + place) * c.channels + channel;
+  for (int64_t pixel = 0; pixel < c.spatial_size; ++pixel) {
+    const int64_t at = (sample * c.spatial_size + pixel) * c.channels + channel;
     const M gradient = static_cast<M>(dy[at]);
     weighted += gradient * ((static_cast<M>(x[at]) - mean[group]) * rstd[group]);
     plain += gradient;
@@ -159,7 +159,7 @@ void group_norm_backward(const GroupNormCall& c, const Bindings& b, CudaStream s
 
 std::unique_ptr<Kernel> make_cuda_group_norm(const KernelRequest& request) {
   return make_kernel([c = group_norm_call(request)](const Bindings& b, Stream& stream) {
-    if (c.samples * c.places * c.channels == 0) return;
+    if (c.samples * c.spatial_size * c.channels == 0) return;
     with_floating(c.dtype, [&]<typename T>(T) {
       using M = MathOf<T>;
       DLTRAIN_LAUNCH(group_norm_kernel<T>, static_cast<unsigned>(c.samples * c.groups), kBlock,

@@ -29,9 +29,9 @@ struct ImageMapCall {
 constexpr int kBlock = 256;
 
 // The indices of element i of [N, extent[0], extent[1], C].
-struct Place {
+struct PixelIndex {
   int64_t n, h, w, channel;
-  __device__ Place(int64_t i, const int64_t* extent, int64_t channels)
+  __device__ PixelIndex(int64_t i, const int64_t* extent, int64_t channels)
       : n(i / (channels * extent[1] * extent[0])),
         h(i / (channels * extent[1]) % extent[0]),
         w(i / channels % extent[1]),
@@ -40,7 +40,7 @@ struct Place {
 
 // Calls f(row, column, weight) for every input of one output.
 template <typename F>
-__device__ void visit(const ImageMapCall& c, const Place& p, const F& f) {
+__device__ void visit(const ImageMapCall& c, const PixelIndex& p, const F& f) {
   for (int64_t a = c.map[0].begin[p.h]; a < c.map[0].begin[p.h + 1]; ++a) {
     for (int64_t b = c.map[1].begin[p.w]; b < c.map[1].begin[p.w + 1]; ++b) {
       f(c.map[0].index[a], c.map[1].index[b], c.map[0].weight[a] * c.map[1].weight[b]);
@@ -52,7 +52,7 @@ template <typename T>
 __global__ void image_map_kernel(ImageMapCall c, const T* x, T* y, int64_t count) {
   using M = MathOf<T>;
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    const Place p(i, c.out, c.channels);
+    const PixelIndex p(i, c.out, c.channels);
     M sum = 0;
     visit(c, p, [&](int64_t row, int64_t column, double weight) {
       const int64_t at = ((p.n * c.in[0] + row) * c.in[1] + column) * c.channels + p.channel;
@@ -67,15 +67,15 @@ __global__ void adaptive_max_kernel(ImageMapCall c, const T* x, T* y, int32_t* p
                                     int64_t count) {
   using M = MathOf<T>;
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    const Place p(i, c.out, c.channels);
+    const PixelIndex p(i, c.out, c.channels);
     M greatest = 0;
     int64_t winner = -1;
     visit(c, p, [&](int64_t row, int64_t column, double) {
-      const int64_t place = row * c.in[1] + column;
-      const M value = static_cast<M>(x[(p.n * c.in[0] * c.in[1] + place) * c.channels + p.channel]);
+      const int64_t pixel = row * c.in[1] + column;
+      const M value = static_cast<M>(x[(p.n * c.in[0] * c.in[1] + pixel) * c.channels + p.channel]);
       if (winner < 0 || value > greatest || value != value) {
         greatest = value;
-        winner = place;
+        winner = pixel;
       }
     });
     y[i] = static_cast<T>(greatest);
@@ -88,7 +88,7 @@ __global__ void adaptive_max_backward_kernel(ImageMapCall c, const T* dy, const 
                                              T* dx, int64_t count) {
   using M = MathOf<T>;
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    const Place p(i, c.in, c.channels);
+    const PixelIndex p(i, c.in, c.channels);
     M sum = 0;
     visit(c, p, [&](int64_t row, int64_t column, double) {
       const int64_t at = ((p.n * c.out[0] + row) * c.out[1] + column) * c.channels + p.channel;

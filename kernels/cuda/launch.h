@@ -25,9 +25,9 @@ DLTRAIN_HD int64_t divide_up(int64_t a, int64_t b) {
 // Returns the blocks for a grid-stride loop over `count` items: enough to fill the largest GPUs
 // (132 multiprocessors of 2048 threads), few enough that each thread has some work.
 inline unsigned stride_grid(int64_t count, int block) {
-  constexpr int64_t kMost = 132 * 16;
+  constexpr int64_t kMax = 132 * 16;
   const int64_t blocks = divide_up(count, block);
-  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
+  return static_cast<unsigned>(blocks < kMax ? blocks : kMax);
 }
 
 }  // namespace dltrain

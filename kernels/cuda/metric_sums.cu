@@ -78,8 +78,8 @@ __global__ void binary_counts_kernel(MetricCall c, const T* x, const T* t, doubl
   for (int64_t i = thread_index(); i < c.rows * c.width; i += thread_count()) {
     if (t[i] != t[i]) continue;
     const bool said = x[i] > T(0), is = t[i] > T(0.5);
-    const int place = said ? (is ? 0 : 1) : (is ? 2 : 3);
-    atomicAdd(sums + i % c.width * 4 + place, 1.0);
+    const int cell = said ? (is ? 0 : 1) : (is ? 2 : 3);
+    atomicAdd(sums + i % c.width * 4 + cell, 1.0);
   }
 }
 

@@ -13,13 +13,13 @@ namespace dltrain {
 namespace {
 
 struct RotaryCall {
-  static constexpr int kMostPairs = 256;
+  static constexpr int kMaxPairs = 256;
   DType dtype = DType::f32;
   int64_t rows = 0;  // samples · tokens
   int64_t tokens = 0, heads = 0, head_dim = 0;
-  int pairs = 0;                 // rotated pairs; elements after 2·pairs are copied
-  double sign = 1;               // −1: inverse rotation
-  double frequency[kMostPairs];  // radians per token
+  int pairs = 0;                // rotated pairs; elements after 2·pairs are copied
+  double sign = 1;              // −1: inverse rotation
+  double frequency[kMaxPairs];  // radians per token
 };
 
 struct SinusoidCall {
@@ -30,13 +30,13 @@ struct SinusoidCall {
 constexpr int kBlock = 256;
 
 // Returns the position of token `row` of [samples, tokens].
-__device__ int64_t place_of(int64_t row, int64_t tokens, const int32_t* places) {
-  return row % tokens + (places == nullptr ? 0 : places[row / tokens]);
+__device__ int64_t position_of(int64_t row, int64_t tokens, const int32_t* offsets) {
+  return row % tokens + (offsets == nullptr ? 0 : offsets[row / tokens]);
 }
 
 // A thread rotates one pair of every head of a token, or copies one element that is not rotated.
 template <typename T>
-__global__ void rotary_kernel(RotaryCall c, const T* x, const int32_t* places, T* y) {
+__global__ void rotary_kernel(RotaryCall c, const T* x, const int32_t* offsets, T* y) {
   using M = MathOf<T>;
   constexpr double kTurn = 6.283185307179586476925;
   const int64_t still = c.head_dim - 2 * c.pairs, width = c.pairs + still;
@@ -50,7 +50,7 @@ __global__ void rotary_kernel(RotaryCall c, const T* x, const int32_t* places, T
       }
       continue;
     }
-    const double angle = static_cast<double>(place_of(row, c.tokens, places)) * c.frequency[k];
+    const double angle = static_cast<double>(position_of(row, c.tokens, offsets)) * c.frequency[k];
     const M within = static_cast<M>(angle - kTurn * std::floor(angle / kTurn));
     const M cosine = std::cos(within), sine = static_cast<M>(c.sign) * std::sin(within);
     for (int64_t h = 0; h < c.heads; ++h) {
@@ -63,10 +63,10 @@ __global__ void rotary_kernel(RotaryCall c, const T* x, const int32_t* places, T
 }
 
 template <typename T>
-__global__ void sinusoid_kernel(SinusoidCall c, const T* x, const int32_t* places, T* y) {
+__global__ void sinusoid_kernel(SinusoidCall c, const T* x, const int32_t* offsets, T* y) {
   using M = MathOf<T>;
   for (int64_t i = thread_index(); i < c.count; i += thread_count()) {
-    const int64_t channel = i % c.width, token = place_of(i / c.width, c.tokens, places);
+    const int64_t channel = i % c.width, token = position_of(i / c.width, c.tokens, offsets);
     const double exponent =
         static_cast<double>(channel - channel % 2) / static_cast<double>(c.width);
     const double angle = static_cast<double>(token) / std::pow(10000.0, exponent);
@@ -82,7 +82,7 @@ std::unique_ptr<Kernel> make_cuda_rotary(const KernelRequest& request) {
   const TensorSpec& x = request.inputs[0];
   const std::vector<double> frequencies =
       rotary_frequencies(request.attributes, rotary_dim(x, request.attributes));
-  if (frequencies.size() > RotaryCall::kMostPairs) return nullptr;
+  if (frequencies.size() > RotaryCall::kMaxPairs) return nullptr;
   RotaryCall call{};
   call.dtype = x.dtype;
   call.rows = x.shape[0] * x.shape[1];

@@ -45,11 +45,12 @@ struct ForwardUnit {
   using M = MathOf<T>;
   const RecurrentCall& c;
   const RecurrentData& d;
-  int64_t sample, unit, place;  // place: of sample and token
+  int64_t sample, unit, token_row;  // token_row: of sample and token
   bool has_product;
 
   __device__ M from_input(int64_t gate) const {
-    return static_cast<M>(static_cast<const T*>(d.x)[place * c.width() + gate * c.hidden + unit]);
+    return static_cast<M>(
+        static_cast<const T*>(d.x)[token_row * c.width() + gate * c.hidden + unit]);
   }
   __device__ M from_state(int64_t gate) const {
     const int64_t at = gate * c.hidden + unit;
@@ -60,13 +61,14 @@ struct ForwardUnit {
   __device__ M sum(int64_t gate) const { return from_input(gate) + from_state(gate); }
   __device__ M keep(int64_t gate, M value) const {
     if (d.gates != nullptr) {
-      static_cast<T*>(d.gates)[place * c.width() + gate * c.hidden + unit] = static_cast<T>(value);
+      static_cast<T*>(d.gates)[token_row * c.width() + gate * c.hidden + unit] =
+          static_cast<T>(value);
     }
     return value;
   }
   __device__ void keep_cell(M value) const {
     if (d.cells != nullptr) {
-      static_cast<T*>(d.cells)[place * c.hidden + unit] = static_cast<T>(value);
+      static_cast<T*>(d.cells)[token_row * c.hidden + unit] = static_cast<T>(value);
     }
   }
 };
@@ -97,7 +99,7 @@ __global__ void step_kernel(RecurrentCall c, RecurrentData d, int64_t token, boo
     const M z = u.sum(0);
     h = c.kind == Kind::rnn_tanh ? std::tanh(z) : z < M(0) ? M(0) : z;
   }
-  static_cast<T*>(d.y)[u.place * c.hidden + unit] = static_cast<T>(h);
+  static_cast<T*>(d.y)[u.token_row * c.hidden + unit] = static_cast<T>(h);
   static_cast<T*>(d.state)[i] = static_cast<T>(h);
 }
 
@@ -109,13 +111,13 @@ struct BackwardUnit {
   const RecurrentBackwardData& d;
   int64_t sample, unit, token;
 
-  __device__ int64_t place() const { return sample * c.tokens + token; }
+  __device__ int64_t token_row() const { return sample * c.tokens + token; }
   __device__ M of(const void* tensor) const {
-    return static_cast<M>(static_cast<const T*>(tensor)[place() * c.hidden + unit]);
+    return static_cast<M>(static_cast<const T*>(tensor)[token_row() * c.hidden + unit]);
   }
   __device__ M gate(int64_t k) const {
     return static_cast<M>(
-        static_cast<const T*>(d.gates)[place() * c.width() + k * c.hidden + unit]);
+        static_cast<const T*>(d.gates)[token_row() * c.width() + k * c.hidden + unit]);
   }
   __device__ M before(const void* states, const void* initial) const {
     const int64_t earlier = c.before(token);
@@ -126,10 +128,10 @@ struct BackwardUnit {
   __device__ void set(int64_t k, M value) const { set(k, value, value); }
   __device__ void set(int64_t k, M to_input, M to_state) const {
     const int64_t at = k * c.hidden + unit;
-    static_cast<T*>(d.dx)[place() * c.width() + at] = static_cast<T>(to_input);
+    static_cast<T*>(d.dx)[token_row() * c.width() + at] = static_cast<T>(to_input);
     static_cast<T*>(d.dz)[sample * c.width() + at] = static_cast<T>(to_state);
     if (d.dz_all != d.dx) {
-      static_cast<T*>(d.dz_all)[place() * c.width() + at] = static_cast<T>(to_state);
+      static_cast<T*>(d.dz_all)[token_row() * c.width() + at] = static_cast<T>(to_state);
     }
   }
 };

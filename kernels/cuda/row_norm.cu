@@ -106,20 +106,20 @@ __global__ void row_norm_kernel(NormForward<T, L> a) {
     }
   };
   const M count = static_cast<M>(a.columns);
-  M middle = 0, squares = 0;
+  M own_mean = 0, squares = 0;
   if (a.mean != nullptr) {
     sweep([&](int64_t, const M* v) {
-      for (int j = 0; j < W; ++j) middle += v[j];
+      for (int j = 0; j < W; ++j) own_mean += v[j];
     });
-    middle = row_sum<kThreads>(middle) / count;
+    own_mean = row_sum<kThreads>(own_mean) / count;
   }
   sweep([&](int64_t, const M* v) {
-    for (int j = 0; j < W; ++j) squares += (v[j] - middle) * (v[j] - middle);
+    for (int j = 0; j < W; ++j) squares += (v[j] - own_mean) * (v[j] - own_mean);
   });
   const M scale = M(1) / std::sqrt(row_sum<kThreads>(squares) / count + a.epsilon);
   sweep([&](int64_t c, const M* v) {
     M y[W], factor[W];
-    for (int j = 0; j < W; ++j) y[j] = (v[j] - middle) * scale;
+    for (int j = 0; j < W; ++j) y[j] = (v[j] - own_mean) * scale;
     if (a.weight != nullptr) {
       load_elements<M, W>(a.weight, c, factor);
       for (int j = 0; j < W; ++j) y[j] *= factor[j];
@@ -133,7 +133,7 @@ __global__ void row_norm_kernel(NormForward<T, L> a) {
     if (a.wide_y != nullptr) store_elements<T, W>(y, a.wide_y, at + c);
   });
   if (own_lane<kThreads>() != 0) return;
-  if (a.mean != nullptr) a.mean[row] = middle;
+  if (a.mean != nullptr) a.mean[row] = own_mean;
   a.rstd[row] = scale;
 }
 
@@ -176,13 +176,13 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
   }
   for (int64_t row = begin; row < end; ++row) {
     const int64_t at = row * a.columns;
-    const M middle = a.mean != nullptr ? a.mean[row] : M(0), scale = a.rstd[row];
+    const M own_mean = a.mean != nullptr ? a.mean[row] : M(0), scale = a.rstd[row];
     const auto load = [&](int64_t c) {
       load_elements<T, W>(a.x, at + c, normal);
       a.dy.template load<W>(at + c, dy);
       if (a.weight != nullptr) load_elements<M, W>(a.weight, c, g);
       for (int j = 0; j < W; ++j) {
-        normal[j] = (normal[j] - middle) * scale;
+        normal[j] = (normal[j] - own_mean) * scale;
         g[j] = a.weight != nullptr ? dy[j] * g[j] : dy[j];
       }
     };

@@ -16,10 +16,10 @@ __global__ void strided_copy_kernel(StridedCopy copy, const E* x, E* y, Index co
     int64_t from = copy.x_start, to = copy.y_start;
     for (int axis = copy.rank - 1; axis >= 0; --axis) {
       const Index extent = static_cast<Index>(copy.extent[axis]);
-      const int64_t place = static_cast<int64_t>(rest % extent);
+      const int64_t index = static_cast<int64_t>(rest % extent);
       rest /= extent;
-      from += place * copy.x_stride[axis];
-      to += place * copy.y_stride[axis];
+      from += index * copy.x_stride[axis];
+      to += index * copy.y_stride[axis];
     }
     y[to] = x[from];
   }

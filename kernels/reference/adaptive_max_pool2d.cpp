@@ -19,12 +19,12 @@ KernelPointer reference_adaptive_max_pool2d(const KernelRequest& request) {
       T greatest = 0;
       for (int64_t a = maps.height.begin[h]; a < maps.height.begin[h + 1]; ++a) {
         for (int64_t b = maps.width.begin[v]; b < maps.width.begin[v + 1]; ++b) {
-          const int64_t place = maps.height.index[static_cast<size_t>(a)] * x[2] +
+          const int64_t pixel = maps.height.index[static_cast<size_t>(a)] * x[2] +
                                 maps.width.index[static_cast<size_t>(b)];
-          const T value = c.input<T>(0)[(image + place) * x[3] + i % y[3]];
+          const T value = c.input<T>(0)[(image + pixel) * x[3] + i % y[3]];
           if (winner >= 0 && !(value > greatest) && !std::isnan(value)) continue;
           greatest = value;
-          winner = place;
+          winner = pixel;
         }
       }
       c.output<T>(0)[i] = greatest;
@@ -38,11 +38,11 @@ KernelPointer reference_adaptive_max_pool2d_backward(const KernelRequest& reques
     const Shape &x = c.outputs[0].shape, &y = c.inputs[0].shape;
     const int64_t windows = y[1] * y[2];
     for (int64_t i = 0; i < x.elements(); ++i) {
-      const int64_t k = i % x[3], place = i / x[3] % (x[1] * x[2]), n = i / x[3] / (x[1] * x[2]);
+      const int64_t k = i % x[3], pixel = i / x[3] % (x[1] * x[2]), n = i / x[3] / (x[1] * x[2]);
       double sum = 0;
       for (int64_t o = 0; o < windows; ++o) {
         const int64_t at = (n * windows + o) * x[3] + k;
-        if (c.input<int32_t>(1)[at] == place) sum += c.input<T>(0)[at];
+        if (c.input<int32_t>(1)[at] == pixel) sum += c.input<T>(0)[at];
       }
       c.put<T>(0, i, sum);
     }

@@ -36,36 +36,36 @@ struct CachedAttention {
   }
 
   void keep(const NaiveCall& c, int64_t n, int64_t t, int64_t g, int64_t slot,
-            int64_t place) const {
+            int64_t position) const {
     const AttentionSizes& a = s.tokens;
     const T *k = c.input<T>(a.packed ? 0 : 1), *v = c.input<T>(a.packed ? 0 : 2);
     for (int64_t d = 0; d < a.head_dim; ++d) {
-      c.output<T>(1)[s.key(slot, g, place, d)] = k[a.key(n, t, g) + d];
-      c.output<T>(2)[s.value(slot, g, place) + d] = v[a.value(n, t, g) + d];
+      c.output<T>(1)[s.key(slot, g, position, d)] = k[a.key(n, t, g) + d];
+      c.output<T>(2)[s.value(slot, g, position) + d] = v[a.value(n, t, g) + d];
     }
   }
 
   void attend(const NaiveCall& c, int64_t n, int64_t t, int64_t h, int64_t slot,
-              int64_t place) const {
+              int64_t position) const {
     const AttentionSizes& a = s.tokens;
-    const int64_t g = a.kv_head(h), begin = pattern.first_key(place);
+    const int64_t g = a.kv_head(h), begin = pattern.first_key(position);
     const T *q = c.input<T>(0) + a.query(n, t, h), *keys = c.output<T>(1), *values = c.output<T>(2);
     double most = -HUGE_VAL, sum = 0;
-    for (int64_t key = begin; key <= place; ++key) {
+    for (int64_t key = begin; key <= position; ++key) {
       double score = 0;
       for (int64_t d = 0; d < a.head_dim; ++d) score += double{q[d]} * keys[s.key(slot, g, key, d)];
       score *= scale;
-      if (pattern.alibi) score -= static_cast<double>(place - key) * alibi_slope(h, a.heads);
+      if (pattern.alibi) score -= static_cast<double>(position - key) * alibi_slope(h, a.heads);
       weights[static_cast<size_t>(key)] = score;
       most = std::max(most, score);
     }
-    for (int64_t key = begin; key <= place; ++key) {
+    for (int64_t key = begin; key <= position; ++key) {
       double& weight = weights[static_cast<size_t>(key)];
       sum += weight = std::exp(weight - most);
     }
     for (int64_t d = 0; d < a.head_dim; ++d) {
       double y = 0;
-      for (int64_t key = begin; key <= place; ++key) {
+      for (int64_t key = begin; key <= position; ++key) {
         y += weights[static_cast<size_t>(key)] * values[s.value(slot, g, key) + d];
       }
       c.output<T>(0)[a.output(n, t, h) + d] = static_cast<T>(y / sum);
@@ -99,8 +99,8 @@ struct TokenPositions {
       : tokens(c.attributes.integer("tokens")), limit(c.attributes.integer("limit")) {}
   void run(const NaiveCall& c) const {
     for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
-      const int64_t place = c.input<int32_t>(0)[i / tokens] + i % tokens;
-      c.output<int32_t>(0)[i] = static_cast<int32_t>(std::min(place, limit - 1));
+      const int64_t position = c.input<int32_t>(0)[i / tokens] + i % tokens;
+      c.output<int32_t>(0)[i] = static_cast<int32_t>(std::min(position, limit - 1));
     }
   }
   int64_t tokens, limit;

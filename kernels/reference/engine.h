@@ -1,7 +1,7 @@
 // The reference engine: naive, readable kernels for every op, in f32 and f64 storage with all
 // arithmetic in double. Fast kernels and gradient rules are tested against it, and `dltrain check`
 // runs its float64 gradient check on it. Its formulas follow the ops' definitions and do not use
-// kernels/shared, so that tests find mistakes there.
+// kernels/shared, so that tests find errors there.
 #pragma once
 
 #include "device/engine.h"

@@ -11,7 +11,7 @@ struct Groups {
   explicit Groups(const NaiveCall& c)
       : samples(c.inputs[0].shape[0]),
         channels(c.inputs[0].shape[-1]),
-        places(c.inputs[0].shape.elements() / samples / channels),
+        spatial_size(c.inputs[0].shape.elements() / samples / channels),
         groups(c.attributes.integer("groups", 1)),
         epsilon(c.attributes.number("epsilon")) {}
 
@@ -19,15 +19,15 @@ struct Groups {
   template <typename F>
   void visit(int64_t sample, int64_t group, const F& f) const {
     const int64_t width = channels / groups;
-    for (int64_t p = 0; p < places; ++p) {
+    for (int64_t p = 0; p < spatial_size; ++p) {
       for (int64_t k = group * width; k < (group + 1) * width; ++k) {
-        f((sample * places + p) * channels + k, k);
+        f((sample * spatial_size + p) * channels + k, k);
       }
     }
   }
-  double count() const { return static_cast<double>(places * (channels / groups)); }
+  double count() const { return static_cast<double>(spatial_size * (channels / groups)); }
 
-  int64_t samples, channels, places, groups;
+  int64_t samples, channels, spatial_size, groups;
   double epsilon;
 };
 

@@ -7,20 +7,20 @@
 namespace dltrain {
 namespace {
 
-using Place = std::array<int64_t, Shape::kMaxRank>;
+using MultiIndex = std::array<int64_t, Shape::kMaxRank>;
 
-Place place_of(int64_t element, const Shape& shape) {
-  Place place{};
+MultiIndex index_of(int64_t element, const Shape& shape) {
+  MultiIndex index{};
   for (int i = shape.rank(); i-- > 0; element /= shape[i]) {
-    place[static_cast<size_t>(i)] = element % shape[i];
+    index[static_cast<size_t>(i)] = element % shape[i];
   }
-  return place;
+  return index;
 }
 
-int64_t element_at(const Place& place, const Shape& shape) {
+int64_t element_at(const MultiIndex& index, const Shape& shape) {
   int64_t element = 0;
   for (int i = 0; i < shape.rank(); ++i)
-    element = element * shape[i] + place[static_cast<size_t>(i)];
+    element = element * shape[i] + index[static_cast<size_t>(i)];
   return element;
 }
 
@@ -50,9 +50,9 @@ KernelPointer reference_concat(const KernelRequest& request) {
     for (size_t i = 0; i < c.inputs.size(); ++i) {
       const Shape& x = c.inputs[i].shape;
       for (int64_t k = 0; k < x.elements(); ++k) {
-        Place place = place_of(k, x);
-        place[axis] += begin;
-        c.put<T>(0, element_at(place, c.outputs[0].shape), c.input<T>(i)[k]);
+        MultiIndex index = index_of(k, x);
+        index[axis] += begin;
+        c.put<T>(0, element_at(index, c.outputs[0].shape), c.input<T>(i)[k]);
       }
       begin += x[static_cast<int>(axis)];
     }
@@ -64,9 +64,9 @@ KernelPointer reference_slice(const KernelRequest& request) {
     const std::vector<int64_t> before(c.attributes.integers("before"));
     const Shape& y = c.outputs[0].shape;
     for (int64_t k = 0; k < y.elements(); ++k) {
-      Place place = place_of(k, y);
-      for (size_t i = 0; i < before.size(); ++i) place[i] += before[i];
-      c.put<T>(0, k, c.input<T>(0)[element_at(place, c.inputs[0].shape)]);
+      MultiIndex index = index_of(k, y);
+      for (size_t i = 0; i < before.size(); ++i) index[i] += before[i];
+      c.put<T>(0, k, c.input<T>(0)[element_at(index, c.inputs[0].shape)]);
     }
   });
 }
@@ -77,13 +77,13 @@ KernelPointer reference_pad(const KernelRequest& request) {
     const double value = c.attributes.number("value");
     const Shape &x = c.inputs[0].shape, &y = c.outputs[0].shape;
     for (int64_t k = 0; k < y.elements(); ++k) {
-      Place place = place_of(k, y);
+      MultiIndex index = index_of(k, y);
       bool inside = true;
       for (size_t i = 0; i < before.size(); ++i) {
-        place[i] -= before[i];
-        inside = inside && place[i] >= 0 && place[i] < x[static_cast<int>(i)];
+        index[i] -= before[i];
+        inside = inside && index[i] >= 0 && index[i] < x[static_cast<int>(i)];
       }
-      c.put<T>(0, k, inside ? static_cast<double>(c.input<T>(0)[element_at(place, x)]) : value);
+      c.put<T>(0, k, inside ? static_cast<double>(c.input<T>(0)[element_at(index, x)]) : value);
     }
   });
 }
@@ -93,8 +93,8 @@ KernelPointer reference_transpose(const KernelRequest& request) {
     const std::vector<int64_t> permutation(c.attributes.integers("permutation"));
     const Shape& y = c.outputs[0].shape;
     for (int64_t k = 0; k < y.elements(); ++k) {
-      const Place to = place_of(k, y);
-      Place from{};
+      const MultiIndex to = index_of(k, y);
+      MultiIndex from{};
       for (size_t i = 0; i < permutation.size(); ++i) {
         from[static_cast<size_t>(permutation[i])] = to[i];
       }

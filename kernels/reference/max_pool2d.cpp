@@ -43,14 +43,14 @@ struct MaxPool2d {
               int64_t k) const {
     T greatest = -std::numeric_limits<T>::infinity();
     int64_t winner = -1;
-    for (int64_t place = 0; place < g.kernel[0] * g.kernel[1]; ++place) {
-      const int64_t h = oh * g.stride[0] - g.padding[0] + place / g.kernel[1];
-      const int64_t v = ow * g.stride[1] - g.padding[1] + place % g.kernel[1];
+    for (int64_t index = 0; index < g.kernel[0] * g.kernel[1]; ++index) {
+      const int64_t h = oh * g.stride[0] - g.padding[0] + index / g.kernel[1];
+      const int64_t v = ow * g.stride[1] - g.padding[1] + index % g.kernel[1];
       if (h < 0 || h >= g.x[1] || v < 0 || v >= g.x[2]) continue;
       const T value = c.input<T>(0)[((n * g.x[1] + h) * g.x[2] + v) * g.x[3] + k];
       if (winner < 0 || value > greatest || std::isnan(value)) {
         greatest = value;
-        winner = place;
+        winner = index;
       }
     }
     c.output<T>(0)[element] = greatest;

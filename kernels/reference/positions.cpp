@@ -10,7 +10,7 @@ namespace dltrain {
 namespace {
 
 // Returns the position of the first token of a sample.
-int64_t first_place(const NaiveCall& c, int64_t sample) {
+int64_t first_position(const NaiveCall& c, int64_t sample) {
   return c.has_input(1) ? c.input<int32_t>(1)[sample] : 0;
 }
 
@@ -24,7 +24,7 @@ KernelPointer reference_rotary(const KernelRequest& request) {
     const Shape& shape = c.inputs[0].shape;
     const int64_t half = dim / 2, tokens = shape[1], heads = shape[2], size = shape[3];
     for (int64_t row = 0; row < shape.elements(0, 3); ++row) {
-      const int64_t token = row / heads % tokens + first_place(c, row / heads / tokens);
+      const int64_t token = row / heads % tokens + first_position(c, row / heads / tokens);
       const T* x = c.input<T>(0) + row * size;
       for (int64_t i = 0; i < half; ++i) {
         const double angle = static_cast<double>(token) * frequencies[static_cast<size_t>(i)];
@@ -42,8 +42,9 @@ KernelPointer reference_sinusoidal_positions(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape& shape = c.inputs[0].shape;
     for (int64_t i = 0; i < shape.elements(); ++i) {
-      const int64_t row = i / shape[2], place = row % shape[1] + first_place(c, row / shape[1]);
-      const double added = sinusoid(place, i % shape[2], shape[2]);
+      const int64_t row = i / shape[2],
+                    position = row % shape[1] + first_position(c, row / shape[1]);
+      const double added = sinusoid(position, i % shape[2], shape[2]);
       c.put<T>(0, i, c.input<T>(0)[i] + added);
     }
   });

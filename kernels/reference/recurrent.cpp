@@ -58,12 +58,12 @@ struct Recurrent {
       }
       z[static_cast<size_t>(row)] = sum;
     }
-    const int64_t place = n * s.tokens + t;
-    const T* x = c.input<T>(0) + place * s.width();
-    for (int64_t j = 0; j < s.hidden; ++j) unit(c, place, x, j);
+    const int64_t token_row = n * s.tokens + t;
+    const T* x = c.input<T>(0) + token_row * s.width();
+    for (int64_t j = 0; j < s.hidden; ++j) unit(c, token_row, x, j);
   }
 
-  void unit(const NaiveCall& c, int64_t place, const T* x, int64_t j) const {
+  void unit(const NaiveCall& c, int64_t token_row, const T* x, int64_t j) const {
     const auto u = static_cast<size_t>(j);
     const auto from_input = [&](int64_t gate) {
       return static_cast<double>(x[gate * s.hidden + j]);
@@ -72,7 +72,7 @@ struct Recurrent {
       return z[static_cast<size_t>(gate * s.hidden + j)];
     };
     const auto keep = [&](int64_t gate, double value) {
-      c.put<T>(1, place * s.width() + gate * s.hidden + j, value);
+      c.put<T>(1, token_row * s.width() + gate * s.hidden + j, value);
       return value;
     };
     const auto sum = [&](int64_t gate) { return from_input(gate) + from_state(gate); };
@@ -82,17 +82,17 @@ struct Recurrent {
       const double candidate = keep(2, std::tanh(sum(2))), out = keep(3, sigmoid_recurrent(sum(3)));
       cell[u] = forget * cell[u] + in * candidate;
       h[u] = out * std::tanh(cell[u]);
-      c.put<T>(2, place * s.hidden + j, cell[u]);
+      c.put<T>(2, token_row * s.hidden + j, cell[u]);
     } else if (s.kind == RecurrentKind::gru) {
       const double reset = keep(0, sigmoid_recurrent(sum(0))),
                    update = keep(1, sigmoid_recurrent(sum(1)));
       const double candidate = keep(2, std::tanh(from_input(2) + reset * from_state(2)));
-      c.put<T>(2, place * s.hidden + j, from_state(2));
+      c.put<T>(2, token_row * s.hidden + j, from_state(2));
       h[u] = (1 - update) * candidate + update * h[u];
     } else {
       h[u] = s.kind == RecurrentKind::rnn_tanh ? std::tanh(sum(0)) : std::max(sum(0), 0.0);
     }
-    c.put<T>(0, place * s.hidden + j, h[u]);
+    c.put<T>(0, token_row * s.hidden + j, h[u]);
   }
 
   RecurrentSizes s;
@@ -125,13 +125,13 @@ struct RecurrentBackward {
   }
 
   void token(const NaiveCall& c, int64_t n, int64_t t) const {
-    const int64_t place = n * s.tokens + t;
+    const int64_t token_row = n * s.tokens + t;
     const T* h0 = c.has_input(6) ? c.input<T>(6) : nullptr;
     for (int64_t j = 0; j < s.hidden; ++j) unit(c, n, t, j);
     const T* w = c.input<T>(4);
     for (int64_t row = 0; row < s.width(); ++row) {
       const auto r = static_cast<size_t>(row);
-      c.put<T>(0, place * s.width() + row, to_input[r]);
+      c.put<T>(0, token_row * s.width() + row, to_input[r]);
       db[r] += to_state[r];
       for (int64_t j = 0; j < s.hidden; ++j) {
         dh[static_cast<size_t>(j)] += to_state[r] * static_cast<double>(w[row * s.hidden + j]);
@@ -144,12 +144,12 @@ struct RecurrentBackward {
   // Computes the gradients of the gates of one unit; dh becomes the gradient that bypasses w.
   void unit(const NaiveCall& c, int64_t n, int64_t t, int64_t j) const {
     const auto u = static_cast<size_t>(j), hidden = static_cast<size_t>(s.hidden);
-    const int64_t place = n * s.tokens + t;
-    const double y = static_cast<double>(c.input<T>(1)[place * s.hidden + j]);
-    const double d = dh[u] + static_cast<double>(c.input<T>(0)[place * s.hidden + j]);
+    const int64_t token_row = n * s.tokens + t;
+    const double y = static_cast<double>(c.input<T>(1)[token_row * s.hidden + j]);
+    const double d = dh[u] + static_cast<double>(c.input<T>(0)[token_row * s.hidden + j]);
     dh[u] = 0;
     const auto gate = [&](int64_t k) {
-      return static_cast<double>(c.input<T>(2)[place * s.width() + k * s.hidden + j]);
+      return static_cast<double>(c.input<T>(2)[token_row * s.width() + k * s.hidden + j]);
     };
     const auto set = [&](size_t k, double value) {
       to_input[k * hidden + u] = to_state[k * hidden + u] = value;
@@ -158,7 +158,8 @@ struct RecurrentBackward {
       const double in = gate(0), forget = gate(1), candidate = gate(2), out = gate(3);
       const T* c0 = c.has_input(7) ? c.input<T>(7) : nullptr;
       const double before = state_before(s, c.input<T>(3), c0, n, t, j);
-      const double squashed = std::tanh(static_cast<double>(c.input<T>(3)[place * s.hidden + j]));
+      const double squashed =
+          std::tanh(static_cast<double>(c.input<T>(3)[token_row * s.hidden + j]));
       const double dc = dcell[u] + d * out * (1 - squashed * squashed);
       set(0, dc * candidate * in * (1 - in));
       set(1, dc * before * forget * (1 - forget));
@@ -167,7 +168,7 @@ struct RecurrentBackward {
       dcell[u] = dc * forget;
     } else if (s.kind == RecurrentKind::gru) {
       const double reset = gate(0), update = gate(1), candidate = gate(2);
-      const double product = static_cast<double>(c.input<T>(3)[place * s.hidden + j]);
+      const double product = static_cast<double>(c.input<T>(3)[token_row * s.hidden + j]);
       const T* h0 = c.has_input(6) ? c.input<T>(6) : nullptr;
       const double before = state_before(s, c.input<T>(1), h0, n, t, j);
       const double dn = d * (1 - update) * (1 - candidate * candidate);

@@ -36,7 +36,7 @@ struct AdafactorRule {
 
 // A variance of rows or columns moved towards the mean of new squares.
 template <typename T>
-DLTRAIN_HD T adafactor_moved(T variance, double mean_of_squares, double share) {
+DLTRAIN_HD T adafactor_lerp(T variance, double mean_of_squares, double share) {
   const auto v = static_cast<double>(variance);
   return static_cast<T>(v + share * (mean_of_squares - v));
 }
@@ -44,11 +44,11 @@ DLTRAIN_HD T adafactor_moved(T variance, double mean_of_squares, double share) {
 // Moves the variance of one element by `share`. A large share is applied from the other end, as in
 // PyTorch's lerp: in the first update the share is 1, and a small g² is not rounded away.
 template <typename T>
-struct AdafactorMove {
+struct AdafactorLerp {
   bool from_variance;
   T weight;
 
-  DLTRAIN_HD explicit AdafactorMove(T share)
+  DLTRAIN_HD explicit AdafactorLerp(T share)
       : from_variance(share < T(0.5)), weight(from_variance ? share : share - 1) {}
   DLTRAIN_HD T operator()(T variance, T g) const {
     const T square = g * g;

@@ -19,7 +19,7 @@ class AllReduceBegin final : public Kernel {
       : collectives_(*request.collectives),
         ticket_(ticket_of(request)),
         dtype_(request.inputs[0].dtype),
-        about_(request.about) {
+        subject_(request.subject) {
     for (const TensorSpec& spec : request.inputs) bytes_.push_back(spec.bytes());
   }
 
@@ -36,7 +36,7 @@ class AllReduceBegin final : public Kernel {
   }
 
   void run(Stream& stream) override {
-    ticket_ = collectives_.all_reduce(data_, count_, dtype_, ReduceOp::sum, stream, about_);
+    ticket_ = collectives_.all_reduce(data_, count_, dtype_, ReduceOp::sum, stream, subject_);
   }
   bool captured() const override { return false; }
 
@@ -44,7 +44,7 @@ class AllReduceBegin final : public Kernel {
   Collectives& collectives_;
   Collectives::Ticket& ticket_;
   DType dtype_;
-  CallSubject about_;
+  OperationSubject subject_;
   std::vector<size_t> bytes_;  // of the tensors
   void* data_ = nullptr;
   size_t count_ = 0;

@@ -8,8 +8,8 @@ namespace dltrain {
 namespace {
 
 // Tensors between the parts.
-struct Between {
-  Between(const TensorSpec& y, const Attributes& a)
+struct IntermediateTensors {
+  IntermediateTensors(const TensorSpec& y, const Attributes& a)
       : sizes(recurrent_sizes(y.shape, a)),
         projected{Shape{sizes.samples, sizes.tokens, sizes.width()}, y.dtype},
         gates(projected),
@@ -40,7 +40,7 @@ Attributes last_token(const RecurrentSizes& s) {
           {"after", std::vector<int64_t>{0, s.reverse ? others : 0, 0}}};
 }
 
-std::vector<TensorSpec> with_gates(std::vector<TensorSpec> specs, const Between& t) {
+std::vector<TensorSpec> with_gates(std::vector<TensorSpec> specs, const IntermediateTensors& t) {
   if (keeps_gates(t.sizes.kind)) specs.insert(specs.end(), {t.gates, t.cells});
   return specs;
 }
@@ -99,7 +99,7 @@ class RecurrentOfParts final : public Kernel {
   }
 
  private:
-  Between t_;
+  IntermediateTensors t_;
   bool keeps_;
   WorkspaceParts scratch_;
   size_t projected_at_, kept_at_;
@@ -166,7 +166,8 @@ class RecurrentBackwardOfParts final : public Kernel {
   }
 
  private:
-  static KernelPart::Request recurrent_request(const KernelRequest& r, const Between& t) {
+  static KernelPart::Request recurrent_request(const KernelRequest& r,
+                                               const IntermediateTensors& t) {
     const bool gates = keeps_gates(t.sizes.kind);
     KernelPart::Request out{.op = "recurrent_backward",
                             .inputs = {r.inputs[0], r.inputs[2], gates ? t.gates : absent_spec(),
@@ -178,7 +179,7 @@ class RecurrentBackwardOfParts final : public Kernel {
     return out;
   }
 
-  Between t_;
+  IntermediateTensors t_;
   WorkspaceParts scratch_;
   size_t dprojected_at_;
   KernelPart recurrent_, input_, weight_;
@@ -196,7 +197,7 @@ std::unique_ptr<Kernel> make_recurrent_backward_of_parts(const KernelRequest& r,
 }
 
 int64_t parts_kept_bytes(const KernelRequest& r) {
-  return static_cast<int64_t>(Between(r.outputs[0], r.attributes).kept.total());
+  return static_cast<int64_t>(IntermediateTensors(r.outputs[0], r.attributes).kept.total());
 }
 
 }  // namespace dltrain

@@ -38,7 +38,7 @@ class ReduceScatterBegin final : public Kernel {
         elements_(static_cast<size_t>(request.attributes.integer("elements"))),
         whole_bytes_(elements_ * dtype_size(dtype_) *
                      static_cast<size_t>(request.attributes.integer("ranks"))),
-        about_(request.about) {
+        subject_(request.subject) {
     check_internal(collectives_.size() == request.attributes.integer("ranks"),
                    "a unit of {} ranks in a group of {}", request.attributes.integer("ranks"),
                    collectives_.size());
@@ -63,8 +63,8 @@ class ReduceScatterBegin final : public Kernel {
 
   void run(Stream& stream) override {
     for (const auto& [at, bytes] : gaps_) device_.zero(at, bytes, stream);
-    ticket_ =
-        collectives_.reduce_scatter(unit_, part_, elements_, dtype_, ReduceOp::sum, stream, about_);
+    ticket_ = collectives_.reduce_scatter(unit_, part_, elements_, dtype_, ReduceOp::sum, stream,
+                                          subject_);
   }
   bool captured() const override { return false; }
 
@@ -78,7 +78,7 @@ class ReduceScatterBegin final : public Kernel {
   Collectives::Ticket& ticket_;
   DType dtype_;
   size_t elements_, whole_bytes_;
-  CallSubject about_;
+  OperationSubject subject_;
   std::vector<size_t> bytes_;
   std::vector<Gap> gaps_;
   std::byte* unit_ = nullptr;
@@ -103,8 +103,8 @@ std::unique_ptr<Kernel> make_all_gather_begin(const KernelRequest& request) {
   const auto elements = static_cast<size_t>(part.shape.elements());
   return make_message([elements, dtype = part.dtype, &group = *request.collectives,
                        &ticket = ticket_of(request),
-                       about = request.about](const Bindings& b, Stream& stream) {
-    ticket = group.all_gather(b.inputs[0], b.outputs[0], elements, dtype, stream, about);
+                       subject = request.subject](const Bindings& b, Stream& stream) {
+    ticket = group.all_gather(b.inputs[0], b.outputs[0], elements, dtype, stream, subject);
   });
 }
 std::unique_ptr<Kernel> make_wait(const KernelRequest& request) {

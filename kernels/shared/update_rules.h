@@ -14,7 +14,7 @@ namespace dltrain {
 inline constexpr double kGreatestLossScale = 16777216;  // 2²⁴: larger scales have no benefit
 
 // Sets the loss scale of the next step.
-DLTRAIN_HD void move_loss_scale(StepState& state, bool finite) {
+DLTRAIN_HD void update_loss_scale(StepState& state, bool finite) {
   if (state.in.scale_growth_interval == 0) return;
   if (!finite) {
     state.out.loss_scale = state.out.loss_scale > 2 ? state.out.loss_scale / 2 : 1;
@@ -43,7 +43,7 @@ DLTRAIN_HD void finish_gradient_norm(StepState& state, double sum_of_squares) {
   state.out.gradient_factor = clip / state.out.loss_scale;
   state.out.finite = finite ? 1 : 0;
   state.out.updates += finite ? 1 : 0;
-  move_loss_scale(state, finite);
+  update_loss_scale(state, finite);
 }
 
 // Settings of a group of parameters in an update op.

@@ -78,7 +78,7 @@ void AtomicDirectory::publish() {
   std::vector<std::string> names;  // used if the list of the replaced folder is damaged
   for (const auto& [name, digest] : checksums) names.push_back(name);
   if (replaces) {
-    remove_ours(old, names);
+    remove_owned(old, names);
     rename_or_fail(path_, old);
   }
   try {
@@ -89,7 +89,7 @@ void AtomicDirectory::publish() {
   }
   published_ = true;
   sync_directory(parent);
-  if (replaces) remove_ours(old, names);
+  if (replaces) remove_owned(old, names);
 }
 
 void remove_leftovers(const fs::path& parent) {
@@ -108,7 +108,7 @@ void remove_leftovers(const fs::path& parent) {
     } else if (name.starts_with(kReplacedPrefix)) {
       const fs::path original = parent / name.substr(kReplacedPrefix.size());
       if (fs::exists(original, error)) {
-        remove_ours(entry);
+        remove_owned(entry);
       } else {
         rename_or_fail(entry, original);
       }

@@ -8,9 +8,9 @@
 namespace dltrain {
 
 std::vector<int> bound_cpus() {
-  constexpr int kMost = 1 << 16;
+  constexpr int kMax = 1 << 16;
   // The kernel's mask may be longer than a cpu_set_t.
-  for (int most = 1024; most <= kMost; most *= 2) {
+  for (int most = 1024; most <= kMax; most *= 2) {
     std::vector<unsigned long> bits(static_cast<size_t>(most) / (8 * sizeof(unsigned long)));
     auto* set = reinterpret_cast<cpu_set_t*>(bits.data());
     const size_t bytes = bits.size() * sizeof(bits[0]);

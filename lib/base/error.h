@@ -31,18 +31,18 @@ enum class ExitCode : int {
 
 class Error : public std::runtime_error {
  public:
-  // `message` is one or more complete lines without a trailing newline. `place` may be empty.
-  Error(ExitCode code, const std::string& message, std::string place = {})
-      : std::runtime_error(place.empty() ? message : place + ": " + message),
+  // `message` is one or more complete lines without a trailing newline. `location` may be empty.
+  Error(ExitCode code, const std::string& message, std::string location = {})
+      : std::runtime_error(location.empty() ? message : location + ": " + message),
         code_(code),
-        place_(std::move(place)) {}
+        location_(std::move(location)) {}
 
   ExitCode code() const { return code_; }
-  const std::string& place() const { return place_; }
+  const std::string& location() const { return location_; }
 
  private:
   ExitCode code_;
-  std::string place_;
+  std::string location_;
 };
 
 // Throws Error with a formatted message: fail(ExitCode::data, "{} has {} rows", path, n).

@@ -83,8 +83,8 @@ struct Inventory {
   fs::path foreign;               // the first foreign entry; may be empty
 };
 
-void take_stock(const fs::path& folder, const std::string& prefix, const Names& names,
-                Inventory& out) {
+void collect_inventory(const fs::path& folder, const std::string& prefix, const Names& names,
+                       Inventory& out) {
   std::error_code error;
   std::vector<fs::path> entries;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
@@ -101,10 +101,10 @@ void take_stock(const fs::path& folder, const std::string& prefix, const Names& 
     if (listed_after(kTemporaryPrefix) || (!is_folder(path) && names.contains(name))) {
       out.files.push_back(path);
     } else if (is_folder(path) && (names.contains(name) || listed_after(kReplacedPrefix))) {
-      take_stock(path, "", listed_names(path).value_or(Names()), out);
+      collect_inventory(path, "", listed_names(path).value_or(Names()), out);
       out.folders.push_back(path);
     } else if (is_folder(path) && below != names.end() && below->starts_with(name + "/")) {
-      take_stock(path, name + "/", names, out);
+      collect_inventory(path, name + "/", names, out);
       out.folders.push_back(path);
     } else if (out.foreign.empty()) {
       out.foreign = path;
@@ -171,7 +171,7 @@ void claim_files(const fs::path& folder, const std::vector<std::string>& names) 
   marker.close();
 }
 
-void check_all_ours(const fs::path& folder) {
+void check_all_owned(const fs::path& folder) {
   const auto names = listed_names(folder);
   if (!names) {
     fail(ExitCode::usage,
@@ -180,7 +180,7 @@ void check_all_ours(const fs::path& folder) {
          folder.string(), kMarkerFile);
   }
   Inventory found;
-  take_stock(folder, "", *names, found);
+  collect_inventory(folder, "", *names, found);
   if (found.foreign.empty()) return;
   fail(ExitCode::usage,
        "{} was not written by dltrain, so --overwrite removes nothing in {}: move it, or choose "
@@ -188,12 +188,12 @@ void check_all_ours(const fs::path& folder) {
        found.foreign.string(), folder.string());
 }
 
-void remove_ours(const fs::path& folder, const std::vector<std::string>& also) {
+void remove_owned(const fs::path& folder, const std::vector<std::string>& also) {
   Names names = listed_names(folder).value_or(Names());
   names.insert(also.begin(), also.end());
   if (!is_folder(folder)) return;
   Inventory found;
-  take_stock(folder, "", names, found);
+  collect_inventory(folder, "", names, found);
   found.folders.push_back(folder);
   // The list of a folder is removed last, in case of an interruption.
   std::stable_partition(found.files.begin(), found.files.end(),

@@ -34,11 +34,11 @@ void mark_folder(const std::filesystem::path& folder);
 void claim_files(const std::filesystem::path& folder, const std::vector<std::string>& names);
 
 // Throws Error(usage) if `folder` has foreign entries, naming the first one, or if it has no list.
-void check_all_ours(const std::filesystem::path& folder);
+void check_all_owned(const std::filesystem::path& folder);
 // Removes the owned files below `folder` and the folders that become empty, including `folder`. The
 // marker and the lock of a run are kept. `also` has further owned names in case its list is
 // damaged.
-void remove_ours(const std::filesystem::path& folder, const std::vector<std::string>& also = {});
+void remove_owned(const std::filesystem::path& folder, const std::vector<std::string>& also = {});
 
 // Declares an output file of the user. If it exists, reading it as an input is Error(usage) from
 // now on, because it would be replaced.

@@ -78,7 +78,7 @@ std::shared_ptr<void> keep_folder(const std::filesystem::path& folder) {
 void remove_unless_kept(const std::filesystem::path& folder) {
   const FileDescriptor open = open_folder(folder);
   const bool kept = ::flock(open.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  if (!kept) remove_ours(folder);
+  if (!kept) remove_owned(folder);
 }
 
 }  // namespace dltrain

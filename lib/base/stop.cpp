@@ -72,12 +72,12 @@ StoppableWork::~StoppableWork() {
   stoppable = false;
 }
 
-bool stop_asked() {
+bool stop_requested() {
   return stop_flag != 0 && stoppable;
 }
 
 void check_stop() {
-  if (!stop_asked()) return;
+  if (!stop_requested()) return;
   const int signal = stop_flag;
   fail(ExitCode::stopped, "stopped by signal {} (SIG{}) before the first step", signal,
        sigabbrev_np(signal));

@@ -25,8 +25,8 @@ class StoppableWork {
   StoppableWork& operator=(const StoppableWork&) = delete;
 };
 // Returns true if a signal was received during StoppableWork. Any thread may call it.
-bool stop_asked();
-// For long loops: throws Error(stopped) if stop_asked().
+bool stop_requested();
+// For long loops: throws Error(stopped) if stop_requested().
 void check_stop();
 
 }  // namespace dltrain

@@ -9,9 +9,9 @@
 namespace dltrain {
 namespace {
 
-constexpr const char* kGivenUp = "choice/given up";  // the reason
+constexpr const char* kAborted = "choice/aborted";  // the reason
 // Interval between checks whether rank 0 has given up; a choice is received at once.
-constexpr std::chrono::milliseconds kLookEvery{250};
+constexpr std::chrono::milliseconds kPollInterval{250};
 
 }  // namespace
 
@@ -24,15 +24,15 @@ std::string RankAgreement::choose(const std::string& key,
   try {
     return store_.put_new(name, make());
   } catch (const std::exception& error) {
-    give_up(error.what());
+    abort(error.what());
     throw;
   }
 }
 
-void RankAgreement::give_up(const std::string& reason) {
+void RankAgreement::abort(const std::string& reason) {
   if (rank_ != 0) return;
   try {
-    store_.put_new(kGivenUp, reason);
+    store_.put_new(kAborted, reason);
   } catch (const Error&) {  // the store is gone, so no rank waits any more
   }
 }
@@ -41,8 +41,8 @@ std::string RankAgreement::wait_for(const std::string& name) {
   const auto deadline = Clock::now() + timeout_;
   while (!over_) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    if (auto choice = store_.find(name, std::min(left, kLookEvery))) return *choice;
-    if (const auto why = store_.try_get(kGivenUp)) {
+    if (auto choice = store_.find(name, std::min(left, kPollInterval))) return *choice;
+    if (const auto why = store_.try_get(kAborted)) {
       over_ = "rank 0 has given up: " + *why;
     } else if (Clock::now() >= deadline) {
       over_ = fmt::format("rank 0 made no choice within {:.1f} s",

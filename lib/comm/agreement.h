@@ -23,7 +23,7 @@ class RankAgreement {
 
   // Rank 0 will make no more choices; the ranks that wait for one throw `reason`. Does nothing on
   // other ranks. Never throws.
-  void give_up(const std::string& reason);
+  void abort(const std::string& reason);
 
   // This object must outlive the function.
   Agreement function() {

@@ -13,7 +13,7 @@ namespace dltrain {
 namespace {
 
 // The device of a rank, as sent to the others. Texts end with a zero; long ones are truncated.
-struct Card {
+struct DeviceDescription {
   std::array<char, 16> backend{};
   std::array<char, 64> identity{}, library{};
   std::array<char, 256> problem{};  // why NCCL cannot be used; empty if it can
@@ -28,53 +28,57 @@ std::string text_of(const std::array<char, N>& from) {
   return from.data();
 }
 
-Card own_card(const Engine& engine, const Device& device) {
-  Card card;
-  write_text(device.properties().backend, card.backend);
-  write_text(device.properties().identity, card.identity);
+DeviceDescription own_description(const Engine& engine, const Device& device) {
+  DeviceDescription description;
+  write_text(device.properties().backend, description.backend);
+  write_text(device.properties().identity, description.identity);
   if (engine.collectives == nullptr) {
-    write_text("this build has no NCCL", card.problem);
-    return card;
+    write_text("this build has no NCCL", description.problem);
+    return description;
   }
   const std::string problem = engine.collectives->problem();
-  write_text(problem, card.problem);
-  if (problem.empty()) write_text(engine.collectives->library(), card.library);
-  return card;
+  write_text(problem, description.problem);
+  if (problem.empty()) write_text(engine.collectives->library(), description.library);
+  return description;
 }
 
-std::vector<Card> gather_cards(Collectives& host, const Card& own) {
-  std::vector<Card> cards(static_cast<size_t>(host.size()));
+std::vector<DeviceDescription> gather_descriptions(Collectives& host,
+                                                   const DeviceDescription& own) {
+  std::vector<DeviceDescription> descriptions(static_cast<size_t>(host.size()));
   HostStream stream;
-  host.wait(host.all_gather(&own, cards.data(), sizeof(Card), DType::u8, stream), stream);
-  return cards;
+  host.wait(
+      host.all_gather(&own, descriptions.data(), sizeof(DeviceDescription), DType::u8, stream),
+      stream);
+  return descriptions;
 }
 
 // Throws an error that names two ranks, unless all have the same backend.
-void check_backends(const std::vector<Card>& cards) {
-  for (size_t r = 1; r < cards.size(); ++r) {
-    if (cards[r].backend == cards[0].backend) continue;
+void check_backends(const std::vector<DeviceDescription>& descriptions) {
+  for (size_t r = 1; r < descriptions.size(); ++r) {
+    if (descriptions[r].backend == descriptions[0].backend) continue;
     fail(ExitCode::device,
          "rank 0 computes on {} and rank {} on {}, but all ranks need the same kind of device; set "
          "'device: cpu' to use CPUs, or 'device: cuda' to see why a rank has no GPU",
-         text_of(cards[0].backend), r, text_of(cards[r].backend));
+         text_of(descriptions[0].backend), r, text_of(descriptions[r].backend));
   }
 }
 
 // Returns why NCCL cannot be used; empty if it can.
-std::string obstacle(const std::vector<Card>& cards, bool fixed_order) {
-  for (size_t r = 0; r < cards.size(); ++r) {
+std::string obstacle(const std::vector<DeviceDescription>& descriptions, bool fixed_order) {
+  for (size_t r = 0; r < descriptions.size(); ++r) {
     for (size_t other = 0; other < r; ++other) {
-      if (cards[r].identity == cards[other].identity) {
+      if (descriptions[r].identity == descriptions[other].identity) {
         return fmt::format("ranks {} and {} share one GPU ({})", other, r,
-                           text_of(cards[r].identity));
+                           text_of(descriptions[r].identity));
       }
     }
   }
-  for (size_t r = 0; r < cards.size(); ++r) {
-    if (cards[r].problem[0] != 0) return fmt::format("rank {}: {}", r, text_of(cards[r].problem));
-    if (cards[r].library != cards[0].library) {
-      return fmt::format("rank 0 has {}, rank {} has {}", text_of(cards[0].library), r,
-                         text_of(cards[r].library));
+  for (size_t r = 0; r < descriptions.size(); ++r) {
+    if (descriptions[r].problem[0] != 0)
+      return fmt::format("rank {}: {}", r, text_of(descriptions[r].problem));
+    if (descriptions[r].library != descriptions[0].library) {
+      return fmt::format("rank 0 has {}, rank {} has {}", text_of(descriptions[0].library), r,
+                         text_of(descriptions[r].library));
     }
   }
   return fixed_order ? "NCCL does not fix the order of sums (training.reduction: fixed)" : "";
@@ -82,11 +86,11 @@ std::string obstacle(const std::vector<Card>& cards, bool fixed_order) {
 
 struct VendorId {
   uint64_t bytes = 0;  // 0: rank 0 has failed
-  std::array<std::byte, kMostVendorIdBytes> data{};
+  std::array<std::byte, kMaxVendorIdBytes> data{};
 };
 
-std::unique_ptr<Carrier> join_vendor(const VendorCollectives& vendor, Collectives& host,
-                                     Device& device) {
+std::unique_ptr<CollectiveBackend> join_vendor(const VendorCollectives& vendor, Collectives& host,
+                                               Device& device) {
   VendorId id;
   std::exception_ptr failure;
   if (host.rank() == 0) {
@@ -108,21 +112,24 @@ std::unique_ptr<Carrier> join_vendor(const VendorCollectives& vendor, Collective
 
 }  // namespace
 
-CarrierChoice choose_carrier(Collectives& host, const Engine& engine, const Device& device,
-                             CollectiveChoice wanted, bool fixed_order) {
-  const std::vector<Card> cards = gather_cards(host, own_card(engine, device));
-  check_backends(cards);
-  CarrierChoice choice;
-  choice.on_gpus = text_of(cards[0].backend) == "cuda";
+CollectiveBackendChoice choose_collective_backend(Collectives& host, const Engine& engine,
+                                                  const Device& device,
+                                                  CollectiveBackendKind wanted, bool fixed_order) {
+  const std::vector<DeviceDescription> descriptions =
+      gather_descriptions(host, own_description(engine, device));
+  check_backends(descriptions);
+  CollectiveBackendChoice choice;
+  choice.on_gpus = text_of(descriptions[0].backend) == "cuda";
   if (!choice.on_gpus) return choice;
-  const std::string why_not = obstacle(cards, fixed_order);
-  if (wanted == CollectiveChoice::nccl && !why_not.empty()) {
+  const std::string why_not = obstacle(descriptions, fixed_order);
+  if (wanted == CollectiveBackendKind::nccl && !why_not.empty()) {
     fail(ExitCode::usage, "parallelism.collectives: nccl: {}", why_not);
   }
-  choice.vendor = wanted != CollectiveChoice::staged && why_not.empty();
+  choice.vendor = wanted != CollectiveBackendKind::staged && why_not.empty();
   choice.note = fmt::format("{} ranks on GPUs, connected by {}", host.size(),
-                            choice.vendor ? text_of(cards[0].library) : "host memory");
-  const bool unexpected = wanted == CollectiveChoice::automatic && !choice.vendor && !fixed_order;
+                            choice.vendor ? text_of(descriptions[0].library) : "host memory");
+  const bool unexpected =
+      wanted == CollectiveBackendKind::automatic && !choice.vendor && !fixed_order;
   if (unexpected) {
     choice.warning = fmt::format(
         "the GPUs exchange data through host memory, which is slow: {} (set "
@@ -132,18 +139,19 @@ CarrierChoice choose_carrier(Collectives& host, const Engine& engine, const Devi
   return choice;
 }
 
-void join_device_group(StreamCollectives& group, const CarrierChoice& choice, Collectives& host,
-                       const Engine& engine, Device& device, const DeviceGroupOptions& options) {
-  std::unique_ptr<Carrier> carrier = choice.vendor
-                                         ? join_vendor(*engine.collectives, host, device)
-                                         : make_staged_carrier(device, options.make_host_group());
+void join_device_group(StreamCollectives& group, const CollectiveBackendChoice& choice,
+                       Collectives& host, const Engine& engine, Device& device,
+                       const DeviceGroupOptions& options) {
+  std::unique_ptr<CollectiveBackend> collective_backend =
+      choice.vendor ? join_vendor(*engine.collectives, host, device)
+                    : make_staged_backend(device, options.make_host_group());
   constexpr int kNumber = RankWatch::kFirstDeviceGroup;
   if (options.watch != nullptr) {
     std::vector<int> all(static_cast<size_t>(host.size()));
     std::iota(all.begin(), all.end(), 0);
     options.watch->joined(kNumber, all);
   }
-  group.join(std::move(carrier), host, options.watch, kNumber);
+  group.join(std::move(collective_backend), host, options.watch, kNumber);
 }
 
 }  // namespace dltrain

@@ -12,9 +12,9 @@
 
 namespace dltrain {
 
-enum class CollectiveChoice : uint8_t { automatic, nccl, staged };
+enum class CollectiveBackendKind : uint8_t { automatic, nccl, staged };
 
-struct CarrierChoice {
+struct CollectiveBackendChoice {
   bool on_gpus = false;  // false: the ranks compute on CPUs, and no group is made
   bool vendor = false;   // true: NCCL, false: host memory
   std::string note;      // one line for the log
@@ -25,8 +25,9 @@ struct CarrierChoice {
 // the same answer. `fixed_order`: the order of sums must be that of comm/reduce.h
 // (training.reduction: fixed), which NCCL does not guarantee. Throws on all ranks: Error(device) if
 // only some ranks have a GPU, Error(usage) if NCCL is requested and cannot be used.
-CarrierChoice choose_carrier(Collectives& host, const Engine& engine, const Device& device,
-                             CollectiveChoice wanted, bool fixed_order);
+CollectiveBackendChoice choose_collective_backend(Collectives& host, const Engine& engine,
+                                                  const Device& device,
+                                                  CollectiveBackendKind wanted, bool fixed_order);
 
 struct DeviceGroupOptions {
   // Makes another group of the same ranks over host memory; all ranks call it together.
@@ -34,9 +35,10 @@ struct DeviceGroupOptions {
   RankWatch* watch = nullptr;
 };
 
-// Joins `group` with the chosen carrier; all ranks must call it. Throws Error(device) or
+// Joins `group` with the chosen backend; all ranks must call it. Throws Error(device) or
 // Error(rank).
-void join_device_group(StreamCollectives& group, const CarrierChoice& choice, Collectives& host,
-                       const Engine& engine, Device& device, const DeviceGroupOptions& options);
+void join_device_group(StreamCollectives& group, const CollectiveBackendChoice& choice,
+                       Collectives& host, const Engine& engine, Device& device,
+                       const DeviceGroupOptions& options);
 
 }  // namespace dltrain

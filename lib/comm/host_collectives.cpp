@@ -35,15 +35,16 @@ std::vector<int> all_ranks(int size) {
 }  // namespace
 
 HostCollectives::HostCollectives(StoreClient& store, const HostGroupOptions& options)
-    : HostCollectives(std::make_shared<LinkHub>(store, options), all_ranks(options.size), 0) {}
+    : HostCollectives(std::make_shared<PeerConnector>(store, options), all_ranks(options.size), 0) {
+}
 
-HostCollectives::HostCollectives(std::shared_ptr<LinkHub> hub, std::span<const int> ranks,
-                                 int group_number)
-    : hub_(std::move(hub)),
+HostCollectives::HostCollectives(std::shared_ptr<PeerConnector> connector,
+                                 std::span<const int> ranks, int group_number)
+    : connector_(std::move(connector)),
       group_number_(group_number),
-      watch_(hub_->options().watch),
-      links_(hub_->connect(ranks, group_number)),
-      exchange_(*links_),
+      watch_(connector_->options().watch),
+      connections_(connector_->connect(ranks, group_number)),
+      algorithms_(*connections_),
       ring_(kCapacity),
       exceptions_at_start_(std::uncaught_exceptions()) {
   BlockSignals block;
@@ -51,7 +52,7 @@ HostCollectives::HostCollectives(std::shared_ptr<LinkHub> hub, std::span<const i
 }
 
 HostCollectives::~HostCollectives() {
-  if (std::uncaught_exceptions() > exceptions_at_start_) hub_->close();
+  if (std::uncaught_exceptions() > exceptions_at_start_) connector_->close();
   try {
     if (issued_ > 0) finish(issued_);
   } catch (const Error&) {
@@ -113,19 +114,19 @@ void HostCollectives::run_next(std::unique_lock<std::mutex>& lock) {
 
 void HostCollectives::run(const CollectiveCall& call, Ticket ticket) {
   const uint64_t slot = slot_of(call, ticket);
-  if (hub_->options().before_operation) hub_->options().before_operation();
+  if (connector_->options().before_operation) connector_->options().before_operation();
   switch (call.kind) {
     case CollectiveKind::all_reduce:
-      return exchange_.all_reduce(call.output, call.count, call.dtype, call.op, slot);
+      return algorithms_.all_reduce(call.output, call.count, call.dtype, call.op, slot);
     case CollectiveKind::reduce_scatter:
-      return exchange_.reduce_scatter(call.input, call.output, call.count, call.dtype, call.op,
-                                      slot);
+      return algorithms_.reduce_scatter(call.input, call.output, call.count, call.dtype, call.op,
+                                        slot);
     case CollectiveKind::all_gather:
-      return exchange_.all_gather(call.input, call.output, call.bytes(), slot);
+      return algorithms_.all_gather(call.input, call.output, call.bytes(), slot);
     case CollectiveKind::broadcast:
-      return exchange_.broadcast(call.output, call.bytes(), call.root, slot);
+      return algorithms_.broadcast(call.output, call.bytes(), call.root, slot);
     case CollectiveKind::barrier:
-      return exchange_.barrier(slot);
+      return algorithms_.barrier(slot);
   }
 }
 
@@ -146,9 +147,10 @@ void HostCollectives::finish(Ticket ticket) {
 
 // Called for operation executed_ + 1, without the lock.
 void HostCollectives::record_failure(const CollectiveCall& call, const std::exception& error) {
-  const HostGroupOptions& options = hub_->options();
+  const HostGroupOptions& options = connector_->options();
   const std::string part =
-      group_number_ > 0 ? fmt::format(" (among ranks {})", fmt::join(links_->ranks(), ", ")) : "";
+      group_number_ > 0 ? fmt::format(" (among ranks {})", fmt::join(connections_->ranks(), ", "))
+                        : "";
   {
     std::lock_guard lock(mutex_);
     failed_ = executed_ + 1;
@@ -157,7 +159,7 @@ void HostCollectives::record_failure(const CollectiveCall& call, const std::exce
                                     options.size, part, describe(call), failed_, error.what())));
   }
   // Informs the peers at once, whatever they are waiting for.
-  hub_->close();
+  connector_->close();
 }
 
 void HostCollectives::wait(Ticket ticket, Stream&) {
@@ -181,7 +183,7 @@ void HostCollectives::wait(Ticket ticket, Stream&) {
 void HostCollectives::settle() {
   std::unique_lock lock(mutex_);
   if (executed_ == issued_) return;
-  hub_->close();
+  connector_->close();
   changed_.wait(lock, [this] { return !running_; });
   if (failed_ != 0) return;
   failed_ = executed_ + 1;  // the operations that have not started are not run
@@ -201,7 +203,7 @@ std::unique_ptr<Collectives> HostCollectives::split(std::span<const int> ranks) 
                  "rank {} is no member of the group that it makes", rank());
   const int number = ++parts_;
   if (watch_) watch_->joined(number, ranks);
-  return std::unique_ptr<Collectives>(new HostCollectives(hub_, ranks, number));
+  return std::unique_ptr<Collectives>(new HostCollectives(connector_, ranks, number));
 }
 
 std::unique_ptr<Collectives> make_host_group(StoreClient& store, const HostGroupOptions& options) {

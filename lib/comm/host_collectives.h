@@ -4,10 +4,10 @@
 // are connected. Operations run in order on the communication thread of the group, or on the thread
 // that waits for them, which is faster for small messages.
 //
-// Determinism: see comm/exchange.h. Dtypes: all for moving; f32, f64, bf16, f16, i32 and i64 for
-// reductions. `after` and `before` are ignored, because work on CPU streams is complete when its
-// call returns. Ranks that issue different operations are reported at once; an operation never
-// continues with the data of another one.
+// Determinism: see comm/collective_algorithms.h. Dtypes: all for moving; f32, f64, bf16, f16, i32
+// and i64 for reductions. `after` and `before` are ignored, because work on CPU streams is complete
+// when its call returns. Ranks that issue different operations are reported at once; an operation
+// never continues with the data of another one.
 //
 // Memory: Exchange::scratch_bytes(size) at set-up; nothing is allocated after that.
 //
@@ -28,8 +28,8 @@
 #include <thread>
 #include <vector>
 
-#include "comm/exchange.h"
-#include "comm/link_hub.h"
+#include "comm/collective_algorithms.h"
+#include "comm/peer_connector.h"
 #include "device/collectives.h"
 
 namespace dltrain {
@@ -42,20 +42,21 @@ class HostCollectives : public Collectives {
   HostCollectives(StoreClient& store, const HostGroupOptions& options);
   ~HostCollectives() override;
 
-  int rank() const override { return links_->rank(); }
-  int size() const override { return links_->size(); }
+  int rank() const override { return connections_->rank(); }
+  int size() const override { return connections_->size(); }
   void wait(Ticket ticket, Stream& before) override;
   void barrier() override;
   // The new group has its own connections and its own thread.
   std::unique_ptr<Collectives> split(std::span<const int> ranks) override;
-  void abandon() override { hub_->close(); }
+  void abort() override { connector_->close(); }
   void settle() override;
 
  protected:
   Ticket queue(const CollectiveCall& call, Stream& after) override;
 
  private:
-  HostCollectives(std::shared_ptr<LinkHub> hub, std::span<const int> ranks, int group_number);
+  HostCollectives(std::shared_ptr<PeerConnector> connector, std::span<const int> ranks,
+                  int group_number);
 
   void work();
   void run_next(std::unique_lock<std::mutex>& lock);  // called and returns with the lock held
@@ -63,11 +64,11 @@ class HostCollectives : public Collectives {
   void finish(Ticket ticket);
   void record_failure(const CollectiveCall& call, const std::exception& error);
 
-  std::shared_ptr<LinkHub> hub_;
+  std::shared_ptr<PeerConnector> connector_;
   int group_number_;  // 0: the group of all ranks
   RankWatch* watch_;
-  std::shared_ptr<Links> links_;
-  Exchange exchange_;
+  std::shared_ptr<PeerConnections> connections_;
+  CollectiveAlgorithms algorithms_;
   std::vector<CollectiveCall> ring_;  // [ticket % kCapacity]
   int exceptions_at_start_;
   int parts_ = 0;  // number of groups made by split()

@@ -42,14 +42,14 @@ AddressInfo resolve(const std::string& address, int port, bool passive) {
 // Interval of the calls of `interrupted`.
 constexpr std::chrono::milliseconds kPoll{200};
 
-int milliseconds_left(Clock::time_point deadline, const Interrupted& interrupted) {
+int milliseconds_left(Clock::time_point deadline, const InterruptCheck& interrupted) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<int64_t>(left, 0, interrupted ? kPoll.count() : 3'600'000));
 }
 
 // Waits until `fd` is ready for `events`. Returns done, timeout or interrupted.
 Transfer wait_ready(int fd, short events, Clock::time_point deadline,
-                    const Interrupted& interrupted) {
+                    const InterruptCheck& interrupted) {
   for (;;) {
     pollfd entry{fd, events, 0};
     const int ready = poll(&entry, 1, milliseconds_left(deadline, interrupted));
@@ -61,8 +61,8 @@ Transfer wait_ready(int fd, short events, Clock::time_point deadline,
 }
 
 // Tries once. Returns 0 or errno.
-int try_connect(const addrinfo& target, Clock::time_point deadline, const Interrupted& interrupted,
-                FileDescriptor& result) {
+int try_connect(const addrinfo& target, Clock::time_point deadline,
+                const InterruptCheck& interrupted, FileDescriptor& result) {
   FileDescriptor fd(
       socket(target.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, target.ai_protocol));
   if (!fd) return errno;
@@ -141,13 +141,13 @@ FileDescriptor listen_on(const std::string& address, int port) {
     }
   }
   if (error == 0) return fd;
-  const std::string place = address.empty() ? "this host" : address;
+  const std::string host = address.empty() ? "this host" : address;
   if (error == EADDRINUSE) {
     fail(ExitCode::rank,
          "port {} on {} is in use by another program; choose another one (MASTER_PORT)", port,
-         place);
+         host);
   }
-  fail(ExitCode::rank, "cannot listen on {}: {}", endpoint_text(place, port), std::strerror(error));
+  fail(ExitCode::rank, "cannot listen on {}: {}", endpoint_text(host, port), std::strerror(error));
 }
 
 void allow_descriptors(size_t count) {
@@ -212,7 +212,7 @@ std::string listening_address(const std::string& address) {
 }
 
 FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline,
-                          const Callee& callee, const Interrupted& interrupted) {
+                          const RemoteName& remote, const InterruptCheck& interrupted) {
   auto pause = std::chrono::milliseconds(5);
   std::string reason;
   for (;;) {
@@ -228,16 +228,16 @@ FileDescriptor connect_to(const std::string& address, int port, Clock::time_poin
       if (error == 0) return fd;
       reason = std::strerror(error);
       if (error == EMFILE) {
-        fail(ExitCode::usage, "cannot connect to {}: {} (ulimit -n)", callee.name, reason);
+        fail(ExitCode::usage, "cannot connect to {}: {} (ulimit -n)", remote.name, reason);
       }
     }
     if (interrupted && interrupted()) {
-      fail(ExitCode::stopped, "interrupted while trying to reach {} at {}: {}", callee.name,
+      fail(ExitCode::stopped, "interrupted while trying to reach {} at {}: {}", remote.name,
            endpoint_text(address, port), reason);
     }
     if (Clock::now() + pause >= deadline) {
-      fail(ExitCode::rank, "cannot reach {} at {}: {}{}", callee.name, endpoint_text(address, port),
-           reason, callee.hint.empty() ? "" : " (" + callee.hint + ")");
+      fail(ExitCode::rank, "cannot reach {} at {}: {}{}", remote.name, endpoint_text(address, port),
+           reason, remote.hint.empty() ? "" : " (" + remote.hint + ")");
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, kPoll);
@@ -245,7 +245,7 @@ FileDescriptor connect_to(const std::string& address, int port, Clock::time_poin
 }
 
 Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point deadline,
-                  const Interrupted& interrupted) {
+                  const InterruptCheck& interrupted) {
   auto* at = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t sent = send(fd, at, bytes, MSG_NOSIGNAL);
@@ -263,7 +263,7 @@ Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point dead
 }
 
 Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadline,
-                     const Interrupted& interrupted) {
+                     const InterruptCheck& interrupted) {
   auto* at = static_cast<char*>(data);
   while (bytes > 0) {
     const ssize_t got = recv(fd, at, bytes, 0);

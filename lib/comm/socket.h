@@ -48,25 +48,25 @@ std::string listening_address(const std::string& address);
 
 // Called five times a second while a function waits; returning true ends the wait. Data that is
 // available at once is transferred without calling it. Empty: the wait is not interrupted.
-using Interrupted = std::function<bool()>;
+using InterruptCheck = std::function<bool()>;
 
 // The server's name in messages, and a hint if it does not answer.
-struct Callee {
+struct RemoteName {
   std::string name, hint = {};
 };
 
 // Connects, retrying until the deadline while nobody listens. The descriptor is non-blocking.
-// Throws Error(rank) naming callee, address, port and the last reason; Error(stopped) if
+// Throws Error(rank) naming remote, address, port and the last reason; Error(stopped) if
 // interrupted.
 FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline,
-                          const Callee& callee, const Interrupted& interrupted = {});
+                          const RemoteName& remote, const InterruptCheck& interrupted = {});
 
 enum class Transfer { done, closed, timeout, interrupted };
 // Sends or receives exactly `bytes` on a non-blocking socket before the deadline.
 Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point deadline,
-                  const Interrupted& interrupted = {});
+                  const InterruptCheck& interrupted = {});
 Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadline,
-                     const Interrupted& interrupted = {});
+                     const InterruptCheck& interrupted = {});
 
 // Appends a little-endian number.
 void append_u32(std::string& to, uint32_t value);

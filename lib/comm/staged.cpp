@@ -20,21 +20,21 @@ size_t aligned(size_t bytes) {
 }
 
 // The state of the stream's calls on the host. After a failure of the device it outlives the
-// carrier, because the driver may still execute queued calls.
-struct Calls {
+// backend, because the driver may still execute queued calls.
+struct CallbackState {
   struct Job {
-    Calls* calls = nullptr;
+    CallbackState* state = nullptr;
     CollectiveCall call = {}, staged = {};  // with device buffers, and with host buffers
   };
 
-  explicit Calls(Collectives& group) : host(&group) {}
+  explicit CallbackState(Collectives& group) : host(&group) {}
 
   // Returns an unused job; makes one if all are in use.
   Job& free_job() {
     const std::lock_guard lock(mutex);
     ++under_way;
     if (free.empty()) {
-      jobs.push_back({.calls = this});
+      jobs.push_back({.state = this});
       free.reserve(jobs.size());
       return jobs.back();
     }
@@ -46,7 +46,7 @@ struct Calls {
   // Called by the stream, on a thread of the driver.
   static void run(void* argument) {
     Job& job = *static_cast<Job*>(argument);
-    job.calls->run(job);
+    job.state->run(job);
   }
 
   void run(Job& job) {
@@ -77,7 +77,7 @@ struct Calls {
   bool close() {
     std::unique_lock lock(mutex);
     closed = true;
-    if (running) host->abandon();
+    if (running) host->abort();
     ended.wait(lock, [this] { return !running; });
     return under_way == 0;
   }
@@ -88,7 +88,7 @@ struct Calls {
   std::condition_variable ended;
   std::deque<Job> jobs;
   std::vector<Job*> free;
-  std::optional<CarrierFailure> failure;  // the first
+  std::optional<CollectiveFailure> failure;  // the first
   uint64_t begun = 0, done = 0;
   size_t under_way = 0;  // queued and not completed
   bool running = false;  // a call uses the group
@@ -96,21 +96,21 @@ struct Calls {
 };
 
 // Keeps the state for queued calls until the process ends.
-void keep(std::unique_ptr<Calls> calls) {
+void keep_alive(std::unique_ptr<CallbackState> state) {
   static std::mutex mutex;
-  static auto& kept = *new std::vector<std::unique_ptr<Calls>>;
+  static auto& kept = *new std::vector<std::unique_ptr<CallbackState>>;
   const std::lock_guard lock(mutex);
-  kept.push_back(std::move(calls));
+  kept.push_back(std::move(state));
 }
 
-class StagedCarrier final : public Carrier {
+class StagedBackend final : public CollectiveBackend {
  public:
-  StagedCarrier(Device& device, std::unique_ptr<Collectives> host)
-      : device_(device), host_(std::move(host)), calls_(std::make_unique<Calls>(*host_)) {}
+  StagedBackend(Device& device, std::unique_ptr<Collectives> host)
+      : device_(device), host_(std::move(host)), state_(std::make_unique<CallbackState>(*host_)) {}
 
   // The streams of a failed device are not synchronized, so a call may still be running.
-  ~StagedCarrier() override {
-    if (!calls_->close()) keep(std::move(calls_));
+  ~StagedBackend() override {
+    if (!state_->close()) keep_alive(std::move(state_));
   }
 
   void queue(const CollectiveCall& call, Stream& stream) override {
@@ -120,28 +120,28 @@ class StagedCarrier final : public Carrier {
     std::byte* input = reserve(extent.in_place ? std::max(in, out) : aligned(in) + out, stream);
     std::byte* output = extent.in_place ? input : input + aligned(in);
     device_.copy(input, call.input != nullptr ? call.input : call.output, in, stream);
-    Calls::Job& job = calls_->free_job();
+    CallbackState::Job& job = state_->free_job();
     job.call = job.staged = call;
     job.staged.input = input;
     job.staged.output = output;
-    device_.call_on_host(stream, Calls::run, &job);
+    device_.call_on_host(stream, CallbackState::run, &job);
     device_.copy(call.output, output, out, stream);
   }
 
-  std::optional<CarrierFailure> failure() override {
-    const std::lock_guard lock(calls_->mutex);
-    return calls_->failure;
+  std::optional<CollectiveFailure> failure() override {
+    const std::lock_guard lock(state_->mutex);
+    return state_->failure;
   }
 
-  CarrierProgress progress() override {
-    const std::lock_guard lock(calls_->mutex);
-    return {calls_->begun, calls_->done};
+  DeviceProgress progress() override {
+    const std::lock_guard lock(state_->mutex);
+    return {state_->begun, state_->done};
   }
 
-  void abandon() override { host_->abandon(); }
+  void abort() override { host_->abort(); }
 
-  std::unique_ptr<Carrier> split(std::span<const int> ranks) override {
-    return std::make_unique<StagedCarrier>(device_, host_->split(ranks));
+  std::unique_ptr<CollectiveBackend> split(std::span<const int> ranks) override {
+    return std::make_unique<StagedBackend>(device_, host_->split(ranks));
   }
 
  private:
@@ -157,13 +157,14 @@ class StagedCarrier final : public Carrier {
   Device& device_;
   std::unique_ptr<Collectives> host_;
   Buffer buffer_;
-  std::unique_ptr<Calls> calls_;
+  std::unique_ptr<CallbackState> state_;
 };
 
 }  // namespace
 
-std::unique_ptr<Carrier> make_staged_carrier(Device& device, std::unique_ptr<Collectives> host) {
-  return std::make_unique<StagedCarrier>(device, std::move(host));
+std::unique_ptr<CollectiveBackend> make_staged_backend(Device& device,
+                                                       std::unique_ptr<Collectives> host) {
+  return std::make_unique<StagedBackend>(device, std::move(host));
 }
 
 }  // namespace dltrain

@@ -7,12 +7,13 @@
 
 #include <memory>
 
-#include "device/carrier.h"
+#include "device/collective_backend.h"
 
 namespace dltrain {
 
-// `host`: a group of the same ranks for the exclusive use of the carrier. Memory: one pinned buffer
+// `host`: a group of the same ranks for the exclusive use of the backend. Memory: one pinned buffer
 // for the largest operation's input and output, allocated in the first steps.
-std::unique_ptr<Carrier> make_staged_carrier(Device& device, std::unique_ptr<Collectives> host);
+std::unique_ptr<CollectiveBackend> make_staged_backend(Device& device,
+                                                       std::unique_ptr<Collectives> host);
 
 }  // namespace dltrain

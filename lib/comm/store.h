@@ -46,7 +46,7 @@ class StoreServer {
   int port() const;
   // Waits until no client is connected, at most for `limit`. The contents are lost with the server,
   // so clients that read there why a run ends need a moment.
-  void wait_for_departures(std::chrono::milliseconds limit) const;
+  void wait_for_disconnects(std::chrono::milliseconds limit) const;
 
  private:
   class Service;
@@ -63,7 +63,7 @@ struct StoreOptions {
   std::chrono::milliseconds answer_time{10'000};  // for an answer, in addition to waits for keys
   const char* who = "rank";                       // this process, for messages
   // Ends the wait for a connection or an answer with Error(stopped); see comm/socket.h.
-  Interrupted interrupted = {};
+  InterruptCheck interrupted = {};
 };
 
 // One connection. Once it is lost, every call throws the first error again. Can be used from
@@ -97,11 +97,12 @@ class StoreClient {
   const StoreOptions& options() const { return options_; }
 
  private:
-  std::string place() const;
-  void greet(Clock::time_point deadline);
+  std::string endpoint() const;
+  void handshake(Clock::time_point deadline);
   Transfer round_trip(const std::string& body, std::string& answer, Clock::time_point deadline);
-  std::optional<std::string> call(uint8_t operation, std::string_view key, std::string_view value,
-                                  std::chrono::milliseconds patience = {});
+  std::optional<std::string> request(uint8_t operation, std::string_view key,
+                                     std::string_view value,
+                                     std::chrono::milliseconds wait_limit = {});
 
   StoreOptions options_;
   FileDescriptor socket_;

@@ -15,12 +15,12 @@ StoreClient::StoreClient(StoreOptions options) : options_(std::move(options)) {
          options_.secret.size(), kStoreMaxSecret);
   }
   const auto deadline = Clock::now() + options_.connect_timeout;
-  const Callee store{"the store", "is rank 0 or the launcher of node 0 running there?"};
+  const RemoteName store{"the store", "is rank 0 or the launcher of node 0 running there?"};
   socket_ = connect_to(options_.address, options_.port, deadline, store, options_.interrupted);
-  greet(std::max(deadline, Clock::now() + milliseconds(1000)));
+  handshake(std::max(deadline, Clock::now() + milliseconds(1000)));
 }
 
-std::string StoreClient::place() const {
+std::string StoreClient::endpoint() const {
   return endpoint_text(options_.address, options_.port);
 }
 
@@ -30,57 +30,58 @@ Transfer StoreClient::round_trip(const std::string& body, std::string& answer,
   std::string frame;
   append_u32(frame, static_cast<uint32_t>(body.size()));
   frame += body;
-  const Interrupted& interrupted = options_.interrupted;
+  const InterruptCheck& interrupted = options_.interrupted;
   Transfer result = send_all(socket_.get(), frame.data(), frame.size(), deadline, interrupted);
   std::string head(4, '\0');
   if (result == Transfer::done) {
     result = receive_all(socket_.get(), head.data(), head.size(), deadline, interrupted);
   }
   if (result == Transfer::done) {
-    std::string_view rest(head);
+    std::string_view remaining(head);
     uint32_t length = 0;
-    take_u32(rest, length);
+    take_u32(remaining, length);
     if (length == 0 || length > store_protocol::kMaxMessage) return Transfer::closed;
     answer.resize(length);
     result = receive_all(socket_.get(), answer.data(), length, deadline, interrupted);
   }
   if (result == Transfer::interrupted) {
-    fail(ExitCode::stopped, "interrupted while the store at {} gave no answer", place());
+    fail(ExitCode::stopped, "interrupted while the store at {} gave no answer", endpoint());
   }
   return result;
 }
 
-void StoreClient::greet(Clock::time_point deadline) {
-  std::string greeting(store_protocol::kMagic), answer;
-  append_u32(greeting, kStoreVersion);
-  const Transfer result = round_trip(greeting + options_.secret, answer, deadline);
-  std::string_view rest(answer);
+void StoreClient::handshake(Clock::time_point deadline) {
+  std::string handshake(store_protocol::kMagic), answer;
+  append_u32(handshake, kStoreVersion);
+  const Transfer result = round_trip(handshake + options_.secret, answer, deadline);
+  std::string_view remaining(answer);
   uint32_t version = 0;
-  const bool is_store = result == Transfer::done && rest.starts_with(store_protocol::kMagic) &&
-                        rest.size() == store_protocol::kMagic.size() + 5;
+  const bool is_store = result == Transfer::done && remaining.starts_with(store_protocol::kMagic) &&
+                        remaining.size() == store_protocol::kMagic.size() + 5;
   if (!is_store) {
     fail(ExitCode::rank, "the server at {} is not a dltrain store ({}); is the port right?",
-         place(), result == Transfer::timeout ? "no answer in time" : "it uses another protocol");
+         endpoint(),
+         result == Transfer::timeout ? "no answer in time" : "it uses another protocol");
   }
-  rest.remove_prefix(store_protocol::kMagic.size());
-  take_u32(rest, version);
-  if (rest[0] == store_protocol::refused_version) {
+  remaining.remove_prefix(store_protocol::kMagic.size());
+  take_u32(remaining, version);
+  if (remaining[0] == store_protocol::refused_version) {
     fail(ExitCode::rank,
          "the store at {} has protocol version {}, this program has {}: the ranks run different "
          "versions of dltrain",
-         place(), version, kStoreVersion);
+         endpoint(), version, kStoreVersion);
   }
-  if (rest[0] != store_protocol::ok) {
+  if (remaining[0] != store_protocol::ok) {
     fail(ExitCode::rank,
          "the store at {} refused the secret of this {} (DLTRAIN_STORE_SECRET): it belongs to "
          "another run",
-         place(), options_.who);
+         endpoint(), options_.who);
   }
 }
 
 // Returns the value of the reply, or nothing if the server's wait has timed out.
-std::optional<std::string> StoreClient::call(uint8_t operation, std::string_view key,
-                                             std::string_view value, milliseconds patience) {
+std::optional<std::string> StoreClient::request(uint8_t operation, std::string_view key,
+                                                std::string_view value, milliseconds wait_limit) {
   const std::string name = options_.prefix + std::string(key);
   check_internal(!key.empty() && name.size() <= kStoreMaxKey && value.size() <= kStoreMaxValue,
                  "store key of {} bytes with a value of {} bytes", name.size(), value.size());
@@ -93,10 +94,10 @@ std::optional<std::string> StoreClient::call(uint8_t operation, std::string_view
   // After a failed exchange the stream may be in the middle of a message.
   if (loss_) throw Error(*loss_);
   try {
-    const auto deadline = Clock::now() + patience + options_.answer_time;
+    const auto deadline = Clock::now() + wait_limit + options_.answer_time;
     const Transfer result = round_trip(body, answer, deadline);
     if (result != Transfer::done) {
-      fail(ExitCode::rank, "the store at {} {} (did rank 0 or the launcher end?)", place(),
+      fail(ExitCode::rank, "the store at {} {} (did rank 0 or the launcher end?)", endpoint(),
            result == Transfer::closed ? "closed the connection" : "does not answer");
     }
   } catch (const Error& error) {
@@ -109,39 +110,39 @@ std::optional<std::string> StoreClient::call(uint8_t operation, std::string_view
 }
 
 void StoreClient::set(std::string_view key, std::string_view value) {
-  call(store_protocol::set, key, value);
+  request(store_protocol::set, key, value);
 }
 
 std::optional<std::string> StoreClient::find(std::string_view key, milliseconds timeout) {
   timeout = std::clamp(timeout, milliseconds(0), milliseconds(86'400'000));
   std::string value;
   append_u32(value, static_cast<uint32_t>(timeout.count()));
-  return call(store_protocol::get, key, value, timeout);
+  return request(store_protocol::get, key, value, timeout);
 }
 
 std::string StoreClient::get(std::string_view key, milliseconds timeout) {
   if (auto value = find(key, timeout)) return std::move(*value);
-  fail(ExitCode::rank, "no rank set '{}' in the store at {} within {} ms", key, place(),
+  fail(ExitCode::rank, "no rank set '{}' in the store at {} within {} ms", key, endpoint(),
        timeout.count());
 }
 
 int64_t StoreClient::add(std::string_view key, int64_t delta) {
-  const std::string text = call(store_protocol::add, key, std::to_string(delta)).value_or("");
+  const std::string text = request(store_protocol::add, key, std::to_string(delta)).value_or("");
   int64_t sum = 0;
   const char* end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, sum);
   if (parsed.ec != std::errc() || parsed.ptr != end) {
-    fail(ExitCode::rank, "the store at {} holds no number under '{}'", place(), key);
+    fail(ExitCode::rank, "the store at {} holds no number under '{}'", endpoint(), key);
   }
   return sum;
 }
 
 std::string StoreClient::put_new(std::string_view key, std::string_view value) {
-  return call(store_protocol::put_new, key, value).value_or("");
+  return request(store_protocol::put_new, key, value).value_or("");
 }
 
 void StoreClient::set_will(std::string_view key, std::string_view value) {
-  call(store_protocol::will, key, value);
+  request(store_protocol::will, key, value);
 }
 
 std::string StoreClient::local_address() const {

@@ -1,7 +1,7 @@
 // The protocol between StoreClient and StoreServer. Every message is a frame: u32 length
 // (little-endian), then that many bytes.
 //
-//   greeting   client: magic[8], u32 version, secret
+//   handshake   client: magic[8], u32 version, secret
 //              server: magic[8], u32 version, u8 status
 //   request    client: u8 operation, u32 key length, key, value
 //   reply      server: u8 status, value
@@ -19,7 +19,7 @@
 namespace dltrain::store_protocol {
 
 inline constexpr std::string_view kMagic = "dltstore";
-inline constexpr size_t kMaxGreeting = 8 + 4 + kStoreMaxSecret;
+inline constexpr size_t kMaxHandshake = 8 + 4 + kStoreMaxSecret;
 inline constexpr size_t kMaxMessage = 1 + 4 + kStoreMaxKey + kStoreMaxValue;
 
 enum Operation : uint8_t { set = 1, get = 2, add = 3, put_new = 4, will = 5 };

@@ -28,19 +28,19 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kMaxConnections = 8192;
-constexpr milliseconds kGreetingTime{10'000};  // for a client to send its greeting
+constexpr milliseconds kHandshakeTimeout{10'000};  // for a client to send its handshake
 
 struct Connection {
   FileDescriptor socket;
   std::string in;
   std::string out;
-  bool greeted = false;
+  bool authenticated = false;
   bool closing = false;  // closed once `out` is sent
   bool dead = false;
   bool parked = false;
   std::string wanted;          // the key of a parked get
   std::string will_key, will;  // set when the connection ends; empty: none
-  Clock::time_point deadline;  // of the greeting, then of the parked get
+  Clock::time_point deadline;  // of the handshake, then of the parked get
 };
 
 // Compares in a time that does not depend on the number of equal leading bytes.
@@ -82,7 +82,7 @@ class StoreServer::Service {
   }
 
   int port() const { return bound_port(listener_.get()); }
-  void wait_for_departures(milliseconds limit);
+  void wait_for_disconnects(milliseconds limit);
 
  private:
   void run();
@@ -91,7 +91,7 @@ class StoreServer::Service {
   void read_from(Connection& c);
   void write_to(Connection& c);
   void serve(Connection& c);
-  void greet(Connection& c, std::string_view body);
+  void handshake(Connection& c, std::string_view body);
   void request(Connection& c, std::string_view body);
   void get(Connection& c, std::string key, std::string_view value);
   void add(Connection& c, const std::string& key, std::string_view value);
@@ -111,7 +111,7 @@ class StoreServer::Service {
 
   std::mutex mutex_;  // of clients_
   std::condition_variable changed_;
-  size_t clients_ = 0;  // with an accepted greeting
+  size_t clients_ = 0;  // with an accepted handshake
   std::thread thread_;
 };
 
@@ -144,7 +144,7 @@ void StoreServer::Service::run() {
 int StoreServer::Service::poll_timeout() const {
   auto next = Clock::time_point::max();
   for (const Connection& c : connections_) {
-    if (c.parked || !c.greeted) next = std::min(next, c.deadline);
+    if (c.parked || !c.authenticated) next = std::min(next, c.deadline);
   }
   if (next == Clock::time_point::max()) return -1;
   const auto left = std::chrono::ceil<milliseconds>(next - Clock::now()).count();
@@ -161,7 +161,7 @@ void StoreServer::Service::accept_all() {
     }
     Connection& c = connections_.emplace_back();
     c.socket = std::move(fd);
-    c.deadline = Clock::now() + kGreetingTime;
+    c.deadline = Clock::now() + kHandshakeTimeout;
   }
 }
 
@@ -199,21 +199,21 @@ void StoreServer::Service::write_to(Connection& c) {
 // Processes the complete messages in a connection's input.
 void StoreServer::Service::serve(Connection& c) {
   while (!c.parked && !c.dead && !c.closing) {
-    std::string_view rest(c.in);
+    std::string_view remaining(c.in);
     uint32_t length = 0;
-    if (!take_u32(rest, length)) return;
-    if (length > (c.greeted ? store_protocol::kMaxMessage : store_protocol::kMaxGreeting)) {
+    if (!take_u32(remaining, length)) return;
+    if (length > (c.authenticated ? store_protocol::kMaxMessage : store_protocol::kMaxHandshake)) {
       c.dead = true;
       return;
     }
-    if (rest.size() < length) return;
-    const std::string body(rest.substr(0, length));
+    if (remaining.size() < length) return;
+    const std::string body(remaining.substr(0, length));
     c.in.erase(0, 4 + length);
-    c.greeted ? request(c, body) : greet(c, body);
+    c.authenticated ? request(c, body) : handshake(c, body);
   }
 }
 
-void StoreServer::Service::greet(Connection& c, std::string_view body) {
+void StoreServer::Service::handshake(Connection& c, std::string_view body) {
   uint32_t version = 0;
   const bool known = body.starts_with(store_protocol::kMagic);
   if (known) body.remove_prefix(store_protocol::kMagic.size());
@@ -233,8 +233,8 @@ void StoreServer::Service::greet(Connection& c, std::string_view body) {
   answer.push_back(static_cast<char>(status));
   append_u32(c.out, static_cast<uint32_t>(answer.size()));
   c.out += answer;
-  c.greeted = status == store_protocol::ok;
-  c.closing = !c.greeted;
+  c.authenticated = status == store_protocol::ok;
+  c.closing = !c.authenticated;
 }
 
 void StoreServer::Service::report_refused(const Connection& c) {
@@ -285,8 +285,9 @@ void StoreServer::Service::remove_dead() {
 }
 
 void StoreServer::Service::count_clients() {
-  const auto count = static_cast<size_t>(std::count_if(
-      connections_.begin(), connections_.end(), [](const Connection& c) { return c.greeted; }));
+  const auto count =
+      static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(),
+                                        [](const Connection& c) { return c.authenticated; }));
   {
     const std::lock_guard lock(mutex_);
     if (clients_ == count) return;
@@ -295,25 +296,25 @@ void StoreServer::Service::count_clients() {
   changed_.notify_all();
 }
 
-void StoreServer::Service::wait_for_departures(milliseconds limit) {
+void StoreServer::Service::wait_for_disconnects(milliseconds limit) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, limit, [&] { return clients_ == 0; });
 }
 
 void StoreServer::Service::get(Connection& c, std::string key, std::string_view value) {
-  uint32_t patience = 0;
-  if (!take_u32(value, patience)) {
+  uint32_t wait_limit = 0;
+  if (!take_u32(value, wait_limit)) {
     c.dead = true;
     return;
   }
   if (const auto found = values_.find(key); found != values_.end()) {
     reply(c, store_protocol::ok, found->second);
-  } else if (patience == 0) {
+  } else if (wait_limit == 0) {
     reply(c, store_protocol::timeout);
   } else {
     c.parked = true;
     c.wanted = std::move(key);
-    c.deadline = Clock::now() + milliseconds(patience);
+    c.deadline = Clock::now() + milliseconds(wait_limit);
   }
 }
 
@@ -347,8 +348,8 @@ void StoreServer::Service::store(const std::string& key, std::string_view value)
 }
 
 void StoreServer::Service::expire(Connection& c) {
-  if ((c.greeted && !c.parked) || c.closing || Clock::now() < c.deadline) return;
-  if (!c.greeted) {
+  if ((c.authenticated && !c.parked) || c.closing || Clock::now() < c.deadline) return;
+  if (!c.authenticated) {
     c.dead = true;
     return;
   }
@@ -364,8 +365,8 @@ StoreServer::~StoreServer() = default;
 int StoreServer::port() const {
   return service_->port();
 }
-void StoreServer::wait_for_departures(milliseconds limit) const {
-  service_->wait_for_departures(limit);
+void StoreServer::wait_for_disconnects(milliseconds limit) const {
+  service_->wait_for_disconnects(limit);
 }
 
 }  // namespace dltrain

@@ -27,7 +27,7 @@ StreamCollectives::StreamCollectives(StreamCollectives& whole, std::vector<int> 
 }
 
 StreamCollectives::~StreamCollectives() {
-  if (watch_ != nullptr) watch_->unfollow(group_number_);
+  if (watch_ != nullptr) watch_->untrack(group_number_);
   if (whole_ != nullptr) std::erase(whole_->parts_, this);
   try {
     stream_->synchronize();
@@ -35,29 +35,29 @@ StreamCollectives::~StreamCollectives() {
   }
 }
 
-void StreamCollectives::join(std::unique_ptr<Carrier> carrier, Collectives& host, RankWatch* watch,
-                             int group_number) {
+void StreamCollectives::join(std::unique_ptr<CollectiveBackend> backend, Collectives& host,
+                             RankWatch* watch, int group_number) {
   check_internal(host.rank() == rank_ && host.size() == size_, "rank {} of {} joins as {} of {}",
                  host.rank(), host.size(), rank_, size_);
-  join_as(std::move(carrier), host, watch, group_number);
+  join_as(std::move(backend), host, watch, group_number);
   for (StreamCollectives* part : parts_) {
     ++group_number;
     if (watch != nullptr) watch->joined(group_number, part->ranks_);
-    part->join_as(carrier_->split(part->ranks_), host, watch, group_number);
+    part->join_as(backend_->split(part->ranks_), host, watch, group_number);
   }
 }
 
-void StreamCollectives::join_as(std::unique_ptr<Carrier> carrier, Collectives& host,
+void StreamCollectives::join_as(std::unique_ptr<CollectiveBackend> backend, Collectives& host,
                                 RankWatch* watch, int group_number) {
-  carrier_ = std::move(carrier);
+  backend_ = std::move(backend);
   host_ = &host;
   watch_ = watch;
   group_number_ = group_number;
-  if (watch != nullptr) watch->follow(group_number, *carrier_);
+  if (watch != nullptr) watch->track(group_number, *backend_);
 }
 
 std::unique_ptr<Collectives> StreamCollectives::split(std::span<const int> ranks) {
-  check_internal(carrier_ == nullptr && whole_ == nullptr,
+  check_internal(backend_ == nullptr && whole_ == nullptr,
                  "only the group of all GPUs can be split, before it is joined");
   const auto own = std::find(ranks.begin(), ranks.end(), rank_);
   check_internal(own != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()),
@@ -69,13 +69,13 @@ std::unique_ptr<Collectives> StreamCollectives::split(std::span<const int> ranks
 }
 
 StreamCollectives::Ticket StreamCollectives::queue(const CollectiveCall& call, Stream& after) {
-  check_internal(carrier_ != nullptr, "{} before the group was joined", collective_name(call.kind));
+  check_internal(backend_ != nullptr, "{} before the group was joined", collective_name(call.kind));
   const Ticket ticket = ++issued_;
   if (watch_ != nullptr) watch_->issued(group_number_, observed_operation(call, ticket));
   ready_->record(after);
   ready_->make_wait(*stream_);
   check();
-  carrier_->queue(call, *stream_);
+  backend_->queue(call, *stream_);
   done_[ticket % kMarks]->record(*stream_);
   return ticket;
 }
@@ -92,8 +92,8 @@ void StreamCollectives::check() {
 }
 
 void StreamCollectives::check_own() {
-  if (carrier_ == nullptr) return;
-  const std::optional<CarrierFailure> failure = carrier_->failure();
+  if (backend_ == nullptr) return;
+  const std::optional<CollectiveFailure> failure = backend_->failure();
   if (!failure) return;
   const std::string reason = fmt::format("{}, in {}", failure->reason, describe(failure->call));
   if (watch_ == nullptr) throw Error(ExitCode::rank, reason);
@@ -107,11 +107,11 @@ void StreamCollectives::barrier() {
   host_->barrier();
 }
 
-void StreamCollectives::abandon() {
+void StreamCollectives::abort() {
   StreamCollectives& whole = whole_ != nullptr ? *whole_ : *this;
-  if (whole.carrier_ != nullptr) whole.carrier_->abandon();
+  if (whole.backend_ != nullptr) whole.backend_->abort();
   for (StreamCollectives* part : whole.parts_) {
-    if (part->carrier_ != nullptr) part->carrier_->abandon();
+    if (part->backend_ != nullptr) part->backend_->abort();
   }
 }
 

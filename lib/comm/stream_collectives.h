@@ -1,6 +1,6 @@
 // Collectives over a GPU's memory, in stream order: the host queues an operation and continues. The
-// carrier (device/carrier.h) that executes them is joined later, when all ranks are known to be
-// ready; until then a plan can be prepared with the group, but not run.
+// backend (device/collective_backend.h) that executes them is joined later, when all ranks are
+// known to be ready; until then a plan can be prepared with the group, but not run.
 //
 // All operations run in order on one stream, which the groups made by split() share, because two
 // groups that are active on a GPU at the same time could deadlock. An operation starts after the
@@ -9,7 +9,7 @@
 //
 // Failures are reported by check(), by the next operation and by barrier(): Error(rank) with the
 // reason that the watch knows. The watch also follows the progress of the device. Nothing is
-// allocated for operations of known sizes. Threads: one at a time, except for abandon().
+// allocated for operations of known sizes. Threads: one at a time, except for abort().
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "comm/watch.h"
-#include "device/carrier.h"
+#include "device/collective_backend.h"
 #include "device/collectives.h"
 #include "device/device.h"
 
@@ -28,14 +28,14 @@ class StreamCollectives final : public Collectives {
  public:
   StreamCollectives(Device& device, int rank, int size);
   // Waits for the operations in progress. Unless all ranks have issued the same ones, call
-  // abandon() first.
+  // abort() first.
   ~StreamCollectives() override;
 
   // `host`: the group of the same ranks over host memory, for barriers. `watch` (may be nullptr)
   // knows this group by `group_number`, and its parts by the following numbers. Both outlive the
   // group. The parts are joined too, so all ranks must have made the same ones.
-  void join(std::unique_ptr<Carrier> carrier, Collectives& host, RankWatch* watch = nullptr,
-            int group_number = 0);
+  void join(std::unique_ptr<CollectiveBackend> backend, Collectives& host,
+            RankWatch* watch = nullptr, int group_number = 0);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -44,9 +44,9 @@ class StreamCollectives final : public Collectives {
   void barrier() override;
   // Must be called before join().
   std::unique_ptr<Collectives> split(std::span<const int> ranks) override;
-  // check() and abandon() apply to the group of all ranks and its parts.
+  // check() and abort() apply to the group of all ranks and its parts.
   void check() override;
-  void abandon() override;
+  void abort() override;
 
  private:
   // Events of the latest operations. wait() for an older one uses the event that has replaced it:
@@ -56,7 +56,7 @@ class StreamCollectives final : public Collectives {
   StreamCollectives(StreamCollectives& whole, std::vector<int> ranks, int rank);
 
   Ticket queue(const CollectiveCall& call, Stream& after) override;
-  void join_as(std::unique_ptr<Carrier> carrier, Collectives& host, RankWatch* watch,
+  void join_as(std::unique_ptr<CollectiveBackend> backend, Collectives& host, RankWatch* watch,
                int group_number);
   void check_own();
 
@@ -71,7 +71,7 @@ class StreamCollectives final : public Collectives {
   std::shared_ptr<Stream> stream_;
   std::unique_ptr<Event> ready_;  // an operation starts after it
   std::array<std::unique_ptr<Event>, kMarks> done_;
-  std::unique_ptr<Carrier> carrier_;  // after the stream, whose work may use the carrier's memory
+  std::unique_ptr<CollectiveBackend> backend_;  // after the stream, whose work uses its memory
   Ticket issued_ = 0;
 };
 

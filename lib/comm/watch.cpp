@@ -13,12 +13,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The time that a failed operation waits for the verdict.
-constexpr milliseconds kVerdictTime{700};
-// The time that the training thread has to end the run after it has noticed a verdict.
+// The time that a failed operation waits for the reported failure.
+constexpr milliseconds kFailureWait{700};
+// The time that the training thread has to end the run after it has noticed a reported failure.
 constexpr milliseconds kEndTime{10'000};
 // Number of operations of a device group whose descriptions are kept.
-constexpr size_t kFollowedOperations = 1024;
+constexpr size_t kTrackedOperations = 1024;
 
 std::string position_key(int rank) {
   return "watch/rank/" + std::to_string(rank);
@@ -46,7 +46,7 @@ int64_t microseconds(Clock::duration time) {
 RankWatch::RankWatch(StoreOptions store, WatchOptions options)
     : options_(std::move(options)),
       self_(own_name(options_.rank)),
-      interval_(std::clamp(options_.timeout / 4, milliseconds(20), kBeat)),
+      interval_(std::clamp(options_.timeout / 4, milliseconds(20), kHeartbeatInterval)),
       client_(with_answer_time(std::move(store), options_.timeout)),
       peers_(static_cast<size_t>(options_.size)) {
   BlockSignals block;
@@ -88,7 +88,7 @@ void RankWatch::issued(int group, ObservedOperation operation) {
   std::lock_guard lock(mutex_);
   operation.step = step_;
   issued_[static_cast<size_t>(group)] = operation.number;
-  for (Followed& f : followed_) {
+  for (TrackedGroup& f : tracked_) {
     if (f.group == group) f.ring[operation.number % f.ring.size()] = operation;
   }
   last_ = std::move(operation);
@@ -108,16 +108,16 @@ void RankWatch::done_waiting() {
   waited_ += Clock::now() - wait_begin_;
 }
 
-void RankWatch::follow(int group, Carrier& carrier) {
+void RankWatch::track(int group, CollectiveBackend& backend) {
   std::lock_guard lock(mutex_);
-  followed_.push_back({.group = group,
-                       .carrier = &carrier,
-                       .ring = std::vector<ObservedOperation>(kFollowedOperations)});
+  tracked_.push_back({.group = group,
+                      .backend = &backend,
+                      .ring = std::vector<ObservedOperation>(kTrackedOperations)});
 }
 
-void RankWatch::unfollow(int group) {
+void RankWatch::untrack(int group) {
   std::lock_guard lock(mutex_);
-  followed_.remove_if([&](const Followed& f) { return f.group == group; });
+  tracked_.remove_if([&](const TrackedGroup& f) { return f.group == group; });
 }
 
 // Called with the mutex. The groups of a device share one stream, which executes one operation at a
@@ -125,9 +125,9 @@ void RankWatch::unfollow(int group) {
 void RankWatch::poll_devices() {
   const int last_group = device_group_;
   device_group_ = -1;
-  for (Followed& f : followed_) {
+  for (TrackedGroup& f : tracked_) {
     const auto group = static_cast<size_t>(f.group);
-    const CarrierProgress progress = f.carrier->progress();
+    const DeviceProgress progress = f.backend->progress();
     const uint64_t done = std::min(progress.done, issued_[group]),
                    begun = std::min(progress.begun, issued_[group]);
     const bool within = begun > done;
@@ -150,11 +150,11 @@ std::string RankWatch::explain(const std::string& reason) {
   std::unique_lock lock(mutex_);
   noticed_ = urgent_ = true;
   changed_.notify_all();
-  changed_.wait_for(lock, kVerdictTime, [&] { return verdict_.has_value() || finished_; });
+  changed_.wait_for(lock, kFailureWait, [&] { return failure_.has_value() || finished_; });
   urgent_ = false;
   const std::string step = at_step(step_);
-  if (verdict_) {
-    return verdict_->message +
+  if (failure_) {
+    return failure_->message +
            fmt::format(" (rank {} noticed it{}, in {})", options_.rank, step, awaited_.text());
   }
   lock.unlock();
@@ -165,13 +165,13 @@ std::string RankWatch::explain(const std::string& reason) {
 void RankWatch::report(const std::string& message, ExitCode code) {
   const std::string where = at_step(step());
   try {
-    const Verdict own{
+    const RankFailure own{
         .rank = options_.rank,
         .stuck = false,
         .message = fmt::format("{} failed: {}", self_, message.substr(0, message.find('\n'))),
         .where = where,
         .code = code};
-    client_.put_new(watch_keys::kVerdict, own.to_text());
+    client_.put_new(watch_keys::kFailure, own.to_text());
     finish();
   } catch (const Error&) {
     // The store is gone, so nobody can be informed.
@@ -188,7 +188,7 @@ void RankWatch::finish() {
   try {
     const WatchPosition last{.name = self_, .finished = true};
     client_.set(position_key(options_.rank), last.to_text());
-    client_.set_will(watch_keys::kVerdict, "");
+    client_.set_will(watch_keys::kFailure, "");
   } catch (const Error&) {
     // The rank that serves the store has ended already.
   }
@@ -196,55 +196,56 @@ void RankWatch::finish() {
 
 void RankWatch::run() {
   try {
-    do beat();
+    do send_heartbeat();
     while (wait_for_next());
   } catch (const Error& error) {
     std::lock_guard lock(mutex_);
     if (finished_ || stopping_) return;
     if (options_.on_store_lost) options_.on_store_lost();
-    verdict_ = Verdict{
+    failure_ = RankFailure{
         .rank = 0,
         .message = fmt::format("{} lost its connection to the run: {}", self_, error.what())};
   }
   end_if_unnoticed();
 }
 
-// Waits for the next beat, or until the training thread asks. Returns false when the watch ends.
+// Waits for the next heartbeat, or until the training thread asks. Returns false when the watch
+// ends.
 bool RankWatch::wait_for_next() {
   std::unique_lock lock(mutex_);
-  const auto over = [this] { return finished_ || stopping_ || verdict_.has_value(); };
+  const auto over = [this] { return finished_ || stopping_ || failure_.has_value(); };
   const milliseconds pause = urgent_ ? std::min(interval_, milliseconds(20)) : interval_;
   changed_.wait_for(lock, pause, [&] { return over() || (urgent_ && pause == interval_); });
   return !over();
 }
 
-// The training thread notices a verdict in its next operation. If it does not, or does not end the
-// run then, on_lost is called.
+// The training thread notices a reported failure in its next operation. If it does not, or does not
+// end the run then, on_lost is called.
 void RankWatch::end_if_unnoticed() {
   std::unique_lock lock(mutex_);
-  if (!verdict_) return;
+  if (!failure_) return;
   changed_.notify_all();
   const auto over = [this] { return stopping_ || finished_; };
   if (changed_.wait_for(lock, options_.notice_time, [&] { return noticed_ || over(); })) {
     changed_.wait_for(lock, kEndTime, over);
   }
   if (over() || !options_.on_lost) return;
-  const std::string message = verdict_->message;
+  const std::string message = failure_->message;
   lock.unlock();
   options_.on_lost(message);
 }
 
-void RankWatch::beat() {
+void RankWatch::send_heartbeat() {
   const WatchPosition own = own_position();
-  const Verdict lost{.rank = options_.rank,
-                     .message = fmt::format("{} was lost{}", self_, where(own)),
-                     .where = where(own)};
+  const RankFailure lost{.rank = options_.rank,
+                         .message = fmt::format("{} was lost{}", self_, where(own)),
+                         .where = where(own)};
   {
     // finish() must write the last position.
     std::lock_guard writing(writing_);
     if (finished_) return;
     client_.set(position_key(options_.rank), own.to_text());
-    client_.set_will(watch_keys::kVerdict, lost.to_text());
+    client_.set_will(watch_keys::kFailure, lost.to_text());
   }
   if (options_.rank == 0 && own.steps_done != written_step_) {
     client_.set(watch_keys::kStep, std::to_string(own.steps_done));
@@ -254,15 +255,15 @@ void RankWatch::beat() {
   for (int i = 0; i < (options_.rank == 0 ? options_.size : 1); ++i) {
     if (i == options_.rank) continue;
     read_position(i);
-    find_silent(i);
+    find_unresponsive(i);
   }
   if (options_.rank == 0) {
     find_hanging();
     find_stragglers();
   }
-  if (const auto text = client_.try_get(watch_keys::kVerdict)) {
+  if (const auto text = client_.try_get(watch_keys::kFailure)) {
     std::lock_guard lock(mutex_);
-    verdict_ = Verdict::from_text(*text);
+    failure_ = RankFailure::from_text(*text);
   }
 }
 
@@ -280,7 +281,7 @@ WatchPosition RankWatch::own_position() {
                      .members = members_[static_cast<size_t>(group)],
                      .ms = microseconds(Clock::now() - begin) / 1000};
   };
-  WatchPosition own{.beat = ++beats_,
+  WatchPosition own{.heartbeat = ++heartbeats_,
                     .name = self_,
                     .step = step_,
                     .steps_done = steps_done_,
@@ -299,7 +300,7 @@ std::string ObservedOperation::text() const {
   std::string text = name;
   if (number > 0) text += fmt::format(" {}", number);
   if (count > 0) text += fmt::format(" of {} {}", count, dtype_name(dtype));
-  return about ? text + fmt::format(" ({})", *about) : text;
+  return subject ? text + fmt::format(" ({})", *subject) : text;
 }
 
 void RankWatch::read_position(int rank) {
@@ -307,7 +308,7 @@ void RankWatch::read_position(int rank) {
   if (!text) return;
   Peer& peer = peers_[static_cast<size_t>(rank)];
   auto position = WatchPosition::from_text(*text, options_.size);
-  if (!position || (peer.position && peer.position->beat == position->beat)) return;
+  if (!position || (peer.position && peer.position->heartbeat == position->heartbeat)) return;
   peer.position = std::move(position);
   peer.changed = Clock::now();
 }

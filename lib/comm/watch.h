@@ -1,11 +1,11 @@
 // Watches the ranks of a run, so that every rank learns which one has died, stopped, hung or is
 // slow.
 //
-// Every rank has one RankWatch: a thread with its own connection to the store. Every kBeat (or a
-// quarter of the timeout, if that is less) it writes the position of the rank: step, number of
-// issued operations, time that it has been waiting in one. The watch of rank 0 reads the positions
-// of all ranks, the others read that of rank 0. The first finding becomes the verdict, which all
-// ranks and the launcher read:
+// Every rank has one RankWatch: a thread with its own connection to the store. Every
+// kHeartbeatInterval (or a quarter of the timeout, if that is less) it writes the position of the
+// rank: step, number of issued operations, time that it has been waiting in one. The watch of rank
+// 0 reads the positions of all ranks, the others read that of rank 0. The first finding becomes the
+// reported failure, which all ranks and the launcher read:
 //
 //   a rank's process has ended      reported at once by the last will of its connection
 //   a rank has failed               the rank reports the reason itself: report()
@@ -16,12 +16,12 @@
 //                                   completes
 //
 // An operation that fails calls explain() for the reason. If the training thread does not notice
-// the verdict, because it is in no operation, `on_lost` is called.
+// the reported failure, because it is in no operation, `on_lost` is called.
 //
 // Stragglers: a rank whose own time per step (without waiting for others) exceeds
 // `straggler_factor` times the median in two consecutive windows is reported once, on rank 0.
 //
-// Threads: follow() and unfollow() by any thread; the other methods by the training thread. The
+// Threads: track() and untrack() by any thread; the other methods by the training thread. The
 // callbacks are called by the thread of the watch. An operation costs about 100 ns; nothing is
 // allocated for it.
 #pragma once
@@ -42,7 +42,7 @@
 
 #include "comm/store.h"
 #include "comm/watch_records.h"
-#include "device/carrier.h"
+#include "device/collective_backend.h"
 #include "device/collectives.h"
 
 namespace dltrain {
@@ -54,7 +54,7 @@ struct ObservedOperation {
   size_t count = 0;
   DType dtype = DType::u8;
   uint64_t number = 0;  // in the sequence of the group's operations, from 1; 0: unknown
-  CallSubject about = nullptr;
+  OperationSubject subject = nullptr;
   int64_t step = -1;  // set by the watch
 
   // "all_reduce 9 of 1000 f32 (gradient.h.0.mlp.weight)"
@@ -69,7 +69,7 @@ inline ObservedOperation observed_operation(const CollectiveCall& call, uint64_t
           .count = call.count,
           .dtype = call.dtype,
           .number = number,
-          .about = call.about};
+          .subject = call.subject};
 }
 
 struct WatchOptions {
@@ -79,7 +79,7 @@ struct WatchOptions {
   std::chrono::milliseconds timeout{600'000};
   double straggler_factor = 2;  // 0: stragglers are not reported
   std::chrono::milliseconds straggler_window{5'000};
-  // The time that the training thread has to notice a verdict before on_lost is called.
+  // The time that the training thread has to notice a reported failure before on_lost is called.
   std::chrono::milliseconds notice_time = kNoticeTime;
   // The run is lost and the training thread has not noticed: end the process with exit code 6.
   std::function<void(const std::string& message)> on_lost = {};
@@ -90,7 +90,7 @@ struct WatchOptions {
 
 class RankWatch {
  public:
-  static constexpr std::chrono::milliseconds kBeat{250};
+  static constexpr std::chrono::milliseconds kHeartbeatInterval{250};
   // Groups over host memory are numbered from 0, groups of devices from kFirstDeviceGroup.
   static constexpr int kMaxGroups = 32, kFirstDeviceGroup = kMaxGroups / 2;
 
@@ -121,15 +121,15 @@ class RankWatch {
   // The training thread starts to wait for an operation, and has stopped waiting.
   void waiting(int group, const ObservedOperation& operation);
   void done_waiting();
-  // Follows the progress of a group whose operations a device executes. The carrier must live until
-  // unfollow().
-  void follow(int group, Carrier& carrier);
-  void unfollow(int group);
+  // Follows the progress of a group whose operations a device executes. The backend must live until
+  // untrack().
+  void track(int group, CollectiveBackend& backend);
+  void untrack(int group);
 
   // The current step, counted from 0; −1: none.
   int64_t step();
-  // Returns the message for a failed operation: waits a moment for the verdict; without one,
-  // `reason` becomes the verdict.
+  // Returns the message for a failed operation: waits a moment for the reported failure; without
+  // one, `reason` becomes the reported failure.
   std::string explain(const std::string& reason);
 
  private:
@@ -140,25 +140,25 @@ class RankWatch {
     WatchPosition window_begin = {};  // of straggling
   };
   // A group of devices. Operation n is in ring[n % size], unless a later one has replaced it.
-  struct Followed {
+  struct TrackedGroup {
     int group;
-    Carrier* carrier;
+    CollectiveBackend* backend;
     std::vector<ObservedOperation> ring;
     uint64_t done = 0;
   };
 
   void run();
-  void beat();
+  void send_heartbeat();
   WatchPosition own_position();
   void poll_devices();
   void read_position(int rank);
-  void find_silent(int rank);
+  void find_unresponsive(int rank);
   void find_hanging();
   bool find_missing(int waiter, bool of_device);
   void find_hanging_devices();
   std::vector<int> members_of(const WatchWait& wait) const;
   void find_stragglers();
-  void decide(int rank, const std::string& message);
+  void declare_failure(int rank, const std::string& message);
   bool wait_for_next();
   void end_if_unnoticed();
 
@@ -169,7 +169,7 @@ class RankWatch {
 
   // Used by the thread of the watch only.
   std::vector<Peer> peers_;
-  uint64_t beats_ = 0;
+  uint64_t heartbeats_ = 0;
   int64_t written_step_ = 0;
   Clock::time_point window_ = Clock::now();
   int slow_rank_ = -1, reported_rank_ = -1;
@@ -185,14 +185,14 @@ class RankWatch {
   std::array<uint64_t, kMaxGroups> issued_{}, done_{};
   std::array<bool, kMaxGroups> joined_{true};         // group 0 exists from the beginning
   std::array<std::vector<int>, kMaxGroups> members_;  // empty: all ranks
-  std::list<Followed> followed_;
+  std::list<TrackedGroup> tracked_;
   int device_group_ = -1;  // of the operation that the device executes; −1: none
   ObservedOperation device_last_;
   Clock::time_point device_begin_{};
   Clock::duration waited_{}, busy_{};
-  std::optional<Verdict> verdict_;
-  bool noticed_ = false;  // the training thread has asked for the verdict
-  bool urgent_ = false;   // the training thread waits for the verdict now
+  std::optional<RankFailure> failure_;
+  bool noticed_ = false;  // the training thread has asked for the reported failure
+  bool urgent_ = false;   // the training thread waits for the reported failure now
   std::atomic<bool> finished_ = false;
   bool stopping_ = false;
   std::thread thread_;  // last

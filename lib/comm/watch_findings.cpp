@@ -19,14 +19,14 @@ std::string seconds(milliseconds time) {
 }
 
 // " at step 3, in all_reduce 9" or, if the operation has ended, ", after all_reduce 9".
-std::string place(int64_t step, bool within, const std::string& operation) {
+std::string position_text(int64_t step, bool within, const std::string& operation) {
   std::string text = step < 0 ? " before the first step" : fmt::format(" at step {}", step + 1);
   if (!operation.empty()) text += (within ? ", in " : ", after ") + operation;
   return text;
 }
 
-std::string device_place(const WatchPosition& position) {
-  return place(position.device_step, position.device.group >= 0, position.device_operation);
+std::string device_position_text(const WatchPosition& position) {
+  return position_text(position.device_step, position.device.group >= 0, position.device_operation);
 }
 
 uint64_t number_at(const std::vector<uint64_t>& numbers, int group) {
@@ -52,16 +52,17 @@ bool is_missing(const WatchPosition& position, const WatchWait& wait, bool of_de
 }  // namespace
 
 std::string where(const WatchPosition& position) {
-  return place(position.step, position.host.group >= 0, position.operation);
+  return position_text(position.step, position.host.group >= 0, position.operation);
 }
 
-void RankWatch::find_silent(int rank) {
+void RankWatch::find_unresponsive(int rank) {
   const Peer& peer = peers_[static_cast<size_t>(rank)];
   const auto silent = std::chrono::duration_cast<milliseconds>(Clock::now() - peer.changed);
   if (silent < options_.timeout || (peer.position && peer.position->finished)) return;
-  decide(rank, fmt::format("{} has given no sign of life for {}; it was last seen{}",
-                           peer.position ? peer.position->name : fmt::format("rank {}", rank),
-                           seconds(silent), where(peer.position.value_or(WatchPosition{}))));
+  declare_failure(rank,
+                  fmt::format("{} has sent no heartbeat for {}; it was last seen{}",
+                              peer.position ? peer.position->name : fmt::format("rank {}", rank),
+                              seconds(silent), where(peer.position.value_or(WatchPosition{}))));
 }
 
 std::vector<int> RankWatch::members_of(const WatchWait& wait) const {
@@ -91,11 +92,11 @@ bool RankWatch::find_missing(int waiter, bool of_device) {
     const auto& other = peers_[static_cast<size_t>(rank)].position;
     if (!other || !is_missing(*other, wait, of_device)) continue;
     const bool device = of_device && number_at(other->issued, wait.group) >= wait.number;
-    decide(rank, fmt::format("{}{} hangs{}: {} has waited for it for {} in {}",
-                             device ? "the GPU of " : "", other->name,
-                             device ? device_place(*other) : where(*other), w->name,
-                             seconds(milliseconds(wait.ms)),
-                             of_device ? w->device_operation : w->operation));
+    declare_failure(rank, fmt::format("{}{} hangs{}: {} has waited for it for {} in {}",
+                                      device ? "the GPU of " : "", other->name,
+                                      device ? device_position_text(*other) : where(*other),
+                                      w->name, seconds(milliseconds(wait.ms)),
+                                      of_device ? w->device_operation : w->operation));
     return true;
   }
   return false;
@@ -118,13 +119,14 @@ void RankWatch::find_hanging_devices() {
       }
     }
     if (outside > 0) continue;
-    decide(static_cast<int>(rank),
-           fmt::format("the GPU of {} hangs{} for {}: {}", position->name, device_place(*position),
-                       seconds(milliseconds(wait.ms)),
-                       within == 1 ? "the other ranks have completed it"
-                                   : fmt::format("{} GPUs execute it and none completes it; one of "
-                                                 "them or a link between them stalls",
-                                                 within)));
+    declare_failure(
+        static_cast<int>(rank),
+        fmt::format("the GPU of {} hangs{} for {}: {}", position->name,
+                    device_position_text(*position), seconds(milliseconds(wait.ms)),
+                    within == 1 ? "the other ranks have completed it"
+                                : fmt::format("{} GPUs execute it and none completes it; one of "
+                                              "them or a link between them stalls",
+                                              within)));
     return;
   }
 }
@@ -163,9 +165,9 @@ void RankWatch::find_stragglers() {
                   peers_[static_cast<size_t>(rank)].position->name, time / 1000, median / 1000));
 }
 
-void RankWatch::decide(int rank, const std::string& message) {
-  client_.put_new(watch_keys::kVerdict,
-                  Verdict{.rank = rank, .stuck = true, .message = message}.to_text());
+void RankWatch::declare_failure(int rank, const std::string& message) {
+  client_.put_new(watch_keys::kFailure,
+                  RankFailure{.rank = rank, .stuck = true, .message = message}.to_text());
 }
 
 }  // namespace dltrain

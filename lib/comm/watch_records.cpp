@@ -8,11 +8,11 @@ namespace dltrain {
 
 using nlohmann::json;
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Verdict, rank, stuck, message, where, code)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFailure, rank, stuck, message, where, code)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WatchWait, group, number, members, ms)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WatchPosition, beat, name, step, steps_done, busy_us, issued,
-                                   host, finished, operation, device, done, device_operation,
-                                   device_step)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WatchPosition, heartbeat, name, step, steps_done, busy_us,
+                                   issued, host, finished, operation, device, done,
+                                   device_operation, device_step)
 
 namespace {
 
@@ -31,12 +31,12 @@ std::optional<Record> parse_watch(const std::string& text) {
 
 }  // namespace
 
-std::string Verdict::to_text() const {
+std::string RankFailure::to_text() const {
   return watch_text(*this);
 }
 
-std::optional<Verdict> Verdict::from_text(const std::string& text) {
-  return parse_watch<Verdict>(text);
+std::optional<RankFailure> RankFailure::from_text(const std::string& text) {
+  return parse_watch<RankFailure>(text);
 }
 
 std::string WatchPosition::to_text() const {

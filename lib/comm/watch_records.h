@@ -12,7 +12,7 @@
 namespace dltrain {
 
 namespace watch_keys {
-inline constexpr const char* kVerdict = "watch/verdict";  // a Verdict; the first one is final
+inline constexpr const char* kFailure = "watch/failure";  // a RankFailure; the first one is final
 // Written by rank 0:
 inline constexpr const char* kBegun = "watch/begun";  // "1": the run owns its run folder
 inline constexpr const char* kStep = "watch/step";    // number of completed steps, with some delay
@@ -22,7 +22,7 @@ inline constexpr const char* kStopLogged = "watch/stop_logged";
 }  // namespace watch_keys
 
 // The rank that ends the run, and the reason.
-struct Verdict {
+struct RankFailure {
   int rank = 0;
   bool stuck = false;      // the rank makes no progress and does not exit by itself
   std::string message;     // one sentence that names the rank
@@ -31,7 +31,7 @@ struct Verdict {
 
   std::string to_text() const;
   // Returns nothing if the text is malformed.
-  static std::optional<Verdict> from_text(const std::string& text);
+  static std::optional<RankFailure> from_text(const std::string& text);
 };
 
 // An operation that a rank waits for or that a device executes. Group −1: none.
@@ -44,9 +44,9 @@ struct WatchWait {
 
 // The position of a rank in the run.
 struct WatchPosition {
-  uint64_t beat = 0;      // increases with every update
-  std::string name = {};  // "rank 2 (process 77 on host)"
-  int64_t step = -1;      // the current or last one; −1: before the first
+  uint64_t heartbeat = 0;  // increases with every update
+  std::string name = {};   // "rank 2 (process 77 on host)"
+  int64_t step = -1;       // the current or last one; −1: before the first
   int64_t steps_done = 0;
   int64_t busy_us = 0;                // time in steps, without waiting for other ranks
   std::vector<uint64_t> issued = {};  // number of issued operations of each group

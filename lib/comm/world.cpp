@@ -7,8 +7,8 @@
 
 namespace dltrain {
 
-void StoreFarewell::operator()(StoreServer* server) const {
-  server->wait_for_departures(kFarewell);
+void DelayedStoreShutdown::operator()(StoreServer* server) const {
+  server->wait_for_disconnects(kShutdownTimeout);
   delete server;
 }
 
@@ -43,7 +43,7 @@ World join_world(const RankEnvironment& environment, Device& device, const World
                                 .size = environment.world_size,
                                 .timeout = options.timeout,
                                 .straggler_factor = options.straggler_factor,
-                                .notice_time = world.server ? StoreFarewell::kFarewell
+                                .notice_time = world.server ? DelayedStoreShutdown::kShutdownTimeout
                                                             : WatchOptions::kNoticeTime,
                                 .on_lost = options.on_lost,
                                 .on_straggler = options.on_straggler,

@@ -19,7 +19,7 @@ struct WorldOptions {
   std::chrono::milliseconds connect_timeout{60'000};  // for all ranks to connect
   double straggler_factor = 2;                        // see comm/watch.h
   // Ends the wait for the other ranks with Error(stopped). Not called once all have connected.
-  Interrupted interrupted = {};
+  InterruptCheck interrupted = {};
   // See StoreServer; used if this rank serves the store.
   std::function<void(const std::string& address)> on_refused = {};
   // Called when the watch has started. The other ranks and the launcher learn of later failures.
@@ -31,10 +31,10 @@ struct WorldOptions {
 
 // Deletes a store server when the other ranks have disconnected, after kFarewell at the latest:
 // they read in the store why this rank ends.
-struct StoreFarewell {
-  // Long enough for two beats of the watch, and for a busy rank to end.
-  static constexpr std::chrono::milliseconds kFarewell =
-      2 * RankWatch::kBeat + WatchOptions::kNoticeTime;
+struct DelayedStoreShutdown {
+  // Long enough for two heartbeats of the watch, and for a busy rank to end.
+  static constexpr std::chrono::milliseconds kShutdownTimeout =
+      2 * RankWatch::kHeartbeatInterval + WatchOptions::kNoticeTime;
   void operator()(StoreServer* server) const;
 };
 
@@ -43,7 +43,7 @@ struct StoreFarewell {
 struct World {
   RankEnvironment environment;
   // On rank 0, unless the launcher serves the store.
-  std::unique_ptr<StoreServer, StoreFarewell> server;
+  std::unique_ptr<StoreServer, DelayedStoreShutdown> server;
   std::unique_ptr<StoreClient> store;  // nullptr with one rank
   std::unique_ptr<RankWatch> watch;    // nullptr with one rank or without on_lost
   std::unique_ptr<Collectives> collectives;

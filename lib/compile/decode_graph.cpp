@@ -108,7 +108,7 @@ struct Emitted {
     context.set_decoding(&decoding);
     context.set_default_init(r.model.init.get());
     context.set_vocabulary(r.model.vocab_size.value_or(r.vocabulary));
-    output = context.emit_model(r.model.layers, fields, r.model.place);
+    output = context.emit_model(r.model.layers, fields, r.model.location);
     builder.set_layer("");
   }
 
@@ -189,7 +189,7 @@ SourceGraph build_source_graph(const DecodeRequest& request) {
   const SourceCut cut = model.cut(sources);
   write_to_slots(model.builder, values_of_source(model.graph, cut), cut);
   // Nodes that depend on the text's own tokens belong to the decode graph.
-  const std::vector<bool> text = made_of(model.graph, {&model.tokens, 1});
+  const std::vector<bool> text = reachable_from(model.graph, {&model.tokens, 1});
   std::erase_if(model.graph.nodes,
                 [&](const Node& node) { return text[static_cast<size_t>(node.outputs[0])]; });
   model.graph.update_producers();

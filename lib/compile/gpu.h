@@ -9,7 +9,7 @@
 
 namespace dltrain {
 
-struct Gpu : Located {
+struct Gpu : ConfigObject {
   std::string name;
   int64_t memory_bytes = 0;  // that a process can allocate, by the driver
   int64_t multiprocessors = 0;

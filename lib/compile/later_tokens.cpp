@@ -16,7 +16,7 @@ bool looks_ahead(const Node& node) {
 }  // namespace
 
 std::string layer_of_later_tokens(const Graph& graph, ValueId tokens) {
-  const std::vector<bool> reached = made_of(graph, {&tokens, 1});
+  const std::vector<bool> reached = reachable_from(graph, {&tokens, 1});
   for (const Node& node : graph.nodes) {
     if (node.phase != Phase::forward || !looks_ahead(node)) continue;
     // Separate inputs are queries, then keys; a packed input contains both.

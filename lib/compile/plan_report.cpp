@@ -54,7 +54,7 @@ void add_node(PlanReport& report, std::set<std::string>& counted, const Graph& g
   const SpecList inputs = graph.input_specs(node), outputs = graph.output_specs(node);
   const Cost cost = op_cost(*node.op, inputs, outputs, node.attributes);
   const double runs =
-      node.phase == Phase::update || node.once_a_step ? 1.0 : static_cast<double>(micro_steps);
+      node.phase == Phase::update || node.once_per_step ? 1.0 : static_cast<double>(micro_steps);
   report.flops_per_step += runs * cost.flops;
   report.bytes_per_step += runs * cost.bytes;
   if (node.phase == Phase::update) return;
@@ -127,37 +127,37 @@ bool are_equal(const Block& a, const Block& b) {
 
 MemoryPeak peak_of(const Plan& plan) {
   const Graph& graph = plan.graph();
-  const Plan::Fullest fullest = plan.fullest();
+  const Plan::PeakMemory peak = plan.peak_memory();
   MemoryPeak out;
-  if (fullest.node < 0) return out;
-  const Node& at = graph.nodes[static_cast<size_t>(fullest.node)];
-  out.bytes = fullest.bytes;
+  if (peak.node < 0) return out;
+  const Node& at = graph.nodes[static_cast<size_t>(peak.node)];
+  out.bytes = peak.bytes;
   out.op = at.op->name;
   out.layer = at.layer;
   out.phase = phase_name(at.phase);
   const auto add = [&](const std::string& what, size_t bytes) {
-    const auto row = std::ranges::find(out.living, what, &MemoryPeak::Living::what);
-    if (row != out.living.end()) {
+    const auto row = std::ranges::find(out.live, what, &MemoryPeak::LiveValue::what);
+    if (row != out.live.end()) {
       row->bytes += bytes;
     } else {
-      out.living.push_back({what, bytes});
+      out.live.push_back({what, bytes});
     }
   };
-  for (const Plan::Fullest::Living& living : fullest.living) {
-    if (living.gradient) {
-      add("gradients of parameters", living.bytes);
-    } else if (living.workspace) {
-      add("work of that op", living.bytes);
-    } else if (living.node < 0) {
-      add("inputs", living.bytes);
+  for (const Plan::PeakMemory::LiveValue& live : peak.live) {
+    if (live.gradient) {
+      add("gradients of parameters", live.bytes);
+    } else if (live.workspace) {
+      add("work of that op", live.bytes);
+    } else if (live.node < 0) {
+      add("inputs", live.bytes);
     } else {
-      const Node& node = graph.nodes[static_cast<size_t>(living.node)];
+      const Node& node = graph.nodes[static_cast<size_t>(live.node)];
       add(fmt::format("{} of {}", node.op->name,
                       node.layer.empty() ? "the model" : alike(node.layer)),
-          living.bytes);
+          live.bytes);
     }
   }
-  std::ranges::stable_sort(out.living, std::greater{}, &MemoryPeak::Living::bytes);
+  std::ranges::stable_sort(out.live, std::greater{}, &MemoryPeak::LiveValue::bytes);
   return out;
 }
 
@@ -203,10 +203,10 @@ std::vector<LayerCost> fold_equal_blocks(const std::vector<LayerCost>& layers) {
 }
 
 PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t work_bytes,
-                            int64_t micro_steps, const RankPlaces& places) {
+                            int64_t micro_steps, const RankTopology& topology) {
   PlanReport report;
-  report.places = places;
-  report.traffic = step_traffic(plan.graph(), micro_steps, places);
+  report.topology = topology;
+  report.traffic = step_traffic(plan.graph(), micro_steps, topology);
   for (const RoleRules& rules : role_table()) {
     if (const size_t bytes = layout.bytes(rules.role)) {
       report.state_bytes.emplace_back(rules.name, bytes);

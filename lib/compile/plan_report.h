@@ -23,11 +23,11 @@ struct LayerCost {
 struct MemoryPeak {
   size_t bytes = 0;
   std::string op, layer, phase;  // running at that time
-  struct Living {
+  struct LiveValue {
     std::string what;  // "gelu of h.*.mlp.1"
     size_t bytes = 0;
   };
-  std::vector<Living> living;  // largest first
+  std::vector<LiveValue> live;  // largest first
 };
 
 struct PlanReport {
@@ -43,7 +43,7 @@ struct PlanReport {
   size_t arena_bytes = 0;      // state_total + work_bytes + stage_bytes: what is allocated
   double flops_per_step = 0;   // of one rank, all micro-steps and the update
   double bytes_per_step = 0;   // read and written at least once, likewise
-  RankPlaces places;
+  RankTopology topology;
   Traffic traffic;  // between ranks
   std::vector<LayerCost> layers;
   size_t kernel_calls = 0;  // in the longest step variant, a micro-step and the update
@@ -55,6 +55,6 @@ struct PlanReport {
 std::vector<LayerCost> fold_equal_blocks(const std::vector<LayerCost>& layers);
 
 PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t work_bytes,
-                            int64_t micro_steps, const RankPlaces& places);
+                            int64_t micro_steps, const RankTopology& topology);
 
 }  // namespace dltrain

@@ -24,8 +24,8 @@ std::vector<int64_t> extents(const Shape& shape) {
 }  // namespace
 
 std::vector<ValueId> values_of_source(const Graph& graph, const SourceCut& cut) {
-  const std::vector<bool> source = made_of(graph, cut.sources),
-                          text = made_of(graph, {&cut.tokens, 1});
+  const std::vector<bool> source = reachable_from(graph, cut.sources),
+                          text = reachable_from(graph, {&cut.tokens, 1});
   std::set<ValueId> found;
   for (const Node& node : graph.nodes) {
     if (!text[static_cast<size_t>(node.outputs[0])]) continue;

@@ -25,10 +25,10 @@ std::vector<ValueId> learning_parameters(const StepRequest& r, StepGraph& out) {
   const std::vector<ValueId> all = out.graph.with_role(Role::parameter);
   std::vector<std::string> names;
   for (ValueId id : all) names.push_back(out.graph.value(id).name);
-  Problems problems;
-  check_patterns(problems, r.update, "freeze", r.update.freeze, names, "parameter");
-  r.optimizer.check_groups(problems, names);
-  problems.throw_if_any();
+  Diagnostics diagnostics;
+  check_patterns(diagnostics, r.update, "freeze", r.update.freeze, names, "parameter");
+  r.optimizer.check_groups(diagnostics, names);
+  diagnostics.throw_if_any();
   std::vector<ValueId> learning;
   for (ValueId id : all) {
     const GraphValue& p = out.graph.value(id);
@@ -39,8 +39,8 @@ std::vector<ValueId> learning_parameters(const StepRequest& r, StepGraph& out) {
     }
   }
   if (learning.empty() && !all.empty()) {
-    problems.add(r.update, "freeze", "every parameter is frozen: there is nothing to train");
-    problems.throw_if_any();
+    diagnostics.add(r.update, "freeze", "every parameter is frozen: there is nothing to train");
+    diagnostics.throw_if_any();
   }
   return learning;
 }
@@ -146,7 +146,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks,
                                                      .bucket_bytes = r.zero.bucket_bytes,
                                                      .gradients = !r.zero.active(),
-                                                     .travels = r.zero.travels,
+                                                     .reduce_dtype = r.zero.reduce_dtype,
                                                      .fixed = r.fixed_reduction,
                                                      .micro_steps = r.micro_batches / r.ranks,
                                                      .micro_batch = r.micro_batch});

@@ -10,10 +10,10 @@ namespace dltrain {
 namespace {
 
 // Returns the message that a node begins; zero bytes for other nodes.
-Traffic message(const Graph& graph, const Node& node, const RankPlaces& places) {
+Traffic message(const Graph& graph, const Node& node, const RankTopology& topology) {
   Traffic out;
   if (!node.op->name.ends_with("_begin")) return out;
-  const std::vector<int> group = places.mesh.group(places.rank, node.attributes.text(kOver));
+  const std::vector<int> group = topology.mesh.group(topology.rank, node.attributes.text(kOver));
   const auto bytes = [&](const std::vector<ValueId>& ids) {
     size_t sum = 0;
     for (ValueId id : ids) sum += graph.value(id).spec.bytes();
@@ -28,19 +28,19 @@ Traffic message(const Graph& graph, const Node& node, const RankPlaces& places) 
                        static_cast<double>(out.gathered)) /
                       static_cast<double>(parts);
   for (int rank : group) {
-    if (rank == places.rank) continue;
-    const bool here = rank / places.per_node == places.rank / places.per_node;
+    if (rank == topology.rank) continue;
+    const bool here = rank / topology.per_node == topology.rank / topology.per_node;
     (here ? out.within_node : out.between_nodes) += each;
   }
   return out;
 }
 
 // Calls visit(node, first) for the nodes of a whole step, in order; `first`: of their micro-step.
-template <typename Visit>
-void each_run(const Graph& graph, int64_t micro_steps, const Visit& visit) {
+template <typename SampleVisit>
+void each_run(const Graph& graph, int64_t micro_steps, const SampleVisit& visit) {
   const auto pass = [&](bool update, bool first, bool last) {
     for (const Node& node : graph.nodes) {
-      if ((node.phase == Phase::update) == update && (last || !node.once_a_step)) {
+      if ((node.phase == Phase::update) == update && (last || !node.once_per_step)) {
         visit(node, first);
       }
     }
@@ -83,10 +83,10 @@ class CallSums {
 
 }  // namespace
 
-Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankPlaces& places) {
+Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankTopology& topology) {
   Traffic sum;
   each_run(graph, micro_steps, [&](const Node& node, bool) {
-    const Traffic one = message(graph, node, places);
+    const Traffic one = message(graph, node, topology);
     sum.reduced += one.reduced;
     sum.scattered += one.scattered;
     sum.gathered += one.gathered;
@@ -96,8 +96,8 @@ Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankPlaces& 
   return sum;
 }
 
-StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankPlaces& places,
-                           const Rates& rates) {
+StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTopology& topology,
+                           const MachineRates& rates) {
   StepEstimate out;
   const double node_link = rates.node_link > 0 ? rates.node_link : rates.link;
   double now = 0;
@@ -120,7 +120,7 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankPl
   each_run(graph, micro_steps, [&](const Node& node, bool first) {
     const auto slot = static_cast<size_t>(node.attributes.integer("slot"));
     if (node.op->name.ends_with("_begin")) {
-      const Traffic sent = message(graph, node, places);
+      const Traffic sent = message(graph, node, topology);
       const double seconds =
           std::max(sent.within_node / rates.link, sent.between_nodes / node_link);
       double& free = free_at[node.attributes.text(kOver)];

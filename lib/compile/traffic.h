@@ -15,7 +15,7 @@
 namespace dltrain {
 
 // Placement of a run's ranks: the same number of consecutive ranks on every node.
-struct RankPlaces {
+struct RankTopology {
   Mesh mesh = {};
   int rank = 0;      // the rank to report on
   int per_node = 1;  // ranks
@@ -28,18 +28,19 @@ struct Traffic {
   size_t scattered = 0;  // reduce-scatter, with the padding of units
   size_t gathered = 0;   // all-gather, likewise
   // Bytes that the rank sends (and receives): twice the message for an all-reduce, once for the
-  // others, minus the rank's own part. Ranks send to each other directly (comm/exchange.h), so the
-  // share of a message between nodes is the share of the group's ranks on other nodes.
+  // others, minus the rank's own part. Ranks send to each other directly
+  // (comm/collective_algorithms.h), so the share of a message between nodes is the share of the
+  // group's ranks on other nodes.
   double within_node = 0, between_nodes = 0;
 
   double sent() const { return within_node + between_nodes; }
 };
 
 // Returns the traffic of all micro-steps of a rank and of the update.
-Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankPlaces& places);
+Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankTopology& topology);
 
 // Assumptions of the estimate.
-struct Rates {
+struct MachineRates {
   double flops = 1e12;          // FLOP per second of a rank, without a GPU
   std::optional<Gpu> gpu = {};  // calls take the times of compile/cost_model.h
   double link = 10e9;           // bytes per second that a rank sends while it receives as many
@@ -62,7 +63,7 @@ struct StepEstimate {
   double exposed = 0;          // communication time that computation does not hide
   std::vector<CallSum> calls;  // on a GPU, longest first
 };
-StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankPlaces& places,
-                           const Rates& rates);
+StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTopology& topology,
+                           const MachineRates& rates);
 
 }  // namespace dltrain

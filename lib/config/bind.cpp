@@ -17,7 +17,7 @@ namespace {
 
 // The state of one bind(): the problems found so far, and an index of keys for suggestions.
 struct Session {
-  Problems& problems;
+  Diagnostics& diagnostics;
   ObjectRef root;
   std::vector<IndexedKey> everywhere = {};  // filled at the first unknown key
   // Keys of the map around a part, as suggestions for unknown keys of the next object.
@@ -36,7 +36,7 @@ std::string inside(const std::string& path, std::string_view kind) {
 }
 
 // A choice of a kind: the row of the table and the map of its keys.
-struct ChosenForm {
+struct VariantChoice {
   size_t row = KindTableRef::npos;
   ConfigNode body;  // a map, without `type`
 };
@@ -53,19 +53,19 @@ class Binder : public Fields {
         kind_(kind),
         session_(session),
         known_(map.keys.size(), false),
-        before_key_(session.problems.reported()),
+        before_key_(session.diagnostics.reported()),
         outer_names_(std::exchange(session.outer_names, {})) {}
 
   // Called after describe(). The parts, if any, share the keys that were not described.
   void bind_parts(ObjectRef object) {
     if (!parts_) return;
-    ConfigNode common = ConfigNode::make_map(map_.place);
+    ConfigNode common = ConfigNode::make_map(map_.location);
     for (size_t i = 0; i < map_.keys.size(); ++i) {
       if (known_[i]) continue;
       known_[i] = true;
       common.set(map_.keys[i], map_.items[i]);
     }
-    refuse_hidden_keys(*parts_, map_, common, path_, session_.problems);
+    refuse_hidden_keys(*parts_, map_, common, path_, session_.diagnostics);
     for (size_t i = 0; i < parts_->parts.size(); ++i) {
       const PartsSlot::Part& part = parts_->parts[i];
       begin_key(part.name);
@@ -74,15 +74,16 @@ class Binder : public Fields {
       if (!written && (i > 0 || (common.keys.empty() && !parts_required_))) continue;
       ConfigNode node = common;
       if (written) merge_into(node, *own);
-      if (i > 0 && refuse_borrowed_kind(*parts_, i, map_, node, path_, session_.problems)) continue;
+      if (i > 0 && refuse_borrowed_kind(*parts_, i, map_, node, path_, session_.diagnostics))
+        continue;
       // A problem of a common key occurs in every part, but is reported once.
-      Problems problems;
-      Session session{problems, session_.root, session_.everywhere};
+      Diagnostics diagnostics;
+      Session session{diagnostics, session_.root, session_.everywhere};
       const std::string path = written ? join_path(path_, part.name) : path_;
       Binder binder(node, path, kind_, session);
       for (const IndexedKey& key : own_keys(object)) session.outer_names.push_back(key.name);
       auto made = binder.bind_kind(parts_->table, node, path, "");
-      session_.problems.add_new_places(problems);
+      session_.diagnostics.add_at_new_locations(diagnostics);
       if (made) part.slot.set(std::move(made));
     }
   }
@@ -104,20 +105,22 @@ class Binder : public Fields {
       if (!meant.empty()) wrong_.push_back(meant);
       std::erase(missing_, meant);
     }
-    if (!dropped.empty()) warn_of_dropped_keys(path_, of_type, kind_, dropped, session_.problems);
+    if (!dropped.empty())
+      warn_of_dropped_keys(path_, of_type, kind_, dropped, session_.diagnostics);
     for (const std::string& name : missing_) {
       wrong_.push_back(name);
-      session_.problems.add(map_.place, "missing key '{}'{}", name, inside(path_, kind_));
+      session_.diagnostics.add(map_.location, "missing key '{}'{}", name, inside(path_, kind_));
     }
   }
 
   // validate() of an object with invalid keys sees their defaults, so its problems with these keys
   // are left out. Its problems with other keys are valid.
   void validate(ObjectRef object) {
-    Problems found;
+    Diagnostics found;
     object.validate(found);
-    for (const Problem& problem : found.all()) {
-      if (!is_about_mistake(problem)) session_.problems.add(problem.place, problem.message);
+    for (const Diagnostic& diagnostic : found.all()) {
+      if (!is_about_error(diagnostic))
+        session_.diagnostics.add(diagnostic.location, diagnostic.message);
     }
   }
 
@@ -125,9 +128,9 @@ class Binder : public Fields {
   void on_value(std::string_view name, const ValueSlot& slot, const Key& key) override {
     const ConfigNode* node = take(name, key);
     if (!node) return;
-    const std::string& argument = node->place.argument;
+    const std::string& argument = node->location.argument;
     const std::string path = argument.empty() ? join_path(path_, name) : argument;
-    auto value = parse_value(*node, path, slot, key, session_.problems);
+    auto value = parse_value(*node, path, slot, key, session_.diagnostics);
     if (!value) return;
     if (key.is_path) find_paths(*value, *node);
     slot.set(*value);
@@ -138,7 +141,7 @@ class Binder : public Fields {
     if (!node) {
       // A section that is not written is bound too, so that its missing keys are reported.
       if (!slot.optional && !key.required) {
-        bind_object(slot.open(), ConfigNode::make_map(map_.place), join_path(path_, name), {},
+        bind_object(slot.open(), ConfigNode::make_map(map_.location), join_path(path_, name), {},
                     session_);
       }
       return;
@@ -161,10 +164,10 @@ class Binder : public Fields {
 
   void on_kind(std::string_view name, const KindSlot& slot, const Key& key) override {
     const ConfigNode* node = take(name, key);
-    const Chosen* initial = slot.get();
+    const ConfigVariant* initial = slot.get();
     if (!node && (key.required || !initial)) return;
     // A default kind that is not written is bound too, so that its missing keys are reported.
-    const ConfigNode unwritten = ConfigNode::make_map(map_.place);
+    const ConfigNode unwritten = ConfigNode::make_map(map_.location);
     if (!node) node = &unwritten;
     if (node->is_null() && !key.required && !initial) return;
     const std::string default_kind = initial ? initial->kind : "";
@@ -191,27 +194,27 @@ class Binder : public Fields {
  private:
   // Problems reported since the last call belong to the value of `reading_`.
   void begin_key(std::string_view name) {
-    if (session_.problems.reported() != before_key_) wrong_.push_back(reading_);
-    before_key_ = session_.problems.reported();
+    if (session_.diagnostics.reported() != before_key_) wrong_.push_back(reading_);
+    before_key_ = session_.diagnostics.reported();
     reading_ = name;
   }
 
   // Returns whether the problem names a key whose value was already reported as invalid.
-  bool is_about_mistake(const Problem& problem) const {
+  bool is_about_error(const Diagnostic& diagnostic) const {
     return std::ranges::any_of(wrong_, [&](const std::string& name) {
       const ConfigNode* value = map_.find(name);
-      if (value && value->place.source == problem.place.source &&
-          value->place.offset == problem.place.offset) {
+      if (value && value->location.source == diagnostic.location.source &&
+          value->location.offset == diagnostic.location.offset) {
         return true;
       }
-      return mentions_name(problem.message, name);
+      return mentions_name(diagnostic.message, name);
     });
   }
 
   static void find_paths(Value& value, const ConfigNode& node) {
-    if (auto* text = std::get_if<std::string>(&value)) *text = find_path(node.place, *text);
+    if (auto* text = std::get_if<std::string>(&value)) *text = find_path(node.location, *text);
     if (auto* texts = std::get_if<std::vector<std::string>>(&value)) {
-      for (std::string& text : *texts) text = find_path(node.place, text);
+      for (std::string& text : *texts) text = find_path(node.location, text);
     }
   }
 
@@ -232,11 +235,11 @@ class Binder : public Fields {
   void each(const ConfigNode& node, std::string_view name, const Key& key, Use use) {
     const std::string path = join_path(path_, name);
     if (!node.is_list()) {
-      session_.problems.add(node.place, "expected a list in {}, got {}", path,
-                            describe_found(node));
+      session_.diagnostics.add(node.location, "expected a list in {}, got {}", path,
+                               describe_found(node));
       return;
     }
-    check_size(node, path, key, session_.problems);
+    check_size(node, path, key, session_.diagnostics);
     for (size_t i = 0; i < node.items.size(); ++i) {
       use(node.items[i], fmt::format("{}[{}]", path, i));
     }
@@ -246,50 +249,52 @@ class Binder : public Fields {
     if (node.is_map()) {
       bind_object(object, node, path, {}, session_);
     } else if (node.is_null()) {
-      bind_object(object, ConfigNode::make_map(node.place), path, {}, session_);
+      bind_object(object, ConfigNode::make_map(node.location), path, {}, session_);
     } else if (!object.bare_key().empty()) {
       bind_object(object, bare_map(object.bare_key(), node), path, {}, session_);
     } else {
-      session_.problems.add(node.place, "expected a map in {}, got {}", path, describe_found(node));
+      session_.diagnostics.add(node.location, "expected a map in {}, got {}", path,
+                               describe_found(node));
     }
   }
 
   static ConfigNode bare_map(std::string_view key, const ConfigNode& value) {
-    ConfigNode map = ConfigNode::make_map(value.place);
-    map.set({std::string(key), value.place}, value);
+    ConfigNode map = ConfigNode::make_map(value.location);
+    map.set({std::string(key), value.location}, value);
     return map;
   }
 
-  std::unique_ptr<Chosen> bind_kind(const KindTableRef& table, const ConfigNode& node,
-                                    const std::string& path, const std::string& default_kind) {
-    const std::string& argument = node.place.argument;
+  std::unique_ptr<ConfigVariant> bind_kind(const KindTableRef& table, const ConfigNode& node,
+                                           const std::string& path,
+                                           const std::string& default_kind) {
+    const std::string& argument = node.location.argument;
     const std::string& shown = argument.empty() ? path : argument;
     const auto form = choose(table, node, shown, default_kind);
     if (!form) return nullptr;
-    std::unique_ptr<Chosen> object = table.make(form->row);
+    std::unique_ptr<ConfigVariant> object = table.make(form->row);
     bind_object(ObjectRef::of(*object), form->body, shown, object->kind, session_);
     return object;
   }
 
   // Reads the forms of a choice: `kind`, `{type: kind, …}`, `{kind: {…}, …}`, `{kind: VALUE}`, and
   // `{…}` where there is a default kind.
-  std::optional<ChosenForm> choose(const KindTableRef& table, const ConfigNode& node,
-                                   const std::string& path, const std::string& default_kind) {
+  std::optional<VariantChoice> choose(const KindTableRef& table, const ConfigNode& node,
+                                      const std::string& path, const std::string& default_kind) {
     if (node.is_scalar()) {
-      return named(table, node, path, ConfigNode::make_map(node.place));
+      return named(table, node, path, ConfigNode::make_map(node.location));
     }
     if (node.is_null() && !default_kind.empty()) {
-      return ChosenForm{table.index(default_kind), ConfigNode::make_map(node.place)};
+      return VariantChoice{table.index(default_kind), ConfigNode::make_map(node.location)};
     }
     if (!node.is_map()) {
-      session_.problems.add(node.place, "expected a map with 'type' in {}, got {}", path,
-                            describe_found(node));
+      session_.diagnostics.add(node.location, "expected a map with 'type' in {}, got {}", path,
+                               describe_found(node));
       return {};
     }
     if (const ConfigNode* type = node.find("type")) {
       if (!type->is_scalar()) {
-        session_.problems.add(type->place, "expected the name of a type in {}, got {}", path,
-                              describe_found(*type));
+        session_.diagnostics.add(type->location, "expected the name of a type in {}, got {}", path,
+                                 describe_found(*type));
         return {};
       }
       ConfigNode body = node;
@@ -298,76 +303,77 @@ class Binder : public Fields {
     }
     const size_t first = node.keys.empty() ? KindTableRef::npos : table.index(node.keys[0].text);
     if (first != KindTableRef::npos) return keyed(table, first, node);
-    if (!default_kind.empty()) return ChosenForm{table.index(default_kind), node};
+    if (!default_kind.empty()) return VariantChoice{table.index(default_kind), node};
     no_type(table, node, path);
     return {};
   }
 
-  std::optional<ChosenForm> named(const KindTableRef& table, const ConfigNode& type,
-                                  const std::string& path, ConfigNode body) {
+  std::optional<VariantChoice> named(const KindTableRef& table, const ConfigNode& type,
+                                     const std::string& path, ConfigNode body) {
     const size_t row = table.index(type.text);
-    if (row != KindTableRef::npos) return ChosenForm{row, std::move(body)};
-    unknown_type(table, type.text, type.place, path);
+    if (row != KindTableRef::npos) return VariantChoice{row, std::move(body)};
+    unknown_type(table, type.text, type.location, path);
     return {};
   }
 
   // {linear: {features: 10}} and {linear: 10, bias: false}: the first key names the kind.
-  std::optional<ChosenForm> keyed(const KindTableRef& table, size_t row, const ConfigNode& node) {
+  std::optional<VariantChoice> keyed(const KindTableRef& table, size_t row,
+                                     const ConfigNode& node) {
     const ConfigNode& value = node.items[0];
     const std::string_view bare = table.row(row).bare_key;
-    ConfigNode body = ConfigNode::make_map(node.keys[0].place);
+    ConfigNode body = ConfigNode::make_map(node.keys[0].location);
     if (value.is_map()) {
       body = value;
-      body.place = node.keys[0].place;
+      body.location = node.keys[0].location;
     } else if (!value.is_null()) {
       if (bare.empty()) {
-        session_.problems.add(value.place, "expected a map of the keys of '{}', got {}",
-                              node.keys[0].text, describe_found(value));
+        session_.diagnostics.add(value.location, "expected a map of the keys of '{}', got {}",
+                                 node.keys[0].text, describe_found(value));
         return {};
       }
-      body.set({std::string(bare), value.place}, value);
+      body.set({std::string(bare), value.location}, value);
     }
     for (size_t i = 1; i < node.keys.size(); ++i) {
       const ConfigNode::Key& key = node.keys[i];
       // A key may not occur twice in one text; from another text (-s, a later file) it is an
       // override.
       const ConfigNode* before = body.find(key.text);
-      if (before && before->place.source == key.place.source) {
-        session_.problems.add(key.place, "duplicate key '{}', first given at {}", key.text,
-                              to_string(before->place));
+      if (before && before->location.source == key.location.source) {
+        session_.diagnostics.add(key.location, "duplicate key '{}', first given at {}", key.text,
+                                 to_string(before->location));
         continue;
       }
-      ConfigNode rest = ConfigNode::make_map(body.place);
+      ConfigNode rest = ConfigNode::make_map(body.location);
       rest.set(key, node.items[i]);
       merge_into(body, std::move(rest));
     }
-    return ChosenForm{row, std::move(body)};
+    return VariantChoice{row, std::move(body)};
   }
 
-  void unknown_type(const KindTableRef& table, const std::string& name, const Place& place,
-                    const std::string& path) {
+  void unknown_type(const KindTableRef& table, const std::string& name,
+                    const SourceLocation& location, const std::string& path) {
     const std::vector<std::string> names = table.names();
     const std::string near = nearest_name(name, names);
     std::string message = fmt::format("unknown type '{}' in {}", name, path);
     message += near.empty() ? fmt::format("; known types: {}", join_names(names))
                             : fmt::format("; did you mean '{}'?", near);
-    session_.problems.add(place, std::move(message));
+    session_.diagnostics.add(location, std::move(message));
   }
 
   void no_type(const KindTableRef& table, const ConfigNode& node, const std::string& path) {
     const std::vector<std::string> names = table.names();
     if (node.keys.size() == 1) {
       const std::string near = nearest_name(node.keys[0].text, names);
-      if (!near.empty()) return unknown_type(table, node.keys[0].text, node.keys[0].place, path);
+      if (!near.empty()) return unknown_type(table, node.keys[0].text, node.keys[0].location, path);
     }
-    session_.problems.add(node.place, "missing key 'type' in {}; known types: {}", path,
-                          join_names(names));
+    session_.diagnostics.add(node.location, "missing key 'type' in {}; known types: {}", path,
+                             join_names(names));
   }
 
   // Reports an unknown key. Returns the key that was probably meant, or an empty text.
   std::string unknown_key(const ConfigNode::Key& key, ObjectRef object) {
-    if (session_.problems.full()) {
-      session_.problems.add(key.place, "unknown key");
+    if (session_.diagnostics.full()) {
+      session_.diagnostics.add(key.location, "unknown key");
       return {};
     }
     const std::vector<IndexedKey> own = own_keys(object);
@@ -378,7 +384,7 @@ class Binder : public Fields {
       meant.clear();
     }
     if (!meant.empty()) message += fmt::format("; did you mean '{}'?", meant);
-    session_.problems.add(key.place, std::move(message));
+    session_.diagnostics.add(key.location, std::move(message));
     return meant;
   }
 
@@ -387,8 +393,8 @@ class Binder : public Fields {
     const size_t dot = meant.rfind('.');
     if (kind_.empty() || dot == std::string::npos) return {};
     // The index lists common keys beside the parts.
-    const std::string place = meant.substr(0, dot), name = meant.substr(dot + 1);
-    if (place != path_ && place != path_.substr(0, path_.rfind('.'))) return {};
+    const std::string location = meant.substr(0, dot), name = meant.substr(dot + 1);
+    if (location != path_ && location != path_.substr(0, path_.rfind('.'))) return {};
     const std::vector<std::string> kinds = kinds_with(meant, wrong, session_.index());
     if (kinds.empty() || contains(kinds, kind_)) return {};
     const bool one = kinds.size() == 1;
@@ -403,7 +409,8 @@ class Binder : public Fields {
       names.push_back(key.name);
     }
     // The same name in another section is preferred to a similar name in this one.
-    if (std::string elsewhere = find_elsewhere(wrong, session_.index()); !elsewhere.empty()) {
+    if (std::string elsewhere = find_in_other_sections(wrong, session_.index());
+        !elsewhere.empty()) {
       return elsewhere;
     }
     if (!kind_.empty()) names.emplace_back("type");
@@ -417,7 +424,7 @@ class Binder : public Fields {
   Session& session_;
   std::vector<bool> known_;
   std::vector<std::string> missing_;
-  std::vector<std::string> wrong_;  // keys with mistakes in their values, and missing ones
+  std::vector<std::string> wrong_;  // keys with errors in their values, and missing ones
   std::string reading_;             // the key whose value is being read
   size_t before_key_;               // problems reported before it
   std::vector<std::string> outer_names_;
@@ -430,17 +437,17 @@ void bind_object(ObjectRef object, const ConfigNode& written, const std::string&
   ConfigNode rewritten;
   if (object.rewrites()) {
     rewritten = written;
-    if (!object.rewrite(rewritten, session.problems)) return;
+    if (!object.rewrite(rewritten, session.diagnostics)) return;
   }
   const ConfigNode& map = object.rewrites() ? rewritten : written;
-  if (Located* located = object.located()) {
-    located->place = map.place;
-    located->place.path = path;
+  if (ConfigObject* located = object.located()) {
+    located->location = map.location;
+    located->location.path = path;
     located->given_keys.clear();
     for (size_t i = 0; i < map.keys.size(); ++i) {
-      Place place = map.items[i].place;
-      place.path = join_path(path, map.keys[i].text);
-      located->given_keys.push_back({map.keys[i].text, std::move(place)});
+      SourceLocation location = map.items[i].location;
+      location.path = join_path(path, map.keys[i].text);
+      located->given_keys.push_back({map.keys[i].text, std::move(location)});
     }
   }
   Binder binder(map, path, kind, session);
@@ -452,16 +459,16 @@ void bind_object(ObjectRef object, const ConfigNode& written, const std::string&
 
 }  // namespace
 
-void bind(ObjectRef object, const ConfigNode& root, Problems& problems) {
+void bind(ObjectRef object, const ConfigNode& root, Diagnostics& diagnostics) {
   if (!root.is_map()) {
     if (root.is_null()) {
-      bind(object, ConfigNode::make_map(root.place), problems);
+      bind(object, ConfigNode::make_map(root.location), diagnostics);
       return;
     }
-    problems.add(root.place, "expected a map of sections, got {}", describe_found(root));
+    diagnostics.add(root.location, "expected a map of sections, got {}", describe_found(root));
     return;
   }
-  Session session{problems, object};
+  Session session{diagnostics, object};
   bind_object(object, root, "", {}, session);
 }
 

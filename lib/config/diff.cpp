@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "config/problems.h"
+#include "config/diagnostics.h"
 #include "config/scalar.h"
 #include "config/suggest.h"
 #include "config/yaml.h"
@@ -66,10 +66,11 @@ void compare(const std::string& path, const ConfigNode& a, const ConfigNode& b,
 }  // namespace
 
 std::vector<ConfigDifference> diff_dumps(const std::string& before, const std::string& after) {
-  Problems problems;
+  Diagnostics diagnostics;
   const auto read = [&](const std::string& text) {
-    auto node = read_yaml(std::make_shared<Source>(Source{"a configuration", text}), 0, problems);
-    problems.throw_if_any();
+    auto node =
+        read_yaml(std::make_shared<Source>(Source{"a configuration", text}), 0, diagnostics);
+    diagnostics.throw_if_any();
     return std::move(*node);
   };
   std::vector<ConfigDifference> found;

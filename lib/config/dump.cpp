@@ -83,7 +83,7 @@ class Dumper : public Fields {
     close();
   }
   void on_kind(std::string_view name, const KindSlot& slot, const Key&) override {
-    Chosen* chosen = slot.get();
+    ConfigVariant* chosen = slot.get();
     if (!chosen && common_) return;
     if (!chosen) return line(name, "null");
     nested(name, ObjectRef::of(*chosen), chosen->kind);

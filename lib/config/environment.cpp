@@ -17,8 +17,8 @@ bool is_name(std::string_view name) {
 
 class Expander {
  public:
-  Expander(const EnvironmentLookup& environment, Problems& problems)
-      : environment_(environment), problems_(problems) {}
+  Expander(const EnvironmentLookup& environment, Diagnostics& diagnostics)
+      : environment_(environment), diagnostics_(diagnostics) {}
 
   void expand(ConfigNode& node) const {
     if (node.is_scalar() && node.text.find("${") != std::string::npos) expand_scalar(node);
@@ -38,11 +38,12 @@ class Expander {
       } else if (text.substr(at).starts_with("${")) {
         const size_t end = text.find('}', at);
         if (end == std::string_view::npos) {
-          problems_.add_cause(node.place, "'${' without '}'; write '$${' to get the text '${'");
+          diagnostics_.add_cause(node.location,
+                                 "'${' without '}'; write '$${' to get the text '${'");
           return;
         }
         whole = at == 0 && end + 1 == text.size();
-        const auto value = reference(text.substr(at + 2, end - at - 2), node.place);
+        const auto value = reference(text.substr(at + 2, end - at - 2), node.location);
         if (!value) return;
         out += *value;
         at = end + 1;
@@ -54,12 +55,13 @@ class Expander {
     node.text = std::move(out);
   }
 
-  std::optional<std::string> reference(std::string_view inside, const Place& place) const {
+  std::optional<std::string> reference(std::string_view inside,
+                                       const SourceLocation& location) const {
     const size_t dash = inside.find(":-");
     const std::string name(inside.substr(0, dash));
     if (!is_name(name)) {
-      problems_.add_cause(
-          place, "'${{{}}}' is not a variable name; write '$${{' to get the text '${{'", inside);
+      diagnostics_.add_cause(
+          location, "'${{{}}}' is not a variable name; write '$${{' to get the text '${{'", inside);
       return {};
     }
     auto value = environment_(name);
@@ -67,25 +69,25 @@ class Expander {
       return std::string(inside.substr(dash + 2));
     }
     if (!value) {
-      problems_.add_cause(
-          place, "the environment variable {0} is not set; write ${{{0}:-VALUE}} to give a default",
-          name);
+      diagnostics_.add_cause(
+          location,
+          "the environment variable {0} is not set; write ${{{0}:-VALUE}} to give a default", name);
     } else if (find_invalid_utf8(*value)) {
-      problems_.add_cause(place, "the environment variable {} is not UTF-8 text", name);
+      diagnostics_.add_cause(location, "the environment variable {} is not UTF-8 text", name);
       return {};
     }
     return value;
   }
 
   const EnvironmentLookup& environment_;
-  Problems& problems_;
+  Diagnostics& diagnostics_;
 };
 
 }  // namespace
 
 void expand_environment(ConfigNode& tree, const EnvironmentLookup& environment,
-                        Problems& problems) {
-  Expander(environment, problems).expand(tree);
+                        Diagnostics& diagnostics) {
+  Expander(environment, diagnostics).expand(tree);
 }
 
 std::string escape_references(std::string_view text) {

@@ -13,7 +13,8 @@ namespace dltrain {
 
 // Expands every scalar value, but no keys. A variable that is not set and has no default, and a
 // malformed reference, are problems at the scalar's place.
-void expand_environment(ConfigNode& tree, const EnvironmentLookup& environment, Problems& problems);
+void expand_environment(ConfigNode& tree, const EnvironmentLookup& environment,
+                        Diagnostics& diagnostics);
 
 // Escapes `text` so that expansion returns it: "${" becomes "$${".
 std::string escape_references(std::string_view text);

@@ -26,7 +26,7 @@
 //     return table;
 //   }
 //   enum class Reduction { fast, fixed };
-//   struct Training : Located {                  // Located: problems can name a key's place
+//   struct Training : ConfigObject {                  // for the places of its keys
 //     int64_t global_batch_size = 0;
 //     std::optional<IntegerOrAuto> micro_batch_size;
 //     Reduction reduction = Reduction::fast;
@@ -125,7 +125,7 @@ struct KindTable {
     ref.row = [this](size_t i) {
       return KindTableRef::Row{rows[i].name, rows[i].doc, rows[i].bare_key};
     };
-    ref.make = [this](size_t i) -> std::unique_ptr<Chosen> {
+    ref.make = [this](size_t i) -> std::unique_ptr<ConfigVariant> {
       std::unique_ptr<Base> made = rows[i].make();
       made->kind = rows[i].name;
       return made;

@@ -152,11 +152,11 @@ namespace detail {
 
 template <typename Base>
 KindSlot kind_slot(std::unique_ptr<Base>& member, const KindTable<Base>& table) {
-  static_assert(std::derived_from<Base, Chosen>);
+  static_assert(std::derived_from<Base, ConfigVariant>);
   return {.table = table.ref(),
-          .get = [&member]() -> Chosen* { return member.get(); },
+          .get = [&member]() -> ConfigVariant* { return member.get(); },
           .set =
-              [&member](std::unique_ptr<Chosen> made) {
+              [&member](std::unique_ptr<ConfigVariant> made) {
                 member.reset(static_cast<Base*>(made.release()));
               }};
 }
@@ -182,12 +182,12 @@ void Fields::one_of(std::string_view name, std::unique_ptr<Base>& member,
 template <typename Base>
 void Fields::list_of(std::string_view name, std::vector<std::unique_ptr<Base>>& member,
                      const KindTable<Base>& table, const Key& key) {
-  static_assert(std::derived_from<Base, Chosen>);
+  static_assert(std::derived_from<Base, ConfigVariant>);
   KindsSlot slot{.table = table.ref()};
   slot.size = [&member] { return member.size(); };
-  slot.at = [&member](size_t i) -> Chosen* { return member[i].get(); };
+  slot.at = [&member](size_t i) -> ConfigVariant* { return member[i].get(); };
   slot.clear = [&member] { member.clear(); };
-  slot.append = [&member](std::unique_ptr<Chosen> made) {
+  slot.append = [&member](std::unique_ptr<ConfigVariant> made) {
     member.emplace_back(static_cast<Base*>(made.release()));
   };
   on_kinds(name, slot, key);

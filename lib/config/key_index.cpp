@@ -97,7 +97,7 @@ std::vector<IndexedKey> all_keys(ObjectRef object) {
   return keys;
 }
 
-std::string find_elsewhere(std::string_view wrong, const std::vector<IndexedKey>& keys) {
+std::string find_in_other_sections(std::string_view wrong, const std::vector<IndexedKey>& keys) {
   std::string found;
   for (const bool by_alias : {false, true}) {
     for (const IndexedKey& key : keys) {

@@ -26,7 +26,7 @@ std::vector<IndexedKey> all_keys(ObjectRef object);
 
 // Returns the path of the only key elsewhere that is named `wrong` or known as it, or an empty
 // path.
-std::string find_elsewhere(std::string_view wrong, const std::vector<IndexedKey>& keys);
+std::string find_in_other_sections(std::string_view wrong, const std::vector<IndexedKey>& keys);
 // Returns the kinds whose key at `path` is named `wrong` or known as it.
 std::vector<std::string> kinds_with(std::string_view path, std::string_view wrong,
                                     const std::vector<IndexedKey>& keys);

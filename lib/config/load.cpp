@@ -28,11 +28,11 @@ constexpr size_t kMaxConfigFiles = 100;
 namespace fs = std::filesystem;
 
 // Reads a file, up to a few bytes above the limit, which read_yaml() then refuses. Errors are
-// reported at `place`, which names the file.
-std::shared_ptr<const Source> read_source(const fs::path& path, const Place& place,
-                                          Problems& problems) {
+// reported at `location`, which names the file.
+std::shared_ptr<const Source> read_source(const fs::path& path, const SourceLocation& location,
+                                          Diagnostics& diagnostics) {
   const auto refuse = [&](std::string_view why) {
-    problems.add(place, "cannot read {}: {}", path.string(), why);
+    diagnostics.add(location, "cannot read {}: {}", path.string(), why);
     return nullptr;
   };
   std::error_code ignored;
@@ -57,31 +57,31 @@ std::shared_ptr<const Source> read_source(const fs::path& path, const Place& pla
 
 class FileLoader {
  public:
-  FileLoader(const EnvironmentLookup& environment, Problems& problems)
-      : environment_(environment), problems_(problems) {}
+  FileLoader(const EnvironmentLookup& environment, Diagnostics& diagnostics)
+      : environment_(environment), diagnostics_(diagnostics) {}
 
-  // `place`: that of the `extends`; unknown for files of the command line.
-  std::optional<ConfigNode> load(const fs::path& path, const Place& place) {
+  // `location`: that of the `extends`; unknown for files of the command line.
+  std::optional<ConfigNode> load(const fs::path& path, const SourceLocation& location) {
     std::error_code error;
     fs::path identity = fs::weakly_canonical(path, error);
     if (error) identity = path.lexically_normal();
     if (std::find(chain_.begin(), chain_.end(), identity) != chain_.end()) {
       std::string cycle;
       for (const std::string& name : names_) cycle += name + " -> ";
-      problems_.add(place, "'extends' forms a cycle: {}{}", cycle, path.string());
+      diagnostics_.add(location, "'extends' forms a cycle: {}{}", cycle, path.string());
       return {};
     }
     if (++loaded_ > kMaxConfigFiles) {
-      problems_.add(place, "more than {} configuration files", kMaxConfigFiles);
+      diagnostics_.add(location, "more than {} configuration files", kMaxConfigFiles);
       return {};
     }
-    const auto source = read_source(path, place, problems_);
+    const auto source = read_source(path, location, diagnostics_);
     if (!source) return {};
-    auto tree = read_yaml(source, 0, problems_);
+    auto tree = read_yaml(source, 0, diagnostics_);
     if (!tree) return {};
-    if (tree->is_null()) tree = ConfigNode::make_map(tree->place);
+    if (tree->is_null()) tree = ConfigNode::make_map(tree->location);
     if (!tree->is_map()) {
-      problems_.add(tree->place, "expected a map of sections, got {}", describe_found(*tree));
+      diagnostics_.add(tree->location, "expected a map of sections, got {}", describe_found(*tree));
       return {};
     }
     chain_.push_back(identity);
@@ -96,8 +96,8 @@ class FileLoader {
   std::optional<ConfigNode> with_bases(ConfigNode tree, const fs::path& path) {
     ConfigNode* extends = tree.find("extends");
     if (!extends) return tree;
-    const size_t before = problems_.reported();
-    expand_environment(*extends, environment_, problems_);
+    const size_t before = diagnostics_.reported();
+    expand_environment(*extends, environment_, diagnostics_);
     std::vector<ConfigNode> bases;
     if (extends->is_list()) {
       bases = extends->items;
@@ -108,12 +108,12 @@ class FileLoader {
     std::optional<ConfigNode> merged;
     for (const ConfigNode& base : bases) {
       if (!base.is_scalar() || base.text.empty()) {
-        problems_.add(base.place, "expected the path of a file for extends, got {}",
-                      describe_found(base));
+        diagnostics_.add(base.location, "expected the path of a file for extends, got {}",
+                         describe_found(base));
         continue;
       }
-      auto loaded = problems_.reported() == before
-                        ? load((path.parent_path() / base.text).lexically_normal(), base.place)
+      auto loaded = diagnostics_.reported() == before
+                        ? load((path.parent_path() / base.text).lexically_normal(), base.location)
                         : std::nullopt;
       if (!loaded) continue;
       if (merged) {
@@ -122,14 +122,14 @@ class FileLoader {
         merged = std::move(loaded);
       }
     }
-    if (problems_.reported() != before) return {};
+    if (diagnostics_.reported() != before) return {};
     if (!merged) return tree;
     merge_into(*merged, std::move(tree));
     return merged;
   }
 
   const EnvironmentLookup& environment_;
-  Problems& problems_;
+  Diagnostics& diagnostics_;
   std::vector<fs::path> chain_;     // files being loaded, canonical
   std::vector<std::string> names_;  // their names in messages
   size_t loaded_ = 0;
@@ -137,8 +137,9 @@ class FileLoader {
 
 // Merges all files in order (none: an empty map). Returns nothing if a file could not be read.
 std::optional<ConfigNode> load_files(std::span<const fs::path> files,
-                                     const EnvironmentLookup& environment, Problems& problems) {
-  FileLoader loader(environment, problems);
+                                     const EnvironmentLookup& environment,
+                                     Diagnostics& diagnostics) {
+  FileLoader loader(environment, diagnostics);
   std::optional<ConfigNode> merged = ConfigNode::make_map({});
   bool first = true;
   for (const fs::path& path : files) {
@@ -166,13 +167,13 @@ std::optional<std::string> process_environment(const std::string& name) {
   return std::string(value);
 }
 
-std::optional<ConfigNode> load_tree(const ConfigInputs& inputs, Problems& problems) {
-  std::optional<ConfigNode> tree = load_files(inputs.files, inputs.environment, problems);
+std::optional<ConfigNode> load_tree(const ConfigInputs& inputs, Diagnostics& diagnostics) {
+  std::optional<ConfigNode> tree = load_files(inputs.files, inputs.environment, diagnostics);
   // Overrides are read in any case, so that their problems are in the same report.
-  std::vector<Override> overrides = parse_overrides(inputs.overrides, problems);
+  std::vector<Override> overrides = parse_overrides(inputs.overrides, diagnostics);
   if (!tree) return {};
-  apply_overrides(*tree, std::move(overrides), problems);
-  expand_environment(*tree, inputs.environment, problems);
+  apply_overrides(*tree, std::move(overrides), diagnostics);
+  expand_environment(*tree, inputs.environment, diagnostics);
   return tree;
 }
 

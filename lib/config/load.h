@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "config/bind.h"
-#include "config/problems.h"
+#include "config/diagnostics.h"
 #include "config/tree.h"
 
 namespace dltrain {
@@ -33,15 +33,15 @@ struct ConfigInputs {
 
 // Returns nothing if a text could not be read. After other problems (an invalid override, a missing
 // variable) the tree can still be bound, so that its problems are reported too.
-std::optional<ConfigNode> load_tree(const ConfigInputs& inputs, Problems& problems);
+std::optional<ConfigNode> load_tree(const ConfigInputs& inputs, Diagnostics& diagnostics);
 
 // Loads, binds and validates; throws ConfigError (exit code `usage`) with all problems.
 template <typename T>
 T load_config(const ConfigInputs& inputs) {
-  Problems problems;
+  Diagnostics diagnostics;
   T object;
-  if (const auto tree = load_tree(inputs, problems)) bind(object, *tree, problems);
-  problems.throw_if_any();
+  if (const auto tree = load_tree(inputs, diagnostics)) bind(object, *tree, diagnostics);
+  diagnostics.throw_if_any();
   return object;
 }
 

@@ -7,17 +7,17 @@
 namespace dltrain {
 namespace {
 
-bool takes_out(std::string_view pattern) {
+bool excludes(std::string_view pattern) {
   return pattern.starts_with('!');
 }
 
 std::string_view bare(std::string_view pattern) {
-  return takes_out(pattern) ? pattern.substr(1) : pattern;
+  return excludes(pattern) ? pattern.substr(1) : pattern;
 }
 
 }  // namespace
 
-bool fits_pattern(std::string_view pattern, std::string_view name) {
+bool matches_pattern(std::string_view pattern, std::string_view name) {
   // The position of the last `*` in the pattern, and the end of the characters that it matches.
   // After a mismatch it matches one more character.
   size_t star = std::string_view::npos, covered = 0, p = 0, n = 0;
@@ -40,24 +40,24 @@ bool fits_pattern(std::string_view pattern, std::string_view name) {
 
 bool selects(const std::vector<std::string>& patterns, std::string_view name) {
   for (size_t i = patterns.size(); i-- > 0;) {
-    if (fits_pattern(bare(patterns[i]), name)) return !takes_out(patterns[i]);
+    if (matches_pattern(bare(patterns[i]), name)) return !excludes(patterns[i]);
   }
   return false;
 }
 
-void check_patterns(Problems& problems, const Located& object, std::string_view key,
+void check_patterns(Diagnostics& diagnostics, const ConfigObject& object, std::string_view key,
                     const std::vector<std::string>& patterns, const std::vector<std::string>& names,
                     std::string_view what) {
-  if (!patterns.empty() && takes_out(patterns[0])) {
-    problems.add(object, key, "'{}' comes first and has nothing to exclude", patterns[0]);
+  if (!patterns.empty() && excludes(patterns[0])) {
+    diagnostics.add(object, key, "'{}' comes first and has nothing to exclude", patterns[0]);
   }
   for (const std::string& pattern : patterns) {
     const bool fits = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      return fits_pattern(bare(pattern), name);
+      return matches_pattern(bare(pattern), name);
     });
     if (fits) continue;
-    problems.add(object, key, "'{}' matches no {}; they are {}", pattern, what,
-                 names.empty() ? "none" : names.front() + " … " + names.back());
+    diagnostics.add(object, key, "'{}' matches no {}; they are {}", pattern, what,
+                    names.empty() ? "none" : names.front() + " … " + names.back());
   }
 }
 

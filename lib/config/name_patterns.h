@@ -8,19 +8,19 @@
 #include <string_view>
 #include <vector>
 
-#include "config/problems.h"
+#include "config/diagnostics.h"
 
 namespace dltrain {
 
 // Matches one pattern without `!`.
-bool fits_pattern(std::string_view pattern, std::string_view name);
+bool matches_pattern(std::string_view pattern, std::string_view name);
 
 // Returns whether the list selects the name.
 bool selects(const std::vector<std::string>& patterns, std::string_view name);
 
 // Reports, at `key` of `object`, every pattern that matches none of `names` (`what` describes them:
 // "parameter"), and a list whose first pattern excludes names.
-void check_patterns(Problems& problems, const Located& object, std::string_view key,
+void check_patterns(Diagnostics& diagnostics, const ConfigObject& object, std::string_view key,
                     const std::vector<std::string>& patterns, const std::vector<std::string>& names,
                     std::string_view what);
 

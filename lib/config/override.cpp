@@ -14,10 +14,10 @@ namespace {
 
 // Reads `a.b[2].c`, the text before '='.
 std::optional<std::vector<Override::Step>> read_path(const std::shared_ptr<const Source>& source,
-                                                     size_t end, Problems& problems) {
+                                                     size_t end, Diagnostics& diagnostics) {
   const std::string& text = source->text;
-  const auto place = [&](size_t from, size_t to) {
-    return Place{source, from, std::max<size_t>(1, to - from), {}};
+  const auto location = [&](size_t from, size_t to) {
+    return SourceLocation{source, from, std::max<size_t>(1, to - from), {}};
   };
   std::vector<Override::Step> steps;
   for (size_t at = 0; steps.empty() || at < end;) {
@@ -25,11 +25,11 @@ std::optional<std::vector<Override::Step>> read_path(const std::shared_ptr<const
       const size_t begin = steps.empty() ? 0 : at + 1;
       at = std::min(text.find_first_of(".[", begin), end);
       if (at == begin) {
-        problems.add(place(begin, begin + 1),
-                     "expected a key here, as in optimizer.learning_rate=1");
+        diagnostics.add(location(begin, begin + 1),
+                        "expected a key here, as in optimizer.learning_rate=1");
         return {};
       }
-      steps.push_back({text.substr(begin, at - begin), 0, place(begin, at)});
+      steps.push_back({text.substr(begin, at - begin), 0, location(begin, at)});
       continue;
     }
     const size_t close = std::min(text.find(']', at), end);
@@ -38,32 +38,32 @@ std::optional<std::vector<Override::Step>> read_path(const std::shared_ptr<const
     const bool bracket = text[at] == '[' && close < end;
     const auto [stop, error] = std::from_chars(first, bracket ? last : first, index);
     if (error != std::errc{} || stop != last) {
-      problems.add(place(at, std::min(close + 1, end)),
-                   "expected an index such as [0], or '.' and a key");
+      diagnostics.add(location(at, std::min(close + 1, end)),
+                      "expected an index such as [0], or '.' and a key");
       return {};
     }
-    steps.push_back({"", index, place(at, close + 1)});
+    steps.push_back({"", index, location(at, close + 1)});
     at = close + 1;
   }
   return steps;
 }
 
-std::optional<Override> parse_override(const std::string& text, Problems& problems) {
+std::optional<Override> parse_override(const std::string& text, Diagnostics& diagnostics) {
   const auto source = std::make_shared<Source>(Source{"-s " + text, text, true});
   const size_t equals = text.find('=');
   if (equals == std::string::npos) {
-    problems.add(Place{source, 0, std::max<size_t>(1, text.size()), {}},
-                 "expected KEY=VALUE, as in optimizer.learning_rate=3e-4");
+    diagnostics.add(SourceLocation{source, 0, std::max<size_t>(1, text.size()), {}},
+                    "expected KEY=VALUE, as in optimizer.learning_rate=3e-4");
     return {};
   }
-  auto path = read_path(source, equals, problems);
+  auto path = read_path(source, equals, diagnostics);
   if (!path) return {};
   // YAML cannot express a comma without quotes, which a shell would remove.
   const bool comma = text.compare(equals + 1, std::string::npos, ",") == 0;
   auto value = comma ? ConfigNode::make_scalar(",", {source, equals + 1, 1, {}})
-                     : read_yaml(source, equals + 1, problems);
+                     : read_yaml(source, equals + 1, diagnostics);
   if (!value) return {};
-  if (value->is_null() && equals + 1 >= text.size()) value->place = path->back().place;
+  if (value->is_null() && equals + 1 >= text.size()) value->location = path->back().location;
   return Override{*std::move(path), *std::move(value)};
 }
 
@@ -81,15 +81,15 @@ std::string path_text(const std::vector<Override::Step>& path, size_t steps) {
 
 // Converts `node` to a map: null becomes an empty map, `relu` {type: relu}. Returns false if it
 // cannot.
-bool become_map(ConfigNode& node, const Place& place) {
+bool convert_to_map(ConfigNode& node, const SourceLocation& location) {
   if (node.is_map()) return true;
   if (node.is_null()) {
-    node = ConfigNode::make_map(place);
+    node = ConfigNode::make_map(location);
     return true;
   }
   if (!node.is_scalar() || classify(node) != ScalarType::text) return false;
-  ConfigNode map = ConfigNode::make_map(node.place);
-  map.set({"type", node.place}, node);
+  ConfigNode map = ConfigNode::make_map(node.location);
+  map.set({"type", node.location}, node);
   node = std::move(map);
   return true;
 }
@@ -110,7 +110,7 @@ std::string replaced_type(const ConfigNode& node, const Override::Step& step,
   return chooses && type->text != value.text ? type->text : "";
 }
 
-void apply_override(ConfigNode& tree, Override&& override, Problems& problems) {
+void apply_override(ConfigNode& tree, Override&& override, Diagnostics& diagnostics) {
   ConfigNode* node = &tree;
   const auto& path = override.path;
   for (size_t i = 0; i < path.size(); ++i) {
@@ -119,21 +119,21 @@ void apply_override(ConfigNode& tree, Override&& override, Problems& problems) {
     const std::string where = path_text(path, i);
     if (step.key.empty()) {
       if (!node->is_list()) {
-        problems.add(step.place, "{} is {}, not a list", where, describe_found(*node));
+        diagnostics.add(step.location, "{} is {}, not a list", where, describe_found(*node));
         return;
       }
       if (step.index >= node->items.size()) {
-        problems.add(step.place, "{} has {} elements, none at [{}]", where, node->items.size(),
-                     step.index);
+        diagnostics.add(step.location, "{} has {} elements, none at [{}]", where,
+                        node->items.size(), step.index);
         return;
       }
       node = &node->items[step.index];
       if (last) *node = std::move(override.value);
       continue;
     }
-    if (!become_map(*node, step.place)) {
-      problems.add(step.place, "{} is {}; it has no key '{}'", where, describe_found(*node),
-                   step.key);
+    if (!convert_to_map(*node, step.location)) {
+      diagnostics.add(step.location, "{} is {}; it has no key '{}'", where, describe_found(*node),
+                      step.key);
       return;
     }
     if (last) {
@@ -141,14 +141,14 @@ void apply_override(ConfigNode& tree, Override&& override, Problems& problems) {
         node->erase("type");
         mark_keys(*node, old);
       }
-      ConfigNode laid = ConfigNode::make_map(node->place);
-      laid.set({step.key, step.place}, std::move(override.value));
+      ConfigNode laid = ConfigNode::make_map(node->location);
+      laid.set({step.key, step.location}, std::move(override.value));
       merge_into(*node, std::move(laid));
       continue;
     }
     if (!node->find(step.key)) {
-      ConfigNode empty = ConfigNode::make_map(step.place);
-      node->set({step.key, step.place}, std::move(empty));
+      ConfigNode empty = ConfigNode::make_map(step.location);
+      node->set({step.key, step.location}, std::move(empty));
     }
     node = node->find(step.key);
   }
@@ -156,28 +156,30 @@ void apply_override(ConfigNode& tree, Override&& override, Problems& problems) {
 
 }  // namespace
 
-std::vector<Override> parse_overrides(const std::vector<std::string>& texts, Problems& problems) {
+std::vector<Override> parse_overrides(const std::vector<std::string>& texts,
+                                      Diagnostics& diagnostics) {
   std::vector<Override> overrides;
   for (const std::string& text : texts) {
-    if (auto override = parse_override(text, problems)) overrides.push_back(*std::move(override));
+    if (auto override = parse_override(text, diagnostics))
+      overrides.push_back(*std::move(override));
   }
   return overrides;
 }
 
 void warn_of_dropped_keys(const std::string& path, const std::string& old, std::string_view type,
-                          const std::vector<std::string>& keys, Problems& problems) {
-  problems.warn(
+                          const std::vector<std::string>& keys, Diagnostics& diagnostics) {
+  diagnostics.warn(
       fmt::format("{0}.type={1} instead of {2} drops the key{3} {4} of {0}; type {1} has {5}", path,
                   type, old, keys.size() == 1 ? "" : "s", join_names(keys),
                   keys.size() == 1 ? "no such key" : "no such keys"));
 }
 
-void apply_overrides(ConfigNode& tree, std::vector<Override> overrides, Problems& problems) {
+void apply_overrides(ConfigNode& tree, std::vector<Override> overrides, Diagnostics& diagnostics) {
   const auto chooses_type = [](const Override& override) {
     return override.path.size() > 1 && override.path.back().key == "type";
   };
   std::stable_partition(overrides.begin(), overrides.end(), chooses_type);
-  for (Override& override : overrides) apply_override(tree, std::move(override), problems);
+  for (Override& override : overrides) apply_override(tree, std::move(override), diagnostics);
 }
 
 }  // namespace dltrain

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/problems.h"
+#include "config/diagnostics.h"
 #include "config/tree.h"
 
 namespace dltrain {
@@ -18,21 +18,22 @@ struct Override {
   struct Step {
     std::string key;  // empty: an index
     size_t index = 0;
-    Place place;
+    SourceLocation location;
   };
   std::vector<Step> path;
   ConfigNode value;
 };
 
 // Returns the valid overrides in order; the others are problems at "-s TEXT".
-std::vector<Override> parse_overrides(const std::vector<std::string>& texts, Problems& problems);
+std::vector<Override> parse_overrides(const std::vector<std::string>& texts,
+                                      Diagnostics& diagnostics);
 
 // Sets the values in `tree`. Missing maps on the path are created; a kind in its short form
 // (`relu`) becomes {type: relu}; an index must exist.
-void apply_overrides(ConfigNode& tree, std::vector<Override> overrides, Problems& problems);
+void apply_overrides(ConfigNode& tree, std::vector<Override> overrides, Diagnostics& diagnostics);
 
 // Warns of keys of `path` that were dropped because -s chose `type` instead of `old`.
 void warn_of_dropped_keys(const std::string& path, const std::string& old, std::string_view type,
-                          const std::vector<std::string>& keys, Problems& problems);
+                          const std::vector<std::string>& keys, Diagnostics& diagnostics);
 
 }  // namespace dltrain

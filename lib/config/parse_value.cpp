@@ -29,8 +29,9 @@ bool in_range(double value, const Key& key) {
 // Parses one value. The elements of a list have different nodes, but the same rules.
 class ValueParser {
  public:
-  ValueParser(const std::string& path, const ValueSlot& slot, const Key& key, Problems& problems)
-      : path_(path), slot_(slot), key_(key), problems_(problems) {}
+  ValueParser(const std::string& path, const ValueSlot& slot, const Key& key,
+              Diagnostics& diagnostics)
+      : path_(path), slot_(slot), key_(key), diagnostics_(diagnostics) {}
 
   std::optional<Value> parse(const ConfigNode& node) const {
     if (slot_.optional && classify(node) == ScalarType::null && !is_collection(node)) {
@@ -70,9 +71,9 @@ class ValueParser {
   }
 
   void mismatch(const ConfigNode& node, std::string_view expected, ScalarType wanted) const {
-    problems_.add(node.place, "expected {}{} for {}, got {}{}", expected,
-                  slot_.allow_auto ? " or auto" : "", path_, describe_found(node),
-                  scalar_hint(node, wanted));
+    diagnostics_.add(node.location, "expected {}{} for {}, got {}{}", expected,
+                     slot_.allow_auto ? " or auto" : "", path_, describe_found(node),
+                     scalar_hint(node, wanted));
   }
 
   std::optional<bool> boolean(const ConfigNode& node) const {
@@ -85,7 +86,7 @@ class ValueParser {
     const auto value = as_integer(node);
     if (!value) {
       if (classify(node) == ScalarType::integer) {
-        problems_.add(node.place, "{} does not fit 64 bits in {}", node.text, path_);
+        diagnostics_.add(node.location, "{} does not fit 64 bits in {}", node.text, path_);
       } else {
         mismatch(node, "an integer", ScalarType::integer);
       }
@@ -94,8 +95,8 @@ class ValueParser {
     const double exact = static_cast<double>(*value);
     const bool fits = *value >= slot_.lowest && *value <= slot_.highest;
     if (!fits || !in_range(exact, key_)) {
-      problems_.add(node.place, "{} must be {}, got {}", path_, describe_range(key_, &slot_),
-                    node.text);
+      diagnostics_.add(node.location, "{} must be {}, got {}", path_, describe_range(key_, &slot_),
+                       node.text);
       return {};
     }
     return value;
@@ -108,33 +109,33 @@ class ValueParser {
       return {};
     }
     if (!std::isfinite(*value)) {
-      problems_.add(node.place, "{} must be a finite number, got {}", path_, node.text);
+      diagnostics_.add(node.location, "{} must be a finite number, got {}", path_, node.text);
       return {};
     }
     if (!in_range(*value, key_)) {
-      problems_.add(node.place, "{} must be {}, got {}", path_, describe_range(key_, nullptr),
-                    node.text);
+      diagnostics_.add(node.location, "{} must be {}, got {}", path_, describe_range(key_, nullptr),
+                       node.text);
       return {};
     }
     return value;
   }
 
   // Numbers are accepted as text (`name: 42`). true, false and null are refused, because they are
-  // more often mistakes than names.
+  // more often errors than names.
   std::optional<std::string> text(const ConfigNode& node) const {
     const ScalarType type = classify(node);
     if (node.text.find('\0') != std::string::npos) {
-      problems_.add(node.place, "a zero byte in {}", path_);
+      diagnostics_.add(node.location, "a zero byte in {}", path_);
       return {};
     }
     if (node.is_scalar() && type != ScalarType::boolean && type != ScalarType::null) {
       return node.text;
     }
     if (node.is_scalar() && node.style == ConfigNode::Style::either) return node.text;
-    problems_.add(node.place, "expected text for {}, got {}{}", path_, describe_found(node),
-                  type == ScalarType::boolean
-                      ? fmt::format("; write \"{}\" in quotes if it is meant", node.text)
-                      : "");
+    diagnostics_.add(node.location, "expected text for {}, got {}{}", path_, describe_found(node),
+                     type == ScalarType::boolean
+                         ? fmt::format("; write \"{}\" in quotes if it is meant", node.text)
+                         : "");
     return {};
   }
 
@@ -143,15 +144,15 @@ class ValueParser {
     for (const ChoiceName& choice : slot_.choices) names.push_back(choice.name);
     const std::string all = join_names(names);
     if (!node.is_scalar()) {
-      problems_.add(node.place, "expected one of {} for {}, got {}", all, path_,
-                    describe_found(node));
+      diagnostics_.add(node.location, "expected one of {} for {}, got {}", all, path_,
+                       describe_found(node));
       return {};
     }
     if (contains(names, node.text)) return node.text;
     const std::string near = nearest_name(node.text, names);
-    problems_.add(node.place, "unknown value '{}' for {}; {}", node.text, path_,
-                  near.empty() ? fmt::format("known values: {}", all)
-                               : fmt::format("did you mean '{}'?", near));
+    diagnostics_.add(node.location, "unknown value '{}' for {}; {}", node.text, path_,
+                     near.empty() ? fmt::format("known values: {}", all)
+                                  : fmt::format("did you mean '{}'?", near));
     return {};
   }
 
@@ -170,14 +171,14 @@ class ValueParser {
       mismatch(node, fmt::format("a list of {}", what), ScalarType::text);
       return {};
     }
-    const size_t before = problems_.reported();
-    check_size(node, path_, key_, problems_);
+    const size_t before = diagnostics_.reported();
+    check_size(node, path_, key_, diagnostics_);
     for (size_t i = 0; i < node.items.size(); ++i) {
       const std::string path = fmt::format("{}[{}]", path_, i);
-      const ValueParser each(path, slot_, key_, problems_);
+      const ValueParser each(path, slot_, key_, diagnostics_);
       if (const auto value = (each.*element)(node.items[i])) out.push_back(*value);
     }
-    if (problems_.reported() != before) return {};
+    if (diagnostics_.reported() != before) return {};
     return Value(std::move(out));
   }
 
@@ -192,24 +193,24 @@ class ValueParser {
       mismatch(node, "a map of texts", ScalarType::text);
       return {};
     }
-    const size_t before = problems_.reported();
-    check_size(node, path_, key_, problems_);
+    const size_t before = diagnostics_.reported();
+    check_size(node, path_, key_, diagnostics_);
     TextPairs out;
     for (size_t i = 0; i < node.items.size(); ++i) {
       const std::string path = fmt::format("{}.{}", path_, node.keys[i].text);
-      const ValueParser each(path, slot_, key_, problems_);
+      const ValueParser each(path, slot_, key_, diagnostics_);
       if (auto value = each.text(node.items[i])) {
         out.emplace_back(node.keys[i].text, *std::move(value));
       }
     }
-    if (problems_.reported() != before) return {};
+    if (diagnostics_.reported() != before) return {};
     return Value(std::move(out));
   }
 
   const std::string& path_;
   const ValueSlot& slot_;
   const Key& key_;
-  Problems& problems_;
+  Diagnostics& diagnostics_;
 };
 
 }  // namespace
@@ -243,16 +244,16 @@ std::string describe_size(const Key& key) {
 }
 
 std::optional<Value> parse_value(const ConfigNode& node, const std::string& path,
-                                 const ValueSlot& slot, const Key& key, Problems& problems) {
-  return ValueParser(path, slot, key, problems).parse(node);
+                                 const ValueSlot& slot, const Key& key, Diagnostics& diagnostics) {
+  return ValueParser(path, slot, key, diagnostics).parse(node);
 }
 
 void check_size(const ConfigNode& node, const std::string& path, const Key& key,
-                Problems& problems) {
+                Diagnostics& diagnostics) {
   const size_t size = node.items.size();
   const std::string range = describe_size(key);
   if ((key.min_size && size < *key.min_size) || (key.max_size && size > *key.max_size)) {
-    problems.add(node.place, "{} must have {}, got {}", path, range, size);
+    diagnostics.add(node.location, "{} must have {}, got {}", path, range, size);
   }
 }
 

@@ -5,19 +5,19 @@
 #include <optional>
 #include <string>
 
+#include "config/diagnostics.h"
 #include "config/fields.h"
-#include "config/problems.h"
 #include "config/tree.h"
 
 namespace dltrain {
 
 // Returns nothing if there are problems. `path` names the value in messages.
 std::optional<Value> parse_value(const ConfigNode& node, const std::string& path,
-                                 const ValueSlot& slot, const Key& key, Problems& problems);
+                                 const ValueSlot& slot, const Key& key, Diagnostics& diagnostics);
 
 // Reports a list or map with fewer or more elements than `key` allows.
 void check_size(const ConfigNode& node, const std::string& path, const Key& key,
-                Problems& problems);
+                Diagnostics& diagnostics);
 
 // Returns "at least 1", "above 0 and at most 1", …; `slot` adds the limits of the member's integer
 // type if the key has none. Empty: no limit.

@@ -20,7 +20,7 @@ bool covers(const ConfigNode& over, const ConfigNode& below) {
 }  // namespace
 
 void refuse_hidden_keys(const PartsSlot& parts, const ConfigNode& map, const ConfigNode& common,
-                        const std::string& path, Problems& problems) {
+                        const std::string& path, Diagnostics& diagnostics) {
   for (size_t i = 0; i < common.keys.size(); ++i) {
     const ConfigNode::Key& key = common.keys[i];
     std::string instead;
@@ -33,18 +33,19 @@ void refuse_hidden_keys(const PartsSlot& parts, const ConfigNode& map, const Con
       const ConfigNode* value = written ? own->find(key.text) : nullptr;
       hidden = value && covers(*value, common.items[i]);
       if (!hidden) break;
-      same_text = same_text && value->place.source == key.place.source;
+      same_text = same_text && value->location.source == key.location.source;
       instead += (instead.empty() ? "" : ", ") + join_path(join_path(path, part), key.text);
     }
-    const bool override = key.place.source && key.place.source->is_override;
+    const bool override = key.location.source && key.location.source->is_override;
     if (!hidden || !(override || same_text)) continue;
-    problems.add(key.place, "{} has no effect, because every split has its own '{}'; set {}",
-                 join_path(path, key.text), key.text, instead);
+    diagnostics.add(key.location, "{} has no effect, because every split has its own '{}'; set {}",
+                    join_path(path, key.text), key.text, instead);
   }
 }
 
 bool refuse_borrowed_kind(const PartsSlot& parts, size_t index, const ConfigNode& map,
-                          const ConfigNode& node, const std::string& path, Problems& problems) {
+                          const ConfigNode& node, const std::string& path,
+                          Diagnostics& diagnostics) {
   const std::string &part = parts.parts[index].name, &first = parts.parts[0].name;
   const ConfigNode *own = map.find(part), *other = map.find(first);
   const ConfigNode* kind = other ? other->find("type") : nullptr;
@@ -52,10 +53,10 @@ bool refuse_borrowed_kind(const PartsSlot& parts, size_t index, const ConfigNode
       node.find("type") || parts.table.index(node.keys[0].text) != KindTableRef::npos) {
     return false;
   }
-  problems.add(own->place,
-               "missing key 'type' in {0}: the keys of {1} do not apply to it; give "
-               "{0} a type and all its keys, such as {0}.type={2}",
-               join_path(path, part), join_path(path, first), kind->text);
+  diagnostics.add(own->location,
+                  "missing key 'type' in {0}: the keys of {1} do not apply to it; give "
+                  "{0} a type and all its keys, such as {0}.type={2}",
+                  join_path(path, part), join_path(path, first), kind->text);
   return true;
 }
 

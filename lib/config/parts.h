@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "config/problems.h"
+#include "config/diagnostics.h"
 #include "config/slots.h"
 #include "config/tree.h"
 
@@ -14,11 +14,12 @@ namespace dltrain {
 // Refuses a common key that every part overrides, because it has no effect, if it comes from -s or
 // from the same text as the parts. A file that extends another may override its common keys.
 void refuse_hidden_keys(const PartsSlot& parts, const ConfigNode& map, const ConfigNode& common,
-                        const std::string& path, Problems& problems);
+                        const std::string& path, Diagnostics& diagnostics);
 
 // Reports a part whose kind is missing although the first part has one of its own, and then returns
 // true. `node`: the keys of part number `index` with the common keys.
 bool refuse_borrowed_kind(const PartsSlot& parts, size_t index, const ConfigNode& map,
-                          const ConfigNode& node, const std::string& path, Problems& problems);
+                          const ConfigNode& node, const std::string& path,
+                          Diagnostics& diagnostics);
 
 }  // namespace dltrain

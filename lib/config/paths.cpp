@@ -26,17 +26,17 @@ bool path_exists(const fs::path& path) {
 }
 
 // Returns the folder against which a relative path is resolved first; empty: the current folder.
-fs::path folder_of(const Place& place) {
-  if (!place.known() || place.source->is_override) return {};
-  return fs::path(place.source->name).parent_path();
+fs::path folder_of(const SourceLocation& location) {
+  if (!location.known() || location.source->is_override) return {};
+  return fs::path(location.source->name).parent_path();
 }
 
 class MissingPaths final : public Fields {
  public:
-  explicit MissingPaths(Problems& problems) : problems_(problems) {}
+  explicit MissingPaths(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
 
   void visit(ObjectRef object) {
-    const Located* outer = std::exchange(object_, object.located());
+    const ConfigObject* outer = std::exchange(object_, object.located());
     object.describe(*this);
     object_ = outer;
   }
@@ -57,7 +57,7 @@ class MissingPaths final : public Fields {
     for (size_t i = 0; i < slot.size(); ++i) visit(slot.at(i));
   }
   void on_kind(std::string_view, const KindSlot& slot, const Key&) override {
-    if (Chosen* kind = slot.get()) visit(ObjectRef::of(*kind));
+    if (ConfigVariant* kind = slot.get()) visit(ObjectRef::of(*kind));
   }
   void on_kinds(std::string_view, const KindsSlot& slot, const Key&) override {
     for (size_t i = 0; i < slot.size(); ++i) visit(ObjectRef::of(*slot.at(i)));
@@ -69,41 +69,42 @@ class MissingPaths final : public Fields {
  private:
   void check(std::string_view name, const std::string& path) {
     if (path_exists(path)) return;
-    const Place place = object_ != nullptr ? object_->place_of(name) : Place();
-    const fs::path beside = folder_of(place) / path;
+    const SourceLocation location =
+        object_ != nullptr ? object_->location_of(name) : SourceLocation();
+    const fs::path beside = folder_of(location) / path;
     std::error_code ignored;
     const std::string tried =
         fs::path(path).is_absolute()
             ? ""
             : fmt::format(" (looked in {}{})",
-                          beside == path ? "" : folder_of(place).string() + " and ",
+                          beside == path ? "" : folder_of(location).string() + " and ",
                           fs::current_path(ignored).string());
     std::string hint = suggest_path(beside);
     if (hint.empty()) hint = suggest_path(path);
-    problems_.add(place, "{}: No such file or folder: {}{}{}",
-                  place.path.empty() ? name : place.path, path, tried, hint);
+    diagnostics_.add(location, "{}: No such file or folder: {}{}{}",
+                     location.path.empty() ? name : location.path, path, tried, hint);
   }
 
-  Problems& problems_;
-  const Located* object_ = nullptr;
+  Diagnostics& diagnostics_;
+  const ConfigObject* object_ = nullptr;
 };
 
 }  // namespace
 
-fs::path beside_configuration(const Place& place, const std::string& given,
+fs::path beside_configuration(const SourceLocation& location, const std::string& given,
                               const std::function<bool(const fs::path&)>& is_there) {
   const fs::path path = given;
   if (path.is_absolute()) return path;
-  const fs::path beside = folder_of(place) / path;
+  const fs::path beside = folder_of(location) / path;
   return is_there(beside) ? beside : path;
 }
 
-std::string find_path(const Place& place, const std::string& given) {
-  return beside_configuration(place, given, path_exists).string();
+std::string find_path(const SourceLocation& location, const std::string& given) {
+  return beside_configuration(location, given, path_exists).string();
 }
 
 std::string suggest_path(const fs::path& missing) {
-  constexpr size_t kMost = 10'000;
+  constexpr size_t kMax = 10'000;
   std::error_code error;
   fs::path folder = missing.parent_path(), name = missing.filename();
   while (!folder.empty() && folder.has_relative_path() && !fs::exists(folder, error)) {
@@ -112,7 +113,7 @@ std::string suggest_path(const fs::path& missing) {
   }
   std::vector<std::string> names;
   for (fs::directory_iterator entry(folder.empty() ? "." : folder, error), end;
-       !error && entry != end && names.size() < kMost; entry.increment(error)) {
+       !error && entry != end && names.size() < kMax; entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
   std::ranges::sort(names);
@@ -127,7 +128,7 @@ void refuse_outputs(const ConfigNode& tree) {
   if (!tree.is_scalar() || tree.text.find_first_of("/.") == std::string::npos) return;
   glob_t found{};
   std::vector<fs::path> files;
-  if (::glob(find_path(tree.place, tree.text).c_str(), 0, nullptr, &found) == 0) {
+  if (::glob(find_path(tree.location, tree.text).c_str(), 0, nullptr, &found) == 0) {
     files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   }
   ::globfree(&found);
@@ -135,9 +136,9 @@ void refuse_outputs(const ConfigNode& tree) {
 }
 
 void refuse_missing_paths(ObjectRef object, ExitCode code) {
-  Problems problems;
-  MissingPaths(problems).visit(object);
-  problems.throw_if_any(code);
+  Diagnostics diagnostics;
+  MissingPaths(diagnostics).visit(object);
+  diagnostics.throw_if_any(code);
 }
 
 }  // namespace dltrain

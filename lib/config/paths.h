@@ -7,19 +7,19 @@
 #include <functional>
 #include <string>
 
-#include "config/problems.h"
+#include "config/diagnostics.h"
 #include "config/slots.h"
 
 namespace dltrain {
 
-// Resolves the path `given`, written at `place`: beside the configuration file if `is_there`
+// Resolves the path `given`, written at `location`: beside the configuration file if `is_there`
 // accepts that path, else unchanged.
 std::filesystem::path beside_configuration(
-    const Place& place, const std::string& given,
+    const SourceLocation& location, const std::string& given,
     const std::function<bool(const std::filesystem::path&)>& is_there);
 
 // Resolves the path of a file or folder, or a glob pattern of files.
-std::string find_path(const Place& place, const std::string& given);
+std::string find_path(const SourceLocation& location, const std::string& given);
 
 // Throws ConfigError with the exit code `code` if a path of the object (Key::is_path) or of its
 // parts does not exist, with its place, the searched folders, and the nearest name that exists. The

@@ -147,7 +147,7 @@ class ReferenceWriter : public Fields {
         [&](ObjectRef object) { add_section(join_path(path_, name) + "[]", key.doc, object); });
   }
   void on_kind(std::string_view name, const KindSlot& slot, const Key& key) override {
-    const Chosen* initial = slot.get();
+    const ConfigVariant* initial = slot.get();
     row(name, fmt::format("{0} ([kinds](#{0}))", slot.table.name),
         key.required ? "required" : (initial ? code(initial->kind) : "none"), "", key);
     add_family(slot.table);

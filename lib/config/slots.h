@@ -16,8 +16,8 @@
 #include <variant>
 #include <vector>
 
-#include "config/place.h"
-#include "config/problems.h"
+#include "config/diagnostics.h"
+#include "config/source_location.h"
 
 namespace dltrain {
 
@@ -66,10 +66,11 @@ struct ValueSlot {
 };
 
 // A reference to a struct with `void describe(Fields&)`. Optional members of the struct:
-//   * it derives from Located: the parser stores the place there
-//   * `void validate(Problems&) const`: called after its keys have been read
+//   * it derives from ConfigObject: the parser stores the place there
+//   * `void validate(Diagnostics&) const`: called after its keys have been read
 //   * `void describe_common(Fields&)`: keys that every kind of its family has, documented once
-//   * `static bool rewrite(ConfigNode& map, Problems&)`: called before any key is read; may replace
+//   * `static bool rewrite(ConfigNode& map, Diagnostics&)`: called before any key is read; may
+//   replace
 //     short forms by the keys of describe(). It returns false after it has reported problems
 //   * `static constexpr std::string_view kBareKey`: `x: VALUE` means `x: {kBareKey: VALUE}` where
 //     VALUE is not a map
@@ -84,10 +85,10 @@ class ObjectRef {
     ObjectRef ref;
     ref.object_ = &object;
     ref.describe_ = [](void* self, Fields& fields) { static_cast<T*>(self)->describe(fields); };
-    if constexpr (std::derived_from<T, Located>) ref.located_ = &object;
-    if constexpr (requires(const T& t, Problems& p) { t.validate(p); }) {
-      ref.validate_ = [](const void* self, Problems& problems) {
-        static_cast<const T*>(self)->validate(problems);
+    if constexpr (std::derived_from<T, ConfigObject>) ref.located_ = &object;
+    if constexpr (requires(const T& t, Diagnostics& p) { t.validate(p); }) {
+      ref.validate_ = [](const void* self, Diagnostics& diagnostics) {
+        static_cast<const T*>(self)->validate(diagnostics);
       };
     }
     if constexpr (requires(T & t, Fields & f) { t.describe_common(f); }) {
@@ -95,8 +96,10 @@ class ObjectRef {
         static_cast<T*>(self)->describe_common(fields);
       };
     }
-    if constexpr (requires(ConfigNode & n, Problems & p) { T::rewrite(n, p); }) {
-      ref.rewrite_ = [](ConfigNode& map, Problems& problems) { return T::rewrite(map, problems); };
+    if constexpr (requires(ConfigNode & n, Diagnostics & p) { T::rewrite(n, p); }) {
+      ref.rewrite_ = [](ConfigNode& map, Diagnostics& diagnostics) {
+        return T::rewrite(map, diagnostics);
+      };
     }
     if constexpr (requires { T::kBareKey; }) ref.bare_key_ = T::kBareKey;
     return ref;
@@ -107,11 +110,13 @@ class ObjectRef {
     if (describe_common_) visit_common(fields, [&] { describe_common_(object_, fields); });
   }
   bool rewrites() const { return rewrite_ != nullptr; }
-  bool rewrite(ConfigNode& map, Problems& problems) const { return rewrite_(map, problems); }
-  void validate(Problems& problems) const {
-    if (validate_) validate_(object_, problems);
+  bool rewrite(ConfigNode& map, Diagnostics& diagnostics) const {
+    return rewrite_(map, diagnostics);
   }
-  Located* located() const { return located_; }
+  void validate(Diagnostics& diagnostics) const {
+    if (validate_) validate_(object_, diagnostics);
+  }
+  ConfigObject* located() const { return located_; }
   std::string_view bare_key() const { return bare_key_; }
   // Equal for all objects of one type; detects recursion in documentation.
   const void* type() const { return reinterpret_cast<const void*>(describe_); }
@@ -120,9 +125,9 @@ class ObjectRef {
   void* object_ = nullptr;
   void (*describe_)(void*, Fields&) = nullptr;
   void (*describe_common_)(void*, Fields&) = nullptr;
-  bool (*rewrite_)(ConfigNode&, Problems&) = nullptr;
-  void (*validate_)(const void*, Problems&) = nullptr;
-  Located* located_ = nullptr;
+  bool (*rewrite_)(ConfigNode&, Diagnostics&) = nullptr;
+  void (*validate_)(const void*, Diagnostics&) = nullptr;
+  ConfigObject* located_ = nullptr;
   std::string_view bare_key_;
 };
 
@@ -152,13 +157,13 @@ struct SectionsSlot {
 };
 
 // Base of objects that are chosen by `type` from a table: layers, optimizers, schedules, datasets.
-struct Chosen : Located {
+struct ConfigVariant : ConfigObject {
   std::string kind;  // the row's name; the parser and make_kind() set it
 
-  virtual ~Chosen() = default;
+  virtual ~ConfigVariant() = default;
   virtual void describe(Fields& fields) = 0;
   virtual void describe_common(Fields&) {}
-  virtual void validate(Problems&) const {}
+  virtual void validate(Diagnostics&) const {}
 };
 
 // A KindTable without its base type.
@@ -170,7 +175,7 @@ struct KindTableRef {
   std::string_view name = {};  // "optimizer"
   size_t size = 0;
   std::function<Row(size_t)> row = {};
-  std::function<std::unique_ptr<Chosen>(size_t)> make = {};  // `kind` is set
+  std::function<std::unique_ptr<ConfigVariant>(size_t)> make = {};  // `kind` is set
 
   // Returns the index of a kind, or npos if the table has no such row.
   size_t index(std::string_view kind) const {
@@ -191,8 +196,8 @@ struct KindTableRef {
 // kind.
 struct KindSlot {
   KindTableRef table = {};
-  std::function<Chosen*()> get = {};
-  std::function<void(std::unique_ptr<Chosen>)> set = {};
+  std::function<ConfigVariant*()> get = {};
+  std::function<void(std::unique_ptr<ConfigVariant>)> set = {};
 };
 
 // Several objects of one family in one map, which may have keys common to all of them.
@@ -209,9 +214,9 @@ struct PartsSlot {
 struct KindsSlot {
   KindTableRef table = {};
   std::function<size_t()> size = {};
-  std::function<Chosen*(size_t)> at = {};
+  std::function<ConfigVariant*(size_t)> at = {};
   std::function<void()> clear = {};
-  std::function<void(std::unique_ptr<Chosen>)> append = {};
+  std::function<void(std::unique_ptr<ConfigVariant>)> append = {};
 };
 
 }  // namespace dltrain

@@ -51,18 +51,18 @@ void ConfigNode::erase(std::string_view key) {
   }
 }
 
-ConfigNode ConfigNode::make_map(Place place) {
+ConfigNode ConfigNode::make_map(SourceLocation location) {
   ConfigNode node;
   node.kind = Kind::map;
-  node.place = std::move(place);
+  node.location = std::move(location);
   return node;
 }
 
-ConfigNode ConfigNode::make_scalar(std::string text, Place place) {
+ConfigNode ConfigNode::make_scalar(std::string text, SourceLocation location) {
   ConfigNode node;
   node.kind = Kind::scalar;
   node.text = std::move(text);
-  node.place = std::move(place);
+  node.location = std::move(location);
   return node;
 }
 
@@ -71,7 +71,7 @@ void merge_into(ConfigNode& base, ConfigNode over) {
     base = std::move(over);
     return;
   }
-  base.place = over.place;
+  base.location = over.location;
   for (size_t i = 0; i < over.keys.size(); ++i) {
     if (ConfigNode* old = base.find(over.keys[i].text)) {
       ConfigNode merged = std::move(*old);

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/place.h"
+#include "config/source_location.h"
 
 namespace dltrain {
 
@@ -19,7 +19,7 @@ struct ConfigNode {
   enum class Style { plain, quoted, either };
   struct Key {
     std::string text;
-    Place place;
+    SourceLocation location;
     // The `type` that the key was written for, if -s has replaced that type. The new type may have
     // no such key.
     std::string of_type = {};
@@ -30,7 +30,7 @@ struct ConfigNode {
   std::string text;               // of a scalar
   std::vector<ConfigNode> items;  // of a list, or the values of a map
   std::vector<Key> keys;          // of a map: keys[i] belongs to items[i]; no key twice
-  Place place;
+  SourceLocation location;
 
   bool is_null() const { return kind == Kind::null; }
   bool is_scalar() const { return kind == Kind::scalar; }
@@ -44,8 +44,8 @@ struct ConfigNode {
   void set(Key key, ConfigNode value);
   void erase(std::string_view key);
 
-  static ConfigNode make_map(Place place);
-  static ConfigNode make_scalar(std::string text, Place place);
+  static ConfigNode make_map(SourceLocation location);
+  static ConfigNode make_scalar(std::string text, SourceLocation location);
 };
 
 // Merges `over` into `base`: maps merge key by key at any depth, everything else is replaced. A map

@@ -16,7 +16,7 @@ namespace dltrain {
 namespace {
 
 // The event handler throws this when a limit is exceeded, after it has reported the problem.
-struct GiveUp {};
+struct ParsingAborted {};
 
 // Converts yaml-cpp's positions (line and byte column in the part that it reads) to places.
 class Positions {
@@ -37,12 +37,12 @@ class Positions {
     return std::min(lines_[line] + static_cast<size_t>(std::max(mark.column, 0)), text.size());
   }
 
-  Place place(const YAML::Mark& mark, std::string_view scalar = {}) const {
-    Place place;
-    place.source = source_;
-    place.offset = offset(mark);
-    place.length = token_length(place.offset, scalar);
-    return place;
+  SourceLocation location(const YAML::Mark& mark, std::string_view scalar = {}) const {
+    SourceLocation location;
+    location.source = source_;
+    location.offset = offset(mark);
+    location.length = token_length(location.offset, scalar);
+    return location;
   }
 
   // Returns the offset of a tab in the indentation of a line up to `last`, or npos.
@@ -97,37 +97,37 @@ class Positions {
 // Builds the tree from yaml-cpp's events with a stack of open lists and maps.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  TreeBuilder(const Positions& positions, Problems& problems)
-      : positions_(positions), problems_(problems) {}
+  TreeBuilder(const Positions& positions, Diagnostics& diagnostics)
+      : positions_(positions), diagnostics_(diagnostics) {}
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ > 1) {
-      problems_.add(positions_.place(mark), "a second document; a file must have only one");
-      throw GiveUp{};
+      diagnostics_.add(positions_.location(mark), "a second document; a file must have only one");
+      throw ParsingAborted{};
     }
   }
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     ConfigNode node;
-    node.place = positions_.place(mark);
+    node.location = positions_.location(mark);
     const std::string_view rest =
-        std::string_view(node.place.source->text).substr(node.place.offset, 4);
+        std::string_view(node.location.source->text).substr(node.location.offset, 4);
     const bool written = !rest.empty() && (rest[0] == '~' || rest[0] == 'n' || rest[0] == 'N');
-    if (!written && !open_.empty() && open_.back().key) node.place = open_.back().key->place;
-    if (written && rest[0] != '~') node.place.length = rest.size();
+    if (!written && !open_.empty() && open_.back().key) node.location = open_.back().key->location;
+    if (written && rest[0] != '~') node.location.length = rest.size();
     finish(std::move(node), anchor);
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
     if (found == anchors_.end()) {
-      problems_.add(positions_.place(mark), "an alias inside the value that it refers to");
-      throw GiveUp{};
+      diagnostics_.add(positions_.location(mark), "an alias inside the value that it refers to");
+      throw ParsingAborted{};
     }
     count(found->second.nodes, mark);
     ConfigNode copy = found->second.node;
-    copy.place = positions_.place(mark);
+    copy.location = positions_.location(mark);
     finish(std::move(copy), 0, found->second.nodes);
   }
 
@@ -137,14 +137,14 @@ class TreeBuilder : public YAML::EventHandler {
     ConfigNode node;
     node.kind = ConfigNode::Kind::scalar;
     node.text = value;
-    node.place = positions_.place(mark, value);
+    node.location = positions_.location(mark, value);
     if (tag == "!" || tag == "tag:yaml.org,2002:str") {
       node.style = ConfigNode::Style::quoted;
-      if (!positions_.closes_quote(node.place.offset)) {  // yaml-cpp takes the end of the text
-        problems_.add(node.place, "the closing quote is missing");
+      if (!positions_.closes_quote(node.location.offset)) {  // yaml-cpp takes the end of the text
+        diagnostics_.add(node.location, "the closing quote is missing");
       }
     } else {
-      check_tag(tag, node.place);
+      check_tag(tag, node.location);
     }
     finish(std::move(node), anchor);
   }
@@ -163,17 +163,17 @@ class TreeBuilder : public YAML::EventHandler {
   ConfigNode take() { return std::move(root_); }
 
  private:
-  struct Open {
+  struct OpenNode {
     ConfigNode node;
     YAML::anchor_t anchor = 0;
     std::optional<ConfigNode::Key> key;  // of a map: the key whose value follows
     bool merge_key = false;              // it is `<<`
     bool expects_value = false;          // a key was read, even an invalid one
-    std::unordered_map<std::string, Place> seen;
+    std::unordered_map<std::string, SourceLocation> seen;
     std::vector<ConfigNode> merged;  // values of `<<`
     size_t nodes = 1;
   };
-  struct Anchored {
+  struct AnchoredNode {
     ConfigNode node;
     size_t nodes;
   };
@@ -181,33 +181,34 @@ class TreeBuilder : public YAML::EventHandler {
   void count(size_t nodes, const YAML::Mark& mark) {
     nodes_ += nodes;
     if (nodes_ <= YamlLimits::kNodes) return;
-    problems_.add(positions_.place(mark), "more than {} values (aliases expanded)",
-                  YamlLimits::kNodes);
-    throw GiveUp{};
+    diagnostics_.add(positions_.location(mark), "more than {} values (aliases expanded)",
+                     YamlLimits::kNodes);
+    throw ParsingAborted{};
   }
 
-  void check_tag(const std::string& tag, const Place& place) {
+  void check_tag(const std::string& tag, const SourceLocation& location) {
     if (tag.empty() || tag == "?") return;
-    problems_.add(place, "tags such as '{}' are not supported", tag);
+    diagnostics_.add(location, "tags such as '{}' are not supported", tag);
   }
 
   void open(ConfigNode::Kind kind, const YAML::Mark& mark, const std::string& tag,
             YAML::anchor_t anchor) {
     count(1, mark);
-    Open opened;
+    OpenNode opened;
     opened.node.kind = kind;
-    opened.node.place = positions_.place(mark);
+    opened.node.location = positions_.location(mark);
     opened.anchor = anchor;
-    check_tag(tag == "!" ? "" : tag, opened.node.place);
+    check_tag(tag == "!" ? "" : tag, opened.node.location);
     if (open_.size() >= YamlLimits::kDepth) {
-      problems_.add(opened.node.place, "maps and lists nested deeper than {}", YamlLimits::kDepth);
-      throw GiveUp{};
+      diagnostics_.add(opened.node.location, "maps and lists nested deeper than {}",
+                       YamlLimits::kDepth);
+      throw ParsingAborted{};
     }
     open_.push_back(std::move(opened));
   }
 
   void close() {
-    Open closed = std::move(open_.back());
+    OpenNode closed = std::move(open_.back());
     open_.pop_back();
     for (ConfigNode& merged : closed.merged) {
       for (size_t i = 0; i < merged.keys.size(); ++i) {
@@ -226,7 +227,7 @@ class TreeBuilder : public YAML::EventHandler {
       root_ = std::move(node);
       return;
     }
-    Open& parent = open_.back();
+    OpenNode& parent = open_.back();
     parent.nodes += nodes;
     if (parent.node.is_list()) {
       parent.node.items.push_back(std::move(node));
@@ -239,28 +240,28 @@ class TreeBuilder : public YAML::EventHandler {
     }
   }
 
-  void take_key(Open& parent, ConfigNode node) {
+  void take_key(OpenNode& parent, ConfigNode node) {
     parent.key.reset();
     parent.merge_key = node.text == "<<" && node.style == ConfigNode::Style::plain;
-    if (problems_.full()) throw GiveUp{};
+    if (diagnostics_.full()) throw ParsingAborted{};
     if (parent.node.keys.size() >= YamlLimits::kKeys) {
-      problems_.add(node.place, "more than {} keys in a map", YamlLimits::kKeys);
-      throw GiveUp{};
+      diagnostics_.add(node.location, "more than {} keys in a map", YamlLimits::kKeys);
+      throw ParsingAborted{};
     }
     if (!node.is_scalar()) {
-      problems_.add(node.place, "a key must be a word, not {}", describe_found(node));
+      diagnostics_.add(node.location, "a key must be a word, not {}", describe_found(node));
       return;
     }
-    const auto [seen, is_new] = parent.seen.emplace(node.text, node.place);
+    const auto [seen, is_new] = parent.seen.emplace(node.text, node.location);
     if (!is_new) {
-      problems_.add(node.place, "duplicate key '{}', first given at {}", node.text,
-                    to_string(seen->second));
+      diagnostics_.add(node.location, "duplicate key '{}', first given at {}", node.text,
+                       to_string(seen->second));
       return;
     }
-    parent.key = ConfigNode::Key{std::move(node.text), std::move(node.place)};
+    parent.key = ConfigNode::Key{std::move(node.text), std::move(node.location)};
   }
 
-  void take_value(Open& parent, ConfigNode node) {
+  void take_value(OpenNode& parent, ConfigNode node) {
     if (!parent.merge_key) {
       parent.node.keys.push_back(std::move(*parent.key));
       parent.node.items.push_back(std::move(node));
@@ -271,15 +272,16 @@ class TreeBuilder : public YAML::EventHandler {
                            [](const ConfigNode& item) { return item.is_map(); })) {
       for (ConfigNode& item : node.items) parent.merged.push_back(std::move(item));
     } else {
-      problems_.add(node.place, "'<<' takes a map or a list of maps, not {}", describe_found(node));
+      diagnostics_.add(node.location, "'<<' takes a map or a list of maps, not {}",
+                       describe_found(node));
     }
     parent.key.reset();
   }
 
   const Positions& positions_;
-  Problems& problems_;
-  std::vector<Open> open_;
-  std::map<YAML::anchor_t, Anchored> anchors_;
+  Diagnostics& diagnostics_;
+  std::vector<OpenNode> open_;
+  std::map<YAML::anchor_t, AnchoredNode> anchors_;
   ConfigNode root_;
   size_t nodes_ = 0;
   int documents_ = 0;
@@ -287,17 +289,17 @@ class TreeBuilder : public YAML::EventHandler {
 
 // Refuses bytes that are not UTF-8 and control characters.
 bool check_characters(const std::shared_ptr<const Source>& source, size_t begin,
-                      Problems& problems) {
+                      Diagnostics& diagnostics) {
   const std::string_view text = std::string_view(source->text).substr(begin);
   if (const auto bad = find_invalid_utf8(text)) {
-    problems.add(Place{source, begin + *bad, 1, {}}, "not UTF-8 text");
+    diagnostics.add(SourceLocation{source, begin + *bad, 1, {}}, "not UTF-8 text");
     return false;
   }
   for (size_t at = 0; at < text.size(); ++at) {
     const auto c = static_cast<unsigned char>(text[at]);
     if ((c < 0x20 && c != '\n' && c != '\t' && c != '\r') || c == 0x7F) {
-      problems.add(Place{source, begin + at, 1, {}}, "control character 0x{:02x} in the text",
-                   static_cast<unsigned>(c));
+      diagnostics.add(SourceLocation{source, begin + at, 1, {}},
+                      "control character 0x{:02x} in the text", static_cast<unsigned>(c));
       return false;
     }
   }
@@ -307,36 +309,37 @@ bool check_characters(const std::shared_ptr<const Source>& source, size_t begin,
 }  // namespace
 
 std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t begin,
-                                    Problems& problems) {
-  const size_t before = problems.reported();
+                                    Diagnostics& diagnostics) {
+  const size_t before = diagnostics.reported();
   if (source->text.size() - begin > YamlLimits::kBytes) {
-    problems.add(Place{source, begin, 1, {}}, "larger than {} bytes, the limit of configurations",
-                 YamlLimits::kBytes);
+    diagnostics.add(SourceLocation{source, begin, 1, {}},
+                    "larger than {} bytes, the limit of configurations", YamlLimits::kBytes);
     return {};
   }
-  if (!check_characters(source, begin, problems)) return {};
+  if (!check_characters(source, begin, diagnostics)) return {};
   const Positions positions(source, begin);
-  TreeBuilder builder(positions, problems);
+  TreeBuilder builder(positions, diagnostics);
   try {
     std::istringstream stream(source->text.substr(begin));
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {
     }
-  } catch (const GiveUp&) {
+  } catch (const ParsingAborted&) {
     return {};
   } catch (const YAML::Exception& error) {
     const auto line = static_cast<size_t>(std::max(error.mark.line, 0));
     const size_t tab = positions.tab_indent(line);
     if (tab != std::string::npos) {
-      problems.add(Place{source, tab, 1, {}}, "a tab in the indentation; YAML requires spaces");
+      diagnostics.add(SourceLocation{source, tab, 1, {}},
+                      "a tab in the indentation; YAML requires spaces");
     } else {
-      problems.add(positions.place(error.mark), "not valid YAML: {}", error.msg);
+      diagnostics.add(positions.location(error.mark), "not valid YAML: {}", error.msg);
     }
     return {};
   }
-  if (problems.reported() != before) return {};
+  if (diagnostics.reported() != before) return {};
   ConfigNode root = builder.take();
-  if (!root.place.known()) root.place = Place{source, begin, 1, {}};
+  if (!root.location.known()) root.location = SourceLocation{source, begin, 1, {}};
   return root;
 }
 

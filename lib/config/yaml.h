@@ -9,7 +9,7 @@
 #include <memory>
 #include <optional>
 
-#include "config/problems.h"
+#include "config/diagnostics.h"
 #include "config/tree.h"
 
 namespace dltrain {
@@ -24,6 +24,6 @@ struct YamlLimits {
 // Reads the text from byte `begin` on. An empty document is a null node. Returns nothing if there
 // are problems.
 std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t begin,
-                                    Problems& problems);
+                                    Diagnostics& diagnostics);
 
 }  // namespace dltrain

@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMostWarnings = 20;
+constexpr size_t kMaxWarnings = 20;
 
 // A selection of the images of a source.
 class ChosenImages final : public ImageSource {
@@ -25,8 +25,8 @@ class ChosenImages final : public ImageSource {
   StoredImage read(int64_t sample, std::vector<uint8_t>& buffer) const override {
     return all_->read(chosen_[static_cast<size_t>(sample)], buffer);
   }
-  std::string place_of(int64_t sample) const override {
-    return all_->place_of(chosen_[static_cast<size_t>(sample)]);
+  std::string location_of(int64_t sample) const override {
+    return all_->location_of(chosen_[static_cast<size_t>(sample)]);
   }
 
  private:
@@ -42,7 +42,7 @@ std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& sour
     std::string why;  // empty: the image is valid
   };
   std::vector<std::pair<int64_t, std::string>> broken;
-  std::vector<Frame<uint8_t>> frames(static_cast<size_t>(std::max(threads, 1)));
+  std::vector<WorkingImage<uint8_t>> frames(static_cast<size_t>(std::max(threads, 1)));
   std::vector<std::vector<uint8_t>> buffers(frames.size());
   int64_t next = 0;
   ordered_work<Check>(
@@ -56,7 +56,8 @@ std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& sour
                        frames[t]);
         } catch (const Error& error) {
           check.why = error.what();
-          if (error.place().empty()) check.why.insert(0, source.place_of(check.sample) + ": ");
+          if (error.location().empty())
+            check.why.insert(0, source.location_of(check.sample) + ": ");
         }
       },
       [&](Check& check) {
@@ -67,14 +68,14 @@ std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& sour
 }
 
 std::shared_ptr<const ImageSource> without_broken(std::shared_ptr<const ImageSource> source,
-                                                  const std::string& place, int threads) {
+                                                  const std::string& location, int threads) {
   const auto broken = find_broken(*source, threads);
   if (broken.empty()) return source;
-  for (size_t i = 0; i < broken.size() && i < kMostWarnings; ++i) {
+  for (size_t i = 0; i < broken.size() && i < kMaxWarnings; ++i) {
     log_warning("left out: {}", broken[i].second);
   }
-  if (broken.size() > kMostWarnings) {
-    log_warning("left out: {} more images", broken.size() - kMostWarnings);
+  if (broken.size() > kMaxWarnings) {
+    log_warning("left out: {} more images", broken.size() - kMaxWarnings);
   }
   std::vector<int64_t> valid;
   auto next = broken.begin();
@@ -85,7 +86,7 @@ std::shared_ptr<const ImageSource> without_broken(std::shared_ptr<const ImageSou
       ++next;
     }
   }
-  if (valid.empty()) throw Error(ExitCode::data, "none of its images can be decoded", place);
+  if (valid.empty()) throw Error(ExitCode::data, "none of its images can be decoded", location);
   return std::make_shared<ChosenImages>(std::move(source), std::move(valid));
 }
 

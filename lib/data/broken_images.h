@@ -16,9 +16,9 @@ namespace dltrain {
 std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& source, int threads);
 
 // Returns the valid images and logs a warning for each broken one. Returns `source` if all are
-// valid. Throws Error(data) at `place` if all are broken.
+// valid. Throws Error(data) at `location` if all are broken.
 std::shared_ptr<const ImageSource> without_broken(std::shared_ptr<const ImageSource> source,
-                                                  const std::string& place, int threads);
+                                                  const std::string& location, int threads);
 
 // The key `on_error`, for kinds of images that may be broken.
 inline void describe_on_error(Fields& f, bool& skip_broken) {

@@ -104,27 +104,28 @@ class CifarLoader {
       }
       if (static_cast<int>(names.size()) != layout_.classes) names.clear();
     }
-    auto place = [path = path_, files = layout_.files, ends = ends_](int64_t sample) {
+    auto location = [path = path_, files = layout_.files, ends = ends_](int64_t sample) {
       size_t file = 0;
       while (sample >= ends[file]) ++file;
       return fmt::format("{}/{}, record {}", path, files[file],
                          sample - (file > 0 ? ends[file - 1] : 0));
     };
     return std::make_shared<MemoryImages>(ImageSize{kSide, kSide, 3}, std::move(pixels_),
-                                          std::move(labels_), std::move(names), std::move(place));
+                                          std::move(labels_), std::move(names),
+                                          std::move(location));
   }
 
  private:
   void add(const std::string& name, const std::string& content) {
     const size_t record = layout_.labels + kPixels;
-    const std::string place = path_ + "/" + name;
-    if (content.empty()) throw Error(ExitCode::data, "is empty", place);
+    const std::string location = path_ + "/" + name;
+    if (content.empty()) throw Error(ExitCode::data, "is empty", location);
     if (content.size() % record != 0) {
       throw Error(ExitCode::data,
                   fmt::format("has {} bytes, which is not a multiple of the record size {}: "
                               "truncated, or not the binary version",
                               content.size(), record),
-                  place);
+                  location);
     }
     const size_t count = content.size() / record, first = labels_.size();
     pixels_.resize((first + count) * kPixels);
@@ -134,7 +135,7 @@ class CifarLoader {
       if (label >= layout_.classes) {
         throw Error(ExitCode::data,
                     fmt::format("label {} is out of range 0 to {}", label, layout_.classes - 1),
-                    fmt::format("{}, record {}", place, i));
+                    fmt::format("{}, record {}", location, i));
       }
       labels_.push_back(label);
       const uint8_t* planes = at + layout_.labels;

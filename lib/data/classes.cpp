@@ -13,14 +13,14 @@ namespace dltrain {
 namespace {
 
 constexpr double kChance = 0.01;
-constexpr int64_t kMostClasses = 65536;
-constexpr size_t kMostNamed = 5;
+constexpr int64_t kMaxClasses = 65536;
+constexpr size_t kMaxNamed = 5;
 constexpr uint64_t kSplitStream = random_stream("data.eval_split");
 
-class Relabelled final : public DatasetOver {
+class Relabelled final : public DatasetWrapper {
  public:
   Relabelled(std::shared_ptr<const Dataset> data, const std::vector<std::string>& names)
-      : DatasetOver(std::move(data)), names_(names) {
+      : DatasetWrapper(std::move(data)), names_(names) {
     const auto& own = whole().class_names();
     std::map<std::string_view, int32_t> known;
     for (size_t i = 0; i < names_.size(); ++i) known.emplace(names_[i], static_cast<int32_t>(i));
@@ -50,7 +50,7 @@ class Relabelled final : public DatasetOver {
                   fmt::format("the class {} is not one of the {} trained classes: {}",
                               i < own.size() ? "'" + own[i] + "'" : std::to_string(i),
                               names_.size(), some_names(names_)),
-                  place_of(sample));
+                  location_of(sample));
     });
   }
 
@@ -66,7 +66,7 @@ class Relabelled final : public DatasetOver {
 };
 
 bool has_countable_labels(const Dataset& data) {
-  return has_one_label(data) && data.has_targets() && data.label_bound() <= kMostClasses;
+  return has_one_label(data) && data.has_targets() && data.label_bound() <= kMaxClasses;
 }
 
 // Returns the classes of `counts` that do not occur in `others` although a random split of that
@@ -94,10 +94,10 @@ std::vector<std::string> absent(const std::vector<int64_t>& counts,
 
 std::string some_names(const std::vector<std::string>& names) {
   std::string out;
-  for (size_t i = 0; i < names.size() && i < kMostNamed; ++i) {
+  for (size_t i = 0; i < names.size() && i < kMaxNamed; ++i) {
     out += (i > 0 ? ", " : "") + names[i];
   }
-  if (names.size() > kMostNamed) out += fmt::format(" and {} more", names.size() - kMostNamed);
+  if (names.size() > kMaxNamed) out += fmt::format(" and {} more", names.size() - kMaxNamed);
   return out;
 }
 
@@ -128,9 +128,9 @@ DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double e
   }
   const Permutation shuffled(static_cast<uint64_t>(size), seed.value_or(0) ^ kSplitStream, 0);
   std::vector<bool> held(static_cast<size_t>(size));
-  for (int64_t place = 0; place < size; ++place) {
+  for (int64_t location = 0; location < size; ++location) {
     const int64_t sample =
-        seed ? static_cast<int64_t>(shuffled(static_cast<uint64_t>(place))) : place;
+        seed ? static_cast<int64_t>(shuffled(static_cast<uint64_t>(location))) : location;
     int32_t label = 0;
     if (by_class) {
       whole->gather(whole->target_field(), {&sample, 1}, reinterpret_cast<std::byte*>(&label));
@@ -146,7 +146,7 @@ DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double e
   return {select(whole, std::move(train)), select(whole, std::move(eval))};
 }
 
-std::string uneven_classes(const Dataset& train, const Dataset& eval) {
+std::string imbalanced_classes(const Dataset& train, const Dataset& eval) {
   if (!has_countable_labels(train) || !has_countable_labels(eval)) return {};
   const auto of_train = count_labels(train), of_eval = count_labels(eval);
   const auto& names = train.class_names();

@@ -34,6 +34,6 @@ DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double e
 // Describes in one sentence the classes that one split has and the other lacks, if the probability
 // of this is below 1 % for a random split; otherwise returns an empty string. Reads every target.
 // Ignores data without one label per sample.
-std::string uneven_classes(const Dataset& train, const Dataset& eval);
+std::string imbalanced_classes(const Dataset& train, const Dataset& eval);
 
 }  // namespace dltrain

@@ -71,21 +71,21 @@ void DatasetConfig::describe(Fields& f) {
   if (sampling == Sampling::streams && !given("shuffle")) shuffle = false;
 }
 
-void DatasetConfig::validate(Problems& problems) const {
+void DatasetConfig::validate(Diagnostics& diagnostics) const {
   if (sampling == Sampling::balanced && !shuffle) {
-    problems.add(*this, "sampling", "balanced sampling is random and needs shuffle: true");
+    diagnostics.add(*this, "sampling", "balanced sampling is random and needs shuffle: true");
   }
   if (sampling != Sampling::streams) return;
   if (!is_one_text()) {
-    problems.add(*this, "sampling",
-                 "streams need one text: type text, tokens, or jsonl with documents");
+    diagnostics.add(*this, "sampling",
+                    "streams need one text: type text, tokens, or jsonl with documents");
   }
   if (shuffle && given("shuffle")) {
-    problems.add(*this, "shuffle", "streams are read in order and need shuffle: false");
+    diagnostics.add(*this, "shuffle", "streams are read in order and need shuffle: false");
   }
 }
 
-DataSplit DatasetConfig::open_split(const HeldOut& part, const Opening& how) const {
+DataSplit DatasetConfig::open_split(const HeldOut& part, const OpenOptions& how) const {
   if (!part.seed && !tail_is_by_class()) return split_off_eval(open(how), part.fraction);
   return split_off_eval_by_class(open(how), part.fraction, part.seed);
 }
@@ -102,8 +102,8 @@ MixingOptions DatasetConfig::mixing() const {
   return out;
 }
 
-SampleChanges DatasetConfig::changes() const {
-  SampleChanges out;
+SampleTransforms DatasetConfig::changes() const {
+  SampleTransforms out;
   for (const auto& transform : transforms) out.transforms.push_back(transform->clone());
   if (random_affine) out.random_affine = random_affine->options;
   return out;
@@ -136,7 +136,7 @@ void RandomAffineConfig::describe(Fields& f) {
 
 // A resolved configuration has every key (`eval: null`). If it lacks eval_split, it is older than
 // this key, and the last samples were held out.
-bool DataConfig::rewrite(ConfigNode& map, Problems&) {
+bool DataConfig::rewrite(ConfigNode& map, Diagnostics&) {
   const ConfigNode *fraction = map.find("eval_fraction"), *none = map.find("eval");
   const bool resolved = none != nullptr && none->is_null() && map.find("workers") != nullptr;
   const bool holds_out = fraction != nullptr && !fraction->is_null();
@@ -144,7 +144,7 @@ bool DataConfig::rewrite(ConfigNode& map, Problems&) {
   ConfigNode tail = *fraction;
   tail.kind = ConfigNode::Kind::scalar;
   tail.text = "tail";
-  map.set({"eval_split", fraction->place}, std::move(tail));
+  map.set({"eval_split", fraction->location}, std::move(tail));
   return true;
 }
 
@@ -188,29 +188,30 @@ void DataConfig::describe(Fields& f) {
        .known_as = {"num_workers", "dataloader_num_workers"}});
 }
 
-void DataConfig::validate(Problems& problems) const {
+void DataConfig::validate(Diagnostics& diagnostics) const {
   if (eval && eval_fraction) {
-    problems.add(*this, "eval_fraction", "eval and eval_fraction exclude each other; remove one");
+    diagnostics.add(*this, "eval_fraction",
+                    "eval and eval_fraction exclude each other; remove one");
   }
   if (eval_split && !eval && !eval_fraction) {
-    problems.add(*this, "eval_split", "eval_split needs eval_fraction");
+    diagnostics.add(*this, "eval_split", "eval_split needs eval_fraction");
   }
   if (eval_split == EvalSplit::random && train && train->is_one_text()) {
-    problems.add(*this, "eval_split",
-                 "text needs tail: random windows would be adjacent to trained ones");
+    diagnostics.add(*this, "eval_split",
+                    "text needs tail: random windows would be adjacent to trained ones");
   }
   if (!eval || !train) return;
-  const auto refuse = [&](const Located& at, std::string_view key, std::string_view what) {
-    problems.add(at, key,
-                 fmt::format("evaluation does not change samples; move {} to data.train", what));
+  const auto refuse = [&](const ConfigObject& at, std::string_view key, std::string_view what) {
+    diagnostics.add(at, key,
+                    fmt::format("evaluation does not change samples; move {} to data.train", what));
   };
   if (eval->random_affine) refuse(*eval, "random_affine", "random_affine");
   if (eval->mixup) refuse(*eval, "mixup", "mixup");
   if (eval->cutmix) refuse(*eval, "cutmix", "cutmix");
   if (eval->sampling == Sampling::balanced) refuse(*eval, "sampling", "balanced sampling");
   if ((eval->sampling == Sampling::streams) != (train->sampling == Sampling::streams)) {
-    problems.add(*eval, "sampling",
-                 "data.train and data.eval must both have `sampling: streams`, or neither");
+    diagnostics.add(*eval, "sampling",
+                    "data.train and data.eval must both have `sampling: streams`, or neither");
   }
   for (const auto& transform : eval->transforms) {
     if (transform->random()) refuse(*transform, "", transform->kind);
@@ -229,7 +230,7 @@ void DataConfig::refuse_missing(const DatasetConfig& split) {
   refuse_missing_paths(ObjectRef::of(const_cast<DatasetConfig&>(split)), ExitCode::data);
 }
 
-DataSplit DataConfig::open(const Opening& how) const {
+DataSplit DataConfig::open(const OpenOptions& how) const {
   refuse_missing(*train);
   if (eval) refuse_missing(*eval);
   DataSplit split;

@@ -25,14 +25,14 @@
 
 namespace dltrain {
 
-struct RandomAffineConfig : Located {
+struct RandomAffineConfig : ConfigObject {
   RandomAffineOptions options;
 
   void describe(Fields& f);
 };
 
 // The keys of mixup and cutmix.
-struct MixingConfig : Located {
+struct MixingConfig : ConfigObject {
   MixingOptions::Kind options{.alpha = 1};
 
   void describe(Fields& f);
@@ -49,7 +49,7 @@ struct HeldOut {
 };
 
 // A kind of dataset; data/registry.h has the table.
-struct DatasetConfig : Chosen {
+struct DatasetConfig : ConfigVariant {
   bool shuffle = true;
   Sampling sampling = Sampling::uniform;
   std::vector<std::unique_ptr<Transform>> transforms;
@@ -58,18 +58,18 @@ struct DatasetConfig : Chosen {
   std::optional<MixingConfig> mixup, cutmix;
 
   void describe(Fields& f) override;
-  void validate(Problems& problems) const override;
+  void validate(Diagnostics& diagnostics) const override;
   // Opens and checks the files. Throws Error(data) with the place in the file. Does not apply
   // fit().
-  virtual std::shared_ptr<const Dataset> open(const Opening& how = {}) const = 0;
+  virtual std::shared_ptr<const Dataset> open(const OpenOptions& how = {}) const = 0;
 
   // Opens the data and holds out a part for evaluation.
-  virtual DataSplit open_split(const HeldOut& part, const Opening& how = {}) const;
+  virtual DataSplit open_split(const HeldOut& part, const OpenOptions& how = {}) const;
   // Opens the data for evaluation. `train` opens the training split, which has the tokenizer of
   // text and the schema of tables.
   virtual std::shared_ptr<const Dataset> open_as_eval(
       const std::function<std::shared_ptr<const Dataset>()>& /*train*/,
-      const Opening& how = {}) const {
+      const OpenOptions& how = {}) const {
     return open(how);
   }
 
@@ -109,10 +109,10 @@ struct DatasetConfig : Chosen {
   SampleOrder order() const;
   MixingOptions mixing() const;
   // The changes that open() applies to the stored samples.
-  SampleChanges changes() const;
+  SampleTransforms changes() const;
 };
 
-struct DataConfig : Located {
+struct DataConfig : ConfigObject {
   std::unique_ptr<DatasetConfig> train;
   std::unique_ptr<DatasetConfig> eval;
   std::optional<double> eval_fraction;
@@ -120,15 +120,15 @@ struct DataConfig : Located {
   int64_t split_seed = 0;
   std::optional<IntegerOrAuto> workers;
 
-  static bool rewrite(ConfigNode& map, Problems& problems);
+  static bool rewrite(ConfigNode& map, Diagnostics& diagnostics);
   void describe(Fields& f);
-  void validate(Problems& problems) const;
+  void validate(Diagnostics& diagnostics) const;
 
   // Opens the splits; `eval` is null if there is no evaluation data. Labels are matched by the
   // names of their classes (data/classes.h), columns of tables by their names: those of `eval` with
   // those of `train`, or both with `how.trained`. Throws Error(data) also if the fields of the
   // splits differ and for unknown classes and columns.
-  DataSplit open(const Opening& how = {}) const;
+  DataSplit open(const OpenOptions& how = {}) const;
 
   // Throws ConfigError (exit code data) if a file of the split does not exist.
   static void refuse_missing(const DatasetConfig& split);

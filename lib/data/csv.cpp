@@ -18,29 +18,28 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kMostReported = 20;
+constexpr int64_t kMaxReported = 20;
 
 // Collects errors of cells: the first ones with their places, missing values by column.
 class BadCells {
  public:
-  void add(const std::string& place, const std::string& message) {
-    if (++count_ <= kMostReported) lines_.push_back(place + ": " + message);
+  void add(const std::string& location, const std::string& message) {
+    if (++count_ <= kMaxReported) lines_.push_back(location + ": " + message);
   }
-  void add_missing(size_t column, const std::string& place) {
+  void add_missing(size_t column, const std::string& location) {
     Missing& of = missing_[column];
-    if (of.count++ == 0) of.place = place;
+    if (of.count++ == 0) of.location = location;
     ++missing_count_;
   }
 
   void throw_if_any(const std::string& file) const {
     std::vector<std::string> lines = lines_;
-    if (count_ > kMostReported)
-      lines.push_back(fmt::format("… and {} more", count_ - kMostReported));
+    if (count_ > kMaxReported) lines.push_back(fmt::format("… and {} more", count_ - kMaxReported));
     for (const auto& [column, of] : missing_) {
       lines.push_back(of.count == 1
-                          ? fmt::format("{}: a missing value", of.place)
+                          ? fmt::format("{}: a missing value", of.location)
                           : fmt::format("{}: a missing value, the first of {} in this column",
-                                        of.place, of.count));
+                                        of.location, of.count));
     }
     if (lines.empty()) return;
     const char* advice = missing_.empty()
@@ -56,7 +55,7 @@ class BadCells {
  private:
   struct Missing {
     int64_t count = 0;
-    std::string place;  // of the first
+    std::string location;  // of the first
   };
   int64_t count_ = 0, missing_count_ = 0;
   std::vector<std::string> lines_;
@@ -64,11 +63,11 @@ class BadCells {
 };
 
 // Adds the schema of a table to its values.
-class TableDataset final : public DatasetOver {
+class TableDataset final : public DatasetWrapper {
  public:
   TableDataset(std::shared_ptr<const Dataset> values, std::shared_ptr<const DataSchema> schema,
                int64_t label_bound, int64_t id_bound)
-      : DatasetOver(std::move(values)),
+      : DatasetWrapper(std::move(values)),
         schema_(std::move(schema)),
         label_bound_(label_bound),
         id_bound_(id_bound) {}
@@ -102,7 +101,7 @@ bool has_thousands(std::string_view text) {
 
 class CsvLoader {
  public:
-  CsvLoader(const CsvOptions& options, const LineSource& open, const Opening& how)
+  CsvLoader(const CsvOptions& options, const LineSource& open, const OpenOptions& how)
       : options_(options), open_(open), how_(how) {}
 
   std::shared_ptr<const Dataset> load() {
@@ -114,7 +113,7 @@ class CsvLoader {
                       : std::make_shared<const DataSchema>(fit_columns(options_, open_, dialect_));
     CsvReader reader(open_, dialect_.delimiter, dialect_.skipped);
     const int64_t rows = reader.read_table(
-        dialect_.header, options_.rows, [&](const auto& cells) { begin(cells, reader.place()); },
+        dialect_.header, options_.rows, [&](const auto& cells) { begin(cells, reader.location()); },
         [&](const auto& cells) { read_row(cells, reader); });
     if (options_.rows && rows < (*options_.rows)[1]) {
       throw Error(ExitCode::data,
@@ -135,17 +134,17 @@ class CsvLoader {
   bool wants_target() const { return how_.targets && !untargeted(); }
 
   // Reads the columns from the first line that is not blank.
-  void begin(const CsvReader::Cells& cells, const std::string& place) {
+  void begin(const CsvReader::Cells& cells, const std::string& location) {
     names_ = column_names(cells, dialect_.header);
     if (dialect_.header && schema_->has_header()) {
-      match_names(place);
+      match_names(location);
     } else {
-      match_places(place);
+      match_positions(location);
     }
-    count_inputs(place);
+    count_inputs(location);
   }
 
-  void match_names(const std::string& place) {
+  void match_names(const std::string& location) {
     const auto& columns = schema_->columns;
     std::vector<std::string> missing, unknown, trained;  // names
     cell_of_.assign(columns.size(), -1);
@@ -158,7 +157,8 @@ class CsvLoader {
                           std::find(ignored.begin(), ignored.end(), names_[i]) != ignored.end();
       if (at != by_name.end()) {
         int& cell = cell_of_[at->second];
-        if (cell >= 0 && columns[at->second].kind != Kind::ignored) refuse_twice(names_[i], place);
+        if (cell >= 0 && columns[at->second].kind != Kind::ignored)
+          refuse_twice(names_[i], location);
         cell = static_cast<int>(i);
       } else if (!passed) {
         unknown.push_back(names_[i]);
@@ -174,27 +174,27 @@ class CsvLoader {
       throw Error(ExitCode::data,
                   "the first line has none of the columns that the model was trained with: " +
                       join_names(trained),
-                  place);
+                  location);
     }
-    std::vector<std::string> problems;
+    std::vector<std::string> diagnostics;
     for (const std::string& name : missing) {
       const std::string near = nearest_name(name, unknown);
-      problems.push_back(fmt::format("there is no column '{}', which the model was trained with{}",
-                                     shown_line(name, kShownCell),
-                                     near.empty() ? "" : fmt::format("; is it '{}'?", near)));
+      diagnostics.push_back(fmt::format(
+          "there is no column '{}', which the model was trained with{}",
+          shown_line(name, kShownCell), near.empty() ? "" : fmt::format("; is it '{}'?", near)));
     }
     for (const std::string& name : unknown) {
-      problems.push_back(
+      diagnostics.push_back(
           fmt::format("the model was trained without the column '{}' (`ignore` leaves it out)",
                       shown_line(name, kShownCell)));
     }
-    if (problems.empty()) return;
+    if (diagnostics.empty()) return;
     std::string text;
-    for (const std::string& problem : problems) text += (text.empty() ? "" : "\n  ") + problem;
-    throw Error(ExitCode::data, text, place);
+    for (const std::string& problem : diagnostics) text += (text.empty() ? "" : "\n  ") + problem;
+    throw Error(ExitCode::data, text, location);
   }
 
-  void match_places(const std::string& place) {
+  void match_positions(const std::string& location) {
     const size_t columns = schema_->columns.size();
     // Data without a target may lack its column.
     size_t target = columns;
@@ -206,7 +206,7 @@ class CsvLoader {
       throw Error(
           ExitCode::data,
           fmt::format("has {} columns, but the model was trained with {}", names_.size(), columns),
-          place);
+          location);
     }
     cell_of_.assign(columns, -1);
     for (size_t i = 0; i < names_.size(); ++i) {
@@ -215,7 +215,7 @@ class CsvLoader {
     }
   }
 
-  void count_inputs(const std::string& place) {
+  void count_inputs(const std::string& location) {
     const auto elements = static_cast<int64_t>(schema_->number_columns().size());
     const auto numbers =
         std::count_if(schema_->columns.begin(), schema_->columns.end(),
@@ -225,7 +225,7 @@ class CsvLoader {
       if (column.kind == Kind::category && schema_->embedded) ++embedded_;
     }
     classes_ = number_texts(schema_->class_names);
-    if (elements + embedded_ == 0) throw Error(ExitCode::data, "has no input column", place);
+    if (elements + embedded_ == 0) throw Error(ExitCode::data, "has no input column", location);
     shape_ = Shape{elements};
     if (options_.shape) {
       shape_ = Shape(std::span(*options_.shape));  // refuses sizes that overflow
@@ -234,14 +234,14 @@ class CsvLoader {
                     fmt::format("has {} input columns{}, but shape {} needs {}", elements,
                                 untargeted() ? "" : " beside the target", to_string(shape_),
                                 shape_.elements()),
-                    place);
+                    location);
       }
     }
     if (elements > 0) scaler_.emplace(options_.scaling, options_.shape ? shape_[-1] : numbers);
   }
 
-  std::string place_of(size_t cell) const {
-    return fmt::format("{} ({})", reader_->place(),
+  std::string location_of(size_t cell) const {
+    return fmt::format("{} ({})", reader_->location(),
                        names_[cell].empty() ? fmt::format("column {}", cell + 1)
                                             : fmt::format("column {}, '{}'", cell + 1,
                                                           shown_line(names_[cell], kShownCell)));
@@ -251,7 +251,7 @@ class CsvLoader {
     reader_ = &reader;
     row_lines_.push_back(reader.line());
     if (cells.size() != names_.size()) {
-      bad_.add(reader.place(),
+      bad_.add(reader.location(),
                fmt::format("{} columns, but the first line has {}{}", cells.size(), names_.size(),
                            cells.size() > names_.size() && dialect_.delimiter == ','
                                ? " (texts with commas and decimal commas need quotes)"
@@ -260,7 +260,7 @@ class CsvLoader {
     }
     if (wants_target() &&
         std::all_of(cells.begin(), cells.end(), [](auto cell) { return cell.empty(); })) {
-      bad_.add(reader.place(), "all cells are empty; remove the line");
+      bad_.add(reader.location(), "all cells are empty; remove the line");
       return;
     }
     int64_t number = 0;
@@ -310,7 +310,7 @@ class CsvLoader {
     } else if (!value && row_lines_.size() <= 1 && !dialect_.header) {
       why += " (if this line has column names, set `header: true`)";
     }
-    bad_.add(place_of(cell), fmt::format("'{}' {}", shown_line(text, kShownCell), why));
+    bad_.add(location_of(cell), fmt::format("'{}' {}", shown_line(text, kShownCell), why));
     return {};
   }
 
@@ -318,11 +318,11 @@ class CsvLoader {
     float scaled = std::numeric_limits<float>::quiet_NaN();
     const bool empty = is_missing(text);
     if (empty) {
-      if (options_.empty == EmptyCells::error) bad_.add_missing(cell, place_of(cell));
+      if (options_.empty == EmptyCells::error) bad_.add_missing(cell, location_of(cell));
     } else if (const auto value = number_in(cell, text)) {
       scaled = (*scaler_)(*value, number);
       if (!std::isfinite(scaled)) {
-        bad_.add(place_of(cell), fmt::format("{} is too large for f32 (after scaling)", *value));
+        bad_.add(location_of(cell), fmt::format("{} is too large for f32 (after scaling)", *value));
       }
     }
     inputs_.push_back(scaled);
@@ -335,7 +335,7 @@ class CsvLoader {
     const bool empty = is_missing(text);
     int32_t number = -1;
     if (empty) {
-      if (options_.empty == EmptyCells::error) bad_.add_missing(cell, place_of(cell));
+      if (options_.empty == EmptyCells::error) bad_.add_missing(cell, location_of(cell));
       if (column.marks_empty) number = count;
     } else if (const auto found = categories_[c].find(text); found != categories_[c].end()) {
       number = found->second;
@@ -355,13 +355,13 @@ class CsvLoader {
 
   void add_target(size_t cell, std::string_view text) {
     if (is_missing(text)) {
-      if (how_.targets) bad_.add(place_of(cell), "the target is missing");
+      if (how_.targets) bad_.add(location_of(cell), "the target is missing");
       add_ignored();
     } else if (options_.regression) {
       const double value = number_in(cell, text).value_or(0);
       numbers_.push_back(static_cast<float>(value));
       if (!std::isfinite(numbers_.back())) {
-        bad_.add(place_of(cell), fmt::format("{} is too large for f32", value));
+        bad_.add(location_of(cell), fmt::format("{} is too large for f32", value));
       }
     } else {
       labels_.push_back(classes_.empty() ? whole_label(cell, text) : named_label(cell, text));
@@ -377,7 +377,7 @@ class CsvLoader {
       if (found != classes_.end() && *number == std::floor(*number)) return found->second;
     }
     const std::string near = nearest_name(std::string(text), schema_->class_names);
-    bad_.add(place_of(cell),
+    bad_.add(location_of(cell),
              fmt::format("the class '{}' is not one of the {} trained classes: {}{}",
                          shown_line(text, kShownCell), schema_->class_names.size(),
                          some_names(schema_->class_names),
@@ -390,7 +390,7 @@ class CsvLoader {
     if (!number) return kIgnoredLabel;
     const double value = *number;
     if (value != std::floor(value)) {
-      bad_.add(place_of(cell),
+      bad_.add(location_of(cell),
                fmt::format("the label {} is not an integer (to predict a number use a loss such as "
                            "mse, or set `task: regression`)",
                            value));
@@ -398,7 +398,7 @@ class CsvLoader {
     }
     const double limit = options_.classes ? static_cast<double>(*options_.classes) : 2147483647.0;
     if ((value < 0 && value != kIgnoredLabel) || value >= limit) {
-      bad_.add(place_of(cell),
+      bad_.add(location_of(cell),
                fmt::format("the label {} is out of range 0 to {}", value, limit - 1));
       return kIgnoredLabel;
     }
@@ -435,7 +435,7 @@ class CsvLoader {
       fields.push_back({kTargetField, {Shape{}, DType::i32}});
       values.emplace_back(std::move(labels_));
     }
-    auto place = [file, lines = std::move(row_lines_)](int64_t sample) {
+    auto location = [file, lines = std::move(row_lines_)](int64_t sample) {
       return fmt::format("{}:{}", file, lines[static_cast<size_t>(sample)]);
     };
     int64_t ids = 1;
@@ -443,7 +443,7 @@ class CsvLoader {
       ids += static_cast<int64_t>(column.categories.size()) + (column.marks_empty ? 1 : 0);
     }
     auto dataset = std::make_shared<TableDataset>(
-        std::make_shared<MemoryDataset>(std::move(fields), std::move(values), std::move(place)),
+        std::make_shared<MemoryDataset>(std::move(fields), std::move(values), std::move(location)),
         schema_, options_.classes.value_or(0), ids);
     return has_targets_ ? std::shared_ptr<const Dataset>(dataset) : without_targets(dataset);
   }
@@ -456,7 +456,7 @@ class CsvLoader {
 
   const CsvOptions& options_;
   const LineSource& open_;
-  const Opening& how_;
+  const OpenOptions& how_;
   CsvDialect dialect_;
   std::shared_ptr<const DataSchema> schema_;
   std::vector<std::string> names_;
@@ -478,11 +478,11 @@ class CsvLoader {
 }  // namespace
 
 std::shared_ptr<const Dataset> load_csv(const CsvOptions& options, const LineSource& open,
-                                        const Opening& how) {
+                                        const OpenOptions& how) {
   return CsvLoader(options, open, how).load();
 }
 
-std::shared_ptr<const Dataset> load_csv(const CsvOptions& options, const Opening& how) {
+std::shared_ptr<const Dataset> load_csv(const CsvOptions& options, const OpenOptions& how) {
   const auto open = [&] { return LineReader{std::filesystem::path(options.path)}; };
   return load_csv(options, open, how);
 }

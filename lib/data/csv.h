@@ -47,10 +47,10 @@ struct CsvOptions {
 // Reads the rows into memory, by the schema `how.trained` if it has columns. Throws Error(data)
 // with file, line and column of all invalid cells. Empty numbers are NaN in the inputs if `empty`
 // allows them; data/fitted.h fills them.
-std::shared_ptr<const Dataset> load_csv(const CsvOptions& options, const Opening& how = {});
+std::shared_ptr<const Dataset> load_csv(const CsvOptions& options, const OpenOptions& how = {});
 
 // Reads a file that `open` opens.
 std::shared_ptr<const Dataset> load_csv(const CsvOptions& options, const LineSource& open,
-                                        const Opening& how = {});
+                                        const OpenOptions& how = {});
 
 }  // namespace dltrain

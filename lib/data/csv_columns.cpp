@@ -15,10 +15,10 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kFewTexts = 20;          // so few are always categories
-constexpr size_t kMostCategories = 1000;  // unless `categories` names the column
-constexpr size_t kMostRemembered = 100000;
-constexpr size_t kMostClassNames = 30;
+constexpr size_t kFewTexts = 20;         // so few are always categories
+constexpr size_t kMaxCategories = 1000;  // unless `categories` names the column
+constexpr size_t kMaxRemembered = 100000;
+constexpr size_t kMaxClassNames = 30;
 
 struct ColumnScan {
   int64_t numbers = 0, texts = 0, empty = 0, dates = 0, marked = 0;
@@ -105,7 +105,7 @@ class ColumnFitter {
     CsvProposal out{.target = names_[target].empty() ? std::to_string(target) : names_[target],
                     .ignore = {},
                     .number = s.is_numbers() && !s.whole};
-    for (const auto& [column, problem] : problems_) {
+    for (const auto& [column, problem] : diagnostics_) {
       if (column == target) {
         if (!s.is_numbers()) throw Error(ExitCode::data, problem, reader_.name());
         out.number = true;
@@ -121,7 +121,7 @@ class ColumnFitter {
     out.std = variance > 0 ? std::sqrt(variance) : 1;
     for (size_t i = 0; i < scans_.size(); ++i) {
       const bool input = i != target && schema_.columns[i].kind != Kind::ignored;
-      const bool refused = std::any_of(problems_.begin(), problems_.end(),
+      const bool refused = std::any_of(diagnostics_.begin(), diagnostics_.end(),
                                        [&](const auto& problem) { return problem.first == i; });
       out.empty = out.empty || (input && !refused && scans_[i].empty > 0);
     }
@@ -140,11 +140,11 @@ class ColumnFitter {
   }
 
   void begin(const CsvReader::Cells& cells) {
-    place_ = reader_.place();
+    location_ = reader_.location();
     names_ = column_names(cells, dialect_.header);
     std::set<std::string_view> known;
     for (const std::string& name : names_) {
-      if (dialect_.header && !known.insert(name).second) refuse_twice(name, place_);
+      if (dialect_.header && !known.insert(name).second) refuse_twice(name, location_);
     }
     if (names_.size() < 2 && options_.target != "none") {
       throw Error(
@@ -153,7 +153,7 @@ class ColumnFitter {
               "has one column, but needs inputs and a target separated by '{}' (set "
               "`delimiter` for another character)",
               dialect_.delimiter == '\t' ? std::string("\\t") : std::string(1, dialect_.delimiter)),
-          place_);
+          location_);
     }
     target_ = find_target();
     kept_ = mark(options_.columns.value_or(std::vector<std::string>()));
@@ -174,7 +174,7 @@ class ColumnFitter {
       throw Error(
           ExitCode::data,
           fmt::format("there is no column {}; the columns are 0 to {}", index, names_.size() - 1),
-          place_);
+          location_);
     }
     if (!dialect_.header) {
       throw Error(
@@ -182,14 +182,14 @@ class ColumnFitter {
           fmt::format("'{}' is a name, but this line is not a header (set `header: true` if "
                       "it is); columns without names are numbers from 0",
                       name),
-          place_);
+          location_);
     }
     const std::string near = nearest_name(name, names_);
     throw Error(ExitCode::data,
                 fmt::format("the header has no column '{}'{}", name,
                             near.empty() ? "; it has " + join_names(names_)
                                          : fmt::format("; did you mean '{}'?", near)),
-                place_);
+                location_);
   }
 
   int find_target() const {
@@ -238,7 +238,7 @@ class ColumnFitter {
         s.marked += looks_like_a_marked_number(cell);
         if (s.example.empty()) s.example = shown_line(cell, kShownCell);
       }
-      if (s.values.size() < kMostRemembered) ++s.values[std::string(cell)];
+      if (s.values.size() < kMaxRemembered) ++s.values[std::string(cell)];
     }
   }
 
@@ -271,29 +271,31 @@ class ColumnFitter {
     if (options_.shape) return Kind::number;  // texts are errors then
     const size_t different = s.values.size();
     if (2 * s.dates >= s.texts) {
-      add_problem(i, fmt::format("{} has dates or times ('{}'), which are not supported: convert "
+      add_diagnostic(i,
+                     fmt::format("{} has dates or times ('{}'), which are not supported: convert "
                                  "them to numbers (year, month, days since a start), or set "
                                  "`ignore`",
                                  shown_column(names_, i), s.example));
     } else if (different > kFewTexts && 2 * s.marked >= s.texts) {
-      add_problem(i, fmt::format("{} has numbers with other characters ('{}'): write them without "
+      add_diagnostic(i,
+                     fmt::format("{} has numbers with other characters ('{}'): write them without "
                                  "thousands separators, currencies and units, or set `ignore`",
                                  shown_column(names_, i), s.example));
     } else if (static_cast<int64_t>(different) == s.texts && different > kFewTexts && !kept_[i]) {
       return leave_out(i, fmt::format("has a different text in every row ('{}')", s.example));
-    } else if (different > kMostCategories ||
+    } else if (different > kMaxCategories ||
                (different > kFewTexts && 2 * static_cast<int64_t>(different) > s.texts)) {
-      add_problem(i, fmt::format("{} has {} different texts in {} rows ('{}'): set `ignore`, or "
-                                 "`categories` if each is a category",
-                                 shown_column(names_, i), different, s.texts, s.example));
+      add_diagnostic(i, fmt::format("{} has {} different texts in {} rows ('{}'): set `ignore`, or "
+                                    "`categories` if each is a category",
+                                    shown_column(names_, i), different, s.texts, s.example));
     }
     return Kind::category;
   }
 
   // Keeps the first problem of a column.
-  void add_problem(size_t column, const std::string& problem) {
-    if (problems_.empty() || problems_.back().first != column)
-      problems_.emplace_back(column, problem);
+  void add_diagnostic(size_t column, const std::string& problem) {
+    if (diagnostics_.empty() || diagnostics_.back().first != column)
+      diagnostics_.emplace_back(column, problem);
   }
 
   Kind leave_out(size_t i, const std::string& why) {
@@ -310,9 +312,9 @@ class ColumnFitter {
     if (s.is_numbers() && s.least == -1 && s.greatest > 1 && s.values.contains("0")) return;
     const std::string name = shown_column(names_, static_cast<size_t>(target_));
     const size_t rows_for_each = s.is_numbers() ? 10 : 2;
-    if (s.values.size() > kMostClassNames &&
+    if (s.values.size() > kMaxClassNames &&
         rows_for_each * s.values.size() > static_cast<size_t>(s.filled())) {
-      add_problem(
+      add_diagnostic(
           static_cast<size_t>(target_),
           s.is_numbers()
               ? fmt::format("the target {} has {} different numbers ({} to {}) in {} rows: to "
@@ -334,17 +336,18 @@ class ColumnFitter {
       }
     }
     if (options_.classes && static_cast<int64_t>(schema_.class_names.size()) > *options_.classes) {
-      add_problem(static_cast<size_t>(target_),
-                  fmt::format("the target {} has {} classes, but `classes` is {}", name,
-                              schema_.class_names.size(), *options_.classes));
+      add_diagnostic(static_cast<size_t>(target_),
+                     fmt::format("the target {} has {} classes, but `classes` is {}", name,
+                                 schema_.class_names.size(), *options_.classes));
     }
   }
 
   void finish_notes() {
-    if (problems_.size() == 1) throw Error(ExitCode::data, problems_[0].second, reader_.name());
-    if (!problems_.empty()) {
-      std::string text = fmt::format("{} columns cannot be used as they are:", problems_.size());
-      for (const auto& [column, problem] : problems_) text += "\n  " + problem;
+    if (diagnostics_.size() == 1)
+      throw Error(ExitCode::data, diagnostics_[0].second, reader_.name());
+    if (!diagnostics_.empty()) {
+      std::string text = fmt::format("{} columns cannot be used as they are:", diagnostics_.size());
+      for (const auto& [column, problem] : diagnostics_) text += "\n  " + problem;
       throw Error(ExitCode::data, text, reader_.name());
     }
     for (const std::string& note : left_out_) {
@@ -355,13 +358,13 @@ class ColumnFitter {
   const CsvOptions options_;
   const CsvDialect dialect_;
   CsvReader reader_;
-  std::string place_;
+  std::string location_;
   std::vector<std::string> names_;
   int target_ = -1;   // -1: none
   int64_t rows_ = 0;  // scanned
   std::vector<bool> kept_, ignored_, categories_;
   std::vector<ColumnScan> scans_;
-  std::vector<std::pair<size_t, std::string>> problems_;  // by column
+  std::vector<std::pair<size_t, std::string>> diagnostics_;  // by column
   std::vector<std::string> left_out_;
   DataSchema schema_;
 };
@@ -383,9 +386,9 @@ std::string shown_column(const std::vector<std::string>& names, size_t column) {
              : fmt::format("column {}", column + 1);
 }
 
-void refuse_twice(const std::string& name, const std::string& place) {
+void refuse_twice(const std::string& name, const std::string& location) {
   throw Error(ExitCode::data,
-              fmt::format("two columns are called '{}'", shown_line(name, kShownCell)), place);
+              fmt::format("two columns are called '{}'", shown_line(name, kShownCell)), location);
 }
 
 DataSchema fit_columns(const CsvOptions& options, const LineSource& open,

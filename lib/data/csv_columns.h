@@ -14,7 +14,7 @@ std::string shown_column(const std::vector<std::string>& names, size_t column);
 // The length to which messages cut values (shown_line() of base/utf8.h).
 inline constexpr size_t kShownCell = 40;
 
-[[noreturn]] void refuse_twice(const std::string& name, const std::string& place);
+[[noreturn]] void refuse_twice(const std::string& name, const std::string& location);
 
 // Returns the schema of the training data: kinds of columns, categories, classes. Throws one
 // Error(data) for all columns that cannot be inputs (dates, texts that are nearly all different).

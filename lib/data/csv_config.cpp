@@ -82,23 +82,24 @@ struct CsvConfig final : DatasetConfig {
     DatasetConfig::describe(f);
   }
 
-  void validate(Problems& problems) const override {
-    DatasetConfig::validate(problems);
+  void validate(Diagnostics& diagnostics) const override {
+    DatasetConfig::validate(diagnostics);
     const auto& [delimiter, decimal, header] = options.hints;
     if (delimiter && delimiter->size() != 1) {
-      problems.add(*this, "delimiter", "delimiter must be one character");
+      diagnostics.add(*this, "delimiter", "delimiter must be one character");
     }
     if (decimal && *decimal != "." && *decimal != ",") {
-      problems.add(*this, "decimal", "decimal is \".\" or \",\"");
+      diagnostics.add(*this, "decimal", "decimal is \".\" or \",\"");
     }
     if (rows && (*rows)[1] <= (*rows)[0]) {
-      problems.add(*this, "rows", fmt::format("rows [{}, {}) are empty", (*rows)[0], (*rows)[1]));
+      diagnostics.add(*this, "rows",
+                      fmt::format("rows [{}, {}) are empty", (*rows)[0], (*rows)[1]));
     }
     if (regression.value_or(false) && options.classes) {
-      problems.add(*this, "classes", "a regression has no classes");
+      diagnostics.add(*this, "classes", "a regression has no classes");
     }
     scaling.validate(*this, options.shape ? options.shape->back() : std::optional<int64_t>(),
-                     problems);
+                     diagnostics);
   }
 
   void expect_numbers(bool numbers) override {
@@ -108,17 +109,17 @@ struct CsvConfig final : DatasetConfig {
     return {.normalize = scaling.fitted(), .fill = options.empty != EmptyCells::error};
   }
 
-  std::shared_ptr<const Dataset> open(const Opening& how) const override {
+  std::shared_ptr<const Dataset> open(const OpenOptions& how) const override {
     CsvOptions resolved = options;
     resolved.regression = regression.value_or(false);
     resolved.scaling = scaling.options();
     if (rows) resolved.rows = {(*rows)[0], (*rows)[1]};
-    return change_samples(load_csv(resolved, how), changes());
+    return transform_samples(load_csv(resolved, how), changes());
   }
   std::shared_ptr<const Dataset> open_as_eval(
       const std::function<std::shared_ptr<const Dataset>()>& train,
-      const Opening& how) const override {
-    Opening as_train = how;
+      const OpenOptions& how) const override {
+    OpenOptions as_train = how;
     if (!how.trained || how.trained->columns.empty()) as_train.trained = train()->schema();
     return open(as_train);
   }

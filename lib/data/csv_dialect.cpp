@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kLooks = 200;  // records
+constexpr size_t kInspected = 200;  // records
 // The likeliest comes first: text may have commas in every line, but rarely tabs or semicolons.
 constexpr char kDelimiters[] = {'\t', ';', '|', ','};
 
@@ -20,7 +20,7 @@ Records first_records(const LineSource& open, char delimiter, int64_t skipped) {
   CsvReader reader(open, delimiter, skipped);
   Records out;
   try {
-    while (out.size() < kLooks) {
+    while (out.size() < kInspected) {
       const auto* cells = reader.next();
       if (cells == nullptr) break;
       out.emplace_back(cells->begin(), cells->end());
@@ -116,7 +116,7 @@ bool counts_up(const std::vector<std::string>& cells) {
   return cells.size() > 2;
 }
 
-bool find_header(const Records& records, bool decimal_comma, const std::string& place) {
+bool find_header(const Records& records, bool decimal_comma, const std::string& location) {
   const std::vector<std::string>& first = records[0];
   size_t named = first.size(), number = first.size();
   bool texts_only = true;
@@ -138,7 +138,7 @@ bool find_header(const Records& records, bool decimal_comma, const std::string& 
                     : fmt::format("'{}' looks like the name of a column, '{}' like data; set "
                                   "`header: true` or `header: false`",
                                   first[named].substr(0, 40), first[number].substr(0, 40)),
-                place);
+                location);
   }
   if (named < first.size()) return true;
   return number == first.size() && texts_only && looks_like_names(records);
@@ -179,7 +179,7 @@ CsvDialect find_dialect(const LineSource& open, const CsvHints& hints) {
   } else if (!records.empty()) {
     CsvReader reader(open, out.delimiter, out.skipped);
     reader.next_text();
-    out.header = find_header(records, out.decimal_comma, reader.place());
+    out.header = find_header(records, out.decimal_comma, reader.location());
   }
   return out;
 }

@@ -10,7 +10,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMostQuoted = 64 << 20;
+constexpr size_t kMaxQuoted = 64 << 20;
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t';
@@ -51,7 +51,7 @@ std::optional<double> csv_number(std::string_view cell, bool decimal_comma) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-std::string CsvReader::place() const {
+std::string CsvReader::location() const {
   return fmt::format("{}:{}", lines_.name(), line_);
 }
 
@@ -77,7 +77,7 @@ const CsvReader::Cells* CsvReader::next_text() {
     throw Error(ExitCode::data,
                 fmt::format("'{}' is not UTF-8; save the file as UTF-8 (in Excel: CSV UTF-8)",
                             shown_line((*cells)[i], 40)),
-                fmt::format("{} (column {})", place(), i + 1));
+                fmt::format("{} (column {})", location(), i + 1));
   }
   return cells;
 }
@@ -127,9 +127,9 @@ void CsvReader::split_quoted(std::string line) {
       for (++at;; ++at) {
         if (at >= line.size()) {
           const auto more = lines_.next();
-          if (!more || text_.size() + more->size() > kMostQuoted) {
+          if (!more || text_.size() + more->size() > kMaxQuoted) {
             throw Error(ExitCode::data, "a quote that begins in this record is not closed",
-                        place());
+                        location());
           }
           text_ += '\n';
           line = *more;
@@ -146,7 +146,7 @@ void CsvReader::split_quoted(std::string line) {
       ends_.emplace_back(begin, text_.size());
       skip_blanks();
       if (at < line.size() && line[at] != delimiter_) {
-        throw Error(ExitCode::data, "a closing quote is followed by text", place());
+        throw Error(ExitCode::data, "a closing quote is followed by text", location());
       }
     } else {
       const size_t end = std::min(line.find(delimiter_, at), line.size());

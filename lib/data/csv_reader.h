@@ -57,7 +57,7 @@ class CsvReader {
                      const std::function<void(const Cells&)>& row);
 
   int64_t line() const { return line_; }  // the line in which the record began
-  std::string place() const;
+  std::string location() const;
   const std::string& name() const { return lines_.name(); }
 
  private:

@@ -9,7 +9,7 @@ namespace {
 // Calls use(numbers, first, out) for pieces of the samples, with their numbers in the other
 // dataset. The numbers are on the stack, because training must not allocate.
 template <typename Use>
-void in_pieces(std::span<const int64_t> samples, const DatasetPart::NumberOf& number_of,
+void in_pieces(std::span<const int64_t> samples, const DatasetSubset::NumberOf& number_of,
                size_t bytes, std::byte* out, const Use& use) {
   int64_t numbers[256];
   for (size_t at = 0; at < samples.size(); at += std::size(numbers)) {
@@ -19,9 +19,9 @@ void in_pieces(std::span<const int64_t> samples, const DatasetPart::NumberOf& nu
   }
 }
 
-class WithoutTargets final : public DatasetOver {
+class WithoutTargets final : public DatasetWrapper {
  public:
-  using DatasetOver::DatasetOver;
+  using DatasetWrapper::DatasetWrapper;
   bool has_targets() const override { return false; }
 };
 
@@ -65,7 +65,7 @@ namespace {
         "the tokenizer of the data ({}) has {} tokens, but the model has {}; they do not match; {}",
         tokenizer->kind(), tokenizer->vocab_size(), ids, message);
   }
-  throw Error(ExitCode::data, message, data.place_of(sample));
+  throw Error(ExitCode::data, message, data.location_of(sample));
 }
 
 }  // namespace
@@ -100,7 +100,7 @@ void Dataset::check_targets(float least, float most) const {
       if (std::isnan(target) || (target >= least && target <= most)) continue;
       throw Error(ExitCode::data,
                   fmt::format("target {} is not within {} to {}", target, least, most),
-                  place_of(sample));
+                  location_of(sample));
     }
   });
 }
@@ -111,7 +111,7 @@ void Dataset::check_distributions(int64_t classes) const {
   for_each_sample<float>(*this, target_field(), [&](int64_t sample, auto targets) {
     check_internal(targets.size() % group == 0, "{} targets of {} classes", targets.size(), group);
     const auto refuse = [&](const std::string& message) {
-      throw Error(ExitCode::data, message, place_of(sample));
+      throw Error(ExitCode::data, message, location_of(sample));
     };
     for (size_t first = 0; first < targets.size(); first += group) {
       double sum = 0;
@@ -130,17 +130,17 @@ void Dataset::check_distributions(int64_t classes) const {
   });
 }
 
-void DatasetPart::gather(int field, std::span<const int64_t> samples, std::byte* out) const {
+void DatasetSubset::gather(int field, std::span<const int64_t> samples, std::byte* out) const {
   const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
   in_pieces(samples, number_of_, bytes, out,
             [&](auto piece, size_t, std::byte* to) { whole().gather(field, piece, to); });
 }
 
-void DatasetPart::gather_training(int field, std::span<const int64_t> samples, const Visit& first,
-                                  std::byte* out) const {
+void DatasetSubset::gather_training(int field, std::span<const int64_t> samples,
+                                    const SampleVisit& first, std::byte* out) const {
   const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
   in_pieces(samples, number_of_, bytes, out, [&](auto piece, size_t at, std::byte* to) {
-    const Visit visit{first.seed, first.position + static_cast<int64_t>(at)};
+    const SampleVisit visit{first.seed, first.position + static_cast<int64_t>(at)};
     whole().gather_training(field, piece, visit, to);
   });
 }
@@ -149,15 +149,15 @@ std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> whole, int64
                                      int64_t count) {
   check_internal(first >= 0 && count > 0 && first <= whole->size() - count,
                  "samples [{}, {}) of {}", first, first + count, whole->size());
-  return std::make_shared<DatasetPart>(std::move(whole), count,
-                                       [first](int64_t sample) { return first + sample; });
+  return std::make_shared<DatasetSubset>(std::move(whole), count,
+                                         [first](int64_t sample) { return first + sample; });
 }
 
 std::shared_ptr<const Dataset> select(std::shared_ptr<const Dataset> whole,
                                       std::vector<int64_t> samples) {
   check_internal(!samples.empty(), "no samples are selected");
   const auto count = static_cast<int64_t>(samples.size());
-  return std::make_shared<DatasetPart>(
+  return std::make_shared<DatasetSubset>(
       std::move(whole), count,
       [numbers = std::move(samples)](int64_t i) { return numbers[static_cast<size_t>(i)]; });
 }

@@ -40,7 +40,7 @@ struct FieldSpec {
 
 // Identifies one use of a sample in training: random changes of samples are functions of it.
 // `position` counts samples from the start of training.
-struct Visit {
+struct SampleVisit {
   uint64_t seed = 0;
   int64_t position = 0;
 };
@@ -59,13 +59,13 @@ class Dataset {
 
   // Like gather(), with the random changes of training. `first` is the visit of the first sample;
   // positions are consecutive.
-  virtual void gather_training(int field, std::span<const int64_t> samples, const Visit& /*first*/,
-                               std::byte* out) const {
+  virtual void gather_training(int field, std::span<const int64_t> samples,
+                               const SampleVisit& /*first*/, std::byte* out) const {
     gather(field, samples, out);
   }
   // Returns true if reading is expensive (decoding or changing images), so that several threads
   // should share it.
-  virtual bool takes_work() const { return false; }
+  virtual bool is_expensive() const { return false; }
 
   // Returns false if the data has no targets. Their values are then meaningless (labels:
   // kIgnoredLabel), and the data is for predictions only.
@@ -97,7 +97,7 @@ class Dataset {
   // Hashes the stored inputs of a sample, without transforms: duplicates have equal hashes.
   virtual void hash_inputs(int64_t sample, Hasher& hasher) const;
   // The source of a sample: "digits.csv.gz:17", "batches.safetensors, sample 16".
-  virtual std::string place_of(int64_t sample) const = 0;
+  virtual std::string location_of(int64_t sample) const = 0;
 
   // These throw Error(data) naming the first sample that fails the check. They read all samples if
   // the bounds above do not settle it.
@@ -130,9 +130,9 @@ void for_each_sample(const Dataset& data, int field, const Use& use) {
 }
 
 // A dataset based on another one. Derived classes override what differs.
-class DatasetOver : public Dataset {
+class DatasetWrapper : public Dataset {
  public:
-  explicit DatasetOver(std::shared_ptr<const Dataset> whole) : whole_(std::move(whole)) {}
+  explicit DatasetWrapper(std::shared_ptr<const Dataset> whole) : whole_(std::move(whole)) {}
 
   int64_t size() const override { return whole_->size(); }
   const std::vector<FieldSpec>& fields() const override { return whole_->fields(); }
@@ -140,12 +140,12 @@ class DatasetOver : public Dataset {
     whole_->gather(field, samples, out);
     change(field, samples.size(), out);
   }
-  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
                        std::byte* out) const override {
     whole_->gather_training(field, samples, first, out);
     change(field, samples.size(), out);
   }
-  bool takes_work() const override { return whole_->takes_work(); }
+  bool is_expensive() const override { return whole_->is_expensive(); }
   bool has_targets() const override { return whole_->has_targets(); }
   int64_t valid_targets(int64_t sample) const override { return whole_->valid_targets(sample); }
   std::optional<int64_t> uniform_valid_targets() const override {
@@ -160,7 +160,7 @@ class DatasetOver : public Dataset {
   void hash_inputs(int64_t sample, Hasher& hasher) const override {
     whole_->hash_inputs(sample, hasher);
   }
-  std::string place_of(int64_t sample) const override { return whole_->place_of(sample); }
+  std::string location_of(int64_t sample) const override { return whole_->location_of(sample); }
 
  protected:
   const Dataset& whole() const { return *whole_; }
@@ -172,15 +172,15 @@ class DatasetOver : public Dataset {
 };
 
 // A selection of the samples of another dataset: sample i is its sample number_of(i).
-class DatasetPart : public DatasetOver {
+class DatasetSubset : public DatasetWrapper {
  public:
   using NumberOf = std::function<int64_t(int64_t)>;
-  DatasetPart(std::shared_ptr<const Dataset> whole, int64_t count, NumberOf number_of)
-      : DatasetOver(std::move(whole)), count_(count), number_of_(std::move(number_of)) {}
+  DatasetSubset(std::shared_ptr<const Dataset> whole, int64_t count, NumberOf number_of)
+      : DatasetWrapper(std::move(whole)), count_(count), number_of_(std::move(number_of)) {}
 
   int64_t size() const override { return count_; }
   void gather(int field, std::span<const int64_t> samples, std::byte* out) const override;
-  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
                        std::byte* out) const override;
   int64_t valid_targets(int64_t sample) const override {
     return whole().valid_targets(number_of_(sample));
@@ -191,8 +191,8 @@ class DatasetPart : public DatasetOver {
   void hash_inputs(int64_t sample, Hasher& hasher) const override {
     whole().hash_inputs(number_of_(sample), hasher);
   }
-  std::string place_of(int64_t sample) const override {
-    return whole().place_of(number_of_(sample));
+  std::string location_of(int64_t sample) const override {
+    return whole().location_of(number_of_(sample));
   }
 
  private:

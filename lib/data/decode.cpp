@@ -70,7 +70,7 @@ void decompress(const JpegDecoder& decoder, std::span<const uint8_t> file, uint8
 }
 
 // Converts CMYK, inverted as Adobe's programs store it, to the requested channels.
-void ink_to_colors(const uint8_t* inks, int64_t pixels, int64_t channels, uint8_t* out) {
+void cmyk_to_rgb(const uint8_t* inks, int64_t pixels, int64_t channels, uint8_t* out) {
   for (int64_t i = 0; i < pixels; ++i, inks += 4, out += channels) {
     uint8_t rgb[3];
     for (int c = 0; c < 3; ++c) rgb[c] = static_cast<uint8_t>(inks[c] * inks[3] / 255);
@@ -83,7 +83,7 @@ void ink_to_colors(const uint8_t* inks, int64_t pixels, int64_t channels, uint8_
 }
 
 void decode_jpeg(std::span<const uint8_t> file, int64_t channels, double needed_scale,
-                 Frame<uint8_t>& frame) {
+                 WorkingImage<uint8_t>& frame) {
   const JpegDecoder decoder;
   const JpegHeader header = read_jpeg_header(decoder, file);
   const ImageSize full{header.height, header.width, channels};
@@ -94,7 +94,7 @@ void decode_jpeg(std::span<const uint8_t> file, int64_t channels, double needed_
   if (header.colorspace == TJCS_CMYK || header.colorspace == TJCS_YCCK) {
     std::vector<uint8_t> inks(static_cast<size_t>(size.height * size.width * 4));
     decompress(decoder, file, inks.data(), width, height, TJPF_CMYK);
-    ink_to_colors(inks.data(), size.height * size.width, channels, out);
+    cmyk_to_rgb(inks.data(), size.height * size.width, channels, out);
   } else {
     decompress(decoder, file, out, width, height, channels == 3 ? TJPF_RGB : TJPF_GRAY);
   }
@@ -123,7 +123,7 @@ bool is_gray(const spng_ihdr& header) {
          header.color_type == SPNG_COLOR_TYPE_GRAYSCALE_ALPHA;
 }
 
-void decode_png(std::span<const uint8_t> file, int64_t channels, Frame<uint8_t>& frame) {
+void decode_png(std::span<const uint8_t> file, int64_t channels, WorkingImage<uint8_t>& frame) {
   spng_ihdr header{};
   const PngContext context = open_png(file, header);
   const ImageSize size{header.height, header.width, channels};
@@ -160,7 +160,7 @@ StoredImage probe_image(std::span<const uint8_t> file) {
 }
 
 void decode_image(const StoredImage& image, int64_t channels, double needed_scale,
-                  Frame<uint8_t>& frame) {
+                  WorkingImage<uint8_t>& frame) {
   switch (image.encoding) {
     case ImageEncoding::raw:
       check_internal(image.size.channels == channels &&

@@ -32,6 +32,6 @@ StoredImage probe_image(std::span<const uint8_t> file);
 // at least `needed_scale` (see Frame::reduced). Raw pixels are used in place and must have this
 // number of channels.
 void decode_image(const StoredImage& image, int64_t channels, double needed_scale,
-                  Frame<uint8_t>& frame);
+                  WorkingImage<uint8_t>& frame);
 
 }  // namespace dltrain

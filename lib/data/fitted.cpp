@@ -8,7 +8,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kMostDecoded = 2000;
+constexpr int64_t kMaxDecoded = 2000;
 
 // Returns true for tables: every element of a sample is a separate input.
 bool by_column(const Dataset& data) {
@@ -26,7 +26,7 @@ std::vector<Statistics> statistics_of(const Dataset& data, int field) {
   };
   std::vector<Sums> sums(static_cast<size_t>(channels));
   std::vector<float> values(static_cast<size_t>(n));
-  const int64_t looks = data.takes_work() ? std::min(data.size(), kMostDecoded) : data.size();
+  const int64_t looks = data.is_expensive() ? std::min(data.size(), kMaxDecoded) : data.size();
   for (int64_t i = 0; i < looks; ++i) {
     const int64_t sample = i * data.size() / looks;
     data.gather(field, {&sample, 1}, reinterpret_cast<std::byte*>(values.data()));
@@ -51,10 +51,10 @@ std::vector<Statistics> statistics_of(const Dataset& data, int field) {
   return out;
 }
 
-class FittedDataset final : public DatasetOver {
+class FittedDataset final : public DatasetWrapper {
  public:
   FittedDataset(std::shared_ptr<const Dataset> data, std::shared_ptr<const DataSchema> schema)
-      : DatasetOver(std::move(data)), schema_(std::move(schema)), fields_(fields().size()) {
+      : DatasetWrapper(std::move(data)), schema_(std::move(schema)), fields_(fields().size()) {
     for (int field = 0; field < target_field(); ++field) {
       const FieldSpec& spec = fields()[static_cast<size_t>(field)];
       if (spec.sample.dtype != DType::f32) continue;

@@ -86,12 +86,12 @@ std::shared_ptr<const ImageSource> load_idx(const IdxOptions& options, ByteReade
                 fmt::format("label {} is out of range 0 to {}", bytes[i], *options.classes - 1),
                 fmt::format("{}, sample {}", labels.name(), i));
   }
-  auto place = [name = images.name()](int64_t sample) {
+  auto location = [name = images.name()](int64_t sample) {
     return fmt::format("{}, sample {}", name, sample);
   };
   return std::make_shared<MemoryImages>(size, read_elements(images, sizes),
                                         std::vector<int32_t>(bytes.begin(), bytes.end()),
-                                        std::vector<std::string>{}, std::move(place));
+                                        std::vector<std::string>{}, std::move(location));
 }
 
 }  // namespace dltrain

@@ -38,12 +38,12 @@ struct IdxConfig final : ImageConfig {
     ImageConfig::describe(f);
   }
 
-  void validate(Problems& problems) const override {
-    ImageConfig::validate(problems);
+  void validate(Diagnostics& diagnostics) const override {
+    ImageConfig::validate(diagnostics);
     if (images.has_value() != labels.has_value()) {
-      problems.add(*this, images ? "images" : "labels", "images and labels must both be given");
+      diagnostics.add(*this, images ? "images" : "labels", "images and labels must both be given");
     } else if (path.has_value() == images.has_value()) {
-      problems.add(*this, "path", "give either path, a folder, or the files images and labels");
+      diagnostics.add(*this, "path", "give either path, a folder, or the files images and labels");
     }
   }
 

@@ -9,12 +9,12 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kMostCounted = int64_t{1} << 24;
+constexpr int64_t kMaxCounted = int64_t{1} << 24;
 
-class IgnoreLabel final : public DatasetOver {
+class IgnoreLabel final : public DatasetWrapper {
  public:
   IgnoreLabel(std::shared_ptr<const Dataset> whole, int32_t label)
-      : DatasetOver(std::move(whole)), label_(label) {
+      : DatasetWrapper(std::move(whole)), label_(label) {
     bool all = true;
     for_each_sample<int32_t>(this->whole(), target_field(), [&](int64_t, auto labels) {
       int64_t valid = 0;
@@ -49,10 +49,10 @@ class IgnoreLabel final : public DatasetOver {
   int64_t bound_ = 0;
 };
 
-class LabelsAsAnswers final : public DatasetOver {
+class LabelsAsTargets final : public DatasetWrapper {
  public:
-  explicit LabelsAsAnswers(std::shared_ptr<const Dataset> labelled)
-      : DatasetOver(std::move(labelled)), fields_(whole().fields()) {
+  explicit LabelsAsTargets(std::shared_ptr<const Dataset> labelled)
+      : DatasetWrapper(std::move(labelled)), fields_(whole().fields()) {
     TensorSpec& target = fields_.back().sample;
     target = {target.shape.rank() == 0 ? Shape{1} : target.shape, DType::f32};
   }
@@ -78,7 +78,7 @@ class LabelsAsAnswers final : public DatasetOver {
 
 }  // namespace
 
-std::shared_ptr<const Dataset> labels_as_answers(std::shared_ptr<const Dataset> whole) {
+std::shared_ptr<const Dataset> labels_as_targets(std::shared_ptr<const Dataset> whole) {
   if (whole->label_bound() > 2) {
     const auto classes =
         std::max(whole->label_bound(), static_cast<int64_t>(whole->class_names().size()));
@@ -88,7 +88,7 @@ std::shared_ptr<const Dataset> labels_as_answers(std::shared_ptr<const Dataset> 
         "for more classes)",
         classes);
   }
-  return std::make_shared<LabelsAsAnswers>(std::move(whole));
+  return std::make_shared<LabelsAsTargets>(std::move(whole));
 }
 
 std::shared_ptr<const Dataset> ignore_label(std::shared_ptr<const Dataset> whole, int32_t label) {
@@ -96,7 +96,7 @@ std::shared_ptr<const Dataset> ignore_label(std::shared_ptr<const Dataset> whole
 }
 
 std::vector<int64_t> count_labels(const Dataset& dataset) {
-  if (dataset.label_bound() > kMostCounted) {
+  if (dataset.label_bound() > kMaxCounted) {
     fail(ExitCode::data, "labels up to {} are too many to be counted", dataset.label_bound() - 1);
   }
   std::vector<int64_t> counts(static_cast<size_t>(dataset.label_bound()), 0);

@@ -15,6 +15,6 @@ std::vector<int64_t> count_labels(const Dataset& dataset);
 
 // Converts the labels 0 and 1 to f32, for binary losses; kIgnoredLabel becomes NaN. Throws
 // Error(data) for data with other labels.
-std::shared_ptr<const Dataset> labels_as_answers(std::shared_ptr<const Dataset> whole);
+std::shared_ptr<const Dataset> labels_as_targets(std::shared_ptr<const Dataset> whole);
 
 }  // namespace dltrain

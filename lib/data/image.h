@@ -29,7 +29,7 @@ struct ImageView {
 // One image and the memory for its changes. A thread reuses its Frame for all samples; the memory
 // grows to the largest image, so that later samples allocate nothing.
 template <typename T>
-class Frame {
+class WorkingImage {
  public:
   // Starts with pixels of the caller, which are not changed.
   void look_at(const ImageView<T>& image) {
@@ -49,7 +49,7 @@ class Frame {
     next_ = size;
     std::vector<T>& buffer = buffers_[target()];
     // Some loops store whole vectors beyond the end.
-    const auto needed = static_cast<size_t>(size.elements()) + kRoomBehind;
+    const auto needed = static_cast<size_t>(size.elements()) + kPadding;
     if (buffer.size() < needed) buffer.resize(needed);
     return buffer.data();
   }
@@ -89,7 +89,7 @@ class Frame {
 
  private:
   static constexpr int kNone = -1;
-  static constexpr size_t kRoomBehind = 16;
+  static constexpr size_t kPadding = 16;
 
   int target() const { return own_ == 0 ? 1 : 0; }
 

@@ -14,12 +14,12 @@ struct ImageConfig : DatasetConfig {
     scaling.describe(f);
     DatasetConfig::describe(f);
   }
-  void validate(Problems& problems) const override {
-    DatasetConfig::validate(problems);
-    scaling.validate(*this, {}, problems);
+  void validate(Diagnostics& diagnostics) const override {
+    DatasetConfig::validate(diagnostics);
+    scaling.validate(*this, {}, diagnostics);
   }
   InputFit fit() const override { return {.normalize = scaling.fitted()}; }
-  std::shared_ptr<const Dataset> open(const Opening&) const override {
+  std::shared_ptr<const Dataset> open(const OpenOptions&) const override {
     return make_image_dataset(open_images(), changes(), scaling.options());
   }
 

@@ -11,7 +11,7 @@ namespace {
 
 // Scratch memory of a thread.
 struct Workspace {
-  Frame<uint8_t> frame;
+  WorkingImage<uint8_t> frame;
   std::vector<uint8_t> file;
   std::vector<float> affine;
 };
@@ -23,7 +23,7 @@ Workspace& workspace() {
 
 class ImageDataset final : public Dataset {
  public:
-  ImageDataset(std::shared_ptr<const ImageSource> source, const SampleChanges& changes,
+  ImageDataset(std::shared_ptr<const ImageSource> source, const SampleTransforms& changes,
                const Scaling& scaling)
       : source_(std::move(source)),
         pipelines_(changes.transforms, source_->image_size(), /*numbers=*/false),
@@ -46,11 +46,11 @@ class ImageDataset final : public Dataset {
   void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
     read(field, samples, nullptr, out);
   }
-  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
                        std::byte* out) const override {
     read(field, samples, &first, out);
   }
-  bool takes_work() const override { return takes_work_; }
+  bool is_expensive() const override { return takes_work_; }
   int64_t valid_targets(int64_t) const override { return 1; }
   std::optional<int64_t> uniform_valid_targets() const override { return 1; }
   int64_t label_bound() const override { return label_bound_; }
@@ -58,10 +58,11 @@ class ImageDataset final : public Dataset {
   void hash_inputs(int64_t sample, Hasher& hasher) const override {
     hasher.update(std::as_bytes(source_->read(sample, workspace().file).bytes));
   }
-  std::string place_of(int64_t sample) const override { return source_->place_of(sample); }
+  std::string location_of(int64_t sample) const override { return source_->location_of(sample); }
 
  private:
-  void read(int field, std::span<const int64_t> samples, const Visit* first, std::byte* out) const {
+  void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+            std::byte* out) const {
     if (field == 1) {
       const auto& labels = source_->labels();
       for (const int64_t sample : samples) {
@@ -72,18 +73,18 @@ class ImageDataset final : public Dataset {
     }
     auto* images = reinterpret_cast<float*>(out);
     for (size_t i = 0; i < samples.size(); ++i, images += output_.elements()) {
-      Visit visit = first != nullptr ? *first : Visit{};
+      SampleVisit visit = first != nullptr ? *first : SampleVisit{};
       visit.position += static_cast<int64_t>(i);
       try {
         read_image(samples[i], first != nullptr, visit, images);
       } catch (const Error& error) {
-        if (error.code() != ExitCode::data || !error.place().empty()) throw;
-        throw Error(ExitCode::data, error.what(), place_of(samples[i]));
+        if (error.code() != ExitCode::data || !error.location().empty()) throw;
+        throw Error(ExitCode::data, error.what(), location_of(samples[i]));
       }
     }
   }
 
-  void read_image(int64_t sample, bool training, const Visit& visit, float* out) const {
+  void read_image(int64_t sample, bool training, const SampleVisit& visit, float* out) const {
     const Pipeline& pipeline = training ? pipelines_.training : pipelines_.evaluation;
     Workspace& work = workspace();
     const StoredImage image = source_->read(sample, work.file);
@@ -128,7 +129,7 @@ class ImageDataset final : public Dataset {
 }  // namespace
 
 std::shared_ptr<const Dataset> make_image_dataset(std::shared_ptr<const ImageSource> source,
-                                                  const SampleChanges& changes,
+                                                  const SampleTransforms& changes,
                                                   const Scaling& scaling) {
   return std::make_shared<ImageDataset>(std::move(source), changes, scaling);
 }

@@ -45,7 +45,7 @@ class FolderImages final : public ImageSource {
     read_file(files_[static_cast<size_t>(sample)], kImageFolderMaxFile, ExitCode::data, buffer);
     return probe_image(buffer);
   }
-  std::string place_of(int64_t sample) const override {
+  std::string location_of(int64_t sample) const override {
     return files_[static_cast<size_t>(sample)];
   }
 

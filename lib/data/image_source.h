@@ -27,7 +27,7 @@ class ImageSource {
   // Returns an image as it is stored, in memory of the source or in `buffer`. Throws Error(data)
   // without a place if it reads a file.
   virtual StoredImage read(int64_t sample, std::vector<uint8_t>& buffer) const = 0;
-  virtual std::string place_of(int64_t sample) const = 0;
+  virtual std::string location_of(int64_t sample) const = 0;
 
   // The label of every image, from 0; kIgnoredLabel if it is unknown.
   const std::vector<int32_t>& labels() const { return labels_; }
@@ -42,11 +42,11 @@ class ImageSource {
 // 8-bit images of one size in contiguous memory.
 class MemoryImages final : public ImageSource {
  public:
-  using Places = std::function<std::string(int64_t sample)>;
+  using Locations = std::function<std::string(int64_t sample)>;
 
   MemoryImages(const ImageSize& size, std::vector<uint8_t> pixels, std::vector<int32_t> labels,
-               std::vector<std::string> class_names, Places places)
-      : size_(size), pixels_(std::move(pixels)), places_(std::move(places)) {
+               std::vector<std::string> class_names, Locations locations)
+      : size_(size), pixels_(std::move(pixels)), locations_(std::move(locations)) {
     labels_ = std::move(labels);
     class_names_ = std::move(class_names);
     check_internal(size_.fixed() && !labels_.empty() &&
@@ -61,12 +61,12 @@ class MemoryImages final : public ImageSource {
     const uint8_t* first = pixels_.data() + static_cast<size_t>(sample) * bytes;
     return {ImageEncoding::raw, {first, bytes}, size_};
   }
-  std::string place_of(int64_t sample) const override { return places_(sample); }
+  std::string location_of(int64_t sample) const override { return locations_(sample); }
 
  private:
   ImageSize size_;
   std::vector<uint8_t> pixels_;
-  Places places_;
+  Locations locations_;
 };
 
 }  // namespace dltrain

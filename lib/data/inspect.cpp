@@ -13,10 +13,10 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kMostChannels = 64;
+constexpr int64_t kMaxShownChannels = 64;
 // The distance of outliers from the median, in robust standard deviations.
-constexpr double kFar = 8;
-constexpr int64_t kMostLabels = int64_t{1} << 24;
+constexpr double kOutlierDistance = 8;
+constexpr int64_t kMaxLabels = int64_t{1} << 24;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -56,7 +56,7 @@ struct Sums {
 size_t channels_of(const TensorSpec& spec) {
   if (spec.dtype != DType::f32) return 0;
   const Shape& shape = spec.shape;
-  return shape.rank() > 1 && shape[-1] <= kMostChannels ? static_cast<size_t>(shape[-1]) : 1;
+  return shape.rank() > 1 && shape[-1] <= kMaxShownChannels ? static_cast<size_t>(shape[-1]) : 1;
 }
 
 // The result of reading one sample.
@@ -72,7 +72,7 @@ class Inspector {
  public:
   explicit Inspector(const Dataset& dataset)
       : dataset_(dataset),
-        counts_labels_(has_one_label(dataset) && dataset.label_bound() <= kMostLabels) {
+        counts_labels_(has_one_label(dataset) && dataset.label_bound() <= kMaxLabels) {
     report_.samples = dataset.size();
     for (const FieldSpec& spec : dataset.fields()) totals_.emplace_back(channels_of(spec.sample));
     while (totals_[outlier_field_].empty() && outlier_field_ + 1 < totals_.size()) ++outlier_field_;
@@ -179,7 +179,7 @@ class Inspector {
   void add_outliers() {
     if (outlier_field_ + 1 == totals_.size()) return;
     std::vector<std::pair<double, Outlier>> found;
-    const auto far_means = distances(means_), far_spreads = distances(spreads_);
+    const auto outlying_means = distances(means_), outlying_spreads = distances(spreads_);
     const bool many = dataset_.fields()[outlier_field_].sample.shape.elements() > 1;
     for (size_t i = 0; i < valid_.size(); ++i) {
       const auto add = [&](double distance, std::string why) {
@@ -187,10 +187,10 @@ class Inspector {
       };
       if (many && spreads_[i] <= 1e-6 * (1 + std::abs(means_[i]))) {
         add(kInfinity, fmt::format("constant, {:.4g} everywhere", means_[i]));
-      } else if (far_means[i] > kFar) {
-        add(far_means[i], fmt::format("its mean is {:.4g}", means_[i]));
-      } else if (far_spreads[i] > kFar) {
-        add(far_spreads[i], fmt::format("its standard deviation is {:.4g}", spreads_[i]));
+      } else if (outlying_means[i] > kOutlierDistance) {
+        add(outlying_means[i], fmt::format("its mean is {:.4g}", means_[i]));
+      } else if (outlying_spreads[i] > kOutlierDistance) {
+        add(outlying_spreads[i], fmt::format("its standard deviation is {:.4g}", spreads_[i]));
       }
     }
     std::stable_sort(found.begin(), found.end(),
@@ -203,9 +203,9 @@ class Inspector {
   static std::vector<double> distances(const std::vector<double>& values) {
     if (values.empty()) return {};
     const auto median = [](std::vector<double> of) {
-      const auto middle = of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2);
-      std::nth_element(of.begin(), middle, of.end());
-      return *middle;
+      const auto median_at = of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2);
+      std::nth_element(of.begin(), median_at, of.end());
+      return *median_at;
     };
     const double centre = median(values);
     std::vector<double> out;

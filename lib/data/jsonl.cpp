@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_mistake.h"
+#include "base/json_error.h"
 #include "base/utf8.h"
 #include "data/memory_dataset.h"
 #include "data/ordered_work.h"
@@ -18,7 +18,7 @@ constexpr size_t kJsonlBlock = 256 << 10;  // bytes of lines in a unit of work
 constexpr const char* kSourceLengths = "source_lengths";
 
 struct JsonlLine {
-  std::string text, place;
+  std::string text, location;
 };
 
 bool is_blank_line(std::string_view line) {
@@ -26,14 +26,14 @@ bool is_blank_line(std::string_view line) {
 }
 
 std::string keys_of(const nlohmann::json& record) {
-  constexpr size_t kMost = 10, kLongest = 40;
+  constexpr size_t kMax = 10, kLongest = 40;
   std::string out;
   size_t count = 0;
   for (const auto& [key, value] : record.items()) {
-    if (++count > kMost) continue;
+    if (++count > kMax) continue;
     out += fmt::format("{}'{}'", out.empty() ? "" : ", ", shown_line(key, kLongest));
   }
-  if (count > kMost) out += fmt::format(" and {} more", count - kMost);
+  if (count > kMax) out += fmt::format(" and {} more", count - kMax);
   return out.empty() ? "the object is empty" : "its keys are " + out;
 }
 
@@ -43,21 +43,21 @@ std::vector<std::string> texts_of(const JsonlLine& line, const std::vector<std::
   try {
     record = nlohmann::json::parse(line.text);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ExitCode::data, "is not JSON: " + json_mistake(error.what()), line.place);
+    throw Error(ExitCode::data, "is not JSON: " + json_error(error.what()), line.location);
   }
-  if (!record.is_object()) throw Error(ExitCode::data, "is not a JSON object", line.place);
+  if (!record.is_object()) throw Error(ExitCode::data, "is not a JSON object", line.location);
   std::vector<std::string> texts;
   for (const std::string& key : keys) {
     const auto found = record.find(key);
     if (found == record.end()) {
       throw Error(ExitCode::data, fmt::format("has no key '{}'; {}", key, keys_of(record)),
-                  line.place);
+                  line.location);
     }
     if (!found->is_string()) {
       throw Error(
           ExitCode::data,
           fmt::format("the key '{}' must be a string, not of type {}", key, found->type_name()),
-          line.place);
+          line.location);
     }
     texts.push_back(found->get<std::string>());
   }
@@ -72,19 +72,19 @@ bool next_block(LineReader& lines, std::vector<JsonlLine>& block) {
     if (!line) break;
     if (is_blank_line(*line)) continue;
     bytes += line->size();
-    block.push_back({std::string(*line), lines.place()});
+    block.push_back({std::string(*line), lines.location()});
   }
   return !block.empty();
 }
 
-class PairDataset final : public DatasetOver {
+class PairDataset final : public DatasetWrapper {
  public:
   // `lengths`: of the samples' fields without padding; `longest_source`: for the field
   // source_lengths.
   PairDataset(std::shared_ptr<const Dataset> values, std::shared_ptr<const Tokenizer> tokenizer,
               std::vector<int32_t> lengths, std::vector<int32_t> source_lengths,
               int64_t longest_source)
-      : DatasetOver(std::move(values)),
+      : DatasetWrapper(std::move(values)),
         tokenizer_(std::move(tokenizer)),
         lengths_(std::move(lengths)),
         source_lengths_(std::move(source_lengths)),
@@ -122,7 +122,8 @@ void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
                       const std::function<void(std::string_view)>& use) {
   while (const auto line = lines.next()) {
     if (is_blank_line(*line)) continue;
-    for (const std::string& text : texts_of({std::string(*line), lines.place()}, keys)) use(text);
+    for (const std::string& text : texts_of({std::string(*line), lines.location()}, keys))
+      use(text);
   }
 }
 
@@ -135,7 +136,7 @@ void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOption
   std::vector<std::unique_ptr<TextEncoder>> encoders(static_cast<size_t>(options.threads));
   const auto encode = [&](const JsonlLine& line, TextEncoder& encoder, TokenRecord& record) {
     const auto texts = texts_of(line, options.keys);
-    record.place = line.place;
+    record.location = line.location;
     for (size_t i = 0; i < texts.size(); ++i) {
       record.texts[i].clear();
       try {
@@ -144,7 +145,7 @@ void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOption
         throw Error(
             ExitCode::data,
             fmt::format("{} (byte {} of '{}')", error.reason(), error.offset(), options.keys[i]),
-            line.place);
+            line.location);
       }
     }
   };
@@ -204,13 +205,13 @@ void PairCollector::add(const TokenRecord& record) {
           fmt::format("its prompt has {} tokens, which leaves no room for the completion in "
                       "a sequence_length of {}",
                       prompt, length),
-          record.place);
+          record.location);
     }
   }
   sequence.insert(sequence.end(), record.texts[1].begin(), record.texts[1].end());
   sequence.push_back(tokens_.end);
   if (sequence.size() < 2) {
-    throw Error(ExitCode::data, "has neither a prompt nor a completion", record.place);
+    throw Error(ExitCode::data, "has neither a prompt nor a completion", record.location);
   }
   add_padded(inputs_, std::span(sequence).first(sequence.size() - 1), options_.length,
              tokens_.padding);
@@ -218,12 +219,12 @@ void PairCollector::add(const TokenRecord& record) {
   const auto targets = std::span<const int32_t>(sequence).subspan(1);
   add_padded(targets_, targets, options_.length, kIgnoredLabel);
   lengths_.push_back(static_cast<int32_t>(std::min(sequence.size() - 1, length)));
-  places_.push_back(record.place);
-  if (places_.size() % 4096 == 0) check_fits_memory(inputs_.size() * 16, name_);
+  locations_.push_back(record.location);
+  if (locations_.size() % 4096 == 0) check_fits_memory(inputs_.size() * 16, name_);
 }
 
 std::shared_ptr<const Dataset> PairCollector::finish() {
-  if (places_.empty()) throw Error(ExitCode::data, "has no records", name_);
+  if (locations_.empty()) throw Error(ExitCode::data, "has no records", name_);
   const bool paired = options_.source_length > 0;
   std::vector<FieldSpec> fields;
   std::vector<FieldValues> values;
@@ -235,9 +236,11 @@ std::shared_ptr<const Dataset> PairCollector::finish() {
   if (paired && options_.source_lengths) add_field(kSourceLengths, {}, source_lengths_);
   add_field(paired ? "decoder_input" : kInputField, {options_.length}, std::move(inputs_));
   add_field(kTargetField, {options_.length}, std::move(targets_));
-  auto place = [places = std::move(places_)](int64_t i) { return places[static_cast<size_t>(i)]; };
+  auto location = [locations = std::move(locations_)](int64_t i) {
+    return locations[static_cast<size_t>(i)];
+  };
   return std::make_shared<PairDataset>(
-      std::make_shared<MemoryDataset>(std::move(fields), std::move(values), std::move(place)),
+      std::make_shared<MemoryDataset>(std::move(fields), std::move(values), std::move(location)),
       tokenizer_, std::move(lengths_), std::move(source_lengths_), options_.source_length);
 }
 

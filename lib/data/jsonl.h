@@ -32,7 +32,7 @@ struct JsonlOptions {
 // A line as tokens.
 struct TokenRecord {
   std::vector<int32_t> texts[2];  // by key
-  std::string place;              // "a.jsonl:7"
+  std::string location;           // "a.jsonl:7"
 };
 
 // Calls use(record) for each line in order, except blank ones. Throws Error(data) with file and
@@ -73,7 +73,7 @@ class PairCollector {
   PairTokens tokens_;
   std::vector<int32_t> sources_, source_lengths_, inputs_, targets_;  // of all samples
   std::vector<int32_t> lengths_;  // of inputs and targets without padding
-  std::vector<std::string> places_;
+  std::vector<std::string> locations_;
 };
 
 }  // namespace dltrain

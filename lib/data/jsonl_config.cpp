@@ -56,15 +56,15 @@ struct JsonlConfig final : SequenceConfig {
     SequenceConfig::describe(f);
   }
 
-  void validate(Problems& problems) const override {
-    SequenceConfig::validate(problems);
+  void validate(Diagnostics& diagnostics) const override {
+    SequenceConfig::validate(diagnostics);
     const int uses = (field ? 1 : 0) + (prompt || completion ? 1 : 0) + (source || target ? 1 : 0);
     if (uses > 1 || prompt.has_value() != completion.has_value() ||
         source.has_value() != target.has_value()) {
-      problems.add(place, "give one of: field, prompt with completion, source with target");
+      diagnostics.add(location, "give one of: field, prompt with completion, source with target");
     }
     const auto refuse = [&](bool wrong, const char* key, const char* message) {
-      if (wrong) problems.add(*this, key, message);
+      if (wrong) diagnostics.add(*this, key, message);
     };
     refuse(source_length && !source, "source_length", "source_length needs source and target");
     refuse(!source_lengths && !source, "source_lengths", "source_lengths needs source and target");
@@ -94,15 +94,15 @@ struct JsonlConfig final : SequenceConfig {
                                                             .seed = seed,
                                                             .shuffle = shuffle});
   }
-  std::shared_ptr<const Dataset> open(const Opening&) const override {
+  std::shared_ptr<const Dataset> open(const OpenOptions&) const override {
     return pairs() ? open_pairs(nullptr) : SequenceConfig::open({});
   }
-  DataSplit open_split(const HeldOut& part, const Opening& how) const override {
+  DataSplit open_split(const HeldOut& part, const OpenOptions& how) const override {
     return pairs() ? DatasetConfig::open_split(part, how) : SequenceConfig::open_split(part, how);
   }
   std::shared_ptr<const Dataset> open_as_eval(
       const std::function<std::shared_ptr<const Dataset>()>& train,
-      const Opening& how) const override {
+      const OpenOptions& how) const override {
     if (!pairs()) return SequenceConfig::open_as_eval(train, how);
     return open_pairs(wants_tokenizer() ? train()->tokenizer() : nullptr);
   }
@@ -166,7 +166,7 @@ struct JsonlConfig final : SequenceConfig {
     for_each_file([&](LineReader& lines) {
       read_jsonl(lines, *made, options(), [&](TokenRecord& record) { pairs.add(record); });
     });
-    return change_samples(pairs.finish(), changes());
+    return transform_samples(pairs.finish(), changes());
   }
 };
 

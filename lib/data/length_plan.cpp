@@ -137,11 +137,11 @@ size_t Buckets::variant_of_batch(int64_t batch) const {
 }
 
 int64_t Buckets::batch(int64_t step) const {
-  const int64_t place = step % batches_;
-  if (!options_.shuffle) return place;
+  const int64_t index = step % batches_;
+  if (!options_.shuffle) return index;
   const Permutation order(static_cast<uint64_t>(batches_), options_.seed ^ kBatchStream,
                           static_cast<uint64_t>(step / batches_));
-  return static_cast<int64_t>(order(static_cast<uint64_t>(place)));
+  return static_cast<int64_t>(order(static_cast<uint64_t>(index)));
 }
 
 size_t Buckets::variant(int64_t step) const {
@@ -161,9 +161,9 @@ void Buckets::fill_order(int64_t epoch, std::vector<int64_t>& order) const {
   std::copy(begins_.begin(), begins_.end() - 1, next);
   const Permutation shuffled(static_cast<uint64_t>(samples), options_.seed,
                              static_cast<uint64_t>(epoch));
-  for (int64_t place = 0; place < samples; ++place) {
+  for (int64_t index = 0; index < samples; ++index) {
     const int64_t sample =
-        options_.shuffle ? static_cast<int64_t>(shuffled(static_cast<uint64_t>(place))) : place;
+        options_.shuffle ? static_cast<int64_t>(shuffled(static_cast<uint64_t>(index))) : index;
     order[static_cast<size_t>(next[bucket_[static_cast<size_t>(sample)]]++)] = sample;
   }
 }

@@ -21,7 +21,7 @@ LineReader::LineReader(std::string name, std::string_view text)
       read_(bytes_of(text)),
       buffer_(std::min(kLineReaderPiece, text.size() + 1)) {}
 
-std::string LineReader::place() const {
+std::string LineReader::location() const {
   return fmt::format("{}:{}", name_, line_);
 }
 

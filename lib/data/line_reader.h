@@ -28,7 +28,7 @@ class LineReader {
   // The number of the line that next() returned, from 1.
   int64_t line() const { return line_; }
   // "digits.csv.gz:17"
-  std::string place() const;
+  std::string location() const;
   const std::string& name() const { return name_; }
 
  private:

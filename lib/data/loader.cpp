@@ -66,7 +66,7 @@ std::vector<FieldSpec> batch_fields(const Dataset& dataset, const LoaderOptions&
 }
 
 int worthwhile_workers(const Dataset& dataset, int cores) {
-  return dataset.takes_work() ? std::max(cores, 1) : 1;
+  return dataset.is_expensive() ? std::max(cores, 1) : 1;
 }
 
 size_t batch_memory_bytes(const std::vector<FieldSpec>& fields, int64_t micro_batch, int slots) {
@@ -171,7 +171,7 @@ void TrainLoader::fill_rows(Worker& worker, int64_t position, int64_t row, int64
   for (int64_t i = 0; i < count; ++i) {
     chosen[static_cast<size_t>(i)] = worker.sampler.index(position + row + i);
   }
-  const Visit first{options_.seed, position + row};
+  const SampleVisit first{options_.seed, position + row};
   const bool mixed = options_.mixing.active();
   const int inputs = dataset_->target_field();
   const size_t variant =
@@ -183,7 +183,8 @@ void TrainLoader::fill_rows(Worker& worker, int64_t position, int64_t row, int64
 }
 
 void TrainLoader::fill_field(Worker& worker, int field, std::span<const int64_t> chosen,
-                             const Visit& first, int64_t row, Batch& batch, size_t variant) const {
+                             const SampleVisit& first, int64_t row, Batch& batch,
+                             size_t variant) const {
   const auto f = static_cast<size_t>(field);
   const TensorSpec& sample = fields_[f].sample;
   const int64_t whole = sample.shape.rank() == 0 ? 0 : sample.shape[0];
@@ -196,7 +197,7 @@ void TrainLoader::fill_field(Worker& worker, int field, std::span<const int64_t>
   const size_t bytes = sample.bytes() / static_cast<size_t>(whole) * static_cast<size_t>(extent);
   std::byte* out = batch.fields[f] + static_cast<size_t>(row) * bytes;
   for (size_t i = 0; i < chosen.size(); ++i, out += bytes) {
-    const Visit visit{first.seed, first.position + static_cast<int64_t>(i)};
+    const SampleVisit visit{first.seed, first.position + static_cast<int64_t>(i)};
     dataset_->gather_training(field, chosen.subspan(i, 1), visit, worker.whole.data());
     std::memcpy(out, worker.whole.data(), bytes);
   }

@@ -107,8 +107,8 @@ class TrainLoader {
 
   void fill(int index, int64_t sequence, Batch& batch);
   void fill_rows(Worker& worker, int64_t position, int64_t row, int64_t count, Batch& batch) const;
-  void fill_field(Worker& worker, int field, std::span<const int64_t> chosen, const Visit& first,
-                  int64_t row, Batch& batch, size_t variant) const;
+  void fill_field(Worker& worker, int field, std::span<const int64_t> chosen,
+                  const SampleVisit& first, int64_t row, Batch& batch, size_t variant) const;
   void mix_rows(Worker& worker, int64_t position, int64_t row, int64_t count, Batch& batch) const;
   TargetCount count_targets(Worker& worker, int64_t step) const;
 

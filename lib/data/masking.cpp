@@ -13,10 +13,10 @@ constexpr uint64_t kMaskingStream = random_stream("data.masking");
 // Evaluation masks the same tokens for any seed.
 constexpr uint64_t kEvaluationSeed = 0x6d61736b;
 
-class MaskedTokens final : public DatasetOver {
+class MaskedTokens final : public DatasetWrapper {
  public:
   MaskedTokens(std::shared_ptr<const Dataset> windows, const MaskingOptions& options)
-      : DatasetOver(std::move(windows)), options_(options) {
+      : DatasetWrapper(std::move(windows)), options_(options) {
     length_ = fields()[0].sample.shape[0];
     masked_ =
         std::max<int64_t>(1, std::llround(options.probability * static_cast<double>(length_)));
@@ -28,7 +28,7 @@ class MaskedTokens final : public DatasetOver {
       change(field, kEvaluationSeed, samples[i], row(out, i));
     }
   }
-  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
                        std::byte* out) const override {
     whole().gather_training(0, samples, first, out);
     for (size_t i = 0; i < samples.size(); ++i) {
@@ -52,9 +52,9 @@ class MaskedTokens final : public DatasetOver {
     // The second pass chooses among the kept ids.
     for (const bool kept : {false, true}) {
       for (int64_t i = 0; i < length_ && left > 0; ++i) {
-        const auto place = static_cast<int64_t>(order(static_cast<uint64_t>(i)));
-        if ((ids[place] == options_.kept_id) != kept) continue;
-        use(place);
+        const auto index = static_cast<int64_t>(order(static_cast<uint64_t>(i)));
+        if ((ids[index] == options_.kept_id) != kept) continue;
+        use(index);
         --left;
       }
     }
@@ -66,20 +66,20 @@ class MaskedTokens final : public DatasetOver {
     const bool target = field == target_field();
     if (target) std::fill_n(ids, length_, kIgnoredLabel);
     const auto vocabulary = static_cast<uint64_t>(label_bound());
-    choose(seed, visit, original.data(), [&](int64_t place) {
+    choose(seed, visit, original.data(), [&](int64_t index) {
       if (target) {
-        ids[place] = original[static_cast<size_t>(place)];
+        ids[index] = original[static_cast<size_t>(index)];
         return;
       }
       // Two random numbers per place: the kind of change and the token.
-      const auto element = static_cast<uint64_t>(place) * 2;
+      const auto element = static_cast<uint64_t>(index) * 2;
       const auto step = static_cast<uint64_t>(visit);
       const float share = random_uniform(seed, kMaskingStream, step, element);
       if (share < 0.8f) {
-        ids[place] = options_.mask_id;
+        ids[index] = options_.mask_id;
       } else if (share < 0.9f) {
         const uint64_t bits = random_bits(seed, kMaskingStream, step, element + 1);
-        ids[place] = static_cast<int32_t>(bits * vocabulary >> 32);
+        ids[index] = static_cast<int32_t>(bits * vocabulary >> 32);
       }
     });
   }

@@ -10,8 +10,8 @@
 namespace dltrain {
 
 MemoryDataset::MemoryDataset(std::vector<FieldSpec> fields, std::vector<FieldValues> values,
-                             Places places)
-    : fields_(std::move(fields)), values_(std::move(values)), places_(std::move(places)) {
+                             Locations locations)
+    : fields_(std::move(fields)), values_(std::move(values)), locations_(std::move(locations)) {
   check_internal(fields_.size() >= 2 && fields_.size() == values_.size(), "{} fields",
                  fields_.size());
   for (size_t i = 0; i < fields_.size(); ++i) {
@@ -62,7 +62,7 @@ int64_t MemoryDataset::valid_targets(int64_t sample) const {
   return n - std::count(first, first + n, kIgnoredLabel);
 }
 
-void check_fits_memory(uint64_t bytes, const std::string& place) {
+void check_fits_memory(uint64_t bytes, const std::string& location) {
   static const uint64_t limit = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                                 static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) / 2;
   if (bytes <= limit) return;
@@ -70,7 +70,7 @@ void check_fits_memory(uint64_t bytes, const std::string& place) {
               fmt::format("needs {} MiB of memory, more than half of what this machine has "
                           "({} MiB); split the file, or read fewer rows",
                           bytes >> 20, (limit * 2) >> 20),
-              place);
+              location);
 }
 
 }  // namespace dltrain

@@ -16,11 +16,12 @@ using FieldValues = std::variant<std::vector<float>, std::vector<int32_t>>;
 
 class MemoryDataset final : public Dataset {
  public:
-  using Places = std::function<std::string(int64_t sample)>;
+  using Locations = std::function<std::string(int64_t sample)>;
 
   // `values` are in the order of `fields`; each has samples * elements of a sample of the field's
   // type.
-  MemoryDataset(std::vector<FieldSpec> fields, std::vector<FieldValues> values, Places places);
+  MemoryDataset(std::vector<FieldSpec> fields, std::vector<FieldValues> values,
+                Locations locations);
 
   int64_t size() const override { return size_; }
   const std::vector<FieldSpec>& fields() const override { return fields_; }
@@ -28,19 +29,19 @@ class MemoryDataset final : public Dataset {
   int64_t valid_targets(int64_t sample) const override;
   std::optional<int64_t> uniform_valid_targets() const override { return uniform_valid_; }
   int64_t label_bound() const override { return label_bound_; }
-  std::string place_of(int64_t sample) const override { return places_(sample); }
+  std::string location_of(int64_t sample) const override { return locations_(sample); }
 
  private:
   std::vector<FieldSpec> fields_;
   std::vector<FieldValues> values_;
   std::vector<const std::byte*> data_;  // of each field
-  Places places_;
+  Locations locations_;
   int64_t size_ = 0;
   int64_t label_bound_ = 0;
   std::optional<int64_t> uniform_valid_;
 };
 
-// Throws Error(data) at `place` if `bytes` is more than half of the machine's memory.
-void check_fits_memory(uint64_t bytes, const std::string& place);
+// Throws Error(data) at `location` if `bytes` is more than half of the machine's memory.
+void check_fits_memory(uint64_t bytes, const std::string& location);
 
 }  // namespace dltrain

@@ -10,29 +10,29 @@ namespace {
 
 constexpr uint64_t kMixingStream = random_stream("data.mixing");
 
-double draw_normal(Draws& draws) {
-  const double u = 1 - draws.uniform(), v = draws.uniform();
+double draw_normal(RandomNumbers& rng) {
+  const double u = 1 - rng.uniform(), v = rng.uniform();
   return std::sqrt(-2 * std::log(u)) * std::cos(2 * 3.14159265358979323846 * v);
 }
 
 // Marsaglia and Tsang, "A simple method for generating gamma variables", 2000.
-double draw_gamma(double shape, Draws& draws) {
+double draw_gamma(double shape, RandomNumbers& rng) {
   if (shape < 1) {
-    const double u = 1 - draws.uniform();
-    return draw_gamma(shape + 1, draws) * std::pow(u, 1 / shape);
+    const double u = 1 - rng.uniform();
+    return draw_gamma(shape + 1, rng) * std::pow(u, 1 / shape);
   }
   const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
   while (true) {
-    const double x = draw_normal(draws), root = 1 + c * x;
-    const double u = 1 - draws.uniform();
+    const double x = draw_normal(rng), root = 1 + c * x;
+    const double u = 1 - rng.uniform();
     if (root <= 0) continue;
     const double v = root * root * root;
     if (std::log(u) < 0.5 * x * x + d - d * v + d * std::log(v)) return d * v;
   }
 }
 
-double draw_beta(double alpha, Draws& draws) {
-  const double a = draw_gamma(alpha, draws), b = draw_gamma(alpha, draws);
+double draw_beta(double alpha, RandomNumbers& rng) {
+  const double a = draw_gamma(alpha, rng), b = draw_gamma(alpha, rng);
   return a + b > 0 ? a / (a + b) : 1;
 }
 
@@ -52,18 +52,18 @@ Span covered(double begin, double length, int64_t whole) {
 
 Mix draw_mix(const MixingOptions& options, uint64_t seed, int64_t position, int64_t height,
              int64_t width) {
-  Draws draws(seed, kMixingStream, position);
-  const double which = draws.uniform(), whether = draws.uniform();
+  RandomNumbers rng(seed, kMixingStream, position);
+  const double which = rng.uniform(), whether = rng.uniform();
   const bool both = options.mixup.alpha > 0 && options.cutmix.alpha > 0;
   const bool cut = both ? which < 0.5 : options.cutmix.alpha > 0;
   const MixingOptions::Kind& kind = cut ? options.cutmix : options.mixup;
   if (kind.alpha <= 0 || whether >= kind.probability) return {};
-  const double share = draw_beta(kind.alpha, draws);
+  const double share = draw_beta(kind.alpha, rng);
   if (!cut) return {.kind = Mix::Kind::mixup, .share = static_cast<float>(share)};
   const double side = std::sqrt(1 - share);
   Mix mix{.kind = Mix::Kind::cutmix,
-          .y = draws.uniform() - side / 2,
-          .x = draws.uniform() - side / 2,
+          .y = rng.uniform() - side / 2,
+          .x = rng.uniform() - side / 2,
           .height = side,
           .width = side};
   const int64_t pixels = covered(mix.y, side, height).count * covered(mix.x, side, width).count;

@@ -23,8 +23,8 @@ static_assert(sizeof(Entry) == 32);
 struct Footer {
   uint64_t index_offset;  // of the contiguous entries
   uint64_t entries;
-  uint64_t about_bytes;  // of the JSON text after them
-  char checksum[32];     // XXH3-128 of entries and text, in hexadecimal
+  uint64_t metadata_bytes;  // of the JSON text after them
+  char checksum[32];        // XXH3-128 of entries and text, in hexadecimal
   char magic[8];
 };
 static_assert(sizeof(Footer) == 64);

@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_mistake.h"
+#include "base/json_error.h"
 #include "data/packed_format.h"
 
 namespace dltrain {
 namespace {
 
-constexpr uint64_t kPackedImagesMaxAbout = 64 << 20;
+constexpr uint64_t kPackedImagesMaxMetadata = 64 << 20;
 constexpr int64_t kMaxChannels = 1024;
 
 class PackedImages final : public ImageSource {
@@ -22,15 +22,15 @@ class PackedImages final : public ImageSource {
     const packed::Footer footer = read_footer();
     const auto index =
         file_.bytes().subspan(footer.index_offset, footer.entries * sizeof(packed::Entry));
-    const auto about =
-        file_.bytes().subspan(footer.index_offset + index.size(), footer.about_bytes);
+    const auto metadata =
+        file_.bytes().subspan(footer.index_offset + index.size(), footer.metadata_bytes);
     Hasher hasher;
     hasher.update(index);
-    hasher.update(about);
+    hasher.update(metadata);
     if (hasher.hex() != std::string_view(footer.checksum, sizeof footer.checksum)) {
       refuse("its directory is damaged: the checksum differs");
     }
-    read_about(about);
+    read_metadata(metadata);
     entries_.resize(footer.entries);
     std::memcpy(entries_.data(), index.data(), index.size());
     for (size_t i = 0; i < entries_.size(); ++i) check_entry(i, footer.index_offset);
@@ -47,7 +47,7 @@ class PackedImages final : public ImageSource {
     }
     return {ImageEncoding::raw, {bytes, entry.bytes}, {entry.height, entry.width, size_.channels}};
   }
-  std::string place_of(int64_t sample) const override {
+  std::string location_of(int64_t sample) const override {
     return fmt::format("{}, image {}", path_, sample);
   }
 
@@ -72,37 +72,38 @@ class PackedImages final : public ImageSource {
     const uint64_t room = bytes.size() - sizeof footer;
     if (footer.index_offset < sizeof packed::kMagic || footer.index_offset > room ||
         footer.entries > (room - footer.index_offset) / sizeof(packed::Entry) ||
-        footer.about_bytes > kPackedImagesMaxAbout ||
-        footer.about_bytes != room - footer.index_offset - footer.entries * sizeof(packed::Entry)) {
+        footer.metadata_bytes > kPackedImagesMaxMetadata ||
+        footer.metadata_bytes !=
+            room - footer.index_offset - footer.entries * sizeof(packed::Entry)) {
       refuse("damaged: its sizes are inconsistent");
     }
     if (footer.entries == 0) refuse("has no images");
     return footer;
   }
 
-  void read_about(std::span<const std::byte> text) {
+  void read_metadata(std::span<const std::byte> text) {
     const auto* begin = reinterpret_cast<const char*>(text.data());
     try {
-      const auto about = nlohmann::json::parse(begin, begin + text.size());
-      if (about.at("format") != "dltrain.images") refuse("is not a file of packed images");
-      const auto version = about.at("version").get<int64_t>();
+      const auto metadata = nlohmann::json::parse(begin, begin + text.size());
+      if (metadata.at("format") != "dltrain.images") refuse("is not a file of packed images");
+      const auto version = metadata.at("version").get<int64_t>();
       if (version != packed::kVersion) {
         refuse(fmt::format("has version {} of the format; version {} is supported", version,
                            packed::kVersion));
       }
-      size_.channels = about.at("channels").get<int64_t>();
+      size_.channels = metadata.at("channels").get<int64_t>();
       if (size_.channels < 1 || size_.channels > kMaxChannels) refuse("has no valid channels");
-      class_names_ = about.value("class_names", class_names_);
-      data_hash_ = about.value("data_xxh3_128", data_hash_);
+      class_names_ = metadata.value("class_names", class_names_);
+      data_hash_ = metadata.value("data_xxh3_128", data_hash_);
     } catch (const nlohmann::json::exception& error) {
-      refuse("is not a file of packed images: " + json_mistake(error.what()));
+      refuse("is not a file of packed images: " + json_error(error.what()));
     }
   }
 
   void check_entry(size_t i, uint64_t data_end) {
     const packed::Entry& entry = entries_[i];
     const auto bad = [&](const std::string& message) {
-      throw Error(ExitCode::data, message, place_of(static_cast<int64_t>(i)));
+      throw Error(ExitCode::data, message, location_of(static_cast<int64_t>(i)));
     };
     if (entry.offset < sizeof packed::kMagic || entry.offset > data_end ||
         entry.bytes > data_end - entry.offset) {
@@ -190,7 +191,7 @@ void PackedImagesWriter::add(const StoredImage& image, int32_t label) {
 }
 
 uint64_t PackedImagesWriter::finish() {
-  const std::string about = nlohmann::json{
+  const std::string metadata = nlohmann::json{
       {"format", "dltrain.images"},
       {"version", packed::kVersion},
       {"channels", channels_},
@@ -199,16 +200,16 @@ uint64_t PackedImagesWriter::finish() {
        data_hash_.hex()}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   packed::Footer footer{.index_offset = file_.bytes(),
                         .entries = static_cast<uint64_t>(samples_),
-                        .about_bytes = about.size(),
+                        .metadata_bytes = metadata.size(),
                         .checksum = {},
                         .magic = {}};
   Hasher hasher;
   hasher.update(std::as_bytes(std::span(index_)));
-  hasher.update(std::as_bytes(std::span(about)));
+  hasher.update(std::as_bytes(std::span(metadata)));
   std::memcpy(footer.checksum, hasher.hex().data(), sizeof footer.checksum);
   std::memcpy(footer.magic, packed::kMagic, sizeof footer.magic);
   file_.write(index_);
-  file_.write(about);
+  file_.write(metadata);
   file_.write(std::as_bytes(std::span(&footer, 1)));
   file_.sync();
   const uint64_t bytes = file_.close().bytes;

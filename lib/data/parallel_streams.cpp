@@ -3,22 +3,22 @@
 namespace dltrain {
 namespace {
 
-class ParallelStreams final : public DatasetPart {
+class ParallelStreams final : public DatasetSubset {
  public:
   // `length`: windows of a stream.
   ParallelStreams(std::shared_ptr<const Dataset> windows, int64_t streams, int64_t length)
-      : DatasetPart(std::move(windows), streams * length, [streams, length](int64_t sample) {
+      : DatasetSubset(std::move(windows), streams * length, [streams, length](int64_t sample) {
           return sample % streams * length + sample / streams;
         }) {}
 
   // The epochs of the other dataset are longer if windows are left out.
-  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
                        std::byte* out) const override {
     const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
     int64_t position = first.position;
     for (size_t i = 0; i < samples.size(); ++i, ++position, out += bytes) {
-      const Visit visit{first.seed, position / size() * whole().size() + position % size()};
-      DatasetPart::gather_training(field, samples.subspan(i, 1), visit, out);
+      const SampleVisit visit{first.seed, position / size() * whole().size() + position % size()};
+      DatasetSubset::gather_training(field, samples.subspan(i, 1), visit, out);
     }
   }
 };

@@ -32,11 +32,11 @@ Permutation::Permutation(uint64_t n, uint64_t seed, uint64_t epoch) : n_(n) {
   }
 }
 
-uint64_t Permutation::operator()(uint64_t place) const {
+uint64_t Permutation::operator()(uint64_t index) const {
   do {
-    place = encipher(place);
-  } while (place >= n_);
-  return place;
+    index = encipher(index);
+  } while (index >= n_);
+  return index;
 }
 
 uint64_t Permutation::encipher(uint64_t value) const {

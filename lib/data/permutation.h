@@ -15,7 +15,7 @@ class Permutation {
   Permutation(uint64_t n, uint64_t seed, uint64_t epoch);
 
   // Returns the element at a place; each of 0 … n-1 has exactly one place.
-  uint64_t operator()(uint64_t place) const;
+  uint64_t operator()(uint64_t index) const;
 
  private:
   uint64_t encipher(uint64_t value) const;

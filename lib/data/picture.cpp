@@ -14,11 +14,11 @@ namespace dltrain {
 namespace {
 
 // A glyph has five rows of three pixels; a row is one octal digit.
-struct Letter {
+struct Glyph {
   char sign;
   const char* rows;
 };
-constexpr Letter kLetters[] = {
+constexpr Glyph kGlyphs[] = {
     {'0', "75557"}, {'1', "26227"}, {'2', "71747"}, {'3', "71717"}, {'4', "55711"}, {'5', "74717"},
     {'6', "74757"}, {'7', "71111"}, {'8', "75757"}, {'9', "75717"}, {'A', "25755"}, {'B', "65656"},
     {'C', "34443"}, {'D', "65556"}, {'E', "74647"}, {'F', "74644"}, {'G', "34553"}, {'H', "55755"},
@@ -33,8 +33,8 @@ constexpr int64_t kGap = 4;
 
 const char* rows_of_picture(char sign) {
   const char upper = static_cast<char>(std::toupper(static_cast<unsigned char>(sign)));
-  for (const Letter& letter : kLetters) {
-    if (letter.sign == upper) return letter.rows;
+  for (const Glyph& glyph : kGlyphs) {
+    if (glyph.sign == upper) return glyph.rows;
   }
   return "77777";
 }

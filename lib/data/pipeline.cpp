@@ -14,19 +14,19 @@ TransformList for_evaluation(const TransformList& transforms) {
 }
 
 ImageSize output_of(const Transform& transform, const ImageSize& in, bool numbers) {
-  Problems problems;
+  Diagnostics diagnostics;
   if (numbers && !transform.takes_numbers()) {
-    problems.add(transform.place,
-                 fmt::format("{} works on 8-bit images (idx, cifar10, image_folder, …); these "
-                             "samples are f32 numbers",
-                             transform.kind));
-    problems.throw_if_any();
+    diagnostics.add(transform.location,
+                    fmt::format("{} works on 8-bit images (idx, cifar10, image_folder, …); these "
+                                "samples are f32 numbers",
+                                transform.kind));
+    diagnostics.throw_if_any();
   }
   try {
     return transform.output(in);
   } catch (const Error& error) {
-    problems.add(transform.place, error.what());
-    throw ConfigError(problems);
+    diagnostics.add(transform.location, error.what());
+    throw ConfigError(diagnostics);
   }
 }
 
@@ -37,12 +37,12 @@ Pipeline::Pipeline(TransformList transforms, const ImageSize& in, bool numbers)
   for (const auto& transform : transforms_) output_ = output_of(*transform, output_, numbers);
 }
 
-Draws Pipeline::draws_of(size_t place, const Visit& visit) {
-  return {visit.seed, kPipelineStream + place, visit.position};
+RandomNumbers Pipeline::random_numbers_of(size_t location, const SampleVisit& visit) {
+  return {visit.seed, kPipelineStream + location, visit.position};
 }
 
-double Pipeline::needed_scale(const ImageSize& full, const Visit& visit) const {
-  return transforms_.empty() ? 1 : transforms_[0]->needed_scale(full, draws_of(0, visit));
+double Pipeline::needed_scale(const ImageSize& full, const SampleVisit& visit) const {
+  return transforms_.empty() ? 1 : transforms_[0]->needed_scale(full, random_numbers_of(0, visit));
 }
 
 Pipelines::Pipelines(const TransformList& transforms, const ImageSize& in, bool numbers)

@@ -22,17 +22,17 @@ class Pipeline {
   const ImageSize& output() const { return output_; }
 
   // See Transform::needed_scale; `full` is the stored size of the image.
-  double needed_scale(const ImageSize& full, const Visit& visit) const;
+  double needed_scale(const ImageSize& full, const SampleVisit& visit) const;
   template <typename T>
-  void run(Frame<T>& frame, const Visit& visit) const {
+  void run(WorkingImage<T>& frame, const SampleVisit& visit) const {
     for (size_t i = 0; i < transforms_.size(); ++i) {
-      Draws draws = draws_of(i, visit);
-      transforms_[i]->apply(frame, draws);
+      RandomNumbers rng = random_numbers_of(i, visit);
+      transforms_[i]->apply(frame, rng);
     }
   }
 
  private:
-  static Draws draws_of(size_t place, const Visit& visit);
+  static RandomNumbers random_numbers_of(size_t location, const SampleVisit& visit);
 
   TransformList transforms_;
   ImageSize output_;

@@ -11,7 +11,7 @@ namespace dltrain {
 namespace {
 
 // An image to be written.
-struct Ready {
+struct PreparedImage {
   int64_t sample = 0;
   StoredImage image;
   std::vector<uint8_t> bytes;  // of the image, unless the source owns them
@@ -19,12 +19,12 @@ struct Ready {
 
 // Scratch memory of a thread.
 struct Scratch {
-  Frame<uint8_t> frame;
+  WorkingImage<uint8_t> frame;
   std::vector<uint8_t> file;
 };
 
 void convert(const ImageSource& source, const PrepareOptions& options, Scratch& scratch,
-             Ready& ready) {
+             PreparedImage& ready) {
   const int64_t channels = source.image_size().channels;
   if (!options.raw) {
     ready.image = source.read(ready.sample, ready.bytes);
@@ -38,7 +38,7 @@ void convert(const ImageSource& source, const PrepareOptions& options, Scratch& 
   const auto scaled = [&](int64_t length) {
     return std::max<int64_t>(1, length * wanted / shorter);
   };
-  Frame<uint8_t>& frame = scratch.frame;
+  WorkingImage<uint8_t>& frame = scratch.frame;
   decode_image(image, channels, static_cast<double>(wanted) / static_cast<double>(shorter), frame);
   resample(frame, scaled(image.size.height), scaled(image.size.width));
   const uint8_t* pixels = frame.pixels();
@@ -53,17 +53,18 @@ PrepareReport prepare_images(const ImageSource& source, const PrepareOptions& op
   PackedImagesWriter writer(options.output, source.image_size().channels, source.class_names());
   std::vector<Scratch> scratch(static_cast<size_t>(std::max(options.threads, 1)));
   int64_t next = 0;
-  ordered_work<Ready>(
-      options.threads, [&](Ready& ready) { return (ready.sample = next++) < source.size(); },
-      [&](Ready& ready, int thread) {
+  ordered_work<PreparedImage>(
+      options.threads,
+      [&](PreparedImage& ready) { return (ready.sample = next++) < source.size(); },
+      [&](PreparedImage& ready, int thread) {
         try {
           convert(source, options, scratch[static_cast<size_t>(thread)], ready);
         } catch (const Error& error) {
-          const bool placed = !error.place().empty();
-          throw Error(error.code(), error.what(), placed ? "" : source.place_of(ready.sample));
+          const bool located = !error.location().empty();
+          throw Error(error.code(), error.what(), located ? "" : source.location_of(ready.sample));
         }
       },
-      [&](Ready& ready) {
+      [&](PreparedImage& ready) {
         writer.add(ready.image, source.labels()[static_cast<size_t>(ready.sample)]);
         const int64_t done = ready.sample + 1;
         if (progress && (done % 256 == 0 || done == source.size())) progress(done);

@@ -71,15 +71,15 @@ void open_tokens_folder(const std::filesystem::path& folder, bool overwrite) {
     fail(ExitCode::usage, "{} already exists; --overwrite replaces it",
          (folder / old.front()).string());
   }
-  if (!old.empty()) check_all_ours(folder);
+  if (!old.empty()) check_all_owned(folder);
   if (!has_marker(folder)) mark_folder(folder);
   claim_files(folder, {kTrainIds, kEvalIds});
 }
 
 int prepare_tokens(const TokenSpan& train, const TokenSpan& eval,
                    const PrepareTokensOptions& options) {
-  const TokensAbout about{train.stream->vocab_size(), identity_of(*train.stream)};
-  if (eval.count > 0 && identity_of(*eval.stream) != about.tokenizer) {
+  const TokensMetadata metadata{train.stream->vocab_size(), identity_of(*train.stream)};
+  if (eval.count > 0 && identity_of(*eval.stream) != metadata.tokenizer) {
     fail(ExitCode::data, "data.train and data.eval have different tokenizers");
   }
   std::vector<std::string> names{kTokensFile};
@@ -92,14 +92,14 @@ int prepare_tokens(const TokenSpan& train, const TokenSpan& eval,
     if (lists_file(options.folder, name)) remove_recursively(options.folder / name);
   }
   remove_recursively(options.folder / kTokensFile);
-  const int width = about.vocab_size > 65536 ? 4 : 2;
+  const int width = metadata.vocab_size > 65536 ? 4 : 2;
   const int files =
       write_split(train, "train", width, options) + write_split(eval, "eval", width, options);
   if (const auto& tokenizer = train.stream->tokenizer()) {
     save_tokenizer(*tokenizer, options.folder);
   }
   write_file_atomically(options.folder / kTokensFile,
-                        tokens_about_to_json(about, train.count, eval.count));
+                        tokens_metadata_to_json(metadata, train.count, eval.count));
   return files;
 }
 

@@ -122,7 +122,7 @@ void store(const float* from, int64_t n, uint8_t* to) {
 }  // namespace
 
 template <typename T>
-void resample(Frame<T>& frame, const Box& box, int64_t height, int64_t width) {
+void resample(WorkingImage<T>& frame, const Box& box, int64_t height, int64_t width) {
   const ImageView<T> in = frame.image();
   const int64_t channels = in.size.channels;
   ResampleLine rows{.most = most_taps(box.height, height)},
@@ -164,7 +164,7 @@ void resample(Frame<T>& frame, const Box& box, int64_t height, int64_t width) {
   frame.finish();
 }
 
-template void resample<uint8_t>(Frame<uint8_t>&, const Box&, int64_t, int64_t);
-template void resample<float>(Frame<float>&, const Box&, int64_t, int64_t);
+template void resample<uint8_t>(WorkingImage<uint8_t>&, const Box&, int64_t, int64_t);
+template void resample<float>(WorkingImage<float>&, const Box&, int64_t, int64_t);
 
 }  // namespace dltrain

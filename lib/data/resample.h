@@ -17,11 +17,11 @@ struct Box {
 // Resizes `box` of the frame's image to `height` by `width`. The box must overlap the image; the
 // filter also reads pixels of the image next to the box.
 template <typename T>
-void resample(Frame<T>& frame, const Box& box, int64_t height, int64_t width);
+void resample(WorkingImage<T>& frame, const Box& box, int64_t height, int64_t width);
 
 // The whole image.
 template <typename T>
-void resample(Frame<T>& frame, int64_t height, int64_t width) {
+void resample(WorkingImage<T>& frame, int64_t height, int64_t width) {
   const ImageSize& size = frame.size();
   if (size.height == height && size.width == width && !frame.reduced()) return;
   resample(frame, {0, 0, static_cast<double>(size.height), static_cast<double>(size.width)}, height,

@@ -48,14 +48,14 @@ class Sampler {
   int64_t index(int64_t position) {
     if (buckets_ != nullptr) return in_bucket(position);
     if (kind_ == SampleOrder::balanced) return balanced(position);
-    const int64_t place = position % samples_;
-    if (kind_ == SampleOrder::file) return place;
+    const int64_t epoch_index = position % samples_;
+    if (kind_ == SampleOrder::file) return epoch_index;
     const int64_t wanted = position / samples_;
     if (wanted != epoch_) {
       order_ = Permutation(static_cast<uint64_t>(samples_), seed_, static_cast<uint64_t>(wanted));
       epoch_ = wanted;
     }
-    return static_cast<int64_t>(order_(static_cast<uint64_t>(place)));
+    return static_cast<int64_t>(order_(static_cast<uint64_t>(epoch_index)));
   }
 
  private:

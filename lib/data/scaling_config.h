@@ -9,7 +9,7 @@
 
 namespace dltrain {
 
-struct NormalizeConfig : Located {
+struct NormalizeConfig : ConfigObject {
   static constexpr std::string_view kBareKey = "statistics";
   enum class From : uint8_t { keys, training };
   From statistics = From::keys;
@@ -29,15 +29,15 @@ struct NormalizeConfig : Located {
               {.doc = "Divisor: one number, or one per channel", .above = 0, .scalar_ok = true});
   }
 
-  void validate(Problems& problems) const {
+  void validate(Diagnostics& diagnostics) const {
     const bool given = !mean.empty() && !std.empty();
     if (statistics == From::keys && !given) {
-      problems.add(
+      diagnostics.add(
           *this, mean.empty() ? "mean" : "std",
           fmt::format("missing key '{}' in normalize, which has mean and std, or is `auto`",
                       mean.empty() ? "mean" : "std"));
     } else if (statistics == From::training && !(mean.empty() && std.empty())) {
-      problems.add(*this, "statistics", "normalize is `auto` or has mean and std, not both");
+      diagnostics.add(*this, "statistics", "normalize is `auto` or has mean and std, not both");
     }
   }
 };
@@ -62,16 +62,17 @@ struct ScalingConfig {
   }
 
   // `channels` is the innermost dimension of a sample, if it is known.
-  void validate(const Located& owner, std::optional<int64_t> channels, Problems& problems) const {
-    if (scale == 0) problems.add(owner, "scale", "scale must not be 0");
+  void validate(const ConfigObject& owner, std::optional<int64_t> channels,
+                Diagnostics& diagnostics) const {
+    if (scale == 0) diagnostics.add(owner, "scale", "scale must not be 0");
     if (!channels || !normalize || fitted()) return;
     for (const auto& [key, list] :
          {std::pair("mean", &normalize->mean), {"std", &normalize->std}}) {
       if (list->size() == 1 || static_cast<int64_t>(list->size()) == *channels) continue;
-      problems.add(*normalize, key,
-                   fmt::format("{} has {} numbers; samples have {} channels (the innermost "
-                               "dimension of shape)",
-                               key, list->size(), *channels));
+      diagnostics.add(*normalize, key,
+                      fmt::format("{} has {} numbers; samples have {} channels (the innermost "
+                                  "dimension of shape)",
+                                  key, list->size(), *channels));
     }
   }
 };

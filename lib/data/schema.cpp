@@ -106,7 +106,7 @@ std::string to_json(const DataSchema& schema) {
   return out.dump();
 }
 
-DataSchema schema_from_json(const std::string& json, const std::string& place) {
+DataSchema schema_from_json(const std::string& json, const std::string& location) {
   try {
     const auto in = SchemaJson::parse(json);
     if (in.at("format") != "dltrain.data" || in.at("version") != kSchemaVersion) {
@@ -127,7 +127,8 @@ DataSchema schema_from_json(const std::string& json, const std::string& place) {
     }
     return out;
   } catch (const std::exception& error) {
-    throw Error(ExitCode::storage, fmt::format("the schema of the data: {}", error.what()), place);
+    throw Error(ExitCode::storage, fmt::format("the schema of the data: {}", error.what()),
+                location);
   }
 }
 

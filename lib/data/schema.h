@@ -47,15 +47,15 @@ struct DataSchema {
 };
 
 // JSON without the class names, which state.json stores separately; "" if there is nothing else.
-// schema_from_json() throws Error(storage) at `place`.
+// schema_from_json() throws Error(storage) at `location`.
 std::string to_json(const DataSchema& schema);
-DataSchema schema_from_json(const std::string& json, const std::string& place);
+DataSchema schema_from_json(const std::string& json, const std::string& location);
 
 // Describes the first difference between two schemas in one sentence; empty if they are equivalent.
 std::string schema_difference(const DataSchema& a, const DataSchema& b);
 
 // Options for opening data.
-struct Opening {
+struct OpenOptions {
   // The schema of the trained model; null: it is fitted to the training split.
   std::shared_ptr<const DataSchema> trained = nullptr;
   bool targets = true;  // the data must have targets; false: for predictions

@@ -73,30 +73,32 @@ void SequenceConfig::describe(Fields& f) {
   DatasetConfig::describe(f);
 }
 
-void SequenceConfig::validate(Problems& problems) const {
-  DatasetConfig::validate(problems);
+void SequenceConfig::validate(Diagnostics& diagnostics) const {
+  DatasetConfig::validate(diagnostics);
   const auto refuse = [&](bool given, const char* key) {
-    if (given) problems.add(*this, key, fmt::format("{} is for images, not for text", key));
+    if (given) diagnostics.add(*this, key, fmt::format("{} is for images, not for text", key));
   };
   refuse(mixup.has_value(), "mixup");
   refuse(cutmix.has_value(), "cutmix");
   refuse(random_affine.has_value(), "random_affine");
   refuse(!transforms.empty(), "transforms");
   if (mask_token_id && !mlm_probability) {
-    problems.add(*this, "mask_token_id", "mask_token_id needs mlm_probability");
+    diagnostics.add(*this, "mask_token_id", "mask_token_id needs mlm_probability");
   }
   if (!curriculum) return;
   if (curriculum->options.from >= sequence_length) {
-    problems.add(*curriculum, "from",
-                 fmt::format("from must be below sequence_length ({})", sequence_length));
+    diagnostics.add(*curriculum, "from",
+                    fmt::format("from must be below sequence_length ({})", sequence_length));
   }
   if (mlm_probability) {
-    problems.add(*this, "curriculum",
-                 "a curriculum cannot be combined with mlm_probability, which masks whole samples");
+    diagnostics.add(
+        *this, "curriculum",
+        "a curriculum cannot be combined with mlm_probability, which masks whole samples");
   }
   if (sampling == Sampling::streams) {
-    problems.add(*this, "curriculum",
-                 "a curriculum leaves tokens out, but streams are contiguous; remove one of them");
+    diagnostics.add(
+        *this, "curriculum",
+        "a curriculum leaves tokens out, but streams are contiguous; remove one of them");
   }
 }
 
@@ -128,8 +130,8 @@ std::shared_ptr<const Dataset> SequenceConfig::windows(std::shared_ptr<const Tok
                                                        int64_t first, int64_t count,
                                                        bool training) const {
   const WindowOptions options{sequence_length, training && random_offset};
-  return change_samples(masked(token_windows(std::move(stream), first, count, options, name())),
-                        changes());
+  return transform_samples(masked(token_windows(std::move(stream), first, count, options, name())),
+                           changes());
 }
 
 std::shared_ptr<const LengthPlan> SequenceConfig::length_plan(const Dataset& dataset, int64_t,
@@ -137,7 +139,7 @@ std::shared_ptr<const LengthPlan> SequenceConfig::length_plan(const Dataset& dat
   return curriculum ? make_curriculum(dataset, curriculum->options) : nullptr;
 }
 
-std::shared_ptr<const Dataset> SequenceConfig::open(const Opening&) const {
+std::shared_ptr<const Dataset> SequenceConfig::open(const OpenOptions&) const {
   const auto stream = open_stream(nullptr, {});
   return windows(stream, 0, stream->size(), true);
 }
@@ -147,7 +149,7 @@ int64_t SequenceConfig::held_out(int64_t tokens, double eval_fraction) {
 }
 
 // Holds out the end of the text, so that no token is in both splits.
-DataSplit SequenceConfig::open_split(const HeldOut& part, const Opening&) const {
+DataSplit SequenceConfig::open_split(const HeldOut& part, const OpenOptions&) const {
   const auto stream = open_stream(nullptr, {});
   const int64_t last = held_out(stream->size(), part.fraction);
   const int64_t trained = stream->size() - last;
@@ -165,7 +167,7 @@ DataSplit SequenceConfig::open_split(const HeldOut& part, const Opening&) const 
 }
 
 std::shared_ptr<const Dataset> SequenceConfig::open_as_eval(
-    const std::function<std::shared_ptr<const Dataset>()>& train, const Opening&) const {
+    const std::function<std::shared_ptr<const Dataset>()>& train, const OpenOptions&) const {
   const auto stream = open_stream(wants_tokenizer() ? train()->tokenizer() : nullptr, {});
   return windows(stream, 0, stream->size(), false);
 }

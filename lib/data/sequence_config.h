@@ -13,7 +13,7 @@
 namespace dltrain {
 
 // The key `curriculum`: training begins with short sequences.
-struct CurriculumConfig : Located {
+struct CurriculumConfig : ConfigObject {
   CurriculumOptions options;
   void describe(Fields& f);
 };
@@ -28,17 +28,17 @@ struct SequenceConfig : DatasetConfig {
   std::optional<int64_t> mask_token_id;
 
   void describe(Fields& f) override;
-  void validate(Problems& problems) const override;
+  void validate(Diagnostics& diagnostics) const override;
   bool is_one_text() const override { return true; }
   bool has_tokens() const override { return true; }
   std::string next_token_input() const override { return mlm_probability ? "" : kInputField; }
   std::shared_ptr<const LengthPlan> length_plan(const Dataset& dataset, int64_t global_batch,
                                                 uint64_t seed) const override;
-  std::shared_ptr<const Dataset> open(const Opening& how) const override;
-  DataSplit open_split(const HeldOut& part, const Opening& how) const override;
+  std::shared_ptr<const Dataset> open(const OpenOptions& how) const override;
+  DataSplit open_split(const HeldOut& part, const OpenOptions& how) const override;
   std::shared_ptr<const Dataset> open_as_eval(
       const std::function<std::shared_ptr<const Dataset>()>& train,
-      const Opening& how) const override;
+      const OpenOptions& how) const override;
 
   // Opens all tokens, for `dltrain data prepare`. `train` is the training split for the evaluation
   // split. `file` stores new ids, see TokenCollector.

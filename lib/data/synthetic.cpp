@@ -10,17 +10,17 @@ namespace dltrain {
 namespace {
 
 // Approximates a standard normal number by the sum of four uniform ones (Irwin-Hall).
-float bell(const Philox4& bits) {
+float near_normal(const Philox4& bits) {
   float sum = 0;
   for (uint32_t v : bits.v) sum += static_cast<float>(v >> 8) * (1.0f / 16777216.0f);
   return (sum - 2.0f) * 1.7320508f;
 }
 
 // Returns samples * row. Throws Error(usage) if it is too large.
-int64_t checked_product(const std::string& place, int64_t samples, int64_t row) {
+int64_t checked_product(const std::string& location, int64_t samples, int64_t row) {
   constexpr int64_t kMaxValues = int64_t{1} << 40;
   if (samples > kMaxValues / row) {
-    fail(ExitCode::usage, "{}: {} samples of this shape are too many", place, samples);
+    fail(ExitCode::usage, "{}: {} samples of this shape are too many", location, samples);
   }
   return samples * row;
 }
@@ -28,9 +28,9 @@ int64_t checked_product(const std::string& place, int64_t samples, int64_t row) 
 }  // namespace
 
 std::shared_ptr<const Dataset> make_synthetic_tokens(const SyntheticTokensOptions& options) {
-  const std::string place = "synthetic tokens";
-  const int64_t values = checked_product(place, options.samples, options.length);
-  check_fits_memory(static_cast<uint64_t>(values) * 2 * sizeof(int32_t), place);
+  const std::string location = "synthetic tokens";
+  const int64_t values = checked_product(location, options.samples, options.length);
+  check_fits_memory(static_cast<uint64_t>(values) * 2 * sizeof(int32_t), location);
   const uint64_t tokens = options.seed ^ random_stream("synthetic.tokens");
   const uint64_t masks = options.seed ^ random_stream("synthetic.masks");
   std::vector<int32_t> inputs(static_cast<size_t>(values)), targets(inputs.size());
@@ -59,14 +59,14 @@ std::shared_ptr<const Dataset> make_synthetic_tokens(const SyntheticTokensOption
   all.emplace_back(std::move(targets));
   return std::make_shared<MemoryDataset>(
       std::move(fields), std::move(all),
-      [place](int64_t sample) { return fmt::format("{}, sample {}", place, sample); });
+      [location](int64_t sample) { return fmt::format("{}, sample {}", location, sample); });
 }
 
 std::shared_ptr<const Dataset> make_synthetic(const SyntheticOptions& options) {
-  const std::string place = "synthetic data";
+  const std::string location = "synthetic data";
   int64_t values = options.samples;
-  for (int64_t extent : options.shape) values = checked_product(place, values, extent);
-  check_fits_memory(static_cast<uint64_t>(values) * sizeof(float), place);
+  for (int64_t extent : options.shape) values = checked_product(location, values, extent);
+  check_fits_memory(static_cast<uint64_t>(values) * sizeof(float), location);
 
   const int64_t row = values / options.samples;
   const uint64_t centres = options.seed ^ random_stream("synthetic.centres");
@@ -80,8 +80,8 @@ std::shared_ptr<const Dataset> make_synthetic(const SyntheticOptions& options) {
     float* out = inputs.data() + i * row;
     for (int64_t k = 0; k < row; ++k) {
       const auto element = static_cast<uint64_t>(k);
-      out[k] = bell(philox4x32(centres, element, label)) +
-               noise * bell(philox4x32(noises, element, static_cast<uint64_t>(i)));
+      out[k] = near_normal(philox4x32(centres, element, label)) +
+               noise * near_normal(philox4x32(noises, element, static_cast<uint64_t>(i)));
     }
   }
   std::vector<FieldSpec> fields{{kInputField, {Shape(std::span(options.shape)), DType::f32}},
@@ -91,7 +91,7 @@ std::shared_ptr<const Dataset> make_synthetic(const SyntheticOptions& options) {
   all.emplace_back(std::move(labels));
   return std::make_shared<MemoryDataset>(
       std::move(fields), std::move(all),
-      [place](int64_t sample) { return fmt::format("{}, sample {}", place, sample); });
+      [location](int64_t sample) { return fmt::format("{}, sample {}", location, sample); });
 }
 
 }  // namespace dltrain

@@ -24,8 +24,8 @@ struct SyntheticConfig final : DatasetConfig {
     DatasetConfig::describe(f);
   }
 
-  std::shared_ptr<const Dataset> open(const Opening&) const override {
-    return change_samples(make_synthetic(options), changes());
+  std::shared_ptr<const Dataset> open(const OpenOptions&) const override {
+    return transform_samples(make_synthetic(options), changes());
   }
 };
 
@@ -48,8 +48,8 @@ struct SyntheticTokensConfig final : DatasetConfig {
     DatasetConfig::describe(f);
   }
 
-  std::shared_ptr<const Dataset> open(const Opening&) const override {
-    return change_samples(make_synthetic_tokens(options), changes());
+  std::shared_ptr<const Dataset> open(const OpenOptions&) const override {
+    return transform_samples(make_synthetic_tokens(options), changes());
   }
 };
 

@@ -74,11 +74,11 @@ class TensorsLoader {
       const bool is_target = i + 1 == tensors.size();
       add(is_target ? kTargetField : options_.inputs[i].first, tensors[i], is_target);
     }
-    auto place = [path = tensors[0].file](int64_t sample) {
+    auto location = [path = tensors[0].file](int64_t sample) {
       return fmt::format("{}, sample {}", path, sample);
     };
     return std::make_shared<MemoryDataset>(std::move(fields_), std::move(values_),
-                                           std::move(place));
+                                           std::move(location));
   }
 
  private:

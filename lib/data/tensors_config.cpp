@@ -29,27 +29,27 @@ struct TensorsConfig final : DatasetConfig {
     DatasetConfig::describe(f);
   }
 
-  void validate(Problems& problems) const override {
-    DatasetConfig::validate(problems);
-    scaling.validate(*this, {}, problems);
+  void validate(Diagnostics& diagnostics) const override {
+    DatasetConfig::validate(diagnostics);
+    scaling.validate(*this, {}, diagnostics);
     if (path) return;
     const auto check = [&](const char* key, const std::string& name) {
       if (name.ends_with(".npy")) return;
-      problems.add(*this, key,
-                   fmt::format("'{}' is not a .npy file, and no `path` names a safetensors file "
-                               "that contains this tensor",
-                               name));
+      diagnostics.add(*this, key,
+                      fmt::format("'{}' is not a .npy file, and no `path` names a safetensors file "
+                                  "that contains this tensor",
+                                  name));
     };
     for (const auto& [input, tensor] : options.inputs) check("inputs", tensor);
     check("targets", options.targets);
   }
 
   InputFit fit() const override { return {.normalize = scaling.fitted()}; }
-  std::shared_ptr<const Dataset> open(const Opening&) const override {
+  std::shared_ptr<const Dataset> open(const OpenOptions&) const override {
     TensorsOptions resolved = options;
     resolved.path = path.value_or("");
     resolved.scaling = scaling.options();
-    return change_samples(load_tensors(resolved), changes());
+    return transform_samples(load_tensors(resolved), changes());
   }
 };
 

@@ -19,7 +19,7 @@ void for_each_text(const std::deque<TextFile>& files,
     try {
       use(file.text());
     } catch (const EncodeError& error) {
-      throw Error(ExitCode::data, error.reason(), file.place_of(error.offset()));
+      throw Error(ExitCode::data, error.reason(), file.location_of(error.offset()));
     }
   }
 }

@@ -41,7 +41,7 @@ TextFile::TextFile(std::string name) : name_(std::move(name)), file_(name_, Exit
   if (text_.empty()) throw Error(ExitCode::data, "is empty", name_);
 }
 
-std::string TextFile::place_of(size_t offset) const {
+std::string TextFile::location_of(size_t offset) const {
   const std::string_view before = text_.substr(0, offset);
   const auto lines = std::count(before.begin(), before.end(), '\n');
   const size_t line_begin = before.rfind('\n') + 1;  // npos + 1: 0

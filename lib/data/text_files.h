@@ -25,7 +25,7 @@ class TextFile {
   const std::string& name() const { return name_; }
   std::string_view text() const { return text_; }
   // Returns "input.txt:7:3": line and byte in the line, from 1.
-  std::string place_of(size_t offset) const;
+  std::string location_of(size_t offset) const;
 
  private:
   std::string name_;

@@ -6,16 +6,16 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_mistake.h"
+#include "base/json_error.h"
 
 namespace dltrain {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kCheckedAtOnce = size_t{256} << 20;
-constexpr size_t kLookedAt = size_t{1} << 20;  // bytes that tell ids of 4 bytes from ids of 2
-constexpr size_t kFewestWide = 16;             // ids; fewer may be zeros by chance
-constexpr uint64_t kTokenFilesMaxAbout = 1 << 20;
+constexpr size_t kInspectedBytes = size_t{1} << 20;  // bytes that tell ids of 4 bytes from ids of 2
+constexpr size_t kMinWide = 16;                      // ids; fewer may be zeros by chance
+constexpr uint64_t kTokenFilesMaxMetadata = 1 << 20;
 constexpr const char* kFormat = "dltrain.tokens";
 
 // The magic and version of headers, and the bytes of an id.
@@ -61,9 +61,9 @@ TokenSegment parse_header(const std::string& name, std::span<const std::byte> by
 
 // Returns true if the bytes look like ids of 4 bytes below 65536: their upper halves are zero.
 bool looks_wide(std::span<const std::byte> bytes) {
-  if (bytes.size() % 4 != 0 || bytes.size() < kFewestWide * 4) return false;
+  if (bytes.size() % 4 != 0 || bytes.size() < kMinWide * 4) return false;
   bool any = false;
-  for (size_t i = 0; i < std::min(bytes.size(), kLookedAt); i += 4) {
+  for (size_t i = 0; i < std::min(bytes.size(), kInspectedBytes); i += 4) {
     if (bytes[i + 2] != std::byte{0} || bytes[i + 3] != std::byte{0}) return false;
     any = any || bytes[i] != std::byte{0} || bytes[i + 1] != std::byte{0};
   }
@@ -107,21 +107,21 @@ std::vector<std::byte> token_file_header(int64_t tokens, int width) {
   return bytes;
 }
 
-std::string tokens_about_to_json(const TokensAbout& about, int64_t train, int64_t eval) {
+std::string tokens_metadata_to_json(const TokensMetadata& metadata, int64_t train, int64_t eval) {
   const nlohmann::ordered_json json{{"format", kFormat},
                                     {"version", 1},
-                                    {"vocab_size", about.vocab_size},
-                                    {"tokenizer", about.tokenizer},
+                                    {"vocab_size", metadata.vocab_size},
+                                    {"tokenizer", metadata.tokenizer},
                                     {"train_tokens", train},
                                     {"eval_tokens", eval}};
   return json.dump() + "\n";
 }
 
-TokensAbout parse_tokens_about(const std::string& name, const std::string& content) {
+TokensMetadata parse_tokens_metadata(const std::string& name, const std::string& content) {
   const auto refuse = [&](const std::string& message) {
     throw Error(ExitCode::data, message, name);
   };
-  TokensAbout about;
+  TokensMetadata metadata;
   try {
     const auto json = nlohmann::json::parse(content);
     if (json.at("format") != kFormat) refuse("does not describe token files");
@@ -130,11 +130,11 @@ TokensAbout parse_tokens_about(const std::string& name, const std::string& conte
     if (!size.is_number_integer() || size < 1 || size > kMaxVocabulary) {
       refuse("has no valid vocab_size");
     }
-    about = {size.get<int64_t>(), json.at("tokenizer").get<std::string>()};
+    metadata = {size.get<int64_t>(), json.at("tokenizer").get<std::string>()};
   } catch (const nlohmann::json::exception& error) {
-    refuse("does not describe token files: " + json_mistake(error.what()));
+    refuse("does not describe token files: " + json_error(error.what()));
   }
-  return about;
+  return metadata;
 }
 
 std::shared_ptr<const TokenStream> open_token_files(const TokenFilesOptions& options) {
@@ -148,24 +148,26 @@ std::shared_ptr<const TokenStream> open_token_files(const TokenFilesOptions& opt
   }
   const fs::path folder = fs::path(options.files.front()).parent_path();
   std::error_code ignored;
-  TokensAbout known;
+  TokensMetadata known;
   if (fs::exists(folder / kTokensFile, ignored)) {
     const fs::path path = folder / kTokensFile;
-    known = parse_tokens_about(path.string(), read_file(path, kTokenFilesMaxAbout, ExitCode::data));
+    known = parse_tokens_metadata(path.string(),
+                                  read_file(path, kTokenFilesMaxMetadata, ExitCode::data));
   }
-  TokenStream::About about{.vocab_size = options.vocab_size, .tokenizer = options.tokenizer};
-  if (!about.tokenizer && holds_tokenizer(folder)) about.tokenizer = load_tokenizer(folder);
-  if (about.tokenizer && !known.tokenizer.empty() &&
-      about.tokenizer->identity() != known.tokenizer) {
+  TokenStream::Metadata metadata{.vocab_size = options.vocab_size, .tokenizer = options.tokenizer};
+  if (!metadata.tokenizer && holds_tokenizer(folder)) metadata.tokenizer = load_tokenizer(folder);
+  if (metadata.tokenizer && !known.tokenizer.empty() &&
+      metadata.tokenizer->identity() != known.tokenizer) {
     throw Error(ExitCode::data,
                 fmt::format("was made by another tokenizer (hash {}) than the one given (hash {})",
-                            known.tokenizer, about.tokenizer->identity()),
+                            known.tokenizer, metadata.tokenizer->identity()),
                 options.files.front());
   }
-  if (about.vocab_size == 0) about.vocab_size = known.vocab_size;
-  if (about.vocab_size == 0 && about.tokenizer) about.vocab_size = about.tokenizer->vocab_size();
-  const bool look = about.vocab_size != 0 && bytes <= kCheckedAtOnce;
-  auto stream = std::make_shared<TokenStream>(std::move(segments), about, files);
+  if (metadata.vocab_size == 0) metadata.vocab_size = known.vocab_size;
+  if (metadata.vocab_size == 0 && metadata.tokenizer)
+    metadata.vocab_size = metadata.tokenizer->vocab_size();
+  const bool look = metadata.vocab_size != 0 && bytes <= kCheckedAtOnce;
+  auto stream = std::make_shared<TokenStream>(std::move(segments), metadata, files);
   if (look) stream->check();
   return stream;
 }

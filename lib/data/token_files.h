@@ -33,13 +33,13 @@ TokenSegment parse_token_file(const std::string& name, std::span<const std::byte
 std::vector<std::byte> token_file_header(int64_t tokens, int width);
 
 // The content of tokens.json.
-struct TokensAbout {
+struct TokensMetadata {
   int64_t vocab_size = 0;
   std::string tokenizer;  // Tokenizer::identity(); empty: unknown
 };
 inline constexpr const char* kTokensFile = "tokens.json";
-std::string tokens_about_to_json(const TokensAbout& about, int64_t train, int64_t eval);
-TokensAbout parse_tokens_about(const std::string& name, const std::string& content);
+std::string tokens_metadata_to_json(const TokensMetadata& metadata, int64_t train, int64_t eval);
+TokensMetadata parse_tokens_metadata(const std::string& name, const std::string& content);
 
 struct TokenFilesOptions {
   std::vector<std::string> files;

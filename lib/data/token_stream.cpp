@@ -29,11 +29,11 @@ uint32_t largest(const int32_t* ids, int64_t count) {
 
 }  // namespace
 
-TokenStream::TokenStream(std::vector<TokenSegment> segments, About about,
+TokenStream::TokenStream(std::vector<TokenSegment> segments, Metadata metadata,
                          std::shared_ptr<const void> memory)
     : segments_(std::move(segments)),
       begins_{0},
-      about_(std::move(about)),
+      metadata_(std::move(metadata)),
       memory_(std::move(memory)) {
   for (const TokenSegment& segment : segments_) {
     check_internal(segment.size() > 0 && (segment.width == 2 || segment.width == 4),
@@ -41,19 +41,19 @@ TokenStream::TokenStream(std::vector<TokenSegment> segments, About about,
     begins_.push_back(begins_.back() + segment.size());
   }
   check_internal(!segments_.empty(), "no tokens");
-  if (about_.vocab_size != 0) return;
-  about_.vocab_size = int64_t{INT32_MAX};
+  if (metadata_.vocab_size != 0) return;
+  metadata_.vocab_size = int64_t{INT32_MAX};
   uint32_t most = 0;
   for_each(0, size(), [&](std::span<const int32_t> ids) {
     most = std::max(most, largest(ids.data(), static_cast<int64_t>(ids.size())));
   });
-  about_.vocab_size = int64_t{most} + 1;
-  about_.checked = true;
+  metadata_.vocab_size = int64_t{most} + 1;
+  metadata_.checked = true;
 }
 
 void TokenStream::check() {
-  if (!about_.checked) for_each(0, size(), [](std::span<const int32_t>) {});
-  about_.checked = true;
+  if (!metadata_.checked) for_each(0, size(), [](std::span<const int32_t>) {});
+  metadata_.checked = true;
 }
 
 size_t TokenStream::segment_of(int64_t position) const {
@@ -68,14 +68,14 @@ void TokenStream::read(int64_t first, int64_t count, int32_t* out) const {
     const int64_t n = std::min(count, segment.size() - inside);
     const std::byte* from = segment.bytes.data() + inside * segment.width;
     segment.width == 2 ? widen<uint16_t>(from, n, out) : widen<uint32_t>(from, n, out);
-    if (!about_.checked && int64_t{largest(out, n)} >= about_.vocab_size) {
+    if (!metadata_.checked && int64_t{largest(out, n)} >= metadata_.vocab_size) {
       const auto bad = std::find_if(out, out + n, [&](int32_t id) {
-        return int64_t{static_cast<uint32_t>(id)} >= about_.vocab_size;
+        return int64_t{static_cast<uint32_t>(id)} >= metadata_.vocab_size;
       });
       throw Error(ExitCode::data,
                   fmt::format("id {} is beyond the vocabulary (0 to {})",
-                              static_cast<uint32_t>(*bad), about_.vocab_size - 1),
-                  place_of(first + (bad - out)));
+                              static_cast<uint32_t>(*bad), metadata_.vocab_size - 1),
+                  location_of(first + (bad - out)));
     }
     out += n;
     first += n;
@@ -83,7 +83,7 @@ void TokenStream::read(int64_t first, int64_t count, int32_t* out) const {
   }
 }
 
-std::string TokenStream::place_of(int64_t position) const {
+std::string TokenStream::location_of(int64_t position) const {
   const size_t segment = segment_of(position);
   return fmt::format("{}, token {}", segments_[segment].name, position - begins_[segment]);
 }
@@ -113,10 +113,10 @@ void TokenCollector::append(std::span<const int32_t> ids) {
 }
 
 void TokenCollector::add(std::span<const int32_t> ids) {
-  constexpr size_t kMostHeld = size_t{4} << 20;  // bytes that wait for a write
+  constexpr size_t kMaxHeld = size_t{4} << 20;  // bytes that wait for a write
   width_ == 4 ? append<uint32_t>(ids) : append<uint16_t>(ids);
   count_ += static_cast<int64_t>(ids.size());
-  if (file_ && bytes_.size() > kMostHeld) write_out();
+  if (file_ && bytes_.size() > kMaxHeld) write_out();
 }
 
 void TokenCollector::write_out() {
@@ -155,8 +155,8 @@ std::shared_ptr<const TokenStream> TokenCollector::finish(
                                     static_cast<size_t>((end - begin) * width_)),
                         width_});
   }
-  TokenStream::About about{tokenizer->vocab_size(), tokenizer, /*checked=*/true};
-  return std::make_shared<TokenStream>(std::move(segments), std::move(about), std::move(memory));
+  TokenStream::Metadata metadata{tokenizer->vocab_size(), tokenizer, /*checked=*/true};
+  return std::make_shared<TokenStream>(std::move(segments), std::move(metadata), std::move(memory));
 }
 
 }  // namespace dltrain

@@ -27,17 +27,18 @@ struct TokenSegment {
 
 class TokenStream {
  public:
-  struct About {
+  struct Metadata {
     int64_t vocab_size = 0;  // ids are below this; 0: it is found by reading all ids
     std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // of the ids; null: unknown
     bool checked = false;                                  // ids are known to be below vocab_size
   };
   // `memory` owns the bytes of the segments. Segments must not be empty.
-  TokenStream(std::vector<TokenSegment> segments, About about, std::shared_ptr<const void> memory);
+  TokenStream(std::vector<TokenSegment> segments, Metadata metadata,
+              std::shared_ptr<const void> memory);
 
   int64_t size() const { return begins_.back(); }
-  int64_t vocab_size() const { return about_.vocab_size; }
-  const std::shared_ptr<const Tokenizer>& tokenizer() const { return about_.tokenizer; }
+  int64_t vocab_size() const { return metadata_.vocab_size; }
+  const std::shared_ptr<const Tokenizer>& tokenizer() const { return metadata_.tokenizer; }
 
   // Reads ids [first, first + count). Throws Error(data) with the place of an id that is not below
   // the vocabulary size, unless the ids were checked before.
@@ -45,7 +46,7 @@ class TokenStream {
   // Checks all ids; throws like read(). Later reads do not check.
   void check();
   // "train.bin, token 17".
-  std::string place_of(int64_t position) const;
+  std::string location_of(int64_t position) const;
 
   // Calls use(ids) for pieces of [first, first + count).
   template <typename Use>
@@ -64,7 +65,7 @@ class TokenStream {
 
   std::vector<TokenSegment> segments_;
   std::vector<int64_t> begins_;  // of each segment; then the size of all
-  About about_;
+  Metadata metadata_;
   std::shared_ptr<const void> memory_;
 };
 

@@ -33,7 +33,7 @@ class TokenWindows final : public Dataset {
   void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
     for (size_t i = 0; i < samples.size(); ++i) read(field, samples[i], 0, i, out);
   }
-  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
                        std::byte* out) const override {
     for (size_t i = 0; i < samples.size(); ++i) {
       read(field, samples[i], offset({first.seed, first.position + static_cast<int64_t>(i)}), i,
@@ -45,12 +45,12 @@ class TokenWindows final : public Dataset {
   int64_t label_bound() const override { return stream_->vocab_size(); }
   std::optional<int64_t> id_bound(int) const override { return stream_->vocab_size(); }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return stream_->tokenizer(); }
-  std::string place_of(int64_t sample) const override {
-    return stream_->place_of(first_ + sample * length_);
+  std::string location_of(int64_t sample) const override {
+    return stream_->location_of(first_ + sample * length_);
   }
 
  private:
-  int64_t offset(const Visit& visit) const {
+  int64_t offset(const SampleVisit& visit) const {
     if (!random_offset_) return 0;
     const auto epoch = static_cast<uint64_t>(visit.position / size_);
     const uint64_t bits = random_bits(visit.seed, kOffsetStream, epoch, 0);

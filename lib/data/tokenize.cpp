@@ -42,7 +42,7 @@ void tokenize(const TextFile& file, const Tokenizer& tokenizer, const TokenizeOp
           encoder->encode(piece.text, piece.ids);
         } catch (const EncodeError& error) {
           const auto offset = static_cast<size_t>(piece.text.data() - text.data());
-          throw Error(ExitCode::data, error.reason(), file.place_of(offset + error.offset()));
+          throw Error(ExitCode::data, error.reason(), file.location_of(offset + error.offset()));
         }
       },
       [&](const Piece& piece) { use(piece.ids); });

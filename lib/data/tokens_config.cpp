@@ -30,10 +30,10 @@ struct TokensConfig final : SequenceConfig {
     SequenceConfig::describe(f);
   }
 
-  void validate(Problems& problems) const override {
-    SequenceConfig::validate(problems);
+  void validate(Diagnostics& diagnostics) const override {
+    SequenceConfig::validate(diagnostics);
     if (tokenizer && tokenizer->learns()) {
-      problems.add(*tokenizer, "", "a tokenizer cannot be built from tokens without text");
+      diagnostics.add(*tokenizer, "", "a tokenizer cannot be built from tokens without text");
     }
   }
 

@@ -21,9 +21,9 @@
 namespace dltrain {
 
 // The sequence of random numbers of one visit of a sample for one purpose.
-class Draws {
+class RandomNumbers {
  public:
-  Draws(uint64_t seed, uint64_t stream, int64_t position)
+  RandomNumbers(uint64_t seed, uint64_t stream, int64_t position)
       : seed_(seed), stream_(stream), position_(static_cast<uint64_t>(position)) {}
 
   // Returns a number in [0, 1).
@@ -45,7 +45,7 @@ class Draws {
   uint64_t next_ = 0;
 };
 
-struct Transform : Chosen {
+struct Transform : ConfigVariant {
   void describe(Fields&) override {}
 
   // Returns true if it draws random numbers and is therefore for training only.
@@ -55,14 +55,14 @@ struct Transform : Chosen {
   virtual ImageSize output(const ImageSize& in) const { return in; }
   // For the first transform of a list: returns the smallest scale, at most 1, at which an image of
   // the stored size `full` can be decoded without loss for the result.
-  virtual double needed_scale(const ImageSize& /*full*/, Draws) const { return 1; }
+  virtual double needed_scale(const ImageSize& /*full*/, RandomNumbers) const { return 1; }
   // Returns true if pixels move, so that targets that are images would not fit any more.
   virtual bool moves_pixels() const { return true; }
   // Returns true if it supports f32 images.
   virtual bool takes_numbers() const { return true; }
 
-  virtual void apply(Frame<uint8_t>& frame, Draws& draws) const = 0;
-  virtual void apply(Frame<float>& frame, Draws& draws) const = 0;
+  virtual void apply(WorkingImage<uint8_t>& frame, RandomNumbers& rng) const = 0;
+  virtual void apply(WorkingImage<float>& frame, RandomNumbers& rng) const = 0;
 
   virtual std::shared_ptr<const Transform> clone() const = 0;
   // Appends the transforms that replace it for samples held out by eval_fraction.
@@ -71,11 +71,15 @@ struct Transform : Chosen {
   }
 };
 
-// Derived kinds have `template <typename T> void run(Frame<T>&, Draws&) const`.
+// Derived kinds have `template <typename T> void run(WorkingImage<T>&, RandomNumbers&) const`.
 template <typename Self>
 struct TransformOf : Transform {
-  void apply(Frame<uint8_t>& frame, Draws& draws) const override { self().run(frame, draws); }
-  void apply(Frame<float>& frame, Draws& draws) const override { self().run(frame, draws); }
+  void apply(WorkingImage<uint8_t>& frame, RandomNumbers& rng) const override {
+    self().run(frame, rng);
+  }
+  void apply(WorkingImage<float>& frame, RandomNumbers& rng) const override {
+    self().run(frame, rng);
+  }
   std::shared_ptr<const Transform> clone() const override { return std::make_shared<Self>(self()); }
 
  private:

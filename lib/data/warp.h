@@ -21,8 +21,8 @@ void warp(const ImageView<T>& in, const Affine& a, float fill, T* out) {
   const int64_t height = in.size.height, width = in.size.width, channels = in.size.channels;
   const double x_centre = static_cast<double>(width - 1) / 2;
   const double y_centre = static_cast<double>(height - 1) / 2;
-  constexpr int64_t kMostChannels = 64;
-  float sum[kMostChannels];
+  constexpr int64_t kMaxChannels = 64;
+  float sum[kMaxChannels];
   for (int64_t row = 0; row < height; ++row) {
     for (int64_t column = 0; column < width; ++column, out += channels) {
       const double u = static_cast<double>(column) - x_centre;
@@ -32,8 +32,8 @@ void warp(const ImageView<T>& in, const Affine& a, float fill, T* out) {
       const double x_floor = std::floor(x), y_floor = std::floor(y);
       const double right = x - x_floor, below = y - y_floor;
       const auto x0 = static_cast<int64_t>(x_floor), y0 = static_cast<int64_t>(y_floor);
-      for (int64_t first = 0; first < channels; first += kMostChannels) {
-        const int64_t n = channels - first < kMostChannels ? channels - first : kMostChannels;
+      for (int64_t first = 0; first < channels; first += kMaxChannels) {
+        const int64_t n = channels - first < kMaxChannels ? channels - first : kMaxChannels;
         for (int64_t c = 0; c < n; ++c) sum[c] = 0;
         // Adds a neighbour's share of a pixel.
         const auto add_share = [&](int64_t nx, int64_t ny, double share) {

@@ -8,7 +8,7 @@ namespace {
 using Kind = CollectiveKind;
 
 // Returns what is wrong with the arguments, or an empty string.
-const char* mistake_in(const CollectiveCall& call, int size) {
+const char* error_in(const CollectiveCall& call, int size) {
   constexpr size_t kMaxElements = size_t{1} << 56;  // keeps the bytes of all ranks below 2^64
   if (call.count >= kMaxElements / static_cast<size_t>(size)) return "too many elements";
   switch (call.kind) {
@@ -41,7 +41,7 @@ std::string describe(const CollectiveCall& call) {
   std::string text = collective_name(call.kind);
   if (call.kind == Kind::barrier) return text;
   text += fmt::format(" of {} {}", call.count, dtype_name(call.dtype));
-  return call.about ? text + fmt::format(" ({})", *call.about) : text;
+  return call.subject ? text + fmt::format(" ({})", *call.subject) : text;
 }
 
 CollectiveExtent extent_of(const CollectiveCall& call, int rank, int size) {
@@ -62,56 +62,56 @@ CollectiveExtent extent_of(const CollectiveCall& call, int rank, int size) {
 }
 
 Collectives::Ticket Collectives::all_reduce(void* data, size_t count, DType dtype, ReduceOp op,
-                                            Stream& after, CallSubject about) {
+                                            Stream& after, OperationSubject subject) {
   return issue({.kind = Kind::all_reduce,
                 .dtype = dtype,
                 .op = op,
                 .output = data,
                 .count = count,
-                .about = std::move(about)},
+                .subject = std::move(subject)},
                after);
 }
 
 Collectives::Ticket Collectives::reduce_scatter(const void* input, void* output, size_t count,
                                                 DType dtype, ReduceOp op, Stream& after,
-                                                CallSubject about) {
+                                                OperationSubject subject) {
   return issue({.kind = Kind::reduce_scatter,
                 .dtype = dtype,
                 .op = op,
                 .input = input,
                 .output = output,
                 .count = count,
-                .about = std::move(about)},
+                .subject = std::move(subject)},
                after);
 }
 
 Collectives::Ticket Collectives::all_gather(const void* input, void* output, size_t count,
-                                            DType dtype, Stream& after, CallSubject about) {
+                                            DType dtype, Stream& after, OperationSubject subject) {
   return issue({.kind = Kind::all_gather,
                 .dtype = dtype,
                 .input = input,
                 .output = output,
                 .count = count,
-                .about = std::move(about)},
+                .subject = std::move(subject)},
                after);
 }
 
 Collectives::Ticket Collectives::broadcast(void* data, size_t count, DType dtype, int root,
-                                           Stream& after, CallSubject about) {
+                                           Stream& after, OperationSubject subject) {
   return issue({.kind = Kind::broadcast,
                 .dtype = dtype,
                 .root = root,
                 .output = data,
                 .count = count,
-                .about = std::move(about)},
+                .subject = std::move(subject)},
                after);
 }
 
 Collectives::Ticket Collectives::issue(const CollectiveCall& call, Stream& after) {
-  const char* mistake = mistake_in(call, size());
-  if (mistake[0] != '\0') {
+  const char* error = error_in(call, size());
+  if (error[0] != '\0') {
     fail(ExitCode::internal, "internal error: rank {} of {}: {}: {}", rank(), size(),
-         describe(call), mistake);
+         describe(call), error);
   }
   return queue(call, after);
 }

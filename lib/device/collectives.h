@@ -44,7 +44,7 @@ enum class CollectiveKind : uint8_t { all_reduce, reduce_scatter, all_gather, br
 
 // The subject of an operation for error messages: "gradient of h.0.mlp.weight". Shared, because
 // operations outlive the code that issues them. May be nullptr.
-using CallSubject = std::shared_ptr<const std::string>;
+using OperationSubject = std::shared_ptr<const std::string>;
 
 // The arguments of one operation.
 struct CollectiveCall {
@@ -55,7 +55,7 @@ struct CollectiveCall {
   const void* input = nullptr;  // nullptr: in place, in `output`
   void* output = nullptr;
   size_t count = 0;  // as in the methods of Collectives
-  CallSubject about = nullptr;
+  OperationSubject subject = nullptr;
 
   size_t bytes() const { return count * dtype_size(dtype); }
 };
@@ -86,15 +86,15 @@ class Collectives {
   // In place: replaces `data` on every rank by the reduction over all ranks. The order of the
   // additions depends only on the number of ranks; bf16 and f16 are added in f32.
   Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream& after,
-                    CallSubject about = nullptr);
+                    OperationSubject subject = nullptr);
   // `input` has size() * count elements; `output` receives this rank's reduced part.
   Ticket reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp op,
-                        Stream& after, CallSubject about = nullptr);
+                        Stream& after, OperationSubject subject = nullptr);
   // `output` has size() * count elements in rank order.
   Ticket all_gather(const void* input, void* output, size_t count, DType dtype, Stream& after,
-                    CallSubject about = nullptr);
+                    OperationSubject subject = nullptr);
   Ticket broadcast(void* data, size_t count, DType dtype, int root, Stream& after,
-                   CallSubject about = nullptr);
+                   OperationSubject subject = nullptr);
   // Issues any of the operations above. The kind must not be barrier.
   Ticket issue(const CollectiveCall& call, Stream& after);
 
@@ -113,9 +113,9 @@ class Collectives {
   virtual void check() {}
   // Ends the operations in progress with an error, here and on the peers. Can be called from any
   // thread.
-  virtual void abandon() {}
+  virtual void abort() {}
   // Returns when no operation uses memory of this process any more. Operations that are not
-  // complete are ended as by abandon().
+  // complete are ended as by abort().
   virtual void settle() {}
 
  private:

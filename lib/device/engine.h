@@ -15,7 +15,7 @@
 namespace dltrain {
 
 struct KernelRow;          // ops/kernel.h
-struct VendorCollectives;  // device/carrier.h
+struct VendorCollectives;  // device/collective_backend.h
 
 // Raised whenever this struct or anything reachable from it changes its layout or meaning.
 inline constexpr uint32_t kEngineAbi = 10;

@@ -152,9 +152,9 @@ Decoder::Decoder(const DecoderOptions& options)
       owned_state(step_->plan.graph(), source_ ? &source_->plan.graph() : nullptr, options_);
   owned_ = std::move(owned);
   state_ = Buffer(*options_.device, bytes);
-  const auto place = [this](const GraphValue& value) { return address(value.name); };
-  step_->plan.bind(place, step_->work.data());
-  if (source_) source_->plan.bind(place, source_->work.data());
+  const auto address_of = [this](const GraphValue& value) { return address(value.name); };
+  step_->plan.bind(address_of, step_->work.data());
+  if (source_) source_->plan.bind(address_of, source_->work.data());
 }
 
 Decoder::~Decoder() {

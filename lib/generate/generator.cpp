@@ -72,7 +72,7 @@ class Generation {
     const TextRequest& request = requests_[begun_];
     slots_[slot] = {begun_++, std::make_unique<Text>(request, options_)};
     report_.prompt_tokens += static_cast<int64_t>(request.prompt.size() + request.source.size());
-    if (options_.max_tokens == 0) return finish(slots_[slot], Finish::length);
+    if (options_.max_tokens == 0) return finish(slots_[slot], FinishReason::length);
     if (!request.source.empty()) read_source(slot, request);
     sample(slots_[slot], take_prompt(slot));
   }
@@ -127,24 +127,24 @@ class Generation {
     const int32_t token = text.sampler.next(logits.first(static_cast<size_t>(decoder_.info().ids)),
                                             static_cast<int64_t>(text.tokens.size()));
     if (options_.end_token && token == *options_.end_token) {
-      return finish(slot, Finish::end_token);
+      return finish(slot, FinishReason::end_token);
     }
     text.tokens.push_back(token);
     out.tokens.push_back(token);
     ++report_.new_tokens;
     const std::string piece = text.stream ? text.stream->next(token) : std::string();
     tell(slot, piece, token, false);
-    if (text.stream && text.stream->stopped()) return finish(slot, Finish::stop);
+    if (text.stream && text.stream->stopped()) return finish(slot, FinishReason::stop);
     if (static_cast<int64_t>(out.tokens.size()) >= options_.max_tokens) {
-      finish(slot, Finish::length);
+      finish(slot, FinishReason::length);
     }
   }
 
-  void finish(Slot& slot, Finish reason) {
+  void finish(Slot& slot, FinishReason reason) {
     Text& text = *slot.text;
     const std::string rest = text.stream ? text.stream->finish() : std::string();
     report_.texts[slot.index].finish =
-        text.stream && text.stream->stopped() ? Finish::stop : reason;
+        text.stream && text.stream->stopped() ? FinishReason::stop : reason;
     tell(slot, rest, {}, true);
     slot.text.reset();
   }
@@ -167,7 +167,7 @@ class Generation {
 
 }  // namespace
 
-std::string_view finish_name(Finish finish) {
+std::string_view finish_reason_name(FinishReason finish) {
   constexpr std::string_view kNames[] = {"length", "end_token", "stop"};
   return kNames[static_cast<size_t>(finish)];
 }
@@ -183,13 +183,13 @@ int64_t capacity_for(const DecoderInfo& info, std::span<const TextRequest> reque
 
 namespace {
 
-// `places`: of the model, where they have an end.
+// `positions`: of the model, where they have an end.
 void check_tokens(size_t number, const std::vector<int32_t>& tokens, int64_t ids,
-                  const std::optional<int64_t>& places) {
+                  const std::optional<int64_t>& positions) {
   if (tokens.empty()) fail(ExitCode::usage, "prompt {} has no tokens", number);
-  if (places && static_cast<int64_t>(tokens.size()) > *places) {
-    fail(ExitCode::usage, "prompt {} has {} tokens, the model has places for {}", number,
-         tokens.size(), *places);
+  if (positions && static_cast<int64_t>(tokens.size()) > *positions) {
+    fail(ExitCode::usage, "prompt {} has {} tokens, the model has positions for {}", number,
+         tokens.size(), *positions);
   }
   for (int32_t token : tokens) {
     if (token >= 0 && token < ids) continue;

@@ -33,13 +33,13 @@ struct GenerateOptions {
   const Tokenizer* tokenizer = nullptr;   // null: the result has only ids
 };
 
-enum class Finish : uint8_t { length, end_token, stop };
-std::string_view finish_name(Finish finish);
+enum class FinishReason : uint8_t { length, end_token, stop };
+std::string_view finish_reason_name(FinishReason finish);
 
 struct GeneratedText {
   std::vector<int32_t> tokens;  // new ones, up to what ended the text
   std::string text;             // of these; without a tokenizer empty
-  Finish finish = Finish::length;
+  FinishReason finish = FinishReason::length;
 };
 
 // Called with the next complete characters of a text, possibly none; `done` is true once at its

@@ -12,7 +12,7 @@
 namespace dltrain {
 
 struct SamplingOptions {
-  double temperature = 1;  // logits are divided by it; 0: always the likeliest token
+  double temperature = 1;  // logits are divided by it; 0: always the most likely token
   int64_t top_k = 0;       // only the k likeliest tokens; 0: all
   double top_p = 1;        // only the fewest likeliest tokens with this total probability
   // Logits of tokens that are already in the text are divided by it if they are above 0, and

@@ -38,7 +38,7 @@ std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId
     specs = node.op->infer(in, node.attributes);
     for (const TensorSpec& spec : specs) spec.shape.check_size();
   } catch (const Error& error) {
-    if (layer_.empty() || !error.place().empty()) throw;
+    if (layer_.empty() || !error.location().empty()) throw;
     throw Error(error.code(), error.what(), layer_);
   }
   std::vector<int> aliases(specs.size(), -1);

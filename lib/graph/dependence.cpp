@@ -4,7 +4,7 @@
 
 namespace dltrain {
 
-std::vector<bool> made_of(const Graph& graph, std::span<const ValueId> sources) {
+std::vector<bool> reachable_from(const Graph& graph, std::span<const ValueId> sources) {
   std::vector<bool> out(graph.values.size());
   for (ValueId source : sources) out[static_cast<size_t>(source)] = true;
   for (const Node& node : graph.nodes) {
@@ -17,7 +17,7 @@ std::vector<bool> made_of(const Graph& graph, std::span<const ValueId> sources) 
   return out;
 }
 
-bool is_made_of(const Graph& graph, ValueId value, ValueId source) {
+bool depends_on(const Graph& graph, ValueId value, ValueId source) {
   std::vector<bool> seen(graph.values.size());
   std::vector<ValueId> rest{value};
   while (!rest.empty()) {

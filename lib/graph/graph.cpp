@@ -63,8 +63,8 @@ std::vector<ValueId> Graph::with_role(Role role) const {
   return out;
 }
 
-std::vector<Graph::Place> Graph::group_places() const {
-  std::vector<Place> out(values.size());
+std::vector<Graph::GroupOffset> Graph::group_offsets() const {
+  std::vector<GroupOffset> out(values.size());
   for (size_t g = 0; g < groups.size(); ++g) {
     for (const FlatGroup::Member& member : groups[g].members) {
       out[static_cast<size_t>(member.value)] = {static_cast<int>(g), member.offset, member.window};
@@ -138,7 +138,7 @@ std::string print_graph(const Graph& graph) {
                        fmt::join(inputs, ", "));
     if (!node.attributes.empty()) out += fmt::format(" {{{}}}", to_string(node.attributes));
     out += fmt::format(" : {}", fmt::join(specs, ", "));
-    if (node.once_a_step) out += "  @last";
+    if (node.once_per_step) out += "  @last";
     if (!node.layer.empty()) out += fmt::format("  # {}", node.layer);
     out += '\n';
   }
@@ -206,7 +206,7 @@ class Verifier {
     const bool whole =
         value.producer >= 0 && graph_.nodes[static_cast<size_t>(value.producer)].outputs.size() > 1;
     check_internal(!rules_of(value.role).accumulates || whole || node.phase == Phase::update ||
-                       node.once_a_step || node.op->combines_micro_steps,
+                       node.once_per_step || node.op->combines_micro_steps,
                    "{}: reads the sum {} before it is complete", where_, name);
   }
 

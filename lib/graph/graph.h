@@ -32,7 +32,7 @@ struct Node {
   std::string layer;  // path of the layer that emitted it: "layers.3"
   Phase phase = Phase::forward;
   int block = -1;  // the copy of a `repeat` that it belongs to, numbered over the model; −1: none
-  bool once_a_step = false;  // runs in the last micro-step only (collectives over accumulated sums)
+  bool once_per_step = false;  // runs in the last micro-step only (collectives over sums)
 };
 
 // Values that are adjacent in memory so that one message transfers them: the tensors of a unit that
@@ -79,12 +79,12 @@ struct Graph {
   ValueId find(std::string_view name) const;
   std::vector<ValueId> with_role(Role role) const;
   // For each value: the group that it is a member of (−1: none) and its offset there.
-  struct Place {
+  struct GroupOffset {
     int group = -1;
     size_t offset = 0;
     bool window = false;
   };
-  std::vector<Place> group_places() const;
+  std::vector<GroupOffset> group_offsets() const;
   // Returns a slot number that no collective uses yet.
   int64_t next_slot() const;
 

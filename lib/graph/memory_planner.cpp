@@ -56,17 +56,17 @@ class Region {
 
 }  // namespace
 
-size_t place_blocks(std::vector<MemoryBlock>& blocks, const LentRegion& lent) {
+size_t place_blocks(std::vector<MemoryBlock>& blocks, const ReusableRegion& reused) {
   std::vector<size_t> order(blocks.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; });
-  Region borrowed(lent.bytes), own(SIZE_MAX);
-  for (const MemoryBlock& block : lent.taken) borrowed.add(block);
+  Region reusable(reused.bytes), own(SIZE_MAX);
+  for (const MemoryBlock& block : reused.occupied) reusable.add(block);
   for (size_t index : order) {
     MemoryBlock& block = blocks[index];
-    block.lent = borrowed.place(block);
-    if (!block.lent) own.place(block);
+    block.reused = reusable.place(block);
+    if (!block.reused) own.place(block);
   }
   return own.size();
 }
@@ -74,7 +74,7 @@ size_t place_blocks(std::vector<MemoryBlock>& blocks, const LentRegion& lent) {
 size_t lower_bound_bytes(const std::vector<MemoryBlock>& blocks) {
   std::map<int, int64_t> change;
   for (const MemoryBlock& block : blocks) {
-    if (block.lent) continue;
+    if (block.reused) continue;
     const auto bytes = static_cast<int64_t>(aligned_bytes(block));
     change[block.first] += bytes;
     change[block.last + 1] -= bytes;

@@ -13,8 +13,8 @@ struct MemoryBlock {
   size_t bytes = 0;
   int first = 0;  // first and last step (inclusive) at which its content must be intact
   int last = 0;
-  size_t offset = 0;  // written by place_blocks, a multiple of kMemoryAlignment
-  bool lent = false;  // written by place_blocks: the offset refers to the lent region
+  size_t offset = 0;    // written by place_blocks, a multiple of kMemoryAlignment
+  bool reused = false;  // written by place_blocks: the offset refers to the reused region
 };
 
 inline constexpr size_t kMemoryAlignment = 256;
@@ -23,16 +23,18 @@ constexpr size_t align_up(size_t bytes, size_t to = kMemoryAlignment) {
 }
 
 // Existing memory that can be reused, such as state whose content is temporarily not needed.
-struct LentRegion {
+struct ReusableRegion {
   size_t bytes = 0;
-  std::vector<MemoryBlock> taken =
+  std::vector<MemoryBlock> occupied =
       {};  // regions and times in which its own content must stay intact
 };
 
-// Places blocks into `lent` where they fit, the rest into a new region; returns the region's size.
-size_t place_blocks(std::vector<MemoryBlock>& blocks, const LentRegion& lent = {});
+// Places blocks into `reused` where they fit, the rest into a new region; returns the region's
+// size.
+size_t place_blocks(std::vector<MemoryBlock>& blocks, const ReusableRegion& reused = {});
 
-// Returns the maximum of live bytes outside lent memory (aligned), a lower bound of any placement.
+// Returns the maximum of live bytes outside reused memory (aligned), a lower bound of any
+// placement.
 size_t lower_bound_bytes(const std::vector<MemoryBlock>& blocks);
 
 }  // namespace dltrain

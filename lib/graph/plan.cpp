@@ -81,7 +81,7 @@ void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
   const Node& node = graph_.nodes[index];
   const SpecList inputs = graph_.input_specs(node), outputs = graph_.output_specs(node);
   const std::string subject = begins_slot(node) ? subject_of(graph_, node) : "";
-  const CallSubject about =
+  const OperationSubject shared_subject =
       subject.empty() ? nullptr : std::make_shared<const std::string>(subject);
   const auto request = [&](std::string_view op, const Attributes& attributes, SpecSpan in,
                            bool add) {
@@ -93,7 +93,7 @@ void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
                          .device = *options_.device,
                          .collectives = group_of(node),
                          .tickets = tickets_,
-                         .about = about};
+                         .subject = shared_subject};
   };
   const auto push = [&](FoundKernel found, bool add) -> Call& {
     list.push_back(calls_.size());
@@ -117,7 +117,7 @@ void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
     check_internal(add.kernel != nullptr, "the {} engine cannot add", options_.engine->name);
     push(std::move(add), true).adds_temporary = true;
   } catch (const Error& error) {
-    if (node.layer.empty() || !error.place().empty()) throw;
+    if (node.layer.empty() || !error.location().empty()) throw;
     throw Error(error.code(), error.what(), node.layer);
   }
 }
@@ -128,7 +128,7 @@ void Plan::fill_segments() {
     for (MicroStep variant : kVariants) {
       const bool begins = variant == MicroStep::first || variant == MicroStep::only;
       const bool ends = variant == MicroStep::last || variant == MicroStep::only;
-      if (node.once_a_step && !ends) continue;
+      if (node.once_per_step && !ends) continue;
       const auto& calls =
           begins || accumulating_calls_[i].empty() ? plain_calls_[i] : accumulating_calls_[i];
       auto& list = segments_[static_cast<size_t>(node.phase)][static_cast<size_t>(variant)];

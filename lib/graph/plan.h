@@ -79,8 +79,8 @@ class Plan {
   size_t work_lower_bound() const { return lower_bound_bytes(blocks_); }
   size_t workspace_bytes() const;  // the largest workspace of a call
   // The time of peak use of that memory, and the values that are live then.
-  struct Fullest {
-    struct Living {
+  struct PeakMemory {
+    struct LiveValue {
       int node = -1;  // its producer, an index into graph().nodes; -1: an input
       size_t bytes = 0;
       bool gradient = false;   // of a parameter
@@ -88,9 +88,9 @@ class Plan {
     };
     int node = -1;     // running at that time; -1: the plan is empty
     size_t bytes = 0;  // work_lower_bound() except for the alignment of empty blocks
-    std::vector<Living> living;
+    std::vector<LiveValue> live;
   };
-  Fullest fullest() const;
+  PeakMemory peak_memory() const;
 
   // Gives every kernel its addresses. `state` holds layout.bytes(), `work` work_bytes().
   void bind(const StateLayout& layout, std::byte* state, std::byte* work);
@@ -128,9 +128,9 @@ class Plan {
   void add_call(size_t node, bool accumulate, std::vector<size_t>& list);
   void place_memory();
   void merge_in_place(size_t node, const std::vector<int>& last_use);
-  LentRegion lend_copies();
+  ReusableRegion reuse_copies();
   std::byte* address(const MemoryBlock& block, std::byte* work) const {
-    return (block.lent ? lent_ : work) + block.offset;
+    return (block.reused ? reused_ : work) + block.offset;
   }
   void fill_segments();
   void run_call(Call& call, Stream& stream) const;
@@ -148,10 +148,10 @@ class Plan {
   std::vector<Collectives::Ticket> tickets_;
   std::vector<MemoryBlock> blocks_;
   std::vector<int> value_block_;  // per value (storage roots only), -1: state
-  std::vector<Graph::Place> places_;
+  std::vector<Graph::GroupOffset> group_offsets_;
   size_t work_bytes_ = 0;
-  std::vector<std::pair<ValueId, size_t>> copies_;  // whose memory is lent, and their offsets in it
-  std::byte* lent_ = nullptr;
+  std::vector<std::pair<ValueId, size_t>> copies_;  // whose memory is reused, and their offsets
+  std::byte* reused_ = nullptr;
   std::vector<void*> addresses_;
   std::array<std::array<std::vector<size_t>, 4>, 3> segments_;  // [phase][variant]
   struct Piece {                                                // calls [begin, end) of a segment

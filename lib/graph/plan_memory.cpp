@@ -13,13 +13,13 @@ void Plan::merge_in_place(size_t index, const std::vector<int>& last_use) {
   if (!node.op->in_place_allowed || node.outputs.size() != 1) return;
   const ValueId output = node.outputs[0];
   if (graph_.value(output).role != Role::activation) return;
-  if (places_[static_cast<size_t>(output)].group >= 0) return;
+  if (group_offsets_[static_cast<size_t>(output)].group >= 0) return;
   for (ValueId input : node.inputs) {
     if (input == kNoValue) continue;
     const ValueId root = graph_.storage(input);
     const int block = value_block_[static_cast<size_t>(root)];
     if (block < 0 || graph_.value(root).role != Role::activation) continue;
-    if (places_[static_cast<size_t>(root)].group >= 0) continue;
+    if (group_offsets_[static_cast<size_t>(root)].group >= 0) continue;
     if (last_use[static_cast<size_t>(root)] != static_cast<int>(index)) continue;
     if (!(graph_.value(input).spec == graph_.value(output).spec)) continue;
     value_block_[static_cast<size_t>(output)] = block;
@@ -42,7 +42,7 @@ void Plan::place_memory() {
     if (graph_.values[i].role != Role::output) continue;
     last_use[static_cast<size_t>(graph_.storage(static_cast<ValueId>(i)))] = end;
   }
-  places_ = graph_.group_places();
+  group_offsets_ = graph_.group_offsets();
   std::vector<int> group_block(graph_.groups.size(), -1);
   value_block_.assign(graph_.values.size(), -1);
   const auto new_block = [&](size_t bytes, int first, int last) {
@@ -61,7 +61,7 @@ void Plan::place_memory() {
       if (value.storage_of != kNoValue || persistent(value.role)) continue;
       int& block = value_block_[static_cast<size_t>(id)];
       const int last = last_use[static_cast<size_t>(id)];
-      const int group = places_[static_cast<size_t>(id)].group;
+      const int group = group_offsets_[static_cast<size_t>(id)].group;
       if (group >= 0) block = group_block[static_cast<size_t>(group)];
       if (block < 0) {
         block = new_block(
@@ -84,13 +84,13 @@ void Plan::place_memory() {
       call.temporary_block = (&call - 1)->temporary_block;
     }
   }
-  work_bytes_ = place_blocks(blocks_, lend_copies());
+  work_bytes_ = place_blocks(blocks_, reuse_copies());
 }
 
 // Returns the memory of the low-precision copies, which are adjacent in the order of their ids.
-LentRegion Plan::lend_copies() {
-  LentRegion lent;
-  if (options_.keep_gradients) return lent;
+ReusableRegion Plan::reuse_copies() {
+  ReusableRegion reused;
+  if (options_.keep_gradients) return reused;
   const int end = static_cast<int>(graph_.nodes.size());
   // For each copy: the last node that reads it before the rewrite, and the node that rewrites it.
   struct Uses {
@@ -112,33 +112,33 @@ LentRegion Plan::lend_copies() {
   for (ValueId copy : graph_.with_role(Role::low_precision)) {
     if (graph_.value(copy).storage_of != kNoValue) continue;
     const auto [last_read, written] = uses[static_cast<size_t>(copy)];
-    // The update does not rewrite the copy of a frozen parameter, so its memory is never lent.
+    // The update does not rewrite the copy of a frozen parameter, so its memory is never reused.
     MemoryBlock own{.bytes = graph_.value(copy).spec.bytes(),
                     .first = -1,
                     .last = written == end ? end : last_read,
-                    .offset = lent.bytes};
-    copies_.push_back({copy, lent.bytes});
-    lent.bytes += align_up(own.bytes);
-    lent.taken.push_back(own);
+                    .offset = reused.bytes};
+    copies_.push_back({copy, reused.bytes});
+    reused.bytes += align_up(own.bytes);
+    reused.occupied.push_back(own);
     if (written == end) continue;
     own.first = written;
     own.last = end;
-    lent.taken.push_back(own);
+    reused.occupied.push_back(own);
   }
-  return lent;
+  return reused;
 }
 
-Plan::Fullest Plan::fullest() const {
+Plan::PeakMemory Plan::peak_memory() const {
   const auto end = graph_.nodes.size();
   std::vector<int64_t> bytes(end + 2, 0);  // by node, and after the last; changes first
   for (const MemoryBlock& block : blocks_) {
-    if (block.lent || block.last < 0) continue;
+    if (block.reused || block.last < 0) continue;
     const auto aligned = static_cast<int64_t>(align_up(block.bytes));
     bytes[static_cast<size_t>(std::max(block.first, 0))] += aligned;
     bytes[static_cast<size_t>(block.last) + 1] -= aligned;
   }
   std::partial_sum(bytes.begin(), bytes.end(), bytes.begin());
-  Fullest out;
+  PeakMemory out;
   if (end == 0) return out;
   out.node = static_cast<int>(
       std::max_element(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(end)) -
@@ -153,11 +153,12 @@ Plan::Fullest Plan::fullest() const {
   }
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const MemoryBlock& block = blocks_[i];
-    if (block.lent || block.bytes == 0 || block.first > out.node || block.last < out.node) continue;
-    out.living.push_back({.node = block.first,
-                          .bytes = align_up(block.bytes),
-                          .gradient = gradient[i],
-                          .workspace = !value[i]});
+    if (block.reused || block.bytes == 0 || block.first > out.node || block.last < out.node)
+      continue;
+    out.live.push_back({.node = block.first,
+                        .bytes = align_up(block.bytes),
+                        .gradient = gradient[i],
+                        .workspace = !value[i]});
   }
   return out;
 }
@@ -176,8 +177,8 @@ void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state,
   addresses_.assign(graph_.values.size(), nullptr);
   for (const auto& [copy, offset] : copies_) {
     std::byte* address = state(graph_.value(copy));
-    if (offset == 0) lent_ = address;
-    check_internal(address == lent_ + offset, "{} is not at its offset in the lent memory",
+    if (offset == 0) reused_ = address;
+    check_internal(address == reused_ + offset, "{} is not at its offset in the reused memory",
                    graph_.value(copy).name);
   }
   for (size_t i = 0; i < graph_.values.size(); ++i) {
@@ -187,7 +188,7 @@ void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state,
       addresses_[i] = state(value);
     } else if (const int block = value_block_[static_cast<size_t>(root)]; block >= 0) {
       addresses_[i] = address(blocks_[static_cast<size_t>(block)], work) +
-                      places_[static_cast<size_t>(root)].offset;
+                      group_offsets_[static_cast<size_t>(root)].offset;
     }
   }
   for (Call& call : calls_) {

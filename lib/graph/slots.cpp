@@ -60,8 +60,8 @@ class SlotVerifier {
     pair->second.end = i;
   }
 
-  static bool once_a_step(const Node& node) {
-    return node.once_a_step || node.phase == Phase::update;
+  static bool once_per_step(const Node& node) {
+    return node.once_per_step || node.phase == Phase::update;
   }
 
   void check_pair(const Pair& pair) const {
@@ -70,7 +70,7 @@ class SlotVerifier {
                    where(pair.begin));
     check_internal(begin.attributes.text(kOver) == end.attributes.text(kOver),
                    "{}: not the group of ranks of {}", where(pair.end), where(pair.begin));
-    check_internal(once_a_step(begin) == once_a_step(end), "{}: does not run as often as {}",
+    check_internal(once_per_step(begin) == once_per_step(end), "{}: does not run as often as {}",
                    where(pair.end), where(pair.begin));
     const size_t given = begin.outputs.size();
     check_internal(end.inputs.size() >= given &&

@@ -8,7 +8,7 @@
 namespace dltrain {
 
 void StateLayout::add(const Graph& graph, bool gradients) {
-  const std::vector<Graph::Place> places = graph.group_places();
+  const std::vector<Graph::GroupOffset> value_offsets = graph.group_offsets();
   std::vector<bool> is_unit(graph.values.size(), false);
   for (const ShardedTensor& tensor : graph.sharded) {
     is_unit[static_cast<size_t>(tensor.part)] = true;
@@ -19,7 +19,7 @@ void StateLayout::add(const Graph& graph, bool gradients) {
     if (!rules.persistent || (rules.role == Role::gradient && !gradients)) continue;
     for (ValueId id : graph.with_role(rules.role)) {
       const GraphValue& value = graph.value(id);
-      const Graph::Place& at = places[static_cast<size_t>(id)];
+      const Graph::GroupOffset& at = value_offsets[static_cast<size_t>(id)];
       const StateTensor* known = find(value.name);
       const StateUnit* known_unit = find_unit(value.name);
       if (known != nullptr || known_unit != nullptr) {

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostCpus = 1 << 16;
+constexpr int kMaxCpus = 1 << 16;
 
 // Reads a file of /sys or /proc. Returns an empty text if it does not exist.
 std::string read_small(const fs::path& path) {
@@ -87,7 +87,7 @@ std::vector<int> parse_cpu_list(std::string_view text) {
       if (parsed.ec != std::errc()) return out;
       text.remove_prefix(static_cast<size_t>(parsed.ptr - text.data()));
     }
-    for (int cpu = begin; cpu <= std::min(end, kMostCpus); ++cpu) out.push_back(cpu);
+    for (int cpu = begin; cpu <= std::min(end, kMaxCpus); ++cpu) out.push_back(cpu);
     if (!text.starts_with(',')) return out;
     text.remove_prefix(1);
   }

@@ -32,15 +32,15 @@ constexpr milliseconds kMaxPause{200};
 std::filesystem::path make_log_folder(const LaunchOptions& options) {
   const bool own = !options.log_dir.empty();
   std::error_code missing;
-  const auto place = own ? options.log_dir : std::filesystem::temp_directory_path(missing);
+  const auto folder = own ? options.log_dir : std::filesystem::temp_directory_path(missing);
   if (missing) {
     fail(ExitCode::storage, "there is no folder for temporary files ($TMPDIR: {}); set --log-dir",
          missing.message());
   }
   for (;;) {
-    const auto path = place / fmt::format("{}{}_{}", own ? "" : "dltrain_", options.run_id,
-                                          random_name().substr(0, 8));
-    make_directories(place);
+    const auto path = folder / fmt::format("{}{}_{}", own ? "" : "dltrain_", options.run_id,
+                                           random_name().substr(0, 8));
+    make_directories(folder);
     std::error_code problem;
     if (std::filesystem::create_directory(path, problem)) return path;
     if (problem) {
@@ -83,7 +83,7 @@ class Launcher {
   std::optional<Failure> settle(WorkerGroup& group, const Round& round);
   std::optional<Failure> own_failure(const WorkerGroup& group);
   std::string early_stop(const Failure& own, const Round& round);
-  std::optional<Verdict> read_verdict();
+  std::optional<RankFailure> read_rank_failure();
   Environment environment_for(const Round& round, int local) const;
   std::string reason_to_end(const Failure& failure, const Round& round);
   int64_t read_number(const char* name);
@@ -97,9 +97,9 @@ class Launcher {
   CpuDivision cpus_;
   milliseconds pause_;  // interval of reading the store
   Rendezvous rendezvous_;
-  std::optional<Failure> elsewhere_;  // reported by another node
-  Progress progress_;                 // the maximum of all attempts
-  int fruitless_ = 0;                 // consecutive restarts without progress
+  std::optional<Failure> remote_failure_;  // reported by another node
+  Progress progress_;                      // the maximum of all attempts
+  int fruitless_ = 0;                      // consecutive restarts without progress
   Clock::time_point next_look_{};
   std::filesystem::path logs_;  // of this run; empty until it is made
 };
@@ -107,57 +107,57 @@ class Launcher {
 int Launcher::run() {
   for (;;) {
     has_ranks_ = false;
-    const auto round = rendezvous_.meet(progress_.begun > 0);
+    const auto round = rendezvous_.join_round(progress_.begun > 0);
     if (!round) return static_cast<int>(ExitCode::stopped);
     const auto failure = attempt(*round);
     if (!failure) {
       rendezvous_.leave();
       return 0;
     }
-    const bool leads = rendezvous_.leads();
-    const std::string own_reason = leads ? reason_to_end(*failure, *round) : "";
-    const std::string reason = rendezvous_.decide(own_reason);
+    const bool is_leader = rendezvous_.is_leader();
+    const std::string own_reason = is_leader ? reason_to_end(*failure, *round) : "";
+    const std::string reason = rendezvous_.decide_restart(own_reason);
     if (!reason.empty()) {
-      if (leads && reason != "final") say(reason);
-      if (leads && progress_.saved > 0 && failure->code == static_cast<int>(ExitCode::rank)) {
-        say(fmt::format("the same command with --resume auto continues from step {}",
-                        progress_.saved));
+      if (is_leader && reason != "final") print_line(reason);
+      if (is_leader && progress_.saved > 0 && failure->code == static_cast<int>(ExitCode::rank)) {
+        print_line(fmt::format("the same command with --resume auto continues from step {}",
+                               progress_.saved));
       }
       rendezvous_.leave();
       return failure->code;
     }
-    if (leads) {
-      say(fmt::format("restart {} of {}{}", rendezvous_.attempt(), round->max_restarts,
-                      progress_.saved > 0
-                          ? fmt::format(" from the checkpoint of step {}", progress_.saved)
-                          : ""));
+    if (is_leader) {
+      print_line(fmt::format("restart {} of {}{}", rendezvous_.attempt(), round->max_restarts,
+                             progress_.saved > 0
+                                 ? fmt::format(" from the checkpoint of step {}", progress_.saved)
+                                 : ""));
     }
   }
 }
 
 // Runs one attempt of all ranks of this node. Returns its failure, which is the same on all nodes.
 std::optional<Failure> Launcher::attempt(const Round& round) {
-  elsewhere_.reset();
+  remote_failure_.reset();
   std::vector<Environment> environments;
   for (int i = 0; i < options_.processes; ++i) environments.push_back(environment_for(round, i));
   if (logs_.empty() && (options_.tee.any() || options_.redirects.any())) {
     logs_ = make_log_folder(options_);
-    say(fmt::format("the output of the ranks is written to {}", logs_.string()));
+    print_line(fmt::format("the output of the ranks is written to {}", logs_.string()));
   }
   const auto logs = logs_ / fmt::format("attempt_{}", rendezvous_.attempt());
   WorkerGroup group(options_, signals_);
   has_ranks_ = true;
   group.start(arguments_, environments, cpus_.ranks, round.first_rank(), logs);
   while (group.alive()) {
-    group.turn(pause_);
+    group.process_events(pause_);
     exchange_failures(group, round);
   }
   group.drain();
   const auto failure = settle(group, round);
   if (failure && !failure->message.empty()) {
-    say(failure->message);
-    if (!failure->last_lines.empty() && (elsewhere_ || !group.printed_last())) {
-      say_last_lines(failure->rank, failure->last_lines);
+    print_line(failure->message);
+    if (!failure->last_lines.empty() && (remote_failure_ || !group.printed_last())) {
+      print_last_lines(failure->rank, failure->last_lines);
     }
   }
   return failure;
@@ -167,41 +167,41 @@ std::optional<Failure> Launcher::attempt(const Round& round) {
 void Launcher::exchange_failures(WorkerGroup& group, const Round& round) {
   if (Clock::now() < next_look_) return;
   next_look_ = Clock::now() + pause_;
-  if (const auto verdict = read_verdict(); verdict && verdict->stuck) {
-    group.kill_stuck(verdict->rank, verdict->message);
+  if (const auto reported = read_rank_failure(); reported && reported->stuck) {
+    group.kill_stuck(reported->rank, reported->message);
   }
-  if (round.nodes.size() == 1 || elsewhere_) return;
+  if (round.nodes.size() == 1 || remote_failure_) return;
   const auto own = own_failure(group);
   if (own && !own->secondary && own->code != static_cast<int>(ExitCode::stopped)) {
-    elsewhere_ = rendezvous_.report(*own);
+    remote_failure_ = rendezvous_.report(*own);
   } else {
-    elsewhere_ = rendezvous_.failure_elsewhere();
+    remote_failure_ = rendezvous_.remote_failure();
   }
-  if (elsewhere_) group.stop();
+  if (remote_failure_) group.stop();
 }
 
-// Returns the verdict of the ranks.
-std::optional<Verdict> Launcher::read_verdict() {
-  const auto text = rendezvous_.read_of_ranks(watch_keys::kVerdict);
-  return text ? Verdict::from_text(*text) : std::nullopt;
+// Returns the reported failure of the ranks.
+std::optional<RankFailure> Launcher::read_rank_failure() {
+  const auto text = rendezvous_.read_of_ranks(watch_keys::kFailure);
+  return text ? RankFailure::from_text(*text) : std::nullopt;
 }
 
 // Returns the failure of this node, with the position and the reason that the ranks have written to
 // the store.
 std::optional<Failure> Launcher::own_failure(const WorkerGroup& group) {
   auto own = group.failure();
-  const auto verdict = own && !own->message.empty() ? read_verdict() : std::nullopt;
-  if (!verdict) return own;
+  const auto reported = own && !own->message.empty() ? read_rank_failure() : std::nullopt;
+  if (!reported) return own;
   if (own->secondary) {
-    own->message = verdict->message;
+    own->message = reported->message;
     own->last_lines.clear();
     // The rank that failed may end later, or be on another node.
-    own->code = static_cast<int>(verdict->code);
-    own->curable = is_curable(own->code);
-  } else if (own->rank == verdict->rank) {
-    own->message += verdict->where;
+    own->code = static_cast<int>(reported->code);
+    own->recoverable = is_recoverable(own->code);
+  } else if (own->rank == reported->rank) {
+    own->message += reported->where;
     const bool failed_itself = own->code != static_cast<int>(ExitCode::rank);
-    if (own->last_lines.empty() && failed_itself) own->last_lines = {verdict->message};
+    if (own->last_lines.empty() && failed_itself) own->last_lines = {reported->message};
   }
   return own;
 }
@@ -209,7 +209,7 @@ std::optional<Failure> Launcher::own_failure(const WorkerGroup& group) {
 // Returns the message for ranks that were stopped. Empty if rank 0 has logged it, as it does when
 // the ranks stop after a step.
 std::string Launcher::early_stop(const Failure& own, const Round& round) {
-  if (round.world_size() == 1 && !own.obeyed) return "";  // a single rank logs it itself
+  if (round.world_size() == 1 && !own.forwarded_signal) return "";  // a single rank logs it itself
   if (rendezvous_.read_of_ranks(watch_keys::kStopLogged)) return "";
   const int signal = signals_.first_interruption();
   const std::string what =
@@ -229,21 +229,21 @@ std::optional<Failure> Launcher::settle(WorkerGroup& group, const Round& round) 
   }
   if (round.nodes.size() == 1) return own;
   const auto blame_end =
-      Clock::now() + (own && own->secondary ? options_.blame_window : milliseconds(0));
-  while (!elsewhere_) {
+      Clock::now() + (own && own->secondary ? options_.cause_window : milliseconds(0));
+  while (!remote_failure_) {
     if (own && Clock::now() >= blame_end) {
-      elsewhere_ = rendezvous_.report(*own);
+      remote_failure_ = rendezvous_.report(*own);
       break;
     }
-    elsewhere_ = rendezvous_.failure_elsewhere();
-    if (elsewhere_ || (!own && rendezvous_.all_done(round))) break;
-    group.turn(pause_);
+    remote_failure_ = rendezvous_.remote_failure();
+    if (remote_failure_ || (!own && rendezvous_.all_done(round))) break;
+    group.process_events(pause_);
     if (signals_.interruptions() >= 3) {
       return Failure{.code = static_cast<int>(ExitCode::stopped),
                      .message = "interrupted while the other nodes were running"};
     }
   }
-  return elsewhere_ ? elsewhere_ : own;
+  return remote_failure_ ? remote_failure_ : own;
 }
 
 Environment Launcher::environment_for(const Round& round, int local) const {
@@ -284,14 +284,14 @@ std::string Launcher::reason_to_end(const Failure& failure, const Round& round) 
       signals_.interruptions() > 0) {
     return "final";
   }
-  if (!failure.curable) {
+  if (!failure.recoverable) {
     return fmt::format("no restart: it would fail in the same way (exit code {})", failure.code);
   }
   if (rendezvous_.attempt() >= round.max_restarts) {
     return fmt::format("no restart: {} of {} restarts are used up", rendezvous_.attempt(),
                        round.max_restarts);
   }
-  if (fruitless_ >= kFruitless) {
+  if (fruitless_ >= kMaxFruitlessRestarts) {
     return fmt::format("no restart: the last {} restarts made no progress after step {}",
                        fruitless_, progress_.step);
   }
@@ -351,7 +351,7 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& argumen
     return Launcher(options, arguments).run();
   } catch (const Error& error) {
     if (error.code() != ExitCode::stopped) throw;
-    say(error.what());
+    print_line(error.what());
     return static_cast<int>(ExitCode::stopped);
   }
 }

@@ -21,9 +21,9 @@
 //   moment. A rank that the others report as stopped or hanging (comm/watch.h) is killed and is the
 //   cause.
 // * Restarts: all ranks of all nodes start again, up to `max_restarts` times; not after a failure
-//   that a restart cannot fix (codes 2, 3, 4, 5, 9), nor after kFruitless restarts without
-//   progress. DLTRAIN_RESTARTED tells the ranks to resume from the newest checkpoint, once the run
-//   has created its run folder.
+//   that a restart cannot fix (codes 2, 3, 4, 5, 9), nor after kMaxFruitlessRestarts restarts
+//   without progress. DLTRAIN_RESTARTED tells the ranks to resume from the newest checkpoint, once
+//   the run has created its run folder.
 // * No rank outlives this call, nor this process (the kernel kills them). Processes that a rank has
 //   left in its process group are killed with it.
 #pragma once
@@ -41,7 +41,7 @@
 namespace dltrain {
 
 // The number of consecutive restarts without a new greatest step or checkpoint that ends a run.
-inline constexpr int kFruitless = 3;
+inline constexpr int kMaxFruitlessRestarts = 3;
 
 // Selects streams of local ranks. Bit 0: stdout, bit 1: stderr.
 struct StreamChoice {
@@ -60,7 +60,7 @@ struct LaunchOptions {
   CpuBinding binding = CpuBinding::exclusive;
   Environment variables = {};                   // set for all ranks, over the inherited ones
   std::chrono::milliseconds grace{15'000};      // for the others to end after a failure
-  std::chrono::milliseconds blame_window{500};  // for the cause to appear after a code 6
+  std::chrono::milliseconds cause_window{500};  // for the cause to appear after a code 6
   size_t remembered_lines = 10;                 // of a failing rank's stderr, repeated at the end
 
   int min_nodes = 1, max_nodes = 1;

@@ -71,7 +71,8 @@ std::pair<int, int> parse_nodes(const std::string& text) {
   const auto low = whole_number(parts.front()), high = whole_number(parts.back());
   if (parts.size() > 2 || !low || !high || *low < 1 || *high < *low || *high > kMaxNodes) {
     fail(ExitCode::usage,
-         "--nnodes {}: expected a number of nodes, or the least and the greatest as MIN:MAX", text);
+         "--nnodes {}: expected a number of nodes, or the minimum and the maximum as MIN:MAX",
+         text);
   }
   return {*low, *high};
 }

@@ -18,7 +18,7 @@ bool LineRelay::pump() {
   bool passed = false;
   size_t taken = 0;
   char block[16384];
-  while (open() && taken < kMostAtOnce) {
+  while (open() && taken < kMaxAtOnce) {
     const ssize_t got = read(from_.get(), block, sizeof(block));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return passed;

@@ -13,7 +13,7 @@ class LineRelay {
  public:
   static constexpr size_t kMaxLine = 64 * 1024;  // longer lines are split
   // The most bytes that pump() reads: the capacity of a pipe.
-  static constexpr size_t kMostAtOnce = 64 * 1024;
+  static constexpr size_t kMaxAtOnce = 64 * 1024;
 
   // Reads from `from` (non-blocking) and writes to the descriptor `to`, which is not owned (−1: no
   // output). After a failed write (a closed pipe), lines are only kept. `remembered`: their number.
@@ -24,7 +24,7 @@ class LineRelay {
 
   int descriptor() const { return from_.get(); }
   bool open() const { return static_cast<bool>(from_); }
-  // Reads what is available, at most kMostAtOnce bytes. At the end of the input, passes on a last
+  // Reads what is available, at most kMaxAtOnce bytes. At the end of the input, passes on a last
   // line without newline and closes. Returns true if a line was written to the descriptor `to`.
   bool pump();
   const std::deque<std::string>& last_lines() const { return last_lines_; }

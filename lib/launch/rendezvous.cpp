@@ -16,20 +16,20 @@ namespace dltrain {
 using nlohmann::json;
 using std::chrono::milliseconds;
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaunchNode, host, address, processes, wanted_rank, leads,
-                                   process, nnodes, max_restarts, leader, place)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaunchNode, host, address, processes, wanted_rank, is_leader,
+                                   process, nnodes, max_restarts, leader, arrival)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Round, nodes, problem, code, own, max_restarts, run_has_begun)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, code, curable, secondary, message, rank, last_lines,
-                                   obeyed, place)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, code, recoverable, secondary, message, rank, last_lines,
+                                   forwarded_signal, arrival)
 
 namespace {
 
 // Interval between attempts to resolve a name, and the time after which the wait is logged.
 constexpr milliseconds kNamePause{500}, kNameTime{2'000};
 // The time that a leader waits at the end for the other nodes to disconnect.
-constexpr milliseconds kFarewell{3'000};
+constexpr milliseconds kShutdownTimeout{3'000};
 // The time that the others wait for a decision of the leader that is due.
-constexpr milliseconds kPatience{10'000};
+constexpr milliseconds kAnswerTimeout{10'000};
 // Bytes of an output line that are sent to the other nodes.
 constexpr size_t kMaxLine = 2000;
 
@@ -80,16 +80,16 @@ std::string difference(const LaunchNode& a, const LaunchNode& b) {
 void set_leader_address(std::vector<LaunchNode>& nodes) {
   std::string address = nodes[0].leader;
   for (const LaunchNode& node : nodes) {
-    if (!node.leads) address = node.leader;
+    if (!node.is_leader) address = node.leader;
   }
   for (LaunchNode& node : nodes) {
-    if (node.leads) node.address = address;
+    if (node.is_leader) node.address = address;
   }
 }
 
 Failure launcher_failure(ExitCode code, const char* what) {
   return {.code = static_cast<int>(code),
-          .curable = code == ExitCode::rank,
+          .recoverable = code == ExitCode::rank,
           .message =
               fmt::format("the launcher on {} (process {}) was {}", host_name(), getpid(), what)};
 }
@@ -121,12 +121,12 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const std::string& secret,
                                                        .answer_time = options_.read_timeout,
                                                        .who = "launcher",
                                                        .interrupted = interrupted_});
-  if (leads()) {
+  if (is_leader()) {
     client_->set(attempt_key(), "0");
     return;
   }
   // The leader writes it as soon as it serves the store.
-  if (!wait_for(kFarewell, [&] { return client_->try_get(attempt_key()).has_value(); })) {
+  if (!wait_for(kShutdownTimeout, [&] { return client_->try_get(attempt_key()).has_value(); })) {
     if (interrupted_()) return;
     fail(ExitCode::rank, "the store at {} belongs to a run other than '{}' (--rdzv-id)",
          endpoint_text(address_, port_), options_.run_id);
@@ -154,14 +154,14 @@ void Rendezvous::open() {
     }
     return;
   }
-  const auto on_refused = [place = endpoint_text(address_, port_)](const std::string& from) {
+  const auto on_refused = [endpoint = endpoint_text(address_, port_)](const std::string& from) {
     // The store's thread must not wait for a full terminal.
     pollfd entry{STDERR_FILENO, POLLOUT, 0};
     if (poll(&entry, 1, 0) != 1) return;
-    say(
+    print_line(
         fmt::format("a launcher or rank at {} was refused at {}: it has another secret "
                     "(DLTRAIN_STORE_SECRET)",
-                    from, place));
+                    from, endpoint));
   };
   try {
     server_ =
@@ -179,7 +179,7 @@ void Rendezvous::wait_for_name() {
   const auto resolved = [&] {
     const std::string problem = resolve_problem(address_);
     if (!problem.empty() && !logged && Clock::now() - begin >= kNameTime) {
-      say(fmt::format("waiting for the name '{}': {}", address_, problem));
+      print_line(fmt::format("waiting for the name '{}': {}", address_, problem));
       logged = true;
     }
     return problem.empty();
@@ -202,44 +202,44 @@ bool Rendezvous::wait_for(milliseconds timeout, const Condition& condition, mill
 
 void Rendezvous::join() {
   done_ = false;
-  place_ = static_cast<int>(client_->add(key("count"), 1)) - 1;
+  arrival_ = static_cast<int>(client_->add(key("count"), 1)) - 1;
   const LaunchNode self{
       .host = host_name(),
       .address = options_.host_address.empty() ? client_->local_address() : options_.host_address,
       .processes = options_.processes,
       .wanted_rank = options_.node_rank.value_or(-1),
-      .leads = leads(),
+      .is_leader = is_leader(),
       .process = getpid(),
       .nnodes = options_.min_nodes == options_.max_nodes
                     ? std::to_string(options_.max_nodes)
                     : fmt::format("{}:{}", options_.min_nodes, options_.max_nodes),
       .max_restarts = options_.max_restarts,
       .leader = client_->server_address(),
-      .place = place_};
-  client_->set(key("join", place_), record_text(self));
+      .arrival = arrival_};
+  client_->set(key("join", arrival_), record_text(self));
   Failure lost = launcher_failure(ExitCode::rank, "lost");
-  lost.place = place_;
+  lost.arrival = arrival_;
   client_->set_will(key("end"), record_text(lost));
 }
 
-std::optional<Round> Rendezvous::meet(bool run_has_begun) {
+std::optional<Round> Rendezvous::join_round(bool run_has_begun) {
   join();
-  if (leads()) lead(run_has_begun);
-  const auto patience = options_.join_timeout + options_.last_call + kPatience;
+  if (is_leader()) lead(run_has_begun);
+  const auto wait_limit = options_.join_timeout + options_.last_call + kAnswerTimeout;
   std::optional<std::string> plan;
   std::optional<Failure> end;
   const auto decided = [&] {
-    if (const auto why = client_->try_get(key("refused", place_))) {
+    if (const auto why = client_->try_get(key("refused", arrival_))) {
       leave();
       fail(ExitCode::usage, "{}", *why);
     }
     plan = client_->try_get(key("plan"));
-    if (!plan) end = failure_elsewhere();
+    if (!plan) end = remote_failure();
     // If a launcher is lost now, the attempt that it has joined fails later.
     if (end && end->code != static_cast<int>(ExitCode::stopped)) end.reset();
     return plan || end;
   };
-  if (!wait_for(patience, decided)) {
+  if (!wait_for(wait_limit, decided)) {
     if (interrupted_()) {
       report(launcher_failure(ExitCode::stopped, "interrupted"));
       leave();
@@ -258,7 +258,7 @@ std::optional<Round> Rendezvous::meet(bool run_has_begun) {
     throw Error(static_cast<ExitCode>(round.code), round.problem);
   }
   const auto own = std::find_if(round.nodes.begin(), round.nodes.end(),
-                                [&](const LaunchNode& node) { return node.place == place_; });
+                                [&](const LaunchNode& node) { return node.arrival == arrival_; });
   if (own == round.nodes.end()) {
     leave();
     fail(ExitCode::rank, "this node came too late: run '{}' has begun with {} nodes",
@@ -276,7 +276,7 @@ void Rendezvous::lead(bool run_has_begun) {
               .run_has_begun = run_has_begun};
   std::vector<LaunchNode>& nodes = round.nodes;
   int64_t next = 0;
-  const auto own = parse_record<LaunchNode>(client_->get(key("join", place_), kPatience));
+  const auto own = parse_record<LaunchNode>(client_->get(key("join", arrival_), kAnswerTimeout));
   const auto count = [&] { return static_cast<int>(nodes.size()); };
   const auto complete = [&] {
     while (const auto text = client_->try_get(key("join", next))) {
@@ -284,9 +284,9 @@ void Rendezvous::lead(bool run_has_begun) {
       LaunchNode node = parse_record<LaunchNode>(*text);
       const std::string unlike = difference(own, node);
       if (!unlike.empty() && attempt_ > 0) {
-        // The mistake of a new node does not end a run in progress.
-        client_->set(key("refused", node.place), unlike);
-        say(unlike + ": the second one is refused");
+        // The error of a new node does not end a run in progress.
+        client_->set(key("refused", node.arrival), unlike);
+        print_line(unlike + ": the second one is refused");
         continue;
       }
       nodes.push_back(std::move(node));
@@ -300,7 +300,7 @@ void Rendezvous::lead(bool run_has_begun) {
   if (!wait_for(options_.join_timeout, complete) && interrupted_()) return;
   // By node rank if given; otherwise the leader first, the others in the order of arrival.
   std::stable_sort(nodes.begin(), nodes.end(), [](const LaunchNode& a, const LaunchNode& b) {
-    return std::pair(a.wanted_rank, !a.leads) < std::pair(b.wanted_rank, !b.leads);
+    return std::pair(a.wanted_rank, !a.is_leader) < std::pair(b.wanted_rank, !b.is_leader);
   });
   if (round.problem.empty() && count() < options_.min_nodes) {
     round.code = static_cast<int>(ExitCode::rank);
@@ -317,13 +317,13 @@ void Rendezvous::lead(bool run_has_begun) {
 
 std::optional<Failure> Rendezvous::report(const Failure& failure) {
   Failure own = failure;
-  own.place = place_;
+  own.arrival = arrival_;
   for (std::string& line : own.last_lines) line.resize(std::min(line.size(), kMaxLine));
   const auto first = parse_record<Failure>(client_->put_new(key("end"), record_text(own)));
-  return first.place == place_ ? std::nullopt : std::optional(first);
+  return first.arrival == arrival_ ? std::nullopt : std::optional(first);
 }
 
-std::optional<Failure> Rendezvous::failure_elsewhere() {
+std::optional<Failure> Rendezvous::remote_failure() {
   const auto text = client_->try_get(key("end"));
   return text ? std::optional(parse_record<Failure>(*text)) : std::nullopt;
 }
@@ -333,12 +333,12 @@ bool Rendezvous::all_done(const Round& round) {
   return client_->add(key("done"), std::exchange(done_, true) ? 0 : 1) >= nodes;
 }
 
-std::string Rendezvous::decide(const std::string& leaders_reason_to_end) {
-  if (leads()) {
+std::string Rendezvous::decide_restart(const std::string& leaders_reason_to_end) {
+  if (is_leader()) {
     if (leaders_reason_to_end.empty()) client_->set(attempt_key(), std::to_string(attempt_ + 1));
     client_->set(key("next"), leaders_reason_to_end);
   }
-  const std::string reason = client_->get(key("next"), options_.grace + kPatience);
+  const std::string reason = client_->get(key("next"), options_.grace + kAnswerTimeout);
   if (reason.empty()) ++attempt_;
   return reason;
 }
@@ -351,7 +351,7 @@ void Rendezvous::leave() {
     if (error.code() != ExitCode::rank) throw;
   }
   client_.reset();
-  if (server_) server_->wait_for_departures(kFarewell);
+  if (server_) server_->wait_for_disconnects(kShutdownTimeout);
 }
 
 std::optional<std::string> Rendezvous::read_of_ranks(const char* name) {

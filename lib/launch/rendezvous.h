@@ -36,12 +36,12 @@ struct LaunchNode {
   std::string address = {};  // as the other nodes reach it
   int processes = 0;         // ranks on this node
   int wanted_rank = -1;      // --node-rank; −1: any
-  bool leads = false;
+  bool is_leader = false;
   int process = 0;          // process id of the launcher
   std::string nnodes = {};  // --nnodes
   int max_restarts = 0;     // --max-restarts
   std::string leader = {};  // the leader's address, as this node reaches it
-  int place = 0;            // in the order of arrival
+  int arrival = 0;          // in the order of arrival
 };
 
 // The nodes of an attempt, or why it cannot start.
@@ -60,11 +60,11 @@ class Rendezvous {
  public:
   // Listens on the endpoint or connects to it. Throws Error(rank) or Error(usage). `secret`: of the
   // store. `interrupted` is called while waiting; when it returns true, the constructor throws
-  // Error(stopped) and meet() returns nothing.
+  // Error(stopped) and join_round() returns nothing.
   Rendezvous(const LaunchOptions& options, const std::string& secret,
              std::function<bool()> interrupted);
 
-  bool leads() const { return server_ != nullptr; }
+  bool is_leader() const { return server_ != nullptr; }
   int attempt() const { return attempt_; }
   const std::string& address() const { return address_; }
   int port() const { return port_; }
@@ -72,18 +72,18 @@ class Rendezvous {
   // Waits for the other nodes of this attempt. Returns nothing when interrupted. Throws Error(rank)
   // naming what is missing after the timeout, or Error(usage) for contradictory node ranks, on all
   // nodes alike. The leader tells all nodes whether the run has begun in an earlier attempt.
-  std::optional<Round> meet(bool run_has_begun);
+  std::optional<Round> join_round(bool run_has_begun);
   // Reports the failure of this attempt to the other nodes. If another node has reported one
   // before, returns that.
   std::optional<Failure> report(const Failure& failure);
   // Returns the failure that a node has reported.
-  std::optional<Failure> failure_elsewhere();
+  std::optional<Failure> remote_failure();
   // Call it when this node's ranks have ended successfully, until it returns true (all nodes have)
   // or a failure is reported elsewhere.
   bool all_done(const Round& round);
   // After a failure, on every node: returns an empty string if there is another attempt, which
   // attempt() then counts, otherwise the leader's reason to end the run.
-  std::string decide(const std::string& leaders_reason_to_end);
+  std::string decide_restart(const std::string& leaders_reason_to_end);
   // Ends the rendezvous. A leader waits a moment until the other nodes have disconnected, because
   // they read its decisions from its store.
   void leave();
@@ -95,8 +95,8 @@ class Rendezvous {
   std::string key(const char* name) const {
     return fmt::format("{}.launch/{}/{}", options_.run_id, attempt_, name);
   }
-  std::string key(const char* name, int64_t place) const {
-    return fmt::format("{}/{}", key(name), place);
+  std::string key(const char* name, int64_t arrival) const {
+    return fmt::format("{}/{}", key(name), arrival);
   }
   std::string attempt_key() const { return options_.run_id + ".launch/attempt"; }
   void open();
@@ -115,7 +115,7 @@ class Rendezvous {
   std::unique_ptr<StoreServer> server_;  // of the leader
   std::unique_ptr<StoreClient> client_;
   int attempt_ = 0;
-  int place_ = 0;  // in the order of arrival in this attempt
+  int arrival_ = 0;  // in the order of arrival in this attempt
   bool done_ = false;
 };
 

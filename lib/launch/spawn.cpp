@@ -41,16 +41,16 @@ struct ChildSetup {
   char* const* arguments;
   char* const* environment;
   const CpuMask* cpus;
-  const char* complaint;
+  const char* error_prefix;
   int in, out, err;
   pid_t parent;
 };
 
-void complain(const char* text) {
+void write_error(const char* text) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
 }
 
-[[noreturn]] void become(const ChildSetup& c) {
+[[noreturn]] void exec_program(const ChildSetup& c) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != c.parent) _exit(127);  // the parent ended before the line above
@@ -69,9 +69,9 @@ void complain(const char* text) {
   sigprocmask(SIG_SETMASK, &held, nullptr);
   execve(c.executable, c.arguments, c.environment);
   const char* reason = strerrordesc_np(errno);
-  complain(c.complaint);
-  complain(reason != nullptr ? reason : "unknown error");
-  complain("\n");
+  write_error(c.error_prefix);
+  write_error(reason != nullptr ? reason : "unknown error");
+  write_error("\n");
   _exit(static_cast<int>(ExitCode::usage));
 }
 
@@ -81,7 +81,7 @@ void make_nonblocking(int fd) {
 
 }  // namespace
 
-Spawned spawn(const Command& command) {
+ChildProcess spawn(const Command& command) {
   std::vector<std::string> arguments{command.executable};
   arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
   std::vector<std::string> variables;
@@ -93,19 +93,19 @@ Spawned spawn(const Command& command) {
   const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   Pipe out = command.own_stdout ? Pipe{} : make_pipe();
   Pipe err = command.own_stderr ? Pipe{} : make_pipe();
-  const std::string complaint = fmt::format("dltrain: cannot start '{}': ", command.executable);
+  const std::string error_prefix = fmt::format("dltrain: cannot start '{}': ", command.executable);
   const ChildSetup setup{command.executable.c_str(),
                          argv.data(),
                          envp.data(),
                          &cpus,
-                         complaint.c_str(),
+                         error_prefix.c_str(),
                          null.get(),
                          out.write.get(),
                          err.write.get(),
                          getpid()};
   const pid_t pid = fork();
   if (pid < 0) fail(ExitCode::internal, "cannot start a process: {}", std::strerror(errno));
-  if (pid == 0) become(setup);
+  if (pid == 0) exec_program(setup);
   setpgid(pid, pid);  // the child may not have done it before the first signal
   make_nonblocking(out.read.get());
   make_nonblocking(err.read.get());

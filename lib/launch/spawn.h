@@ -20,7 +20,7 @@ struct Command {
   std::vector<int> cpus = {};  // to which it is bound; empty: as this process
 };
 
-struct Spawned {
+struct ChildProcess {
   pid_t pid = 0;
   FileDescriptor out;  // read ends, non-blocking; empty if the child inherits the stream
   FileDescriptor err;
@@ -30,7 +30,7 @@ struct Spawned {
 // calling thread ends. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are blocked in it until it has
 // installed its handlers, so that none of them kills it while it starts. Does not wait: if the
 // program cannot be started, the child prints the reason and exits with the code of usage.
-Spawned spawn(const Command& command);
+ChildProcess spawn(const Command& command);
 
 // Returns the path of the running program.
 std::string own_executable();

@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 constexpr int kPeerLost = static_cast<int>(ExitCode::rank);
 constexpr int kStopped = static_cast<int>(ExitCode::stopped);
 // Values of blame(), in addition to 0 for a failure of the rank itself.
-constexpr int kObeyed = 1, kLostPeer = 2, kEarlyStop = 3;
+constexpr int kForwardedSignal = 1, kLostPeer = 2, kEarlyStop = 3;
 // The time that output is read after the last rank has ended, if a process keeps a pipe open.
 constexpr milliseconds kDrainTime{200};
 
@@ -38,17 +38,17 @@ FileDescriptor open_log(const std::filesystem::path& folder, int local, const ch
 
 }  // namespace
 
-void say(const std::string& text) {
+void print_line(const std::string& text) {
   write_all(STDERR_FILENO, "dltrain: " + printable(text) + "\n");
 }
 
-void say_last_lines(int rank, const std::vector<std::string>& lines) {
+void print_last_lines(int rank, const std::vector<std::string>& lines) {
   std::string text = fmt::format("the last lines of rank {}:", rank);
   for (const std::string& line : lines) text += "\n    " + line;
-  say(text);
+  print_line(text);
 }
 
-bool is_curable(int code) {
+bool is_recoverable(int code) {
   for (const ExitCode lasting : {ExitCode::usage, ExitCode::data, ExitCode::diverged,
                                  ExitCode::memory, ExitCode::check_failed}) {
     if (code == static_cast<int>(lasting)) return false;
@@ -58,8 +58,8 @@ bool is_curable(int code) {
 
 // The most probable cause has the lowest number: failures of the rank itself, then ranks that an
 // interruption has killed before they could stop, then lost peers, then early stops.
-int WorkerGroup::Rank::blame() const {
-  if (obeyed) return kObeyed;
+int WorkerGroup::Rank::cause_priority() const {
+  if (forwarded_signal) return kForwardedSignal;
   if (signal != 0 || !stuck.empty()) return 0;
   return code == kPeerLost ? kLostPeer : code == kStopped ? kEarlyStop : 0;
 }
@@ -92,13 +92,13 @@ void WorkerGroup::start_rank(size_t local, Command& command, const std::filesyst
   Rank& r = ranks_[local];
   const int index = static_cast<int>(local);
   const int redirects = options_.redirects.of(index), filed = redirects | options_.tee.of(index);
-  const bool leads = r.number == 0;
-  command.own_stdout = leads && (filed & 1) == 0 && isatty(STDOUT_FILENO);
-  command.own_stderr = leads && (filed & 2) == 0 && isatty(STDERR_FILENO);
-  Spawned spawned = spawn(command);
+  const bool is_rank_0 = r.number == 0;
+  command.own_stdout = is_rank_0 && (filed & 1) == 0 && isatty(STDOUT_FILENO);
+  command.own_stderr = is_rank_0 && (filed & 2) == 0 && isatty(STDERR_FILENO);
+  ChildProcess spawned = spawn(command);
   r.pid = spawned.pid;
   r.alive = true;
-  const std::string prefix = leads ? "" : fmt::format("[rank {}] ", r.number);
+  const std::string prefix = is_rank_0 ? "" : fmt::format("[rank {}] ", r.number);
   if (spawned.out) {
     r.out = std::make_unique<LineRelay>(std::move(spawned.out), redirects & 1 ? -1 : STDOUT_FILENO,
                                         prefix, 0);
@@ -115,7 +115,7 @@ bool WorkerGroup::alive() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.alive; });
 }
 
-void WorkerGroup::turn(milliseconds at_most) {
+void WorkerGroup::process_events(milliseconds at_most) {
   if (deadline_) {
     const auto left = std::chrono::ceil<milliseconds>(*deadline_ - Clock::now());
     at_most = std::clamp(left, milliseconds(0), at_most);
@@ -129,7 +129,8 @@ void WorkerGroup::turn(milliseconds at_most) {
   if (!stopping_) {
     stop();
   } else if (alive() && !killed_) {
-    say(fmt::format("killing the ranks that did not end within {} ms", options_.grace.count()));
+    print_line(
+        fmt::format("killing the ranks that did not end within {} ms", options_.grace.count()));
     killed_ = true;
     signal_all(SIGKILL);
   }
@@ -156,7 +157,7 @@ void WorkerGroup::handle_signals() {
   while (const int signal = signals_.take()) {
     if (signal == SIGCHLD) continue;
     if (is_interruption(signal) && signals_.interruptions() >= 3) {
-      say("interrupted three times: killing the ranks");
+      print_line("interrupted three times: killing the ranks");
       killed_ = true;
       signal_all(SIGKILL);
     } else {
@@ -189,7 +190,7 @@ void WorkerGroup::reap() {
     waitpid(r.pid, nullptr, 0);
     r.alive = false;
     (info.si_code == CLD_EXITED ? r.code : r.signal) = info.si_status;
-    r.obeyed = interrupted_ && is_interruption(r.signal);
+    r.forwarded_signal = interrupted_ && is_interruption(r.signal);
     for (LineRelay* relay : {r.out.get(), r.err.get()}) {
       if (relay && relay->open() && relay->pump()) last_printed_ = relay;
     }
@@ -199,12 +200,12 @@ void WorkerGroup::reap() {
 
 void WorkerGroup::ended(Rank& r) {
   if (!r.failed() || stopping_) return;
-  if (!cause_ || r.blame() < cause_->blame()) cause_ = &r;
-  const int blame = cause_->blame();
-  const milliseconds patience = blame == 0           ? milliseconds(0)
-                                : blame == kLostPeer ? options_.blame_window
-                                                     : options_.grace;
-  const auto deadline = Clock::now() + patience;
+  if (!cause_ || r.cause_priority() < cause_->cause_priority()) cause_ = &r;
+  const int cause_priority = cause_->cause_priority();
+  const milliseconds wait_limit = cause_priority == 0           ? milliseconds(0)
+                                  : cause_priority == kLostPeer ? options_.cause_window
+                                                                : options_.grace;
+  const auto deadline = Clock::now() + wait_limit;
   deadline_ = deadline_ ? std::min(*deadline_, deadline) : deadline;
 }
 
@@ -229,14 +230,15 @@ void WorkerGroup::kill_stuck(int rank, const std::string& reason) {
 
 std::optional<Failure> WorkerGroup::failure() const {
   if (!decided_ || !cause_) return std::nullopt;
-  Failure failure{.code = cause_->obeyed        ? kStopped
-                          : cause_->signal != 0 ? kPeerLost
-                                                : cause_->code,
-                  .curable = cause_->signal != 0 || is_curable(cause_->code),
-                  .secondary = cause_->blame() == kLostPeer,
+  Failure failure{.code = cause_->forwarded_signal ? kStopped
+                          : cause_->signal != 0    ? kPeerLost
+                                                   : cause_->code,
+                  .recoverable = cause_->signal != 0 || is_recoverable(cause_->code),
+                  .secondary = cause_->cause_priority() == kLostPeer,
                   .rank = cause_->number,
-                  .obeyed = cause_->obeyed};
-  if (cause_->blame() == kObeyed || cause_->blame() == kEarlyStop) return failure;
+                  .forwarded_signal = cause_->forwarded_signal};
+  if (cause_->cause_priority() == kForwardedSignal || cause_->cause_priority() == kEarlyStop)
+    return failure;
   if (cause_->err) {
     const auto& lines = cause_->err->last_lines();
     failure.last_lines.assign(lines.begin(), lines.end());
@@ -244,7 +246,7 @@ std::optional<Failure> WorkerGroup::failure() const {
   const std::string who = fmt::format("rank {} (process {})", cause_->number, cause_->pid);
   if (!cause_->stuck.empty()) {
     failure.code = kPeerLost;
-    failure.curable = true;
+    failure.recoverable = true;
     failure.message = cause_->stuck;
   } else if (cause_->signal != 0) {
     const char* name = sigabbrev_np(cause_->signal);

@@ -18,17 +18,17 @@ namespace dltrain {
 // Why an attempt ended.
 struct Failure {
   int code = 0;              // exit code of the launcher if there is no restart
-  bool curable = false;      // a restart may succeed
+  bool recoverable = false;  // a restart may succeed
   bool secondary = false;    // the rank only reported the loss of a peer
   std::string message = {};  // one sentence that names the rank; empty: an early stop (75)
   int rank = -1;             // the rank of the message, or the first one that stopped; −1: none
   std::vector<std::string> last_lines = {};  // of that rank's stderr
-  bool obeyed = false;  // the rank was ended by a signal that the launcher passed on
-  int place = -1;       // of the launcher that reports it to other nodes
+  bool forwarded_signal = false;  // the rank was ended by a signal that the launcher passed on
+  int arrival = -1;               // of the launcher that reports it to other nodes
 };
 
 // Returns true if a restart may succeed after this exit code.
-bool is_curable(int code);
+bool is_recoverable(int code);
 
 class WorkerGroup {
  public:
@@ -48,7 +48,7 @@ class WorkerGroup {
   bool alive() const;
   // Passes output and signals on and reaps ranks that have ended. Waits at most `at_most` for an
   // event.
-  void turn(std::chrono::milliseconds at_most);
+  void process_events(std::chrono::milliseconds at_most);
   // Returns the failure that ends the attempt, once its cause is known. An early stop (75) is
   // returned only when all ranks have ended, or none has followed within the grace.
   std::optional<Failure> failure() const;
@@ -72,10 +72,10 @@ class WorkerGroup {
     std::string stuck;                    // why kill_stuck() killed it; may be empty
     std::unique_ptr<LineRelay> out, err;  // nullptr if the rank writes to the terminal itself
 
-    bool obeyed = false;  // `signal` is an interruption that this launcher has passed on
+    bool forwarded_signal = false;  // `signal` is an interruption that this launcher has passed on
 
     bool failed() const { return signal != 0 || code != 0; }
-    int blame() const;
+    int cause_priority() const;
   };
 
   void start_rank(size_t local, Command& command, const std::filesystem::path& logs);
@@ -98,8 +98,8 @@ class WorkerGroup {
 };
 
 // Prints a line of the launcher on stderr.
-void say(const std::string& text);
+void print_line(const std::string& text);
 // Prints the last lines of a rank.
-void say_last_lines(int rank, const std::vector<std::string>& lines);
+void print_last_lines(int rank, const std::vector<std::string>& lines);
 
 }  // namespace dltrain

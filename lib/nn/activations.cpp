@@ -66,9 +66,9 @@ struct Hardtanh final : ActivationsActivation {
     f.number("min_value", min_value, {.doc = "Least result"});
     f.number("max_value", max_value, {.doc = "Greatest result"});
   }
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     if (min_value >= max_value) {
-      problems.add(*this, "min_value", "min_value must be less than max_value");
+      diagnostics.add(*this, "min_value", "min_value must be less than max_value");
     }
   }
   const char* op() const override { return "hardtanh"; }

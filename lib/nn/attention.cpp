@@ -51,10 +51,10 @@ struct AttentionLayer : Layer {
               .known_as = {"attention_dropout", "attn_dropout"}});
   }
 
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     if (num_kv_heads && num_heads % *num_kv_heads != 0) {
-      problems.add(*this, "num_kv_heads", "num_heads {} is not a multiple of num_kv_heads {}",
-                   num_heads, *num_kv_heads);
+      diagnostics.add(*this, "num_kv_heads", "num_heads {} is not a multiple of num_kv_heads {}",
+                      num_heads, *num_kv_heads);
     }
   }
 

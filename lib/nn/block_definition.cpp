@@ -18,7 +18,7 @@ void each_scalar(const ConfigNode& node, Use use) {
 }
 
 BlockDefinition::Parameter read_parameter(const ConfigNode::Key& name, const ConfigNode& node,
-                                          Problems& problems) {
+                                          Diagnostics& diagnostics) {
   BlockDefinition::Parameter out{.name = name};
   const bool declared =
       node.is_map() && !node.keys.empty() &&
@@ -37,27 +37,27 @@ BlockDefinition::Parameter read_parameter(const ConfigNode::Key& name, const Con
     if (choices->items[i].is_scalar()) out.choices.push_back(choices->items[i].text);
   }
   if (choices && (!choices->is_list() || out.choices.size() != choices->items.size())) {
-    problems.add(choices->place, "expected a list of words for the choices of a parameter");
+    diagnostics.add(choices->location, "expected a list of words for the choices of a parameter");
   }
   return out;
 }
 
-void check_references(const BlockDefinition& definition, Problems& problems) {
+void check_references(const BlockDefinition& definition, Diagnostics& diagnostics) {
   std::vector<std::string> names;  // parameters that may be used here
   std::vector<std::string> used;
   const auto check = [&](const ConfigNode& scalar) {
     if (!mentions_parameter(scalar)) return;
     const auto reference = parse_reference(scalar.text);
     if (!reference) {
-      problems.add(scalar.place, "'{}' is neither $name nor a product such as 4 * $name",
-                   scalar.text);
+      diagnostics.add(scalar.location, "'{}' is neither $name nor a product such as 4 * $name",
+                      scalar.text);
       return;
     }
     for (const auto& [name, divides] : reference->names) {
       used.push_back(name);
       if (contains(names, name)) continue;
-      problems.add(scalar.place, "'{}' has no parameter '{}'{}", definition.name.text, name,
-                   suggest_near(name, names));
+      diagnostics.add(scalar.location, "'{}' has no parameter '{}'{}", definition.name.text, name,
+                      suggest_near(name, names));
     }
   };
   for (const auto& parameter : definition.parameters) {
@@ -67,8 +67,8 @@ void check_references(const BlockDefinition& definition, Problems& problems) {
   each_scalar(definition.layers, check);
   for (const auto& parameter : definition.parameters) {
     if (contains(used, parameter.name.text)) continue;
-    problems.add(parameter.name.place, "no layer of '{}' uses the parameter '{}' (as ${})",
-                 definition.name.text, parameter.name.text, parameter.name.text);
+    diagnostics.add(parameter.name.location, "no layer of '{}' uses the parameter '{}' (as ${})",
+                    definition.name.text, parameter.name.text, parameter.name.text);
   }
 }
 
@@ -127,42 +127,42 @@ std::string suggest_near(std::string_view wrong, const std::vector<std::string>&
 }
 
 BlockDefinition read_block(const ConfigNode::Key& name, const ConfigNode& node,
-                           const std::vector<std::string>& reserved, Problems& problems) {
+                           const std::vector<std::string>& reserved, Diagnostics& diagnostics) {
   BlockDefinition out{.name = name};
   if (!node.is_map()) {
-    problems.add(node.place, "expected a map with 'layers' in block '{}', got {}", name.text,
-                 describe_found(node));
+    diagnostics.add(node.location, "expected a map with 'layers' in block '{}', got {}", name.text,
+                    describe_found(node));
     return out;
   }
   for (const ConfigNode::Key& key : node.keys) {
     if (key.text == "layers" || key.text == "parameters") continue;
-    problems.add(key.place, "unknown key '{}' in block '{}'{}", key.text, name.text,
-                 suggest_near(key.text, {"parameters", "layers"}));
+    diagnostics.add(key.location, "unknown key '{}' in block '{}'{}", key.text, name.text,
+                    suggest_near(key.text, {"parameters", "layers"}));
   }
   const ConfigNode* layers = node.find("layers");
   if (!layers || !layers->is_list() || layers->items.empty()) {
-    problems.add(layers ? layers->place : name.place, "block '{}' needs a list of layers",
-                 name.text);
+    diagnostics.add(layers ? layers->location : name.location, "block '{}' needs a list of layers",
+                    name.text);
     return out;
   }
   out.layers = *layers;
   if (const ConfigNode* parameters = node.find("parameters");
       parameters && !parameters->is_null()) {
     if (!parameters->is_map()) {
-      problems.add(parameters->place, "expected a map of parameters in block '{}', got {}",
-                   name.text, describe_found(*parameters));
+      diagnostics.add(parameters->location, "expected a map of parameters in block '{}', got {}",
+                      name.text, describe_found(*parameters));
       return out;
     }
     for (size_t i = 0; i < parameters->keys.size(); ++i) {
       const ConfigNode::Key& key = parameters->keys[i];
       if (contains(reserved, key.text)) {
-        problems.add(key.place, "a parameter cannot be called '{}', because that is another key",
-                     key.text);
+        diagnostics.add(key.location,
+                        "a parameter cannot be called '{}', because that is another key", key.text);
       }
-      out.parameters.push_back(read_parameter(key, parameters->items[i], problems));
+      out.parameters.push_back(read_parameter(key, parameters->items[i], diagnostics));
     }
   }
-  check_references(out, problems);
+  check_references(out, diagnostics);
   return out;
 }
 

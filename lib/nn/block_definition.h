@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/problems.h"
+#include "config/diagnostics.h"
 #include "config/tree.h"
 
 namespace dltrain {
@@ -30,7 +30,7 @@ struct BlockDefinition {
 // Reads `parameters` and `layers` of a definition. Reports a $name that is not a parameter and a
 // parameter that is not used. `reserved`: names that parameters cannot have.
 BlockDefinition read_block(const ConfigNode::Key& name, const ConfigNode& node,
-                           const std::vector<std::string>& reserved, Problems& problems);
+                           const std::vector<std::string>& reserved, Diagnostics& diagnostics);
 
 // `$name`, or a product of names and integers, with division, that has at least one name.
 struct BlockReference {

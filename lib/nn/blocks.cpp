@@ -28,20 +28,20 @@ struct BlockExpander::Scope {
   const BlockDefinition* definition = nullptr;
   std::vector<ConfigNode> arguments = {};  // one a parameter
   std::vector<bool> given = {};            // false: it is the default
-  std::shared_ptr<const Place> used_at = {};
+  std::shared_ptr<const SourceLocation> used_at = {};
   std::string used_as = {};
 };
 
 void BlockExpander::define(const ConfigNode& blocks) {
   if (blocks.is_null()) return;
   if (!blocks.is_map()) {
-    problems_.add(blocks.place, "expected a map of blocks, got {}", describe_found(blocks));
+    diagnostics_.add(blocks.location, "expected a map of blocks, got {}", describe_found(blocks));
     return;
   }
   std::vector<std::string> reserved = common_;
   reserved.insert(reserved.end(), {"use", "block", "type"});
   for (size_t i = 0; i < blocks.keys.size(); ++i) {
-    blocks_.push_back(read_block(blocks.keys[i], blocks.items[i], reserved, problems_));
+    blocks_.push_back(read_block(blocks.keys[i], blocks.items[i], reserved, diagnostics_));
   }
 }
 
@@ -55,23 +55,24 @@ const BlockDefinition* BlockExpander::find(const ConfigNode& name) {
     if (name.is_scalar() && block.name.text == name.text) return &block;
     names.push_back(block.name.text);
   }
-  problems_.add(name.place, name.is_scalar() ? fmt::format("no block is called '{}'{}", name.text,
-                                                           suggest_near(name.text, names))
-                                             : fmt::format("expected the name of a block, got {}",
-                                                           describe_found(name)));
+  diagnostics_.add(
+      name.location,
+      name.is_scalar()
+          ? fmt::format("no block is called '{}'{}", name.text, suggest_near(name.text, names))
+          : fmt::format("expected the name of a block, got {}", describe_found(name)));
   return nullptr;
 }
 
 ConfigNode BlockExpander::copy(const ConfigNode& node, const Scope& scope) {
   if (++nodes_ > kMaxNodes) {
     if (nodes_ == kMaxNodes + 1) {
-      problems_.add(node.place, "blocks expand to more than {} values", kMaxNodes);
+      diagnostics_.add(node.location, "blocks expand to more than {} values", kMaxNodes);
     }
     return {};
   }
   if (scope.definition && mentions_parameter(node)) return substitute(node, scope);
-  const auto own_place = [&](const Place& place) {
-    Place out = place;
+  const auto own_location = [&](const SourceLocation& location) {
+    SourceLocation out = location;
     if (scope.used_at) {
       out.used_at = scope.used_at;
       out.used_as = scope.used_as;
@@ -83,8 +84,8 @@ ConfigNode BlockExpander::copy(const ConfigNode& node, const Scope& scope) {
       node.is_map() && !node.keys.empty() &&
       (type ? type->is_scalar() && type->text == "block" : node.keys[0].text == "block");
   ConfigNode out = node;
-  out.place = own_place(node.place);
-  for (ConfigNode::Key& key : out.keys) key.place = own_place(key.place);
+  out.location = own_location(node.location);
+  for (ConfigNode::Key& key : out.keys) key.location = own_location(key.location);
   for (size_t i = 0; i < node.items.size(); ++i) out.items[i] = copy(node.items[i], scope);
   return is_use ? use(out) : out;
 }
@@ -116,18 +117,18 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
   for (size_t i = 0; i < values.size(); ++i) {
     const auto factor = values[i]->is_scalar() ? as_integer(*values[i]) : std::nullopt;
     if (!factor) {
-      problems_.add(values[i]->place, "expected an integer for '{}' of '{}', got {}",
-                    reference->names[i].text, scope.definition->name.text,
-                    describe_found(*values[i]));
+      diagnostics_.add(values[i]->location, "expected an integer for '{}' of '{}', got {}",
+                       reference->names[i].text, scope.definition->name.text,
+                       describe_found(*values[i]));
       return node;
     }
     multiply(*factor, reference->names[i].divides);
   }
   ConfigNode out = written != nullptr ? *written : *values.front();
   if (!fits) {
-    problems_.add(values.front()->place, "the product exceeds 64 bits");
+    diagnostics_.add(values.front()->location, "the product exceeds 64 bits");
   } else if (divisor == 0 || product % divisor != 0) {
-    problems_.add(out.place, "'{}' is {} / {}, no integer", node.text, product, divisor);
+    diagnostics_.add(out.location, "'{}' is {} / {}, no integer", node.text, product, divisor);
     return out;
   }
   out.text = std::to_string(fits ? product / divisor : 0);
@@ -138,7 +139,7 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
 // Expands {block: NAME, argument: …}, {block: {use: NAME, argument: …}, …} or {type: block, use:
 // NAME, …}. The arguments in `node` are already substituted.
 ConfigNode BlockExpander::use(const ConfigNode& node) {
-  ConfigNode keys = ConfigNode::make_map(node.place);
+  ConfigNode keys = ConfigNode::make_map(node.location);
   std::optional<ConfigNode> name;
   for (size_t i = 0; i < node.keys.size(); ++i) {
     const ConfigNode& value = node.items[i];
@@ -160,33 +161,35 @@ ConfigNode BlockExpander::use(const ConfigNode& node) {
     }
   }
   if (!name) {
-    problems_.add(node.place, "a block needs 'use', the name of a block");
+    diagnostics_.add(node.location, "a block needs 'use', the name of a block");
     return node;
   }
   const BlockDefinition* definition = find(*name);
   if (!definition) return node;
-  ConfigNode arguments = ConfigNode::make_map(node.place);
-  ConfigNode out = ConfigNode::make_map(node.place);
-  out.set({"type", name->place}, ConfigNode::make_scalar("sequential", name->place));
+  ConfigNode arguments = ConfigNode::make_map(node.location);
+  ConfigNode out = ConfigNode::make_map(node.location);
+  out.set({"type", name->location}, ConfigNode::make_scalar("sequential", name->location));
   for (size_t i = 0; i < keys.keys.size(); ++i) {
     const bool common = contains(common_, keys.keys[i].text);
     (common ? out : arguments).set(keys.keys[i], keys.items[i]);
   }
-  const Place& place = name->place;
-  out.set({"layers", place}, instantiate(*definition, arguments, place,
-                                         fmt::format("block '{}'", name->text), name->text + "."));
+  const SourceLocation& location = name->location;
+  out.set({"layers", location},
+          instantiate(*definition, arguments, location, fmt::format("block '{}'", name->text),
+                      name->text + "."));
   return out;
 }
 
 ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
-                                      const ConfigNode& arguments, const Place& place,
+                                      const ConfigNode& arguments, const SourceLocation& location,
                                       const std::string& what, const std::string& prefix) {
   const bool cycle = std::find(chain_.begin(), chain_.end(), &definition) != chain_.end();
   if (cycle || chain_.size() >= kMaxDepth) {
     std::string path;
     for (const BlockDefinition* outer : chain_) path += outer->name.text + " -> ";
-    problems_.add(place, "{}: {}{}", cycle ? "a block that uses itself" : "blocks nested too deep",
-                  path, definition.name.text);
+    diagnostics_.add(location, "{}: {}{}",
+                     cycle ? "a block that uses itself" : "blocks nested too deep", path,
+                     definition.name.text);
     return {};
   }
   const std::vector<std::string> names = parameter_names(definition);
@@ -199,32 +202,32 @@ ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
       of_type = key.of_type;
       continue;
     }
-    problems_.add(key.place, "unknown key '{}' in {}{}", key.text, what,
-                  suggest_near(key.text, names));
+    diagnostics_.add(key.location, "unknown key '{}' in {}{}", key.text, what,
+                     suggest_near(key.text, names));
   }
   if (!dropped.empty()) {
-    warn_of_dropped_keys("model", of_type, definition.name.text, dropped, problems_);
+    warn_of_dropped_keys("model", of_type, definition.name.text, dropped, diagnostics_);
   }
   Scope scope{.definition = &definition,
               .arguments = {},
               .given = {},
-              .used_at = std::make_shared<Place>(place),
+              .used_at = std::make_shared<SourceLocation>(location),
               .used_as = what};
   for (const auto& parameter : definition.parameters) {
     const ConfigNode* given = arguments.find(parameter.name.text);
     if (!given && parameter.required) {
-      problems_.add(place, "missing key '{}' in {}", parameter.name.text, what);
+      diagnostics_.add(location, "missing key '{}' in {}", parameter.name.text, what);
     }
     const bool known = !given || parameter.choices.empty() ||
                        (given->is_scalar() && contains(parameter.choices, given->text));
     if (!known) {
-      problems_.add(given->place, "expected one of {} for '{}' in {}, got {}",
-                    join_names(parameter.choices), parameter.name.text, what,
-                    describe_found(*given));
+      diagnostics_.add(given->location, "expected one of {} for '{}' in {}, got {}",
+                       join_names(parameter.choices), parameter.name.text, what,
+                       describe_found(*given));
     }
     scope.arguments.push_back(given ? *given : copy(parameter.initial, scope));
     scope.given.push_back(given != nullptr);
-    std::string& argument = scope.arguments.back().place.argument;
+    std::string& argument = scope.arguments.back().location.argument;
     if (argument.empty()) argument = prefix + parameter.name.text;
   }
   chain_.push_back(&definition);

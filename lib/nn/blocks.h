@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include "config/problems.h"
+#include "config/diagnostics.h"
 #include "config/tree.h"
 #include "nn/block_definition.h"
 
@@ -35,17 +35,18 @@ namespace dltrain {
 class BlockExpander {
  public:
   // `common`: keys that every layer has, which a use passes on to its layer.
-  BlockExpander(std::vector<std::string> common, Problems& problems)
-      : common_(std::move(common)), problems_(problems) {}
+  BlockExpander(std::vector<std::string> common, Diagnostics& diagnostics)
+      : common_(std::move(common)), diagnostics_(diagnostics) {}
 
   // Reads the `blocks` section.
   void define(const ConfigNode& blocks);
   // Returns the layers with all uses of blocks expanded.
   ConfigNode expand(const ConfigNode& layers);
-  // Returns the layers of a definition used with `arguments` at `place`. `what` names it in
+  // Returns the layers of a definition used with `arguments` at `location`. `what` names it in
   // messages: "model (type lenet)"; `prefix` is put before the names of arguments: "model.".
   ConfigNode instantiate(const BlockDefinition& definition, const ConfigNode& arguments,
-                         const Place& place, const std::string& what, const std::string& prefix);
+                         const SourceLocation& location, const std::string& what,
+                         const std::string& prefix);
 
  private:
   struct Scope;
@@ -55,7 +56,7 @@ class BlockExpander {
   const BlockDefinition* find(const ConfigNode& name);
 
   std::vector<std::string> common_;
-  Problems& problems_;
+  Diagnostics& diagnostics_;
   std::vector<BlockDefinition> blocks_;
   std::vector<const BlockDefinition*> chain_;  // being expanded, the outermost first
   size_t nodes_ = 0;

@@ -51,14 +51,14 @@ struct CrossEntropy final : Loss {
               .min = 0});
   }
 
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     if (balanced_class_weights && !class_weights.empty()) {
-      problems.add(*this, "balanced_class_weights",
-                   "class_weights and balanced_class_weights are both given; keep one");
+      diagnostics.add(*this, "balanced_class_weights",
+                      "class_weights and balanced_class_weights are both given; keep one");
     }
     if (!class_weights.empty() &&
         std::all_of(class_weights.begin(), class_weights.end(), [](double w) { return w == 0; })) {
-      problems.add(*this, "class_weights", "at least one class needs a weight above 0");
+      diagnostics.add(*this, "class_weights", "at least one class needs a weight above 0");
     }
   }
 

@@ -101,10 +101,10 @@ struct ConvTranspose2d final : Convolution {
     describe_taps(f);
   }
 
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     const auto step = both(stride), extra = both(output_padding);
     if (extra[0] >= step[0] || extra[1] >= step[1]) {
-      problems.add(*this, "output_padding", "output_padding must be less than stride");
+      diagnostics.add(*this, "output_padding", "output_padding must be less than stride");
     }
   }
 

@@ -10,7 +10,7 @@ namespace dltrain {
 Decoding* decoding_of(LayerContext& c, ValueId x) {
   Decoding* d = c.decoding();
   if (d == nullptr || d->tokens == kNoValue) return d;
-  return is_made_of(c.builder().graph(), x, d->tokens) ? d : nullptr;
+  return depends_on(c.builder().graph(), x, d->tokens) ? d : nullptr;
 }
 
 ValueId add_cache(LayerContext& c, const std::string& name, const TensorSpec& spec) {

@@ -32,8 +32,8 @@ struct Decoding {
   std::optional<int64_t> max_positions = {};
   bool keeps_tokens = false;
 
-  void limit_positions(int64_t places) {
-    if (!max_positions || places < *max_positions) max_positions = places;
+  void limit_positions(int64_t limit) {
+    if (!max_positions || limit < *max_positions) max_positions = limit;
   }
 };
 

@@ -34,9 +34,10 @@ struct Distillation final : Loss {
     f.one_of("loss", hard, loss_table(), {.doc = "The loss of the data's targets"});
   }
 
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     if (hard->teacher() != nullptr) {
-      problems.add(*this, "loss", "the loss inside a distillation cannot be another distillation");
+      diagnostics.add(*this, "loss",
+                      "the loss inside a distillation cannot be another distillation");
     }
   }
 

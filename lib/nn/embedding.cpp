@@ -32,9 +32,9 @@ struct Embedding final : Layer {
               {.doc = "Multiply the vectors by √embedding_dim (Vaswani et al. 2017)"});
   }
 
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     if (padding_idx && num_embeddings && *padding_idx >= *num_embeddings) {
-      problems.add(*this, "padding_idx", "padding_idx must be less than num_embeddings");
+      diagnostics.add(*this, "padding_idx", "padding_idx must be less than num_embeddings");
     }
   }
 

@@ -23,23 +23,23 @@ bool is_layer_name(std::string_view name) {
 // Returns the name of a layer for messages: "model.layers[2] (linear)", or in a built-in
 // architecture "layer h.0.attn.c_attn (linear)".
 std::string shown_emit_list(const Layer& layer, const std::string& path) {
-  if (layer.place.source && layer.place.source->is_built_in) {
+  if (layer.location.source && layer.location.source->is_built_in) {
     return fmt::format("layer {} ({})", path, layer.kind);
   }
-  std::string where = layer.place.path.empty() ? path : layer.place.path;
-  if (!layer.place.path.empty() && !where.starts_with("model.")) where = "model." + where;
+  std::string where = layer.location.path.empty() ? path : layer.location.path;
+  if (!layer.location.path.empty() && !where.starts_with("model.")) where = "model." + where;
   return fmt::format("{} ({})", where, layer.kind);
 }
 
 // Returns the place where a user can change the layer: in a built-in architecture, the argument
 // that `message` contains.
-const Place& place_to_change(const Layer& layer, const std::string& message) {
-  if (!layer.place.source || !layer.place.source->is_built_in) return layer.place;
-  for (const Located::KeyPlace& key : layer.given_keys) {
-    const bool by_user = key.place.source && !key.place.source->is_built_in;
-    if (by_user && mentions_name(message, key.key)) return key.place;
+const SourceLocation& location_to_change(const Layer& layer, const std::string& message) {
+  if (!layer.location.source || !layer.location.source->is_built_in) return layer.location;
+  for (const ConfigObject::KeyLocation& key : layer.given_keys) {
+    const bool by_user = key.location.source && !key.location.source->is_built_in;
+    if (by_user && mentions_name(message, key.key)) return key.location;
   }
-  return layer.place;
+  return layer.location;
 }
 
 // Architectures may set a zero bias_init for layers whose bias is optional.
@@ -107,7 +107,7 @@ ValueId Layer::emit(LayerContext&, ValueId) const {
 }
 
 ValueId LayerContext::emit_model(const std::vector<std::unique_ptr<Layer>>& layers,
-                                 const Inputs& fields, const Place& model) {
+                                 const Inputs& fields, const SourceLocation& model) {
   Names data;
   for (const auto& [name, value] : fields) data.outputs.push_back({.name = name, .value = value});
   Names names{.outer = &data, .named = constant_, .unnamed = join_path(constant_, "layers")};
@@ -156,7 +156,7 @@ ValueId LayerContext::emit_layers(const std::vector<std::unique_ptr<Layer>>& lay
   const bool closes = list_ == nullptr || list_->names != list.names;
   for (const Output& output : list.names->outputs) {
     if (!closes || output.used) continue;
-    fail_at(output.layer->place, "nothing uses the output of {}",
+    fail_at(output.layer->location, "nothing uses the output of {}",
             shown_emit_list(*output.layer, output.path));
   }
   return list.previous->value;
@@ -178,27 +178,27 @@ std::string LayerContext::path_of(const Layer& layer, List& list) {
   const int64_t number = names.count++;
   std::string path = join_path(names.unnamed, std::to_string(number));
   if (layer.name) {
-    const Place& place = layer.place_of("name");
+    const SourceLocation& location = layer.location_of("name");
     if (!is_layer_name(*layer.name) || *layer.name == "previous" || *layer.name == "input") {
-      fail_at(place, "'{}' cannot be the name of a layer", *layer.name);
+      fail_at(location, "'{}' cannot be the name of a layer", *layer.name);
     }
     for (const Names* n = &names; n != nullptr; n = n->outer) {
       for (const Output& other : n->outputs) {
         const bool field = other.layer == nullptr;
         if (other.name != *layer.name || (n != &names && !field)) continue;
-        fail_at(place, "{} is called '{}' already",
+        fail_at(location, "{} is called '{}' already",
                 field ? "an input of the data" : "an earlier layer", other.name);
       }
     }
     path = join_path(names.named, *layer.name);
   }
-  const auto [known, is_new] = paths_.emplace(path, layer.place);
+  const auto [known, is_new] = paths_.emplace(path, layer.location);
   if (!is_new) {
-    fail_at(layer.place,
+    fail_at(layer.location,
             "{} would have the name {}, as the layer at {} has; give it another `name`",
             shown_emit_list(layer, path), path, to_string(known->second));
   }
-  if (paths_.size() > kMaxLayers) fail_at(layer.place, "more than {} layers", kMaxLayers);
+  if (paths_.size() > kMaxLayers) fail_at(layer.location, "more than {} layers", kMaxLayers);
   return path;
 }
 
@@ -256,10 +256,11 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
   Emission emission{.outer = emission_, .layer = layer, .path = path};
   if (layer.share) {
     const Output* of = find_output(list, *layer.share);
-    const Place& place = layer.place_of("share");
-    if (of == nullptr) fail_at(place, "{}", no_output(list, *layer.share));
+    const SourceLocation& location = layer.location_of("share");
+    if (of == nullptr) fail_at(location, "{}", no_output(list, *layer.share));
     if (of->layer == nullptr || of->name.empty() || layer.name == ".") {
-      fail_at(place, "share needs the name of a layer, and cannot be used in a layer called '.'");
+      fail_at(location,
+              "share needs the name of a layer, and cannot be used in a layer called '.'");
     }
     emission.shared = of->path;
   }
@@ -291,12 +292,12 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
     for (ValueId input : inputs) {
       shapes += (shapes.empty() ? "" : ", ") + to_string(shape(input));
     }
-    const Place& place = place_to_change(layer, message);
+    const SourceLocation& location = location_to_change(layer, message);
     message = fmt::format("{} on {}: {}", shown_emit_list(layer, path), shapes, message);
     if (error.code() == ExitCode::memory) {
-      throw Error(ExitCode::memory, message, to_string(layer.place));
+      throw Error(ExitCode::memory, message, to_string(layer.location));
     }
-    fail_at(place, "{}", message);
+    fail_at(location, "{}", message);
   }
   builder_.set_layer(outer_path);
   emission_ = emission.outer;

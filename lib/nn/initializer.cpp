@@ -21,8 +21,8 @@ double truncated_standard_normal(uint64_t seed, uint64_t stream, size_t i) {
   const double wanted = distribution(-2) + u * (distribution(2) - distribution(-2));
   double low = -2, high = 2;
   for (int step = 0; step < 40; ++step) {
-    const double middle = (low + high) / 2;
-    (distribution(middle) < wanted ? low : high) = middle;
+    const double midpoint = (low + high) / 2;
+    (distribution(midpoint) < wanted ? low : high) = midpoint;
   }
   return (low + high) / 2;
 }

@@ -38,7 +38,7 @@ void initialize(const Initializer& initializer, uint64_t seed, std::string_view 
                 std::span<float> out);
 
 // The configuration of an initialiser: weight_init, bias_init, model.init.
-struct InitializerConfig : Chosen {
+struct InitializerConfig : ConfigVariant {
   void describe(Fields&) override {}
   // Returns the initialiser for a tensor of this shape in files (weights are [out, in, …]), or
   // nothing for the layer's default, which is PyTorch's. Throws Error(usage) if the shape does not

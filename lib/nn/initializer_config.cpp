@@ -108,8 +108,8 @@ struct Uniform final : InitializerConfig {
     f.number("low", low, {.doc = "Least value"});
     f.number("high", high, {.doc = "Greatest value"});
   }
-  void validate(Problems& problems) const override {
-    if (low > high) problems.add(*this, "low", "low is above high");
+  void validate(Diagnostics& diagnostics) const override {
+    if (low > high) diagnostics.add(*this, "low", "low is above high");
   }
   Resolved resolve(const Shape&) const override {
     return Initializer{Initializer::uniform, (high - low) / 2, (high + low) / 2};

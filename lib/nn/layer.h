@@ -62,7 +62,7 @@ class LayerContext {
   // field. Refuses fields that no layer reads.
   using Inputs = std::vector<std::pair<std::string, ValueId>>;
   ValueId emit_model(const std::vector<std::unique_ptr<Layer>>& layers, const Inputs& fields,
-                     const Place& model);
+                     const SourceLocation& model);
   // Emits x with another shape, and scale · x + shift.
   ValueId reshape(ValueId x, std::vector<int64_t> shape) {
     return builder_.emit1("reshape", {x}, {{"shape", std::move(shape)}});
@@ -157,9 +157,9 @@ class LayerContext {
   int64_t ghost_groups_;
   std::vector<ParameterInfo> parameters_;
   std::vector<DeferredUpdate> updates_;
-  std::map<std::string, size_t, std::less<>> index_;  // of parameters_, by name
-  std::map<std::string, Place, std::less<>> paths_;   // of the layers emitted so far
-  std::map<std::string, ValueId> carried_;            // state of the streams, by name
+  std::map<std::string, size_t, std::less<>> index_;          // of parameters_, by name
+  std::map<std::string, SourceLocation, std::less<>> paths_;  // of the layers emitted so far
+  std::map<std::string, ValueId> carried_;                    // state of the streams, by name
   const InitializerConfig* default_init_ = nullptr;
   const Emission* emission_ = nullptr;  // of the innermost layer that is being emitted
   // Paths of the copies that are being emitted, the outermost first, and of their originals.
@@ -175,7 +175,7 @@ class LayerContext {
   List* list_ = nullptr;  // the list that is being emitted
 };
 
-struct Layer : Chosen {
+struct Layer : ConfigVariant {
   // Keys that every layer has.
   std::optional<std::string> name;
   std::optional<std::vector<std::string>> inputs;  // of layers or data; absent: the one before

@@ -44,7 +44,7 @@ struct LossOutput {
   std::vector<std::pair<std::string, ValueId>> metrics;
 };
 
-struct Loss : Chosen {
+struct Loss : ConfigVariant {
   virtual ~Loss() = default;
   virtual void describe(Fields&) {}
   // Throws Error(usage) when output and targets do not fit.

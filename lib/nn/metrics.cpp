@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kPerplexity = "perplexity";
 constexpr const char* kCrossEntropy = "softmax_cross_entropy";
-constexpr int64_t kMostConfused = 4096;  // classes, whose matrix has 128 MiB
+constexpr int64_t kMaxConfused = 4096;  // classes, whose matrix has 128 MiB
 constexpr int64_t kDefaultF1Classes = 1000;
 constexpr int64_t kDefaultTopClasses = 100;
 constexpr double kConstant = 1e-12;  // variation of constant targets relative to their squares
@@ -159,9 +159,9 @@ std::string metric_problem(const std::string& name, TargetKind kind, const Tenso
   if (is_class_metric(name) && kind == TargetKind::distributions) {
     return name + " needs labels; targets are distributions";
   }
-  if (is_class_metric(name) && kind == TargetKind::labels && output.shape[-1] > kMostConfused) {
+  if (is_class_metric(name) && kind == TargetKind::labels && output.shape[-1] > kMaxConfused) {
     return fmt::format("{} needs a matrix over {} classes; at most {} are supported", name,
-                       output.shape[-1], kMostConfused);
+                       output.shape[-1], kMaxConfused);
   }
   return {};
 }

@@ -35,14 +35,14 @@ std::vector<std::string> layer_keys() {
 }
 
 // Expands {type: resnet18, num_classes: 10, …}. Keys that the section lacks are arguments.
-void expand_architecture(ConfigNode& map, Problems& problems) {
+void expand_architecture(ConfigNode& map, Diagnostics& diagnostics) {
   const ConfigNode type = *map.find("type");
   for (const char* key : {"layers", "blocks"}) {
     if (const ConfigNode* other = map.find(key)) {
-      problems.add(other->place, "model has both type and {}; keep one", key);
+      diagnostics.add(other->location, "model has both type and {}; keep one", key);
     }
   }
-  if (!problems.empty()) return;
+  if (!diagnostics.empty()) return;
   const auto files = model_files();
   const auto file = std::find_if(files.begin(), files.end(), [&](const ModelFile& f) {
     return type.is_scalar() && f.name == type.text;
@@ -50,33 +50,33 @@ void expand_architecture(ConfigNode& map, Problems& problems) {
   if (file == files.end()) {
     const std::vector<std::string> names = architecture_names();
     const std::string near = type.is_scalar() ? nearest_name(type.text, names) : "";
-    problems.add(type.place, "no architecture is called {}{}", describe_found(type),
-                 near.empty() ? "; known: " + join_names(architecture_names())
-                              : fmt::format("; did you mean '{}'?", near));
+    diagnostics.add(type.location, "no architecture is called {}{}", describe_found(type),
+                    near.empty() ? "; known: " + join_names(architecture_names())
+                                 : fmt::format("; did you mean '{}'?", near));
     return;
   }
   ModelConfig model;
   const std::vector<std::string> own = names_of(own_keys(ObjectRef::of(model)));
-  ConfigNode arguments = ConfigNode::make_map(map.place);
-  ConfigNode rest = ConfigNode::make_map(map.place);
+  ConfigNode arguments = ConfigNode::make_map(map.location);
+  ConfigNode rest = ConfigNode::make_map(map.location);
   for (size_t i = 0; i < map.keys.size(); ++i) {
     if (map.keys[i].text == "type") continue;
     (contains(own, map.keys[i].text) ? rest : arguments).set(map.keys[i], map.items[i]);
   }
-  ConfigNode layers = instantiate_model(*file, arguments, type, layer_keys(), own, problems);
-  rest.set({"layers", type.place}, std::move(layers));
+  ConfigNode layers = instantiate_model(*file, arguments, type, layer_keys(), own, diagnostics);
+  rest.set({"layers", type.location}, std::move(layers));
   map = std::move(rest);
 }
 
 }  // namespace
 
-bool ModelConfig::rewrite(ConfigNode& map, Problems& problems) {
-  Problems found;
+bool ModelConfig::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
+  Diagnostics found;
   const ConfigNode* from = map.find("from");
   if (from != nullptr && from->is_null()) {
     map.erase("from");
   } else if (from != nullptr && !rewrite_huggingface_model(map, found)) {
-    problems.append(found);
+    diagnostics.append(found);
     return false;
   }
   const ConfigNode* type = map.find("type");
@@ -89,7 +89,7 @@ bool ModelConfig::rewrite(ConfigNode& map, Problems& problems) {
     map.erase("type");
     map.erase("blocks");
   }
-  problems.append(found);
+  diagnostics.append(found);
   return found.empty();
 }
 
@@ -148,9 +148,9 @@ void ModelConfig::describe(Fields& f) {
              .known_as = {"vocabulary_size", "num_embeddings"}});
 }
 
-void ModelConfig::validate(Problems& problems) const {
+void ModelConfig::validate(Diagnostics& diagnostics) const {
   if (!init_from && !rename.empty()) {
-    problems.add(*this, "rename", "rename needs init_from");
+    diagnostics.add(*this, "rename", "rename needs init_from");
   }
 }
 
@@ -174,12 +174,12 @@ EmittedModel emit_model(const ModelRequest& r) {
   for (size_t i = 0; i < out.inputs.size(); ++i) {
     fields.emplace_back(r.inputs[i].name, out.inputs[i]);
   }
-  out.output = context.emit_model(r.model.layers, fields, r.model.place);
+  out.output = context.emit_model(r.model.layers, fields, r.model.location);
   if (r.teacher != nullptr) {
     LayerContext teacher(builder, /*training=*/false, r.compute, r.ghost_groups);
     teacher.make_constant("teacher");
     teacher.set_vocabulary(r.teacher->vocab_size.value_or(r.vocabulary));
-    context.set_teacher_output(teacher.emit_model(r.teacher->layers, fields, r.teacher->place));
+    context.set_teacher_output(teacher.emit_model(r.teacher->layers, fields, r.teacher->location));
     out.constants = teacher.parameters();
   }
   builder.set_layer("loss");
@@ -190,7 +190,7 @@ EmittedModel emit_model(const ModelRequest& r) {
     out.loss = r.loss.emit(context, out.output, out.targets, targets);
   } catch (const Error& error) {
     if (error.code() != ExitCode::usage) throw;
-    fail_at(r.loss.place.known() ? r.loss.place : r.model.place, "{}", error.what());
+    fail_at(r.loss.location.known() ? r.loss.location : r.model.location, "{}", error.what());
   }
   builder.set_layer("");
   out.asked_vocabulary = context.asked_vocabulary();

@@ -11,7 +11,7 @@
 
 namespace dltrain {
 
-struct ModelConfig : Located {
+struct ModelConfig : ConfigObject {
   std::vector<std::unique_ptr<Layer>> layers;
   std::unique_ptr<InitializerConfig> init;
   bool final_bias_from_data = false;
@@ -21,9 +21,9 @@ struct ModelConfig : Located {
   std::optional<int64_t> vocab_size;
 
   void describe(Fields& f);
-  void validate(Problems& problems) const;
+  void validate(Diagnostics& diagnostics) const;
   // Replaces a named architecture (`type`) and the uses of blocks by layers: nn/blocks.h.
-  static bool rewrite(ConfigNode& map, Problems& problems);
+  static bool rewrite(ConfigNode& map, Diagnostics& diagnostics);
 };
 
 // The name and spec of one input of the model.

@@ -14,27 +14,27 @@ struct Parsed {
 };
 
 // Returns the tree of a file merged into that of the file that it extends.
-std::optional<ConfigNode> read_tree(const ModelFile& file, Problems& problems) {
+std::optional<ConfigNode> read_tree(const ModelFile& file, Diagnostics& diagnostics) {
   const auto source = std::make_shared<Source>(
       Source{fmt::format("{}.yaml (built in)", file.name), std::string(file.text), false, true});
-  auto tree = read_yaml(source, 0, problems);
+  auto tree = read_yaml(source, 0, diagnostics);
   if (!tree || !tree->is_map()) return {};
   const ConfigNode* extends = tree->find("extends");
   if (!extends) return tree;
   for (const ModelFile& other : model_files()) {
     if (other.name != extends->text || other.name == file.name) continue;
-    auto base = read_tree(other, problems);
+    auto base = read_tree(other, diagnostics);
     if (!base) return {};
     tree->erase("extends");
     merge_into(*base, *std::move(tree));
     return base;
   }
-  problems.add(extends->place, "no such architecture");
+  diagnostics.add(extends->location, "no such architecture");
   return {};
 }
 
-std::optional<Parsed> parse(const ModelFile& file, Problems& problems) {
-  auto tree = read_tree(file, problems);
+std::optional<Parsed> parse(const ModelFile& file, Diagnostics& diagnostics) {
+  auto tree = read_tree(file, diagnostics);
   if (!tree) return {};
   Parsed out;
   if (const ConfigNode* doc = tree->find("description")) out.description = doc->text;
@@ -48,24 +48,24 @@ std::optional<Parsed> parse(const ModelFile& file, Problems& problems) {
 }  // namespace
 
 ModelSummary summarize(const ModelFile& file) {
-  Problems problems;
-  const auto parsed = parse(file, problems);
-  problems.throw_if_any();
+  Diagnostics diagnostics;
+  const auto parsed = parse(file, diagnostics);
+  diagnostics.throw_if_any();
   check_internal(parsed.has_value(), "{} is not a map", file.name);
   return {parsed->description,
-          read_block({std::string(file.name), {}}, parsed->rest, {}, problems).parameters};
+          read_block({std::string(file.name), {}}, parsed->rest, {}, diagnostics).parameters};
 }
 
 ConfigNode instantiate_model(const ModelFile& file, const ConfigNode& arguments,
                              const ConfigNode& type, const std::vector<std::string>& common,
-                             const std::vector<std::string>& reserved, Problems& problems) {
-  const auto parsed = parse(file, problems);
+                             const std::vector<std::string>& reserved, Diagnostics& diagnostics) {
+  const auto parsed = parse(file, diagnostics);
   if (!parsed) return {};
-  BlockExpander expander(common, problems);
+  BlockExpander expander(common, diagnostics);
   expander.define(parsed->blocks);
   const BlockDefinition definition =
-      read_block({std::string(file.name), type.place}, parsed->rest, reserved, problems);
-  return expander.instantiate(definition, arguments, type.place,
+      read_block({std::string(file.name), type.location}, parsed->rest, reserved, diagnostics);
+  return expander.instantiate(definition, arguments, type.location,
                               fmt::format("model (type {})", file.name), "model.");
 }
 

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/problems.h"
+#include "config/diagnostics.h"
 #include "config/tree.h"
 #include "nn/blocks.h"
 
@@ -38,6 +38,6 @@ ModelSummary summarize(const ModelFile& file);
 // argument, at `type`, or in the file.
 ConfigNode instantiate_model(const ModelFile& file, const ConfigNode& arguments,
                              const ConfigNode& type, const std::vector<std::string>& common,
-                             const std::vector<std::string>& reserved, Problems& problems);
+                             const std::vector<std::string>& reserved, Diagnostics& diagnostics);
 
 }  // namespace dltrain

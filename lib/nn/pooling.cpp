@@ -115,12 +115,12 @@ struct Upsample2d final : Layer {
                       "the image"});
   }
 
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     if (scale_factor.has_value() == output_size.has_value()) {
-      problems.add(place, "upsample2d needs scale_factor or output_size, and not both");
+      diagnostics.add(location, "upsample2d needs scale_factor or output_size, and not both");
     }
     if (align_corners && mode != "bilinear") {
-      problems.add(*this, "align_corners", "align_corners needs mode: bilinear");
+      diagnostics.add(*this, "align_corners", "align_corners needs mode: bilinear");
     }
   }
 
@@ -143,15 +143,15 @@ struct Upsample2d final : Layer {
 
 std::vector<KindRow<Layer>> pooling_rows() {
   return {
-      {"max_pool2d", "the greatest value of each window", make_kind_of<MaxPool2d>, "kernel_size"},
+      {"max_pool2d", "the largest value of each window", make_kind_of<MaxPool2d>, "kernel_size"},
       {"avg_pool2d", "the mean of each window", make_kind_of<AvgPool2d>, "kernel_size"},
       {"adaptive_avg_pool2d", "means of windows, which the size of the result defines",
        make_kind_of<AdaptivePool2d<false>>, "output_size"},
-      {"adaptive_max_pool2d", "greatest values of windows, which the size of the result defines",
+      {"adaptive_max_pool2d", "largest values of windows, which the size of the result defines",
        make_kind_of<AdaptivePool2d<true>>, "output_size"},
       {"global_avg_pool2d", "the mean of each channel: a vector a sample",
        make_kind_of<GlobalAvgPool2d>},
-      {"global_max_pool2d", "the greatest value of each channel: a vector a sample",
+      {"global_max_pool2d", "the largest value of each channel: a vector a sample",
        make_kind_of<GlobalMaxPool2d>},
       {"upsample2d", "changes the size of images", make_kind_of<Upsample2d>, "scale_factor"}};
 }

@@ -25,13 +25,13 @@ struct Reshape final : Layer {
                 .known_as = {"target_shape", "size"}});
   }
 
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     int free = 0;
     for (int64_t extent : shape) {
-      if (extent == 0) problems.add(*this, "shape", "an extent of 0");
+      if (extent == 0) diagnostics.add(*this, "shape", "an extent of 0");
       free += extent == -1 ? 1 : 0;
     }
-    if (free > 1) problems.add(*this, "shape", "only one extent can follow from the others");
+    if (free > 1) diagnostics.add(*this, "shape", "only one extent can follow from the others");
   }
 
   ValueId emit(LayerContext& c, ValueId x) const override {
@@ -68,9 +68,9 @@ struct Transpose final : Layer {
                 .known_as = {"axes", "dims", "perm"}});
   }
 
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     if (!permutation.empty() && permutation[0] != 0) {
-      problems.add(*this, "permutation", "the samples' axis 0 stays the first");
+      diagnostics.add(*this, "permutation", "the samples' axis 0 stays the first");
     }
   }
 
@@ -135,9 +135,9 @@ struct Pad2d final : Layer {
     f.number("value", value, {.doc = "Value of the added pixels"});
   }
 
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     if (padding.size() != 1 && padding.size() != 4) {
-      problems.add(*this, "padding", "padding has one or four numbers");
+      diagnostics.add(*this, "padding", "padding has one or four numbers");
     }
   }
 

@@ -50,14 +50,15 @@ struct Recurrent : Layer {
                .known_as = {"stateful"}});
   }
 
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     if (dropout > 0 && num_layers == 1) {
-      problems.add(*this, "dropout", "dropout lies between layers, and num_layers is 1");
+      diagnostics.add(*this, "dropout", "dropout lies between layers, and num_layers is 1");
     }
     if (carry_state && bidirectional) {
-      problems.add(*this, "carry_state",
-                   "the second direction begins at the end of a sample, so no state can be carried "
-                   "to it");
+      diagnostics.add(
+          *this, "carry_state",
+          "the second direction begins at the end of a sample, so no state can be carried "
+          "to it");
     }
   }
 

@@ -77,7 +77,7 @@ struct Residual final : Layer {
   }
 };
 
-struct Branch : Located {
+struct Branch : ConfigObject {
   static constexpr std::string_view kBareKey = "layers";
   std::optional<std::string> name;
   Layers layers;
@@ -143,9 +143,9 @@ struct Repeat final : Layer {
          .required = true,
          .min_size = 1});
   }
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     if (share_parameters && name == ".") {
-      problems.add(*this, "share_parameters", "copies that share parameters need a name");
+      diagnostics.add(*this, "share_parameters", "copies that share parameters need a name");
     }
   }
   ValueId emit(LayerContext& c, ValueId x) const override {

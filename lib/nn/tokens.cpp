@@ -71,14 +71,15 @@ struct PositionEmbedding final : Layer {
     const Shape shape = shape_of_tokens(c, x);
     if (Decoding* d = decoding_of(c, x)) return emit_placed(c, x, *d);
     if (!max_positions) {
-      const ValueId places =
+      const ValueId positions =
           c.parameter("pos_embedding", {1, shape[1], shape[2]}, Initializer::normal_of(std));
-      return c.builder().emit1("add", {x, places});
+      return c.builder().emit1("add", {x, positions});
     }
     if (shape[1] > *max_positions) too_long(shape[1], *max_positions);
-    ValueId places = c.parameter("weight", {*max_positions, shape[2]}, Initializer::normal_of(std));
-    places = first_rows(c, places, shape[1]);
-    return c.builder().emit1("add", {x, places});
+    ValueId positions =
+        c.parameter("weight", {*max_positions, shape[2]}, Initializer::normal_of(std));
+    positions = first_rows(c, positions, shape[1]);
+    return c.builder().emit1("add", {x, positions});
   }
 
  private:
@@ -103,15 +104,15 @@ struct PositionEmbedding final : Layer {
       table = c.reshape(table, {count, shape[2]});
     }
     decoding.limit_positions(count);
-    const ValueId places =
+    const ValueId positions =
         b.emit1("token_positions", {decoding.positions}, {{"tokens", shape[1]}, {"limit", count}});
-    const ValueId rows = b.emit1("embedding", {places, table}, {{"padding_idx", int64_t{-1}}});
+    const ValueId rows = b.emit1("embedding", {positions, table}, {{"padding_idx", int64_t{-1}}});
     return b.emit1("add", {x, rows});
   }
 };
 
 // Returns the input `x` and, in generation, the positions of the tokens.
-std::vector<ValueId> with_places(LayerContext& c, ValueId x) {
+std::vector<ValueId> with_positions(LayerContext& c, ValueId x) {
   const Decoding* decoding = decoding_of(c, x);
   if (decoding == nullptr) return {x};
   return {x, decoding->positions};
@@ -145,13 +146,13 @@ struct TokenTypeEmbedding final : Layer {
 struct SinusoidalPositions final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
     expect_tokens(c.shape(x));
-    return c.builder().emit1("sinusoidal_positions", with_places(c, x));
+    return c.builder().emit1("sinusoidal_positions", with_positions(c, x));
   }
 };
 
 enum class Scaling : uint8_t { none, linear, llama3 };
 
-struct RopeScaling : Located {
+struct RopeScaling : ConfigObject {
   Scaling type = Scaling::none;
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_max_positions = 8192;
@@ -176,9 +177,9 @@ struct RopeScaling : Located {
                .min = 1,
                .known_as = {"original_max_position_embeddings"}});
   }
-  void validate(Problems& problems) const {
+  void validate(Diagnostics& diagnostics) const {
     if (type == Scaling::llama3 && high_freq_factor <= low_freq_factor) {
-      problems.add(*this, "high_freq_factor", "high_freq_factor must be above low_freq_factor");
+      diagnostics.add(*this, "high_freq_factor", "high_freq_factor must be above low_freq_factor");
     }
   }
 };
@@ -225,7 +226,7 @@ struct RotaryPositions final : Layer {
       attributes.set("high_freq_factor", scaling.high_freq_factor);
       attributes.set("original_max_positions", static_cast<double>(scaling.original_max_positions));
     }
-    return c.builder().emit1("rotary", with_places(c, x), attributes);
+    return c.builder().emit1("rotary", with_positions(c, x), attributes);
   }
 };
 

@@ -7,10 +7,10 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMostInputs = 256;
+constexpr size_t kMaxInputs = 256;
 
 SpecList infer_concat(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("concat", inputs, 1, kMostInputs);
+  expect_inputs("concat", inputs, 1, kMaxInputs);
   const int64_t axis = attributes.integer("axis");
   TensorSpec y = inputs[0];
   if (axis < 0 || axis >= y.shape.rank()) {

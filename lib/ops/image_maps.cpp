@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kMostOutputs = int64_t{1} << 20;  // a larger image does not fit in memory
+constexpr int64_t kMaxOutputs = int64_t{1} << 20;  // a larger image does not fit in memory
 
 void add_window(AxisMap& map, int64_t first, int64_t last, int64_t divisor) {
   for (int64_t i = first; i < last; ++i) {
@@ -60,12 +60,12 @@ AxisMap linear(int64_t input, int64_t outputs, bool align_corners) {
     return static_cast<double>(a) / static_cast<double>(b);
   };
   for (int64_t o = 0; o < outputs; ++o) {
-    const auto place = static_cast<double>(o);
+    const auto position = static_cast<double>(o);
     double source = 0;
     if (!align_corners) {
-      source = std::max(0.0, (place + 0.5) * ratio(input, outputs) - 0.5);
+      source = std::max(0.0, (position + 0.5) * ratio(input, outputs) - 0.5);
     } else if (outputs > 1) {
-      source = place * ratio(input - 1, outputs - 1);
+      source = position * ratio(input - 1, outputs - 1);
     }
     const int64_t low = std::min(static_cast<int64_t>(source), input - 1);
     const double share = source - static_cast<double>(low);
@@ -84,7 +84,7 @@ std::vector<int64_t> output_size(std::string_view op, const Attributes& attribut
   const auto size = attributes.integers("output_size");
   check_internal(size.size() == 2, "{}: output_size has two values", op);
   for (int64_t extent : size) {
-    if (extent < 1 || extent > kMostOutputs) {
+    if (extent < 1 || extent > kMaxOutputs) {
       fail(ExitCode::usage, "{}: an output of {} × {}", op, size[0], size[1]);
     }
   }

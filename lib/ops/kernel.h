@@ -38,7 +38,7 @@ struct KernelRequest {
   // One slot for each asynchronous collective of the plan (attribute "slot"): the begin kernel
   // stores its ticket there, the end kernel waits for it. Outlives the kernels.
   std::span<Collectives::Ticket> tickets = {};
-  CallSubject about = nullptr;  // subject of the kernel's messages
+  OperationSubject subject = nullptr;  // subject of the kernel's messages
 };
 
 struct Bindings {

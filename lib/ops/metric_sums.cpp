@@ -69,7 +69,7 @@ constexpr OpDef sums(std::string_view name, std::string_view doc,
 constinit const OpDef kConfusionMatrixOp =
     sums("confusion_matrix", "how often each label was taken for each class", infer_confusion);
 constinit const OpDef kTopKCorrectOp =
-    sums("top_k_correct", "rows whose label is among the k greatest logits", infer_top_k);
+    sums("top_k_correct", "rows whose label is among the k largest logits", infer_top_k);
 constinit const OpDef kRegressionSumsOp =
     sums("regression_sums", "count, Σ|d|, Σd², Σt, Σt² of each output", infer_regression);
 constinit const OpDef kBinaryCountsOp =

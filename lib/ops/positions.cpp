@@ -5,7 +5,7 @@
 //   y[i] = x[i]·cos a − x[i + dim/2]·sin a     y[i + dim/2] = x[i + dim/2]·cos a + x[i]·sin a
 //   a = token · theta^(−2i/dim)
 //
-// Attributes: dim (integer, default head_dim; elements behind it stay), theta (number, 10000),
+// Attributes: dim (integer, default head_dim; elements after it stay), theta (number, 10000),
 // inverse (bool: the inverse rotation; each is the other's gradient), scaling (text) with its
 // numbers:
 //   "linear"  angles are divided by `factor` (Chen et al. 2023)
@@ -30,7 +30,7 @@ namespace dltrain {
 namespace {
 
 // Checks the second input.
-void expect_first_places(std::string_view op, SpecSpan inputs) {
+void expect_first_positions(std::string_view op, SpecSpan inputs) {
   if (inputs.size() == 1) return;
   expect_dtype(op, "the places", inputs[1], DType::i32);
   expect_shape(op, "the places", inputs[1].shape, Shape{inputs[0].shape[0]});
@@ -47,7 +47,7 @@ SpecList infer_rotary(SpecSpan inputs, const Attributes& attributes) {
          "size {}, got {}; the head size is hidden_size / num_heads",
          inputs[0].shape[3], dim);
   }
-  expect_first_places("rotary", inputs);
+  expect_first_positions("rotary", inputs);
   return {inputs[0]};
 }
 
@@ -82,7 +82,7 @@ SpecList infer_sinusoidal(SpecSpan inputs, const Attributes&) {
   expect_inputs("sinusoidal_positions", inputs, 1, 2);
   expect_one_float_dtype("sinusoidal_positions", inputs.first(1));
   expect_rank("sinusoidal_positions", "the tokens", inputs[0].shape, 3, 3);
-  expect_first_places("sinusoidal_positions", inputs);
+  expect_first_positions("sinusoidal_positions", inputs);
   return {inputs[0]};
 }
 

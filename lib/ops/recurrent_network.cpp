@@ -1,4 +1,4 @@
-// recurrent_network: a projection and the recurrent network behind it as one op
+// recurrent_network: a projection and the recurrent network after it as one op
 // (lib/ops/recurrent.cpp has the formulas), for libraries that include the projection. Layers never
 // emit it: fuse_recurrent (lib/passes) substitutes it for a matmul and a recurrent where the engine
 // has a better kernel.

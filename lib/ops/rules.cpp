@@ -93,10 +93,10 @@ ValueId reduce_to_shape(OpEmitter& emitter, ValueId gradient, const Shape& shape
 int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
                       int64_t padding, int64_t dilation) {
   // Larger values could overflow the arithmetic below.
-  constexpr int64_t kMost = int64_t{1} << 30;
-  const bool sane = kernel >= 1 && kernel <= kMost && stride >= 1 && stride <= kMost &&
-                    padding >= 0 && padding <= kMost && dilation >= 1 && dilation <= kMost &&
-                    input <= kMost;
+  constexpr int64_t kMax = int64_t{1} << 30;
+  const bool sane = kernel >= 1 && kernel <= kMax && stride >= 1 && stride <= kMax &&
+                    padding >= 0 && padding <= kMax && dilation >= 1 && dilation <= kMax &&
+                    input <= kMax;
   const int64_t reach = sane ? (kernel - 1) * dilation + 1 : 0;
   const int64_t padded = sane ? input + 2 * padding : 0;
   if (!sane || reach > padded) {

@@ -17,9 +17,9 @@ struct Borders {
     check_internal(before.size() == rank && after.size() == rank,
                    "{}: borders of {} and {} axes, the input is {}", op, before.size(),
                    after.size(), to_string(x));
-    constexpr int64_t kMost = int64_t{1} << 40;  // beyond, a sum could overflow
+    constexpr int64_t kMax = int64_t{1} << 40;  // beyond, a sum could overflow
     for (size_t i = 0; i < rank; ++i) {
-      if (before[i] < 0 || after[i] < 0 || before[i] > kMost || after[i] > kMost) {
+      if (before[i] < 0 || after[i] < 0 || before[i] > kMax || after[i] > kMax) {
         fail(ExitCode::usage, "{}: borders [{}, {}] of axis {} of {}", op, before[i], after[i], i,
              to_string(x));
       }

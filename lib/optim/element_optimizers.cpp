@@ -19,13 +19,13 @@ struct Sgd final : Optimizer {
              {.doc = "Share of the gradient that does not enter the velocity", .min = 0, .max = 1});
     f.boolean("nesterov", nesterov, {.doc = "Use Nesterov momentum"});
   }
-  void validate(Problems& problems) const override {
-    if (momentum == 0 && nesterov) problems.add(*this, "nesterov", "nesterov needs a momentum");
+  void validate(Diagnostics& diagnostics) const override {
+    if (momentum == 0 && nesterov) diagnostics.add(*this, "nesterov", "nesterov needs a momentum");
     if (momentum == 0 && dampening != 0) {
-      problems.add(*this, "dampening", "dampening needs a momentum");
+      diagnostics.add(*this, "dampening", "dampening needs a momentum");
     }
     if (nesterov && dampening != 0) {
-      problems.add(*this, "dampening", "nesterov needs a dampening of 0");
+      diagnostics.add(*this, "dampening", "nesterov needs a dampening of 0");
     }
   }
   std::string op() const override { return "sgd_update"; }

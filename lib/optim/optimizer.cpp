@@ -51,9 +51,9 @@ void ParameterGroup::describe(Fields& f) {
   f.boolean("freeze", freeze, {.doc = "Do not train them, as with training.freeze"});
 }
 
-void ParameterGroup::validate(Problems& problems) const {
+void ParameterGroup::validate(Diagnostics& diagnostics) const {
   if (learning_rate && lr_scale) {
-    problems.add(*this, "lr_scale", "learning_rate and lr_scale are both given; keep one");
+    diagnostics.add(*this, "lr_scale", "learning_rate and lr_scale are both given; keep one");
   }
 }
 
@@ -94,12 +94,14 @@ ParameterSettings Optimizer::settings(std::string_view parameter, const Shape& s
   return out;
 }
 
-void Optimizer::check_groups(Problems& problems, const std::vector<std::string>& parameters) const {
+void Optimizer::check_groups(Diagnostics& diagnostics,
+                             const std::vector<std::string>& parameters) const {
   for (const ParameterGroup& group : groups) {
-    check_patterns(problems, group, "match", group.match, parameters, "parameter");
+    check_patterns(diagnostics, group, "match", group.match, parameters, "parameter");
     if (group.learning_rate && learning_rate == 0) {
-      problems.add(group, "learning_rate",
-                   "a group's learning_rate is kept as a multiple of the optimizer's, which is 0");
+      diagnostics.add(
+          group, "learning_rate",
+          "a group's learning_rate is kept as a multiple of the optimizer's, which is 0");
     }
   }
 }

@@ -13,13 +13,13 @@
 namespace dltrain {
 
 // One of `optimizer.groups`. For keys that are not given, earlier groups or the optimizer apply.
-struct ParameterGroup : Located {
+struct ParameterGroup : ConfigObject {
   std::vector<std::string> match;  // config/name_patterns.h
   std::optional<double> learning_rate, lr_scale, weight_decay;
   std::optional<bool> freeze;
 
   void describe(Fields& f);
-  void validate(Problems& problems) const;
+  void validate(Diagnostics& diagnostics) const;
 };
 
 // The parameters to which `optimizer.weight_decay` applies.
@@ -42,7 +42,7 @@ struct MomentSpec {
   Shape shape;
 };
 
-struct Optimizer : Chosen {
+struct Optimizer : ConfigVariant {
   double learning_rate = 0;
   double weight_decay = 0;
   WeightDecayOn weight_decay_on = WeightDecayOn::all;
@@ -64,7 +64,7 @@ struct Optimizer : Chosen {
   // Returns the settings of one parameter. For each key, later groups take precedence.
   ParameterSettings settings(std::string_view parameter, const Shape& shape) const;
   // Reports groups that match none of the model's parameters.
-  void check_groups(Problems& problems, const std::vector<std::string>& parameters) const;
+  void check_groups(Diagnostics& diagnostics, const std::vector<std::string>& parameters) const;
 
   // Emits moments and the update op. `state` is the StepState after gradient_norm; gradients are
   // complete sums.

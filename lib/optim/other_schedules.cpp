@@ -27,14 +27,14 @@ struct Step final : Schedule {
                {.doc = "Steps after which the learning rate is multiplied by gamma", .min = 1});
     f.number("gamma", gamma, {.doc = "The factor", .max = 1, .above = 0});
   }
-  void validate(Problems& problems) const override {
-    Schedule::validate(problems);
+  void validate(Diagnostics& diagnostics) const override {
+    Schedule::validate(diagnostics);
     if (step_size.has_value() == !milestones.empty()) {
-      problems.add(*this, milestones.empty() ? "step_size" : "milestones",
-                   "a step schedule needs either step_size or milestones");
+      diagnostics.add(*this, milestones.empty() ? "step_size" : "milestones",
+                      "a step schedule needs either step_size or milestones");
     }
     if (!std::is_sorted(milestones.begin(), milestones.end())) {
-      problems.add(*this, "milestones", "milestones must be in ascending order");
+      diagnostics.add(*this, "milestones", "milestones must be in ascending order");
     }
   }
   std::vector<std::string> misfits(int64_t max_steps) const override {
@@ -73,10 +73,10 @@ struct Exponential final : Schedule {
 
 enum class Anneal : uint8_t { cosine, linear, one_minus_sqrt };
 
-// Falls from 1 at `place` 0 to 0 at `place` 1.
-double falling(Anneal anneal, double place) {
-  if (anneal == Anneal::cosine) return (1 + std::cos(std::numbers::pi * place)) / 2;
-  return anneal == Anneal::linear ? 1 - place : 1 - std::sqrt(place);
+// Falls from 1 at `fraction` 0 to 0 at `fraction` 1.
+double falling(Anneal anneal, double fraction) {
+  if (anneal == Anneal::cosine) return (1 + std::cos(std::numbers::pi * fraction)) / 2;
+  return anneal == Anneal::linear ? 1 - fraction : 1 - std::sqrt(fraction);
 }
 
 struct OneCycle final : Schedule {
@@ -101,8 +101,8 @@ struct OneCycle final : Schedule {
     const double peak = pct_start * static_cast<double>(max_steps) - 1;
     const double start = 1 / div_factor, end = start / final_div_factor;
     if (at <= peak) return 1 + (start - 1) * falling(anneal_strategy, peak > 0 ? at / peak : 1);
-    const double place = last > peak ? std::min((at - peak) / (last - peak), 1.0) : 1;
-    return end + (1 - end) * falling(anneal_strategy, place);
+    const double fraction = last > peak ? std::min((at - peak) / (last - peak), 1.0) : 1;
+    return end + (1 - end) * falling(anneal_strategy, fraction);
   }
 };
 
@@ -125,10 +125,10 @@ struct WarmupStableDecay final : Schedule {
               {"1-sqrt", Anneal::one_minus_sqrt, "one minus the root (Hägele et al. 2024)"}},
              {.doc = "How the rate falls", .known_as = {"decay_type"}});
   }
-  void validate(Problems& problems) const override {
-    Schedule::validate(problems);
+  void validate(Diagnostics& diagnostics) const override {
+    Schedule::validate(diagnostics);
     if (decay_steps && given("decay_ratio")) {
-      problems.add(*this, "decay_ratio", "decay_steps and decay_ratio are both given; keep one");
+      diagnostics.add(*this, "decay_ratio", "decay_steps and decay_ratio are both given; keep one");
     }
   }
   std::vector<std::string> misfits(int64_t max_steps) const override {

@@ -32,8 +32,8 @@ struct Cosine final : Schedule {
   }
   double decay(const SchedulePoint& at) const override {
     const double cycles = at.progress * static_cast<double>(restarts + 1);
-    const double place = at.progress >= 1 ? 1 : cycles - std::floor(cycles);
-    return between((1 + std::cos(std::numbers::pi * place)) / 2);
+    const double fraction = at.progress >= 1 ? 1 : cycles - std::floor(cycles);
+    return between((1 + std::cos(std::numbers::pi * fraction)) / 2);
   }
 };
 
@@ -96,9 +96,10 @@ void Schedule::describe(Fields& f) {
   describe_min_ratio(f);
 }
 
-void Schedule::validate(Problems& problems) const {
+void Schedule::validate(Diagnostics& diagnostics) const {
   if (warmup_ratio && warmup_steps != 0) {
-    problems.add(*this, "warmup_ratio", "warmup_steps and warmup_ratio are both given; keep one");
+    diagnostics.add(*this, "warmup_ratio",
+                    "warmup_steps and warmup_ratio are both given; keep one");
   }
 }
 

@@ -22,14 +22,14 @@ struct SchedulePoint {
   double progress;    // in (0, 1]
 };
 
-struct Schedule : Chosen {
+struct Schedule : ConfigVariant {
   int64_t warmup_steps = 0;
   std::optional<double> warmup_ratio;
   double min_ratio = 0;
 
   virtual ~Schedule() = default;
   virtual void describe(Fields& f);
-  void validate(Problems& problems) const override;
+  void validate(Diagnostics& diagnostics) const override;
 
   // Returns warnings about settings that do not suit a run of `max_steps` steps.
   virtual std::vector<std::string> misfits(int64_t max_steps) const;

@@ -17,9 +17,9 @@ void ClipPercentile::describe(Fields& f) {
   f.number("factor", factor, {.doc = "The limit as a multiple of the percentile", .above = 0});
 }
 
-void ClipPercentile::validate(Problems& problems) const {
+void ClipPercentile::validate(Diagnostics& diagnostics) const {
   if (min_history > window) {
-    problems.add(*this, "min_history", "min_history is greater than the window");
+    diagnostics.add(*this, "min_history", "min_history is greater than the window");
   }
 }
 
@@ -60,10 +60,10 @@ void UpdateConfig::describe(Fields& f) {
              .known_as = {"ema_decay", "exponential_moving_average", "swa"}});
 }
 
-void UpdateConfig::validate(Problems& problems) const {
+void UpdateConfig::validate(Diagnostics& diagnostics) const {
   if (max_grad_value && (max_grad_norm || clip_percentile)) {
-    problems.add(*this, "max_grad_value",
-                 "the gradient is clipped by its norm already; keep one of the two");
+    diagnostics.add(*this, "max_grad_value",
+                    "the gradient is clipped by its norm already; keep one of the two");
   }
 }
 

@@ -10,18 +10,18 @@
 namespace dltrain {
 
 // Clipping to a percentile of the norms of earlier updates (Seetharaman et al. 2020, AutoClip).
-struct ClipPercentile : Located {
+struct ClipPercentile : ConfigObject {
   double percentile = 90;
   int64_t window = 100;      // updates whose norms count
   int64_t min_history = 20;  // updates without clipping, until so many norms are known
   double factor = 1;         // the limit as a multiple of the percentile
 
   void describe(Fields& f);
-  void validate(Problems& problems) const;
+  void validate(Diagnostics& diagnostics) const;
 };
 
 // Exponential moving average of the weights and running statistics; evaluation uses it.
-struct EmaConfig : Located {
+struct EmaConfig : ConfigObject {
   double decay = 0.999;
   int64_t start_step = 0;  // applied updates before it: until then the average is the weights
   bool warmup = false;     // decay of update k is at most (1 + k) / (10 + k)
@@ -29,14 +29,14 @@ struct EmaConfig : Located {
   void describe(Fields& f);
 };
 
-struct UpdateConfig : Located {
+struct UpdateConfig : ConfigObject {
   std::vector<std::string> freeze;  // patterns of config/name_patterns.h
   std::optional<double> max_grad_norm, max_grad_value;
   std::optional<ClipPercentile> clip_percentile;
   std::optional<EmaConfig> ema;
 
   void describe(Fields& f);
-  void validate(Problems& problems) const;
+  void validate(Diagnostics& diagnostics) const;
 };
 
 }  // namespace dltrain

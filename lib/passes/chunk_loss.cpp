@@ -9,7 +9,7 @@ namespace dltrain {
 namespace {
 
 constexpr int kNone = -1;
-constexpr int64_t kMostChunks = 256;  // the limit of concat
+constexpr int64_t kMaxChunks = 256;  // the limit of concat
 
 // Indices of the nodes that chunks replace; kNone where there is no such node.
 struct Head {
@@ -144,7 +144,7 @@ class ChunkLoss {
     const TensorSpec logits = graph_.value(product.outputs[0]).spec;
     const int64_t rows = logits.shape.elements() / logits.shape[-1];
     const auto wanted = std::min<int64_t>(
-        kMostChunks,
+        kMaxChunks,
         static_cast<int64_t>((logits.bytes() + limits_.most_bytes - 1) / limits_.most_bytes));
     const int64_t even = (rows + wanted - 1) / wanted;
     const int64_t most =
@@ -278,7 +278,7 @@ class ChunkLoss {
 
 LogitLimits logit_limits(uint64_t memory) {
   if (memory == 0) return {};
-  return {.most_bytes = std::max<size_t>(kMostLogitBytes, memory / 64),
+  return {.most_bytes = std::max<size_t>(kMaxLogitBytes, memory / 64),
           .row_grain = 256,
           .column_grain = 8};
 }

@@ -22,10 +22,10 @@
 
 namespace dltrain {
 
-inline constexpr size_t kMostLogitBytes = size_t{64} << 20;
+inline constexpr size_t kMaxLogitBytes = size_t{64} << 20;
 
 struct LogitLimits {
-  size_t most_bytes = kMostLogitBytes;       // of the logits of a chunk
+  size_t most_bytes = kMaxLogitBytes;        // of the logits of a chunk
   int64_t row_grain = 16, column_grain = 1;  // rows and columns of a chunk are multiples of these
   size_t least_padded = size_t{1} << 20;     // bytes of logits that are worth padding
 };

@@ -101,14 +101,14 @@ class Lowering {
     if (options_.ranks > 1) {
       if (is_rounded(sums.front())) sums = rounded(sums);
       sums = builder_.emit("all_reduce_begin", sums, {{"slot", slot}});
-      graph_.nodes.back().once_a_step = true;
+      graph_.nodes.back().once_per_step = true;
     }
     begun_.push_back(std::move(sums));
   }
 
   bool is_rounded(ValueId sum) const {
     const GraphValue& value = graph_.value(graph_.storage(sum));
-    return options_.travels != DType::f32 && value.role == Role::gradient &&
+    return options_.reduce_dtype != DType::f32 && value.role == Role::gradient &&
            value.spec.dtype == DType::f32;
   }
 
@@ -116,8 +116,8 @@ class Lowering {
     FlatGroup group;
     for (ValueId id : sums) {
       const ValueId low =
-          builder_.emit1("cast", {id}, {{"dtype", std::string(dtype_name(options_.travels))}});
-      graph_.nodes.back().once_a_step = true;
+          builder_.emit1("cast", {id}, {{"dtype", std::string(dtype_name(options_.reduce_dtype))}});
+      graph_.nodes.back().once_per_step = true;
       group.members.push_back({low, group.bytes});
       group.bytes += align_up(graph_.value(low).spec.bytes());
     }
@@ -156,7 +156,7 @@ class Lowering {
       if (options_.ranks > 1) {
         reduced = builder_.emit("all_reduce_end", reduced,
                                 {{"slot", first_slot + static_cast<int64_t>(i)}});
-        graph_.nodes.back().once_a_step = phase != Phase::update;
+        graph_.nodes.back().once_per_step = phase != Phase::update;
       }
       for (size_t k = 0; k < reduced.size(); ++k) {
         const ValueId member = buckets_[i].members[k];

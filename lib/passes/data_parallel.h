@@ -14,8 +14,8 @@ struct DataParallelOptions {
   // Target size of a reduction message: large enough to use the link well, small enough that most
   // messages are sent while the backward still runs. A tensor is never split.
   size_t bucket_bytes = size_t{25} << 20;
-  bool gradients = true;       // false: another pass reduces them (passes/zero.h)
-  DType travels = DType::f32;  // bf16: f32 gradients are sent as bf16 (parallelism.reduce_dtype)
+  bool gradients = true;            // false: another pass reduces them (passes/zero.h)
+  DType reduce_dtype = DType::f32;  // bf16: f32 gradients are sent as bf16
   // training.reduction: fixed. Sums are added as one binary tree over the micro-batches of the
   // global batch (ops/tree_sum.cpp). With several ranks micro_steps must be a power of two.
   // Micro-steps of the plan must overwrite sums (PlanOptions::several_micro_steps false).

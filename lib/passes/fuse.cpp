@@ -13,7 +13,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMostInputs = 16, kMostSteps = 16;
+constexpr size_t kMaxInputs = 16, kMaxSteps = 16;
 constexpr std::string_view kActivations[] = {"relu", "gelu", "gelu_tanh",
                                              "silu", "tanh", "sigmoid"};
 
@@ -114,7 +114,7 @@ class Groups {
   }
 
   bool alike(const Node& a, const Node& b) const {
-    return a.phase == b.phase && a.once_a_step == b.once_a_step &&
+    return a.phase == b.phase && a.once_per_step == b.once_per_step &&
            graph_.value(a.outputs[0]).spec.shape == graph_.value(b.outputs[0]).spec.shape;
   }
 
@@ -171,7 +171,7 @@ class Groups {
       }
       if (block >= 0 && node.block >= 0 && node.block != block) continue;
       members.insert(index);
-      if (inputs_of(members).size() > kMostInputs || members.size() > kMostSteps) {
+      if (inputs_of(members).size() > kMaxInputs || members.size() > kMaxSteps) {
         members.erase(index);
         continue;
       }
@@ -191,7 +191,7 @@ class Groups {
                .layer = last.layer,
                .phase = last.phase,
                .block = last.block,
-               .once_a_step = last.once_a_step};
+               .once_per_step = last.once_per_step};
     for (int member : members) {
       fused.block = std::max(fused.block, graph_.nodes[static_cast<size_t>(member)].block);
     }

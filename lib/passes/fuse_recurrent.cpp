@@ -127,7 +127,7 @@ class RecurrentFusion {
     const Node &m = node(n.projection), &b = node(n.backward);
     const DType sums = graph_.value(b.outputs[1]).spec.dtype;
     const DType found = graph_.value(reader.outputs[0]).spec.dtype;
-    if (reader.phase != b.phase || reader.once_a_step || reader.inputs[0] != name) {
+    if (reader.phase != b.phase || reader.once_per_step || reader.inputs[0] != name) {
       return false;
     }
     if (reader.op->name == "reduce") {

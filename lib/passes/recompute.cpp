@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, 6> kExpensive{
 
 // Returns true if the node writes only activations and so can be recomputed.
 bool repeatable(const Graph& graph, const Node& node) {
-  if (node.op->has_effect || node.once_a_step) return false;
+  if (node.op->has_effect || node.once_per_step) return false;
   return std::all_of(node.outputs.begin(), node.outputs.end(),
                      [&](ValueId id) { return graph.value(id).role == Role::activation; });
 }

@@ -25,7 +25,7 @@ Graph remove_copies(Graph graph, bool one_rank) {
       continue;
     }
     Node& producer = graph.nodes[static_cast<size_t>(source.producer)];
-    if (producer.phase != copy.phase || producer.once_a_step != copy.once_a_step ||
+    if (producer.phase != copy.phase || producer.once_per_step != copy.once_per_step ||
         producer.outputs.size() == 1) {
       continue;
     }

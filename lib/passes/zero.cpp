@@ -21,14 +21,14 @@ int64_t aligned(int64_t elements) {
 }
 
 // The optimizer's settings of a parameter, and how the step reads it.
-struct Use {
+struct ParameterUse {
   double lr_scale = 1, weight_decay = 0;
-  bool learns = false, master = false;
+  bool trainable = false, master = false;
   std::optional<DType> copy;
 };
 
-std::map<ValueId, Use> find_uses(const Graph& graph, std::vector<ValueId>& order) {
-  std::map<ValueId, Use> uses;
+std::map<ValueId, ParameterUse> find_uses(const Graph& graph, std::vector<ValueId>& order) {
+  std::map<ValueId, ParameterUse> uses;
   for (const Node& node : graph.nodes) {
     if (node.phase == Phase::update) break;
     for (ValueId id : node.inputs) {
@@ -53,7 +53,7 @@ std::map<ValueId, Use> find_uses(const Graph& graph, std::vector<ValueId>& order
       const auto found = uses.find(graph.storage(update->inputs[1 + i]));
       check_internal(found != uses.end(), "a parameter with a gradient that nothing reads");
       const size_t g = group.empty() ? 0 : static_cast<size_t>(group[i]);
-      found->second.learns = true;
+      found->second.trainable = true;
       found->second.lr_scale = lr_scale[g];
       found->second.weight_decay = decay[g];
     }
@@ -65,19 +65,19 @@ std::map<ValueId, Use> find_uses(const Graph& graph, std::vector<ValueId>& order
 
 std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& options) {
   std::vector<ValueId> order;
-  const std::map<ValueId, Use> uses = find_uses(graph, order);
+  const std::map<ValueId, ParameterUse> uses = find_uses(graph, order);
   std::vector<ZeroUnit> units;
   using Key = std::tuple<double, double, bool, bool, std::optional<DType>, DType>;
-  struct Open {
+  struct UnitInProgress {
     size_t unit;
     int64_t filled;
   };
-  std::map<Key, Open> open;
+  std::map<Key, UnitInProgress> open;
   for (ValueId id : order) {
     const GraphValue& parameter = graph.value(id);
-    const Use& use = uses.at(id);
-    if (!use.learns && options.stage < 3) continue;
-    const Key key{use.lr_scale, use.weight_decay, use.learns,
+    const ParameterUse& use = uses.at(id);
+    if (!use.trainable && options.stage < 3) continue;
+    const Key key{use.lr_scale, use.weight_decay, use.trainable,
                   use.master,   use.copy,         parameter.spec.dtype};
     const int64_t elements = parameter.spec.shape.elements();
     const int64_t most = static_cast<int64_t>(options.bucket_bytes / sizeof(float));
@@ -87,10 +87,10 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
                        .members = {},
                        .lr_scale = use.lr_scale,
                        .weight_decay = use.weight_decay,
-                       .learns = use.learns,
+                       .trainable = use.trainable,
                        .reads_master = use.master,
                        .copies = use.copy});
-      at = open.insert_or_assign(key, Open{units.size() - 1, 0}).first;
+      at = open.insert_or_assign(key, UnitInProgress{units.size() - 1, 0}).first;
     }
     units[at->second.unit].members.push_back({parameter.name, parameter.spec, at->second.filled});
     at->second.filled = aligned(at->second.filled + elements);
@@ -150,7 +150,7 @@ Attributes shared_collective(int64_t slot, const ZeroOptions& options) {
   return out;
 }
 
-void retire(Graph& graph, ValueId value) {
+void make_activation(Graph& graph, ValueId value) {
   graph.value(value).role = Role::activation;
 }
 
@@ -177,7 +177,7 @@ void retire_masters(Graph& graph, const std::vector<ZeroUnit>& units) {
   for (const ZeroUnit& unit : units) {
     for (const ZeroUnit::Member& member : unit.members) {
       const ValueId id = graph.find(member.parameter);
-      if (!unit.reads_master && id != kNoValue) retire(graph, id);
+      if (!unit.reads_master && id != kNoValue) make_activation(graph, id);
     }
   }
   verify_graph(graph);
@@ -201,7 +201,7 @@ std::vector<UnitParts> make_unit_parts(Graph& graph, const std::vector<ZeroUnit>
     } else {
       parts.master = add_part(graph, unit, "", dtype, Role::parameter, options);
       for (ValueId id : parts.parameters) {
-        if (id != kNoValue) retire(graph, id);
+        if (id != kNoValue) make_activation(graph, id);
       }
     }
     if (unit.copies && options.stage < 3) {
@@ -210,7 +210,7 @@ std::vector<UnitParts> make_unit_parts(Graph& graph, const std::vector<ZeroUnit>
     } else if (unit.copies) {
       parts.copy = add_part(graph, unit, low, *unit.copies, Role::low_precision, options);
       for (ValueId id : parts.copies) {
-        if (id != kNoValue) retire(graph, id);
+        if (id != kNoValue) make_activation(graph, id);
       }
     }
     out.push_back(std::move(parts));

@@ -34,7 +34,7 @@ struct ZeroOptions {
   int ranks = 1, rank = 0;  // of the group that shares the state, and this rank in it
   int groups = 1;           // of `ranks` ranks, each with all state
   size_t bucket_bytes = size_t{25} << 20;  // of f32 in a unit; a larger tensor is a unit of its own
-  DType travels = DType::f32;              // see DataParallelOptions
+  DType reduce_dtype = DType::f32;         // see DataParallelOptions
   bool active() const { return stage > 0 && ranks > 1; }
   bool hybrid() const { return groups > 1; }
 };
@@ -49,7 +49,7 @@ struct ZeroUnit {
   std::vector<Member> members;
   int64_t elements = 0;  // that a rank owns, including padding
   double lr_scale = 1, weight_decay = 0;
-  bool learns = true;           // false: frozen or without gradient (stage 3 only)
+  bool trainable = true;        // false: frozen or without gradient (stage 3 only)
   bool reads_master = true;     // some op of the forward or backward reads the parameters
   std::optional<DType> copies;  // of the low-precision copies that products read
 };

@@ -68,7 +68,7 @@ class Gradients {
     const auto count = static_cast<size_t>(update.attributes.integer("count"));
     int64_t slot = graph_.next_slot();
     for (UnitParts& unit : parts) {
-      if (!unit.unit->learns) continue;
+      if (!unit.unit->trainable) continue;
       Reduction r{.parts = &unit, .gradients = {}};
       for (ValueId parameter : unit.parameters) {
         const auto at = std::find_if(update.inputs.begin() + 1,
@@ -100,7 +100,7 @@ class Gradients {
     for (size_t i = 0; i < graph_.values.size(); ++i) {
       const ValueId root = graph_.storage(static_cast<ValueId>(i));
       if (std::find(roots.begin(), roots.end(), root) == roots.end()) continue;
-      retire(graph_, static_cast<ValueId>(i));
+      make_activation(graph_, static_cast<ValueId>(i));
     }
   }
 
@@ -111,23 +111,24 @@ class Gradients {
     attributes.set("elements", unit.elements);
     attributes.set("ranks", int64_t{options_.ranks});
     r.begun = builder_.emit1("reduce_scatter_begin", r.gradients, attributes);
-    graph_.nodes.back().once_a_step = per_step_;
+    graph_.nodes.back().once_per_step = per_step_;
     if (per_step_ && !is_rounded(r)) lay_into_gradients(r, r.begun);
     under_way_.push_back(&r);
   }
 
   bool is_rounded(const Reduction& r) const {
-    return options_.travels != DType::f32 && r.dtype == DType::f32;
+    return options_.reduce_dtype != DType::f32 && r.dtype == DType::f32;
   }
 
   // Casts the gradients of the unit to the dtype in which they are sent.
   void round(Reduction& r) {
     for (ValueId& id : r.gradients) {
-      id = builder_.emit1("cast", {id}, {{"dtype", std::string(dtype_name(options_.travels))}});
-      graph_.nodes.back().once_a_step = per_step_;
+      id =
+          builder_.emit1("cast", {id}, {{"dtype", std::string(dtype_name(options_.reduce_dtype))}});
+      graph_.nodes.back().once_per_step = per_step_;
     }
     graph_.groups.push_back(
-        unit_group(graph_, *r.parts->unit, r.gradients, options_.travels, options_));
+        unit_group(graph_, *r.parts->unit, r.gradients, options_.reduce_dtype, options_));
   }
 
   // Makes the part a window into the memory of the gradients.
@@ -145,7 +146,7 @@ class Gradients {
       inputs.insert(inputs.end(), r->gradients.begin(), r->gradients.end());
       ValueId part =
           builder_.emit1("reduce_scatter_end", inputs, shared_collective(r->slot, options_));
-      graph_.nodes.back().once_a_step = per_step_ && builder_.phase() == Phase::backward;
+      graph_.nodes.back().once_per_step = per_step_ && builder_.phase() == Phase::backward;
       if (!per_step_) {
         part = is_rounded(*r) ? builder_.emit1("cast", {part}, {{"dtype", "f32"}})
                               : builder_.emit1("identity", {part});
@@ -179,11 +180,11 @@ class Gradients {
     r.between = r.parts->gradient;
     if (!per_step_ && is_rounded(r)) {
       r.between = builder_.emit1("cast", {r.between},
-                                 {{"dtype", std::string(dtype_name(options_.travels))}});
-      graph_.nodes.back().once_a_step = last;
+                                 {{"dtype", std::string(dtype_name(options_.reduce_dtype))}});
+      graph_.nodes.back().once_per_step = last;
     }
     r.between = builder_.emit1("all_reduce_begin", {r.between}, between(r));
-    graph_.nodes.back().once_a_step = last;
+    graph_.nodes.back().once_per_step = last;
   }
 
   void end_between(Reduction& r) {

@@ -43,7 +43,7 @@ class Update {
   void norm(const Node& old, int64_t slot) {
     std::vector<ValueId> gradients;
     for (const UnitParts& part : parts_) {
-      if (part.unit->learns) gradients.push_back(part.gradient);
+      if (part.unit->trainable) gradients.push_back(part.gradient);
     }
     ValueId squares = builder_.emit1("sum_of_squares", gradients);
     const Attributes over = shared_collective(slot, options_);
@@ -58,11 +58,11 @@ class Update {
     const size_t kinds = (old.inputs.size() - 1) / count - 2;
     std::vector<ValueId> inputs{old.inputs[0]};
     for (const UnitParts& part : parts_) {
-      if (part.unit->learns) inputs.push_back(part.master);
+      if (part.unit->trainable) inputs.push_back(part.master);
     }
     const size_t units = inputs.size() - 1;
     for (const UnitParts& part : parts_) {
-      if (part.unit->learns) inputs.push_back(part.gradient);
+      if (part.unit->trainable) inputs.push_back(part.gradient);
     }
     for (size_t kind = 0; kind < kinds; ++kind) add_moments(old, count, 2 + kind, inputs);
     Attributes attributes = old.attributes;
@@ -71,7 +71,7 @@ class Update {
     std::vector<ValueId> written = builder_.emit(old.op->name, std::move(inputs), attributes);
     size_t next = 0;
     for (UnitParts& part : parts_) {
-      if (part.unit->learns) part.master = written[next++];
+      if (part.unit->trainable) part.master = written[next++];
     }
   }
 
@@ -83,10 +83,10 @@ class Update {
       const std::string& parameter = graph_.value(graph_.storage(old.inputs[1 + i])).name;
       const std::string& name = graph_.value(moment).name;
       prefix = name.substr(0, name.size() - parameter.size());
-      retire(graph_, moment);
+      make_activation(graph_, moment);
     }
     for (const UnitParts& part : parts_) {
-      if (!part.unit->learns) continue;
+      if (!part.unit->trainable) continue;
       const DType dtype = graph_.value(part.master).spec.dtype;
       inputs.push_back(add_part(graph_, *part.unit, prefix, dtype, Role::moment, options_));
     }
@@ -96,7 +96,7 @@ class Update {
     std::vector<double> lr_scale, weight_decay;
     std::vector<int64_t> group;
     for (const UnitParts& part : parts_) {
-      if (!part.unit->learns) continue;
+      if (!part.unit->trainable) continue;
       size_t g = 0;
       while (g < lr_scale.size() &&
              (lr_scale[g] != part.unit->lr_scale || weight_decay[g] != part.unit->weight_decay)) {
@@ -117,7 +117,7 @@ class Update {
   void copies(const Node& old) {
     std::vector<UnitParts*> with;
     for (UnitParts& part : parts_) {
-      if (part.unit->learns && part.unit->copies) with.push_back(&part);
+      if (part.unit->trainable && part.unit->copies) with.push_back(&part);
     }
     std::vector<ValueId> inputs{old.inputs[0]};
     for (const UnitParts* part : with) inputs.push_back(part->master);

@@ -33,7 +33,7 @@ FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector
 Attributes shared_collective(int64_t slot, const ZeroOptions& options);
 
 // Makes the value an activation instead of state.
-void retire(Graph& graph, ValueId value);
+void make_activation(Graph& graph, ValueId value);
 
 // Returns the optimizer's update: (state, parameters, gradients, moments …); nullptr in evaluation.
 const Node* find_update(const Graph& graph);

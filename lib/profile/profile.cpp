@@ -12,9 +12,9 @@
 #include "base/owned_files.h"
 #include "profile/trace.h"
 #include "telemetry/chrome_trace.h"
-#include "train/device_ranks.h"
-#include "train/run_folder.h"
-#include "train/trainer.h"
+#include "run/device_ranks.h"
+#include "checkpoint/run_folder.h"
+#include "run/trainer.h"
 
 namespace dltrain {
 namespace {
@@ -117,7 +117,7 @@ Recording run_steps(Session& session, const ProfileOptions& options, double& pla
 }
 
 Session open(Experiment& experiment, const ProfileOptions& options, RankAgreement* agreement,
-             ChosenDevice chosen) {
+             SelectedDevice chosen) {
   try {
     return open_session(experiment,
                         {.engines = options.engines,
@@ -126,8 +126,7 @@ Session open(Experiment& experiment, const ProfileOptions& options, RankAgreemen
                          .evaluation = false},
                         std::move(chosen));
   } catch (const std::exception& error) {
-    if (agreement != nullptr)
-      agreement->give_up(error.what());  // other ranks may wait for a choice
+    if (agreement != nullptr) agreement->abort(error.what());  // other ranks may wait for a choice
     throw;
   }
 }
@@ -143,15 +142,17 @@ RankShares shares_of(const Profile& profile) {
 std::optional<ProfileReport> profile_training(Experiment& experiment,
                                               const ProfileOptions& options) {
   experiment.training.max_time.reset();
-  ChosenDevice chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);
-  const CarrierChoice choice = choose_carrier(experiment, options.ranks, chosen);
+  SelectedDevice chosen =
+      choose_device(experiment.device, options.engines, options.ranks.local_rank);
+  const CollectiveBackendChoice choice =
+      choose_collective_backend(experiment, options.ranks, chosen);
   const auto agreement = agreement_of(experiment, options.ranks);
   Session session = open(experiment, options, agreement.get(), std::move(chosen));
   join_ranks(session, choice);
   session.max_steps = std::max(session.max_steps, options.warmup + 2 * options.steps);
   const auto folder =
       options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
-  if (options.ranks.leads()) {
+  if (options.ranks.is_leader()) {
     mark_run_folder(folder);
     claim_files(folder, {kTraceFile});
   }
@@ -178,7 +179,7 @@ std::optional<ProfileReport> profile_training(Experiment& experiment,
   const int64_t origin = ranks.from_first(recording.parts.front().begin) + offset;
   const std::vector<std::string> events =
       ranks.gather(trace_events(recording, report.limits, options.ranks.rank, origin));
-  if (!options.ranks.leads()) return std::nullopt;
+  if (!options.ranks.is_leader()) return std::nullopt;
   report.trace = folder / kTraceFile;
   write_chrome_trace(report.trace, events);
   return report;

@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "profile/report.h"
-#include "train/session.h"
+#include "run/session.h"
 
 namespace dltrain {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "device/profiler.h"
-#include "train/executor.h"
-#include "train/step_observer.h"
+#include "runtime/executor.h"
+#include "runtime/step_observer.h"
 
 namespace dltrain {
 

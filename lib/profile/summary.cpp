@@ -81,9 +81,9 @@ class Rows {
 };
 
 // The properties of each call, computed once.
-class Works {
+class CallWorkCache {
  public:
-  explicit Works(const MachineLimits& limits) : limits_(limits) {}
+  explicit CallWorkCache(const MachineLimits& limits) : limits_(limits) {}
   const CallWork& of(const CallEvent& event) {
     auto& works = works_[event.plan];
     for (size_t i = works.size(); i < event.plan->calls().size(); ++i) {
@@ -122,7 +122,7 @@ Intervals parts(const Recording& recording, StepPart part) {
 }
 
 // The step, cut into what the calls did by phase, and what the host did while they did nothing.
-std::vector<StepShare> cut_step(const Recording& recording, Works& works,
+std::vector<StepShare> cut_step(const Recording& recording, CallWorkCache& works,
                                 const std::vector<std::vector<Interval>>& times, double steps) {
   std::array<std::vector<Interval>, 3> by_phase;
   std::vector<Interval> messages;
@@ -185,7 +185,7 @@ Profile summarize(const Recording& recording, const MachineLimits& limits) {
   check_internal(out.steps > 0, "a profile of no step");
   const auto count = static_cast<double>(out.steps);
   out.step_seconds = seconds_of(total(steps)) / count;
-  Works works(limits);
+  CallWorkCache works(limits);
   const auto times = times_of_calls(recording);
   out.shares = cut_step(recording, works, times, count);
   Rows ops, layers, calls;

@@ -52,9 +52,9 @@ class Writer {
     auto part = recording_.parts.begin();
     for (size_t first = 0, i = 1; i <= calls.size(); ++i) {
       while (part != recording_.parts.end() && part->begin < calls[i - 1].end) ++part;
-      const bool goes_on = i < calls.size() && phase(i) == phase(first) &&
-                           (part == recording_.parts.end() || calls[i].begin < part->begin);
-      if (goes_on) continue;
+      const bool continues = i < calls.size() && phase(i) == phase(first) &&
+                             (part == recording_.parts.end() || calls[i].begin < part->begin);
+      if (continues) continue;
       trace_.slice(kTraining, phase_name(phase(first)), "segment", at(calls[first].begin),
                    at(calls[i - 1].end));
       first = i;
@@ -133,9 +133,9 @@ class Writer {
 
   int64_t at(int64_t time) const { return time - origin_; }
   const CallWork& of(const CallEvent& event) {
-    const auto [place, added] = works_.try_emplace({event.plan, event.call});
-    if (added) place->second = work_of(*event.plan, event.call, limits_);
-    return place->second;
+    const auto [entry, added] = works_.try_emplace({event.plan, event.call});
+    if (added) entry->second = work_of(*event.plan, event.call, limits_);
+    return entry->second;
   }
   Phase phase(size_t i) { return of(recording_.calls[i]).phase; }
 

@@ -16,7 +16,7 @@ std::string framed_record(std::string_view bytes);
 
 struct Record {
   std::string_view bytes;  // into the text that was read
-  size_t end = 0;          // offset behind its frame
+  size_t end = 0;          // offset after its frame
 };
 
 // Returns the valid records from the beginning of `file`, up to the first invalid one.

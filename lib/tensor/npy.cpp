@@ -23,7 +23,7 @@ constexpr TypeName kTypes[] = {{"<f4", DType::f32}, {"<f8", DType::f64}, {"<f2",
                                {"<i4", DType::i32}, {"<i8", DType::i64}, {"|u1", DType::u8},
                                {"|i1", DType::i8},  {"<u2", DType::u16}, {"|b1", DType::boolean}};
 
-// The text behind "'key':" in the header's dictionary, without leading spaces.
+// The text after "'key':" in the header's dictionary, without leading spaces.
 std::optional<std::string_view> value_of(std::string_view header, std::string_view key) {
   const size_t at = header.find(fmt::format("'{}'", key));
   if (at == std::string_view::npos) return std::nullopt;

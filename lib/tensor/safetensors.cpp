@@ -37,11 +37,11 @@ std::optional<DType> dtype_from_file_name(std::string_view name) {
 }
 
 struct Failure {
-  const std::string& place;
+  const std::string& location;
   ExitCode code;
 
   [[noreturn]] void at(uint64_t offset, const std::string& message) const {
-    throw Error(code, message, fmt::format("{} (offset {})", place, offset));
+    throw Error(code, message, fmt::format("{} (offset {})", location, offset));
   }
 };
 
@@ -85,9 +85,9 @@ SafetensorsEntry checked_entry(const RawSafetensorsEntry& raw, uint64_t data_off
 
 }  // namespace
 
-SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& place,
+SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& location,
                                     ExitCode on_error) {
-  const Failure failure{place, on_error};
+  const Failure failure{location, on_error};
   if (is_lfs_pointer({reinterpret_cast<const char*>(file.data()), file.size()})) {
     failure.at(0, kIsLfsPointer);
   }

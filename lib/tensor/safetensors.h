@@ -1,4 +1,4 @@
-// Safetensors files: named dense tensors behind a JSON header, readable by the Python package of
+// Safetensors files: named dense tensors after a JSON header, readable by the Python package of
 // that name. Layout: 8 bytes header length (little-endian), the header, the tensors' bytes.
 //
 // Reading maps the file, so opening costs nothing per byte of weights and the pages are shared and
@@ -42,8 +42,9 @@ struct SafetensorsHeader {
   uint64_t data_offset = 0;  // of the data, counted from the beginning of the file
 };
 
-// Checks and reads the header of a whole file held in memory. `place` is the file's name in errors.
-SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& place,
+// Checks and reads the header of a whole file held in memory. `location` is the file's name in
+// errors.
+SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& location,
                                     ExitCode on_error);
 
 // An open file. Immutable, so any thread may read it. The spans point into the mapping and live as

@@ -26,7 +26,7 @@ bool is_plain_name(const std::string& shard) {
 }  // namespace
 
 std::map<std::string, std::string> parse_safetensors_index(const std::string& text,
-                                                           const std::string& place,
+                                                           const std::string& location,
                                                            ExitCode on_error) {
   using nlohmann::json;
   // The parser keeps the last of equal keys, so they are counted as they come.
@@ -41,7 +41,7 @@ std::map<std::string, std::string> parse_safetensors_index(const std::string& te
     return true;
   };
   const json index = json::parse(text, watch, /*allow_exceptions=*/false);
-  const auto refuse = [&](const std::string& message) { throw Error(on_error, message, place); };
+  const auto refuse = [&](const std::string& message) { throw Error(on_error, message, location); };
   if (!index.is_object()) refuse("is not a JSON object");
   if (!twice.empty()) refuse(fmt::format("lists the tensor '{}' twice", twice));
   const auto map = index.find("weight_map");

@@ -48,9 +48,9 @@ class SafetensorsSet {
   std::vector<Tensor> tensors_;
 };
 
-// Returns the shard of each tensor in an index. Throws the error `on_error` at `place`.
+// Returns the shard of each tensor in an index. Throws the error `on_error` at `location`.
 std::map<std::string, std::string> parse_safetensors_index(const std::string& text,
-                                                           const std::string& place,
+                                                           const std::string& location,
                                                            ExitCode on_error);
 
 }  // namespace dltrain

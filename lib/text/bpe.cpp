@@ -130,7 +130,7 @@ class BpeTokenizer final : public Tokenizer {
     const auto id = static_cast<size_t>(added.id);
     if (id >= bytes_.size()) bytes_.resize(id + 1);
     bytes_[id] = added.name;
-    if (added.special) note_special(special_, added.name, added.id);
+    if (added.special) record_special_token(special_, added.name, added.id);
   }
 
   template <typename Refuse>

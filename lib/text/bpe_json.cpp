@@ -12,10 +12,10 @@ using nlohmann::json;
 
 class BpeReader : JsonFields {
  public:
-  BpeReader(const std::string& name, const json& about) : JsonFields(name), about_(about) {}
+  BpeReader(const std::string& name, const json& root) : JsonFields(name), root_(root) {}
 
   BpeParts read() {
-    const json& model = object(about_, "model", "the file");
+    const json& model = object(root_, "model", "the file");
     const std::string type = text(model, "type", "BPE");
     if (type != "BPE") {
       refuse(
@@ -41,14 +41,14 @@ class BpeReader : JsonFields {
   }
 
   void read_normalizer() {
-    if (is_null(about_, "normalizer")) return;
-    const std::string type = text(object(about_, "normalizer", "the file"), "type", "");
+    if (is_null(root_, "normalizer")) return;
+    const std::string type = text(object(root_, "normalizer", "the file"), "type", "");
     if (type != "NFC") refuse("has a normalizer of type {}; NFC is supported", type);
     parts_.normalize = true;
   }
 
   void read_pre_tokenizer() {
-    const json& first = object(about_, "pre_tokenizer", "the file");
+    const json& first = object(root_, "pre_tokenizer", "the file");
     bool byte_level = false;
     if (text(first, "type", "") != "Sequence") {
       add_pre_tokenizer(first, byte_level);
@@ -135,8 +135,8 @@ class BpeReader : JsonFields {
   }
 
   void read_added() {
-    if (is_null(about_, "added_tokens")) return;
-    const json& list = about_["added_tokens"];
+    if (is_null(root_, "added_tokens")) return;
+    const json& list = root_["added_tokens"];
     if (!list.is_array()) refuse("added_tokens is not a list");
     for (const json& one : list) {
       if (!one.is_object() || !one.contains("id")) refuse("has an added token without an id");
@@ -151,7 +151,7 @@ class BpeReader : JsonFields {
     }
   }
 
-  const json& about_;
+  const json& root_;
   BpeParts parts_;
   std::unordered_map<std::string, int32_t> ids_;
 };
@@ -159,8 +159,8 @@ class BpeReader : JsonFields {
 }  // namespace
 
 std::shared_ptr<const Tokenizer> bpe_from_json(const std::string& name, std::string content,
-                                               const json& about) {
-  BpeParts parts = BpeReader(name, about).read();
+                                               const json& root) {
+  BpeParts parts = BpeReader(name, root).read();
   parts.files = {{"tokenizer.json", std::move(content)}};
   return bpe_tokenizer(name, std::move(parts));
 }

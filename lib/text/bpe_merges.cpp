@@ -74,7 +74,7 @@ size_t Merger::merge_long(std::span<int32_t> ids) {
     std::pop_heap(heap_.begin(), heap_.end());
     const Candidate best = heap_.back();
     heap_.pop_back();
-    const auto at = static_cast<size_t>(best.place);
+    const auto at = static_cast<size_t>(best.index);
     const int32_t right = nodes_[at].after;
     // Skips pairs that have changed since they were pushed.
     if (ids[at] < 0 || right < 0) continue;
@@ -83,8 +83,8 @@ size_t Merger::merge_long(std::span<int32_t> ids) {
     ids[at] = best.id;
     ids[static_cast<size_t>(right)] = -1;  // removed
     nodes_[at].after = nodes_[static_cast<size_t>(right)].after;
-    if (nodes_[at].after >= 0) nodes_[static_cast<size_t>(nodes_[at].after)].before = best.place;
-    offer(best.place);
+    if (nodes_[at].after >= 0) nodes_[static_cast<size_t>(nodes_[at].after)].before = best.index;
+    offer(best.index);
     if (nodes_[at].before >= 0) offer(nodes_[at].before);
   }
   return static_cast<size_t>(std::remove(ids.begin(), ids.end(), -1) - ids.begin());

@@ -62,11 +62,11 @@ class Merger {
   };
   struct Candidate {
     uint32_t rank;
-    int32_t place;  // of the left one
+    int32_t index;  // of the left one
     int32_t id;     // of the merged token
     // Lowest rank first, then leftmost; a heap has the greatest element on top.
     bool operator<(const Candidate& other) const {
-      return rank != other.rank ? rank > other.rank : place > other.place;
+      return rank != other.rank ? rank > other.rank : index > other.index;
     }
   };
 

@@ -72,9 +72,9 @@ struct BpeConfig final : TokenizerConfig {
             .known_as = {"merges_file"}});
     TokenizerConfig::describe(f);
   }
-  void validate(Problems& problems) const override {
+  void validate(Diagnostics& diagnostics) const override {
     if (path ? vocab || merges : !vocab || !merges) {
-      problems.add(place, "a bpe tokenizer needs path, or vocab and merges");
+      diagnostics.add(location, "a bpe tokenizer needs path, or vocab and merges");
     }
   }
   std::shared_ptr<const Tokenizer> open(const TextPieces&) const override {

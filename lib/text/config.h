@@ -16,7 +16,7 @@ namespace dltrain {
 using TextPieces = std::function<void(const std::function<void(std::string_view)>&)>;
 
 // One kind of tokenizer; tokenizer_table() has all.
-struct TokenizerConfig : Chosen {
+struct TokenizerConfig : ConfigVariant {
   bool parse_special = false;
 
   void describe(Fields& f) override;

@@ -1,5 +1,5 @@
 // tokenizer_from_json: recognises the format of a tokenizer.json and reads dltrain's own.
-#include "base/json_mistake.h"
+#include "base/json_error.h"
 #include "text/formats.h"
 #include "text/json_fields.h"
 #include "text/simple_tokenizers.h"
@@ -7,38 +7,38 @@
 namespace dltrain {
 namespace {
 
-std::shared_ptr<const Tokenizer> own_format(const std::string& name, const nlohmann::json& about) {
+std::shared_ptr<const Tokenizer> own_format(const std::string& name, const nlohmann::json& root) {
   const JsonFields in(name);
-  if (about.value("version", nlohmann::json()) != 1) {
+  if (root.value("version", nlohmann::json()) != 1) {
     in.refuse("has an unknown version of the format; version 1 is supported");
   }
   std::vector<std::string> special;
-  if (const auto list = about.find("special_tokens"); list != about.end()) {
+  if (const auto list = root.find("special_tokens"); list != root.end()) {
     if (!list->is_array()) in.refuse("special_tokens is not a list");
     for (const auto& token : *list) {
       if (!token.is_string()) in.refuse("special_tokens has an element that is not a string");
       special.push_back(token.get<std::string>());
     }
   }
-  const auto type = about.value("type", nlohmann::json());
+  const auto type = root.value("type", nlohmann::json());
   if (type == "byte") return byte_tokenizer(name, special);
   if (type != "char") in.refuse("its type is neither char nor byte");
-  const auto alphabet = about.value("alphabet", nlohmann::json());
+  const auto alphabet = root.value("alphabet", nlohmann::json());
   if (!alphabet.is_string()) in.refuse("has no alphabet");
   return char_tokenizer(name, alphabet.get<std::string>(), special);
 }
 
 // Reads a tokenizer of characters as huggingface_tokenizer() writes it: byte-pair encoding without
 // splits and merges. Returns nullptr for any other file.
-std::shared_ptr<const Tokenizer> characters(const std::string& name, const nlohmann::json& about) {
+std::shared_ptr<const Tokenizer> characters(const std::string& name, const nlohmann::json& root) {
   const auto part = [](const nlohmann::json& of, const char* key) {
     return of.is_object() ? of.value(key, nlohmann::json()) : nlohmann::json();
   };
-  const nlohmann::json model = part(about, "model"), merges = part(model, "merges");
-  const nlohmann::json vocabulary = part(model, "vocab"), added = part(about, "added_tokens");
+  const nlohmann::json model = part(root, "model"), merges = part(model, "merges");
+  const nlohmann::json vocabulary = part(model, "vocab"), added = part(root, "added_tokens");
   if (part(model, "type") != "BPE" || !merges.is_array() || !merges.empty() ||
-      !vocabulary.is_object() || !part(about, "pre_tokenizer").is_null() ||
-      !part(about, "normalizer").is_null()) {
+      !vocabulary.is_object() || !part(root, "pre_tokenizer").is_null() ||
+      !part(root, "normalizer").is_null()) {
     return nullptr;
   }
   std::vector<std::string> by_id(vocabulary.size());
@@ -95,27 +95,27 @@ nlohmann::ordered_json bpe_json(const nlohmann::ordered_json& added_tokens,
 }
 
 nlohmann::json parse_json_object(const std::string& name, const std::string& content) {
-  nlohmann::json about;
+  nlohmann::json root;
   try {
-    about = nlohmann::json::parse(content);
+    root = nlohmann::json::parse(content);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ExitCode::data, "is not JSON: " + json_mistake(error.what()), name);
+    throw Error(ExitCode::data, "is not JSON: " + json_error(error.what()), name);
   }
-  if (!about.is_object()) throw Error(ExitCode::data, "is not a JSON object", name);
-  return about;
+  if (!root.is_object()) throw Error(ExitCode::data, "is not a JSON object", name);
+  return root;
 }
 
 std::shared_ptr<const Tokenizer> tokenizer_from_json(const std::string& name, std::string content) {
-  const nlohmann::json about = parse_json_object(name, content);
-  const auto format = about.find("format");
-  if (format != about.end() && *format == kTokenizerFormat) return own_format(name, about);
-  const auto model = about.find("model");
-  if (model != about.end() && model->is_object() && model->contains("type") &&
+  const nlohmann::json root = parse_json_object(name, content);
+  const auto format = root.find("format");
+  if (format != root.end() && *format == kTokenizerFormat) return own_format(name, root);
+  const auto model = root.find("model");
+  if (model != root.end() && model->is_object() && model->contains("type") &&
       (*model)["type"] == "WordPiece") {
-    return word_piece_from_json(name, std::move(content), about);
+    return word_piece_from_json(name, std::move(content), root);
   }
-  if (auto made = characters(name, about)) return made;
-  if (model != about.end()) return bpe_from_json(name, std::move(content), about);
+  if (auto made = characters(name, root)) return made;
+  if (model != root.end()) return bpe_from_json(name, std::move(content), root);
   throw Error(ExitCode::data, "is not a tokenizer of a known format", name);
 }
 

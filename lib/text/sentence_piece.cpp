@@ -29,7 +29,7 @@ class SentencePieceTokenizer final : public Tokenizer {
       bytes_.push_back(bytes_of_piece(id, piece));
       is_special_.push_back(processor_.IsControl(id) || processor_.IsUnknown(id));
       // User-defined pieces are text, but some names have a meaning ("<mask>").
-      note_special(special_, piece, id);
+      record_special_token(special_, piece, id);
       if (processor_.IsControl(id) && !piece.empty()) named.push_back({piece, id});
     }
     note(processor_.bos_id(), special_.begin_of_text);

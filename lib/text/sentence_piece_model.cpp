@@ -93,7 +93,7 @@ SentencePieceModel read_sentence_piece_model(const std::string& name, std::strin
     if (field.number == 1) model.pieces.push_back(read_piece(inner));
     for (Message::Field part; field.number == 2 && inner.next(part);) {  // TrainerSpec
       if (part.number == 3) model.kind = static_cast<SentencePieceModel::Kind>(part.integer);
-      if (part.number == 24) model.space_behind_words = part.integer != 0;
+      if (part.number == 24) model.space_after_words = part.integer != 0;
     }
     for (Message::Field part; field.number == 3 && inner.next(part);) {  // NormalizerSpec
       if (part.number == 2) model.charsmap = std::string(part.bytes);

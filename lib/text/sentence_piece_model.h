@@ -27,7 +27,7 @@ struct SentencePieceModel {
   };
   std::vector<Piece> pieces;  // by id
   Kind kind = Kind::unigram;
-  bool space_behind_words = false;  // treat_whitespace_as_suffix
+  bool space_after_words = false;  // treat_whitespace_as_suffix
   // Replacements before the text is cut, in the library's format; may be empty.
   std::string charsmap;
   bool space_in_front = true;    // add_dummy_prefix

@@ -31,7 +31,7 @@ class SimpleTokenizer : public Tokenizer {
       }
       const auto id = static_cast<int32_t>(bytes_.size());
       tokens.push_back({token, id});
-      note_special(special_, token, id);
+      record_special_token(special_, token, id);
       bytes_.push_back(token);
       is_special_.push_back(true);
     }
@@ -54,12 +54,12 @@ class SimpleTokenizer : public Tokenizer {
   virtual void encode_text(std::string_view text, size_t offset,
                            std::vector<int32_t>& ids) const = 0;
 
-  void set_file(nlohmann::ordered_json about) {
-    auto& names = about["special_tokens"] = nlohmann::ordered_json::array();
+  void set_file(nlohmann::ordered_json root) {
+    auto& names = root["special_tokens"] = nlohmann::ordered_json::array();
     for (size_t id = 0; id < bytes_.size(); ++id) {
       if (is_special_[id]) names.push_back(bytes_[id]);
     }
-    files_ = {{"tokenizer.json", about.dump() + "\n"}};
+    files_ = {{"tokenizer.json", root.dump() + "\n"}};
   }
 
  private:

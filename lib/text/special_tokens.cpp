@@ -28,7 +28,7 @@ class NamedEncoder final : public TextEncoder {
 
 }  // namespace
 
-void note_special(SpecialTokens& special, std::string_view name, int32_t id) {
+void record_special_token(SpecialTokens& special, std::string_view name, int32_t id) {
   struct Meaning {
     std::string_view name;
     std::optional<int32_t> SpecialTokens::*member;

@@ -14,7 +14,7 @@
 namespace dltrain {
 
 // Records the usual meaning of a name. Of several names with one meaning the first is used.
-void note_special(SpecialTokens& special, std::string_view name, int32_t id);
+void record_special_token(SpecialTokens& special, std::string_view name, int32_t id);
 
 // Finds the names of tokens in a text. Of several at one place the longest wins.
 class NamedTokens {

@@ -136,9 +136,9 @@ std::string_view Splitter::Walker::next() {
       throw EncodeError("the tokenizer's pattern needs too many steps for this text",
                         offset_ + at_);
     }
-    const size_t* place = pcre2_get_ovector_pointer(memory_->match);
-    match_begin_ = found < 0 ? text_.size() : place[0];
-    match_end_ = found < 0 ? text_.size() : place[1];
+    const size_t* offsets = pcre2_get_ovector_pointer(memory_->match);
+    match_begin_ = found < 0 ? text_.size() : offsets[0];
+    match_end_ = found < 0 ? text_.size() : offsets[1];
     // \K can change the begin of a match.
     if (match_begin_ < at_ || match_end_ <= match_begin_) match_begin_ = match_end_ = text_.size();
   }

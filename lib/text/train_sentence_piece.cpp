@@ -37,7 +37,7 @@ class Lines final : public sentencepiece::SentenceIterator {
 };
 
 // Returns the number that follows `words` in the library's message; empty if they do not occur.
-std::string number_behind(const std::string& status, std::string_view words) {
+std::string number_after(const std::string& status, std::string_view words) {
   const size_t at = status.find(words);
   if (at == std::string::npos) return {};
   const size_t begin = at + words.size();
@@ -47,12 +47,12 @@ std::string number_behind(const std::string& status, std::string_view words) {
 // Rewords messages of the library such as "Internal: trainer_interface.cc(660) [condition]
 // Vocabulary size too high (400). Please set it to a value <= 266."
 std::string reworded(const std::string& status, int64_t vocab_size) {
-  if (const auto most = number_behind(status, "set it to a value <= "); !most.empty()) {
+  if (const auto most = number_after(status, "set it to a value <= "); !most.empty()) {
     return fmt::format("the text is too small for a vocabulary of {} tokens: the maximum is {}",
                        vocab_size, most);
   }
   const std::string few = fmt::format("smaller than required_chars. {} vs ", vocab_size);
-  if (const auto least = number_behind(status, few); !least.empty()) {
+  if (const auto least = number_after(status, few); !least.empty()) {
     return fmt::format(
         "a vocabulary of {} tokens is too small for this text: bytes, special tokens and "
         "characters need {} (a smaller character coverage encodes rare ones as bytes)",

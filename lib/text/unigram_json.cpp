@@ -86,7 +86,7 @@ ordered_json vocabulary(const SentencePieceModel& model) {
 }  // namespace
 
 std::string unigram_json(const SentencePieceModel& model) {
-  if (model.kind != SentencePieceModel::Kind::unigram || model.space_behind_words ||
+  if (model.kind != SentencePieceModel::Kind::unigram || model.space_after_words ||
       !model.spaces_are_u2581) {
     return {};
   }

@@ -56,7 +56,7 @@ class WordPieceTokenizer final : public Tokenizer {
       if (id < 0 || id >= vocab_size()) refuse(fmt::format("has a special token of id {}", id));
       const std::string& token = parts_.tokens[static_cast<size_t>(id)];
       is_special_[static_cast<size_t>(id)] = true;
-      note_special(special_, token, id);
+      record_special_token(special_, token, id);
       if (!token.empty()) named.push_back({token, id});
     }
     named_ = NamedTokens(std::move(named));

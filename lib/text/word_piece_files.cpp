@@ -38,20 +38,20 @@ std::shared_ptr<const Tokenizer> word_piece_from_vocabulary(const std::string& n
   parts.files = {{"vocab.txt", std::move(vocab)}};
   if (!config.empty()) {
     const JsonFields in(name);
-    const json about = parse_json_object(name, config);
-    parts.lowercase = in.flag(about, "do_lower_case", true);
-    parts.strip_accents = in.flag(about, "strip_accents", parts.lowercase);
-    parts.chinese = in.flag(about, "tokenize_chinese_chars", true);
+    const json root = parse_json_object(name, config);
+    parts.lowercase = in.flag(root, "do_lower_case", true);
+    parts.strip_accents = in.flag(root, "strip_accents", parts.lowercase);
+    parts.chinese = in.flag(root, "tokenize_chinese_chars", true);
     parts.files.push_back({"tokenizer_config.json", std::move(config)});
   }
   return word_piece_tokenizer(name, std::move(parts));
 }
 
 std::shared_ptr<const Tokenizer> word_piece_from_json(const std::string& name, std::string content,
-                                                      const json& about) {
+                                                      const json& root) {
   const JsonFields in(name);
   WordPieceParts parts;
-  const json& model = in.object(about, "model", "the file");
+  const json& model = in.object(root, "model", "the file");
   parts.unknown = in.text(model, "unk_token", "[UNK]");
   parts.prefix = in.text(model, "continuing_subword_prefix", "##");
   if (const auto most = model.find("max_input_chars_per_word"); most != model.end()) {
@@ -60,8 +60,8 @@ std::shared_ptr<const Tokenizer> word_piece_from_json(const std::string& name, s
     }
     parts.max_characters = static_cast<size_t>(most->get<int64_t>());
   }
-  const json& normalizer = in.object(about, "normalizer", "the file");
-  const json& splitter = in.object(about, "pre_tokenizer", "the file");
+  const json& normalizer = in.object(root, "normalizer", "the file");
+  const json& splitter = in.object(root, "pre_tokenizer", "the file");
   if (in.text(normalizer, "type", "") != "BertNormalizer" ||
       in.text(splitter, "type", "") != "BertPreTokenizer") {
     in.refuse("WordPiece needs a BertNormalizer and a BertPreTokenizer; others are not supported");
@@ -73,8 +73,8 @@ std::shared_ptr<const Tokenizer> word_piece_from_json(const std::string& name, s
   for (const auto& [token, id] : in.object(model, "vocab", "the model").items()) {
     put_token(in, parts, token, id);
   }
-  const auto added = about.find("added_tokens");
-  if (added != about.end() && added->is_array()) {
+  const auto added = root.find("added_tokens");
+  if (added != root.end() && added->is_array()) {
     for (const json& one : *added) {
       if (!one.is_object() || !one.contains("id")) in.refuse("has an added token without an id");
       put_token(in, parts, in.text(one, "content", ""), one["id"]);

@@ -98,7 +98,7 @@ class EncoderDecoder(support.DltrainTest):
         said = self.run_dltrain("generate", run, "--prompt", "12", "--temperature", 0, "--max-tokens", 6, "-q").out
         self.assertRegex(said, r"^[a-z -]{1,6}\n$")
         self.run_dltrain("generate", run, "--prompt", "12", "--precision", "bf16", "-q")
-        self.refused(USAGE, "generate", run, "--prompt", "1234567", says="prompt 1 has 8 tokens, the model has places for 7")
+        self.refused(USAGE, "generate", run, "--prompt", "1234567", says="prompt 1 has 8 tokens, the model has positions for 7")
         self.refused(USAGE, "generate", run, says="needs a source text")
         self.refused(USAGE, "generate", run, "--prompt", "1", "--begin-of-text", says="always begins with it")
         self.refused(USAGE, "export", run, self.folder / "out", says="match no family that can be exported")

@@ -116,7 +116,7 @@ class GenerateTest(DltrainTest):
         self.refused(USAGE, "generate", run, "--prompt", "a", "--temperature", -1, says="--temperature")
         self.refused(USAGE, "generate", run, "--prompt", "a", "--stop", "", says="--stop: expected a text that is not empty")
         other = self.train(tokenizer="byte", steps=1, name="bytes")
-        self.refused(USAGE, "generate", run, "--prompt", "a", "--tokenizer", other, says="do not fit together")
+        self.refused(USAGE, "generate", run, "--prompt", "a", "--tokenizer", other, says="do not match")
         bert = self.write("bert.yaml", CONFIG.format(
             model="{layers: [{embedding: {embedding_dim: 8}}, {multi_head_attention: 2}, {lm_head: {}}]}",
             path=self.folder / "text.txt", tokenizer="char, mlm_probability: 0.15, mask_token_id: 1", steps=1))

@@ -1,5 +1,5 @@
 """Folders of Hugging Face models, without transformers: model.from, import, export, and what is wrong with folders.
-The folders are those of scripts/record_golden_huggingface.py; logits are compared in tests/train/huggingface.cpp."""
+The folders are those of scripts/record_golden_huggingface.py; logits are compared in tests/run/huggingface.cpp."""
 import json
 import re
 import shutil

@@ -62,7 +62,7 @@ class LaunchLoss(LaunchTest):
             result = self.end(process)
             self.assertLess(time.monotonic() - begin, 3, str(result))
             self.assertEqual(result.code, RANK, str(result))
-            name = rf"rank {victim} \(process {ranks[victim]} on [^ )]+\) has given no sign of life for 1\.\d s; it was last seen at step"
+            name = rf"rank {victim} \(process {ranks[victim]} on [^ )]+\) has sent no heartbeat for 1\.\d s; it was last seen at step"
             self.assertRegex(result.err, "dltrain: " + name)
             # Only the launcher reports it, and then how to continue.
             self.assertEqual(result.err.count("no sign of life"), 1, str(result))

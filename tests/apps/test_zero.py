@@ -1,5 +1,5 @@
 """Ranks that share state (parallelism.zero_stage) and reductions in a fixed order, as processes. What they
-compute is swept over layouts in tests/train/layouts.cpp and zero.cpp, with threads as ranks."""
+compute is swept over layouts in tests/run/layouts.cpp and zero.cpp, with threads as ranks."""
 import json
 import re
 import socket

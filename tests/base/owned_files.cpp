@@ -27,7 +27,7 @@ void put(const fs::path& path, std::string_view text = "text") {
 }
 
 std::string refusal_of_overwrite(const fs::path& folder) {
-  return refusal_of([&] { check_all_ours(folder); }, ExitCode::usage);
+  return refusal_of([&] { check_all_owned(folder); }, ExitCode::usage);
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ TEST_CASE("a marked folder gives up what it lists and keeps the rest") {
   }
   fs::create_symlink("step-000001", folder / "checkpoints/latest");
   put(folder / "checkpoints/.tmp-step-000001/state.json");  // of a killed process
-  CHECK_NOTHROW(check_all_ours(folder));
+  CHECK_NOTHROW(check_all_owned(folder));
   CHECK(lists_file(folder, "config.yaml"));
   CHECK_FALSE(lists_file(folder, "config"));
 
@@ -57,7 +57,7 @@ TEST_CASE("a marked folder gives up what it lists and keeps the rest") {
   CHECK(refusal_of_overwrite(folder).find("was not written by dltrain") != std::string::npos);
   CHECK(refusal_of_overwrite(folder).starts_with(
       (folder / std::string(foreign).substr(0, std::string(foreign).rfind('/'))).string()));
-  remove_ours(folder);
+  remove_owned(folder);
   CHECK(fs::exists(folder / foreign));
   CHECK_FALSE(fs::exists(folder / "config.yaml"));
   CHECK_FALSE(fs::exists(folder / "checkpoints/step-000001/state.json"));
@@ -101,7 +101,7 @@ TEST_CASE("replacing a published folder keeps foreign files of the old one") {
     out.publish();
   };
   publish();
-  CHECK_NOTHROW(check_all_ours(folder));
+  CHECK_NOTHROW(check_all_owned(folder));
   put(folder / "mine");
   publish();
   CHECK_FALSE(fs::exists(folder / "mine"));

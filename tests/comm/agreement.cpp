@@ -35,7 +35,7 @@ TEST_CASE("what rank 0 chooses is everybody's, whenever they ask") {
   later.join();
 }
 
-TEST_CASE("a mistake of rank 0 ends the waiting of the others at once") {
+TEST_CASE("an error of rank 0 ends the waiting of the others at once") {
   const StoreServer server("127.0.0.1", 0);
   Rank first(server, 0, milliseconds(20'000)), second(server, 1, milliseconds(20'000));
   const auto begin = Clock::now();
@@ -54,7 +54,7 @@ TEST_CASE("a mistake of rank 0 ends the waiting of the others at once") {
   CHECK(thrown);
   CHECK_THROWS_AS(second.choose("b", ""), Error);
   // Those of others are their own.
-  second.agreement.give_up("of no interest");
+  second.agreement.abort("of no interest");
   Rank third(server, 2, milliseconds(20'000));
   CHECK(refusal_of([&] { third.choose("c", ""); }, ExitCode::rank) ==
         "rank 0 has given up: no such GPU");

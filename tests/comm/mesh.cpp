@@ -187,7 +187,7 @@ TEST_CASE("abandoning the whole ends a wait in a part") {
     }
     float one = 1;
     const auto ticket = part->all_reduce(&one, 1, DType::f32, ReduceOp::sum, context.stream);
-    std::thread other([&] { world->abandon(); });
+    std::thread other([&] { world->abort(); });
     other.join();
     part->wait(ticket, context.stream);
   });

@@ -18,9 +18,9 @@ namespace dltrain::test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::chrono::seconds kLeast{600};  // several times slower, on cores that are shared
+constexpr std::chrono::seconds kMin{600};  // several times slower, on cores that are shared
 #else
-constexpr std::chrono::seconds kLeast{0};
+constexpr std::chrono::seconds kMin{0};
 #endif
 
 struct Child {
@@ -122,7 +122,7 @@ std::vector<RankResult> run_ranks(int size, const std::function<void(RankContext
     close(ends[1]);
     children[rank].messages = ends[0];
   }
-  const auto deadline = std::chrono::steady_clock::now() + std::max(patience, kLeast);
+  const auto deadline = std::chrono::steady_clock::now() + std::max(patience, kMin);
   std::vector<RankResult> results;
   for (const Child& child : children) results.push_back(collect(child, deadline));
   return results;

@@ -1,4 +1,4 @@
-// A carrier through host memory whose device fails: nobody waits for the streams of a lost context,
+// A backend through host memory whose device fails: nobody waits for the streams of a lost context,
 // and yet one of their calls may be with the group.
 #include "comm/staged.h"
 
@@ -69,7 +69,7 @@ class LonelyGroup final : public Collectives {
     fail(ExitCode::rank, "given up");
   }
   void barrier() override {}
-  void abandon() override {
+  void abort() override {
     const std::lock_guard lock(peer_.mutex);
     peer_.abandoned = true;
     peer_.changed.notify_all();
@@ -91,10 +91,10 @@ TEST_CASE("a carrier ends the call that is under way before it goes, and waits f
   Peer peer;
   LostDevice device;
   std::vector<float> data(100, 1.0f);
-  auto carrier = make_staged_carrier(device, std::make_unique<LonelyGroup>(peer));
+  auto backend = make_staged_backend(device, std::make_unique<LonelyGroup>(peer));
   HostStream stream;
-  carrier->queue(all_reduce_of(data), stream);
-  CHECK(carrier->progress().begun == 0);
+  backend->queue(all_reduce_of(data), stream);
+  CHECK(backend->progress().begun == 0);
   std::atomic<bool> returned = false;
   std::thread driver([&] {
     device.call();
@@ -104,9 +104,9 @@ TEST_CASE("a carrier ends the call that is under way before it goes, and waits f
     std::unique_lock lock(peer.mutex);
     peer.changed.wait(lock, [&] { return peer.waiting; });
   }
-  CHECK(carrier->progress().begun == 1);
-  CHECK(carrier->progress().done == 0);
-  carrier.reset();
+  CHECK(backend->progress().begun == 1);
+  CHECK(backend->progress().done == 0);
+  backend.reset();
   CHECK_FALSE(peer.alive);
   driver.join();
   CHECK(returned);
@@ -116,10 +116,10 @@ TEST_CASE("a call that comes after its carrier does nothing") {
   Peer peer;
   LostDevice device;
   std::vector<float> data(100, 1.0f);
-  auto carrier = make_staged_carrier(device, std::make_unique<LonelyGroup>(peer));
+  auto backend = make_staged_backend(device, std::make_unique<LonelyGroup>(peer));
   HostStream stream;
-  carrier->queue(all_reduce_of(data), stream);
-  carrier.reset();
+  backend->queue(all_reduce_of(data), stream);
+  backend.reset();
   device.call();
   CHECK_FALSE(peer.waiting);
 }

@@ -137,11 +137,11 @@ TEST_CASE("garbage on the port is dropped and does no harm") {
   CHECK(dropped(server.port(), std::string(4, '\xff')));
   CHECK(dropped(server.port(), frame("dltstoro\1\0\0\0s")));
   CHECK(dropped(server.port(), frame("")));
-  const std::string greeting = frame(std::string("dltstore\1\0\0\0s", 13));
+  const std::string handshake = frame(std::string("dltstore\1\0\0\0s", 13));
   for (uint32_t i = 0; i < 300; ++i) {
     // Half of them come as far as to be greeted, then send random or truncated requests.
     const Philox4 words = philox4x32(7, i, 0);
-    std::string bytes = i % 2 ? greeting : "";
+    std::string bytes = i % 2 ? handshake : "";
     for (uint32_t k = 0; k < words.v[0] % 64; ++k) {
       bytes.push_back(static_cast<char>(words.v[1 + k % 3] >> (k % 4 * 8)));
     }

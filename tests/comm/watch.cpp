@@ -36,14 +36,14 @@ void work_watch(RankContext& context, milliseconds timeout, int steps,
                                       _exit(kWatchRankCode);
                                     }});
   std::vector<float> data(1000, 1.0f);
-  const auto about = std::make_shared<const std::string>("layers.0.weight");
+  const auto subject = std::make_shared<const std::string>("layers.0.weight");
   const auto group = make_host_group(
       store, {.rank = context.rank, .size = context.size, .timeout = timeout, .watch = &watch});
   for (int step = 0; step < steps; ++step) {
     watch.at_step_begin(step);
     each(step, watch);
     group->wait(group->all_reduce(data.data(), data.size(), DType::f32, ReduceOp::max,
-                                  context.stream, about),
+                                  context.stream, subject),
                 context.stream);
     watch.at_step_end(step);
   }
@@ -132,7 +132,7 @@ TEST_CASE("a stopped rank is named by all others within the timeout and a second
     CHECK(results[rank].code == kWatchRankCode);
     CHECK(message.starts_with(fmt::format("rank {} (process ", stopped)));
     // Its silence and what the others wait for come to the limit nearly together.
-    CHECK((contains_watch(message, "has given no sign of life for 1.") ||
+    CHECK((contains_watch(message, "has sent no heartbeat for 1.") ||
            contains_watch(message, "has waited for it for 1.")));
     CHECK(
         contains_watch(message, "noticed it at step 151, in all_reduce 151 of 1000 f32 (layers."));
@@ -159,15 +159,15 @@ TEST_CASE("a hanging rank is named by all, and ended itself") {
   }
 }
 
-// Where rank 0 says that it stands, in its next beat.
+// Where rank 0 says that it stands, in its next heartbeat.
 WatchPosition next_position(StoreClient& store, int ranks) {
   const auto read = [&] {
     return WatchPosition::from_text(store.get("watch/rank/0"), ranks).value_or(WatchPosition{});
   };
-  const uint64_t before = read().beat;
+  const uint64_t before = read().heartbeat;
   for (;;) {
     const WatchPosition now = read();
-    if (now.beat > before) return now;
+    if (now.heartbeat > before) return now;
     std::this_thread::sleep_for(milliseconds(2));
   }
 }
@@ -191,7 +191,7 @@ TEST_CASE("a slow rank is reported once, an even group is not") {
         watch.at_step_end(step);
       }
       for (int i = 0; i < 2; ++i) {
-        ++others[i].beat;
+        ++others[i].heartbeat;
         others[i].steps_done += kSteps;
         others[i].busy_us += kSteps * (uneven && i == 0 ? 12'000 : 3000);
         store.set("watch/rank/" + std::to_string(i + 1), others[i].to_text());
@@ -259,7 +259,7 @@ TEST_CASE("groups beyond those that are counted, or of one number, are a bug") {
 
 TEST_CASE("a position survives its text, and rubbish is none") {
   WatchPosition position;
-  position.beat = 3;
+  position.heartbeat = 3;
   position.name = "rank \"2\"";
   position.step = position.steps_done = 7;
   position.busy_us = 12;
@@ -279,18 +279,18 @@ TEST_CASE("a position survives its text, and rubbish is none") {
   CHECK(back->to_text() == position.to_text());
   CHECK_FALSE(WatchPosition::from_text("{}", 3));
   CHECK_FALSE(WatchPosition::from_text("{\"beat\": \"x\"", 3));
-  const auto verdict =
-      Verdict::from_text(Verdict{.rank = 12, .stuck = true, .message = "m n"}.to_text());
-  REQUIRE(verdict);
-  CHECK(verdict->rank == 12);
-  CHECK(verdict->stuck);
-  CHECK(verdict->message == "m n");
-  CHECK(verdict->where.empty());
-  const auto placed = Verdict::from_text(
-      Verdict{.message = "m", .where = " at step 3, in x", .code = ExitCode::data}.to_text());
+  const auto reported =
+      RankFailure::from_text(RankFailure{.rank = 12, .stuck = true, .message = "m n"}.to_text());
+  REQUIRE(reported);
+  CHECK(reported->rank == 12);
+  CHECK(reported->stuck);
+  CHECK(reported->message == "m n");
+  CHECK(reported->where.empty());
+  const auto placed = RankFailure::from_text(
+      RankFailure{.message = "m", .where = " at step 3, in x", .code = ExitCode::data}.to_text());
   REQUIRE(placed);
   CHECK(placed->message == "m");
   CHECK(placed->where == " at step 3, in x");
-  CHECK_FALSE(Verdict::from_text("x"));
-  CHECK_FALSE(Verdict::from_text("1 2 x"));
+  CHECK_FALSE(RankFailure::from_text("x"));
+  CHECK_FALSE(RankFailure::from_text("1 2 x"));
 }

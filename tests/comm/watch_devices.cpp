@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "catch.h"
-#include "verdict.h"
+#include "rank_failure.h"
 
 using namespace dltrain;
 using namespace dltrain::test;
@@ -13,56 +13,58 @@ namespace {
 
 constexpr int kWatchDevicesGroup = RankWatch::kFirstDeviceGroup;
 
-// A carrier whose progress the test sets.
-class FakeCarrier final : public Carrier {
+// A backend whose progress the test sets.
+class FakeBackend final : public CollectiveBackend {
  public:
-  void set(const CarrierProgress& progress) {
+  void set(const DeviceProgress& progress) {
     const std::lock_guard lock(mutex_);
     now_ = progress;
   }
   void queue(const CollectiveCall&, Stream&) override {}
-  std::optional<CarrierFailure> failure() override { return std::nullopt; }
-  CarrierProgress progress() override {
+  std::optional<CollectiveFailure> failure() override { return std::nullopt; }
+  DeviceProgress progress() override {
     const std::lock_guard lock(mutex_);
     return now_;
   }
-  void abandon() override {}
-  std::unique_ptr<Carrier> split(std::span<const int>) override { return nullptr; }
+  void abort() override {}
+  std::unique_ptr<CollectiveBackend> split(std::span<const int>) override { return nullptr; }
 
  private:
   std::mutex mutex_;
-  CarrierProgress now_;
+  DeviceProgress now_;
 };
 
 // All ranks queue three operations; `device` returns how far the rank's GPU comes.
 std::string device_verdict(
     int ranks,
-    const std::function<CarrierProgress(int rank, RankWatch& watch,
-                                        const std::function<ObservedOperation(int)>& operation)>&
+    const std::function<DeviceProgress(int rank, RankWatch& watch,
+                                       const std::function<ObservedOperation(int)>& operation)>&
         device) {
-  static FakeCarrier carrier;  // each rank is a process
-  return test::verdict_of(ranks, [&](int rank, RankWatch& watch, const CallSubject& about) {
-    const auto operation = [&](int number) {
-      return ObservedOperation{.name = "all_reduce",
-                               .count = 10,
-                               .dtype = DType::f32,
-                               .number = static_cast<uint64_t>(number),
-                               .about = about};
-    };
-    watch.follow(kWatchDevicesGroup, carrier);
-    for (int i = 1; i <= 3; ++i) watch.issued(kWatchDevicesGroup, operation(i));
-    // The watch sees the first operation before the device goes on.
-    carrier.set({.begun = 1, .done = 0});
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    carrier.set(device(rank, watch, operation));
-  });
+  static FakeBackend backend;  // each rank is a process
+  return test::failure_of_rank(ranks,
+                               [&](int rank, RankWatch& watch, const OperationSubject& subject) {
+                                 const auto operation = [&](int number) {
+                                   return ObservedOperation{.name = "all_reduce",
+                                                            .count = 10,
+                                                            .dtype = DType::f32,
+                                                            .number = static_cast<uint64_t>(number),
+                                                            .subject = subject};
+                                 };
+                                 watch.track(kWatchDevicesGroup, backend);
+                                 for (int i = 1; i <= 3; ++i)
+                                   watch.issued(kWatchDevicesGroup, operation(i));
+                                 // The watch sees the first operation before the device goes on.
+                                 backend.set({.begun = 1, .done = 0});
+                                 std::this_thread::sleep_for(std::chrono::milliseconds(400));
+                                 backend.set(device(rank, watch, operation));
+                               });
 }
 
 }  // namespace
 
 TEST_CASE("a GPU that does not come to an operation in which others are is named") {
   const std::string told = device_verdict(3, [](int rank, RankWatch&, const auto&) {
-    return CarrierProgress{.begun = rank == 1 ? 1u : 2u, .done = 1};
+    return DeviceProgress{.begun = rank == 1 ? 1u : 2u, .done = 1};
   });
   CHECK_THAT(told, Catch::Matchers::StartsWith("the GPU of rank 1 (process ") &&
                        Contains(" hangs at step 5, after all_reduce 1 of 10 f32 (layers.3.weight): "
@@ -73,8 +75,8 @@ TEST_CASE("a GPU that does not come to an operation in which others are is named
 
 TEST_CASE("a GPU that stays in an operation which others have done is named") {
   const std::string told = device_verdict(2, [](int rank, RankWatch&, const auto&) {
-    return rank == 1 ? CarrierProgress{.begun = 1, .done = 0}
-                     : CarrierProgress{.begun = 2, .done = 1};
+    return rank == 1 ? DeviceProgress{.begun = 1, .done = 0}
+                     : DeviceProgress{.begun = 2, .done = 1};
   });
   CHECK_THAT(told, Contains("the GPU of rank 1 (process ") &&
                        Contains(" hangs at step 5, in all_reduce 1 of 10 f32 (layers.3.weight)"));
@@ -82,7 +84,7 @@ TEST_CASE("a GPU that stays in an operation which others have done is named") {
 
 TEST_CASE("an operation in which all GPUs stay is named") {
   const std::string told = device_verdict(
-      2, [](int, RankWatch&, const auto&) { return CarrierProgress{.begun = 3, .done = 2}; });
+      2, [](int, RankWatch&, const auto&) { return DeviceProgress{.begun = 3, .done = 2}; });
   CHECK_THAT(told,
              Catch::Matchers::StartsWith("the GPU of rank 0 (process ") &&
                  Contains(" hangs at step 5, in all_reduce 3 of 10 f32 (layers.3.weight) for ") &&
@@ -91,9 +93,9 @@ TEST_CASE("an operation in which all GPUs stay is named") {
 
 TEST_CASE("a host that has not queued an operation is named, not its GPU") {
   const std::string told = device_verdict(2, [](int rank, RankWatch& watch, const auto& operation) {
-    if (rank == 1) return CarrierProgress{.begun = 3, .done = 3};
+    if (rank == 1) return DeviceProgress{.begun = 3, .done = 3};
     watch.issued(kWatchDevicesGroup, operation(4));
-    return CarrierProgress{.begun = 4, .done = 3};
+    return DeviceProgress{.begun = 4, .done = 3};
   });
   CHECK_THAT(told, Catch::Matchers::StartsWith("rank 1 (process ") &&
                        Contains(" hangs at step 5, after all_reduce 3 of 10 f32"));
@@ -102,10 +104,10 @@ TEST_CASE("a host that has not queued an operation is named, not its GPU") {
 TEST_CASE("a rank whose host waits for another one's GPU is not taken for the one that hangs") {
   // Rank 1's GPU has stopped; its host waits for rank 0's, whose GPU waits for it.
   const std::string told = device_verdict(2, [](int rank, RankWatch& watch, const auto& operation) {
-    if (rank == 0) return CarrierProgress{.begun = 2, .done = 1};
+    if (rank == 0) return DeviceProgress{.begun = 2, .done = 1};
     watch.issued(0, operation(7));
     watch.waiting(0, operation(7));
-    return CarrierProgress{.begun = 1, .done = 1};
+    return DeviceProgress{.begun = 1, .done = 1};
   });
   CHECK_THAT(told, Catch::Matchers::StartsWith("the GPU of rank 1 (process "));
 }

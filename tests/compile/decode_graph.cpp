@@ -66,7 +66,7 @@ TEST_CASE("the head is computed for the last token of a prompt alone") {
   CHECK(graph.graph.value(graph.output).spec.shape == Shape{2, 1, 11});
   const auto chosen = nodes_of(graph.graph, "last_token");
   REQUIRE(chosen.size() == 1);
-  // Before the last norm, behind the sum of the last layer.
+  // Before the last norm, after the sum of the last layer.
   for (const Node* norm : nodes_of(graph.graph, "layer_norm")) {
     const bool last = norm->layer == "ln_f";
     CHECK(graph.graph.value(norm->inputs[0]).spec.shape[1] == (last ? 1 : 16));

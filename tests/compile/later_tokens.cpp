@@ -1,4 +1,4 @@
-// Layers that let a token look at those behind it.
+// Layers that let a token look at those after it.
 #include "compile/later_tokens.h"
 
 #include "catch.h"

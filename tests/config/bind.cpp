@@ -53,8 +53,8 @@ training:
   REQUIRE(residual.layers.size() == 2);
   const auto& inner = dynamic_cast<const Residual&>(*residual.layers[1]);
   CHECK(dynamic_cast<const Convolution&>(*inner.layers[0]).kernel_size == std::vector<int64_t>{5});
-  CHECK(inner.layers[0]->place.path == "model.layers[5].layers[1].layers[0]");
-  CHECK(inner.layers[0]->place.line() == 12);
+  CHECK(inner.layers[0]->location.path == "model.layers[5].layers[1].layers[0]");
+  CHECK(inner.layers[0]->location.line() == 12);
   CHECK(experiment.model.rename == TextPairs{{"a.*", "b"}});
   const auto& sgd = dynamic_cast<const Sgd&>(*experiment.optimizer);
   CHECK(sgd.learning_rate == 0.1);
@@ -83,7 +83,7 @@ TEST_CASE("a misspelt key is shown with its line and the nearest valid name") {
         "      |             ^~~~~~~~~~~~");
 }
 
-TEST_CASE("all mistakes of a file are reported at once, in its order") {
+TEST_CASE("all errors of a file are reported at once, in its order") {
   const std::string text =
       "modle: 3\n"
       "model:\n"
@@ -114,7 +114,7 @@ TEST_CASE("all mistakes of a file are reported at once, in its order") {
         "      |                       ^~");
 }
 
-TEST_CASE("mistakes say what was expected and what was found") {
+TEST_CASE("errors say what was expected and what was found") {
   struct Row {
     std::string lines, message;
   };
@@ -161,7 +161,7 @@ TEST_CASE("mistakes say what was expected and what was found") {
   CHECK_THAT(mistakes(with(row.lines + "\n")), Catch::Contains(row.message));
 }
 
-TEST_CASE("mistakes inside training name the key") {
+TEST_CASE("errors inside training name the key") {
   const auto message = [](const std::string& keys) {
     return mistakes("model: {layers: [relu]}\ntraining: {" + keys + "}\n");
   };
@@ -183,7 +183,7 @@ TEST_CASE("mistakes inside training name the key") {
 }
 
 TEST_CASE(
-    "what contradicts itself is told together with other mistakes, unless it follows from one") {
+    "what contradicts itself is told together with other errors, unless it follows from one") {
   const auto message = [](const std::string& keys) {
     return mistakes("model: {layers: [relu]}\ntraining: {" + keys + "}\n");
   };
@@ -201,8 +201,8 @@ TEST_CASE("a layer's place lets later stages point at it") {
   const auto experiment = read(
       "model:\n  layers:\n    - {type: linear, features: 4}\n"
       "training: {global_batch_size: 8}\n");
-  const Chosen& layer = *experiment.model.layers[0];
-  CHECK(describe_place(layer.place, "model.layers[0]: expected 3 inputs, got 4") ==
+  const ConfigVariant& layer = *experiment.model.layers[0];
+  CHECK(describe_location(layer.location, "model.layers[0]: expected 3 inputs, got 4") ==
         "exp.yaml:3:7: error: model.layers[0]: expected 3 inputs, got 4\n"
         "    3 |     - {type: linear, features: 4}\n"
         "      |       ^");

@@ -67,12 +67,12 @@ TEST_CASE("reading the resolved configuration gives it back") {
 
 TEST_CASE("numbers and texts survive the dump exactly") {
   const auto round_trip = [](const Value& value) {
-    Problems problems;
-    auto tree = read_yaml(source("x: " + value_text(value)), 0, problems);
-    problems.throw_if_any();
+    Diagnostics diagnostics;
+    auto tree = read_yaml(source("x: " + value_text(value)), 0, diagnostics);
+    diagnostics.throw_if_any();
     expand_environment(
-        *tree, [](const std::string&) { return std::nullopt; }, problems);
-    problems.throw_if_any();
+        *tree, [](const std::string&) { return std::nullopt; }, diagnostics);
+    diagnostics.throw_if_any();
     return *tree->find("x");
   };
   std::mt19937_64 random(1);

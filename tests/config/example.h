@@ -10,7 +10,7 @@
 
 namespace dltrain::example {
 
-struct Optimizer : Chosen {
+struct Optimizer : ConfigVariant {
   double learning_rate = 1e-3;
   double weight_decay = 0;
   void describe(Fields& f) override {
@@ -46,7 +46,7 @@ inline const KindTable<Optimizer>& optimizer_table() {
   return table;
 }
 
-struct Layer : Chosen {};
+struct Layer : ConfigVariant {};
 const KindTable<Layer>& layer_table();
 
 struct Relu : Layer {
@@ -105,7 +105,7 @@ struct EarlyStopping {
   }
 };
 
-struct Training : Located {
+struct Training : ConfigObject {
   int64_t global_batch_size = 0;
   std::optional<IntegerOrAuto> micro_batch_size;
   std::optional<int64_t> max_steps;
@@ -124,19 +124,19 @@ struct Training : Located {
     f.texts("freeze", freeze, {.doc = "Patterns of names"});
     f.section("early_stopping", early_stopping, {.doc = "Stops without progress"});
   }
-  void validate(Problems& problems) const {
+  void validate(Diagnostics& diagnostics) const {
     if (!micro_batch_size) return;
     const auto* micro = std::get_if<int64_t>(&*micro_batch_size);
     if (micro && global_batch_size % *micro != 0) {
-      problems.add(*this, "micro_batch_size",
-                   fmt::format("training.micro_batch_size {} does not divide "
-                               "training.global_batch_size {}",
-                               *micro, global_batch_size));
+      diagnostics.add(*this, "micro_batch_size",
+                      fmt::format("training.micro_batch_size {} does not divide "
+                                  "training.global_batch_size {}",
+                                  *micro, global_batch_size));
     }
   }
 };
 
-struct Model : Located {
+struct Model : ConfigObject {
   std::vector<std::unique_ptr<Layer>> layers;
   std::optional<std::string> init_from;
   TextPairs rename;
@@ -157,7 +157,7 @@ struct Group {
   }
 };
 
-struct Experiment : Located {
+struct Experiment : ConfigObject {
   std::string name = "run";
   uint64_t seed = 0;
   Model model;

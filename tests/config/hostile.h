@@ -13,26 +13,26 @@ namespace dltrain::example {
 // Any bytes end in a ConfigError or in a configuration that its own dump gives back. Returns
 // whether they were a configuration; throws std::logic_error where the dump does not read back.
 inline bool survives(const std::string& text) {
-  Problems problems;
+  Diagnostics diagnostics;
   const auto text_source = source(text, "fuzz.yaml");
-  auto tree = read_yaml(text_source, 0, problems);
-  std::vector<Override> overrides = parse_overrides({text.substr(0, text.find('\n'))}, problems);
+  auto tree = read_yaml(text_source, 0, diagnostics);
+  std::vector<Override> overrides = parse_overrides({text.substr(0, text.find('\n'))}, diagnostics);
   if (!tree) {
-    if (problems.describe().empty()) throw std::logic_error("refused without a reason");
+    if (diagnostics.describe().empty()) throw std::logic_error("refused without a reason");
     return false;
   }
-  apply_overrides(*tree, std::move(overrides), problems);
+  apply_overrides(*tree, std::move(overrides), diagnostics);
   expand_environment(
-      *tree, [](const std::string&) { return std::string("1"); }, problems);
+      *tree, [](const std::string&) { return std::string("1"); }, diagnostics);
   Experiment experiment;
-  Problems found;
+  Diagnostics found;
   bind(experiment, *tree, found);
   if (!found.empty()) {
     if (found.describe().empty()) throw std::logic_error("refused without a reason");
     return false;
   }
   const std::string once = dump_config(experiment);
-  Problems again;
+  Diagnostics again;
   auto back = read_yaml(source(once), 0, again);
   Experiment second;
   if (back) {

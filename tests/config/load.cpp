@@ -81,8 +81,8 @@ TEST_CASE("later files are laid upon earlier ones") {
     CHECK(adamw(experiment).betas[0] == 0.8);
     CHECK(experiment.model.layers.size() == 1);
     CHECK(experiment.seed == 3);
-    CHECK(experiment.optimizer->place_of("learning_rate").source->name == over.string());
-    CHECK(experiment.optimizer->place_of("betas").source->name == base.string());
+    CHECK(experiment.optimizer->location_of("learning_rate").source->name == over.string());
+    CHECK(experiment.optimizer->location_of("betas").source->name == base.string());
   }
   SECTION("another type replaces the whole map, the same type does not") {
     const auto sgd = folder.write("sgd.yaml", "optimizer: {type: sgd}\n");
@@ -177,15 +177,16 @@ TEST_CASE("overrides set keys at any depth") {
     CHECK(dynamic_cast<const Sgd&>(*experiment.optimizer).momentum == 0.9);
   }
   SECTION("a change of type keeps the keys that the new type has, and names the others") {
-    Problems problems;
+    Diagnostics diagnostics;
     Experiment experiment;
-    const auto tree = load_tree({.files = {base}, .overrides = {"optimizer.type=sgd"}}, problems);
-    bind(experiment, *tree, problems);
-    CHECK(problems.empty());
+    const auto tree =
+        load_tree({.files = {base}, .overrides = {"optimizer.type=sgd"}}, diagnostics);
+    bind(experiment, *tree, diagnostics);
+    CHECK(diagnostics.empty());
     CHECK(experiment.optimizer->kind == "sgd");
     CHECK(experiment.optimizer->learning_rate == 0.5);
-    REQUIRE(problems.warnings().size() == 1);
-    CHECK(problems.warnings()[0] ==
+    REQUIRE(diagnostics.warnings().size() == 1);
+    CHECK(diagnostics.warnings()[0] ==
           "optimizer.type=sgd instead of adamw drops the key betas of optimizer; type sgd has no "
           "such key");
     CHECK(load({"optimizer={type: sgd}"}).optimizer->learning_rate == Optimizer{}.learning_rate);
@@ -208,7 +209,7 @@ TEST_CASE("a file that is not there is told with the nearest one that is") {
              Catch::Contains("No such file or directory; did you mean base.yaml"));
 }
 
-TEST_CASE("mistakes in overrides point into the override") {
+TEST_CASE("errors in overrides point into the override") {
   const Folder folder;
   const auto base = folder.write("base.yaml", kBase);
   const auto mistakes = [&](std::vector<std::string> overrides) {

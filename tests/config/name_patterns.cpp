@@ -7,21 +7,21 @@ namespace {
 
 TEST_CASE(
     "a pattern fits whole names, with any characters for a star and one for a question mark") {
-  CHECK(fits_pattern("layers.0.weight", "layers.0.weight"));
-  CHECK(fits_pattern("layers.*.weight", "layers.0.norm.weight"));
-  CHECK(fits_pattern("*", ""));
-  CHECK(fits_pattern("*.bias", "a.bias.b.bias"));
-  CHECK(fits_pattern("a?c**", "abc"));
-  CHECK_FALSE(fits_pattern("layers.1", "layers.10"));
-  CHECK_FALSE(fits_pattern("ayers.1", "layers.1"));
-  CHECK_FALSE(fits_pattern("layers.?", "layers."));
-  CHECK_FALSE(fits_pattern("", "a"));
+  CHECK(matches_pattern("layers.0.weight", "layers.0.weight"));
+  CHECK(matches_pattern("layers.*.weight", "layers.0.norm.weight"));
+  CHECK(matches_pattern("*", ""));
+  CHECK(matches_pattern("*.bias", "a.bias.b.bias"));
+  CHECK(matches_pattern("a?c**", "abc"));
+  CHECK_FALSE(matches_pattern("layers.1", "layers.10"));
+  CHECK_FALSE(matches_pattern("ayers.1", "layers.1"));
+  CHECK_FALSE(matches_pattern("layers.?", "layers."));
+  CHECK_FALSE(matches_pattern("", "a"));
 }
 
 TEST_CASE("a hostile pattern takes no more than the product of the lengths") {
   std::string pattern;
   for (int i = 0; i < 1000; ++i) pattern += "a*";
-  CHECK_FALSE(fits_pattern(pattern + "b", std::string(5000, 'a')));
+  CHECK_FALSE(matches_pattern(pattern + "b", std::string(5000, 'a')));
 }
 
 TEST_CASE("the last pattern that fits decides, and ! takes out") {
@@ -33,12 +33,13 @@ TEST_CASE("the last pattern that fits decides, and ! takes out") {
 }
 
 TEST_CASE("patterns that fit nothing are reported with the names there are") {
-  Problems problems;
-  check_patterns(problems, Located{}, "freeze", {"!a", "b*", "c"}, {"a", "bb", "d"}, "parameter");
-  CHECK_THAT(problems.describe(),
+  Diagnostics diagnostics;
+  check_patterns(diagnostics, ConfigObject{}, "freeze", {"!a", "b*", "c"}, {"a", "bb", "d"},
+                 "parameter");
+  CHECK_THAT(diagnostics.describe(),
              Catch::Matchers::Contains("'!a' comes first and has nothing to exclude") &&
                  Catch::Matchers::Contains("'c' matches no parameter; they are a … d"));
-  CHECK(problems.all().size() == 2);
+  CHECK(diagnostics.all().size() == 2);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ using namespace dltrain::example;
 
 namespace {
 
-struct Dataset : Chosen {
+struct Dataset : ConfigVariant {
   std::string path;
   int64_t length = 8;
   void describe(Fields& f) override {
@@ -32,7 +32,7 @@ const KindTable<Dataset>& dataset_table() {
   return table;
 }
 
-struct Data : Located {
+struct Data : ConfigObject {
   std::unique_ptr<Dataset> train, eval;
   std::optional<double> eval_fraction;
   void describe(Fields& f) {
@@ -81,7 +81,7 @@ TEST_CASE("the dump of parts reads back") {
   CHECK(dump_config(read<Root>(dump_config(alone))) == dump_config(alone));
 }
 
-TEST_CASE("a mistake in a common key is reported once") {
+TEST_CASE("an error in a common key is reported once") {
   CHECK(mistakes<Root>("data: {type: text, path: a, lenght: 4, eval: {path: b}}\n") ==
         "exp.yaml:1:29: error: unknown key 'lenght' in data (type text); did you mean 'length'?\n"
         "    1 | data: {type: text, path: a, lenght: 4, eval: {path: b}}\n"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "config/bind.h"
-#include "config/problems.h"
+#include "config/diagnostics.h"
 #include "config/yaml.h"
 #include "example.h"
 
@@ -18,19 +18,19 @@ inline std::shared_ptr<const Source> source(std::string text, std::string name =
 // The diagnostics of a text as one string; "" where the text is right.
 template <typename T = Experiment>
 std::string mistakes(const std::string& text) {
-  Problems problems;
+  Diagnostics diagnostics;
   T object;
-  if (const auto tree = read_yaml(source(text), 0, problems)) bind(object, *tree, problems);
-  return problems.describe();
+  if (const auto tree = read_yaml(source(text), 0, diagnostics)) bind(object, *tree, diagnostics);
+  return diagnostics.describe();
 }
 
 // A right text; throws ConfigError otherwise.
 template <typename T = Experiment>
 T read(const std::string& text) {
-  Problems problems;
+  Diagnostics diagnostics;
   T object;
-  if (const auto tree = read_yaml(source(text), 0, problems)) bind(object, *tree, problems);
-  problems.throw_if_any();
+  if (const auto tree = read_yaml(source(text), 0, diagnostics)) bind(object, *tree, diagnostics);
+  diagnostics.throw_if_any();
   return object;
 }
 

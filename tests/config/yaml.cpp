@@ -10,16 +10,16 @@ using namespace dltrain::example;
 namespace {
 
 std::string complaint(const std::string& text) {
-  Problems problems;
-  const auto tree = read_yaml(source(text, "f.yaml"), 0, problems);
-  CHECK(tree.has_value() == problems.empty());
-  return problems.describe();
+  Diagnostics diagnostics;
+  const auto tree = read_yaml(source(text, "f.yaml"), 0, diagnostics);
+  CHECK(tree.has_value() == diagnostics.empty());
+  return diagnostics.describe();
 }
 
 ConfigNode tree(const std::string& text) {
-  Problems problems;
-  auto node = read_yaml(source(text, "f.yaml"), 0, problems);
-  problems.throw_if_any();
+  Diagnostics diagnostics;
+  auto node = read_yaml(source(text, "f.yaml"), 0, diagnostics);
+  diagnostics.throw_if_any();
   return *node;
 }
 
@@ -77,7 +77,7 @@ TEST_CASE("aliases and merge keys are read, explicit keys win") {
   CHECK(root.find("x")->find("b")->text == "2");
   CHECK(root.find("x")->find("c")->text == "4");
   CHECK(root.find("y")->find("b")->text == "2");
-  CHECK(root.find("y")->place.column() == 4);
+  CHECK(root.find("y")->location.column() == 4);
   CHECK(root.find("z")->find("<<")->text == "1");
 }
 

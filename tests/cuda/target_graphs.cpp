@@ -7,7 +7,7 @@
 #include "config/load.h"
 #include "cuda_emulation/engine.h"
 #include "reference/engine.h"
-#include "train/session.h"
+#include "run/session.h"
 
 namespace dltrain {
 namespace {

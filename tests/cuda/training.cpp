@@ -13,8 +13,8 @@
 #include "recurrent_model.h"
 #include "reference/engine.h"
 #include "temporary_folder.h"
-#include "train/session.h"
-#include "train/trainer.h"
+#include "run/session.h"
+#include "run/trainer.h"
 
 using namespace dltrain;
 

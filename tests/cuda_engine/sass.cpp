@@ -18,7 +18,7 @@
 #include "cuda/vendor/nvrtc.h"
 #include "reference/engine.h"
 #include "temporary_folder.h"
-#include "train/session.h"
+#include "run/session.h"
 
 namespace dltrain {
 namespace {

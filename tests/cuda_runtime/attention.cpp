@@ -17,9 +17,9 @@
 #include "ops/compare.h"
 #include "reference/engine.h"
 #include "temporary_folder.h"
-#include "train/checkpoint.h"
-#include "train/session.h"
-#include "train/trainer.h"
+#include "checkpoint/checkpoint.h"
+#include "run/session.h"
+#include "run/trainer.h"
 
 using namespace dltrain;
 using fake_cuda::fake_attention;

@@ -162,8 +162,8 @@ void check_all(int ranks, RankBackend backend) {
         const auto host = context.collectives(kCollectivesTimeout);
         const Engine engine = open_backend(backend, "");
         CudaDevice device(context.rank);
-        const CarrierChoice choice =
-            choose_carrier(*host, engine, device, CollectiveChoice::automatic, false);
+        const CollectiveBackendChoice choice = choose_collective_backend(
+            *host, engine, device, CollectiveBackendKind::automatic, false);
         expect(choice.vendor == (backend == RankBackend::nccl), choice.warning);
         StreamCollectives group(device, context.rank, ranks);
         join_device_group(group, choice, *host, engine, device, {.make_host_group = [&] {
@@ -186,7 +186,7 @@ TEST_CASE("through host memory every operation means what it does on CPUs") {
   check_all(4, RankBackend::staged);
 }
 
-// Four ranks as 2 × 2: operations of the whole and of its parts, queued behind each other.
+// Four ranks as 2 × 2: operations of the whole and of its parts, queued after each other.
 static void check_groups(RankBackend backend) {
   const auto results = test::run_ranks(
       4,
@@ -196,8 +196,8 @@ static void check_groups(RankBackend backend) {
         const auto host = context.collectives(kCollectivesTimeout);
         const Engine engine = open_backend(backend, "");
         CudaDevice device(context.rank);
-        const CarrierChoice choice =
-            choose_carrier(*host, engine, device, CollectiveChoice::automatic, false);
+        const CollectiveBackendChoice choice = choose_collective_backend(
+            *host, engine, device, CollectiveBackendKind::automatic, false);
         StreamCollectives world(device, context.rank, 4);
         const MeshGroups groups(world, Mesh({{mesh_axes::kReplica, 2}, {mesh_axes::kShard, 2}}));
         join_device_group(world, choice, *host, engine, device, {.make_host_group = [&] {
@@ -254,7 +254,7 @@ TEST_CASE("work on a stream waits for an operation only where it is told to") {
         const auto host = context.collectives(kCollectivesTimeout);
         CudaDevice device(0);
         StreamCollectives group(device, context.rank, 2);
-        group.join(make_staged_carrier(device, context.collectives(kCollectivesTimeout, "staged")),
+        group.join(make_staged_backend(device, context.collectives(kCollectivesTimeout, "staged")),
                    *host);
         const auto stream = device.make_stream();
         Values values(device, DType::f32, {1.0 + context.rank}), other(device, DType::f32, {5});
@@ -285,7 +285,7 @@ TEST_CASE("a lost rank is an error of the operation that missed it, and no later
         const auto host = context.collectives(kCollectivesTimeout);
         CudaDevice device(0);
         StreamCollectives group(device, context.rank, 2);
-        group.join(make_staged_carrier(device, context.collectives(kCollectivesTimeout, "staged")),
+        group.join(make_staged_backend(device, context.collectives(kCollectivesTimeout, "staged")),
                    *host);
         if (context.rank == 1) _exit(0);
         const auto stream = device.make_stream();
@@ -318,7 +318,7 @@ TEST_CASE("a rank without a GPU among ranks with one is named, by all of them") 
         const auto host = context.collectives(kCollectivesTimeout);
         const Engine& engine = context.rank == 2 ? cpu_engine() : fake_cuda_engine();
         const auto device = engine.open(0);
-        choose_carrier(*host, engine, *device, CollectiveChoice::automatic, false);
+        choose_collective_backend(*host, engine, *device, CollectiveBackendKind::automatic, false);
       },
       kCollectivesTimeout);
   for (const test::RankResult& result : results) {

@@ -98,7 +98,7 @@ struct RnnCall {
 
   int G() const { return rnn.gates(); }
   int64_t H() const { return rnn.hidden; }
-  int64_t place(int64_t sample, int64_t token) const { return sample * x.tokens + token; }
+  int64_t token_row(int64_t sample, int64_t token) const { return sample * x.tokens + token; }
   RnnNumbers of(const void* data) const { return {rnn.type, const_cast<void*>(data)}; }
   RnnNumbers matrix(int i, void* space) const {
     return of(static_cast<std::byte*>(space) + RnnLayout(rnn).matrix(i));
@@ -113,13 +113,17 @@ struct RnnCall {
   size_t reserve_bytes() const {
     return static_cast<size_t>(1 + token_doubles() * x.samples * x.tokens) * sizeof(double);
   }
-  double* gates(void* reserve, int64_t place) const {
-    return static_cast<double*>(reserve) + 1 + place * token_doubles();
+  double* gates(void* reserve, int64_t token_row) const {
+    return static_cast<double*>(reserve) + 1 + token_row * token_doubles();
   }
-  double* cells(void* reserve, int64_t place) const { return gates(reserve, place) + G() * H(); }
-  double* to_input(void* reserve, int64_t place) const { return cells(reserve, place) + H(); }
-  double* to_state(void* reserve, int64_t place) const {
-    return to_input(reserve, place) + G() * H();
+  double* cells(void* reserve, int64_t token_row) const {
+    return gates(reserve, token_row) + G() * H();
+  }
+  double* to_input(void* reserve, int64_t token_row) const {
+    return cells(reserve, token_row) + H();
+  }
+  double* to_state(void* reserve, int64_t token_row) const {
+    return to_input(reserve, token_row) + G() * H();
   }
 };
 

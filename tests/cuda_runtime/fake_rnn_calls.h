@@ -40,7 +40,7 @@ struct RnnForwardCall : RnnCall {
       if (cx != nullptr) cell[u] = of(cx).get(at);
     }
     for (int64_t t = 0; t < x.tokens; ++t) {
-      for (size_t u = 0; u < units; ++u) next[u] = unit(place(n, t), u, h, cell);
+      for (size_t u = 0; u < units; ++u) next[u] = unit(token_row(n, t), u, h, cell);
       h = next;
     }
     for (size_t u = 0; u < units; ++u) {
@@ -102,12 +102,12 @@ struct RnnDataCall : RnnCall {
 
   double state_before(const void* states, const void* first, int64_t n, int64_t t,
                       int64_t u) const {
-    if (t > 0) return of(states).get(place(n, t - 1) * H() + u);
+    if (t > 0) return of(states).get(token_row(n, t - 1) * H() + u);
     return first == nullptr ? 0 : of(first).get(n * H() + u);
   }
 
   void token(int64_t n, int64_t t, std::vector<double>& dh, std::vector<double>& dc) const {
-    const int64_t p = place(n, t);
+    const int64_t p = token_row(n, t);
     double *in = to_input(reserve, p), *st = to_state(reserve, p);
     for (int64_t u = 0; u < H(); ++u) {
       unit(n, t, u, dh[static_cast<size_t>(u)], dc[static_cast<size_t>(u)]);
@@ -132,7 +132,7 @@ struct RnnDataCall : RnnCall {
 
   // Gradients of the gates of one unit; dh becomes what flows past the product.
   void unit(int64_t n, int64_t t, int64_t u, double& dh, double& dc) const {
-    const int64_t p = place(n, t);
+    const int64_t p = token_row(n, t);
     const double *gate = gates(reserve, p), *cell = cells(reserve, p);
     double *in = to_input(reserve, p), *st = to_state(reserve, p);
     const double d = dh + of(dy).get(p * H() + u);
@@ -141,7 +141,7 @@ struct RnnDataCall : RnnCall {
     if (rnn.mode == CUDNN_LSTM) {
       const double i = gate[u], f = gate[H() + u], g = gate[2 * H() + u], o = gate[3 * H() + u];
       const double squashed = std::tanh(cell[u]);
-      const double before = t > 0           ? cells(reserve, place(n, t - 1))[u]
+      const double before = t > 0           ? cells(reserve, token_row(n, t - 1))[u]
                             : cx == nullptr ? 0
                                             : of(cx).get(n * H() + u);
       const double to_cell = dc + d * o * (1 - squashed * squashed);
@@ -189,7 +189,7 @@ struct RnnWeightsCall : RnnCall {
     double sum = to.get(at);
     for (int64_t n = 0; n < x.samples; ++n) {
       for (int64_t t = 0; t < x.tokens; ++t) {
-        const int64_t p = place(n, t);
+        const int64_t p = token_row(n, t);
         const double d = (of_input ? to_input(reserve, p) : to_state(reserve, p))[gate * H() + u];
         double operand = 1;
         if (k >= 0 && of_input) operand = of(x_data).get(p * x.width + k);

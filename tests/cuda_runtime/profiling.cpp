@@ -18,9 +18,9 @@
 #include "profile/summary.h"
 #include "reference/engine.h"
 #include "temporary_folder.h"
-#include "train/reporter.h"
-#include "train/session.h"
-#include "train/trainer.h"
+#include "run/reporter.h"
+#include "run/session.h"
+#include "run/trainer.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;

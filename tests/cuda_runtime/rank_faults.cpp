@@ -1,4 +1,4 @@
-// Whole runs of ranks on GPUs (train/run.h) that go wrong: every rank ends with the right code and
+// Whole runs of ranks on GPUs (run/run.h) that go wrong: every rank ends with the right code and
 // the same reason, and soon. Each rank is a process with a fake runtime; they meet, are watched and
 // part as `dltrain train` has it.
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include "cuda_runtime/rank_run.h"
 #include "data/images.h"
 #include "temporary_folder.h"
-#include "train/run.h"
+#include "run/run.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "comm/ranks.h"
-#include "train/run_ranks.h"
+#include "runtime/run_ranks.h"
 
 namespace dltrain {
 

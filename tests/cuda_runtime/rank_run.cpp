@@ -9,7 +9,7 @@
 #include "cuda/vendor/device.h"
 #include "cuda_runtime/engine.h"
 #include "temporary_folder.h"
-#include "train/device_ranks.h"
+#include "run/device_ranks.h"
 #if defined(DLTRAIN_STUB_NCCL)
 #include "cuda/vendor/nccl.h"
 #endif
@@ -34,8 +34,8 @@ RankTrajectory train_here(const RankRun& run, const test::RankContext& context) 
                        .make_group = [&] { return context.collectives(kRankRunTimeout, "staged"); },
                        .rank = context.rank,
                        .world = context.size};
-  ChosenDevice chosen = choose_device("cpu", engines, context.rank);
-  const CarrierChoice choice = choose_carrier(experiment, ranks, chosen);
+  SelectedDevice chosen = choose_device("cpu", engines, context.rank);
+  const CollectiveBackendChoice choice = choose_collective_backend(experiment, ranks, chosen);
   Session session =
       open_session(experiment, {.engines = engines, .ranks = ranks}, std::move(chosen));
   RankTrajectory out;

@@ -7,7 +7,7 @@
 
 #include "cuda_runtime/fake_runtime.h"
 #include "cuda_runtime/recorded_steps.h"
-#include "train/layout_run.h"
+#include "run/layout_run.h"
 
 namespace dltrain {
 

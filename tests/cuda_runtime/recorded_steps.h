@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cuda_runtime/fake_runtime.h"
-#include "train/trainer.h"
+#include "run/trainer.h"
 
 namespace dltrain {
 

@@ -8,7 +8,7 @@
 #include "ops/kernel.h"
 #include "ops/op.h"
 #include "reference/engine.h"
-#include "train/advice.h"
+#include "run/advice.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;

@@ -15,9 +15,9 @@
 #include "reference/engine.h"
 #include "refusal.h"
 #include "temporary_folder.h"
-#include "train/checkpoint.h"
-#include "train/session.h"
-#include "train/trainer.h"
+#include "checkpoint/checkpoint.h"
+#include "run/session.h"
+#include "run/trainer.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
@@ -189,7 +189,7 @@ TEST_CASE("an ECC error in mid-run says what to do") {
 }
 
 TEST_CASE(
-    "after an ECC error in mid-run the last checkpoint is whole, and the run goes on from it") {
+    "after an ECC error in mid-run the last checkpoint is whole, and the run continues from it") {
   const TemporaryFolder folder;
   const std::vector<std::string> saving{"checkpoint.save_steps=2"};
   fake_cuda::reset(fake_cuda::Order::eager);

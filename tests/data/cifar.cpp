@@ -55,7 +55,7 @@ TEST_CASE("CIFAR-10 is read from its folder, planes interleaved") {
   CHECK(pixels.size() == 3072);
   CHECK(std::vector<int>(pixels.begin() + 33 * 3, pixels.begin() + 34 * 3) ==
         std::vector<int>{2, 82, 162});
-  CHECK_THAT(train->place_of(3), Contains("data_batch_2.bin, record 1"));
+  CHECK_THAT(train->location_of(3), Contains("data_batch_2.bin, record 1"));
   CHECK(load_cifar({folder.path().string(), true})->labels() == std::vector<int32_t>{9});
   CHECK(train->class_names().empty());
 }

@@ -14,10 +14,10 @@ namespace {
 using Names = std::vector<std::string>;
 using Labels = std::vector<int32_t>;
 
-class ClassesNamed final : public DatasetOver {
+class ClassesNamed final : public DatasetWrapper {
  public:
   ClassesNamed(std::shared_ptr<const Dataset> whole, Names names)
-      : DatasetOver(std::move(whole)), names_(std::move(names)) {}
+      : DatasetWrapper(std::move(whole)), names_(std::move(names)) {}
   const Names& class_names() const override { return names_; }
 
  private:
@@ -81,7 +81,7 @@ TEST_CASE("a fraction of each class is held out, the last samples of it") {
   CHECK(inputs_of(*split.train) == std::vector<float>{0, 1, 2, 4, 5, 6});
   CHECK(inputs_of(*split.eval) == std::vector<float>{3, 7, 8, 9});
   CHECK(labels_of_classes(*split.eval) == Labels{0, 1, 1, 0});
-  CHECK(split.eval->place_of(1) == "place 7");
+  CHECK(split.eval->location_of(1) == "place 7");
   // However small or large the fraction, both splits have each class of two samples.
   for (const double fraction : {0.001, 0.999}) {
     const DataSplit small = split_off_eval_by_class(data_of({0, 0, 1, 1}), fraction);
@@ -117,15 +117,15 @@ TEST_CASE("random samples are held out, the same share of each class") {
 
 TEST_CASE("classes that one split has none of are told where that is no chance") {
   const Labels sorted_train(40, 0), sorted_eval(10, 1);
-  CHECK_THAT(uneven_classes(*data_of(sorted_train), *data_of(sorted_eval)),
+  CHECK_THAT(imbalanced_classes(*data_of(sorted_train), *data_of(sorted_eval)),
              Contains("eval split has no samples of the classes 0"));
   Labels both(40);
   for (size_t i = 0; i < both.size(); ++i) both[i] = i % 2;
-  CHECK_THAT(uneven_classes(*data_of(both, {"a", "b"}), *data_of(sorted_eval)),
+  CHECK_THAT(imbalanced_classes(*data_of(both, {"a", "b"}), *data_of(sorted_eval)),
              Contains("the classes 'a'"));
-  CHECK_THAT(uneven_classes(*data_of(sorted_train), *data_of({0, 0, 1, 1, 1})),
+  CHECK_THAT(imbalanced_classes(*data_of(sorted_train), *data_of({0, 0, 1, 1, 1})),
              Contains("training split has no samples of the classes 1"));
-  CHECK(uneven_classes(*data_of(both), *data_of({0, 0, 1})).empty());
-  CHECK(uneven_classes(*data_of(both), *data_of({1, 1})).empty());  // a coin thrown twice
-  CHECK(uneven_classes(*data_of(both), *without_targets(data_of(sorted_eval))).empty());
+  CHECK(imbalanced_classes(*data_of(both), *data_of({0, 0, 1})).empty());
+  CHECK(imbalanced_classes(*data_of(both), *data_of({1, 1})).empty());  // a coin thrown twice
+  CHECK(imbalanced_classes(*data_of(both), *without_targets(data_of(sorted_eval))).empty());
 }

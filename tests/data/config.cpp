@@ -20,11 +20,11 @@ struct ConfigWhole {
 };
 
 DataConfig read_config(const std::string& text) {
-  Problems problems;
+  Diagnostics diagnostics;
   ConfigWhole whole;
   const auto source = std::make_shared<Source>(Source{"exp.yaml", text});
-  if (const auto tree = read_yaml(source, 0, problems)) bind(whole, *tree, problems);
-  problems.throw_if_any();
+  if (const auto tree = read_yaml(source, 0, diagnostics)) bind(whole, *tree, diagnostics);
+  diagnostics.throw_if_any();
   return std::move(whole.data);
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("tensors are shuffled unless told otherwise, and a single input needs 
   CHECK_THAT(dump_config(one), Contains("inputs: {input: x}\n"));
 }
 
-TEST_CASE("mistakes in the data section are found with their places") {
+TEST_CASE("errors in the data section are found with their places") {
   CHECK_THROWS_WITH(read_config("data: {}"),
                     Contains("missing key 'type' in data; known types: csv"));
   CHECK_THROWS_WITH(read_config("data: {path: a.csv}"), Contains("missing key 'type' in data;"));

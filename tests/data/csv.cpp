@@ -61,7 +61,7 @@ TEST_CASE("a CSV file gives inputs and labels in file order") {
   CHECK(data->valid_targets(1) == 1);
   CHECK(data->valid_targets(2) == 0);
   CHECK_FALSE(data->uniform_valid_targets());
-  CHECK(data->place_of(2) == "x.csv:4");
+  CHECK(data->location_of(2) == "x.csv:4");
 }
 
 TEST_CASE("the target may be the first column, a number or a name") {
@@ -106,7 +106,7 @@ TEST_CASE("rows are a half-open range of the data lines") {
   const auto data = load(text, {.classes = 3, .rows = {{1, 3}}});
   CHECK(data->size() == 2);
   CHECK(label(*data, 0) == 1);
-  CHECK(data->place_of(1) == "x.csv:5");
+  CHECK(data->location_of(1) == "x.csv:5");
   CHECK_THAT(refusal_csv("0,0\n1,1\n", {.rows = {{1, 3}}}),
              Contains("has 2 rows of data, but the configuration has rows [1, 3)"));
 }

@@ -16,13 +16,13 @@ using Row = std::vector<float>;
 using Texts = std::vector<std::string>;
 
 std::shared_ptr<const Dataset> table(const std::string& text, const CsvOptions& options = {},
-                                     const Opening& how = {}) {
+                                     const OpenOptions& how = {}) {
   return load_csv(
       options, [&] { return LineReader("t.csv", text); }, how);
 }
 
 std::string table_refusal(const std::string& text, const CsvOptions& options = {},
-                          const Opening& how = {}) {
+                          const OpenOptions& how = {}) {
   return refusal_of([&] { table(text, options, how); });
 }
 
@@ -41,7 +41,7 @@ int32_t label_of(const Dataset& data, int64_t sample) {
   return integer_of(data, data.target_field(), sample);
 }
 
-Opening for_model(const Dataset& trained, bool targets = true) {
+OpenOptions for_model(const Dataset& trained, bool targets = true) {
   return {.trained = trained.schema(), .targets = targets};
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("cells in quotes hold separators, quotes and line ends") {
       table("name,size,y\n\"a, b\",1,0\n\"say \"\"c\"\"\",2,1\n\"two\nlines\",3,1\n\"a, b\",4,0\n");
   CHECK(data->size() == 4);
   CHECK(data->schema()->columns[0].categories == Texts{"a, b", "say \"c\"", "two\nlines"});
-  CHECK(data->place_of(3) == "t.csv:6");
+  CHECK(data->location_of(3) == "t.csv:6");
   CHECK_THAT(table_refusal("a,y\n1,0\n\"2,1\n"),
              Contains("t.csv:3: a quote that begins in this record is not closed"));
   CHECK_THAT(table_refusal("a,y\n\"1\"x,0\n"), Contains("a closing quote is followed by text"));
@@ -118,7 +118,7 @@ TEST_CASE("classes have names where they are texts or do not count from 0") {
                                              "predict a number use a loss such as mse"));
 }
 
-TEST_CASE("empty cells are a mistake, the mean, or say so in an input") {
+TEST_CASE("empty cells are an error, the mean, or say so in an input") {
   const CsvOptions options{.target = "Survived", .ignore = {"Port"}};
   CHECK_THAT(table_refusal(kPassengers, options),
              Contains("t.csv:4 (column 4, 'Age'): a missing value (`empty: mean`"));

@@ -34,7 +34,7 @@ TEST_CASE("JPEG is decoded as Pillow does, in every form") {
 
 TEST_CASE("a JPEG is decoded at the smallest scale that is enough, and says so") {
   const auto file = golden_image("photo.jpg");
-  const Frame<uint8_t> half = decoded(file, 3, 0.4);
+  const WorkingImage<uint8_t> half = decoded(file, 3, 0.4);
   CHECK(half.size() == ImageSize{24, 32, 3});
   CHECK(half.full() == ImageSize{48, 64, 3});
   CHECK(half.reduced());
@@ -43,7 +43,7 @@ TEST_CASE("a JPEG is decoded at the smallest scale that is enough, and says so")
 }
 
 TEST_CASE("resizing agrees with Pillow's bilinear filter") {
-  Frame<uint8_t> frame = decoded(golden_image("photo.png"));
+  WorkingImage<uint8_t> frame = decoded(golden_image("photo.png"));
   resample(frame, 20, 24);
   CHECK(largest_difference(pixels_of(frame), pixels_of(decoded(golden_image("small.png")))) <= 1);
   frame = decoded(golden_image("photo.png"));
@@ -56,12 +56,12 @@ TEST_CASE("a constant image stays constant at every size, in bytes and in number
     const std::vector<uint8_t> bytes(static_cast<size_t>(7 * 5 * channels), 201);
     const std::vector<float> numbers(bytes.size(), 0.25f);
     for (auto [height, width] : {std::pair(1, 1), {3, 9}, {7, 5}, {20, 2}, {64, 64}}) {
-      Frame<uint8_t> frame;
+      WorkingImage<uint8_t> frame;
       frame.look_at({bytes.data(), {7, 5, channels}, 5 * channels});
       resample(frame, height, width);
       CHECK(pixels_of(frame) ==
             std::vector<uint8_t>(static_cast<size_t>(height * width * channels), 201));
-      Frame<float> real;
+      WorkingImage<float> real;
       real.look_at({numbers.data(), {7, 5, channels}, 5 * channels});
       resample(real, height, width);
       for (float value : pixels_of(real)) REQUIRE(value == Approx(0.25));

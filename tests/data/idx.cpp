@@ -62,13 +62,13 @@ TEST_CASE("IDX images and labels are read, plain or compressed") {
     CHECK(source->image_size() == ImageSize{2, 4, 1});
     CHECK(source->labels() == std::vector<int32_t>{1, 0, 7});
     CHECK(stored_pixels(*source, 2)[0] == 16);
-    CHECK_THAT(source->place_of(2), Contains("images, sample 2"));
+    CHECK_THAT(source->location_of(2), Contains("images, sample 2"));
     const auto data = make_image_dataset(source, {}, {.scale = 0.5, .mean = {1}, .std = {2}});
     CHECK(to_string(data->fields()[0].sample) == "f32[2, 4, 1]");
     CHECK(gathered<float>(*data, 0, {1})[3] == (11 * 0.5f - 1) / 2);
     CHECK(gathered<int32_t>(*data, 1, {2, 0}) == std::vector<int32_t>{7, 1});
     CHECK(data->label_bound() == 8);
-    CHECK_FALSE(data->takes_work());
+    CHECK_FALSE(data->is_expensive());
   }
 }
 

@@ -41,9 +41,9 @@ TEST_CASE("classes are the sub-folders by name, images their files by path") {
   const auto source = open_image_folder({pictures.path()});
   CHECK(source->class_names() == std::vector<std::string>{"a cats", "b dogs"});
   CHECK(source->labels() == std::vector<int32_t>{0, 1, 1});
-  CHECK_THAT(source->place_of(0), Contains("a cats/x.jpeg"));
-  CHECK_THAT(source->place_of(1), Contains("b dogs/2.PNG"));
-  CHECK_THAT(source->place_of(2), Contains("b dogs/deep/1.jpg"));
+  CHECK_THAT(source->location_of(0), Contains("a cats/x.jpeg"));
+  CHECK_THAT(source->location_of(1), Contains("b dogs/2.PNG"));
+  CHECK_THAT(source->location_of(2), Contains("b dogs/deep/1.jpg"));
   CHECK(source->image_size() == ImageSize{0, 0, 3});
   std::vector<uint8_t> buffer;
   CHECK(source->read(2, buffer).encoding == ImageEncoding::jpeg);

@@ -21,7 +21,7 @@ inline std::vector<uint8_t> golden_image(const std::string& name) {
 }
 
 template <typename T>
-std::vector<T> pixels_of(const Frame<T>& frame) {
+std::vector<T> pixels_of(const WorkingImage<T>& frame) {
   std::vector<T> out;
   const ImageView<T>& image = frame.image();
   for (int64_t y = 0; y < image.size.height; ++y) {
@@ -31,9 +31,9 @@ std::vector<T> pixels_of(const Frame<T>& frame) {
   return out;
 }
 
-inline Frame<uint8_t> decoded(const std::vector<uint8_t>& file, int64_t channels = 3,
-                              double scale = 1) {
-  Frame<uint8_t> frame;
+inline WorkingImage<uint8_t> decoded(const std::vector<uint8_t>& file, int64_t channels = 3,
+                                     double scale = 1) {
+  WorkingImage<uint8_t> frame;
   decode_image(probe_image(file), channels, scale, frame);
   return frame;
 }

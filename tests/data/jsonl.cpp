@@ -20,7 +20,7 @@ std::string keys_jsonl(const std::string& path, const std::string& rest) {
 
 }  // namespace
 
-TEST_CASE("documents of JSON Lines are one stream with an end of text behind each") {
+TEST_CASE("documents of JSON Lines are one stream with an end of text after each") {
   TemporaryFolder folder;
   const std::string path =
       folder.write("a.jsonl", "{\"text\": \"ab\", \"n\": 1}\n\n{\"text\": \"c\\u0064\"}\r\n");
@@ -54,7 +54,7 @@ TEST_CASE("the loss counts completions and their end, not prompts and padding") 
   CHECK(data->valid_targets(2) == 2);
   CHECK(!data->uniform_valid_targets());
   CHECK(data->id_bound(0) == 258);
-  CHECK(data->place_of(2) == path + ":3");
+  CHECK(data->location_of(2) == path + ":3");
   for (int64_t sample = 0; sample < 3; ++sample) {
     int64_t counted = 0;
     for (const int32_t id : ids_of(*data, 1, sample)) counted += id != -100;
@@ -144,7 +144,7 @@ TEST_CASE("masking hides a share of the tokens, the same for the same seed and p
   for (int64_t position = 0; position < 400; ++position) {
     const int64_t sample = position % data->size();
     const JsonlIds original = ids_of(*plain, 0, sample);
-    const Visit visit{7, position};
+    const SampleVisit visit{7, position};
     const JsonlIds ids = training_ids_of(*data, 0, sample, visit);
     const JsonlIds targets = training_ids_of(*data, 1, sample, visit);
     CHECK(training_ids_of(*data, 0, sample, visit) == ids);

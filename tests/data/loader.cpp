@@ -231,7 +231,7 @@ TEST_CASE("images are changed by their position in the order, whatever the layou
       std::vector<FieldSpec>{{"input", {{3, 4, 2}, DType::f32}}, {"target", {{}, DType::i32}}},
       std::move(values), [](int64_t i) { return std::to_string(i); });
   const RandomAffineOptions options{.rotate = 20, .scale = 0.1, .translate = 1};
-  const auto data = change_samples(plain, {.transforms = {}, .random_affine = options});
+  const auto data = transform_samples(plain, {.transforms = {}, .random_affine = options});
   const RandomAffine affine(options, ImageSize{3, 4, 2});
   std::vector<float> memory;
   for (int64_t micro : {1, 2, 4}) {

@@ -46,7 +46,7 @@ std::string forged(std::string content, const Change& change) {
   std::memcpy(content.data() + footer.index_offset, &entry, sizeof entry);
   Hasher hasher;
   hasher.update(std::as_bytes(std::span(content).subspan(
-      footer.index_offset, footer.entries * sizeof entry + footer.about_bytes)));
+      footer.index_offset, footer.entries * sizeof entry + footer.metadata_bytes)));
   std::memcpy(footer.checksum, hasher.hex().data(), sizeof footer.checksum);
   std::memcpy(at, &footer, sizeof footer);
   return content;
@@ -87,7 +87,7 @@ TEST_CASE("broken packed images are left out where that is asked for") {
   CHECK(sound->size() == 2);
   CHECK(sound->labels() == std::vector<int32_t>{1, 2});
   CHECK(sound->class_names() == all->class_names());
-  CHECK(sound->place_of(1) == path + ", image 3");
+  CHECK(sound->location_of(1) == path + ", image 3");
   CHECK(stored_pixels(*sound, 0) == jpeg);
   CHECK(find_broken(*sound, 1).empty());
   CHECK(without_broken(sound, path, 1) == sound);

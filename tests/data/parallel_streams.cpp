@@ -24,7 +24,7 @@ std::shared_ptr<const Dataset> counting(const TemporaryFolder& folder, int count
 
 }  // namespace
 
-TEST_CASE("each row of a batch goes on where it ended in the batch before") {
+TEST_CASE("each row of a batch continues where it ended in the batch before") {
   TemporaryFolder folder;
   const auto windows = counting(folder, 3 * 11 + 1, "random_offset: false, sampling: streams");
   const auto data = parallel_streams(windows, 2, "data.train");
@@ -34,7 +34,7 @@ TEST_CASE("each row of a batch goes on where it ended in the batch before") {
     CHECK(ids_of(*data, 0, sample) == ParallelStreamsIds{first, first + 1, first + 2});
     CHECK(ids_of(*data, 1, sample) == ParallelStreamsIds{first + 1, first + 2, first + 3});
   }
-  CHECK(data->place_of(1) == windows->place_of(5));
+  CHECK(data->location_of(1) == windows->location_of(5));
   CHECK(read_data("type: tokens, path: a, sequence_length: 3, sampling: streams").train->order() ==
         SampleOrder::file);
   CHECK_THROWS_WITH(parallel_streams(windows, 12, "data.eval"),

@@ -18,11 +18,11 @@ inline DataConfig read_data(const std::string& text) {
     DataConfig data;
     void describe(Fields& f) { f.section("data", data, {.doc = "Samples", .required = true}); }
   };
-  Problems problems;
+  Diagnostics diagnostics;
   Whole whole;
   const auto source = std::make_shared<Source>(Source{"exp.yaml", "data: {" + text + "}"});
-  if (const auto tree = read_yaml(source, 0, problems)) bind(whole, *tree, problems);
-  problems.throw_if_any();
+  if (const auto tree = read_yaml(source, 0, diagnostics)) bind(whole, *tree, diagnostics);
+  diagnostics.throw_if_any();
   return std::move(whole.data);
 }
 
@@ -36,7 +36,7 @@ inline std::vector<int32_t> ids_of(const Dataset& dataset, int field, int64_t sa
 
 // The same as training sees it at a position of its order.
 inline std::vector<int32_t> training_ids_of(const Dataset& dataset, int field, int64_t sample,
-                                            const Visit& visit) {
+                                            const SampleVisit& visit) {
   std::vector<int32_t> out = ids_of(dataset, field, sample);
   dataset.gather_training(field, {&sample, 1}, visit, reinterpret_cast<std::byte*>(out.data()));
   return out;

@@ -180,7 +180,7 @@ TEST_CASE("the last fraction of a dataset is held out") {
   CHECK(split.train->size() == 7);
   CHECK(split.eval->size() == 3);
   CHECK(field<int32_t>(*split.eval, 1, {0, 2}) == std::vector<int32_t>{7, 9});
-  CHECK(split.eval->place_of(0) == "synthetic data, sample 7");
+  CHECK(split.eval->location_of(0) == "synthetic data, sample 7");
   CHECK(split_off_eval(whole, 0.001).eval->size() == 1);
   CHECK_THROWS_AS(split_off_eval(slice(whole, 0, 1), 0.5), Error);
 }

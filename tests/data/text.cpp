@@ -43,7 +43,7 @@ TEST_CASE("a text is cut into sequences, whose targets are the tokens that follo
   CHECK(data->id_bound(0) == 8);
   CHECK(data->uniform_valid_targets() == 3);
   CHECK(data->tokenizer()->decode(ids_of(*data, 0, 1)) == "def");
-  CHECK(data->place_of(1) == path + ", token 3");
+  CHECK(data->location_of(1) == path + ", token 3");
 }
 
 TEST_CASE("the end of a text is held out for evaluation, without a token in both splits") {
@@ -55,7 +55,7 @@ TEST_CASE("the end of a text is held out for evaluation, without a token in both
   CHECK(split.train->size() == 18);  // 19 fit in 80 tokens, one less with a random offset
   CHECK(split.eval->size() == 4);
   CHECK(ids_of(*split.eval, 0, 0) == TextIds{80 % 26, 81 % 26, 82 % 26, 83 % 26});
-  CHECK(split.eval->place_of(0) == path + ", token 80");
+  CHECK(split.eval->location_of(0) == path + ", token 80");
   CHECK(split.eval->label_bound() == 26);
 }
 
@@ -71,7 +71,7 @@ TEST_CASE("training shifts all sequences of an epoch by one offset, another one 
   std::set<int64_t> offsets;
   for (int64_t epoch = 0; epoch < 40; ++epoch) {
     const auto begin_of = [&](int64_t sample) {
-      const Visit visit{3, epoch * size + (sample * 7) % size};
+      const SampleVisit visit{3, epoch * size + (sample * 7) % size};
       const TextIds ids = training_ids_of(*data, 0, sample, visit);
       const TextIds targets = training_ids_of(*data, 1, sample, visit);
       CHECK(std::equal(ids.begin() + 1, ids.end(), targets.begin()));

@@ -42,7 +42,7 @@ TEST_CASE("token files of each layout are read, several of them as one stream") 
   CHECK(ids_of(*data, 0, 1) == TokensIds{4, 65535, 6});
   CHECK(ids_of(*data, 1, 1) == TokensIds{65535, 6, 70000});
   CHECK(data->label_bound() == 70001);
-  CHECK(data->place_of(1) == (folder / "1.bin").string() + ", token 0");
+  CHECK(data->location_of(1) == (folder / "1.bin").string() + ", token 0");
   CHECK(data->tokenizer() == nullptr);
   folder.write("wide", raw<uint32_t>({1, 100000, 3}));
   const auto wide =
@@ -132,7 +132,7 @@ TEST_CASE("a prepared text gives the samples of the text") {
   const DataSplit split = prepared.open();
   REQUIRE(split.train->size() == plain.train->size());
   REQUIRE(split.eval->size() == plain.eval->size());
-  const Visit visit{5, 3};
+  const SampleVisit visit{5, 3};
   for (int64_t sample = 0; sample < split.train->size(); ++sample) {
     CHECK(training_ids_of(*split.train, 1, sample, visit) ==
           training_ids_of(*plain.train, 1, sample, visit));

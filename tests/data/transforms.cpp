@@ -24,11 +24,11 @@ struct TransformsWhole {
 };
 
 TransformList read_transforms(const std::string& list) {
-  Problems problems;
+  Diagnostics diagnostics;
   TransformsWhole whole;
   const auto source = std::make_shared<Source>(Source{"exp.yaml", "transforms: [" + list + "]\n"});
-  if (const auto tree = read_yaml(source, 0, problems)) bind(whole, *tree, problems);
-  problems.throw_if_any();
+  if (const auto tree = read_yaml(source, 0, diagnostics)) bind(whole, *tree, diagnostics);
+  diagnostics.throw_if_any();
   TransformList out;
   for (const auto& transform : whole.transforms) out.push_back(transform->clone());
   return out;
@@ -41,11 +41,11 @@ std::vector<uint8_t> ramp_transforms(const ImageSize& size) {
 }
 
 // A ramp of this size after the list, as training position `position` sees it.
-Frame<uint8_t> changed_transforms(const std::string& list, const ImageSize& size,
-                                  int64_t position = 0) {
+WorkingImage<uint8_t> changed_transforms(const std::string& list, const ImageSize& size,
+                                         int64_t position = 0) {
   static std::vector<uint8_t> pixels;
   pixels = ramp_transforms(size);
-  Frame<uint8_t> frame;
+  WorkingImage<uint8_t> frame;
   frame.look_at({pixels.data(), size, size.width * size.channels});
   const Pipeline pipeline(read_transforms(list), size, false);
   pipeline.run(frame, {7, position});
@@ -111,7 +111,7 @@ TEST_CASE("bytes and numbers are changed alike") {
     if (!transforms[0]->takes_numbers()) continue;
     INFO(list);
     for (int64_t position = 0; position < 10; ++position) {
-      Frame<float> frame;
+      WorkingImage<float> frame;
       frame.look_at({reals.data(), size, 8});
       Pipeline(transforms, size, true).run(frame, {7, position});
       const auto real = pixels_of(frame);
@@ -175,7 +175,7 @@ TEST_CASE("random resized crops keep to their area and proportions, reduced imag
       size, false);
   double least = 255, most = 0;
   for (int64_t i = 0; i < 200; ++i) {
-    Frame<uint8_t> frame;
+    WorkingImage<uint8_t> frame;
     frame.look_at({pixels.data(), size, 64});
     CHECK(pipeline.needed_scale(size, {7, i}) == Approx(0.5));
     pipeline.run(frame, {7, i});
@@ -193,7 +193,7 @@ TEST_CASE("random resized crops keep to their area and proportions, reduced imag
   const Pipeline crop(read_transforms("{random_resized_crop: {size: 8, scale: [0.5, 1]}}"), full,
                       false);
   for (int64_t i = 0; i < 20; ++i) {
-    Frame<uint8_t> whole = decoded(file), half = decoded(file, 3, 0.5);
+    WorkingImage<uint8_t> whole = decoded(file), half = decoded(file, 3, 0.5);
     REQUIRE(half.reduced());
     crop.run(whole, {7, i});
     crop.run(half, {7, i});
@@ -209,7 +209,7 @@ TEST_CASE("colour jitter leaves gray gray and changes in the stated range") {
     CHECK(*std::min_element(hue.begin(), hue.end()) == 1);
   }
   const Bytes gray(12, 100);
-  Frame<uint8_t> frame;
+  WorkingImage<uint8_t> frame;
   frame.look_at({gray.data(), {2, 2, 3}, 6});
   Pipeline(read_transforms("{color_jitter: {saturation: 0.9, contrast: 0.9, hue: 0.5}}"), {2, 2, 3},
            false)
@@ -269,7 +269,7 @@ TEST_CASE("images of different sizes need transforms that end in one size") {
       ImageSize{4, 6, 3});
 }
 
-TEST_CASE("mistakes in transforms are found with their places") {
+TEST_CASE("errors in transforms are found with their places") {
   CHECK_THROWS_WITH(read_transforms("{resize: {}}"), Contains("missing key 'size'"));
   CHECK_THROWS_WITH(read_transforms("{resize: 0}"), Contains("exp.yaml:1"));
   CHECK_THROWS_WITH(read_transforms("{random_resized_crop: {size: 4, scale: [1, 0.5]}}"),
@@ -351,19 +351,19 @@ TEST_CASE("targets that are images are not left behind by transforms that move p
   };
   for (const char* moves :
        {"horizontal_flip", "{random_crop: 2}", "{resize: 2}", "{rotation: 9}"}) {
-    const SampleChanges changes{.transforms = read_transforms(moves), .random_affine = {}};
-    CHECK_THROWS_WITH(change_samples(data_of({4, 4}), changes),
+    const SampleTransforms changes{.transforms = read_transforms(moves), .random_affine = {}};
+    CHECK_THROWS_WITH(transform_samples(data_of({4, 4}), changes),
                       Contains("exp.yaml:1:") && Contains("moves pixels of the inputs"));
-    CHECK_NOTHROW(change_samples(data_of({1}), changes));
+    CHECK_NOTHROW(transform_samples(data_of({1}), changes));
   }
   // Targets that were made for the size that comes out; a change that leaves pixels in their
   // places.
-  CHECK_NOTHROW(change_samples(
+  CHECK_NOTHROW(transform_samples(
       data_of({2, 2}), {.transforms = read_transforms("{resize: 2}"), .random_affine = {}}));
-  CHECK_NOTHROW(change_samples(
+  CHECK_NOTHROW(transform_samples(
       data_of({4, 4}), {.transforms = read_transforms("random_erasing"), .random_affine = {}}));
   RandomAffineOptions affine;
   affine.rotate = 5;
-  CHECK_THROWS_WITH(change_samples(data_of({4, 4}), {.transforms = {}, .random_affine = affine}),
+  CHECK_THROWS_WITH(transform_samples(data_of({4, 4}), {.transforms = {}, .random_affine = affine}),
                     Contains("random_affine moves pixels"));
 }

@@ -86,7 +86,7 @@ class Ranks(DltrainTest):
         process.send_signal(signal.SIGTERM)
         result = self.end(process)
         self.assertEqual(result.code, STOPPED, str(result))
-        named = re.findall(r"^dltrain: rank (\d) .* (?:has given no sign of life for|hangs at step) ", result.err, re.MULTILINE)
+        named = re.findall(r"^dltrain: rank (\d) .* (?:has sent no heartbeat for|hangs at step) ", result.err, re.MULTILINE)
         self.assertEqual([int(rank) for rank in named], victims, str(result))
         late = [seconds for seconds in times if seconds > 2]
         print(f"{hangs} hangs, seed {seed}: all named; gone after {min(times):.2f} to {max(times):.2f} s, {len(late)} after more than 2")

@@ -1,5 +1,5 @@
 // libFuzzer entry: any bytes as a config.json, and as an index of shards. Allowed: keys of the
-// model section, which are then read as such; mistakes; Error(usage) of a text that is no JSON; an
+// model section, which are then read as such; errors; Error(usage) of a text that is no JSON; an
 // index whose shards are names of files in the folder, or Error(data).
 #include <cstddef>
 #include <cstdint>
@@ -16,13 +16,13 @@ using namespace dltrain;
 
 void read_config(const std::string& text) {
   try {
-    HuggingFaceReading reading = read_huggingface_config("fuzz", text, "", {});
-    if (!reading.mistakes.empty()) return;
+    HuggingFaceConfig reading = read_huggingface_config("fuzz", text, "", {});
+    if (!reading.errors.empty()) return;
     reading.model.set_text("type", reading.model.type);
-    Problems problems;
+    Diagnostics diagnostics;
     ModelConfig model;
-    bind(model, reading.model.arguments, problems);
-    if (problems.empty() && model.layers.empty()) std::abort();
+    bind(model, reading.model.arguments, diagnostics);
+    if (diagnostics.empty() && model.layers.empty()) std::abort();
   } catch (const Error& error) {
     if (error.code() != ExitCode::usage) std::abort();
   }

@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const int64_t channels = data[0] & 1 ? 3 : 1;
   const double scale = data[0] & 2 ? 1 : data[0] & 4 ? 0.5 : 0.1;
-  static Frame<uint8_t> frame;
+  static WorkingImage<uint8_t> frame;
   try {
     const StoredImage image = probe_image({data + 1, size - 1});
     if (image.size.height * image.size.width > 1 << 20) return 0;

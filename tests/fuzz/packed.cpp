@@ -1,5 +1,5 @@
 // libFuzzer entry: any bytes as a file of packed images, once as they are and once with the
-// directory's checksum made to fit, so that what lies behind it is reached. Allowed: images that
+// directory's checksum made to fit, so that what lies after it is reached. Allowed: images that
 // lie inside the file, or Error(data).
 #include <cstddef>
 #include <cstdint>

@@ -15,9 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data + 1, size - 1));
   try {
     if (data[0] & 4) {
-      const auto about = parse_tokens_about(
+      const auto metadata = parse_tokens_metadata(
           "fuzz", std::string(reinterpret_cast<const char*>(data + 1), size - 1));
-      if (about.vocab_size < 1 || about.vocab_size > kMaxVocabulary) std::abort();
+      if (metadata.vocab_size < 1 || metadata.vocab_size > kMaxVocabulary) std::abort();
       return 0;
     }
     const TokenSegment segment = parse_token_file("fuzz", bytes, layout);

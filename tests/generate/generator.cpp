@@ -44,7 +44,7 @@ TEST_CASE("texts are told piece by piece, and slots are used again") {
     CHECK(told[i] == report.texts[i].tokens);
     CHECK(ended[i] == 1);
     CHECK(report.texts[i].tokens.size() == 6);
-    CHECK(report.texts[i].finish == Finish::length);
+    CHECK(report.texts[i].finish == FinishReason::length);
     const GenerateReport alone = generate(opened.decoder, std::span(asked).subspan(i, 1),
                                           {.sampling = {.seed = 4}, .max_tokens = 6});
     CHECK(alone.texts[0].tokens == report.texts[i].tokens);
@@ -61,7 +61,7 @@ TEST_CASE("a text ends with its token, a stop text, or when nobody wants more") 
   const auto first = static_cast<size_t>(std::find(all.begin(), all.end(), end) - all.begin());
   const GenerateReport ended = generate(
       opened.decoder, asked, {.sampling = {.seed = 9}, .max_tokens = 20, .end_token = end});
-  CHECK(ended.texts[0].finish == Finish::end_token);
+  CHECK(ended.texts[0].finish == FinishReason::end_token);
   CHECK(ended.texts[0].tokens ==
         std::vector<int32_t>(all.begin(), all.begin() + static_cast<int>(first)));
   const auto tokenizer = byte_tokenizer("bytes", {});
@@ -72,7 +72,7 @@ TEST_CASE("a text ends with its token, a stop text, or when nobody wants more") 
                                            .end_token = {},
                                            .stop = {stop},
                                            .tokenizer = tokenizer.get()});
-  CHECK(stopped.texts[0].finish == Finish::stop);
+  CHECK(stopped.texts[0].finish == FinishReason::stop);
   CHECK(stopped.texts[0].text.size() <= 4);
   int pieces = 0;
   const GenerateReport cancelled = generate(
@@ -111,7 +111,7 @@ TEST_CASE("prompts are checked before anything runs") {
   };
   CHECK(message({text(1, 30), {0}, {30}}) == "");
   CHECK(message({{1}, {}}) == "prompt 2 has no tokens");
-  CHECK(message({text(1, 31)}) == "prompt 1 has 31 tokens, the model has places for 30");
+  CHECK(message({text(1, 31)}) == "prompt 1 has 31 tokens, the model has positions for 30");
   CHECK(message({{1, 31}}) == "prompt 1: token 31 is beyond the vocabulary (0 to 30)");
   CHECK(message({{-1}}) == "prompt 1: token -1 is beyond the vocabulary (0 to 30)");
   CHECK(capacity_for(info, requests({{1}, text(2, 9)}), 5) == 14);

@@ -18,7 +18,7 @@
 namespace dltrain {
 namespace {
 
-// Random contents: zeros hide mistakes, and run faster on real hardware.
+// Random contents: zeros hide errors, and run faster on real hardware.
 void fill(Device& device, Stream& stream, const TensorSpec& spec, std::byte* to) {
   std::vector<std::byte> content(spec.bytes());
   if (is_floating(spec.dtype)) {

@@ -52,9 +52,9 @@ std::vector<CollectiveCheck> check_collectives(const Engine& engine, Device& dev
   const auto host = make_single(device);
   StreamCollectives group(device, 0, 1);
   const std::vector<std::byte> id = engine.collectives->make_id();
-  std::unique_ptr<Carrier> carrier = engine.collectives->join(device, id, 0, 1);
+  std::unique_ptr<CollectiveBackend> backend = engine.collectives->join(device, id, 0, 1);
   const std::string name = engine.collectives->library();
-  group.join(std::move(carrier), *host);
+  group.join(std::move(backend), *host);
 
   std::vector<CollectiveCheck> out;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32}) {

@@ -9,7 +9,7 @@
 namespace dltrain {
 
 struct CollectiveCheck {
-  std::string carrier, operation, dtype, fault;  // fault: empty where it is right
+  std::string backend, operation, dtype, fault;  // fault: empty where it is right
 };
 
 // Every operation in a group of one rank, by the vendor's library. Empty where the engine has none;

@@ -258,11 +258,11 @@ ExitCode check_messages(const Options& options, Lines& lines) {
   }
   bool passed = true;
   for (const CollectiveCheck& c : checks) {
-    fmt::print("{:<16} {:<6} {:<16} {}\n", c.operation, c.dtype, c.carrier,
+    fmt::print("{:<16} {:<6} {:<16} {}\n", c.operation, c.dtype, c.backend,
                c.fault.empty() ? "right" : "FAIL: " + c.fault);
     lines.add({{"operation", c.operation},
                {"dtype", c.dtype},
-               {"carrier", c.carrier},
+               {"carrier", c.backend},
                {"fault", c.fault}});
     passed = passed && c.fault.empty();
   }

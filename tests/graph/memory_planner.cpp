@@ -29,7 +29,7 @@ int count_overlaps(const std::vector<MemoryBlock>& blocks) {
     const MemoryBlock& a = blocks[i];
     for (size_t k = 0; k < i; ++k) {
       const MemoryBlock& b = blocks[k];
-      const bool together = a.lent == b.lent && a.first <= b.last && b.first <= a.last;
+      const bool together = a.reused == b.reused && a.first <= b.last && b.first <= a.last;
       overlaps += together && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
     }
   }
@@ -43,7 +43,7 @@ TEST_CASE("blocks that live at the same time never overlap") {
     const size_t total = place_blocks(blocks);
     int outside = 0, misaligned = 0;
     for (const MemoryBlock& block : blocks) {
-      outside += block.lent || block.offset + block.bytes > total;
+      outside += block.reused || block.offset + block.bytes > total;
       misaligned += block.offset % kMemoryAlignment != 0;
     }
     CHECK(count_overlaps(blocks) == 0);
@@ -54,32 +54,32 @@ TEST_CASE("blocks that live at the same time never overlap") {
 }
 
 TEST_CASE("lent memory is used where and when it is free, and the rest needs no more than before") {
-  int lent_blocks = 0;
+  int reused_blocks = 0;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     INFO("seed " << seed);
     auto blocks = random_blocks(seed);
     auto without = blocks;
     // Pieces side by side, each with content of its own before and after some time.
     uint64_t at = 1000;
-    LentRegion lent;
+    ReusableRegion reused;
     for (int piece = 0; piece < 8; ++piece) {
-      MemoryBlock own{.bytes = 1 + draw(seed, at, 20'000), .first = -1, .offset = lent.bytes};
+      MemoryBlock own{.bytes = 1 + draw(seed, at, 20'000), .first = -1, .offset = reused.bytes};
       own.last = static_cast<int>(draw(seed, at, 30));
-      lent.bytes += align_up(own.bytes);
-      lent.taken.push_back(own);
+      reused.bytes += align_up(own.bytes);
+      reused.occupied.push_back(own);
       own.first = own.last + 1 + static_cast<int>(draw(seed, at, 40));
       own.last = 100;
-      lent.taken.push_back(own);
+      reused.occupied.push_back(own);
     }
-    const size_t total = place_blocks(blocks, lent);
+    const size_t total = place_blocks(blocks, reused);
     int outside = 0;
     auto all = blocks;
     for (const MemoryBlock& block : blocks) {
-      outside += block.offset + block.bytes > (block.lent ? lent.bytes : total);
-      lent_blocks += block.lent;
+      outside += block.offset + block.bytes > (block.reused ? reused.bytes : total);
+      reused_blocks += block.reused;
     }
-    for (MemoryBlock own : lent.taken) {
-      own.lent = true;
+    for (MemoryBlock own : reused.occupied) {
+      own.reused = true;
       all.push_back(own);
     }
     CHECK(count_overlaps(all) == 0);
@@ -87,7 +87,7 @@ TEST_CASE("lent memory is used where and when it is free, and the rest needs no 
     CHECK(total >= lower_bound_bytes(blocks));
     CHECK(lower_bound_bytes(blocks) <= lower_bound_bytes(without));
   }
-  CHECK(lent_blocks > 1000);
+  CHECK(reused_blocks > 1000);
 }
 
 TEST_CASE("the lower bound is the greatest sum of bytes alive at one time") {

@@ -58,7 +58,7 @@ Graph sum_example() {
       b.accumulate(b.emit1("reduce", {y}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0}}}),
                    "sum", Role::metric);
   const ValueId begun = b.emit1("all_reduce_begin", {sum}, {{"slot", int64_t{0}}});
-  graph.nodes.back().once_a_step = true;
+  graph.nodes.back().once_per_step = true;
   b.set_phase(Phase::update);
   b.emit1("sqrt", {b.emit1("all_reduce_end", {begun}, {{"slot", int64_t{0}}})});
   return graph;
@@ -253,16 +253,16 @@ TEST_CASE("a plan knows when its memory is fullest, and what fills it") {
   const ValueId total = sum(b.emit1("square", {wide}));
   b.accumulate(sum(b.emit1("add", {total, kept})), "sum", Role::metric);
   const GraphRun run(graph, true);
-  const Plan::Fullest fullest = run.plan().fullest();
-  REQUIRE(fullest.node >= 0);
-  CHECK(run.plan().graph().nodes[static_cast<size_t>(fullest.node)].op->name == "reduce");
-  CHECK(fullest.bytes <= run.plan().work_lower_bound());
-  CHECK(fullest.bytes + 512 > run.plan().work_lower_bound());  // empty blocks have a place too
-  size_t living = 0;
-  for (const auto& part : fullest.living) living += part.bytes;
-  CHECK(living == fullest.bytes);
+  const Plan::PeakMemory peak = run.plan().peak_memory();
+  REQUIRE(peak.node >= 0);
+  CHECK(run.plan().graph().nodes[static_cast<size_t>(peak.node)].op->name == "reduce");
+  CHECK(peak.bytes <= run.plan().work_lower_bound());
+  CHECK(peak.bytes + 512 > run.plan().work_lower_bound());  // empty blocks have a place too
+  size_t live = 0;
+  for (const auto& part : peak.live) live += part.bytes;
+  CHECK(live == peak.bytes);
   // exp and the squares, in the broadcast's memory, and what reduce makes of them.
-  CHECK(fullest.bytes == 64 * 8 + 4 * 64 * 8 + 64 * 8);
+  CHECK(peak.bytes == 64 * 8 + 4 * 64 * 8 + 64 * 8);
 }
 
 TEST_CASE("an op without a kernel is refused with engine, op and layer") {
@@ -275,7 +275,7 @@ TEST_CASE("an op without a kernel is refused with engine, op and layer") {
     FAIL("it was accepted");
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::usage);
-    CHECK(error.place() == "layers.0");
+    CHECK(error.location() == "layers.0");
     CHECK(std::string(error.what()) ==
           "layers.0: the empty engine has no kernel for matmul(f32[2, 3], f32[2, 3], f32[2]) with "
           "transpose_b=true");

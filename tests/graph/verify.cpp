@@ -174,7 +174,7 @@ Graph step_of_ranks() {
   b.set_phase(Phase::backward);
   const ValueId sum = b.accumulate(b.emit1("mul", {y, x}), "gradient", Role::gradient);
   const ValueId begun = b.emit1("all_reduce_begin", {sum}, {{"slot", int64_t{0}}});
-  g.nodes.back().once_a_step = true;
+  g.nodes.back().once_per_step = true;
   b.emit1("exp", {y});
   b.set_phase(Phase::update);
   const ValueId reduced = b.emit1("all_reduce_end", {begun}, {{"slot", int64_t{0}}});
@@ -242,7 +242,7 @@ TEST_CASE("what is begun is ended once, by its own end, as often, among the same
              Contains("all_reduce_end ()") && Contains("ends node 0 all_gather_begin"));
   // The reduction would begin in every micro-step, and the update wait for one of them.
   CHECK_THAT(
-      complaint_of_ranks([](Graph& g) { node_named(g, "all_gather_begin").once_a_step = true; }),
+      complaint_of_ranks([](Graph& g) { node_named(g, "all_gather_begin").once_per_step = true; }),
       Contains("does not run as often as"));
 }
 

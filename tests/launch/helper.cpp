@@ -19,7 +19,7 @@
 namespace dltrain::test {
 namespace {
 
-void say(std::FILE* to, const std::string& line) {
+void print_line(std::FILE* to, const std::string& line) {
   std::fputs((line + "\n").c_str(), to);
   std::fflush(to);
 }
@@ -62,12 +62,12 @@ int meet(int rank, int steps) {
       int32_t sum = rank + 1;
       world.collectives->wait(
           world.collectives->all_reduce(&sum, 1, DType::i32, ReduceOp::sum, stream), stream);
-      if (i == 0) say(stdout, "sum " + std::to_string(sum));
+      if (i == 0) print_line(stdout, "sum " + std::to_string(sum));
       if (i == 20 && rank == 1 && steps > 21) raise(SIGKILL);
     }
     world.collectives->barrier();
   } catch (const Error& e) {
-    say(stderr, e.what());
+    print_line(stderr, e.what());
     return static_cast<int>(e.code());
   }
   return 0;
@@ -80,10 +80,10 @@ int watch(bool fails, bool lingers) {
   const World world = join_world(rank_environment(process_environment()), device,
                                  {.timeout = std::chrono::milliseconds(1000),
                                   .on_lost = [](const std::string&) { _exit(6); }});
-  say(stdout, "sum");
+  print_line(stdout, "sum");
   if (fails && world.environment.rank == 1) {
     world.watch->report("out of luck", lingers ? ExitCode::data : ExitCode::rank);
-    say(stdout, "reported");
+    print_line(stdout, "reported");
     if (lingers) {
       std::signal(SIGTERM, SIG_IGN);
       sleep(2);
@@ -119,14 +119,14 @@ volatile std::sig_atomic_t signalled = 0;
 int accuse(int rank) {
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGUSR1, [](int) { signalled = 1; });
-  say(stdout, "ready");
+  print_line(stdout, "ready");
   while (!signalled) usleep(2000);
   if (rank == 0) {
     const RankEnvironment self = rank_environment(process_environment());
     StoreClient store(
         {.port = self.master_port, .secret = self.secret, .prefix = self.store_prefix()});
-    const Verdict verdict{.rank = 1, .stuck = true, .message = "rank 1 hangs"};
-    store.put_new(watch_keys::kVerdict, verdict.to_text());
+    const RankFailure reported{.rank = 1, .stuck = true, .message = "rank 1 hangs"};
+    store.put_new(watch_keys::kFailure, reported.to_text());
     return 6;
   }
   for (;;) pause();
@@ -137,7 +137,8 @@ int accuse(int rank) {
 int restart(const std::string& behaviour, int rank) {
   const RankEnvironment self = rank_environment(process_environment());
   if (rank == 0) {
-    say(stdout, fmt::format("attempt {}{}", self.restarts, self.run_has_begun ? " goes on" : ""));
+    print_line(stdout,
+               fmt::format("attempt {}{}", self.restarts, self.run_has_begun ? " goes on" : ""));
   }
   StoreClient store(
       {.port = self.master_port, .secret = self.secret, .prefix = self.store_prefix()});
@@ -170,9 +171,9 @@ void release_signals() {
 
 int behave(const std::string& behaviour, int rank) {
   if (behaviour == "print") {
-    say(stdout, "out " + std::to_string(rank) + " threads " + variable("OMP_NUM_THREADS"));
-    say(stderr, "err " + std::to_string(rank) + " of " + variable("WORLD_SIZE") + " local " +
-                    variable("LOCAL_RANK") + " of " + variable("LOCAL_WORLD_SIZE"));
+    print_line(stdout, "out " + std::to_string(rank) + " threads " + variable("OMP_NUM_THREADS"));
+    print_line(stderr, "err " + std::to_string(rank) + " of " + variable("WORLD_SIZE") + " local " +
+                           variable("LOCAL_RANK") + " of " + variable("LOCAL_WORLD_SIZE"));
     std::fputs("no newline", stdout);
     std::fflush(stdout);
     return 0;
@@ -180,23 +181,24 @@ int behave(const std::string& behaviour, int rank) {
   if (behaviour == "cpus") {
     std::string cpus;
     for (const Cpu& cpu : find_usable_cpus().cpus) cpus += fmt::format(" {}", cpu.number);
-    say(stdout, fmt::format("rank {} threads {} cpus{}", rank, variable("OMP_NUM_THREADS"), cpus));
+    print_line(stdout,
+               fmt::format("rank {} threads {} cpus{}", rank, variable("OMP_NUM_THREADS"), cpus));
     return 0;
   }
   if (behaviour.starts_with("fail")) {
     // What the others say, and how they take SIGTERM, is settled before rank 1 fails.
     const bool speaks = behaviour == "fail-before-another-speaks" && rank == 0;
     if (speaks) std::signal(SIGTERM, SIG_IGN);
-    if (rank != 1) say(stdout, "pid " + std::to_string(getpid()));
+    if (rank != 1) print_line(stdout, "pid " + std::to_string(getpid()));
     wait_for_all();
     if (rank == 1) {
       usleep(100'000);
-      for (int i = 0; i < 30; ++i) say(stderr, "line " + std::to_string(i));
+      for (int i = 0; i < 30; ++i) print_line(stderr, "line " + std::to_string(i));
       return 3;
     }
     if (speaks) {
       usleep(400'000);
-      say(stderr, "another");
+      print_line(stderr, "another");
       return 6;
     }
     sleep(60);
@@ -227,17 +229,17 @@ int behave(const std::string& behaviour, int rank) {
   }
   if (behaviour == "chatter") {
     release_signals();
-    for (;;) say(stdout, "chatter" + std::string(1000, '.'));
+    for (;;) print_line(stdout, "chatter" + std::string(1000, '.'));
   }
   if (behaviour.starts_with("restart")) return restart(behaviour, rank);
   if (behaviour == "signals") {
     for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) std::signal(signal, on_signal);
-    say(stdout, "ready");
+    print_line(stdout, "ready");
     // Not pause(): ThreadSanitizer defers a signal that comes just before it.
     for (;;) usleep(10'000);
   }
   if (behaviour == "starts slowly") {
-    say(stdout, "started");
+    print_line(stdout, "started");
     usleep(300'000);
     std::signal(SIGTERM, on_signal);
     release_signals();
@@ -255,7 +257,7 @@ int behave(const std::string& behaviour, int rank) {
   }
   if (behaviour == "meet and die") return meet(rank, 1'000'000);
   // Everybody else stays until stopped.
-  say(stdout, "pid " + std::to_string(getpid()));
+  print_line(stdout, "pid " + std::to_string(getpid()));
   sleep(60);
   return 99;
 }

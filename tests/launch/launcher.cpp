@@ -222,7 +222,7 @@ TEST_CASE("a third interruption kills ranks that do not listen") {
 TEST_CASE("a rank that others report as stuck is ended soon, however rarely the launcher looks") {
   LaunchOptions options = ranks(2, "accuse");
   options.monitor_interval = milliseconds(20'000);
-  options.blame_window = options.grace = milliseconds(60'000);
+  options.cause_window = options.grace = milliseconds(60'000);
   Launched launched(options);
   REQUIRE(launched.wait_for_output("ready", 2));
   const auto begin = std::chrono::steady_clock::now();

@@ -90,8 +90,8 @@ TEST_CASE("a leader that has gone before the farewell of another node is no loss
   LaunchOptions other = options;
   other.node_rank = 1;
   Rendezvous follower(other, "", never);
-  std::thread meeting([&] { leader->meet(false); });
-  const auto round = follower.meet(false);
+  std::thread meeting([&] { leader->join_round(false); });
+  const auto round = follower.join_round(false);
   meeting.join();
   REQUIRE(round);
   leader.reset();

@@ -16,7 +16,7 @@ TEST_CASE("a rank that never stops writing does not keep the launcher from the o
   const std::string from = (folder.path() / "from").string(), to = (folder.path() / "to").string();
   // More is there, at once, than is taken at once; it ends without a newline.
   std::string lines;
-  while (lines.size() < 5 * LineRelay::kMostAtOnce / 2) {
+  while (lines.size() < 5 * LineRelay::kMaxAtOnce / 2) {
     lines += "line " + std::to_string(lines.size()) + "\n";
   }
   lines += "the end";
@@ -27,8 +27,8 @@ TEST_CASE("a rank that never stops writing does not keep the launcher from the o
     CHECK(relay.pump());
     CHECK(relay.open());
     const off_t passed = lseek(sink.get(), 0, SEEK_CUR);
-    CHECK(passed <= static_cast<off_t>(turn * LineRelay::kMostAtOnce));
-    CHECK(passed > static_cast<off_t>(turn * LineRelay::kMostAtOnce - 100));
+    CHECK(passed <= static_cast<off_t>(turn * LineRelay::kMaxAtOnce));
+    CHECK(passed > static_cast<off_t>(turn * LineRelay::kMaxAtOnce - 100));
   }
   CHECK(relay.pump());
   CHECK_FALSE(relay.open());

@@ -51,7 +51,7 @@ layers: [{block: pair, width: 3, body: [relu, tanh]}]
   CHECK(parameters_of(model) == "layers.0.0.0.weight f32[6, 5]\nlayers.0.3.0.weight f32[3, 6]\n");
 }
 
-TEST_CASE("mistakes in a block are told at the block, those of an argument at the argument") {
+TEST_CASE("errors in a block are told at the block, those of an argument at the argument") {
   const std::string wrong = mistakes_in(R"(
 blocks:
   unit:

@@ -21,7 +21,7 @@ std::string joined(const std::vector<std::string>& lines) {
 }
 
 std::string mistakes_of(const std::string& config) {
-  return joined(read_huggingface_config("config.json", config, "", {}).mistakes);
+  return joined(read_huggingface_config("config.json", config, "", {}).errors);
 }
 
 TEST_CASE("named architectures are recognised by their layers") {
@@ -65,17 +65,17 @@ TEST_CASE("models of no family, and nearly of one, are refused with what differs
                     Catch::Contains("nearest is llama, which has no '"));
 }
 
-TEST_CASE("every mistake of a config.json is said") {
-  const std::string mistakes = mistakes_of(
+TEST_CASE("every error of a config.json is reported") {
+  const std::string errors = mistakes_of(
       R"({"model_type": "gpt2", "n_embd": 1e40, "n_layer": 0, "n_head": true, "vocab_size": 1e3,
           "attn_pdrop": [], "new_feature": {"a": 1}, "_note": 1, "off": null})");
   for (const char* one : {"n_embd: expected an integer", "n_layer: expected an integer", "got 0",
                           "n_head: expected an integer", "vocab_size: expected an integer",
                           "attn_pdrop: expected a number from 0 to below 1, got []",
                           "new_feature: {\"a\":1} is not"}) {
-    CHECK_THAT(mistakes, Catch::Contains(one));
+    CHECK_THAT(errors, Catch::Contains(one));
   }
-  CHECK_THAT(mistakes, !Catch::Contains("_note") && !Catch::Contains("off"));
+  CHECK_THAT(errors, !Catch::Contains("_note") && !Catch::Contains("off"));
   CHECK_THAT(mistakes_of(R"({"model_type": 3})"), Catch::Contains("has no model_type"));
   CHECK_THROWS_WITH(mistakes_of("[1]"), Catch::Contains("is not a JSON object"));
   CHECK_THROWS_WITH(
@@ -147,13 +147,13 @@ TEST_CASE("keys of other programs change nothing, and those of another model are
 
 TEST_CASE("older forms of rope_scaling mean the same") {
   const auto scaling = [](const std::string& keys) {
-    const HuggingFaceReading reading = read_huggingface_config(
+    const HuggingFaceConfig reading = read_huggingface_config(
         "config.json",
         R"({"model_type": "llama", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1,
             "num_attention_heads": 2, "intermediate_size": 8, )" +
             keys + "}",
         "", {});
-    REQUIRE(joined(reading.mistakes) == "");
+    REQUIRE(joined(reading.errors) == "");
     std::string out = reading.model.arguments.find("rope_theta")->text;
     for (const ConfigNode& item : reading.model.arguments.find("rope_scaling")->items) {
       out += " " + item.text;

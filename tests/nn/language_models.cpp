@@ -14,8 +14,8 @@ using Catch::Matchers::Contains;
 
 EmittedModel emit_tokens(const std::string& text, int64_t vocabulary = 61, int64_t tokens = 24) {
   ModelConfig model;
-  const std::string mistakes = read_model(text, model);
-  if (!mistakes.empty()) throw Error(ExitCode::usage, mistakes);
+  const std::string errors = read_model(text, model);
+  if (!errors.empty()) throw Error(ExitCode::usage, errors);
   const auto loss = make_kind(loss_table(), "cross_entropy");
   std::vector<InputSpec> inputs{{"input", {Shape{tokens}, DType::i32}}};
   if (text.find("mask: true") != std::string::npos || text.find("lengths") != std::string::npos) {

@@ -17,10 +17,10 @@ struct Holder {
 };
 
 std::string read(const std::string& text, Holder& holder) {
-  Problems problems;
+  Diagnostics diagnostics;
   const auto source = std::make_shared<Source>(Source{"loss.yaml", text});
-  if (const auto tree = read_yaml(source, 0, problems)) bind(holder, *tree, problems);
-  return problems.describe();
+  if (const auto tree = read_yaml(source, 0, diagnostics)) bind(holder, *tree, diagnostics);
+  return diagnostics.describe();
 }
 
 std::unique_ptr<Loss> loss_of(const std::string& text) {
@@ -29,7 +29,7 @@ std::unique_ptr<Loss> loss_of(const std::string& text) {
   return std::move(holder.loss);
 }
 
-std::string mistakes(const std::string& text) {
+std::string errors(const std::string& text) {
   Holder holder;
   return read("loss: " + text, holder);
 }
@@ -115,13 +115,13 @@ TEST_CASE("kl_divergence counts distributions, or their elements") {
 }
 
 TEST_CASE("keys of losses that cannot be are refused") {
-  CHECK_THAT(mistakes("{type: cross_entropy, class_weights: [1], balanced_class_weights: true}"),
+  CHECK_THAT(errors("{type: cross_entropy, class_weights: [1], balanced_class_weights: true}"),
              Contains("keep one"));
-  CHECK_THAT(mistakes("{type: cross_entropy, class_weights: [0, 0]}"), Contains("above 0"));
-  CHECK_THAT(mistakes("{type: huber, delta: 0}"), Contains("error:"));
-  CHECK_THAT(mistakes("{type: smooth_l1, beta: -1}"), Contains("error:"));
-  CHECK_THAT(mistakes("{type: mse, delta: 1}"), Contains("error:"));
-  CHECK_THAT(mistakes("bce"), Contains("error:"));
+  CHECK_THAT(errors("{type: cross_entropy, class_weights: [0, 0]}"), Contains("above 0"));
+  CHECK_THAT(errors("{type: huber, delta: 0}"), Contains("error:"));
+  CHECK_THAT(errors("{type: smooth_l1, beta: -1}"), Contains("error:"));
+  CHECK_THAT(errors("{type: mse, delta: 1}"), Contains("error:"));
+  CHECK_THAT(errors("bce"), Contains("error:"));
   CHECK_THROWS_WITH(
       loss_of("{type: cross_entropy, class_weights: [1, 2]}")->targets(kLogits, kLabel),
       Contains("2 class_weights, the model has 3 classes"));

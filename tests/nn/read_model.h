@@ -9,12 +9,12 @@
 
 namespace dltrain {
 
-// The mistakes in a `model` section; "" where it is right.
+// The errors in a `model` section; "" where it is right.
 inline std::string read_model(const std::string& text, ModelConfig& model) {
-  Problems problems;
+  Diagnostics diagnostics;
   const auto source = std::make_shared<Source>(Source{"model.yaml", text});
-  if (const auto tree = read_yaml(source, 0, problems)) bind(model, *tree, problems);
-  return problems.describe();
+  if (const auto tree = read_yaml(source, 0, diagnostics)) bind(model, *tree, diagnostics);
+  return diagnostics.describe();
 }
 
 inline std::string mistakes_in(const std::string& text) {
@@ -27,8 +27,8 @@ inline EmittedModel emit_text(const std::string& text, const Shape& sample, int6
                               bool training = true, DType compute = DType::f32,
                               int64_t ghost_groups = 1) {
   ModelConfig model;
-  const std::string mistakes = read_model(text, model);
-  if (!mistakes.empty()) throw Error(ExitCode::usage, mistakes);
+  const std::string errors = read_model(text, model);
+  if (!errors.empty()) throw Error(ExitCode::usage, errors);
   const auto loss = make_kind(loss_table(), "cross_entropy");
   return emit_model({.model = model,
                      .loss = *loss,

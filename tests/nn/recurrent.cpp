@@ -61,8 +61,8 @@ TEST_CASE("outputs between recurrent layers are dropped in training only") {
 
 EmittedModel emit_streams(const std::string& text, bool training) {
   ModelConfig model;
-  const std::string mistakes = read_model(text, model);
-  if (!mistakes.empty()) throw Error(ExitCode::usage, mistakes);
+  const std::string errors = read_model(text, model);
+  if (!errors.empty()) throw Error(ExitCode::usage, errors);
   const auto loss = make_kind(loss_table(), "cross_entropy");
   return emit_model({.model = model,
                      .loss = *loss,

@@ -17,8 +17,8 @@ std::string nodes_of(const EmittedModel& model) {
 
 EmittedModel emit_two_inputs(const std::string& text) {
   ModelConfig model;
-  const std::string mistakes = read_model(text, model);
-  if (!mistakes.empty()) throw Error(ExitCode::usage, mistakes);
+  const std::string errors = read_model(text, model);
+  if (!errors.empty()) throw Error(ExitCode::usage, errors);
   const auto loss = make_kind(loss_table(), "cross_entropy");
   return emit_model(
       {.model = model,
@@ -84,7 +84,7 @@ TEST_CASE("branches run side by side on one input") {
   CHECK_THAT(mistakes_in("layers: [{branches: [[relu]], merge: add}]"), Contains("branches"));
 }
 
-TEST_CASE("concat puts its inputs one behind the other along an axis") {
+TEST_CASE("concat puts its inputs one after the other along an axis") {
   const std::string two =
       "layers: [{conv2d: {out_channels: 2, kernel_size: 1}, name: a}, {conv2d: "
       "{out_channels: 2, kernel_size: 1}, name: b}, {concat: [a, b]";
@@ -171,7 +171,7 @@ layers:
                                        {3});
   CHECK_THAT(refusal("layers: [{linear: 3, name: a}, {linear: 3, inputs: b}]", {3}),
              Contains("no earlier layer is called 'b'"));
-  // relu's output is used by nobody: the linear behind it reads another layer.
+  // relu's output is used by nobody: the linear after it reads another layer.
   CHECK_THAT(
       refusal("layers: [{linear: 3, name: a}, sequential: [relu, {linear: 3, inputs: a}]]", {3}),
       Contains("nothing uses the output of model.layers[1].layers[0] (relu)"));

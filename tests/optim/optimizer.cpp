@@ -17,11 +17,11 @@ struct OptimizerSection {
 };
 
 std::string read_optimizer(const std::string& text, OptimizerSection& section) {
-  Problems problems;
+  Diagnostics diagnostics;
   const auto source =
       std::make_shared<Source>(Source{"exp.yaml", fmt::format("optimizer: {}", text)});
-  if (const auto tree = read_yaml(source, 0, problems)) bind(section, *tree, problems);
-  return problems.describe();
+  if (const auto tree = read_yaml(source, 0, diagnostics)) bind(section, *tree, diagnostics);
+  return diagnostics.describe();
 }
 
 std::string mistakes_in_optimizer(const std::string& text) {
@@ -142,14 +142,14 @@ TEST_CASE("decay on matrices leaves out what has one axis, unless a group says o
              Contains("weight_decay=[0.1]}"));
 }
 
-TEST_CASE("a group that fits no parameter, and rates that contradict, are mistakes with a place") {
+TEST_CASE("a group that fits no parameter, and rates that contradict, are errors with a place") {
   OptimizerSection section;
   CHECK(read_optimizer(
             "{type: sgd, learning_rate: 0, groups: [{match: [w, x.*], learning_rate: 1}]}", section)
             .empty());
-  Problems problems;
-  section.optimizer->check_groups(problems, {"w", "b"});
-  CHECK_THAT(problems.describe(),
+  Diagnostics diagnostics;
+  section.optimizer->check_groups(diagnostics, {"w", "b"});
+  CHECK_THAT(diagnostics.describe(),
              Contains("exp.yaml:1:59: error: 'x.*' matches no parameter; they are w … b") &&
                  Contains("which is 0"));
   CHECK_THAT(

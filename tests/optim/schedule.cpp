@@ -22,11 +22,11 @@ struct ScheduleSection {
 };
 
 std::string read_schedule(const std::string& text, ScheduleSection& section) {
-  Problems problems;
+  Diagnostics diagnostics;
   const auto source =
       std::make_shared<Source>(Source{"exp.yaml", fmt::format("lr_scheduler: {}", text)});
-  if (const auto tree = read_yaml(source, 0, problems)) bind(section, *tree, problems);
-  return problems.describe();
+  if (const auto tree = read_yaml(source, 0, diagnostics)) bind(section, *tree, diagnostics);
+  return diagnostics.describe();
 }
 
 std::unique_ptr<Schedule> schedule(const std::string& text) {

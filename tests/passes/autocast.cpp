@@ -13,7 +13,7 @@ struct AutocastExample {
   std::vector<ValueId> parameters;
 };
 
-// Two linear layers with an activation and a shift between them, a loss behind a reshape.
+// Two linear layers with an activation and a shift between them, a loss after a reshape.
 AutocastExample example_autocast() {
   AutocastExample out;
   GraphBuilder b(out.graph);

@@ -105,7 +105,7 @@ TEST_CASE("a fixed order combines the micro-steps of a bucket before it leaves")
     const Node& node = after.nodes[i];
     if (node.op->name != "tree_sum") continue;
     ++sums;
-    CHECK_FALSE(node.once_a_step);
+    CHECK_FALSE(node.once_per_step);
     CHECK(node.attributes.integer("levels") == 2);
     const Node& next = after.nodes[i + 1];
     CHECK(next.op->name == "all_reduce_begin");
@@ -124,14 +124,14 @@ TEST_CASE("a fixed order combines the micro-steps of a bucket before it leaves")
 
 TEST_CASE("gradients that travel in bf16 are rounded before and f32 after, in their own memory") {
   const Graph after =
-      data_parallel(training_example_data_parallel(), {.ranks = 2, .travels = DType::bf16});
+      data_parallel(training_example_data_parallel(), {.ranks = 2, .reduce_dtype = DType::bf16});
   const ValueId wide = after.find("reduced.a");
   REQUIRE(wide != kNoValue);
   CHECK(after.value(wide).spec.dtype == DType::f32);
-  const auto places = after.group_places();
-  CHECK(places[static_cast<size_t>(wide)].window);
-  CHECK(places[static_cast<size_t>(wide)].group ==
-        places[static_cast<size_t>(after.find("a"))].group);
+  const auto group_offsets = after.group_offsets();
+  CHECK(group_offsets[static_cast<size_t>(wide)].window);
+  CHECK(group_offsets[static_cast<size_t>(wide)].group ==
+        group_offsets[static_cast<size_t>(after.find("a"))].group);
   for (const Node& node : after.nodes) {
     if (node.op->name != "all_reduce_begin") continue;
     const GraphValue& sum = after.value(node.inputs.front());

@@ -112,7 +112,7 @@ void check_same_results(const Graph& before, const Graph& after) {
   }
 }
 
-TEST_CASE("a projection and the network behind it become one op, and so do their gradients") {
+TEST_CASE("a projection and the network after it become one op, and so do their gradients") {
   FuseRecurrentExample e{.dtype = DType::f32};
   const ValueId table = e.parameter("table", {kFuseRecurrentSamples, kSequenceTokens, 5});
   const ValueId x = e.b.emit1("tanh", {table});

@@ -144,11 +144,11 @@ TEST_CASE("stage 3 gathers parameters a unit ahead, in forward and backward") {
 }
 
 // Two groups of two ranks.
-std::string lowered_in_groups(int stage, DType travels = DType::f32) {
+std::string lowered_in_groups(int stage, DType reduce_dtype = DType::f32) {
   Graph graph = training_example_zero();
   ZeroOptions hybrid = options(stage);
   hybrid.groups = 2;
-  hybrid.travels = travels;
+  hybrid.reduce_dtype = reduce_dtype;
   const auto units = find_zero_units(graph, hybrid);
   return print_graph(zero(std::move(graph), units, hybrid));
 }
@@ -167,7 +167,7 @@ bool in_order(const std::string& text, const std::vector<std::string>& lines) {
   return true;
 }
 
-TEST_CASE("in groups, parts of gradients are summed between groups behind the last micro-step") {
+TEST_CASE("in groups, parts of gradients are summed between groups after the last micro-step") {
   CHECK(
       lowered_in_groups(2) ==
       std::string() +

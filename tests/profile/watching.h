@@ -5,8 +5,8 @@
 #include "cpu/engine.h"
 #include "profile/recorder.h"
 #include "reference/engine.h"
-#include "train/session.h"
-#include "train/trainer.h"
+#include "run/session.h"
+#include "run/trainer.h"
 
 namespace dltrain {
 

@@ -55,7 +55,7 @@ std::string refusal_safetensors(const std::string& file) {
     parse(file);
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::data);
-    CHECK_THAT(error.place(), Contains("x.safetensors (offset "));
+    CHECK_THAT(error.location(), Contains("x.safetensors (offset "));
     return error.what();
   }
   FAIL("accepted");

@@ -151,7 +151,7 @@ TEST_CASE("what a tokenizer.json wants and this program does not do is refused b
              Contains("without an id"));
 }
 
-TEST_CASE("mistakes in vocab.json and merges.txt are named with their line") {
+TEST_CASE("errors in vocab.json and merges.txt are named with their line") {
   TemporaryFolder folder;
   folder.write("vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3})");
   const auto merges = [&](const std::string& text) {

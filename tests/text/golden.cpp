@@ -225,7 +225,7 @@ TEST_CASE("what a SentencePiece model says of itself, and files that are cut off
     }
   }
   SentencePieceModel other = read;
-  other.space_behind_words = true;
+  other.space_after_words = true;
   CHECK(unigram_json(other).empty());
 }
 

@@ -17,9 +17,9 @@
 namespace dltrain {
 namespace {
 
-constexpr int kMostRuns = 63;       // 1, 2, 4 … 32 between two events
+constexpr int kMaxRuns = 63;        // 1, 2, 4 … 32 between two events
 constexpr float kMilliseconds = 5;  // per candidate, at least one run
-constexpr size_t kMostSets = 256;
+constexpr size_t kMaxSets = 256;
 
 using Clock = std::chrono::steady_clock;
 
@@ -36,7 +36,7 @@ float time_of(const std::function<bool(Stream&)>& run, Stream& stream, cudaEvent
   if (!run(stream)) return kRefused;
   stream.synchronize();
   float best = kRefused, spent = 0;
-  for (int runs = 1; runs <= kMostRuns && spent < kMilliseconds; runs *= 2) {
+  for (int runs = 1; runs <= kMaxRuns && spent < kMilliseconds; runs *= 2) {
     check_cuda(cudaEventRecord(begin, native_stream(stream)), "recording an event");
     for (int i = 0; i < runs; ++i) {
       if (!run(stream)) return kRefused;
@@ -93,7 +93,7 @@ TimingTensors::TimingTensors(CudaDevice& device, std::span<const TensorSpec> ten
   size_t free = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "reading the free memory");
   const size_t wanted = std::min(1 + 2 * device.cache_bytes() / bytes, free / 2 / bytes);
-  const size_t sets = std::clamp(wanted, size_t{1}, kMostSets);
+  const size_t sets = std::clamp(wanted, size_t{1}, kMaxSets);
   memory_ = Buffer(device, sets * bytes);
   const auto stream = device.make_stream();
   for (size_t i = 0; i < sets; ++i) {

@@ -23,7 +23,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kBlasMatmulMostWorkspace = size_t{32} << 20;
+constexpr size_t kBlasMatmulMaxWorkspace = size_t{32} << 20;
 constexpr uint32_t kBlasMatmulAlignment =
     16;  // of every operand, in bytes; the arena aligns to more
 
@@ -32,12 +32,12 @@ using BlasMatmulLayout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDest
 using Preference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
 // The epilogue, and the activation applied after it.
-struct Ending {
+struct Epilogue {
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   ElementwiseOp after = ElementwiseOp::identity;  // applied by a separate kernel
 };
 
-Ending ending_of(const std::string& activation, bool has_bias) {
+Epilogue epilogue_of(const std::string& activation, bool has_bias) {
   if (activation == "relu") {
     return {.epilogue = has_bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU};
   }
@@ -69,7 +69,7 @@ class BlasMatmul final : public Kernel {
       : device_(cuda_device(request)),
         sizes_(request),
         beta_(request.accumulate ? 1.0f : 0.0f),
-        ending_(ending_of(request.attributes.text("activation"), sizes_.has_bias)),
+        ending_(epilogue_of(request.attributes.text("activation"), sizes_.has_bias)),
         in_(request.inputs[0].dtype),
         out_(request.outputs[0].dtype) {
     check_cublas(cublasLtMatmulDescCreate(operation_.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
@@ -92,7 +92,7 @@ class BlasMatmul final : public Kernel {
       check_cublas(cublasLtMatmulPreferenceSetAttribute(preference, name, &value, sizeof value),
                    "describing preferences");
     };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kBlasMatmulMostWorkspace});
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kBlasMatmulMaxWorkspace});
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     for (const auto name :
@@ -185,7 +185,7 @@ class BlasMatmul final : public Kernel {
     const cublasLtMatmulAlgo_t algorithm = chosen.algo;
     const bool usable = cublasLtMatmulAlgoCheck(device_.blas(), operation_, b_, a_, y_, y_,
                                                 &algorithm, &chosen) == CUBLAS_STATUS_SUCCESS &&
-                        chosen.workspaceSize <= kBlasMatmulMostWorkspace;
+                        chosen.workspaceSize <= kBlasMatmulMaxWorkspace;
     chosen.algo = algorithm;
     return usable ? chosen : proposed[0];
   }
@@ -193,7 +193,7 @@ class BlasMatmul final : public Kernel {
   CudaDevice& device_;
   MatmulSizes sizes_;
   float beta_;
-  Ending ending_;
+  Epilogue ending_;
   DType in_, out_;
   Operation operation_;
   BlasMatmulLayout a_, b_, y_;

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMostBytes = uint64_t{16} << 20;
+constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
 
 std::string hash_of(std::string_view text) {
   Hasher hasher;
@@ -29,7 +29,7 @@ std::string header_of(const std::string& key, std::string_view code) {
 std::optional<std::string> read_code(const fs::path& path, const std::string& key) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return {};
-  const std::string content = read_file(path, kMostBytes, ExitCode::storage);
+  const std::string content = read_file(path, kMaxBytes, ExitCode::storage);
   const size_t line = content.find('\n');
   if (line == std::string::npos) return {};
   std::string code = content.substr(line + 1);

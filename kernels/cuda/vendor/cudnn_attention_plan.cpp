@@ -12,7 +12,7 @@ namespace {
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-constexpr int64_t kCudnnAttentionPlanMostWorkspace = int64_t{4} << 30;
+constexpr int64_t kCudnnAttentionPlanMaxWorkspace = int64_t{4} << 30;
 
 using Id = CudnnAttentionPlan::Id;
 using enum CudnnAttentionPlan::Id;
@@ -158,7 +158,7 @@ class Plan final : public CudnnAttentionPlan {
   fe::error_t measure() {
     int64_t bytes = 0;
     if (auto status = graph_->get_workspace_size(bytes); status.is_bad()) return status;
-    if (bytes > kCudnnAttentionPlanMostWorkspace) {
+    if (bytes > kCudnnAttentionPlanMaxWorkspace) {
       return {fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, "its workspace is too large"};
     }
     workspace_bytes_ = static_cast<size_t>(bytes);

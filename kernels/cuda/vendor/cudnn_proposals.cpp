@@ -8,9 +8,9 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kCudnnProposalsMostWorkspace = size_t{256} << 20;
-constexpr int64_t kMostProposals = 64;  // per heuristic mode
-constexpr int64_t kMostKnobs = 32;      // per engine
+constexpr size_t kCudnnProposalsMaxWorkspace = size_t{256} << 20;
+constexpr int64_t kMaxProposals = 64;  // per heuristic mode
+constexpr int64_t kMaxKnobs = 32;      // per engine
 
 // A list of `count` descriptors of one type, for list attributes.
 struct DescriptorList {
@@ -49,9 +49,9 @@ std::string name_of(const CudnnDescriptor& config, const CudnnDescriptor& engine
   int64_t index = -1;
   engine.get(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index);
   std::string name = fmt::format("engine {}", index);
-  DescriptorList knobs(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, kMostKnobs);
+  DescriptorList knobs(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, kMaxKnobs);
   const int64_t count = config.get(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                   kMostKnobs, knobs.raw.data());
+                                   kMaxKnobs, knobs.raw.data());
   for (int64_t i = 0; i < count; ++i) {
     const CudnnDescriptor& knob = knobs.descriptors[static_cast<size_t>(i)];
     cudnnBackendKnobType_t type{};
@@ -83,9 +83,9 @@ void CudnnProposals::propose(cudnnBackendHeurMode_t mode, DType dtype) {
     refusal_ = "cuDNN's heuristic: " + cudnn_text(code);
     return;
   }
-  DescriptorList found(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kMostProposals);
+  DescriptorList found(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kMaxProposals);
   const int64_t count = heuristic.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                      kMostProposals, found.raw.data());
+                                      kMaxProposals, found.raw.data());
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
     CudnnDescriptor& config = found.descriptors[i];
     const CudnnDescriptor engine = engine_of(config);
@@ -111,7 +111,7 @@ std::optional<CudnnPlan> CudnnProposals::build(size_t i, std::string* why) const
   int64_t workspace = 0;
   if (code == CUDNN_STATUS_SUCCESS) {
     plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &workspace);
-    if (workspace >= 0 && static_cast<size_t>(workspace) <= kCudnnProposalsMostWorkspace) {
+    if (workspace >= 0 && static_cast<size_t>(workspace) <= kCudnnProposalsMaxWorkspace) {
       return CudnnPlan{std::move(plan), static_cast<size_t>(workspace), names_[i]};
     }
   }

@@ -83,12 +83,12 @@ class CudnnRecurrent : public Kernel {
   // at `at` of the workspace.
   const void* in_order(const void* from, int64_t width, size_t at, Stream& stream) const {
     if (!reverse_) return from;
-    turn(from, workspace_ + at, width, stream);
+    reverse_tokens(from, workspace_ + at, width, stream);
     return workspace_ + at;
   }
   void* in_order(void* to, size_t at) const { return reverse_ ? workspace_ + at : to; }
   void put_back(void* to, int64_t width, size_t at, Stream& stream) const {
-    if (reverse_) turn(workspace_ + at, to, width, stream);
+    if (reverse_) reverse_tokens(workspace_ + at, to, width, stream);
   }
 
   std::byte* weights() const { return workspace_ + weights_at_; }
@@ -104,7 +104,7 @@ class CudnnRecurrent : public Kernel {
   std::vector<CudnnRnn::Piece> pieces_;
 
  private:
-  void turn(const void* from, void* to, int64_t width, Stream& stream) const {
+  void reverse_tokens(const void* from, void* to, int64_t width, Stream& stream) const {
     const RnnProblem& p = rnn_.problem();
     const StridedCopy copy{.element_bytes = static_cast<int>(dtype_size(p.dtype)),
                            .rank = 3,

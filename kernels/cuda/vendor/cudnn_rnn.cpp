@@ -30,13 +30,13 @@ cudnnRNNMode_t library_mode(RecurrentKind kind) {
 
 // Returns the product of all extents that cuDNN reports for a matrix or bias.
 int64_t elements_of(cudnnTensorDescriptor_t tensor) {
-  constexpr int kMost = 8;
+  constexpr int kMax = 8;
   cudnnDataType_t type;
-  int rank = 0, extent[kMost] = {}, stride[kMost] = {};
-  check_cudnn(cudnnGetTensorNdDescriptor(tensor, kMost, &type, &rank, extent, stride),
+  int rank = 0, extent[kMax] = {}, stride[kMax] = {};
+  check_cudnn(cudnnGetTensorNdDescriptor(tensor, kMax, &type, &rank, extent, stride),
               "reading the extents of recurrent weights");
   int64_t product = rank > 0 ? 1 : 0;
-  for (int i = 0; i < rank && i < kMost; ++i) product *= extent[i];
+  for (int i = 0; i < rank && i < kMax; ++i) product *= extent[i];
   return product;
 }
 
@@ -87,8 +87,8 @@ cudnnStatus_t CudnnRnn::make() {
 
 std::optional<CudnnRnn> CudnnRnn::describe(const RnnProblem& problem) {
   const RnnProblem& p = problem;
-  constexpr int64_t kMost = std::numeric_limits<int>::max();
-  if (p.samples * p.hidden > kMost || p.tokens > kMost || p.inputs > kMost) return {};
+  constexpr int64_t kMax = std::numeric_limits<int>::max();
+  if (p.samples * p.hidden > kMax || p.tokens > kMax || p.inputs > kMax) return {};
   CudnnRnn out(problem);
   check_cudnn(out.make(), "describing a recurrent network");
   return out;

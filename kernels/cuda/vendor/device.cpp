@@ -19,7 +19,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int kLeastArchitecture = DLTRAIN_CUDA_LEAST_ARCHITECTURE;  // 75: sm_75
+constexpr int kMinArchitecture = DLTRAIN_CUDA_LEAST_ARCHITECTURE;  // 75: sm_75
 
 // 13000 -> "13.0"
 std::string cuda_version(int version) {
@@ -51,18 +51,18 @@ double attribute(cudaDeviceAttr what, int index) {
 // Dense FLOP per clock of a multiprocessor of data-centre GPUs: of its f32 units, and of its tensor
 // cores for bf16 and f16 with f32 sums (NVIDIA's white papers of A100, H100, B200). Other GPUs have
 // no entry.
-struct Rates {
+struct PeakRates {
   int architecture;
   double f32, low;
 };
-constexpr Rates kRates[] = {{80, 128, 2048}, {90, 256, 4096}, {100, 256, 8192}};
+constexpr PeakRates kPeakRates[] = {{80, 128, 2048}, {90, 256, 4096}, {100, 256, 8192}};
 
 void add_peaks(DeviceProperties& properties, int architecture, int index) {
   // Both clocks are in kHz; memory transfers twice per clock.
   const double clock = 1e3 * attribute(cudaDevAttrClockRate, index);
   const double memory_clock = 1e3 * attribute(cudaDevAttrMemoryClockRate, index);
   properties.peak_bytes = 2 * memory_clock * attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8;
-  for (const Rates& rates : kRates) {
+  for (const PeakRates& rates : kPeakRates) {
     if (rates.architecture != architecture) continue;
     properties.peak_flops_f32 = rates.f32 * clock * properties.processors;
     properties.peak_flops_low = rates.low * clock * properties.processors;
@@ -181,9 +181,9 @@ CudaDevice::CudaDevice(int index) : index_(index) {
   cudaDeviceProp device{};
   check_cuda(cudaGetDeviceProperties(&device, index), fmt::format("reading cuda:{}", index));
   architecture_ = 10 * device.major + device.minor;
-  if (architecture_ < kLeastArchitecture) {
+  if (architecture_ < kMinArchitecture) {
     fail(ExitCode::device, "cuda:{} ({}) is an sm_{}{}; this build has code for sm_{} and newer",
-         index, device.name, device.major, device.minor, kLeastArchitecture);
+         index, device.name, device.major, device.minor, kMinArchitecture);
   }
   // cuDNN's recurrent networks use cuBLAS on several streams, whose results may depend on which
   // buffer is free unless all have one size (cuBLAS, Results Reproducibility). cuBLAS reads this at

@@ -12,7 +12,7 @@
 #include "base/signals.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/nccl_library.h"
-#include "cuda/vendor/stream_marks.h"
+#include "cuda/vendor/stream_progress.h"
 
 namespace dltrain {
 namespace {
@@ -54,16 +54,16 @@ ncclResult_t call_without_signals(CudaDevice& device, const std::function<ncclRe
   return result.get();
 }
 
-class NcclCarrier final : public Carrier {
+class NcclBackend final : public CollectiveBackend {
  public:
   // Owns the communicator.
-  NcclCarrier(const NcclLibrary& nccl, CudaDevice& device, ncclComm_t comm)
+  NcclBackend(const NcclLibrary& nccl, CudaDevice& device, ncclComm_t comm)
       : nccl_(nccl), device_(device), comm_(comm) {
     const BlockSignals block;
     poll_ = std::thread([this] { poll(); });
   }
 
-  ~NcclCarrier() override {
+  ~NcclBackend() override {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -84,23 +84,23 @@ class NcclCarrier final : public Carrier {
     if (result != ncclSuccess && result != ncclInProgress) fail_with(result);
   }
 
-  std::optional<CarrierFailure> failure() override {
+  std::optional<CollectiveFailure> failure() override {
     if (!failed_) return std::nullopt;
     const std::lock_guard lock(mutex_);
     return failure_;
   }
 
-  CarrierProgress progress() override {
+  DeviceProgress progress() override {
     device_.make_current();
     return marks_.progress();
   }
 
-  void abandon() override {
+  void abort() override {
     const std::lock_guard lock(mutex_);
     if (!failed_) fail_now("this rank has abandoned the group");
   }
 
-  std::unique_ptr<Carrier> split(std::span<const int> ranks) override {
+  std::unique_ptr<CollectiveBackend> split(std::span<const int> ranks) override {
     ncclComm_t part = nullptr;
     // Ranks keep their order; the number of the first rank identifies a part.
     const ncclResult_t result = call_without_signals(
@@ -109,7 +109,7 @@ class NcclCarrier final : public Carrier {
       fail(ExitCode::device, "no group of {} GPUs can be made: {}; NCCL_DEBUG=INFO says more",
            ranks.size(), nccl_.text_of(result, comm_));
     }
-    return std::make_unique<NcclCarrier>(nccl_, device_, part);
+    return std::make_unique<NcclBackend>(nccl_, device_, part);
   }
 
  private:
@@ -154,12 +154,12 @@ class NcclCarrier final : public Carrier {
 
   const NcclLibrary& nccl_;
   CudaDevice& device_;
-  StreamMarks marks_;
+  StreamProgress marks_;
   std::mutex mutex_;  // protects the members below
   std::condition_variable changed_;
   ncclComm_t comm_ = nullptr;
   CollectiveCall last_;
-  CarrierFailure failure_;
+  CollectiveFailure failure_;
   std::atomic<bool> failed_ = false;
   bool stopping_ = false;
   std::thread poll_;  // last member: uses those above
@@ -184,8 +184,8 @@ std::vector<std::byte> make_id() {
   return bytes;
 }
 
-std::unique_ptr<Carrier> join(Device& device, std::span<const std::byte> bytes, int rank,
-                              int size) {
+std::unique_ptr<CollectiveBackend> join(Device& device, std::span<const std::byte> bytes, int rank,
+                                        int size) {
   ncclUniqueId id;
   check_internal(bytes.size() == sizeof id, "an id of {} bytes", bytes.size());
   std::memcpy(&id, bytes.data(), sizeof id);
@@ -198,7 +198,7 @@ std::unique_ptr<Carrier> join(Device& device, std::span<const std::byte> bytes, 
     fail(ExitCode::device, "rank {} cannot join the other GPUs: {}; NCCL_DEBUG=INFO says more",
          rank, nccl.text_of(result, nullptr));
   }
-  return std::make_unique<NcclCarrier>(nccl, cuda, comm);
+  return std::make_unique<NcclBackend>(nccl, cuda, comm);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // NCCL, opened only for several ranks on GPUs, so that everything else works without libnccl.
 //
 // Operations are queued on the stream of the group (comm/stream_collectives.h) and not captured. A
-// thread of the carrier polls for NCCL's asynchronous errors (ncclCommGetAsyncError) every
+// thread of the backend polls for NCCL's asynchronous errors (ncclCommGetAsyncError) every
 // kPollEvery; it then aborts the communicator, so that the stream completes and the host gets the
 // error. The watch of ranks (comm/watch.h) detects lost peers that NCCL does not notice, and
 // operations that do not end, by events before and after each operation.
@@ -15,7 +15,7 @@
 
 #include <chrono>
 
-#include "device/carrier.h"
+#include "device/collective_backend.h"
 
 namespace dltrain {
 

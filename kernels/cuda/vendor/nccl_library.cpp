@@ -6,10 +6,10 @@
 namespace dltrain {
 namespace {
 
-constexpr int kLeastVersion =
+constexpr int kMinVersion =
     21800;  // 2.18, of CUDA 12: the oldest with ncclCommSplit and a reliable abort
 
-struct Opened {
+struct LoadedNccl {
   NcclLibrary library{};
   std::string problem;
 };
@@ -28,8 +28,8 @@ bool load(NcclLibrary& to, void* library) {
          get(to.all_gather, "ncclAllGather") && get(to.broadcast, "ncclBroadcast");
 }
 
-Opened open() {
-  Opened out;
+LoadedNccl open() {
+  LoadedNccl out;
   void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // never closed
   if (library == nullptr) {
     const char* text = dlerror();
@@ -43,12 +43,12 @@ Opened open() {
   }
   out.library.name =
       fmt::format("NCCL {}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
-  if (version < kLeastVersion) out.problem = out.library.name + " is too old; 2.18 is needed";
+  if (version < kMinVersion) out.problem = out.library.name + " is too old; 2.18 is needed";
   return out;
 }
 
-const Opened& opened() {
-  static const Opened instance = open();
+const LoadedNccl& opened() {
+  static const LoadedNccl instance = open();
   return instance;
 }
 

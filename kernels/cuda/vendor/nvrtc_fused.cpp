@@ -101,8 +101,8 @@ std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request) {
   for (const TensorSpec& spec : request.inputs) types.inputs.push_back(spec.dtype);
   const auto results = request.attributes.integers("results");
   CudaDevice& device = cuda_device(request);
-  if (!is_floating(types.result) || request.inputs.size() > FusedOperands::kMost ||
-      results.size() > FusedOperands::kMost) {
+  if (!is_floating(types.result) || request.inputs.size() > FusedOperands::kMax ||
+      results.size() > FusedOperands::kMax) {
     return nullptr;
   }
   if (const std::string why = nvrtc_missing(&device); !why.empty()) {

@@ -18,7 +18,7 @@ struct CenterCrop final : TransformOf<CenterCrop> {
   }
 
   template <typename T>
-  void run(Frame<T>& frame, Draws&) const {
+  void run(WorkingImage<T>& frame, RandomNumbers&) const {
     const int64_t height = height_of(size), width = width_of(size);
     const auto start = [](int64_t whole, int64_t part) {
       return whole >= part ? (whole - part) / 2 : -((part - whole) / 2);

@@ -91,15 +91,15 @@ struct ColorJitter final : TransformOf<ColorJitter> {
     return in;
   }
 
-  void run(Frame<uint8_t>& frame, Draws& draws) const {
+  void run(WorkingImage<uint8_t>& frame, RandomNumbers& rng) const {
     // All numbers are drawn, so that one amount does not change the draws of the others.
     const auto factor = [&](double amount) {
-      return draws.between(std::max(0.0, 1 - amount), 1 + amount);
+      return rng.between(std::max(0.0, 1 - amount), 1 + amount);
     };
     const double factors[] = {factor(brightness), factor(contrast), factor(saturation),
-                              draws.between(-hue, hue)};
+                              rng.between(-hue, hue)};
     int order[] = {0, 1, 2, 3};
-    for (int i = 3; i > 0; --i) std::swap(order[i], order[draws.below(i + 1)]);
+    for (int i = 3; i > 0; --i) std::swap(order[i], order[rng.below(i + 1)]);
     const ImageSize size = frame.size();
     uint8_t* pixels = frame.pixels();
     for (const int which : order) {
@@ -109,7 +109,7 @@ struct ColorJitter final : TransformOf<ColorJitter> {
       if (which == 3 && hue > 0) change_hue(pixels, size, factors[3]);
     }
   }
-  void run(Frame<float>&, Draws&) const {
+  void run(WorkingImage<float>&, RandomNumbers&) const {
     fail(ExitCode::internal, "internal error: color_jitter of numbers");
   }
 };

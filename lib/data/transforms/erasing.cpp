@@ -16,28 +16,29 @@ struct RandomErasing final : TransformOf<RandomErasing> {
 
   void describe(Fields& f) override {
     describe_probability(f, probability);
-    f.numbers("scale", scale,
-              {.doc = "Least and largest area, as a share of the image's", .max = 1, .above = 0});
-    f.numbers("ratio", ratio, {.doc = "Least and largest width : height", .above = 0});
+    f.numbers(
+        "scale", scale,
+        {.doc = "Smallest and largest area, as a share of the image's", .max = 1, .above = 0});
+    f.numbers("ratio", ratio, {.doc = "Smallest and largest width : height", .above = 0});
     describe_fill(f, fill);
   }
-  void validate(Problems& problems) const override {
-    validate_patch(*this, scale, ratio, problems);
+  void validate(Diagnostics& diagnostics) const override {
+    validate_patch(*this, scale, ratio, diagnostics);
   }
   bool random() const override { return true; }
   bool moves_pixels() const override { return false; }
 
   template <typename T>
-  void run(Frame<T>& frame, Draws& draws) const {
-    if (draws.uniform() >= probability) return;
+  void run(WorkingImage<T>& frame, RandomNumbers& rng) const {
+    if (rng.uniform() >= probability) return;
     const ImageSize size = frame.size();
     for (int i = 0; i < kErasingTries; ++i) {
-      const double share = draws.between(scale[0], scale[1]);
-      const double shape = std::exp(draws.between(std::log(ratio[0]), std::log(ratio[1])));
+      const double share = rng.between(scale[0], scale[1]);
+      const double shape = std::exp(rng.between(std::log(ratio[0]), std::log(ratio[1])));
       const auto [height, width] = patch_size(size, share, shape);
       if (height < 1 || width < 1 || height > size.height || width > size.width) continue;
-      const int64_t y = draws.below(size.height - height + 1);
-      const int64_t x = draws.below(size.width - width + 1);
+      const int64_t y = rng.below(size.height - height + 1);
+      const int64_t x = rng.below(size.width - width + 1);
       fill_box(frame, y, x, height, width, fill);
       return;
     }
@@ -58,11 +59,11 @@ struct Cutout final : TransformOf<Cutout> {
   bool moves_pixels() const override { return false; }
 
   template <typename T>
-  void run(Frame<T>& frame, Draws& draws) const {
-    if (draws.uniform() >= probability) return;
+  void run(WorkingImage<T>& frame, RandomNumbers& rng) const {
+    if (rng.uniform() >= probability) return;
     const int64_t height = height_of(size), width = width_of(size);
-    const int64_t y = draws.below(frame.size().height) - height / 2;
-    const int64_t x = draws.below(frame.size().width) - width / 2;
+    const int64_t y = rng.below(frame.size().height) - height / 2;
+    const int64_t x = rng.below(frame.size().width) - width / 2;
     fill_box(frame, y, x, height, width, fill);
   }
 };

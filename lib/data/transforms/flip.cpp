@@ -25,8 +25,8 @@ struct Flip final : TransformOf<Flip<kHorizontal>> {
   bool random() const override { return true; }
 
   template <typename T>
-  void run(Frame<T>& frame, Draws& draws) const {
-    if (draws.uniform() >= probability) return;
+  void run(WorkingImage<T>& frame, RandomNumbers& rng) const {
+    if (rng.uniform() >= probability) return;
     const ImageView<T> in = frame.image();
     T* out = frame.start(in.size);
     const int64_t row = in.size.width * in.size.channels;

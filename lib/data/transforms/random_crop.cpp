@@ -24,11 +24,11 @@ struct RandomCrop final : TransformOf<RandomCrop> {
   }
 
   template <typename T>
-  void run(Frame<T>& frame, Draws& draws) const {
+  void run(WorkingImage<T>& frame, RandomNumbers& rng) const {
     // An image that is smaller than the crop even with padding is placed inside it at random.
     const auto start = [&](int64_t whole, int64_t part) {
       const int64_t low = -padding, high = whole + padding - part;
-      return std::min(low, high) + draws.below(std::abs(high - low) + 1);
+      return std::min(low, high) + rng.below(std::abs(high - low) + 1);
     };
     const int64_t y = start(frame.size().height, height_of(size));
     const int64_t x = start(frame.size().width, width_of(size));

@@ -23,13 +23,14 @@ struct RandomResizedCrop final : TransformOf<RandomResizedCrop> {
   void describe(Fields& f) override {
     describe_size(f, size, "Size of the result: [height, width], or one number for both");
     f.numbers("scale", scale,
-              {.doc = "Least and largest area of the part, as a share of the image's",
+              {.doc = "Smallest and largest area of the part, as a share of the image's",
                .max = 1,
                .above = 0});
-    f.numbers("ratio", ratio, {.doc = "Least and largest width : height of the part", .above = 0});
+    f.numbers("ratio", ratio,
+              {.doc = "Smallest and largest width : height of the part", .above = 0});
   }
-  void validate(Problems& problems) const override {
-    validate_patch(*this, scale, ratio, problems);
+  void validate(Diagnostics& diagnostics) const override {
+    validate_patch(*this, scale, ratio, diagnostics);
   }
   bool random() const override { return true; }
   ImageSize output(const ImageSize& in) const override {
@@ -42,17 +43,18 @@ struct RandomResizedCrop final : TransformOf<RandomResizedCrop> {
   }
 
   // Draws a part in pixels of the full image.
-  RandomResizedCropPart draw(const ImageSize& full, Draws& draws) const {
+  RandomResizedCropPart draw(const ImageSize& full, RandomNumbers& rng) const {
     for (int i = 0; i < kRandomResizedCropTries; ++i) {
-      const double share = draws.between(scale[0], scale[1]);
-      const double shape = std::exp(draws.between(std::log(ratio[0]), std::log(ratio[1])));
+      const double share = rng.between(scale[0], scale[1]);
+      const double shape = std::exp(rng.between(std::log(ratio[0]), std::log(ratio[1])));
       const auto [height, width] = patch_size(full, share, shape);
-      const double down = draws.uniform(), across = draws.uniform();
+      const double down = rng.uniform(), across = rng.uniform();
       if (height < 1 || width < 1 || height > full.height || width > full.width) continue;
-      const auto place = [](double u, int64_t room) {
+      const auto offset = [](double u, int64_t room) {
         return std::min(static_cast<int64_t>(u * static_cast<double>(room + 1)), room);
       };
-      return {place(down, full.height - height), place(across, full.width - width), height, width};
+      return {offset(down, full.height - height), offset(across, full.width - width), height,
+              width};
     }
     // If no part fits, the middle with an allowed ratio is used.
     RandomResizedCropPart part{0, 0, full.height, full.width};
@@ -69,16 +71,16 @@ struct RandomResizedCrop final : TransformOf<RandomResizedCrop> {
     return part;
   }
 
-  double needed_scale(const ImageSize& full, Draws draws) const override {
-    const RandomResizedCropPart part = draw(full, draws);
+  double needed_scale(const ImageSize& full, RandomNumbers rng) const override {
+    const RandomResizedCropPart part = draw(full, rng);
     return std::max(static_cast<double>(height_of(size)) / static_cast<double>(part.height),
                     static_cast<double>(width_of(size)) / static_cast<double>(part.width));
   }
 
   template <typename T>
-  void run(Frame<T>& frame, Draws& draws) const {
+  void run(WorkingImage<T>& frame, RandomNumbers& rng) const {
     const ImageSize full = frame.full(), size_now = frame.size();
-    const RandomResizedCropPart part = draw(full, draws);
+    const RandomResizedCropPart part = draw(full, rng);
     if (!frame.reduced()) {
       frame.crop(part.y, part.x, part.height, part.width);
       resample(frame, height_of(size), width_of(size));

@@ -27,10 +27,10 @@ void describe_probability(Fields& f, double& probability) {
            {.doc = "Share of the samples that are changed", .min = 0, .max = 1, .known_as = {"p"}});
 }
 
-void validate_patch(const Located& owner, const std::array<double, 2>& scale,
-                    const std::array<double, 2>& ratio, Problems& problems) {
-  if (scale[0] > scale[1]) problems.add(owner, "scale", "scale must be in ascending order");
-  if (ratio[0] > ratio[1]) problems.add(owner, "ratio", "ratio must be in ascending order");
+void validate_patch(const ConfigObject& owner, const std::array<double, 2>& scale,
+                    const std::array<double, 2>& ratio, Diagnostics& diagnostics) {
+  if (scale[0] > scale[1]) diagnostics.add(owner, "scale", "scale must be in ascending order");
+  if (ratio[0] > ratio[1]) diagnostics.add(owner, "ratio", "ratio must be in ascending order");
 }
 
 void describe_fill(Fields& f, double& fill) {

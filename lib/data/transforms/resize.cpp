@@ -24,14 +24,14 @@ struct Resize final : TransformOf<Resize> {
     return {scaled(in.height), scaled(in.width), in.channels};
   }
 
-  double needed_scale(const ImageSize& full, Draws) const override {
+  double needed_scale(const ImageSize& full, RandomNumbers) const override {
     const ImageSize to = output(full);
     return std::max(static_cast<double>(to.height) / static_cast<double>(full.height),
                     static_cast<double>(to.width) / static_cast<double>(full.width));
   }
 
   template <typename T>
-  void run(Frame<T>& frame, Draws&) const {
+  void run(WorkingImage<T>& frame, RandomNumbers&) const {
     const ImageSize to = output(frame.full());
     resample(frame, to.height, to.width);
   }

@@ -23,8 +23,8 @@ struct Rotation final : TransformOf<Rotation> {
   bool random() const override { return true; }
 
   template <typename T>
-  void run(Frame<T>& frame, Draws& draws) const {
-    const double angle = draws.between(-degrees, degrees) * std::numbers::pi / 180;
+  void run(WorkingImage<T>& frame, RandomNumbers& rng) const {
+    const double angle = rng.between(-degrees, degrees) * std::numbers::pi / 180;
     const double c = std::cos(angle), s = std::sin(angle);
     const ImageView<T> in = frame.image();
     T* out = frame.start(in.size);

@@ -34,8 +34,8 @@ void describe_probability(Fields& f, double& probability);
 // The key `fill`: the value of pixels outside of the image.
 void describe_fill(Fields& f, double& fill);
 // Checks that scale and ratio, [least, greatest], are ordered.
-void validate_patch(const Located& owner, const std::array<double, 2>& scale,
-                    const std::array<double, 2>& ratio, Problems& problems);
+void validate_patch(const ConfigObject& owner, const std::array<double, 2>& scale,
+                    const std::array<double, 2>& ratio, Diagnostics& diagnostics);
 
 inline int64_t height_of(const std::vector<int64_t>& size) {
   return size.front();
@@ -56,7 +56,7 @@ T to_pixel(double value) {
 
 // Crops height by width pixels from (y, x) on; pixels outside of the image become `fill`.
 template <typename T>
-void crop_padded(Frame<T>& frame, int64_t y, int64_t x, int64_t height, int64_t width,
+void crop_padded(WorkingImage<T>& frame, int64_t y, int64_t x, int64_t height, int64_t width,
                  double fill) {
   const ImageView<T> in = frame.image();
   if (y >= 0 && x >= 0 && y + height <= in.size.height && x + width <= in.size.width) {
@@ -77,7 +77,8 @@ void crop_padded(Frame<T>& frame, int64_t y, int64_t x, int64_t height, int64_t 
 
 // Fills a rectangle, clipped to the image.
 template <typename T>
-void fill_box(Frame<T>& frame, int64_t y, int64_t x, int64_t height, int64_t width, double fill) {
+void fill_box(WorkingImage<T>& frame, int64_t y, int64_t x, int64_t height, int64_t width,
+              double fill) {
   const ImageSize size = frame.size();
   const int64_t top = std::max<int64_t>(y, 0), bottom = std::min(y + height, size.height);
   const int64_t left = std::max<int64_t>(x, 0), right = std::min(x + width, size.width);

@@ -19,7 +19,7 @@ std::string architecture(ConfigJson& config) {
     if (names[0] == known) return "bert";
   }
   if (names[0] == "BertForSequenceClassification") return "bert_classifier";
-  config.mistake(
+  config.add_error(
       fmt::format("architectures: '{}' is not supported; with type: bert or type: "
                   "bert_classifier its encoder can be used",
                   names[0]));
@@ -33,7 +33,7 @@ void read_bert(ConfigJson& config, HuggingFaceModel& model) {
   const int64_t heads = config.integer("num_attention_heads", 12);
   config.must_divide("num_attention_heads", heads, "hidden_size", hidden);
   model.set_integer("hidden_size", hidden);
-  model.set_integer("num_layers", config.integer("num_hidden_layers", 12, kMostLayers));
+  model.set_integer("num_layers", config.integer("num_hidden_layers", 12, kMaxLayers));
   model.set_integer("num_heads", heads);
   model.set_integer("intermediate_size", config.integer("intermediate_size", 3072));
   model.set_integer("max_positions", config.integer("max_position_embeddings", 512));
@@ -102,8 +102,8 @@ std::optional<nlohmann::ordered_json> propose_bert(const ConfigNode& layers, int
       {"max_position_embeddings",
        integer_of(named("bert.embeddings.position_embeddings"), "max_positions")},
       {"type_vocab_size", integer_of(named("bert.embeddings.token_type_embeddings"), "num_types")},
-      {"hidden_act", activation_name(layer_behind(layers, "intermediate.dense"))},
-      {"hidden_dropout_prob", number_of(layer_behind(layers, "bert.embeddings.LayerNorm"), "rate")},
+      {"hidden_act", activation_name(layer_after(layers, "intermediate.dense"))},
+      {"hidden_dropout_prob", number_of(layer_after(layers, "bert.embeddings.LayerNorm"), "rate")},
       {"attention_probs_dropout_prob", number_of(heads, "dropout")},
       {"layer_norm_eps", number_of(named("bert.embeddings.LayerNorm"), "epsilon")},
       {"pad_token_id", nullptr}};

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/json_mistake.h"
+#include "base/json_error.h"
 
 namespace dltrain {
 namespace {
@@ -87,19 +87,20 @@ constexpr const char* kWithoutMeaning[] = {
 
 }  // namespace
 
-ConfigJson::ConfigJson(std::string place, const std::string& text) : place_(std::move(place)) {
+ConfigJson::ConfigJson(std::string location, const std::string& text)
+    : location_(std::move(location)) {
   try {
     map_ = json::parse(text);
   } catch (const json::exception& error) {
-    throw Error(ExitCode::usage, "is not JSON: " + json_mistake(error.what()), place_);
+    throw Error(ExitCode::usage, "is not JSON: " + json_error(error.what()), location_);
   }
-  if (!map_.is_object()) throw Error(ExitCode::usage, "is not a JSON object", place_);
+  if (!map_.is_object()) throw Error(ExitCode::usage, "is not a JSON object", location_);
   known_.insert(std::begin(kWithoutMeaning), std::end(kWithoutMeaning));
 }
 
-void ConfigJson::mistake(std::string message) {
-  if (std::find(mistakes_.begin(), mistakes_.end(), message) != mistakes_.end()) return;
-  mistakes_.push_back(std::move(message));
+void ConfigJson::add_error(std::string message) {
+  if (std::find(errors_.begin(), errors_.end(), message) != errors_.end()) return;
+  errors_.push_back(std::move(message));
 }
 
 bool ConfigJson::has(const char* key) const {
@@ -114,7 +115,7 @@ const json* ConfigJson::take(const char* key) {
 }
 
 void ConfigJson::wrong(const char* key, std::string_view expected, const json& found) {
-  mistake(
+  add_error(
       fmt::format("{}{}: expected {}, got {}", prefix_, key, expected, shown_config_json(found)));
 }
 
@@ -134,7 +135,7 @@ int64_t ConfigJson::integer(const char* key, int64_t absent, int64_t most, int64
 int64_t ConfigJson::required_integer(const char* key, int64_t most) {
   if (!has(key)) {
     take(key);
-    mistake(fmt::format("has no {}{}", prefix_, key));
+    add_error(fmt::format("has no {}{}", prefix_, key));
     return 1;
   }
   return integer(key, 1, most);
@@ -183,7 +184,7 @@ int64_t ConfigJson::size(const char* key) {
 }
 
 ConfigJson ConfigJson::map(const char* key) {
-  ConfigJson out(place_);
+  ConfigJson out(location_);
   out.prefix_ = fmt::format("{}{}.", prefix_, key);
   const json* value = take(key);
   if (value == nullptr) return out;
@@ -202,22 +203,22 @@ void ConfigJson::ignore(std::initializer_list<const char*> keys) {
 void ConfigJson::only(const char* key, const json& expected) {
   const json* value = take(key);
   if (value == nullptr || *value == expected) return;
-  mistake(fmt::format("{}{}: {} is not supported, only {}", prefix_, key, shown_config_json(*value),
-                      shown_config_json(expected)));
+  add_error(fmt::format("{}{}: {} is not supported, only {}", prefix_, key,
+                        shown_config_json(*value), shown_config_json(expected)));
 }
 
 void ConfigJson::must_divide(const char* key, int64_t part, const char* whole_key, int64_t whole) {
   // After an error the numbers may not be those of the file.
-  if (!mistakes_.empty() || whole % part == 0) return;
-  mistake(fmt::format("{}{}: {} does not divide {}, which is {}", prefix_, key, part, whole_key,
-                      whole));
+  if (!errors_.empty() || whole % part == 0) return;
+  add_error(fmt::format("{}{}: {} does not divide {}, which is {}", prefix_, key, part, whole_key,
+                        whole));
 }
 
 // Keys that begin with an underscore are for transformers only.
 void ConfigJson::refuse_unknown() {
   for (const auto& [key, value] : map_.items()) {
     if (known_.count(key) != 0 || key.starts_with("_") || value.is_null()) continue;
-    mistake(
+    add_error(
         fmt::format("{}{}: {} is not a known key; remove it from the file if the model "
                     "does not depend on it",
                     prefix_, key, shown_config_json(value)));
@@ -226,7 +227,7 @@ void ConfigJson::refuse_unknown() {
 
 void ConfigJson::adopt(ConfigJson&& map) {
   map.refuse_unknown();
-  mistakes_.insert(mistakes_.end(), map.mistakes_.begin(), map.mistakes_.end());
+  errors_.insert(errors_.end(), map.errors_.begin(), map.errors_.end());
 }
 
 }  // namespace dltrain

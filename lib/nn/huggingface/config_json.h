@@ -28,8 +28,8 @@ inline constexpr NumberRange kDropout{"a number from 0 to below 1", -kNoBound, 0
 
 class ConfigJson {
  public:
-  // `place` names the file in messages. Throws Error(usage) for text that is not a JSON object.
-  ConfigJson(std::string place, const std::string& text);
+  // `location` names the file in messages. Throws Error(usage) for text that is not a JSON object.
+  ConfigJson(std::string location, const std::string& text);
 
   // Return whether a key exists and is not null, and whether it exists and is null.
   bool has(const char* key) const;
@@ -55,27 +55,27 @@ class ConfigJson {
   void must_divide(const char* key, int64_t part, const char* whole_key, int64_t whole);
 
   // Adds an error once, because keys may be read several times.
-  void mistake(std::string message);
+  void add_error(std::string message);
   // Reports the keys that were not read, and the errors of a map that was read.
   void refuse_unknown();
   void adopt(ConfigJson&& map);
 
-  const std::string& place() const { return place_; }
-  const std::vector<std::string>& mistakes() const { return mistakes_; }
+  const std::string& location() const { return location_; }
+  const std::vector<std::string>& errors() const { return errors_; }
 
  private:
-  explicit ConfigJson(std::string place) : place_(std::move(place)) {}
+  explicit ConfigJson(std::string location) : location_(std::move(location)) {}
   // Returns the value unless it is null, and marks the key as known.
   const nlohmann::json* take(const char* key);
   template <typename T, typename Fits>
   T typed(const char* key, const T& absent, std::string_view expected, Fits fits);
   void wrong(const char* key, std::string_view expected, const nlohmann::json& found);
 
-  std::string place_;
+  std::string location_;
   std::string prefix_ = {};  // of keys in messages: "rope_scaling."
   nlohmann::json map_ = nlohmann::json::object();
   std::set<std::string, std::less<>> known_ = {};
-  std::vector<std::string> mistakes_ = {};
+  std::vector<std::string> errors_ = {};
 };
 
 }  // namespace dltrain

@@ -49,10 +49,10 @@ const ConfigNode* each_layer(const ConfigNode& node, const Use& use) {
 }  // namespace
 
 void HuggingFaceModel::set(const char* key, const ConfigNode& value) {
-  arguments.set({key, arguments.place}, value);
+  arguments.set({key, arguments.location}, value);
 }
 void HuggingFaceModel::set_text(const char* key, std::string text) {
-  set(key, ConfigNode::make_scalar(std::move(text), arguments.place));
+  set(key, ConfigNode::make_scalar(std::move(text), arguments.location));
 }
 void HuggingFaceModel::set_integer(const char* key, int64_t value) {
   set_text(key, std::to_string(value));
@@ -70,11 +70,11 @@ void HuggingFaceModel::set_activation(ConfigJson& config, const char* json_key,
   for (const FamiliesActivation& row : kActivations) {
     if (name != row.name) continue;
     if (row.approximate == nullptr) return set_text("activation", row.type);
-    HuggingFaceModel layer{.type = {}, .arguments = ConfigNode::make_map(arguments.place)};
+    HuggingFaceModel layer{.type = {}, .arguments = ConfigNode::make_map(arguments.location)};
     layer.set_text(row.type, row.approximate);
     return set("activation", layer.arguments);
   }
-  config.mistake(fmt::format("{}: the activation '{}' is not supported", json_key, name));
+  config.add_error(fmt::format("{}: the activation '{}' is not supported", json_key, name));
 }
 
 const ConfigNode* find_layer(const ConfigNode& layers, std::initializer_list<KeyText> wanted) {
@@ -84,13 +84,13 @@ const ConfigNode* find_layer(const ConfigNode& layers, std::initializer_list<Key
   });
 }
 
-const ConfigNode* layer_behind(const ConfigNode& layers, std::string_view name) {
+const ConfigNode* layer_after(const ConfigNode& layers, std::string_view name) {
   for (size_t i = 0; i < layers.items.size(); ++i) {
     const ConfigNode& item = layers.items[i];
     if (layers.is_list() && item.is_map() && text_of(item, "name") == name) {
       return i + 1 < layers.items.size() ? &layers.items[i + 1] : nullptr;
     }
-    if (const ConfigNode* found = layer_behind(item, name)) return found;
+    if (const ConfigNode* found = layer_after(item, name)) return found;
   }
   return nullptr;
 }

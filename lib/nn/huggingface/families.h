@@ -38,7 +38,7 @@ struct TensorName {
 };
 
 // The limit of layers, which is that of `repeat`.
-inline constexpr int64_t kMostLayers = 10000;
+inline constexpr int64_t kMaxLayers = 10000;
 
 // A key of the architecture that config.json does not have, with its value if it is used.
 struct HuggingFaceOption {
@@ -79,7 +79,7 @@ struct KeyText {
 };
 const ConfigNode* find_layer(const ConfigNode& layers, std::initializer_list<KeyText> wanted);
 // Returns the layer after the one that is called `name`.
-const ConfigNode* layer_behind(const ConfigNode& layers, std::string_view name);
+const ConfigNode* layer_after(const ConfigNode& layers, std::string_view name);
 // Return the value of a key, or 0 if there is none.
 int64_t integer_of(const ConfigNode* layer, std::string_view key);
 double number_of(const ConfigNode* layer, std::string_view key);

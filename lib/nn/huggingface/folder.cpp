@@ -17,8 +17,9 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-ConfigNode path_node(const Place& place, const fs::path& path) {
-  ConfigNode node = ConfigNode::make_scalar(fs::absolute(path).lexically_normal().string(), place);
+ConfigNode path_node(const SourceLocation& location, const fs::path& path) {
+  ConfigNode node =
+      ConfigNode::make_scalar(fs::absolute(path).lexically_normal().string(), location);
   node.style = ConfigNode::Style::quoted;
   return node;
 }
@@ -58,10 +59,10 @@ const HuggingFaceFamily* huggingface_family_of(const fs::path& weights) {
   return type.is_string() ? find_huggingface_family(type.get<std::string>()) : nullptr;
 }
 
-HuggingFaceReading read_huggingface_config(const std::string& place, const std::string& text,
-                                           const std::string& type, const Place& at) {
-  ConfigJson config(place, text);
-  HuggingFaceReading out;
+HuggingFaceConfig read_huggingface_config(const std::string& location, const std::string& text,
+                                          const std::string& type, const SourceLocation& at) {
+  ConfigJson config(location, text);
+  HuggingFaceConfig out;
   out.model.type = type;
   out.model.arguments = ConfigNode::make_map(at);
   const std::string model_type = config.text("model_type", "");
@@ -71,7 +72,7 @@ HuggingFaceReading read_huggingface_config(const std::string& place, const std::
     for (const HuggingFaceFamily& row : huggingface_families()) {
       known += (known.empty() ? "" : ", ") + std::string(row.model_type);
     }
-    out.mistakes.push_back(
+    out.errors.push_back(
         model_type.empty()
             ? fmt::format("has no model_type; known: {}", known)
             : fmt::format("the model_type '{}' is not supported; known: {}", model_type, known));
@@ -86,49 +87,49 @@ HuggingFaceReading read_huggingface_config(const std::string& place, const std::
   config.only("pruned_heads", nlohmann::json::object());
   config.ignore({"transformers.js_config"});  // for browsers
   config.refuse_unknown();
-  out.mistakes = config.mistakes();
+  out.errors = config.errors();
   return out;
 }
 
-bool rewrite_huggingface_model(ConfigNode& map, Problems& problems) {
+bool rewrite_huggingface_model(ConfigNode& map, Diagnostics& diagnostics) {
   const ConfigNode from = *map.find("from");
-  const size_t before = problems.reported();
+  const size_t before = diagnostics.reported();
   if (!from.is_scalar()) {
-    problems.add(from.place, "expected a folder, got {}", describe_found(from));
+    diagnostics.add(from.location, "expected a folder, got {}", describe_found(from));
     return false;
   }
   for (const char* key : {"layers", "blocks", "init_from"}) {
     const ConfigNode* other = map.find(key);
     if (other == nullptr || other->is_null()) continue;
-    problems.add(other->place, "model has both from and {}; keep one", key);
+    diagnostics.add(other->location, "model has both from and {}; keep one", key);
   }
-  if (problems.reported() != before) return false;
+  if (diagnostics.reported() != before) return false;
   const fs::path folder = beside_configuration(
-      from.place, from.text, [](const fs::path& path) { return is_file(path / kConfig); });
+      from.location, from.text, [](const fs::path& path) { return is_file(path / kConfig); });
   const fs::path file = folder / kConfig;
   if (!is_file(file)) {
-    problems.add(from.place, "{} has no config.json", folder.string());
+    diagnostics.add(from.location, "{} has no config.json", folder.string());
     return false;
   }
   const ConfigNode* type = map.find("type");
-  HuggingFaceReading reading;
+  HuggingFaceConfig reading;
   try {
     reading = read_huggingface_config(
         file.string(), read_file(file, kMaxConfig, ExitCode::usage),
-        type != nullptr && type->is_scalar() ? type->text : std::string(), from.place);
+        type != nullptr && type->is_scalar() ? type->text : std::string(), from.location);
   } catch (const Error& error) {
-    problems.add(from.place, error.what());
+    diagnostics.add(from.location, error.what());
     return false;
   }
-  for (const std::string& mistake : reading.mistakes) {
-    problems.add(from.place, "{}: {}", file.string(), mistake);
+  for (const std::string& message : reading.errors) {
+    diagnostics.add(from.location, "{}: {}", file.string(), message);
   }
-  if (problems.reported() != before) return false;
+  if (diagnostics.reported() != before) return false;
   map.erase("from");
   HuggingFaceModel& model = reading.model;
   if (type == nullptr) model.set_text("type", model.type);
   model.set_integer("vocab_size", model.vocab_size);
-  model.set("init_from", path_node(from.place, folder));
+  model.set("init_from", path_node(from.location, folder));
   const std::vector<std::string> following = keys_that_follow("dropout", model.type, map);
   for (size_t i = 0; i < model.arguments.keys.size(); ++i) {
     const ConfigNode::Key& key = model.arguments.keys[i];

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "config/problems.h"
+#include "config/diagnostics.h"
 #include "config/tree.h"
 #include "nn/huggingface/families.h"
 
@@ -19,19 +19,19 @@ nlohmann::json read_config_json(const std::filesystem::path& folder);
 const HuggingFaceFamily* huggingface_family_of(const std::filesystem::path& weights);
 
 // The result of reading a config.json, with its errors as sentences.
-struct HuggingFaceReading {
+struct HuggingFaceConfig {
   HuggingFaceModel model;
-  std::vector<std::string> mistakes;
+  std::vector<std::string> errors;
 };
-// Reads the text of a config.json. `place`: the file, in messages; `type`: the architecture of the
-// configuration, "" for that of the file; `at`: the place of the arguments. Throws Error(usage) for
-// text that is not a JSON object.
-HuggingFaceReading read_huggingface_config(const std::string& place, const std::string& text,
-                                           const std::string& type, const Place& at);
+// Reads the text of a config.json. `location`: the file, in messages; `type`: the architecture of
+// the configuration, "" for that of the file; `at`: the place of the arguments. Throws Error(usage)
+// for text that is not a JSON object.
+HuggingFaceConfig read_huggingface_config(const std::string& location, const std::string& text,
+                                          const std::string& type, const SourceLocation& at);
 
 // Replaces {from: FOLDER, …} of a model section by {type: …, …, init_from: FOLDER} with the keys of
 // the folder's config.json, unless the section has them. A relative folder is resolved as in
 // config/paths.h. Returns false if there are problems.
-bool rewrite_huggingface_model(ConfigNode& map, Problems& problems);
+bool rewrite_huggingface_model(ConfigNode& map, Diagnostics& diagnostics);
 
 }  // namespace dltrain

@@ -12,7 +12,7 @@ void read_gpt2(ConfigJson& config, HuggingFaceModel& model) {
   model.vocab_size = config.integer("vocab_size", 50257);
   const int64_t hidden = config.integer("n_embd", 768);
   model.set_integer("hidden_size", hidden);
-  model.set_integer("num_layers", config.integer("n_layer", 12, kMostLayers));
+  model.set_integer("num_layers", config.integer("n_layer", 12, kMaxLayers));
   const int64_t heads = config.integer("n_head", 12);
   config.must_divide("n_head", heads, "n_embd", hidden);
   model.set_integer("num_heads", heads);
@@ -42,8 +42,8 @@ TensorName tensor_gpt2(std::string_view name) {
 
 std::optional<nlohmann::ordered_json> propose_gpt2(const ConfigNode& layers, int64_t vocab_size) {
   const ConfigNode* tokens = find_layer(layers, {{"type", "embedding"}, {"name", "wte"}});
-  const ConfigNode* places = find_layer(layers, {{"name", "wpe"}});
-  if (tokens == nullptr || places == nullptr) return {};
+  const ConfigNode* positions = find_layer(layers, {{"name", "wpe"}});
+  if (tokens == nullptr || positions == nullptr) return {};
   const ConfigNode* inner = find_layer(layers, {{"type", "linear"}, {"name", "c_fc"}});
   const ConfigNode* heads = find_layer(layers, {{"type", "attention"}});
   const bool tied = find_layer(layers, {{"type", "lm_head"}, {"share", "wte"}}) != nullptr;
@@ -51,14 +51,14 @@ std::optional<nlohmann::ordered_json> propose_gpt2(const ConfigNode& layers, int
       {"architectures", {"GPT2LMHeadModel"}},
       {"model_type", "gpt2"},
       {"vocab_size", vocab_size},
-      {"n_positions", integer_of(places, "max_positions")},
+      {"n_positions", integer_of(positions, "max_positions")},
       {"n_embd", integer_of(tokens, "embedding_dim")},
       {"n_layer", integer_of(find_layer(layers, {{"type", "repeat"}, {"name", "h"}}), "times")},
       {"n_head", integer_of(heads, "num_heads")},
       {"n_inner", integer_of(inner, "out_features")},
-      {"activation_function", activation_name(layer_behind(layers, "c_fc"))},
-      {"resid_pdrop", number_of(layer_behind(layers, "mlp"), "rate")},
-      {"embd_pdrop", number_of(layer_behind(layers, "wpe"), "rate")},
+      {"activation_function", activation_name(layer_after(layers, "c_fc"))},
+      {"resid_pdrop", number_of(layer_after(layers, "mlp"), "rate")},
+      {"embd_pdrop", number_of(layer_after(layers, "wpe"), "rate")},
       {"attn_pdrop", number_of(heads, "dropout")},
       {"layer_norm_epsilon", number_of(find_layer(layers, {{"name", "ln_f"}}), "epsilon")},
       {"tie_word_embeddings", tied}};

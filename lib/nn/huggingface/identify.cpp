@@ -32,10 +32,10 @@ std::string layers_text(const ModelConfig& model) {
 }
 
 ConfigNode parse_layers(const std::string& text) {
-  Problems problems;
+  Diagnostics diagnostics;
   const auto source = std::make_shared<Source>(Source{"model", text});
-  const auto tree = read_yaml(source, 0, problems);
-  problems.throw_if_any();
+  const auto tree = read_yaml(source, 0, diagnostics);
+  diagnostics.throw_if_any();
   check_internal(tree && tree->find("layers") != nullptr, "a dump without layers");
   return *tree->find("layers");
 }
@@ -43,15 +43,15 @@ ConfigNode parse_layers(const std::string& text) {
 // Returns the layers that a config.json describes, or "" if it is not valid. `option`: an argument
 // that config.json does not have, as {name, value}.
 std::string layers_of(const nlohmann::ordered_json& json, const HuggingFaceOption& option) {
-  const HuggingFaceReading reading = read_huggingface_config("config.json", json.dump(), "", {});
-  if (!reading.mistakes.empty()) return "";
+  const HuggingFaceConfig reading = read_huggingface_config("config.json", json.dump(), "", {});
+  if (!reading.errors.empty()) return "";
   HuggingFaceModel arguments = reading.model;
   arguments.set_text("type", reading.model.type);
   if (!option.key.empty()) arguments.set_text(option.key.c_str(), option.value);
-  Problems problems;
+  Diagnostics diagnostics;
   ModelConfig model;
-  bind(model, arguments.arguments, problems);
-  return problems.empty() ? layers_text(model) : "";
+  bind(model, arguments.arguments, diagnostics);
+  return diagnostics.empty() ? layers_text(model) : "";
 }
 
 // Returns the first line in which two texts differ.

@@ -23,7 +23,7 @@ void read_rope(ConfigJson& config, HuggingFaceModel& model) {
   if (older_map && config.has("rope_parameters")) {
     const double other = config.map("rope_parameters").number("rope_theta", theta, kTheta);
     if (!rope.has("rope_theta") && other != theta) {
-      config.mistake(
+      config.add_error(
           fmt::format("rope_parameters.rope_theta: {} has no effect, because rope_scaling is given "
                       "too; keep one of the two maps",
                       other));
@@ -33,7 +33,7 @@ void read_rope(ConfigJson& config, HuggingFaceModel& model) {
   theta = rope.number("rope_theta", theta, kTheta);
   const std::string older = rope.text("type", "default");
   const std::string kind = rope.text("rope_type", older);
-  HuggingFaceModel scaling{.type = {}, .arguments = ConfigNode::make_map(model.arguments.place)};
+  HuggingFaceModel scaling{.type = {}, .arguments = ConfigNode::make_map(model.arguments.location)};
   if (kind == "linear" || kind == "llama3") {
     scaling.set_text("type", kind);
     scaling.set_number("factor", rope.number("factor", 1, kFactor));
@@ -41,7 +41,7 @@ void read_rope(ConfigJson& config, HuggingFaceModel& model) {
     scaling.set_text("type", "none");
   } else {
     // The other keys belong to that type.
-    return config.mistake(
+    return config.add_error(
         fmt::format("{}: the type '{}' is not supported (default, linear, llama3 are)", key, kind));
   }
   if (kind == "llama3") {
@@ -68,11 +68,11 @@ void read_window(ConfigJson& config, HuggingFaceModel& model, int64_t layers) {
     for (const std::string& type : types) {
       if (type == "sliding_attention") ++sliding;
       if (type != "sliding_attention" && type != "full_attention") {
-        config.mistake(fmt::format("layer_types: '{}' is not supported", type));
+        config.add_error(fmt::format("layer_types: '{}' is not supported", type));
       }
     }
     if (static_cast<int64_t>(types.size()) != layers) {
-      config.mistake(
+      config.add_error(
           fmt::format("layer_types has {} entries, there are {} layers", types.size(), layers));
     }
   } else if (used && window > 0) {
@@ -81,7 +81,7 @@ void read_window(ConfigJson& config, HuggingFaceModel& model, int64_t layers) {
     sliding = std::max<int64_t>(0, layers - static_cast<int64_t>(std::min(first, 1e9)));
   }
   if (sliding != 0 && sliding != layers) {
-    config.mistake(
+    config.add_error(
         fmt::format("{} of {} layers have a sliding window; only all or none of them are supported",
                     sliding, layers));
   }
@@ -92,7 +92,7 @@ void read_common(ConfigJson& config, HuggingFaceModel& model) {
   if (model.type.empty()) model.type = "llama";
   model.vocab_size = config.required_integer("vocab_size");
   const int64_t hidden = config.required_integer("hidden_size");
-  const int64_t layers = config.required_integer("num_hidden_layers", kMostLayers);
+  const int64_t layers = config.required_integer("num_hidden_layers", kMaxLayers);
   const int64_t heads = config.required_integer("num_attention_heads");
   model.set_integer("hidden_size", hidden);
   model.set_integer("num_layers", layers);
@@ -147,7 +147,7 @@ void read_qwen3(ConfigJson& config, HuggingFaceModel& model) {
   model.set_boolean("attention_bias", bias);
   model.set_boolean("attention_output_bias", bias);
   read_window(config, model, config.integer("num_hidden_layers", 1));
-  HuggingFaceModel norm{.type = {}, .arguments = ConfigNode::make_map(model.arguments.place)};
+  HuggingFaceModel norm{.type = {}, .arguments = ConfigNode::make_map(model.arguments.location)};
   norm.set_text("type", "rms_norm");
   norm.set_number("epsilon", config.number("rms_norm_eps", 1e-6, kEpsilon));
   norm.set_text("name", ".");
@@ -204,7 +204,7 @@ std::optional<nlohmann::ordered_json> propose_common(const ConfigNode& layers, i
       {"attention_dropout", number_of(attention, "dropout")},
       {"tie_word_embeddings",
        find_layer(layers, {{"type", "lm_head"}, {"share", "model.embed_tokens"}}) != nullptr}};
-  const ConfigNode* gate = layer_behind(layers, "gate_proj");
+  const ConfigNode* gate = layer_after(layers, "gate_proj");
   const ConfigNode* inside = gate != nullptr ? gate->find("layers") : nullptr;
   out["hidden_act"] =
       activation_name(inside != nullptr && !inside->items.empty() ? inside->items.data() : nullptr);

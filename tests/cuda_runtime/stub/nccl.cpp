@@ -30,7 +30,7 @@ namespace {
 
 using namespace dltrain;
 
-constexpr int kMostRanks = 8;
+constexpr int kMaxRanks = 8;
 constexpr size_t kAreaBytes = size_t{8} << 20;  // of a rank: the largest input
 
 struct Meeting {
@@ -41,7 +41,7 @@ struct Meeting {
 
 struct Shared {
   Meeting meeting;
-  alignas(4096) std::byte areas[kMostRanks][kAreaBytes];
+  alignas(4096) std::byte areas[kMaxRanks][kAreaBytes];
 };
 
 DType type_of(ncclDataType_t type) {
@@ -176,7 +176,7 @@ void run(void* argument) {
 // The group of that name, when all of it are there.
 ncclResult_t join(ncclComm_t* comm, const std::string& name, int flags, int size, int rank) {
   const int file = shm_open(name.c_str(), flags | O_RDWR, 0600);
-  if (file < 0 || size > kMostRanks) return ncclInvalidArgument;
+  if (file < 0 || size > kMaxRanks) return ncclInvalidArgument;
   if (ftruncate(file, sizeof(Shared)) != 0) return ncclSystemError;
   void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);

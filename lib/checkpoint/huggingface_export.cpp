@@ -1,0 +1,291 @@
+#include "checkpoint/huggingface_export.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "config/load.h"
+#include "config/scalar.h"
+#include "nn/huggingface/folder.h"
+#include "tensor/float_tensors.h"
+#include "text/huggingface.h"
+#include "experiment/experiment.h"
+#include "checkpoint/run_folder.h"
+#include "checkpoint/weights.h"
+
+namespace dltrain {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr uint64_t kMaxTokenizerFile = 256 << 20;
+
+// The files of a tokenizer and its settings in a folder of transformers.
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
+                                           "tokenizer.model",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "vocab.txt",
+                                           "tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "added_tokens.json",
+                                           "chat_template.jinja",
+                                           "generation_config.json"};
+
+std::vector<TokenizerFile> copied_files(const fs::path& folder) {
+  std::vector<TokenizerFile> files;
+  for (const char* name : kTokenizerFiles) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(folder / name, ignored)) continue;
+    files.push_back({name, read_file(folder / name, kMaxTokenizerFile, ExitCode::data)});
+  }
+  return files;
+}
+
+int64_t max_length(const IdentifiedModel& model) {
+  for (const char* key : {"n_positions", "max_position_embeddings"}) {
+    if (model.config.contains(key)) return model.config[key].get<int64_t>();
+  }
+  return 0;
+}
+
+// Sets the ids of special tokens for generation.
+void name_special_tokens(const SpecialTokens* special, nlohmann::ordered_json& config) {
+  const auto put = [&](const char* key, const std::optional<int32_t>& id) {
+    if (config.contains(key)) return;  // BERT's padding is part of the model
+    config[key] = id ? nlohmann::ordered_json(*id) : nlohmann::ordered_json(nullptr);
+  };
+  const SpecialTokens none;
+  if (special == nullptr) special = &none;
+  put("bos_token_id", special->begin_of_text);
+  put("eos_token_id", special->end_of_text);
+  put("pad_token_id", special->padding);
+}
+
+// Copies the special tokens of another folder's config.json.
+void copy_special_tokens(const fs::path& folder, nlohmann::ordered_json& config) {
+  const nlohmann::json origin = read_config_json(folder);
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    if (!config.contains(key)) config[key] = origin.value(key, nlohmann::json());
+  }
+}
+
+void check_vocabulary(const Tokenizer& tokenizer, const ModelConfig& model, const fs::path& from) {
+  if (tokenizer.vocab_size() <= model.vocab_size.value_or(0)) return;
+  fail(ExitCode::data, "{}: the tokenizer has {} ids, the model {}", from.string(),
+       tokenizer.vocab_size(), model.vocab_size.value_or(0));
+}
+
+// Adds the tokenizer of the run in the form that transformers reads.
+bool add_tokenizer(const ResumeChoice& choice, const ModelConfig& model,
+                   const IdentifiedModel& identified, HuggingFaceFolder& out,
+                   nlohmann::ordered_json& config) {
+  const auto tokenizer = run_tokenizer(choice);
+  if (!tokenizer) {
+    name_special_tokens(nullptr, config);
+    return false;
+  }
+  check_vocabulary(*tokenizer, model, run_of(choice.checkpoint));
+  const fs::path origin = model.init_from.value_or("");
+  if (!origin.empty() && huggingface_family_of(origin) != nullptr && holds_tokenizer(origin) &&
+      load_tokenizer(origin)->identity() == tokenizer->identity()) {
+    copy_special_tokens(origin, config);
+    out.files = copied_files(origin);
+  } else {
+    name_special_tokens(&tokenizer->special(), config);
+    out.files = huggingface_tokenizer(*tokenizer, max_length(identified));
+  }
+  return true;
+}
+
+// Returns the tensors of a checkpoint, averages instead of their parameters. The files must stay
+// open.
+std::vector<OutputTensor> checkpoint_tensors(const std::deque<SafetensorsSet>& sets) {
+  std::vector<OutputTensor> tensors;
+  std::set<std::string> seen;
+  for (const SafetensorsSet& set : sets) {
+    for (const auto& [file, entry] : set.tensors()) {
+      if (!seen.insert(entry->name).second) continue;
+      tensors.push_back({entry->name, entry->spec.shape,
+                         [file = file, entry = entry] { return as_f32(*file, *entry); }});
+    }
+  }
+  return tensors;
+}
+
+// The parameters of a language model or classifier of tokens, found without data.
+std::vector<ParameterInfo> parameters_of(const ModelConfig& model) {
+  const auto loss = make_kind(loss_table(), "cross_entropy");
+  constexpr int64_t kTokens = 1;
+  return emit_model({.model = model,
+                     .loss = *loss,
+                     .inputs = {{"input", {{kTokens}, DType::i32}}},
+                     .samples = 1,
+                     .training = false})
+      .parameters;
+}
+
+// Returns the data section. A classifier needs a label for each sequence, which text files do not
+// have.
+std::string start_data(const IdentifiedModel& model, bool tokenizer) {
+  if (model.config.contains("id2label")) {
+    return R"(  type: tensors
+  path: input.safetensors   # of a sample each: input (token ids, i32) and target (a class, i32)
+  inputs: input
+  targets: target
+)";
+  }
+  const bool masked = model.family->model_type == "bert";  // it looks at later tokens
+  return fmt::format(
+      R"(  type: text
+  path: input.txt           # plain text; jsonl and tokens are other types
+  tokenizer: {{type: file, path: {}}}{}
+  sequence_length: {}{}
+)",
+      tokenizer ? "." : "TOKENIZER",
+      tokenizer ? "   # of this folder" : "   # none of the folder can be used",
+      std::min<int64_t>(max_length(model), 1024),
+      masked ? "\n  mlm_probability: 0.15     # the share of the tokens that is hidden, and to be "
+               "found"
+             : "");
+}
+
+std::string start_configuration(const fs::path& out, const IdentifiedModel& model, bool tokenizer) {
+  return fmt::format(
+      R"(# To continue training the model of this folder: dltrain train {0}/config.yaml -s data.path={1}
+name: {2}
+model: {{from: .}}            # config.json and the weights beside this file
+data:
+{3}  eval_fraction: 0.05
+optimizer: {{type: adamw, learning_rate: 5.0e-5, weight_decay: 0.01, weight_decay_on: matrices}}
+lr_scheduler: {{type: cosine, warmup_steps: 50}}
+training: {{global_batch_size: 8, num_epochs: 1, max_grad_norm: 1.0}}
+evaluation: {{eval_epochs: 0.5}}
+)",
+      out.string(), model.config.contains("id2label") ? "FILE" : "TEXT",
+      quoted_when_needed(out.filename().string()), start_data(model, tokenizer));
+}
+
+// Removes a trailing slash.
+fs::path trimmed(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
+// Returns null, with a note, if the tokenizer is of an unsupported kind; its files are copied
+// nevertheless.
+std::shared_ptr<const Tokenizer> readable_tokenizer(const fs::path& folder, std::string& note) {
+  if (!holds_tokenizer(folder)) return nullptr;
+  try {
+    return load_tokenizer(folder);
+  } catch (const Error& error) {
+    note += fmt::format("{}the tokenizer is copied, but cannot be used here: {}",
+                        note.empty() ? "" : "\n", error.what());
+    return nullptr;
+  }
+}
+
+// Returns a newly initialised head of BertForMaskedLM for a folder with a BertModel, which has
+// none.
+std::vector<OutputTensor> new_head(const std::vector<ParameterInfo>& parameters,
+                                   const LoadedWeights& loaded, const fs::path& from,
+                                   std::string& note) {
+  std::vector<OutputTensor> tensors;
+  for (const ParameterInfo& info : parameters) {
+    const auto is_missing = [&](const std::string& text) {
+      return text.starts_with(info.name + " ");
+    };
+    if (std::none_of(loaded.missing.begin(), loaded.missing.end(), is_missing)) continue;
+    if (!info.name.starts_with("cls.")) {
+      fail(ExitCode::storage, "{}: has no tensor '{}'", from.string(), info.name);
+    }
+    tensors.push_back({info.name, info.file.shape, [&info] {
+                         std::vector<float> values(static_cast<size_t>(info.file.shape.elements()));
+                         initialize(info.initializer, 0, info.name, values);
+                         return values;
+                       }});
+    note +=
+        fmt::format("{}{}", note.empty() ? "new, for the folder has no head: " : ", ", info.name);
+  }
+  if (!loaded.unexpected.empty()) {
+    fail(ExitCode::storage, "{}: has a tensor that the model lacks: {}", from.string(),
+         loaded.unexpected.front());
+  }
+  return tensors;
+}
+
+// bf16 or f16 where all weights have it, and otherwise f32.
+DType common_dtype(const std::vector<FoundWeight>& weights) {
+  std::set<DType> found;
+  for (const FoundWeight& weight : weights) found.insert(weight.tensor.entry->spec.dtype);
+  const bool narrow = found == std::set<DType>{DType::bf16} || found == std::set<DType>{DType::f16};
+  return narrow ? *found.begin() : DType::f32;
+}
+
+bool is_without_head(const fs::path& from) {
+  return read_config_json(from).value("architectures", nlohmann::json()) ==
+         nlohmann::json::array({"BertModel"});
+}
+
+}  // namespace
+
+ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder out) {
+  out.path = trimmed(out.path);
+  check_output_folder(out);
+  ExportReport report;
+  const ResumeChoice choice = find_checkpoint(run_or_checkpoint);
+  report.checkpoint = choice.checkpoint;
+  const auto experiment = load_config<Experiment>(
+      {.files = {report.checkpoint / "config.yaml"}, .overrides = {"parallelism.data=1"}});
+  IdentifiedModel model = identify_model(experiment.model);
+  report.model_type = model.family->model_type;
+  const std::deque<SafetensorsSet> files = trained_weights(report.checkpoint);
+  report.averages = files.size() == 2;
+  report.tokenizer = add_tokenizer(choice, experiment.model, model, out, model.config);
+  report.dtype = out.dtype.value_or(DType::f32);
+  report.written = write_huggingface_folder(out, model, checkpoint_tensors(files));
+  return report;
+}
+
+ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
+  out.path = trimmed(out.path);
+  check_output_folder(out);
+  Diagnostics diagnostics;
+  HuggingFaceModel section{.type = {}, .arguments = ConfigNode::make_map({})};
+  section.set_text("from", from.string());
+  ModelConfig config;
+  bind(config, section.arguments, diagnostics);
+  diagnostics.throw_if_any();
+  IdentifiedModel model = identify_model(config);
+  ExportReport report;
+  report.checkpoint = from;
+  report.model_type = model.family->model_type;
+  const SafetensorsSet files(from, ExitCode::storage);
+  const std::vector<ParameterInfo> parameters = parameters_of(config);
+  LoadedWeights loaded;
+  std::vector<OutputTensor> tensors;
+  const bool strict = !is_without_head(from);
+  const auto weights = find_weights(parameters, files, {}, strict, loaded, /*keys=*/false);
+  for (const FoundWeight& found : weights) {
+    const auto [file, entry] = found.tensor;
+    tensors.push_back({found.info->name, found.info->file.shape,
+                       [file = file, entry = entry] { return as_f32(*file, *entry); }});
+  }
+  report.dtype = out.dtype.value_or(common_dtype(weights));
+  out.dtype = report.dtype;
+  if (!strict) {
+    for (OutputTensor& tensor : new_head(parameters, loaded, from, report.note)) {
+      tensors.push_back(std::move(tensor));
+    }
+  }
+  if (const auto tokenizer = readable_tokenizer(from, report.note)) {
+    check_vocabulary(*tokenizer, config, from);
+    report.tokenizer = true;
+  }
+  copy_special_tokens(from, model.config);
+  out.files = copied_files(from);
+  out.files.push_back({"config.yaml", start_configuration(out.path, model, report.tokenizer)});
+  report.written = write_huggingface_folder(out, model, std::move(tensors));
+  return report;
+}
+
+}  // namespace dltrain

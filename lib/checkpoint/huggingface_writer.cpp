@@ -1,0 +1,136 @@
+#include "checkpoint/huggingface_writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/atomic_directory.h"
+#include "base/error.h"
+#include "base/owned_files.h"
+#include "tensor/float_tensors.h"
+#include "tensor/safetensors.h"
+
+namespace dltrain {
+namespace fs = std::filesystem;
+namespace {
+
+// The greatest finite f16.
+constexpr float kMaxF16 = 65504;
+
+// transformers' GPT-2 has biases everywhere; adds zeros for a model without biases.
+void add_zero_biases(std::vector<OutputTensor>& tensors) {
+  const size_t count = tensors.size();
+  for (size_t i = 0; i < count; ++i) {
+    const std::string& name = tensors[i].name;
+    const bool plain = name == "wte.weight" || name == "wpe.weight" || name == "lm_head.weight";
+    if (plain || !name.ends_with(".weight")) continue;
+    const int64_t width = tensors[i].shape[-1];
+    tensors.push_back({name.substr(0, name.size() - 6) + "bias", {width}, [width] {
+                         return std::vector<float>(static_cast<size_t>(width));
+                       }});
+  }
+}
+
+// Distributes the tensors over files, in order, as many as fit.
+std::vector<std::vector<OutputTensor>> cut(std::vector<OutputTensor> tensors,
+                                           const HuggingFaceFolder& folder) {
+  std::vector<std::vector<OutputTensor>> shards(1);
+  uint64_t bytes = 0;
+  for (OutputTensor& tensor : tensors) {
+    const uint64_t size = TensorSpec{tensor.shape, folder.dtype.value_or(DType::f32)}.bytes();
+    if (!shards.back().empty() && bytes + size > folder.max_shard_bytes) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    bytes += size;
+    shards.back().push_back(std::move(tensor));
+  }
+  return shards;
+}
+
+// Adds to `written`.
+void write_shard(FileWriter& file, const std::vector<OutputTensor>& tensors, DType dtype,
+                 WrittenFolder& written) {
+  std::vector<NamedTensor> names;
+  for (const OutputTensor& tensor : tensors) {
+    names.push_back({tensor.name, {tensor.shape, dtype}});
+  }
+  SafetensorsWriter writer(file, names, {{"format", "pt"}});
+  for (const OutputTensor& tensor : tensors) {
+    const std::vector<float> values = tensor.values();
+    if (!all_finite(values)) written.not_finite.push_back(tensor.name);
+    const auto beyond = [](float v) { return std::isfinite(v) && std::abs(v) > kMaxF16; };
+    if (dtype == DType::f16 && std::any_of(values.begin(), values.end(), beyond)) {
+      fail(ExitCode::usage, "{} has values that f16 cannot hold; use bf16", tensor.name);
+    }
+    const std::vector<std::byte> converted = bytes_as(values, dtype);
+    writer.write(tensor.name, converted);
+    written.bytes += converted.size();
+  }
+  writer.finish();
+  written.tensors += static_cast<int64_t>(tensors.size());
+}
+
+bool is_model_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_empty(path, ignored) ||
+         (fs::exists(path / "config.json", ignored) &&
+          (fs::exists(path / "model.safetensors", ignored) ||
+           fs::exists(path / "model.safetensors.index.json", ignored)));
+}
+
+}  // namespace
+
+void check_output_folder(const HuggingFaceFolder& folder) {
+  std::error_code ignored;
+  if (!fs::exists(folder.path, ignored)) return;
+  if (!fs::is_directory(folder.path, ignored)) {
+    fail(ExitCode::usage, "{} exists and is not a folder", folder.path.string());
+  }
+  if (!folder.overwrite) {
+    fail(ExitCode::usage, "{} already exists; use --overwrite to replace it", folder.path.string());
+  }
+  if (!is_model_folder(folder.path)) {
+    fail(ExitCode::usage, "{} is not the folder of a model, so --overwrite does not replace it",
+         folder.path.string());
+  }
+  if (!fs::is_empty(folder.path, ignored)) check_all_owned(folder.path);
+}
+
+WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
+                                       const IdentifiedModel& model,
+                                       std::vector<OutputTensor> tensors) {
+  check_output_folder(folder);
+  if (model.lacks_biases) add_zero_biases(tensors);
+  std::sort(tensors.begin(), tensors.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  for (OutputTensor& tensor : tensors) tensor.name = model.family->exported(tensor.name);
+  const auto shards = cut(std::move(tensors), folder);
+
+  const DType dtype = folder.dtype.value_or(DType::f32);
+  AtomicDirectory out(folder.path);
+  WrittenFolder written{.tensors = 0, .shards = static_cast<int64_t>(shards.size()), .bytes = 0};
+  nlohmann::ordered_json map = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name =
+        shards.size() == 1 ? "model.safetensors"
+                           : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    write_shard(out.create(name), shards[i], dtype, written);
+    for (const OutputTensor& tensor : shards[i]) map[tensor.name] = name;
+  }
+  if (shards.size() > 1) {
+    const nlohmann::ordered_json index{{"metadata", {{"total_size", written.bytes}}},
+                                       {"weight_map", map}};
+    out.create("model.safetensors.index.json").write(index.dump(2) + "\n");
+  }
+  nlohmann::ordered_json config = model.config;
+  config["torch_dtype"] = dtype == DType::f32    ? "float32"
+                          : dtype == DType::bf16 ? "bfloat16"
+                                                 : "float16";
+  out.create("config.json").write(config.dump(2) + "\n");
+  for (const TokenizerFile& file : folder.files) out.create(file.name).write(file.content);
+  out.publish();
+  return written;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,281 @@
+#include "checkpoint/run_folder.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/owned_files.h"
+
+namespace dltrain {
+namespace fs = std::filesystem;
+namespace {
+
+// The files that the marker lists from the start of a run; checkpoints and predictions are added
+// when they are written. The first one shows that a run has started.
+constexpr const char* kRunFiles[] = {"config.yaml",
+                                     "metrics.jsonl",
+                                     "summary.json",
+                                     "log.txt",
+                                     "samples.jsonl",
+                                     "classes.json",
+                                     "checkpoints/latest",
+                                     "checkpoints/best",
+                                     "tensorboard/events.out.tfevents.dltrain"};
+// Folders that must not exist in a folder without a marker.
+constexpr const char* kRunFolders[] = {"checkpoints", "tensorboard", "predictions", kMarkerFile};
+
+// Returns the newest valid checkpoint; its note says why newer ones are not valid.
+std::optional<ResumeChoice> newest_valid(const fs::path& checkpoints) {
+  const auto all = CheckpointFolder(checkpoints).list();
+  std::string note;
+  for (auto at = all.rbegin(); at != all.rend(); ++at) {
+    try {
+      auto kept = keep_folder(*at);
+      return ResumeChoice{*at, read_checkpoint_state(*at), note, std::move(kept)};
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::storage) throw;
+      note += fmt::format("{}skipped: {}", note.empty() ? "" : "; ", error.what());
+    }
+  }
+  if (!note.empty()) {
+    fail(ExitCode::storage, "no checkpoint in {} is valid ({})", checkpoints.string(), note);
+  }
+  return std::nullopt;
+}
+
+// Returns the checkpoint that find_checkpoint() selects, or an empty path.
+fs::path named_checkpoint(const fs::path& location) {
+  std::error_code error;
+  if (fs::exists(location / "state.json", error)) {
+    const fs::path target = fs::read_symlink(location, error);
+    return error ? location : location.parent_path() / target;
+  }
+  for (const fs::path& folder : {location / "checkpoints", location}) {
+    const fs::path latest = fs::read_symlink(folder / "latest", error);
+    if (!error) return folder / latest;
+    if (const auto all = CheckpointFolder(folder).list(); !all.empty()) return all.back();
+  }
+  return {};
+}
+
+// Lists the checkpoints and run folders in `folder` for a message; empty if there are none.
+std::string checkpoints_in(const fs::path& folder) {
+  std::map<std::string, int64_t> found;  // the newest step of each
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const auto all = CheckpointFolder(entry.path() / "checkpoints").list();
+    if (!all.empty()) found[entry.path().filename().string()] = checkpoint_step(all.back());
+  }
+  for (const fs::path& location : {folder, folder / "checkpoints"}) {
+    for (const fs::path& path : CheckpointFolder(location).list()) {
+      found[path.lexically_relative(folder).string()] = checkpoint_step(path);
+    }
+  }
+  std::string out;
+  size_t left = 8;
+  for (const auto& [name, step] : found) {
+    if (left-- == 0) return fmt::format("{} and {} more", out, found.size() - 8);
+    out += fmt::format("{}{} (step {})", out.empty() ? "" : ", ", name, step);
+  }
+  return out;
+}
+
+[[noreturn]] void refuse_location(const fs::path& location) {
+  std::error_code error;
+  const bool there = fs::exists(location, error);
+  if (error) fail_storage(location, "look at", error.value());
+  std::string message = there ? fmt::format("{} contains no checkpoint", location.string())
+                              : fmt::format("{} does not exist", location.string());
+  for (const fs::path& near :
+       {location, (fs::path(".") / location).parent_path(), fs::path("runs")}) {
+    const std::string found = checkpoints_in(near);
+    if (found.empty()) continue;
+    message += fmt::format("; {} contains {}", near.lexically_normal().string(), found);
+    break;
+  }
+  fail(ExitCode::storage, "{}", message);
+}
+
+bool holds_checkpoint(const fs::path& folder) {
+  std::error_code ignored;
+  const auto all = CheckpointFolder(folder / "checkpoints").list();
+  return std::any_of(all.begin(), all.end(), [&](const auto& checkpoint) {
+    return fs::exists(checkpoint / "state.json", ignored);
+  });
+}
+
+bool has_begun(const fs::path& folder) {
+  return lists_file(folder, kRunFiles[0]);
+}
+
+std::vector<std::string> run_files(std::vector<std::string> also) {
+  also.insert(also.begin(), std::begin(kRunFiles), std::end(kRunFiles));
+  return also;
+}
+
+// Returns the first of the run's names that a file not written by dltrain has, or an empty name.
+std::string foreign_name(const fs::path& folder, std::vector<std::string> names) {
+  if (!has_marker(folder))
+    names.insert(names.end(), std::begin(kRunFolders), std::end(kRunFolders));
+  std::error_code ignored;
+  for (const std::string& name : names) {
+    const auto status = fs::symlink_status(folder / name, ignored);
+    if (fs::exists(status) && !lists_file(folder, name)) return name;
+  }
+  return "";
+}
+
+// Returns whether `resume` is a path in `folder`.
+bool rewinds(const fs::path& folder, const std::string& resume) {
+  return resume != "never" && resume != "auto" && is_inside(resume, folder);
+}
+
+}  // namespace
+
+bool is_inside(const fs::path& path, const fs::path& folder) {
+  std::error_code ignored;
+  const auto inner = fs::weakly_canonical(path, ignored);
+  const auto outer = fs::weakly_canonical(folder, ignored);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+void mark_run_folder(const fs::path& folder) {
+  if (!has_marker(folder) && !holds_checkpoint(folder)) mark_folder(folder);
+}
+
+std::optional<ResumeChoice> choose_resume(const fs::path& folder, const std::string& resume) {
+  if (resume == "never") return std::nullopt;
+  if (resume == "auto") return newest_valid(folder / "checkpoints");
+  return find_checkpoint(resume);
+}
+
+void check_run_folder(const fs::path& folder, const std::string& resume, bool overwrite,
+                      const std::vector<std::string>& also) {
+  std::error_code error;
+  const auto status = fs::status(folder, error);
+  if (error && status.type() != fs::file_type::not_found) {
+    fail_storage(folder, "look at", error.value());
+  }
+  if (fs::exists(status) && !fs::is_directory(status)) {
+    fail(ExitCode::storage, "{} is not a folder", folder.string());
+  }
+  const bool resuming = resume == "auto" || rewinds(folder, resume);
+  const bool earlier_version = !has_marker(folder) && holds_checkpoint(folder);
+  if (resuming && earlier_version) return;
+  if (overwrite && !resuming && has_begun(folder)) return check_all_owned(folder);
+  const auto refuse_run = [&](const char* discard) {
+    fail(ExitCode::usage,
+         "{} already contains a run; use --resume auto to continue it, {}or --output-dir or --name "
+         "to write to another folder",
+         folder.string(), discard);
+  };
+  if (!resuming && has_begun(folder)) refuse_run("--overwrite to discard it, ");
+  const std::string foreign = foreign_name(folder, run_files(also));
+  if (foreign.empty()) return;
+  if (overwrite && !has_marker(folder)) check_all_owned(folder);
+  if (earlier_version) refuse_run("");
+  fail(ExitCode::usage,
+       "{} exists and was not written by dltrain; move it, or use --output-dir or --name to write "
+       "to "
+       "another folder",
+       (folder / foreign).string());
+}
+
+void check_no_newer(const fs::path& folder, const std::string& resume,
+                    const ResumeChoice& resumed) {
+  if (!rewinds(folder, resume)) return;
+  const auto all = CheckpointFolder(folder / "checkpoints").list();
+  if (all.empty() || checkpoint_step(all.back()) <= resumed.state.step) return;
+  fail(
+      ExitCode::usage,
+      "{} contains later checkpoints, up to step {}: to continue from {} (step {}) in this folder, "
+      "use --overwrite, which deletes them; or use --name NAME or --output-dir to write to another "
+      "folder, or --resume auto to continue from the newest one",
+      folder.string(), checkpoint_step(all.back()), resumed.checkpoint.string(),
+      resumed.state.step);
+}
+
+void check_resume_path(const std::string& resume) {
+  if (resume == "never" || resume == "auto") return;
+  const fs::path given = resume;
+  const fs::path location = given.has_filename() ? given : given.parent_path();
+  if (named_checkpoint(location).empty()) refuse_location(given);
+}
+
+RunFolder::RunFolder(fs::path folder, const std::string& resume, bool overwrite, bool owner,
+                     std::vector<std::string> also)
+    : path_(std::move(folder)), names_(run_files(also)) {
+  if (!owner) return;
+  // The folder is locked before its content is checked, which another process may be changing.
+  if (has_marker(path_) || holds_checkpoint(path_)) lock_ = std::make_unique<RunLock>(path_);
+  check_run_folder(path_, resume, overwrite, also);
+  make_directories(path_);
+  if (!lock_) lock_ = std::make_unique<RunLock>(path_);
+  mark_run_folder(path_);
+  CheckpointFolder(path_ / "checkpoints").clean();
+  rewind_ = rewinds(path_, resume);
+  discard_ = overwrite && resume != "auto" && !rewind_ && has_begun(path_);
+}
+
+void RunFolder::begin(const std::optional<ResumeChoice>& resumed) {
+  if (discard_) {
+    remove_owned(path_);
+    mark_folder(path_);
+  }
+  claim_files(path_, names_);
+  if (!resumed) return;
+  CheckpointFolder folder(path_ / "checkpoints");
+  if (rewind_) {
+    for (const auto& checkpoint : folder.list()) {
+      if (checkpoint_step(checkpoint) > resumed->state.step) remove_owned(checkpoint);
+    }
+  }
+  folder.repair_links(resumed->state);
+}
+
+ResumeChoice find_checkpoint(const fs::path& folder) {
+  const fs::path location = folder.has_filename() ? folder : folder.parent_path();
+  while (true) {
+    const fs::path checkpoint = named_checkpoint(location);
+    if (checkpoint.empty()) refuse_location(folder);
+    auto kept = keep_folder(checkpoint);
+    try {
+      return {checkpoint, read_checkpoint_state(checkpoint), {}, std::move(kept)};
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::storage) throw;
+      if (named_checkpoint(location) != checkpoint) continue;  // the run has saved meanwhile
+      const auto valid = newest_valid(checkpoint.parent_path());
+      if (!valid) throw;
+      fail(ExitCode::storage, "{}; the newest valid checkpoint is {}", error.what(),
+           valid->checkpoint.string());
+    }
+  }
+}
+
+fs::path run_of(const fs::path& checkpoint) {
+  const bool named = std::distance(checkpoint.begin(), checkpoint.end()) > 2;
+  return (named ? checkpoint : fs::absolute(checkpoint)).parent_path().parent_path();
+}
+
+std::shared_ptr<const Tokenizer> run_tokenizer(const ResumeChoice& choice) {
+  const auto run = run_of(choice.checkpoint);
+  if (!holds_tokenizer(run)) {
+    if (choice.state.tokenizer.empty()) return nullptr;
+    fail(ExitCode::storage, "{}: the tokenizer it was trained with is not in {}",
+         choice.checkpoint.string(), run.string());
+  }
+  std::string problem = "not the tokenizer it was trained with";
+  try {
+    auto tokenizer = load_tokenizer(run);
+    const std::string& saved = choice.state.tokenizer;
+    if (saved.empty() || saved == tokenizer->identity()) return tokenizer;
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  fail(ExitCode::storage, "{}: the tokenizer in {} is damaged or was replaced: {}",
+       choice.checkpoint.string(), run.string(), problem);
+}
+
+}  // namespace dltrain

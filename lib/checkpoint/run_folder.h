@@ -1,0 +1,79 @@
+// The folder of one run: checks and locks, and the choice of the checkpoint to resume from.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/run_lock.h"
+#include "checkpoint/checkpoint.h"
+
+namespace dltrain {
+
+struct ResumeChoice {
+  std::filesystem::path checkpoint;
+  CheckpointState state;
+  std::string note;            // why newer checkpoints were skipped
+  std::shared_ptr<void> kept;  // prevents the run from removing the checkpoint
+};
+
+// Returns whether `path` is `folder` or lies in it.
+bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder);
+
+// Returns the checkpoint that --resume selects for the run folder `folder`. "never": nothing.
+// "auto": the newest valid checkpoint, or nothing if there are no checkpoints; throws
+// Error(storage) if none of them is valid. A path: see find_checkpoint().
+std::optional<ResumeChoice> choose_resume(const std::filesystem::path& folder,
+                                          const std::string& resume);
+
+// Throws Error(usage) if `folder` contains a run that `resume` (auto, or a path in this folder)
+// does not continue and `overwrite` does not discard, or files not written by dltrain: with a name
+// of the run's files, to which `also` adds some, or any such file if a run is to be discarded
+// (base/owned_files.h). Changes nothing.
+void check_run_folder(const std::filesystem::path& folder, const std::string& resume,
+                      bool overwrite, const std::vector<std::string>& also = {});
+
+// Throws Error(usage) if `resume` is a path in `folder` and the folder has checkpoints newer than
+// the one that it selects, `resumed`: RunFolder::begin() would remove them.
+void check_no_newer(const std::filesystem::path& folder, const std::string& resume,
+                    const ResumeChoice& resumed);
+
+// Throws Error(storage) if --resume is a path without a checkpoint. Reads no checkpoint.
+void check_resume_path(const std::string& resume);
+
+// Creates the marker of a folder, which lists the files that dltrain writes there. A run of a
+// version without markers gets none.
+void mark_run_folder(const std::filesystem::path& folder);
+
+class RunFolder {
+ public:
+  // Creates and locks the folder after check_run_folder(). Ranks other than 0 pass `owner` false:
+  // they create, lock and remove nothing. `also`: additional files of this run.
+  RunFolder(std::filesystem::path folder, const std::string& resume, bool overwrite, bool owner,
+            std::vector<std::string> also = {});
+
+  // Starts the run: removes an earlier run that is to be overwritten and, if an older checkpoint of
+  // this folder is resumed, the newer ones, whose steps are repeated (check_no_newer()).
+  void begin(const std::optional<ResumeChoice>& resumed);
+
+ private:
+  std::filesystem::path path_;
+  std::unique_ptr<RunLock> lock_;
+  std::vector<std::string> names_;  // of the run's files
+  bool discard_ = false;            // begin() removes the earlier run
+  bool rewind_ = false;             // begin() removes newer checkpoints
+};
+
+// Returns the checkpoint `folder`, or for a run folder or its checkpoints folder the one that
+// `latest` points to. Throws Error(storage) if it is damaged, naming the newest valid one, or if
+// there is none, naming checkpoints near it.
+ResumeChoice find_checkpoint(const std::filesystem::path& folder);
+// The run folder of a checkpoint.
+std::filesystem::path run_of(const std::filesystem::path& checkpoint);
+
+// Returns the tokenizer in the run folder of a checkpoint, or nullptr if there is none. Throws
+// Error(storage) if it is damaged or not the one the checkpoint was trained with.
+std::shared_ptr<const Tokenizer> run_tokenizer(const ResumeChoice& choice);
+
+}  // namespace dltrain

@@ -1,0 +1,147 @@
+// Gradients by the graph's backward against central differences of the loss, in float64.
+//
+// The reference engine is exact and slow, so only few elements of each tensor are checked, one of
+// every tensor before the second of any, until the time is up. The check is skipped for a model
+// that takes too long even with one sample.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "base/error.h"
+#include "graph/state_name.h"
+#include "checks/checks_support.h"
+
+namespace dltrain {
+namespace {
+
+constexpr double kGradientTolerance = 1e-6;  // of the largest gradient of the tensor, in f64,
+constexpr double kGradientFloor = 1e-2;      // or of this share of the model's largest: tensors
+                                             // without effect (a bias before batch norm) are noise
+constexpr int kElementsPerTensor = 6;
+
+struct Checked {
+  std::string parameter;
+  std::vector<size_t> chosen = {};     // indices of elements
+  std::vector<double> gradients = {};  // of these elements
+  double largest = 0;                  // absolute gradient of the tensor, at least the floor
+};
+
+// Returns the element, or the nearest one outside the row of padding_idx, which has no gradient.
+size_t element_that_learns(size_t element, size_t elements, const Initializer::Span& zeros) {
+  const auto first = static_cast<size_t>(zeros.first),
+             end = first + static_cast<size_t>(zeros.count);
+  if (element < first || element >= end) return element;
+  return end < elements ? end : first == 0 ? 0 : first - 1;
+}
+
+std::vector<Checked> choose_elements(Session& session) {
+  std::vector<Checked> out;
+  double model_largest = 0;
+  for (const ParameterInfo& info : session.executor->training().parameters) {
+    const std::string name = state_name("gradient", info.name);
+    if (session.executor->layout().find(name) == nullptr) continue;
+    const std::vector<double> gradient = read_numbers(*session.executor, name);
+    Checked checked{.parameter = info.name};
+    for (double g : gradient) checked.largest = std::max(checked.largest, std::abs(g));
+    model_largest = std::max(model_largest, checked.largest);
+    for (int k = 0; k < kElementsPerTensor; ++k) {
+      const size_t element = element_that_learns(
+          (gradient.size() - 1) * static_cast<size_t>(k) / (kElementsPerTensor - 1),
+          gradient.size(), info.initializer.zeros_at);
+      if (!checked.chosen.empty() && checked.chosen.back() == element) continue;
+      checked.chosen.push_back(element);
+      checked.gradients.push_back(gradient[element]);
+    }
+    out.push_back(std::move(checked));
+  }
+  for (Checked& checked : out) {
+    checked.largest = std::max(checked.largest, kGradientFloor * model_largest);
+  }
+  return out;
+}
+
+using CheckGradientClock = std::chrono::steady_clock;
+
+// Returns the relative difference between the gradient of chosen element `k` and the central
+// difference, or nothing if the time is up before it is below the tolerance.
+std::optional<double> gradient_error(Session& session, const OneBatch& batch,
+                                     const Checked& checked, size_t k,
+                                     CheckGradientClock::time_point end) {
+  const size_t element = checked.chosen[k];
+  std::vector<double> values = read_numbers(*session.executor, checked.parameter);
+  const double kept = values[element];
+  const auto write = [&](double value) {
+    values[element] = value;
+    session.executor->write_state(checked.parameter, std::as_bytes(std::span(values)));
+  };
+  std::optional<double> error = INFINITY;
+  // A ReLU or a maximum may switch within a step; smaller steps avoid that.
+  for (double step : {1e-5, 1e-6, 1e-7}) {
+    if (CheckGradientClock::now() > end) {
+      error = {};
+      break;
+    }
+    write(kept + step);
+    const double above = run_forward(session, batch);
+    write(kept - step);
+    const double below = run_forward(session, batch);
+    const double numeric = (above - below) / (2 * step);
+    error = std::min(*error, std::abs(numeric - checked.gradients[k]) / checked.largest);
+    if (*error <= kGradientTolerance) break;
+  }
+  write(kept);
+  return error;
+}
+
+}  // namespace
+
+CheckResult check_gradient(const CheckOptions& options, int64_t samples) {
+  samples = std::min<int64_t>(samples, 4);
+  auto run = prepare(options, samples, DType::f64, {.start = false});
+  const auto flops = [&] { return run->session.executor->report().flops_per_step; };
+  while (flops() > options.most_exact_flops) {
+    if (samples <= options.fewest_samples) {
+      return out_of_time(
+          "a step of {} sample{} is {:.0f} GFLOP, and the float64 engine takes {:.0f} at most",
+          samples, samples == 1 ? "" : "s", flops() / 1e9, options.most_exact_flops / 1e9);
+    }
+    samples = options.fewest_samples;
+    run = prepare(options, samples, DType::f64, {.start = false});
+  }
+  Session& session = run->session;
+  start_session(session);
+  const CheckGradientClock::time_point end =
+      CheckGradientClock::now() + std::chrono::duration_cast<CheckGradientClock::duration>(
+                                      std::chrono::duration<double>(options.most_seconds));
+  const OneBatch batch = first_batch(session);
+  run_batch(session, batch);
+  const std::vector<Checked> tensors = choose_elements(session);
+  double worst = 0;
+  std::string worst_name;
+  size_t elements = 0, all = 0;
+  for (const Checked& checked : tensors) all += checked.chosen.size();
+  for (size_t k = 0; k < static_cast<size_t>(kElementsPerTensor); ++k) {
+    for (const Checked& checked : tensors) {
+      if (k >= checked.chosen.size()) continue;
+      const std::optional<double> error = gradient_error(session, batch, checked, k, end);
+      if (!error) break;
+      ++elements;
+      if (!(*error < worst)) {
+        worst = *error;
+        worst_name = checked.parameter;
+      }
+    }
+  }
+  if (elements == 0) {
+    return out_of_time("one element took longer than {:.0f} s", options.most_seconds);
+  }
+  const std::string count = elements == all ? fmt::format("{}", all)
+                                            : fmt::format("{} of {} (those that {:.0f} s allow)",
+                                                          elements, all, options.most_seconds);
+  return pass_if(worst <= kGradientTolerance,
+                 "{} elements in float64, largest relative error {:.1e} ({}), tolerance {:.0e}",
+                 count, worst, worst_name, kGradientTolerance);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,63 @@
+// Parameters that no gradient reaches, or whose gradient is zero throughout. A few steps are tried:
+// where a layer starts as zeros, those before it have no gradient in the first.
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "graph/state_name.h"
+#include "checks/checks_support.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kCheckUnusedParametersSteps = 3;
+constexpr size_t kMaxNamed = 5;
+
+// The parameters that have a gradient, but only one of zeros in every step.
+std::set<std::string> always_zero(Session& session) {
+  Executor& executor = *session.executor;
+  std::set<std::string> names;
+  for (const ParameterInfo& info : executor.training().parameters) {
+    if (executor.layout().find(state_name("gradient", info.name)) != nullptr)
+      names.insert(info.name);
+  }
+  OneBatch batch = first_batch(session);
+  for (int step = 0; step < kCheckUnusedParametersSteps && !names.empty(); ++step) {
+    batch.inputs.step = step;
+    run_batch(session, batch);
+    std::erase_if(names, [&](const std::string& name) {
+      const auto gradient = read_numbers(executor, state_name("gradient", name));
+      return std::any_of(gradient.begin(), gradient.end(), [](double g) { return g != 0; });
+    });
+    executor.update(batch.inputs);
+    executor.collect();
+  }
+  return names;
+}
+
+}  // namespace
+
+CheckResult check_unused_parameters(const CheckOptions& options, int64_t samples) {
+  const auto run = prepare(options, samples, DType::f32);
+  const StepGraph& graph = run->session.executor->training();
+  const std::vector<std::string>& unreached = graph.unused;
+  const std::set<std::string> zero = always_zero(run->session);
+  const auto parameters =
+      std::count_if(graph.parameters.begin(), graph.parameters.end(),
+                    [](const ParameterInfo& info) { return info.role == Role::parameter; });
+  if (unreached.empty() && zero.empty()) {
+    return pass_if(true, "each of the {} parameters has a gradient", parameters);
+  }
+  std::vector<std::string> names = unreached;
+  names.insert(names.end(), zero.begin(), zero.end());
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kMaxNamed); ++i) {
+    list += (i == 0 ? "" : ", ") + names[i];
+  }
+  if (names.size() > kMaxNamed) list += fmt::format(" and {} more", names.size() - kMaxNamed);
+  return pass_if(false,
+                 "{} of {} parameters do not reach the loss, {} have a gradient of zeros: {}",
+                 unreached.size(), parameters, zero.size(), list);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,168 @@
+#include "comm/collective_algorithms.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/reduce.h"
+
+namespace dltrain {
+namespace {
+
+std::byte* bytes_of(void* p) {
+  return static_cast<std::byte*>(p);
+}
+// Data that is only sent is not modified.
+std::byte* bytes_of(const void* p) {
+  return static_cast<std::byte*>(const_cast<void*>(p));
+}
+
+size_t segment_bytes_for(int size) {
+  return std::clamp(CollectiveAlgorithms::kScratchBytes / static_cast<size_t>(size),
+                    CollectiveAlgorithms::kMinSegmentBytes, CollectiveAlgorithms::kSegmentBytes) /
+         64 * 64;
+}
+
+void copy_bytes(void* to, const void* from, size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+// The division of `count` elements into a chunk for each rank, and of the chunks into segments.
+struct CollectiveAlgorithms::Chunks {
+  size_t count, element_size, chunk, segment;
+
+  // For all_reduce: chunks of equal size, aligned to cache lines; the last ones may be shorter or
+  // empty.
+  static Chunks divide(size_t count, size_t element_size, int ranks, size_t segment_bytes) {
+    const size_t each = (count + ranks - 1) / ranks;
+    return {count, element_size, (each + 63) / 64 * 64, segment_bytes / element_size};
+  }
+
+  size_t begin(int rank) const { return std::min(rank * chunk, count); }
+  size_t elements(int rank) const { return std::min(chunk, count - begin(rank)); }
+  size_t segments(int rank) const { return (elements(rank) + segment - 1) / segment; }
+  size_t offset(size_t s) const { return s * segment * element_size; }
+  size_t segment_elements(int rank, size_t s) const {
+    return std::min(segment, elements(rank) - std::min(s * segment, elements(rank)));
+  }
+  size_t segment_bytes(int rank, size_t s) const {
+    return segment_elements(rank, s) * element_size;
+  }
+};
+
+// A reduce-scatter; with `gather` the results are also sent to all ranks.
+struct CollectiveAlgorithms::Reduction {
+  const Chunks& chunks;
+  std::byte* input;   // all chunks
+  std::byte* output;  // this rank's chunk
+  DType dtype;
+  ReduceOp op;
+  uint64_t slot;
+  bool gather;
+
+  std::byte* input_chunk(int rank) const {
+    return input + chunks.begin(rank) * chunks.element_size;
+  }
+};
+
+CollectiveAlgorithms::CollectiveAlgorithms(PeerConnections& connections)
+    : connections_(connections),
+      segment_bytes_(segment_bytes_for(connections.size())),
+      scratch_(std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(connections.size()))),
+      parts_(connections.size()),
+      exchanges_(connections.size() - 1) {}
+
+size_t CollectiveAlgorithms::scratch_bytes(int size) {
+  return static_cast<size_t>(size) * segment_bytes_for(size);
+}
+
+// Sends every other rank its chunk and combines this rank's chunk from all parts. It proceeds by
+// segments, so that received data is combined while the cache holds it.
+void CollectiveAlgorithms::reduce_chunks(const Reduction& r) {
+  const int own = connections_.rank();
+  const Chunks& chunks = r.chunks;
+  for (size_t s = 0; s < chunks.segments(0); ++s) {  // no rank has more
+    const size_t offset = chunks.offset(s), own_bytes = chunks.segment_bytes(own, s);
+    exchange_all(r.slot, [&](int p) {
+      parts_[p] = scratch(p);
+      return PeerExchange{p, r.input_chunk(p) + offset, chunks.segment_bytes(p, s), scratch(p),
+                          own_bytes};
+    });
+    parts_[own] = r.input_chunk(own) + offset;
+    reduce_parts(parts_, r.output + offset, chunks.segment_elements(own, s), r.dtype, r.op);
+    if (!r.gather) continue;
+    exchange_all(r.slot + 1, [&](int p) {
+      return PeerExchange{p, r.output + offset, own_bytes, r.input_chunk(p) + offset,
+                          chunks.segment_bytes(p, s)};
+    });
+  }
+}
+
+void CollectiveAlgorithms::all_reduce(void* data, size_t count, DType dtype, ReduceOp op,
+                                      uint64_t slot) {
+  const size_t element = dtype_size(dtype);
+  if (count == 0) return;
+  if (count * element <= kSmallBytes) return all_reduce_small(data, count, dtype, op, slot);
+  const int size = connections_.size();
+  const int own = connections_.rank();
+  const Chunks chunks = Chunks::divide(count, element, size, segment_bytes_);
+  std::byte* output = bytes_of(data) + chunks.begin(own) * element;
+  const Reduction r{chunks, bytes_of(data), output, dtype, op, slot, true};
+  reduce_chunks(r);
+}
+
+void CollectiveAlgorithms::all_reduce_small(void* data, size_t count, DType dtype, ReduceOp op,
+                                            uint64_t slot) {
+  const size_t bytes = count * dtype_size(dtype);
+  exchange_all(slot, [&](int p) {
+    parts_[p] = scratch(p);
+    return PeerExchange{p, data, bytes, scratch(p), bytes};
+  });
+  parts_[connections_.rank()] = data;
+  reduce_parts(parts_, data, count, dtype, op);
+}
+
+void CollectiveAlgorithms::reduce_scatter(const void* input, void* output, size_t count,
+                                          DType dtype, ReduceOp op, uint64_t slot) {
+  if (count == 0) return;
+  const int size = connections_.size();
+  const size_t element = dtype_size(dtype);
+  const Chunks chunks{count * size, element, count, segment_bytes_ / element};
+  const Reduction r{chunks, bytes_of(input), bytes_of(output), dtype, op, slot, false};
+  reduce_chunks(r);
+}
+
+void CollectiveAlgorithms::all_gather(const void* input, void* output, size_t bytes,
+                                      uint64_t slot) {
+  if (bytes == 0) return;
+  const auto part = [&](int p) { return bytes_of(output) + p * bytes; };
+  exchange_all(slot, [&](int p) { return PeerExchange{p, input, bytes, part(p), bytes}; });
+  copy_bytes(part(connections_.rank()), input, bytes);
+}
+
+// Along a binomial tree: rank r (counted from the root) receives from r without its highest bit.
+// The opposite direction of each exchange is empty.
+void CollectiveAlgorithms::broadcast(void* data, size_t bytes, int root, uint64_t slot) {
+  if (bytes == 0) return;
+  const int size = connections_.size();
+  const int position = (connections_.rank() - root + size) % size;
+  const auto at = [&](int p) { return (p + root) % size; };
+  int next = 1;
+  while (next <= position) next *= 2;
+  if (position > 0) {
+    exchanges_[0] = {at(position - next / 2), nullptr, 0, data, bytes};
+    connections_.exchange(slot, std::span(exchanges_).first(1));
+  }
+  size_t children = 0;
+  for (int step = next; position + step < size; step *= 2) {
+    exchanges_[children++] = {at(position + step), data, bytes, nullptr, 0};
+  }
+  connections_.exchange(slot, std::span(exchanges_).first(children));
+}
+
+void CollectiveAlgorithms::barrier(uint64_t slot) {
+  exchange_all(slot, [](int p) { return PeerExchange{p, nullptr, 0, nullptr, 0}; });
+}
+
+}  // namespace dltrain

@@ -1,0 +1,174 @@
+// The configuration of a run. Everything that does not depend on the data or on shapes is validated
+// here, with places.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/device_group.h"
+#include "comm/mesh.h"
+#include "config/fields.h"
+#include "data/config.h"
+#include "device/device.h"
+#include "nn/loss.h"
+#include "nn/model.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+#include "optim/update_config.h"
+#include "passes/recompute.h"
+#include "experiment/metric_watch.h"
+
+namespace dltrain {
+
+enum class OnNonFinite : uint8_t { stop, skip };
+enum class Reduction : uint8_t { fast, fixed };
+
+// Ends the run when a metric of the evaluations has stopped improving.
+struct EarlyStoppingConfig : ConfigObject {
+  static constexpr std::string_view kBareKey = "patience";
+  std::string metric = "loss";
+  std::optional<MetricMode> mode;
+  int64_t patience = 0;  // evaluations
+  double min_delta = 0;
+  void describe(Fields& f);
+  MetricWatch watch(const MetricRecord& record = {}) const;
+};
+
+struct TrainingConfig : UpdateConfig {
+  std::optional<int64_t> global_batch_size, micro_batch_size, gradient_accumulation_steps;
+  std::optional<int64_t> max_steps;
+  std::optional<double> num_epochs;
+  std::optional<double> max_time;
+  OnNonFinite on_non_finite = OnNonFinite::stop;
+  Reduction reduction = Reduction::fast;
+  std::optional<EarlyStoppingConfig> early_stopping;
+
+  void describe(Fields& f);
+  void validate(Diagnostics& diagnostics) const;
+};
+
+struct PrecisionConfig : ConfigObject {
+  DType compute = DType::f32;
+  DType parameters = DType::f32;
+  DType residual = DType::f32;
+  std::optional<double> init_scale;        // of the loss, with fp16: 65536 when absent
+  std::optional<int64_t> growth_interval;  // steps, with fp16: 2000 when absent
+
+  void describe(Fields& f);
+  void validate(Diagnostics& diagnostics) const;
+  bool scales_loss() const { return compute == DType::f16; }
+  bool low_residual() const { return residual != DType::f32; }
+  bool narrow_parameters() const { return parameters == DType::bf16; }
+};
+
+struct ParallelismConfig : ConfigObject {
+  int64_t data = -1;
+  double timeout = 600, join_timeout = 60;  // s
+  double straggler_factor = 2;
+  int64_t zero_stage = 0;
+  std::string zero_shard_size = "all";  // or "node", or a number of ranks
+  double bucket_mb = 25;
+  DType reduce_dtype = DType::f32;
+  CollectiveBackendKind collectives = CollectiveBackendKind::automatic;
+  size_t bucket_bytes() const { return static_cast<size_t>(bucket_mb * (1 << 20)); }
+  void describe(Fields& f);
+  void validate(Diagnostics& diagnostics) const;
+};
+
+struct MemoryConfig : ConfigObject {
+  Recompute recompute = Recompute::none;
+  void describe(Fields& f);
+};
+
+struct CheckpointConfig : ConfigObject {
+  std::optional<int64_t> save_steps;
+  std::optional<double> save_epochs, save_minutes;
+  int64_t save_total_limit = 3;
+  std::optional<int64_t> keep_every;
+  bool async = true;
+  std::optional<std::string> metric;  // absent: loss
+  std::optional<MetricMode> mode;
+  void describe(Fields& f);
+  MetricWatch watch(const MetricRecord& record = {}) const;
+};
+
+struct LoggingConfig : ConfigObject {
+  int64_t logging_steps = 10;
+  bool tensorboard = false;
+  std::optional<int64_t> histogram_steps;
+  void describe(Fields& f);
+  void validate(Diagnostics& diagnostics) const;
+};
+
+struct EvaluationConfig : ConfigObject {
+  std::optional<int64_t> eval_steps;
+  std::optional<double> eval_epochs;
+  std::optional<int64_t> predictions;
+  std::optional<int64_t> samples;
+  std::optional<std::vector<std::string>> metrics;
+  void describe(Fields& f);
+  void validate(Diagnostics& diagnostics) const;
+};
+
+// Texts that the model continues while it is trained.
+struct GenerationConfig : ConfigObject {
+  std::optional<int64_t> sample_steps;
+  std::optional<double> sample_epochs;
+  std::vector<std::string> prompts, stop;
+  int64_t max_tokens = 128, top_k = 0;
+  double temperature = 1, top_p = 1, repetition_penalty = 1;
+  std::optional<int64_t> seed;
+  void describe(Fields& f);
+};
+
+struct Experiment : ConfigObject {
+  std::string name = "run";
+  int64_t seed = 0;
+  std::string device = "auto";
+  Autotune autotune = Autotune::off;
+  ModelConfig model;
+  std::unique_ptr<Loss> loss = make_kind(loss_table(), "cross_entropy");
+  DataConfig data;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<Schedule> lr_scheduler = make_kind(schedule_table(), "constant");
+  TrainingConfig training;
+  PrecisionConfig precision;
+  MemoryConfig memory;
+  ParallelismConfig parallelism;
+  CheckpointConfig checkpoint;
+  LoggingConfig logging;
+  EvaluationConfig evaluation;
+  std::optional<GenerationConfig> generation;
+
+  void describe(Fields& f);
+  void validate(Diagnostics& diagnostics) const;
+
+ private:
+  void validate_zero(Diagnostics& diagnostics) const;
+  void validate_narrow_parameters(Diagnostics& diagnostics) const;
+};
+
+// Reports a micro-batch size or accumulation that does not divide `samples`, which `share` names:
+// the global batch, or a rank's part of it.
+void check_division(const TrainingConfig& training, int64_t samples, const std::string& share,
+                    Diagnostics& diagnostics);
+
+// The division of the global batch over data-parallel ranks.
+struct BatchLayout {
+  int64_t global_batch = 0;
+  int64_t micro_batch = 0;  // samples a rank computes at a time
+  int64_t micro_steps = 0;  // accumulation: micro-batches of a rank in a step
+  int64_t micro_batches() const { return global_batch / micro_batch; }
+};
+
+// Returns the layout of the batch. Throws ConfigError at a key that does not fit the number of
+// ranks. A launcher calls it before it starts ranks.
+BatchLayout check_ranks(const Experiment& experiment, int ranks);
+
+// Returns the mesh of the ranks: replica × shard. `ranks_per_node` (0: all ranks on one node) is
+// the group size of zero_shard_size: node; a size greater than `ranks` means all. Throws
+// ConfigError if the ranks cannot be divided into such groups.
+Mesh rank_mesh(const Experiment& experiment, int ranks, int ranks_per_node);
+
+}  // namespace dltrain

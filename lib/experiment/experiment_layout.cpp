@@ -1,0 +1,195 @@
+// The distribution of an experiment over ranks: batches, groups, and settings that cannot be
+// sharded.
+#include <algorithm>
+#include <bit>
+#include <charconv>
+
+#include "experiment/experiment.h"
+
+namespace dltrain {
+namespace {
+
+// A number of ranks; 0 for a word.
+int shard_number(const std::string& text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? number : 0;
+}
+
+}  // namespace
+
+void ParallelismConfig::validate(Diagnostics& diagnostics) const {
+  const bool word = zero_shard_size == "all" || zero_shard_size == "node";
+  if (!word && shard_number(zero_shard_size) < 1) {
+    diagnostics.add(*this, "zero_shard_size", "'{}' is neither all, node nor a number of ranks",
+                    zero_shard_size);
+  } else if (zero_shard_size != "all" && zero_stage == 0) {
+    diagnostics.add(*this, "zero_shard_size",
+                    "zero_shard_size {} has no effect with zero_stage 0; give zero_stage 1, 2 or 3",
+                    zero_shard_size);
+  }
+}
+
+namespace {
+
+// Returns the nearest batch sizes and numbers of ranks that fit.
+std::string advice(int64_t batch, int64_t ranks) {
+  const int64_t below = batch / ranks * ranks;
+  int64_t fewer = std::min(ranks, batch);
+  while (batch % fewer != 0) --fewer;
+  return fmt::format("{}{} would fit, and {} would fit {} rank{}",
+                     below > 0 ? fmt::format("{} and ", below) : "", below + ranks, batch, fewer,
+                     fewer == 1 ? "" : "s");
+}
+
+}  // namespace
+
+void Experiment::validate_zero(Diagnostics& diagnostics) const {
+  const auto refuse = [&](const SourceLocation& at, const std::string& why) {
+    diagnostics.add(at, "parallelism.zero_stage {}: {}", parallelism.zero_stage, why);
+  };
+  if (optimizer && !find_op(optimizer->op())->independent_elements) {
+    refuse(location_of("optimizer"),
+           fmt::format("{} needs full tensors, but a rank holds shards; take an "
+                       "element-wise optimizer (adamw, adam, sgd, adagrad, rmsprop, lion), or "
+                       "zero_stage: 0",
+                       optimizer->kind));
+  }
+  if (training.reduction == Reduction::fixed) {
+    refuse(training.location_of("reduction"),
+           "sharded gradients cannot be added in the order of reduction: fixed");
+  }
+  if (training.ema) {
+    refuse(training.ema->location,
+           "averaged weights are not sharded; leave training.ema out, or take zero_stage: 0");
+  }
+  if (generation) {
+    refuse(generation->location,
+           "samples need the full weights on one rank; use `dltrain generate` on a checkpoint");
+  }
+  if (evaluation.predictions) {
+    refuse(evaluation.location_of("predictions"),
+           "predictions need the full weights on one rank; use `dltrain predict` on a checkpoint");
+  }
+  if (logging.histogram_steps) {
+    refuse(logging.location_of("histogram_steps"),
+           "histograms need the full weights and gradients on one rank");
+  }
+}
+
+void Experiment::validate_narrow_parameters(Diagnostics& diagnostics) const {
+  const std::string why = "precision.parameters: bf16: ";
+  if (optimizer && !find_op(optimizer->op())->independent_elements) {
+    diagnostics.add(*this, "optimizer",
+                    "{}{} needs full tensors and f32 parameters; take an element-wise optimizer "
+                    "(adamw, adam, sgd, adagrad, rmsprop, lion)",
+                    why, optimizer->kind);
+  }
+  if (parallelism.zero_stage > 0) {
+    diagnostics.add(parallelism, "zero_stage",
+                    why + "ZeRO shards f32 master weights, which do not exist; take zero_stage: 0");
+  }
+  if (training.ema) {
+    diagnostics.add(training.ema->location,
+                    why + "averages need f32 parameters; leave training.ema out");
+  }
+}
+
+namespace {
+
+std::string share_name(int64_t global_batch, int64_t ranks) {
+  if (ranks == 1) return "global_batch_size";
+  return fmt::format("a rank's share of the batch ({} / {} ranks)", global_batch, ranks);
+}
+
+}  // namespace
+
+void check_division(const TrainingConfig& t, int64_t samples, const std::string& share,
+                    Diagnostics& diagnostics) {
+  const int64_t micro = t.micro_batch_size.value_or(1);
+  const int64_t steps = t.gradient_accumulation_steps.value_or(1);
+  const auto refuse = [&](const char* key, int64_t value) {
+    const int64_t below = samples / value * value;
+    diagnostics.add(t, key, "{} {} does not divide {} {}; {}{} would fit", key, value, share,
+                    samples, below > 0 ? fmt::format("{} or ", below) : "", below + value);
+  };
+  if (samples % micro != 0) {
+    refuse("micro_batch_size", micro);
+  } else if (samples % steps != 0) {
+    refuse("gradient_accumulation_steps", steps);
+  }
+}
+
+namespace {
+
+BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
+  const int64_t r = ranks;
+  if (!t.global_batch_size && r > 1) {
+    fail_at(t, "micro_batch_size",
+            "micro_batch_size alone leaves the global batch of {} ranks open; give "
+            "global_batch_size (here {} for the same micro-batches)",
+            r, *t.micro_batch_size * t.gradient_accumulation_steps.value_or(1) * r);
+  }
+  BatchLayout out;
+  out.global_batch = t.global_batch_size.value_or(t.micro_batch_size.value_or(1) *
+                                                  t.gradient_accumulation_steps.value_or(1));
+  if (out.global_batch % r != 0) {
+    fail_at(t, "global_batch_size", "a global batch of {} cannot be shared evenly by {} ranks; {}",
+            out.global_batch, r, advice(out.global_batch, r));
+  }
+  const int64_t share = out.global_batch / r;
+  out.micro_batch = t.micro_batch_size.value_or(share / t.gradient_accumulation_steps.value_or(1));
+  Diagnostics diagnostics;
+  check_division(t, share, share_name(out.global_batch, r), diagnostics);
+  diagnostics.throw_if_any();
+  if (t.gradient_accumulation_steps && share / out.micro_batch != *t.gradient_accumulation_steps) {
+    fail_at(
+        t, "gradient_accumulation_steps",
+        "{} contradicts global_batch_size {} and micro_batch_size {}, which mean {} micro-steps",
+        *t.gradient_accumulation_steps, out.global_batch, out.micro_batch, share / out.micro_batch);
+  }
+  out.micro_steps = share / out.micro_batch;
+  return out;
+}
+
+}  // namespace
+
+BatchLayout check_ranks(const Experiment& experiment, int ranks) {
+  const int64_t wanted = experiment.parallelism.data;
+  if (wanted == 0 || (wanted > 0 && wanted != ranks)) {
+    fail_at(experiment.parallelism, "data",
+            "{} data-parallel ranks asked for, {} started (−1: as many as there are)", wanted,
+            ranks);
+  }
+  const BatchLayout out = batch_layout(experiment.training, ranks);
+  if (experiment.training.reduction == Reduction::fixed && ranks > 1 &&
+      !std::has_single_bit(static_cast<uint64_t>(out.micro_steps))) {
+    // Suggests as many samples per rank in 2^k micro-batches, or other global batches.
+    const int64_t share = out.micro_batch * out.micro_steps;
+    int64_t steps = 1;
+    while (share % (2 * steps) == 0 && 2 * steps <= out.micro_steps) steps *= 2;
+    const auto least = std::bit_floor(static_cast<uint64_t>(out.micro_steps));
+    const int64_t smaller = static_cast<int64_t>(least) * out.micro_batch * ranks;
+    fail_at(experiment.training, "reduction",
+            "the fixed tree over {} micro-batches has no branch for the {} of one rank; on several "
+            "ranks reduction: fixed needs a power of two of micro-steps: a micro_batch_size of {}, "
+            "or a global_batch_size of {} or {}",
+            out.micro_batches(), out.micro_steps, share / steps, smaller, 2 * smaller);
+  }
+  return out;
+}
+
+Mesh rank_mesh(const Experiment& experiment, int ranks, int ranks_per_node) {
+  const ParallelismConfig& parallelism = experiment.parallelism;
+  const std::string& text = parallelism.zero_shard_size;
+  int shard = ranks;
+  if (text == "node" && ranks_per_node > 0) shard = std::min(ranks, ranks_per_node);
+  if (const int number = shard_number(text); number > 0) shard = std::min(ranks, number);
+  if (ranks % shard != 0) {
+    fail_at(parallelism, "zero_shard_size", "{} ranks cannot be divided into groups of {}{}", ranks,
+            shard, text == "node" ? ", the ranks of this node" : "");
+  }
+  return Mesh({{mesh_axes::kReplica, ranks / shard}, {mesh_axes::kShard, shard}});
+}
+
+}  // namespace dltrain

@@ -1,0 +1,215 @@
+#include "run/advice.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "data/classes.h"
+#include "text/tokenizer.h"
+
+namespace dltrain {
+namespace {
+
+// Returns whether the trust ratio of lars or lamb is never applied, because no tensor decays.
+bool scales_no_step(const Session& session) {
+  const Optimizer& optimizer = *session.experiment->optimizer;
+  if (!optimizer.adapts_decayed_only()) return false;
+  const StepGraph& graph = session.executor->training();
+  return std::none_of(graph.parameters.begin(), graph.parameters.end(),
+                      [&](const ParameterInfo& info) {
+                        if (info.role != Role::parameter) return false;
+                        if (std::ranges::find(graph.frozen, info.name) != graph.frozen.end())
+                          return false;
+                        return optimizer.settings(info.name, info.spec.shape).weight_decay != 0;
+                      });
+}
+
+// Returns the folder of the tokenizer of these weights, or an empty path. Checkpoints lie in
+// <run>/checkpoints; links to them are followed.
+std::filesystem::path folder_of_tokenizer(const std::filesystem::path& weights) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(weights, error);
+  if (error) return {};
+  for (std::filesystem::path folder = real; folder.has_relative_path();
+       folder = folder.parent_path()) {
+    if (std::filesystem::is_directory(folder, error) && holds_tokenizer(folder)) return folder;
+    const std::string parent = folder.parent_path().filename().string();
+    const bool within_run = parent == "checkpoints" || folder.filename() == "checkpoints";
+    if (!within_run && !std::filesystem::is_regular_file(folder, error)) break;
+  }
+  return {};
+}
+
+std::string name_of_other_tokenizer(const Tokenizer& tokenizer) {
+  return fmt::format("{}, {} tokens", tokenizer.kind(), tokenizer.vocab_size());
+}
+
+std::string quoted(std::string_view bytes) {
+  using nlohmann::json;
+  return json(bytes).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// Describes how the tokens of two tokenizers differ; empty if they are the same. The tokens of the
+// ids are compared, because a vocabulary has several file formats.
+std::string first_difference(const Tokenizer& own, const Tokenizer& used) {
+  if (own.identity() == used.identity()) return {};
+  for (int32_t id = 0; id < std::min(own.vocab_size(), used.vocab_size()); ++id) {
+    if (own.bytes_of(id) == used.bytes_of(id)) continue;
+    return fmt::format("id {} is {} there and {} here", id, quoted(own.bytes_of(id)),
+                       quoted(used.bytes_of(id)));
+  }
+  if (own.vocab_size() == used.vocab_size()) return {};
+  return fmt::format("the first {} ids are the same",
+                     std::min(own.vocab_size(), used.vocab_size()));
+}
+
+// Weights are trained for the ids of one tokenizer. If model.init_from has a tokenizer beside it (a
+// Hugging Face folder, a run or a checkpoint), describes how the data's tokenizer differs from it;
+// empty if it does not.
+std::string other_tokenizer(const ModelConfig& model, const Dataset& data) {
+  const auto used = data.tokenizer();
+  const std::filesystem::path folder = folder_of_tokenizer(model.init_from.value_or(""));
+  if (!used || folder.empty()) return {};
+  try {
+    const auto own = load_tokenizer(folder);
+    const std::string difference = first_difference(*own, *used);
+    if (difference.empty()) return {};
+    return fmt::format(
+        "the weights of {} were trained with the tokenizer beside them ({}), but "
+        "the data is read with another ({}): {}; use data.tokenizer: {{type: file, "
+        "path: {}}}",
+        *model.init_from, name_of_other_tokenizer(*own), name_of_other_tokenizer(*used), difference,
+        folder.string());
+  } catch (const Error&) {
+    return {};  // of a kind that is not read here
+  }
+}
+
+constexpr double kManyEpochs = 300;
+
+// Adds warnings about lengths that are valid but often unintended.
+void add_lengths(const Session& session, std::vector<std::string>& out) {
+  const int64_t samples = session.data.train->size(), batch = session.batch.global_batch;
+  const double epochs = session.epoch(session.max_steps);
+  if (batch > samples) {
+    out.push_back(fmt::format(
+        "training.global_batch_size {} is more than the {} training samples: a step sees some of "
+        "them several times",
+        batch, samples));
+  } else if (session.experiment->training.max_steps && epochs >= kManyEpochs) {
+    out.push_back(fmt::format(
+        "training.max_steps {} with batches of {} means {:.0f} epochs of {} samples; for N epochs "
+        "give training.num_epochs: N instead",
+        session.max_steps, batch, epochs, samples));
+  }
+}
+
+// Warns of outputs for classes that the data does not have, except for tokens.
+std::string idle_outputs(const Session& session) {
+  const Dataset& data = *session.data.train;
+  const auto& target = data.fields().back().sample;
+  if (target.dtype != DType::i32 || target.shape.elements() != 1 ||
+      session.experiment->data.train->has_tokens()) {
+    return {};
+  }
+  int64_t classes = static_cast<int64_t>(data.class_names().size());
+  for (const auto& split : {session.data.train, session.data.eval}) {
+    if (split) classes = std::max(classes, split->label_bound());
+  }
+  if (classes < 1 || session.classes <= classes) return {};
+  return fmt::format(
+      "the model has {} outputs, the data {} classes; `linear: auto`, or `num_classes: auto` of a "
+      "named model, gives as many as the data has",
+      session.classes, classes);
+}
+
+struct LargestInput {
+  double value = 0;
+  std::string column;
+};
+
+// The largest absolute value of the first f32 input in the first samples.
+LargestInput largest_input(const Dataset& data) {
+  constexpr int64_t kInspected = 512;
+  const FieldSpec& field = data.fields()[0];
+  LargestInput out;
+  if (field.sample.dtype != DType::f32) return out;
+  std::vector<float> values(static_cast<size_t>(field.sample.shape.elements()));
+  for (int64_t sample = 0; sample < std::min(data.size(), kInspected); ++sample) {
+    data.gather(0, {&sample, 1}, reinterpret_cast<std::byte*>(values.data()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (std::abs(values[i]) <= out.value) continue;
+      out.value = std::abs(values[i]);
+      const auto schema = data.schema();
+      const auto columns = schema ? schema->number_columns() : std::vector<int>();
+      const int column = i < columns.size() ? columns[i] : -1;
+      out.column = column < 0 ? "" : schema->columns[static_cast<size_t>(column)].name;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string kernels_of_step(const Session& session) {
+  const Engine& engine = session.executor->engine();
+  const DeviceProperties& properties = session.executor->device().properties();
+  std::string text;
+  if (properties.backend != "cuda") return text;
+  for (const auto& [kernel, calls] : session.executor->training_plan().variants()) {
+    const auto& [op, variant] = kernel;
+    const auto known = std::count_if(
+        engine.kernels, engine.kernels + engine.kernel_count,
+        [&](const KernelRow& row) { return row.op == op && row.variant != "through f32"; });
+    if (known < 2 && variant != "through f32") continue;
+    text += fmt::format("{}{}: {} {}", text.empty() ? "" : ", ", op, calls, variant);
+  }
+  return fmt::format("kernels of a step on {} ({}): {}", properties.name, properties.architecture,
+                     text.empty() ? "own" : text);
+}
+
+std::string first_loss_advice(const Session& session, double loss) {
+  constexpr double kManyGuesses = 4, kLarge = 10;
+  const double choices =
+      session.experiment->loss->target_kind(session.target_info) == TargetKind::binary
+          ? 2
+          : static_cast<double>(session.classes);
+  if (choices < 2 || !(loss > kManyGuesses * std::log(choices))) return {};
+  const LargestInput largest = largest_input(*session.data.train);
+  if (largest.value < kLarge) return {};
+  return fmt::format(
+      "the first loss is {:.3g}, where a guess has {:.3g}: inputs reach {:.4g}{}; `normalize: "
+      "auto` "
+      "in data brings them to mean 0 and standard deviation 1",
+      loss, std::log(choices), largest.value,
+      largest.column.empty() ? "" : fmt::format(" (column '{}')", largest.column));
+}
+
+std::vector<std::string> advice(const Session& session) {
+  std::vector<std::string> out;
+  const DataSplit& data = session.data;
+  if (std::string other = other_tokenizer(session.experiment->model, *data.train); !other.empty()) {
+    out.push_back(std::move(other));
+  }
+  if (session.has_evaluation()) {
+    const std::string uneven = imbalanced_classes(*data.train, *data.eval);
+    if (!uneven.empty()) out.push_back(uneven + "; are the samples sorted by class?");
+  }
+  const auto misfits = session.experiment->lr_scheduler->misfits(session.max_steps);
+  out.insert(out.end(), misfits.begin(), misfits.end());
+  add_lengths(session, out);
+  if (std::string idle = idle_outputs(session); !idle.empty()) out.push_back(std::move(idle));
+  if (scales_no_step(session)) {
+    const std::string& kind = session.experiment->optimizer->kind;
+    out.push_back(
+        fmt::format("optimizer {}: only parameters with weight_decay get steps in proportion "
+                    "to their norm, and none has it: this is {}; always_adapt: true scales all",
+                    kind, kind == "lars" ? "SGD" : "Adam"));
+  }
+  return out;
+}
+
+}  // namespace dltrain

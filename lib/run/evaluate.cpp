@@ -1,0 +1,48 @@
+#include <chrono>
+
+#include "runtime/host_reduce.h"
+#include "run/trainer.h"
+
+namespace dltrain {
+
+std::optional<EvaluationRecord> evaluate(Session& session, int64_t step, const StopCheck& stop) {
+  const auto started = std::chrono::steady_clock::now();
+  EvalLoader loader(session.data.eval, session.batch.micro_batch, session.options.ranks.rank,
+                    session.options.ranks.world, session.executor->device(),
+                    session.experiment->evaluation.samples, session.eval_targets,
+                    loader_workers(session, *session.data.eval));
+  loader.start();
+  double valid = 0, divisor = 0;
+  bool first = true, stopped = false;
+  while (const Batch* batch = loader.next()) {
+    if ((stopped = stop && stop())) break;
+    valid += static_cast<double>(batch->valid_targets);
+    divisor += batch->loss_divisor;
+    session.executor->evaluate(batch->fields, batch->position, first);
+    first = false;
+  }
+  // Waits for the device, which may still read what the loader holds.
+  std::vector<double> sums = session.executor->evaluation_sums();
+  if (stopped) return std::nullopt;
+  sums.insert(sums.end(), {valid, divisor});
+  static const auto subject = std::make_shared<const std::string>("sums of the evaluation");
+  reduce_on_host(session.options.ranks.collectives, std::span(sums), ReduceOp::sum, subject);
+  std::vector<SummedMetric> metrics;
+  const double* at = sums.data();
+  for (const StepMetric& metric : session.executor->evaluation_metrics()) {
+    metrics.push_back({metric.label, {at, at + metric.size}});
+    at += metric.size;
+  }
+  MetricReport report =
+      finish_metrics(session.metrics, session.target_kind, metrics, /*valid=*/at[0]);
+  EvaluationRecord record{.step = step,
+                          .samples = loader.samples(),
+                          .metrics = {{"loss", sums[0] / at[1]}},  // NaN where nothing counts
+                          .classes = std::move(report.classes)};
+  record.metrics.insert(record.metrics.end(), report.values.begin(), report.values.end());
+  record.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return record;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,167 @@
+#include "run/language_model.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "tensor/safetensors.h"
+#include "run/resume.h"
+#include "checkpoint/weights.h"
+
+namespace dltrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The parameters of a decoder for loading from files.
+class DecoderWeights final : public WeightStore {
+ public:
+  explicit DecoderWeights(Decoder& decoder) : decoder_(decoder) {}
+  const std::vector<ParameterInfo>& weights() const override { return decoder_.parameters(); }
+  void write_state(std::string_view name, std::span<const std::byte> bytes) override {
+    decoder_.write_parameter(
+        name, {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)});
+  }
+
+ private:
+  Decoder& decoder_;
+};
+
+fs::path folder_of_weights(const fs::path& weights) {
+  return fs::is_directory(weights) ? weights : weights.parent_path();
+}
+
+std::shared_ptr<const Tokenizer> find_tokenizer(const fs::path& given,
+                                                const std::optional<ResumeChoice>& checkpoint,
+                                                const fs::path& weights) {
+  if (!given.empty()) return load_tokenizer(given);
+  if (checkpoint) return run_tokenizer(*checkpoint);
+  const fs::path folder = folder_of_weights(weights);
+  return holds_tokenizer(folder) ? load_tokenizer(folder) : nullptr;
+}
+
+// Returns whether data of this type may be text.
+bool may_have_tokens(std::string_view kind) {
+  constexpr std::string_view kKinds[] = {"text", "jsonl", "tokens", "synthetic_tokens", "tensors"};
+  return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
+}
+
+// Returns the shapes of the tensors of a file or a checkpoint; none for other folders of weights.
+std::map<std::string, Shape> shapes_of(const fs::path& path, bool checkpoint) {
+  std::map<std::string, Shape> out;
+  if (!checkpoint && !fs::is_regular_file(path)) return out;
+  const SafetensorsSet weights(path, ExitCode::storage);
+  for (const auto& [file, entry] : weights.tensors()) out[entry->name] = entry->spec.shape;
+  return out;
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(Experiment experiment, std::optional<ResumeChoice> checkpoint,
+                             const Engines& engines, const fs::path& tokenizer)
+    : experiment_(std::move(experiment)), checkpoint_(std::move(checkpoint)) {
+  if (!checkpoint_ && !experiment_.model.init_from) {
+    fail(ExitCode::usage,
+         "the configuration has no model.init_from, so there are no weights; give a run folder or "
+         "a checkpoint");
+  }
+  const DatasetConfig* data = experiment_.data.train.get();
+  if (checkpoint_ && data != nullptr && !may_have_tokens(data->kind)) {
+    fail(ExitCode::usage,
+         "{} is not a language model: it was trained on data of type {}, not on text",
+         checkpoint_->checkpoint.string(), data->kind);
+  }
+  source_ = checkpoint_ ? checkpoint_->checkpoint : fs::path(*experiment_.model.init_from);
+  tokenizer_ = find_tokenizer(tokenizer, checkpoint_, source_);
+  trained_ = shapes_of(source_, checkpoint_.has_value());
+  device_ = choose_device(experiment_.device, engines, 0);
+  check_compute(experiment_.precision, *device_.device);
+  log_notices(*device_.device);
+  info_ = decoder_info(request());
+  if (tokenizer_ && tokenizer_->vocab_size() > info_.ids) {
+    fail(ExitCode::usage, "the tokenizer has {} tokens, the model has {}: they do not match",
+         tokenizer_->vocab_size(), info_.ids);
+  }
+}
+
+DecodeRequest LanguageModel::request() const {
+  DecodeRequest request{.model = experiment_.model,
+                        .vocabulary = tokenizer_ ? tokenizer_->vocab_size() : 0,
+                        .precision = experiment_.precision.compute,
+                        .low_residual = experiment_.precision.low_residual(),
+                        .trained = [this](const std::string& name) {
+                          const auto at = trained_.find(name);
+                          return at == trained_.end() ? nullptr : &at->second;
+                        }};
+  describe_inputs(experiment_, request);
+  return request;
+}
+
+std::optional<PairTokens> LanguageModel::pair() const {
+  if (!info_.source_length) return {};
+  if (!tokenizer_) {
+    fail(ExitCode::usage,
+         "{} has no tokenizer, which is needed for the tokens at the beginning and "
+         "end of a text; give --tokenizer",
+         source_.string());
+  }
+  return pair_tokens(*tokenizer_, source_.string());
+}
+
+Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
+  decoder_ = std::make_unique<Decoder>(DecoderOptions{.engine = device_.engine,
+                                                      .device = device_.device.get(),
+                                                      .request = request(),
+                                                      .slots = slots,
+                                                      .capacity = capacity});
+  DecoderWeights store(*decoder_);
+  if (checkpoint_) {
+    load_trained(store, checkpoint_->checkpoint);
+  } else {
+    load_weights(store, source_, experiment_.model.rename, experiment_.model.strict);
+  }
+  return *decoder_;
+}
+
+std::vector<TextRequest> text_requests(const std::vector<std::vector<int32_t>>& prompts,
+                                       int64_t copies, const std::optional<PairTokens>& pair) {
+  std::map<std::vector<int32_t>, int64_t> made;
+  std::vector<TextRequest> out;
+  for (const auto& prompt : prompts) {
+    int64_t& next = made[prompt];
+    TextRequest request{.prompt = prompt};
+    if (pair) {
+      request = {.prompt = {pair->begin}, .source = prompt, .padding = pair->padding};
+      request.source.push_back(pair->end);
+    }
+    for (int64_t i = 0; i < copies; ++i) {
+      request.copy = next++;
+      out.push_back(request);
+    }
+  }
+  return out;
+}
+
+void describe_inputs(const Experiment& experiment, DecodeRequest& request) {
+  const DatasetConfig* data = experiment.data.train.get();
+  if (data == nullptr) return;
+  const auto source = data->source_text();
+  if (!source) return;
+  request.input = data->next_token_input();
+  request.source = SourceRequest{.length = source->length, .lengths = source->lengths};
+}
+
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text,
+                                   size_t number) {
+  try {
+    check_utf8(text);
+    return tokenizer.encode(text, SpecialText::as_tokens);
+  } catch (const EncodeError& error) {
+    throw Error(ExitCode::data, error.reason(),
+                fmt::format("prompt {}, byte {}", number, error.offset()));
+  }
+}
+
+}  // namespace dltrain

@@ -1,0 +1,69 @@
+// A trained language model to generate text: from a checkpoint with its configuration, or from a
+// configuration with model.init_from.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/jsonl.h"
+#include "generate/generator.h"
+#include "run/engines.h"
+#include "experiment/experiment.h"
+#include "checkpoint/run_folder.h"
+
+namespace dltrain {
+
+class LanguageModel {
+ public:
+  // `checkpoint`: if absent, model.init_from is used. `tokenizer`: file or folder; empty: that of
+  // the run folder, or beside the weights of init_from. Allocates no memory for the model. Throws
+  // ConfigError and Error(usage) for a model that cannot generate text, and Error(storage).
+  LanguageModel(Experiment experiment, std::optional<ResumeChoice> checkpoint,
+                const Engines& engines, const std::filesystem::path& tokenizer = {});
+  LanguageModel(const LanguageModel&) = delete;
+  LanguageModel& operator=(const LanguageModel&) = delete;
+
+  const DecoderInfo& info() const { return info_; }
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }  // null: none is known
+  const std::filesystem::path& source() const { return source_; }  // of the weights
+  const std::string& device_note() const { return device_.note; }
+  // The tokens for text_requests(); absent: prompts are continued. Throws Error without a
+  // tokenizer.
+  std::optional<PairTokens> pair() const;
+
+  // Allocates the memory and reads the weights: the averages of a checkpoint, if it has them.
+  Decoder& open(int64_t slots, int64_t capacity);
+
+ private:
+  DecodeRequest request() const;
+
+  Experiment experiment_;
+  std::optional<ResumeChoice> checkpoint_;
+  std::filesystem::path source_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::map<std::string, Shape> trained_;  // shapes of the weights in the files
+  SelectedDevice device_;
+  DecoderInfo info_;
+  std::unique_ptr<Decoder> decoder_;
+};
+
+// Returns requests for `copies` texts of each prompt, in order. Repeated prompts count as further
+// copies, so that each has its own random numbers. `pair`: for a model with an encoder, which reads
+// the prompts as sources, followed by an end of text as in training.
+std::vector<TextRequest> text_requests(const std::vector<std::vector<int32_t>>& prompts,
+                                       int64_t copies, const std::optional<PairTokens>& pair = {});
+
+// Sets the inputs of the request from an experiment: the input with the tokens of the texts, and
+// the source, if there is one.
+void describe_inputs(const Experiment& experiment, DecodeRequest& request);
+
+// Throws Error(data) with the number of the prompt and the byte for invalid UTF-8 and for
+// characters that are not in the vocabulary.
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text,
+                                   size_t number);
+
+}  // namespace dltrain

@@ -1,0 +1,213 @@
+#include "run/prediction_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "telemetry/json_object.h"
+
+namespace dltrain {
+namespace {
+
+std::string number(double value) {
+  return std::isfinite(value) ? fmt::format("{:.9g}", value) : std::string();
+}
+
+// A field of a CSV line, quoted where it must be (RFC 4180).
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+class Rows {
+ public:
+  Rows(const Predictions& predictions, const Dataset& dataset, int64_t top)
+      : p_(predictions),
+        dataset_(dataset),
+        names_(dataset.class_names()),
+        target_(dataset.fields().back().sample),
+        over_classes_(p_.classes > 0),
+        width_(p_.width / p_.positions()),
+        top_(over_classes_ ? std::max<int64_t>(top, 1) : 0),
+        order_(static_cast<size_t>(width_)),
+        target_bytes_(target_.bytes()) {
+    if (over_classes_ && top > width_) {
+      fail(ExitCode::usage, "--top-k {}: the model has {} classes", top, width_);
+    }
+    const auto tokenizer = dataset_.tokenizer();
+    for (int32_t id = 0; tokenizer && p_.positions() > 1 && id < p_.classes; ++id) {
+      names_.push_back(tokenizer->decode({&id, 1}));
+    }
+  }
+
+  std::string csv() {
+    std::string out = csv_header() + "\n";
+    for (int64_t i = 0; i < p_.samples * p_.positions(); ++i) out += csv_row(i) + "\n";
+    return out;
+  }
+
+  std::string jsonl() {
+    std::string out;
+    for (int64_t i = 0; i < p_.samples * p_.positions(); ++i) out += json_row(i).text() + "\n";
+    return out;
+  }
+
+ private:
+  std::string class_name(int64_t label) const {
+    const auto i = static_cast<size_t>(label);
+    return label >= 0 && i < names_.size() ? names_[i] : std::to_string(label);
+  }
+  std::span<const float> values_of(int64_t row) const {
+    return std::span(p_.values).subspan(static_cast<size_t>(row * width_),
+                                        static_cast<size_t>(width_));
+  }
+  // The classes of a row, most likely first; equally likely ones by number.
+  const std::vector<int64_t>& ranked(int64_t row) {
+    const auto values = values_of(row);
+    std::iota(order_.begin(), order_.end(), int64_t{0});
+    std::partial_sort(order_.begin(), order_.begin() + top_, order_.end(),
+                      [&](int64_t a, int64_t b) {
+                        const float x = values[static_cast<size_t>(a)];
+                        const float y = values[static_cast<size_t>(b)];
+                        return x != y ? x > y : a < b;
+                      });
+    return order_;
+  }
+  int64_t targets_of_row() const {
+    return dataset_.has_targets() ? target_.shape.elements() / p_.positions() : 0;
+  }
+  // Returns the targets of a row as texts: names or numbers, empty for targets that do not count;
+  // none if the data has no targets.
+  std::vector<std::string> targets(int64_t row) {
+    std::vector<std::string> out(static_cast<size_t>(targets_of_row()));
+    if (out.empty()) return out;
+    const int64_t sample = row / p_.positions();
+    dataset_.gather(dataset_.target_field(), {&sample, 1}, target_bytes_.data());
+    const size_t first = static_cast<size_t>(row % p_.positions()) * out.size();
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (target_.dtype == DType::i32) {
+        const int32_t label = reinterpret_cast<const int32_t*>(target_bytes_.data())[first + i];
+        if (label != kIgnoredLabel) out[i] = class_name(label);
+      } else {
+        out[i] = number(reinterpret_cast<const float*>(target_bytes_.data())[first + i]);
+      }
+    }
+    return out;
+  }
+  const char* value_name() const {
+    return p_.kind == TargetKind::binary ? "probability" : "output";
+  }
+
+  std::string csv_header() const {
+    std::string out = p_.positions() > 1 ? "sample,source,place" : "sample,source";
+    const auto columns = [&](const std::string& name, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        out += count == 1 ? "," + name : fmt::format(",{}_{}", name, i);
+      }
+    };
+    columns("target", targets_of_row());
+    if (!over_classes_) columns(value_name(), width_);
+    for (int64_t k = 1; k <= top_; ++k) {
+      out += k == 1 ? ",class,probability" : fmt::format(",class_{0},probability_{0}", k);
+    }
+    return out;
+  }
+
+  std::string csv_row(int64_t row) {
+    const int64_t sample = row / p_.positions();
+    std::string out = fmt::format("{},{}", sample, csv_field(dataset_.location_of(sample)));
+    if (p_.positions() > 1) out += fmt::format(",{}", row % p_.positions());
+    for (const std::string& target : targets(row)) {
+      out += fmt::format(",{}", csv_field(target));
+    }
+    const auto values = values_of(row);
+    if (!over_classes_) {
+      for (float value : values) out += fmt::format(",{}", number(value));
+      return out;
+    }
+    const auto& best = ranked(row);
+    for (int64_t k = 0; k < top_; ++k) {
+      const int64_t label = best[static_cast<size_t>(k)];
+      out += fmt::format(",{},{}", csv_field(class_name(label)),
+                         number(values[static_cast<size_t>(label)]));
+    }
+    return out;
+  }
+
+  // A list, or the one element alone.
+  static JsonObject& add_numbers(JsonObject& object, const char* key,
+                                 const std::vector<double>& list) {
+    return list.size() == 1 ? object.add_loss(key, list[0]) : object.add_loss(key, list);
+  }
+
+  JsonObject json_row(int64_t row) {
+    const int64_t sample = row / p_.positions();
+    JsonObject out;
+    out.add("sample", sample).add("source", dataset_.location_of(sample));
+    if (p_.positions() > 1) out.add("place", row % p_.positions());
+    if (!dataset_.has_targets()) {
+      // There is no target.
+    } else if (target_.dtype == DType::i32 && !names_.empty()) {
+      const auto texts = targets(row);
+      if (texts.size() == 1) {
+        out.add("target", texts[0]);
+      } else {
+        out.add("target", texts);
+      }
+    } else {
+      std::vector<double> numbers;
+      for (const std::string& text : targets(row)) {
+        numbers.push_back(text.empty() ? NAN : std::stod(text));
+      }
+      add_numbers(out, "target", numbers);
+    }
+    const auto values = values_of(row);
+    if (!over_classes_) {
+      return add_numbers(out, value_name(), std::vector<double>(values.begin(), values.end()));
+    }
+    const auto& best = ranked(row);
+    const auto add_class = [&](JsonObject& object, int64_t label) {
+      if (names_.empty()) {
+        object.add("class", label);
+      } else {
+        object.add("class", class_name(label));
+      }
+      object.add_loss("probability", values[static_cast<size_t>(label)]);
+    };
+    add_class(out, best[0]);
+    std::vector<JsonObject> top(static_cast<size_t>(top_));
+    for (size_t k = 0; k < top.size(); ++k) add_class(top[k], best[k]);
+    if (top_ > 1) out.add("top", top);
+    return out;
+  }
+
+  const Predictions& p_;
+  const Dataset& dataset_;
+  std::vector<std::string> names_;
+  TensorSpec target_;
+  bool over_classes_;
+  int64_t width_;  // numbers a row
+  int64_t top_;
+  std::vector<int64_t> order_;
+  std::vector<std::byte> target_bytes_;
+};
+
+}  // namespace
+
+PredictionFormat prediction_format(const std::filesystem::path& path) {
+  const std::string extension = path.extension().string();
+  if (extension == ".csv") return PredictionFormat::csv;
+  if (extension == ".jsonl" || extension == ".json") return PredictionFormat::jsonl;
+  fail(ExitCode::usage, "{}: predictions are written as .csv or .jsonl", path.string());
+}
+
+std::string prediction_text(const Predictions& predictions, const Dataset& dataset,
+                            PredictionFormat format, int64_t top) {
+  Rows rows(predictions, dataset, top);
+  return format == PredictionFormat::csv ? rows.csv() : rows.jsonl();
+}
+
+}  // namespace dltrain

@@ -1,0 +1,63 @@
+// Writes the events of the training loop to log, progress bar, metrics.jsonl and the final summary.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "telemetry/metrics.h"
+#include "telemetry/progress.h"
+#include "run/device_monitor.h"
+#include "run/tensorboard_log.h"
+#include "run/trainer.h"
+
+namespace dltrain {
+
+class Reporter {
+ public:
+  // Ranks other than 0 only warn if their GPU is throttled. `resumed_step`, `evaluation_due`: see
+  // MetricsWriter. `attempt`: the number of the attempt, from 1.
+  Reporter(const Session& session, const std::filesystem::path& folder,
+           std::optional<int64_t> resumed_step, bool evaluation_due, int64_t attempt,
+           const std::string& resolved_config, bool quiet);
+
+  // Callbacks into this object, which must outlive the loop.
+  TrainEvents events();
+
+  // Called after the loop: prints the loss curve, the timing and the run folder.
+  void finish(const TrainOutcome& outcome, const std::filesystem::path& folder);
+
+ private:
+  void log_step(const StepRecord& record);
+  void watch_device();
+  void add_device(JsonObject& line);
+  JsonObject line_of(int64_t step, int64_t tokens_seen) const;
+  void log_evaluation(const EvaluationRecord& record);
+  void log_samples(const SampleRecord& record);
+  bool write_predictions(int64_t step, const StopCheck& stop) const;
+
+  const Session& session_;
+  std::filesystem::path folder_;
+  bool quiet_;
+  int64_t attempt_;
+  int64_t first_step_;  // the first step of this attempt
+  double last_loss_ = 0;
+  std::vector<double> losses_;
+  std::optional<MetricsWriter> metrics_, samples_;
+  std::optional<Progress> progress_;
+  std::unique_ptr<DeviceMonitor> monitor_;  // null: the device has no sensor
+  double peak_flops_ = 0;                   // in the compute type; 0: unknown
+  std::optional<TensorBoardLog> tensorboard_;
+};
+
+// The model FLOP utilization: the model's arithmetic (compile/model_flops.h) per time as a share of
+// `peak_flops` (FLOP/s of one rank's device). 0: unknown.
+double model_flop_utilization(const Session& session, double step_ms, double peak_flops);
+
+// The content of summary.json and --result. `outcome` may be null for a run that failed early.
+JsonObject make_summary(const Experiment& experiment, ExitCode code, const std::string& message,
+                        const Session* session, const TrainOutcome* outcome,
+                        const std::filesystem::path& folder);
+
+}  // namespace dltrain

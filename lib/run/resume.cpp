@@ -1,0 +1,157 @@
+#include "run/resume.h"
+
+#include <algorithm>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "config/dump.h"
+#include "config/load.h"
+
+namespace dltrain {
+namespace {
+
+// Returns whether a setting may change without --allow-changes: it does not affect what a step
+// computes.
+bool may_change(const ConfigDifference& difference, const ResumeChoice& choice,
+                const Session& session) {
+  const std::string& key = difference.path;
+  const auto in = [&](std::string_view section) { return key.starts_with(section); };
+  if (!in("model") && !in("loss") && !in("data")) return true;
+  // The checkpoint has the weights.
+  if (in("model.init_from") || in("model.rename") || in("model.strict")) return true;
+  if (in("data.workers")) return true;
+  if (in("loss.teacher")) return true;  // its fingerprint is compared
+  // Files may have been moved, or their delimiter may now be detected; the samples are compared.
+  const bool paths = difference.before.starts_with('/') && difference.after.starts_with('/');
+  const std::string& saved = choice.state.data_fingerprint;
+  return in("data") && (paths || key.ends_with(".delimiter")) &&
+         (saved.empty() || saved == fingerprint(*session.data.train));
+}
+
+std::vector<ConfigDifference> changes_of(const ResumeChoice& choice, const Session& session) {
+  const auto before =
+      load_config<Experiment>({.files = {choice.checkpoint / "config.yaml"}, .overrides = {}});
+  return diff_dumps(dump_config(before), dump_config(*session.experiment));
+}
+
+// Throws Error(usage) if the tokenizer is not the one that the checkpoint was trained with.
+void check_tokenizer(const ResumeChoice& choice, const Session& session) {
+  const auto now = session.data.train->tokenizer();
+  const bool same = now && now->identity() == choice.state.tokenizer;
+  if (same && !holds_tokenizer(run_of(choice.checkpoint))) return;  // it is saved again
+  const auto saved = run_tokenizer(choice);
+  if (!now || !saved || saved->identity() == now->identity()) return;
+  fail(ExitCode::usage,
+       "{} was trained with the tokenizer in {}, which differs from that of this configuration",
+       choice.checkpoint.string(), run_of(choice.checkpoint).string());
+}
+
+// The changes that need --allow-changes.
+std::vector<ConfigDifference> other_run(const ResumeChoice& choice, const Session& session,
+                                        const std::vector<ConfigDifference>& changes) {
+  std::vector<ConfigDifference> out;
+  for (const ConfigDifference& change : changes) {
+    if (!may_change(change, choice, session)) out.push_back(change);
+  }
+  const int64_t saved = choice.state.train_samples, now = session.data.train->size();
+  if (saved != now) {
+    out.push_back({"training samples", std::to_string(saved), std::to_string(now)});
+  }
+  const std::string& teacher = choice.state.teacher;
+  if (session.teacher && !teacher.empty() && teacher != session.teacher->fingerprint) {
+    out.push_back({"weights of the teacher", choice.state.teacher_checkpoint,
+                   session.teacher->checkpoint.string()});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string fingerprint(const Dataset& data) {
+  constexpr int64_t kSamples = 16;
+  Hasher hasher;
+  try {
+    const int64_t count = std::min(kSamples, data.size());
+    for (int64_t i = 0; i < count; ++i) data.hash_inputs(i * data.size() / count, hasher);
+  } catch (const Error&) {
+    return {};  // the step that needs the sample reports the error
+  }
+  return hasher.hex();
+}
+
+std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Session& session,
+                                           bool allow_changes) {
+  const CheckpointState& state = choice.state;
+  const std::string location = choice.checkpoint.string();
+  const auto differs = [&](const char* key, int64_t saved, int64_t now) {
+    if (saved == now) return;
+    fail(ExitCode::usage,
+         "{} was saved with {} {}, this configuration has {}; it cannot change when a run is "
+         "resumed",
+         location, key, saved, now);
+  };
+  differs("seed", state.seed, session.experiment->seed);
+  differs("global_batch_size", state.global_batch, session.batch.global_batch);
+  if (state.step > session.max_steps) {
+    fail(ExitCode::usage,
+         "{} is at step {}, the run ends at step {}; training.max_steps must be at least "
+         "the step of the checkpoint",
+         location, state.step, session.max_steps);
+  }
+  const std::string& optimizer = session.experiment->optimizer->kind;
+  if (!state.optimizer.empty() && state.optimizer != optimizer) {
+    fail(ExitCode::usage,
+         "{} was saved with the optimizer {}, this configuration has {}; to use another optimizer, "
+         "start a new run with model.init_from: {}",
+         location, state.optimizer, optimizer, location);
+  }
+  check_tokenizer(choice, session);
+  check_same_data(session, state.data, choice.checkpoint);
+  auto changes = changes_of(choice, session);
+  const auto other = other_run(choice, session, changes);
+  if (!other.empty() && !allow_changes) {
+    if (!has_parameters_of(*session.executor, choice.checkpoint)) {
+      fail(ExitCode::usage,
+           "{} was saved with another model, loss or data:\n{}\nIts parameters have other names or "
+           "shapes than those of this model, so the run cannot be resumed with it; start a "
+           "new run, with --name NAME or --output-dir and without --resume",
+           location, describe_differences(other));
+    }
+    fail(ExitCode::usage,
+         "{} was saved with another model, loss or data:\n{}\nUse --allow-changes to resume "
+         "anyway, or "
+         "start a new run with its weights only (model.init_from: {})",
+         location, describe_differences(other), location);
+  }
+  return changes;
+}
+
+void keep_saved_defaults(Experiment& experiment, const std::filesystem::path& folder) {
+  DataConfig& data = experiment.data;
+  const bool split = data.eval_fraction && !data.given("eval_split");
+  const bool order = data.train->kind == "tensors" && !data.train->given("shuffle");
+  if (!split && !order) return;
+  for (const auto& location : {folder, folder / "latest", folder / "checkpoints" / "latest"}) {
+    if (!std::filesystem::exists(location / "state.json")) continue;
+    try {
+      const auto saved =
+          load_config<Experiment>({.files = {location / "config.yaml"}, .overrides = {}});
+      if (split) data.eval_split = saved.data.eval_split;
+      if (order) data.train->shuffle = saved.data.train->shuffle;
+    } catch (const ConfigError&) {
+      // The error is reported when the checkpoint is read.
+    }
+    return;
+  }
+}
+
+void check_teacher(const Session& session, const std::filesystem::path& run_folder) {
+  if (!session.teacher || !is_inside(session.teacher->checkpoint, run_folder)) return;
+  fail(ExitCode::usage,
+       "loss.teacher: {} lies in the run folder {} itself; use --output-dir or --name to write the "
+       "run "
+       "to another folder",
+       session.teacher->checkpoint.string(), run_folder.string());
+}
+
+}  // namespace dltrain

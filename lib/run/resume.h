@@ -1,0 +1,34 @@
+// Checks whether a run may resume from a checkpoint, and with which changes.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/diff.h"
+#include "checkpoint/run_folder.h"
+#include "run/session.h"
+
+namespace dltrain {
+
+// A hash of some training samples, which identifies the data of a run; empty if a sample cannot be
+// read.
+std::string fingerprint(const Dataset& data);
+
+// Returns the settings of this run that differ from the checkpoint. Throws Error(usage) for
+// settings that cannot change and, without `allow_changes`, for another loss, model, teacher or
+// other data.
+std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Session& session,
+                                           bool allow_changes);
+
+// Sets keys of `experiment` whose defaults have changed, unless they are given, to the values of
+// the run in `folder` (or a checkpoint): the samples that eval_fraction holds out, and the order of
+// `type: tensors`. Does nothing if there is no run.
+void keep_saved_defaults(Experiment& experiment, const std::filesystem::path& folder);
+
+// Throws Error(usage) if the teacher of the loss lies in the run folder: it would be discarded, or
+// the student would become its own teacher.
+void check_teacher(const Session& session, const std::filesystem::path& run_folder);
+
+}  // namespace dltrain

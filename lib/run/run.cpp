@@ -1,0 +1,400 @@
+#include "run/run.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/owned_files.h"
+#include "base/stop.h"
+#include "comm/watch.h"
+#include "config/dump.h"
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+#include "run/advice.h"
+#include "run/device_ranks.h"
+#include "runtime/host_reduce.h"
+#include "run/process_age.h"
+#include "runtime/remote_error.h"
+#include "run/reporter.h"
+#include "run/resume.h"
+#include "run/same_configuration.h"
+#include "run/session.h"
+#include "run/trainer.h"
+
+namespace dltrain {
+namespace {
+
+constexpr uint64_t kMaxSummaryBytes = 1 << 20, kMaxConfigBytes = 64 << 20;
+
+std::filesystem::path run_path(const Experiment& experiment, const RunOptions& options) {
+  return options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
+}
+
+// The names of the tokenizer's files, which are saved in the run folder.
+std::vector<std::string> tokenizer_files(const Session& session) {
+  std::vector<std::string> names;
+  if (const auto tokenizer = session.data.train->tokenizer()) {
+    for (const TokenizerFile& file : tokenizer->files()) names.push_back(file.name);
+  }
+  return names;
+}
+
+class Run {
+ public:
+  Run(Experiment& experiment, const RunOptions& options)
+      : experiment_(experiment), options_(options), path_(run_path(experiment, options)) {}
+
+  ExitCode go();
+  // Leaves the group of ranks (device_ranks.h).
+  void leave(const Error& error) const { abort_ranks(options_.ranks, session_, error); }
+  // Writes the summaries of a failed run. Storage errors are only logged, so that they do not hide
+  // the first error.
+  void write_failure(ExitCode code, const std::string& message) const;
+
+ private:
+  bool is_leader() const { return options_.ranks.is_leader(); }
+  void compare_configurations() const;
+  void set_up_logging(const std::optional<std::filesystem::path>& folder) const;
+  void prepare(const std::function<void()>& part) const;
+  void open_device();
+  void open();
+  void start();
+  bool is_finished() const;
+  void compare_starts(bool done) const;
+  void begin(const std::string& resolved);
+  void log_start() const;
+  void log_changes() const;
+  CheckpointState origin();
+  void write_summaries(ExitCode code, const std::string& message) const;
+
+  Experiment& experiment_;
+  const RunOptions& options_;
+  std::filesystem::path path_;
+  std::optional<RunFolder> folder_;
+  std::unique_ptr<RankAgreement> agreement_;  // outlives the session
+  SelectedDevice chosen_;
+  Session session_;
+  std::optional<ResumeChoice> resume_;
+  std::vector<ConfigDifference> changes_;  // since the checkpoint
+  int64_t attempt_ = 1;
+  std::optional<LoadedWeights> loaded_;
+  bool begun_ = false;  // this run has written to the run folder
+  std::optional<TrainOutcome> outcome_;
+};
+
+void Run::set_up_logging(const std::optional<std::filesystem::path>& folder) const {
+  set_up_log({.level = log_level_from_name(options_.log_level),
+              .quiet = options_.quiet,
+              .rank = options_.ranks.rank,
+              .marked = options_.ranks.marked,
+              .run_folder = folder},
+             console());
+}
+
+// Runs a part of the preparation on every rank. Only the first rank that fails reports its error.
+void Run::prepare(const std::function<void()>& part) const {
+  run_on_all_ranks(options_.ranks.collectives, [&] {
+    try {
+      const StoppableWork stoppable;
+      part();
+      check_stop();
+    } catch (const std::exception& error) {
+      if (agreement_) agreement_->abort(error.what());  // others may wait for a choice
+      throw;
+    }
+  });
+}
+
+// Throws Error(usage) if the ranks were started with different options.
+void Run::compare_configurations() const {
+  if (options_.ranks.store == nullptr) return;
+  const bool by_node =
+      experiment_.parallelism.zero_shard_size == "node" && options_.ranks.ranks_per_node > 0;
+  if (by_node && options_.ranks.local_rank != options_.ranks.rank % options_.ranks.ranks_per_node) {
+    fail(ExitCode::usage,
+         "parallelism.zero_shard_size: node needs neighbouring ranks on a node; rank {} is number "
+         "{} of the {} on its own (the launcher's option that maps ranks to nodes decides)",
+         options_.ranks.rank, options_.ranks.local_rank, options_.ranks.ranks_per_node);
+  }
+  const nlohmann::json path = path_.string(), resume = options_.resume;
+  const std::string all =
+      dump_config(experiment_) +
+      fmt::format("output_dir: {}\nresume: {}\noverwrite: {}\nallow_changes: {}\n", path.dump(),
+                  resume.dump(), options_.overwrite, options_.allow_changes) +
+      (by_node ? fmt::format("ranks_per_node: {}\n", options_.ranks.ranks_per_node) : "");
+  check_same_configuration(*options_.ranks.store, options_.ranks.rank, options_.ranks.world, all);
+}
+
+// With several ranks the device is opened first, because it decides how they communicate.
+void Run::open_device() {
+  if (options_.ranks.collectives == nullptr) return;
+  chosen_ = choose_device(experiment_.device, options_.engines, options_.ranks.local_rank);
+}
+
+void Run::open() {
+  agreement_ = agreement_of(experiment_, options_.ranks);
+  session_ = open_session(experiment_,
+                          {.engines = options_.engines,
+                           .ranks = options_.ranks,
+                           .agree = agreement_ ? agreement_->function() : Agreement(),
+                           .log_notices = false},
+                          std::move(chosen_));
+  check_teacher(session_, path_);
+  folder_.emplace(path_, options_.resuming ? "auto" : options_.resume,
+                  options_.overwrite && !options_.resuming, is_leader(), tokenizer_files(session_));
+}
+
+// Loads or initialises the state of the executor.
+void Run::start() {
+  if (options_.resuming) resume_ = choose_resume(path_, "auto");
+  if (!resume_) resume_ = choose_resume(path_, options_.resume);
+  if (resume_ && !options_.overwrite && !options_.resuming) {
+    check_no_newer(path_, options_.resume, *resume_);
+  }
+  if (resume_) changes_ = check_resume(*resume_, session_, options_.allow_changes);
+  loaded_ = start_session(session_, resume_.has_value());
+  if (!resume_) return;
+  load_checkpoint(*session_.executor, resume_->checkpoint, resume_->state);
+  resume_->kept.reset();  // save_total_limit may remove the checkpoint from now on
+}
+
+// Throws Error(usage) if the ranks have found different checkpoints.
+void Run::compare_starts(bool done) const {
+  const int32_t step = resume_ ? static_cast<int32_t>(resume_->state.step) : -1;
+  const int32_t finished = done ? 1 : 0;
+  std::array<int32_t, 4> most{step, -step, finished, -finished};
+  static const auto subject = std::make_shared<const std::string>("whether all ranks can begin");
+  reduce_on_host(options_.ranks.collectives, std::span<int32_t>(most), ReduceOp::max, subject);
+  if (most[0] == -most[1] && most[2] == -most[3]) return;
+  const auto found = [](int32_t at) {
+    return at < 0 ? std::string("none") : fmt::format("step {}", at);
+  };
+  fail(ExitCode::usage,
+       "ranks found different checkpoints or summaries in {} ({} and {}); the run folder must be "
+       "on a file system that all nodes share",
+       path_.string(), found(-most[1]), found(most[0]));
+}
+
+// Returns whether the run has completed all its steps and written its summary.
+bool Run::is_finished() const {
+  if (!resume_) return false;
+  const bool early = has_stopped_early(experiment_, resume_->state.early_stopping);
+  if (resume_->state.step < session_.max_steps && !early) return false;
+  std::error_code ignored;
+  const auto path = path_ / "summary.json";
+  if (!std::filesystem::exists(path, ignored)) return false;
+  const std::string text = read_file(path, kMaxSummaryBytes, ExitCode::storage);
+  const auto summary = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!summary.is_object() || summary.value("exit_code", -1) != 0 ||
+      summary.value("steps", int64_t{-1}) != resume_->state.step) {
+    return false;
+  }
+  if (is_leader()) {
+    log_info("{}: the run is complete ({} steps{})", path_.string(), resume_->state.step,
+             early ? ", stopped early" : "");
+    if (!options_.result.empty()) write_file_atomically(options_.result, text);
+  }
+  return true;
+}
+
+// Keeps the configuration of the earlier steps beside the new one and logs the differences.
+void Run::log_changes() const {
+  if (changes_.empty()) return;
+  const std::string name = fmt::format("config.until-step-{:06}.yaml", resume_->state.step);
+  claim_files(path_, {name});
+  write_file_atomically(path_ / name, read_file(resume_->checkpoint / "config.yaml",
+                                                kMaxConfigBytes, ExitCode::storage));
+  // A run is often resumed to train for more steps, so this is no warning.
+  const bool expected = std::all_of(changes_.begin(), changes_.end(), [](const auto& change) {
+    return change.path == "training.max_steps" || change.path == "training.num_epochs";
+  });
+  log_message(expected ? LogLevel::info : LogLevel::warning,
+              fmt::format("settings changed from step {} on ({} has the earlier ones):\n{}",
+                          resume_->state.step, name, describe_differences(changes_)));
+}
+
+// Returns the state that the checkpoints of this attempt start from, with the time lost by earlier
+// attempts.
+CheckpointState Run::origin() {
+  CheckpointState out = resume_ ? resume_->state : CheckpointState();
+  if (const auto tokenizer = session_.data.train->tokenizer()) {
+    out.tokenizer = tokenizer->identity();
+  }
+  out.data_fingerprint = fingerprint(*session_.data.train);
+  out.teacher = session_.teacher ? session_.teacher->fingerprint : "";
+  out.teacher_checkpoint = session_.teacher ? session_.teacher->checkpoint.string() : "";
+  const EarlierAttempts earlier = earlier_attempts(path_ / "metrics.jsonl");
+  attempt_ = earlier.attempts + 1;
+  if (earlier.attempts == 0) return out;
+  out.time.lost += 1e-3 * process_age_ms();
+  const double kept = resume_ ? resume_->state.saved_at : earlier.first;
+  if (kept > 0) out.time.lost += std::max(0.0, earlier.last - kept);
+  return out;
+}
+
+void Run::log_start() const {
+  if (!session_.device_note.empty()) log_info("{}", session_.device_note);
+  if (const auto kernels = kernels_of_step(session_); !kernels.empty()) log_info("{}", kernels);
+  log_notices(session_.executor->device());
+  for (const std::string& sentence : advice(session_)) log_warning("{}", sentence);
+  if (loaded_) {
+    log_info("{}: {} tensors loaded", loaded_->from.string(), loaded_->loaded);
+    for (const auto& name : loaded_->missing) log_warning("  not in the file: {}", name);
+    for (const auto& name : loaded_->unexpected) log_warning("  not in the model: {}", name);
+    for (const auto& name : loaded_->not_finite) {
+      log_warning("  has values that are not finite: {}", name);
+    }
+  }
+  if (!resume_ && options_.resume == "auto" &&
+      earlier_attempts(path_ / "metrics.jsonl").attempts > 0) {
+    log_warning(
+        "{} contains no checkpoint: the run starts from the beginning and replaces metrics.jsonl",
+        path_.string());
+  }
+  if (resume_ && !resume_->note.empty()) log_warning("{}", resume_->note);
+  if (resume_) log_info("resumed from {}", resume_->checkpoint.string());
+}
+
+// Writes the first files of the run folder. Files of an earlier run are unchanged until here.
+void Run::begin(const std::string& resolved) {
+  folder_->begin(resume_);
+  if (options_.ranks.watch != nullptr) options_.ranks.watch->begun();
+  begun_ = true;
+  set_up_logging(path_);
+  log_start();
+  log_changes();
+  write_file_atomically(path_ / "config.yaml", resolved);
+  if (const auto tokenizer = session_.data.train->tokenizer()) save_tokenizer(*tokenizer, path_);
+}
+
+ExitCode Run::go() {
+  const auto started = std::chrono::steady_clock::now();
+  set_up_logging(std::nullopt);
+  install_stop_handlers();
+  // All checks come before the first change to a file of an earlier run.
+  CollectiveBackendChoice choice;
+  prepare([this] {
+    compare_configurations();
+    open_device();
+  });
+  prepare([&] { choice = choose_collective_backend(experiment_, options_.ranks, chosen_); });
+  prepare([this] { open(); });
+  join_ranks(session_, choice);
+  prepare([this] { start(); });
+  const std::string resolved = dump_config(experiment_);
+  const bool done = is_finished();
+  prepare([&] { compare_starts(done); });
+  if (done) return ExitCode::ok;
+  prepare([&] {
+    if (is_leader()) begin(resolved);
+  });
+  const int64_t first_step = resume_ ? resume_->state.step : 0;
+  const CheckpointState before = origin();
+  Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt,
+                    before.evaluation_due, attempt_, resolved, options_.quiet);
+  outcome_ = train(session_, reporter.events(),
+                   {.run_folder = path_,
+                    .resolved_config = resolved,
+                    .first_step = first_step,
+                    .origin = before,
+                    .saved = !resume_ || resume_->checkpoint.parent_path() == path_ / "checkpoints",
+                    .started = started});
+  reporter.finish(*outcome_, path_);
+  // Waits for the last messages before connections are closed.
+  if (StreamCollectives* group = session_.executor->device_group()) group->barrier();
+  ExitCode code = ExitCode::ok;
+  std::string message;
+  if (outcome_->reason == StopReason::early_stopping) {
+    const auto& stopping = *experiment_.training.early_stopping;
+    message = fmt::format("stopped early after step {}: {} did not improve in {} evaluations",
+                          outcome_->steps, stopping.metric, stopping.patience);
+    if (is_leader()) log_info("{}", message);
+  } else if (outcome_->reason != StopReason::finished) {
+    code = ExitCode::stopped;
+    message = fmt::format("stopped {} by {}; the same command with --resume auto continues",
+                          outcome_->steps > 0 ? fmt::format("after step {}", outcome_->steps)
+                                              : "before the first step",
+                          outcome_->reason == StopReason::signal
+                              ? fmt::format("signal {}", outcome_->signal)
+                              : "the time limit");
+    if (is_leader()) log_warning("{}", message);
+  }
+  write_summaries(code, message);
+  return code;
+}
+
+void Run::write_summaries(ExitCode code, const std::string& message) const {
+  if (!is_leader()) return;
+  const JsonObject summary =
+      make_summary(experiment_, code, message, &session_, outcome_ ? &*outcome_ : nullptr, path_)
+          .add("attempt", attempt_);
+  if (begun_) write_summary(path_ / "summary.json", summary);
+  if (options_.result.empty() || is_input_too(options_.result)) return;
+  write_summary(options_.result, summary);
+}
+
+void Run::write_failure(ExitCode code, const std::string& message) const {
+  try {
+    write_summaries(code, message);
+    // The caller prints the error; the log file gets it here.
+    if (begun_) {
+      FileWriter log(path_ / "log.txt", /*append=*/true);
+      log.write(fmt::format("error: {}\n", message));
+      log.close();
+    }
+  } catch (const Error& second) {
+    log_warning("{}", second.what());
+  }
+}
+
+}  // namespace
+
+std::string check_run(const Session& session, const RunOptions& options) {
+  log_level_from_name(options.log_level);
+  const auto path = run_path(*session.experiment, options);
+  check_teacher(session, path);
+  check_run_folder(path, options.resume, options.overwrite, tokenizer_files(session));
+  const auto resume = choose_resume(path, options.resume);
+  if (!resume) return fmt::format("would start a new run in {}", path.string());
+  if (!options.overwrite) check_no_newer(path, options.resume, *resume);
+  const auto changes = check_resume(*resume, session, options.allow_changes);
+  return fmt::format("would resume from {}, step {}, in {}{}{}", resume->checkpoint.string(),
+                     resume->state.step, path.string(),
+                     changes.empty() ? "" : ", with changed settings:\n",
+                     describe_differences(changes));
+}
+
+ExitCode run_training(Experiment& experiment, const RunOptions& options) {
+  Run run(experiment, options);
+  // A stop before the first step is logged unless a launcher of dltrain reports it.
+  const auto stopped = [&](const std::string& why) {
+    if (options.ranks.is_leader() && !options.ranks.marked) log_warning("{}", why);
+    return ExitCode::stopped;
+  };
+  try {
+    return run.go();
+  } catch (const RemoteError& error) {
+    if (error.remote_code() == ExitCode::stopped) {
+      return stopped(fmt::format("rank {} was stopped before the first step", error.rank()));
+    }
+    run.leave(error);
+    if (options.ranks.is_leader()) run.write_failure(error.remote_code(), error.what());
+    throw;
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::stopped) return stopped(error.what());
+    run.leave(error);
+    run.write_failure(error.code(), error.what());
+    throw;
+  }
+}
+
+}  // namespace dltrain

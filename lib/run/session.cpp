@@ -1,0 +1,518 @@
+#include "run/session.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "compile/id_bounds.h"
+#include "compile/later_tokens.h"
+#include "config/load.h"
+#include "config/paths.h"
+#include "config/suggest.h"
+#include "data/classes.h"
+#include "data/ignore_label.h"
+#include "data/parallel_streams.h"
+#include "device/engine.h"
+#include "nn/metrics.h"
+#include "ops/kernel.h"
+#include "checkpoint/run_folder.h"
+#include "run/samples.h"
+
+namespace dltrain {
+namespace {
+
+TensorSpec target_sample(const Dataset& dataset) {
+  return dataset.fields()[static_cast<size_t>(dataset.target_field())].sample;
+}
+
+void check_data(const Session& session, const StepGraph& graph) {
+  const int64_t classes = session.classes;
+  const TargetKind kind = session.experiment->loss->target_kind(session.target_info);
+  for (const auto& split : {session.data.train, session.data.eval}) {
+    if (!split) continue;
+    if (classes > 0) split->check_labels(classes);
+    if (kind == TargetKind::binary) split->check_targets(0, 1);
+    // Targets of mixed samples are still labels here.
+    if (kind == TargetKind::distributions && is_floating(target_sample(*split).dtype)) {
+      split->check_distributions(graph.output_spec.shape[-1]);
+    }
+  }
+  for (const IdBound& ids : id_bounds(graph.graph, graph.slots)) {
+    for (const auto& split : {session.data.train, session.data.eval}) {
+      if (split) split->check_ids(static_cast<int>(ids.slot), ids.bound);
+    }
+  }
+  if (session.data.eval && session.data.eval->fields()[0].sample.shape.elements() !=
+                               session.data.train->fields()[0].sample.shape.elements()) {
+    fail(ExitCode::data, "train samples have shape {}, eval samples {}",
+         to_string(session.data.train->fields()[0].sample.shape),
+         to_string(session.data.eval->fields()[0].sample.shape));
+  }
+}
+
+void check_targets(const DataSplit& data) {
+  for (const auto& [split, name] :
+       {std::pair(data.train, "data.train"), {data.eval, "data.eval"}}) {
+    if (split && !split->has_targets()) {
+      fail(ExitCode::usage, "{} has no targets (`target: none`); only predict takes such data",
+           name);
+    }
+  }
+}
+
+// Throws ConfigError for a model that can see the tokens that it has to predict.
+void check_next_tokens(const Session& session, const DatasetConfig& data, const StepGraph& graph) {
+  const std::string name = data.next_token_input();
+  const auto& fields = session.data.train->fields();
+  for (size_t i = 0; i + 1 < fields.size(); ++i) {
+    if (fields[i].name != name) continue;
+    const std::string layer = layer_of_later_tokens(graph.graph, graph.slots[i]);
+    if (layer.empty()) continue;
+    fail_at(data.location,
+            "the target of each token is the next token, and the model can see it: {} attends to "
+            "later tokens; set mlm_probability: 0.15 to learn masked tokens instead (BERT), or "
+            "make the layer causal",
+            layer);
+  }
+}
+
+// Throws ConfigError unless evaluations compute the metrics of early stopping and of the best
+// checkpoint.
+void check_metrics(const Experiment& experiment, const std::vector<std::string>& metrics) {
+  Diagnostics diagnostics;
+  std::vector<std::string> labels = metric_labels(metrics);
+  labels.insert(labels.begin(), "loss");
+  const auto check = [&](const ConfigObject& owner, const std::string& metric) {
+    if (contains(labels, metric)) return;
+    diagnostics.add(owner, "metric",
+                    "there is no metric '{}'; evaluations give {} (evaluation.metrics)", metric,
+                    join_names(labels));
+  };
+  if (const auto& metric = experiment.checkpoint.metric) check(experiment.checkpoint, *metric);
+  if (const auto& stopping = experiment.training.early_stopping) check(*stopping, stopping->metric);
+  diagnostics.throw_if_any();
+}
+
+// All fields but the target.
+std::vector<InputSpec> model_inputs(const std::vector<FieldSpec>& fields) {
+  std::vector<InputSpec> inputs;
+  for (size_t i = 0; i + 1 < fields.size(); ++i)
+    inputs.push_back({fields[i].name, fields[i].sample});
+  return inputs;
+}
+
+// Returns the properties of the targets for the loss. Replaces labels that the loss ignores by −100
+// in both splits.
+TargetInfo prepare_targets(const Loss& loss, DataSplit& data) {
+  // Labels of two classes become numbers 0 and 1.
+  for (auto* split : {&data.train, &data.eval}) {
+    const bool answers = *split && loss.target_kind({}) == TargetKind::binary;
+    if (answers && target_sample(**split).dtype == DType::i32) *split = labels_as_targets(*split);
+  }
+  TargetInfo info{.sample = target_sample(*data.train), .label_counts = {}};
+  if (info.sample->dtype != DType::i32) return info;
+  if (const auto ignored = loss.ignored_label()) {
+    for (auto* split : {&data.train, &data.eval}) {
+      if (*split) *split = ignore_label(*split, *ignored);
+    }
+  }
+  if (loss.wants_label_counts()) info.label_counts = count_labels(*data.train);
+  return info;
+}
+
+// Returns the number of different ids of the first input and the labels of both splits; 0 without.
+int64_t vocabulary_of(const DataSplit& data) {
+  int64_t size = 0;
+  for (const auto& split : {data.train, data.eval}) {
+    if (!split) continue;
+    const auto& fields = split->fields();
+    const auto ids = std::find_if(fields.begin(), fields.end() - 1, [](const FieldSpec& field) {
+      return field.sample.dtype == DType::i32;
+    });
+    // Ids beside numbers are categories; labels are not among these.
+    if (ids != fields.end() - 1) {
+      size = std::max(size, split->find_id_bound(static_cast<int>(ids - fields.begin())));
+    }
+    if (fields[0].sample.dtype != DType::i32) continue;
+    if (target_sample(*split).dtype == DType::i32) size = std::max(size, split->label_bound());
+  }
+  return size;
+}
+
+// Returns the number of outputs for these targets: logits of classes, or numbers.
+int64_t outputs_for(const DataSplit& data) {
+  const TensorSpec target = target_sample(*data.train);
+  if (target.dtype != DType::i32) return target.shape.rank() == 0 ? 1 : target.shape[-1];
+  int64_t classes = static_cast<int64_t>(data.train->class_names().size());
+  for (const auto& split : {data.train, data.eval}) {
+    if (split) classes = std::max(classes, split->label_bound());
+  }
+  return classes;
+}
+
+// Describes labels that are all of one class; otherwise returns "".
+std::string one_class_of(const DataSplit& data) {
+  if (!has_one_label(*data.train) || outputs_for(data) != 1) return {};
+  std::string owner = "the data";
+  if (const auto schema = data.train->schema()) {
+    for (const ColumnSchema& column : schema->columns) {
+      if (column.kind != ColumnSchema::Kind::target || column.name.empty()) continue;
+      owner = fmt::format("the target column '{}'", column.name);
+    }
+  }
+  const auto& names = data.train->class_names();
+  return fmt::format("{} has one class only ('{}')", owner, names.empty() ? "0" : names[0]);
+}
+
+// Orders the samples of both splits by streams if the data is configured so.
+void cut_streams(const DatasetConfig& config, DataSplit& data, int64_t streams) {
+  if (config.sampling != Sampling::streams) return;
+  data.train = parallel_streams(data.train, streams, "data.train");
+  if (data.eval) data.eval = parallel_streams(data.eval, streams, "data.eval");
+}
+
+StreamInfo stream_info(const DatasetConfig& config, const Dataset& dataset, int64_t streams) {
+  if (config.sampling != Sampling::streams) return {};
+  return {.rows = streams, .steps = dataset.size() / streams};
+}
+
+bool has_kernel(const Engine& engine, std::string_view op) {
+  return std::any_of(engine.kernels, engine.kernels + engine.kernel_count,
+                     [&](const KernelRow& row) { return row.op == op; });
+}
+
+// Returns whether the outputs are logits of a vocabulary: the data is text, or a head uses its
+// size.
+bool labels_are_tokens(const Experiment& experiment, const StepGraph& graph) {
+  const Shape& output = graph.output_spec.shape;
+  return output.rank() == 3 &&
+         (experiment.data.train->has_tokens() ||
+          (graph.asked_vocabulary && output[-1] == experiment.model.vocab_size));
+}
+
+// Returns the metrics of evaluations. Throws ConfigError for metrics that do not suit the targets.
+std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind kind,
+                                        const StepGraph& graph, const Engine& engine) {
+  const EvaluationConfig& evaluation = experiment.evaluation;
+  const TensorSpec& output = graph.output_spec;
+  if (!evaluation.metrics) {
+    // Defaults that the engine has no kernel for are left out.
+    std::vector<std::string> names =
+        default_metrics(kind, output, labels_are_tokens(experiment, graph));
+    std::erase_if(names, [&](const std::string& name) {
+      const std::string_view op = metric_op(name, kind);
+      return !op.empty() && !has_kernel(engine, op);
+    });
+    return names;
+  }
+  Diagnostics diagnostics;
+  for (const std::string& name : *evaluation.metrics) {
+    const std::string problem = metric_problem(name, kind, output);
+    if (!problem.empty()) diagnostics.add(evaluation, "metrics", problem);
+  }
+  diagnostics.throw_if_any();
+  return *evaluation.metrics;
+}
+
+// Parameters must not depend on the length of a sample.
+void check_same_parameters(const StepGraph& graph, const StepGraph& other,
+                           const ModelConfig& model) {
+  for (size_t i = 0; i < graph.parameters.size(); ++i) {
+    const ParameterInfo &a = graph.parameters[i], &b = other.parameters[i];
+    if (a.spec == b.spec) continue;
+    fail_at(model.location,
+            "the shape of {} is {} or {}, depending on the length of the samples; steps of several "
+            "lengths need parameters that do not depend on it (position_embedding: max_positions)",
+            a.name, to_string(a.spec.shape), to_string(b.spec.shape));
+  }
+}
+
+// Builds the graphs of all variants of a step, the longest last.
+std::vector<StepGraph> training_graphs(const Session& session, const StepRequest& request) {
+  std::vector<StepGraph> graphs;
+  const size_t variants = session.lengths ? session.lengths->extents().size() : 1;
+  // The longest comes first because all variants use its ZeRO units.
+  for (size_t i = variants; i-- > 0;) {
+    StepRequest variant = request;
+    if (i + 1 < variants) {
+      variant.log = {};
+      variant.probe = {};
+    }
+    if (session.lengths) {
+      const auto fields = session.lengths->fields(*session.data.train, i);
+      variant.inputs = model_inputs(fields);
+      variant.targets.sample = fields.back().sample;
+    }
+    if (!graphs.empty()) variant.zero_units = &graphs.front().zero_units;
+    graphs.push_back(build_training_graph(variant));
+  }
+  std::reverse(graphs.begin(), graphs.end());
+  for (const StepGraph& graph : graphs) {
+    check_same_parameters(graphs.back(), graph, request.model);
+  }
+  return graphs;
+}
+
+// A hash of all weights of a checkpoint.
+std::string fingerprint_of_weights(const std::filesystem::path& checkpoint) {
+  Hasher hasher;
+  for (const auto& [name, digest] : verify_checksums(checkpoint)) {
+    if (!name.starts_with("model") && !name.starts_with("ema")) continue;
+    hasher.update(std::as_bytes(std::span(digest.xxh3_128)));
+  }
+  return hasher.hex();
+}
+
+std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, const Agreement& agree) {
+  auto teacher = std::make_shared<TeacherModel>();
+  // A run may write a newer checkpoint before another rank looks for it.
+  const auto find = [&] {
+    ResumeChoice found = find_checkpoint(path);
+    teacher->kept = std::move(found.kept);
+    return std::filesystem::absolute(found.checkpoint).lexically_normal().string();
+  };
+  teacher->checkpoint = agree ? agree("teacher " + path, find) : find();
+  teacher->fingerprint = fingerprint_of_weights(teacher->checkpoint);
+  teacher->experiment =
+      load_config<Experiment>({.files = {teacher->checkpoint / "config.yaml"}, .overrides = {}});
+  return teacher;
+}
+
+}  // namespace
+
+// A session in f64 (gradient check) has no 16-bit values to scale for.
+bool Session::scales_loss() const {
+  return experiment->precision.scales_loss() && options.compute == DType::f32;
+}
+
+double Session::first_loss_scale() const {
+  return scales_loss() ? experiment->precision.init_scale.value_or(65536) : 1;
+}
+
+int64_t Session::scale_growth_interval() const {
+  return scales_loss() ? experiment->precision.growth_interval.value_or(2000) : 0;
+}
+
+double Session::step_model_flops() const {
+  if (executor->variants() > 1) return 0;
+  return executor->training().model_flops * static_cast<double>(batch.micro_steps);
+}
+
+int64_t Session::tokens_of_sample(size_t variant) const {
+  const DatasetConfig& train = *experiment->data.train;
+  if (!train.has_tokens() && !experiment->model.vocab_size) return 0;
+  int64_t tokens = 0;
+  const auto& fields = data.train->fields();
+  for (size_t i = 0; i + 1 < fields.size(); ++i) {
+    // The first input, and of pairs the text that is written beside its source.
+    if (i > 0 && fields[i].name != train.next_token_input()) continue;
+    const Shape& shape = fields[i].sample.shape;
+    if (shape.rank() > 0) tokens += lengths ? lengths->extents()[variant][i] : shape[0];
+  }
+  return tokens;
+}
+
+StepInputs step_inputs(const Session& session, int64_t step, const Batch& batch) {
+  const TrainingConfig& training = session.experiment->training;
+  return {.seed = static_cast<uint64_t>(session.experiment->seed),
+          .step = step,
+          .sample_offset = batch.sample_offset,
+          .learning_rate = session.learning_rate(step),
+          .inverse_valid = batch.loss_divisor > 0 ? 1.0 / batch.loss_divisor : 0.0,
+          .max_grad_norm = training.max_grad_norm.value_or(0.0),
+          .max_grad_value = training.max_grad_value.value_or(0.0),
+          .scale_growth_interval = session.scale_growth_interval()};
+}
+
+LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers) {
+  const DatasetConfig& data = *session.experiment->data.train;
+  return {.global_batch = session.batch.global_batch,
+          .micro_batch = session.batch.micro_batch,
+          .rank = session.options.ranks.rank,
+          .world = session.options.ranks.world,
+          .first_step = first_step,
+          .order = data.order(),
+          .seed = static_cast<uint64_t>(session.experiment->seed),
+          .target_weights = session.train_targets,
+          .mixing = session.options.noise ? data.mixing() : MixingOptions{},
+          .classes = session.classes,
+          .lengths = session.lengths,
+          .workers = workers,
+          .slots = 4,
+          .held = 2};
+}
+
+DataSchema Session::data_schema() const {
+  const auto schema = data.train->schema();
+  DataSchema out = schema ? *schema : DataSchema{};
+  out.class_names = data.train->class_names();
+  return out;
+}
+
+void check_same_data(const Session& session, const DataSchema& saved,
+                     const std::filesystem::path& checkpoint) {
+  DataSchema now = session.data_schema();
+  if (!saved.recorded() && saved.class_names.empty() && !now.columns.empty() &&
+      !now.class_names.empty()) {
+    fail(ExitCode::usage,
+         "{} was saved by an earlier version, which used the labels as class numbers; set "
+         "data.classes to the largest label plus one",
+         checkpoint.string());
+  }
+  // Properties that only one of the two schemas has are not compared.
+  DataSchema before = saved.recorded() || now.fitted() ? saved : now;
+  before.class_names = saved.class_names;
+  if (now.class_names.empty()) now.class_names = saved.class_names;
+  if (before.class_names.empty()) before.class_names = now.class_names;
+  const std::string difference = schema_difference(before, now);
+  if (difference.empty()) return;
+  fail(ExitCode::usage, "{} was trained with other data: {}", checkpoint.string(), difference);
+}
+
+int loader_workers(const Session& session, const Dataset& dataset) {
+  return session.experiment->data.workers_for(dataset, session.options.ranks.on_this_node());
+}
+
+Session open_session(Experiment& experiment, const SessionOptions& options, SelectedDevice chosen) {
+  Session session;
+  session.experiment = &experiment;
+  session.options = options;
+  session.batch = check_ranks(experiment, options.ranks.world);
+  session.data = experiment.data.open({.trained = options.trained, .targets = options.targets});
+  const int64_t vocabulary = experiment.model.vocab_size ? 0 : vocabulary_of(session.data);
+  const DatasetConfig& data = *experiment.data.train;
+  cut_streams(data, session.data, session.batch.global_batch);
+  if (options.lengths) {
+    session.lengths = data.length_plan(*session.data.train, session.batch.global_batch,
+                                       static_cast<uint64_t>(experiment.seed));
+  }
+  if (options.evaluate_train_split) session.data.eval = session.data.train;
+  if (!options.evaluation) session.data.eval = nullptr;
+  if (options.targets) check_targets(session.data);
+  session.max_steps =
+      experiment.training.max_steps
+          ? *experiment.training.max_steps
+          : static_cast<int64_t>(std::ceil(*experiment.training.num_epochs *
+                                           static_cast<double>(session.data.train->size()) /
+                                           static_cast<double>(session.batch.global_batch)));
+  TargetInfo targets = prepare_targets(*experiment.loss, session.data);
+  targets.one_class = one_class_of(session.data);
+  targets.mixed = options.noise && experiment.data.train->mixing().active();
+  if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
+    refuse_missing_paths(ObjectRef::of(*experiment.loss), ExitCode::storage);
+    session.teacher = open_teacher(*path, options.agree);
+    experiment.loss->set_teacher(session.teacher->checkpoint.string());
+  }
+  const bool exact = options.compute == DType::f64;  // on the reference engine
+  const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
+                              session.batch.micro_batches() > 1;
+  const Mesh mesh = rank_mesh(experiment, options.ranks.world, options.ranks.ranks_per_node);
+  // The device is opened on first use, so that errors of the model are reported before those of the
+  // device.
+  const auto open_chosen = [&]() -> const SelectedDevice& {
+    if (chosen.device == nullptr) {
+      chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);
+    }
+    chosen.device->set_autotune(experiment.autotune, options.agree);
+    return chosen;
+  };
+  const auto gpu_memory = [&]() -> uint64_t {
+    const DeviceProperties device = open_chosen().device->properties();
+    return device.backend == "cuda" ? device.total_memory : 0;
+  };
+  const StepRequest request{
+      .model = experiment.model,
+      .loss = *experiment.loss,
+      .optimizer = *experiment.optimizer,
+      .teacher = session.teacher ? &session.teacher->experiment.model : nullptr,
+      .update = experiment.training,
+      .inputs = model_inputs(session.data.train->fields()),
+      .targets = targets,
+      .vocabulary = vocabulary,
+      .outputs = outputs_for(session.data),
+      .streams = stream_info(data, *session.data.train, session.batch.global_batch),
+      .micro_batch = session.batch.micro_batch,
+      .micro_batches = session.batch.micro_batches(),
+      .ranks = options.ranks.world,
+      .zero = {.stage = static_cast<int>(experiment.parallelism.zero_stage),
+               .ranks = mesh.size(mesh_axes::kShard),
+               .rank = mesh.coordinate(options.ranks.rank, mesh_axes::kShard),
+               .groups = mesh.size(mesh_axes::kReplica),
+               .bucket_bytes = experiment.parallelism.bucket_bytes(),
+               .reduce_dtype = options.compute == DType::f32 ? experiment.parallelism.reduce_dtype
+                                                             : DType::f32},
+      .fixed_reduction = experiment.training.reduction == Reduction::fixed,
+      .compute = options.compute,
+      .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
+      .low_residual = experiment.precision.low_residual(),
+      .narrow_parameters =
+          options.compute == DType::f32 && experiment.precision.narrow_parameters(),
+      .noise = options.noise,
+      .fuse = options.fuse,
+      .gpu_memory = exact ? std::function<uint64_t()>() : gpu_memory,
+      .keep_gradients = keep_gradients,
+      .kept_bytes = exact ? KeptBytes() : recurrent_kept_bytes(open_chosen),
+      .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
+      .log = options.log,
+      .probe = options.probe};
+  std::vector<StepGraph> variants = training_graphs(session, request);
+  const StepGraph& training = variants.back();
+  if (training.asked_vocabulary && !experiment.model.vocab_size) {
+    experiment.model.vocab_size = request.vocabulary;
+  }
+  check_next_tokens(session, data, training);
+  session.classes = experiment.loss->classes(training.output_spec);
+  session.target_info = mixed_targets(*experiment.loss, training.output_spec, targets);
+  check_data(session, training);
+  session.train_targets =
+      experiment.loss->target_weights(training.output_spec, session.target_info);
+  if (session.lengths && session.lengths->cuts_targets() &&
+      !session.train_targets.by_label.empty()) {
+    fail(ExitCode::usage, "class weights cannot be used with a curriculum, which cuts the samples");
+  }
+  if (options.ranks.collectives != nullptr && request.zero.active() && request.zero.hybrid()) {
+    session.groups = std::make_unique<const MeshGroups>(*options.ranks.collectives, mesh);
+  }
+  ExecutorOptions executor{.engine = options.engines.reference,
+                           .device = nullptr,
+                           .collectives = options.ranks.collectives,
+                           .groups = session.groups.get(),
+                           .topology = {.mesh = mesh,
+                                        .rank = options.ranks.rank,
+                                        .per_node = options.ranks.on_this_node()},
+                           .micro_steps = session.batch.micro_steps,
+                           .global_batch = session.batch.global_batch,
+                           .fixed_reduction = request.fixed_reduction,
+                           .keep_gradients = keep_gradients};
+  if (exact) {
+    executor.device = options.engines.reference->open(0);
+  } else {
+    executor.engine = open_chosen().engine;
+    check_compute(experiment.precision, *chosen.device);
+    session.device_note = chosen.note;
+  }
+  std::optional<StepGraph> evaluation;
+  if (options.evaluation && session.has_evaluation()) {
+    StepRequest quiet = request;
+    quiet.log = {};
+    quiet.targets.sample = target_sample(*session.data.eval);
+    quiet.targets.mixed = false;
+    quiet.streams = stream_info(data, *session.data.eval, session.batch.global_batch);
+    session.target_kind = experiment.loss->target_kind(quiet.targets);
+    session.metrics = choose_metrics(experiment, session.target_kind, training, *executor.engine);
+    quiet.metrics = session.metrics;
+    check_metrics(experiment, session.metrics);
+    quiet.zero_units = &training.zero_units;
+    evaluation = build_evaluation_graph(quiet);
+    session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
+  }
+  if (options.compute != DType::f64) executor.device = std::move(chosen.device);
+  session.executor =
+      std::make_unique<Executor>(std::move(executor), std::move(variants), std::move(evaluation));
+  if (options.log_notices) log_notices(session.executor->device());
+  if (experiment.generation && options.compute == DType::f32) check_samples(session);
+  return session;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,117 @@
+// From a checked configuration to a runnable step: opens the data, infers shapes, builds and
+// compiles the graphs. `train`, `plan`, `check` and `eval` all start here.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "data/loader.h"
+#include "run/engines.h"
+#include "runtime/executor.h"
+#include "experiment/experiment.h"
+#include "runtime/run_ranks.h"
+#include "checkpoint/weights.h"
+
+namespace dltrain {
+
+struct SessionOptions {
+  Engines engines;
+  RunRanks ranks = RunRanks();
+  Agreement agree = {};               // lets rank 0 choose for all ranks; none with one rank
+  bool evaluation = true;             // compile the evaluation plan too
+  bool teacher = true;                // false: a distillation loss is its hard loss alone
+  bool evaluate_train_split = false;  // evaluate on the training split, in file order
+  bool lengths = true;         // steps of several lengths if the data has them; false: full samples
+  DType compute = DType::f32;  // f64: on the reference engine, for gradient checks
+  // The schema of a trained model, by which the data is read (data/schema.h); null: none.
+  std::shared_ptr<const DataSchema> trained = nullptr;
+  bool targets = true;  // the data must have them; false: for predictions
+  bool noise = true;    // dropout and the mixing of samples; false: training without both
+  bool fuse = true;
+  bool recompute = true;  // as the configuration says; false: not at all
+  PassLog log = {};
+  GraphProbe probe = {};        // see StepRequest
+  bool keep_gradients = false;  // see ExecutorOptions
+  bool log_notices = true;      // of the device; false: the caller does, once it has a log
+};
+
+// The trained model that a distillation loss uses.
+struct TeacherModel {
+  Experiment experiment;
+  std::filesystem::path checkpoint;
+  std::string fingerprint;     // of its weights
+  std::shared_ptr<void> kept;  // see ResumeChoice
+};
+
+struct Session {
+  Experiment* experiment = nullptr;
+  std::shared_ptr<const TeacherModel> teacher;  // of the loss; null: none
+  SessionOptions options;
+  DataSplit data;
+  std::shared_ptr<const LengthPlan> lengths;  // of training; null: samples are whole
+  BatchLayout batch;
+  std::vector<std::string> metrics;             // of evaluations, besides the loss
+  TargetKind target_kind = TargetKind::labels;  // of evaluations
+  TargetInfo target_info;                       // of training
+  TargetWeights train_targets, eval_targets;    // of the targets of each split, by the loss
+  int64_t classes = 0;                          // classes of the loss; 0: none
+  int64_t max_steps = 0;
+  std::string device_note;                   // see SelectedDevice and CollectiveBackendChoice
+  std::unique_ptr<const MeshGroups> groups;  // null: no collective uses an axis of the mesh
+  std::unique_ptr<Executor> executor;
+
+  // Returns whether the loss is multiplied by a scale (fp16).
+  bool scales_loss() const;
+  // The initial loss scale, and the number of finite steps after which it doubles (0: fixed at 1).
+  double first_loss_scale() const;
+  int64_t scale_growth_interval() const;
+  // Returns whether the ranks hold shards of the state (ZeRO).
+  bool shares_state() const { return executor->layout().has_parts(); }
+  // Arithmetic of a rank's step (compile/model_flops.h); 0 where steps have several amounts of it
+  // (lengths).
+  double step_model_flops() const;
+  // The columns and classes of the training data.
+  DataSchema data_schema() const;
+  bool has_evaluation() const { return data.eval != nullptr; }
+  // The scheduled learning rate of a step.
+  double learning_rate(int64_t step) const {
+    return experiment->optimizer->learning_rate * experiment->lr_scheduler->factor(step, max_steps);
+  }
+  // Tokens of a sample as steps of a variant see it; 0 where the data has none.
+  int64_t tokens_of_sample(size_t variant) const;
+  double epoch(int64_t step) const {
+    return static_cast<double>(step) * static_cast<double>(batch.global_batch) /
+           static_cast<double>(data.train->size());
+  }
+};
+
+// The inputs of a step for one micro-batch.
+StepInputs step_inputs(const Session& session, int64_t step, const Batch& batch);
+
+// Options to load the training samples from step `first_step` on. `workers`: threads that fill
+// batches ahead of time; 0: none.
+LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers);
+
+// The number of threads that load this dataset's samples, by the configuration.
+int loader_workers(const Session& session, const Dataset& dataset);
+
+// Checks everything that can be checked before step 1: throws ConfigError for shapes and sizes,
+// Error(data), Error(device) or Error(memory). Allocates no device memory. Sets keys of the
+// experiment that depend on the data (model.vocab_size) and the checkpoint of the teacher, so that
+// the resolved configuration does not depend on later data.
+// `chosen`: the device if it is already open; otherwise the session opens it.
+Session open_session(Experiment& experiment, const SessionOptions& options,
+                     SelectedDevice chosen = {});
+
+// Throws Error(usage) if the columns or classes of the training data differ from `saved`, the
+// schema of `checkpoint`.
+void check_same_data(const Session& session, const DataSchema& saved,
+                     const std::filesystem::path& checkpoint);
+
+// Allocates the arena (throws Error(memory) when it does not fit) and sets the initial state:
+// initial values, then model.init_from where given. With `weights_follow` init_from and the final
+// bias are skipped, because a checkpoint is loaded next. Returns the report of init_from if it was
+// loaded.
+std::optional<LoadedWeights> start_session(Session& session, bool weights_follow = false);
+
+}  // namespace dltrain

@@ -1,0 +1,557 @@
+#include "run/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/error.h"
+#include "base/stop.h"
+#include "comm/watch.h"
+#include "telemetry/metrics.h"
+#include "checkpoint/checkpoint_writer.h"
+#include "run/device_ranks.h"
+#include "runtime/host_reduce.h"
+#include "run/process_age.h"
+#include "runtime/remote_error.h"
+#include "run/samples.h"
+
+namespace dltrain {
+namespace {
+
+using TrainerClock = std::chrono::steady_clock;
+
+constexpr int32_t kTimeLimit = 1 << 16;  // greater than all signals
+constexpr double kAskEvery = 0.02;       // seconds between requests of the other ranks
+
+double seconds_since(TrainerClock::time_point from) {
+  return std::chrono::duration<double>(TrainerClock::now() - from).count();
+}
+
+LoaderOptions loader_options(const Session& session, const TrainOptions& options) {
+  const int workers = loader_workers(session, *session.data.train);
+  LoaderOptions out = train_loader_options(session, options.first_step, workers);
+  out.observer = options.observer;
+  return out;
+}
+
+// Adds its lifetime to `seconds`.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() { seconds_ += seconds_since(from_); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& seconds_;
+  TrainerClock::time_point from_ = TrainerClock::now();
+};
+
+class Loop {
+ public:
+  Loop(Session& session, const TrainEvents& events, const TrainOptions& options)
+      : session_(session),
+        events_(events),
+        options_(options),
+        experiment_(*session.experiment),
+        loader_(session.data.train, loader_options(session, options), session.executor->device()),
+        checkpoints_(options.run_folder / "checkpoints",
+                     {.newest = session.experiment->checkpoint.save_total_limit,
+                      .keep_every = session.experiment->checkpoint.keep_every.value_or(0)},
+                     options.resolved_config, session.experiment->checkpoint.async,
+                     session.shares_state() ? session.options.ranks.collectives : nullptr),
+        best_(experiment_.checkpoint.watch(options.origin.best)),
+        tokens_seen_(options.origin.tokens_seen),
+        watch_(session.options.ranks.watch),
+        saved_step_(options.saved ? options.first_step : -1) {
+    if (experiment_.generation && is_leader() && events.on_samples) samples_.emplace(session);
+    if (experiment_.training.early_stopping) {
+      stopping_ = experiment_.training.early_stopping->watch(options.origin.early_stopping);
+    }
+    Executor::Progress progress = session.executor->progress();
+    if (session.scale_growth_interval() == 0) {  // may be resumed from a run with loss scaling
+      progress.loss_scale = 1;
+      progress.scale_streak = 0;
+      session.executor->set_progress(progress);
+    }
+    loss_scale_ = progress.loss_scale;
+    // The loop must not allocate: further durations are left out of minimum and median.
+    durations_.reserve(static_cast<size_t>(
+        std::clamp<int64_t>(session.max_steps - options.first_step, 0, int64_t{1} << 20)));
+  }
+
+  ~Loop() { session_.executor->observe(nullptr); }
+
+  TrainOutcome run();
+
+ private:
+  bool is_leader() const { return session_.options.ranks.is_leader(); }
+  bool saves() const { return is_leader() || checkpoints_.sharded(); }
+  bool is_last(int64_t step) const { return step + 1 == session_.max_steps; }
+  // Returns whether `step` completes a multiple of so many steps or epochs, or is the last.
+  bool due(const std::optional<int64_t>& steps, const std::optional<double>& epochs,
+           int64_t step) const {
+    return is_last(step) || (steps && (step + 1) % *steps == 0) ||
+           (epochs && std::floor(session_.epoch(step + 1) / *epochs) >
+                          std::floor(session_.epoch(step) / *epochs));
+  }
+  bool evaluation_due(int64_t step) const {
+    const EvaluationConfig& config = experiment_.evaluation;
+    return session_.has_evaluation() && due(config.eval_steps, config.eval_epochs, step);
+  }
+  bool samples_due(int64_t step) const {
+    const auto& config = experiment_.generation;
+    return config && due(config->sample_steps, config->sample_epochs, step);
+  }
+  bool save_due(int64_t step) const {
+    return due(experiment_.checkpoint.save_steps, experiment_.checkpoint.save_epochs, step);
+  }
+  bool stopped_early() const {
+    return stopping_ && has_stopped_early(experiment_, stopping_->record());
+  }
+
+  TimeSpent time_spent() const {
+    TimeSpent out = options_.origin.time;
+    const double wait = loader_.wait_seconds();
+    out.evaluation += evaluation_seconds_;
+    out.saving += saving_seconds_;
+    out.waiting += wait;
+    out.training += seconds_since(started_) - evaluation_seconds_ - saving_seconds_ - wait;
+    return out;
+  }
+  CheckpointState checkpoint_state(int64_t step) const;
+  // Attaches the observer before its first step; earlier steps run without it.
+  void observe(int64_t step) {
+    if (options_.observer == nullptr || observer_ != nullptr || step < options_.observed_from)
+      return;
+    observer_ = options_.observer;
+    session_.executor->observe(observer_);
+  }
+  bool one_step(int64_t step);
+  void collect_reports(int allowed) {
+    const ObservedPart part(observer_, StepPart::results);
+    while (session_.executor->pending() > allowed) handle(session_.executor->collect());
+  }
+  void handle(const StepReport& report);
+  std::string find_non_finite(int64_t step);
+  [[noreturn]] void diverged(const StepReport& report);
+  struct Requests {
+    bool stop = false, save = false;
+  };
+  Requests take_requests();
+  // Returns the signal or kTimeLimit that stops this rank, or 0. The time limit applies after the
+  // first step, so that every attempt of a run makes progress.
+  int32_t own_stop() const {
+    const int signal = options_.handle_signals ? stop_signal() : 0;
+    const auto& most = experiment_.training.max_time;
+    const bool late =
+        outcome_.steps > options_.first_step && most && seconds_since(options_.started) >= *most;
+    return signal != 0 ? signal : late ? kTimeLimit : 0;
+  }
+  void note_stop(int32_t request) {
+    outcome_.reason = request >= kTimeLimit ? StopReason::time_limit : StopReason::signal;
+    outcome_.signal = request % kTimeLimit;
+  }
+  // Makes the next stop_wanted() ask the other ranks, before micro-batches of another duration.
+  void ask_at_once() {
+    calls_ = quiet_calls_ = 0;
+    asked_ = TrainerClock::now();
+  }
+  bool stop_wanted();
+  bool look_at_model(int64_t step, bool evaluates, bool samples);
+  bool catch_up();
+  void save(int64_t step, bool last);
+  void announce(const std::optional<std::filesystem::path>& checkpoint) const {
+    if (!checkpoint || !is_leader()) return;
+    if (watch_) watch_->saved(checkpoint_step(*checkpoint));
+    if (events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
+  }
+  bool finish_step(int64_t step);
+  void all_steps(int64_t end);
+  [[noreturn]] void end_on_broken_data(const Error& error);
+
+  Session& session_;
+  const TrainEvents& events_;
+  const TrainOptions& options_;
+  const Experiment& experiment_;
+  TrainLoader loader_;
+  CheckpointWriter checkpoints_;
+  MetricWatch best_;
+  int64_t tokens_seen_;
+  std::optional<MetricWatch> stopping_;
+  std::optional<Samples> samples_;
+  TrainOutcome outcome_;
+  RankWatch* watch_;                  // nullptr: none
+  StepObserver* observer_ = nullptr;  // set from its first step on
+  StepInputs inputs_{};
+  // Of recent steps, by step mod 4.
+  std::vector<TargetCount> counts_ = std::vector<TargetCount>(4);
+  std::vector<int64_t> tokens_ = std::vector<int64_t>(4);  // seen after it
+  std::vector<float> durations_;
+  TrainerClock::time_point last_record_ = TrainerClock::now();
+  int64_t last_record_step_ = 0;
+  double last_record_wait_ = 0;
+  int64_t last_record_tokens_ = 0;
+  TrainerClock::time_point started_ = TrainerClock::now();
+  double evaluation_seconds_ = 0, saving_seconds_ = 0;
+  TrainerClock::time_point last_save_ = TrainerClock::now();
+  int64_t saved_step_;
+  bool ends_alone_ = false;        // the other ranks do not take part in what follows
+  bool state_is_complete_ = true;  // no micro-step has changed the state after outcome_.steps
+  double loss_scale_ = 1;          // of the step that is reported next
+  bool evaluation_due_ = false;    // see CheckpointState
+  // stop_wanted(): calls since the last communication, and calls until the next one.
+  int32_t calls_ = 0, quiet_calls_ = 0;
+  TrainerClock::time_point asked_{};
+};
+
+// Returns false if the run was stopped before the update: no parameter has changed.
+bool Loop::one_step(int64_t step) {
+  ask_at_once();
+  int64_t tokens = 0;
+  for (int64_t a = 0; a < session_.batch.micro_steps; ++a) {
+    if ((a > 0 || step == options_.first_step) && stop_wanted()) return false;
+    const Batch& batch = [&]() -> const Batch& {
+      const ObservedPart part(observer_, StepPart::data, a);
+      return loader_.next();
+    }();
+    inputs_ = step_inputs(session_, step, batch);
+    counts_[static_cast<size_t>(step % 4)] = {batch.valid_targets, batch.loss_divisor};
+    session_.executor->micro_step(batch.fields, inputs_, a, batch.variant);
+    if (a == 0) tokens = session_.batch.global_batch * session_.tokens_of_sample(batch.variant);
+    // Micro-steps over streams change the carried state of recurrent layers.
+    state_is_complete_ = experiment_.data.train->sampling != Sampling::streams;
+  }
+  tokens_seen_ += tokens;
+  tokens_[static_cast<size_t>(step % 4)] = tokens_seen_;
+  session_.executor->update(inputs_);
+  return true;
+}
+
+void Loop::handle(const StepReport& report) {
+  const TargetCount& count = counts_[static_cast<size_t>(report.step % 4)];
+  // Without valid targets valid, divisor and sum are all 0.
+  const double valid = count.valid > 0 ? static_cast<double>(count.valid) : 1.0;
+  const double loss = report.sums[0] / (count.divisor > 0 ? count.divisor : 1.0);
+  const bool finite = report.results.finite != 0 && std::isfinite(loss);
+  // An overflow in fp16 is not a divergence while the loss scale can still be reduced.
+  const double scale = std::exchange(loss_scale_, report.results.loss_scale);
+  const bool rescaled = loss_scale_ < scale;
+  if (!finite && !rescaled && experiment_.training.on_non_finite == OnNonFinite::stop) {
+    diverged(report);
+  }
+  if (!finite && is_leader() && events_.on_warning) {
+    events_.on_warning(
+        rescaled
+            ? fmt::format("step {}: overflow in fp16; skipped, loss scale {} → {}", report.step + 1,
+                          scale, loss_scale_)
+            : fmt::format("step {}: loss or gradient is not finite; skipped", report.step + 1));
+  }
+  const bool log = (report.step + 1) % experiment_.logging.logging_steps == 0 ||
+                   is_last(report.step) || report.step == options_.first_step;
+  if (!log) return;
+  StepRecord& record = outcome_.last_step;
+  const int64_t steps = report.step + 1 - last_record_step_;
+  const double elapsed = seconds_since(last_record_), wait = loader_.wait_seconds();
+  const int64_t tokens = tokens_[static_cast<size_t>(report.step % 4)];
+  record = {
+      .step = report.step + 1,
+      .epoch = session_.epoch(report.step + 1),
+      .loss = loss,
+      .metrics = {},
+      .learning_rate = session_.learning_rate(report.step),
+      .grad_norm = report.results.grad_norm,
+      .skipped = !finite,
+      .loss_scale = session_.scale_growth_interval() > 0 ? loss_scale_ : 0,
+      .samples_per_second = static_cast<double>(steps * session_.batch.global_batch) / elapsed,
+      .step_ms = 1e3 * elapsed / static_cast<double>(steps),
+      .data_wait_ms = 1e3 * (wait - last_record_wait_) / static_cast<double>(steps),
+      .tokens_seen = tokens,
+      .tokens_per_second = static_cast<double>(tokens - last_record_tokens_) / elapsed};
+  const auto& metrics = session_.executor->training().metrics;
+  for (size_t i = 1; i < metrics.size(); ++i) {
+    record.metrics.emplace_back(metrics[i].label, report.sums[i] / valid);
+  }
+  last_record_ = TrainerClock::now();
+  last_record_step_ = report.step + 1;
+  last_record_wait_ = wait;
+  last_record_tokens_ = tokens;
+  if (is_leader() && events_.on_step) events_.on_step(record);
+}
+
+// Repeats the micro-batches of a skipped step to find the first op with a non-finite result.
+std::string Loop::find_non_finite(int64_t step) {
+  TrainLoader loader(session_.data.train, train_loader_options(session_, step, 0),
+                     session_.executor->device());
+  std::string found;
+  for (int64_t a = 0; a < session_.batch.micro_steps && found.empty(); ++a) {
+    const Batch& batch = loader.next();
+    found = session_.executor->find_non_finite(batch.fields, step_inputs(session_, step, batch),
+                                               batch.variant);
+  }
+  return found;
+}
+
+// Ends the run at a non-finite step. All ranks call it in the same step, because they have the same
+// sums. Rank 0 reports the error with the op found by the first rank that can reproduce it.
+void Loop::diverged(const StepReport& report) {
+  const RunRanks& ranks = session_.options.ranks;
+  // With sharded gradients or parameters a rank cannot repeat the step alone.
+  const bool alone = experiment_.parallelism.zero_stage < 2 || ranks.world == 1;
+  std::string found = alone ? find_non_finite(report.step) : "";
+  try {
+    if (alone && !ends_alone_) found = first_finding(ranks.collectives, found);
+  } catch (const Error&) {
+    if (!is_leader()) throw;  // a rank was lost: rank 0 reports its own result
+  }
+  if (!is_leader()) throw RemoteError(0, ExitCode::diverged);
+  fail(ExitCode::diverged,
+       "step {}: the {} is not finite (loss {:.9g}, gradient norm {:.9g}); first seen in {}. "
+       "Nothing was updated in this step; lower optimizer.learning_rate, set "
+       "training.max_grad_norm, or use training.on_non_finite: skip",
+       report.step + 1, std::isfinite(report.sums[0]) ? "gradient" : "loss", report.sums[0],
+       report.results.grad_norm, found.empty() ? "the gradient norm" : found);
+}
+
+CheckpointState Loop::checkpoint_state(int64_t step) const {
+  const Executor::Progress progress = session_.executor->progress();
+  CheckpointState state = options_.origin;
+  state.step = step;
+  state.updates = progress.updates;
+  state.seed = experiment_.seed;
+  state.global_batch = session_.batch.global_batch;
+  state.train_samples = session_.data.train->size();
+  state.best = best_.record();
+  state.early_stopping = stopping_ ? stopping_->record() : MetricRecord{};
+  state.optimizer = experiment_.optimizer->kind;
+  state.data = session_.data_schema();
+  state.tokens_seen = tokens_seen_;
+  state.evaluation_due = evaluation_due_;
+  state.time = time_spent();
+  state.saved_at = unix_time();
+  const bool scaled = session_.scale_growth_interval() > 0;
+  state.loss_scale = scaled ? std::optional(progress.loss_scale) : std::nullopt;
+  state.scale_streak = scaled ? progress.scale_streak : 0;
+  return state;
+}
+
+void Loop::save(int64_t step, bool last) {
+  if (options_.run_folder.empty() || saved_step_ == step) return;
+  saved_step_ = step;
+  last_save_ = TrainerClock::now();
+  if (!saves()) return;
+  const Stopwatch watch(saving_seconds_);
+  announce(checkpoints_.finish());
+  checkpoints_.save(*session_.executor, checkpoint_state(step), last);
+  if (last || !experiment_.checkpoint.async || !checkpoints_.sharded()) {
+    announce(checkpoints_.poll());
+  }
+}
+
+// Returns whether to stop here, between micro-batches, with the same result on all ranks, which
+// must call it at the same places. The ranks communicate only every kAskEvery seconds.
+bool Loop::stop_wanted() {
+  if (calls_++ < quiet_calls_) return false;
+  const double quiet = kAskEvery / std::max(seconds_since(asked_) / calls_, 1e-6);
+  std::array<int32_t, 2> values{own_stop(), -std::min(2 * calls_, static_cast<int32_t>(quiet))};
+  static const auto subject = std::make_shared<const std::string>("whether to stop");
+  reduce_on_host(session_.options.ranks.collectives, std::span<int32_t>(values), ReduceOp::max,
+                 subject);
+  ask_at_once();
+  if (session_.options.ranks.world > 1) quiet_calls_ = -values[1];
+  if (values[0] != 0) note_stop(values[0]);
+  return values[0] != 0;
+}
+
+// Lets all ranks agree whether to stop and save after this step: one request is enough.
+Loop::Requests Loop::take_requests() {
+  std::array<int32_t, 3> request{own_stop(), 0, checkpoints_.writes() ? 1 : 0};
+  const auto& minutes = experiment_.checkpoint.save_minutes;
+  // Ranks may receive a forwarded signal in different steps, so only rank 0 requests to save.
+  request[1] = (is_leader() && options_.handle_signals && take_save_request()) ||
+               (minutes && seconds_since(last_save_) >= 60 * *minutes);
+  {
+    const ObservedPart part(observer_, StepPart::ranks);
+    static const auto subject = std::make_shared<const std::string>("what to do after the step");
+    reduce_on_host(session_.options.ranks.collectives, std::span<int32_t>(request), ReduceOp::max,
+                   subject);
+  }
+  if (checkpoints_.sharded() && request[2] == 0) announce(checkpoints_.poll());
+  if (request[0] != 0) note_stop(request[0]);
+  return {.stop = request[0] != 0, .save = request[1] != 0};
+}
+
+// Evaluates and draws samples after a step. Returns false if the run was stopped before the end; no
+// result is then reported or stored.
+bool Loop::look_at_model(int64_t step, bool evaluates, bool samples) {
+  const Stopwatch watch(evaluation_seconds_);
+  std::optional<EvaluationRecord> record;
+  ask_at_once();
+  if (evaluates) {
+    record = evaluate(session_, step, [this] { return stop_wanted(); });
+    if (!record) return false;
+    record->tokens_seen = tokens_seen_;
+  }
+  std::optional<SampleRecord> texts;
+  const bool predicts = evaluates && experiment_.evaluation.predictions;
+  if (predicts || samples) {
+    // Only rank 0 does this; the others wait.
+    const StopCheck own = [this] { return own_stop() != 0; };
+    const bool complete =
+        !predicts || !is_leader() || !events_.predict || events_.predict(step, own);
+    if (complete && samples && samples_) texts = samples_->draw(step, own);
+    ask_at_once();
+    if (stop_wanted()) return false;
+  }
+  if (record) {
+    for (const auto& [label, value] : record->metrics) {
+      if (label == best_.record().metric) record->best = best_.observe(step, value);
+      if (stopping_ && label == stopping_->record().metric) stopping_->observe(step, value);
+    }
+    outcome_.last_evaluation = std::move(*record);
+    if (is_leader() && events_.on_evaluation) events_.on_evaluation(outcome_.last_evaluation);
+  }
+  if (texts) events_.on_samples(*texts);
+  evaluation_due_ = false;
+  return true;
+}
+
+// Evaluates and saves after a step if due. Returns false if the run ends here. After a request to
+// stop no evaluation is started: the resumed run begins with it.
+bool Loop::finish_step(int64_t step) {
+  const Requests asked = take_requests();
+  const bool evaluates = evaluation_due(step), samples = samples_due(step);
+  evaluation_due_ = evaluates || samples;
+  bool stop = asked.stop && (evaluation_due_ || !is_last(step));
+  // All ranks collect, so that they find a non-finite step at the same time.
+  if (evaluation_due_ || stop || asked.save || save_due(step)) collect_reports(0);
+  if (!stop && evaluation_due_) stop = !look_at_model(step + 1, evaluates, samples);
+  const bool early = !evaluation_due_ && stopped_early() && !is_last(step);
+  const bool best = evaluates && !evaluation_due_ && outcome_.last_evaluation.best;
+  if (save_due(step) || stop || asked.save || early || best) {
+    save(step + 1, stop || early || is_last(step));
+  }
+  if (is_leader() && !checkpoints_.sharded()) announce(checkpoints_.poll());
+  if (early || !stop) {
+    outcome_.reason = early ? StopReason::early_stopping : StopReason::finished;
+    outcome_.signal = 0;
+  }
+  return !stop && !early;
+}
+
+// Runs the evaluation that was due when the resumed run was stopped. Returns false if this run is
+// stopped before its end.
+bool Loop::catch_up() {
+  evaluation_due_ = options_.origin.evaluation_due;
+  if (!evaluation_due_) return true;
+  const int64_t last = options_.first_step - 1;
+  const bool complete = look_at_model(last + 1, evaluation_due(last), samples_due(last));
+  if (complete) saved_step_ = -1;  // the saved state lacks these results
+  save(last + 1, !complete || is_last(last) || stopped_early());
+  return complete;
+}
+
+// Handles a sample that cannot be read: saves a checkpoint of the steps so far, if this rank can
+// save alone, and throws the error.
+void Loop::end_on_broken_data(const Error& error) {
+  if (!is_leader() || checkpoints_.sharded() || options_.run_folder.empty() ||
+      !state_is_complete_ || outcome_.steps == 0) {
+    throw error;
+  }
+  ends_alone_ = true;
+  collect_reports(0);  // throws if an earlier step is not finite
+  save(outcome_.steps, /*last=*/true);
+  announce(checkpoints_.finish());
+  fail(error.code(),
+       "{}\nA checkpoint of step {} is saved; repair the data and continue with the same command "
+       "and "
+       "--resume auto",
+       error.what(), outcome_.steps);
+}
+
+void Loop::all_steps(int64_t end) {
+  for (int64_t step = options_.first_step; step < end; ++step) {
+    const TrainerClock::time_point begin = TrainerClock::now();
+    observe(step);
+    const ObservedPart part(observer_, StepPart::step, step);
+    if (watch_) watch_->at_step_begin(step);
+    if (!one_step(step)) {
+      collect_reports(0);
+      save(step, /*last=*/true);
+      break;
+    }
+    collect_reports(session_.executor->lag());
+    if (watch_) watch_->at_step_end(step);
+    outcome_.steps = step + 1;
+    state_is_complete_ = true;
+    if (step == options_.first_step) {
+      collect_reports(0);
+      outcome_.first_step_ms = process_age_ms();
+    } else if (durations_.size() < durations_.capacity()) {
+      durations_.push_back(static_cast<float>(1e3 * seconds_since(begin)));
+    }
+    if (is_leader() && events_.on_progress) events_.on_progress(step + 1);
+    if (!finish_step(step)) break;
+  }
+}
+
+TrainOutcome Loop::run() {
+  last_record_step_ = options_.first_step;
+  last_record_tokens_ = tokens_seen_;
+  outcome_.steps = options_.first_step;
+  const int64_t left = std::min(session_.max_steps - options_.first_step, options_.steps);
+  try {
+    if (catch_up() && !stopped_early()) all_steps(options_.first_step + left);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::data) throw;
+    end_on_broken_data(error);
+  }
+  if (outcome_.steps == options_.first_step && outcome_.reason == StopReason::finished) {
+    // The run was complete already: the summary needs an evaluation.
+    if (session_.has_evaluation() && outcome_.last_evaluation.samples == 0) {
+      const Stopwatch watch(evaluation_seconds_);
+      auto record = evaluate(session_, options_.first_step, [this] { return stop_wanted(); });
+      if (record) outcome_.last_evaluation = std::move(*record);
+    }
+    if (stopped_early()) outcome_.reason = StopReason::early_stopping;
+  }
+  if (saves()) {
+    const Stopwatch watch(saving_seconds_);
+    announce(checkpoints_.finish());
+  }
+  outcome_.best = best_.record();
+  outcome_.seconds = seconds_since(started_);
+  outcome_.time = time_spent();
+  const int64_t steps = outcome_.steps - options_.first_step;
+  if (steps > 0) outcome_.data_wait_ms = 1e3 * loader_.wait_seconds() / static_cast<double>(steps);
+  if (!durations_.empty()) {
+    std::sort(durations_.begin(), durations_.end());
+    outcome_.step_ms_min = durations_.front();
+    outcome_.step_ms_median = durations_[durations_.size() / 2];
+  }
+  return outcome_;
+}
+
+}  // namespace
+
+std::string_view stop_reason_name(StopReason reason) {
+  constexpr std::string_view kNames[] = {"finished", "signal", "time limit", "early stopping"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
+bool has_stopped_early(const Experiment& experiment, const MetricRecord& record) {
+  const auto& stopping = experiment.training.early_stopping;
+  return stopping && record.metric == stopping->metric && record.since >= stopping->patience;
+}
+
+TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptions& options) {
+  Loop loop(session, events, options);
+  try {
+    return loop.run();
+  } catch (const std::exception& error) {
+    abort_ranks(session.options.ranks, session, error);
+    throw;
+  }
+}
+
+}  // namespace dltrain

@@ -1,0 +1,195 @@
+// Owns a device, the state of a run and its compiled plans, and runs the plans.
+//
+// Steps of several lengths (data/length_plan.h) have a graph and a plan each, over the same state.
+//
+// Memory: one arena: the state region (parameters, moments, gradients, sums, StepState) and a work
+// region that training and evaluation share, since they never run at the same time. It is allocated
+// once, at the size that `dltrain plan` prints.
+//
+// Threads: used by one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/stream_collectives.h"
+#include "compile/plan_report.h"
+#include "compile/step_graph.h"
+#include "graph/plan.h"
+#include "ops/step_state.h"
+#include "runtime/input_slots.h"
+#include "runtime/step_observer.h"
+
+namespace dltrain {
+
+struct ExecutorOptions {
+  const Engine* engine = nullptr;
+  std::unique_ptr<Device> device;
+  // Of the ranks, over host memory; nullptr with one rank; outlives the executor.
+  Collectives* collectives = nullptr;
+  // Where ops run over axes of the mesh: its groups over host memory; likewise.
+  const MeshGroups* groups = nullptr;
+  RankTopology topology = {};
+  int64_t micro_steps = 1;   // per rank and step
+  int64_t global_batch = 1;  // samples of a step
+  // Micro-steps overwrite sums, which their graph then combines (training.reduction: fixed).
+  bool fixed_reduction = false;
+  bool capture = true;
+  // Gradients can be read after a micro-step. Otherwise, with one rank and one micro-step, they lie
+  // in the memory of activations that the backward no longer needs.
+  bool keep_gradients = false;
+};
+
+// Sums of one step over the global batch, and the results of the update.
+struct StepReport {
+  int64_t step = -1;
+  std::vector<double> sums;  // in the order of StepGraph::metrics
+  StepResults results{};
+};
+
+// An object with parameters that can be loaded from files: an executor or a decoder.
+class WeightStore {
+ public:
+  virtual ~WeightStore() = default;
+  virtual const std::vector<ParameterInfo>& weights() const = 0;
+  // By name, in memory order (see ParameterInfo::file for the order in files).
+  virtual void write_state(std::string_view name, std::span<const std::byte> bytes) = 0;
+};
+
+class Executor final : public WeightStore {
+ public:
+  // Compiles the plans; allocates no device memory. `training`: the graph of each variant of a
+  // step, the one with the longest samples last.
+  Executor(ExecutorOptions options, std::vector<StepGraph> training,
+           std::optional<StepGraph> evaluation);
+  ~Executor() override;
+
+  PlanReport report() const;
+  const StepGraph& training() const { return training_.back(); }
+  const std::vector<ParameterInfo>& weights() const override { return training().parameters; }
+  const Plan& training_plan() const { return *training_plans_.back(); }
+  const Plan& training_plan(size_t variant) const { return *training_plans_[variant]; }
+  size_t variants() const { return training_.size(); }
+  const StateLayout& layout() const { return layout_; }
+  // Sets the observer from the next micro-step of training on (Plan::observe).
+  void observe(StepObserver* observer);
+  Device& device() { return *options_.device; }
+  // The ranks' group over the memory of a GPU; nullptr with one rank, and on CPUs, where the group
+  // of the options serves. It must have been joined before the first step.
+  StreamCollectives* device_group() { return device_group_.get(); }
+  const Engine& engine() const { return *options_.engine; }
+
+  // Allocates the arena and fixes all addresses. The state is zero.
+  void allocate();
+
+  // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
+  // agree, but that a parameter in bf16 may be given in f32 and is rounded to nearest. Writing a
+  // parameter refreshes its low-precision copy too. Of a tensor that ranks hold in
+  // parts, the own part is written; it cannot be read so.
+  void write_state(std::string_view name, std::span<const std::byte> bytes) override;
+  void read_state(std::string_view name, std::span<std::byte> bytes);
+  // An f32 or bf16 tensor as f32.
+  std::vector<float> read_floats(std::string_view name);
+  // Gathers the checkpointed tensors that are sharded over ranks (passes/zero.h) and calls
+  // use(tensor, full content) for each, on every rank. All ranks must call it.
+  void collect_parts(
+      const std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>& use);
+  // The device address of a state, or nullptr if there is none of that name. For plans that read
+  // the state of this run.
+  std::byte* find_state(std::string_view name) const;
+  // The content of a state tensor: in the device's own memory where that is the host's (valid until
+  // the next step), otherwise read into `buffer`.
+  std::span<const std::byte> view_state(std::string_view name, std::vector<std::byte>& buffer);
+
+  // One micro-batch: fills the input slots and runs forward and backward. `fields`: the bytes of
+  // each slot of the graph, in the order of StepGraph::slots. The batch must stay as it is until
+  // the next call has returned (copies from pinned memory are asynchronous). `index` of
+  // options.micro_steps; the fields of `state` that change within a step must be set. All
+  // micro-steps of a step are of one variant; without, of the last.
+  void micro_step(FieldSpan fields, const StepInputs& state, int64_t index,
+                  std::optional<size_t> variant = {});
+  // The forward of a step's only micro-batch, of the longest variant. Its sums can be read by
+  // read_state; there is nothing to update.
+  void forward(FieldSpan fields, const StepInputs& state);
+  // Update segment; queues the copy of sums and results to the host.
+  void update(const StepInputs& state);
+
+  // The number of steps by which collect() should follow update() so as not to wait for the device.
+  int lag() const;
+  // Waits for and returns the report of the oldest update() not yet collected; valid until the next
+  // call.
+  const StepReport& collect();
+  int pending() const { return static_cast<int>(pending_.size()); }
+
+  // Counters on the device that are part of a checkpoint: the number of applied updates and the
+  // loss scale (StepResults).
+  struct Progress {
+    int64_t updates = 0;
+    double loss_scale = 1;
+    int64_t scale_streak = 0;
+  };
+  Progress progress();
+  void set_progress(const Progress& progress);
+
+  // Runs the evaluation plan on one padded micro-batch, whose first sample has index `position` in
+  // the split; the first call of a pass overwrites the sums.
+  void evaluate(FieldSpan fields, int64_t position, bool first);
+  const std::vector<StepMetric>& evaluation_metrics() const { return evaluation_->metrics; }
+  // Sums of the pass on this rank, concatenated in the order of evaluation_metrics().
+  std::vector<double> evaluation_sums();
+  // Logits of the last evaluate().
+  std::vector<double> evaluation_output();
+
+  // Re-runs forward and backward of a micro-batch and names the first node with a non-finite
+  // output.
+  std::string find_non_finite(FieldSpan fields, const StepInputs& state,
+                              std::optional<size_t> variant = {});
+
+ private:
+  struct Pending {
+    int64_t step;
+    size_t slot;
+  };
+  struct HostSlot {  // pinned
+    std::byte* data = nullptr;
+    std::unique_ptr<Event> ready;
+  };
+
+  void wait_for_device();
+  void run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step);
+  size_t stage_bytes() const;
+  static std::span<const std::byte> own_part(const StateTensor& tensor,
+                                             std::span<const std::byte> whole);
+  void refresh_copy(std::string_view parameter, std::span<const std::byte> bytes);
+  std::byte* state_address(std::string_view name) const;
+  void queue_report(int64_t step);
+
+  ExecutorOptions options_;
+  std::unique_ptr<StreamCollectives> device_group_;
+  std::unique_ptr<const MeshGroups> device_groups_;  // where there are `groups`
+  std::vector<StepGraph> training_;
+  std::optional<StepGraph> evaluation_;
+  std::vector<std::unique_ptr<Plan>> training_plans_;
+  std::unique_ptr<Plan> evaluation_plan_;
+  StepObserver* observer_ = nullptr;
+  size_t variant_ = 0;  // of the step under way
+  StateLayout layout_;
+  size_t work_bytes_ = 0;
+  Buffer arena_, host_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<InputSlots> inputs_;
+  std::vector<std::vector<InputBuffer>> training_buffers_;  // of each variant
+  std::vector<InputBuffer> evaluation_buffers_;
+  std::vector<HostSlot> slots_;
+  std::byte* device_state_ = nullptr;
+  std::vector<const std::byte*> metric_addresses_;
+  std::vector<Pending> pending_;
+  size_t next_slot_ = 0;
+  StepReport report_;
+};
+
+}  // namespace dltrain

@@ -1,0 +1,121 @@
+// Short trainings under layouts of ranks (rank_threads.h): fixed data, no files, a few steps.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "config/load.h"
+#include "cpu/engine.h"
+#include "reference/engine.h"
+#include "run/rank_threads.h"
+#include "run/session.h"
+#include "run/trainer.h"
+
+namespace dltrain {
+
+struct Network {
+  const char* name;
+  std::vector<std::string> overrides;
+};
+
+// An MLP with dropout, a convnet with batch norm, a character GPT with dropout and tied weights.
+inline const std::array<Network, 3>& networks() {
+  static const std::array<Network, 3> all{
+      {{"mlp",
+        {"model.layers=[flatten, {linear: 24}, gelu, {dropout: 0.2}, {linear: 16}, gelu, {linear: "
+         "5}]",
+         "data.train={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 96}"}},
+       {"convnet",
+        {"model.layers=[{conv2d: {out_channels: 4, kernel_size: 3, padding: 1, bias: false}}, "
+         "batch_norm, relu, {max_pool2d: 2}, flatten, {linear: 16}, tanh, {linear: 5}]",
+         "data.train={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 96}"}},
+       {"gpt",
+        {"model={type: gpt2, num_layers: 2, hidden_size: 16, num_heads: 2, max_positions: 8, "
+         "vocab_size: 29, dropout: 0.1}",
+         "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}"}}}};
+  return all;
+}
+
+struct LayoutRun {
+  std::vector<double> losses, norms;
+  double evaluation = 0;                     // loss, where there is an eval split
+  size_t sent_within = 0, sent_between = 0;  // bytes by rank 0 in all steps, of and between nodes
+  PlanReport report;
+  std::map<std::string, std::vector<std::byte>> state;  // checkpointed state by name
+};
+
+inline Experiment layout_experiment(const Network& network,
+                                    const std::vector<std::string>& overrides) {
+  std::vector<std::string> all{"lr_scheduler={type: cosine, warmup_steps: 2}",
+                               "logging.logging_steps=1", "device=cpu"};
+  // Sections that are given replace these; overrides would join them.
+  for (const char* section :
+       {"optimizer={type: adamw, learning_rate: 0.01}",
+        "training={global_batch_size: 24, max_steps: 5, max_grad_norm: 0.5}"}) {
+    const std::string start = std::string(section).substr(0, std::string(section).find('{') + 1);
+    const auto given = [&](const std::string& override) { return override.starts_with(start); };
+    if (std::none_of(overrides.begin(), overrides.end(), given) &&
+        std::none_of(network.overrides.begin(), network.overrides.end(), given)) {
+      all.emplace_back(section);
+    }
+  }
+  all.insert(all.begin(), network.overrides.begin(), network.overrides.end());
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return load_config<Experiment>({.files = {}, .overrides = all});
+}
+
+inline SessionOptions layout_options(ThreadCollectives& ranks) {
+  return {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
+          .ranks = {.collectives = ranks.size() > 1 ? &ranks : nullptr,
+                    .rank = ranks.rank(),
+                    .world = ranks.size()}};
+}
+
+inline double greatest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::abs(a[i] - b[i]) / std::abs(b[i]));
+  }
+  return most;
+}
+
+// What rank 0 reports and holds. `per_node`: ranks; 0: all.
+inline LayoutRun layout_run(const Network& network, int ranks,
+                            const std::vector<std::string>& overrides, int per_node = 0) {
+  LayoutRun out;
+  run_rank_threads(ranks, [&](ThreadCollectives& collectives) {
+    Experiment experiment = layout_experiment(network, overrides);
+    SessionOptions options = layout_options(collectives);
+    options.ranks.ranks_per_node = per_node;
+    Session session = open_session(experiment, options);
+    start_session(session);
+    TrainEvents events;
+    events.on_step = [&](const StepRecord& record) {
+      out.losses.push_back(record.loss);
+      out.norms.push_back(record.grad_norm);
+    };
+    events.on_evaluation = [&](const EvaluationRecord& record) {
+      out.evaluation = record.metrics.front().second;
+    };
+    collectives.sent().clear();
+    train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
+    const std::map<int, size_t> sent = collectives.sent();
+    StateSnapshot snapshot;
+    take_snapshot(*session.executor, snapshot, false, collectives.rank());
+    if (collectives.rank() != 0) return;
+    for (const auto& [rank, bytes] : sent) {
+      (per_node == 0 || rank < per_node ? out.sent_within : out.sent_between) += bytes;
+    }
+    out.report = session.executor->report();
+    for (const TensorCopy& copy : snapshot) out.state[copy.state] = copy.bytes;
+  });
+  return out;
+}
+
+}  // namespace dltrain
