@@ -1,7 +1,7 @@
 #include <unistd.h>
 
-#include "dltrain/commands.h"
 #include "checks/checks.h"
+#include "dltrain/commands.h"
 
 namespace dltrain {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <memory>
 
+#include "checkpoint/run_folder.h"
 #include "dltrain/commands.h"
 #include "run/predict.h"
-#include "checkpoint/run_folder.h"
 
 namespace dltrain {
 

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "compile/traffic.h"
-#include "run/engines.h"
 #include "experiment/experiment.h"
+#include "run/engines.h"
 #include "run/session.h"
 
 namespace dltrain {

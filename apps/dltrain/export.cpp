@@ -1,6 +1,6 @@
 // dltrain export RUN_OR_CHECKPOINT OUT and dltrain import FOLDER OUT: folders of Hugging Face.
-#include "dltrain/commands.h"
 #include "checkpoint/huggingface_export.h"
+#include "dltrain/commands.h"
 
 namespace dltrain {
 namespace {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "checkpoint/run_folder.h"
 #include "config/load.h"
 #include "config/paths.h"
 #include "config/scalar.h"
@@ -16,7 +17,6 @@
 #include "dltrain/new_data.h"
 #include "dltrain/text_printer.h"
 #include "run/language_model.h"
-#include "checkpoint/run_folder.h"
 
 namespace dltrain {
 namespace {

@@ -17,8 +17,8 @@
 #include "dltrain/commands.h"
 #include "launch/signal_source.h"
 #include "reference/engine.h"
-#include "telemetry/log.h"
 #include "runtime/remote_error.h"
+#include "telemetry/log.h"
 
 namespace dltrain {
 

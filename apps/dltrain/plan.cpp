@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "checkpoint/weights.h"
 #include "comm/collective_algorithms.h"
 #include "compile/plan_report.h"
 #include "cpu/engine.h"
@@ -14,7 +15,6 @@
 #include "run/advice.h"
 #include "run/samples.h"
 #include "run/session.h"
-#include "checkpoint/weights.h"
 
 namespace dltrain {
 namespace {

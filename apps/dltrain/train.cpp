@@ -6,14 +6,14 @@
 #include <unistd.h>
 
 #include "base/stop.h"
+#include "checkpoint/run_folder.h"
 #include "config/dump.h"
 #include "dltrain/commands.h"
 #include "dltrain/ranks.h"
 #include "launch/signal_source.h"
-#include "telemetry/log.h"
 #include "run/resume.h"
 #include "run/run.h"
-#include "checkpoint/run_folder.h"
+#include "telemetry/log.h"
 
 namespace dltrain {
 namespace {

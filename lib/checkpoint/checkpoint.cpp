@@ -12,8 +12,8 @@
 #include "base/owned_files.h"
 #include "base/run_lock.h"
 #include "base/version.h"
-#include "tensor/safetensors_set.h"
 #include "checkpoint/weights.h"
+#include "tensor/safetensors_set.h"
 
 namespace dltrain {
 namespace {

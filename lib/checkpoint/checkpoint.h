@@ -26,10 +26,10 @@
 #include <vector>
 
 #include "base/atomic_directory.h"
-#include "data/schema.h"
-#include "runtime/executor.h"
-#include "experiment/metric_watch.h"
 #include "checkpoint/weights.h"
+#include "data/schema.h"
+#include "experiment/metric_watch.h"
+#include "runtime/executor.h"
 
 namespace dltrain {
 

@@ -19,8 +19,8 @@
 #include <optional>
 #include <string>
 
-#include "device/collectives.h"
 #include "checkpoint/checkpoint.h"
+#include "device/collectives.h"
 
 namespace dltrain {
 

@@ -5,14 +5,14 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/run_folder.h"
+#include "checkpoint/weights.h"
 #include "config/load.h"
 #include "config/scalar.h"
+#include "experiment/experiment.h"
 #include "nn/huggingface/folder.h"
 #include "tensor/float_tensors.h"
 #include "text/huggingface.h"
-#include "experiment/experiment.h"
-#include "checkpoint/run_folder.h"
-#include "checkpoint/weights.h"
 
 namespace dltrain {
 namespace fs = std::filesystem;

@@ -6,10 +6,10 @@
 #include <regex>
 
 #include "base/error.h"
+#include "checkpoint/run_folder.h"
 #include "graph/state_name.h"
 #include "nn/huggingface/folder.h"
 #include "tensor/float_tensors.h"
-#include "checkpoint/run_folder.h"
 
 namespace dltrain {
 namespace {

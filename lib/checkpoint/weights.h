@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "nn/model.h"
+#include "runtime/executor.h"
 #include "tensor/safetensors.h"
 #include "tensor/safetensors_set.h"
-#include "runtime/executor.h"
 
 namespace dltrain {
 

@@ -5,9 +5,9 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "checks/checks_support.h"
 #include "data/classes.h"
 #include "data/loader.h"
-#include "checks/checks_support.h"
 
 namespace dltrain {
 namespace {

@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "base/error.h"
-#include "graph/state_name.h"
 #include "checks/checks_support.h"
+#include "graph/state_name.h"
 
 namespace dltrain {
 namespace {

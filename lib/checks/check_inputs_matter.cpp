@@ -12,9 +12,9 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "checks/checks_support.h"
 #include "data/loader.h"
 #include "data/permutation.h"
-#include "checks/checks_support.h"
 
 namespace dltrain {
 namespace {

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "data/loader.h"
 #include "checks/checks_support.h"
+#include "data/loader.h"
 
 namespace dltrain {
 namespace {

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "base/error.h"
-#include "graph/state_name.h"
 #include "checks/checks_support.h"
+#include "graph/state_name.h"
 
 namespace dltrain {
 namespace {

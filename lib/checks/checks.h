@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "run/engines.h"
 #include "experiment/experiment.h"
+#include "run/engines.h"
 
 namespace dltrain {
 

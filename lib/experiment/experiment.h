@@ -11,13 +11,13 @@
 #include "config/fields.h"
 #include "data/config.h"
 #include "device/device.h"
+#include "experiment/metric_watch.h"
 #include "nn/loss.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "optim/update_config.h"
 #include "passes/recompute.h"
-#include "experiment/metric_watch.h"
 
 namespace dltrain {
 

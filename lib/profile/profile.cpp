@@ -10,11 +10,11 @@
 
 #include "base/error.h"
 #include "base/owned_files.h"
-#include "profile/trace.h"
-#include "telemetry/chrome_trace.h"
-#include "run/device_ranks.h"
 #include "checkpoint/run_folder.h"
+#include "profile/trace.h"
+#include "run/device_ranks.h"
 #include "run/trainer.h"
+#include "telemetry/chrome_trace.h"
 
 namespace dltrain {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "device/engine.h"
-#include "passes/fuse_recurrent.h"
 #include "experiment/experiment.h"
+#include "passes/fuse_recurrent.h"
 
 namespace dltrain {
 

@@ -1,7 +1,7 @@
 #include <chrono>
 
-#include "runtime/host_reduce.h"
 #include "run/trainer.h"
+#include "runtime/host_reduce.h"
 
 namespace dltrain {
 

@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "tensor/safetensors.h"
-#include "run/resume.h"
 #include "checkpoint/weights.h"
+#include "run/resume.h"
+#include "tensor/safetensors.h"
 
 namespace dltrain {
 namespace {

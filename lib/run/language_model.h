@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/run_folder.h"
 #include "data/jsonl.h"
+#include "experiment/experiment.h"
 #include "generate/generator.h"
 #include "run/engines.h"
-#include "experiment/experiment.h"
-#include "checkpoint/run_folder.h"
 
 namespace dltrain {
 

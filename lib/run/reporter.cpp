@@ -9,13 +9,13 @@
 #include "base/log.h"
 #include "base/owned_files.h"
 #include "base/version.h"
-#include "telemetry/console.h"
-#include "telemetry/log.h"
-#include "telemetry/plot.h"
 #include "run/advice.h"
 #include "run/class_report.h"
 #include "run/prediction_file.h"
 #include "run/process_age.h"
+#include "telemetry/console.h"
+#include "telemetry/log.h"
+#include "telemetry/plot.h"
 
 namespace dltrain {
 

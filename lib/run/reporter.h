@@ -6,11 +6,11 @@
 #include <optional>
 #include <vector>
 
-#include "telemetry/metrics.h"
-#include "telemetry/progress.h"
 #include "run/device_monitor.h"
 #include "run/tensorboard_log.h"
 #include "run/trainer.h"
+#include "telemetry/metrics.h"
+#include "telemetry/progress.h"
 
 namespace dltrain {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "config/diff.h"
 #include "checkpoint/run_folder.h"
+#include "config/diff.h"
 #include "run/session.h"
 
 namespace dltrain {

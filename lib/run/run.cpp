@@ -17,18 +17,18 @@
 #include "base/stop.h"
 #include "comm/watch.h"
 #include "config/dump.h"
-#include "telemetry/log.h"
-#include "telemetry/metrics.h"
 #include "run/advice.h"
 #include "run/device_ranks.h"
-#include "runtime/host_reduce.h"
 #include "run/process_age.h"
-#include "runtime/remote_error.h"
 #include "run/reporter.h"
 #include "run/resume.h"
 #include "run/same_configuration.h"
 #include "run/session.h"
 #include "run/trainer.h"
+#include "runtime/host_reduce.h"
+#include "runtime/remote_error.h"
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
 
 namespace dltrain {
 namespace {

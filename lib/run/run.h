@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string>
 
-#include "run/engines.h"
 #include "experiment/experiment.h"
+#include "run/engines.h"
 #include "run/session.h"
 
 namespace dltrain {

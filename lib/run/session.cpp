@@ -5,6 +5,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "checkpoint/run_folder.h"
 #include "compile/id_bounds.h"
 #include "compile/later_tokens.h"
 #include "config/load.h"
@@ -16,7 +17,6 @@
 #include "device/engine.h"
 #include "nn/metrics.h"
 #include "ops/kernel.h"
-#include "checkpoint/run_folder.h"
 #include "run/samples.h"
 
 namespace dltrain {

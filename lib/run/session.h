@@ -5,12 +5,12 @@
 #include <memory>
 #include <optional>
 
+#include "checkpoint/weights.h"
 #include "data/loader.h"
+#include "experiment/experiment.h"
 #include "run/engines.h"
 #include "runtime/executor.h"
-#include "experiment/experiment.h"
 #include "runtime/run_ranks.h"
-#include "checkpoint/weights.h"
 
 namespace dltrain {
 

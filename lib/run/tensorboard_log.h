@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "telemetry/tensorboard.h"
 #include "run/trainer.h"
+#include "telemetry/tensorboard.h"
 
 namespace dltrain {
 

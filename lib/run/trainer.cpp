@@ -6,14 +6,14 @@
 
 #include "base/error.h"
 #include "base/stop.h"
-#include "comm/watch.h"
-#include "telemetry/metrics.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "comm/watch.h"
 #include "run/device_ranks.h"
-#include "runtime/host_reduce.h"
 #include "run/process_age.h"
-#include "runtime/remote_error.h"
 #include "run/samples.h"
+#include "runtime/host_reduce.h"
+#include "runtime/remote_error.h"
+#include "telemetry/metrics.h"
 
 namespace dltrain {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/checkpoint.h"
 #include "data/loader.h"
 #include "nn/metrics.h"
-#include "checkpoint/checkpoint.h"
 #include "run/session.h"
 
 namespace dltrain {

@@ -12,9 +12,9 @@
 #include "cuda_emulation/engine.h"
 #include "recurrent_model.h"
 #include "reference/engine.h"
-#include "temporary_folder.h"
 #include "run/session.h"
 #include "run/trainer.h"
+#include "temporary_folder.h"
 
 using namespace dltrain;
 

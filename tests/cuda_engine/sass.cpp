@@ -17,8 +17,8 @@
 #include "cuda/fused_source.h"
 #include "cuda/vendor/nvrtc.h"
 #include "reference/engine.h"
-#include "temporary_folder.h"
 #include "run/session.h"
+#include "temporary_folder.h"
 
 namespace dltrain {
 namespace {

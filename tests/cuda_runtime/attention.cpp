@@ -4,6 +4,7 @@
 
 #include "base/philox.h"
 #include "catch.h"
+#include "checkpoint/checkpoint.h"
 #include "config/load.h"
 #include "cuda/makers.h"
 #include "cuda/vendor/device.h"
@@ -16,10 +17,9 @@
 #include "cuda_runtime/recorded_steps.h"
 #include "ops/compare.h"
 #include "reference/engine.h"
-#include "temporary_folder.h"
-#include "checkpoint/checkpoint.h"
 #include "run/session.h"
 #include "run/trainer.h"
+#include "temporary_folder.h"
 
 using namespace dltrain;
 using fake_cuda::fake_attention;

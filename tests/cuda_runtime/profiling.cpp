@@ -17,10 +17,10 @@
 #include "cuda_runtime/stub/tools.h"
 #include "profile/summary.h"
 #include "reference/engine.h"
-#include "temporary_folder.h"
 #include "run/reporter.h"
 #include "run/session.h"
 #include "run/trainer.h"
+#include "temporary_folder.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;

@@ -7,8 +7,8 @@
 #include "cuda_runtime/rank_process.h"
 #include "cuda_runtime/rank_run.h"
 #include "data/images.h"
-#include "temporary_folder.h"
 #include "run/run.h"
+#include "temporary_folder.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;

@@ -8,8 +8,8 @@
 #include "comm/ranks.h"
 #include "cuda/vendor/device.h"
 #include "cuda_runtime/engine.h"
-#include "temporary_folder.h"
 #include "run/device_ranks.h"
+#include "temporary_folder.h"
 #if defined(DLTRAIN_STUB_NCCL)
 #include "cuda/vendor/nccl.h"
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "catch.h"
+#include "checkpoint/checkpoint.h"
 #include "config/load.h"
 #include "cuda_emulation/engine.h"
 #include "cuda_runtime/engine.h"
@@ -14,10 +15,9 @@
 #include "cuda_runtime/recorded_steps.h"
 #include "reference/engine.h"
 #include "refusal.h"
-#include "temporary_folder.h"
-#include "checkpoint/checkpoint.h"
 #include "run/session.h"
 #include "run/trainer.h"
+#include "temporary_folder.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;

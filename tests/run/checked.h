@@ -5,11 +5,11 @@
 
 #include "base/philox.h"
 #include "catch.h"
+#include "checks/checks_support.h"
 #include "config/load.h"
 #include "cpu/engine.h"
 #include "reference/engine.h"
 #include "temporary_folder.h"
-#include "checks/checks_support.h"
 
 namespace dltrain {
 

@@ -6,10 +6,10 @@
 #include <fcntl.h>
 
 #include "base/system_calls.h"
-#include "refusal.h"
-#include "temporary_folder.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "refusal.h"
 #include "run/layout_run.h"
+#include "temporary_folder.h"
 
 using namespace dltrain;
 

@@ -7,8 +7,8 @@
 #include "config/load.h"
 #include "cpu/engine.h"
 #include "reference/engine.h"
-#include "temporary_folder.h"
 #include "run/session.h"
+#include "temporary_folder.h"
 
 using namespace dltrain;
 

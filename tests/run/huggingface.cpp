@@ -3,13 +3,13 @@
 #include <filesystem>
 
 #include "catch.h"
+#include "checkpoint/run_folder.h"
 #include "config/dump.h"
 #include "config/load.h"
 #include "cpu/engine.h"
 #include "reference/engine.h"
-#include "temporary_folder.h"
-#include "checkpoint/run_folder.h"
 #include "run/session.h"
+#include "temporary_folder.h"
 
 namespace dltrain {
 namespace {

@@ -5,9 +5,9 @@
 #include "base/philox.h"
 #include "passes/autocast.h"
 #include "refusal.h"
-#include "tensor/random_rounding.h"
 #include "run/layout_run.h"
 #include "run/short_run.h"
+#include "tensor/random_rounding.h"
 
 using namespace dltrain;
 

@@ -4,8 +4,8 @@
 
 #include "passes/autocast.h"
 #include "passes/chunk_loss.h"
-#include "tensor/low_precision.h"
 #include "run/short_run.h"
+#include "tensor/low_precision.h"
 
 using namespace dltrain;
 
