@@ -5,7 +5,7 @@
 
 #include "config/reference.h"
 #include "config/suggest.h"
-#include "data/registry.h"
+#include "data/config.h"
 #include "data/transform.h"
 #include "dltrain/commands.h"
 #include "nn/model_files.h"

@@ -137,7 +137,7 @@ struct KindTable {
 // A table of the rows of several files.
 template <typename Base>
 KindTable<Base> joined_table(std::string_view name,
-                             std::initializer_list<std::vector<KindRow<Base>>> files) {
+                             const std::vector<std::vector<KindRow<Base>>>& files) {
   KindTable<Base> table{name, {}};
   for (const auto& rows : files) table.rows.insert(table.rows.end(), rows.begin(), rows.end());
   return table;

@@ -1,7 +1,7 @@
 // The keys of `type: cifar10` and `type: cifar100`.
 #include "data/cifar.h"
+#include "data/config.h"
 #include "data/image_config.h"
-#include "data/registry.h"
 
 namespace dltrain {
 namespace {

@@ -8,7 +8,6 @@
 #include "config/tree.h"
 #include "data/classes.h"
 #include "data/loader.h"
-#include "data/registry.h"
 
 namespace dltrain {
 namespace {
@@ -29,12 +28,10 @@ void check_same_fields(const Dataset& train, const Dataset& eval) {
 
 }  // namespace
 
+std::vector<KindRow<DatasetConfig>> dataset_rows();  // of all files of this folder (generated)
+
 const KindTable<DatasetConfig>& dataset_table() {
-  static const KindTable<DatasetConfig> table{
-      "dataset",
-      {csv_row(), tensors_row(), idx_row(), cifar10_row(), cifar100_row(), image_folder_row(),
-       packed_images_row(), text_row(), jsonl_row(), tokens_row(), synthetic_row(),
-       synthetic_tokens_row()}};
+  static const KindTable<DatasetConfig> table{"dataset", dataset_rows()};
   return table;
 }
 

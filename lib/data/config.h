@@ -112,6 +112,8 @@ struct DatasetConfig : ConfigVariant {
   SampleTransforms changes() const;
 };
 
+const KindTable<DatasetConfig>& dataset_table();
+
 struct DataConfig : ConfigObject {
   std::unique_ptr<DatasetConfig> train;
   std::unique_ptr<DatasetConfig> eval;

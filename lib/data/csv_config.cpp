@@ -1,6 +1,6 @@
 // The keys of `type: csv`.
+#include "data/config.h"
 #include "data/csv.h"
-#include "data/registry.h"
 #include "data/scaling_config.h"
 
 namespace dltrain {

@@ -2,9 +2,9 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "data/config.h"
 #include "data/idx.h"
 #include "data/image_config.h"
-#include "data/registry.h"
 
 namespace dltrain {
 namespace {

@@ -1,9 +1,9 @@
 // The keys of `type: image_folder`.
 #include "base/cpus.h"
 #include "data/broken_images.h"
+#include "data/config.h"
 #include "data/image_config.h"
 #include "data/image_folder.h"
-#include "data/registry.h"
 
 namespace dltrain {
 namespace {

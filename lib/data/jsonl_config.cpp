@@ -2,9 +2,9 @@
 
 #include "base/cpus.h"
 #include "base/error.h"
+#include "data/config.h"
 #include "data/jsonl.h"
 #include "data/memory_dataset.h"
-#include "data/registry.h"
 #include "data/sequence_config.h"
 #include "data/text_files.h"
 

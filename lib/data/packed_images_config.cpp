@@ -1,9 +1,9 @@
 // The keys of `type: packed_images`.
 #include "base/cpus.h"
 #include "data/broken_images.h"
+#include "data/config.h"
 #include "data/image_config.h"
 #include "data/packed_images.h"
-#include "data/registry.h"
 
 namespace dltrain {
 namespace {

@@ -1,5 +1,5 @@
 // The keys of `type: synthetic` and `type: synthetic_tokens`.
-#include "data/registry.h"
+#include "data/config.h"
 #include "data/synthetic.h"
 
 namespace dltrain {

@@ -1,5 +1,5 @@
 // The keys of `type: tensors`.
-#include "data/registry.h"
+#include "data/config.h"
 #include "data/scaling_config.h"
 #include "data/tensors.h"
 

@@ -1,6 +1,6 @@
 // The keys of `type: tokens`.
 #include "base/error.h"
-#include "data/registry.h"
+#include "data/config.h"
 #include "data/sequence_config.h"
 #include "data/text_files.h"
 #include "data/token_files.h"

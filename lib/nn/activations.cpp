@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "nn/layers.h"
+#include "nn/layer.h"
 
 namespace dltrain {
 namespace {

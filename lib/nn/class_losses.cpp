@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "nn/losses.h"
+#include "nn/loss.h"
 
 namespace dltrain {
 namespace {

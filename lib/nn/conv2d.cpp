@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "nn/image_keys.h"
-#include "nn/layers.h"
+#include "nn/layer.h"
 
 namespace dltrain {
 namespace {

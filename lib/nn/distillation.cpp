@@ -8,7 +8,7 @@
 // Evaluation measures the hard loss alone. Both sums have the hard loss's divisor, and a sample
 // whose label does not count (−100) counts in neither.
 #include "base/error.h"
-#include "nn/losses.h"
+#include "nn/loss.h"
 #include "ops/rules.h"
 
 namespace dltrain {

@@ -2,7 +2,7 @@
 // 1/(1 − rate). dropout2d does so with whole channels of a sample. The choice is a function of
 // seed, layer path, step and the sample's place in the global batch (base/philox.h).
 #include "base/philox.h"
-#include "nn/layers.h"
+#include "nn/layer.h"
 
 namespace dltrain {
 namespace {

@@ -2,7 +2,7 @@
 // mean is over all elements that count. Targets have the output's shape (a sample of one number may
 // have a target without axes).
 #include "base/error.h"
-#include "nn/losses.h"
+#include "nn/loss.h"
 
 namespace dltrain {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "nn/layers.h"
+#include "nn/layer.h"
 
 namespace dltrain {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "nn/layers.h"
+#include "nn/layer.h"
 
 namespace dltrain {
 namespace {

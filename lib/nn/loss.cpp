@@ -1,7 +1,6 @@
 #include "nn/loss.h"
 
 #include "base/error.h"
-#include "nn/losses.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -37,9 +36,10 @@ TargetInfo mixed_targets(const Loss& loss, const TensorSpec& output, TargetInfo 
   return info;
 }
 
+std::vector<std::vector<KindRow<Loss>>> loss_rows();  // of all files of this folder (generated)
+
 const KindTable<Loss>& loss_table() {
-  static const auto table =
-      joined_table<Loss>("loss", {class_loss_rows(), elementwise_loss_rows(), distillation_rows()});
+  static const auto table = joined_table<Loss>("loss", loss_rows());
   return table;
 }
 

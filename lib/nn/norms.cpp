@@ -8,7 +8,7 @@
 // group_norm normalises each group of channels of each sample, layer_norm and rms_norm each vector
 // along the last axis. They do not depend on the batch.
 #include "base/error.h"
-#include "nn/layers.h"
+#include "nn/layer.h"
 
 namespace dltrain {
 namespace {

@@ -2,7 +2,7 @@
 // (ops/image_maps.h).
 #include "base/error.h"
 #include "nn/image_keys.h"
-#include "nn/layers.h"
+#include "nn/layer.h"
 
 namespace dltrain {
 namespace {

@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "nn/layers.h"
+#include "nn/layer.h"
 
 namespace dltrain {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "nn/decoding.h"
-#include "nn/layers.h"
+#include "nn/layer.h"
 
 namespace dltrain {
 namespace {

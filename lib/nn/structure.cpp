@@ -1,7 +1,7 @@
 // Layers that contain layers: sequential, residual, branches, repeat; layers with several inputs:
 // add, multiply, concat.
 #include "base/error.h"
-#include "nn/layers.h"
+#include "nn/layer.h"
 #include "ops/rules.h"
 
 namespace dltrain {

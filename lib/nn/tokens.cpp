@@ -7,7 +7,7 @@
 // width], of which a sequence uses the first rows.
 #include "base/error.h"
 #include "nn/decoding.h"
-#include "nn/layers.h"
+#include "nn/layer.h"
 
 namespace dltrain {
 namespace {

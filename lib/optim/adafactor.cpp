@@ -1,7 +1,7 @@
 // Adafactor as torch.optim.Adafactor (Shazeer & Stern 2018, without momentum).
 #include <array>
 
-#include "optim/optimizers.h"
+#include "optim/optimizer.h"
 
 namespace dltrain {
 namespace {

@@ -3,7 +3,7 @@
 // Discovery of Optimization Algorithms".
 #include <array>
 
-#include "optim/optimizers.h"
+#include "optim/optimizer.h"
 
 namespace dltrain {
 namespace {

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "config/name_patterns.h"
 #include "graph/state_name.h"
-#include "optim/optimizers.h"
 
 namespace dltrain {
 namespace {
@@ -137,9 +136,11 @@ void Optimizer::emit(GraphBuilder& builder, ValueId state,
   builder.emit(op(), std::move(inputs), std::move(op_attributes));
 }
 
+// Of all files of this folder (generated).
+std::vector<std::vector<KindRow<Optimizer>>> optimizer_rows();
+
 const KindTable<Optimizer>& optimizer_table() {
-  static const auto table = joined_table<Optimizer>(
-      "optimizer", {element_optimizer_rows(), trust_ratio_rows(), adafactor_rows()});
+  static const auto table = joined_table<Optimizer>("optimizer", optimizer_rows());
   return table;
 }
 

@@ -124,15 +124,19 @@ double Schedule::factor(int64_t step, int64_t max_steps) const {
   return decay({step, w, max_steps, progress});
 }
 
+std::vector<KindRow<Schedule>> common_schedule_rows() {
+  return {{"constant", "no decay", make_kind_of<Constant>},
+          {"linear", "straight line to min_ratio", make_kind_of<Linear>},
+          {"cosine", "half a cosine to min_ratio, once or several times", make_kind_of<Cosine>},
+          {"polynomial", "a power of the remaining share of the run", make_kind_of<Polynomial>},
+          {"inverse_sqrt", "one over the root of the steps", make_kind_of<InverseSqrt>}};
+}
+
+// Of all files of this folder (generated).
+std::vector<std::vector<KindRow<Schedule>>> schedule_rows();
+
 const KindTable<Schedule>& schedule_table() {
-  static const auto table = joined_table<Schedule>(
-      "lr_scheduler",
-      {{{"constant", "no decay", make_kind_of<Constant>},
-        {"linear", "straight line to min_ratio", make_kind_of<Linear>},
-        {"cosine", "half a cosine to min_ratio, once or several times", make_kind_of<Cosine>},
-        {"polynomial", "a power of the remaining share of the run", make_kind_of<Polynomial>},
-        {"inverse_sqrt", "one over the root of the steps", make_kind_of<InverseSqrt>}},
-       other_schedule_rows()});
+  static const auto table = joined_table<Schedule>("lr_scheduler", schedule_rows());
   return table;
 }
 

@@ -48,6 +48,5 @@ struct Schedule : ConfigVariant {
 };
 
 const KindTable<Schedule>& schedule_table();
-std::vector<KindRow<Schedule>> other_schedule_rows();  // part of the table
 
 }  // namespace dltrain

@@ -5,7 +5,7 @@
 // whose steps would become tiny.
 #include <array>
 
-#include "optim/optimizers.h"
+#include "optim/optimizer.h"
 
 namespace dltrain {
 namespace {

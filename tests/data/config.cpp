@@ -6,7 +6,6 @@
 #include "config/bind.h"
 #include "config/dump.h"
 #include "config/yaml.h"
-#include "data/registry.h"
 #include "temporary_folder.h"
 
 using namespace dltrain;

@@ -2,12 +2,10 @@
 
 namespace dltrain {
 
+std::vector<KindRow<Transform>> transform_rows();  // of all files of this folder (generated)
+
 const KindTable<Transform>& transform_table() {
-  static const KindTable<Transform> table{
-      "transform",
-      {resize_row(), center_crop_row(), random_crop_row(), random_resized_crop_row(),
-       horizontal_flip_row(), vertical_flip_row(), rotation_row(), color_jitter_row(),
-       random_erasing_row(), cutout_row()}};
+  static const KindTable<Transform> table{"transform", transform_rows()};
   return table;
 }
 

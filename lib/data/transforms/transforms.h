@@ -12,17 +12,6 @@
 
 namespace dltrain {
 
-KindRow<Transform> resize_row();
-KindRow<Transform> center_crop_row();
-KindRow<Transform> random_crop_row();
-KindRow<Transform> random_resized_crop_row();
-KindRow<Transform> horizontal_flip_row();
-KindRow<Transform> vertical_flip_row();
-KindRow<Transform> rotation_row();
-KindRow<Transform> color_jitter_row();
-KindRow<Transform> random_erasing_row();
-KindRow<Transform> cutout_row();
-
 // The transforms that replace random crops in evaluation.
 std::shared_ptr<const Transform> make_resize(std::vector<int64_t> size);
 std::shared_ptr<const Transform> make_center_crop(std::vector<int64_t> size, double fill);
