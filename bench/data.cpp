@@ -104,7 +104,7 @@ TransformList transforms(const std::string& list) {
   return out;
 }
 
-// Of this thread: what other programs take does not count.
+// The CPU time of this thread; other programs do not count.
 double cpu_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

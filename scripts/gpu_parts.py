@@ -11,7 +11,7 @@ import typing
 
 SKIPPED = 77  # the exit status of a job that cannot run on this machine
 
-# What each part gets of the time that is left, beside the others.
+# The share of the remaining time that each part gets.
 SHARES = {"device": 25, "speed": 130, "ops": 80, "trajectories": 60, "repeat": 60, "autotune": 50, "gemm": 30, "variants": 50,
           "sanitizer": 60, "ranks": 30, "texts": 20}
 

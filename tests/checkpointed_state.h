@@ -1,4 +1,4 @@
-// What two trainings that shall be the same to the bit are compared by.
+// The state by which two trainings are compared to the bit.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What is thrown at something that must be refused.
+// Catches the error of code that must fail.
 #pragma once
 
 #include <string>

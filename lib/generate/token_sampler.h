@@ -45,7 +45,7 @@ class TokenSampler {
   uint64_t stream_, copy_;
   std::vector<bool> seen_;
   std::vector<int32_t> distinct_;  // tokens of the text, once each
-  // Of the tokens that may still be drawn; at first of all of them, in the order of their ids.
+  // For the tokens that may still be drawn; at first all of them, in the order of their ids.
   std::vector<float> logits_, weights_;  // weights: probabilities but for a factor
   std::vector<int32_t> ids_;
   std::vector<int32_t> order_;  // for top-p: places in logits_, the likeliest first

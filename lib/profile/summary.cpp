@@ -14,7 +14,7 @@ double seconds_of(int64_t nanoseconds) {
   return 1e-9 * static_cast<double>(nanoseconds);
 }
 
-// Of the arithmetic: that of the widest matrix is done in the dtype of its elements.
+// Returns the dtype of the arithmetic: that of the elements of the largest matrix.
 DType arithmetic_of(const Graph& graph, const Node& node) {
   for (ValueId id : node.inputs) {
     if (id != kNoValue && is_floating(graph.value(id).spec.dtype)) {

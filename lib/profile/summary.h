@@ -34,8 +34,8 @@ struct ProfileRow {
 
   double flop_rate() const { return seconds > 0 ? flops / seconds : 0; }
   double byte_rate() const { return seconds > 0 ? bytes / seconds : 0; }
-  // Of the limit of arithmetic or of memory, whichever is nearer for each call. More than 1 where
-  // caches hold what counts as moved.
+  // The share of the limit of arithmetic or memory, whichever is nearer for each call. More than 1
+  // where caches hold bytes that count as moved.
   double of_limit() const { return seconds > 0 ? limit_seconds / seconds : 0; }
 };
 

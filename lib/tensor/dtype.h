@@ -35,7 +35,7 @@ constexpr bool is_floating(DType t) {
   return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16;
 }
 
-// Of 16 bits: tensors are stored in it, sums are not.
+// True for 16-bit floating types: tensors are stored in them, sums are not.
 constexpr bool is_low_precision(DType t) {
   return t == DType::bf16 || t == DType::f16;
 }

@@ -35,7 +35,7 @@ struct SafetensorsEntry {
   uint64_t begin = 0;  // first byte, counted from the beginning of the data
 };
 
-// What the header of a file says. `entries` are in the order of their data.
+// The header of a file. `entries` are in the order of their data.
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;
   SafetensorsMetadata metadata;

@@ -49,7 +49,7 @@ class Shape {
 // "[128, 784]"
 std::string to_string(const Shape& shape);
 
-// What the graph knows of a tensor before it exists.
+// The description of a tensor in a graph.
 struct TensorSpec {
   Shape shape;
   DType dtype = DType::f32;

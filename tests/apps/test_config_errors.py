@@ -184,7 +184,7 @@ class Configuration(support.DltrainTest):
             self.skipTest("this machine has a GPU")
         self.refused(DEVICE, path, "--device", "cuda", "--output-dir", self.folder / "run", says="cuda")
         result = self.run_dltrain(path, "--device", "auto", "--output-dir", self.folder / "run")
-        # That there is no GPU is told by `version`, and not in every run.
+        # `version` reports that there is no GPU; runs do not.
         self.assertNotIn("CPU", result.err)
         self.assertRegex(self.run_dltrain("version").out, r"(?m)^cuda: (this program was built without|built with CUDA)")
 
@@ -315,7 +315,7 @@ class Weights(support.DltrainTest):
             summary = json.loads(file.read_text())
             self.assertEqual(summary["exit_code"], DIVERGED)
             self.assertIn("not finite", summary["message"])
-        # Of several ranks one tells it, and the launcher has nothing to repeat.
+        # One of several ranks reports the error, and the launcher does not repeat it.
         result = self.refused(DIVERGED, path, "--output-dir", self.folder / "ranks", "--nproc-per-node", 2, says="(on rank 0)")
         self.assertEqual(result.err.count("is not finite"), 1, str(result))
         self.assertIn("(on rank 0)", json.loads((self.folder / "ranks/summary.json").read_text())["message"])

@@ -94,7 +94,7 @@ class EncoderDecoder(support.DltrainTest):
             self.assertEqual(self.run_dltrain("generate", run, *prompts, *more, "--batch-size", size).out, together)
         alone = self.run_dltrain("generate", run, "--prompt", "40321", *more).out.splitlines()
         self.assertEqual([json.loads(line)["text"] for line in alone], [line["text"] for line in lines[2:4]])
-        # What is written does not continue the source, so that stands nowhere in it.
+        # The output does not continue the source and does not contain it.
         said = self.run_dltrain("generate", run, "--prompt", "12", "--temperature", 0, "--max-tokens", 6, "-q").out
         self.assertRegex(said, r"^[a-z -]{1,6}\n$")
         self.run_dltrain("generate", run, "--prompt", "12", "--precision", "bf16", "-q")

@@ -9,7 +9,7 @@ import support
 from support import DATA, DIVERGED, SOURCES, STORAGE, USAGE, safetensors, steps
 
 GOLDEN = SOURCES / "tests" / "golden" / "huggingface"
-# What transformers writes and the export leaves out: it changes nothing that is computed, or is as transformers expects.
+# Keys that transformers writes and the export omits: they change no result, or have the default of transformers.
 SILENT = {"transformers_version", "dtype", "initializer_range", "use_cache", "layer_types", "pretraining_tp", "is_decoder",
           "add_cross_attention", "reorder_and_upcast_attn", "scale_attn_by_inverse_layer_idx", "scale_attn_weights",
           "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
@@ -129,7 +129,7 @@ logging: {{logging_steps: 1}}
             wide = self.folder / f"wide-{dtype}"
             self.run_dltrain("import", narrow, wide, "--dtype", "f32")
             self.assertEqual({value[0] for value in weights(wide).values()}, {"F32"})
-            # Of several formats the one that holds all.
+            # Among several formats, the one that contains all tensors is read.
             mixed = dict(weights(narrow))
             mixed["transformer.ln_f.bias"] = tensors["transformer.ln_f.bias"]
             write_safetensors(narrow / "model.safetensors", mixed)
@@ -391,7 +391,7 @@ training: {global_batch_size: 4, max_steps: 3}
         self.refused_weights(folder, "expected a floating dtype")
         with_tensors(lambda t: t.update({"ln_f.bias": ("F32", [16], bytes(64))}))
         self.refused_weights(folder, "two tensors are named ln_f.bias")
-        # What old files have besides is passed over.
+        # Surplus tensors of old files are ignored.
         with_tensors(lambda t: t.update({"transformer.h.0.attn.bias": ("F32", [1, 1, 2, 2], bytes(16)),
                                          "transformer.h.0.attn.masked_bias": ("F32", [1], bytes(4)),
                                          "lm_head.weight": t["transformer.wte.weight"]}))

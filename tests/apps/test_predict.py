@@ -124,7 +124,7 @@ class Predict(support.DltrainTest):
         rows = [f"{i % 7},{i % 5},{i % 7 > 3:d}" for i in range(60)]
         text = SMALL.split("data:")[0] + f"data: {{type: csv, path: {self.write('table.csv', chr(10).join(rows))}, {keys.pop('data')}}}\n"
         text += "optimizer:" + SMALL.split("optimizer:")[1]
-        # What a run with evaluations may ask for besides.
+        # Further keys of a run with evaluations.
         more = ("evaluation={eval_steps: 20, samples: 4, predictions: 2}", "checkpoint.metric=accuracy", "training.early_stopping=5")
         flags = [flag for key in more if "eval" in text.split("data:")[1].split("\n")[0] for flag in ("-s", key)]
         return self.train("table", *flags, text=text), self.write("new.csv", "\n".join(rows[:9]))

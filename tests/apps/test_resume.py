@@ -185,7 +185,7 @@ class Resume(support.DltrainTest):
             self.run_dltrain(configuration, "-q", "--output-dir", folder, "--max-steps", limit, "-s",
                              "lr_scheduler.type=constant", "-s", "data.eval=null", "-s", "checkpoint.save_steps=1", *extra)
         self.assert_same_state(run, self.folder / "whole")
-        # What kills left is cleared, and save_total_limit holds again.
+        # The leftovers of kills are removed, and save_total_limit holds again.
         self.assertEqual(checkpoints(run), checkpoints(self.folder / "whole"))
         self.assertEqual(sorted(os.listdir(run / "checkpoints")), sorted([*checkpoints(run), "latest"]))
 

@@ -1,4 +1,4 @@
-// What dltrain has written in a folder, and what it removes there.
+// The files that dltrain has written in a folder, and those that it removes.
 #include "base/owned_files.h"
 
 #include <csignal>

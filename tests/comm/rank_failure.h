@@ -1,4 +1,4 @@
-// What the watches of several ranks conclude from what each of them is told.
+// The conclusions of the watches of several ranks from their observations.
 #pragma once
 
 #include <condition_variable>

@@ -47,7 +47,7 @@ struct Peer {
   bool waiting = false, abandoned = false, alive = true;
 };
 
-// Of two ranks, the other of which does not come.
+// A group of two ranks, the other of which never joins.
 class LonelyGroup final : public Collectives {
  public:
   explicit LonelyGroup(Peer& peer) : peer_(peer) {}

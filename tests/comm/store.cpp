@@ -187,7 +187,7 @@ TEST_CASE("a client says what is wrong at the other end") {
     server.reset();
     const std::string first = message_of([&] { client.get("k"); }, ExitCode::rank);
     CHECK(first.find("closed") != std::string::npos);
-    // What has gone wrong is said again, not that something has.
+    // The first error is repeated.
     CHECK(message_of([&] { client.get("k"); }, ExitCode::rank) == first);
   }
   SECTION("it is interrupted while the server says nothing") {

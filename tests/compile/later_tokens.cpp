@@ -7,7 +7,7 @@
 namespace dltrain {
 namespace {
 
-// Of the input `named`, of a model with these layers.
+// Returns the layer found for the input `named` of a model with these layers.
 std::string layer_of(const std::string& layers, const std::vector<std::string>& inputs = {"input"},
                      const std::string& named = "input") {
   ModelConfig model;

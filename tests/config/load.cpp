@@ -37,7 +37,7 @@ class Folder {
   }
   fs::path path(const std::string& name) const { return root_ / name; }
 
-  // What load_config() complains about, the folder's own path left out.
+  // Returns the errors of load_config() without the folder's own path.
   std::string mistakes(const ConfigInputs& inputs) const {
     try {
       load_config<Experiment>(inputs);

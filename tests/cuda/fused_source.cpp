@@ -160,7 +160,7 @@ TEST_CASE("the headers of generated programs are whole") {
     const std::string name = header.name, text = header.text;
     CHECK(text.size() > 50);
     own += name.find('/') != std::string::npos ? 1 : 0;
-    // What they include is there.
+    // Their includes exist.
     for (size_t at = text.find("#include \""); at != std::string::npos;
          at = text.find("#include \"", at + 1)) {
       const std::string wanted = text.substr(at + 10, text.find('"', at + 10) - at - 10);

@@ -2,7 +2,7 @@
 // g++ compiles the same kernels. Each thread of a block is a fiber; blocks run one after the other;
 // a fiber runs until it waits at a barrier or a warp shuffle. Not a model of speed.
 //
-// What it finds:
+// It finds:
 //   * launches that a GPU would refuse (empty or too large grids and blocks);
 //   * barriers and shuffles that not all threads of the block or warp reach;
 //   * missing barriers and other dependence on the order of threads and blocks: every launch runs

@@ -6,8 +6,8 @@
 
 namespace dltrain::emulation {
 
-// What takes launches on a stream that is not nullptr: it is to run `work` (which calls launch)
-// once, now or later. Without one they run at once.
+// Receives launches on a stream that is not nullptr and runs `work` (which calls launch) once, now
+// or later. Without a queue they run at once.
 using Queue = std::function<void(void* stream, const char* kernel, std::function<void()> work)>;
 void set_queue(Queue queue);
 

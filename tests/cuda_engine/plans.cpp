@@ -53,7 +53,7 @@ std::vector<Convolution> convolutions() {
   return out;
 }
 
-// Of ResNet-50 on images of 224 by 224: its stem and each kind of convolution of its stages.
+// The convolutions of ResNet-50 on images of 224 by 224: its stem and each kind in its stages.
 std::vector<Convolution> resnet() {
   const Conv2dAttributes plain({});
   const Conv2dAttributes stem(

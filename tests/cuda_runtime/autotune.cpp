@@ -337,7 +337,7 @@ TEST_CASE("the first of several ranks chooses for all") {
   fake_cuda::set_algorithms({3, 4, 5});
   CHECK(choose_plan(*second, 8) == PlanChoice{2, 0});
   CHECK(choose(*second, 24) == Choice{2, 0});
-  // What rank 0 had no time to choose is the library's first everywhere.
+  // Where rank 0 has no time to choose, all ranks take the library's first plan.
   dynamic_cast<CudaDevice&>(*first).tuning().seconds = 1e9;
   CHECK(choose_plan(*first, 16) == PlanChoice{0, 0});
   CHECK(choose_plan(*second, 16) == PlanChoice{0, 0});

@@ -65,7 +65,7 @@ class Values {
   Buffer pinned_, back_, memory_;
 };
 
-// What rank r brings as element i: small whole numbers, exact in every dtype.
+// Returns element i of the input of rank r: small whole numbers, exact in every dtype.
 double brought(int rank, size_t i) {
   return static_cast<double>(rank + 1) + static_cast<double>(i % 5);
 }

@@ -137,7 +137,7 @@ TEST_CASE("captured work is replayed, and not where launches are to block") {
   CHECK(device->capture(*stream, copy) == nullptr);
   ::unsetenv("CUDA_LAUNCH_BLOCKING");
 
-  // What a capture refuses ends it; the stream goes on.
+  // A call that a capture refuses ends it; the stream remains usable.
   char pageable[4];
   std::vector<std::string> notices;
   device->notices().report_to([&](const std::string& text) { notices.push_back(text); });

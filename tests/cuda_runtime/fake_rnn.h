@@ -31,7 +31,7 @@ struct cudnnRNNDataStruct {
 
 namespace dltrain::fake_cuda {
 inline constexpr size_t kGap = 64, kWorkspace = 4096;
-// What the reserve begins with.
+// The first number of the reserve.
 inline constexpr double kForwardDone = 1234, kDataDone = 5678;
 
 // A dense tensor of any of the three formats.

@@ -1,5 +1,5 @@
-// What recurrent networks compute in the tests' cuDNN (fake_cudnn_rnn.cpp), in double by plain
-// loops, when the stream comes to it. A call whose predecessor has not been computes nothing.
+// The recurrent networks of the tests' cuDNN (fake_cudnn_rnn.cpp), computed in double by plain
+// loops when the stream reaches them. A call computes nothing if its predecessor has not run.
 #pragma once
 
 #include <algorithm>

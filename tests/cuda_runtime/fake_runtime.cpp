@@ -269,7 +269,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
   properties->multiProcessorCount = 132;
   return cudaSuccess;
 }
-// Of an H200, as the driver states them.
+// The attributes of an H200 as its driver reports them.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   DLTRAIN_FAKE();
   *value = attribute == cudaDevAttrClockRate              ? 1'980'000

@@ -60,8 +60,8 @@ struct DnnPlan {
   bool deterministic = true, builds = true;
 };
 void set_plans(std::vector<DnnPlan> plans);
-// What every run of a plan computes, in stream order, of the addresses by their tensors'
-// identifiers. Nothing unless it is set.
+// The computation of every run of a plan, in stream order, from the addresses by their tensors'
+// identifiers. None unless it is set.
 using PlanWork = std::function<void(const std::map<int64_t, void*>& tensors)>;
 void set_plan_work(PlanWork work);
 // Counts one run of a plan, which takes so long, and queues its work.
@@ -74,7 +74,7 @@ void run_on(void* stream, float milliseconds, std::function<void()> work);
 // How long a call of a recurrent network takes (fake_cudnn_rnn.cpp); negative: cuDNN supports none.
 void set_rnn_time(float milliseconds);
 float rnn_time();
-// What cudaGetDeviceCount says; `driver` as 12040 for CUDA 12.4.
+// Sets the result of cudaGetDeviceCount; `driver` as 12040 for CUDA 12.4.
 void set_devices(int count, cudaError_t code = cudaSuccess, int driver = 13000);
 // The call number `after` (0: the next one) of this function of the runtime, or of any kernel where
 // it is "launch" ("captured launch": while it is captured), returns `code`; so do all later calls

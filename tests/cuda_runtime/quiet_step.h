@@ -1,4 +1,4 @@
-// What every step over the fake runtime must keep to once it is captured.
+// The rules for every captured step over the fake runtime.
 #pragma once
 
 #include "catch.h"

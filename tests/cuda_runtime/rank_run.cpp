@@ -79,7 +79,7 @@ Engine open_backend(RankBackend backend, const std::string& stub_fails, int gpu)
 #if defined(DLTRAIN_STUB_NCCL)
   if (backend == RankBackend::nccl) {
     setenv("DLTRAIN_STUB_NCCL_FAIL", stub_fails.c_str(), 1);
-    // What is loaded under its name is what the engine finds.
+    // The engine finds the library that is loaded under its name.
     void* stub = dlopen(DLTRAIN_STUB_NCCL, RTLD_NOW | RTLD_GLOBAL);
     if (stub == nullptr) fail(ExitCode::internal, "{}", dlerror());
     engine.collectives = nccl_collectives();

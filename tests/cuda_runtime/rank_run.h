@@ -24,7 +24,7 @@ struct RankRun {
   std::string stub_fails = {};  // DLTRAIN_STUB_NCCL_FAIL
 };
 
-// What rank 0 saw; equal on all ranks but for the counts.
+// The record of rank 0; equal on all ranks except for the counts.
 struct RankTrajectory : RecordedSteps {
   std::string note, warning;          // of the choice of what carries the messages
   std::vector<std::string> messages;  // of each rank's failure; empty: none

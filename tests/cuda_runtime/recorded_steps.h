@@ -1,4 +1,4 @@
-// What the tests keep of each training step over the runtime of the tests.
+// The record of each training step over the tests' runtime.
 #pragma once
 
 #include <vector>

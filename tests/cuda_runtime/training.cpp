@@ -130,7 +130,7 @@ TEST_CASE("a step whose capture fails is told once and goes on uncaptured with t
                    Contains("a part of the step cannot be captured") && Contains("an error"));
         CHECK((found.notices[0].find(" in layers.") != std::string::npos) ==
               (function == "captured launch"));
-        // That part is launched call by call from then on, the others are captured.
+        // This part is launched call by call from then on; the others are captured.
         const auto &before = found.counts[5], &then = found.counts[6];
         CHECK(then.launches > before.launches);
         CHECK(then.graph_launches > before.graph_launches);

@@ -42,7 +42,7 @@ inline std::vector<int32_t> training_ids_of(const Dataset& dataset, int field, i
   return out;
 }
 
-// What Error(data) says of this configuration's data.
+// Returns the message of Error(data) for this configuration's data.
 inline std::string data_refusal(const std::string& text) {
   const DataConfig config = read_data(text);
   return refusal_of([&] { config.open(); });

@@ -1,4 +1,4 @@
-// What targets count: ignored labels, class weights, distributions, padding.
+// The weights of targets: ignored labels, class weights, distributions, padding.
 #include <cmath>
 #include <numeric>
 

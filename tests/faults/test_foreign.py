@@ -16,7 +16,7 @@ optimizer: {type: adamw, learning_rate: 1.0e-2}
 training: {global_batch_size: 4, max_steps: 4}
 """
 
-# What people keep in folders, some of it under names that dltrain uses.
+# Files that people keep in folders, some under names that dltrain uses.
 FOREIGN = ("notes.txt", ".git/HEAD", "plots/loss.png", "config.yaml", "log.txt", "summary.json", "model.safetensors", "data.csv",
            "checkpoints/best.pt", "checkpoints/step-000007/weights.bin", "tensorboard/events.out.tfevents.1", ".lock", ".dltrain",
            "predictions/step-000001.jsonl", "tokenizer.json", "train_000000.bin", "train_000004.bin", "tokens.json", "trace.json",
@@ -152,7 +152,7 @@ class Foreign(DltrainTest):
                         ("eval", configuration, "--checkpoint", run, "--result", run / "checkpoints/latest/state.json"),
                         (configuration, "--output-dir", self.folder / "other", "--result", table)):
             self.refused(USAGE, *command, says="would replace")
-        # What the configuration of a run names, though this command reads other data, and files of a run.
+        # Files that the configuration of a run names, although this command reads other data, and files of a run.
         new = self.write("new.csv", "a,b,c\n1,2,1\n")
         for output in (table, link, run / "metrics.jsonl", run / "checkpoints/latest/new.jsonl"):
             self.refused(USAGE, "predict", run, new, "-o", output, says="would replace")

@@ -10,7 +10,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// What verify_graph says after `change` has been made to a sound training step.
+// Returns the error of verify_graph after `change` to a valid training step.
 std::string complaint(const std::function<void(Graph&)>& change) {
   Graph graph = mlp_step(4, {3, 5, 2});
   verify_graph(graph);
@@ -182,7 +182,7 @@ Graph step_of_ranks() {
   return g;
 }
 
-// What verify_graph says after `change`.
+// Returns the error of verify_graph after `change`.
 std::string complaint_of_ranks(const std::function<void(Graph&)>& change) {
   return complaint([&](Graph& g) {
     g = step_of_ranks();

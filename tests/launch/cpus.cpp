@@ -166,7 +166,7 @@ TEST_CASE("the quota of a control group limits threads, not where they run") {
   CHECK(threads("0::/\n", "sys/fs/cgroup/cpu.max", "max 100000\n") == 8);
   CHECK(threads("0::/\n", "sys/fs/cgroup/cpu.max", "50000 100000\n") == 1);
   CHECK(threads("0::/\n", "sys/fs/cgroup/cpu.max", "") == 8);
-  // Of the group itself, and of one above it.
+  // The limit of the group itself, and of one above it.
   CHECK(threads("0::/jobs/7\n", "sys/fs/cgroup/jobs/7/cpu.max", "250000 100000\n") == 2);
   CHECK(threads("0::/jobs/7\n", "sys/fs/cgroup/jobs/cpu.max", "300000 100000\n") == 3);
   CHECK(threads("3:cpu,cpuacct:/job\n", "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "600000") == 6);

@@ -29,7 +29,7 @@ std::string variable(const char* name) {
   return value ? value : "(unset)";
 }
 
-// What only the CPU engine can do for real: not needed by a group over host memory.
+// A device without functions, since a group over host memory needs none.
 class NoDevice : public Device {
  public:
   const DeviceProperties& properties() const override { return properties_; }
@@ -186,7 +186,7 @@ int behave(const std::string& behaviour, int rank) {
     return 0;
   }
   if (behaviour.starts_with("fail")) {
-    // What the others say, and how they take SIGTERM, is settled before rank 1 fails.
+    // The output of the others and their handling of SIGTERM are set up before rank 1 fails.
     const bool speaks = behaviour == "fail-before-another-speaks" && rank == 0;
     if (speaks) std::signal(SIGTERM, SIG_IGN);
     if (rank != 1) print_line(stdout, "pid " + std::to_string(getpid()));

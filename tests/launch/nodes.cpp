@@ -8,7 +8,7 @@
 using namespace dltrain;
 using namespace dltrain::test;
 
-// Of so many nodes that meet on this machine.
+// The options of one of several nodes on this machine.
 LaunchOptions node(int least, int most, LaunchOptions options) {
   options.min_nodes = least;
   options.max_nodes = most;

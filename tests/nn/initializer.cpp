@@ -19,7 +19,7 @@ const Initializer& initializer_of(const EmittedModel& model, const std::string& 
   return at->initializer;
 }
 
-// Of a convolution with 6 outputs and 4 · 3 · 3 inputs.
+// The initialiser of a convolution with 6 outputs and 4 · 3 · 3 inputs.
 Initializer of_conv(const std::string& init) {
   return initializer_of(emit_text("layers: [{conv2d: {out_channels: 6, kernel_size: 3}, name: c, "
                                   "weight_init: " +

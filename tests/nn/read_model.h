@@ -39,7 +39,7 @@ inline EmittedModel emit_text(const std::string& text, const Shape& sample, int6
                      .ghost_groups = ghost_groups});
 }
 
-// What emit_model says of a text that does not fit.
+// Returns emit_model's error for an invalid text.
 inline std::string refusal(const std::string& text, const Shape& sample) {
   try {
     emit_text(text, sample);

@@ -92,7 +92,7 @@ void add_position_cases(std::vector<OpCase>& cases);
 void add_losses_cases(std::vector<OpCase>& cases);
 void add_update_cases(std::vector<OpCase>& cases);
 
-// What the parts are written with.
+// Short forms for the parts of a case.
 inline CaseInput case_tensor(Shape shape, Fill fill = Fill::normal) {
   return {{shape, DType::f32}, fill};
 }

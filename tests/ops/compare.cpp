@@ -121,7 +121,7 @@ class CaseComparison {
       const OpResult result = tested_.run(run);
       if (!result.served) return;
       report.variant = result.variant;
-      // What kernels round between their steps is of the dtype of their first tensor.
+      // Kernels round between their steps to the dtype of their first tensor.
       const double between = case_.roundings * unit_roundoff(run.inputs[0].spec.dtype);
       for (size_t i = 0; i < expected.size(); ++i) {
         if (find_op(run.op)->keeps_bytes && expected[i].spec.dtype == DType::u8) continue;

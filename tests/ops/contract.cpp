@@ -1,4 +1,4 @@
-// What every row of the op table must have.
+// The requirements on every row of the op table.
 #include <algorithm>
 #include <set>
 

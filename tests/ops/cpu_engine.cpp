@@ -1,4 +1,4 @@
-// What the CPU engine promises beyond values equal to the reference engine's (cpu.cpp).
+// The promises of the CPU engine beyond the values of the reference engine (cpu.cpp).
 #include <omp.h>
 
 #include "catch.h"

@@ -20,7 +20,7 @@ std::vector<float> numbers(const char* name, int64_t count) {
   return out;
 }
 
-// What our own kernel and oneDNN's compute of these inputs, and the greater of their workspaces.
+// Returns the results of our own kernel and of oneDNN's, and the larger of their workspaces.
 template <typename T>
 std::vector<std::vector<T>> by_both(const Attributes& attributes,
                                     const std::vector<TensorSpec>& inputs,

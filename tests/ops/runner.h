@@ -75,8 +75,8 @@ class OpRunner {
 
   // Throws what find_kernel throws when the engine has no kernel for the op.
   OpResult run(const OpRun& run);
-  // Of ops whose kernels keep bytes for their backward (OpDef::keeps_bytes): asks the engine how
-  // many, and gives a backward what this engine's forward has made of the other inputs.
+  // For ops whose kernels keep bytes for their backward (OpDef::keeps_bytes): asks the engine for
+  // their number, and gives a backward the bytes of this engine's forward on the other inputs.
   void add_kept(OpRun& run);
   const Engine& engine() const { return engine_; }
 

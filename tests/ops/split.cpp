@@ -42,8 +42,8 @@ HostTensor joined(const HostTensor& a, const HostTensor& b, int axis) {
   return out;
 }
 
-// What rank 0 or 1 holds of a tensor. The first part of a split is the longer one; a partial tensor
-// is 3/4 and 1/4 of the whole.
+// Returns the part of a tensor that rank 0 or 1 holds. The first part of a split is the longer one;
+// a partial tensor is 3/4 and 1/4 of the whole.
 HostTensor held(const HostTensor& whole, const Placement& p, int rank) {
   if (p.kind == Placement::split) {
     const int64_t extent = whole.spec.shape[p.axis], middle = (extent + 1) / 2;

@@ -66,7 +66,7 @@ TEST_CASE("the backward of a low-precision graph gives f32 gradients of the mast
           TensorSpec{graph.value(g.parameter).spec.shape, DType::f32});
     CHECK(graph.value(g.gradient).name == "gradient of " + graph.value(g.parameter).name);
   }
-  // What the backward keeps of the forward is in 16 bits.
+  // The backward keeps 16-bit results of the forward.
   for (const Node& node : graph.nodes) {
     if (node.phase != Phase::backward || node.op->name != "matmul") continue;
     for (ValueId id : node.inputs) CHECK(graph.value(id).spec.dtype == DType::bf16);

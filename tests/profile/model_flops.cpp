@@ -12,7 +12,7 @@ using Catch::Matchers::WithinRel;
 
 namespace {
 
-// Of a GPT-2 of two layers of width 32 on 8 sequences of 16 of 20 characters.
+// Returns the FLOP of a GPT-2 of two layers of width 32 on 8 sequences of 16 of 20 characters.
 double gpt_flops(const std::vector<std::string>& more) {
   const TemporaryFolder folder;
   std::string text;
@@ -41,7 +41,7 @@ TEST_CASE("a transformer's arithmetic is 6 N and 6 L d T a token") {
   CHECK_THAT(gpt_flops({"memory.recompute=full"}), WithinRel(whole, 1e-12));
   CHECK_THAT(gpt_flops({"training.gradient_accumulation_steps=2"}), WithinRel(whole, 1e-12));
   CHECK_THAT(gpt_flops({"precision.compute=bf16"}), WithinRel(whole, 1e-12));
-  // What does not learn asks for no gradient of its own.
+  // Frozen parameters need no gradient.
   CHECK(gpt_flops({"training.freeze=[\"*.mlp.*\"]"}) < whole);
 }
 

@@ -1,4 +1,4 @@
-// What is seen of the steps, and that being seen changes nothing.
+// The recorded parts of steps; recording changes no result.
 #include "profile/recorder.h"
 
 #include <cstring>

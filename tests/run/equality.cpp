@@ -1,4 +1,4 @@
-// What must not change the answer (docs/equality.md): fusion, accumulation, a second run.
+// Options that must not change the result (docs/equality.md): fusion, accumulation, a second run.
 #include "run/short_run.h"
 
 using namespace dltrain;

@@ -76,7 +76,7 @@ TEST_CASE("a group holds the bytes of its size, and few of the messages leave it
        "precision.compute=bf16"}};
   const double parameters = 2 * 64 * 64;
   const double each[] = {6 + 12.0 / 2, 2 + 16.0 / 2, 18.0 / 2};
-  // Of whole messages of a step, half goes to the other rank of the group. Between groups each
+  // Half of each message of a step goes to the other rank of the group. Between groups each
   // part's gradient takes 2 · 1/2 of its f32, whatever the stage.
   const double scattered = 4 * parameters,
                gathered[] = {2 * parameters, 2 * parameters, 3 * parameters};

@@ -85,7 +85,7 @@ inline double greatest_difference(const std::vector<double>& a, const std::vecto
   return most;
 }
 
-// What rank 0 reports and holds. `per_node`: ranks; 0: all.
+// Returns the report and state of rank 0. `per_node`: ranks; 0: all.
 inline LayoutRun layout_run(const Network& network, int ranks,
                             const std::vector<std::string>& overrides, int per_node = 0) {
   LayoutRun out;

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// What one rank has begun and is working on; written by two threads.
+// The progress of one rank; written by two threads.
 struct Progress {
   std::atomic<int> begun = 0;    // messages that the computing thread has handed over
   std::atomic<int> started = 0;  // that the communicating thread has taken up

@@ -14,7 +14,7 @@
 
 namespace dltrain {
 
-// Of one group. A rank that fails breaks it up, so that the others fail too: Error(rank).
+// The exchange of one group. If a rank fails, the others fail too: Error(rank).
 class RankBoard {
  public:
   using Data = std::shared_ptr<const std::vector<std::byte>>;
@@ -49,7 +49,7 @@ class RankBoard {
     if (++operation.laid_out == size_) changed_.notify_all();
   }
 
-  // What all ranks have laid out for it, by rank, once they have. Every rank takes it once.
+  // Waits for the data of all ranks and returns it by rank. Every rank calls it once.
   std::vector<Data> take(uint64_t number) {
     std::unique_lock lock(mutex_);
     wait_until(lock, [&] { return operations_[number].laid_out == size_; });

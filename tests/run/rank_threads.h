@@ -54,7 +54,7 @@ class ThreadCollectives final : public Collectives {
 
   // Bytes that this rank sent to each rank of the whole group, in its parts too.
   std::map<int, size_t>& sent() { return tally_->sent; }
-  // What has been issued here or in its parts and not waited for, in words.
+  // Descriptions of operations that were issued here or in its parts and not waited for.
   const std::multiset<std::string>& under_way() const { return tally_->under_way; }
 
  private:
@@ -81,7 +81,7 @@ class ThreadCollectives final : public Collectives {
   Ticket queue(const CollectiveCall& call, Stream&) override {
     count_sent(call);
     const CollectiveExtent extent = extent_of(call, rank_, size());
-    // Of a broadcast each rank lays something out.
+    // In a broadcast, every rank contributes data.
     const size_t input_bytes = std::max(extent.input, call.count) * dtype_size(call.dtype);
     const size_t output_bytes = std::max(extent.output, call.count) * dtype_size(call.dtype);
     const void* input = input_of(call);

@@ -7,7 +7,7 @@ using namespace dltrain;
 
 namespace {
 
-// What rank 1 says when rank 0 has `first` and it has `second`.
+// Returns rank 1's error when rank 0 has `first` and rank 1 has `second`.
 std::string difference(const std::string& first, const std::string& second) {
   StoreServer server("127.0.0.1", 0);
   StoreClient store({.port = server.port()});

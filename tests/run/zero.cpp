@@ -154,7 +154,7 @@ TEST_CASE("a parameter takes the bytes that the formulas say, and they are what 
       CHECK(run.report.traffic.scattered == scattered[s]);
       CHECK(run.report.traffic.gathered == gathered[s]);
       CHECK(run.report.traffic.reduced < (s == 0 ? 4 * p : 0) + 64);  // metrics, squares
-      // Of five steps, but for alignment gaps and what the loop asks of all ranks.
+      // The mean of five steps, except for alignment gaps and the messages of the training loop.
       CHECK(std::abs(run.report.traffic.sent() - static_cast<double>(run.sent_within) / 5) < 1200);
     }
   }

@@ -24,7 +24,7 @@ get cifar10 "$work/data" || { cat "$work/log"; fail "a right file is refused"; }
 cmp "$work/mirror/cifar-10-binary.tar.gz" "$work/data/cifar-10-binary.tar.gz"
 [ ! -e "$work/data/cifar-10-binary.tar.gz.part" ] || fail "a part is left"
 
-# What is there and right is not downloaded again.
+# Valid files that exist are not downloaded again.
 DATASET_MIRROR=file:///nowhere get cifar10 "$work/data" || fail "a file that is there is downloaded"
 said complete
 

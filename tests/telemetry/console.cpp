@@ -30,7 +30,7 @@ struct FakeTerminal {
             .write = [this](std::string_view piece) { text += piece; }};
   }
 
-  // What stands on the screen: understands carriage return, clear-line and newline.
+  // Returns the content of the screen: interprets carriage return, clear-line and newline.
   std::vector<std::string> screen() const {
     std::vector<std::string> rows(1);
     for (size_t i = 0; i < text.size(); ++i) {

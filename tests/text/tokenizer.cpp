@@ -85,7 +85,7 @@ TEST_CASE("a decoder gives out whole characters, and together what decode gives"
   CHECK(decoder.next('a') == "a");
   CHECK(decoder.next(0xC3) == "");
   CHECK(decoder.finish() == "\xEF\xBF\xBD");
-  // What Python gives for bytes(...).decode("utf-8", "replace").
+  // The result is that of Python for bytes(...).decode("utf-8", "replace").
   const TokenizerIds broken{0xF0, 0x9F, 0x98, 'x', 0xED, 0xA0, 0x80, 0xC0, 0xAF, 0xE2, 0x82};
   std::string streamed;
   for (const int32_t id : broken) streamed += decoder.next(id);

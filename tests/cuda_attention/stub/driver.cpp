@@ -56,7 +56,7 @@ int cuGetErrorString(int, const char** text) {
   return kSuccess;
 }
 
-// What CUDA's runtime needs of a real driver.
+// The part of a real driver that CUDA's runtime needs.
 int cuGetExportTable(const void** table, const void*) {
   *table = nullptr;
   return kNotFound;

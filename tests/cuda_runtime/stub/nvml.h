@@ -1,4 +1,4 @@
-// What the tests tell the NVML of the tests to say.
+// The answers that tests set for the tests' NVML.
 #pragma once
 
 struct FakeNvml {

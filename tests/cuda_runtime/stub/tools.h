@@ -1,4 +1,4 @@
-// What the tests tell the CUPTI of the tests, and what its listener to NVTX has heard.
+// The settings of the tests' CUPTI, and the events that its NVTX listener has received.
 #pragma once
 
 #include <cstdint>
