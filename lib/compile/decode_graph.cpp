@@ -8,6 +8,7 @@
 #include "passes/autocast.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
+#include "passes/lower_recurrent.h"
 #include "passes/narrow_parameters.h"
 #include "passes/token_axis.h"
 #include "passes/update.h"
@@ -137,6 +138,7 @@ Graph finished(Graph graph, const DecodeRequest& r, ValueId output) {
   if (r.precision != DType::f32) {
     graph = autocast(std::move(graph), r.precision, outputs, r.low_residual);
   }
+  graph = lower_recurrent(std::move(graph), {}, false);
   if (r.narrow_parameters) graph = narrow_parameters(std::move(graph));
   for (ValueId id : outputs) graph.value(id).role = Role::output;
   graph = fuse(eliminate_dead_code(std::move(graph)));

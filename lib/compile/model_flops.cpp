@@ -20,7 +20,9 @@ constexpr std::array kProducts{Share{"matmul", 1},
                                Share{"attention", 1},
                                Share{"attention_backward", 0.8},
                                Share{"recurrent", 1},
-                               Share{"recurrent_backward", 1}};
+                               Share{"recurrent_backward", 1},
+                               Share{"recurrent_network", 1},
+                               Share{"recurrent_network_backward", 1}};
 
 }  // namespace
 

@@ -86,6 +86,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = autocast(std::move(out.graph), r.precision, keep, r.low_residual);
     log("autocast");
   }
+  out.graph = lower_recurrent(std::move(out.graph), r.fuse ? r.kept_bytes : KeptBytes(), training);
   if (!training) {
     if (out.graph.value(out.output).producer < 0) {  // a model without layers: an input stays one
       GraphBuilder copying(out.graph);
@@ -161,11 +162,6 @@ StepGraph emit(const StepRequest& r, bool training) {
     // Units of ZeRO round their own copies.
     if (r.keep_gradients && !r.zero.active()) out.graph = fuse_copies(std::move(out.graph));
     log("fuse");
-    if (r.kept_bytes) {
-      const size_t before = out.graph.nodes.size();
-      out.graph = fuse_recurrent(std::move(out.graph), r.kept_bytes);
-      if (out.graph.nodes.size() != before) log("fuse_recurrent");
-    }
   }
   if (training && r.recompute != Recompute::none) {
     Recomputed result = recompute(std::move(out.graph), r.recompute);

@@ -1,9 +1,9 @@
 // Builds the graph of a whole step from a model description: emits the forward and runs the passes
 // in their fixed order.
 //
-//   training:    emit → autocast → reverse → update → narrow parameters → data parallel → dead code
-//                → fuse → fuse recurrent → recompute → zero
-//   evaluation:  emit → autocast → narrow parameters → dead code → fuse → fuse recurrent → zero
+//   training:    emit → autocast → lower recurrent → reverse → update → narrow parameters
+//                → data parallel → dead code → fuse → recompute → zero
+//   evaluation:  emit → autocast → lower recurrent → narrow parameters → dead code → fuse → zero
 //                (sums are reduced after the evaluation pass)
 #pragma once
 
@@ -14,7 +14,7 @@
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "optim/update_config.h"
-#include "passes/fuse_recurrent.h"
+#include "passes/lower_recurrent.h"
 #include "passes/recompute.h"
 #include "passes/zero.h"
 

@@ -94,41 +94,45 @@ struct Recurrent : Layer {
     const auto parameter = [&](const char* name, const Shape& shape) {
       return c.parameter(name + suffix, shape, init);
     };
-    std::vector<ValueId> input{x, parameter("weight_ih", {width, c.shape(x)[-1]})};
-    std::vector<ValueId> state{kNoValue, parameter("weight_hh", {width, hidden_size})};
+    // The inputs of recurrent_network (lib/ops/recurrent_network.cpp).
+    std::vector<ValueId> inputs(7, kNoValue);
+    inputs[0] = x;
+    inputs[1] = parameter("weight_ih", {width, c.shape(x)[-1]});
+    inputs[2] = parameter("weight_hh", {width, hidden_size});
     if (bias) {
-      input.push_back(parameter("bias_ih", {width}));
-      state.push_back(parameter("bias_hh", {width}));
+      inputs[3] = parameter("bias_ih", {width});
+      inputs[4] = parameter("bias_hh", {width});
     }
-    state[0] = c.builder().emit1("matmul", input, {{"transpose_b", true}});
-    if (decoding_of(c, x) != nullptr) return continued(c, state, attributes, suffix);
-    if (!carry_state) return c.builder().emit("recurrent", state, attributes)[0];
-    return carrying(c, std::move(state), attributes, layer);
+    if (decoding_of(c, x) != nullptr) return continued(c, inputs, attributes, suffix);
+    return whole(c, std::move(inputs), attributes, layer);
   }
 
-  // Starts with the state of the previous batch and stores the new state. `inputs` are the op's.
-  ValueId carrying(LayerContext& c, std::vector<ValueId> inputs, const Attributes& attributes,
-                   int64_t layer) const {
+  // With carry_state, starts with the state of the previous batch and stores the new state.
+  ValueId whole(LayerContext& c, std::vector<ValueId> inputs, Attributes attributes,
+                int64_t layer) const {
     const bool cells = recurrent_kind(attributes) == RecurrentKind::lstm;
     const std::string h = fmt::format("hidden_l{}", layer), cell = fmt::format("cell_l{}", layer);
     const int64_t samples = c.shape(inputs[0])[0];
-    inputs.resize(3, kNoValue);  // without bias
-    inputs.push_back(c.carried(h, samples, hidden_size));
-    if (cells) inputs.push_back(c.carried(cell, samples, hidden_size));
-    const auto out = c.builder().emit("recurrent", inputs, attributes);
-    c.carry(h, last(c, out[0], false));
-    if (cells) c.carry(cell, last(c, out[2], false));
+    if (carry_state) inputs[5] = c.carried(h, samples, hidden_size);
+    if (carry_state && cells) inputs[6] = c.carried(cell, samples, hidden_size);
+    attributes.set("kept_bytes", int64_t{0});
+    const auto out = c.builder().emit("recurrent_network", inputs, attributes);
+    if (carry_state) c.carry(h, last(c, out[0], false));
+    if (carry_state && cells) c.carry(cell, c.reshape(out[1], {samples, hidden_size}));
     return out[0];
   }
 
-  // In generation, starts with the cached state of earlier tokens. `inputs`: those of the op, up to
-  // the bias.
-  ValueId continued(LayerContext& c, std::vector<ValueId> inputs, const Attributes& attributes,
-                    const std::string& suffix) const {
-    const Decoding& d = *decoding_of(c, inputs[0]);
+  // In generation, starts with the cached state of earlier tokens. `network`: the inputs of
+  // recurrent_network.
+  ValueId continued(LayerContext& c, const std::vector<ValueId>& network,
+                    const Attributes& attributes, const std::string& suffix) const {
+    const Decoding& d = *decoding_of(c, network[0]);
     const bool cells = recurrent_kind(attributes) == RecurrentKind::lstm;
     const TensorSpec spec{Shape{d.slots, hidden_size}, c.compute()};
-    inputs.resize(3, kNoValue);
+    std::vector<ValueId> projection{network[0], network[1]};
+    if (bias) projection.push_back(network[3]);
+    std::vector<ValueId> inputs{c.builder().emit1("matmul", projection, {{"transpose_b", true}}),
+                                network[2], network[4]};
     std::vector<ValueId> kept;
     for (const char* name : {"h", "c"}) {
       if (*name == 'c' && !cells) continue;

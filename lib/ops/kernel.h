@@ -79,7 +79,7 @@ struct KernelRow {
   bool accumulates = false;
   bool proven = true;  // false until it has run on the hardware it is for
   // For ops that a pass substitutes for others if the engine has a better kernel
-  // (passes/fuse_recurrent.h): returns the bytes that the kernel keeps for its backward
+  // (passes/lower_recurrent.h): returns the bytes that the kernel keeps for its backward
   // (OpDef::keeps_bytes), or nullopt if it does not serve the request or is not better. nullptr:
   // never better.
   std::optional<int64_t> (*kept_bytes)(const KernelRequest& request) = nullptr;

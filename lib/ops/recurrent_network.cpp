@@ -1,7 +1,6 @@
 // recurrent_network: a projection and the recurrent network after it as one op
-// (lib/ops/recurrent.cpp has the formulas), for libraries that include the projection. Layers never
-// emit it: fuse_recurrent (lib/passes) substitutes it for a matmul and a recurrent where the engine
-// has a better kernel.
+// (lib/ops/recurrent.cpp has the formulas). Layers emit it; lower_recurrent (lib/passes) replaces
+// it by a matmul and a recurrent unless the engine has a kernel that is better than these.
 //
 //   x      [samples, tokens, I]
 //   w_ih   [G·H, I], w_hh [G·H, H]
@@ -115,7 +114,6 @@ Cost cost_recurrent_network_backward(SpecSpan inputs, SpecSpan outputs, const At
 
 }  // namespace
 
-// No split rules: the op is created after data parallelism.
 constinit const OpDef kRecurrentNetworkOp{
     .name = "recurrent_network",
     .doc = "LSTM, GRU or RNN over the tokens, with the projection of its inputs",

@@ -15,6 +15,7 @@ constexpr Row kTable[] = {
     {"conv2d_backward_input", CastPolicy::low},  // the forward of a transposed convolution
     {"attention", CastPolicy::low},              // softmax and sums within it are f32
     {"recurrent", CastPolicy::low},              // the cells and sums of a step are f32
+    {"recurrent_network", CastPolicy::low},      // likewise
     // Their result is rounded anyway, and kernels compute in f32.
     {"relu", CastPolicy::follow},
     {"gelu", CastPolicy::follow},

@@ -7,7 +7,7 @@
 
 #include "device/engine.h"
 #include "experiment/experiment.h"
-#include "passes/fuse_recurrent.h"
+#include "passes/lower_recurrent.h"
 
 namespace dltrain {
 
