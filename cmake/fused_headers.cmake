@@ -2,7 +2,7 @@
 # DLTRAIN_FUSED_HEADERS, so that the plug-in can compile such programs without other files.
 set(DLTRAIN_FUSED_HEADERS ${CMAKE_BINARY_DIR}/generated/fused_headers.cpp)
 set(HEADER_ROWS "")
-foreach(name base/host_device.h tensor/low_precision.h shared/elementwise.h cuda/elements.cuh
+foreach(name base/host_device.h ops/elementwise_list.h tensor/low_precision.h shared/elementwise.h cuda/elements.cuh
     cuda/fused_operands.h cuda/fused_loop.cuh)
   if(EXISTS ${CMAKE_SOURCE_DIR}/lib/${name})
     set(file ${CMAKE_SOURCE_DIR}/lib/${name})

@@ -140,7 +140,7 @@ std::unique_ptr<Kernel> make_cuda_plain_conv2d(const KernelRequest& r) {
   const TensorSpec& y = r.outputs[0];
   PlainConv2dCall c = plain_conv2d_call(r, r.inputs[0].shape, r.inputs[1].shape, y.shape);
   const std::string activation = r.attributes.text("activation");
-  c.activation = elementwise_op(activation.empty() ? "identity" : activation).value();
+  c.activation = activation_of(activation);
   const bool has_bias = r.inputs.size() == 3 && !is_absent(r.inputs[2]);
   return make_plain_conv2d(r, [c, has_bias, count = y.shape.elements()]<typename T>(
                                   const Bindings& b, Stream& stream, T) {

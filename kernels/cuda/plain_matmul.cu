@@ -85,17 +85,16 @@ std::unique_ptr<Kernel> make_cuda_plain_matmul(const KernelRequest& request) {
   const MatmulSizes s(request);
   const int64_t a_last = request.inputs[0].shape[-1], b_last = request.inputs[1].shape[1];
   const std::string activation = request.attributes.text("activation");
-  const PlainMatmulCall call{
-      .dtype = dtype,
-      .m = s.m,
-      .n = s.n,
-      .k = s.k,
-      .a_row = s.transpose_a ? 1 : a_last,
-      .a_inner = s.transpose_a ? a_last : 1,
-      .b_inner = s.transpose_b ? 1 : b_last,
-      .b_column = s.transpose_b ? b_last : 1,
-      .activation = elementwise_op(activation.empty() ? "identity" : activation).value(),
-      .accumulate = request.accumulate};
+  const PlainMatmulCall call{.dtype = dtype,
+                             .m = s.m,
+                             .n = s.n,
+                             .k = s.k,
+                             .a_row = s.transpose_a ? 1 : a_last,
+                             .a_inner = s.transpose_a ? a_last : 1,
+                             .b_inner = s.transpose_b ? 1 : b_last,
+                             .b_column = s.transpose_b ? b_last : 1,
+                             .activation = activation_of(activation),
+                             .accumulate = request.accumulate};
   return make_kernel([call, has_bias = s.has_bias](const Bindings& b, Stream& stream) {
     if (call.m * call.n == 0) return;
     (call.dtype == DType::f64 ? matmul_typed<double>

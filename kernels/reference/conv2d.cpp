@@ -1,6 +1,6 @@
-#include "reference/arithmetic.h"
 #include "reference/convolution.h"
 #include "reference/makers.h"
+#include "shared/elementwise.h"
 
 namespace dltrain {
 namespace {
@@ -30,14 +30,15 @@ KernelPointer reference_conv2d(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const ConvolutionGeometry g(c.inputs[0].shape, c.inputs[1].shape, c.outputs[0].shape,
                                 c.attributes);
-    const UnaryFunction activation(reference_activation(c.attributes.text("activation")));
+    const ElementwiseOp activation = activation_of(c.attributes.text("activation"));
     int64_t element = 0;
     for (int64_t n = 0; n < g.y[0]; ++n) {
       for (int64_t oh = 0; oh < g.y[1]; ++oh) {
         for (int64_t ow = 0; ow < g.y[2]; ++ow) {
           for (int64_t co = 0; co < g.y[3]; ++co) {
             const double bias = c.has_input(2) ? c.input<T>(2)[co] : 0;
-            c.put<T>(0, element++, activation(bias + window_sum<T>(c, g, n, oh, ow, co)));
+            const double sum = bias + window_sum<T>(c, g, n, oh, ow, co);
+            c.put<T>(0, element++, elementwise(activation, sum, 0.0, 0.0, 0.0));
           }
         }
       }

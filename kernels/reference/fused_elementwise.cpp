@@ -1,8 +1,8 @@
 // fused_elementwise: interprets the program one element at a time, every step in double.
 #include "ops/fused.h"
-#include "reference/arithmetic.h"
 #include "reference/call.h"
 #include "reference/makers.h"
+#include "shared/elementwise.h"
 
 namespace dltrain {
 namespace {
@@ -27,9 +27,7 @@ struct Fused {
   double step(const FusedStep& s) const {
     const double x = values[static_cast<size_t>(s.operands[0])];
     const double second = values[static_cast<size_t>(s.operands.back())];
-    if (const auto f = reference_parametrised(s.op)) return f(x, second, s.p, s.q);
-    if (s.operands.size() == 1) return reference_unary(s.op)(x);
-    return reference_binary(s.op)(x, second);
+    return elementwise(elementwise_op(s.op).value(), x, second, s.p, s.q);
   }
 
   std::vector<FusedStep> steps;

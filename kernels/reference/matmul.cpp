@@ -1,15 +1,14 @@
 // matmul: one dot product per output element.
-#include "reference/arithmetic.h"
 #include "reference/call.h"
 #include "reference/makers.h"
+#include "shared/elementwise.h"
 
 namespace dltrain {
 namespace {
 
 template <typename T>
 struct Matmul {
-  explicit Matmul(const NaiveCall& c)
-      : activation(reference_activation(c.attributes.text("activation"))) {
+  explicit Matmul(const NaiveCall& c) : activation(activation_of(c.attributes.text("activation"))) {
     const Shape &a = c.inputs[0].shape, &b = c.inputs[1].shape;
     const int64_t rows = a.elements(0, a.rank() - 1), last = a[-1];
     const bool ta = c.attributes.boolean("transpose_a"), tb = c.attributes.boolean("transpose_b");
@@ -30,12 +29,12 @@ struct Matmul {
         for (int64_t l = 0; l < k; ++l) {
           sum += static_cast<double>(a[i * a_row + l * a_inner]) * b[l * b_inner + j * b_column];
         }
-        c.put<T>(0, i * n + j, activation(sum));
+        c.put<T>(0, i * n + j, elementwise(activation, sum, 0.0, 0.0, 0.0));
       }
     }
   }
 
-  UnaryFunction activation;
+  ElementwiseOp activation;
   int64_t m, k, n;
   int64_t a_row, a_inner, b_inner, b_column;  // strides
 };

@@ -13,99 +13,28 @@
 #endif
 
 #include "base/host_device.h"
+#include "ops/elementwise_list.h"
 
 namespace dltrain {
 
+#define DLTRAIN_NAME(name, ...) name,
+#define DLTRAIN_BACKWARD(name, ...) name##_backward,
 enum class ElementwiseOp : uint8_t {
-  relu,
-  gelu,
-  gelu_tanh,
-  silu,
-  tanh,
-  sigmoid,
-  exp,
-  log,
-  sqrt,
-  square,
-  affine,
-  identity,
-  leaky_relu,
-  elu,
-  selu,
-  softplus,
-  mish,
-  hardswish,
-  hardsigmoid,
-  hardtanh,
-  softsign,
-  quick_gelu,
-  relu_backward,  // (y, dy)
-  gelu_backward,  // (x, dy)
-  gelu_tanh_backward,
-  silu_backward,
-  tanh_backward,        // (y, dy)
-  sigmoid_backward,     // (y, dy)
-  leaky_relu_backward,  // (y, dy)
-  elu_backward,         // (y, dy)
-  selu_backward,        // (y, dy)
-  softplus_backward,    // (x, dy), as are those without a comment
-  mish_backward,
-  hardswish_backward,
-  hardsigmoid_backward,  // (y, dy)
-  hardtanh_backward,
-  softsign_backward,
-  quick_gelu_backward,
-  add,
-  sub,
-  mul,
-  div,
+  DLTRAIN_ACTIVATIONS(DLTRAIN_NAME) DLTRAIN_FUNCTIONS(DLTRAIN_NAME)
+      DLTRAIN_ACTIVATIONS(DLTRAIN_BACKWARD) DLTRAIN_BINARIES(DLTRAIN_NAME)
 };
+#undef DLTRAIN_NAME
+#undef DLTRAIN_BACKWARD
 
 #if !defined(__CUDACC_RTC__)
-inline constexpr std::string_view kElementwiseNames[] = {"relu",
-                                                         "gelu",
-                                                         "gelu_tanh",
-                                                         "silu",
-                                                         "tanh",
-                                                         "sigmoid",
-                                                         "exp",
-                                                         "log",
-                                                         "sqrt",
-                                                         "square",
-                                                         "affine",
-                                                         "identity",
-                                                         "leaky_relu",
-                                                         "elu",
-                                                         "selu",
-                                                         "softplus",
-                                                         "mish",
-                                                         "hardswish",
-                                                         "hardsigmoid",
-                                                         "hardtanh",
-                                                         "softsign",
-                                                         "quick_gelu",
-                                                         "relu_backward",
-                                                         "gelu_backward",
-                                                         "gelu_tanh_backward",
-                                                         "silu_backward",
-                                                         "tanh_backward",
-                                                         "sigmoid_backward",
-                                                         "leaky_relu_backward",
-                                                         "elu_backward",
-                                                         "selu_backward",
-                                                         "softplus_backward",
-                                                         "mish_backward",
-                                                         "hardswish_backward",
-                                                         "hardsigmoid_backward",
-                                                         "hardtanh_backward",
-                                                         "softsign_backward",
-                                                         "quick_gelu_backward",
-                                                         "add",
-                                                         "sub",
-                                                         "mul",
-                                                         "div"};
+#define DLTRAIN_NAME(name, ...) #name,
+#define DLTRAIN_BACKWARD(name, ...) #name "_backward",
+inline constexpr std::string_view kElementwiseNames[] = {
+    DLTRAIN_ACTIVATIONS(DLTRAIN_NAME) DLTRAIN_FUNCTIONS(DLTRAIN_NAME)
+        DLTRAIN_ACTIVATIONS(DLTRAIN_BACKWARD) DLTRAIN_BINARIES(DLTRAIN_NAME)};
+#undef DLTRAIN_NAME
+#undef DLTRAIN_BACKWARD
 inline constexpr int kElementwiseCount = sizeof(kElementwiseNames) / sizeof(kElementwiseNames[0]);
-static_assert(kElementwiseCount == static_cast<int>(ElementwiseOp::div) + 1);
 
 // Returns nullopt if `name` is not an element-wise op ("cast" has its own kernel).
 constexpr std::optional<ElementwiseOp> elementwise_op(std::string_view name) {
@@ -113,6 +42,12 @@ constexpr std::optional<ElementwiseOp> elementwise_op(std::string_view name) {
     if (kElementwiseNames[i] == name) return static_cast<ElementwiseOp>(i);
   }
   return {};
+}
+
+// Returns the activation of a matmul or conv2d: "" is the identity. Throws
+// std::bad_optional_access for an unknown name.
+constexpr ElementwiseOp activation_of(std::string_view name) {
+  return name.empty() ? ElementwiseOp::identity : elementwise_op(name).value();
 }
 #endif
 
@@ -236,54 +171,18 @@ template <typename F>
 DLTRAIN_HD auto dispatch_elementwise(ElementwiseOp op, F&& f) {
   using enum ElementwiseOp;
   switch (op) {
-#define DLTRAIN_CASE(name) \
-  case name:               \
+#define DLTRAIN_CASE(name, ...) \
+  case name:                    \
     return f.template operator()<name>();
-    DLTRAIN_CASE(relu)
-    DLTRAIN_CASE(gelu)
-    DLTRAIN_CASE(gelu_tanh)
-    DLTRAIN_CASE(silu)
-    DLTRAIN_CASE(tanh)
-    DLTRAIN_CASE(sigmoid)
-    DLTRAIN_CASE(exp)
-    DLTRAIN_CASE(log)
-    DLTRAIN_CASE(sqrt)
-    DLTRAIN_CASE(square)
-    DLTRAIN_CASE(affine)
-    DLTRAIN_CASE(leaky_relu)
-    DLTRAIN_CASE(elu)
-    DLTRAIN_CASE(selu)
-    DLTRAIN_CASE(softplus)
-    DLTRAIN_CASE(mish)
-    DLTRAIN_CASE(hardswish)
-    DLTRAIN_CASE(hardsigmoid)
-    DLTRAIN_CASE(hardtanh)
-    DLTRAIN_CASE(softsign)
-    DLTRAIN_CASE(quick_gelu)
-    DLTRAIN_CASE(relu_backward)
-    DLTRAIN_CASE(gelu_backward)
-    DLTRAIN_CASE(gelu_tanh_backward)
-    DLTRAIN_CASE(silu_backward)
-    DLTRAIN_CASE(tanh_backward)
-    DLTRAIN_CASE(sigmoid_backward)
-    DLTRAIN_CASE(leaky_relu_backward)
-    DLTRAIN_CASE(elu_backward)
-    DLTRAIN_CASE(selu_backward)
-    DLTRAIN_CASE(softplus_backward)
-    DLTRAIN_CASE(mish_backward)
-    DLTRAIN_CASE(hardswish_backward)
-    DLTRAIN_CASE(hardsigmoid_backward)
-    DLTRAIN_CASE(hardtanh_backward)
-    DLTRAIN_CASE(softsign_backward)
-    DLTRAIN_CASE(quick_gelu_backward)
-    DLTRAIN_CASE(add)
-    DLTRAIN_CASE(sub)
-    DLTRAIN_CASE(mul)
-    DLTRAIN_CASE(div)
+#define DLTRAIN_CASE_BACKWARD(name, ...) DLTRAIN_CASE(name##_backward)
+    DLTRAIN_ACTIVATIONS(DLTRAIN_CASE)
+    DLTRAIN_ACTIVATIONS(DLTRAIN_CASE_BACKWARD)
+    DLTRAIN_FUNCTIONS(DLTRAIN_CASE)
+    DLTRAIN_BINARIES(DLTRAIN_CASE)
 #undef DLTRAIN_CASE
-    default:
-      return f.template operator()<identity>();
+#undef DLTRAIN_CASE_BACKWARD
   }
+  return f.template operator()<identity>();
 }
 
 // The same with the op as a run-time value.

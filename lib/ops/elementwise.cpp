@@ -1,15 +1,6 @@
-// Element-wise ops. Unary ops and activations keep shape and dtype; binary ops broadcast as numpy.
-//
-//   relu, gelu (erf), gelu_tanh, silu, tanh, …           y = f(x), an activation
-//   <activation>_backward                                dx = dy · f'(x); its first operand is the
-//                                                        output y where f' follows from it (relu,
-//                                                        tanh, sigmoid, leaky_relu, elu, selu,
-//                                                        hardsigmoid), else the input x
-//   exp, log, sqrt, square                               y = f(x)
-//   affine   y = x · scale + shift (attributes, numbers)
-//   identity y = x; as an accumulating kernel it adds x into y
-//   cast     y = x in the dtype of attribute `dtype` (text)
-//   add, sub, mul, div                                   y = a ∘ b
+// Element-wise ops (elementwise_list.h). Unary ops and activations keep shape and dtype; binary ops
+// broadcast as numpy. affine has the numbers `scale` and `shift` as attributes; identity adds x
+// into y as an accumulating kernel; cast has the attribute `dtype` (text).
 //
 // gelu_tanh is 0.5x(1 + tanh(√(2/π)(x + 0.044715x³))) and quick_gelu x·sigmoid(1.702x) (Hendrycks &
 // Gimpel 2016). Where an activation is not differentiable, its slope is PyTorch's. leaky_relu and
@@ -18,6 +9,7 @@
 
 #include "base/error.h"
 #include "ops/definitions.h"
+#include "ops/elementwise_list.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -60,54 +52,13 @@ Gradients by(std::string_view name, const GradientRequest& r) {
   const ValueId known = from == From::output ? r.outputs[0] : r.inputs[0];
   return {r.emitter.emit1(name, {known, r.output_gradients[0]}, r.attributes)};
 }
-Gradients grad_relu(const GradientRequest& r) {
-  return by<From::output>("relu_backward", r);
-}
-Gradients grad_tanh(const GradientRequest& r) {
-  return by<From::output>("tanh_backward", r);
-}
-Gradients grad_sigmoid(const GradientRequest& r) {
-  return by<From::output>("sigmoid_backward", r);
-}
-Gradients grad_leaky_relu(const GradientRequest& r) {
-  return by<From::output>("leaky_relu_backward", r);
-}
-Gradients grad_elu(const GradientRequest& r) {
-  return by<From::output>("elu_backward", r);
-}
-Gradients grad_selu(const GradientRequest& r) {
-  return by<From::output>("selu_backward", r);
-}
-Gradients grad_hardsigmoid(const GradientRequest& r) {
-  return by<From::output>("hardsigmoid_backward", r);
-}
-Gradients grad_hardtanh(const GradientRequest& r) {
-  return by<From::input>("hardtanh_backward", r);
-}
-Gradients grad_gelu(const GradientRequest& r) {
-  return by<From::input>("gelu_backward", r);
-}
-Gradients grad_gelu_tanh(const GradientRequest& r) {
-  return by<From::input>("gelu_tanh_backward", r);
-}
-Gradients grad_quick_gelu(const GradientRequest& r) {
-  return by<From::input>("quick_gelu_backward", r);
-}
-Gradients grad_silu(const GradientRequest& r) {
-  return by<From::input>("silu_backward", r);
-}
-Gradients grad_softplus(const GradientRequest& r) {
-  return by<From::input>("softplus_backward", r);
-}
-Gradients grad_mish(const GradientRequest& r) {
-  return by<From::input>("mish_backward", r);
-}
-Gradients grad_hardswish(const GradientRequest& r) {
-  return by<From::input>("hardswish_backward", r);
-}
-Gradients grad_softsign(const GradientRequest& r) {
-  return by<From::input>("softsign_backward", r);
-}
+#define DLTRAIN_GRADIENT(name, known, ...)          \
+  Gradients grad_##name(const GradientRequest& r) { \
+    return by<From::known>(#name "_backward", r);   \
+  }
+DLTRAIN_ACTIVATIONS(DLTRAIN_GRADIENT)
+#undef DLTRAIN_GRADIENT
+
 Gradients grad_exp(const GradientRequest& r) {
   return {r.emitter.emit1("mul", {r.output_gradients[0], r.outputs[0]})};
 }
@@ -199,51 +150,18 @@ constexpr OpDef cast_op() {
   return op;
 }
 
+#define DLTRAIN_ACTIVATION(name, known, doc, gradient_doc) unary(#name, doc, grad_##name),
+#define DLTRAIN_ACTIVATION_GRADIENT(name, known, doc, gradient_doc) \
+  pair(#name "_backward", gradient_doc),
+#define DLTRAIN_FUNCTION(name, doc) unary(#name, doc, grad_##name),
+#define DLTRAIN_BINARY(name, doc) binary(#name, doc, grad_##name),
 constinit const OpDef kTable[] = {
-    unary("relu", "y = max(x, 0)", grad_relu),
-    unary("gelu", "y = x·Φ(x), with erf", grad_gelu),
-    unary("gelu_tanh", "y = x·Φ(x), tanh approximation", grad_gelu_tanh),
-    unary("silu", "y = x·sigmoid(x)", grad_silu),
-    unary("tanh", "y = tanh(x)", grad_tanh),
-    unary("sigmoid", "y = 1 / (1 + exp(-x))", grad_sigmoid),
-    unary("leaky_relu", "y = x where x > 0, else negative_slope·x", grad_leaky_relu),
-    unary("elu", "y = x where x > 0, else alpha·(exp(x) - 1)", grad_elu),
-    unary("selu", "elu scaled so that layers keep mean and variance", grad_selu),
-    unary("softplus", "y = ln(1 + exp(beta·x)) / beta, x beyond the threshold", grad_softplus),
-    unary("mish", "y = x·tanh(softplus(x))", grad_mish),
-    unary("hardswish", "y = x·clamp(x + 3, 0, 6) / 6", grad_hardswish),
-    unary("hardsigmoid", "y = clamp(x + 3, 0, 6) / 6", grad_hardsigmoid),
-    unary("hardtanh", "y = clamp(x, min_value, max_value)", grad_hardtanh),
-    unary("softsign", "y = x / (1 + |x|)", grad_softsign),
-    unary("quick_gelu", "y = x·sigmoid(1.702x)", grad_quick_gelu),
-    unary("exp", "y = exp(x)", grad_exp),
-    unary("log", "y = ln(x)", grad_log),
-    unary("sqrt", "y = √x", grad_sqrt),
-    unary("square", "y = x²", grad_square),
-    unary("affine", "y = x·scale + shift", grad_affine),
-    unary("identity", "y = x", grad_identity),
-    cast_op(),
-    pair("relu_backward", "dx = dy where y > 0, else 0"),
-    pair("gelu_backward", "dx = dy·gelu'(x)"),
-    pair("gelu_tanh_backward", "dx = dy·gelu_tanh'(x)"),
-    pair("silu_backward", "dx = dy·silu'(x)"),
-    pair("tanh_backward", "dx = dy·(1 - y²)"),
-    pair("sigmoid_backward", "dx = dy·y·(1 - y)"),
-    pair("leaky_relu_backward", "dx = dy where y > 0, else negative_slope·dy"),
-    pair("elu_backward", "dx = dy where y > 0, else dy·(y + alpha)"),
-    pair("selu_backward", "dx = dy·selu'(x), from y"),
-    pair("softplus_backward", "dx = dy·sigmoid(beta·x)"),
-    pair("mish_backward", "dx = dy·mish'(x)"),
-    pair("hardswish_backward", "dx = dy·hardswish'(x)"),
-    pair("hardsigmoid_backward", "dx = dy / 6 where 0 < y < 1, else 0"),
-    pair("hardtanh_backward", "dx = dy where min_value < x < max_value, else 0"),
-    pair("softsign_backward", "dx = dy / (1 + |x|)²"),
-    pair("quick_gelu_backward", "dx = dy·quick_gelu'(x)"),
-    binary("add", "y = a + b", grad_add),
-    binary("sub", "y = a - b", grad_sub),
-    binary("mul", "y = a·b", grad_mul),
-    binary("div", "y = a / b", grad_div),
-};
+    DLTRAIN_ACTIVATIONS(DLTRAIN_ACTIVATION) DLTRAIN_FUNCTIONS(DLTRAIN_FUNCTION) cast_op(),
+    DLTRAIN_ACTIVATIONS(DLTRAIN_ACTIVATION_GRADIENT) DLTRAIN_BINARIES(DLTRAIN_BINARY)};
+#undef DLTRAIN_ACTIVATION
+#undef DLTRAIN_ACTIVATION_GRADIENT
+#undef DLTRAIN_FUNCTION
+#undef DLTRAIN_BINARY
 
 constexpr ElementwiseParameter kAffine[] = {{"scale", 1}, {"shift", 0}};
 constexpr ElementwiseParameter kLeakyRelu[] = {{"negative_slope", 0.01}};
