@@ -111,7 +111,7 @@ TEST_CASE("tensors are shuffled unless told otherwise, and a single input needs 
 
 TEST_CASE("errors in the data section are found with their places") {
   CHECK_THROWS_WITH(read_config("data: {}"),
-                    Contains("missing key 'type' in data; known types: csv"));
+                    Contains("missing key 'type' in data; known types: cifar10"));
   CHECK_THROWS_WITH(read_config("data: {path: a.csv}"), Contains("missing key 'type' in data;"));
   CHECK_THROWS_WITH(read_config("data: {type: cvs}"), Contains("did you mean 'csv'?"));
   CHECK_THROWS_WITH(read_config("data: {type: csv}"), Contains("missing key 'path'"));

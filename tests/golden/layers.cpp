@@ -9,6 +9,7 @@
 #include "cpu/engine.h"
 #include "graph/reverse.h"
 #include "nn/read_model.h"
+#include "passes/lower_recurrent.h"
 #include "run_graph.h"
 #include "tensor/safetensors.h"
 
@@ -81,6 +82,7 @@ struct LayerGraph {
       sum = builder.emit1("cast", {sum}, {{"dtype", "f64"}});
     }
     builder.accumulate(builder.emit1("identity", {y}), "y", Role::statistic);
+    graph = lower_recurrent(std::move(graph), {}, true);
     reverse(graph, {sum}, graph.with_role(Role::parameter));
     parameters = context.parameters();
     verify_graph(graph);
