@@ -56,6 +56,16 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
+// What a node of the update segment computes. Its inputs are the step state, then one tensor of
+// each role in this order; a packed node (passes/pack_updates.h) has `count` tensors of each.
+enum class UpdateKind : uint8_t {
+  none,
+  norm,       // of all gradients: not for each tensor
+  optimizer,  // parameter, gradient, moments …, and with `copies` the low-precision copy
+  rounding,   // parameter, low-precision copy
+  average,    // parameter or buffer, average
+};
+
 struct Cost {
   double flops = 0;  // multiply-adds count twice
   double bytes = 0;  // read and written at least once
@@ -96,7 +106,8 @@ struct OpDef {
   // kernels/shared/elementwise.h).
   bool elementwise = false;
 
-  // An optimizer update whose elements are independent, so it can work on parts of tensors.
+  UpdateKind update = UpdateKind::none;
+  // Of an update: its elements are independent, so it can work on parts of tensors.
   bool independent_elements = false;
 
   // Writes memory that outlives the step, or communicates with other ranks: never dead code.
