@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "graph/state_name.h"
-
 namespace dltrain {
 namespace {
 
@@ -39,12 +37,13 @@ bool is_part(const Graph& graph, ValueId id) {
 // parameter (passes/zero.h); otherwise "".
 std::string parameter_of(const Graph& graph, const GraphValue& value) {
   if (value.role == Role::parameter || value.role == Role::low_precision) {
-    return std::string(value.storage_of == kNoValue ? owner_name(value.name) : "");
+    if (value.storage_of != kNoValue) return "";
+    return value.of == kNoValue ? value.name : graph.value(value.of).name;
   }
   if (value.role != Role::activation || value.name.empty()) return "";
   for (const ShardedTensor& tensor : graph.sharded) {
     const bool holds = tensor.role == Role::parameter || tensor.role == Role::low_precision;
-    if (holds && tensor.name == value.name) return std::string(owner_name(tensor.name));
+    if (holds && tensor.name == value.name) return tensor.owner;
   }
   return "";
 }

@@ -32,11 +32,11 @@ void StateLayout::add(const Graph& graph, bool gradients) {
       size_t* begin = at.group < 0 ? nullptr : &group_offsets[static_cast<size_t>(at.group)];
       if (begin == nullptr || *begin == kUnplaced) {
         if (begin != nullptr) *begin = bytes_;
-        place(value, is_unit[static_cast<size_t>(id)], at.window, bytes_ + at.offset);
+        place(graph, value, is_unit[static_cast<size_t>(id)], at.window, bytes_ + at.offset);
         bytes_ += align_up(begin == nullptr ? value.spec.bytes()
                                             : graph.groups[static_cast<size_t>(at.group)].bytes);
       } else {
-        place(value, is_unit[static_cast<size_t>(id)], at.window, *begin + at.offset);
+        place(graph, value, is_unit[static_cast<size_t>(id)], at.window, *begin + at.offset);
       }
     }
   }
@@ -46,6 +46,8 @@ void StateLayout::add(const Graph& graph, bool gradients) {
     const auto unit = static_cast<size_t>(find_unit(part.name) - units_.data());
     const size_t element = dtype_size(part.spec.dtype);
     tensors_.push_back({tensor.name,
+                        tensor.owner,
+                        tensor.kind,
                         tensor.spec,
                         tensor.role,
                         units_[unit].offset + static_cast<size_t>(tensor.at) * element,
@@ -53,17 +55,26 @@ void StateLayout::add(const Graph& graph, bool gradients) {
   }
 }
 
-void StateLayout::place(const GraphValue& value, bool is_unit, bool window, size_t offset) {
+void StateLayout::place(const Graph& graph, const GraphValue& value, bool is_unit, bool window,
+                        size_t offset) {
   if (is_unit || window) {
     units_.push_back({value.name, value.spec, value.role, offset, window});
   } else {
-    tensors_.push_back({value.name, value.spec, value.role, offset});
+    const std::string& owner = value.of == kNoValue ? value.name : graph.value(value.of).name;
+    tensors_.push_back({value.name, owner, value.kind, value.spec, value.role, offset});
   }
 }
 
 const StateTensor* StateLayout::find(std::string_view name) const {
   for (const StateTensor& tensor : tensors_) {
     if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+const StateTensor* StateLayout::find(std::string_view owner, Role role) const {
+  for (const StateTensor& tensor : tensors_) {
+    if (tensor.owner == owner && tensor.role == role) return &tensor;
   }
   return nullptr;
 }

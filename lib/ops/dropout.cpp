@@ -7,6 +7,7 @@
 // stream (integer: random_stream of the layer's path, as int64).
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -29,6 +30,8 @@ constinit const OpDef kDropoutOp{.name = "dropout",
                                  .doc = "y = x / (1 − rate) where kept, else 0",
                                  .infer = infer_dropout,
                                  .gradient = gradient_dropout,
-                                 .in_place_allowed = true};
+                                 .in_place_allowed = true,
+                                 .autocast = CastPolicy::follow,
+                                 .token_axis = tokens_of_first};
 
 }  // namespace dltrain

@@ -11,6 +11,7 @@
 #include "ops/definitions.h"
 #include "ops/elementwise_list.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -129,7 +130,26 @@ constexpr OpDef unary(std::string_view name, std::string_view doc,
           .split = split_elementwise,
           .cost = cost_elementwise,
           .in_place_allowed = true,
-          .elementwise = true};
+          .elementwise = true,
+          .token_axis = tokens_of_elements};
+}
+// An op whose result may be rounded to 16 bits under autocast.
+constexpr OpDef rounded(OpDef op) {
+  op.autocast = CastPolicy::follow;
+  return op;
+}
+// Likewise, and kernels of products can apply it to their result.
+constexpr OpDef epilogue(OpDef op) {
+  op.ends_product = true;
+  return rounded(op);
+}
+constexpr OpDef copying(OpDef op) {
+  op.same_elements = SameElements::copy;
+  return rounded(op);
+}
+// Computed in f32: small differences of large numbers, or results that grow quickly.
+constexpr OpDef exact(OpDef op) {
+  return op;
 }
 constexpr OpDef pair(std::string_view name, std::string_view doc) {
   OpDef op = unary(name, doc, nullptr);
@@ -147,14 +167,16 @@ constexpr OpDef cast_op() {
   op.infer = infer_cast;
   op.in_place_allowed = false;
   op.elementwise = false;
+  op.token_axis = tokens_of_first;
+  op.same_elements = SameElements::cast;
   return op;
 }
 
-#define DLTRAIN_ACTIVATION(name, known, doc, gradient_doc) unary(#name, doc, grad_##name),
-#define DLTRAIN_ACTIVATION_GRADIENT(name, known, doc, gradient_doc) \
+#define DLTRAIN_ACTIVATION(name, known, trait, doc, ...) trait(unary(#name, doc, grad_##name)),
+#define DLTRAIN_ACTIVATION_GRADIENT(name, known, trait, doc, gradient_doc) \
   pair(#name "_backward", gradient_doc),
-#define DLTRAIN_FUNCTION(name, doc) unary(#name, doc, grad_##name),
-#define DLTRAIN_BINARY(name, doc) binary(#name, doc, grad_##name),
+#define DLTRAIN_FUNCTION(name, trait, doc) trait(unary(#name, doc, grad_##name)),
+#define DLTRAIN_BINARY(name, trait, doc) trait(binary(#name, doc, grad_##name)),
 constinit const OpDef kTable[] = {
     DLTRAIN_ACTIVATIONS(DLTRAIN_ACTIVATION) DLTRAIN_FUNCTIONS(DLTRAIN_FUNCTION) cast_op(),
     DLTRAIN_ACTIVATIONS(DLTRAIN_ACTIVATION_GRADIENT) DLTRAIN_BINARIES(DLTRAIN_BINARY)};

@@ -120,6 +120,7 @@ constinit const OpDef kRecurrentNetworkOp{
     .infer = infer_recurrent_network,
     .gradient = gradient_recurrent_network,
     .cost = cost_recurrent_network,
+    .autocast = CastPolicy::low,  // the cells and sums of a step are f32
     .keeps_bytes = true};
 constinit const OpDef kRecurrentNetworkBackwardOp{
     .name = "recurrent_network_backward",

@@ -94,7 +94,8 @@ constinit const OpDef kSoftmaxCrossEntropyOp{
     .infer = infer_softmax_cross_entropy,
     .gradient = gradient_softmax_cross_entropy,
     .split = split_softmax_cross_entropy,
-    .cost = cost_softmax_cross_entropy};
+    .cost = cost_softmax_cross_entropy,
+    .autocast = CastPolicy::logits};
 constinit const OpDef kSoftmaxCrossEntropyBackwardOp{
     .name = "softmax_cross_entropy_backward",
     .doc = "dlogits = dloss·(softmax(logits) − targets)",

@@ -4,9 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "passes/autocast.h"
 #include "tensor/float_tensors.h"
-#include "tensor/low_precision.h"
 
 namespace dltrain {
 namespace {
@@ -41,7 +39,7 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
       training_(std::move(training)),
       evaluation_(std::move(evaluation)) {
   Collectives* group = options_.collectives;
-  if (group != nullptr && options_.device->properties().backend == "cuda") {
+  if (group != nullptr && !options_.device->properties().on_host) {
     device_group_ =
         std::make_unique<StreamCollectives>(*options_.device, group->rank(), group->size());
     group = device_group_.get();
@@ -206,20 +204,11 @@ void Executor::collect_parts(
 }
 
 void Executor::refresh_copy(std::string_view parameter, std::span<const std::byte> bytes) {
-  const std::string copy = low_precision_name(parameter);
-  const StateTensor* tensor = layout_.find(copy);
-  if (tensor == nullptr) return;
-  const auto round = [&]<typename T>(T) {
-    std::vector<T> low(bytes.size() / sizeof(float));
-#pragma omp parallel for schedule(static) if (low.size() > 65536)
-    for (size_t i = 0; i < low.size(); ++i) {
-      float value;
-      std::memcpy(&value, bytes.data() + i * sizeof(float), sizeof(float));
-      from_f32(value, low[i]);
-    }
-    write_state(copy, std::as_bytes(std::span(low)));
-  };
-  tensor->spec.dtype == DType::bf16 ? round(Bf16{}) : round(F16{});
+  const StateTensor* copy = layout_.find(parameter, Role::low_precision);
+  if (copy == nullptr) return;
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  write_state(copy->name, bytes_as(values, copy->spec.dtype));
 }
 
 void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
@@ -248,8 +237,7 @@ std::span<const std::byte> Executor::view_state(std::string_view name,
                                                 std::vector<std::byte>& buffer) {
   const StateTensor* tensor = layout_.find(name);
   check_internal(tensor != nullptr && !tensor->part, "{} is sharded", name);
-  const std::string_view backend = options_.device->properties().backend;
-  if (backend == "cpu" || backend == "reference") {
+  if (options_.device->properties().on_host) {
     stream_->synchronize();
     return {state_address(name), tensor->spec.bytes()};
   }
@@ -287,7 +275,7 @@ void Executor::update(const StepInputs& state) {
 }
 
 int Executor::lag() const {
-  return options_.device->properties().backend == "cuda" ? 1 : 0;
+  return options_.device->properties().on_host ? 0 : 1;
 }
 
 void Executor::queue_report(int64_t step) {
