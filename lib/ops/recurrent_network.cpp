@@ -120,8 +120,8 @@ constinit const OpDef kRecurrentNetworkOp{
     .infer = infer_recurrent_network,
     .gradient = gradient_recurrent_network,
     .cost = cost_recurrent_network,
-    .autocast = CastPolicy::low,  // the cells and sums of a step are f32
-    .keeps_bytes = true};
+    .keeps_bytes = true,
+    .autocast = CastPolicy::low};  // the cells and sums of a step are f32
 constinit const OpDef kRecurrentNetworkBackwardOp{
     .name = "recurrent_network_backward",
     .doc = "gradients of recurrent_network through its tokens",
