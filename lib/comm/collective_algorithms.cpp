@@ -161,6 +161,16 @@ void CollectiveAlgorithms::broadcast(void* data, size_t bytes, int root, uint64_
   connections_.exchange(slot, std::span(exchanges_).first(children));
 }
 
+void CollectiveAlgorithms::send(const void* data, size_t bytes, int to, uint64_t slot) {
+  const PeerExchange part{to, data, bytes, nullptr, 0};
+  connections_.exchange(slot, {&part, 1});
+}
+
+void CollectiveAlgorithms::receive(void* data, size_t bytes, int from, uint64_t slot) {
+  const PeerExchange part{from, nullptr, 0, data, bytes};
+  connections_.exchange(slot, {&part, 1});
+}
+
 void CollectiveAlgorithms::barrier(uint64_t slot) {
   exchange_all(slot, [](int p) { return PeerExchange{p, nullptr, 0, nullptr, 0}; });
 }

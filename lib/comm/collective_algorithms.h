@@ -42,6 +42,9 @@ class CollectiveAlgorithms {
                       uint64_t slot);
   void all_gather(const void* input, void* output, size_t bytes, uint64_t slot);
   void broadcast(void* data, size_t bytes, int root, uint64_t slot);
+  // Sends to one rank, or receives from it; the other direction is empty.
+  void send(const void* data, size_t bytes, int to, uint64_t slot);
+  void receive(void* data, size_t bytes, int from, uint64_t slot);
   void barrier(uint64_t slot);
 
  private:

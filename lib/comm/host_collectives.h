@@ -30,6 +30,7 @@
 
 #include "comm/collective_algorithms.h"
 #include "comm/peer_connector.h"
+#include "comm/watch.h"
 #include "device/collectives.h"
 
 namespace dltrain {
@@ -58,9 +59,15 @@ class HostCollectives : public Collectives {
   HostCollectives(std::shared_ptr<PeerConnector> connector, std::span<const int> ranks,
                   int group_number);
 
+  struct Queued {
+    CollectiveCall call;
+    uint64_t number = 0;  // of the group's collectives so far
+  };
+
+  ObservedOperation observed(const Queued& queued, Ticket ticket) const;
   void work();
   void run_next(std::unique_lock<std::mutex>& lock);  // called and returns with the lock held
-  void run(const CollectiveCall& call, Ticket ticket);
+  void run(const Queued& queued);
   void finish(Ticket ticket);
   void record_failure(const CollectiveCall& call, const std::exception& error);
 
@@ -69,7 +76,8 @@ class HostCollectives : public Collectives {
   RankWatch* watch_;
   std::shared_ptr<PeerConnections> connections_;
   CollectiveAlgorithms algorithms_;
-  std::vector<CollectiveCall> ring_;  // [ticket % kCapacity]
+  std::vector<Queued> ring_;  // [ticket % kCapacity]
+  uint64_t collectives_ = 0;  // issued so far, without messages between two ranks
   int exceptions_at_start_;
   int parts_ = 0;  // number of groups made by split()
 

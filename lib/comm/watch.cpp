@@ -89,7 +89,9 @@ void RankWatch::issued(int group, ObservedOperation operation) {
   operation.step = step_;
   issued_[static_cast<size_t>(group)] = operation.number;
   for (TrackedGroup& f : tracked_) {
-    if (f.group == group) f.ring[operation.number % f.ring.size()] = operation;
+    if (f.group != group) continue;
+    f.ring[operation.ticket % f.ring.size()] = operation;
+    f.issued = operation.ticket;
   }
   last_ = std::move(operation);
 }
@@ -128,16 +130,17 @@ void RankWatch::poll_devices() {
   for (TrackedGroup& f : tracked_) {
     const auto group = static_cast<size_t>(f.group);
     const DeviceProgress progress = f.backend->progress();
-    const uint64_t done = std::min(progress.done, issued_[group]),
-                   begun = std::min(progress.begun, issued_[group]);
+    const uint64_t done = std::min(progress.done, f.issued),
+                   begun = std::min(progress.begun, f.issued);
     const bool within = begun > done;
-    if (within && (last_group != f.group || device_last_.number != begun)) {
+    if (within && (last_group != f.group || device_last_.ticket != begun)) {
       device_begin_ = Clock::now();
     }
     if (within) device_group_ = f.group;
-    if (within || done > done_[group])
-      device_last_ = f.ring[(within ? begun : done) % f.ring.size()];
-    done_[group] = done;
+    if (within || done > f.done) device_last_ = f.ring[(within ? begun : done) % f.ring.size()];
+    // Unless a later operation has replaced it.
+    if (f.issued - done < f.ring.size()) done_[group] = f.ring[done % f.ring.size()].number;
+    f.done = done;
   }
 }
 
@@ -276,9 +279,11 @@ WatchPosition RankWatch::own_position() {
     return out;
   };
   const auto wait_of = [&](int group, const ObservedOperation& operation, Clock::time_point begin) {
+    const bool of_two = operation.peer >= 0;
     return WatchWait{.group = group,
-                     .number = operation.number,
-                     .members = members_[static_cast<size_t>(group)],
+                     .number = of_two ? WatchWait::kOfTwo : operation.number,
+                     .members = of_two ? std::vector{options_.rank, operation.peer}
+                                       : members_[static_cast<size_t>(group)],
                      .ms = microseconds(Clock::now() - begin) / 1000};
   };
   WatchPosition own{.heartbeat = ++heartbeats_,
@@ -298,8 +303,9 @@ WatchPosition RankWatch::own_position() {
 
 std::string ObservedOperation::text() const {
   std::string text = name;
-  if (number > 0) text += fmt::format(" {}", number);
+  if (number > 0 && peer < 0) text += fmt::format(" {}", number);
   if (count > 0) text += fmt::format(" of {} {}", count, dtype_name(dtype));
+  if (peer >= 0) text += fmt::format(" with rank {}", peer);
   return subject ? text + fmt::format(" ({})", *subject) : text;
 }
 

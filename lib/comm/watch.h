@@ -47,28 +47,35 @@
 
 namespace dltrain {
 
-// One operation of a group. All ranks of a group count the same operations, so `number` shows which
-// rank is behind.
+// One operation of a group. All ranks of a group count the same collectives, so `number` shows
+// which rank is behind.
 struct ObservedOperation {
   const char* name = "";  // "all_reduce"
   size_t count = 0;
   DType dtype = DType::u8;
-  uint64_t number = 0;  // in the sequence of the group's operations, from 1; 0: unknown
+  // The number of the group's collectives until this operation, from 1; 0: unknown.
+  uint64_t number = 0;
+  uint64_t ticket = 0;  // in the sequence of this rank's operations in the group
+  int peer = -1;        // the other one of two ranks, among all; −1: a collective
   OperationSubject subject = nullptr;
   int64_t step = -1;  // set by the watch
 
-  // "all_reduce 9 of 1000 f32 (gradient.h.0.mlp.weight)"
+  // "all_reduce 9 of 1000 f32 (gradient.h.0.mlp.weight)", "send of 1000 f32 with rank 3"
   std::string text() const;
 };
 
 // " at step 3, in all_reduce 9 of 1000 f32"
 std::string where(const WatchPosition& position);
 
-inline ObservedOperation observed_operation(const CollectiveCall& call, uint64_t number) {
+// `peer` is the rank in the group.
+inline ObservedOperation observed_operation(const CollectiveCall& call, uint64_t number,
+                                            uint64_t ticket) {
   return {.name = collective_name(call.kind),
           .count = call.count,
           .dtype = call.dtype,
           .number = number,
+          .ticket = ticket,
+          .peer = call.is_between_two() ? call.peer : -1,
           .subject = call.subject};
 }
 
@@ -139,12 +146,13 @@ class RankWatch {
     Clock::time_point changed = Clock::now();
     WatchPosition window_begin = {};  // of straggling
   };
-  // A group of devices. Operation n is in ring[n % size], unless a later one has replaced it.
+  // A group of devices. The operation of a ticket is in ring[ticket % size], unless a later one has
+  // replaced it.
   struct TrackedGroup {
     int group;
     CollectiveBackend* backend;
     std::vector<ObservedOperation> ring;
-    uint64_t done = 0;
+    uint64_t issued = 0, done = 0;  // tickets
   };
 
   void run();

@@ -36,8 +36,11 @@ struct RankFailure {
 
 // An operation that a rank waits for or that a device executes. Group −1: none.
 struct WatchWait {
+  // The number of an operation of two ranks, which the others do not count.
+  static constexpr uint64_t kOfTwo = ~uint64_t{0};
+
   int group = -1;
-  uint64_t number = 0;            // position in the sequence of the group's operations, from 1
+  uint64_t number = 0;            // position in the sequence of the group's collectives, from 1
   std::vector<int> members = {};  // of the group; empty: all ranks
   int64_t ms = 0;                 // duration so far
 };
