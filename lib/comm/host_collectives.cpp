@@ -40,18 +40,19 @@ std::vector<int> all_ranks(int size) {
 }  // namespace
 
 HostCollectives::HostCollectives(StoreClient& store, const HostGroupOptions& options)
-    : HostCollectives(std::make_shared<PeerConnector>(store, options), all_ranks(options.size), 0) {
-}
+    : HostCollectives(std::make_shared<PeerConnector>(store, options), all_ranks(options.size),
+                      options.watch) {}
 
 HostCollectives::HostCollectives(std::shared_ptr<PeerConnector> connector,
-                                 std::span<const int> ranks, int group_number)
+                                 std::span<const int> ranks, RankWatch* watch)
     : connector_(std::move(connector)),
-      group_number_(group_number),
-      watch_(connector_->options().watch),
-      connections_(connector_->connect(ranks, group_number)),
-      algorithms_(*connections_),
+      group_number_(connector_->new_group()),
+      watch_(watch),
+      connections_(*connector_, ranks, group_number_),
+      algorithms_(connections_),
       ring_(kCapacity),
       exceptions_at_start_(std::uncaught_exceptions()) {
+  if (watch_ && group_number_ > 0) watch_->joined(group_number_, ranks);
   BlockSignals block;
   thread_ = std::thread([this] { work(); });
 }
@@ -95,7 +96,7 @@ HostCollectives::Ticket HostCollectives::queue(const CollectiveCall& call, Strea
 // The watch knows ranks by their numbers among all.
 ObservedOperation HostCollectives::observed(const Queued& queued, Ticket ticket) const {
   ObservedOperation operation = observed_operation(queued.call, queued.number, ticket);
-  if (operation.peer >= 0) operation.peer = connections_->ranks()[operation.peer];
+  if (operation.peer >= 0) operation.peer = connections_.ranks()[operation.peer];
   return operation;
 }
 
@@ -168,17 +169,19 @@ void HostCollectives::finish(Ticket ticket) {
 void HostCollectives::record_failure(const CollectiveCall& call, const std::exception& error) {
   const HostGroupOptions& options = connector_->options();
   const std::string part =
-      group_number_ > 0 ? fmt::format(" (among ranks {})", fmt::join(connections_->ranks(), ", "))
-                        : "";
+      size() < options.size
+          ? fmt::format(" (among ranks {})", fmt::join(connections_.ranks(), ", "))
+          : "";
+  std::string text;
   {
     std::lock_guard lock(mutex_);
     failed_ = executed_ + 1;
-    error_ = std::make_exception_ptr(Error(
-        ExitCode::rank, fmt::format("rank {} of {}{} in {} (operation {}): {}", options.rank,
-                                    options.size, part, describe(call), failed_, error.what())));
+    text = fmt::format("rank {} of {}{} in {} (operation {}): {}", options.rank, options.size, part,
+                       describe(call), failed_, error.what());
+    error_ = std::make_exception_ptr(Error(ExitCode::rank, text));
   }
   // Informs the peers at once, whatever they are waiting for.
-  connector_->close();
+  connector_->close(text);
 }
 
 void HostCollectives::wait(Ticket ticket, Stream&) {
@@ -215,17 +218,21 @@ void HostCollectives::barrier() {
 }
 
 std::unique_ptr<Collectives> HostCollectives::split(std::span<const int> ranks) {
-  check_internal(group_number_ == 0, "only the group of all ranks can be split");
+  check_internal(size() == connector_->options().size, "only a group of all ranks can be split");
   check_internal(std::is_sorted(ranks.begin(), ranks.end()) &&
                      std::binary_search(ranks.begin(), ranks.end(), rank()) && ranks.front() >= 0 &&
                      ranks.back() < size(),
                  "rank {} is no member of the group that it makes", rank());
-  const int number = ++parts_;
-  if (watch_) watch_->joined(number, ranks);
-  return std::unique_ptr<Collectives>(new HostCollectives(connector_, ranks, number));
+  return std::unique_ptr<Collectives>(new HostCollectives(connector_, ranks, watch_));
 }
 
-std::unique_ptr<Collectives> make_host_group(StoreClient& store, const HostGroupOptions& options) {
+std::unique_ptr<Collectives> HostCollectives::make_unobserved() {
+  return std::unique_ptr<Collectives>(
+      new HostCollectives(connector_, connections_.ranks(), nullptr));
+}
+
+std::unique_ptr<HostCollectives> make_host_group(StoreClient& store,
+                                                 const HostGroupOptions& options) {
   return std::make_unique<HostCollectives>(store, options);
 }
 

@@ -1,5 +1,6 @@
 #include "comm/store.h"
 
+#include <atomic>
 #include <thread>
 
 #include <sys/socket.h>
@@ -8,6 +9,7 @@
 #include "base/philox.h"
 #include "catch.h"
 #include "comm/socket.h"
+#include "comm/store_protocol.h"
 
 using namespace dltrain;
 using std::chrono::milliseconds;
@@ -38,8 +40,8 @@ bool dropped(int port, const std::string& bytes) {
 
 std::string frame(const std::string& body) {
   std::string bytes;
-  append_u32(bytes, static_cast<uint32_t>(body.size()));
-  return bytes + body;
+  store_protocol::append_text(bytes, body);
+  return bytes;
 }
 
 }  // namespace
@@ -113,6 +115,45 @@ TEST_CASE("a get waits for its key, up to its time") {
   CHECK(a.get("late") == "here");  // the connection is still good
 }
 
+TEST_CASE("threads share a connection, and one that waits for a key delays no other") {
+  StoreServer server("127.0.0.1", 0);
+  StoreClient client({.port = server.port()});
+  std::vector<std::thread> waiting;
+  std::atomic<int> found = 0;
+  for (int i = 0; i < 4; ++i) {
+    waiting.emplace_back([&, i] {
+      found += client.get(fmt::format("late {}", i), milliseconds(20'000)) == "here" ? 1 : 0;
+    });
+  }
+  const auto begin = Clock::now();
+  for (int i = 0; i < 100; ++i) CHECK(client.add("n", 1) == i + 1);
+  CHECK(found == 0);
+  for (int i = 3; i >= 0; --i) client.set(fmt::format("late {}", i), "here");
+  for (std::thread& thread : waiting) thread.join();
+  CHECK(found == 4);
+  CHECK(Clock::now() - begin < milliseconds(10'000));
+  CHECK(server.load().clients == 1);
+}
+
+TEST_CASE("several requests are one message, and values are listed by prefix") {
+  StoreServer server("127.0.0.1", 0);
+  StoreClient client({.port = server.port(), .prefix = "run/"});
+  client.set("rank/1", "one");
+  const uint64_t before = server.load().messages;
+  const auto values =
+      client.perform(std::vector<StoreRequest>{{StoreOperation::set, "rank/0", "zero"},
+                                               {StoreOperation::get, "rank/9"},
+                                               {StoreOperation::get, "rank/1"},
+                                               {StoreOperation::list, "rank/"}});
+  CHECK(server.load().messages == before + 1);
+  CHECK_FALSE(values[1]);
+  CHECK(values[2] == "one");
+  CHECK(StoreClient::listed(*values[3]) == std::vector<std::string>{"zero", "one"});
+  for (int i = 2; i < 40; ++i) client.set(fmt::format("rank/{}", i), std::string(100'000, 'x'));
+  CHECK(client.list("rank/").size() == 40);  // more than a request may have
+  CHECK(client.list("other").empty());
+}
+
 TEST_CASE("runs with different prefixes do not see each other") {
   StoreServer server("127.0.0.1", 0);
   StoreClient a({.port = server.port(), .prefix = "a/"}),
@@ -137,7 +178,7 @@ TEST_CASE("garbage on the port is dropped and does no harm") {
   CHECK(dropped(server.port(), std::string(4, '\xff')));
   CHECK(dropped(server.port(), frame("dltstoro\1\0\0\0s")));
   CHECK(dropped(server.port(), frame("")));
-  const std::string handshake = frame(std::string("dltstore\1\0\0\0s", 13));
+  const std::string handshake = frame(std::string("dltstore\4\0\0\0s", 13));
   for (uint32_t i = 0; i < 300; ++i) {
     // Half of them come as far as to be greeted, then send random or truncated requests.
     const Philox4 words = philox4x32(7, i, 0);
@@ -145,7 +186,7 @@ TEST_CASE("garbage on the port is dropped and does no harm") {
     for (uint32_t k = 0; k < words.v[0] % 64; ++k) {
       bytes.push_back(static_cast<char>(words.v[1 + k % 3] >> (k % 4 * 8)));
     }
-    if (i % 4 == 1) bytes += frame(std::string("\2\xff\0\0\0key", 8));
+    if (i % 4 == 1) bytes += frame(std::string("\1\0\0\0\2\xff\0\0\0key", 12));
     const FileDescriptor fd = connect_to("127.0.0.1", server.port(), soon(), {"the store"});
     send_all(fd.get(), bytes.data(), bytes.size(), soon());
   }
