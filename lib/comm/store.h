@@ -30,10 +30,9 @@
 namespace dltrain {
 
 inline constexpr uint32_t kStoreVersion = 4;
-inline constexpr size_t kStoreMaxKey = 1024;          // bytes
-inline constexpr size_t kStoreMaxSecret = 256;        // bytes
-inline constexpr size_t kStoreMaxValue = 1 << 20;     // bytes
-inline constexpr size_t kStoreMaxTotal = 256u << 20;  // bytes of keys and values held by a server
+inline constexpr size_t kStoreMaxKey = 1024;       // bytes
+inline constexpr size_t kStoreMaxSecret = 256;     // bytes
+inline constexpr size_t kStoreMaxValue = 1 << 20;  // bytes
 
 // Serves until it is destroyed, on its own thread.
 class StoreServer {
@@ -79,7 +78,7 @@ struct StoreOptions {
 };
 
 // The operations of StoreClient, which its methods describe.
-enum class StoreOperation : uint8_t { set = 1, get, add, put_new, will, list };
+enum class StoreOperation : uint8_t { set = 1, get, put_new, will, list };
 
 struct StoreRequest {
   StoreOperation operation;
@@ -103,8 +102,6 @@ class StoreClient {
   std::optional<std::string> try_get(std::string_view key) { return find(key, {}); }
   // Returns the values of all keys that begin with `prefix`, in the order of the keys.
   std::vector<std::string> list(std::string_view prefix);
-  // Atomically adds to a decimal number (0 if the key does not exist) and returns the sum.
-  int64_t add(std::string_view key, int64_t delta);
   // Sets the key unless it exists, and returns its value. Of several callers one succeeds, and all
   // learn its value.
   std::string put_new(std::string_view key, std::string_view value);

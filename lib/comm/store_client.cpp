@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -19,7 +18,7 @@ namespace {
 // The longest time between two calls of `interrupted`.
 constexpr milliseconds kInterruptInterval{200};
 // The lists of a server with many ranks are longer than a request.
-constexpr size_t kMaxReply = kStoreMaxTotal;
+constexpr size_t kMaxReply = size_t{1} << 30;
 
 }  // namespace
 
@@ -203,17 +202,6 @@ std::vector<std::string> StoreClient::listed(std::string_view value) {
   std::vector<std::string> values;
   for (std::string_view text; take_text(value, text);) values.emplace_back(text);
   return values;
-}
-
-int64_t StoreClient::add(std::string_view key, int64_t delta) {
-  const std::string text = call_one(StoreOperation::add, key, std::to_string(delta)).value_or("");
-  int64_t sum = 0;
-  const char* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, sum);
-  if (parsed.ec != std::errc() || parsed.ptr != end) {
-    fail(ExitCode::rank, "the store at {} holds no number under '{}'", endpoint(), key);
-  }
-  return sum;
 }
 
 std::string StoreClient::put_new(std::string_view key, std::string_view value) {

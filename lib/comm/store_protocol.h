@@ -9,8 +9,7 @@
 // A client may send more requests before it has the replies. The server processes them in order,
 // but a reply to `get` comes when the key exists, so a client knows a reply by its id.
 //
-// The value of `get` is u32 milliseconds to wait; of `add` a decimal number. The reply to `add`
-// holds the sum, or nothing if the key holds no number; the reply to `put_new` the key's value; the
+// The value of `get` is u32 milliseconds to wait. The reply to `put_new` holds the key's value; the
 // reply to `list` the values of all keys that begin with the key, each with its length (u32) before
 // it, in the order of the keys.
 #pragma once

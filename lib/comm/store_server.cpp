@@ -3,7 +3,6 @@
 // or its time is over; later requests of its connection are answered before it.
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -29,7 +28,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxConnections = 8192;
 constexpr milliseconds kHandshakeTimeout{10'000};  // for a client to send its handshake
 constexpr int kMaxEvents = 256;                    // that one call of epoll_wait returns
 
@@ -108,7 +106,6 @@ class StoreServer::Service {
   void request(Connection& c, std::string_view body);
   void reply(Connection& to, uint32_t id, Status status, std::string_view value = {});
   void get(Connection& c, uint32_t id, const std::string& key, std::string_view value);
-  std::string add(const std::string& key, std::string_view value);
   std::string list(const std::string& prefix) const;
   void report_refused(const Connection& c);
   void end(Connection& c);
@@ -124,7 +121,6 @@ class StoreServer::Service {
   std::multimap<std::string, WaitingGet> waiting_;  // by key
   Clock::time_point next_deadline_ = Clock::time_point::max();
   std::map<std::string, std::string> values_;
-  size_t held_bytes_ = 0;
 
   std::mutex mutex_;  // of load_, which counts the clients with an accepted handshake
   std::condition_variable changed_;
@@ -165,7 +161,7 @@ void StoreServer::Service::run() {
 }
 
 void StoreServer::Service::accept_all() {
-  while (connections_.size() < kMaxConnections) {
+  for (;;) {
     FileDescriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
       // Out of descriptors: the connection stays in the queue; avoid a busy loop.
@@ -179,7 +175,6 @@ void StoreServer::Service::accept_all() {
     next_deadline_ = std::min(next_deadline_, c.deadline);
     control(EPOLL_CTL_ADD, fd, EPOLLIN);
   }
-  control(EPOLL_CTL_MOD, listener_.get(), 0);  // until a connection ends
 }
 
 void StoreServer::Service::end(Connection& c) {
@@ -289,8 +284,6 @@ void StoreServer::Service::request(Connection& c, std::string_view body) {
       return reply(c, id, ok);
     case StoreOperation::get:
       return get(c, id, key, body);
-    case StoreOperation::add:
-      return reply(c, id, ok, add(key, body));
     case StoreOperation::put_new:
       if (!values_.contains(key)) store(key, body);
       return reply(c, id, ok, values_[key]);
@@ -319,7 +312,6 @@ void StoreServer::Service::remove_dead() {
     --load_.clients;
   }
   dead_.clear();
-  control(EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
   changed_.notify_all();
 }
 
@@ -338,22 +330,6 @@ void StoreServer::Service::get(Connection& c, uint32_t id, const std::string& ke
   }
 }
 
-// Returns the sum; nothing if one of the two is no number.
-std::string StoreServer::Service::add(const std::string& key, std::string_view value) {
-  const auto number = [](std::string_view text, int64_t& to) {
-    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), to);
-    return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
-  };
-  int64_t delta = 0, old = 0, sum = 0;
-  const auto found = values_.find(key);
-  const bool valid = number(value, delta) &&
-                     (found == values_.end() || number(found->second, old)) &&
-                     !__builtin_add_overflow(old, delta, &sum);
-  if (!valid) return "";
-  store(key, std::to_string(sum));
-  return values_[key];
-}
-
 std::string StoreServer::Service::list(const std::string& prefix) const {
   std::string out;
   for (auto at = values_.lower_bound(prefix); at != values_.end(); ++at) {
@@ -363,12 +339,8 @@ std::string StoreServer::Service::list(const std::string& prefix) const {
   return out;
 }
 
-// Values beyond kStoreMaxTotal are dropped: only a faulty client stores as much.
+// Sets the value and answers the gets that wait for it.
 void StoreServer::Service::store(const std::string& key, std::string_view value) {
-  const auto found = values_.find(key);
-  const size_t old = found == values_.end() ? 0 : key.size() + found->second.size();
-  if (held_bytes_ - old + key.size() + value.size() > kStoreMaxTotal) return;
-  held_bytes_ += key.size() + value.size() - old;
   values_[key] = value;
   const auto [first, last] = waiting_.equal_range(key);
   for (auto get = first; get != last; ++get) {
