@@ -48,5 +48,4 @@ inline constexpr const OpDef* kOps[] = {%ENTRIES%};
 }  // namespace dltrain
 ")
   target_sources(dltrain_ops PRIVATE ${output})
-  target_include_directories(dltrain_ops PRIVATE ${CMAKE_BINARY_DIR}/generated)
 endfunction()

@@ -45,7 +45,8 @@ ALLOWED = {
     "kernels/cuda": "base tensor device ops shared",
 }
 ALLOWED = {folder: names.split() for folder, names in ALLOWED.items()}
-GENERATED = ("ops/definitions.h",)  # by cmake/tables.cmake
+# By cmake/tables.cmake and cmake/kernel_makers.cmake.
+GENERATED = ("ops/definitions.h", "reference/makers.h", "cpu/makers.h", "cuda/makers.h")
 SOURCES = (".h", ".cpp", ".cu", ".cuh")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 

@@ -237,7 +237,7 @@ void AdafactorUpdate::update(size_t t) const {
 
 }  // namespace
 
-MadeKernel make_adafactor_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_adafactor_update(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const AdafactorPlan plan(request);
   return make_kernel([plan](const Bindings& b, Stream&) { AdafactorUpdate(plan, b).run(); },

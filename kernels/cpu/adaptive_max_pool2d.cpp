@@ -144,7 +144,7 @@ bool usable(const KernelRequest& request) {
 
 }  // namespace
 
-MadeKernel make_adaptive_max_pool2d(const KernelRequest& r) {
+std::unique_ptr<Kernel> make_adaptive_max_pool2d(const KernelRequest& r) {
   if (!usable(r)) return nullptr;
   const AdaptivePool pool = pool_of(r.inputs[0].shape, r.outputs[0].shape, r);
   return make_kernel([pool, samples = r.inputs[0].shape[0]](const Bindings& b, Stream&) {
@@ -157,7 +157,7 @@ MadeKernel make_adaptive_max_pool2d(const KernelRequest& r) {
   });
 }
 
-MadeKernel make_adaptive_max_pool2d_backward(const KernelRequest& r) {
+std::unique_ptr<Kernel> make_adaptive_max_pool2d_backward(const KernelRequest& r) {
   if (!usable(r)) return nullptr;
   const AdaptivePool pool = pool_of(r.outputs[0].shape, r.inputs[0].shape, r);
   return make_kernel([pool, samples = r.inputs[0].shape[0]](const Bindings& b, Stream&) {

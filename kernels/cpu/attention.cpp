@@ -233,7 +233,7 @@ bool of_one_format(const KernelRequest& request) {
          std::all_of(request.outputs.begin(), request.outputs.end(), fits);
 }
 
-MadeKernel make_attention(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_attention(const KernelRequest& request) {
   const AttendFunction function = HWY_DYNAMIC_DISPATCH(choose)(request.inputs[0].dtype);
   if (function == nullptr || !of_one_format(request)) return nullptr;
   return make_call_kernel<Attention>(request, function);

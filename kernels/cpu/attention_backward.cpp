@@ -306,7 +306,7 @@ class AttentionBackward {
 
 }  // namespace
 
-MadeKernel make_attention_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_attention_backward(const KernelRequest& request) {
   const GroupFunction function = HWY_DYNAMIC_DISPATCH(choose)(request.outputs[0].dtype);
   const bool alike = request.inputs[0].dtype == request.outputs[0].dtype &&
                      request.inputs[1].dtype == request.outputs[0].dtype;

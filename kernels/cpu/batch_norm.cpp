@@ -263,24 +263,24 @@ class BatchNormInference : public ChannelKernel {
 };
 
 template <template <typename> class Made>
-MadeKernel make_batch_norm_of(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_batch_norm_of(const KernelRequest& request) {
   if (request.inputs[0].shape.elements() == 0) return nullptr;
-  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> MadeKernel {
+  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> std::unique_ptr<Kernel> {
     return make_call_kernel<Made<T>>(request);
   });
 }
 
 }  // namespace
 
-MadeKernel make_batch_norm(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_batch_norm(const KernelRequest& request) {
   return make_batch_norm_of<BatchNorm>(request);
 }
 
-MadeKernel make_batch_norm_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_batch_norm_backward(const KernelRequest& request) {
   return make_batch_norm_of<BatchNormBackward>(request);
 }
 
-MadeKernel make_batch_norm_inference(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_batch_norm_inference(const KernelRequest& request) {
   return make_batch_norm_of<BatchNormInference>(request);
 }
 

@@ -13,7 +13,7 @@ namespace dltrain {
 namespace {
 
 template <typename T>
-MadeKernel make_broadcast_of(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_broadcast_of(const KernelRequest& request) {
   const BroadcastLoop loop(request.outputs[0].shape, std::array{request.inputs[0].shape});
   return make_kernel([loop](const Bindings& b, Stream&) {
     const int64_t length = loop.row_length();
@@ -34,7 +34,7 @@ MadeKernel make_broadcast_of(const KernelRequest& request) {
 
 }  // namespace
 
-MadeKernel make_broadcast(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_broadcast(const KernelRequest& request) {
   switch (dtype_size(request.inputs[0].dtype)) {
     case 1:
       return make_broadcast_of<uint8_t>(request);

@@ -173,7 +173,7 @@ class CachedAttention {
 
 }  // namespace
 
-MadeKernel make_cached_attention(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_cached_attention(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   return make_call_kernel<CachedAttention>(request);
 }

@@ -22,7 +22,7 @@ struct CarriedRows {
 
 }  // namespace
 
-MadeKernel make_carried_state(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_carried_state(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const CarriedRows r(request.outputs[0], request.inputs[1]);
   return make_kernel([r, steps = request.attributes.integer("steps")](const Bindings& b, Stream&) {
@@ -34,7 +34,7 @@ MadeKernel make_carried_state(const KernelRequest& request) {
   });
 }
 
-MadeKernel make_carry_state(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_carry_state(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const CarriedRows r(request.inputs[1], request.outputs[0]);
   return make_kernel([r, accumulate = request.accumulate](const Bindings& b, Stream&) {
@@ -45,7 +45,7 @@ MadeKernel make_carry_state(const KernelRequest& request) {
   });
 }
 
-MadeKernel make_carry_state_in_place(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_carry_state_in_place(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const CarriedRows r(request.inputs[1], request.outputs[0]);
   return make_kernel([r](const Bindings& b, Stream&) {
@@ -53,7 +53,7 @@ MadeKernel make_carry_state_in_place(const KernelRequest& request) {
   });
 }
 
-MadeKernel make_carried_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_carried_update(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   return make_kernel([count = request.outputs[0].shape.elements()](const Bindings& b, Stream&) {
     if (b.input<StepState>(0)->out.finite != 0)

@@ -28,7 +28,7 @@ void cast_element(From x, To& y) {
 }
 
 template <typename From, typename To>
-MadeKernel make_cast_of(int64_t count) {
+std::unique_ptr<Kernel> make_cast_of(int64_t count) {
   return make_kernel([count](const Bindings& b, Stream&) {
     const From* x = b.input<From>(0);
     To* y = b.output<To>(0);
@@ -40,7 +40,7 @@ MadeKernel make_cast_of(int64_t count) {
 
 // Between f32 and a 16-bit format, in vectors.
 template <typename From, typename To, typename Function>
-MadeKernel make_row_cast(int64_t count, Function function) {
+std::unique_ptr<Kernel> make_row_cast(int64_t count, Function function) {
   return make_kernel([=](const Bindings& b, Stream&) {
     parallel_for(count, kCastGrain, [&](int64_t begin, int64_t end) {
       function(b.input<From>(0) + begin, b.output<To>(0) + begin, end - begin);
@@ -49,14 +49,14 @@ MadeKernel make_row_cast(int64_t count, Function function) {
 }
 
 template <typename From>
-MadeKernel make_from(DType to, int64_t count) {
+std::unique_ptr<Kernel> make_from(DType to, int64_t count) {
   if (to == DType::f64) return make_cast_of<From, double>(count);
   return with_element_type(to, [&]<typename To>(To) { return make_cast_of<From, To>(count); });
 }
 
 }  // namespace
 
-MadeKernel make_cast(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_cast(const KernelRequest& request) {
   const int64_t count = request.inputs[0].shape.elements();
   const DType from = request.inputs[0].dtype, to = request.outputs[0].dtype;
   if (is_low_precision(from) && to == DType::f32) {
@@ -69,7 +69,7 @@ MadeKernel make_cast(const KernelRequest& request) {
   return with_element_type(from, [&]<typename From>(From) { return make_from<From>(to, count); });
 }
 
-MadeKernel make_low_precision_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_low_precision_update(const KernelRequest& request) {
   if (request.inputs[1].dtype != DType::f32 || !is_low_precision(request.outputs[0].dtype)) {
     return nullptr;
   }

@@ -99,7 +99,7 @@ bool usable_conv2d(const KernelRequest& request) {
 
 }  // namespace
 
-MadeKernel make_conv2d_onednn(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_conv2d_onednn(const KernelRequest& request) {
   if (!usable_conv2d(request)) return nullptr;
   dnnl::post_ops post_ops;
   if (!onednn::append_activation(post_ops, request.attributes.text("activation"))) return nullptr;
@@ -122,7 +122,7 @@ MadeKernel make_conv2d_onednn(const KernelRequest& request) {
       weight.workspace_bytes());
 }
 
-MadeKernel make_conv2d_backward_input_onednn(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_conv2d_backward_input_onednn(const KernelRequest& request) {
   if (!usable_conv2d(request)) return nullptr;
   const TensorSpec &w = request.inputs[1], &x = request.outputs[0];
   const auto c = convolution(x, w, request.inputs[0], false, request.attributes);
@@ -140,7 +140,7 @@ MadeKernel make_conv2d_backward_input_onednn(const KernelRequest& request) {
       weight.workspace_bytes());
 }
 
-MadeKernel make_conv2d_backward_weight_onednn(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_conv2d_backward_weight_onednn(const KernelRequest& request) {
   if (!usable_conv2d(request)) return nullptr;
   const TensorSpec &x = request.inputs[1], &w = request.outputs[0];
   const auto c = convolution(x, w, request.inputs[0], false, request.attributes);

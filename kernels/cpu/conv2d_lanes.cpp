@@ -261,7 +261,7 @@ class Conv2dBackwardInputLanes {
 
 }  // namespace
 
-MadeKernel make_conv2d_lanes(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_conv2d_lanes(const KernelRequest& request) {
   const auto g = lane_convolution(request.inputs[0].shape, request.inputs[1].shape,
                                   request.outputs[0].shape, request.attributes);
   const std::string activation = request.attributes.text("activation");
@@ -271,7 +271,7 @@ MadeKernel make_conv2d_lanes(const KernelRequest& request) {
   return make_call_kernel<Conv2dLanes>(g);
 }
 
-MadeKernel make_conv2d_backward_input_lanes(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_conv2d_backward_input_lanes(const KernelRequest& request) {
   const auto g = lane_convolution(request.outputs[0].shape, request.inputs[1].shape,
                                   request.inputs[0].shape, request.attributes);
   const bool dense = g.stride[0] == 1 && g.stride[1] == 1;

@@ -226,7 +226,7 @@ class Conv2dBackwardWeightLanes {
 
 }  // namespace
 
-MadeKernel make_conv2d_backward_weight_lanes(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_conv2d_backward_weight_lanes(const KernelRequest& request) {
   const auto g = lane_convolution(request.inputs[1].shape, request.outputs[0].shape,
                                   request.inputs[0].shape, request.attributes);
   const bool few = g.channels < 16 && g.out_channels < 16;

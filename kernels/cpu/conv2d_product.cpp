@@ -8,7 +8,7 @@
 
 namespace dltrain {
 
-MadeKernel make_conv2d_product(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_conv2d_product(const KernelRequest& request) {
   constexpr int64_t kMaxPixels = 512;
   const Shape &x = request.inputs[0].shape, &w = request.inputs[1].shape;
   const Shape& y = request.outputs[0].shape;

@@ -247,7 +247,7 @@ class Conv2dBackwardWeightPanels {
 
 }  // namespace
 
-MadeKernel make_conv2d_backward_weight_panels(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_conv2d_backward_weight_panels(const KernelRequest& request) {
   const TensorSpec &dy = request.inputs[0], &x = request.inputs[1], &w = request.outputs[0];
   if (x.dtype != dy.dtype || w.dtype != DType::f32) return nullptr;
   const PanelFunctions* functions = panel_functions(x.dtype);

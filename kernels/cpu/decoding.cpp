@@ -8,7 +8,7 @@
 
 namespace dltrain {
 
-MadeKernel make_token_positions(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_token_positions(const KernelRequest& request) {
   const int64_t count = request.outputs[0].shape.elements();
   const int64_t tokens = request.attributes.integer("tokens");
   const int64_t limit = request.attributes.integer("limit");
@@ -22,7 +22,7 @@ MadeKernel make_token_positions(const KernelRequest& request) {
   });
 }
 
-MadeKernel make_last_token(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_last_token(const KernelRequest& request) {
   const int64_t samples = request.inputs[0].shape[0], tokens = request.inputs[0].shape[1];
   const size_t bytes = request.outputs[0].bytes() / static_cast<size_t>(samples);  // of a token
   return make_kernel([=](const Bindings& b, Stream&) {
@@ -37,7 +37,7 @@ MadeKernel make_last_token(const KernelRequest& request) {
   });
 }
 
-MadeKernel make_slot_state(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_slot_state(const KernelRequest& request) {
   const int64_t samples = request.outputs[0].shape[0];
   const size_t bytes = request.outputs[0].bytes() / static_cast<size_t>(samples);  // of a slot
   return make_kernel([=](const Bindings& b, Stream&) {
@@ -54,7 +54,7 @@ MadeKernel make_slot_state(const KernelRequest& request) {
   });
 }
 
-MadeKernel make_slot_state_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_slot_state_update(const KernelRequest& request) {
   const TensorSpec &state = request.inputs[0], &y = request.inputs[1];
   const int64_t samples = y.shape[0], tokens = y.shape[1];
   const size_t bytes = state.bytes() / static_cast<size_t>(state.shape[0]);  // of a slot

@@ -141,7 +141,7 @@ HWY_EXPORT(dropout_range);
 
 }  // namespace
 
-MadeKernel make_dropout(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_dropout(const KernelRequest& request) {
   const TensorSpec& x = request.inputs[0];
   if (widen_function(x.dtype) == nullptr) return nullptr;
   const int64_t count = x.shape.elements();

@@ -10,7 +10,7 @@
 
 namespace dltrain {
 
-MadeKernel make_dropout2d(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_dropout2d(const KernelRequest& request) {
   const Shape& x = request.inputs[0].shape;
   if (!computes_in_f32(request) || x.elements() == 0) return nullptr;
   const int64_t samples = x[0], channels = x[-1], pixels = x.elements(1, x.rank() - 1);

@@ -134,7 +134,7 @@ bool all_of_dtype(const KernelRequest& request, DType dtype) {
 
 }  // namespace
 
-MadeKernel make_elementwise(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_elementwise(const KernelRequest& request) {
   const auto op = elementwise_op(request.op);
   check_internal(op.has_value(), "{} is not element-wise", request.op);
   const DType dtype = request.inputs[0].dtype;

@@ -88,7 +88,7 @@ Arguments arguments_of(const KernelRequest& request) {
 
 }  // namespace
 
-MadeKernel make_elementwise_loss(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_elementwise_loss(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
   const int64_t count = request.inputs[0].shape.elements(), chunks = ceil_div(count, kChunk);
   const auto run = [call = arguments_of(request), function = functions_of(request).add_up, count,
@@ -113,7 +113,7 @@ MadeKernel make_elementwise_loss(const KernelRequest& request) {
   return make_kernel(run, static_cast<size_t>(chunks) * sizeof(Sums));
 }
 
-MadeKernel make_elementwise_loss_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_elementwise_loss_backward(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
   return make_kernel([call = arguments_of(request), function = functions_of(request).differentiate,
                       count = request.inputs[0].shape.elements()](const Bindings& b, Stream&) {

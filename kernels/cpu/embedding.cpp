@@ -23,7 +23,7 @@ void sort_positions(const int32_t* ids, int64_t count, int64_t rows, int64_t* en
 
 }  // namespace
 
-MadeKernel make_embedding(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_embedding(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const TensorSpec& weight = request.inputs[1];
   const int64_t count = request.inputs[0].shape.elements();
@@ -42,7 +42,7 @@ MadeKernel make_embedding(const KernelRequest& request) {
   });
 }
 
-MadeKernel make_embedding_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_embedding_backward(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const int64_t count = request.inputs[0].shape.elements();
   const int64_t rows = request.outputs[0].shape[0], width = request.outputs[0].shape[1];

@@ -187,7 +187,7 @@ class FusedElementwise final : public Kernel {
 
 }  // namespace
 
-MadeKernel make_fused_elementwise(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_fused_elementwise(const KernelRequest& request) {
   if (request.inputs[0].dtype == DType::f64) return nullptr;  // all of them, then
   auto kernel = std::make_unique<FusedElementwise>();
   if (!kernel->plan(request)) return nullptr;

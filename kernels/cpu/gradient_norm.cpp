@@ -12,7 +12,7 @@ namespace {
 
 // Calls use(sum, bindings) with the sum of squares of the inputs from `first` on.
 template <typename Use>
-MadeKernel make_square_sum(const KernelRequest& request, size_t first, Use use) {
+std::unique_ptr<Kernel> make_square_sum(const KernelRequest& request, size_t first, Use use) {
   const TensorChunks chunks(request.inputs.subspan(first));
   const auto run = [=](const Bindings& b, Stream&) {
     auto* sums = static_cast<double*>(b.workspace);
@@ -31,7 +31,7 @@ MadeKernel make_square_sum(const KernelRequest& request, size_t first, Use use) 
 
 }  // namespace
 
-MadeKernel make_gradient_norm(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_gradient_norm(const KernelRequest& request) {
   for (const TensorSpec& spec : request.inputs.subspan(1)) {
     if (spec.dtype != DType::f32) return nullptr;
   }
@@ -40,7 +40,7 @@ MadeKernel make_gradient_norm(const KernelRequest& request) {
   });
 }
 
-MadeKernel make_sum_of_squares(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_sum_of_squares(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
   return make_square_sum(request, 0,
                          [](double sum, const Bindings& b) { *b.output<double>(0) = sum; });

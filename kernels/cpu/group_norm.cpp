@@ -226,11 +226,11 @@ bool usable_group_norm(const KernelRequest& request) {
 
 }  // namespace
 
-MadeKernel make_group_norm(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_group_norm(const KernelRequest& request) {
   return usable_group_norm(request) ? make_call_kernel<GroupNorm>(request) : nullptr;
 }
 
-MadeKernel make_group_norm_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_group_norm_backward(const KernelRequest& request) {
   return usable_group_norm(request) ? make_call_kernel<GroupNormBackward>(request) : nullptr;
 }
 

@@ -89,7 +89,7 @@ FloatMap in_floats(AxisMap map) {
 
 }  // namespace
 
-MadeKernel make_image_map(const KernelRequest& r) {
+std::unique_ptr<Kernel> make_image_map(const KernelRequest& r) {
   if (!computes_in_f32(r) || r.outputs[0].shape.elements() == 0) return nullptr;
   const bool backward = r.op.ends_with("_backward");
   const Shape &x = r.inputs[0].shape, &y = r.outputs[0].shape, &image = backward ? y : x;

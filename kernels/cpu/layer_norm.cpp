@@ -225,7 +225,7 @@ bool usable(const KernelRequest& request, size_t inputs) {
 
 }  // namespace
 
-MadeKernel make_layer_norm(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_layer_norm(const KernelRequest& request) {
   if (!usable(request, centred(request) ? 3 : 2)) return nullptr;
   NormForward call{};
   call.columns = request.inputs[0].shape[-1];
@@ -245,7 +245,7 @@ MadeKernel make_layer_norm(const KernelRequest& request) {
   });
 }
 
-MadeKernel make_layer_norm_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_layer_norm_backward(const KernelRequest& request) {
   return usable(request, centred(request) ? 5 : 4) ? make_call_kernel<LayerNormBackward>(request)
                                                    : nullptr;
 }

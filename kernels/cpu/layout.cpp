@@ -25,7 +25,7 @@ int64_t corner(const Shape& shape, const std::vector<int64_t>& before) {
 
 // Fills the entire output first: borders are small and their shape is complicated.
 template <typename T>
-MadeKernel make_pad_of(const KernelRequest& r) {
+std::unique_ptr<Kernel> make_pad_of(const KernelRequest& r) {
   const TensorSpec &x = r.inputs[0], &y = r.outputs[0];
   const StridedCopy copy(
       StridedBox(extents_of(x.shape), dense_strides(x.shape), dense_strides(y.shape)), sizeof(T));
@@ -42,7 +42,7 @@ MadeKernel make_pad_of(const KernelRequest& r) {
 
 }  // namespace
 
-MadeKernel make_concat(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_concat(const KernelRequest& request) {
   struct Part {
     StridedCopy copy;
     int64_t offset;  // in the output, bytes
@@ -65,7 +65,7 @@ MadeKernel make_concat(const KernelRequest& request) {
   });
 }
 
-MadeKernel make_slice(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_slice(const KernelRequest& request) {
   const TensorSpec &x = request.inputs[0], &y = request.outputs[0];
   const StridedCopy copy(
       StridedBox(extents_of(y.shape), dense_strides(x.shape), dense_strides(y.shape)),
@@ -76,7 +76,7 @@ MadeKernel make_slice(const KernelRequest& request) {
       [=](const Bindings& b, Stream&) { copy.run(b.input<std::byte>(0) + offset, b.outputs[0]); });
 }
 
-MadeKernel make_pad(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_pad(const KernelRequest& request) {
   switch (request.inputs[0].dtype) {
     case DType::f32:
       return make_pad_of<float>(request);

@@ -16,7 +16,8 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, bool transposed, DType 
                     : onednn::strided({rows, columns}, {columns, 1}, dtype);
 }
 
-MadeKernel make_matmul(const KernelRequest& request, const dnnl::primitive_attr& attr) {
+std::unique_ptr<Kernel> make_matmul(const KernelRequest& request,
+                                    const dnnl::primitive_attr& attr) {
   const Shape &a = request.inputs[0].shape, &b = request.inputs[1].shape;
   const int64_t rows = a.elements(0, a.rank() - 1), columns = a[-1];
   const int64_t width = request.outputs[0].shape[-1];
@@ -47,7 +48,7 @@ MadeKernel make_matmul(const KernelRequest& request, const dnnl::primitive_attr&
 
 }  // namespace
 
-MadeKernel make_matmul_onednn(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_matmul_onednn(const KernelRequest& request) {
   if (!onednn::computes_in(request, request.inputs[0].dtype)) return nullptr;
   const std::string activation = request.attributes.text("activation");
   if (request.accumulate && !activation.empty()) return nullptr;  // y + f(a·b) is not a post-op

@@ -221,7 +221,7 @@ class MatmulPanels {
 
 }  // namespace
 
-MadeKernel make_matmul_panels(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_matmul_panels(const KernelRequest& request) {
   const DType dtype = request.inputs[0].dtype, out = request.outputs[0].dtype;
   const MatmulFunctions* functions = matmul_functions(dtype);
   if (functions == nullptr || request.inputs[1].dtype != dtype ||

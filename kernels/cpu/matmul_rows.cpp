@@ -222,7 +222,7 @@ class MatmulRows {
 
 }  // namespace
 
-MadeKernel make_matmul_rows(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_matmul_rows(const KernelRequest& request) {
   const Attributes& at = request.attributes;
   if (!at.boolean("independent_rows") || at.boolean("transpose_a") || !at.boolean("transpose_b") ||
       request.accumulate || request.outputs[0].shape.elements() == 0 ||

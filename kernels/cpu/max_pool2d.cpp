@@ -282,11 +282,11 @@ int64_t row_grain(const PoolGeometry& g) {
 
 }  // namespace
 
-MadeKernel make_max_pool2d(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_max_pool2d(const KernelRequest& request) {
   const PoolGeometry g =
       geometry(request.inputs[0].shape, request.outputs[0].shape, request.attributes);
   const int64_t samples = request.inputs[0].shape[0];
-  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> MadeKernel {
+  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> std::unique_ptr<Kernel> {
     return make_kernel(
         [g, samples, function = pool_functions<T>().row](const Bindings& b, Stream&) {
           const T* x = b.input<T>(0);
@@ -300,7 +300,7 @@ MadeKernel make_max_pool2d(const KernelRequest& request) {
   });
 }
 
-MadeKernel make_max_pool2d_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_max_pool2d_backward(const KernelRequest& request) {
   const PoolGeometry g =
       geometry(request.outputs[0].shape, request.inputs[0].shape, request.attributes);
   const int64_t samples = request.inputs[0].shape[0];
@@ -308,7 +308,7 @@ MadeKernel make_max_pool2d_backward(const KernelRequest& request) {
   const bool tiles = g.stride[0] == g.kernel[0] && g.stride[1] == g.kernel[1] &&
                      g.padding[0] == 0 && g.padding[1] == 0 &&
                      g.out_height * g.kernel[0] <= g.height && g.out_width * g.kernel[1] <= g.width;
-  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> MadeKernel {
+  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> std::unique_ptr<Kernel> {
     return make_kernel([g, samples, tiles, functions = pool_functions<T>()](const Bindings& b,
                                                                             Stream&) {
       const T *dy = b.input<T>(0), *dy_end = dy + samples * g.out_height * g.out_width * g.channels;

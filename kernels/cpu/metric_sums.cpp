@@ -85,7 +85,7 @@ struct Binary : Elements {
 
 // work.run(x, targets, sums).
 template <typename Work, typename Target>
-MadeKernel make_metric_sums(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_metric_sums(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
   const int64_t count = request.outputs[0].shape.elements();
   const Work work(request);
@@ -98,16 +98,16 @@ MadeKernel make_metric_sums(const KernelRequest& request) {
 
 }  // namespace
 
-MadeKernel make_confusion_matrix(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_confusion_matrix(const KernelRequest& request) {
   return make_metric_sums<Confusion, int32_t>(request);
 }
-MadeKernel make_top_k_correct(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_top_k_correct(const KernelRequest& request) {
   return make_metric_sums<TopK, int32_t>(request);
 }
-MadeKernel make_regression_sums(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_regression_sums(const KernelRequest& request) {
   return make_metric_sums<Regression, float>(request);
 }
-MadeKernel make_binary_counts(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_binary_counts(const KernelRequest& request) {
   return make_metric_sums<Binary, float>(request);
 }
 

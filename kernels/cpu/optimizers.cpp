@@ -161,10 +161,10 @@ bool computes_in_f32_but_for_16_bits(KernelRequest request) {
 
 }  // namespace
 
-MadeKernel make_element_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_element_update(const KernelRequest& request) {
   if (!computes_in_f32_but_for_16_bits(request)) return nullptr;
   return with_element_rule(request.op, request.attributes,
-                           [&]<typename Rule>(const Rule& rule) -> MadeKernel {
+                           [&]<typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
                              return std::make_unique<ElementUpdate<Rule>>(request, rule);
                            });
 }

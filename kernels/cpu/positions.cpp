@@ -134,12 +134,12 @@ class SinusoidalPositions final : public Kernel {
 
 }  // namespace
 
-MadeKernel make_rotary(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_rotary(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   return std::make_unique<Rotary>(request);
 }
 
-MadeKernel make_sinusoidal_positions(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_sinusoidal_positions(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   return std::make_unique<SinusoidalPositions>(request);
 }

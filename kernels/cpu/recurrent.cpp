@@ -267,7 +267,7 @@ class RecurrentBackward final : public Kernel {
 };
 
 template <template <typename> class K>
-MadeKernel make_recurrent_of(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_recurrent_of(const KernelRequest& request) {
   if (onednn::computes_in(request, DType::f32)) return std::make_unique<K<float>>(request);
   if (onednn::computes_in(request, DType::bf16)) return std::make_unique<K<Bf16>>(request);
   return nullptr;
@@ -275,17 +275,17 @@ MadeKernel make_recurrent_of(const KernelRequest& request) {
 
 }  // namespace
 
-MadeKernel make_recurrent(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_recurrent(const KernelRequest& request) {
   return make_recurrent_of<Recurrent>(request);
 }
-MadeKernel make_recurrent_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_recurrent_backward(const KernelRequest& request) {
   return make_recurrent_of<RecurrentBackward>(request);
 }
 
-MadeKernel make_recurrent_network(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_recurrent_network(const KernelRequest& request) {
   return make_recurrent_of_parts(request, cpu_engine());
 }
-MadeKernel make_recurrent_network_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_recurrent_network_backward(const KernelRequest& request) {
   return make_recurrent_backward_of_parts(request, cpu_engine());
 }
 

@@ -267,7 +267,7 @@ class Reduce final : public Kernel {
 
 }  // namespace
 
-MadeKernel make_reduce(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_reduce(const KernelRequest& request) {
   if (widen_function(request.inputs[0].dtype) == nullptr) return nullptr;
   const std::string kind = request.attributes.text("kind");
   check_internal(kind == "sum" || kind == "mean" || kind == "max", "reduce: kind '{}'", kind);

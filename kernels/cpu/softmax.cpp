@@ -119,7 +119,7 @@ HWY_EXPORT(backward);
 
 }  // namespace
 
-MadeKernel make_softmax(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_softmax(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const bool is_backward = request.inputs.size() == 2, logarithm = request.op.starts_with("log_");
   const int64_t columns = request.inputs[0].shape[-1];

@@ -282,12 +282,12 @@ bool with_f32_sums(const KernelRequest& request) {
 
 }  // namespace
 
-MadeKernel make_softmax_cross_entropy(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_softmax_cross_entropy(const KernelRequest& request) {
   if (!with_f32_sums(request)) return nullptr;
   return make_call_kernel<SoftmaxCrossEntropy>(request);
 }
 
-MadeKernel make_softmax_cross_entropy_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_softmax_cross_entropy_backward(const KernelRequest& request) {
   if (!with_f32_sums(request)) return nullptr;
   return make_call_kernel<SoftmaxCrossEntropyBackward>(request);
 }

@@ -8,7 +8,7 @@
 
 namespace dltrain {
 
-MadeKernel make_loss_seed(const KernelRequest&) {
+std::unique_ptr<Kernel> make_loss_seed(const KernelRequest&) {
   return make_kernel([](const Bindings& b, Stream&) {
     const auto& state = *b.input<StepState>(0);
     const auto* loss = b.input<double>(1);
@@ -18,7 +18,7 @@ MadeKernel make_loss_seed(const KernelRequest&) {
 }
 
 // Metrics are a few doubles: copied, or added to the sums of earlier micro-steps.
-MadeKernel make_identity_f64(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_identity_f64(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f64) return nullptr;
   const int64_t count = request.outputs[0].shape.elements();
   return make_kernel([count, accumulate = request.accumulate](const Bindings& b, Stream&) {
@@ -29,7 +29,7 @@ MadeKernel make_identity_f64(const KernelRequest& request) {
 }
 
 // Inputs: state, mean, variance, the sums of both; in place.
-MadeKernel make_batch_norm_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_batch_norm_update(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const int64_t channels = request.inputs[1].shape.elements();
   const double momentum = request.attributes.number("momentum", 0.1);

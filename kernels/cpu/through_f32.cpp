@@ -26,7 +26,7 @@ void convert(DType from, DType to, const void* x, void* y, int64_t count, Stream
 
 }  // namespace
 
-MadeKernel make_through_f32(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_through_f32(const KernelRequest& request) {
   return make_through_f32(request, cpu_engine(), convert);
 }
 

@@ -107,7 +107,7 @@ class TransposePlanes final : public Kernel {
 
 }  // namespace
 
-MadeKernel make_transpose(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_transpose(const KernelRequest& request) {
   const StridedBox box = box_of(request);
   const size_t bytes = dtype_size(request.inputs[0].dtype);
   if (box.axes().front().from == 1) {

@@ -13,7 +13,7 @@ namespace dltrain {
 namespace {
 
 template <typename T>
-MadeKernel make_tree_sum_of(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_tree_sum_of(const KernelRequest& request) {
   const auto count = static_cast<size_t>(request.attributes.integer("count"));
   const auto levels = static_cast<size_t>(request.attributes.integer("levels"));
   const int64_t micro_batch = request.attributes.integer("micro_batch");
@@ -43,7 +43,7 @@ MadeKernel make_tree_sum_of(const KernelRequest& request) {
 
 }  // namespace
 
-MadeKernel make_tree_sum(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_tree_sum(const KernelRequest& request) {
   if (request.inputs[1].dtype == DType::f32) return make_tree_sum_of<float>(request);
   if (request.inputs[1].dtype == DType::f64) return make_tree_sum_of<double>(request);
   return nullptr;

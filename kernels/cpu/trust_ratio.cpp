@@ -111,7 +111,7 @@ class TrustCall {
 
 // run(call, groups, factors of each tensor, state)
 template <typename Factors, typename Run>
-MadeKernel make_trust_update(const KernelRequest& request, const Run& run) {
+std::unique_ptr<Kernel> make_trust_update(const KernelRequest& request, const Run& run) {
   const UpdateGroups groups(request.attributes);
   const size_t tensors = groups.group.size();
   const TensorChunks chunks(request.inputs.subspan(1, tensors));
@@ -130,7 +130,7 @@ MadeKernel make_trust_update(const KernelRequest& request, const Run& run) {
 
 // LARS: after the norms, SGD with scaled gradient and decay.
 template <typename Rule>
-MadeKernel make_lars(const KernelRequest& request, const Rule& rule) {
+std::unique_ptr<Kernel> make_lars(const KernelRequest& request, const Rule& rule) {
   using Factors = typename Rule::template Factors<float>;
   return make_trust_update<Factors>(request, [rule, trust = lars_trust(request.attributes)](
                                                  const TrustCall& call, const UpdateGroups& groups,
@@ -158,14 +158,14 @@ MadeKernel make_lars(const KernelRequest& request, const Rule& rule) {
 
 }  // namespace
 
-MadeKernel make_lars_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_lars_update(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const double momentum = request.attributes.number("momentum");
   if (momentum == 0) return make_lars(request, SgdRule<Momentum::none>{});
   return make_lars(request, SgdRule<Momentum::plain>{momentum, 0});
 }
 
-MadeKernel make_lamb_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_lamb_update(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   using Factors = LambRule::Factors<float>;
   return make_trust_update<Factors>(request, [rule = lamb_rule(request.attributes)](

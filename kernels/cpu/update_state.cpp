@@ -8,7 +8,7 @@
 
 namespace dltrain {
 
-MadeKernel make_clip_percentile(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_clip_percentile(const KernelRequest& request) {
   const auto attributes = clip_percentile_attributes(request.attributes);
   const int64_t window = request.inputs[1].shape.elements();
   return make_kernel([=](const Bindings& b, Stream&) {
@@ -17,7 +17,7 @@ MadeKernel make_clip_percentile(const KernelRequest& request) {
   });
 }
 
-MadeKernel make_ema_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_ema_update(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const EmaAttributes attributes = ema_attributes(request.attributes);
   const auto count = static_cast<size_t>(request.attributes.integer("count", 1));

@@ -220,7 +220,7 @@ void bind_targets(WeightedArguments& arguments, const Bindings& b, bool labels, 
 
 }  // namespace
 
-MadeKernel make_weighted_cross_entropy(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_weighted_cross_entropy(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
   const WeightedArguments call = arguments(request);
   const bool labels = request.inputs[1].dtype == DType::i32;
@@ -249,7 +249,7 @@ MadeKernel make_weighted_cross_entropy(const KernelRequest& request) {
   return make_kernel(run, static_cast<size_t>(chunks) * sizeof(RowSums));
 }
 
-MadeKernel make_weighted_cross_entropy_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_weighted_cross_entropy_backward(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
   const WeightedArguments call = arguments(request);
   const bool labels = request.inputs[1].dtype == DType::i32;

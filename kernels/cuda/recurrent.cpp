@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cuda/makers.h"
 #include "cuda/reduce.h"
+#include "cuda/tables.h"
 #include "ops/recurrent.h"
 #include "ops/rules.h"
 #include "shared/kernel_part.h"

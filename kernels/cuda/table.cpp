@@ -1,6 +1,7 @@
 // The engine's own kernels. None has run on a GPU yet, so every row is unproven: they are compiled
 // for sm_80 and sm_90 and checked on the CPU under tests/cuda_emulation.
 #include "cuda/makers.h"
+#include "cuda/tables.h"
 #include "shared/common_kernels.h"
 #include "shared/through_f32.h"
 

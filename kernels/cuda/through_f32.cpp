@@ -3,6 +3,7 @@
 
 #include "cuda/elementwise.h"
 #include "cuda/makers.h"
+#include "cuda/tables.h"
 
 namespace dltrain {
 

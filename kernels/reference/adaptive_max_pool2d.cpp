@@ -7,7 +7,7 @@
 
 namespace dltrain {
 
-KernelPointer reference_adaptive_max_pool2d(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_adaptive_max_pool2d(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const ImageMaps maps(pooling_maps(c.op, c.inputs[0].shape, c.attributes));
     const Shape &x = c.inputs[0].shape, &y = c.outputs[0].shape;
@@ -33,7 +33,7 @@ KernelPointer reference_adaptive_max_pool2d(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_adaptive_max_pool2d_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_adaptive_max_pool2d_backward(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape &x = c.outputs[0].shape, &y = c.inputs[0].shape;
     const int64_t windows = y[1] * y[2];

@@ -174,13 +174,13 @@ struct Adafactor : Adaptive<T> {
 
 }  // namespace
 
-KernelPointer reference_lars_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_lars_update(const KernelRequest& request) {
   return make_naive<Lars>(request);
 }
-KernelPointer reference_lamb_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_lamb_update(const KernelRequest& request) {
   return make_naive<Lamb>(request);
 }
-KernelPointer reference_adafactor_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_adafactor_update(const KernelRequest& request) {
   return make_naive<Adafactor>(request);
 }
 

@@ -150,10 +150,10 @@ struct AttentionBackward : Naive<T> {
 
 }  // namespace
 
-KernelPointer reference_attention(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_attention(const KernelRequest& request) {
   return make_naive<Attention>(request);
 }
-KernelPointer reference_attention_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_attention_backward(const KernelRequest& request) {
   return make_naive<AttentionBackward>(request);
 }
 

@@ -47,7 +47,7 @@ struct BatchNormUpdate {
 
 }  // namespace
 
-KernelPointer reference_batch_norm(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_batch_norm(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Channels s(c);
     const T *x = c.input<T>(0), *gamma = c.input<T>(1), *beta = c.input<T>(2);
@@ -77,7 +77,7 @@ KernelPointer reference_batch_norm(const KernelRequest& request) {
 
 // With x̂ = (x − mean)/√(variance + ε): dβ = Σdy, dγ = Σdy·x̂,
 // dx = γ/√(variance + ε)·(dy − dβ/n − x̂·dγ/n). With relu dy is 0 where the forward was not above 0.
-KernelPointer reference_batch_norm_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_batch_norm_backward(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Channels s(c);
     const T *x = c.input<T>(0), *gamma = c.input<T>(2);
@@ -106,7 +106,7 @@ KernelPointer reference_batch_norm_backward(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_batch_norm_inference(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_batch_norm_inference(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Channels s(c);
     const T *x = c.input<T>(0), *gamma = c.input<T>(1), *beta = c.input<T>(2);
@@ -119,7 +119,7 @@ KernelPointer reference_batch_norm_inference(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_batch_norm_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_batch_norm_update(const KernelRequest& request) {
   return make_naive<BatchNormUpdate>(request);
 }
 

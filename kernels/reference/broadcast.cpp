@@ -5,7 +5,7 @@
 
 namespace dltrain {
 
-KernelPointer reference_broadcast(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_broadcast(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape& y = c.outputs[0].shape;
     for (int64_t i = 0; i < y.elements(); ++i) {

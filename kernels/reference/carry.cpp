@@ -15,7 +15,7 @@ int64_t first_row(const NaiveCall& c, int64_t rows) {
 
 }  // namespace
 
-KernelPointer reference_carried_state(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_carried_state(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape& shape = c.outputs[0].shape;
     const bool begins = c.input<StepState>(0)->in.step % c.attributes.integer("steps") == 0;
@@ -26,7 +26,7 @@ KernelPointer reference_carried_state(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_carry_state(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_carry_state(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape &x = c.inputs[1].shape, &all = c.outputs[0].shape;
     const int64_t begin = first_row(c, all[0]) * all[1], end = begin + x.elements();
@@ -37,7 +37,7 @@ KernelPointer reference_carry_state(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_carry_state_in_place(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_carry_state_in_place(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape& x = c.inputs[1].shape;
     T* state = c.output<T>(0) + first_row(c, c.outputs[0].shape[0]) * x[1];
@@ -45,7 +45,7 @@ KernelPointer reference_carry_state_in_place(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_carried_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_carried_update(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     if (c.input<StepState>(0)->out.finite == 0) return;
     std::copy_n(c.input<T>(2), c.outputs[0].shape.elements(), c.output<T>(0));

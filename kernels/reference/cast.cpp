@@ -18,7 +18,7 @@ struct Cast {
 
 }  // namespace
 
-KernelPointer reference_cast(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_cast(const KernelRequest& request) {
   const DType from = request.inputs[0].dtype;
   const bool known = is_floating(from) || from == DType::i32 || from == DType::u8;
   if (!known || !is_floating(request.outputs[0].dtype)) return nullptr;

@@ -26,7 +26,7 @@ double window_sum(const NaiveCall& c, const ConvolutionGeometry& g, int64_t n, i
 
 }  // namespace
 
-KernelPointer reference_conv2d(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_conv2d(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const ConvolutionGeometry g(c.inputs[0].shape, c.inputs[1].shape, c.outputs[0].shape,
                                 c.attributes);

@@ -54,7 +54,7 @@ struct Conv2dBackwardInput {
 
 }  // namespace
 
-KernelPointer reference_conv2d_backward_input(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_conv2d_backward_input(const KernelRequest& request) {
   return make_naive<Conv2dBackwardInput>(request);
 }
 

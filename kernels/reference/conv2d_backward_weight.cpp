@@ -43,7 +43,7 @@ struct Conv2dBackwardWeight {
 
 }  // namespace
 
-KernelPointer reference_conv2d_backward_weight(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_conv2d_backward_weight(const KernelRequest& request) {
   return make_naive<Conv2dBackwardWeight>(request);
 }
 

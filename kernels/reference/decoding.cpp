@@ -108,13 +108,13 @@ struct TokenPositions {
 
 }  // namespace
 
-KernelPointer reference_cached_attention(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_cached_attention(const KernelRequest& request) {
   return make_naive<CachedAttention>(request);
 }
-KernelPointer reference_last_token(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_last_token(const KernelRequest& request) {
   return make_naive<LastToken>(request);
 }
-KernelPointer reference_slot_state(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_slot_state(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape& state = c.inputs[0].shape;
     const int64_t width = state.elements(1, state.rank());
@@ -126,7 +126,7 @@ KernelPointer reference_slot_state(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_slot_state_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_slot_state_update(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape &state = c.inputs[0].shape, &y = c.inputs[1].shape;
     const int64_t width = state.elements(1, state.rank());
@@ -140,7 +140,7 @@ KernelPointer reference_slot_state_update(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_token_positions(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_token_positions(const KernelRequest& request) {
   return std::make_unique<NaiveKernel<TokenPositions>>(request);
 }
 

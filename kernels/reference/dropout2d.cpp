@@ -6,7 +6,7 @@
 
 namespace dltrain {
 
-KernelPointer reference_dropout2d(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_dropout2d(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const double rate = c.attributes.number("rate");
     const auto stream = static_cast<uint64_t>(c.attributes.integer("stream"));

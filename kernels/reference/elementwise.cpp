@@ -8,7 +8,7 @@
 
 namespace dltrain {
 
-KernelPointer reference_elementwise(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_elementwise(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const ElementwiseOp op = elementwise_op(c.op).value();
     const ElementwiseNumbers n = elementwise_numbers(c.op, c.attributes);

@@ -51,7 +51,7 @@ struct Definition {
 
 }  // namespace
 
-KernelPointer reference_elementwise_loss(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_elementwise_loss(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Definition d(c);
     double sum = 0, correct = 0;
@@ -66,7 +66,7 @@ KernelPointer reference_elementwise_loss(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_elementwise_loss_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_elementwise_loss_backward(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Definition d(c);
     const double dloss = *c.input<double>(2);

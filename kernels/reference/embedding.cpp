@@ -25,7 +25,7 @@ struct EmbeddingBackward {
 
 }  // namespace
 
-KernelPointer reference_embedding(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_embedding(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const int64_t width = c.inputs[1].shape[1];
     for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
@@ -34,7 +34,7 @@ KernelPointer reference_embedding(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_embedding_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_embedding_backward(const KernelRequest& request) {
   return make_naive<EmbeddingBackward>(request);
 }
 

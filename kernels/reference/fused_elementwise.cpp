@@ -38,7 +38,7 @@ struct Fused {
 
 }  // namespace
 
-KernelPointer reference_fused_elementwise(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_fused_elementwise(const KernelRequest& request) {
   return std::make_unique<NaiveKernel<Fused>>(request);
 }
 

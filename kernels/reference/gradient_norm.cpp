@@ -56,10 +56,10 @@ struct GradientNorm {
 
 }  // namespace
 
-KernelPointer reference_gradient_norm(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_gradient_norm(const KernelRequest& request) {
   return make_naive<GradientNorm>(request);
 }
-KernelPointer reference_sum_of_squares(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_sum_of_squares(const KernelRequest& request) {
   return make_naive<SumOfSquares>(request);
 }
 

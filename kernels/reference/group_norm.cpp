@@ -64,7 +64,7 @@ struct GroupNormBackward : Groups {
 
 }  // namespace
 
-KernelPointer reference_group_norm(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_group_norm(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Groups own(c);
     const bool affine = c.has_input(1);
@@ -87,7 +87,7 @@ KernelPointer reference_group_norm(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_group_norm_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_group_norm_backward(const KernelRequest& request) {
   return make_naive<GroupNormBackward>(request);
 }
 

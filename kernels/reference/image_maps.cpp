@@ -48,7 +48,7 @@ struct MapImages {
 
 }  // namespace
 
-KernelPointer reference_image_map(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_image_map(const KernelRequest& request) {
   return make_naive<MapImages>(request);
 }
 

@@ -71,7 +71,7 @@ struct LayerNormBackward : LayerNormRows {
 
 }  // namespace
 
-KernelPointer reference_layer_norm(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_layer_norm(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const LayerNormRows s(c);
     const auto count = static_cast<double>(s.columns);
@@ -103,7 +103,7 @@ KernelPointer reference_layer_norm(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_layer_norm_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_layer_norm_backward(const KernelRequest& request) {
   return make_naive<LayerNormBackward>(request);
 }
 

@@ -26,7 +26,7 @@ int64_t element_at(const MultiIndex& index, const Shape& shape) {
 
 // A kernel for any dtype: work(call, number).
 template <typename Work>
-KernelPointer make_any(const KernelRequest& request, Work) {
+std::unique_ptr<Kernel> make_any(const KernelRequest& request, Work) {
   switch (request.inputs[0].dtype) {
     case DType::f32:
       return std::make_unique<NaiveWorkKernel<Work, float>>(request);
@@ -43,7 +43,7 @@ KernelPointer make_any(const KernelRequest& request, Work) {
 
 }  // namespace
 
-KernelPointer reference_concat(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_concat(const KernelRequest& request) {
   return make_any(request, []<typename T>(const NaiveCall& c, T) {
     const auto axis = static_cast<size_t>(c.attributes.integer("axis"));
     int64_t begin = 0;
@@ -59,7 +59,7 @@ KernelPointer reference_concat(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_slice(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_slice(const KernelRequest& request) {
   return make_any(request, []<typename T>(const NaiveCall& c, T) {
     const std::vector<int64_t> before(c.attributes.integers("before"));
     const Shape& y = c.outputs[0].shape;
@@ -71,7 +71,7 @@ KernelPointer reference_slice(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_pad(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_pad(const KernelRequest& request) {
   return make_any(request, []<typename T>(const NaiveCall& c, T) {
     const std::vector<int64_t> before(c.attributes.integers("before"));
     const double value = c.attributes.number("value");
@@ -88,7 +88,7 @@ KernelPointer reference_pad(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_transpose(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_transpose(const KernelRequest& request) {
   return make_any(request, []<typename T>(const NaiveCall& c, T) {
     const std::vector<int64_t> permutation(c.attributes.integers("permutation"));
     const Shape& y = c.outputs[0].shape;

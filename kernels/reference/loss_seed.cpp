@@ -22,7 +22,7 @@ struct LossSeed {
 
 }  // namespace
 
-KernelPointer reference_loss_seed(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_loss_seed(const KernelRequest& request) {
   return std::make_unique<NaiveKernel<LossSeed>>(request);
 }
 

@@ -27,7 +27,7 @@ struct LowPrecisionUpdate {
 
 }  // namespace
 
-KernelPointer reference_low_precision_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_low_precision_update(const KernelRequest& request) {
   switch (request.outputs[0].dtype) {
     case DType::bf16:
       return std::make_unique<NaiveKernel<LowPrecisionUpdate<Bf16>>>(request);

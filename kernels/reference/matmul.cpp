@@ -41,7 +41,7 @@ struct Matmul {
 
 }  // namespace
 
-KernelPointer reference_matmul(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_matmul(const KernelRequest& request) {
   return make_naive<Matmul>(request);
 }
 

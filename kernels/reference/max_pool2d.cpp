@@ -97,10 +97,10 @@ struct MaxPool2dBackward {
 
 }  // namespace
 
-KernelPointer reference_max_pool2d(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_max_pool2d(const KernelRequest& request) {
   return make_naive<MaxPool2d>(request);
 }
-KernelPointer reference_max_pool2d_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_max_pool2d_backward(const KernelRequest& request) {
   return make_naive<MaxPool2dBackward>(request);
 }
 

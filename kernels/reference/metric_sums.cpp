@@ -7,7 +7,7 @@
 
 namespace dltrain {
 
-KernelPointer reference_confusion_matrix(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_confusion_matrix(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const int64_t classes = c.inputs[0].shape[-1];
     double* counts = c.output<double>(0);
@@ -22,7 +22,7 @@ KernelPointer reference_confusion_matrix(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_top_k_correct(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_top_k_correct(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const int64_t classes = c.inputs[0].shape[-1];
     const int64_t k = c.attributes.integer("k");
@@ -41,7 +41,7 @@ KernelPointer reference_top_k_correct(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_regression_sums(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_regression_sums(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const int64_t outputs = c.outputs[0].shape[0];
     for (int64_t o = 0; o < outputs; ++o) {
@@ -57,7 +57,7 @@ KernelPointer reference_regression_sums(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_binary_counts(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_binary_counts(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const int64_t outputs = c.outputs[0].shape[0];
     for (int64_t o = 0; o < outputs; ++o) {

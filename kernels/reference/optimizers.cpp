@@ -120,22 +120,22 @@ struct Lion {
 
 }  // namespace
 
-KernelPointer reference_sgd_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_sgd_update(const KernelRequest& request) {
   return make_naive_update<Sgd>(request);
 }
-KernelPointer reference_adam_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_adam_update(const KernelRequest& request) {
   return make_naive_update<Adam<false>>(request);
 }
-KernelPointer reference_adamw_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_adamw_update(const KernelRequest& request) {
   return make_naive_update<Adam<true>>(request);
 }
-KernelPointer reference_adagrad_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_adagrad_update(const KernelRequest& request) {
   return make_naive_update<Adagrad>(request);
 }
-KernelPointer reference_rmsprop_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_rmsprop_update(const KernelRequest& request) {
   return make_naive_update<Rmsprop>(request);
 }
-KernelPointer reference_lion_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_lion_update(const KernelRequest& request) {
   return make_naive_update<Lion>(request);
 }
 

@@ -16,7 +16,7 @@ int64_t first_position(const NaiveCall& c, int64_t sample) {
 
 }  // namespace
 
-KernelPointer reference_rotary(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_rotary(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const int64_t dim = rotary_dim(c.inputs[0], c.attributes);
     const double sign = c.attributes.boolean("inverse") ? -1 : 1;
@@ -38,7 +38,7 @@ KernelPointer reference_rotary(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_sinusoidal_positions(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_sinusoidal_positions(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape& shape = c.inputs[0].shape;
     for (int64_t i = 0; i < shape.elements(); ++i) {

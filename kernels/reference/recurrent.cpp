@@ -188,17 +188,17 @@ struct RecurrentBackward {
 
 }  // namespace
 
-KernelPointer reference_recurrent(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_recurrent(const KernelRequest& request) {
   return make_naive<Recurrent>(request);
 }
-KernelPointer reference_recurrent_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_recurrent_backward(const KernelRequest& request) {
   return make_naive<RecurrentBackward>(request);
 }
 
-KernelPointer reference_recurrent_network(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_recurrent_network(const KernelRequest& request) {
   return make_recurrent_of_parts(request, reference_engine());
 }
-KernelPointer reference_recurrent_network_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_recurrent_network_backward(const KernelRequest& request) {
   return make_recurrent_backward_of_parts(request, reference_engine());
 }
 

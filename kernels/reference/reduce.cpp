@@ -61,7 +61,7 @@ struct Reduce {
 
 }  // namespace
 
-KernelPointer reference_reduce(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_reduce(const KernelRequest& request) {
   return make_naive<Reduce>(request);
 }
 

@@ -21,7 +21,7 @@ struct SoftmaxRows {
 
 }  // namespace
 
-KernelPointer reference_softmax(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_softmax(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const SoftmaxRows s(c);
     for (int64_t r = 0; r < s.rows; ++r) {
@@ -38,7 +38,7 @@ KernelPointer reference_softmax(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_softmax_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_softmax_backward(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const SoftmaxRows s(c);
     for (int64_t r = 0; r < s.rows; ++r) {

@@ -29,7 +29,7 @@ struct SoftmaxCrossEntropyRows {
 
 }  // namespace
 
-KernelPointer reference_softmax_cross_entropy(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_softmax_cross_entropy(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const SoftmaxCrossEntropyRows s(c);
     double loss = 0, correct = 0;
@@ -52,7 +52,7 @@ KernelPointer reference_softmax_cross_entropy(const KernelRequest& request) {
   });
 }
 
-KernelPointer reference_softmax_cross_entropy_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_softmax_cross_entropy_backward(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const SoftmaxCrossEntropyRows s(c);
     const double dloss = *c.input<double>(3);

@@ -5,7 +5,7 @@
 
 namespace dltrain {
 
-KernelPointer reference_tree_sum(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_tree_sum(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const auto count = static_cast<size_t>(c.attributes.integer("count"));
     const auto levels = static_cast<size_t>(c.attributes.integer("levels"));

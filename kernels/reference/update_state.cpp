@@ -63,10 +63,10 @@ struct EmaUpdate {
 
 }  // namespace
 
-KernelPointer reference_clip_percentile(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_clip_percentile(const KernelRequest& request) {
   return make_naive<ClipPercentile>(request);
 }
-KernelPointer reference_ema_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_ema_update(const KernelRequest& request) {
   return make_naive<EmaUpdate>(request);
 }
 

@@ -95,10 +95,10 @@ struct WeightedCrossEntropyBackward : WeightedCrossEntropyRows<T> {
 
 }  // namespace
 
-KernelPointer reference_weighted_cross_entropy(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_weighted_cross_entropy(const KernelRequest& request) {
   return make_naive<WeightedCrossEntropy>(request);
 }
-KernelPointer reference_weighted_cross_entropy_backward(const KernelRequest& request) {
+std::unique_ptr<Kernel> reference_weighted_cross_entropy_backward(const KernelRequest& request) {
   return make_naive<WeightedCrossEntropyBackward>(request);
 }
 

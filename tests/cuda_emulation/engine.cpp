@@ -1,6 +1,7 @@
 #include "cuda_emulation/engine.h"
 
 #include "cuda/makers.h"
+#include "cuda/tables.h"
 #include "shared/host_memory.h"
 
 namespace dltrain {

@@ -8,7 +8,7 @@
 #include "config/load.h"
 #include "cuda/makers.h"
 #include "cuda/vendor/device.h"
-#include "cuda/vendor/makers.h"
+#include "cuda/vendor/requests.h"
 #include "cuda_runtime/cache_folder.h"
 #include "cuda_runtime/engine.h"
 #include "cuda_runtime/fake_attention.h"

@@ -3,8 +3,9 @@
 #include <vector>
 
 #include "cuda/makers.h"
+#include "cuda/tables.h"
 #include "cuda/vendor/device.h"
-#include "cuda/vendor/makers.h"
+#include "cuda/vendor/requests.h"
 
 namespace dltrain {
 

@@ -2,7 +2,7 @@
 #include "catch.h"
 #include "config/load.h"
 #include "cuda/makers.h"
-#include "cuda/vendor/makers.h"
+#include "cuda/vendor/requests.h"
 #include "cuda_runtime/engine.h"
 #include "cuda_runtime/fake_runtime.h"
 #include "ops/kernel.h"

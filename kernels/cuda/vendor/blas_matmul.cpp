@@ -13,11 +13,12 @@
 
 #include "base/error.h"
 #include "cuda/elementwise.h"
+#include "cuda/makers.h"
 #include "cuda/matmul_sizes.h"
 #include "cuda/vendor/autotune.h"
 #include "cuda/vendor/check.h"
 #include "cuda/vendor/device.h"
-#include "cuda/vendor/makers.h"
+#include "cuda/vendor/requests.h"
 #include "ops/kernel_refused.h"
 
 namespace dltrain {

@@ -9,12 +9,13 @@
 #include <fmt/format.h>
 
 #include "cuda/attention_inputs.h"
+#include "cuda/makers.h"
 #include "cuda/vendor/autotune.h"
 #include "cuda/vendor/code_cache.h"
 #include "cuda/vendor/cudnn_attention_plan.h"
 #include "cuda/vendor/cudnn_descriptor.h"
 #include "cuda/vendor/device.h"
-#include "cuda/vendor/makers.h"
+#include "cuda/vendor/requests.h"
 #include "ops/kernel_refused.h"
 #include "shared/workspace_parts.h"
 

@@ -8,11 +8,12 @@
 
 #include "base/error.h"
 #include "cuda/elementwise.h"
+#include "cuda/makers.h"
 #include "cuda/vendor/autotune.h"
 #include "cuda/vendor/cudnn_plan.h"
 #include "cuda/vendor/cudnn_problem.h"
 #include "cuda/vendor/device.h"
-#include "cuda/vendor/makers.h"
+#include "cuda/vendor/requests.h"
 #include "ops/kernel_refused.h"
 #include "ops/rules.h"
 

@@ -18,7 +18,7 @@
 #include "cuda/vendor/cudnn_descriptor.h"
 #include "cuda/vendor/cudnn_rnn.h"
 #include "cuda/vendor/device.h"
-#include "cuda/vendor/makers.h"
+#include "cuda/vendor/requests.h"
 #include "ops/kernel_refused.h"
 #include "ops/op.h"
 #include "ops/rules.h"

@@ -11,10 +11,11 @@
 
 #include "base/error.h"
 #include "base/signals.h"
+#include "cuda/makers.h"
 #include "cuda/vendor/cudnn_descriptor.h"
-#include "cuda/vendor/makers.h"
 #include "cuda/vendor/nvml.h"
 #include "cuda/vendor/profiler.h"
+#include "cuda/vendor/requests.h"
 
 namespace dltrain {
 namespace {

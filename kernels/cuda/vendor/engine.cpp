@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cuda/makers.h"
+#include "cuda/tables.h"
 #include "cuda/vendor/device.h"
 #if defined(DLTRAIN_NCCL)
 #include "cuda/vendor/nccl.h"

@@ -1,8 +1,9 @@
 // Kernels by cuBLASLt, cuDNN and NVRTC. None has run on a GPU yet, so every row is unproven;
 // tests/cuda_engine builds the plans of the cuDNN rows from descriptions of GPUs.
 #include "cuda/makers.h"
+#include "cuda/tables.h"
 #include "cuda/vendor/device.h"
-#include "cuda/vendor/makers.h"
+#include "cuda/vendor/requests.h"
 #include "ops/kernel_refused.h"
 
 namespace dltrain {
