@@ -29,7 +29,7 @@ std::set<std::string> always_zero(Session& session) {
       const auto gradient = read_numbers(executor, state_name("gradient", name));
       return std::any_of(gradient.begin(), gradient.end(), [](double g) { return g != 0; });
     });
-    executor.update(batch.inputs);
+    executor.update();
     executor.collect();
   }
   return names;
