@@ -42,6 +42,7 @@ extern const OpDef kLowPrecisionUpdateOp;
 extern const OpDef kTreeSumOp;
 extern const OpDef kAllReduceBeginOp, kAllReduceEndOp;
 extern const OpDef kReduceScatterBeginOp, kReduceScatterEndOp, kAllGatherBeginOp, kAllGatherEndOp;
+extern const OpDef kSendBeginOp, kSendEndOp, kReceiveBeginOp, kReceiveEndOp;
 extern const OpDef kSumOfSquaresOp, kGradientNormOfOp;
 
 }  // namespace dltrain

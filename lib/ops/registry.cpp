@@ -96,6 +96,10 @@ std::vector<OpDef> make_table() {
                           &kReduceScatterEndOp,
                           &kAllGatherBeginOp,
                           &kAllGatherEndOp,
+                          &kSendBeginOp,
+                          &kSendEndOp,
+                          &kReceiveBeginOp,
+                          &kReceiveEndOp,
                           &kSumOfSquaresOp,
                           &kGradientNormOfOp}) {
     table.push_back(*op);
