@@ -1,6 +1,6 @@
 // Memory layout of everything that outlives a micro-step: parameters, moments, buffers, gradients,
 // sums and the StepState, in one region. The tensors of a reduction bucket (or of a fused update)
-// are adjacent. Several plans (training, evaluation) share one layout; tensors are identified by
+// are adjacent. Several programs (training, evaluation) share one layout; tensors are identified by
 // name.
 #pragma once
 
