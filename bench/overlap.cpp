@@ -93,7 +93,7 @@ class Rank {
     begin = Clock::now();
     session_.executor->micro_step(batch.fields, inputs, 0);
     least.both = std::min(least.both, Seconds(Clock::now() - begin).count());
-    session_.executor->update(inputs);
+    session_.executor->update();
     session_.executor->collect();
     const double whole = Seconds(Clock::now() - begin).count();
     least.whole = std::min(least.whole, whole);

@@ -39,11 +39,12 @@ struct TimedCall {
   double least = 1e9;
 };
 
-std::vector<TimedCall> calls_of_step(const Plan& plan) {
+std::vector<TimedCall> calls_of_step(const Frame& frame) {
+  const Program& program = frame.program();
   std::vector<TimedCall> out;
   for (Phase phase : {Phase::forward, Phase::backward, Phase::update}) {
-    for (size_t i : plan.segment(phase, MicroStep::only)) {
-      out.push_back({&plan.calls()[i], &plan.bound_call(i)});
+    for (size_t i : program.segment(phase, MicroStep::only)) {
+      out.push_back({&program.calls()[i], &frame.call(i)});
     }
   }
   return out;
@@ -54,8 +55,8 @@ double flops_of(const Graph& graph, const Node& node) {
       .flops;
 }
 
-void print(const Plan& plan, const std::vector<TimedCall>& calls) {
-  const Graph& graph = plan.graph();
+void print(const Program& program, const std::vector<TimedCall>& calls) {
+  const Graph& graph = program.graph();
   double total = 0;
   std::map<std::string, double> by_op;
   for (const TimedCall& timed : calls) {
@@ -82,9 +83,9 @@ void print(const Plan& plan, const std::vector<TimedCall>& calls) {
 // Inputs lie in memory that later values of the step take over.
 void fill_inputs(Session& session, const Batch& batch, Stream& stream) {
   const StepGraph& graph = session.executor->training();
-  const Plan& plan = session.executor->training_plan();
+  const Frame& frame = session.executor->training_frame();
   for (size_t i = 0; i < graph.slots.size(); ++i) {
-    session.executor->device().copy(plan.address(graph.slots[i]), batch.fields[i],
+    session.executor->device().copy(frame.address(graph.slots[i]), batch.fields[i],
                                     graph.graph.value(graph.slots[i]).spec.bytes(), stream);
   }
   stream.synchronize();
@@ -106,9 +107,9 @@ void run(const std::string& config, double duration, const std::vector<std::stri
                           .inverse_valid = 1.0 / static_cast<double>(session.batch.global_batch),
                           .max_grad_norm = 0};
   session.executor->micro_step(batch.fields, inputs, 0);
-  session.executor->update(inputs);
-  const Plan& plan = session.executor->training_plan();
-  std::vector<TimedCall> calls = calls_of_step(plan);
+  session.executor->update();
+  const Program& program = session.executor->training_program();
+  std::vector<TimedCall> calls = calls_of_step(session.executor->training_frame());
   const auto stream = session.executor->device().make_stream();
   double least = 1e9;
   for (const double start = seconds(); seconds() - start < duration;) {
@@ -123,7 +124,7 @@ void run(const std::string& config, double duration, const std::vector<std::stri
     }
     least = std::min(least, seconds() - step);
   }
-  print(plan, calls);
+  print(program, calls);
   fmt::print("{:10.1f} µs, the least of a whole step\n", 1e6 * least);
 }
 

@@ -1,14 +1,16 @@
-// Runs a graph on the host for tests: a plan, its memory, and values by id as doubles.
+// Runs a graph on the host for tests: a program with one frame, and values by id as doubles.
 #pragma once
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "graph/plan.h"
+#include "graph/frame.h"
+#include "graph/state_layout.h"
 #include "ops/step_state.h"
 #include "reference/engine.h"
 
@@ -20,26 +22,30 @@ class GraphRun {
                     const Engine& engine = reference_engine(), Collectives* collectives = nullptr)
       : device_(engine.open(0)),
         stream_(device_->make_stream()),
-        plan_(Plan::prepare(std::move(graph), {.engine = &engine,
-                                               .device = device_.get(),
-                                               .collectives = collectives,
-                                               .several_micro_steps = several_micro_steps})) {
-    layout_.add(plan_.graph());
+        program_(std::move(graph), {.engine = &engine,
+                                    .device = device_.get(),
+                                    .collectives = collectives,
+                                    .several_micro_steps = several_micro_steps}) {
+    layout_.add(program_.graph());
     state_ = Buffer(*device_, layout_.bytes());
-    work_ = Buffer(*device_, plan_.work_bytes());
-    plan_.bind(layout_, state_.data(), work_.data());
+    work_ = Buffer(*device_, program_.work_bytes());
+    frame_.emplace(
+        program_,
+        [this](const GraphValue& value) { return state_.data() + layout_.offset_of(value); },
+        work_.data());
   }
 
-  const Plan& plan() const { return plan_; }
+  const Program& program() const { return program_; }
+  const Frame& frame() const { return *frame_; }
   const StateLayout& layout() const { return layout_; }
   ValueId id(const std::string& name) const {
-    const ValueId found = plan_.graph().find(name);
+    const ValueId found = program_.graph().find(name);
     check_internal(found != kNoValue, "no value is named {}", name);
     return found;
   }
 
   void set(ValueId value, const std::vector<double>& elements) {
-    const TensorSpec& spec = plan_.graph().value(value).spec;
+    const TensorSpec& spec = program_.graph().value(value).spec;
     check_internal(static_cast<int64_t>(elements.size()) == spec.shape.elements(), "{} elements",
                    elements.size());
     switch (spec.dtype) {
@@ -56,7 +62,7 @@ class GraphRun {
   void set(const std::string& name, const std::vector<double>& v) { set(id(name), v); }
 
   std::vector<double> get(ValueId value) const {
-    const TensorSpec& spec = plan_.graph().value(value).spec;
+    const TensorSpec& spec = program_.graph().value(value).spec;
     switch (spec.dtype) {
       case DType::f32:
         return take<float>(value);
@@ -75,7 +81,7 @@ class GraphRun {
   // Inputs and state of a floating dtype get numbers in [-1, 1) that depend on `seed` and the
   // value's name only; sums and moments stay zero.
   void fill(uint64_t seed) {
-    const Graph& graph = plan_.graph();
+    const Graph& graph = program_.graph();
     for (Role role : {Role::input, Role::parameter, Role::buffer}) {
       for (ValueId value : graph.with_role(role)) {
         const GraphValue& v = graph.value(value);
@@ -90,38 +96,39 @@ class GraphRun {
   }
 
   StepState& step_state() {
-    return *static_cast<StepState*>(plan_.address(plan_.graph().step_state));
+    return *static_cast<StepState*>(frame_->address(program_.graph().step_state));
   }
 
   void run(Phase phase, MicroStep variant = MicroStep::only) {
-    plan_.run(phase, variant, *stream_);
+    frame_->run(phase, variant, *stream_);
   }
   void run_all(MicroStep variant = MicroStep::only) {
     for (Phase phase : {Phase::forward, Phase::backward, Phase::update}) run(phase, variant);
   }
   std::string find_non_finite(Phase phase) {
-    return plan_.find_non_finite(phase, MicroStep::only, *stream_);
+    return frame_->find_non_finite(phase, MicroStep::only, *stream_);
   }
 
  private:
   template <typename T>
   void put(ValueId value, const std::vector<double>& elements) {
-    T* to = static_cast<T*>(plan_.address(value));
+    T* to = static_cast<T*>(frame_->address(value));
     std::transform(elements.begin(), elements.end(), to,
                    [](double x) { return static_cast<T>(x); });
   }
   template <typename T>
   std::vector<double> take(ValueId value) const {
-    const T* from = static_cast<const T*>(plan_.address(value));
-    const auto n = plan_.graph().value(value).spec.shape.elements();
+    const T* from = static_cast<const T*>(frame_->address(value));
+    const auto n = program_.graph().value(value).spec.shape.elements();
     return std::vector<double>(from, from + n);
   }
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
-  Plan plan_;
+  Program program_;
   StateLayout layout_;
   Buffer state_, work_;
+  std::optional<Frame> frame_;
 };
 
 // Sums and gradients after one step of a graph, from arbitrary state.

@@ -163,41 +163,6 @@ namespace dltrain {
 namespace {
 HWY_EXPORT(choose);
 
-class Attention {
- public:
-  Attention(const KernelRequest& request, AttendFunction function)
-      : call_(attention_call(request, 0)),
-        function_(function),
-        parts_(thread_count()),
-        buffer_(4 * kAttentionBlock * padded_head(call_.sizes.head_dim) +
-                kAttentionBlock * (2 * kAttentionBlock + 2)) {}
-
-  size_t workspace_bytes() const { return static_cast<size_t>(parts_ * buffer_) * sizeof(float); }
-  void run(const Bindings& bindings) {
-    bind_attention(call_, bindings, 0);
-    y_ = bindings.outputs[0];
-    sums_ = output<float>(bindings, 1);
-    workspace_ = static_cast<float*>(bindings.workspace);
-    const AttentionSizes& a = call_.sizes;
-    const int64_t blocks = ceil_div(a.queries, kAttentionBlock);
-    parallel_parts(a.samples * a.heads * blocks, parts_,
-                   [&](int64_t begin, int64_t end, int64_t part) {
-                     for (int64_t i = begin; i < end; ++i) {
-                       const int64_t row = i / blocks, first = i % blocks * kAttentionBlock;
-                       function_(call_, row / a.heads, row % a.heads, first, y_, sums_,
-                                 workspace_ + part * buffer_);
-                     }
-                   });
-  }
-
- private:
-  AttentionCall call_;
-  AttendFunction function_;
-  int64_t parts_, buffer_;  // floats of a thread
-  void* y_ = nullptr;
-  float *sums_ = nullptr, *workspace_ = nullptr;
-};
-
 }  // namespace
 
 AttentionCall attention_call(const KernelRequest& request, size_t first) {
@@ -214,7 +179,7 @@ AttentionCall attention_call(const KernelRequest& request, size_t first) {
   return c;
 }
 
-void bind_attention(AttentionCall& c, const Bindings& bindings, size_t first) {
+AttentionCall bound_attention(AttentionCall c, const Bindings& bindings, size_t first) {
   const size_t tensors = c.sizes.packed ? 1 : 3;
   c.q = bindings.inputs[first];
   c.k = bindings.inputs[c.sizes.packed ? first : first + 1];
@@ -222,6 +187,7 @@ void bind_attention(AttentionCall& c, const Bindings& bindings, size_t first) {
   c.mask = c.pattern.masked ? input<const int32_t>(bindings, first + tensors) : nullptr;
   const size_t state = first + tensors + (c.pattern.masked ? 1 : 0);
   c.state = c.dropout > 0 ? input<const StepState>(bindings, state) : nullptr;
+  return c;
 }
 
 bool of_one_format(const KernelRequest& request) {
@@ -236,7 +202,26 @@ bool of_one_format(const KernelRequest& request) {
 std::unique_ptr<Kernel> make_attention(const KernelRequest& request) {
   const AttendFunction function = HWY_DYNAMIC_DISPATCH(choose)(request.inputs[0].dtype);
   if (function == nullptr || !of_one_format(request)) return nullptr;
-  return make_call_kernel<Attention>(request, function);
+  const AttentionCall call = attention_call(request, 0);
+  const int64_t parts = thread_count();
+  const int64_t floats = 4 * kAttentionBlock * padded_head(call.sizes.head_dim) +
+                         kAttentionBlock * (2 * kAttentionBlock + 2);  // of a thread
+  return make_kernel(
+      [call, function, parts, floats](const Bindings& b, Stream&) {
+        const AttentionCall bound = bound_attention(call, b, 0);
+        const AttentionSizes& a = call.sizes;
+        const int64_t blocks = ceil_div(a.queries, kAttentionBlock);
+        auto* workspace = static_cast<float*>(b.workspace);
+        parallel_parts(a.samples * a.heads * blocks, parts,
+                       [&](int64_t begin, int64_t end, int64_t part) {
+                         for (int64_t i = begin; i < end; ++i) {
+                           const int64_t row = i / blocks, first = i % blocks * kAttentionBlock;
+                           function(bound, row / a.heads, row % a.heads, first, b.outputs[0],
+                                    b.output<float>(1), workspace + part * floats);
+                         }
+                       });
+      },
+      static_cast<size_t>(parts * floats) * sizeof(float));
 }
 
 }  // namespace dltrain

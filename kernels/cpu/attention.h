@@ -59,7 +59,7 @@ struct AttentionCall {
 // Read the attributes of a request whose queries are input `first`, and the addresses from that
 // input on.
 AttentionCall attention_call(const KernelRequest& request, size_t first);
-void bind_attention(AttentionCall& call, const Bindings& bindings, size_t first);
+AttentionCall bound_attention(AttentionCall call, const Bindings& bindings, size_t first);
 // Returns true when every floating tensor has the dtype of the first input, or (the rows' sums)
 // f32.
 bool of_one_format(const KernelRequest& request);

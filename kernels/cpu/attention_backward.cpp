@@ -267,43 +267,6 @@ HWY_AFTER_NAMESPACE();
 namespace dltrain {
 namespace {
 HWY_EXPORT(choose);
-
-class AttentionBackward {
- public:
-  AttentionBackward(const KernelRequest& request, GroupFunction function)
-      : function_(function), parts_(thread_count()) {
-    call_.forward = attention_call(request, 3);
-    const AttentionSizes& a = call_.forward.sizes;
-    buffer_ =
-        BackwardBuffers::floats(padded_head(a.head_dim), a.heads / a.kv_heads * padded_queries(a));
-  }
-
-  size_t workspace_bytes() const { return static_cast<size_t>(parts_ * buffer_) * sizeof(float); }
-  void run(const Bindings& bindings) {
-    bind_attention(call_.forward, bindings, 3);
-    call_.dy = bindings.inputs[0];
-    call_.y = bindings.inputs[1];
-    call_.sums = input<const float>(bindings, 2);
-    const bool packed = call_.forward.sizes.packed;
-    call_.dq = bindings.outputs[0];
-    call_.dk = bindings.outputs[packed ? 0 : 1];
-    call_.dv = bindings.outputs[packed ? 0 : 2];
-    workspace_ = static_cast<float*>(bindings.workspace);
-    const AttentionSizes& a = call_.forward.sizes;
-    parallel_parts(a.samples * a.kv_heads, parts_, [&](int64_t begin, int64_t end, int64_t part) {
-      for (int64_t i = begin; i < end; ++i) {
-        function_(call_, i / a.kv_heads, i % a.kv_heads, workspace_ + part * buffer_);
-      }
-    });
-  }
-
- private:
-  BackwardCall call_;
-  GroupFunction function_;
-  int64_t parts_, buffer_ = 0;  // floats of a thread
-  float* workspace_ = nullptr;
-};
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_attention_backward(const KernelRequest& request) {
@@ -311,7 +274,30 @@ std::unique_ptr<Kernel> make_attention_backward(const KernelRequest& request) {
   const bool alike = request.inputs[0].dtype == request.outputs[0].dtype &&
                      request.inputs[1].dtype == request.outputs[0].dtype;
   if (function == nullptr || !alike || !of_one_format(request)) return nullptr;
-  return make_call_kernel<AttentionBackward>(request, function);
+  const AttentionCall forward = attention_call(request, 3);
+  const AttentionSizes a = forward.sizes;
+  const int64_t parts = thread_count(),
+                floats = BackwardBuffers::floats(  // of a thread
+                    padded_head(a.head_dim), a.heads / a.kv_heads * padded_queries(a));
+  return make_kernel(
+      [forward, function, a, parts, floats](const Bindings& b, Stream&) {
+        BackwardCall call;
+        call.forward = bound_attention(forward, b, 3);
+        call.dy = b.inputs[0];
+        call.y = b.inputs[1];
+        call.sums = b.input<float>(2);
+        call.dq = b.outputs[0];
+        call.dk = b.outputs[a.packed ? 0 : 1];
+        call.dv = b.outputs[a.packed ? 0 : 2];
+        auto* workspace = static_cast<float*>(b.workspace);
+        parallel_parts(
+            a.samples * a.kv_heads, parts, [&](int64_t begin, int64_t end, int64_t part) {
+              for (int64_t i = begin; i < end; ++i) {
+                function(call, i / a.kv_heads, i % a.kv_heads, workspace + part * floats);
+              }
+            });
+      },
+      static_cast<size_t>(parts * floats) * sizeof(float));
 }
 
 }  // namespace dltrain

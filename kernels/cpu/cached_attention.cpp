@@ -105,77 +105,65 @@ namespace dltrain {
 namespace {
 HWY_EXPORT(attend_cached);
 
-class CachedAttention {
- public:
-  explicit CachedAttention(const KernelRequest& r)
-      : first_(cache_input(r.inputs)), parts_(thread_count()) {
-    call_.sizes = cached_attention_sizes(r.inputs, r.attributes);
-    call_.pattern = AttentionPattern(r.attributes);
-    call_.scale = static_cast<float>(r.attributes.number(
-        "scale", 1 / std::sqrt(static_cast<double>(call_.sizes.tokens.head_dim))));
+// Writes the new keys and values of one sample and head to the caches, and zeros for padding.
+void keep(const CachedCall& c, int64_t n, int64_t g) {
+  const CachedAttentionSizes& s = c.sizes;
+  const AttentionSizes& a = s.tokens;
+  const int64_t there = c.rows(n) / s.group(), slot = c.slots[n];
+  for (int64_t t = 0; t < there; ++t) {
+    const int64_t position = c.positions[n] + t;
+    const float *k = c.k + a.key(n, t, g), *v = c.v + a.value(n, t, g);
+    float* to = c.keys + s.key(slot, g, position, 0);
+    for (int64_t d = 0; d < a.head_dim; ++d) to[d * kCacheBlock] = k[d];
+    std::copy_n(v, a.head_dim, c.values + s.value(slot, g, position));
   }
+  for (int64_t t = there; t < a.queries; ++t) {
+    std::fill_n(c.y + a.output(n, t, g * s.group()), s.group() * a.head_dim, 0.0f);
+  }
+}
 
-  size_t workspace_bytes() const {
-    return static_cast<size_t>(parts_ * call_.buffer()) * sizeof(float);
-  }
-  void run(const Bindings& b) {
-    call_.q = input<const float>(b, 0);
-    call_.k = input<const float>(b, first_ == 1 ? 0 : 1);
-    call_.v = input<const float>(b, first_ == 1 ? 0 : 2);
-    call_.keys = input<float>(b, first_);
-    call_.values = input<float>(b, first_ + 1);
-    call_.positions = input<const int32_t>(b, first_ + 2);
-    call_.counts = input<const int32_t>(b, first_ + 3);
-    call_.slots = input<const int32_t>(b, first_ + 4);
-    call_.y = output<float>(b, 0);
-    workspace_ = static_cast<float*>(b.workspace);
-    const AttentionSizes& a = call_.sizes.tokens;
-    parallel_for(a.samples * a.kv_heads, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) keep(i / a.kv_heads, i % a.kv_heads);
-    });
-    const int64_t blocks = ceil_div(a.queries * call_.sizes.group(), kCachedRows);
-    const auto function = HWY_DYNAMIC_DISPATCH(attend_cached);
-    parallel_parts(a.samples * a.kv_heads * blocks, parts_,
-                   [&](int64_t begin, int64_t end, int64_t part) {
-                     for (int64_t i = begin; i < end; ++i) {
-                       const int64_t n = i / blocks / a.kv_heads, first = i % blocks * kCachedRows;
-                       const int64_t count = std::min(kCachedRows, call_.rows(n) - first);
-                       if (count <= 0) continue;
-                       function(call_, n, i / blocks % a.kv_heads, first, count,
-                                workspace_ + part * call_.buffer());
-                     }
-                   });
-  }
-
- private:
-  // Writes the new keys and values of one sample and head to the caches, and zeros for padding.
-  void keep(int64_t n, int64_t g) const {
-    const CachedAttentionSizes& s = call_.sizes;
-    const AttentionSizes& a = s.tokens;
-    const int64_t there = call_.rows(n) / s.group(), slot = call_.slots[n];
-    for (int64_t t = 0; t < there; ++t) {
-      const int64_t position = call_.positions[n] + t;
-      const float *k = call_.k + a.key(n, t, g), *v = call_.v + a.value(n, t, g);
-      float* to = call_.keys + s.key(slot, g, position, 0);
-      for (int64_t d = 0; d < a.head_dim; ++d) to[d * kCacheBlock] = k[d];
-      std::copy_n(v, a.head_dim, call_.values + s.value(slot, g, position));
-    }
-    for (int64_t t = there; t < a.queries; ++t) {
-      std::fill_n(call_.y + a.output(n, t, g * s.group()), s.group() * a.head_dim, 0.0f);
-    }
-  }
-
-  size_t first_;
-  int64_t parts_;
-  CachedCall call_;
-  float* workspace_ = nullptr;
-};
+// `first`: the input with the cached keys.
+void run_cached(CachedCall c, size_t first, int64_t parts, const Bindings& b) {
+  c.q = b.input<float>(0);
+  c.k = b.input<float>(first == 1 ? 0 : 1);
+  c.v = b.input<float>(first == 1 ? 0 : 2);
+  c.keys = input<float>(b, first);
+  c.values = input<float>(b, first + 1);
+  c.positions = b.input<int32_t>(first + 2);
+  c.counts = b.input<int32_t>(first + 3);
+  c.slots = b.input<int32_t>(first + 4);
+  c.y = b.output<float>(0);
+  const AttentionSizes& a = c.sizes.tokens;
+  parallel_for(a.samples * a.kv_heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) keep(c, i / a.kv_heads, i % a.kv_heads);
+  });
+  const int64_t blocks = ceil_div(a.queries * c.sizes.group(), kCachedRows);
+  const auto function = HWY_DYNAMIC_DISPATCH(attend_cached);
+  parallel_parts(a.samples * a.kv_heads * blocks, parts,
+                 [&](int64_t begin, int64_t end, int64_t part) {
+                   for (int64_t i = begin; i < end; ++i) {
+                     const int64_t n = i / blocks / a.kv_heads, row = i % blocks * kCachedRows;
+                     const int64_t count = std::min(kCachedRows, c.rows(n) - row);
+                     if (count <= 0) continue;
+                     function(c, n, i / blocks % a.kv_heads, row, count,
+                              static_cast<float*>(b.workspace) + part * c.buffer());
+                   }
+                 });
+}
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_cached_attention(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
-  return make_call_kernel<CachedAttention>(request);
+  CachedCall call;
+  call.sizes = cached_attention_sizes(request.inputs, request.attributes);
+  call.pattern = AttentionPattern(request.attributes);
+  call.scale = static_cast<float>(request.attributes.number(
+      "scale", 1 / std::sqrt(static_cast<double>(call.sizes.tokens.head_dim))));
+  const int64_t parts = thread_count();
+  return make_kernel([call, parts, first = cache_input(request.inputs)](
+                         const Bindings& b, Stream&) { run_cached(call, first, parts, b); },
+                     static_cast<size_t>(parts * call.buffer()) * sizeof(float));
 }
 
 }  // namespace dltrain

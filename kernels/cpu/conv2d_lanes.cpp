@@ -190,27 +190,6 @@ class LaneForward {
   int64_t block_, blocks_, parts_;
 };
 
-class Conv2dLanes {
- public:
-  explicit Conv2dLanes(const LaneConvolution& g) : forward_(g) {}
-  size_t workspace_bytes() const {
-    return static_cast<size_t>(forward_.workspace_floats()) * sizeof(float);
-  }
-  void run(const Bindings& b) {
-    x_ = input<const float>(b, 0);
-    w_ = input<const float>(b, 1);
-    bias_ = b.inputs.size() == 3 ? input<const float>(b, 2) : nullptr;
-    y_ = output<float>(b, 0);
-    workspace_ = static_cast<float*>(b.workspace);
-    forward_.run(x_, w_, bias_, y_, workspace_);
-  }
-
- private:
-  LaneForward forward_;
-  const float *x_ = nullptr, *w_ = nullptr, *bias_ = nullptr;
-  float *y_ = nullptr, *workspace_ = nullptr;
-};
-
 // dx is dy convolved with the weight rotated by 180° and its channels swapped (stride 1).
 LaneConvolution transposed_convolution(const LaneConvolution& g) {
   LaneConvolution t = g;
@@ -224,41 +203,6 @@ LaneConvolution transposed_convolution(const LaneConvolution& g) {
   return t;
 }
 
-class Conv2dBackwardInputLanes {
- public:
-  explicit Conv2dBackwardInputLanes(const LaneConvolution& g)
-      : g_(g), forward_(transposed_convolution(g)) {}
-
-  size_t workspace_bytes() const {
-    return static_cast<size_t>(forward_.workspace_floats() + weight_floats()) * sizeof(float);
-  }
-  void run(const Bindings& b) {
-    dy_ = input<const float>(b, 0);
-    w_ = input<const float>(b, 1);
-    dx_ = output<float>(b, 0);
-    workspace_ = static_cast<float*>(b.workspace);
-    float* flipped_weight = workspace_ + forward_.workspace_floats();
-    const int64_t kernel_size = g_.kernel[0] * g_.kernel[1];
-    for (int64_t o = 0; o < g_.out_channels; ++o) {
-      for (int64_t p = 0; p < kernel_size; ++p) {
-        for (int64_t c = 0; c < g_.channels; ++c) {
-          flipped_weight[(c * kernel_size + kernel_size - 1 - p) * g_.out_channels + o] =
-              w_[(o * kernel_size + p) * g_.channels + c];
-        }
-      }
-    }
-    forward_.run(dy_, flipped_weight, nullptr, dx_, workspace_);
-  }
-
- private:
-  int64_t weight_floats() const { return g_.out_channels * g_.window(); }
-
-  LaneConvolution g_;
-  LaneForward forward_;
-  const float *dy_ = nullptr, *w_ = nullptr;
-  float *dx_ = nullptr, *workspace_ = nullptr;
-};
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_conv2d_lanes(const KernelRequest& request) {
@@ -268,7 +212,13 @@ std::unique_ptr<Kernel> make_conv2d_lanes(const KernelRequest& request) {
   const bool few = g.channels < 16 && g.out_channels <= 16;
   if (!few || !lanes_suit(request, g) || !(activation.empty() || activation == "relu"))
     return nullptr;
-  return make_call_kernel<Conv2dLanes>(g);
+  const LaneForward forward(g);
+  return make_kernel(
+      [forward](const Bindings& b, Stream&) {
+        forward.run(b.input<float>(0), b.input<float>(1), b.input<float>(2), b.output<float>(0),
+                    static_cast<float*>(b.workspace));
+      },
+      static_cast<size_t>(forward.workspace_floats()) * sizeof(float));
 }
 
 std::unique_ptr<Kernel> make_conv2d_backward_input_lanes(const KernelRequest& request) {
@@ -279,7 +229,25 @@ std::unique_ptr<Kernel> make_conv2d_backward_input_lanes(const KernelRequest& re
   for (int i = 0; i < 2; ++i) {
     if (g.padding[i] > g.dilation[i] * (g.kernel[i] - 1)) return nullptr;
   }
-  return make_call_kernel<Conv2dBackwardInputLanes>(g);
+  const LaneForward forward(transposed_convolution(g));
+  const int64_t floats = forward.workspace_floats() + g.out_channels * g.window();
+  return make_kernel(
+      [g, forward](const Bindings& b, Stream&) {
+        auto* workspace = static_cast<float*>(b.workspace);
+        float* flipped_weight = workspace + forward.workspace_floats();
+        const float* w = b.input<float>(1);
+        const int64_t kernel_size = g.kernel[0] * g.kernel[1];
+        for (int64_t o = 0; o < g.out_channels; ++o) {
+          for (int64_t p = 0; p < kernel_size; ++p) {
+            for (int64_t c = 0; c < g.channels; ++c) {
+              flipped_weight[(c * kernel_size + kernel_size - 1 - p) * g.out_channels + o] =
+                  w[(o * kernel_size + p) * g.channels + c];
+            }
+          }
+        }
+        forward.run(b.input<float>(0), flipped_weight, nullptr, b.output<float>(0), workspace);
+      },
+      static_cast<size_t>(floats) * sizeof(float));
 }
 
 }  // namespace dltrain

@@ -10,6 +10,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -38,93 +39,65 @@ std::vector<Shape> operand_shapes(const KernelRequest& request) {
   return shapes;
 }
 
-class Elementwise final : public Kernel {
- public:
-  Elementwise(const KernelRequest& request, ElementwiseOp op)
-      : loop_(request.outputs[0].shape, operand_shapes(request)),
-        binary_(elementwise_operands(op) == 2) {
-    step_ =
-        elementwise_step(op, kind(0), binary_ ? kind(1) : OperandKind::each, request.accumulate);
+// The op for any addresses.
+struct ElementwisePlan {
+  ElementwisePlan(const KernelRequest& request, ElementwiseOp op)
+      : loop(request.outputs[0].shape, operand_shapes(request)),
+        operands(static_cast<size_t>(elementwise_operands(op))) {
+    const auto kind = [&](size_t i) {
+      return loop.one_value(i) ? OperandKind::one : OperandKind::each;
+    };
+    step = elementwise_step(op, kind(0), operands == 2 ? kind(1) : OperandKind::each,
+                            request.accumulate);
     const ElementwiseNumbers numbers = elementwise_numbers(request.op, request.attributes);
-    operands_.p = static_cast<float>(numbers.p);
-    operands_.q = static_cast<float>(numbers.q);
+    p = static_cast<float>(numbers.p);
+    q = static_cast<float>(numbers.q);
   }
 
-  void run(const Bindings& b, Stream&) const override {
-    StepOperands operands = operands_;
-    operands.a = input<const float>(b, 0);
-    operands.b = binary_ ? input<const float>(b, 1) : nullptr;
-    operands.out = output<float>(b, 0);
-    run_rows(loop_,
-             [&](int64_t row, int64_t begin, int64_t end) { run_part(operands, row, begin, end); });
+  // The element of an operand that belongs to element `at` of a row.
+  int64_t offset(size_t i, int64_t row, int64_t at) const {
+    return loop.offset(i, row) + (loop.one_value(i) ? 0 : at);
   }
 
- private:
-  OperandKind kind(size_t i) const {
-    return loop_.one_value(i) ? OperandKind::one : OperandKind::each;
-  }
-
-  void run_part(StepOperands s, int64_t row, int64_t begin, int64_t end) const {
-    s.a = static_cast<const float*>(s.a) + loop_.offset(0, row) + (loop_.one_value(0) ? 0 : begin);
-    if (binary_) {
-      s.b =
-          static_cast<const float*>(s.b) + loop_.offset(1, row) + (loop_.one_value(1) ? 0 : begin);
-    }
-    s.out += row * loop_.row_length() + begin;
-    s.count = end - begin;
-    if (s.count > 0) step_(s);
-  }
-
-  BroadcastLoop loop_;
-  bool binary_;
-  StepFunction step_ = nullptr;
-  StepOperands operands_{};  // the numbers
+  BroadcastLoop loop;
+  size_t operands;
+  StepFunction step = nullptr;
+  float p, q;
 };
+
+MadeKernel make_plain(const ElementwisePlan& plan) {
+  return make_kernel([plan](const Bindings& b, Stream&) {
+    run_rows(plan.loop, [&](int64_t row, int64_t begin, int64_t end) {
+      if (begin == end) return;
+      const float* operands[2] = {};
+      for (size_t i = 0; i < plan.operands; ++i) {
+        operands[i] = b.input<float>(i) + plan.offset(i, row, begin);
+      }
+      float* out = b.output<float>(0) + row * plan.loop.row_length() + begin;
+      plan.step({operands[0], operands[1], out, end - begin, plan.p, plan.q});
+    });
+  });
+}
 
 // The same on bf16 or f16 tensors: blocks are widened, computed in f32 and rounded within the L1
 // cache.
-class LowElementwise final : public Kernel {
- public:
-  LowElementwise(const KernelRequest& request, ElementwiseOp op)
-      : loop_(request.outputs[0].shape, operand_shapes(request)),
-        binary_(elementwise_operands(op) == 2),
-        widen_(widen_function(request.inputs[0].dtype)),
-        narrow_(narrow_function(request.inputs[0].dtype)) {
-    const auto kind = [&](size_t i) {
-      return loop_.one_value(i) ? OperandKind::one : OperandKind::each;
-    };
-    step_ = elementwise_step(op, kind(0), binary_ ? kind(1) : OperandKind::each, false);
-    const ElementwiseNumbers numbers = elementwise_numbers(request.op, request.attributes);
-    p_ = static_cast<float>(numbers.p);
-    q_ = static_cast<float>(numbers.q);
-  }
-
-  void run(const Bindings& b, Stream&) const override {
-    run_rows(loop_, [&](int64_t row, int64_t begin, int64_t end) { run_part(b, row, begin, end); });
-  }
-
- private:
-  void run_part(const Bindings& b, int64_t row, int64_t begin, int64_t end) const {
-    alignas(64) float wide[2][kElementwiseBlock], y[kElementwiseBlock];
-    for (int64_t at = begin; at < end; at += kElementwiseBlock) {
-      const int64_t count = std::min(kElementwiseBlock, end - at);
-      for (size_t i = 0; i < (binary_ ? 2 : 1); ++i) {
-        const bool one = loop_.one_value(i);
-        widen_(b.input<uint16_t>(i) + loop_.offset(i, row) + (one ? 0 : at), wide[i],
-               one ? 1 : count);
+MadeKernel make_low(const ElementwisePlan& plan, DType dtype) {
+  return make_kernel([plan, widen = widen_function(dtype), narrow = narrow_function(dtype)](
+                         const Bindings& b, Stream&) {
+    run_rows(plan.loop, [&](int64_t row, int64_t begin, int64_t end) {
+      alignas(64) float wide[2][kElementwiseBlock], y[kElementwiseBlock];
+      for (int64_t at = begin; at < end; at += kElementwiseBlock) {
+        const int64_t count = std::min(kElementwiseBlock, end - at);
+        for (size_t i = 0; i < plan.operands; ++i) {
+          widen(b.input<uint16_t>(i) + plan.offset(i, row, at), wide[i],
+                plan.loop.one_value(i) ? 1 : count);
+        }
+        plan.step({wide[0], wide[1], y, count, plan.p, plan.q});
+        narrow(y, b.output<uint16_t>(0) + row * plan.loop.row_length() + at, count);
       }
-      step_({wide[0], wide[1], y, count, p_, q_});
-      narrow_(y, b.output<uint16_t>(0) + row * loop_.row_length() + at, count);
-    }
-  }
-
-  BroadcastLoop loop_;
-  bool binary_;
-  WidenFunction widen_;
-  NarrowFunction narrow_;
-  StepFunction step_ = nullptr;
-  float p_, q_;
-};
+    });
+  });
+}
 
 bool all_of_dtype(const KernelRequest& request, DType dtype) {
   const auto same = [&](const TensorSpec& spec) { return spec.dtype == dtype; };
@@ -140,10 +113,10 @@ std::unique_ptr<Kernel> make_elementwise(const KernelRequest& request) {
   const DType dtype = request.inputs[0].dtype;
   if (!all_of_dtype(request, dtype)) return nullptr;
   if (is_low_precision(dtype) && !request.accumulate) {
-    return std::make_unique<LowElementwise>(request, *op);
+    return make_low(ElementwisePlan(request, *op), dtype);
   }
   if (dtype != DType::f32) return nullptr;
-  return std::make_unique<Elementwise>(request, *op);
+  return make_plain(ElementwisePlan(request, *op));
 }
 
 }  // namespace dltrain

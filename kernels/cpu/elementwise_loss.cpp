@@ -1,6 +1,7 @@
 // elementwise_loss and its gradient. Losses are added in double over fixed chunks and in order, so
 // that they do not depend on the number of threads.
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct Sums {
 struct Arguments {
   const float *x = nullptr, *t = nullptr;
   float delta = 1;
-  std::vector<float> positive;  // repeated over the elements
+  std::span<const float> positive;  // repeated over the elements
 };
 
 template <LossKind kind>
@@ -80,10 +81,12 @@ const Functions& functions_of(const KernelRequest& request) {
 Arguments arguments_of(const KernelRequest& request) {
   Arguments out;
   out.delta = static_cast<float>(request.attributes.number("delta", 1));
-  for (double p : request.attributes.numbers("pos_weight", {1.0})) {
-    out.positive.push_back(static_cast<float>(p));
-  }
   return out;
+}
+
+std::vector<float> positive_weights(const KernelRequest& request) {
+  const std::vector<double> weights = request.attributes.numbers("pos_weight", {1.0});
+  return {weights.begin(), weights.end()};
 }
 
 }  // namespace
@@ -91,9 +94,11 @@ Arguments arguments_of(const KernelRequest& request) {
 std::unique_ptr<Kernel> make_elementwise_loss(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
   const int64_t count = request.inputs[0].shape.elements(), chunks = ceil_div(count, kChunk);
-  const auto run = [call = arguments_of(request), function = functions_of(request).add_up, count,
+  const auto run = [call = arguments_of(request), positive = positive_weights(request),
+                    function = functions_of(request).add_up, count,
                     chunks](const Bindings& b, Stream&) {
     auto arguments = call;
+    arguments.positive = positive;
     arguments.x = b.input<float>(0);
     arguments.t = b.input<float>(1);
     auto* sums = static_cast<Sums*>(b.workspace);
@@ -115,9 +120,11 @@ std::unique_ptr<Kernel> make_elementwise_loss(const KernelRequest& request) {
 
 std::unique_ptr<Kernel> make_elementwise_loss_backward(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
-  return make_kernel([call = arguments_of(request), function = functions_of(request).differentiate,
+  return make_kernel([call = arguments_of(request), positive = positive_weights(request),
+                      function = functions_of(request).differentiate,
                       count = request.inputs[0].shape.elements()](const Bindings& b, Stream&) {
     auto arguments = call;
+    arguments.positive = positive;
     arguments.x = b.input<float>(0);
     arguments.t = b.input<float>(1);
     const auto dloss = static_cast<float>(*b.input<double>(2));

@@ -171,24 +171,21 @@ class MatmulRows {
   }
 
   void run(const Bindings& b) {
-    a_ = b.inputs[0];
-    bias_ = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
+    const void* bias = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
     y_ = b.outputs[0];
     auto* workspace = static_cast<float*>(b.workspace);
     call_.w = b.inputs[1];
-    call_.a = input<const float>(b, 0);
-    wide_bias_ = static_cast<const float*>(bias_);
+    call_.a = b.input<float>(0);
+    wide_bias_ = static_cast<const float*>(bias);
     if (is_low_precision(dtype_)) {
-      wide_ = workspace;
+      float* wide_bias = workspace + call_.m * call_.k;
+      widen_(b.inputs[0], workspace, call_.m * call_.k);
+      if (bias != nullptr) widen_(bias, wide_bias, call_.n);
       call_.a = workspace;
-      if (bias_ != nullptr) wide_bias_ = workspace + call_.m * call_.k;
-      workspace += call_.m * call_.k + call_.n;
+      if (bias != nullptr) wide_bias_ = wide_bias;
+      workspace = wide_bias + call_.n;
     }
-    call_.y = is_low_precision(output_dtype_) ? workspace : output<float>(b, 0);
-    if (wide_ != nullptr) {
-      widen_(a_, wide_, call_.m * call_.k);
-      if (bias_ != nullptr) widen_(bias_, wide_ + call_.m * call_.k, call_.n);
-    }
+    call_.y = is_low_precision(output_dtype_) ? workspace : b.output<float>(0);
     parallel_for(call_.n, kChunk, [&](int64_t begin, int64_t end) {
       function_(call_, begin, end);
       for (int64_t r = 0; r < call_.m; ++r) finish(r, begin, end);
@@ -214,9 +211,7 @@ class MatmulRows {
   NarrowFunction narrow_;
   StepFunction activation_;
   RowsCall call_{};
-  const void *a_ = nullptr, *bias_ = nullptr;
   void* y_ = nullptr;
-  float* wide_ = nullptr;
   const float* wide_bias_ = nullptr;
 };
 

@@ -7,6 +7,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -85,53 +86,6 @@ class Rotary final : public Kernel {
   std::vector<float> table_;  // [tokens, dim]; none with offsets
 };
 
-class SinusoidalPositions final : public Kernel {
- public:
-  explicit SinusoidalPositions(const KernelRequest& request)
-      : samples_(request.inputs[0].shape[0]),
-        tokens_(request.inputs[0].shape[1]),
-        width_(request.inputs[0].shape[2]),
-        has_offsets_(request.inputs.size() == 2),
-        table_(has_offsets_ ? 0 : static_cast<size_t>(tokens_ * width_)) {
-    for (int64_t token = 0; token < tokens_ && !has_offsets_; ++token) {
-      fill_row(table_.data(), token, token);
-    }
-  }
-
-  size_t workspace_bytes() const override {
-    return has_offsets_ ? static_cast<size_t>(samples_ * tokens_ * width_) * sizeof(float) : 0;
-  }
-
-  void run(const Bindings& b, Stream&) const override {
-    const float* table = table_.data();
-    auto size = static_cast<int64_t>(table_.size());
-    if (has_offsets_) {
-      auto* own = static_cast<float*>(b.workspace);
-      for (int64_t row = 0; row < samples_ * tokens_; ++row) {
-        fill_row(own, row, b.input<int32_t>(1)[row / tokens_] + row % tokens_);
-      }
-      table = own;
-      size = samples_ * tokens_ * width_;
-    }
-    const auto* x = b.input<float>(0);
-    auto* y = b.output<float>(0);
-    parallel_for(samples_ * tokens_ * width_, 8192, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = x[i] + table[i % size];
-    });
-  }
-
- private:
-  void fill_row(float* table, int64_t row, int64_t position) const {
-    for (int64_t i = 0; i < width_; ++i) {
-      table[row * width_ + i] = static_cast<float>(sinusoid(position, i, width_));
-    }
-  }
-
-  int64_t samples_, tokens_, width_;
-  bool has_offsets_;
-  std::vector<float> table_;  // [tokens, width]; none with offsets
-};
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_rotary(const KernelRequest& request) {
@@ -141,7 +95,33 @@ std::unique_ptr<Kernel> make_rotary(const KernelRequest& request) {
 
 std::unique_ptr<Kernel> make_sinusoidal_positions(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
-  return std::make_unique<SinusoidalPositions>(request);
+  const Shape& x = request.inputs[0].shape;
+  const int64_t rows = x[0] * x[1], tokens = x[1], width = x[2], elements = x.elements();
+  const auto fill_row = [width](float* row, int64_t position) {
+    for (int64_t i = 0; i < width; ++i) {
+      row[i] = static_cast<float>(sinusoid(position, i, width));
+    }
+  };
+  const auto add = [elements](const Bindings& b, const float* table, int64_t size) {
+    const auto* in = b.input<float>(0);
+    auto* out = b.output<float>(0);
+    parallel_for(elements, 8192, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) out[i] = in[i] + table[i % size];
+    });
+  };
+  if (request.inputs.size() == 2) {
+    const auto run = [=](const Bindings& b, Stream&) {
+      auto* table = static_cast<float*>(b.workspace);
+      for (int64_t row = 0; row < rows; ++row) {
+        fill_row(table + row * width, b.input<int32_t>(1)[row / tokens] + row % tokens);
+      }
+      add(b, table, elements);
+    };
+    return make_kernel(run, static_cast<size_t>(elements) * sizeof(float));
+  }
+  std::vector<float> table(static_cast<size_t>(tokens * width));
+  for (int64_t token = 0; token < tokens; ++token) fill_row(table.data() + token * width, token);
+  return make_kernel([=](const Bindings& b, Stream&) { add(b, table.data(), tokens * width); });
 }
 
 }  // namespace dltrain

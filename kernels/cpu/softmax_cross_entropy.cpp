@@ -174,107 +174,6 @@ CrossEntropyArguments arguments(const KernelRequest& request) {
           .z_loss = request.attributes.number("z_loss", 0)};
 }
 
-class SoftmaxCrossEntropy {
- public:
-  explicit SoftmaxCrossEntropy(const KernelRequest& request)
-      : arguments_(arguments(request)),
-        low_(request.inputs[0]),
-        rows_(request.inputs[1].shape.elements()) {
-    chunk_ = std::clamp<int64_t>(4096 / std::max<int64_t>(1, arguments_.classes), 1, 64);
-  }
-
-  size_t workspace_bytes() const {
-    return low_.buffer_bytes() + static_cast<size_t>(ceil_div(rows_, chunk_)) * sizeof(ChunkSums);
-  }
-
-  void run(const Bindings& bindings) {
-    arguments_.logits = input<const float>(bindings, 0);
-    arguments_.targets = input<const int32_t>(bindings, 1);
-    arguments_.log_sum_exp = output<float>(bindings, 1);
-    loss_ = output<double>(bindings, 0);
-    correct_ = output<double>(bindings, 2);
-    sums_ = static_cast<ChunkSums*>(bindings.workspace);
-    wide_ = reinterpret_cast<float*>(sums_ + ceil_div(rows_, chunk_));
-    const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
-    const int64_t chunks = ceil_div(rows_, chunk_);
-    parallel_parts(chunks, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
-      float* wide = wide_ + part * arguments_.columns;
-      for (int64_t c = begin; c < end; ++c) {
-        const int64_t first = c * chunk_, last = std::min(rows_, first + chunk_);
-        if (!low_) {
-          sums_[c] = function(arguments_, first, last);
-          continue;
-        }
-        sums_[c] = {0, 0};
-        for (int64_t r = first; r < last; ++r) {
-          low_.load(arguments_.logits, r, wide);
-          const ChunkSums one = function(arguments_.row(r, wide), 0, 1);
-          sums_[c].loss += one.loss;
-          sums_[c].correct += one.correct;
-        }
-      }
-    });
-    ChunkSums total{0, 0};
-    for (int64_t c = 0; c < chunks; ++c) {
-      total.loss += sums_[c].loss;
-      total.correct += sums_[c].correct;
-    }
-    *loss_ = total.loss;
-    *correct_ = total.correct;
-  }
-
- private:
-  CrossEntropyArguments arguments_;
-  LowRows low_;
-  int64_t rows_, chunk_;
-  double *loss_ = nullptr, *correct_ = nullptr;
-  ChunkSums* sums_ = nullptr;
-  float* wide_ = nullptr;
-};
-
-class SoftmaxCrossEntropyBackward {
- public:
-  explicit SoftmaxCrossEntropyBackward(const KernelRequest& request)
-      : arguments_(arguments(request)),
-        low_(request.inputs[0]),
-        rows_(request.inputs[1].shape.elements()) {}
-
-  size_t workspace_bytes() const { return low_.buffer_bytes(); }
-
-  void run(const Bindings& bindings) {
-    arguments_.logits = input<const float>(bindings, 0);
-    arguments_.targets = input<const int32_t>(bindings, 1);
-    arguments_.log_sum_exp = input<float>(bindings, 2);
-    dloss_ = input<const double>(bindings, 3);
-    dlogits_ = output<float>(bindings, 0);
-    wide_ = static_cast<float*>(bindings.workspace);
-    const auto function = HWY_DYNAMIC_DISPATCH(backward_rows);
-    const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, arguments_.classes));
-    if (!low_) {
-      parallel_for(rows_, grain, [&](int64_t begin, int64_t end) {
-        function(arguments_, *dloss_, dlogits_, begin, end);
-      });
-      return;
-    }
-    parallel_parts(rows_, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
-      float* wide = wide_ + part * arguments_.columns;
-      for (int64_t r = begin; r < end; ++r) {
-        low_.load(arguments_.logits, r, wide);
-        function(arguments_.row(r, wide), *dloss_, wide, 0, 1);
-        low_.store(wide, r, dlogits_);
-      }
-    });
-  }
-
- private:
-  CrossEntropyArguments arguments_;
-  LowRows low_;
-  int64_t rows_;
-  const double* dloss_ = nullptr;
-  float* dlogits_ = nullptr;
-  float* wide_ = nullptr;
-};
-
 bool with_f32_sums(const KernelRequest& request) {
   const DType dtype = request.inputs[0].dtype;
   return dtype == DType::f32 || is_low_precision(dtype);
@@ -284,12 +183,79 @@ bool with_f32_sums(const KernelRequest& request) {
 
 std::unique_ptr<Kernel> make_softmax_cross_entropy(const KernelRequest& request) {
   if (!with_f32_sums(request)) return nullptr;
-  return make_call_kernel<SoftmaxCrossEntropy>(request);
+  const CrossEntropyArguments call = arguments(request);
+  const LowRows low(request.inputs[0]);
+  const int64_t rows = request.inputs[1].shape.elements();
+  const int64_t chunk = std::clamp<int64_t>(4096 / std::max<int64_t>(1, call.classes), 1, 64);
+  const int64_t chunks = ceil_div(rows, chunk);
+  return make_kernel(
+      [call, low, rows, chunk, chunks](const Bindings& b, Stream&) {
+        CrossEntropyArguments bound = call;
+        bound.logits = b.input<float>(0);
+        bound.targets = b.input<int32_t>(1);
+        bound.log_sum_exp = b.output<float>(1);
+        auto* sums = static_cast<ChunkSums*>(b.workspace);
+        auto* buffers = reinterpret_cast<float*>(sums + chunks);
+        const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
+        parallel_parts(chunks, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
+          float* wide = buffers + part * call.columns;
+          for (int64_t c = begin; c < end; ++c) {
+            const int64_t first = c * chunk, last = std::min(rows, first + chunk);
+            if (!low) {
+              sums[c] = function(bound, first, last);
+              continue;
+            }
+            sums[c] = {0, 0};
+            for (int64_t r = first; r < last; ++r) {
+              low.load(bound.logits, r, wide);
+              const ChunkSums one = function(bound.row(r, wide), 0, 1);
+              sums[c].loss += one.loss;
+              sums[c].correct += one.correct;
+            }
+          }
+        });
+        ChunkSums total{0, 0};
+        for (int64_t c = 0; c < chunks; ++c) {
+          total.loss += sums[c].loss;
+          total.correct += sums[c].correct;
+        }
+        *b.output<double>(0) = total.loss;
+        *b.output<double>(2) = total.correct;
+      },
+      low.buffer_bytes() + static_cast<size_t>(chunks) * sizeof(ChunkSums));
 }
 
 std::unique_ptr<Kernel> make_softmax_cross_entropy_backward(const KernelRequest& request) {
   if (!with_f32_sums(request)) return nullptr;
-  return make_call_kernel<SoftmaxCrossEntropyBackward>(request);
+  const CrossEntropyArguments call = arguments(request);
+  const LowRows low(request.inputs[0]);
+  const int64_t rows = request.inputs[1].shape.elements();
+  return make_kernel(
+      [call, low, rows](const Bindings& b, Stream&) {
+        CrossEntropyArguments bound = call;
+        bound.logits = b.input<float>(0);
+        bound.targets = b.input<int32_t>(1);
+        bound.log_sum_exp = static_cast<float*>(b.inputs[2]);
+        const double dloss = *b.input<double>(3);
+        auto* dlogits = b.output<float>(0);
+        const auto function = HWY_DYNAMIC_DISPATCH(backward_rows);
+        if (!low) {
+          const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, call.classes));
+          parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+            function(bound, dloss, dlogits, begin, end);
+          });
+          return;
+        }
+        parallel_parts(rows, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
+          float* wide = static_cast<float*>(b.workspace) + part * call.columns;
+          for (int64_t r = begin; r < end; ++r) {
+            low.load(bound.logits, r, wide);
+            function(bound.row(r, wide), dloss, wide, 0, 1);
+            low.store(wide, r, dlogits);
+          }
+        });
+      },
+      low.buffer_bytes());
 }
 
 }  // namespace dltrain

@@ -112,6 +112,10 @@ constinit const KernelRow kTable[] = {
     row("reduce_scatter_end", "collectives", make_wait),
     row("all_gather_begin", "collectives", make_all_gather_begin),
     row("all_gather_end", "collectives", make_wait),
+    row("send_begin", "collectives", make_send_begin),
+    row("send_end", "collectives", make_wait),
+    row("receive_begin", "collectives", make_receive_begin),
+    row("receive_end", "collectives", make_wait),
     row("sum_of_squares", "simd", make_sum_of_squares),
     row("gradient_norm_of", "simple", make_gradient_norm_of),
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "cpu/makers.h"
@@ -24,7 +25,7 @@ struct WeightedArguments {
   int64_t classes = 0;
   double smoothing = 0, scale = 1;
   bool relative = false;
-  std::vector<float> weights;  // one a class
+  std::span<const float> weights;  // one a class
   double weight_sum = 0;
 
   bool counts(int64_t row) const {
@@ -196,17 +197,21 @@ namespace {
 HWY_EXPORT(weighted_forward);
 HWY_EXPORT(weighted_backward);
 
+std::vector<float> class_weights(const KernelRequest& request) {
+  std::vector<float> out(static_cast<size_t>(request.inputs[0].shape[-1]), 1.0f);
+  const auto weights = request.attributes.numbers("class_weights");
+  std::transform(weights.begin(), weights.end(), out.begin(),
+                 [](double w) { return static_cast<float>(w); });
+  return out;
+}
+
 WeightedArguments arguments(const KernelRequest& request) {
   WeightedArguments out;
   out.classes = request.inputs[0].shape[-1];
   out.smoothing = request.attributes.number("label_smoothing", 0);
   out.scale = request.attributes.number("scale", 1);
   out.relative = request.attributes.boolean("relative");
-  out.weights.assign(static_cast<size_t>(out.classes), 1.0f);
-  const auto weights = request.attributes.numbers("class_weights");
-  std::transform(weights.begin(), weights.end(), out.weights.begin(),
-                 [](double w) { return static_cast<float>(w); });
-  for (float w : out.weights) out.weight_sum += static_cast<double>(w);
+  for (float w : class_weights(request)) out.weight_sum += static_cast<double>(w);
   return out;
 }
 
@@ -223,12 +228,14 @@ void bind_targets(WeightedArguments& arguments, const Bindings& b, bool labels, 
 std::unique_ptr<Kernel> make_weighted_cross_entropy(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
   const WeightedArguments call = arguments(request);
+  const std::vector<float> weights = class_weights(request);
   const bool labels = request.inputs[1].dtype == DType::i32;
   const int64_t rows = request.inputs[0].shape.elements() / call.classes;
   const int64_t chunk = std::clamp<int64_t>(4096 / call.classes, 1, 64);
   const int64_t chunks = ceil_div(rows, chunk);
   const auto run = [=](const Bindings& b, Stream&) {
     WeightedArguments weighted = call;
+    weighted.weights = weights;
     bind_targets(weighted, b, labels, 2);
     weighted.log_sum_exp = b.output<float>(1);
     auto* sums = static_cast<RowSums*>(b.workspace);
@@ -252,10 +259,12 @@ std::unique_ptr<Kernel> make_weighted_cross_entropy(const KernelRequest& request
 std::unique_ptr<Kernel> make_weighted_cross_entropy_backward(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
   const WeightedArguments call = arguments(request);
+  const std::vector<float> weights = class_weights(request);
   const bool labels = request.inputs[1].dtype == DType::i32;
   const int64_t rows = request.inputs[0].shape.elements() / call.classes;
   return make_kernel([=](const Bindings& b, Stream&) {
     WeightedArguments weighted = call;
+    weighted.weights = weights;
     bind_targets(weighted, b, labels, 4);
     weighted.log_sum_exp = static_cast<float*>(b.inputs[2]);
     const auto function = HWY_DYNAMIC_DISPATCH(weighted_backward);

@@ -105,6 +105,10 @@ constinit const KernelRow kRows[] = {
     {"reduce_scatter_end", "messages", make_wait, kOverwrites, kUnproven},
     {"all_gather_begin", "messages", make_all_gather_begin, kOverwrites, kUnproven},
     {"all_gather_end", "messages", make_wait, kOverwrites, kUnproven},
+    {"send_begin", "messages", make_send_begin, kOverwrites, kUnproven},
+    {"send_end", "messages", make_wait, kOverwrites, kUnproven},
+    {"receive_begin", "messages", make_receive_begin, kOverwrites, kUnproven},
+    {"receive_end", "messages", make_wait, kOverwrites, kUnproven},
 };
 
 }  // namespace

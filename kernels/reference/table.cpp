@@ -105,6 +105,10 @@ constexpr KernelRow kTable[] = {
     row("reduce_scatter_end", make_wait, kOverwrites),
     row("all_gather_begin", make_all_gather_begin, kOverwrites),
     row("all_gather_end", make_wait, kOverwrites),
+    row("send_begin", make_send_begin, kOverwrites),
+    row("send_end", make_wait, kOverwrites),
+    row("receive_begin", make_receive_begin, kOverwrites),
+    row("receive_end", make_wait, kOverwrites),
     row("sum_of_squares", reference_sum_of_squares, kOverwrites),
     row("gradient_norm_of", make_gradient_norm_of, kOverwrites),
 };

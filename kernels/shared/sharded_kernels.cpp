@@ -1,5 +1,6 @@
 // reduce_scatter and all_gather of units (lib/ops/sharded.cpp) through request.collectives, on any
-// device, and gradient_norm_of, for memory that the host can access.
+// device, messages between two ranks (lib/ops/transfer.cpp), and gradient_norm_of, for memory that
+// the host can access.
 #include <vector>
 
 #include "base/error.h"
@@ -43,6 +44,33 @@ std::unique_ptr<Kernel> make_all_gather_begin(const KernelRequest& request) {
                            subject = request.subject](const Bindings& b, Stream& stream) {
     *b.ticket = group.all_gather(b.inputs[0], b.outputs[0], elements, dtype, stream, subject);
   });
+}
+
+namespace {
+
+// A message between the two ranks of a group is its broadcast by the sender.
+std::unique_ptr<Kernel> make_transfer(const KernelRequest& request, const TensorSpec& spec,
+                                      bool sends) {
+  Collectives& group = *request.collectives;
+  const auto root = static_cast<int>(request.attributes.integer("root"));
+  check_internal(group.size() == 2, "{} in a group of {} ranks", request.op, group.size());
+  check_internal((root == group.rank()) == sends, "{} by rank {} of the group", request.op,
+                 group.rank());
+  const auto count = static_cast<size_t>(spec.shape.elements());
+  return make_host_kernel([&group, root, sends, count, dtype = spec.dtype,
+                           subject = request.subject](const Bindings& b, Stream& stream) {
+    void* data = sends ? b.inputs[0] : b.outputs[0];
+    *b.ticket = group.broadcast(data, count, dtype, root, stream, subject);
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_send_begin(const KernelRequest& request) {
+  return make_transfer(request, request.inputs[0], true);
+}
+std::unique_ptr<Kernel> make_receive_begin(const KernelRequest& request) {
+  return make_transfer(request, request.outputs[0], false);
 }
 std::unique_ptr<Kernel> make_wait(const KernelRequest& request) {
   return make_host_kernel([&group = *request.collectives](const Bindings& b, Stream& stream) {

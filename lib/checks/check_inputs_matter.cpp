@@ -88,7 +88,7 @@ class Training {
       state_.inputs.step = step;
       executor().micro_step(batch.fields, state_.inputs, 0);
       out.steps.push_back(loss());
-      executor().update(state_.inputs);
+      executor().update();
       executor().collect();
       const int done = step + 1;
       if (done == steps || std::count(std::begin(kMarks), std::end(kMarks), done) > 0) {

@@ -119,7 +119,7 @@ std::optional<Attempt> try_once(const CheckOptions& options, int64_t samples, bo
     out.right = every_answer_right(session, valid);
     const bool done = out.loss - out.lowest <= out.allowed(kRatio);
     if (done || !std::isfinite(out.loss) || out.steps == kCheckOverfitSteps) return out;
-    session.executor->update(batch.inputs);
+    session.executor->update();
     session.executor->collect();
   }
 }

@@ -28,7 +28,7 @@ std::set<std::string> always_zero(Session& session) {
           read_numbers(executor, executor.layout().find(name, Role::gradient)->name);
       return std::any_of(gradient.begin(), gradient.end(), [](double g) { return g != 0; });
     });
-    executor.update(batch.inputs);
+    executor.update();
     executor.collect();
   }
   return names;

@@ -109,7 +109,7 @@ int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewes
   for (int i = 0; i < kTries && seconds * steps > options.most_seconds; ++i) {
     const auto started = std::chrono::steady_clock::now();
     run_batch(run->session, batch);
-    run->session.executor->update(batch.inputs);
+    run->session.executor->update();
     run->session.executor->collect();
     const double taken =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
-#include "graph/plan.h"
+#include "runtime/loaded_program.h"
 
 namespace dltrain {
 namespace {
@@ -30,21 +31,21 @@ class LossOfOutputs {
         session.experiment->loss->emit(context, output_, targets, session.target_info);
     builder.accumulate(builder.emit1("identity", {emitted.loss_sum}), "loss", Role::metric);
     builder.step_state();
-    plan_ =
-        std::make_unique<Plan>(Plan::prepare(graph_, {.engine = &engine, .device = device_.get()}));
     layout_.add(graph_);
+    program_.emplace(graph_, ProgramOptions{.engine = &engine, .device = device_.get()});
     state_ = Buffer(*device_, layout_.bytes());
-    work_ = Buffer(*device_, plan_->work_bytes());
-    plan_->bind(layout_, state_.data(), work_.data());
+    work_ = Buffer(*device_, program_->program().work_bytes());
+    program_->load(
+        [this](const GraphValue& value) { return state_.data() + layout_.offset_of(value); },
+        work_.data());
     targets_value_ = targets;
   }
 
   double operator()(const std::vector<double>& outputs) {
-    // Copies both inputs, because a plan reuses the memory of inputs that it has read.
-    device_->copy(plan_->address(targets_value_), targets_.data(), targets_.size(), *stream_);
-    device_->copy(plan_->address(output_), outputs.data(), outputs.size() * sizeof(double),
-                  *stream_);
-    plan_->run(Phase::forward, MicroStep::only, *stream_);
+    // Copies both inputs, because a program reuses the memory of inputs that it has read.
+    program_->write(targets_value_, std::span<const std::byte>(targets_), *stream_);
+    program_->write(output_, std::span<const double>(outputs), *stream_);
+    program_->frame().run(Phase::forward, MicroStep::only, *stream_);
     double sum = 0;
     device_->copy(&sum, state_.data() + layout_.find("loss")->offset, sizeof sum, *stream_);
     stream_->synchronize();
@@ -71,7 +72,7 @@ class LossOfOutputs {
   std::vector<std::byte> targets_;  // i32 or f64
   Graph graph_;
   ValueId output_ = kNoValue, targets_value_ = kNoValue;
-  std::unique_ptr<Plan> plan_;
+  std::optional<LoadedProgram> program_;
   StateLayout layout_;
   Buffer state_, work_;
 };

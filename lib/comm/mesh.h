@@ -20,6 +20,7 @@ namespace dltrain {
 namespace mesh_axes {
 inline constexpr const char* kReplica = "replica";
 inline constexpr const char* kShard = "shard";
+inline constexpr const char* kPipeline = "pipeline";  // the stages of a model (passes/stage_cut.h)
 }  // namespace mesh_axes
 
 // The attribute of collective ops.

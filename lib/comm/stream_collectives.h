@@ -1,6 +1,6 @@
 // Collectives over a GPU's memory, in stream order: the host queues an operation and continues. The
 // backend (device/collective_backend.h) that executes them is joined later, when all ranks are
-// known to be ready; until then a plan can be prepared with the group, but not run.
+// known to be ready; until then a program can be made with the group, but not run.
 //
 // All operations run in order on one stream, which the groups made by split() share, because two
 // groups that are active on a GPU at the same time could deadlock. An operation starts after the

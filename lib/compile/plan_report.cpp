@@ -124,9 +124,9 @@ bool are_equal(const Block& a, const Block& b) {
          });
 }
 
-MemoryPeak peak_of(const Plan& plan) {
-  const Graph& graph = plan.graph();
-  const Plan::PeakMemory peak = plan.peak_memory();
+MemoryPeak peak_of(const Program& program) {
+  const Graph& graph = program.graph();
+  const Program::PeakMemory peak = program.peak_memory();
   MemoryPeak out;
   if (peak.node < 0) return out;
   const Node& at = graph.nodes[static_cast<size_t>(peak.node)];
@@ -142,7 +142,7 @@ MemoryPeak peak_of(const Plan& plan) {
       out.live.push_back({what, bytes});
     }
   };
-  for (const Plan::PeakMemory::LiveValue& live : peak.live) {
+  for (const Program::PeakMemory::LiveValue& live : peak.live) {
     if (live.gradient) {
       add("gradients of parameters", live.bytes);
     } else if (live.workspace) {
@@ -201,37 +201,37 @@ std::vector<LayerCost> fold_equal_blocks(const std::vector<LayerCost>& layers) {
   return out;
 }
 
-PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t work_bytes,
+PlanReport make_plan_report(const Program& program, const StateLayout& layout, size_t work_bytes,
                             int64_t micro_steps, const RankTopology& topology) {
   PlanReport report;
   report.topology = topology;
-  report.traffic = step_traffic(plan.graph(), micro_steps, topology);
+  report.traffic = step_traffic(program.graph(), micro_steps, topology);
   for (const RoleRules& rules : role_table()) {
     if (const size_t bytes = layout.bytes(rules.role)) {
       report.state_bytes.emplace_back(rules.name, bytes);
     }
   }
   if (layout.bytes(Role::gradient) == 0) {
-    for (ValueId id : plan.graph().with_role(Role::gradient)) {
-      report.gradient_bytes += plan.graph().value(id).spec.bytes();
+    for (ValueId id : program.graph().with_role(Role::gradient)) {
+      report.gradient_bytes += program.graph().value(id).spec.bytes();
     }
   }
   report.state_total = layout.bytes();
   report.work_bytes = work_bytes;
-  report.work_lower_bound = plan.work_lower_bound();
-  report.workspace_bytes = plan.workspace_bytes();
+  report.work_lower_bound = program.work_lower_bound();
+  report.workspace_bytes = program.workspace_bytes();
   report.arena_bytes = report.state_total + report.work_bytes;
-  report.peak = peak_of(plan);
+  report.peak = peak_of(program);
   std::set<std::string> counted;
-  for (const Node& node : plan.graph().nodes) {
-    add_node(report, counted, plan.graph(), node, micro_steps);
+  for (const Node& node : program.graph().nodes) {
+    add_node(report, counted, program.graph(), node, micro_steps);
   }
   std::erase_if(report.layers, [](const LayerCost& row) {
     return row.parameters == 0 && row.activation_bytes == 0 && row.forward_flops == 0 &&
            row.backward_flops == 0;
   });
   for (Phase phase : {Phase::forward, Phase::backward, Phase::update}) {
-    report.kernel_calls += plan.segment(phase, MicroStep::only).size();
+    report.kernel_calls += program.segment(phase, MicroStep::only).size();
   }
   return report;
 }

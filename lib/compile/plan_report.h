@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "compile/traffic.h"
-#include "graph/plan.h"
+#include "graph/program.h"
+#include "graph/state_layout.h"
 
 namespace dltrain {
 
@@ -35,8 +36,9 @@ struct PlanReport {
   size_t state_total = 0;                                   // with alignment gaps
   size_t work_bytes = 0;              // activations, inputs and workspaces after sharing
   std::vector<size_t> variant_bytes;  // the part of work_bytes that each variant of a step uses
-  size_t gradient_bytes = 0;  // of gradients that share that memory (PlanOptions::keep_gradients)
-  size_t stage_bytes = 0;     // staging buffers for batches on devices with separate memory
+  size_t gradient_bytes =
+      0;                   // of gradients that share that memory (ProgramOptions::keep_gradients)
+  size_t stage_bytes = 0;  // staging buffers for batches on devices with separate memory
   size_t work_lower_bound = 0;
   MemoryPeak peak;
   size_t workspace_bytes = 0;  // the largest workspace of a kernel
@@ -54,7 +56,7 @@ struct PlanReport {
 // parameters, activations and forward FLOP are.
 std::vector<LayerCost> fold_equal_blocks(const std::vector<LayerCost>& layers);
 
-PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t work_bytes,
+PlanReport make_plan_report(const Program& program, const StateLayout& layout, size_t work_bytes,
                             int64_t micro_steps, const RankTopology& topology);
 
 }  // namespace dltrain

@@ -56,8 +56,8 @@ struct StepRequest {
   // Returns the memory of a GPU in bytes: some forms of the graph are for GPUs only. Called once
   // the model is emitted; empty or 0: another device.
   std::function<uint64_t()> gpu_memory = {};
-  // See PlanOptions. Gradients that are not kept may use the memory of low-precision copies until
-  // the update has read them all, so a separate op then writes the copies.
+  // See ProgramOptions. Gradients that are not kept may use the memory of low-precision copies
+  // until the update has read them all, so a separate op then writes the copies.
   bool keep_gradients = true;
   KeptBytes kept_bytes = {};              // of the engine's recurrent_network; empty: none (CPU)
   Recompute recompute = Recompute::none;  // training only

@@ -70,7 +70,7 @@ class CapturedGraph {
 enum class Memory { device, pinned_host };
 
 // How kernels choose among algorithms that only differ in speed and in the order of their sums: by
-// the vendor's estimate, or by timing a few or many when a plan is made.
+// the vendor's estimate, or by timing a few or many when a program is made.
 enum class Autotune : uint8_t { off, quick, full };
 
 // Makes one choice for all ranks of a run: returns the result of `make` on rank 0, on every rank.
@@ -105,7 +105,7 @@ class Device {
     function(argument);
   }
 
-  // For the plans that are made after the call. `agree` where several ranks make the same plans.
+  // For the programs made after the call. `agree` where several ranks make the same programs.
   // Devices that have nothing to choose do nothing.
   virtual void set_autotune(Autotune, Agreement /*agree*/ = {}) {}
 

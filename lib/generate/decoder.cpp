@@ -30,28 +30,20 @@ int64_t cut_capacity(const DecoderOptions& options, const DecoderInfo& info) {
   return std::min(options.capacity, info.max_positions.value_or(options.capacity));
 }
 
-// The layout of the state that the decoder owns, and its bytes. Every graph of tokens has the same
-// state; `source`: the graph of sources, or null.
-using OwnedStates = std::map<std::string, OwnedState, std::less<>>;
-std::pair<OwnedStates, size_t> owned_state(const Graph& tokens, const Graph* source,
-                                           const DecoderOptions& options) {
-  std::pair<OwnedStates, size_t> out;
-  for (const Graph* graph : {&tokens, source}) {
-    for (const RoleRules& rules : role_table()) {
-      if (!rules.persistent || graph == nullptr) continue;
-      for (ValueId id : graph->with_role(rules.role)) {
-        const GraphValue& value = graph->value(id);
-        if (options.state && options.state(value.name) != nullptr) continue;
-        const std::string copy_of =
-            value.role == Role::low_precision ? graph->value(value.of).name : "";
-        if (!out.first.emplace(value.name, OwnedState{copy_of, value.spec, out.second}).second) {
-          continue;
-        }
-        out.second += align_up(value.spec.bytes());
-      }
-    }
-  }
+// The layout of the state that the decoder owns. Every graph of tokens has the same state;
+// `source`: the graph of sources, or null.
+StateLayout owned_state(const Graph& tokens, const Graph* source, const DecoderOptions& options) {
+  const auto is_own = [&](const GraphValue& value) {
+    return !options.state || options.state(value.name) == nullptr;
+  };
+  StateLayout out;
+  out.add(tokens, true, is_own);
+  if (source != nullptr) out.add(*source, true, is_own);
   return out;
+}
+
+ProgramOptions program_options(const DecoderOptions& options) {
+  return {.engine = options.engine, .device = options.device};
 }
 
 // Returns null for models without sources.
@@ -95,49 +87,41 @@ DecoderInfo decoder_info(const DecodeRequest& request) {
 size_t decoder_bytes(const DecoderOptions& options, int64_t longest) {
   const int64_t capacity = cut_capacity(options, decoder_info(options.request));
   const auto work = [&](int64_t samples, int64_t tokens) {
-    return Plan::prepare(build_decode_graph(
-                             with_sizes(options.request, samples, tokens, options.slots, capacity))
-                             .graph,
-                         {.engine = options.engine, .device = options.device})
+    return Program(build_decode_graph(
+                       with_sizes(options.request, samples, tokens, options.slots, capacity))
+                       .graph,
+                   program_options(options))
         .work_bytes();
   };
   const Graph step =
       build_decode_graph(with_sizes(options.request, options.slots, 1, options.slots, capacity))
           .graph;
   const auto source = source_graph(options, capacity);
-  size_t bytes =
-      owned_state(step, source ? &source->graph : nullptr, options).second + work(options.slots, 1);
-  if (source) {
-    bytes += Plan::prepare(source->graph, {.engine = options.engine, .device = options.device})
-                 .work_bytes();
-  }
+  size_t bytes = owned_state(step, source ? &source->graph : nullptr, options).bytes() +
+                 work(options.slots, 1);
+  if (source) bytes += Program(source->graph, program_options(options)).work_bytes();
   for (int64_t piece : kPieces) {
     if (piece <= piece_size(longest)) bytes += work(1, piece);
   }
   return bytes;
 }
 
-// A graph with its plan and the plan's memory.
+// A graph with its program and the program's memory.
 template <typename GraphType>
-struct Decoder::Planned {
-  Planned(const DecoderOptions& options, GraphType of)
-      : graph(std::move(of)),
-        plan(Plan::prepare(graph.graph, {.engine = options.engine, .device = options.device})),
-        work(*options.device, plan.work_bytes()) {}
-
-  void fill(Device& device, Stream& stream, ValueId value, std::span<const int32_t> from) {
-    device.copy(plan.address(value), from.data(), from.size_bytes(), stream);
-  }
+struct Decoder::Loaded : LoadedProgram {
+  Loaded(const DecoderOptions& options, GraphType of)
+      : LoadedProgram(of.graph, program_options(options)),
+        graph(std::move(of)),
+        work(*options.device, program().work_bytes()) {}
 
   GraphType graph;
-  Plan plan;
   Buffer work;
 };
-struct Decoder::Part : Planned<DecodeGraph> {
-  using Planned::Planned;
+struct Decoder::Part : Loaded<DecodeGraph> {
+  using Loaded::Loaded;
 };
-struct Decoder::Source : Planned<SourceGraph> {
-  using Planned::Planned;
+struct Decoder::Source : Loaded<SourceGraph> {
+  using Loaded::Loaded;
 };
 
 Decoder::Decoder(const DecoderOptions& options)
@@ -146,18 +130,15 @@ Decoder::Decoder(const DecoderOptions& options)
       capacity_(cut_capacity(options, info_)),
       stream_(options.device->make_stream()) {
   step_ = make_part(options_.slots, 1);
-  parameters_ = step_->graph.parameters;
   if (auto graph = source_graph(options_, capacity_)) {
     source_ = std::make_unique<Source>(options_, std::move(*graph));
     source_lengths_.resize(static_cast<size_t>(options_.slots));
   }
-  auto [owned, bytes] =
-      owned_state(step_->plan.graph(), source_ ? &source_->plan.graph() : nullptr, options_);
-  owned_ = std::move(owned);
-  state_ = Buffer(*options_.device, bytes);
-  const auto address_of = [this](const GraphValue& value) { return address(value.name); };
-  step_->plan.bind(address_of, step_->work.data());
-  if (source_) source_->plan.bind(address_of, source_->work.data());
+  layout_ = owned_state(step_->graph.graph, source_ ? &source_->graph.graph : nullptr, options_);
+  state_ = Buffer(*options_.device, layout_.bytes());
+  place_state(*options_.device, *stream_, state_.data());
+  step_->load(state_addresses(), step_->work.data());
+  if (source_) source_->load(state_addresses(), source_->work.data());
 }
 
 Decoder::~Decoder() {
@@ -179,30 +160,29 @@ std::unique_ptr<Decoder::Part> Decoder::make_part(int64_t samples, int64_t token
       build_decode_graph(with_sizes(options_.request, samples, tokens, options_.slots, capacity_)));
 }
 
-std::byte* Decoder::address(const std::string& name) const {
-  if (const auto owned = owned_.find(name); owned != owned_.end()) {
-    return state_.data() + owned->second.offset;
-  }
-  std::byte* elsewhere = options_.state ? options_.state(name) : nullptr;
-  check_internal(elsewhere != nullptr, "the decoder has no {}", name);
-  return elsewhere;
+const std::vector<ParameterInfo>& Decoder::weights() const {
+  return step_->graph.parameters;
 }
 
-void Decoder::write_parameter(std::string_view name, std::span<const float> values) {
-  for (const auto& [state, owned] : owned_) {
-    if (state != name && owned.copy_of != name) continue;
-    check_internal(owned.spec.shape.elements() == static_cast<int64_t>(values.size()),
-                   "writing {}: {} values", name, values.size());
-    const std::vector<std::byte> bytes = bytes_as(values, owned.spec.dtype);
-    options_.device->copy(state_.data() + owned.offset, bytes.data(), bytes.size(), *stream_);
-    stream_->synchronize();
-  }
+StateAddress Decoder::state_addresses() const {
+  return [this](const GraphValue& value) {
+    if (std::byte* own = find_state(value.name)) return own;
+    std::byte* elsewhere = options_.state ? options_.state(value.name) : nullptr;
+    check_internal(elsewhere != nullptr, "the decoder has no {}", value.name);
+    return elsewhere;
+  };
+}
+
+void Decoder::write_state(std::string_view name, std::span<const std::byte> bytes) {
+  if (layout_.find(name) != nullptr) return StateStore::write_state(name, bytes);
+  const StateTensor* copy = layout_.find(name, Role::low_precision);
+  if (copy != nullptr) refresh_copy(*copy, bytes);
 }
 
 void Decoder::run(Part& part, std::span<const int32_t> tokens, std::span<const int32_t> positions,
                   std::span<const int32_t> counts, std::span<const int32_t> slots) {
   const auto fill = [&](ValueId value, std::span<const int32_t> from) {
-    part.fill(*options_.device, *stream_, value, from);
+    part.write(value, from, *stream_);
   };
   fill(part.graph.tokens, tokens);
   fill(part.graph.positions, positions);
@@ -213,25 +193,24 @@ void Decoder::run(Part& part, std::span<const int32_t> tokens, std::span<const i
     for (int32_t slot : slots) lengths.push_back(source_lengths_[static_cast<size_t>(slot)]);
     fill(part.graph.source_lengths, lengths);
   }
-  part.plan.run(Phase::forward, MicroStep::only, *stream_);
+  part.frame().run(Phase::forward, MicroStep::only, *stream_);
   const TensorSpec& spec = part.graph.graph.value(part.graph.output).spec;
   logits_.resize(static_cast<size_t>(spec.shape.elements()));
   std::vector<double> wide(spec.dtype == DType::f64 ? logits_.size() : 0);
   void* to = wide.empty() ? static_cast<void*>(logits_.data()) : wide.data();
-  options_.device->copy(to, part.plan.address(part.graph.output), spec.bytes(), *stream_);
+  part.read(part.graph.output, to, *stream_);
   stream_->synchronize();
   std::transform(wide.begin(), wide.end(), logits_.begin(),
                  [](double x) { return static_cast<float>(x); });
 }
 
-// Returns the plan for a piece of at most so many tokens.
+// Returns the program for a piece of at most so many tokens.
 Decoder::Part& Decoder::prompt_part(size_t tokens) {
   const int64_t size = piece_size(static_cast<int64_t>(tokens));
   auto& part = prompts_[size];
   if (!part) {
     part = make_part(1, size);
-    part->plan.bind([this](const GraphValue& value) { return address(value.name); },
-                    part->work.data());
+    part->load(state_addresses(), part->work.data());
   }
   return *part;
 }
@@ -244,7 +223,7 @@ void Decoder::read_source(int64_t slot, std::span<const int32_t> tokens, int32_t
   padded.resize(static_cast<size_t>(*info_.source_length), padding);
   const auto length = static_cast<int32_t>(tokens.size()), in = static_cast<int32_t>(slot), one = 1;
   const auto fill = [&](ValueId value, std::span<const int32_t> from) {
-    source_->fill(*options_.device, *stream_, value, from);
+    source_->write(value, from, *stream_);
   };
   fill(source_->graph.source, padded);
   if (source_->graph.source_lengths != kNoValue) {
@@ -252,7 +231,7 @@ void Decoder::read_source(int64_t slot, std::span<const int32_t> tokens, int32_t
   }
   fill(source_->graph.counts, {&one, 1});
   fill(source_->graph.slots, {&in, 1});
-  source_->plan.run(Phase::forward, MicroStep::only, *stream_);
+  source_->frame().run(Phase::forward, MicroStep::only, *stream_);
   stream_->synchronize();
   source_lengths_[static_cast<size_t>(slot)] = length;
 }

@@ -1,12 +1,12 @@
 // A language model that continues several texts at a time: weights, the cached state of each text
-// in its slot, and the plans for further tokens.
+// in its slot, and the programs for further tokens.
 //
-// Prompts are processed by plans of one text and many tokens, further tokens by a plan of one token
-// of every text. If texts have a source, another plan reads it, once per text. The results of a
-// text do not depend, to the bit, on the number of other texts or on its slot.
+// Prompts are processed by programs of one text and many tokens, further tokens by a program of one
+// token of every text. If texts have a source, another program reads it, once per text. The results
+// of a text do not depend, to the bit, on the number of other texts or on its slot.
 //
 // Memory: the decoder owns the weights, or they lie elsewhere (in the arena of a training run). All
-// memory is allocated by the constructor, except for plans of prompts of another length.
+// memory is allocated by the constructor, except for programs of prompts of another length.
 //
 // Threads: used by one thread.
 #pragma once
@@ -20,7 +20,8 @@
 #include <vector>
 
 #include "compile/decode_graph.h"
-#include "graph/plan.h"
+#include "runtime/loaded_program.h"
+#include "runtime/state_store.h"
 
 namespace dltrain {
 
@@ -49,32 +50,25 @@ struct DecoderInfo {
 };
 DecoderInfo decoder_info(const DecodeRequest& request);
 
-// A state that the decoder owns.
-struct OwnedState {
-  std::string copy_of;  // of a low-precision copy: the parameter
-  TensorSpec spec;
-  size_t offset = 0;
-};
-
-// Returns the memory of a decoder with plans for prompts of up to `longest` tokens, without
+// Returns the memory of a decoder with programs for prompts of up to `longest` tokens, without
 // allocating it.
 size_t decoder_bytes(const DecoderOptions& options, int64_t longest);
 
-class Decoder {
+class Decoder final : public StateStore {
  public:
   // Throws Error(memory), and Error(usage) for an op without a kernel.
   explicit Decoder(const DecoderOptions& options);
-  ~Decoder();
+  ~Decoder() override;
 
   const DecoderInfo& info() const { return info_; }
   int64_t slots() const { return options_.slots; }
   int64_t capacity() const { return capacity_; }
   size_t bytes() const;
 
-  // The parameters of the model, and the function that sets one of them: f32 elements in memory
-  // order. A parameter that no plan reads is ignored.
-  const std::vector<ParameterInfo>& parameters() const { return parameters_; }
-  void write_parameter(std::string_view name, std::span<const float> values);
+  // The parameters of the model. Writing one that no program reads has no effect; of one that is
+  // read in 16 bits only, the copy is written.
+  const std::vector<ParameterInfo>& weights() const override;
+  void write_state(std::string_view name, std::span<const std::byte> bytes) override;
 
   // Reads the source of the text in a slot, before its tokens: at most info().source_length tokens,
   // padded with `padding`.
@@ -91,21 +85,19 @@ class Decoder {
 
  private:
   template <typename GraphType>
-  struct Planned;
-  struct Part;    // a graph of tokens with its plan
-  struct Source;  // the graph of sources with its plan
+  struct Loaded;
+  struct Part;    // a graph of tokens with its program
+  struct Source;  // the graph of sources with its program
 
   Part& prompt_part(size_t tokens);
   std::unique_ptr<Part> make_part(int64_t samples, int64_t tokens);
-  std::byte* address(const std::string& name) const;
+  StateAddress state_addresses() const override;
   void run(Part& part, std::span<const int32_t> tokens, std::span<const int32_t> positions,
            std::span<const int32_t> counts, std::span<const int32_t> slots);
 
   DecoderOptions options_;
   DecoderInfo info_;
   int64_t capacity_;
-  std::vector<ParameterInfo> parameters_;
-  std::map<std::string, OwnedState, std::less<>> owned_;
   Buffer state_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Part> step_;

@@ -7,7 +7,8 @@
 
 namespace dltrain {
 
-void StateLayout::add(const Graph& graph, bool gradients) {
+void StateLayout::add(const Graph& graph, bool gradients,
+                      const std::function<bool(const GraphValue&)>& wanted) {
   const std::vector<Graph::GroupOffset> value_offsets = graph.group_offsets();
   std::vector<bool> is_unit(graph.values.size(), false);
   for (const ShardedTensor& tensor : graph.sharded) {
@@ -19,6 +20,7 @@ void StateLayout::add(const Graph& graph, bool gradients) {
     if (!rules.persistent || (rules.role == Role::gradient && !gradients)) continue;
     for (ValueId id : graph.with_role(rules.role)) {
       const GraphValue& value = graph.value(id);
+      if (wanted && !wanted(value)) continue;
       const Graph::GroupOffset& at = value_offsets[static_cast<size_t>(id)];
       const StateTensor* known = find(value.name);
       const StateUnit* known_unit = find_unit(value.name);

@@ -1,9 +1,10 @@
 // Memory layout of everything that outlives a micro-step: parameters, moments, buffers, gradients,
 // sums and the StepState, in one region. The tensors of a reduction bucket (or of a fused update)
-// are adjacent. Several plans (training, evaluation) share one layout; tensors are identified by
+// are adjacent. Several programs (training, evaluation) share one layout; tensors are identified by
 // name.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -43,8 +44,9 @@ class StateLayout {
  public:
   // Adds the persistent values of `graph` that are missing, role by role in the order of their ids.
   // A value whose name is known must have the same spec. `gradients` false: leaves gradients out
-  // (PlanOptions::keep_gradients).
-  void add(const Graph& graph, bool gradients = true);
+  // (ProgramOptions::keep_gradients). `wanted`: whether the region contains a value; absent: all.
+  void add(const Graph& graph, bool gradients = true,
+           const std::function<bool(const GraphValue&)>& wanted = {});
 
   std::span<const StateTensor> tensors() const { return tensors_; }
   std::span<const StateUnit> units() const { return units_; }

@@ -80,7 +80,7 @@ class Kernel {
   virtual std::unique_ptr<PreparedBindings> prepare(const Bindings&) const { return nullptr; }
   virtual void run(const Bindings& bindings, Stream& stream) const = 0;
   // False: run() is called in every step instead of being captured, since it does work on the host
-  // (messages to other ranks). Captured segments are split there (graph/plan.h).
+  // (messages to other ranks). Captured segments are split there (graph/frame.h).
   virtual bool captured() const { return true; }
 };
 

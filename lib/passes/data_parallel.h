@@ -18,7 +18,7 @@ struct DataParallelOptions {
   DType reduce_dtype = DType::f32;  // bf16: f32 gradients are sent as bf16
   // training.reduction: fixed. Sums are added as one binary tree over the micro-batches of the
   // global batch (ops/tree_sum.cpp). With several ranks micro_steps must be a power of two.
-  // Micro-steps of the plan must overwrite sums (PlanOptions::several_micro_steps false).
+  // Micro-steps of the program must overwrite sums (ProgramOptions::several_micro_steps false).
   bool fixed = false;
   int64_t micro_steps = 1, micro_batch = 1;  // of a rank and step; its samples
 };

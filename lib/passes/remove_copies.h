@@ -11,8 +11,8 @@
 
 namespace dltrain {
 
-// For plans without several micro-steps (PlanOptions::several_micro_steps). With `one_rank`, where
-// no other rank's part is added to a sum, others may read the result too (statistics of batch
+// For plans without several micro-steps (ProgramOptions::several_micro_steps). With `one_rank`,
+// where no other rank's part is added to a sum, others may read the result too (statistics of batch
 // norm).
 Graph remove_copies(Graph graph, bool one_rank);
 

@@ -16,8 +16,8 @@ int64_t now_recorder() {
 
 }  // namespace
 
-std::string call_label(const Plan& plan, size_t call) {
-  const Node& node = plan.graph().nodes[plan.calls()[call].node];
+std::string call_label(const Program& program, size_t call) {
+  const Node& node = program.graph().nodes[program.calls()[call].node];
   return (node.layer.empty() ? std::string() : node.layer + " ") + std::string(node.op->name);
 }
 
@@ -25,11 +25,11 @@ Recorder::Recorder(Executor& executor, int64_t steps, int64_t micro_steps)
     : profiler_(executor.device().make_profiler()) {
   size_t calls = 0;
   for (size_t i = 0; i < executor.variants(); ++i) {
-    const Plan& plan = executor.training_plan(i);
-    calls = std::max(calls, plan.calls().size());
+    const Program& program = executor.training_program(i);
+    calls = std::max(calls, program.calls().size());
     if (profiler_ == nullptr) continue;
-    for (size_t call = 0; call < plan.calls().size(); ++call) {
-      labels_[&plan].push_back(call_label(plan, call));
+    for (size_t call = 0; call < program.calls().size(); ++call) {
+      labels_[&program].push_back(call_label(program, call));
     }
   }
   recording_.synchronous = profiler_ == nullptr;
@@ -40,15 +40,15 @@ Recorder::Recorder(Executor& executor, int64_t steps, int64_t micro_steps)
   recording_.fills.reserve(8 * rounds + 64);
 }
 
-void Recorder::begin_call(const Plan& plan, size_t call, Stream& stream) {
+void Recorder::begin_call(const Program& program, size_t call, Stream& stream) {
   if (profiler_) {
-    profiler_->begin(static_cast<int64_t>(recording_.calls.size()), labels_.at(&plan)[call].c_str(),
-                     stream);
+    profiler_->begin(static_cast<int64_t>(recording_.calls.size()),
+                     labels_.at(&program)[call].c_str(), stream);
   }
-  recording_.calls.push_back({.plan = &plan, .call = call, .begin = now_recorder()});
+  recording_.calls.push_back({.program = &program, .call = call, .begin = now_recorder()});
 }
 
-void Recorder::end_call(const Plan&, size_t, Stream& stream) {
+void Recorder::end_call(const Program&, size_t, Stream& stream) {
   recording_.calls.back().end = now_recorder();
   if (profiler_) profiler_->end(static_cast<int64_t>(recording_.calls.size()) - 1, stream);
 }

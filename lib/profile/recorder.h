@@ -19,8 +19,8 @@ namespace dltrain {
 
 // Times are nanoseconds of std::chrono::steady_clock.
 struct CallEvent {
-  const Plan* plan = nullptr;
-  size_t call = 0;  // index into plan->calls()
+  const Program* program = nullptr;
+  size_t call = 0;  // index into program->calls()
   int64_t begin = 0, end = 0;
 };
 
@@ -50,8 +50,8 @@ class Recorder final : public StepObserver {
   // `steps`: number of observed steps; memory for them is allocated here.
   Recorder(Executor& executor, int64_t steps, int64_t micro_steps);
 
-  void begin_call(const Plan& plan, size_t call, Stream& stream) override;
-  void end_call(const Plan& plan, size_t call, Stream& stream) override;
+  void begin_call(const Program& program, size_t call, Stream& stream) override;
+  void end_call(const Program& program, size_t call, Stream& stream) override;
   void begin(StepPart part, int64_t index) override;
   void end(StepPart part) override;
   void filled(int worker, int64_t sequence, Time begin, Time end) override;
@@ -61,13 +61,13 @@ class Recorder final : public StepObserver {
 
  private:
   std::unique_ptr<DeviceProfiler> profiler_;
-  std::map<const Plan*, std::vector<std::string>> labels_;  // by call; only with a profiler
-  std::mutex mutex_;                                        // of recording_.fills
+  std::map<const Program*, std::vector<std::string>> labels_;  // by call; only with a profiler
+  std::mutex mutex_;                                           // of recording_.fills
   Recording recording_;
   std::array<size_t, kStepParts> open_{};  // index into recording_.parts
 };
 
 // "layers.3 matmul"
-std::string call_label(const Plan& plan, size_t call);
+std::string call_label(const Program& program, size_t call);
 
 }  // namespace dltrain

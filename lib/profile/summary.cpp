@@ -31,9 +31,9 @@ Cost cost_of_addition(const TensorSpec& output) {
 }
 
 // "f32[64, 784] × f32[784, 10] → f32[64, 10]"
-std::string shapes_of(const Plan& plan, size_t call) {
-  const Graph& graph = plan.graph();
-  const Node& node = graph.nodes[plan.calls()[call].node];
+std::string shapes_of(const Program& program, size_t call) {
+  const Graph& graph = program.graph();
+  const Node& node = graph.nodes[program.calls()[call].node];
   std::string out;
   for (ValueId id : node.inputs) {
     if (id != kNoValue) out += (out.empty() ? "" : ", ") + to_string(graph.value(id).spec);
@@ -85,16 +85,16 @@ class CallWorkCache {
  public:
   explicit CallWorkCache(const MachineLimits& limits) : limits_(limits) {}
   const CallWork& of(const CallEvent& event) {
-    auto& works = works_[event.plan];
-    for (size_t i = works.size(); i < event.plan->calls().size(); ++i) {
-      works.push_back(work_of(*event.plan, i, limits_));
+    auto& works = works_[event.program];
+    for (size_t i = works.size(); i < event.program->calls().size(); ++i) {
+      works.push_back(work_of(*event.program, i, limits_));
     }
     return works[event.call];
   }
 
  private:
   const MachineLimits& limits_;
-  std::map<const Plan*, std::vector<CallWork>> works_;
+  std::map<const Program*, std::vector<CallWork>> works_;
 };
 
 // When the work of each call ran: on the host, or on the device.
@@ -154,9 +154,9 @@ std::vector<StepShare> cut_step(const Recording& recording, CallWorkCache& works
 
 }  // namespace
 
-CallWork work_of(const Plan& plan, size_t index, const MachineLimits& limits) {
-  const Graph& graph = plan.graph();
-  const Call& call = plan.calls()[index];
+CallWork work_of(const Program& program, size_t index, const MachineLimits& limits) {
+  const Graph& graph = program.graph();
+  const Call& call = program.calls()[index];
   const Node& node = graph.nodes[call.node];
   CallWork out{.op = std::string(node.op->name),
                .variant = std::string(call.row->variant),
@@ -195,7 +195,7 @@ Profile summarize(const Recording& recording, const MachineLimits& limits) {
     int64_t nanoseconds = 0;
     for (const Interval& time : times[i]) nanoseconds += time.end - time.begin;
     const double seconds = seconds_of(nanoseconds);
-    const std::string shapes = shapes_of(*event.plan, event.call);
+    const std::string shapes = shapes_of(*event.program, event.call);
     ops.add(work.op + '\n' + work.variant, work.op, work.variant, work, seconds);
     layers.add(work.layer, work.layer, "", work, seconds);
     calls.add(

@@ -10,7 +10,7 @@
 
 namespace dltrain {
 
-// The properties of one call of a plan, which are the same in every step.
+// The properties of one call of a program, which are the same in every step.
 struct CallWork {
   std::string op = {}, variant = {};  // "matmul", "oneDNN"
   std::string layer = {};             // "layers.3"; "model" where no layer asked for it
@@ -20,7 +20,7 @@ struct CallWork {
   bool communicates = false;  // between ranks: its time is no arithmetic
   int64_t slot = -1;          // of an asynchronous operation, which two calls share
 };
-CallWork work_of(const Plan& plan, size_t call, const MachineLimits& limits);
+CallWork work_of(const Program& program, size_t call, const MachineLimits& limits);
 
 // Calls that belong together; all figures are those of one step.
 struct ProfileRow {

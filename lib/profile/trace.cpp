@@ -64,7 +64,7 @@ class Writer {
   void add_call(size_t i) {
     const CallEvent& event = recording_.calls[i];
     const CallWork& work = of(event);
-    trace_.slice(kTraining, call_label(*event.plan, event.call),
+    trace_.slice(kTraining, call_label(*event.program, event.call),
                  work.communicates ? "communication" : "op", at(event.begin), at(event.end),
                  arguments_of(event, work));
     if (!work.communicates) return;
@@ -83,8 +83,8 @@ class Writer {
   }
 
   JsonObject arguments_of(const CallEvent& event, const CallWork& work) const {
-    const Graph& graph = event.plan->graph();
-    const Call& call = event.plan->calls()[event.call];
+    const Graph& graph = event.program->graph();
+    const Call& call = event.program->calls()[event.call];
     const Node& node = graph.nodes[call.node];
     std::vector<std::string> inputs, outputs;
     for (ValueId id : node.inputs) {
@@ -123,7 +123,7 @@ class Writer {
       if (activity.tag >= 0) {
         const CallEvent& event = recording_.calls[static_cast<size_t>(activity.tag)];
         arguments = arguments_of(event, of(event));
-        arguments.add("call", call_label(*event.plan, event.call));
+        arguments.add("call", call_label(*event.program, event.call));
       }
       if (activity.bytes > 0) arguments.add("moved", activity.bytes);
       trace_.slice(thread, activity.name, kKinds[static_cast<size_t>(activity.kind)],
@@ -133,8 +133,8 @@ class Writer {
 
   int64_t at(int64_t time) const { return time - origin_; }
   const CallWork& of(const CallEvent& event) {
-    const auto [entry, added] = works_.try_emplace({event.plan, event.call});
-    if (added) entry->second = work_of(*event.plan, event.call, limits_);
+    const auto [entry, added] = works_.try_emplace({event.program, event.call});
+    if (added) entry->second = work_of(*event.program, event.call, limits_);
     return entry->second;
   }
   Phase phase(size_t i) { return of(recording_.calls[i]).phase; }
@@ -143,7 +143,7 @@ class Writer {
   const MachineLimits& limits_;
   int64_t origin_;
   ChromeTrace trace_;
-  std::map<std::pair<const Plan*, size_t>, CallWork> works_;
+  std::map<std::pair<const Program*, size_t>, CallWork> works_;
   std::map<int64_t, int64_t> messages_;  // by slot: when they began
 };
 

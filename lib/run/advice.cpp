@@ -159,7 +159,7 @@ std::string kernels_of_step(const Session& session) {
   const DeviceProperties& properties = session.executor->device().properties();
   std::string text;
   if (properties.on_host) return text;
-  for (const auto& [kernel, calls] : session.executor->training_plan().variants()) {
+  for (const auto& [kernel, calls] : session.executor->training_program().variants()) {
     const auto& [op, variant] = kernel;
     const auto known = std::count_if(
         engine.kernels, engine.kernels + engine.kernel_count,

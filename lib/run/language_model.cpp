@@ -15,20 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The parameters of a decoder for loading from files.
-class DecoderWeights final : public WeightStore {
- public:
-  explicit DecoderWeights(Decoder& decoder) : decoder_(decoder) {}
-  const std::vector<ParameterInfo>& weights() const override { return decoder_.parameters(); }
-  void write_state(std::string_view name, std::span<const std::byte> bytes) override {
-    decoder_.write_parameter(
-        name, {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)});
-  }
-
- private:
-  Decoder& decoder_;
-};
-
 fs::path folder_of_weights(const fs::path& weights) {
   return fs::is_directory(weights) ? weights : weights.parent_path();
 }
@@ -116,11 +102,10 @@ Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
                                                       .request = request(),
                                                       .slots = slots,
                                                       .capacity = capacity});
-  DecoderWeights store(*decoder_);
   if (checkpoint_) {
-    load_trained(store, checkpoint_->checkpoint);
+    load_trained(*decoder_, checkpoint_->checkpoint);
   } else {
-    load_weights(store, source_, experiment_.model.rename, experiment_.model.strict);
+    load_weights(*decoder_, source_, experiment_.model.rename, experiment_.model.strict);
   }
   return *decoder_;
 }

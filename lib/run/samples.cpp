@@ -79,8 +79,8 @@ void check_samples(const Session& session) {
     const DecodeRequest request = decode_request(session);
     check_prompts(decoder_info(request), encoded_prompts(*session.experiment, *tokenizer));
     // Has this engine all kernels?
-    Plan::prepare(build_decode_graph(request).graph,
-                  {.engine = &session.executor->engine(), .device = &session.executor->device()});
+    const Program check(build_decode_graph(request).graph, {.engine = &session.executor->engine(),
+                                                            .device = &session.executor->device()});
   } catch (const ConfigError& error) {
     Diagnostics diagnostics = error.diagnostics();
     diagnostics.add(config.location, "samples (generation) are taken from this model");

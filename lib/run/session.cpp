@@ -482,6 +482,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
                                         .rank = options.ranks.rank,
                                         .per_node = options.ranks.on_this_node()},
                            .micro_steps = session.batch.micro_steps,
+                           .in_flight = options.in_flight,
                            .global_batch = session.batch.global_batch,
                            .fixed_reduction = request.fixed_reduction,
                            .keep_gradients = keep_gradients};

@@ -32,6 +32,7 @@ struct SessionOptions {
   PassLog log = {};
   GraphProbe probe = {};        // see StepRequest
   bool keep_gradients = false;  // see ExecutorOptions
+  int64_t in_flight = 1;        // likewise
   bool log_notices = true;      // of the device; false: the caller does, once it has a log
 };
 

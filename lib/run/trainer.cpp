@@ -128,6 +128,7 @@ class Loop {
     session_.executor->observe(observer_);
   }
   bool one_step(int64_t step);
+  bool fill(int64_t step, const ScheduledSegment& forward);
   void collect_reports(int allowed) {
     const ObservedPart part(observer_, StepPart::results);
     while (session_.executor->pending() > allowed) handle(session_.executor->collect());
@@ -208,23 +209,30 @@ class Loop {
 // Returns false if the run was stopped before the update: no parameter has changed.
 bool Loop::one_step(int64_t step) {
   ask_at_once();
-  int64_t tokens = 0;
-  for (int64_t a = 0; a < session_.batch.micro_steps; ++a) {
-    if ((a > 0 || step == options_.first_step) && stop_wanted()) return false;
-    const Batch& batch = [&]() -> const Batch& {
-      const ObservedPart part(observer_, StepPart::data, a);
-      return loader_.next();
-    }();
-    inputs_ = step_inputs(session_, step, batch);
-    counts_[static_cast<size_t>(step % 4)] = {batch.valid_targets, batch.loss_divisor};
-    session_.executor->micro_step(batch.fields, inputs_, a, batch.variant);
-    if (a == 0) tokens = session_.batch.global_batch * session_.tokens_of_sample(batch.variant);
-    // Micro-steps over streams change the carried state of recurrent layers.
-    state_is_complete_ = experiment_.data.train->sampling != Sampling::streams;
+  for (const ScheduledSegment& segment : session_.executor->schedule()) {
+    if (segment.segment == Phase::forward && !fill(step, segment)) return false;
+    session_.executor->run(segment);
   }
-  tokens_seen_ += tokens;
   tokens_[static_cast<size_t>(step % 4)] = tokens_seen_;
-  session_.executor->update(inputs_);
+  return true;
+}
+
+// Gives a frame its micro-batch. Returns false if the run is stopped before.
+bool Loop::fill(int64_t step, const ScheduledSegment& forward) {
+  const int64_t a = forward.micro_batch;
+  if ((a > 0 || step == options_.first_step) && stop_wanted()) return false;
+  const Batch& batch = [&]() -> const Batch& {
+    const ObservedPart part(observer_, StepPart::data, a);
+    return loader_.next();
+  }();
+  inputs_ = step_inputs(session_, step, batch);
+  counts_[static_cast<size_t>(step % 4)] = {batch.valid_targets, batch.loss_divisor};
+  session_.executor->fill(forward.frame, batch.fields, inputs_, batch.variant);
+  if (a + 1 == session_.batch.micro_steps) {
+    tokens_seen_ += session_.batch.global_batch * session_.tokens_of_sample(batch.variant);
+  }
+  // Micro-steps over streams change the carried state of recurrent layers.
+  state_is_complete_ = experiment_.data.train->sampling != Sampling::streams;
   return true;
 }
 

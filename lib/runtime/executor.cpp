@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "tensor/float_tensors.h"
 
 namespace dltrain {
 namespace {
@@ -22,11 +21,11 @@ size_t batch_bytes(const StepGraph& graph) {
   return bytes;
 }
 
-std::vector<InputBuffer> buffers_of(const StepGraph& graph, const Plan& plan) {
+std::vector<InputBuffer> buffers_of(const StepGraph& graph, const Frame& frame) {
   std::vector<InputBuffer> buffers;
   for (ValueId slot : graph.slots) {
     buffers.push_back(
-        {static_cast<std::byte*>(plan.address(slot)), graph.graph.value(slot).spec.bytes()});
+        {static_cast<std::byte*>(frame.address(slot)), graph.graph.value(slot).spec.bytes()});
   }
   return buffers;
 }
@@ -37,7 +36,10 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
                    std::optional<StepGraph> evaluation)
     : options_(std::move(options)),
       training_(std::move(training)),
-      evaluation_(std::move(evaluation)) {
+      evaluation_(std::move(evaluation)),
+      schedule_(
+          step_schedule(options_.micro_steps, std::min(options_.in_flight, options_.micro_steps))),
+      inputs_of_(frames_of(schedule_)) {
   Collectives* group = options_.collectives;
   if (group != nullptr && !options_.device->properties().on_host) {
     device_group_ =
@@ -49,7 +51,7 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
   }
   const bool gradients =
       options_.keep_gradients || options_.micro_steps > 1 || options_.collectives != nullptr;
-  const PlanOptions plan_options{
+  const ProgramOptions program_options{
       .engine = options_.engine,
       .device = options_.device.get(),
       .collectives = group,
@@ -58,22 +60,21 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
       .capture = options_.capture,
       .keep_gradients = gradients};
   // The longest variant comes first: it defines the order of the state.
-  training_plans_.resize(training_.size());
   for (size_t i = training_.size(); i-- > 0;) {
-    training_plans_[i] = std::make_unique<Plan>(Plan::prepare(training_[i].graph, plan_options));
+    training_programs_.emplace_back(training_[i].graph, program_options);
     layout_.add(training_[i].graph, gradients);
-    work_bytes_ = std::max(work_bytes_, training_plans_[i]->work_bytes());
+    work_bytes_ = std::max(work_bytes_, training_programs_.back().program().work_bytes());
   }
+  std::reverse(training_programs_.begin(), training_programs_.end());
   variant_ = training_.size() - 1;
   if (evaluation_) {
-    PlanOptions evaluation_options = plan_options;
+    ProgramOptions evaluation_options = program_options;
     evaluation_options.several_micro_steps = true;  // sums run over all batches of a pass
     evaluation_options.capture = false;
     evaluation_options.keep_gradients = true;  // there are none
-    evaluation_plan_ =
-        std::make_unique<Plan>(Plan::prepare(evaluation_->graph, evaluation_options));
+    evaluation_program_.emplace(evaluation_->graph, evaluation_options);
     layout_.add(evaluation_->graph);
-    work_bytes_ = std::max(work_bytes_, evaluation_plan_->work_bytes());
+    work_bytes_ = std::max(work_bytes_, evaluation_program_->program().work_bytes());
   }
 }
 
@@ -89,9 +90,12 @@ Executor::~Executor() {
 }
 
 PlanReport Executor::report() const {
-  PlanReport report = make_plan_report(training_plan(), layout_, work_bytes_, options_.micro_steps,
-                                       options_.topology);
-  for (const auto& plan : training_plans_) report.variant_bytes.push_back(plan->work_bytes());
+  PlanReport report =
+      make_plan_report(training_program(), layout_, frames_of(schedule_) * work_bytes_,
+                       options_.micro_steps, options_.topology);
+  for (const LoadedProgram& loaded : training_programs_) {
+    report.variant_bytes.push_back(loaded.program().work_bytes());
+  }
   report.stage_bytes = stage_bytes();
   report.arena_bytes += report.stage_bytes;
   return report;
@@ -99,7 +103,9 @@ PlanReport Executor::report() const {
 
 void Executor::observe(StepObserver* observer) {
   observer_ = observer;
-  for (const auto& plan : training_plans_) plan->observe(observer);
+  for (LoadedProgram& loaded : training_programs_) {
+    for (Frame& frame : loaded.frames()) frame.observe(observer);
+  }
 }
 
 size_t Executor::stage_bytes() const {
@@ -116,15 +122,23 @@ size_t Executor::stage_bytes() const {
 void Executor::allocate() {
   Device& device = *options_.device;
   const size_t stages = stage_bytes();
-  arena_ = Buffer(device, layout_.bytes() + work_bytes_ + stages);
+  const size_t frames = frames_of(schedule_);
+  arena_ = Buffer(device, layout_.bytes() + frames * work_bytes_ + stages);
   std::byte* work = arena_.data() + layout_.bytes();
-  for (const auto& plan : training_plans_) plan->bind(layout_, arena_.data(), work);
-  if (evaluation_plan_) evaluation_plan_->bind(layout_, arena_.data(), work);
   stream_ = device.make_stream();
+  place_state(device, *stream_, arena_.data());
+  const StateAddress state = state_addresses();
   for (size_t i = 0; i < training_.size(); ++i) {
-    training_buffers_.push_back(buffers_of(training_[i], *training_plans_[i]));
+    training_programs_[i].load(state, work, frames, work_bytes_);
+    auto& buffers = training_buffers_.emplace_back();
+    for (const Frame& frame : training_programs_[i].frames()) {
+      buffers.push_back(buffers_of(training_[i], frame));
+    }
   }
-  if (evaluation_) evaluation_buffers_ = buffers_of(*evaluation_, *evaluation_plan_);
+  if (evaluation_) {
+    evaluation_program_->load(state, work);
+    evaluation_buffers_ = buffers_of(*evaluation_, evaluation_program_->frame());
+  }
 
   const size_t metrics = training().metrics.size(), each = slot_bytes(metrics);
   host_ = Buffer(device, kSlots * each, Memory::pinned_host);
@@ -132,48 +146,13 @@ void Executor::allocate() {
     slots_.push_back({host_.data() + i * each, device.make_event()});
   }
   device_state_ = state_address("step_state");
-  inputs_ = std::make_unique<InputSlots>(device, work + work_bytes_, stages, device_state_);
+  inputs_ =
+      std::make_unique<InputSlots>(device, work + frames * work_bytes_, stages, device_state_);
   for (const StepMetric& metric : training().metrics) {
     metric_addresses_.push_back(state_address(metric.name));
   }
   pending_.reserve(kSlots);
   report_.sums.resize(metrics);
-}
-
-std::byte* Executor::find_state(std::string_view name) const {
-  const StateTensor* tensor = layout_.find(name);
-  return tensor == nullptr ? nullptr : arena_.data() + tensor->offset;
-}
-
-std::byte* Executor::state_address(std::string_view name) const {
-  std::byte* address = find_state(name);
-  check_internal(address != nullptr, "no state is named {}", name);
-  return address;
-}
-
-void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
-  const StateTensor* tensor = layout_.find(name);
-  if (tensor != nullptr && tensor->role == Role::parameter && tensor->spec.dtype == DType::bf16 &&
-      bytes.size() == 2 * tensor->spec.bytes()) {
-    std::vector<float> values(bytes.size() / sizeof(float));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    write_state(name, bytes_as(values, DType::bf16));
-    return;
-  }
-  check_internal(tensor != nullptr && tensor->spec.bytes() == bytes.size(), "writing {}: {} bytes",
-                 name, bytes.size());
-  const std::span<const std::byte> own = own_part(*tensor, bytes);
-  options_.device->copy(state_address(name), own.data(), own.size(), *stream_);
-  stream_->synchronize();
-  if (tensor->role == Role::parameter) refresh_copy(name, bytes);
-}
-
-std::span<const std::byte> Executor::own_part(const StateTensor& tensor,
-                                              std::span<const std::byte> whole) {
-  if (!tensor.part) return whole;
-  const size_t element = dtype_size(tensor.spec.dtype);
-  return whole.subspan(static_cast<size_t>(tensor.part->begin) * element,
-                       static_cast<size_t>(tensor.part->count) * element);
 }
 
 void Executor::collect_parts(
@@ -203,75 +182,44 @@ void Executor::collect_parts(
   }
 }
 
-void Executor::refresh_copy(std::string_view parameter, std::span<const std::byte> bytes) {
-  const StateTensor* copy = layout_.find(parameter, Role::low_precision);
-  if (copy == nullptr) return;
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  write_state(copy->name, bytes_as(values, copy->spec.dtype));
-}
-
-void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
-  const StateTensor* tensor = layout_.find(name);
-  check_internal(tensor != nullptr && !tensor->part && tensor->spec.bytes() == bytes.size(),
-                 "reading {}: {} bytes", name, bytes.size());
-  options_.device->copy(bytes.data(), state_address(name), bytes.size(), *stream_);
-  wait_for_device();
-}
-
-// Waits for the stream, and throws if a collective on it has failed.
 void Executor::wait_for_device() {
-  stream_->synchronize();
+  StateStore::wait_for_device();
   if (device_group_) device_group_->check();
 }
 
-std::vector<float> Executor::read_floats(std::string_view name) {
-  const StateTensor* tensor = layout_.find(name);
-  check_internal(tensor != nullptr, "no state is named {}", name);
-  std::vector<std::byte> bytes(tensor->spec.bytes());
-  read_state(name, bytes);
-  return floats_of(bytes, tensor->spec.dtype);
+void Executor::fill(size_t frame, FieldSpan fields, const StepInputs& state,
+                    std::optional<size_t> variant) {
+  const ObservedPart part(observer_, StepPart::inputs);
+  variant_ = variant.value_or(training_.size() - 1);
+  inputs_of_[frame] = state;
+  inputs_frame_ = frame;
+  inputs_->fill(training_buffers_[variant_][frame], fields, state, *stream_);
 }
 
-std::span<const std::byte> Executor::view_state(std::string_view name,
-                                                std::vector<std::byte>& buffer) {
-  const StateTensor* tensor = layout_.find(name);
-  check_internal(tensor != nullptr && !tensor->part, "{} is sharded", name);
-  if (options_.device->properties().on_host) {
-    stream_->synchronize();
-    return {state_address(name), tensor->spec.bytes()};
+void Executor::run(const ScheduledSegment& segment) {
+  if (segment.frame != inputs_frame_) {
+    inputs_frame_ = segment.frame;
+    inputs_->fill({}, {}, inputs_of_[segment.frame], *stream_);
   }
-  buffer.resize(tensor->spec.bytes());
-  read_state(name, buffer);
-  return buffer;
+  training_programs_[variant_].frame(segment.frame).run(segment.segment, segment.variant, *stream_);
+  if (segment.segment == Phase::update) queue_report(inputs_of_[segment.frame].step);
 }
 
 void Executor::micro_step(FieldSpan fields, const StepInputs& state, int64_t index,
                           std::optional<size_t> variant) {
   const MicroStep micro_step = micro_step_of(index, options_.micro_steps);
-  variant_ = variant.value_or(training_.size() - 1);
-  run_forward(fields, state, micro_step);
-  training_plans_[variant_]->run(Phase::backward, micro_step, *stream_);
+  fill(0, fields, state, variant);
+  run({Phase::forward, 0, index, micro_step});
+  run({Phase::backward, 0, index, micro_step});
 }
 
 void Executor::forward(FieldSpan fields, const StepInputs& state) {
-  variant_ = training_.size() - 1;
-  run_forward(fields, state, MicroStep::only);
+  fill(0, fields, state);
+  run({Phase::forward});
 }
 
-void Executor::run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step) {
-  Plan& plan = *training_plans_[variant_];
-  {
-    const ObservedPart part(observer_, StepPart::inputs);
-    inputs_->fill(training_buffers_[variant_], fields, state, *stream_);
-  }
-  plan.run(Phase::forward, micro_step, *stream_);
-}
-
-void Executor::update(const StepInputs& state) {
-  // The same plan waits for the reductions that its backward has started.
-  training_plans_[variant_]->run(Phase::update, MicroStep::only, *stream_);
-  queue_report(state.step);
+void Executor::update() {
+  run({Phase::update});
 }
 
 int Executor::lag() const {
@@ -322,13 +270,14 @@ void Executor::set_progress(const Progress& progress) {
 }
 
 void Executor::evaluate(FieldSpan fields, int64_t position, bool first) {
-  check_internal(evaluation_plan_ != nullptr, "no evaluation plan");
+  check_internal(evaluation_program_.has_value(), "no evaluation program");
   // Streams (data/parallel_streams.h) have one sample each in every global batch.
   StepInputs step_inputs{};
   step_inputs.step = position / options_.global_batch;
   step_inputs.sample_offset = position % options_.global_batch;
   inputs_->fill(evaluation_buffers_, fields, step_inputs, *stream_);
-  evaluation_plan_->run(Phase::forward, first ? MicroStep::first : MicroStep::middle, *stream_);
+  evaluation_program_->frame().run(Phase::forward, first ? MicroStep::first : MicroStep::middle,
+                                   *stream_);
 }
 
 std::vector<double> Executor::evaluation_sums() {
@@ -350,7 +299,7 @@ std::vector<double> Executor::evaluation_output() {
   std::vector<double> out(static_cast<size_t>(spec.shape.elements()));
   std::vector<float> narrow(spec.dtype == DType::f64 ? 0 : out.size());
   void* to = narrow.empty() ? static_cast<void*>(out.data()) : narrow.data();
-  options_.device->copy(to, evaluation_plan_->address(evaluation_->output), spec.bytes(), *stream_);
+  evaluation_program_->read(evaluation_->output, to, *stream_);
   wait_for_device();
   std::copy(narrow.begin(), narrow.end(), out.begin());
   return out;
@@ -358,12 +307,11 @@ std::vector<double> Executor::evaluation_output() {
 
 std::string Executor::find_non_finite(FieldSpan fields, const StepInputs& state,
                                       std::optional<size_t> variant) {
-  const size_t which = variant.value_or(training_.size() - 1);
-  Plan& plan = *training_plans_[which];
-  inputs_->fill(training_buffers_[which], fields, state, *stream_);
-  const std::string found = plan.find_non_finite(Phase::forward, MicroStep::first, *stream_);
+  fill(0, fields, state, variant);
+  Frame& frame = training_programs_[variant_].frame();
+  const std::string found = frame.find_non_finite(Phase::forward, MicroStep::first, *stream_);
   if (!found.empty()) return found;
-  return plan.find_non_finite(Phase::backward, MicroStep::first, *stream_);
+  return frame.find_non_finite(Phase::backward, MicroStep::first, *stream_);
 }
 
 }  // namespace dltrain

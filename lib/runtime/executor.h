@@ -1,10 +1,11 @@
-// Owns a device, the state of a run and its compiled plans, and runs the plans.
+// Owns a device, the state of a run and its compiled programs, and runs the schedule of a step.
 //
-// Steps of several lengths (data/length_plan.h) have a graph and a plan each, over the same state.
+// Steps of several lengths (data/length_plan.h) have a graph and a program each, over the same
+// state.
 //
 // Memory: one arena: the state region (parameters, moments, gradients, sums, StepState) and a work
-// region that training and evaluation share, since they never run at the same time. It is allocated
-// once, at the size that `dltrain plan` prints.
+// region per frame; training and evaluation share the first, since they never run at the same time.
+// It is allocated once, at the size that `dltrain plan` prints.
 //
 // Threads: used by one thread.
 #pragma once
@@ -19,9 +20,10 @@
 #include "comm/stream_collectives.h"
 #include "compile/plan_report.h"
 #include "compile/step_graph.h"
-#include "graph/plan.h"
 #include "ops/step_state.h"
 #include "runtime/input_slots.h"
+#include "runtime/loaded_program.h"
+#include "runtime/state_store.h"
 #include "runtime/step_observer.h"
 
 namespace dltrain {
@@ -35,6 +37,7 @@ struct ExecutorOptions {
   const MeshGroups* groups = nullptr;
   RankTopology topology = {};
   int64_t micro_steps = 1;   // per rank and step
+  int64_t in_flight = 1;     // micro-batches between forward and backward at a time
   int64_t global_batch = 1;  // samples of a step
   // Micro-steps overwrite sums, which their graph then combines (training.reduction: fixed).
   bool fixed_reduction = false;
@@ -51,18 +54,9 @@ struct StepReport {
   StepResults results{};
 };
 
-// An object with parameters that can be loaded from files: an executor or a decoder.
-class WeightStore {
+class Executor final : public StateStore {
  public:
-  virtual ~WeightStore() = default;
-  virtual const std::vector<ParameterInfo>& weights() const = 0;
-  // By name, in memory order (see ParameterInfo::file for the order in files).
-  virtual void write_state(std::string_view name, std::span<const std::byte> bytes) = 0;
-};
-
-class Executor final : public WeightStore {
- public:
-  // Compiles the plans; allocates no device memory. `training`: the graph of each variant of a
+  // Compiles the programs; allocates no device memory. `training`: the graph of each variant of a
   // step, the one with the longest samples last.
   Executor(ExecutorOptions options, std::vector<StepGraph> training,
            std::optional<StepGraph> evaluation);
@@ -71,11 +65,13 @@ class Executor final : public WeightStore {
   PlanReport report() const;
   const StepGraph& training() const { return training_.back(); }
   const std::vector<ParameterInfo>& weights() const override { return training().parameters; }
-  const Plan& training_plan() const { return *training_plans_.back(); }
-  const Plan& training_plan(size_t variant) const { return *training_plans_[variant]; }
+  const Program& training_program() const { return training_programs_.back().program(); }
+  const Program& training_program(size_t variant) const {
+    return training_programs_[variant].program();
+  }
+  const Frame& training_frame() const { return training_programs_.back().frame(); }
   size_t variants() const { return training_.size(); }
-  const StateLayout& layout() const { return layout_; }
-  // Sets the observer from the next micro-step of training on (Plan::observe).
+  // Sets the observer from the next micro-step of training on (Frame::observe).
   void observe(StepObserver* observer);
   Device& device() { return *options_.device; }
   // The ranks' group over the memory of a GPU; nullptr with one rank, and on CPUs, where the group
@@ -86,37 +82,32 @@ class Executor final : public WeightStore {
   // Allocates the arena and fixes all addresses. The state is zero.
   void allocate();
 
-  // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
-  // agree, but that a parameter in bf16 may be given in f32 and is rounded to nearest. Writing a
-  // parameter refreshes its low-precision copy too. Of a tensor that ranks hold in
-  // parts, the own part is written; it cannot be read so.
-  void write_state(std::string_view name, std::span<const std::byte> bytes) override;
-  void read_state(std::string_view name, std::span<std::byte> bytes);
-  // An f32 or bf16 tensor as f32.
-  std::vector<float> read_floats(std::string_view name);
   // Gathers the checkpointed tensors that are sharded over ranks (passes/zero.h) and calls
   // use(tensor, full content) for each, on every rank. All ranks must call it.
   void collect_parts(
       const std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>& use);
-  // The device address of a state, or nullptr if there is none of that name. For plans that read
-  // the state of this run.
-  std::byte* find_state(std::string_view name) const;
-  // The content of a state tensor: in the device's own memory where that is the host's (valid until
-  // the next step), otherwise read into `buffer`.
-  std::span<const std::byte> view_state(std::string_view name, std::vector<std::byte>& buffer);
+  // The segments of a step in the order in which they are run: before a forward, fill() gives its
+  // frame the micro-batch, and run() runs each segment in turn.
+  const StepSchedule& schedule() const { return schedule_; }
+  // Fills the input slots of a frame. `fields`: the bytes of each slot of the graph, in the order
+  // of StepGraph::slots. The batch must stay as it is until the next call of fill() or run() with
+  // another frame has returned (copies from pinned memory are asynchronous). The fields of `state`
+  // that change within a step must be set. All micro-batches of a step are of one variant of the
+  // graph; without, of the last.
+  void fill(size_t frame, FieldSpan fields, const StepInputs& state,
+            std::optional<size_t> variant = {});
+  // Queues a segment; the update also queues the copy of sums and results to the host.
+  void run(const ScheduledSegment& segment);
 
-  // One micro-batch: fills the input slots and runs forward and backward. `fields`: the bytes of
-  // each slot of the graph, in the order of StepGraph::slots. The batch must stay as it is until
-  // the next call has returned (copies from pinned memory are asynchronous). `index` of
-  // options.micro_steps; the fields of `state` that change within a step must be set. All
-  // micro-steps of a step are of one variant; without, of the last.
+  // One micro-batch, of index `index` of options.micro_steps, in the first frame: fill(), forward
+  // and backward.
   void micro_step(FieldSpan fields, const StepInputs& state, int64_t index,
                   std::optional<size_t> variant = {});
   // The forward of a step's only micro-batch, of the longest variant. Its sums can be read by
   // read_state; there is nothing to update.
   void forward(FieldSpan fields, const StepInputs& state);
-  // Update segment; queues the copy of sums and results to the host.
-  void update(const StepInputs& state);
+  // The update after micro_step().
+  void update();
 
   // The number of steps by which collect() should follow update() so as not to wait for the device.
   int lag() const;
@@ -135,8 +126,8 @@ class Executor final : public WeightStore {
   Progress progress();
   void set_progress(const Progress& progress);
 
-  // Runs the evaluation plan on one padded micro-batch, whose first sample has index `position` in
-  // the split; the first call of a pass overwrites the sums.
+  // Runs the evaluation program on one padded micro-batch, whose first sample has index `position`
+  // in the split; the first call of a pass overwrites the sums.
   void evaluate(FieldSpan fields, int64_t position, bool first);
   const std::vector<StepMetric>& evaluation_metrics() const { return evaluation_->metrics; }
   // Sums of the pass on this rank, concatenated in the order of evaluation_metrics().
@@ -159,13 +150,9 @@ class Executor final : public WeightStore {
     std::unique_ptr<Event> ready;
   };
 
-  void wait_for_device();
-  void run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step);
+  // Also throws if a collective on the stream has failed.
+  void wait_for_device() override;
   size_t stage_bytes() const;
-  static std::span<const std::byte> own_part(const StateTensor& tensor,
-                                             std::span<const std::byte> whole);
-  void refresh_copy(std::string_view parameter, std::span<const std::byte> bytes);
-  std::byte* state_address(std::string_view name) const;
   void queue_report(int64_t step);
 
   ExecutorOptions options_;
@@ -173,16 +160,18 @@ class Executor final : public WeightStore {
   std::unique_ptr<const MeshGroups> device_groups_;  // where there are `groups`
   std::vector<StepGraph> training_;
   std::optional<StepGraph> evaluation_;
-  std::vector<std::unique_ptr<Plan>> training_plans_;
-  std::unique_ptr<Plan> evaluation_plan_;
+  StepSchedule schedule_;
+  std::vector<LoadedProgram> training_programs_;
+  std::optional<LoadedProgram> evaluation_program_;
   StepObserver* observer_ = nullptr;
-  size_t variant_ = 0;  // of the step under way
-  StateLayout layout_;
-  size_t work_bytes_ = 0;
+  size_t variant_ = 0;                 // of the step under way
+  std::vector<StepInputs> inputs_of_;  // of the micro-batch in each frame
+  size_t inputs_frame_ = 0;            // whose StepInputs are on the device
+  size_t work_bytes_ = 0;              // of a frame
   Buffer arena_, host_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<InputSlots> inputs_;
-  std::vector<std::vector<InputBuffer>> training_buffers_;  // of each variant
+  std::vector<std::vector<std::vector<InputBuffer>>> training_buffers_;  // [variant][frame]
   std::vector<InputBuffer> evaluation_buffers_;
   std::vector<HostSlot> slots_;
   std::byte* device_state_ = nullptr;

@@ -1,8 +1,8 @@
-// The transfer of batches from the host to the input slots of a plan.
+// The transfer of batches from the host to the input slots of a program.
 //
 // If the device uses host memory, fields are copied to their places. Otherwise two stages in device
 // memory are filled in turn by a separate stream: a batch is transferred while the kernels of the
-// previous one run, and is then copied on the device to the plan's inputs, in the order of the
+// previous one run, and is then copied on the device to the program's inputs, in the order of the
 // computation. StepInputs are transferred with it, from pinned memory.
 //
 // Threads: used by one thread.

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "data/prefetch.h"
-#include "graph/plan_observer.h"
+#include "graph/call_observer.h"
 
 namespace dltrain {
 
@@ -13,14 +13,14 @@ namespace dltrain {
 enum class StepPart : uint8_t {
   step,     // the complete step
   data,     // waiting for a batch
-  inputs,   // passing the batch to the plan
+  inputs,   // passing the batch to the program
   results,  // waiting for the sums of this step or the previous one
   ranks,    // agreeing with the other ranks whether to stop
 };
 inline constexpr size_t kStepParts = 5;
 
 // Called by the training thread; the functions of FillObserver by the loader's thread.
-class StepObserver : public PlanObserver, public FillObserver {
+class StepObserver : public CallObserver, public FillObserver {
  public:
   // `index`: of the step, or of the micro-step for data and inputs, otherwise 0.
   virtual void begin(StepPart part, int64_t index) = 0;

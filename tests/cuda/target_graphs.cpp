@@ -27,7 +27,7 @@ Step step_of(const std::vector<std::string>& overrides) {
   const Session session = open_session(
       experiment, {.engines = {.cpu = &emulated_cuda_engine(), .reference = &reference_engine()}});
   Step out;
-  for (const Node& node : session.executor->training_plan().graph().nodes) {
+  for (const Node& node : session.executor->training_program().graph().nodes) {
     ++out.calls[std::string(node.op->name)];
   }
   out.chunks = out.calls["softmax_cross_entropy"];

@@ -29,6 +29,16 @@ inline std::vector<float> weights(const ParameterInfo& info) {
   return out;
 }
 
+inline void write_weights(Decoder& decoder) {
+  for (const ParameterInfo& info : decoder.weights()) {
+    const std::vector<float> values = weights(info);
+    const std::vector<double> wide(values.begin(), values.end());
+    decoder.write_state(info.name, info.spec.dtype == DType::f64
+                                       ? std::as_bytes(std::span(wide))
+                                       : std::as_bytes(std::span(values)));
+  }
+}
+
 inline std::vector<int32_t> text(uint64_t seed, int64_t tokens = kTokens) {
   std::vector<int32_t> out;
   for (int64_t i = 0; i < tokens; ++i) {
@@ -87,9 +97,7 @@ struct Opened {
                                  }},
                  .slots = slots,
                  .capacity = kTokens}) {
-    for (const ParameterInfo& info : decoder.parameters()) {
-      decoder.write_parameter(info.name, weights(info));
-    }
+    write_weights(decoder);
   }
   std::unique_ptr<Device> device;
   Shape places;

@@ -43,9 +43,7 @@ struct OpenedPair {
                  .request = request_of(model, kind.lengths, compute, precision),
                  .slots = slots,
                  .capacity = kTokens}) {
-    for (const ParameterInfo& info : decoder.parameters()) {
-      decoder.write_parameter(info.name, weights(info));
-    }
+    write_weights(decoder);
   }
   ModelConfig model;
   std::unique_ptr<Device> device;

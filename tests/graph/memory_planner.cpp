@@ -104,10 +104,10 @@ TEST_CASE("training graphs need at most a tenth more than the lower bound") {
        {mlp_step(128, {784, 512, 256, 10}), mlp_step(7, {64, 33, 100, 29, 10}),
         mlp_step(32, std::vector<int64_t>(20, 96)), convnet_step(64), convnet_step(3)}) {
     const std::unique_ptr<Device> device = reference_engine().open(0);
-    const Plan plan = Plan::prepare(graph, {.engine = &reference_engine(), .device = device.get()});
-    CHECK(plan.work_bytes() >= plan.work_lower_bound());
-    CHECK(static_cast<double>(plan.work_bytes()) <=
-          1.1 * static_cast<double>(plan.work_lower_bound()));
+    const Program program(graph, {.engine = &reference_engine(), .device = device.get()});
+    CHECK(program.work_bytes() >= program.work_lower_bound());
+    CHECK(static_cast<double>(program.work_bytes()) <=
+          1.1 * static_cast<double>(program.work_lower_bound()));
   }
 }
 

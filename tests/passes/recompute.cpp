@@ -5,7 +5,7 @@
 
 #include "catch.h"
 #include "graph/builder.h"
-#include "graph/plan.h"
+#include "graph/program.h"
 #include "graph/reverse.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
@@ -44,7 +44,7 @@ struct Chain {
 };
 
 size_t work_bytes(const Graph& graph) {
-  return GraphRun(graph).plan().work_bytes();
+  return GraphRun(graph).program().work_bytes();
 }
 
 TEST_CASE("cheap values that the backward reads are computed again right before it") {

@@ -37,10 +37,10 @@ TEST_CASE("every call of the observed steps is seen once, in order, inside its s
   CAPTURE(micro_steps);
   const Watched run({fmt::format("training.gradient_accumulation_steps={}", micro_steps)});
   const Recording& r = run.recording;
-  const Plan& plan = run.session.executor->training_plan();
+  const Program& program = run.session.executor->training_program();
   std::vector<size_t> expected;
   const auto add = [&](Phase phase, MicroStep variant) {
-    const auto& segment = plan.segment(phase, variant);
+    const auto& segment = program.segment(phase, variant);
     expected.insert(expected.end(), segment.begin(), segment.end());
   };
   for (int step = 0; step < 2; ++step) {

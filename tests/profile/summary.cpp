@@ -12,7 +12,7 @@ namespace {
 struct Plans {
   Experiment experiment = small_experiment();
   Session session = open_session(experiment, {.engines = host_engines(), .evaluation = false});
-  const Plan& plan = session.executor->training_plan();
+  const Program& program = session.executor->training_program();
 
   // A step of 1000 µs: 5 µs of data, then every call for 2 µs with 1 µs between.
   Recording step(bool synchronous) const {
@@ -22,8 +22,8 @@ struct Plans {
     out.parts = {{StepPart::step, 0, 0, 1000 * us}, {StepPart::data, 0, 0, 5 * us}};
     int64_t at = 10 * us;
     for (Phase phase : {Phase::forward, Phase::backward, Phase::update}) {
-      for (size_t call : plan.segment(phase, MicroStep::only)) {
-        out.calls.push_back({&plan, call, at, at + 2 * us});
+      for (size_t call : program.segment(phase, MicroStep::only)) {
+        out.calls.push_back({&program, call, at, at + 2 * us});
         at += 3 * us;
       }
     }
@@ -75,8 +75,8 @@ TEST_CASE("rates follow from the costs of the plan, and the limit from the neare
   for (const ProfileRow& row : profile.ops) flops += row.flops;
   CHECK_THAT(flops, WithinRel(plans.session.executor->report().flops_per_step, 1e-9));
   // The product of the first layer forward: [16, 12] · [12, 24].
-  for (size_t i = 0; i < plans.plan.calls().size(); ++i) {
-    const CallWork work = work_of(plans.plan, i, limits);
+  for (size_t i = 0; i < plans.program.calls().size(); ++i) {
+    const CallWork work = work_of(plans.program, i, limits);
     CHECK(work.limit_seconds >= work.cost.flops / 1e9);
     CHECK(work.limit_seconds >= work.cost.bytes / 2e9);
     CHECK(work.limit_seconds <= std::max(work.cost.flops / 1e9, work.cost.bytes / 2e9));

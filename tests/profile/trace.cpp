@@ -47,12 +47,12 @@ TEST_CASE("a trace of several processes is one JSON document") {
 TEST_CASE("the device's work stands on lines of its own, with the call that queued it") {
   Experiment experiment = small_experiment();
   const Session session = open_session(experiment, {.engines = host_engines()});
-  const Plan& plan = session.executor->training_plan();
-  const size_t call = plan.segment(Phase::forward, MicroStep::only)[0];
+  const Program& program = session.executor->training_program();
+  const size_t call = program.segment(Phase::forward, MicroStep::only)[0];
   Recording recording;
   recording.synchronous = false;
   recording.parts = {{StepPart::step, 4, 0, 9000}};
-  recording.calls = {{&plan, call, 1000, 2000}};
+  recording.calls = {{&program, call, 1000, 2000}};
   recording.fills = {{2, 17, 0, 500}};
   recording.device = {{.name = "kernel_a", .tag = 0, .begin = 3000, .end = 5000, .stream = 7},
                       {.kind = DeviceActivity::Kind::copy,
@@ -72,8 +72,8 @@ TEST_CASE("the device's work stands on lines of its own, with the call that queu
   }
   const Json& kernel = by_name.at("kernel_a");
   CHECK(threads.at(kernel["tid"]) == "device, stream 7");
-  CHECK(kernel["args"]["call"] == call_label(plan, call));
-  CHECK(kernel["args"]["op"] == plan.graph().nodes[plan.calls()[call].node].op->name);
+  CHECK(kernel["args"]["call"] == call_label(program, call));
+  CHECK(kernel["args"]["op"] == program.graph().nodes[program.calls()[call].node].op->name);
   CHECK(threads.at(by_name.at("copy host to device")["tid"]) == "device, stream 13");
   CHECK(by_name.at("copy host to device")["args"]["moved"] == 64);
   CHECK(threads.at(by_name.at("fill batch")["tid"]) == "data worker 2");

@@ -63,10 +63,11 @@ TEST_CASE("logits of a large vocabulary go by chunks in 16 bits as in f32") {
     const Session session = open_session(
         experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()}});
     size_t greatest = 0;
-    for (const Node& node : session.executor->training_plan().graph().nodes) {
+    for (const Node& node : session.executor->training_program().graph().nodes) {
       if (node.op->name != "softmax_cross_entropy") continue;
-      greatest = std::max(
-          greatest, session.executor->training_plan().graph().value(node.inputs[0]).spec.bytes());
+      greatest =
+          std::max(greatest,
+                   session.executor->training_program().graph().value(node.inputs[0]).spec.bytes());
     }
     INFO(precision);
     CHECK(greatest > 0);

@@ -87,7 +87,7 @@ class ThreadCollectives final : public Collectives {
     const void* input = input_of(call);
     auto data = std::make_shared<const std::vector<std::byte>>(copy_of(input, input_bytes));
     board_.lay_out(++issued_, rank_, call, std::move(data));
-    std::memset(call.output, 0xff, output_bytes);
+    if (extent.output > 0) std::memset(call.output, 0xff, output_bytes);
     under_way_[issued_] = {call, copy_of(input, input_bytes), copy_of(call.output, output_bytes)};
     tally_->under_way.insert(describe(call));
     return issued_;

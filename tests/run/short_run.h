@@ -25,6 +25,7 @@ struct Variation {
   bool fuse = true;
   DType compute = DType::f32;
   bool keep_gradients = false;
+  int64_t in_flight = 1;
 };
 
 // Fixed data and layers, no files: eight steps of 16 samples.
@@ -43,7 +44,8 @@ inline ShortRun short_run(const std::string& layers, const Variation& variation)
       open_session(experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
                                 .compute = variation.compute,
                                 .fuse = variation.fuse,
-                                .keep_gradients = variation.keep_gradients});
+                                .keep_gradients = variation.keep_gradients,
+                                .in_flight = variation.in_flight});
   start_session(session);
   ShortRun out;
   TrainEvents events;

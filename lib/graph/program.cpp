@@ -1,6 +1,6 @@
-// Chooses the kernels that a plan calls in each segment. Memory: plan_memory.cpp; running:
-// plan_run.cpp.
-#include "graph/plan.h"
+// Chooses the kernels that a program calls in each segment. Memory: program_memory.cpp; running:
+// frame.cpp.
+#include "graph/program.h"
 
 #include <algorithm>
 
@@ -27,36 +27,20 @@ constexpr MicroStep kVariants[] = {MicroStep::first, MicroStep::middle, MicroSte
 
 }  // namespace
 
-std::string_view micro_step_name(MicroStep micro_step) {
-  constexpr std::string_view names[] = {"first", "middle", "last", "only"};
-  return names[static_cast<size_t>(micro_step)];
-}
-
-MicroStep micro_step_of(int64_t index, int64_t count) {
-  if (count == 1) return MicroStep::only;
-  if (index == 0) return MicroStep::first;
-  return index + 1 == count ? MicroStep::last : MicroStep::middle;
-}
-
-Plan::~Plan() = default;
-
-Plan Plan::prepare(Graph graph, const PlanOptions& options) {
-  verify_graph(graph);
+Program::Program(Graph graph, const ProgramOptions& options)
+    : graph_(std::move(graph)), options_(options) {
+  verify_graph(graph_);
   check_internal(options.keep_gradients || !options.several_micro_steps,
                  "gradients of several micro-steps must be kept");
-  Plan plan(std::move(graph), options);
-  plan.make_calls();
-  plan.place_memory();
-  plan.fill_segments();
-  return plan;
+  make_calls();
+  place_memory();
+  fill_segments();
 }
 
-void Plan::make_calls() {
-  int64_t slots = 0;
+void Program::make_calls() {
   for (const Node& node : graph_.nodes) {
-    slots = std::max(slots, node.attributes.integer("slot", -1) + 1);
+    slots_ = std::max(slots_, static_cast<size_t>(node.attributes.integer("slot", -1) + 1));
   }
-  tickets_.assign(static_cast<size_t>(slots), 0);
   plain_calls_.resize(graph_.nodes.size());
   accumulating_calls_.resize(graph_.nodes.size());
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -70,14 +54,14 @@ void Plan::make_calls() {
 }
 
 // Returns the group of ranks of a collective op.
-Collectives* Plan::group_of(const Node& node) const {
+Collectives* Program::group_of(const Node& node) const {
   const std::string axis = node.attributes.text(kOver);
   if (axis.empty()) return options_.collectives;
   check_internal(options_.groups != nullptr, "{} over {} without groups", node.op->name, axis);
   return &options_.groups->along(axis);
 }
 
-void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
+void Program::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
   const Node& node = graph_.nodes[index];
   const SpecList inputs = graph_.input_specs(node), outputs = graph_.output_specs(node);
   const std::string subject = begins_slot(node) ? subject_of(graph_, node) : "";
@@ -110,7 +94,7 @@ void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
     // No kernel of this op can accumulate: compute into a temporary, then add.
     push(find_kernel(*options_.engine, request(node.op->name, node.attributes, inputs, false)),
          false)
-        .temporary_block = 0;  // numbered by place_memory
+        .temporary = MemoryPlace{};  // placed by place_memory
     const Attributes none;
     FoundKernel add = find_kernel(*options_.engine, request("identity", none, outputs, true));
     check_internal(add.kernel != nullptr, "the {} engine cannot add", options_.engine->name);
@@ -121,7 +105,7 @@ void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
   }
 }
 
-void Plan::fill_segments() {
+void Program::fill_segments() {
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     const Node& node = graph_.nodes[i];
     for (MicroStep variant : kVariants) {
@@ -136,20 +120,18 @@ void Plan::fill_segments() {
   }
 }
 
-const std::vector<size_t>& Plan::segment(Phase segment, MicroStep variant) const {
-  return segments_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
+std::string Program::described(size_t call) const {
+  const Node& node = graph_.nodes[calls_[call].node];
+  return fmt::format("{} in {} ({})", node.op->name, node.layer.empty() ? "the model" : node.layer,
+                     phase_name(node.phase));
 }
 
-std::map<std::pair<std::string, std::string>, size_t> Plan::variants() const {
+std::map<std::pair<std::string, std::string>, size_t> Program::variants() const {
   std::map<std::pair<std::string, std::string>, size_t> out;
   for (const Call& call : calls_) {
     ++out[{std::string(call.row->op), std::string(call.row->variant)}];
   }
   return out;
-}
-
-void* Plan::address(ValueId value) const {
-  return addresses_[static_cast<size_t>(value)];
 }
 
 }  // namespace dltrain

@@ -1,4 +1,4 @@
-#include "graph/plan.h"
+#include "graph/program.h"
 
 #include <cmath>
 
@@ -35,15 +35,15 @@ const Engine& overwriting_engine() {
 }
 
 // Names of the ops of a segment: "+" where the call adds to its output.
-std::string calls_of(const Plan& plan, Phase phase, MicroStep variant) {
+std::string calls_of(const Program& program, Phase phase, MicroStep variant) {
   std::string out;
-  for (size_t index : plan.segment(phase, variant)) {
-    const Call& call = plan.calls()[index];
-    const Node& node = plan.graph().nodes[call.node];
+  for (size_t index : program.segment(phase, variant)) {
+    const Call& call = program.calls()[index];
+    const Node& node = program.graph().nodes[call.node];
     out += out.empty() ? "" : " ";
     out += call.adds_temporary ? "add" : std::string(node.op->name);
     out += call.accumulate ? "+" : "";
-    out += call.temporary_block >= 0 && !call.adds_temporary ? ">" : "";
+    out += call.temporary && !call.adds_temporary ? ">" : "";
   }
   return out;
 }
@@ -66,17 +66,13 @@ Graph sum_example() {
 
 TEST_CASE("segments hold what each kind of micro-step needs") {
   GraphRun run(sum_example(), true);
-  const Plan& plan = run.plan();
-  CHECK(calls_of(plan, Phase::forward, MicroStep::first) == "square reduce");
-  CHECK(calls_of(plan, Phase::forward, MicroStep::middle) == "square reduce+");
-  CHECK(calls_of(plan, Phase::forward, MicroStep::last) == "square reduce+ all_reduce_begin");
-  CHECK(calls_of(plan, Phase::forward, MicroStep::only) == "square reduce all_reduce_begin");
-  CHECK(calls_of(plan, Phase::backward, MicroStep::only) == "");
-  CHECK(calls_of(plan, Phase::update, MicroStep::only) == "all_reduce_end sqrt");
-  CHECK(micro_step_of(0, 1) == MicroStep::only);
-  CHECK(micro_step_of(0, 3) == MicroStep::first);
-  CHECK(micro_step_of(1, 3) == MicroStep::middle);
-  CHECK(micro_step_of(2, 3) == MicroStep::last);
+  const Program& program = run.program();
+  CHECK(calls_of(program, Phase::forward, MicroStep::first) == "square reduce");
+  CHECK(calls_of(program, Phase::forward, MicroStep::middle) == "square reduce+");
+  CHECK(calls_of(program, Phase::forward, MicroStep::last) == "square reduce+ all_reduce_begin");
+  CHECK(calls_of(program, Phase::forward, MicroStep::only) == "square reduce all_reduce_begin");
+  CHECK(calls_of(program, Phase::backward, MicroStep::only) == "");
+  CHECK(calls_of(program, Phase::update, MicroStep::only) == "all_reduce_end sqrt");
 }
 
 Numbers sum_over_three(const Engine& engine) {
@@ -96,8 +92,8 @@ TEST_CASE("the first micro-step overwrites the sums and later ones add to them")
 
 TEST_CASE("a kernel that cannot add writes beside the sum, and is added to it") {
   GraphRun run(sum_example(), true, overwriting_engine());
-  CHECK(calls_of(run.plan(), Phase::forward, MicroStep::first) == "square reduce");
-  CHECK(calls_of(run.plan(), Phase::forward, MicroStep::middle) == "square reduce> add+");
+  CHECK(calls_of(run.program(), Phase::forward, MicroStep::first) == "square reduce");
+  CHECK(calls_of(run.program(), Phase::forward, MicroStep::middle) == "square reduce> add+");
   CHECK(sum_over_three(overwriting_engine()) == Numbers{0 + 1 + 4 + 3 * 4});
 }
 
@@ -107,7 +103,7 @@ TEST_CASE("a plan says which variant of each op its calls have") {
   for (KernelRow& row : rows) row.variant = row.op == "reduce" ? "wide" : "plain";
   Engine engine = overwriting_engine();
   engine.kernels = rows.data();
-  const auto variants = GraphRun(sum_example(), true, engine).plan().variants();
+  const auto variants = GraphRun(sum_example(), true, engine).program().variants();
   CHECK(variants.at({"square", "plain"}) == 1);
   CHECK(variants.at({"reduce", "wide"}) == 2);  // overwriting and adding
   CHECK(variants.count({"reduce", "plain"}) == 0);
@@ -224,12 +220,14 @@ TEST_CASE("plans of several graphs share state by name") {
   for (const StateTensor& tensor : layout.tensors()) CHECK(tensor.offset % kMemoryAlignment == 0);
 
   const auto device = reference_engine().open(0);
-  const PlanOptions options{.engine = &reference_engine(), .device = device.get()};
-  Plan train = Plan::prepare(training, options), eval = Plan::prepare(evaluation, options);
+  const ProgramOptions options{.engine = &reference_engine(), .device = device.get()};
+  const Program train_program(training, options), eval_program(evaluation, options);
   const Buffer state(*device, layout.bytes());
-  const Buffer work(*device, std::max(train.work_bytes(), eval.work_bytes()));
-  train.bind(layout, state.data(), work.data());
-  eval.bind(layout, state.data(), work.data());
+  const Buffer work(*device, std::max(train_program.work_bytes(), eval_program.work_bytes()));
+  const StateAddress place = [&](const GraphValue& value) {
+    return state.data() + layout.offset_of(value);
+  };
+  const Frame train(train_program, place, work.data()), eval(eval_program, place, work.data());
   CHECK(train.address(training.find("w1")) == eval.address(evaluation.find("w1")));
   CHECK(train.address(training.find("loss")) == eval.address(evaluation.find("loss")));
 
@@ -253,11 +251,11 @@ TEST_CASE("a plan knows when its memory is fullest, and what fills it") {
   const ValueId total = sum(b.emit1("square", {wide}));
   b.accumulate(sum(b.emit1("add", {total, kept})), "sum", Role::metric);
   const GraphRun run(graph, true);
-  const Plan::PeakMemory peak = run.plan().peak_memory();
+  const Program::PeakMemory peak = run.program().peak_memory();
   REQUIRE(peak.node >= 0);
-  CHECK(run.plan().graph().nodes[static_cast<size_t>(peak.node)].op->name == "reduce");
-  CHECK(peak.bytes <= run.plan().work_lower_bound());
-  CHECK(peak.bytes + 512 > run.plan().work_lower_bound());  // empty blocks have a place too
+  CHECK(run.program().graph().nodes[static_cast<size_t>(peak.node)].op->name == "reduce");
+  CHECK(peak.bytes <= run.program().work_lower_bound());
+  CHECK(peak.bytes + 512 > run.program().work_lower_bound());  // empty blocks have a place too
   size_t live = 0;
   for (const auto& part : peak.live) live += part.bytes;
   CHECK(live == peak.bytes);
@@ -271,7 +269,7 @@ TEST_CASE("an op without a kernel is refused with engine, op and layer") {
   empty.kernel_count = 0;
   const auto device = reference_engine().open(0);
   try {
-    Plan::prepare(mlp_step(2, {3, 2}), {.engine = &empty, .device = device.get()});
+    const Program program(mlp_step(2, {3, 2}), {.engine = &empty, .device = device.get()});
     FAIL("it was accepted");
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::usage);
@@ -349,14 +347,14 @@ TEST_CASE("sharing memory between values never changes a result") {
     for (ValueId id = 0; id < static_cast<ValueId>(graph.values.size()); ++id) {
       const GraphValue& value = graph.value(id);
       if (value.producer >= 0) continue;
-      std::memcpy(unplanned.address(id), planned.plan().address(id), value.spec.bytes());
+      std::memcpy(unplanned.address(id), planned.frame().address(id), value.spec.bytes());
     }
     size_t separate = 0;
     for (const GraphValue& value : graph.values) {
       const bool own = value.storage_of == kNoValue && !rules_of(value.role).persistent;
       separate += own ? align_up(value.spec.bytes()) : 0;
     }
-    shared += planned.plan().work_bytes() < separate / 2;
+    shared += planned.program().work_bytes() < separate / 2;
     for (Phase phase : {Phase::forward, Phase::backward}) {
       planned.run(phase);
       unplanned.run(phase);
@@ -364,7 +362,7 @@ TEST_CASE("sharing memory between values never changes a result") {
     for (Role role : {Role::metric, Role::gradient}) {
       for (ValueId id : graph.with_role(role)) {
         const size_t bytes = graph.value(id).spec.bytes();
-        CHECK(std::memcmp(planned.plan().address(id), unplanned.address(id), bytes) == 0);
+        CHECK(std::memcmp(planned.frame().address(id), unplanned.address(id), bytes) == 0);
       }
     }
   }

@@ -1,14 +1,14 @@
-// Memory of a plan's values: blocks with the lifetime from first to last use, and their addresses.
+// Memory of a program's values: blocks with the lifetime from first to last use, and their places.
 #include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
-#include "graph/plan.h"
+#include "graph/program.h"
 
 namespace dltrain {
 
 // Lets an element-wise output reuse the block of an input whose last reader is this node.
-void Plan::merge_in_place(size_t index, const std::vector<int>& last_use) {
+void Program::merge_in_place(size_t index, const std::vector<int>& last_use) {
   const Node& node = graph_.nodes[index];
   if (!node.op->in_place_allowed || node.outputs.size() != 1) return;
   const ValueId output = node.outputs[0];
@@ -27,7 +27,7 @@ void Plan::merge_in_place(size_t index, const std::vector<int>& last_use) {
   }
 }
 
-void Plan::place_memory() {
+void Program::place_memory() {
   const int end = static_cast<int>(graph_.nodes.size());
   std::vector<int> last_use(graph_.values.size(), -2);
   for (int i = 0; i < end; ++i) {
@@ -74,21 +74,36 @@ void Plan::place_memory() {
       }
     }
   }
-  for (Call& call : calls_) {
+  std::vector<int> workspaces, temporaries;  // blocks of each call
+  for (const Call& call : calls_) {
     const int at = static_cast<int>(call.node);
-    call.workspace_block = static_cast<size_t>(new_block(call.kernel->workspace_bytes(), at, at));
-    if (call.temporary_block >= 0) {
+    workspaces.push_back(new_block(call.kernel->workspace_bytes(), at, at));
+    int temporary = -1;
+    if (call.temporary) {
       const Node& node = graph_.nodes[call.node];
-      call.temporary_block = new_block(graph_.value(node.outputs[0]).spec.bytes(), at, at);
+      temporary = new_block(graph_.value(node.outputs[0]).spec.bytes(), at, at);
     } else if (call.adds_temporary) {
-      call.temporary_block = (&call - 1)->temporary_block;
+      temporary = temporaries.back();
     }
+    temporaries.push_back(temporary);
   }
   work_bytes_ = place_blocks(blocks_, reuse_copies());
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    calls_[i].workspace = place_of_block(workspaces[i]);
+    if (temporaries[i] >= 0) calls_[i].temporary = place_of_block(temporaries[i]);
+  }
+}
+
+std::optional<MemoryPlace> Program::place(ValueId root) const {
+  const int block = value_block_[static_cast<size_t>(root)];
+  if (block < 0) return std::nullopt;
+  MemoryPlace out = place_of_block(block);
+  out.offset += group_offsets_[static_cast<size_t>(root)].offset;
+  return out;
 }
 
 // Returns the memory of the low-precision copies, which are adjacent in the order of their ids.
-ReusableRegion Plan::reuse_copies() {
+ReusableRegion Program::reuse_copies() {
   ReusableRegion reused;
   if (options_.keep_gradients) return reused;
   const int end = static_cast<int>(graph_.nodes.size());
@@ -128,7 +143,7 @@ ReusableRegion Plan::reuse_copies() {
   return reused;
 }
 
-Plan::PeakMemory Plan::peak_memory() const {
+Program::PeakMemory Program::peak_memory() const {
   const auto end = graph_.nodes.size();
   std::vector<int64_t> bytes(end + 2, 0);  // by node, and after the last; changes first
   for (const MemoryBlock& block : blocks_) {
@@ -163,53 +178,10 @@ Plan::PeakMemory Plan::peak_memory() const {
   return out;
 }
 
-size_t Plan::workspace_bytes() const {
+size_t Program::workspace_bytes() const {
   size_t most = 0;
   for (const Call& call : calls_) most = std::max(most, call.kernel->workspace_bytes());
   return most;
-}
-
-void Plan::bind(const StateLayout& layout, std::byte* state, std::byte* work) {
-  bind([&](const GraphValue& value) { return state + layout.offset_of(value); }, work);
-}
-
-void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state, std::byte* work) {
-  addresses_.assign(graph_.values.size(), nullptr);
-  for (const auto& [copy, offset] : copies_) {
-    std::byte* address = state(graph_.value(copy));
-    if (offset == 0) reused_ = address;
-    check_internal(address == reused_ + offset, "{} is not at its offset in the reused memory",
-                   graph_.value(copy).name);
-  }
-  for (size_t i = 0; i < graph_.values.size(); ++i) {
-    const ValueId root = graph_.storage(static_cast<ValueId>(i));
-    const GraphValue& value = graph_.value(root);
-    if (persistent(value.role)) {
-      addresses_[i] = state(value);
-    } else if (const int block = value_block_[static_cast<size_t>(root)]; block >= 0) {
-      addresses_[i] = address(blocks_[static_cast<size_t>(block)], work) +
-                      group_offsets_[static_cast<size_t>(root)].offset;
-    }
-  }
-  bound_calls_.clear();
-  for (const Call& call : calls_) {
-    const Node& node = graph_.nodes[call.node];
-    std::vector<void*> inputs, outputs;
-    for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? nullptr : address(id));
-    for (ValueId id : node.outputs) outputs.push_back(address(id));
-    if (call.temporary_block >= 0) {
-      void* temporary = address(blocks_[static_cast<size_t>(call.temporary_block)], work);
-      if (call.adds_temporary) {
-        inputs = {temporary};
-      } else {
-        outputs = {temporary};
-      }
-    }
-    const int64_t slot = node.attributes.integer("slot", -1);
-    bound_calls_.emplace_back(*call.kernel, inputs, outputs,
-                              address(blocks_[call.workspace_block], work),
-                              slot < 0 ? nullptr : &tickets_[static_cast<size_t>(slot)]);
-  }
 }
 
 }  // namespace dltrain

@@ -1,0 +1,152 @@
+// The addresses of a frame, and running segments: call by call, observed, or as captured pieces.
+#include "graph/frame.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "tensor/low_precision.h"
+
+namespace dltrain {
+namespace {
+
+template <typename T>
+int64_t count_non_finite(const std::vector<std::byte>& bytes, int64_t elements) {
+  const T* values = reinterpret_cast<const T*>(bytes.data());
+  return std::count_if(values, values + elements, [](T v) {
+    if constexpr (std::is_floating_point_v<T>) return !std::isfinite(v);
+    if constexpr (!std::is_floating_point_v<T>) return !std::isfinite(to_f32(v));
+  });
+}
+
+int64_t count_non_finite(DType dtype, const std::vector<std::byte>& bytes, int64_t elements) {
+  switch (dtype) {
+    case DType::f32:
+      return count_non_finite<float>(bytes, elements);
+    case DType::f64:
+      return count_non_finite<double>(bytes, elements);
+    case DType::bf16:
+      return count_non_finite<Bf16>(bytes, elements);
+    case DType::f16:
+      return count_non_finite<F16>(bytes, elements);
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+Frame::Frame(const Program& program, const StateAddress& state, std::byte* work)
+    : program_(&program), tickets_(program.slots(), 0) {
+  const Graph& graph = program.graph();
+  std::byte* reused = nullptr;  // the memory of low-precision copies
+  for (const auto& [copy, offset] : program.reused_copies()) {
+    std::byte* address = state(graph.value(copy));
+    if (offset == 0) reused = address;
+    check_internal(address == reused + offset, "{} is not at its offset in the reused memory",
+                   graph.value(copy).name);
+  }
+  const auto at = [&](const MemoryPlace& place) -> void* {
+    return (place.reused ? reused : work) + place.offset;
+  };
+  addresses_.assign(graph.values.size(), nullptr);
+  for (size_t i = 0; i < addresses_.size(); ++i) {
+    const ValueId root = graph.storage(static_cast<ValueId>(i));
+    if (program.is_state(root)) {
+      addresses_[i] = state(graph.value(root));
+    } else if (const auto place = program.place(root)) {
+      addresses_[i] = at(*place);
+    }
+  }
+  calls_.reserve(program.calls().size());
+  for (const Call& call : program.calls()) {
+    const Node& node = graph.nodes[call.node];
+    std::vector<void*> inputs, outputs;
+    for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? nullptr : address(id));
+    for (ValueId id : node.outputs) outputs.push_back(address(id));
+    if (call.temporary && call.adds_temporary) {
+      inputs = {at(*call.temporary)};
+    } else if (call.temporary) {
+      outputs = {at(*call.temporary)};
+    }
+    const int64_t slot = node.attributes.integer("slot", -1);
+    calls_.emplace_back(*call.kernel, inputs, outputs, at(call.workspace),
+                        slot < 0 ? nullptr : &tickets_[static_cast<size_t>(slot)]);
+  }
+}
+
+void Frame::run_call(size_t call, Stream& stream) const {
+  try {
+    calls_[call].run(stream);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::device) throw;
+    throw Error(error.code(), program_->described(call) + ": " + error.what());
+  }
+}
+
+void Frame::run_observed(const std::vector<size_t>& list, Stream& stream) const {
+  for (size_t call : list) {
+    observer_->begin_call(*program_, call, stream);
+    run_call(call, stream);
+    observer_->end_call(*program_, call, stream);
+  }
+}
+
+// Returns no pieces if the backend does not support capture.
+std::vector<Frame::Piece> Frame::capture(const std::vector<size_t>& segment, Stream& stream) const {
+  std::vector<Piece> pieces;
+  const auto captured = [&](size_t i) { return program_->calls()[segment[i]].kernel->captured(); };
+  for (size_t i = 0; i < segment.size();) {
+    Piece piece{.begin = i};
+    for (; i < segment.size() && captured(i) == captured(piece.begin); ++i) piece.end = i + 1;
+    if (captured(piece.begin)) {
+      piece.graph = program_->options().device->capture(stream, [&] {
+        for (size_t k = piece.begin; k < piece.end; ++k) run_call(segment[k], stream);
+      });
+      if (!piece.graph) return {};
+    }
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+void Frame::run(Phase segment, MicroStep variant, Stream& stream) {
+  const std::vector<size_t>& list = program_->segment(segment, variant);
+  if (observer_ != nullptr) return run_observed(list, stream);
+  Capture& capture = captures_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
+  const auto run_calls = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) run_call(list[i], stream);
+  };
+  // The first run is never captured: vendor libraries finish their set-up in it.
+  if (program_->options().capture && capture.runs == 1) {
+    capture.pieces = this->capture(list, stream);
+  }
+  if (capture.runs < 2) ++capture.runs;
+  if (capture.pieces.empty()) return run_calls(0, list.size());
+  for (const Piece& piece : capture.pieces) {
+    if (piece.graph) {
+      piece.graph->launch(stream);
+    } else {
+      run_calls(piece.begin, piece.end);
+    }
+  }
+}
+
+std::string Frame::find_non_finite(Phase segment, MicroStep variant, Stream& stream) {
+  for (size_t call : program_->segment(segment, variant)) {
+    run_call(call, stream);
+    for (ValueId id : program_->graph().nodes[program_->calls()[call].node].outputs) {
+      const TensorSpec& spec = program_->graph().value(id).spec;
+      if (!is_floating(spec.dtype)) continue;
+      std::vector<std::byte> host(spec.bytes());
+      program_->options().device->copy(host.data(), address(id), host.size(), stream);
+      stream.synchronize();
+      const int64_t n = spec.shape.elements();
+      const int64_t bad = count_non_finite(spec.dtype, host, n);
+      if (bad != 0) return fmt::format("{}: {} of {} values", program_->described(call), bad, n);
+    }
+  }
+  return {};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,141 @@
+// A Program is a graph prepared for execution: a kernel for each node, the memory layout of its
+// values, and one list of calls per segment.
+//
+//   forward   of a micro-batch
+//   backward  of it
+//   update    norm, clipping, optimizer; once a step
+//
+// Forward and backward exist in variants for the first, a middle, the last and the only micro-batch
+// of a step, over the same memory (MicroStep).
+//
+// A program does not change after its construction and contains no addresses: these belong to its
+// frames (graph/frame.h), which run it in the order of a schedule (graph/schedule.h).
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/mesh.h"
+#include "device/engine.h"
+#include "graph/graph.h"
+#include "graph/memory_planner.h"
+#include "graph/schedule.h"
+#include "ops/kernel.h"
+
+namespace dltrain {
+
+struct ProgramOptions {
+  const Engine* engine = nullptr;
+  Device* device = nullptr;
+  Collectives* collectives = nullptr;  // of all ranks; nullptr with one
+  const MeshGroups* groups = nullptr;  // for collectives over a mesh axis; outlives the program
+  bool several_micro_steps = false;    // prepare the accumulating variants
+  bool capture = true;                 // record segments where the backend can
+  // False: gradients live in the memory of activations from their first writer to the update, and
+  // reuse the memory of low-precision copies between the copies' last read and their rewrite by the
+  // update. Requires one micro-step and one rank.
+  bool keep_gradients = true;
+};
+
+// A place in the memory of activations, or in the reused memory of low-precision copies.
+struct MemoryPlace {
+  size_t offset = 0;
+  bool reused = false;
+};
+
+// One kernel call of a segment.
+struct Call {
+  std::unique_ptr<const Kernel> kernel;
+  const KernelRow* row = nullptr;
+  size_t node = 0;          // index into graph().nodes
+  bool accumulate = false;  // adds to its output
+  MemoryPlace workspace = {};
+  std::optional<MemoryPlace> temporary = {};  // the output is written here, then added to the sum
+  bool adds_temporary = false;                // this call is that addition
+};
+
+class Program {
+ public:
+  // Makes the kernels and places the memory; allocates no device memory (`dltrain plan` stops
+  // here). Throws Error(usage), naming the layer, when an op has no kernel.
+  Program(Graph graph, const ProgramOptions& options);
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  const Graph& graph() const { return graph_; }
+  const ProgramOptions& options() const { return options_; }
+  // Memory of one frame for values and workspaces that do not outlive a micro-step.
+  size_t work_bytes() const { return work_bytes_; }
+  // A lower bound of the bytes that any placement of the same blocks needs.
+  size_t work_lower_bound() const { return lower_bound_bytes(blocks_); }
+  size_t workspace_bytes() const;  // the largest workspace of a call
+  // The time of peak use of that memory, and the values that are live then.
+  struct PeakMemory {
+    struct LiveValue {
+      int node = -1;  // its producer, an index into graph().nodes; -1: an input
+      size_t bytes = 0;
+      bool gradient = false;   // of a parameter
+      bool workspace = false;  // of the call that runs then
+    };
+    int node = -1;     // running at that time; -1: the program is empty
+    size_t bytes = 0;  // work_lower_bound() except for the alignment of empty blocks
+    std::vector<LiveValue> live;
+  };
+  PeakMemory peak_memory() const;
+
+  // The memory of values, by storage root: in the region of state, or at a place of the frame;
+  // nullopt: nothing writes it.
+  bool is_state(ValueId root) const { return persistent(graph_.value(root).role); }
+  std::optional<MemoryPlace> place(ValueId root) const;
+  // The low-precision copies whose memory is reused, which lie at these offsets from the first.
+  const std::vector<std::pair<ValueId, size_t>>& reused_copies() const { return copies_; }
+  // The number of tickets that a frame keeps for asynchronous collectives (attribute "slot").
+  size_t slots() const { return slots_; }
+
+  // The calls of a segment, in order.
+  const std::vector<size_t>& segment(Phase segment, MicroStep variant) const {
+    return segments_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
+  }
+  const std::vector<Call>& calls() const { return calls_; }
+  // "matmul in layers.2 (forward)"
+  std::string described(size_t call) const;
+  // Returns the number of calls of each kernel variant, by {op, variant} of KernelRow. Additions
+  // after kernels that cannot accumulate count as "identity".
+  std::map<std::pair<std::string, std::string>, size_t> variants() const;
+
+ private:
+  void make_calls();
+  Collectives* group_of(const Node& node) const;
+  void add_call(size_t node, bool accumulate, std::vector<size_t>& list);
+  void place_memory();
+  void merge_in_place(size_t node, const std::vector<int>& last_use);
+  ReusableRegion reuse_copies();
+  MemoryPlace place_of_block(int block) const {
+    const MemoryBlock& at = blocks_[static_cast<size_t>(block)];
+    return {at.offset, at.reused};
+  }
+  void fill_segments();
+  // True if values of this role are stored in the region of state rather than that of activations.
+  bool persistent(Role role) const {
+    return rules_of(role).persistent && (options_.keep_gradients || role != Role::gradient);
+  }
+
+  Graph graph_;
+  ProgramOptions options_;
+  std::vector<Call> calls_;
+  std::vector<std::vector<size_t>> plain_calls_, accumulating_calls_;  // per node
+  size_t slots_ = 0;
+  std::vector<MemoryBlock> blocks_;
+  std::vector<int> value_block_;  // per value (storage roots only), -1: state
+  std::vector<Graph::GroupOffset> group_offsets_;
+  size_t work_bytes_ = 0;
+  std::vector<std::pair<ValueId, size_t>> copies_;
+  std::array<std::array<std::vector<size_t>, 4>, 3> segments_;  // [phase][variant]
+};
+
+}  // namespace dltrain

@@ -1,0 +1,61 @@
+// Messages between two ranks, the members of the group along the axis of the attribute `over`.
+// Both ranks issue their messages in the same order.
+//
+// send_begin(x): starts to send x. Attribute: root, the sender's place in the group.
+// send_end(x): later work waits until x has been sent; x stays as it is until then.
+// receive_begin(): starts to receive a tensor. Attributes: root, shape, dtype.
+// receive_end(y): later work waits for it.
+// Attribute of all: slot (integer).
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+SpecList infer_send(SpecSpan inputs, const Attributes&) {
+  expect_inputs("send", inputs, 1, 1);
+  return {};
+}
+
+SpecList infer_receive(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("receive", inputs, 0, 0);
+  const std::vector<int64_t> extents = attributes.integers("shape");
+  const auto dtype = dtype_from_name(attributes.text("dtype"));
+  check_internal(dtype.has_value(), "receive: dtype '{}'", attributes.text("dtype"));
+  return {{Shape(std::span(extents)), *dtype}};
+}
+
+SpecList infer_receive_end(SpecSpan inputs, const Attributes&) {
+  expect_inputs("receive", inputs, 1, 1);
+  return {inputs[0]};
+}
+std::vector<int> aliases_receive_end(SpecSpan, const Attributes&) {
+  return {0};
+}
+
+}  // namespace
+
+constinit const OpDef kSendBeginOp{.name = "send_begin",
+                                   .doc = "starts to send a tensor to another rank",
+                                   .infer = infer_send,
+                                   .has_effect = true,
+                                   .slot = SlotUse::begins};
+constinit const OpDef kSendEndOp{.name = "send_end",
+                                 .doc = "waits until a tensor has been sent",
+                                 .infer = infer_send,
+                                 .has_effect = true,
+                                 .slot = SlotUse::ends};
+constinit const OpDef kReceiveBeginOp{.name = "receive_begin",
+                                      .doc = "starts to receive a tensor from another rank",
+                                      .infer = infer_receive,
+                                      .has_effect = true,
+                                      .slot = SlotUse::begins};
+constinit const OpDef kReceiveEndOp{.name = "receive_end",
+                                    .doc = "waits for a tensor from another rank",
+                                    .infer = infer_receive_end,
+                                    .aliases = aliases_receive_end,
+                                    .has_effect = true,
+                                    .slot = SlotUse::ends};
+
+}  // namespace dltrain

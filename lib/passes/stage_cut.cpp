@@ -1,0 +1,252 @@
+#include "passes/stage_cut.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "comm/mesh.h"
+#include "graph/builder.h"
+#include "passes/dead_code.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kBoth = -1;  // on both stages, such as the state of the step
+
+class StageCutter {
+ public:
+  StageCutter(Graph graph, const StageCut& cut)
+      : graph_(std::move(graph)),
+        old_(std::move(graph_.nodes)),
+        cut_(cut),
+        owner_(graph_.values.size(), kBoth),
+        stage_(old_.size(), kBoth),
+        slot_(0),
+        builder_(graph_) {
+    check_internal(graph_.groups.empty() && graph_.sharded.empty(), "a stage cut of sharded state");
+    graph_.nodes.clear();
+    for (const Node& node : old_) {
+      slot_ = std::max(slot_, node.attributes.integer("slot", -1) + 1);
+    }
+  }
+
+  Graph run() {
+    assign();
+    find_crossing();
+    for (Phase phase : {Phase::forward, Phase::backward, Phase::update}) emit_phase(phase);
+    for (size_t i = 0; i < owner_.size(); ++i) {
+      GraphValue& value = graph_.values[i];
+      if (!rules_of(value.role).persistent || owner_[i] == kBoth || owner_[i] == cut_.stage) {
+        continue;
+      }
+      value.role = Role::activation;
+      value.name.clear();
+    }
+    graph_.update_producers();
+    return eliminate_dead_code(std::move(graph_));
+  }
+
+ private:
+  bool is_shared(ValueId root) const {
+    return root == graph_.storage(graph_.step_state) || graph_.value(root).role == Role::constant ||
+           graph_.value(root).role == Role::input;
+  }
+
+  // Records that a node of `stage` uses a value.
+  void claim(ValueId id, int stage, const Node& node) {
+    const ValueId root = graph_.storage(id);
+    if (is_shared(root)) return;
+    int& owner = owner_[static_cast<size_t>(root)];
+    check_internal(owner == kBoth || owner == stage || stage == kBoth,
+                   "{} ({}): {} belongs to the other stage", node.op->name, node.layer,
+                   graph_.value(root).name);
+    if (stage != kBoth) owner = stage;
+  }
+
+  void assign() {
+    std::map<std::string, int> layers;
+    bool second = false;
+    for (size_t i = 0; i < old_.size(); ++i) {
+      const Node& node = old_[i];
+      if (node.phase == Phase::forward) {
+        second = second || node.layer == cut_.second || node.layer.starts_with(cut_.second + ".");
+        stage_[i] = layers.emplace(node.layer, second ? 1 : 0).first->second;
+      } else if (node.phase == Phase::backward) {
+        // The backward starts with the loss, which has no layer.
+        stage_[i] = node.layer.empty() ? 1 : layers.at(node.layer);
+      } else if (!is_divided(node)) {
+        for (ValueId id : node.inputs) {
+          if (id != kNoValue) stage_[i] = std::max(stage_[i], owner_of(id));
+        }
+      } else {
+        claim_tensors(node);
+        continue;
+      }
+      for (ValueId id : node.outputs) claim(id, stage_[i], node);
+      for (ValueId id : node.inputs) {
+        if (id == kNoValue) continue;
+        const bool is_state = rules_of(graph_.value(graph_.storage(id)).role).persistent;
+        if (is_state || node.phase == Phase::update) claim(id, stage_[i], node);
+      }
+    }
+    check_internal(second, "there is no layer {}", cut_.second);
+  }
+
+  int owner_of(ValueId id) const { return owner_[static_cast<size_t>(graph_.storage(id))]; }
+
+  // Nodes over tensors of both stages, of which each takes its own.
+  static bool is_divided(const Node& node) {
+    return node.op->name == "gradient_norm" || node.attributes.integer("count") > 0;
+  }
+  // The tensors of role `role` of such a node: parameter i, gradient i, … belong together.
+  void claim_tensors(const Node& node) {
+    const auto count = static_cast<size_t>(node.attributes.integer("count"));
+    for (size_t i = 1; count > 0 && i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id != kNoValue) claim(id, owner_of(node.inputs[1 + (i - 1) % count]), node);
+    }
+  }
+
+  // Lists the values that one stage makes and the other reads, in the order of their producers.
+  void find_crossing() {
+    std::vector<bool> crosses(graph_.values.size(), false);
+    std::vector<int> producer(graph_.values.size(), -1);
+    for (size_t i = 0; i < old_.size(); ++i) {
+      for (ValueId id : old_[i].outputs) producer[static_cast<size_t>(id)] = static_cast<int>(i);
+    }
+    for (size_t i = 0; i < old_.size(); ++i) {
+      if (stage_[i] == kBoth) continue;
+      for (ValueId id : old_[i].inputs) {
+        const int made = id == kNoValue ? -1 : producer[static_cast<size_t>(id)];
+        if (made < 0 || stage_[static_cast<size_t>(made)] == stage_[i]) continue;
+        const Node& maker = old_[static_cast<size_t>(made)];
+        if (stage_[static_cast<size_t>(made)] == kBoth) continue;
+        const int from = maker.phase == Phase::forward ? 0 : 1;
+        check_internal(maker.phase != Phase::update && old_[i].phase == maker.phase &&
+                           stage_[static_cast<size_t>(made)] == from,
+                       "{} ({}) reads a value of the other stage against the order of the stages",
+                       old_[i].op->name, old_[i].layer);
+        crosses[static_cast<size_t>(id)] = true;
+      }
+    }
+    for (const Node& node : old_) {
+      for (ValueId id : node.outputs) {
+        if (crosses[static_cast<size_t>(id)]) crossing_.push_back({id, node.phase, slot_++});
+      }
+    }
+  }
+
+  struct Crossing {
+    ValueId value;
+    Phase phase;
+    int64_t slot;
+    ValueId received = kNoValue;
+  };
+
+  static Attributes message(int64_t slot) {
+    return {{"slot", slot}, {kOver, mesh_axes::kPipeline}};
+  }
+
+  void emit_phase(Phase phase) {
+    const int sender = phase == Phase::forward ? 0 : 1;
+    const bool sends = cut_.stage == sender;
+    builder_.set_phase(phase);
+    builder_.set_layer("pipeline");
+    for (Crossing& c : crossing_) {
+      if (c.phase != phase || sends) continue;
+      const TensorSpec spec = graph_.value(c.value).spec;
+      Attributes begin = message(c.slot);
+      begin.set("root", int64_t{sender});
+      begin.set("shape", std::vector<int64_t>(spec.shape.begin(), spec.shape.end()));
+      begin.set("dtype", std::string(dtype_name(spec.dtype)));
+      const ValueId made = builder_.emit1("receive_begin", {}, begin);
+      c.received = builder_.emit1("receive_end", {made}, message(c.slot));
+    }
+    for (size_t i = 0; i < old_.size(); ++i) {
+      if (old_[i].phase != phase || (stage_[i] != kBoth && stage_[i] != cut_.stage)) continue;
+      emit_node(old_[i]);
+      for (const Crossing& c : crossing_) {
+        const auto& outputs = old_[i].outputs;
+        if (!sends || std::find(outputs.begin(), outputs.end(), c.value) == outputs.end()) continue;
+        Attributes begin = message(c.slot);
+        begin.set("root", int64_t{sender});
+        builder_.emit("send_begin", {c.value}, begin);
+      }
+    }
+    for (const Crossing& c : crossing_) {
+      if (c.phase == phase && sends) builder_.emit("send_end", {c.value}, message(c.slot));
+    }
+  }
+
+  void emit_node(Node node) {
+    if (node.op->name == "gradient_norm") return emit_norm(node);
+    if (is_divided(node)) {
+      if (!keep_own_tensors(node)) return;
+    }
+    for (ValueId& id : node.inputs) {
+      for (const Crossing& c : crossing_) {
+        if (id == c.value && c.received != kNoValue) id = c.received;
+      }
+    }
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  void emit_norm(const Node& node) {
+    std::vector<ValueId> own;
+    std::copy_if(node.inputs.begin() + 1, node.inputs.end(), std::back_inserter(own),
+                 [&](ValueId id) { return owner_of(id) == cut_.stage; });
+    check_internal(!own.empty(), "a stage without parameters");
+    ValueId squares = builder_.emit1("sum_of_squares", own);
+    const int64_t slot = slot_;  // the same on both stages
+    squares = builder_.emit1("all_reduce_begin", {squares}, message(slot));
+    squares = builder_.emit1("all_reduce_end", {squares}, message(slot));
+    builder_.emit1("gradient_norm_of", {node.inputs[0], squares});
+    graph_.nodes.back().outputs = node.outputs;  // read by the rest of the update
+  }
+
+  // Returns false if there are none.
+  bool keep_own_tensors(Node& node) const {
+    const auto count = static_cast<size_t>(node.attributes.integer("count"));
+    const auto is_own = [&](size_t tensor) {
+      return owner_of(node.inputs[1 + tensor]) == cut_.stage;
+    };
+    std::vector<ValueId> inputs{node.inputs[0]}, outputs;
+    for (size_t i = 1; i < node.inputs.size(); ++i) {
+      if (is_own((i - 1) % count)) inputs.push_back(node.inputs[i]);
+    }
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (is_own(i % count)) outputs.push_back(node.outputs[i]);
+    }
+    int64_t kept = 0;
+    for (size_t i = 0; i < count; ++i) kept += is_own(i) ? 1 : 0;
+    for (const char* list : {"group", "rounding"}) {
+      const std::vector<int64_t> all = node.attributes.integers(list);
+      std::vector<int64_t> own;
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (is_own(i)) own.push_back(all[i]);
+      }
+      if (!all.empty()) node.attributes.set(list, own);
+    }
+    node.attributes.set("count", kept);
+    node.inputs = std::move(inputs);
+    node.outputs = std::move(outputs);
+    return kept > 0;
+  }
+
+  Graph graph_;
+  std::vector<Node> old_;
+  const StageCut& cut_;
+  std::vector<int> owner_;  // by storage root
+  std::vector<int> stage_;  // by old node
+  int64_t slot_;
+  GraphBuilder builder_;
+  std::vector<Crossing> crossing_;
+};
+
+}  // namespace
+
+Graph stage_cut(Graph graph, const StageCut& cut) {
+  return StageCutter(std::move(graph), cut).run();
+}
+
+}  // namespace dltrain

@@ -1,0 +1,99 @@
+#include "runtime/state_store.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "tensor/float_tensors.h"
+
+namespace dltrain {
+namespace {
+
+// Returns the part of a tensor that this rank stores.
+std::span<const std::byte> own_part(const StateTensor& tensor, std::span<const std::byte> whole) {
+  if (!tensor.part) return whole;
+  const size_t element = dtype_size(tensor.spec.dtype);
+  return whole.subspan(static_cast<size_t>(tensor.part->begin) * element,
+                       static_cast<size_t>(tensor.part->count) * element);
+}
+
+}  // namespace
+
+void StateStore::place_state(Device& device, Stream& stream, std::byte* memory) {
+  device_ = &device;
+  stream_ = &stream;
+  memory_ = memory;
+}
+
+std::byte* StateStore::find_state(std::string_view name) const {
+  const StateTensor* tensor = layout_.find(name);
+  return tensor == nullptr ? nullptr : memory_ + tensor->offset;
+}
+
+std::byte* StateStore::state_address(std::string_view name) const {
+  std::byte* address = find_state(name);
+  check_internal(address != nullptr, "no state is named {}", name);
+  return address;
+}
+
+StateAddress StateStore::state_addresses() const {
+  return [this](const GraphValue& value) { return memory_ + layout_.offset_of(value); };
+}
+
+void StateStore::write_state(std::string_view name, std::span<const std::byte> bytes) {
+  const StateTensor* tensor = layout_.find(name);
+  if (tensor != nullptr && tensor->role == Role::parameter && tensor->spec.dtype == DType::bf16 &&
+      bytes.size() == 2 * tensor->spec.bytes()) {
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    write_state(name, bytes_as(values, DType::bf16));
+    return;
+  }
+  check_internal(tensor != nullptr && tensor->spec.bytes() == bytes.size(), "writing {}: {} bytes",
+                 name, bytes.size());
+  const std::span<const std::byte> own = own_part(*tensor, bytes);
+  device_->copy(state_address(name), own.data(), own.size(), *stream_);
+  stream_->synchronize();
+  if (tensor->role != Role::parameter) return;
+  if (const StateTensor* copy = layout_.find(name, Role::low_precision)) refresh_copy(*copy, bytes);
+}
+
+void StateStore::refresh_copy(const StateTensor& copy, std::span<const std::byte> bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  write_state(copy.name, bytes_as(values, copy.spec.dtype));
+}
+
+void StateStore::read_state(std::string_view name, std::span<std::byte> bytes) {
+  const StateTensor* tensor = layout_.find(name);
+  check_internal(tensor != nullptr && !tensor->part && tensor->spec.bytes() == bytes.size(),
+                 "reading {}: {} bytes", name, bytes.size());
+  device_->copy(bytes.data(), state_address(name), bytes.size(), *stream_);
+  wait_for_device();
+}
+
+void StateStore::wait_for_device() {
+  stream_->synchronize();
+}
+
+std::vector<float> StateStore::read_floats(std::string_view name) {
+  const StateTensor* tensor = layout_.find(name);
+  check_internal(tensor != nullptr, "no state is named {}", name);
+  std::vector<std::byte> bytes(tensor->spec.bytes());
+  read_state(name, bytes);
+  return floats_of(bytes, tensor->spec.dtype);
+}
+
+std::span<const std::byte> StateStore::view_state(std::string_view name,
+                                                  std::vector<std::byte>& buffer) {
+  const StateTensor* tensor = layout_.find(name);
+  check_internal(tensor != nullptr && !tensor->part, "{} is sharded", name);
+  if (device_->properties().on_host) {
+    stream_->synchronize();
+    return {state_address(name), tensor->spec.bytes()};
+  }
+  buffer.resize(tensor->spec.bytes());
+  read_state(name, buffer);
+  return buffer;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,65 @@
+// The state of programs by name: the parameters, moments, sums and caches that a layout places in
+// one region of device memory.
+//
+// Threads: used by one thread.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "graph/frame.h"
+#include "graph/state_layout.h"
+#include "nn/parameters.h"
+
+namespace dltrain {
+
+// An object with parameters that can be loaded from files.
+class WeightStore {
+ public:
+  virtual ~WeightStore() = default;
+  virtual const std::vector<ParameterInfo>& weights() const = 0;
+  // By name, in memory order (see ParameterInfo::file for the order in files).
+  virtual void write_state(std::string_view name, std::span<const std::byte> bytes) = 0;
+};
+
+class StateStore : public WeightStore {
+ public:
+  const StateLayout& layout() const { return layout_; }
+  // The device address of a state, or nullptr if there is none of that name. For programs that read
+  // the state of others.
+  std::byte* find_state(std::string_view name) const;
+
+  // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
+  // agree, but that a parameter in bf16 may be given in f32 and is rounded to nearest. Writing a
+  // parameter refreshes its low-precision copy too. Of a tensor that ranks hold in
+  // parts, the own part is written; it cannot be read so.
+  void write_state(std::string_view name, std::span<const std::byte> bytes) override;
+  void read_state(std::string_view name, std::span<std::byte> bytes);
+  // An f32 or bf16 tensor as f32.
+  std::vector<float> read_floats(std::string_view name);
+  // The content of a state tensor: in the device's own memory where that is the host's (valid until
+  // the next step), otherwise read into `buffer`.
+  std::span<const std::byte> view_state(std::string_view name, std::vector<std::byte>& buffer);
+
+ protected:
+  // `memory` has layout().bytes(). All outlive the store.
+  void place_state(Device& device, Stream& stream, std::byte* memory);
+  std::byte* state_address(std::string_view name) const;
+  // For frames of programs with this state.
+  virtual StateAddress state_addresses() const;
+  // Waits for the stream.
+  virtual void wait_for_device();
+  // Writes the 16-bit copy of a parameter with these f32 elements.
+  void refresh_copy(const StateTensor& copy, std::span<const std::byte> bytes);
+
+  StateLayout layout_;
+
+ private:
+  Device* device_ = nullptr;
+  Stream* stream_ = nullptr;
+  std::byte* memory_ = nullptr;
+};
+
+}  // namespace dltrain
