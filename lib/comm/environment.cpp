@@ -1,6 +1,7 @@
 #include "comm/environment.h"
 
 #include <charconv>
+#include <cstdio>
 #include <initializer_list>
 #include <limits>
 #include <optional>
@@ -98,24 +99,14 @@ bool read_family(const Reader& reader, const Family& family, RankEnvironment& to
 
 // Returns the number of tasks of node i from SLURM_STEP_TASKS_PER_NODE, such as "2(x3),1".
 int slurm_tasks_on_node(const std::string& list, int node) {
-  size_t at = 0;
-  const auto number = [&](int& value) {
-    const auto parsed = std::from_chars(list.data() + at, list.data() + list.size(), value);
-    if (parsed.ec != std::errc() || value < 1) return false;
-    at = static_cast<size_t>(parsed.ptr - list.data());
-    return true;
-  };
-  while (at < list.size()) {
-    int tasks = 0, repeat = 1;
-    if (!number(tasks)) break;
-    if (list.compare(at, 2, "(x") == 0) {
-      at += 2;
-      if (!number(repeat) || list.compare(at, 1, ")") != 0) break;
-      ++at;
-    }
+  for (const char* at = list.c_str();;) {
+    int tasks = 0, repeat = 1, used = 0;
+    if (std::sscanf(at, "%d%n", &tasks, &used) != 1 || tasks < 1) break;
+    at += used;
+    if (std::sscanf(at, "(x%d)%n", &repeat, &used) == 1) at += used;
     if (node < repeat) return tasks;
     node -= repeat;
-    if (list.compare(at, 1, ",") == 0) ++at;
+    if (*at++ != ',') break;
   }
   fail(ExitCode::usage, "environment variable SLURM_STEP_TASKS_PER_NODE='{}' cannot be parsed",
        list);

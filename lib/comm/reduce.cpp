@@ -16,21 +16,14 @@ namespace {
 constexpr size_t kBlock = 512;
 
 template <typename T>
-struct Accumulator {
-  using type = T;
-};
-template <>
-struct Accumulator<Bf16> {
-  using type = float;
-};
-template <>
-struct Accumulator<F16> {
-  using type = float;
-};
+constexpr bool kIsNarrow = std::is_same_v<T, Bf16> || std::is_same_v<T, F16>;
+// The type in which elements are combined.
+template <typename T>
+using Accumulator = std::conditional_t<kIsNarrow<T>, float, T>;
 
 template <typename T>
 auto load(T x) {
-  if constexpr (std::is_same_v<T, typename Accumulator<T>::type>) {
+  if constexpr (!kIsNarrow<T>) {
     return x;
   } else {
     return to_f32(x);
@@ -38,8 +31,8 @@ auto load(T x) {
 }
 
 template <typename T>
-void store(typename Accumulator<T>::type value, T& to) {
-  if constexpr (std::is_same_v<T, typename Accumulator<T>::type>) {
+void store(Accumulator<T> value, T& to) {
+  if constexpr (!kIsNarrow<T>) {
     to = value;
   } else {
     from_f32(value, to);
@@ -67,7 +60,7 @@ struct Max {
 
 template <typename T, typename Op>
 struct Tree {
-  using A = typename Accumulator<T>::type;
+  using A = Accumulator<T>;
   std::span<const void* const> parts;
 
   const T* part(size_t i) const { return static_cast<const T*>(parts[i]); }
@@ -149,7 +142,7 @@ void convert_parts(const void* from, DType from_dtype, void* to, DType to_dtype,
     return;
   }
   with_reducible(from_dtype == DType::f32 ? to_dtype : from_dtype, [&]<typename T>(T) {
-    if constexpr (!std::is_same_v<T, typename Accumulator<T>::type>) {
+    if constexpr (kIsNarrow<T>) {
       for (size_t i = 0; i < count; ++i) {
         if (from_dtype == DType::f32) {
           store(static_cast<const float*>(from)[i], static_cast<T*>(to)[i]);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -123,22 +124,19 @@ std::string numeric(const sockaddr_storage& name) {
 }  // namespace
 
 FileDescriptor listen_on(const std::string& address, int port) {
-  const AddressInfo info = resolve(address, port, true);
-  if (info.error != 0) {
-    fail(ExitCode::rank, "cannot listen on '{}': {}", address, gai_strerror(info.error));
-  }
   FileDescriptor fd;
   int error = EADDRNOTAVAIL;
-  if (address.empty()) {  // one socket for IPv6 and IPv4, unless the host has no IPv6
-    sockaddr_in6 any{};
-    any.sin6_family = AF_INET6;
-    any.sin6_port = htons(static_cast<uint16_t>(port));
-    error = try_listen(reinterpret_cast<const sockaddr*>(&any), sizeof(any), fd);
-  }
-  if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) {
+  // One socket for IPv6 and IPv4, unless the host has no IPv6.
+  using Names = std::vector<std::string>;
+  for (const std::string& name : address.empty() ? Names{"::", "0.0.0.0"} : Names{address}) {
+    const AddressInfo info = resolve(name, port, true);
+    if (info.error != 0) {
+      fail(ExitCode::rank, "cannot listen on '{}': {}", address, gai_strerror(info.error));
+    }
     for (const addrinfo* a = info.list.get(); a && error != 0; a = a->ai_next) {
       error = try_listen(a->ai_addr, a->ai_addrlen, fd);
     }
+    if (error != EAFNOSUPPORT && error != EADDRNOTAVAIL) break;
   }
   if (error == 0) return fd;
   const std::string host = address.empty() ? "this host" : address;

@@ -20,10 +20,10 @@ size_t aligned(size_t bytes) {
 }
 
 // The state of the stream's calls on the host. After a failure of the device it outlives the
-// backend, because the driver may still execute queued calls.
-struct CallbackState {
+// backend, because the driver may still execute queued calls, which share it.
+struct CallbackState : std::enable_shared_from_this<CallbackState> {
   struct Job {
-    CallbackState* state = nullptr;
+    std::shared_ptr<CallbackState> state;   // while it is queued
     CollectiveCall call = {}, staged = {};  // with device buffers, and with host buffers
   };
 
@@ -32,21 +32,21 @@ struct CallbackState {
   // Returns an unused job; makes one if all are in use.
   Job& free_job() {
     const std::lock_guard lock(mutex);
-    ++under_way;
     if (free.empty()) {
-      jobs.push_back({.state = this});
+      free.push_back(&jobs.emplace_back());
       free.reserve(jobs.size());
-      return jobs.back();
     }
     Job& job = *free.back();
     free.pop_back();
+    job.state = shared_from_this();
     return job;
   }
 
   // Called by the stream, on a thread of the driver.
   static void run(void* argument) {
     Job& job = *static_cast<Job*>(argument);
-    job.state->run(job);
+    const auto state = std::move(job.state);  // the last one deletes the job too
+    state->run(job);
   }
 
   void run(Job& job) {
@@ -67,19 +67,17 @@ struct CallbackState {
     // A failed call stays the one that the device executes, for the watch.
     if (reason) failure = {job.call, *reason};
     done += works && !reason ? 1 : 0;
-    --under_way;
     running = false;
     free.push_back(&job);
     ended.notify_all();
   }
 
-  // Afterwards no call uses the group or the buffer. Returns true if no call is queued any more.
-  bool close() {
+  // Afterwards no call uses the group or the buffer.
+  void close() {
     std::unique_lock lock(mutex);
     closed = true;
     if (running) host->abort();
     ended.wait(lock, [this] { return !running; });
-    return under_way == 0;
   }
 
   Collectives* host;
@@ -90,28 +88,17 @@ struct CallbackState {
   std::vector<Job*> free;
   std::optional<CollectiveFailure> failure;  // the first
   uint64_t begun = 0, done = 0;
-  size_t under_way = 0;  // queued and not completed
   bool running = false;  // a call uses the group
   bool closed = false;
 };
 
-// Keeps the state for queued calls until the process ends.
-void keep_alive(std::unique_ptr<CallbackState> state) {
-  static std::mutex mutex;
-  static auto& kept = *new std::vector<std::unique_ptr<CallbackState>>;
-  const std::lock_guard lock(mutex);
-  kept.push_back(std::move(state));
-}
-
 class StagedBackend final : public CollectiveBackend {
  public:
   StagedBackend(Device& device, std::unique_ptr<Collectives> host)
-      : device_(device), host_(std::move(host)), state_(std::make_unique<CallbackState>(*host_)) {}
+      : device_(device), host_(std::move(host)), state_(std::make_shared<CallbackState>(*host_)) {}
 
   // The streams of a failed device are not synchronized, so a call may still be running.
-  ~StagedBackend() override {
-    if (!state_->close()) keep_alive(std::move(state_));
-  }
+  ~StagedBackend() override { state_->close(); }
 
   void queue(const CollectiveCall& call, Stream& stream) override {
     const CollectiveExtent extent = extent_of(call, host_->rank(), host_->size());
@@ -157,7 +144,7 @@ class StagedBackend final : public CollectiveBackend {
   Device& device_;
   std::unique_ptr<Collectives> host_;
   Buffer buffer_;
-  std::unique_ptr<CallbackState> state_;
+  std::shared_ptr<CallbackState> state_;
 };
 
 }  // namespace

@@ -29,7 +29,6 @@
 
 namespace dltrain {
 
-inline constexpr uint32_t kStoreVersion = 4;
 inline constexpr size_t kStoreMaxKey = 1024;       // bytes
 inline constexpr size_t kStoreMaxSecret = 256;     // bytes
 inline constexpr size_t kStoreMaxValue = 1 << 20;  // bytes

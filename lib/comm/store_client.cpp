@@ -38,11 +38,11 @@ std::string StoreClient::endpoint() const {
 }
 
 void StoreClient::handshake(Clock::time_point deadline) {
-  std::string hello(kMagic), message;
-  append_u32(hello, kStoreVersion);
-  append_text(message, hello + options_.secret);
+  std::string message, expected;
+  append_text(message, std::string(kMagic) + options_.secret);
+  append_text(expected, std::string(kMagic) + static_cast<char>(ok));
   const InterruptCheck& interrupted = options_.interrupted;
-  std::string answer(4 + kMagic.size() + 4 + 1, '\0');
+  std::string answer(expected.size(), '\0');
   Transfer result = send_all(socket_.get(), message.data(), message.size(), deadline, interrupted);
   if (result == Transfer::done) {
     result = receive_all(socket_.get(), answer.data(), answer.size(), deadline, interrupted);
@@ -50,28 +50,18 @@ void StoreClient::handshake(Clock::time_point deadline) {
   if (result == Transfer::interrupted) {
     fail(ExitCode::stopped, "interrupted while the store at {} gave no answer", endpoint());
   }
-  std::string_view remaining(answer);
-  uint32_t length = 0, version = 0;
-  take_u32(remaining, length);
-  if (result != Transfer::done || length != remaining.size() || !remaining.starts_with(kMagic)) {
-    fail(ExitCode::rank, "the server at {} is not a dltrain store ({}); is the port right?",
-         endpoint(),
-         result == Transfer::timeout ? "no answer in time" : "it uses another protocol");
-  }
-  remaining.remove_prefix(kMagic.size());
-  take_u32(remaining, version);
-  if (remaining[0] == refused_version) {
-    fail(ExitCode::rank,
-         "the store at {} has protocol version {}, this program has {}: the ranks run different "
-         "versions of dltrain",
-         endpoint(), version, kStoreVersion);
-  }
-  if (remaining[0] != ok) {
+  if (result == Transfer::done && answer == expected) return;
+  const bool is_store = result == Transfer::done && answer.find(kMagic) == 4;
+  if (is_store) {
     fail(ExitCode::rank,
          "the store at {} refused the secret of this {} (DLTRAIN_STORE_SECRET): it belongs to "
          "another run",
          endpoint(), options_.who);
   }
+  fail(
+      ExitCode::rank,
+      "the server at {} is not a dltrain store of this version of dltrain ({}); is the port right?",
+      endpoint(), result == Transfer::timeout ? "no answer in time" : "it uses another protocol");
 }
 
 StoreClient::Values StoreClient::call(std::span<const StoreRequest> requests,

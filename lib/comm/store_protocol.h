@@ -1,8 +1,8 @@
 // The protocol between StoreClient and StoreServer. Every message is a frame: u32 length
 // (little-endian), then that many bytes.
 //
-//   handshake   client: magic[8], u32 version, secret
-//              server: magic[8], u32 version, u8 status
+//   handshake   client: magic[8], secret
+//              server: magic[8], u8 status
 //   request    client: u32 id, u8 operation, u32 key length, key, value
 //   reply      server: u32 id, u8 status, value
 //
@@ -23,11 +23,11 @@
 
 namespace dltrain::store_protocol {
 
-inline constexpr std::string_view kMagic = "dltstore";
-inline constexpr size_t kMaxHandshake = 8 + 4 + kStoreMaxSecret;
+inline constexpr std::string_view kMagic = "dltstor4";  // with the version of the protocol
+inline constexpr size_t kMaxHandshake = 8 + kStoreMaxSecret;
 inline constexpr size_t kMaxMessage = 4 + 1 + 4 + kStoreMaxKey + kStoreMaxValue;
 
-enum Status : uint8_t { ok = 0, timeout = 1, refused_version = 2, refused_secret = 3 };
+enum Status : uint8_t { ok = 0, timeout = 1, refused_secret = 2 };
 
 // Appends a little-endian number.
 inline void append_u32(std::string& to, uint32_t value) {

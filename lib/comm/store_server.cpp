@@ -231,23 +231,12 @@ void StoreServer::Service::serve(Connection& c) {
 }
 
 void StoreServer::Service::handshake(Connection& c, std::string_view body) {
-  uint32_t version = 0;
-  const bool known = body.starts_with(kMagic);
-  if (known) body.remove_prefix(kMagic.size());
-  if (!known || !take_u32(body, version)) return end(c);
-  Status status = ok;
-  if (version != kStoreVersion) {
-    status = refused_version;
-  } else if (!equal_secret(body, secret_)) {
-    status = refused_secret;
-    report_refused(c);
-  }
-  std::string answer(kMagic);
-  append_u32(answer, kStoreVersion);
-  answer.push_back(static_cast<char>(status));
-  append_text(c.out, answer);
-  c.authenticated = status == ok;
+  if (!body.starts_with(kMagic)) return end(c);
+  c.authenticated = equal_secret(body.substr(kMagic.size()), secret_);
   c.closing = !c.authenticated;
+  if (!c.authenticated) report_refused(c);
+  append_text(c.out,
+              std::string(kMagic) + static_cast<char>(c.authenticated ? ok : refused_secret));
   const std::lock_guard lock(mutex_);
   load_.clients += c.authenticated ? 1 : 0;
 }

@@ -38,16 +38,10 @@ std::filesystem::path make_log_folder(const LaunchOptions& options) {
     fail(ExitCode::storage, "there is no folder for temporary files ($TMPDIR: {}); set --log-dir",
          missing.message());
   }
-  for (;;) {
-    const auto path = folder / fmt::format("{}{}_{}", own ? "" : "dltrain_", options.run_id,
-                                           random_name().substr(0, 8));
-    make_directories(folder);
-    std::error_code problem;
-    if (std::filesystem::create_directory(path, problem)) return path;
-    if (problem) {
-      fail(ExitCode::storage, "cannot make the folder {}: {}", path.string(), problem.message());
-    }
-  }
+  auto path = folder / fmt::format("{}{}_{}", own ? "" : "dltrain_", options.run_id,
+                                   random_name().substr(0, 8));
+  make_directories(path);
+  return path;
 }
 
 // OpenMP variables that bind threads take precedence.
@@ -334,8 +328,8 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& argumen
   if (options.processes < 1 || options.processes > 4096) {
     fail(ExitCode::usage, "cannot start {} processes: expected 1 to 4096", options.processes);
   }
-  // For each rank: two pipes, its log files and its connections to the store.
-  const auto needed = static_cast<size_t>(20 + 8 * options.processes);
+  // For each rank: two pipes, its log files and its connection to the store.
+  const auto needed = static_cast<size_t>(20 + 6 * options.processes);
   allow_descriptors(needed);
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed) {

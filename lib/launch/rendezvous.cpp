@@ -271,17 +271,21 @@ void Rendezvous::lead(bool run_has_begun) {
   std::vector<LaunchNode>& nodes = round.nodes;
   const auto own = parse_record<LaunchNode>(client_->get(key("join/") + id_, kAnswerTimeout));
   const auto count = [&] { return static_cast<int>(nodes.size()); };
+  size_t seen = 0;
   const auto complete = [&] {
-    const size_t before = nodes.size();
-    nodes.clear();
-    for (const std::string& text : client_->list(key("join/"))) {
-      nodes.push_back(parse_record<LaunchNode>(text));
-      const std::string unlike = difference(own, nodes.back());
-      if (attempt_ == 0 && !unlike.empty()) round.problem = unlike;
-      // The error of a new node does not end a run in progress.
-      if (attempt_ > 0 && !unlike.empty()) nodes.pop_back();
+    const std::vector<std::string> joined = client_->list(key("join/"));
+    if (joined.size() != seen) {
+      seen = joined.size();
+      last_arrival = Clock::now();
+      nodes.clear();
+      for (const std::string& text : joined) {
+        nodes.push_back(parse_record<LaunchNode>(text));
+        const std::string unlike = difference(own, nodes.back());
+        if (attempt_ == 0 && !unlike.empty()) round.problem = unlike;
+        // The error of a new node does not end a run in progress.
+        if (attempt_ > 0 && !unlike.empty()) nodes.pop_back();
+      }
     }
-    if (nodes.size() != before) last_arrival = Clock::now();
     if (!round.problem.empty()) return true;
     return count() >= options_.max_nodes ||
            (count() >= options_.min_nodes && Clock::now() - last_arrival >= options_.last_call);

@@ -230,7 +230,7 @@ class Launch(LaunchTest):
         self.assertFalse((places[1] / "run" / "metrics.jsonl").exists())
 
     def test_output_of_ranks_goes_to_files(self):
-        self.launch(("--nproc-per-node", 2, "--log-dir", self.folder / "logs", "--redirects", "1:3", "--tee", "0:3", "--rdzv-id",
+        self.launch(("--nproc-per-node", 2, "--log-dir", self.folder / "logs", "--redirects", 2, "--tee", 1, "--rdzv-id",
                      "job"), "-s", "training.max_steps=2")
         run, = (self.folder / "logs").iterdir()
         self.assertTrue(run.name.startswith("job_"), run)

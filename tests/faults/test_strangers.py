@@ -24,8 +24,7 @@ class Stranger(threading.Thread):
         self.port, self.dice, self.stopping, self.visits = port, random.Random(seed), threading.Event(), 0
 
     def greeting(self, magic):
-        version = self.dice.choice((1, 2, 3, 0xFFFFFFFF))
-        return frame(magic + struct.pack("<I", version) + self.dice.choice((b"", b"another secret", SECRET.encode()[:-1], self.dice.randbytes(300))))
+        return frame(magic + self.dice.choice((b"", b"another secret", SECRET.encode()[:-1], self.dice.randbytes(300))))
 
     def run(self):
         while not self.stopping.is_set():
@@ -39,7 +38,7 @@ class Stranger(threading.Thread):
 
     def visit(self, s):
         kind = self.dice.randrange(7)
-        magic = b"dltstore"
+        magic = self.dice.choice((b"dltstor4", b"dltstor4", b"dltstore"))
         if kind == 0:
             s.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         elif kind == 1:
@@ -51,7 +50,7 @@ class Stranger(threading.Thread):
             s.recv(100)
             # As a client that was let in would end the run.
             key = b"none.launch/0/end"
-            s.sendall(frame(b"\x01" + struct.pack("<I", len(key)) + key + b"{}"))
+            s.sendall(frame(b"\0\0\0\0\x01" + struct.pack("<I", len(key)) + key + b"{}"))
         elif kind == 4:
             for byte in self.greeting(magic):
                 s.sendall(bytes([byte]))
