@@ -41,7 +41,9 @@ Maker make_recurrent_network_backward;
 Maker make_carried_state, make_carry_state, make_carry_state_in_place, make_carried_update;
 Maker make_rotary, make_sinusoidal_positions;
 Maker make_tree_sum, make_sum_of_squares, make_gradient_norm, make_loss_seed;
-Maker make_element_update, make_lars_update, make_lamb_update, make_adafactor_update;
+Maker make_element_update, make_lars_sums, make_lars_update, make_lamb_moments, make_lamb_update;
+Maker make_adafactor_update;
+Maker make_adafactor_sums, make_adafactor_moments;
 Maker make_identity_f64;
 Maker make_low_precision_update, make_ema_update, make_clip_percentile;
 

@@ -41,7 +41,9 @@ Maker reference_loss_seed;
 Maker reference_sgd_update, reference_adam_update, reference_adamw_update;
 Maker reference_adagrad_update;
 Maker reference_rmsprop_update, reference_lion_update, reference_lars_update;
+Maker reference_lars_sums, reference_lamb_moments;
 Maker reference_lamb_update, reference_adafactor_update;
+Maker reference_adafactor_sums, reference_adafactor_moments;
 Maker reference_low_precision_update, reference_ema_update, reference_clip_percentile;
 
 }  // namespace dltrain

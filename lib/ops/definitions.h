@@ -37,7 +37,8 @@ extern const OpDef kUpsample2dOp, kUpsample2dBackwardOp;
 extern const OpDef kEmbeddingOp, kEmbeddingBackwardOp;
 extern const OpDef kLossSeedOp, kGradientNormOp, kClipPercentileOp, kEmaUpdateOp;
 extern const OpDef kSgdUpdateOp, kAdamUpdateOp, kAdamwUpdateOp, kAdagradUpdateOp, kRmspropUpdateOp,
-    kLionUpdateOp, kLarsUpdateOp, kLambUpdateOp, kAdafactorUpdateOp;
+    kLionUpdateOp, kLarsSumsOp, kLarsUpdateOp, kLambMomentsOp, kLambUpdateOp, kAdafactorSumsOp,
+    kAdafactorMomentsOp, kAdafactorUpdateOp;
 extern const OpDef kLowPrecisionUpdateOp;
 extern const OpDef kTreeSumOp;
 extern const OpDef kAllReduceBeginOp, kAllReduceEndOp;

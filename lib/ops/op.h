@@ -64,7 +64,9 @@ using SpecSpan = std::span<const TensorSpec>;
 enum class UpdateKind : uint8_t {
   none,
   norm,       // of all gradients: not for each tensor
-  optimizer,  // parameter, gradient, moments …, and with `copies` the low-precision copy
+  sums,       // over whole tensors, which the optimizer's step needs: parameter, gradient, moments
+  optimizer,  // parameter, gradient, moments … (after `sums`: as the op says), and with `copies`
+              // the low-precision copy
   rounding,   // parameter, low-precision copy
   average,    // parameter or buffer, average
 };
@@ -138,6 +140,8 @@ struct OpDef {
   UpdateKind update = UpdateKind::none;
   // Of an update: its elements are independent, so it can work on parts of tensors.
   bool independent_elements = false;
+  // Of an update: it can work on parts of tensors, since what it needs of whole ones is an input.
+  bool in_parts = false;
 
   // Writes memory that outlives the step, or communicates with other ranks: never dead code.
   bool has_effect = false;
