@@ -12,6 +12,7 @@
 #include "cpu/support.h"
 #include "ops/update.h"
 #include "shared/adafactor_rules.h"
+#include "shared/make_kernel.h"
 #include "shared/update_groups.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -104,29 +105,44 @@ struct Pieces {
   int64_t first_row = 0, rows = 0, a_row = 0;  // rows of the range, pieces of a row
 };
 
-class AdafactorKernel : public Kernel {
- public:
-  explicit AdafactorKernel(const KernelRequest& request)
-      : groups_(request.attributes), rule_(adafactor_rule(request.attributes)) {
-    for (size_t t = 0; t < groups_.group.size(); ++t) {
-      matrices_.push_back(adafactor_matrix(request.attributes, t, request.inputs[1 + t].shape));
-      pieces_.emplace_back(matrices_.back());
-      most_pieces_ = std::max(most_pieces_, pieces_.back().size());
+// The op for any addresses.
+struct AdafactorPlan {
+  explicit AdafactorPlan(const KernelRequest& request)
+      : groups(request.attributes), rule(adafactor_rule(request.attributes)) {
+    for (size_t t = 0; t < groups.group.size(); ++t) {
+      matrices.push_back(adafactor_matrix(request.attributes, t, request.inputs[1 + t].shape));
+      pieces.emplace_back(matrices.back());
+      most_pieces = std::max(most_pieces, pieces.back().size());
     }
   }
 
-  size_t workspace_bytes() const override {
-    return static_cast<size_t>(most_pieces_) * 2 * sizeof(double);
-  }
-  void bind(const Bindings& bindings) override {
-    state_ = input<const StepState>(bindings, 0);
-    tensors_.assign(bindings.inputs.begin() + 1, bindings.inputs.end());
-    const auto last = bindings.outputs.last(matrices_.size());
-    results_.assign(last.begin(), last.end());
-    squares_ = static_cast<double*>(bindings.workspace);
-  }
+  UpdateGroups groups;
+  AdafactorRule rule;
+  std::vector<AdafactorMatrix> matrices;
+  std::vector<Pieces> pieces;
+  int64_t most_pieces = 0;
+};
 
- protected:
+class AdafactorCall {
+ public:
+  AdafactorCall(const AdafactorPlan& plan, const Bindings& bindings)
+      : groups_(plan.groups),
+        rule_(plan.rule),
+        matrices_(plan.matrices),
+        pieces_(plan.pieces),
+        most_pieces_(plan.most_pieces),
+        state_(bindings.input<StepState>(0)),
+        tensors_(bindings.inputs.subspan(1)),
+        results_(bindings.outputs.last(plan.matrices.size())),
+        squares_(static_cast<double*>(bindings.workspace)) {}
+
+  void sums() const {
+    for (size_t t = 0; t < matrices_.size(); ++t) sum(t);
+  }
+  void moments() const;
+  void update() const;
+
+ private:
   template <typename T = float>
   T* tensor(size_t role, size_t t) const {
     return static_cast<T*>(tensors_[role * matrices_.size() + t]);
@@ -159,25 +175,6 @@ class AdafactorKernel : public Kernel {
     });
   }
 
-  UpdateGroups groups_;
-  AdafactorRule rule_;
-  std::vector<AdafactorMatrix> matrices_;
-  std::vector<Pieces> pieces_;
-  int64_t most_pieces_ = 0;
-  const StepState* state_ = nullptr;
-  std::vector<void*> tensors_, results_;
-  double* squares_ = nullptr;  // of each piece, of two kinds
-};
-
-class AdafactorSums final : public AdafactorKernel {
- public:
-  using AdafactorKernel::AdafactorKernel;
-
-  void run(Stream&) override {
-    for (size_t t = 0; t < matrices_.size(); ++t) sum(t);
-  }
-
- private:
   void sum(size_t t) const {
     const AdafactorMatrix& a = matrices_[t];
     double* out = result(t);
@@ -206,25 +203,6 @@ class AdafactorSums final : public AdafactorKernel {
       }
     });
   }
-};
-
-class AdafactorMoments final : public AdafactorKernel {
- public:
-  using AdafactorKernel::AdafactorKernel;
-
-  void run(Stream&) override {
-    for (size_t t = 0; t < matrices_.size(); ++t) {
-      *result(t) = 0;
-      if (state_->out.finite == 0) continue;
-      move(t);
-      each_quotient(t, [&](int64_t i, int64_t, int64_t count, const float* quotients) {
-        squares_[i] = sum_of_squares(quotients, count);
-      });
-      *result(t) = total(pieces_[t].size());
-    }
-  }
-
- private:
   void move(size_t t) const {
     const AdafactorMatrix& a = matrices_[t];
     const double share = rule_.share(*state_), *sums = tensor<double>(4, t);
@@ -246,49 +224,65 @@ class AdafactorMoments final : public AdafactorKernel {
           adafactor_lerp(column[c], sums[1 + a.rows + c] / static_cast<double>(a.rows), share);
     }
   }
+
+  const UpdateGroups& groups_;
+  const AdafactorRule& rule_;
+  const std::vector<AdafactorMatrix>& matrices_;
+  const std::vector<Pieces>& pieces_;
+  int64_t most_pieces_;
+  const StepState* state_;
+  std::span<void*const> tensors_, results_;
+  double* squares_;  // of each piece, of two kinds
 };
 
-class AdafactorUpdate final : public AdafactorKernel {
- public:
-  using AdafactorKernel::AdafactorKernel;
-
-  void run(Stream&) override {
-    if (state_->out.finite == 0) return;
-    for (size_t t = 0; t < matrices_.size(); ++t) {
-      const AdafactorMatrix& a = matrices_[t];
-      const auto rms = [&](double sum) {
-        return std::sqrt(sum / static_cast<double>(a.rows * a.columns));
-      };
-      const double lr = state_->in.learning_rate * groups_.of(t).lr_scale;
-      const auto step = static_cast<float>(
-          rule_.step(*state_, lr, rms(*tensor<double>(4, t)), rms(*tensor<double>(5, t))));
-      const auto keep = static_cast<float>(1 - lr * groups_.of(t).weight_decay);
-      const auto finish = HWY_DYNAMIC_DISPATCH(apply);
-      float* p = tensor(0, t);
-      each_quotient(t, [&](int64_t, int64_t at, int64_t count, const float* quotients) {
-        finish(keep, step, quotients, p + at, count);
-      });
-    }
+void AdafactorCall::moments() const {
+  for (size_t t = 0; t < matrices_.size(); ++t) {
+    *result(t) = 0;
+    if (state_->out.finite == 0) continue;
+    move(t);
+    each_quotient(t, [&](int64_t i, int64_t, int64_t count, const float* quotients) {
+      squares_[i] = sum_of_squares(quotients, count);
+    });
+    *result(t) = total(pieces_[t].size());
   }
-};
+}
 
-bool adafactor_in_f32(const KernelRequest& request) {
-  return request.inputs.size() > 1 && request.inputs[1].dtype == DType::f32;
+void AdafactorCall::update() const {
+  if (state_->out.finite == 0) return;
+  for (size_t t = 0; t < matrices_.size(); ++t) {
+    const AdafactorMatrix& a = matrices_[t];
+    const auto rms = [&](double sum) {
+      return std::sqrt(sum / static_cast<double>(a.rows * a.columns));
+    };
+    const double lr = state_->in.learning_rate * groups_.of(t).lr_scale;
+    const auto step = static_cast<float>(
+        rule_.step(*state_, lr, rms(*tensor<double>(4, t)), rms(*tensor<double>(5, t))));
+    const auto keep = static_cast<float>(1 - lr * groups_.of(t).weight_decay);
+    const auto finish = HWY_DYNAMIC_DISPATCH(apply);
+    float* p = tensor(0, t);
+    each_quotient(t, [&](int64_t, int64_t at, int64_t count, const float* quotients) {
+      finish(keep, step, quotients, p + at, count);
+    });
+  }
+}
+
+MadeKernel make_adafactor(const KernelRequest& request, void (AdafactorCall::*run)() const) {
+  if (request.inputs.size() < 2 || request.inputs[1].dtype != DType::f32) return nullptr;
+  const AdafactorPlan plan(request);
+  return make_kernel([plan, run](const Bindings& b, Stream&) { (AdafactorCall(plan, b).*run)(); },
+                     static_cast<size_t>(plan.most_pieces) * 2 * sizeof(double));
 }
 
 }  // namespace
 
 MadeKernel make_adafactor_sums(const KernelRequest& request) {
-  if (!adafactor_in_f32(request)) return nullptr;
-  return std::make_unique<AdafactorSums>(request);
+  return make_adafactor(request, &AdafactorCall::sums);
 }
 MadeKernel make_adafactor_moments(const KernelRequest& request) {
-  if (!adafactor_in_f32(request)) return nullptr;
-  return std::make_unique<AdafactorMoments>(request);
+  return make_adafactor(request, &AdafactorCall::moments);
 }
 MadeKernel make_adafactor_update(const KernelRequest& request) {
-  if (!adafactor_in_f32(request)) return nullptr;
-  return std::make_unique<AdafactorUpdate>(request);
+  return make_adafactor(request, &AdafactorCall::update);
 }
 
 }  // namespace dltrain

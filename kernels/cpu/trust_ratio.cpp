@@ -9,8 +9,10 @@
 #include "cpu/sum_of_squares.h"
 #include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
+#include "shared/make_kernel.h"
 #include "shared/trust_rules.h"
 #include "shared/update_groups.h"
+#include "shared/workspace_parts.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/trust_ratio.cpp"
@@ -60,24 +62,22 @@ struct SumPair {
   double parameter, other;
 };
 
-// A loop over chunks of the tensors of every role.
-class TrustKernel : public Kernel {
+// One call: the tensors of every role in chunks.
+class TrustCall {
  public:
-  explicit TrustKernel(const KernelRequest& request)
-      : groups_(request.attributes), chunks_(request.inputs.subspan(1, groups_.group.size())) {}
+  TrustCall(const UpdateGroups& groups, const TensorChunks& chunks, const Bindings& bindings)
+      : groups_(groups), chunks_(chunks), bindings_(bindings) {}
 
-  void bind(const Bindings& bindings) override {
-    state_ = input<const StepState>(bindings, 0);
-    tensors_.assign(bindings.inputs.begin() + 1, bindings.inputs.end());
-  }
-
- protected:
+  const StepState& state() const { return *bindings_.input<StepState>(0); }
   size_t count() const { return groups_.group.size(); }
+  const GroupSettings& group(size_t tensor) const { return groups_.of(tensor); }
   // Returns the start of the chunk in the tensor of each of the first roles.
   std::array<float*, 4> roles_of(const TensorChunk& chunk) const {
     std::array<float*, 4> roles{};
-    for (size_t role = 0; role < roles.size() && role * count() < tensors_.size(); ++role) {
-      roles[role] = static_cast<float*>(tensors_[role * count() + chunk.tensor]) + chunk.begin;
+    for (size_t role = 0; role < roles.size(); ++role) {
+      const size_t i = 1 + role * count() + chunk.tensor;
+      if (i >= bindings_.inputs.size()) break;
+      roles[role] = static_cast<float*>(bindings_.inputs[i]) + chunk.begin;
     }
     return roles;
   }
@@ -86,144 +86,32 @@ class TrustKernel : public Kernel {
     parallel_for(chunks_.size(), chunks_.grain(16384),
                  [&](int64_t begin, int64_t end) { chunks_.for_each(begin, end, f); });
   }
-  // Returns the norms of a tensor from the sums, its last role.
+  // Returns the norms of a tensor from the sums, the last role of the inputs.
   SumPair norms(size_t tensor) const {
-    const auto* sums = static_cast<const SumPair*>(tensors_[tensors_.size() - count() + tensor]);
-    return {std::sqrt(sums->parameter), std::sqrt(sums->other)};
+    const void* sums = bindings_.inputs[bindings_.inputs.size() - count() + tensor];
+    const auto& [parameter, other] = *static_cast<const SumPair*>(sums);
+    return {std::sqrt(parameter), std::sqrt(other)};
   }
-
-  UpdateGroups groups_;
-  TensorChunks chunks_;
-  const StepState* state_ = nullptr;
-  std::vector<void*> tensors_;
-};
-
-// An op whose last outputs are the sums of each tensor.
-class TrustSums : public TrustKernel {
- public:
-  using TrustKernel::TrustKernel;
-
-  size_t workspace_bytes() const override {
-    return static_cast<size_t>(chunks_.size()) * sizeof(SumPair);
-  }
-  void bind(const Bindings& bindings) override {
-    TrustKernel::bind(bindings);
-    const auto sums = bindings.outputs.last(count());
-    sums_.assign(sums.begin(), sums.end());
-    chunk_sums_ = static_cast<SumPair*>(bindings.workspace);
-  }
-
- protected:
-  // f(chunk) returns the sums of a chunk.
+  // Writes the sums of each tensor, the last role of the outputs. f(chunk) returns those of a
+  // chunk.
   template <typename F>
   void sum(const F& f) const {
-    for (void* sums : sums_) *static_cast<SumPair*>(sums) = {0, 0};
-    if (state_->out.finite == 0) return;
-    each_chunk([&](int64_t c, const TensorChunk& chunk) { chunk_sums_[c] = f(chunk); });
+    const std::span<void* const> sums = bindings_.outputs.last(count());
+    for (void* of : sums) *static_cast<SumPair*>(of) = {0, 0};
+    if (state().out.finite == 0) return;
+    auto* of_chunks = static_cast<SumPair*>(bindings_.workspace);
+    each_chunk([&](int64_t c, const TensorChunk& chunk) { of_chunks[c] = f(chunk); });
     chunks_.for_each(0, chunks_.size(), [&](int64_t c, const TensorChunk& chunk) {
-      auto* sums = static_cast<SumPair*>(sums_[chunk.tensor]);
-      sums->parameter += chunk_sums_[c].parameter;
-      sums->other += chunk_sums_[c].other;
+      auto* of = static_cast<SumPair*>(sums[chunk.tensor]);
+      of->parameter += of_chunks[c].parameter;
+      of->other += of_chunks[c].other;
     });
   }
 
  private:
-  std::vector<void*> sums_;
-  SumPair* chunk_sums_ = nullptr;
-};
-
-class LarsSums final : public TrustSums {
- public:
-  using TrustSums::TrustSums;
-
-  void run(Stream&) override {
-    const auto view = gradient_view<float>(*state_);
-    sum([&](const TensorChunk& chunk) -> SumPair {
-      const auto roles = roles_of(chunk);
-      return {sum_of_squares(roles[0], chunk.count), sum_of_squares(view, roles[1], chunk.count)};
-    });
-  }
-};
-
-// SGD with scaled gradient and decay.
-template <typename Rule>
-class LarsUpdate final : public TrustKernel {
- public:
-  LarsUpdate(const KernelRequest& request, const Rule& rule)
-      : TrustKernel(request),
-        rule_(rule),
-        trust_(lars_trust(request.attributes)),
-        factors_(count()) {}
-
-  void run(Stream&) override {
-    if (state_->out.finite == 0) return;
-    for (size_t t = 0; t < factors_.size(); ++t) {
-      const GroupSettings& group = groups_.of(t);
-      const SumPair norm = norms(t);
-      factors_[t] = rule_.template factors<float>(*state_, group);
-      scale_by_trust(factors_[t],
-                     static_cast<float>(trust_(norm.parameter, norm.other, group.weight_decay)));
-    }
-    const auto function = element_function(rule_);
-    each_chunk([&](int64_t, const TensorChunk& chunk) {
-      function(factors_[chunk.tensor], roles_of(chunk).data(), chunk.count);
-    });
-  }
-
- private:
-  Rule rule_;
-  LarsTrust trust_;
-  std::vector<typename Rule::template Factors<float>> factors_;  // of each tensor, in this step
-};
-
-using LambFactors = LambRule::Factors<float>;
-
-class LambMoments final : public TrustSums {
- public:
-  explicit LambMoments(const KernelRequest& request)
-      : TrustSums(request), rule_(lamb_rule(request.attributes)), factors_(count()) {}
-
-  void run(Stream&) override {
-    for (size_t t = 0; t < factors_.size(); ++t) {
-      factors_[t] = rule_.factors<float>(*state_, groups_.of(t));
-    }
-    const auto moments = HWY_DYNAMIC_DISPATCH(lamb_moments);
-    sum([&](const TensorChunk& chunk) -> SumPair {
-      const auto roles = roles_of(chunk);
-      std::array<float, kTensorChunk> direction;
-      moments(factors_[chunk.tensor], roles.data(), direction.data(), chunk.count);
-      return {sum_of_squares(roles[0], chunk.count), sum_of_squares(direction.data(), chunk.count)};
-    });
-  }
-
- private:
-  LambRule rule_;
-  std::vector<LambFactors> factors_;  // of each tensor, in this step
-};
-
-class LambUpdate final : public TrustKernel {
- public:
-  explicit LambUpdate(const KernelRequest& request)
-      : TrustKernel(request), rule_(lamb_rule(request.attributes)), factors_(count()) {}
-
-  void run(Stream&) override {
-    if (state_->out.finite == 0) return;
-    for (size_t t = 0; t < factors_.size(); ++t) {
-      const GroupSettings& group = groups_.of(t);
-      const SumPair norm = norms(t);
-      const double trust = rule_.trust(norm.parameter, norm.other, group.weight_decay);
-      factors_[t] = rule_.factors<float>(*state_, group);
-      factors_[t].step_size = static_cast<float>(state_->in.learning_rate * group.lr_scale * trust);
-    }
-    const auto step = HWY_DYNAMIC_DISPATCH(lamb_step);
-    each_chunk([&](int64_t, const TensorChunk& chunk) {
-      step(factors_[chunk.tensor], roles_of(chunk).data(), chunk.count);
-    });
-  }
-
- private:
-  LambRule rule_;
-  std::vector<LambFactors> factors_;  // of each tensor, in this step
+  const UpdateGroups& groups_;
+  const TensorChunks& chunks_;
+  const Bindings& bindings_;
 };
 
 // Returns true if all tensors but the sums are f32.
@@ -238,32 +126,98 @@ bool are_tensors_f32(const KernelRequest& request) {
   return computes_in_f32(tensors);
 }
 
+// run(call, factors of each tensor)
+template <typename Factors, typename Run>
+MadeKernel make_trust_kernel(const KernelRequest& request, const Run& run) {
+  if (!are_tensors_f32(request)) return nullptr;
+  const UpdateGroups groups(request.attributes);
+  const size_t tensors = groups.group.size();
+  const TensorChunks chunks(request.inputs.subspan(1, tensors));
+  WorkspaceParts parts;
+  parts.add(static_cast<size_t>(chunks.size()) * sizeof(SumPair));
+  const size_t factors_at = parts.add(tensors * sizeof(Factors));
+  return make_kernel(
+      [groups, chunks, factors_at, run](const Bindings& b, Stream&) {
+        auto* factors = static_cast<std::byte*>(b.workspace) + factors_at;
+        run(TrustCall(groups, chunks, b), reinterpret_cast<Factors*>(factors));
+      },
+      parts.total());
+}
+
+// SGD with scaled gradient and decay.
+template <typename Rule>
+MadeKernel make_lars(const KernelRequest& request, const Rule& rule) {
+  using Factors = typename Rule::template Factors<float>;
+  return make_trust_kernel<Factors>(request, [rule, trust = lars_trust(request.attributes)](
+                                                 const TrustCall& call, Factors* factors) {
+    if (call.state().out.finite == 0) return;
+    for (size_t t = 0; t < call.count(); ++t) {
+      const GroupSettings& group = call.group(t);
+      const SumPair norm = call.norms(t);
+      factors[t] = rule.template factors<float>(call.state(), group);
+      scale_by_trust(factors[t],
+                     static_cast<float>(trust(norm.parameter, norm.other, group.weight_decay)));
+    }
+    const auto function = element_function(rule);
+    call.each_chunk([&](int64_t, const TensorChunk& chunk) {
+      function(factors[chunk.tensor], call.roles_of(chunk).data(), chunk.count);
+    });
+  });
+}
+
+using LambFactors = LambRule::Factors<float>;
+
 }  // namespace
 
 MadeKernel make_lars_sums(const KernelRequest& request) {
-  if (!are_tensors_f32(request)) return nullptr;
-  return std::make_unique<LarsSums>(request);
+  return make_trust_kernel<char>(request, [](const TrustCall& call, char*) {
+    const auto view = gradient_view<float>(call.state());
+    call.sum([&](const TensorChunk& chunk) -> SumPair {
+      const auto roles = call.roles_of(chunk);
+      return {sum_of_squares(roles[0], chunk.count), sum_of_squares(view, roles[1], chunk.count)};
+    });
+  });
 }
 
 MadeKernel make_lars_update(const KernelRequest& request) {
-  if (!are_tensors_f32(request)) return nullptr;
   const double momentum = request.attributes.number("momentum");
-  if (momentum == 0) {
-    using Plain = SgdRule<Momentum::none>;
-    return std::make_unique<LarsUpdate<Plain>>(request, Plain{});
-  }
-  using WithMomentum = SgdRule<Momentum::plain>;
-  return std::make_unique<LarsUpdate<WithMomentum>>(request, WithMomentum{momentum, 0});
+  if (momentum == 0) return make_lars(request, SgdRule<Momentum::none>{});
+  return make_lars(request, SgdRule<Momentum::plain>{momentum, 0});
 }
 
 MadeKernel make_lamb_moments(const KernelRequest& request) {
-  if (!are_tensors_f32(request)) return nullptr;
-  return std::make_unique<LambMoments>(request);
+  return make_trust_kernel<LambFactors>(request, [rule = lamb_rule(request.attributes)](
+                                                     const TrustCall& call, LambFactors* factors) {
+    for (size_t t = 0; t < call.count(); ++t) {
+      factors[t] = rule.factors<float>(call.state(), call.group(t));
+    }
+    const auto moments = HWY_DYNAMIC_DISPATCH(lamb_moments);
+    call.sum([&](const TensorChunk& chunk) -> SumPair {
+      const auto roles = call.roles_of(chunk);
+      std::array<float, kTensorChunk> direction;
+      moments(factors[chunk.tensor], roles.data(), direction.data(), chunk.count);
+      return {sum_of_squares(roles[0], chunk.count), sum_of_squares(direction.data(), chunk.count)};
+    });
+  });
 }
 
 MadeKernel make_lamb_update(const KernelRequest& request) {
-  if (!are_tensors_f32(request)) return nullptr;
-  return std::make_unique<LambUpdate>(request);
+  return make_trust_kernel<LambFactors>(
+      request, [rule = lamb_rule(request.attributes)](const TrustCall& call, LambFactors* factors) {
+        if (call.state().out.finite == 0) return;
+        for (size_t t = 0; t < call.count(); ++t) {
+          const GroupSettings& group = call.group(t);
+          const SumPair norm = call.norms(t);
+          const double trust = rule.trust(norm.parameter, norm.other, group.weight_decay);
+          factors[t] = rule.factors<float>(call.state(), group);
+          factors[t].step_size =
+              static_cast<float>(call.state().in.learning_rate * group.lr_scale * trust);
+        }
+        const auto step = HWY_DYNAMIC_DISPATCH(lamb_step);
+        call.each_chunk([&](int64_t, const TensorChunk& chunk) {
+          step(factors[chunk.tensor], call.roles_of(chunk).data(), chunk.count);
+        });
+      });
 }
 
 }  // namespace dltrain

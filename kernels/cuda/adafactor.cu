@@ -10,7 +10,7 @@
 #include "cuda/update_table.h"
 #include "ops/update.h"
 #include "shared/adafactor_rules.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -260,57 +260,58 @@ void cut(std::vector<AdafactorPart>& parts, int64_t tensor, int64_t count, int64
   }
 }
 
-class AdafactorKernel final : public BoundKernel {
+// The op for any addresses.
+class AdafactorPlan {
  public:
-  AdafactorKernel(const KernelRequest& request, AdafactorRun run)
-      : groups_(request.attributes),
-        tensor_table_(request.device),
-        chunk_table_(request.device),
-        row_table_(request.device),
-        column_table_(request.device),
-        run_(run) {
+  explicit AdafactorPlan(const KernelRequest& request) : device_(&request.device) {
+    const UpdateGroups groups(request.attributes);
     call_.rule = adafactor_rule(request.attributes);
-    const size_t count = groups_.group.size();
+    const size_t count = groups.group.size();
     for (size_t i = 0; i < count; ++i) {
-      add(adafactor_matrix(request.attributes, i, request.inputs[1 + i].shape), groups_.of(i));
+      add(adafactor_matrix(request.attributes, i, request.inputs[1 + i].shape), groups.of(i));
     }
     call_.tensor_count = static_cast<int64_t>(count);
   }
 
-  size_t workspace_bytes() const override {
+  size_t workspace_bytes() const {
     return chunks_.size() * sizeof(double) + tensors_.size() * sizeof(AdafactorFactors);
   }
-  void bind(const Bindings& bindings) override {
-    BoundKernel::bind(bindings);
-    const size_t count = tensors_.size();
+
+  struct Tables {
+    AdafactorCall call;
+    DeviceTable<AdafactorTensor> tensors;
+    DeviceTable<AdafactorPart> chunks, rows, columns;
+  };
+  Tables operator()(const Bindings& bindings) const {
+    std::vector<AdafactorTensor> tensors = tensors_;
+    const size_t count = tensors.size();
     for (size_t i = 0; i < count; ++i) {
       const auto role = [&](size_t k) -> void* {
         const size_t at = 1 + k * count + i;
         return at < bindings.inputs.size() ? bindings.inputs[at] : nullptr;
       };
-      AdafactorTensor& t = tensors_[i];
+      AdafactorTensor& t = tensors[i];
       t.parameter = role(0);
       t.gradient = role(1);
       t.row = role(2);
       t.column = role(3);
       // The op makes the first of these that it does not read.
-      auto* made = static_cast<double*>(bindings.outputs[bindings.outputs.size() - count + i]);
-      const bool has_sums = role(4) != nullptr;
-      t.sums = has_sums ? static_cast<double*>(role(4)) : made;
-      t.squares = role(5) != nullptr ? static_cast<double*>(role(5)) : made;
+      void* made = bindings.outputs[bindings.outputs.size() - count + i];
+      t.sums = static_cast<double*>(role(4) != nullptr ? role(4) : made);
+      t.squares = static_cast<double*>(role(5) != nullptr ? role(5) : made);
     }
-    const auto uploaded = [](DeviceTable<AdafactorPart>& table, const auto& parts) {
-      return AdafactorParts{table.upload(parts), static_cast<int64_t>(parts.size())};
+    Tables out{
+        call_, {*device_, tensors}, {*device_, chunks_}, {*device_, rows_}, {*device_, columns_}};
+    const auto parts = [](const DeviceTable<AdafactorPart>& table, const auto& values) {
+      return AdafactorParts{table.data(), static_cast<int64_t>(values.size())};
     };
-    call_.tensors = tensor_table_.upload(tensors_);
-    call_.chunks = uploaded(chunk_table_, chunks_);
-    call_.rows = uploaded(row_table_, rows_);
-    call_.columns = uploaded(column_table_, columns_);
-    call_.sums = static_cast<double*>(bindings.workspace);
-    call_.factors = reinterpret_cast<AdafactorFactors*>(call_.sums + chunks_.size());
-  }
-  void run(Stream& stream) override {
-    run_(call_, bindings().input<StepState>(0), stream.native());
+    out.call.tensors = out.tensors.data();
+    out.call.chunks = parts(out.chunks, chunks_);
+    out.call.rows = parts(out.rows, rows_);
+    out.call.columns = parts(out.columns, columns_);
+    out.call.sums = static_cast<double*>(bindings.workspace);
+    out.call.factors = reinterpret_cast<AdafactorFactors*>(out.call.sums + chunks_.size());
+    return out;
   }
 
  private:
@@ -329,13 +330,10 @@ class AdafactorKernel final : public BoundKernel {
     tensors_.push_back(t);
   }
 
-  UpdateGroups groups_;
-  std::vector<AdafactorTensor> tensors_;
+  Device* device_;
+  std::vector<AdafactorTensor> tensors_;  // without addresses
   std::vector<AdafactorPart> chunks_, rows_, columns_;
-  DeviceTable<AdafactorTensor> tensor_table_;
-  DeviceTable<AdafactorPart> chunk_table_, row_table_, column_table_;
   AdafactorCall call_;
-  AdafactorRun run_;
 };
 
 std::unique_ptr<Kernel> make_adafactor(const KernelRequest& request, AdafactorRun single,
@@ -343,7 +341,14 @@ std::unique_ptr<Kernel> make_adafactor(const KernelRequest& request, AdafactorRu
   if (request.inputs.size() < 2) return nullptr;
   const DType dtype = request.inputs[1].dtype;
   if (dtype != DType::f32 && dtype != DType::f64) return nullptr;
-  return std::make_unique<AdafactorKernel>(request, dtype == DType::f64 ? wide : single);
+  const AdafactorPlan plan(request);
+  return make_prepared_kernel(
+      plan,
+      [run = dtype == DType::f64 ? wide : single](const AdafactorPlan::Tables& tables,
+                                                  const Bindings& b, Stream& stream) {
+        run(tables.call, b.input<StepState>(0), stream.native());
+      },
+      plan.workspace_bytes());
 }
 
 }  // namespace

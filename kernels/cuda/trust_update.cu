@@ -8,7 +8,7 @@
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "cuda/update_table.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 #include "shared/trust_rules.h"
 
 namespace dltrain {
@@ -192,58 +192,46 @@ KernelRequest without_sums(const KernelRequest& request, bool makes_sums) {
   return out;
 }
 
-// run(tables, state, stream).
-template <typename Run>
-class TrustKernel final : public BoundKernel {
- public:
-  TrustKernel(const KernelRequest& request, size_t roles, bool makes_sums, Run run)
-      : groups_(request.attributes),
-        chunks_(without_sums(request, makes_sums), 1, roles),
-        tensors_(request.device),
-        sums_(request.device),
-        makes_sums_(makes_sums),
-        run_(std::move(run)) {}
-
-  size_t workspace_bytes() const override {
-    return makes_sums_ ? static_cast<size_t>(chunks_.chunks()) * sizeof(NormPair) : 0;
-  }
-  void bind(const Bindings& bindings) override {
-    BoundKernel::bind(bindings);
-    std::vector<TensorChunks> tensors;
-    int64_t first = 0;
-    for (size_t i = 0; i < chunks_.tensors(); ++i) {
-      tensors.push_back({first, chunks_.chunks_of(i)});
-      first += tensors.back().count;
-    }
-    std::vector<NormPair*> sums;
-    for (void* of : (makes_sums_ ? bindings.outputs : bindings.inputs).last(tensors.size())) {
-      sums.push_back(static_cast<NormPair*>(of));
-    }
-    tables_ = {.chunks = chunks_.bind(bindings, &groups_),
-               .tensors = tensors_.upload(tensors),
-               .tensor_count = static_cast<int64_t>(tensors.size()),
-               .chunk_sums = static_cast<NormPair*>(bindings.workspace),
-               .sums = sums_.upload(sums)};
-  }
-  void run(Stream& stream) override {
-    run_(tables_, this->bindings().template input<StepState>(0), stream.native());
-  }
-
- private:
-  UpdateGroups groups_;
-  ChunkTable chunks_;
-  DeviceTable<TensorChunks> tensors_;
-  DeviceTable<NormPair*> sums_;
-  bool makes_sums_;
-  TrustTables tables_;
-  Run run_;
+struct BoundTrustTables {
+  TrustTables tables;
+  DeviceTable<UpdateChunk> chunks;
+  DeviceTable<TensorChunks> tensors;
+  DeviceTable<NormPair*> sums;
 };
 
+// run(tables, state, stream).
 template <typename Run>
 std::unique_ptr<Kernel> make_trust_kernel(const KernelRequest& request, size_t roles,
                                           bool makes_sums, const Run& run) {
-  if (!is_wide_update(without_sums(request, makes_sums))) return nullptr;
-  return std::make_unique<TrustKernel<Run>>(request, roles, makes_sums, run);
+  const KernelRequest tensors_only = without_sums(request, makes_sums);
+  if (!is_wide_update(tensors_only)) return nullptr;
+  const ChunkTable chunks(tensors_only, 1, roles);
+  return make_prepared_kernel(
+      [&device = request.device, chunks, makes_sums,
+       groups = UpdateGroups(request.attributes)](const Bindings& b) {
+        std::vector<TensorChunks> tensors;
+        int64_t first = 0;
+        for (size_t i = 0; i < chunks.tensors(); ++i) {
+          tensors.push_back({first, chunks.chunks_of(i)});
+          first += tensors.back().count;
+        }
+        std::vector<NormPair*> sums;
+        for (void* of : (makes_sums ? b.outputs : b.inputs).last(tensors.size())) {
+          sums.push_back(static_cast<NormPair*>(of));
+        }
+        auto [table, memory] = chunks.bound(b, &groups);
+        BoundTrustTables out{{}, std::move(memory), {device, tensors}, {device, sums}};
+        out.tables = {.chunks = table,
+                      .tensors = out.tensors.data(),
+                      .tensor_count = static_cast<int64_t>(tensors.size()),
+                      .chunk_sums = static_cast<NormPair*>(b.workspace),
+                      .sums = out.sums.data()};
+        return out;
+      },
+      [run](const BoundTrustTables& bound, const Bindings& b, Stream& stream) {
+        run(bound.tables, b.input<StepState>(0), stream.native());
+      },
+      makes_sums ? static_cast<size_t>(chunks.chunks()) * sizeof(NormPair) : 0);
 }
 
 template <typename Rule>

@@ -140,8 +140,6 @@ struct OpDef {
   UpdateKind update = UpdateKind::none;
   // Of an update: its elements are independent, so it can work on parts of tensors.
   bool independent_elements = false;
-  // Of an update: it can work on parts of tensors, since what it needs of whole ones is an input.
-  bool in_parts = false;
 
   // Writes memory that outlives the step, or communicates with other ranks: never dead code.
   bool has_effect = false;
