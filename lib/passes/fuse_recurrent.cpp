@@ -107,7 +107,7 @@ class RecurrentFusion {
     const ValueId gradient = node(n.backward).outputs[0];
     std::vector<ValueId> names{gradient};
     for (int i : readers(gradient)) {
-      if (node(i).op->name != "reshape") continue;
+      if (node(i).op->same_elements != SameElements::view) continue;
       n.views.push_back(i);
       names.push_back(node(i).outputs[0]);
     }
@@ -218,7 +218,8 @@ class RecurrentFusion {
     if (n.dw.empty()) return -1;
     const ValueId x = node(n.dw[0]).inputs[1];
     const int producer = graph_.value(x).producer;
-    return producer >= 0 && node(producer).op->name == "reshape" && readers(x).size() == 1
+    return producer >= 0 && node(producer).op->same_elements == SameElements::view &&
+                   readers(x).size() == 1
                ? producer
                : -1;
   }
