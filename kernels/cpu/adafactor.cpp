@@ -1,14 +1,16 @@
-// adafactor_update (lib/ops/update_adaptive.cpp), tensor by tensor. A tensor of two or more axes is
+// Adafactor (lib/ops/update_adaptive.cpp), tensor by tensor. A tensor of two or more axes is
 // a matrix of its first axis by the rest; one of fewer axes is divided into pieces that are treated
 // as rows. Sums are in double within rows or pieces and added in order, so that they do not depend
 // on the number of threads.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/sum_of_squares.h"
 #include "cpu/support.h"
+#include "ops/update.h"
 #include "shared/adafactor_rules.h"
 #include "shared/make_kernel.h"
 #include "shared/update_groups.h"
@@ -69,22 +71,38 @@ HWY_EXPORT(apply);
 constexpr int64_t kPiece = 4096;      // elements processed at a time
 constexpr int64_t kColumnGrain = 64;  // columns of a thread are a multiple of it
 
-struct Sums {
-  double parameter, other;
-};
+// The range of a tensor that the op is given, in pieces of rows.
+struct Pieces {
+  explicit Pieces(const AdafactorMatrix& of) : matrix(of) {
+    if (!matrix.factored) {  // the range is one row
+      matrix.begin = 0;
+      matrix.columns = matrix.count;
+    }
+    if (matrix.count == 0) return;
+    first_row = matrix.begin / matrix.columns;
+    rows = (matrix.begin + matrix.count - 1) / matrix.columns - first_row + 1;
+    a_row = ceil_div(matrix.columns, kPiece);
+  }
 
-// One tensor: `rows` by `columns`, or (factored false) one row.
-struct Layout {
-  explicit Layout(const Shape& shape)
-      : factored(shape.rank() > 1),
-        rows(factored ? shape[0] : 1),
-        columns(factored ? shape.elements(1, shape.rank()) : shape.elements()),
-        pieces_a_row(std::max<int64_t>(1, ceil_div(columns, kPiece))),
-        pieces(rows * pieces_a_row) {}
+  // f(piece, row, column, first element of the piece in the range, elements)
+  template <typename F>
+  void each(const F& f) const {
+    const int64_t most = std::max<int64_t>(1, matrix.columns);
+    parallel_for(size(), std::max<int64_t>(1, 2 * kPiece / most), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = first_row + i / a_row, column = i % a_row * kPiece;
+        const int64_t whole = row * matrix.columns + column - matrix.begin;
+        const int64_t last = whole + std::min(kPiece, matrix.columns - column);
+        const int64_t at = std::max<int64_t>(whole, 0);
+        const int64_t count = std::max<int64_t>(0, std::min(last, matrix.count) - at);
+        f(i, row, column + at - whole, at, count);
+      }
+    });
+  }
+  int64_t size() const { return rows * a_row; }
 
-  bool factored;
-  int64_t rows, columns;
-  int64_t pieces_a_row, pieces;
+  AdafactorMatrix matrix;
+  int64_t first_row = 0, rows = 0, a_row = 0;  // rows of the range, pieces of a row
 };
 
 // The op for any addresses.
@@ -92,156 +110,179 @@ struct AdafactorPlan {
   explicit AdafactorPlan(const KernelRequest& request)
       : groups(request.attributes), rule(adafactor_rule(request.attributes)) {
     for (size_t t = 0; t < groups.group.size(); ++t) {
-      layouts.emplace_back(request.inputs[1 + t].shape);
-      most_pieces = std::max(most_pieces, layouts.back().pieces);
-      most_columns = std::max(most_columns, layouts.back().columns);
+      matrices.push_back(adafactor_matrix(request.attributes, t, request.inputs[1 + t].shape));
+      pieces.emplace_back(matrices.back());
+      most_pieces = std::max(most_pieces, pieces.back().size());
     }
-  }
-
-  size_t workspace_bytes() const {
-    return static_cast<size_t>(most_pieces) * sizeof(Sums) +
-           static_cast<size_t>(most_columns) * sizeof(double);
   }
 
   UpdateGroups groups;
   AdafactorRule rule;
-  std::vector<Layout> layouts;
-  int64_t most_pieces = 0, most_columns = 0;
+  std::vector<AdafactorMatrix> matrices;
+  std::vector<Pieces> pieces;
+  int64_t most_pieces = 0;
 };
 
-class AdafactorUpdate {
+class AdafactorCall {
  public:
-  AdafactorUpdate(const AdafactorPlan& plan, const Bindings& bindings)
+  AdafactorCall(const AdafactorPlan& plan, const Bindings& bindings)
       : groups_(plan.groups),
         rule_(plan.rule),
-        layouts_(plan.layouts),
-        state_(input<const StepState>(bindings, 0)),
+        matrices_(plan.matrices),
+        pieces_(plan.pieces),
+        most_pieces_(plan.most_pieces),
+        state_(bindings.input<StepState>(0)),
         tensors_(bindings.inputs.subspan(1)),
-        sums_(static_cast<Sums*>(bindings.workspace)),
-        columns_(reinterpret_cast<double*>(sums_ + plan.most_pieces)) {}
+        results_(bindings.outputs.last(plan.matrices.size())),
+        squares_(static_cast<double*>(bindings.workspace)) {}
 
-  void run() const {
-    if (state_->out.finite == 0) return;
-    for (size_t t = 0; t < layouts_.size(); ++t) update(t);
+  void sums() const {
+    for (size_t t = 0; t < matrices_.size(); ++t) sum(t);
   }
+  void moments() const;
+  void update() const;
 
  private:
-  float* tensor(size_t role, size_t t) const {
-    return static_cast<float*>(tensors_[role * layouts_.size() + t]);
+  template <typename T = float>
+  T* tensor(size_t role, size_t t) const {
+    return static_cast<T*>(tensors_[role * matrices_.size() + t]);
   }
+  double* result(size_t t) const { return static_cast<double*>(results_[t]); }
+  double total(int64_t pieces) const { return std::accumulate(squares_, squares_ + pieces, 0.0); }
 
-  // f(piece, row, first element of the piece, elements)
+  // 1 / (mean of the rows' variances).
+  float inverse_mean(size_t t) const {
+    const AdafactorMatrix& a = matrices_[t];
+    if (!a.factored) return 1;
+    const float* row = tensor(2, t);
+    double sum = 0;
+    for (int64_t r = 0; r < a.rows; ++r) sum += row[r];
+    return static_cast<float>(rule_.inverse_mean(sum, static_cast<double>(a.rows)));
+  }
+  // f(piece, first element of the piece, elements, their quotients)
   template <typename F>
-  static void each_piece(const Layout& a, const F& f) {
-    parallel_for(a.pieces, std::max<int64_t>(1, 2 * kPiece / std::max<int64_t>(1, a.columns)),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t i = begin; i < end; ++i) {
-                     const int64_t row = i / a.pieces_a_row;
-                     const int64_t column = i % a.pieces_a_row * kPiece;
-                     f(i, row, row * a.columns + column, std::min(kPiece, a.columns - column));
-                   }
-                 });
-  }
-  Sums total(const Layout& a) const {
-    Sums out{0, 0};
-    for (int64_t i = 0; i < a.pieces; ++i) {
-      out.parameter += sums_[i].parameter;
-      out.other += sums_[i].other;
-    }
-    return out;
+  void each_quotient(size_t t, const F& f) const {
+    const bool factored = matrices_[t].factored;
+    const auto view = gradient_view<float>(*state_);
+    const float scale = inverse_mean(t), least = rule_.least<float>();
+    const float *g = tensor(1, t), *row = tensor(2, t), *column = tensor(3, t);
+    const auto quotient = HWY_DYNAMIC_DISPATCH(divide);
+    pieces_[t].each([&](int64_t i, int64_t r, int64_t k, int64_t at, int64_t count) {
+      float out[kPiece];
+      quotient(view, g + at, factored ? column + k : row + at, factored ? row[r] * scale : 1.0f,
+               least, out, count);
+      f(i, at, count, out);
+    });
   }
 
-  void update(size_t t) const;
-  float move_factors(size_t t, const GradientView<float>& view, double share) const;
+  void sum(size_t t) const {
+    const AdafactorMatrix& a = matrices_[t];
+    double* out = result(t);
+    std::fill_n(out, 1 + (a.factored ? a.rows + a.columns : 0), 0.0);
+    if (state_->out.finite == 0 || a.count == 0) return;
+    const auto view = gradient_view<float>(*state_);
+    const float *p = tensor(0, t), *g = tensor(1, t);
+    const Pieces& pieces = pieces_[t];
+    double* of_gradient = squares_ + most_pieces_;
+    pieces.each([&](int64_t i, int64_t, int64_t, int64_t at, int64_t count) {
+      squares_[i] = sum_of_squares(p + at, count);
+      if (a.factored) of_gradient[i] = sum_of_squares(view, g + at, count);
+    });
+    out[0] = total(pieces.size());
+    if (!a.factored) return;
+    for (int64_t i = 0; i < pieces.size(); ++i) {
+      out[1 + pieces.first_row + i / pieces.a_row] += of_gradient[i];
+    }
+    double* columns = out + 1 + a.rows;
+    const auto add = HWY_DYNAMIC_DISPATCH(add_squares);
+    parallel_for(a.columns, kColumnGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t r = pieces.first_row; r < pieces.first_row + pieces.rows; ++r) {
+        const int64_t row = r * a.columns - a.begin;  // where it begins in the range
+        const int64_t from = std::max(begin, -row), to = std::min(end, a.count - row);
+        if (from < to) add(view, g + row + from, columns + from, to - from);
+      }
+    });
+  }
+  void move(size_t t) const {
+    const AdafactorMatrix& a = matrices_[t];
+    const double share = rule_.share(*state_), *sums = tensor<double>(4, t);
+    float *row = tensor(2, t), *column = tensor(3, t);
+    if (!a.factored) {
+      const auto view = gradient_view<float>(*state_);
+      const auto move = HWY_DYNAMIC_DISPATCH(update_variance);
+      pieces_[t].each([&](int64_t, int64_t, int64_t, int64_t at, int64_t count) {
+        move(view, static_cast<float>(share), tensor(1, t) + at, row + at, count);
+      });
+      return;
+    }
+    if (a.rows * a.columns == 0) return;
+    for (int64_t r = 0; r < a.rows; ++r) {
+      row[r] = adafactor_lerp(row[r], sums[1 + r] / static_cast<double>(a.columns), share);
+    }
+    for (int64_t c = 0; c < a.columns; ++c) {
+      column[c] =
+          adafactor_lerp(column[c], sums[1 + a.rows + c] / static_cast<double>(a.rows), share);
+    }
+  }
 
   const UpdateGroups& groups_;
   const AdafactorRule& rule_;
-  const std::vector<Layout>& layouts_;
+  const std::vector<AdafactorMatrix>& matrices_;
+  const std::vector<Pieces>& pieces_;
+  int64_t most_pieces_;
   const StepState* state_;
-  std::span<void* const> tensors_;
-  Sums* sums_;  // of each piece
-  double* columns_;
+  std::span<void*const> tensors_, results_;
+  double* squares_;  // of each piece, of two kinds
 };
 
-// Updates the row and column variances; returns 1 / (mean of the rows' variances). sums_ contain
-// the squares of the parameter and the gradient.
-float AdafactorUpdate::move_factors(size_t t, const GradientView<float>& view, double share) const {
-  const Layout& a = layouts_[t];
-  const float* g = tensor(1, t);
-  float *row = tensor(2, t), *column = tensor(3, t);
-  double mean = 0;
-  for (int64_t r = 0; r < a.rows; ++r) {
-    double squares = 0;
-    for (int64_t i = 0; i < a.pieces_a_row; ++i) squares += sums_[r * a.pieces_a_row + i].other;
-    const double target = squares / static_cast<double>(a.columns);
-    row[r] = adafactor_lerp(row[r], target, share);
-    mean += row[r];
+void AdafactorCall::moments() const {
+  for (size_t t = 0; t < matrices_.size(); ++t) {
+    *result(t) = 0;
+    if (state_->out.finite == 0) continue;
+    move(t);
+    each_quotient(t, [&](int64_t i, int64_t, int64_t count, const float* quotients) {
+      squares_[i] = sum_of_squares(quotients, count);
+    });
+    *result(t) = total(pieces_[t].size());
   }
-  const auto add = HWY_DYNAMIC_DISPATCH(add_squares);
-  parallel_for(a.columns, kColumnGrain, [&](int64_t begin, int64_t end) {
-    std::fill(columns_ + begin, columns_ + end, 0.0);
-    for (int64_t r = 0; r < a.rows; ++r) {
-      add(view, g + r * a.columns + begin, columns_ + begin, end - begin);
-    }
-    for (int64_t c = begin; c < end; ++c) {
-      const double target = columns_[c] / static_cast<double>(a.rows);
-      column[c] = adafactor_lerp(column[c], target, share);
-    }
-  });
-  return static_cast<float>(rule_.inverse_mean(mean, static_cast<double>(a.rows)));
 }
 
-void AdafactorUpdate::update(size_t t) const {
-  const Layout& a = layouts_[t];
-  if (a.rows * a.columns == 0) return;
-  const auto view = gradient_view<float>(*state_);
-  const GroupSettings& group = groups_.of(t);
-  const double share = rule_.share(*state_);
-  float *p = tensor(0, t), *g = tensor(1, t), *row = tensor(2, t), *column = tensor(3, t);
-  const auto move = HWY_DYNAMIC_DISPATCH(update_variance);
-  each_piece(a, [&](int64_t i, int64_t, int64_t at, int64_t count) {
-    sums_[i].parameter = sum_of_squares(p + at, count);
-    if (a.factored) {
-      sums_[i].other = sum_of_squares(view, g + at, count);
-    } else {
-      move(view, static_cast<float>(share), g + at, row + at, count);
-    }
-  });
-  const double elements = static_cast<double>(a.rows * a.columns);
-  const double parameter_rms = std::sqrt(total(a).parameter / elements);
-  const float inverse_mean = a.factored ? move_factors(t, view, share) : 1.0f;
+void AdafactorCall::update() const {
+  if (state_->out.finite == 0) return;
+  for (size_t t = 0; t < matrices_.size(); ++t) {
+    const AdafactorMatrix& a = matrices_[t];
+    const auto rms = [&](double sum) {
+      return std::sqrt(sum / static_cast<double>(a.rows * a.columns));
+    };
+    const double lr = state_->in.learning_rate * groups_.of(t).lr_scale;
+    const auto step = static_cast<float>(
+        rule_.step(*state_, lr, rms(*tensor<double>(4, t)), rms(*tensor<double>(5, t))));
+    const auto keep = static_cast<float>(1 - lr * groups_.of(t).weight_decay);
+    const auto finish = HWY_DYNAMIC_DISPATCH(apply);
+    float* p = tensor(0, t);
+    each_quotient(t, [&](int64_t, int64_t at, int64_t count, const float* quotients) {
+      finish(keep, step, quotients, p + at, count);
+    });
+  }
+}
 
-  const auto least = rule_.least<float>();
-  const auto quotient = HWY_DYNAMIC_DISPATCH(divide);
-  const auto divided = [&](int64_t r, int64_t at, int64_t count, float* out) {
-    const float* variance = a.factored ? column + (at - r * a.columns) : row + at;
-    const float scale = a.factored ? row[r] * inverse_mean : 1.0f;
-    quotient(view, g + at, variance, scale, least, out, count);
-  };
-  each_piece(a, [&](int64_t i, int64_t r, int64_t at, int64_t count) {
-    float out[kPiece];
-    divided(r, at, count, out);
-    sums_[i].other = sum_of_squares(out, count);
-  });
-  const double update_rms = std::sqrt(total(a).other / elements);
-  const double lr = state_->in.learning_rate * group.lr_scale;
-  const auto step = static_cast<float>(rule_.step(*state_, lr, parameter_rms, update_rms));
-  const auto keep = static_cast<float>(1 - lr * group.weight_decay);
-  const auto finish = HWY_DYNAMIC_DISPATCH(apply);
-  each_piece(a, [&](int64_t, int64_t r, int64_t at, int64_t count) {
-    float out[kPiece];
-    divided(r, at, count, out);
-    finish(keep, step, out, p + at, count);
-  });
+std::unique_ptr<Kernel> make_adafactor(const KernelRequest& request, void (AdafactorCall::*run)() const) {
+  if (request.inputs.size() < 2 || request.inputs[1].dtype != DType::f32) return nullptr;
+  const AdafactorPlan plan(request);
+  return make_kernel([plan, run](const Bindings& b, Stream&) { (AdafactorCall(plan, b).*run)(); },
+                     static_cast<size_t>(plan.most_pieces) * 2 * sizeof(double));
 }
 
 }  // namespace
 
+std::unique_ptr<Kernel> make_adafactor_sums(const KernelRequest& request) {
+  return make_adafactor(request, &AdafactorCall::sums);
+}
+std::unique_ptr<Kernel> make_adafactor_moments(const KernelRequest& request) {
+  return make_adafactor(request, &AdafactorCall::moments);
+}
 std::unique_ptr<Kernel> make_adafactor_update(const KernelRequest& request) {
-  if (!computes_in_f32(request)) return nullptr;
-  const AdafactorPlan plan(request);
-  return make_kernel([plan](const Bindings& b, Stream&) { AdafactorUpdate(plan, b).run(); },
-                     plan.workspace_bytes());
+  return make_adafactor(request, &AdafactorCall::update);
 }
 
 }  // namespace dltrain

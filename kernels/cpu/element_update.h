@@ -4,7 +4,7 @@
 
 #include <tuple>
 
-#include "shared/element_rules.h"
+#include "shared/update_groups.h"
 
 namespace dltrain {
 
@@ -12,13 +12,6 @@ namespace dltrain {
 template <typename Rule>
 using ElementFunction = void (*)(const typename Rule::template Factors<float>& factors,
                                  float* const* tensors, int64_t count);
-
-// List<every element rule>.
-template <template <typename...> typename List>
-using OverElementRules =
-    List<SgdRule<Momentum::none>, SgdRule<Momentum::plain>, SgdRule<Momentum::nesterov>,
-         AdamRule<false>, AdamRule<true>, AdagradRule, RmspropRule<false, false>,
-         RmspropRule<false, true>, RmspropRule<true, false>, RmspropRule<true, true>, LionRule>;
 
 template <typename... Rules>
 using ElementFunctionsOf = std::tuple<ElementFunction<Rules>...>;

@@ -65,7 +65,7 @@ struct ElementwisePlan {
   float p, q;
 };
 
-MadeKernel make_plain(const ElementwisePlan& plan) {
+std::unique_ptr<Kernel> make_plain(const ElementwisePlan& plan) {
   return make_kernel([plan](const Bindings& b, Stream&) {
     run_rows(plan.loop, [&](int64_t row, int64_t begin, int64_t end) {
       if (begin == end) return;
@@ -81,7 +81,7 @@ MadeKernel make_plain(const ElementwisePlan& plan) {
 
 // The same on bf16 or f16 tensors: blocks are widened, computed in f32 and rounded within the L1
 // cache.
-MadeKernel make_low(const ElementwisePlan& plan, DType dtype) {
+std::unique_ptr<Kernel> make_low(const ElementwisePlan& plan, DType dtype) {
   return make_kernel([plan, widen = widen_function(dtype), narrow = narrow_function(dtype)](
                          const Bindings& b, Stream&) {
     run_rows(plan.loop, [&](int64_t row, int64_t begin, int64_t end) {

@@ -1,15 +1,14 @@
-// adafactor_update (lib/ops/update_adaptive.cpp) over all tensors at once: lists of chunks, rows
-// and columns in device memory, one block each. A tensor of two or more axes is a matrix of its
-// first axis by the rest; others have a variance per element.
-//
-// Order: variances of rows and columns, squares of the steps, steps. All sums are in double in an
-// order that depends only on shapes.
+// Adafactor (lib/ops/update_adaptive.cpp) over all tensors at once: lists of chunks, rows and
+// columns in device memory, one block each. A tensor of two or more axes is a matrix of its first
+// axis by the rest; others have a variance per element. Sums are in double in an order that depends
+// only on shapes.
 #include <algorithm>
 #include <vector>
 
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "cuda/update_table.h"
+#include "ops/update.h"
 #include "shared/adafactor_rules.h"
 #include "shared/make_kernel.h"
 
@@ -22,8 +21,8 @@ constexpr int64_t kAdafactorColumns = 32;  // columns per block: one per lane
 
 struct AdafactorTensor {
   void *parameter, *gradient, *row, *column;
-  int64_t rows, columns;  // 1 row where not factored
-  bool factored;
+  double *sums, *squares;  // results of the ops; sums: of parameter, rows and columns
+  AdafactorMatrix matrix;
   GroupSettings group;
   int64_t first_chunk, chunks;
 };
@@ -39,11 +38,10 @@ struct AdafactorParts {
 
 // Values of a step that all elements of a tensor share.
 struct AdafactorFactors {
-  double parameter_rms, inverse_mean, step;
+  double inverse_mean, step;
 };
 
 struct AdafactorCall {
-  DType dtype = DType::f32;  // or f64
   AdafactorRule rule;
   const AdafactorTensor* tensors = nullptr;  // device memory
   int64_t tensor_count = 0;
@@ -61,59 +59,54 @@ __device__ double squared(T x) {
   return static_cast<double>(x) * static_cast<double>(x);
 }
 
-// Computes the squares of the parameter, and the variances of elements of unfactored tensors.
 template <typename T>
-__global__ void chunk_kernel(AdafactorCall c, const StepState* state) {
-  if (state->out.finite == 0) return;
+__global__ void parameter_kernel(AdafactorCall c) {
   const AdafactorPart part = c.chunks.parts[blockIdx.x];
-  const AdafactorTensor& t = c.tensors[part.tensor];
-  const T* p = static_cast<const T*>(t.parameter) + part.begin;
+  const T* p = static_cast<const T*>(c.tensors[part.tensor].parameter) + part.begin;
   double sum = 0;
   for (int64_t i = threadIdx.x; i < part.count; i += kBlock) sum += squared(p[i]);
   sum = block_sum(sum);
   if (threadIdx.x == 0) c.sums[blockIdx.x] = sum;
-  if (t.factored) return;
-  const auto view = gradient_view<T>(*state);
-  const AdafactorLerp<T> move(static_cast<T>(c.rule.share(*state)));
-  const T* g = static_cast<const T*>(t.gradient) + part.begin;
-  T* variance = static_cast<T*>(t.row) + part.begin;
-  for (int64_t i = threadIdx.x; i < part.count; i += kBlock) {
-    variance[i] = move(variance[i], view(g[i]));
-  }
 }
 
-// One warp per row.
+// One warp per row of the whole tensor: the sum over what is in the range.
 template <typename T>
 __global__ void row_kernel(AdafactorCall c, const StepState* state) {
-  if (state->out.finite == 0) return;
   const AdafactorPart part = c.rows.parts[blockIdx.x];
   const AdafactorTensor& t = c.tensors[part.tensor];
+  const AdafactorMatrix& m = t.matrix;
   const int64_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int64_t row = part.begin + (warp < part.count ? warp : part.count - 1);
+  const int64_t begin = row * m.columns - m.begin, end = begin + m.columns;
   const auto view = gradient_view<T>(*state);
-  const T* g = static_cast<const T*>(t.gradient) + row * t.columns;
+  const T* g = static_cast<const T*>(t.gradient);
   double sum = 0;
-  for (int64_t i = lane; i < t.columns; i += kWarp) sum += squared(view(g[i]));
+  if (state->out.finite != 0) {
+    const int64_t last = end < m.count ? end : m.count;
+    for (int64_t i = (begin > 0 ? begin : 0) + lane; i < last; i += kWarp) {
+      sum += squared(view(g[i]));
+    }
+  }
   sum = warp_sum(sum);
-  if (lane != 0 || warp >= part.count) return;
-  T* variance = static_cast<T*>(t.row) + row;
-  *variance = adafactor_lerp(*variance, sum / static_cast<double>(t.columns), c.rule.share(*state));
+  if (lane == 0 && warp < part.count) t.sums[1 + row] = sum;
 }
 
 // One lane per column; the warps share its rows.
 template <typename T>
 __global__ void column_kernel(AdafactorCall c, const StepState* state) {
   __shared__ double partial[kColumnBlock / kWarp][kWarp + 1];
-  if (state->out.finite == 0) return;
   const AdafactorPart part = c.columns.parts[blockIdx.x];
   const AdafactorTensor& t = c.tensors[part.tensor];
+  const AdafactorMatrix& m = t.matrix;
   const int64_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const auto view = gradient_view<T>(*state);
   double sum = 0;
-  if (lane < part.count) {
-    const T* g = static_cast<const T*>(t.gradient) + part.begin + lane;
-    for (int64_t r = warp; r < t.rows; r += kColumnBlock / kWarp) {
-      sum += squared(view(g[r * t.columns]));
+  if (lane < part.count && state->out.finite != 0 && m.count > 0) {
+    const T* g = static_cast<const T*>(t.gradient);
+    const int64_t last = (m.begin + m.count - 1) / m.columns;
+    for (int64_t r = m.begin / m.columns + warp; r <= last; r += kColumnBlock / kWarp) {
+      const int64_t i = r * m.columns + part.begin + lane - m.begin;
+      if (i >= 0 && i < m.count) sum += squared(view(g[i]));
     }
   }
   partial[warp][lane] = sum;
@@ -121,8 +114,7 @@ __global__ void column_kernel(AdafactorCall c, const StepState* state) {
   if (warp != 0 || lane >= part.count) return;
   sum = 0;
   for (int w = 0; w < kColumnBlock / kWarp; ++w) sum += partial[w][lane];
-  T* variance = static_cast<T*>(t.column) + part.begin + lane;
-  *variance = adafactor_lerp(*variance, sum / static_cast<double>(t.rows), c.rule.share(*state));
+  t.sums[1 + m.rows + part.begin + lane] = sum;
 }
 
 __device__ double sum_of_chunks(const AdafactorTensor& t, const double* sums) {
@@ -131,28 +123,42 @@ __device__ double sum_of_chunks(const AdafactorTensor& t, const double* sums) {
   return block_sum(sum);
 }
 
-__device__ double root_mean(const AdafactorTensor& t, double sum) {
-  return std::sqrt(sum / static_cast<double>(t.rows * t.columns));
+// One block per tensor: adds up its chunks.
+__global__ void total_kernel(AdafactorCall c, const StepState* state, bool squares) {
+  const AdafactorTensor& t = c.tensors[blockIdx.x];
+  const double sum = sum_of_chunks(t, c.sums);
+  if (threadIdx.x == 0) *(squares ? t.squares : t.sums) = state->out.finite == 0 ? 0.0 : sum;
 }
 
-// One block per tensor: computes the values that the quotients need.
+// One block per tensor: moves the variances of rows and columns by the sums, where `moves`, and
+// computes the values that the quotients and steps need.
 template <typename T>
-__global__ void parameter_kernel(AdafactorCall c, const StepState* state) {
+__global__ void factors_kernel(AdafactorCall c, const StepState* state, bool moves) {
   if (state->out.finite == 0) return;
   const AdafactorTensor& t = c.tensors[blockIdx.x];
-  const double squares = sum_of_chunks(t, c.sums);
+  const AdafactorMatrix& m = t.matrix;
+  T *row = static_cast<T*>(t.row), *column = static_cast<T*>(t.column);
+  const double share = c.rule.share(*state);
   double rows = 0;
-  if (t.factored) {
-    const T* variance = static_cast<const T*>(t.row);
-    for (int64_t i = threadIdx.x; i < t.rows; i += kBlock) {
-      rows += static_cast<double>(variance[i]);
-    }
+  for (int64_t i = threadIdx.x; m.factored && i < m.rows; i += kBlock) {
+    if (moves)
+      row[i] = adafactor_lerp(row[i], t.sums[1 + i] / static_cast<double>(m.columns), share);
+    rows += static_cast<double>(row[i]);
+  }
+  for (int64_t i = threadIdx.x; moves && m.factored && i < m.columns; i += kBlock) {
+    column[i] =
+        adafactor_lerp(column[i], t.sums[1 + m.rows + i] / static_cast<double>(m.rows), share);
   }
   rows = block_sum(rows);
   if (threadIdx.x != 0) return;
-  c.factors[blockIdx.x] = {
-      root_mean(t, squares),
-      t.factored ? c.rule.inverse_mean(rows, static_cast<double>(t.rows)) : 1.0, 0.0};
+  const auto elements = static_cast<double>(m.rows * m.columns);
+  const double inverse_mean =
+      m.factored ? c.rule.inverse_mean(rows, static_cast<double>(m.rows)) : 1.0;
+  const double step =
+      moves ? 0.0
+            : c.rule.step(*state, state->in.learning_rate * t.group.lr_scale,
+                          std::sqrt(t.sums[0] / elements), std::sqrt(t.squares[0] / elements));
+  c.factors[blockIdx.x] = {inverse_mean, step};
 }
 
 // Computes g / √variance of one element of a tensor.
@@ -164,9 +170,10 @@ struct Quotient {
   __device__ T operator()(const AdafactorTensor& t, int64_t i) const {
     const T g = view(static_cast<const T*>(t.gradient)[i]);
     const T* row = static_cast<const T*>(t.row);
-    if (!t.factored) return adafactor_quotient(g, row[i], least);
-    const T scale = row[i / t.columns] * inverse_mean;
-    return adafactor_quotient(g, scale * static_cast<const T*>(t.column)[i % t.columns], least);
+    if (!t.matrix.factored) return adafactor_quotient(g, row[i], least);
+    const int64_t at = t.matrix.begin + i, columns = t.matrix.columns;
+    const T scale = row[at / columns] * inverse_mean;
+    return adafactor_quotient(g, scale * static_cast<const T*>(t.column)[at % columns], least);
   }
 };
 
@@ -176,28 +183,24 @@ __device__ Quotient<T> quotient_of(const AdafactorCall& c, int64_t tensor, const
           c.rule.least<T>()};
 }
 
+// Computes the squares of the quotients; moves the variances of unfactored tensors before.
 template <typename T>
 __global__ void quotient_kernel(AdafactorCall c, const StepState* state) {
   if (state->out.finite == 0) return;
   const AdafactorPart part = c.chunks.parts[blockIdx.x];
   const AdafactorTensor& t = c.tensors[part.tensor];
   const auto quotient = quotient_of<T>(c, part.tensor, *state);
+  const AdafactorLerp<T> move(static_cast<T>(c.rule.share(*state)));
+  T* variance = static_cast<T*>(t.row);
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < part.count; i += kBlock) {
-    sum += squared(quotient(t, part.begin + i));
+  for (int64_t i = part.begin + threadIdx.x; i < part.begin + part.count; i += kBlock) {
+    if (!t.matrix.factored) {
+      variance[i] = move(variance[i], quotient.view(static_cast<const T*>(t.gradient)[i]));
+    }
+    sum += squared(quotient(t, i));
   }
   sum = block_sum(sum);
   if (threadIdx.x == 0) c.sums[blockIdx.x] = sum;
-}
-
-__global__ void step_size_kernel(AdafactorCall c, const StepState* state) {
-  if (state->out.finite == 0) return;
-  const AdafactorTensor& t = c.tensors[blockIdx.x];
-  const double squares = sum_of_chunks(t, c.sums);
-  if (threadIdx.x != 0) return;
-  AdafactorFactors& f = c.factors[blockIdx.x];
-  f.step = c.rule.step(*state, state->in.learning_rate * t.group.lr_scale, f.parameter_rms,
-                       root_mean(t, squares));
 }
 
 template <typename T>
@@ -216,20 +219,39 @@ __global__ void step_kernel(AdafactorCall c, const StepState* state) {
 }
 
 template <typename T>
-void adafactor_typed(const AdafactorCall& c, const StepState* state, CudaStream stream) {
-  const auto chunks = static_cast<unsigned>(c.chunks.count);
-  const auto tensors = static_cast<unsigned>(c.tensor_count);
-  DLTRAIN_LAUNCH(chunk_kernel<T>, chunks, kBlock, stream, c, state);
+void adafactor_sums(const AdafactorCall& c, const StepState* state, CudaStream stream) {
+  if (c.chunks.count > 0) {
+    DLTRAIN_LAUNCH(parameter_kernel<T>, static_cast<unsigned>(c.chunks.count), kBlock, stream, c);
+  }
   if (c.rows.count > 0) {
     DLTRAIN_LAUNCH(row_kernel<T>, static_cast<unsigned>(c.rows.count), kBlock, stream, c, state);
     DLTRAIN_LAUNCH(column_kernel<T>, static_cast<unsigned>(c.columns.count), kColumnBlock, stream,
                    c, state);
   }
-  DLTRAIN_LAUNCH(parameter_kernel<T>, tensors, kBlock, stream, c, state);
-  DLTRAIN_LAUNCH(quotient_kernel<T>, chunks, kBlock, stream, c, state);
-  DLTRAIN_LAUNCH(step_size_kernel, tensors, kBlock, stream, c, state);
-  DLTRAIN_LAUNCH(step_kernel<T>, chunks, kBlock, stream, c, state);
+  DLTRAIN_LAUNCH(total_kernel, static_cast<unsigned>(c.tensor_count), kBlock, stream, c, state,
+                 false);
 }
+
+template <typename T>
+void adafactor_moments(const AdafactorCall& c, const StepState* state, CudaStream stream) {
+  const auto tensors = static_cast<unsigned>(c.tensor_count);
+  DLTRAIN_LAUNCH(factors_kernel<T>, tensors, kBlock, stream, c, state, true);
+  if (c.chunks.count > 0) {
+    DLTRAIN_LAUNCH(quotient_kernel<T>, static_cast<unsigned>(c.chunks.count), kBlock, stream, c,
+                   state);
+  }
+  DLTRAIN_LAUNCH(total_kernel, tensors, kBlock, stream, c, state, true);
+}
+
+template <typename T>
+void adafactor_update(const AdafactorCall& c, const StepState* state, CudaStream stream) {
+  if (c.chunks.count == 0) return;
+  DLTRAIN_LAUNCH(factors_kernel<T>, static_cast<unsigned>(c.tensor_count), kBlock, stream, c, state,
+                 false);
+  DLTRAIN_LAUNCH(step_kernel<T>, static_cast<unsigned>(c.chunks.count), kBlock, stream, c, state);
+}
+
+using AdafactorRun = void (*)(const AdafactorCall& call, const StepState* state, CudaStream stream);
 
 // Divides [0, count) of a tensor into parts of at most `most`.
 void cut(std::vector<AdafactorPart>& parts, int64_t tensor, int64_t count, int64_t most) {
@@ -243,10 +265,11 @@ class AdafactorPlan {
  public:
   explicit AdafactorPlan(const KernelRequest& request) : device_(&request.device) {
     const UpdateGroups groups(request.attributes);
-    call_.dtype = request.inputs[1].dtype;
     call_.rule = adafactor_rule(request.attributes);
     const size_t count = groups.group.size();
-    for (size_t i = 0; i < count; ++i) add(request.inputs[1 + i].shape, groups.of(i));
+    for (size_t i = 0; i < count; ++i) {
+      add(adafactor_matrix(request.attributes, i, request.inputs[1 + i].shape), groups.of(i));
+    }
     call_.tensor_count = static_cast<int64_t>(count);
   }
 
@@ -263,11 +286,19 @@ class AdafactorPlan {
     std::vector<AdafactorTensor> tensors = tensors_;
     const size_t count = tensors.size();
     for (size_t i = 0; i < count; ++i) {
+      const auto role = [&](size_t k) -> void* {
+        const size_t at = 1 + k * count + i;
+        return at < bindings.inputs.size() ? bindings.inputs[at] : nullptr;
+      };
       AdafactorTensor& t = tensors[i];
-      t.parameter = bindings.inputs[1 + i];
-      t.gradient = bindings.inputs[1 + count + i];
-      t.row = bindings.inputs[1 + 2 * count + i];
-      t.column = bindings.inputs[1 + 3 * count + i];
+      t.parameter = role(0);
+      t.gradient = role(1);
+      t.row = role(2);
+      t.column = role(3);
+      // The op makes the first of these that it does not read.
+      void* made = bindings.outputs[bindings.outputs.size() - count + i];
+      t.sums = static_cast<double*>(role(4) != nullptr ? role(4) : made);
+      t.squares = static_cast<double*>(role(5) != nullptr ? role(5) : made);
     }
     Tables out{
         call_, {*device_, tensors}, {*device_, chunks_}, {*device_, rows_}, {*device_, columns_}};
@@ -284,19 +315,17 @@ class AdafactorPlan {
   }
 
  private:
-  void add(const Shape& shape, const GroupSettings& group) {
+  void add(const AdafactorMatrix& matrix, const GroupSettings& group) {
     const auto index = static_cast<int64_t>(tensors_.size());
     AdafactorTensor t{};
-    t.factored = shape.rank() > 1;
-    t.rows = t.factored ? shape[0] : 1;
-    t.columns = t.factored ? shape.elements(1, shape.rank()) : shape.elements();
+    t.matrix = matrix;
     t.group = group;
     t.first_chunk = static_cast<int64_t>(chunks_.size());
-    cut(chunks_, index, t.rows * t.columns, kAdafactorChunk);
+    cut(chunks_, index, matrix.count, kAdafactorChunk);
     t.chunks = static_cast<int64_t>(chunks_.size()) - t.first_chunk;
-    if (t.factored && t.chunks > 0) {
-      cut(rows_, index, t.rows, kAdafactorRows);
-      cut(columns_, index, t.columns, kAdafactorColumns);
+    if (matrix.factored && matrix.columns > 0) {
+      cut(rows_, index, matrix.rows, kAdafactorRows);
+      cut(columns_, index, matrix.columns, kAdafactorColumns);
     }
     tensors_.push_back(t);
   }
@@ -307,21 +336,31 @@ class AdafactorPlan {
   AdafactorCall call_;
 };
 
-}  // namespace
-
-std::unique_ptr<Kernel> make_cuda_adafactor_update(const KernelRequest& request) {
-  if (request.inputs.size() < 2 || !is_wide_update(request)) return nullptr;
+std::unique_ptr<Kernel> make_adafactor(const KernelRequest& request, AdafactorRun single,
+                                       AdafactorRun wide) {
+  if (request.inputs.size() < 2) return nullptr;
+  const DType dtype = request.inputs[1].dtype;
+  if (dtype != DType::f32 && dtype != DType::f64) return nullptr;
   const AdafactorPlan plan(request);
   return make_prepared_kernel(
       plan,
-      [](const AdafactorPlan::Tables& tables, const Bindings& b, Stream& stream) {
-        const AdafactorCall& call = tables.call;
-        if (call.chunks.count == 0) return;
-        (call.dtype == DType::f64
-             ? adafactor_typed<double>
-             : adafactor_typed<float>)(call, b.input<StepState>(0), stream.native());
+      [run = dtype == DType::f64 ? wide : single](const AdafactorPlan::Tables& tables,
+                                                  const Bindings& b, Stream& stream) {
+        run(tables.call, b.input<StepState>(0), stream.native());
       },
       plan.workspace_bytes());
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cuda_adafactor_sums(const KernelRequest& request) {
+  return make_adafactor(request, adafactor_sums<float>, adafactor_sums<double>);
+}
+std::unique_ptr<Kernel> make_cuda_adafactor_moments(const KernelRequest& request) {
+  return make_adafactor(request, adafactor_moments<float>, adafactor_moments<double>);
+}
+std::unique_ptr<Kernel> make_cuda_adafactor_update(const KernelRequest& request) {
+  return make_adafactor(request, adafactor_update<float>, adafactor_update<double>);
 }
 
 }  // namespace dltrain

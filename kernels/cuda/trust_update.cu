@@ -1,7 +1,7 @@
 // The optimizers that scale the step of a whole tensor by norms (LARS, LAMB;
-// lib/ops/update_adaptive.cpp): a pass over all chunks computes sums of squares, one block per
-// tensor adds them in order, and a second pass updates. Roles of the table: parameter, gradient,
-// moments. The arithmetic is that of shared/trust_rules.h, which the CPU kernels use too.
+// lib/ops/update_adaptive.cpp): for the sums, a pass over all chunks computes sums of squares, and
+// one block per tensor adds them in order; the step is another pass. Roles of the table: parameter,
+// gradient, moments. The arithmetic is that of shared/trust_rules.h, which the CPU kernels use too.
 #include <utility>
 #include <vector>
 
@@ -19,8 +19,7 @@ struct TensorChunks {
   int64_t first, count;
 };
 
-// For the parameter and for the gradient or direction: sums of squares of a chunk, norms of a
-// tensor.
+// Sums of squares of a chunk or tensor: of the parameter, and of the gradient or direction.
 struct NormPair {
   double parameter, other;
 };
@@ -29,8 +28,8 @@ struct TrustTables {
   UpdateTable chunks;
   const TensorChunks* tensors = nullptr;  // device memory
   int64_t tensor_count = 0;
-  NormPair* sums = nullptr;   // scratch: of each chunk
-  NormPair* norms = nullptr;  // scratch: of each tensor
+  NormPair* chunk_sums = nullptr;   // scratch
+  NormPair* const* sums = nullptr;  // of each tensor; device memory
 };
 
 constexpr int kBlock = 256;
@@ -87,32 +86,32 @@ __global__ void lamb_moments_kernel(const UpdateChunk* chunks, LambRule rule,
 }
 
 // One block per tensor.
-__global__ void tensor_norms_kernel(const TensorChunks* tensors, const NormPair* sums,
-                                    const StepState* state, NormPair* norms) {
-  if (state->out.finite == 0) return;
+__global__ void tensor_sums_kernel(const TensorChunks* tensors, const NormPair* chunk_sums,
+                                   const StepState* state, NormPair* const* sums) {
   const TensorChunks tensor = tensors[blockIdx.x];
+  const int64_t count = state->out.finite == 0 ? 0 : tensor.count;
   double parameter = 0, other = 0;
-  for (int64_t i = threadIdx.x; i < tensor.count; i += kBlock) {
-    parameter += sums[tensor.first + i].parameter;
-    other += sums[tensor.first + i].other;
+  for (int64_t i = threadIdx.x; i < count; i += kBlock) {
+    parameter += chunk_sums[tensor.first + i].parameter;
+    other += chunk_sums[tensor.first + i].other;
   }
   parameter = block_sum(parameter);
   other = block_sum(other);
-  if (threadIdx.x == 0) norms[blockIdx.x] = {std::sqrt(parameter), std::sqrt(other)};
+  if (threadIdx.x == 0) *sums[blockIdx.x] = {parameter, other};
 }
 
 template <typename T, typename Rule>
 __global__ void lars_step_kernel(const UpdateChunk* chunks, Rule rule, LarsTrust trust,
-                                 const StepState* state, const NormPair* norms) {
+                                 const StepState* state, NormPair* const* sums) {
   using Factors = typename Rule::template Factors<T>;
   __shared__ Factors shared;
   if (state->out.finite == 0) return;
   const UpdateChunk& chunk = chunks[blockIdx.x];
   if (threadIdx.x == 0) {
-    const NormPair norm = norms[chunk.tensor];
+    const NormPair sum = *sums[chunk.tensor];
     shared = rule.template factors<T>(*state, chunk.group);
-    scale_by_trust(shared,
-                   static_cast<T>(trust(norm.parameter, norm.other, chunk.group.weight_decay)));
+    scale_by_trust(shared, static_cast<T>(trust(std::sqrt(sum.parameter), std::sqrt(sum.other),
+                                                chunk.group.weight_decay)));
   }
   __syncthreads();
   const Factors f = shared;
@@ -123,65 +122,92 @@ __global__ void lars_step_kernel(const UpdateChunk* chunks, Rule rule, LarsTrust
 
 template <typename T>
 __global__ void lamb_step_kernel(const UpdateChunk* chunks, LambRule rule, const StepState* state,
-                                 const NormPair* norms) {
+                                 NormPair* const* sums) {
   using Factors = typename LambRule::template Factors<T>;
   __shared__ Factors shared;
   if (state->out.finite == 0) return;
   const UpdateChunk& chunk = chunks[blockIdx.x];
   if (threadIdx.x == 0) {
-    const NormPair norm = norms[chunk.tensor];
-    const double trust = rule.trust(norm.parameter, norm.other, chunk.group.weight_decay);
+    const NormPair sum = *sums[chunk.tensor];
+    const double trust =
+        rule.trust(std::sqrt(sum.parameter), std::sqrt(sum.other), chunk.group.weight_decay);
     shared = rule.template factors<T>(*state, chunk.group);
     shared.step_size = static_cast<T>(state->in.learning_rate * chunk.group.lr_scale * trust);
   }
   __syncthreads();
   const Factors f = shared;
   T* p = static_cast<T*>(chunk.role[0]);
-  const T *m = static_cast<const T*>(chunk.role[2]), *v = static_cast<const T*>(chunk.role[3]);
+  const T *m = static_cast<const T*>(chunk.role[1]), *v = static_cast<const T*>(chunk.role[2]);
   for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
     p[i] = p[i] - f.step_size * LambRule::direction(f, p[i], m[i], v[i]);
   }
 }
 
-void norms_of_tensors(const TrustTables& t, const StepState* state, CudaStream stream) {
-  DLTRAIN_LAUNCH(tensor_norms_kernel, static_cast<unsigned>(t.tensor_count), kBlock, stream,
-                 t.tensors, t.sums, state, t.norms);
+void sums_of_tensors(const TrustTables& t, const StepState* state, CudaStream stream) {
+  DLTRAIN_LAUNCH(tensor_sums_kernel, static_cast<unsigned>(t.tensor_count), kBlock, stream,
+                 t.tensors, t.chunk_sums, state, t.sums);
+}
+
+template <typename T>
+void lars_sums_typed(const TrustTables& t, const StepState* state, CudaStream stream) {
+  if (t.chunks.count > 0) {
+    DLTRAIN_LAUNCH(lars_sums_kernel<T>, static_cast<unsigned>(t.chunks.count), kBlock, stream,
+                   t.chunks.chunks, state, t.chunk_sums);
+  }
+  sums_of_tensors(t, state, stream);
 }
 
 template <typename T, typename Rule>
 void lars_typed(const TrustTables& t, const Rule& rule, const LarsTrust& trust,
                 const StepState* state, CudaStream stream) {
-  const auto grid = static_cast<unsigned>(t.chunks.count);
-  DLTRAIN_LAUNCH(lars_sums_kernel<T>, grid, kBlock, stream, t.chunks.chunks, state, t.sums);
-  norms_of_tensors(t, state, stream);
-  DLTRAIN_LAUNCH((lars_step_kernel<T, Rule>), grid, kBlock, stream, t.chunks.chunks, rule, trust,
-                 state, t.norms);
+  if (t.chunks.count == 0) return;
+  DLTRAIN_LAUNCH((lars_step_kernel<T, Rule>), static_cast<unsigned>(t.chunks.count), kBlock, stream,
+                 t.chunks.chunks, rule, trust, state, t.sums);
+}
+
+template <typename T>
+void lamb_moments_typed(const TrustTables& t, const LambRule& rule, const StepState* state,
+                        CudaStream stream) {
+  if (t.chunks.count > 0) {
+    DLTRAIN_LAUNCH(lamb_moments_kernel<T>, static_cast<unsigned>(t.chunks.count), kBlock, stream,
+                   t.chunks.chunks, rule, state, t.chunk_sums);
+  }
+  sums_of_tensors(t, state, stream);
 }
 
 template <typename T>
 void lamb_typed(const TrustTables& t, const LambRule& rule, const StepState* state,
                 CudaStream stream) {
-  const auto grid = static_cast<unsigned>(t.chunks.count);
-  DLTRAIN_LAUNCH(lamb_moments_kernel<T>, grid, kBlock, stream, t.chunks.chunks, rule, state,
-                 t.sums);
-  norms_of_tensors(t, state, stream);
-  DLTRAIN_LAUNCH(lamb_step_kernel<T>, grid, kBlock, stream, t.chunks.chunks, rule, state, t.norms);
+  if (t.chunks.count == 0) return;
+  DLTRAIN_LAUNCH(lamb_step_kernel<T>, static_cast<unsigned>(t.chunks.count), kBlock, stream,
+                 t.chunks.chunks, rule, state, t.sums);
+}
+
+// Removes the sums, the last role of the inputs or outputs.
+KernelRequest without_sums(const KernelRequest& request, bool makes_sums) {
+  const auto count = static_cast<size_t>(request.attributes.integer("count", 1));
+  KernelRequest out = request;
+  SpecSpan& specs = makes_sums ? out.outputs : out.inputs;
+  specs = specs.first(specs.size() - count);
+  return out;
 }
 
 struct BoundTrustTables {
   TrustTables tables;
   DeviceTable<UpdateChunk> chunks;
   DeviceTable<TensorChunks> tensors;
+  DeviceTable<NormPair*> sums;
 };
 
 // run(tables, state, stream).
 template <typename Run>
-std::unique_ptr<Kernel> make_trust_update(const KernelRequest& request, size_t roles,
-                                          const Run& run) {
-  const ChunkTable chunks(request, 1, roles);
-  const auto count = static_cast<size_t>(chunks.chunks());
+std::unique_ptr<Kernel> make_trust_kernel(const KernelRequest& request, size_t roles,
+                                          bool makes_sums, const Run& run) {
+  const KernelRequest tensors_only = without_sums(request, makes_sums);
+  if (!is_wide_update(tensors_only)) return nullptr;
+  const ChunkTable chunks(tensors_only, 1, roles);
   return make_prepared_kernel(
-      [&device = request.device, chunks,
+      [&device = request.device, chunks, makes_sums,
        groups = UpdateGroups(request.attributes)](const Bindings& b) {
         std::vector<TensorChunks> tensors;
         int64_t first = 0;
@@ -189,26 +215,28 @@ std::unique_ptr<Kernel> make_trust_update(const KernelRequest& request, size_t r
           tensors.push_back({first, chunks.chunks_of(i)});
           first += tensors.back().count;
         }
+        std::vector<NormPair*> sums;
+        for (void* of : (makes_sums ? b.outputs : b.inputs).last(tensors.size())) {
+          sums.push_back(static_cast<NormPair*>(of));
+        }
         auto [table, memory] = chunks.bound(b, &groups);
-        BoundTrustTables out{{}, std::move(memory), {device, tensors}};
-        auto* scratch = static_cast<NormPair*>(b.workspace);
+        BoundTrustTables out{{}, std::move(memory), {device, tensors}, {device, sums}};
         out.tables = {.chunks = table,
                       .tensors = out.tensors.data(),
                       .tensor_count = static_cast<int64_t>(tensors.size()),
-                      .sums = scratch,
-                      .norms = scratch + chunks.chunks()};
+                      .chunk_sums = static_cast<NormPair*>(b.workspace),
+                      .sums = out.sums.data()};
         return out;
       },
       [run](const BoundTrustTables& bound, const Bindings& b, Stream& stream) {
-        if (bound.tables.chunks.count == 0) return;
         run(bound.tables, b.input<StepState>(0), stream.native());
       },
-      (count + chunks.tensors()) * sizeof(NormPair));
+      makes_sums ? static_cast<size_t>(chunks.chunks()) * sizeof(NormPair) : 0);
 }
 
 template <typename Rule>
 std::unique_ptr<Kernel> make_lars(const KernelRequest& request, const Rule& rule) {
-  return make_trust_update(request, Rule::kMoments + 2,
+  return make_trust_kernel(request, Rule::kMoments + 2, false,
                            [rule, trust = lars_trust(request.attributes)](
                                const TrustTables& t, const StepState* state, CudaStream stream) {
                              (t.chunks.dtype == DType::f64
@@ -219,16 +247,32 @@ std::unique_ptr<Kernel> make_lars(const KernelRequest& request, const Rule& rule
 
 }  // namespace
 
+std::unique_ptr<Kernel> make_cuda_lars_sums(const KernelRequest& request) {
+  return make_trust_kernel(
+      request, 2, true, [](const TrustTables& t, const StepState* state, CudaStream stream) {
+        (t.chunks.dtype == DType::f64 ? lars_sums_typed<double> : lars_sums_typed<float>)(t, state,
+                                                                                          stream);
+      });
+}
+
 std::unique_ptr<Kernel> make_cuda_lars_update(const KernelRequest& request) {
-  if (!is_wide_update(request)) return nullptr;
   const double momentum = request.attributes.number("momentum");
   if (momentum == 0) return make_lars(request, SgdRule<Momentum::none>{});
   return make_lars(request, SgdRule<Momentum::plain>{momentum, 0});
 }
 
+std::unique_ptr<Kernel> make_cuda_lamb_moments(const KernelRequest& request) {
+  return make_trust_kernel(request, 4, true,
+                           [rule = lamb_rule(request.attributes)](
+                               const TrustTables& t, const StepState* state, CudaStream stream) {
+                             (t.chunks.dtype == DType::f64
+                                  ? lamb_moments_typed<double>
+                                  : lamb_moments_typed<float>)(t, rule, state, stream);
+                           });
+}
+
 std::unique_ptr<Kernel> make_cuda_lamb_update(const KernelRequest& request) {
-  if (!is_wide_update(request)) return nullptr;
-  return make_trust_update(request, 4,
+  return make_trust_kernel(request, 3, false,
                            [rule = lamb_rule(request.attributes)](
                                const TrustTables& t, const StepState* state, CudaStream stream) {
                              (t.chunks.dtype == DType::f64

@@ -34,12 +34,12 @@ std::string processor_name() {
 }
 
 DeviceProperties host_properties(const char* backend, const char* libraries,
-                                 std::string architecture) {
+                                 std::string architecture, bool on_host) {
   struct sysinfo info {};
   sysinfo(&info);
   DeviceProperties p;
   p.backend = backend;
-  p.on_host = true;
+  p.on_host = on_host;
   p.name = processor_name();
   p.architecture = std::move(architecture);
   p.libraries = libraries;
@@ -57,8 +57,7 @@ struct Mapping {
 
 class HostDevice final : public Device {
  public:
-  HostDevice(const char* backend, const char* libraries, std::string architecture)
-      : properties_(host_properties(backend, libraries, std::move(architecture))) {}
+  explicit HostDevice(DeviceProperties properties) : properties_(std::move(properties)) {}
 
   const DeviceProperties& properties() const override { return properties_; }
 
@@ -112,8 +111,9 @@ class HostDevice final : public Device {
 }  // namespace
 
 std::unique_ptr<Device> make_host_device(const char* backend, const char* libraries,
-                                         std::string architecture) {
-  return std::make_unique<HostDevice>(backend, libraries, std::move(architecture));
+                                         std::string architecture, bool on_host) {
+  return std::make_unique<HostDevice>(
+      host_properties(backend, libraries, std::move(architecture), on_host));
 }
 
 }  // namespace dltrain

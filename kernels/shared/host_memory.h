@@ -10,8 +10,9 @@
 namespace dltrain {
 
 // Memory is zeroed, from anonymous maps, and aligned to at least 64 bytes; blocks from 4 MiB on are
-// aligned to 2 MiB and request huge pages. `backend` names the engine in DeviceProperties.
+// aligned to 2 MiB and request huge pages. `backend` names the engine in DeviceProperties, of which
+// `on_host` is false for an emulated GPU.
 std::unique_ptr<Device> make_host_device(const char* backend, const char* libraries,
-                                         std::string architecture = {});
+                                         std::string architecture = {}, bool on_host = true);
 
 }  // namespace dltrain

@@ -45,6 +45,13 @@ inline size_t first_copy(const Attributes& a, size_t inputs) {
   return a.boolean("copies") ? inputs - static_cast<size_t>(a.integer("count", 1)) : 0;
 }
 
+// List<every element rule>.
+template <template <typename...> typename List>
+using OverElementRules =
+    List<SgdRule<Momentum::none>, SgdRule<Momentum::plain>, SgdRule<Momentum::nesterov>,
+         AdamRule<false>, AdamRule<true>, AdagradRule, RmspropRule<false, false>,
+         RmspropRule<false, true>, RmspropRule<true, false>, RmspropRule<true, true>, LionRule>;
+
 // Returns use(rule) with the element rule of the op and its constants. `op` must have one.
 template <typename Use>
 auto with_element_rule(std::string_view op, const Attributes& a, const Use& use) {

@@ -194,13 +194,18 @@ LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path
 }
 
 void start_averages(Executor& executor) {
+  const auto start = [&](const StateTensor& tensor, std::span<const std::byte> whole) {
+    const StateTensor* average = executor.layout().find(tensor.name, Role::ema);
+    if (average != nullptr) executor.write_state(average->name, whole);
+  };
   std::vector<std::byte> bytes;
   for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (tensor.role != Role::ema) continue;
+    if (tensor.part || executor.layout().find(tensor.name, Role::ema) == nullptr) continue;
     bytes.resize(tensor.spec.bytes());
-    executor.read_state(file_name(tensor), bytes);
-    executor.write_state(tensor.name, bytes);
+    executor.read_state(tensor.name, bytes);
+    start(tensor, bytes);
   }
+  executor.collect_parts(start);
 }
 
 std::deque<SafetensorsSet> trained_weights(const std::filesystem::path& checkpoint) {

@@ -48,20 +48,9 @@ void Experiment::validate_zero(Diagnostics& diagnostics) const {
   const auto refuse = [&](const SourceLocation& at, const std::string& why) {
     diagnostics.add(at, "parallelism.zero_stage {}: {}", parallelism.zero_stage, why);
   };
-  if (optimizer && !find_op(optimizer->op())->independent_elements) {
-    refuse(location_of("optimizer"),
-           fmt::format("{} needs full tensors, but a rank holds shards; take an "
-                       "element-wise optimizer (adamw, adam, sgd, adagrad, rmsprop, lion), or "
-                       "zero_stage: 0",
-                       optimizer->kind));
-  }
   if (training.reduction == Reduction::fixed) {
     refuse(training.location_of("reduction"),
            "sharded gradients cannot be added in the order of reduction: fixed");
-  }
-  if (training.ema) {
-    refuse(training.ema->location,
-           "averaged weights are not sharded; leave training.ema out, or take zero_stage: 0");
   }
   if (generation) {
     refuse(generation->location,

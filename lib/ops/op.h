@@ -64,7 +64,9 @@ using SpecSpan = std::span<const TensorSpec>;
 enum class UpdateKind : uint8_t {
   none,
   norm,       // of all gradients: not for each tensor
-  optimizer,  // parameter, gradient, moments …, and with `copies` the low-precision copy
+  sums,       // over whole tensors, which the optimizer's step needs: parameter, gradient, moments
+  optimizer,  // parameter, gradient, moments … (after `sums`: as the op says), and with `copies`
+              // the low-precision copy
   rounding,   // parameter, low-precision copy
   average,    // parameter or buffer, average
 };

@@ -16,4 +16,13 @@ void expect_parameters_and_gradients(std::string_view op, SpecSpan inputs,
 SpecList written_by_update(SpecSpan inputs, const Attributes& attributes);
 std::vector<int> aliases_update(SpecSpan inputs, const Attributes& attributes);
 
+// A tensor as Adafactor sees it, and the elements [begin, begin + count) of it that an op is given.
+struct AdafactorMatrix {
+  bool factored;
+  int64_t rows, columns;  // 1 row where not factored
+  int64_t begin, count;
+};
+// `p`: the shape of the op's parameter `tensor`.
+AdafactorMatrix adafactor_matrix(const Attributes& attributes, size_t tensor, const Shape& p);
+
 }  // namespace dltrain

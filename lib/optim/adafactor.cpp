@@ -26,6 +26,22 @@ struct Adafactor final : Optimizer {
               .known_as = {"clip_threshold"}});
   }
   std::string op() const override { return "adafactor_update"; }
+  void emit_nodes(GraphBuilder& builder, std::vector<UpdateNode>& nodes) const override {
+    std::vector<ValueId> sums;
+    for (const UpdateNode& node : nodes) {
+      const std::vector<ValueId>& of = node.inputs;
+      sums.push_back(builder.emit1("adafactor_sums", {of[0], of[1], of[2]}));
+    }
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      std::vector<ValueId>& of = nodes[i].inputs;
+      of.push_back(sums[i]);
+      const auto made = builder.emit("adafactor_moments", of, nodes[i].attributes);
+      of[3] = made[0];
+      if (of[4] != kNoValue) of[4] = made[1];
+      of.push_back(made.back());
+    }
+    Optimizer::emit_nodes(builder, nodes);
+  }
   Attributes attributes() const override {
     return {{"beta2_decay", beta2_decay},
             {"epsilon1", epsilons[0]},

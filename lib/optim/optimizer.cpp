@@ -98,14 +98,20 @@ void Optimizer::emit(GraphBuilder& builder, ValueId state,
               : builder.add_state_of(of[1], moment.name, {moment.shape, p.dtype}, Role::moment));
     }
   }
+  std::vector<UpdateNode> nodes;
   for (std::vector<ValueId>& of : inputs) {
     const GraphValue& p = builder.graph().value(of[1]);
     const ParameterSettings own = settings(p.name, p.spec.shape);
     Attributes op_attributes = attributes();
     op_attributes.set("lr_scale", std::vector<double>{own.lr_scale});
     op_attributes.set("weight_decay", std::vector<double>{own.weight_decay});
-    builder.emit(op(), std::move(of), std::move(op_attributes));
+    nodes.push_back({std::move(of), std::move(op_attributes)});
   }
+  emit_nodes(builder, nodes);
+}
+
+void Optimizer::emit_nodes(GraphBuilder& builder, std::vector<UpdateNode>& nodes) const {
+  for (UpdateNode& node : nodes) builder.emit(op(), node.inputs, node.attributes);
 }
 
 // Of all files of this folder (generated).

@@ -58,6 +58,13 @@ struct Optimizer : ConfigVariant {
   // moment that a shape does not have has no name.
   virtual std::vector<MomentSpec> moments(const Shape& parameter) const = 0;
 
+  // Emits the update of each parameter: by default a node of op().
+  struct UpdateNode {
+    std::vector<ValueId> inputs;  // step state, parameter, gradient, moments
+    Attributes attributes;
+  };
+  virtual void emit_nodes(GraphBuilder& builder, std::vector<UpdateNode>& nodes) const;
+
   // Returns whether parameters without decay are updated without the trust ratio of lars and lamb.
   virtual bool adapts_decayed_only() const { return false; }
 

@@ -45,6 +45,13 @@ struct Lars final : TrustRatioOptimizer {
     describe_adaptation(f, "SGD");
   }
   std::string op() const override { return "lars_update"; }
+  void emit_nodes(GraphBuilder& builder, std::vector<UpdateNode>& nodes) const override {
+    for (UpdateNode& node : nodes) {
+      const std::vector<ValueId>& of = node.inputs;
+      node.inputs.push_back(builder.emit1("lars_sums", {of[0], of[1], of[2]}));
+    }
+    Optimizer::emit_nodes(builder, nodes);
+  }
   Attributes attributes() const override {
     return with_adaptation(
         {{"momentum", momentum}, {"trust_coefficient", trust_coefficient}, {"epsilon", epsilon}});
@@ -69,6 +76,13 @@ struct Lamb final : TrustRatioOptimizer {
     describe_adaptation(f, "Adam");
   }
   std::string op() const override { return "lamb_update"; }
+  void emit_nodes(GraphBuilder& builder, std::vector<UpdateNode>& nodes) const override {
+    for (UpdateNode& node : nodes) {
+      const auto made = builder.emit("lamb_moments", node.inputs, node.attributes);
+      node.inputs = {node.inputs[0], node.inputs[1], made[0], made[1], made[2]};
+    }
+    Optimizer::emit_nodes(builder, nodes);
+  }
   Attributes attributes() const override {
     return with_adaptation({{"beta1", betas[0]}, {"beta2", betas[1]}, {"epsilon", epsilon}});
   }

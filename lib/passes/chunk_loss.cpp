@@ -101,7 +101,7 @@ class ChunkLoss {
     for (int reader : readers_[at(dy)]) {
       const Node& n = node(reader);
       const bool transposed = n.attributes.boolean("transpose_a");
-      if (n.op->name == "reshape" && graph_.value(dy).storage_of == kNoValue) {
+      if (n.op->same_elements == SameElements::view && graph_.value(dy).storage_of == kNoValue) {
         head.flat.push_back(reader);
         if (!find_products(head, n.outputs[0])) return false;
       } else if (n.op->name == "matmul" && n.inputs[0] == dy && !transposed && head.dx == kNone) {

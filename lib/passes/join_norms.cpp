@@ -134,8 +134,9 @@ class JoinNorms {
     for (size_t reader : readers(result)) {
       const Node& cast = graph_.nodes[reader];
       const ValueId y = cast.outputs[0];
-      if (cast.op->name != "cast" || cast.phase != norm.phase || !is_temporary(y) ||
-          !is_low_precision(spec(y).dtype) || (low != kNoValue && !(spec(low) == spec(y)))) {
+      if (cast.op->same_elements != SameElements::cast || cast.phase != norm.phase ||
+          !is_temporary(y) || !is_low_precision(spec(y).dtype) ||
+          (low != kNoValue && !(spec(low) == spec(y)))) {
         continue;
       }
       if (low == kNoValue) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include <fmt/format.h>
+
 #include "passes/remove_nodes.h"
 
 namespace dltrain {
@@ -16,7 +18,9 @@ bool is_packed(const Node& node) {
 std::string call_of(const Graph& graph, const Node& node) {
   Attributes shared = node.attributes;
   for (const char* of_tensor : {"lr_scale", "weight_decay", "copies"}) shared.erase(of_tensor);
-  if (shared.has("rounding")) shared.set("rounding", true);
+  for (const char* list : {"rounding", "range"}) {
+    if (shared.has(list)) shared.set(list, true);
+  }
   return fmt::format("{} {} {} {} {}", node.op->name, to_string(shared), node.inputs[0],
                      dtype_name(graph.value(node.inputs[1]).spec.dtype),
                      dtype_name(graph.value(node.inputs[2]).spec.dtype));
@@ -24,7 +28,7 @@ std::string call_of(const Graph& graph, const Node& node) {
 
 // Sets the attributes of each tensor. Tensors of equal settings share a group.
 void set_attributes(Attributes& to, const std::vector<const Node*>& nodes) {
-  std::vector<int64_t> group, rounding;
+  std::vector<int64_t> group, rounding, ranges;
   std::vector<double> lr_scale, weight_decay;
   for (const Node* node : nodes) {
     const double lr = node->attributes.numbers("lr_scale", {1})[0];
@@ -37,6 +41,7 @@ void set_attributes(Attributes& to, const std::vector<const Node*>& nodes) {
     }
     group.push_back(static_cast<int64_t>(g));
     for (int64_t stream : node->attributes.integers("rounding")) rounding.push_back(stream);
+    for (int64_t number : node->attributes.integers("range")) ranges.push_back(number);
     if (node->attributes.boolean("copies")) to.set("copies", true);
   }
   to.set("count", static_cast<int64_t>(nodes.size()));
@@ -44,30 +49,32 @@ void set_attributes(Attributes& to, const std::vector<const Node*>& nodes) {
   if (to.has("lr_scale")) to.set("lr_scale", lr_scale);
   if (to.has("weight_decay")) to.set("weight_decay", weight_decay);
   if (!rounding.empty()) to.set("rounding", rounding);
+  if (!ranges.empty()) to.set("range", ranges);
 }
 
 Node packed(const Graph& graph, const std::vector<const Node*>& nodes) {
   Node out = *nodes.front();
   set_attributes(out.attributes, nodes);
-  std::map<ValueId, ValueId> written;  // by input
   size_t roles = 0;
-  for (const Node* node : nodes) {
-    roles = std::max(roles, node->inputs.size() - 1);
-    const std::vector<int> aliases = node->op->aliases(graph.input_specs(*node), node->attributes);
-    for (size_t i = 0; i < aliases.size(); ++i) {
-      written[node->inputs[static_cast<size_t>(aliases[i])]] = node->outputs[i];
-    }
-  }
+  for (const Node* node : nodes) roles = std::max(roles, node->inputs.size());
   out.inputs.resize(1);
-  for (size_t role = 1; role <= roles; ++role) {
+  for (size_t role = 1; role < roles; ++role) {
     for (const Node* node : nodes) {
       out.inputs.push_back(role < node->inputs.size() ? node->inputs[role] : kNoValue);
     }
   }
-  out.outputs.clear();
-  for (int input : out.op->aliases(graph.input_specs(out), out.attributes)) {
-    out.outputs.push_back(written.at(out.inputs[static_cast<size_t>(input)]));
+  // Results in the memory of inputs, role by role, then others.
+  std::map<size_t, std::vector<ValueId>> results;
+  for (const Node* node : nodes) {
+    const std::vector<int> aliases = node->op->aliases(graph.input_specs(*node), node->attributes);
+    for (size_t i = 0; i < aliases.size(); ++i) {
+      const size_t role = aliases[i] < 0 ? roles : static_cast<size_t>(aliases[i]);
+      results[role].push_back(node->outputs[i]);
+    }
   }
+  out.outputs.clear();
+  for (const auto& [role, of] : results)
+    out.outputs.insert(out.outputs.end(), of.begin(), of.end());
   return out;
 }
 

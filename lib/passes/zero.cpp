@@ -99,7 +99,9 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
 std::map<ValueId, const Node*> find_updates(const Graph& graph) {
   std::map<ValueId, const Node*> out;
   for (const Node& node : graph.nodes) {
-    if (node.op->update == UpdateKind::optimizer) out[graph.storage(node.inputs[1])] = &node;
+    if (node.op->update == UpdateKind::sums || node.op->update == UpdateKind::optimizer) {
+      out.try_emplace(graph.storage(node.inputs[1]), &node);
+    }
   }
   return out;
 }
@@ -112,25 +114,31 @@ std::string kind_of(const std::string& kind, const std::string& owner) {
 
 }  // namespace
 
+MemberRange range_in_part(const ZeroUnit& unit, const ZeroUnit::Member& member,
+                          const ZeroOptions& options) {
+  const int64_t elements = member.spec.shape.elements();
+  const int64_t from = options.rank * unit.elements, to = from + unit.elements;
+  const int64_t begin = std::clamp<int64_t>(from - member.first, 0, elements);
+  const int64_t end = std::clamp<int64_t>(to - member.first, 0, elements);
+  return {begin, end - begin, end > begin ? member.first + begin - from : 0};
+}
+
 ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& kind, DType dtype,
                  Role role, const ZeroOptions& options) {
   GraphBuilder builder(graph);
   const ValueId part =
       builder.add_value(kind_of(kind, unit.name), {Shape{unit.elements}, dtype}, role);
-  const int64_t from = options.rank * unit.elements, to = from + unit.elements;
   for (const ZeroUnit::Member& member : unit.members) {
-    const int64_t elements = member.spec.shape.elements();
-    const int64_t begin = std::clamp<int64_t>(from - member.first, 0, elements);
-    const int64_t end = std::clamp<int64_t>(to - member.first, 0, elements);
+    const MemberRange range = range_in_part(unit, member, options);
     graph.sharded.push_back({.name = kind_of(kind, member.parameter),
                              .owner = member.parameter,
                              .kind = kind,
                              .spec = {member.spec.shape, dtype},
                              .role = role,
                              .part = part,
-                             .begin = begin,
-                             .count = end - begin,
-                             .at = end > begin ? member.first + begin - from : 0,
+                             .begin = range.begin,
+                             .count = range.count,
+                             .at = range.at,
                              .first = member.first});
   }
   return part;
@@ -161,6 +169,14 @@ void make_activation(Graph& graph, ValueId value) {
 
 namespace {
 
+UnitParts members_of(const Graph& graph, const ZeroUnit& unit) {
+  UnitParts out{.unit = &unit, .parameters = {}, .copies = {}, .averages = {}};
+  for (const ZeroUnit::Member& member : unit.members) {
+    out.parameters.push_back(graph.find(member.parameter));
+  }
+  return out;
+}
+
 // Adds this rank's part as a window into the full tensors.
 ValueId add_window(Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
                    const std::string& kind, DType dtype, Role role, const ZeroOptions& options) {
@@ -178,6 +194,26 @@ ValueId add_window(Graph& graph, const ZeroUnit& unit, const std::vector<ValueId
 
 namespace {
 
+// For an evaluation with averages (training.ema): of these each rank stores its part.
+bool add_average_parts(Graph& graph, std::vector<UnitParts>& parts, const ZeroOptions& options) {
+  std::map<ValueId, ValueId> averages;  // by parameter
+  for (ValueId id : graph.with_role(Role::ema)) averages[graph.value(id).of] = id;
+  bool any = false;
+  for (UnitParts& part : parts) {
+    for (ValueId parameter : part.parameters) {
+      const auto average = averages.find(parameter);
+      part.averages.push_back(average == averages.end() ? kNoValue : average->second);
+    }
+    const ValueId first = part.averages.front();
+    if (first == kNoValue) continue;
+    any = true;
+    const GraphValue value = graph.value(first);
+    part.average = add_part(graph, *part.unit, value.kind, value.spec.dtype, Role::ema, options);
+    for (ValueId id : part.averages) make_activation(graph, id);
+  }
+  return any;
+}
+
 // For an evaluation that reads copies: removes the masters, which no rank stores in full.
 void retire_masters(Graph& graph, const std::vector<ZeroUnit>& units) {
   for (const ZeroUnit& unit : units) {
@@ -186,7 +222,6 @@ void retire_masters(Graph& graph, const std::vector<ZeroUnit>& units) {
       if (!unit.reads_master && id != kNoValue) make_activation(graph, id);
     }
   }
-  verify_graph(graph);
 }
 
 }  // namespace
@@ -198,10 +233,9 @@ std::vector<UnitParts> make_unit_parts(Graph& graph, const std::vector<ZeroUnit>
   for (ValueId id : graph.with_role(Role::low_precision)) copies[graph.value(id).of] = id;
   std::vector<UnitParts> out;
   for (const ZeroUnit& unit : units) {
-    UnitParts parts{.unit = &unit, .parameters = {}, .copies = {}};
-    for (const ZeroUnit::Member& member : unit.members) {
-      parts.parameters.push_back(graph.find(member.parameter));
-      const auto copy = copies.find(parts.parameters.back());
+    UnitParts parts = members_of(graph, unit);
+    for (ValueId parameter : parts.parameters) {
+      const auto copy = copies.find(parameter);
       parts.copies.push_back(copy == copies.end() ? kNoValue : copy->second);
     }
     const DType dtype = unit.members.front().spec.dtype;
@@ -230,16 +264,19 @@ std::vector<UnitParts> make_unit_parts(Graph& graph, const std::vector<ZeroUnit>
 Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const ZeroOptions& options) {
   const bool trains = !find_updates(graph).empty();
   if (!options.active()) return graph;
-  if (!trains && options.stage < 3) {
+  std::vector<UnitParts> parts;
+  if (trains || options.stage == 3) {
+    parts = make_unit_parts(graph, units, options);
+  } else {
     retire_masters(graph, units);
-    return graph;
+    for (const ZeroUnit& unit : units) parts.push_back(members_of(graph, unit));
   }
-  std::vector<UnitParts> parts = make_unit_parts(graph, units, options);
   if (trains) {
     shard_gradients(graph, parts, options);
     shard_optimizer(graph, parts, options);
   }
-  if (options.stage == 3) gather_parameters(graph, parts, options);
+  const bool averages = !trains && add_average_parts(graph, parts, options);
+  if (options.stage == 3 || averages) gather_parameters(graph, parts, options);
   verify_graph(graph);
   return graph;
 }

@@ -1,4 +1,5 @@
-// ZeRO stage 3: parameters (and copies) are gathered for the forward and again for the backward.
+// ZeRO stage 3: parameters (and copies) are gathered for the forward and again for the backward. In
+// all stages an evaluation gathers averages.
 //
 // A unit's gather begins at the first use of the unit before it, so that it overlaps computation,
 // and ends at the unit's own first use. Its memory is released after the last use in the phase.
@@ -26,8 +27,11 @@ class Gathering {
   Gathering(Graph& graph, const std::vector<UnitParts>& parts, const ZeroOptions& options)
       : graph_(graph), builder_(graph), options_(options), slot_(graph.next_slot()) {
     for (const UnitParts& unit : parts) {
-      add_source(unit, unit.master, unit.parameters);
-      if (unit.unit->copies) add_source(unit, unit.copy, unit.copies);
+      if (options.stage == 3) {
+        add_source(unit, unit.master, unit.parameters);
+        if (unit.unit->copies) add_source(unit, unit.copy, unit.copies);
+      }
+      if (unit.average != kNoValue) add_source(unit, unit.average, unit.averages);
     }
   }
 

@@ -11,15 +11,24 @@ namespace dltrain {
 
 struct UnitParts {
   const ZeroUnit* unit = nullptr;
-  std::vector<ValueId> parameters, copies;  // of the members, as in the input graph
-  ValueId master = kNoValue;                // this rank's part of the parameters
-  ValueId copy = kNoValue;                  // and of the copies
-  ValueId gradient = kNoValue;              // its part of the gradient, complete in the update
+  std::vector<ValueId> parameters, copies, averages;  // of the members, as in the input graph
+  ValueId master = kNoValue;                          // this rank's part of the parameters
+  ValueId copy = kNoValue;                            // and of the copies
+  ValueId gradient = kNoValue;  // its part of the gradient, complete in the update
+  ValueId average = kNoValue;   // its part of the averages that an evaluation reads
 };
 
 // Adds the memory of all units: parts of masters and copies, windows where tensors stay full.
 std::vector<UnitParts> make_unit_parts(Graph& graph, const std::vector<ZeroUnit>& units,
                                        const ZeroOptions& options);
+
+// The elements of a member that are in this rank's part: [begin, begin + count) of the tensor, at
+// element `at` of the part.
+struct MemberRange {
+  int64_t begin = 0, count = 0, at = 0;
+};
+MemberRange range_in_part(const ZeroUnit& unit, const ZeroUnit::Member& member,
+                          const ZeroOptions& options);
 
 // Adds state "<kind> of <unit>" for this rank's part of a unit, and records the ranges of the
 // tensors

@@ -15,7 +15,7 @@ const Engine& emulated_cuda_engine() {
                              .kernels = cuda_own_rows().data(),
                              .kernel_count = cuda_own_rows().size(),
                              .device_count = [] { return 1; },
-                             .open = [](int) { return make_host_device("cuda", "emulation"); }};
+                             .open = [](int) { return make_host_device("cuda", "emulation", {}, false); }};
   return engine;
 }
 

@@ -44,6 +44,12 @@ OpCase& add_update(std::vector<OpCase>& cases, const std::string& op, const std:
   add_role(c, Fill::normal);
   add_role(c, Fill::normal);
   for (Fill fill : moments) add_role(c, fill);
+  const bool steps = op == "lars_update" || op == "lamb_update";
+  const auto gradients = c.inputs.begin() + 1 + static_cast<std::ptrdiff_t>(kTensors.size());
+  if (op == "lamb_update") c.inputs.erase(gradients, gradients + kTensors.size());
+  for (size_t i = 0; steps && i < kTensors.size(); ++i) {
+    c.inputs.push_back({{Shape{2}, DType::f64}, Fill::positive});
+  }
   cases.push_back(std::move(c));
   return cases.back();
 }
@@ -113,21 +119,43 @@ void add_rounding(std::vector<OpCase>& cases, const std::string& op,
   cases.push_back(std::move(c));
 }
 
-// Variances of rows and columns in place of moments that are alike to the parameters.
-void add_adafactor_cases(std::vector<OpCase>& cases) {
+// Variances of rows and columns in place of moments that are alike to the parameters, and sums.
+// `ranges`: p and g are the elements from the third on of larger tensors.
+void add_adafactor_cases(std::vector<OpCase>& cases, const std::string& op, size_t roles,
+                         bool ranges) {
   const size_t first = cases.size(), n = kTensors.size();
-  add_optimizer(cases, "adafactor_update", {Fill::positive, Fill::positive},
-                {{"beta2_decay", -0.8}, {"epsilon1", 0x1p-23}, {"epsilon2", 1e-3}, {"d", 1.0}});
+  const Attributes attributes{
+      {"beta2_decay", -0.8}, {"epsilon1", 0x1p-23}, {"epsilon2", 1e-3}, {"d", 1.0}};
+  const std::vector<Fill> moments(roles - 2, Fill::positive);
+  if (ranges) {
+    add_update(cases, op, "of ranges", moments, attributes, 0.1);
+  } else {
+    add_optimizer(cases, op, moments, attributes);
+  }
   for (size_t i = first; i < cases.size(); ++i) {
+    std::vector<int64_t> range;
     for (size_t t = 0; t < n; ++t) {
       const Shape& p = kTensors[t];
-      if (p.rank() < 2) {
-        cases[i].inputs[1 + 3 * n + t] = case_absent();
-        continue;
+      const bool factored = p.rank() > 1;
+      const int64_t columns = factored ? p.elements(1, p.rank()) : p.elements();
+      // The range ends within a row.
+      const int64_t rows = !factored ? 0 : ranges ? p[0] + 1 : p[0];
+      const auto shape = [&](size_t role) -> Shape& {
+        return cases[i].inputs[1 + role * n + t].spec.shape;
+      };
+      if (ranges) {
+        shape(0) = shape(1) = Shape{p.elements()};
+        range.insert(range.end(), {factored ? 2 : 0, rows, columns});
       }
-      cases[i].inputs[1 + 2 * n + t].spec.shape = Shape{p[0]};
-      cases[i].inputs[1 + 3 * n + t].spec.shape = Shape{p.elements(1, p.rank())};
+      if (roles > 2) shape(2) = factored ? Shape{rows} : Shape{p.elements()};
+      if (roles > 3) shape(3) = Shape{columns};
+      if (roles > 3 && !factored) cases[i].inputs[1 + 3 * n + t] = case_absent();
+      for (size_t role = 4; role < roles; ++role) {
+        shape(role) = Shape{role == 4 && factored ? 1 + rows + columns : 1};
+        cases[i].inputs[1 + role * n + t].spec.dtype = DType::f64;
+      }
     }
+    if (ranges) cases[i].attributes.set("range", range);
   }
 }
 
@@ -244,16 +272,22 @@ void add_update_cases(std::vector<OpCase>& cases) {
                 {{"lr_decay", 0.01}, {"initial_accumulator_value", 0.1}, {"epsilon", 1e-10}});
   add_optimizer(cases, "lion_update", {Fill::normal}, {{"beta1", 0.9}, {"beta2", 0.99}});
 
+  add_optimizer(cases, "lars_sums", {}, {});
   add_update(cases, "lars_update", "without momentum", {}, {{"trust_coefficient", 0.02}}, 0.1);
   add_optimizer(cases, "lars_update", {Fill::normal},
                 {{"momentum", 0.9}, {"trust_coefficient", 0.02}, {"epsilon", 1e-8}});
+  add_optimizer(cases, "lamb_moments", {Fill::normal, Fill::positive}, betas);
   add_optimizer(cases, "lamb_update", {Fill::normal, Fill::positive}, betas);
   Attributes always = betas;
   always.set("always_adapt", true);
   add_update(cases, "lamb_update", "always scaled", {Fill::normal, Fill::positive}, always);
   add_update(cases, "lars_update", "always scaled", {Fill::normal},
              {{"momentum", 0.9}, {"trust_coefficient", 0.02}, {"always_adapt", true}});
-  add_adafactor_cases(cases);
+  for (bool ranges : {false, true}) {
+    add_adafactor_cases(cases, "adafactor_sums", 2, ranges);
+    add_adafactor_cases(cases, "adafactor_moments", 5, ranges);
+    add_adafactor_cases(cases, "adafactor_update", 6, ranges);
+  }
   for (DType dtype : {DType::bf16, DType::f16}) {
     add_copies(cases, "adamw_update", dtype, {Fill::normal, Fill::positive});
     add_copies(cases, "sgd_update", dtype, {Fill::normal});
