@@ -175,7 +175,7 @@ constexpr OpDef unary(std::string_view name, std::string_view doc,
           .doc = doc,
           .infer = infer_unary,
           .gradient = gradient,
-          .split = split_elementwise,
+          .place = place_elementwise,
           .cost = cost_elementwise,
           .in_place_allowed = true,
           .elementwise = true};

@@ -60,17 +60,12 @@ std::vector<ValueId> gradient_rotary(const GradientRequest& r) {
   return out;
 }
 
-// A token's position is its index along axis 1, which therefore cannot be split.
-std::optional<std::vector<Placement>> split_positions(SpecSpan, const Attributes&,
+// A token's position is its index along dimension 1, which therefore cannot be sharded.
+std::optional<std::vector<Placement>> place_positions(SpecSpan, const Attributes&,
                                                       std::span<const Placement> p) {
-  if (p.size() == 2 && (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples))) return {};
-  if (p[0].kind != Placement::split || p[0].axis == 1 || p[0].axis == 3) return {};
+  if (p.size() == 2 && !(p[1] == kReplicated)) return {};
+  if (p[0].kind != Placement::sharded || p[0].dimension != 2) return {};
   return {{p[0]}};
-}
-std::optional<std::vector<Placement>> split_sinusoidal(SpecSpan, const Attributes&,
-                                                       std::span<const Placement> p) {
-  if (p.size() == 2 && !(p[1] == kSplitSamples)) return {};
-  return split_samples(p.first(1), {kSplitSamples});
 }
 
 Cost cost_positions(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
@@ -133,14 +128,13 @@ constinit const OpDef kRotaryOp{.name = "rotary",
                                 .doc = "rotates pairs of elements of each head by position",
                                 .infer = infer_rotary,
                                 .gradient = gradient_rotary,
-                                .split = split_positions,
+                                .place = place_positions,
                                 .cost = cost_positions,
                                 .in_place_allowed = true};
 constinit const OpDef kSinusoidalPositionsOp{.name = "sinusoidal_positions",
                                              .doc = "x + sines and cosines of the token's position",
                                              .infer = infer_sinusoidal,
                                              .gradient = gradient_sinusoidal,
-                                             .split = split_sinusoidal,
                                              .cost = cost_positions,
                                              .in_place_allowed = true};
 

@@ -1,10 +1,10 @@
-// ZeRO: each rank updates its parts. The gradient norm is the root of the sum of the ranks' sums of
-// squares. Moments exist for parts only. Parameters (or their low-precision copies) that every rank
-// stores in full are all-gathered in place after the update.
+// ZeRO: each rank updates its parts. Moments exist for parts only. Parameters (or their
+// low-precision copies) that every rank stores in full are all-gathered in place after the update.
 #include <algorithm>
 
 #include "base/error.h"
 #include "passes/autocast.h"
+#include "passes/partition.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -25,7 +25,7 @@ class Update {
       if (node.phase != Phase::update) {
         graph_.nodes.push_back(std::move(node));
       } else if (node.op->name == "gradient_norm") {
-        norm(node, slot++);
+        norm(node, slot);
       } else if (node.op->independent_elements) {
         optimizer(node);
       } else if (node.op->name == "low_precision_update") {
@@ -40,17 +40,14 @@ class Update {
   }
 
  private:
-  void norm(const Node& old, int64_t slot) {
+  void norm(const Node& old, int64_t& slot) {
     std::vector<ValueId> gradients;
     for (const UnitParts& part : parts_) {
-      if (part.unit->trainable) gradients.push_back(part.gradient);
+      if (!part.unit->trainable) continue;
+      gradients.push_back(part.gradient);
+      graph_.value(graph_.storage(part.gradient)).layout = part_layout(*part.unit);
     }
-    ValueId squares = builder_.emit1("sum_of_squares", gradients);
-    const Attributes over = shared_collective(slot, options_);
-    squares = builder_.emit1("all_reduce_begin", {squares}, over);
-    squares = builder_.emit1("all_reduce_end", {squares}, over);
-    builder_.emit1("gradient_norm_of", {old.inputs[0], squares});
-    graph_.nodes.back().outputs = old.outputs;  // read by the rest of the update
+    emit_sharded_norm(builder_, old, gradients, options_.mesh, slot);
   }
 
   void optimizer(const Node& old) {

@@ -20,14 +20,17 @@ struct UnitParts {
 std::vector<UnitParts> make_unit_parts(Graph& graph, const std::vector<ZeroUnit>& units,
                                        const ZeroOptions& options);
 
-// Adds state "<prefix><unit>" for this rank's part of a unit, and records the ranges of the tensors
-// "<prefix><parameter>" in it (Graph::sharded).
+// Adds state "<prefix><unit>" for this rank's part of a unit, and records the shards of the tensors
+// "<prefix><parameter>" in it.
 ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& prefix, DType dtype,
                  Role role, const ZeroOptions& options);
 
 // Returns the group that places `values` (kNoValue entries are skipped) like the unit's members.
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
                      DType dtype, const ZeroOptions& options);
+
+// Returns the layout of a rank's part of a unit.
+Layout part_layout(const ZeroUnit& unit);
 
 // Returns the attributes of a collective over the ranks that share the state.
 Attributes shared_collective(int64_t slot, const ZeroOptions& options);

@@ -88,16 +88,17 @@ class Executor final : public WeightStore {
 
   // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
   // agree, but that a parameter in bf16 may be given in f32 and is rounded to nearest. Writing a
-  // parameter refreshes its low-precision copy too. Of a tensor that ranks hold in
-  // parts, the own part is written; it cannot be read so.
+  // parameter refreshes its low-precision copy too. Of a sharded tensor, the own shard is written;
+  // it cannot be read so.
   void write_state(std::string_view name, std::span<const std::byte> bytes) override;
   void read_state(std::string_view name, std::span<std::byte> bytes);
   // An f32 or bf16 tensor as f32.
   std::vector<float> read_floats(std::string_view name);
-  // Gathers the checkpointed tensors that are sharded over ranks (passes/zero.h) and calls
-  // use(tensor, full content) for each, on every rank. All ranks must call it.
-  void collect_parts(
-      const std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>& use);
+  // Gathers the checkpointed tensors that are sharded over ranks and calls use(tensor, full
+  // content) for each, on every rank. All ranks must call it.
+  using TensorUse =
+      std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>;
+  void collect_shards(const TensorUse& use);
   // The device address of a state, or nullptr if there is none of that name. For plans that read
   // the state of this run.
   std::byte* find_state(std::string_view name) const;
@@ -162,8 +163,8 @@ class Executor final : public WeightStore {
   void wait_for_device();
   void run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step);
   size_t stage_bytes() const;
-  static std::span<const std::byte> own_part(const StateTensor& tensor,
-                                             std::span<const std::byte> whole);
+  std::vector<std::byte> read_bytes(size_t offset, size_t bytes);
+  std::vector<std::byte> gather_bytes(std::span<const std::byte> own, std::string_view axis) const;
   void refresh_copy(std::string_view parameter, std::span<const std::byte> bytes);
   std::byte* state_address(std::string_view name) const;
   void queue_report(int64_t step);

@@ -100,7 +100,7 @@ TEST_CASE("collectives of parts of the ranks give the answers of their members")
   const auto results = run_ranks(4, [](RankContext& context) {
     const auto world = context.collectives(milliseconds(20'000));
     {
-      const MeshGroups groups(*world, two_by_two());
+      const MeshGroups groups(*world, two_by_two(), {mesh_axes::kReplica, mesh_axes::kShard});
       for (const char* axis : {mesh_axes::kShard, mesh_axes::kReplica, ""}) {
         Collectives& group = groups.along(axis);
         const auto ranks = two_by_two().group(context.rank, axis);
@@ -123,7 +123,7 @@ TEST_CASE("groups that share ranks work at the same time and end in any order") 
     constexpr size_t kCount = 50'000;
     const auto world = context.collectives(milliseconds(20'000));
     {
-      const MeshGroups groups(*world, two_by_two());
+      const MeshGroups groups(*world, two_by_two(), {mesh_axes::kReplica, mesh_axes::kShard});
       const char* axes[] = {"", mesh_axes::kShard, mesh_axes::kReplica};
       Stream& s = context.stream;
       for (int round = 0; round < 20; ++round) {
@@ -152,7 +152,7 @@ TEST_CASE("a rank that is killed ends the groups that it is not in, too") {
   const auto begin = std::chrono::steady_clock::now();
   const auto results = run_ranks(4, [](RankContext& context) {
     const auto world = context.collectives(milliseconds(20'000));
-    const MeshGroups groups(*world, two_by_two());
+    const MeshGroups groups(*world, two_by_two(), {mesh_axes::kReplica, mesh_axes::kShard});
     Collectives& shard = groups.along(mesh_axes::kShard);
     std::vector<float> data(1000, 1.0f);
     const auto reduce = [&](Collectives& group) {
@@ -208,7 +208,7 @@ TEST_CASE("the rank that hangs is found among the members of the group that wait
                                                .size = context.size,
                                                .timeout = milliseconds(600),
                                                .watch = &watch});
-    const MeshGroups groups(*world, two_by_two());
+    const MeshGroups groups(*world, two_by_two(), {mesh_axes::kReplica, mesh_axes::kShard});
     Collectives& shard = groups.along(mesh_axes::kShard);
     std::vector<float> data(10, 1.0f);
     for (int step = 0; step < 100; ++step) {

@@ -33,7 +33,8 @@ Graph training_example_zero() {
 
 // A unit for each parameter: 64 elements for 2 ranks, the second of which has 8 that count.
 ZeroOptions options(int stage, int rank = 0) {
-  return {.stage = stage, .ranks = 2, .rank = rank, .bucket_bytes = 160};
+  return {
+      .stage = stage, .mesh = Mesh({{mesh_axes::kShard, 2}}), .rank = rank, .bucket_bytes = 160};
 }
 
 std::string lowered(int stage) {
@@ -147,7 +148,7 @@ TEST_CASE("stage 3 gathers parameters a unit ahead, in forward and backward") {
 std::string lowered_in_groups(int stage, DType reduce_dtype = DType::f32) {
   Graph graph = training_example_zero();
   ZeroOptions hybrid = options(stage);
-  hybrid.groups = 2;
+  hybrid.mesh = Mesh({{mesh_axes::kReplica, 2}, {mesh_axes::kShard, 2}});
   hybrid.reduce_dtype = reduce_dtype;
   const auto units = find_zero_units(graph, hybrid);
   return print_graph(zero(std::move(graph), units, hybrid));
@@ -248,7 +249,7 @@ TEST_CASE("units hold parameters of equal settings, and every element lies on on
     const Graph cut = zero(graph, units, joined);
     StateLayout layout;
     layout.add(cut);
-    CHECK(layout.has_parts());
+    CHECK(layout.has_shards());
     for (const char* name : {"a", "b", "momentum of a", "momentum of b"}) {
       const StateTensor* tensor = layout.find(name);
       REQUIRE(tensor != nullptr);
