@@ -285,7 +285,7 @@ std::unique_ptr<Kernel> make_cuda_element_update(const KernelRequest& request) {
 
 // Roles: parameter, copy.
 std::unique_ptr<Kernel> make_cuda_low_precision_update(const KernelRequest& request) {
-  const auto count = static_cast<size_t>(request.attributes.integer("count"));
+  const auto count = static_cast<size_t>(request.attributes.integer("count", 1));
   const SpecSpan parameters = request.inputs.subspan(1, count);
   if (count == 0) return nullptr;
   const DType copy = request.outputs[0].dtype;

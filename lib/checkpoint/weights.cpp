@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "checkpoint/run_folder.h"
-#include "graph/state_name.h"
 #include "nn/huggingface/folder.h"
 #include "tensor/float_tensors.h"
 
@@ -18,17 +17,15 @@ namespace {
 // shape have its layout. nullptr: the layout of memory.
 const ParameterInfo* file_info(const Executor& executor, const StateTensor& tensor) {
   const std::vector<ParameterInfo>& all = executor.training().parameters;
-  const auto info = std::ranges::find(all, owner_name(tensor.name), &ParameterInfo::name);
+  const auto info = std::ranges::find(all, tensor.owner, &ParameterInfo::name);
   return info != all.end() && info->spec.shape == tensor.spec.shape ? &*info : nullptr;
 }
 
 // Returns the name in files: averages have the names of their parameters, moments are called
 // "momentum.layers.0.weight".
 std::string file_name(const StateTensor& tensor) {
-  const std::string_view owner = owner_name(tensor.name);
-  if (tensor.role == Role::ema || owner.size() == tensor.name.size()) return std::string(owner);
-  const std::string_view kind = std::string_view(tensor.name).substr(0, tensor.name.find(' '));
-  return fmt::format("{}.{}", kind, owner);
+  if (tensor.role == Role::ema || tensor.kind.empty()) return tensor.owner;
+  return fmt::format("{}.{}", tensor.kind, tensor.owner);
 }
 
 void put_f32(WeightStore& store, const ParameterInfo& info, std::string_view name,

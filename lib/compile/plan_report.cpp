@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "graph/state_name.h"
-
 namespace dltrain {
 namespace {
 
@@ -40,13 +38,14 @@ bool is_part(const Graph& graph, ValueId id) {
 // parameter (passes/zero.h); otherwise "".
 std::string parameter_of(const Graph& graph, const GraphValue& value) {
   if (value.role == Role::parameter || value.role == Role::low_precision) {
-    return std::string(value.storage_of == kNoValue ? owner_name(value.name) : "");
+    if (value.storage_of != kNoValue) return "";
+    return value.of == kNoValue ? value.name : graph.value(value.of).name;
   }
   if (value.role != Role::activation || value.name.empty()) return "";
   const Shard* shard = graph.find_shard(value.name);
   const bool holds =
       shard != nullptr && (shard->role == Role::parameter || shard->role == Role::low_precision);
-  return holds ? std::string(owner_name(value.name)) : "";
+  return holds ? shard->owner : "";
 }
 
 void add_node(PlanReport& report, std::set<std::string>& counted, const Graph& graph,

@@ -13,6 +13,7 @@
 #include "passes/fuse.h"
 #include "passes/fuse_copies.h"
 #include "passes/narrow_parameters.h"
+#include "passes/pack_updates.h"
 #include "passes/partition.h"
 #include "passes/remove_copies.h"
 #include "passes/update.h"
@@ -199,6 +200,10 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training && r.fuse && r.micro_batches == r.ranks) {
     out.graph = remove_copies(std::move(out.graph), r.ranks == 1);
     log("remove_copies");
+  }
+  if (training) {
+    out.graph = pack_updates(std::move(out.graph));
+    log("pack_updates");
   }
   verify_graph(out.graph);
   return out;

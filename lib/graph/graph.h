@@ -17,13 +17,17 @@ enum class Phase : uint8_t { forward, backward, update };
 std::string_view phase_name(Phase phase);
 
 struct GraphValue {
-  std::string name;  // unique for persistent values: "layers.0.weight"; see graph/state_name.h
+  std::string
+      name;  // unique for persistent values: "layers.0.weight", "momentum of layers.0.weight"
   TensorSpec spec;
   Role role = Role::activation;
   int producer = -1;              // index into nodes; −1 for inputs and state
   ValueId storage_of = kNoValue;  // the value whose memory it shares (in-place writers, reshape)
-  ValueId master = kNoValue;      // for a low-precision copy: the parameter it is rounded from
-  Layout layout = {};             // over the ranks; passes/partition.h and passes/zero.h set it
+  // For a moment, low-precision copy, average or gradient: the parameter or buffer it belongs to,
+  // and what it is of it ("momentum").
+  ValueId of = kNoValue;
+  std::string kind = {};
+  Layout layout = {};  // over the ranks; passes/partition.h and passes/zero.h set it
 };
 
 struct Node {

@@ -45,7 +45,7 @@ struct Cut {
 // The part of a tensor of the model (or of the optimizer) that this rank stores: the box of its
 // cut, and if ZeRO shards this local tensor too, a range of its elements. Files have whole tensors.
 struct Shard {
-  std::string name;
+  std::string name, owner, kind;  // see StateTensor
   TensorSpec whole;
   Role role = Role::parameter;
   ValueId value = kNoValue;     // the state that contains it

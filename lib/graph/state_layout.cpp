@@ -42,11 +42,13 @@ void StateLayout::add(const Graph& graph, bool gradients) {
       const Shard* shard = shard_in[static_cast<size_t>(id)];
       if (at.window || (shard != nullptr && shard->name != value.name)) {
         units_.push_back({value.name, value.spec, value.role, offset, at.window});
-      } else if (shard != nullptr) {
-        tensors_.push_back({value.name, shard->whole, value.role, offset, *shard});
-      } else {
-        tensors_.push_back({value.name, value.spec, value.role, offset});
+        continue;
       }
+      const std::string& owner = value.of == kNoValue ? value.name : graph.value(value.of).name;
+      tensors_.push_back({value.name, owner, value.kind, value.spec, value.role, offset});
+      if (shard == nullptr) continue;
+      tensors_.back().spec = shard->whole;
+      tensors_.back().shard = *shard;
     }
   }
   for (const Shard& shard : graph.shards) {
@@ -55,13 +57,21 @@ void StateLayout::add(const Graph& graph, bool gradients) {
     const auto unit = static_cast<size_t>(find_unit(value.name) - units_.data());
     const size_t offset =
         units_[unit].offset + static_cast<size_t>(shard.at) * dtype_size(value.spec.dtype);
-    tensors_.push_back({shard.name, shard.whole, shard.role, offset, shard, unit});
+    tensors_.push_back(
+        {shard.name, shard.owner, shard.kind, shard.whole, shard.role, offset, shard, unit});
   }
 }
 
 const StateTensor* StateLayout::find(std::string_view name) const {
   for (const StateTensor& tensor : tensors_) {
     if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+const StateTensor* StateLayout::find(std::string_view owner, Role role) const {
+  for (const StateTensor& tensor : tensors_) {
+    if (tensor.owner == owner && tensor.role == role) return &tensor;
   }
   return nullptr;
 }

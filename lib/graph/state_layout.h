@@ -14,6 +14,9 @@ namespace dltrain {
 
 struct StateTensor {
   std::string name;
+  // The parameter or buffer that it belongs to, which may be itself, and what it is of another one:
+  // "momentum" (GraphValue::of and kind).
+  std::string owner, kind;
   TensorSpec spec;  // of the whole tensor
   Role role = Role::parameter;
   size_t offset = 0;  // from the start of the region, a multiple of kMemoryAlignment outside groups
@@ -45,6 +48,8 @@ class StateLayout {
   std::span<const StateUnit> units() const { return units_; }
   // Returns nullptr when there is no tensor of that name.
   const StateTensor* find(std::string_view name) const;
+  // Returns the gradient, low-precision copy or average of a parameter or buffer, or nullptr.
+  const StateTensor* find(std::string_view owner, Role role) const;
   // Returns the offset of a graph's value: a full tensor, or a part of a unit. Throws
   // Error(internal) when the layout does not contain it.
   size_t offset_of(const GraphValue& value) const;

@@ -60,6 +60,16 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
+// What a node of the update segment computes. Its inputs are the step state, then one tensor of
+// each role in this order; a packed node (passes/pack_updates.h) has `count` tensors of each.
+enum class UpdateKind : uint8_t {
+  none,
+  norm,       // of all gradients: not for each tensor
+  optimizer,  // parameter, gradient, moments …, and with `copies` the low-precision copy
+  rounding,   // parameter, low-precision copy
+  average,    // parameter or buffer, average
+};
+
 struct Cost {
   double flops = 0;  // multiply-adds count twice
   double bytes = 0;  // read and written at least once
@@ -105,11 +115,11 @@ struct OpDef {
   // elsewhere if the result is partial.
   int added_input = 0;
 
-  // The result depends on the position of an element in the whole tensor: kernels read the
-  // attributes of `shard_attributes` (ops/rules.h).
+  // The result depends on the position of an element in the whole tensor (ops/shard_position.h).
   bool uses_positions = false;
 
-  // An optimizer update whose elements are independent, so it can work on parts of tensors.
+  UpdateKind update = UpdateKind::none;
+  // Of an update: its elements are independent, so it can work on parts of tensors.
   bool independent_elements = false;
 
   // Writes memory that outlives the step, or communicates with other ranks: never dead code.

@@ -34,7 +34,4 @@ Graph autocast(Graph graph, DType dtype, const std::vector<ValueId>& keep, bool 
 // Appends the update of the copies of all parameters that the update segment writes.
 void emit_low_precision_update(Graph& graph);
 
-// Returns the name of a parameter's copy.
-std::string low_precision_name(std::string_view parameter);
-
 }  // namespace dltrain

@@ -3,7 +3,6 @@
 #include <map>
 
 #include "base/error.h"
-#include "graph/state_name.h"
 #include "passes/partition.h"
 
 namespace dltrain {
@@ -68,11 +67,13 @@ class PlacementLowering {
     const GraphValue before = graph_.value(node.outputs[0]);
     if (before.role != Role::activation) {
       result = emit("identity", {result});
-      graph_.value(result).role = before.role;
-      graph_.value(result).name = before.name;
-      graph_.value(node.outputs[0]).name.clear();
-      graph_.value(node.outputs[0]).role = Role::activation;
-      if (before.storage_of != kNoValue) graph_.value(result).storage_of = before.storage_of;
+      GraphValue& value = graph_.value(result);
+      value.name = before.name;
+      value.role = before.role;
+      value.of = before.of;
+      value.kind = before.kind;
+      if (before.storage_of != kNoValue) value.storage_of = before.storage_of;
+      graph_.value(node.outputs[0]) = {.name = {}, .spec = before.spec};
     }
     replaced_[node.outputs[0]] = result;
   }
@@ -128,19 +129,20 @@ class PlacementLowering {
   std::map<ValueId, ValueId> replaced_;
 };
 
-// Records the shards of the state that belongs to sharded parameters: moments. Gradients get the
-// layouts of their parameters.
+// Gives the state that belongs to sharded parameters their layouts, and records the shards of
+// moments.
 void inherit_layouts(Graph& graph) {
   for (size_t i = 0; i < graph.values.size(); ++i) {
     GraphValue& value = graph.values[i];
-    const Shard* owner = graph.find_shard(owner_name(value.name));
-    if (owner == nullptr || value.name == owner->name) continue;
-    if (value.role != Role::gradient && value.role != Role::moment) continue;
-    if (!(value.spec.shape == owner->local().shape)) continue;
-    value.layout = graph.value(owner->value).layout;
+    const bool inherits = value.role == Role::gradient || value.role == Role::moment;
+    if (!inherits || value.of == kNoValue) continue;
+    const GraphValue& parameter = graph.value(value.of);
+    if (parameter.layout.empty() || !(parameter.spec.shape == value.spec.shape)) continue;
+    value.layout = parameter.layout;
     if (value.role == Role::gradient) continue;
-    Shard shard = *owner;
+    Shard shard = *graph.find_shard(parameter.name);
     shard.name = value.name;
+    shard.kind = value.kind;
     shard.whole.dtype = value.spec.dtype;
     shard.role = value.role;
     shard.value = static_cast<ValueId>(i);
@@ -153,7 +155,7 @@ void shard_norm(Graph& graph, const Mesh& mesh) {
   GraphBuilder builder(graph);
   builder.set_phase(Phase::update);
   for (Node& node : std::exchange(graph.nodes, {})) {
-    if (node.op->name != "gradient_norm") {
+    if (node.op->update != UpdateKind::norm) {
       graph.nodes.push_back(std::move(node));
       continue;
     }

@@ -61,7 +61,7 @@ class Partition {
 
   ValueId parameter_of(ValueId id) const {
     const GraphValue& value = graph_.value(id);
-    if (value.role == Role::low_precision) return value.master;
+    if (value.role == Role::low_precision) return value.of;
     return value.role == Role::parameter && value.storage_of == kNoValue ? id : kNoValue;
   }
   bool is_free(ValueId id) const {
@@ -207,9 +207,11 @@ class Partition {
     const ValueId parameter = parameter_of(read);
     for (size_t i = 0; i < graph_.values.size(); ++i) {
       GraphValue& value = graph_.values[i];
-      if (static_cast<ValueId>(i) != parameter && value.master != parameter) continue;
+      if (static_cast<ValueId>(i) != parameter && value.of != parameter) continue;
       value.layout = {{mesh_axes::kTensor, {Placement::sharded, dimension}}};
       Shard shard{.name = value.name,
+                  .owner = graph_.value(parameter).name,
+                  .kind = value.kind,
                   .whole = value.spec,
                   .role = value.role,
                   .value = static_cast<ValueId>(i),

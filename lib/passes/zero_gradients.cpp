@@ -64,17 +64,13 @@ class Gradients {
 
  private:
   void find(std::vector<UnitParts>& parts) {
-    const Node& update = *find_update(graph_);
-    const auto count = static_cast<size_t>(update.attributes.integer("count"));
+    const std::map<ValueId, const Node*> updates = find_updates(graph_);
     int64_t slot = graph_.next_slot();
     for (UnitParts& unit : parts) {
       if (!unit.unit->trainable) continue;
       Reduction r{.parts = &unit, .gradients = {}};
       for (ValueId parameter : unit.parameters) {
-        const auto at = std::find_if(update.inputs.begin() + 1,
-                                     update.inputs.begin() + 1 + static_cast<std::ptrdiff_t>(count),
-                                     [&](ValueId id) { return graph_.storage(id) == parameter; });
-        r.gradients.push_back(at[static_cast<std::ptrdiff_t>(count)]);
+        r.gradients.push_back(updates.at(parameter)->inputs[2]);
         r.complete = std::max(r.complete, graph_.value(r.gradients.back()).producer);
       }
       reductions_.push_back(std::move(r));

@@ -4,9 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "passes/autocast.h"
 #include "tensor/float_tensors.h"
-#include "tensor/low_precision.h"
 
 namespace dltrain {
 namespace {
@@ -244,20 +242,11 @@ void Executor::collect_shards(const TensorUse& use) {
 }
 
 void Executor::refresh_copy(std::string_view parameter, std::span<const std::byte> bytes) {
-  const std::string copy = low_precision_name(parameter);
-  const StateTensor* tensor = layout_.find(copy);
-  if (tensor == nullptr) return;
-  const auto round = [&]<typename T>(T) {
-    std::vector<T> low(bytes.size() / sizeof(float));
-#pragma omp parallel for schedule(static) if (low.size() > 65536)
-    for (size_t i = 0; i < low.size(); ++i) {
-      float value;
-      std::memcpy(&value, bytes.data() + i * sizeof(float), sizeof(float));
-      from_f32(value, low[i]);
-    }
-    write_state(copy, std::as_bytes(std::span(low)));
-  };
-  tensor->spec.dtype == DType::bf16 ? round(Bf16{}) : round(F16{});
+  const StateTensor* copy = layout_.find(parameter, Role::low_precision);
+  if (copy == nullptr) return;
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  write_state(copy->name, bytes_as(values, copy->spec.dtype));
 }
 
 void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
