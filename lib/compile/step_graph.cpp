@@ -88,7 +88,8 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = autocast(std::move(out.graph), r.precision, keep, r.low_residual);
     log("autocast");
   }
-  const PartitionOptions partition_options{.mesh = r.zero.mesh, .rank = r.zero.rank};
+  const PartitionOptions partition_options{
+      .mesh = r.zero.mesh, .rank = r.zero.rank, .shards = r.shards};
   if (partition_options.ranks() > 1) {
     std::vector<ValueId*> kept{&out.output, &model.output, &model.loss.loss_sum};
     for (auto& [label, sum] : model.loss.metrics) kept.push_back(&sum);

@@ -45,9 +45,10 @@ struct StepRequest {
   int ranks = 1;                          // data-parallel ones
   ZeroOptions zero = {};                  // with the mesh of all ranks
   const std::vector<ZeroUnit>* zero_units =
-      nullptr;                     // of another graph over the same state; null: compute them
-  bool fixed_reduction = false;    // training.reduction: fixed (passes/data_parallel.h)
-  DType compute = DType::f32;      // f64 for gradient checks on the reference engine
+      nullptr;  // of another graph over the same state; null: compute them
+  const std::vector<Shard>* shards = nullptr;  // likewise (PartitionOptions::shards)
+  bool fixed_reduction = false;                // training.reduction: fixed (passes/data_parallel.h)
+  DType compute = DType::f32;                  // f64 for gradient checks on the reference engine
   DType precision = DType::f32;    // bf16, f16: matrix products and activations (with compute f32)
   bool low_residual = false;       // with precision: see passes/autocast.h
   bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h

@@ -64,6 +64,12 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
            zero ? "sharded gradients cannot be added in the order of reduction: fixed"
                 : "the products of shards are not added in the order of reduction: fixed");
   }
+  if (autotune != Autotune::off && parallelism.tensor > 1) {
+    diagnostics.add(*this, "autotune",
+                    "parallelism.tensor {}: ranks with shards of different sizes cannot share "
+                    "measurements; take autotune: off",
+                    parallelism.tensor);
+  }
   if (training.ema) {
     refuse(training.ema->location,
            "averaged weights are not sharded; leave training.ema out, or take " + instead);

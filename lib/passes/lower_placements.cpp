@@ -111,10 +111,11 @@ class PlacementLowering {
     const int64_t inner = length * shard.elements(dimension + 1, shard.rank());
     Attributes attributes{{"slot", slot_++}};
     if (node.attributes.has(kOver)) attributes.set(kOver, node.attributes.text(kOver));
-    const Attributes end = attributes;
+    Attributes end = attributes;
+    end.set("part", true);
     attributes.set("shapes", std::vector<int64_t>{3, ranks, outer, inner});
-    x = emit("all_gather_begin", {x}, attributes);
-    x = emit("all_gather_end", {x}, end);
+    const ValueId begun = emit("all_gather_begin", {x}, attributes);
+    x = emit("all_gather_end", {begun, x}, end);
     x = emit("transpose", {x}, {{"permutation", std::vector<int64_t>{1, 0, 2}}});
     shard[dimension] = length * ranks;
     x = emit("reshape", {x}, {{"shape", extents(shard)}});
@@ -192,7 +193,7 @@ void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const 
       by_axes.push_back({axes, {id}});
     }
   }
-  ValueId total = kNoValue;
+  std::vector<ValueId> sums;
   for (const auto& [axes, members] : by_axes) {
     ValueId squares = builder.emit1("sum_of_squares", members);
     if (!axes.empty()) {
@@ -201,9 +202,11 @@ void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const 
       squares = builder.emit1("all_reduce_begin", {squares}, attributes);
       squares = builder.emit1("all_reduce_end", {squares}, attributes);
     }
-    total = total == kNoValue ? squares : builder.emit1("add", {total, squares});
+    sums.push_back(squares);
   }
-  builder.emit("gradient_norm_of", {norm.inputs[0], total});
+  const ValueId all =
+      sums.size() == 1 ? sums[0] : builder.emit1("concat", sums, {{"axis", int64_t{0}}});
+  builder.emit("gradient_norm_of", {norm.inputs[0], all});
   graph.nodes.back().outputs = norm.outputs;  // read by the rest of the update
 }
 

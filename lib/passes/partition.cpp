@@ -28,8 +28,16 @@ class Partition {
              .dimension = 0,
              .ranks = options.ranks(),
              .rank = options.mesh.coordinate(options.rank, mesh_axes::kTensor)} {
-    find_parameters();
     for (const GraphValue& value : graph_.values) whole_.push_back(value.spec);
+    if (options.shards == nullptr) {
+      find_parameters();
+      return;
+    }
+    for (const Shard& shard : *options.shards) {
+      const ValueId id = graph_.find(shard.name);
+      const bool is_parameter = id != kNoValue && shard.role == Role::parameter && shard.cut;
+      if (is_parameter) shard_parameter(id, shard.cut->dimension);
+    }
   }
 
   void run(std::span<ValueId* const> kept) {

@@ -244,7 +244,10 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
       variant.inputs = model_inputs(fields);
       variant.targets.sample = fields.back().sample;
     }
-    if (!graphs.empty()) variant.zero_units = &graphs.front().zero_units;
+    if (!graphs.empty()) {
+      variant.zero_units = &graphs.front().zero_units;
+      variant.shards = &graphs.front().graph.shards;
+    }
     graphs.push_back(build_training_graph(variant));
   }
   std::reverse(graphs.begin(), graphs.end());
@@ -527,6 +530,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     quiet.metrics = session.metrics;
     check_metrics(experiment, session.metrics);
     quiet.zero_units = &training.zero_units;
+    quiet.shards = &training.graph.shards;
     evaluation = build_evaluation_graph(quiet);
     session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
   }

@@ -89,6 +89,29 @@ TEST_CASE("a mesh knows the groups of every rank along every axis") {
   }
 }
 
+TEST_CASE("sets of axes are named without axes of one rank, and have groups") {
+  const Mesh mesh({{"replica", 2}, {"shard", 1}, {"context", 2}, {"tensor", 3}});
+  CHECK(mesh.over("replica,shard") == "replica");
+  CHECK(mesh.over("tensor,replica") == "replica,tensor");
+  CHECK(mesh.over("replica,context,tensor").empty());  // all ranks
+  CHECK(mesh.group(7, "replica,context") == std::vector<int>{1, 4, 7, 10});
+  CHECK(mesh.group(7, "context,tensor") == std::vector<int>{6, 7, 8, 9, 10, 11});
+  CHECK(mesh.group(7, "replica,context,tensor").size() == 12);
+}
+
+TEST_CASE("a rank's samples and shards follow from its coordinates") {
+  const Mesh mesh({{"replica", 2}, {"shard", 2}, {"tensor", 2}});
+  std::vector<std::pair<int, int>> places;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const RankCoordinates at = coordinates_of(mesh, rank);
+    CHECK(at.data.count == 4);
+    CHECK(at.tensor.count == 2);
+    places.emplace_back(at.data.index, at.tensor.index);
+  }
+  CHECK(places == std::vector<std::pair<int, int>>{
+                      {0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 0}, {3, 1}});
+}
+
 TEST_CASE("axes of one name, or of more ranks than can be counted, are a bug") {
   CHECK_THROWS_WITH(Mesh({{"shard", 2}, {"replica", 2}, {"shard", 3}}),
                     Contains("two axes 'shard'"));

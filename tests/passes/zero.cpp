@@ -256,9 +256,9 @@ TEST_CASE("units hold parameters of equal settings, and every element lies on on
     for (const char* name : {"a", "b", "momentum of a", "momentum of b"}) {
       const StateTensor* tensor = layout.find(name);
       REQUIRE(tensor != nullptr);
-      REQUIRE(tensor->part);
+      REQUIRE(tensor->shard);
       const bool here = name[std::string(name).size() - 1] == (rank == 0 ? 'a' : 'b');
-      CHECK(tensor->part->count == (here ? 40 : 0));
+      CHECK(tensor->shard->count == (here ? 40 : 0));
     }
     CHECK(layout.bytes(Role::moment) == 64 * sizeof(float));
     CHECK(layout.bytes(Role::parameter) == 64 * sizeof(float));
@@ -267,8 +267,9 @@ TEST_CASE("units hold parameters of equal settings, and every element lies on on
 
 TEST_CASE("one rank, or stage 0, leaves a graph as it is") {
   const Graph graph = training_example_zero();
-  CHECK(print_graph(zero(graph, {}, {.stage = 3, .ranks = 1})) == print_graph(graph));
-  CHECK(print_graph(zero(graph, {}, {.stage = 0, .ranks = 4})) == print_graph(graph));
+  CHECK(print_graph(zero(graph, {}, {.stage = 3})) == print_graph(graph));
+  CHECK(print_graph(zero(graph, {}, {.stage = 0, .mesh = Mesh({{mesh_axes::kShard, 4}})})) ==
+        print_graph(graph));
 }
 
 }  // namespace

@@ -134,16 +134,15 @@ TEST_CASE("a checkpoint of shards is one of whole tensors, which any layout take
   std::map<std::string, std::vector<std::byte>> saved;
   for (const Layout& from : {Layout{4, 2, 0}, {1, 1, 0}, {4, 2, 3}}) {
     const TemporaryFolder folder;
-    const auto open = [&](ThreadCollectives& ranks, const Layout& layout, int seed) {
-      Experiment experiment = layout_experiment(
+    const auto experiment_of = [](const Layout& layout, int seed) {
+      return layout_experiment(
           networks()[0],
           over_tensor(layout.tensor, {fmt::format("parallelism.zero_stage={}", layout.stage),
                                       fmt::format("seed={}", seed)}));
-      return std::pair(std::make_unique<Experiment>(std::move(experiment)), layout);
     };
     run_rank_threads(from.ranks, [&](ThreadCollectives& ranks) {
-      const auto [experiment, layout] = open(ranks, from, 0);
-      Session session = open_session(*experiment, layout_options(ranks));
+      Experiment experiment = experiment_of(from, 0);
+      Session session = open_session(experiment, layout_options(ranks));
       start_session(session);
       train(session, {}, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
       CheckpointWriter writer(folder.path(), {}, "name: x\n", true,
@@ -161,8 +160,8 @@ TEST_CASE("a checkpoint of shards is one of whole tensors, which any layout take
       INFO(from.tensor << " to " << to.tensor << ", stage " << to.stage);
       std::map<std::string, std::vector<std::byte>> found;
       run_rank_threads(to.ranks, [&](ThreadCollectives& ranks) {
-        const auto [experiment, layout] = open(ranks, to, 5);
-        Session session = open_session(*experiment, layout_options(ranks));
+        Experiment experiment = experiment_of(to, 5);
+        Session session = open_session(experiment, layout_options(ranks));
         start_session(session);
         load_checkpoint(*session.executor, checkpoint, read_checkpoint_state(checkpoint));
         auto state = state_of(session, ranks.rank());
