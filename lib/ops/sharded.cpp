@@ -9,7 +9,8 @@
 // all_gather_begin(part [, x₁ … xₙ]): starts to gather the parts of all ranks. With x in place: the
 //   part is among them. Without: into new tensors in the dtype of the part, with the shapes of the
 //   attribute `shapes` (rank, then extents, one tensor after the other).
-// all_gather_end(x₁ … xₙ [, part]): later work waits for the x. With the attribute `part` (boolean) the
+// all_gather_end(x₁ … xₙ [, part]): later work waits for the x. With the attribute `part` (boolean)
+// the
 //   part, an activation, stays as it is until then.
 //
 // sum_of_squares(x₁ … xₙ): f64 [1], in double over fixed chunks of each.
