@@ -8,7 +8,7 @@
 #include "cuda/makers.h"
 #include "ops/shard_position.h"
 #include "ops/step_state.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

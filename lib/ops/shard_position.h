@@ -21,7 +21,9 @@ struct ShardPosition {
     return element / row * whole_row + offset + element % row;
   }
   // Returns how many elements of the whole tensor as many of the shard stand for.
-  int64_t whole(int64_t elements) const { return elements / row * whole_row; }
+  int64_t whole(int64_t elements) const {
+    return row == whole_row ? elements : elements / row * whole_row;
+  }
 
   static void set(Attributes& attributes, int64_t row, int64_t whole_row, int64_t offset) {
     attributes.set("shard_row", row);
