@@ -60,14 +60,6 @@ std::vector<ValueId> gradient_rotary(const GradientRequest& r) {
   return out;
 }
 
-// A token's position is its index along dimension 1, which therefore cannot be sharded.
-std::optional<std::vector<Placement>> place_positions(SpecSpan, const Attributes&,
-                                                      std::span<const Placement> p) {
-  if (p.size() == 2 && !(p[1] == kReplicated)) return {};
-  if (p[0].kind != Placement::sharded || p[0].dimension != 2) return {};
-  return {{p[0]}};
-}
-
 Cost cost_positions(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {3.0 * static_cast<double>(inputs[0].shape.elements()),
           static_cast<double>(inputs[0].bytes() + outputs[0].bytes())};
@@ -128,7 +120,6 @@ constinit const OpDef kRotaryOp{.name = "rotary",
                                 .doc = "rotates pairs of elements of each head by position",
                                 .infer = infer_rotary,
                                 .gradient = gradient_rotary,
-                                .place = place_positions,
                                 .cost = cost_positions,
                                 .in_place_allowed = true};
 constinit const OpDef kSinusoidalPositionsOp{.name = "sinusoidal_positions",

@@ -33,16 +33,6 @@ std::vector<ValueId> gradient_log_softmax(const GradientRequest& r) {
   return {r.emitter.emit1("log_softmax_backward", {r.outputs[0], r.output_gradients[0]})};
 }
 
-// Rows are independent: any dimension but the last may be sharded, all inputs alike.
-std::optional<std::vector<Placement>> place_softmax(SpecSpan inputs, const Attributes&,
-                                                    std::span<const Placement> p) {
-  for (const Placement& placement : p) {
-    if (placement.kind != Placement::sharded || !(placement == p[0])) return {};
-  }
-  if (p[0].dimension == inputs[0].shape.rank() - 1) return {};
-  return {{p[0]}};
-}
-
 Cost cost_softmax(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {5.0 * static_cast<double>(outputs[0].shape.elements()), bytes_moved(inputs, outputs)};
 }
@@ -53,7 +43,6 @@ constinit const OpDef kSoftmaxOp{.name = "softmax",
                                  .doc = "y = exp(x) / Σ exp(x) over the last axis",
                                  .infer = infer_softmax,
                                  .gradient = gradient_softmax,
-                                 .place = place_softmax,
                                  .cost = cost_softmax,
                                  .in_place_allowed = true};
 constinit const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
@@ -65,7 +54,6 @@ constinit const OpDef kLogSoftmaxOp{.name = "log_softmax",
                                     .doc = "y = x − ln Σ exp(x) over the last axis",
                                     .infer = infer_softmax,
                                     .gradient = gradient_log_softmax,
-                                    .place = place_softmax,
                                     .cost = cost_softmax,
                                     .in_place_allowed = true};
 constinit const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
