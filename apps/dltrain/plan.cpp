@@ -90,7 +90,7 @@ void add_peak(const MemoryPeak& peak, SizeTable& table) {
 void print_memory(const Session& session, const PlanReport& r) {
   // The kernels of some libraries need memory for each thread.
   const std::string threads =
-      session.executor->device().properties().backend != "cpu"
+      !session.executor->device().properties().on_host
           ? ""
           : fmt::format(", with {} thread{}{}", cpu_threads(), cpu_threads() == 1 ? "" : "s",
                         session.options.ranks.world == 1 ? "" : " a rank");
@@ -151,7 +151,7 @@ void print_host_memory(const Session& session) {
     table.add("text samples", samples, "keys and values of attention, and plans");
   }
   if (const Mesh& mesh = session.executor->report().topology.mesh;
-      mesh.size() > 1 && session.executor->device().properties().backend == "cpu") {
+      mesh.size() > 1 && session.executor->device().properties().on_host) {
     table.add("receive buffers", message_bytes(session, mesh), "of collectives");
   }
   if (session.experiment->checkpoint.async) {

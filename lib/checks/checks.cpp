@@ -26,7 +26,7 @@ constexpr CheckRow kChecks[] = {
 int64_t fewest_samples(const Session& session) {
   const Graph& graph = session.executor->training().graph;
   const bool two = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-    if (node.op->name != "batch_norm") return false;
+    if (!node.op->mixes_samples) return false;
     const Shape& x = graph.value(node.inputs[0]).spec.shape;
     return x.elements() / x[-1] == session.batch.micro_batch;
   });

@@ -35,6 +35,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -115,6 +116,11 @@ Cost cost_attention_backward(SpecSpan inputs, SpecSpan outputs, const Attributes
           bytes_moved(inputs, outputs)};
 }
 
+// Attention to keys without tokens of the text, such as a source.
+int tokens_of_attention(const TokenAxes& node) {
+  return tokens_of_first(node) == 1 && node.inputs[0].shape.rank() == 4 ? 1 : kMixesTokens;
+}
+
 }  // namespace
 
 AttentionSizes attention_sizes(std::string_view op, SpecSpan inputs, const Attributes& attributes) {
@@ -178,7 +184,9 @@ constinit const OpDef kAttentionOp{.name = "attention",
                                    .doc = "y = softmax(scale · q·kᵀ)·v for every head",
                                    .infer = infer_attention,
                                    .gradient = gradient_attention,
-                                   .cost = cost_attention};
+                                   .cost = cost_attention,
+                                   .autocast = CastPolicy::low,
+                                   .token_axis = tokens_of_attention};
 constinit const OpDef kAttentionBackwardOp{.name = "attention_backward",
                                            .doc = "gradients of attention",
                                            .infer = infer_attention_backward,

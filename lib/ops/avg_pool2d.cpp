@@ -90,7 +90,8 @@ constinit const OpDef kAvgPool2dOp{.name = "avg_pool2d",
                                    .doc = "y = the mean of each window",
                                    .infer = infer_average,
                                    .gradient = gradient_average,
-                                   .cost = cost_avg_pool2d};
+                                   .cost = cost_avg_pool2d,
+                                   .autocast = CastPolicy::follow};
 constinit const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
                                            .doc = "dx of avg_pool2d",
                                            .infer = infer_average_backward,
@@ -100,7 +101,8 @@ constinit const OpDef kAdaptiveMaxPool2dOp{
     .doc = "y = the maximum of each adaptive window, and its position",
     .infer = infer_max,
     .gradient = gradient_max,
-    .cost = cost_avg_pool2d};
+    .cost = cost_avg_pool2d,
+    .autocast = CastPolicy::follow};
 constinit const OpDef kAdaptiveMaxPool2dBackwardOp{.name = "adaptive_max_pool2d_backward",
                                                    .doc = "dx of adaptive_max_pool2d",
                                                    .infer = infer_max_backward,

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -58,12 +59,20 @@ std::optional<std::vector<Placement>> place_concat(SpecSpan, const Attributes& a
   return {{p[0]}};
 }
 
+int tokens_of_concat(const TokenAxes& node) {
+  const int at = node.axes[0];
+  const bool alike = std::ranges::all_of(node.axes, [&](int axis) { return axis == at; });
+  return alike && node.attributes.integer("axis") != at ? at : kMixesTokens;
+}
+
 }  // namespace
 
 constinit const OpDef kConcatOp{.name = "concat",
                                 .doc = "the inputs concatenated along an axis",
                                 .infer = infer_concat,
                                 .gradient = gradient_concat,
-                                .place = place_concat};
+                                .place = place_concat,
+                                .autocast = CastPolicy::follow,
+                                .token_axis = tokens_of_concat};
 
 }  // namespace dltrain

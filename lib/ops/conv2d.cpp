@@ -137,12 +137,15 @@ constinit const OpDef kConv2dOp{.name = "conv2d",
                                 .doc = "y = x ∗ w (+ bias), then an optional activation",
                                 .infer = infer_conv2d,
                                 .gradient = gradient_conv2d,
-                                .cost = cost_conv2d};
+                                .cost = cost_conv2d,
+                                .autocast = CastPolicy::low,
+                                .takes_activation = true};
 constinit const OpDef kConv2dBackwardInputOp{.name = "conv2d_backward_input",
                                              .doc = "dx of conv2d",
                                              .infer = infer_backward_input,
                                              .gradient = gradient_backward_input,
-                                             .cost = cost_backward_input};
+                                             .cost = cost_backward_input,
+                                             .autocast = CastPolicy::low};
 constinit const OpDef kConv2dBackwardWeightOp{.name = "conv2d_backward_weight",
                                               .doc = "dw of conv2d",
                                               .infer = infer_backward_weight,

@@ -8,6 +8,7 @@
 // random_stream of the layer's path, as int64).
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -39,6 +40,8 @@ constinit const OpDef kDropoutOp{.name = "dropout",
                                  .gradient = gradient_dropout,
                                  .place = place_dropout,
                                  .in_place_allowed = true,
+                                 .autocast = CastPolicy::follow,
+                                 .token_axis = tokens_of_first,
                                  .uses_positions = true};
 
 }  // namespace dltrain

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -56,13 +57,19 @@ Cost cost_embedding_backward(SpecSpan inputs, SpecSpan outputs, const Attributes
           static_cast<double>(inputs[0].bytes() + inputs[1].bytes() + outputs[0].bytes())};
 }
 
+int tokens_of_embedding(const TokenAxes& node) {
+  return node.axes[1] == kNoTokenAxis ? node.axes[0] : kMixesTokens;
+}
+
 }  // namespace
 
 constinit const OpDef kEmbeddingOp{.name = "embedding",
                                    .doc = "the rows of weight with indices ids",
                                    .infer = infer_embedding,
                                    .gradient = gradient_embedding,
-                                   .cost = cost_embedding};
+                                   .cost = cost_embedding,
+                                   .autocast = CastPolicy::residual,
+                                   .token_axis = tokens_of_embedding};
 constinit const OpDef kEmbeddingBackwardOp{.name = "embedding_backward",
                                            .doc = "dweight of embedding",
                                            .infer = infer_embedding_backward,

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -118,6 +119,10 @@ Cost cost_matmul(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes
           bytes_moved(inputs, outputs)};
 }
 
+int tokens_of_matmul(const TokenAxes& node) {
+  return node.attributes.boolean("transpose_a") ? kMixesTokens : tokens_before_last(node);
+}
+
 }  // namespace
 
 constinit const OpDef kMatmulOp{.name = "matmul",
@@ -126,6 +131,9 @@ constinit const OpDef kMatmulOp{.name = "matmul",
                                 .gradient = gradient_matmul,
                                 .place = place_matmul,
                                 .cost = cost_matmul,
+                                .autocast = CastPolicy::low,
+                                .token_axis = tokens_of_matmul,
+                                .takes_activation = true,
                                 .added_input = 2};
 
 }  // namespace dltrain

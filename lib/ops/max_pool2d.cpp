@@ -63,7 +63,8 @@ SpecList infer_max_pool2d_backward(SpecSpan inputs, const Attributes& attributes
 constinit const OpDef kMaxPool2dOp{.name = "max_pool2d",
                                    .doc = "y = the maximum of each window, and its position",
                                    .infer = infer_max_pool2d,
-                                   .gradient = gradient_max_pool2d};
+                                   .gradient = gradient_max_pool2d,
+                                   .autocast = CastPolicy::follow};
 constinit const OpDef kMaxPool2dBackwardOp{
     .name = "max_pool2d_backward", .doc = "dx of max_pool2d", .infer = infer_max_pool2d_backward};
 

@@ -60,6 +60,9 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
+using SpecList = std::vector<TensorSpec>;
+using SpecSpan = std::span<const TensorSpec>;
+
 // What a node of the update segment computes. Its inputs are the step state, then one tensor of
 // each role in this order; a packed node (passes/pack_updates.h) has `count` tensors of each.
 enum class UpdateKind : uint8_t {
@@ -70,13 +73,39 @@ enum class UpdateKind : uint8_t {
   average,    // parameter or buffer, average
 };
 
+// How an op computes under precision.compute below f32 (passes/autocast.h).
+enum class CastPolicy : uint8_t {
+  f32,           // every floating input in f32: small differences of large numbers, quick growth
+  low,           // every floating input in the low dtype; sums within are f32
+  follow,        // low when all its input activations are: the result is rounded anyway
+  follow_first,  // likewise by its first input alone; scales, statistics and sums are f32
+  logits,        // likewise, also in the loss: its first input need not be widened
+  residual,      // f32; with a low residual stream its result counts as low
+};
+
+// Work that overlaps the nodes that follow (graph/slots.h).
+enum class SlotUse : uint8_t { none, begins, ends };
+
+// What ranks exchange.
+enum class MessageKind : uint8_t { none, all_reduce, reduce_scatter, all_gather };
+
+// The output has the elements of the input: in memory of its own, in another dtype, or in the same
+// memory.
+enum class SameElements : uint8_t { no, copy, cast, view };
+
+// Where the tensors of a node count the tokens of a text.
+inline constexpr int kNoTokenAxis = -1;  // independent of the token: parameters, positions
+inline constexpr int kMixesTokens = -2;  // outputs depend on other tokens
+struct TokenAxes {
+  SpecSpan inputs, outputs;
+  const Attributes& attributes;
+  std::vector<int> axes;  // of the inputs; at least one counts tokens
+};
+
 struct Cost {
   double flops = 0;  // multiply-adds count twice
   double bytes = 0;  // read and written at least once
 };
-
-using SpecList = std::vector<TensorSpec>;
-using SpecSpan = std::span<const TensorSpec>;
 
 struct OpDef {
   std::string_view name;
@@ -111,13 +140,6 @@ struct OpDef {
   // kernels/shared/elementwise.h).
   bool elementwise = false;
 
-  // The index of an optional input that is added to the result (a bias); 0: none. It is added
-  // elsewhere if the result is partial.
-  int added_input = 0;
-
-  // The result depends on the position of an element in the whole tensor (ops/shard_position.h).
-  bool uses_positions = false;
-
   UpdateKind update = UpdateKind::none;
   // Of an update: its elements are independent, so it can work on parts of tensors.
   bool independent_elements = false;
@@ -132,6 +154,31 @@ struct OpDef {
   // Has a u8 output with data in a kernel-specific format for the gradient's kernel of the same
   // engine; or is that gradient, its only reader, which may overwrite the data.
   bool keeps_bytes = false;
+
+  CastPolicy autocast = CastPolicy::f32;
+
+  // Returns the axis along which the outputs count tokens (ops/token_axis.h). nullptr: the op mixes
+  // tokens, so that models that use it cannot generate text.
+  int (*token_axis)(const TokenAxes& node) = nullptr;
+  bool makes_tokens = false;  // its output counts tokens along axis 1, whatever its inputs do
+
+  MessageKind message = MessageKind::none;
+  SlotUse slot = SlotUse::none;
+  SameElements same_elements = SameElements::no;
+
+  // Its kernels can apply an activation to the result (attribute `activation`); is such an
+  // activation.
+  bool takes_activation = false, ends_product = false;
+
+  // Its results for a sample depend on the other samples of the micro-batch.
+  bool mixes_samples = false;
+
+  // The index of an optional input that is added to the result (a bias); 0: none. It is added
+  // elsewhere if the result is partial.
+  int added_input = 0;
+
+  // The result depends on the position of an element in the whole tensor (ops/shard_position.h).
+  bool uses_positions = false;
 };
 
 // The registry: the ops of engines in table order, without those of ops/placement.cpp.

@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -121,12 +122,16 @@ constinit const OpDef kRotaryOp{.name = "rotary",
                                 .infer = infer_rotary,
                                 .gradient = gradient_rotary,
                                 .cost = cost_positions,
-                                .in_place_allowed = true};
+                                .in_place_allowed = true,
+                                .autocast = CastPolicy::follow,
+                                .token_axis = tokens_at_one};
 constinit const OpDef kSinusoidalPositionsOp{.name = "sinusoidal_positions",
                                              .doc = "x + sines and cosines of the token's position",
                                              .infer = infer_sinusoidal,
                                              .gradient = gradient_sinusoidal,
                                              .cost = cost_positions,
-                                             .in_place_allowed = true};
+                                             .in_place_allowed = true,
+                                             .autocast = CastPolicy::follow,
+                                             .token_axis = tokens_at_one};
 
 }  // namespace dltrain

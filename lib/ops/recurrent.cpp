@@ -29,6 +29,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -121,6 +122,10 @@ Cost cost_recurrent_backward(SpecSpan inputs, SpecSpan outputs, const Attributes
   return c;
 }
 
+int tokens_of_recurrent(const TokenAxes& node) {
+  return node.attributes.boolean("reverse") ? kMixesTokens : tokens_at_one(node);
+}
+
 }  // namespace
 
 RecurrentKind recurrent_kind(const Attributes& attributes) {
@@ -151,7 +156,9 @@ constinit const OpDef kRecurrentOp{.name = "recurrent",
                                    .doc = "LSTM, GRU or RNN over the tokens of projected inputs",
                                    .infer = infer_recurrent,
                                    .gradient = gradient_recurrent,
-                                   .cost = cost_recurrent};
+                                   .cost = cost_recurrent,
+                                   .autocast = CastPolicy::low,
+                                   .token_axis = tokens_of_recurrent};
 constinit const OpDef kRecurrentBackwardOp{.name = "recurrent_backward",
                                            .doc = "gradients of recurrent through its tokens",
                                            .infer = infer_recurrent_backward,

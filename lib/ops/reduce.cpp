@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -106,21 +107,40 @@ std::vector<int> alias_first(SpecSpan, const Attributes&) {
   return {0};
 }
 
+int tokens_of_reshape(const TokenAxes& node) {
+  const int from = node.axes[0];
+  const Shape &x = node.inputs[0].shape, &y = node.outputs[0].shape;
+  const auto fits = [&](int at) {
+    return at < y.rank() && y.elements(0, at) == x.elements(0, from) && y[at] == x[from];
+  };
+  if (fits(from)) return from;  // prefer it: extents of 1 can fit several axes
+  for (int i = 0; i < y.rank(); ++i) {
+    if (fits(i)) return i;
+  }
+  return kMixesTokens;
+}
+
 }  // namespace
 
 constinit const OpDef kReduceOp{.name = "reduce",
                                 .doc = "y = sum, mean or max of x over axes",
                                 .infer = infer_reduce,
                                 .gradient = gradient_reduce,
-                                .place = place_reduce};
+                                .place = place_reduce,
+                                .autocast = CastPolicy::follow_first};
 constinit const OpDef kBroadcastOp{.name = "broadcast",
                                    .doc = "y = x repeated along axes of extent 1",
                                    .infer = infer_broadcast,
-                                   .gradient = gradient_broadcast};
+                                   .gradient = gradient_broadcast,
+                                   .autocast = CastPolicy::follow,
+                                   .token_axis = tokens_of_elements};
 constinit const OpDef kReshapeOp{.name = "reshape",
                                  .doc = "x with another shape, without a copy",
                                  .infer = infer_reshape,
                                  .gradient = gradient_reshape,
-                                 .aliases = alias_first};
+                                 .aliases = alias_first,
+                                 .autocast = CastPolicy::follow,
+                                 .token_axis = tokens_of_reshape,
+                                 .same_elements = SameElements::view};
 
 }  // namespace dltrain

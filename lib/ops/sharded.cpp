@@ -85,22 +85,30 @@ SpecList infer_sharded_norm(SpecSpan inputs, const Attributes&) {
 constinit const OpDef kReduceScatterBeginOp{.name = "reduce_scatter_begin",
                                             .doc = "starts a reduce-scatter over the ranks",
                                             .infer = infer_scatter,
-                                            .has_effect = true};
+                                            .has_effect = true,
+                                            .message = MessageKind::reduce_scatter,
+                                            .slot = SlotUse::begins};
 constinit const OpDef kReduceScatterEndOp{.name = "reduce_scatter_end",
                                           .doc = "waits for a reduce-scatter",
                                           .infer = infer_scatter_end,
                                           .aliases = aliases_scatter_end,
-                                          .has_effect = true};
+                                          .has_effect = true,
+                                          .message = MessageKind::reduce_scatter,
+                                          .slot = SlotUse::ends};
 constinit const OpDef kAllGatherBeginOp{.name = "all_gather_begin",
                                         .doc = "starts an all-gather over the ranks",
                                         .infer = infer_gather,
                                         .aliases = aliases_gather,
-                                        .has_effect = true};
+                                        .has_effect = true,
+                                        .message = MessageKind::all_gather,
+                                        .slot = SlotUse::begins};
 constinit const OpDef kAllGatherEndOp{.name = "all_gather_end",
                                       .doc = "waits for an all-gather",
                                       .infer = infer_gather_end,
                                       .aliases = aliases_gather_end,
-                                      .has_effect = true};
+                                      .has_effect = true,
+                                      .message = MessageKind::all_gather,
+                                      .slot = SlotUse::ends};
 constinit const OpDef kSumOfSquaresOp{
     .name = "sum_of_squares", .doc = "sum of the squares of all elements", .infer = infer_squares};
 constinit const OpDef kGradientNormOfOp{.name = "gradient_norm_of",

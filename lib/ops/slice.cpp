@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -85,11 +86,15 @@ constinit const OpDef kSliceOp{.name = "slice",
                                .infer = infer_slice,
                                .gradient = gradient_slice,
                                .place = place_slice,
-                               .cost = cost_slice};
+                               .cost = cost_slice,
+                               .autocast = CastPolicy::follow,
+                               .token_axis = tokens_within_borders};
 constinit const OpDef kPadOp{.name = "pad",
                              .doc = "x padded with a constant",
                              .infer = infer_pad,
                              .gradient = gradient_pad,
-                             .place = place_slice};
+                             .place = place_slice,
+                             .autocast = CastPolicy::follow,
+                             .token_axis = tokens_within_borders};
 
 }  // namespace dltrain

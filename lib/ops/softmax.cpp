@@ -7,6 +7,7 @@
 // log_softmax_backward(y, dy) → dx = dy − exp(y)·Σ dy
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -44,7 +45,8 @@ constinit const OpDef kSoftmaxOp{.name = "softmax",
                                  .infer = infer_softmax,
                                  .gradient = gradient_softmax,
                                  .cost = cost_softmax,
-                                 .in_place_allowed = true};
+                                 .in_place_allowed = true,
+                                 .token_axis = tokens_before_last};
 constinit const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
                                          .doc = "dx = y·(dy − Σ dy·y)",
                                          .infer = infer_softmax_backward,
@@ -55,7 +57,8 @@ constinit const OpDef kLogSoftmaxOp{.name = "log_softmax",
                                     .infer = infer_softmax,
                                     .gradient = gradient_log_softmax,
                                     .cost = cost_softmax,
-                                    .in_place_allowed = true};
+                                    .in_place_allowed = true,
+                                    .token_axis = tokens_before_last};
 constinit const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
                                             .doc = "dx = dy − exp(y)·Σ dy",
                                             .infer = infer_softmax_backward,

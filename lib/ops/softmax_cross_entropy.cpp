@@ -79,7 +79,8 @@ constinit const OpDef kSoftmaxCrossEntropyOp{
     .doc = "summed negative log likelihood of integer targets, and the number of correct rows",
     .infer = infer_softmax_cross_entropy,
     .gradient = gradient_softmax_cross_entropy,
-    .cost = cost_softmax_cross_entropy};
+    .cost = cost_softmax_cross_entropy,
+    .autocast = CastPolicy::logits};
 constinit const OpDef kSoftmaxCrossEntropyBackwardOp{
     .name = "softmax_cross_entropy_backward",
     .doc = "dlogits = dloss·(softmax(logits) − targets)",

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -48,12 +49,20 @@ std::optional<std::vector<Placement>> place_transpose(SpecSpan, const Attributes
   return {};
 }
 
+int tokens_of_transpose(const TokenAxes& node) {
+  const auto permutation = node.attributes.integers("permutation");
+  const auto at = std::find(permutation.begin(), permutation.end(), node.axes[0]);
+  return static_cast<int>(at - permutation.begin());
+}
+
 }  // namespace
 
 constinit const OpDef kTransposeOp{.name = "transpose",
                                    .doc = "permutes the axes",
                                    .infer = infer_transpose,
                                    .gradient = gradient_transpose,
-                                   .place = place_transpose};
+                                   .place = place_transpose,
+                                   .autocast = CastPolicy::follow,
+                                   .token_axis = tokens_of_transpose};
 
 }  // namespace dltrain

@@ -65,17 +65,18 @@ class Autocast {
         node.outputs.begin(), node.outputs.end(),
         [&](ValueId id) { return !is_weight(id) && graph_.value(id).role != Role::activation; });
     if (writes_state) return none;
-    // Losses compute in f32; only softmax_cross_entropy reads 16-bit logits.
-    if (node.layer == kLossLayer && node.op->name != "softmax_cross_entropy") return none;
-    switch (cast_policy(node.op->name)) {
+    if (node.layer == kLossLayer && node.op->autocast != CastPolicy::logits) return none;
+    switch (node.op->autocast) {
       case CastPolicy::low:
         return all;
       case CastPolicy::follow:
         return follows(node.inputs) ? all : none;
       case CastPolicy::follow_first:
+      case CastPolicy::logits:
         none[0] = follows({node.inputs[0]});
         return none;
       case CastPolicy::f32:
+      case CastPolicy::residual:
         return none;
     }
     return none;
@@ -95,7 +96,7 @@ class Autocast {
       ValueId& id = node.outputs[i];
       if (specs[i] == graph_.value(id).spec) {
         present_[at(id)] = true;
-        if (residual_ && node.op->name == "embedding") native_.insert(id);
+        if (residual_ && node.op->autocast == CastPolicy::residual) native_.insert(id);
         continue;
       }
       check_internal(is_f32(id) && specs[i].dtype == dtype_, "autocast: {} gives {}", node.op->name,

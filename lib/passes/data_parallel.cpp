@@ -21,7 +21,7 @@ struct Bucket {
 std::vector<bool> find_reduced(const Graph& graph) {
   std::vector<bool> reduced(graph.values.size(), false);
   for (const Node& node : graph.nodes) {
-    if (node.op->name != "all_reduce_begin") continue;
+    if (node.op->message != MessageKind::all_reduce) continue;
     for (ValueId id : node.inputs) reduced[static_cast<size_t>(graph.storage(id))] = true;
   }
   return reduced;

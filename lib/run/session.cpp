@@ -449,7 +449,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   };
   const auto gpu_memory = [&]() -> uint64_t {
     const DeviceProperties device = open_chosen().device->properties();
-    return device.backend == "cuda" ? device.total_memory : 0;
+    return device.on_host ? 0 : device.total_memory;
   };
   const StepRequest request{
       .model = experiment.model,

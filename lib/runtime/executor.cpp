@@ -54,7 +54,7 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
       training_(std::move(training)),
       evaluation_(std::move(evaluation)) {
   Collectives* group = options_.collectives;
-  if (group != nullptr && options_.device->properties().backend == "cuda") {
+  if (group != nullptr && !options_.device->properties().on_host) {
     device_group_ =
         std::make_unique<StreamCollectives>(*options_.device, group->rank(), group->size());
     group = device_group_.get();
@@ -275,8 +275,7 @@ std::span<const std::byte> Executor::view_state(std::string_view name,
                                                 std::vector<std::byte>& buffer) {
   const StateTensor* tensor = layout_.find(name);
   check_internal(tensor != nullptr && !tensor->shard, "{} is sharded", name);
-  const std::string_view backend = options_.device->properties().backend;
-  if (backend == "cpu" || backend == "reference") {
+  if (options_.device->properties().on_host) {
     stream_->synchronize();
     return {state_address(name), tensor->spec.bytes()};
   }
@@ -314,7 +313,7 @@ void Executor::update(const StepInputs& state) {
 }
 
 int Executor::lag() const {
-  return options_.device->properties().backend == "cuda" ? 1 : 0;
+  return options_.device->properties().on_host ? 0 : 1;
 }
 
 void Executor::queue_report(int64_t step) {
