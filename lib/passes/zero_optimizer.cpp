@@ -56,7 +56,7 @@ class Update {
     std::vector<ValueId> inputs{old.inputs[0], part.master};
     for (size_t role = 2; role < old.inputs.size(); ++role) {
       const GraphValue state = graph_.value(graph_.storage(old.inputs[role]));
-      if (state.role == Role::low_precision) {
+      if (old.op->update == UpdateKind::rounding) {
         inputs.push_back(part.copy);
       } else if (role == 2 && old.op->update == UpdateKind::optimizer) {
         inputs.push_back(part.gradient);
