@@ -235,7 +235,11 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
                topology.nodes(), topology.per_node, human_bytes(static_cast<size_t>(t.within_node)),
                human_bytes(static_cast<size_t>(t.between_nodes)));
   }
-  if (session.groups) {
+  if (session.coordinates.tensor.count > 1) {
+    fmt::print("  tensor parallelism: groups of {} ranks share the layers of the same samples\n",
+               session.coordinates.tensor.count);
+  }
+  if (topology.mesh.size(mesh_axes::kReplica) > 1) {
     fmt::print(
         "  the state is sharded over groups of {} ranks; each of the {} groups holds all of it\n",
         topology.mesh.size(mesh_axes::kShard), topology.mesh.size(mesh_axes::kReplica));
@@ -367,7 +371,7 @@ CommandBody add_plan(CLI::App& command) {
   };
   auto options = std::make_shared<Options>();
   options->config.add_to(command);
-  command.add_option("--world", options->request.world, "Plan for this many data-parallel ranks")
+  command.add_option("--world", options->request.world, "Plan for this many ranks")
       ->check(CLI::Range(1, 65536));
   command
       .add_option("--nproc-per-node", options->request.ranks_per_node,
@@ -393,7 +397,8 @@ CommandBody add_plan(CLI::App& command) {
   command.add_flag("--passes", options->request.passes, "Print the graph after each pass");
   return [options, rates_given] {
     Experiment experiment = options->config.load();
-    const int64_t ranks = std::max<int64_t>(experiment.parallelism.data, 1);
+    const int64_t ranks =
+        std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.tensor;
     PlanRequest request = options->request;
     if (request.world == 0) {
       request.world = std::max(static_cast<int>(ranks), request.ranks_per_node);

@@ -266,7 +266,8 @@ void AdafactorCall::update() const {
   }
 }
 
-std::unique_ptr<Kernel> make_adafactor(const KernelRequest& request, void (AdafactorCall::*run)() const) {
+std::unique_ptr<Kernel> make_adafactor(const KernelRequest& request,
+                                       void (AdafactorCall::*run)() const) {
   if (request.inputs.size() < 2 || request.inputs[1].dtype != DType::f32) return nullptr;
   const AdafactorPlan plan(request);
   return make_kernel([plan, run](const Bindings& b, Stream&) { (AdafactorCall(plan, b).*run)(); },

@@ -8,6 +8,7 @@
 
 #include "base/run_lock.h"
 #include "checkpoint/checkpoint.h"
+#include "text/tokenizer.h"
 
 namespace dltrain {
 

@@ -200,12 +200,12 @@ void start_averages(Executor& executor) {
   };
   std::vector<std::byte> bytes;
   for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (tensor.part || executor.layout().find(tensor.name, Role::ema) == nullptr) continue;
+    if (tensor.shard || executor.layout().find(tensor.name, Role::ema) == nullptr) continue;
     bytes.resize(tensor.spec.bytes());
     executor.read_state(tensor.name, bytes);
     start(tensor, bytes);
   }
-  executor.collect_parts(start);
+  executor.collect_shards(start);
 }
 
 std::deque<SafetensorsSet> trained_weights(const std::filesystem::path& checkpoint) {
@@ -275,16 +275,16 @@ void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live, int r
     copy.info = file_info(executor, tensor);
     copy.owner = assign_writer(assigned, tensor);
     const bool own = copy.owner == rank;
-    copy.live = own && live && !tensor.part ? &executor : nullptr;
+    copy.live = own && live && !tensor.shard ? &executor : nullptr;
     if (!own || copy.live != nullptr) {
       copy.bytes = {};
       continue;
     }
     copy.bytes.resize(tensor.spec.bytes());
-    if (!tensor.part) executor.read_state(tensor.name, copy.bytes);
+    if (!tensor.shard) executor.read_state(tensor.name, copy.bytes);
   }
   snapshot.resize(next);
-  executor.collect_parts([&](const StateTensor& tensor, std::span<const std::byte> whole) {
+  executor.collect_shards([&](const StateTensor& tensor, std::span<const std::byte> whole) {
     const auto copy = std::find_if(snapshot.begin(), snapshot.end(),
                                    [&](const TensorCopy& c) { return c.state == tensor.name; });
     if (copy->owner == rank) std::copy(whole.begin(), whole.end(), copy->bytes.begin());

@@ -14,6 +14,7 @@
 #include "passes/fuse_copies.h"
 #include "passes/narrow_parameters.h"
 #include "passes/pack_updates.h"
+#include "passes/partition.h"
 #include "passes/remove_copies.h"
 #include "passes/update.h"
 
@@ -88,6 +89,17 @@ StepGraph emit(const StepRequest& r, bool training) {
     log("autocast");
   }
   out.graph = lower_recurrent(std::move(out.graph), r.fuse ? r.kept_bytes : KeptBytes(), training);
+  const PartitionOptions partition_options{
+      .mesh = r.zero.mesh, .rank = r.zero.rank, .shards = r.shards};
+  if (partition_options.ranks() > 1) {
+    std::vector<ValueId*> kept{&out.output, &model.output, &model.loss.loss_sum};
+    for (auto& [label, sum] : model.loss.metrics) kept.push_back(&sum);
+    for (auto& update : model.updates) {
+      for (ValueId& id : update.inputs) kept.push_back(&id);
+    }
+    partition(out.graph, partition_options, kept);
+    log("partition");
+  }
   if (!training) {
     if (out.graph.value(out.output).producer < 0) {  // a model without layers: an input stays one
       GraphBuilder copying(out.graph);
@@ -144,8 +156,14 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = narrow_parameters(std::move(out.graph));
     log("narrow_parameters");
   }
+  if (partition_options.ranks() > 1) {
+    ValueId* const kept[]{&out.output};
+    lower_placements(out.graph, partition_options, training && !r.zero.active(), kept);
+    log("lower_placements");
+  }
   if (training) {
     out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks,
+                                                     .over = r.zero.mesh.over(mesh_axes::kData),
                                                      .bucket_bytes = r.zero.bucket_bytes,
                                                      .gradients = !r.zero.active(),
                                                      .reduce_dtype = r.zero.reduce_dtype,

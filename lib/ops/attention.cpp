@@ -95,16 +95,6 @@ std::vector<ValueId> gradient_attention(const GradientRequest& r) {
   return out;
 }
 
-// Samples are independent except for the dropout mask.
-std::optional<std::vector<Placement>> split_attention(SpecSpan, const Attributes& attributes,
-                                                      std::span<const Placement> placements) {
-  if (attributes.number("dropout") > 0) return std::nullopt;
-  for (const Placement& placement : placements) {  // the mask too
-    if (!(placement == kSplitSamples)) return std::nullopt;
-  }
-  return std::vector<Placement>{kSplitSamples, kSplitSamples};
-}
-
 double scores(const AttentionSizes& a, const Attributes& attributes) {
   const AttentionPattern pattern(attributes);
   double row = static_cast<double>(a.keys) * (pattern.causal ? 0.5 : 1);
@@ -194,7 +184,6 @@ constinit const OpDef kAttentionOp{.name = "attention",
                                    .doc = "y = softmax(scale · q·kᵀ)·v for every head",
                                    .infer = infer_attention,
                                    .gradient = gradient_attention,
-                                   .split = split_attention,
                                    .cost = cost_attention,
                                    .autocast = CastPolicy::low,
                                    .token_axis = tokens_of_attention};

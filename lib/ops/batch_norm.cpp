@@ -74,11 +74,6 @@ SpecList infer_inference(SpecSpan inputs, const Attributes&) {
   return {inputs[0]};
 }
 
-std::optional<std::vector<Placement>> split_inference(SpecSpan, const Attributes&,
-                                                      std::span<const Placement> p) {
-  return split_samples(p, {kSplitSamples});
-}
-
 SpecList infer_batch_norm_update(SpecSpan inputs, const Attributes&) {
   expect_inputs("batch_norm_update", inputs, 5, 5);
   expect_step_state("batch_norm_update", inputs[0]);
@@ -109,7 +104,6 @@ constinit const OpDef kBatchNormBackwardOp{.name = "batch_norm_backward",
 constinit const OpDef kBatchNormInferenceOp{.name = "batch_norm_inference",
                                             .doc = "normalises each channel by given statistics",
                                             .infer = infer_inference,
-                                            .split = split_inference,
                                             .cost = cost_an_element<2>,
                                             .autocast = CastPolicy::follow_first,
                                             .token_axis = tokens_before_last};

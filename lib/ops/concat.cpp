@@ -50,12 +50,12 @@ std::vector<ValueId> gradient_concat(const GradientRequest& r) {
   return out;
 }
 
-std::optional<std::vector<Placement>> split_concat(SpecSpan, const Attributes& attributes,
+std::optional<std::vector<Placement>> place_concat(SpecSpan, const Attributes& attributes,
                                                    std::span<const Placement> p) {
   for (const Placement& placement : p) {
     if (!(placement == p[0])) return {};
   }
-  if (p[0].kind == Placement::split && p[0].axis == attributes.integer("axis")) return {};
+  if (p[0].kind == Placement::sharded && p[0].dimension == attributes.integer("axis")) return {};
   return {{p[0]}};
 }
 
@@ -71,7 +71,7 @@ constinit const OpDef kConcatOp{.name = "concat",
                                 .doc = "the inputs concatenated along an axis",
                                 .infer = infer_concat,
                                 .gradient = gradient_concat,
-                                .split = split_concat,
+                                .place = place_concat,
                                 .autocast = CastPolicy::follow,
                                 .token_axis = tokens_of_concat};
 

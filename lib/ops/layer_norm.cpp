@@ -150,14 +150,6 @@ std::vector<ValueId> gradient_rms_norm(const GradientRequest& r) {
   return out;
 }
 
-// Rows are independent.
-std::optional<std::vector<Placement>> split_layer_norm(SpecSpan inputs,
-                                                       const Attributes& attributes,
-                                                       std::span<const Placement> p) {
-  if (inputs.back().shape == inputs[0].shape || attributes.boolean("wide")) return {};  // joined
-  return split_samples(p, std::vector(inputs.size(), kSplitSamples));
-}
-
 }  // namespace
 
 // Sums, deviations and the result: about 8 operations per element in the forward, 14 in the
@@ -166,7 +158,6 @@ constinit const OpDef kLayerNormOp{.name = "layer_norm",
                                    .doc = "y = (x − mean)·rstd·weight + bias along the last axis",
                                    .infer = infer_layer_norm,
                                    .gradient = gradient_layer_norm,
-                                   .split = split_layer_norm,
                                    .cost = cost_an_element<8>,
                                    .autocast = CastPolicy::follow_first,
                                    .token_axis = tokens_before_last};
@@ -178,7 +169,6 @@ constinit const OpDef kRmsNormOp{.name = "rms_norm",
                                  .doc = "y = x·rstd·weight along the last axis",
                                  .infer = infer_rms_norm,
                                  .gradient = gradient_rms_norm,
-                                 .split = split_layer_norm,
                                  .cost = cost_an_element<5>,
                                  .autocast = CastPolicy::follow_first,
                                  .token_axis = tokens_before_last};

@@ -1,7 +1,7 @@
-// The compiler's description of an op: a shape rule, a gradient rule that emits other ops, a split
-// rule (how it behaves when its inputs are split over ranks), a cost, and one kernel per backend
-// (ops/kernel.h). Ops are rows of the explicit table in ops/registry.cpp; layers only emit ops and
-// never a backward.
+// The compiler's description of an op: a shape rule, a gradient rule that emits other ops, a
+// placement rule (how its outputs are laid out over ranks if its inputs are), a cost, and one
+// kernel per backend (ops/kernel.h). Ops are rows of the explicit table in ops/registry.cpp; layers
+// only emit ops and never a backward.
 //
 // Shapes: images are [samples, height, width, channels]; everything is dense and row-major.
 #pragma once
@@ -49,9 +49,13 @@ struct GradientRequest {
 
 // How one tensor is laid out over the ranks of a mesh axis.
 struct Placement {
-  enum Kind : uint8_t { replicated, split, partial };
+  enum Kind : uint8_t {
+    replicated,  // every rank has all of it
+    sharded,     // every rank has a range of one dimension (graph/placement.h)
+    partial      // the tensor is the sum of those of the ranks
+  };
   Kind kind = replicated;
-  int axis = -1;  // of a split; a partial tensor is the sum over the ranks
+  int dimension = -1;  // sharded
 
   bool operator==(const Placement&) const = default;
 };
@@ -116,10 +120,11 @@ struct OpDef {
   // has no gradient.
   std::vector<ValueId> (*gradient)(const GradientRequest& request) = nullptr;
 
-  // Returns the placements of the outputs when every rank runs the op on its part of the inputs, or
-  // nullopt if that needs communication. Not called when all inputs are replicated (all outputs are
-  // too). nullptr: only replicated inputs are supported.
-  std::optional<std::vector<Placement>> (*split)(SpecSpan inputs, const Attributes& attributes,
+  // Returns the placements of the outputs if every rank runs the op on its shards of the inputs, or
+  // nullopt if that needs communication. Not called if all inputs are replicated (all outputs are
+  // too). nullptr: only replicated inputs are supported. passes/partition.h uses it for the
+  // forward; the ops of the backward need none.
+  std::optional<std::vector<Placement>> (*place)(SpecSpan inputs, const Attributes& attributes,
                                                  std::span<const Placement> placements) = nullptr;
 
   // Absent: no flops, every input and output moved once.
@@ -169,9 +174,16 @@ struct OpDef {
 
   // Its results for a sample depend on the other samples of the micro-batch.
   bool mixes_samples = false;
+
+  // The index of an optional input that is added to the result (a bias); 0: none. It is added
+  // elsewhere if the result is partial.
+  int added_input = 0;
+
+  // The result depends on the position of an element in the whole tensor (ops/shard_position.h).
+  bool uses_positions = false;
 };
 
-// The registry: ops in table order.
+// The registry: the ops of engines in table order, without those of ops/placement.cpp.
 std::span<const OpDef> all_ops();
 // Returns nullptr when there is no such op.
 const OpDef* find_op(std::string_view name);

@@ -24,8 +24,9 @@ std::span<const OpDef> all_ops() {
 }
 
 const OpDef* find_op(std::string_view name) {
-  for (const OpDef& op : all_ops()) {
-    if (op.name == name) return &op;
+  for (const std::span<const OpDef> ops : {all_ops(), placement_ops()}) {
+    const auto found = std::ranges::find(ops, name, &OpDef::name);
+    if (found != ops.end()) return &*found;
   }
   return nullptr;
 }

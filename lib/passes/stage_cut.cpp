@@ -23,7 +23,7 @@ class StageCutter {
         stage_(old_.size(), kBoth),
         slot_(0),
         builder_(graph_) {
-    check_internal(graph_.groups.empty() && graph_.sharded.empty(), "a stage cut of sharded state");
+    check_internal(graph_.groups.empty() && graph_.shards.empty(), "a stage cut of sharded state");
     graph_.nodes.clear();
     for (const Node& node : old_) {
       slot_ = std::max(slot_, node.attributes.integer("slot", -1) + 1);

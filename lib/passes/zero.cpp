@@ -60,7 +60,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
   std::vector<ValueId> order;
   const std::map<ValueId, ParameterUse> uses = find_uses(graph, order);
   std::vector<ZeroUnit> units;
-  using Key = std::tuple<double, double, bool, bool, std::optional<DType>, DType>;
+  using Key = std::tuple<double, double, bool, bool, std::optional<DType>, DType, bool>;
   struct UnitInProgress {
     size_t unit;
     int64_t filled;
@@ -70,8 +70,8 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
     const GraphValue& parameter = graph.value(id);
     const ParameterUse& use = uses.at(id);
     if (!use.trainable && options.stage < 3) continue;
-    const Key key{use.lr_scale, use.weight_decay, use.trainable,
-                  use.master,   use.copy,         parameter.spec.dtype};
+    const Key key{use.lr_scale, use.weight_decay,     use.trainable,           use.master,
+                  use.copy,     parameter.spec.dtype, parameter.layout.empty()};
     const int64_t elements = parameter.spec.shape.elements();
     const int64_t most = static_cast<int64_t>(options.bucket_bytes / sizeof(float));
     auto at = open.find(key);
@@ -82,7 +82,10 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
                        .weight_decay = use.weight_decay,
                        .trainable = use.trainable,
                        .reads_master = use.master,
-                       .copies = use.copy});
+                       .copies = use.copy,
+                       .layout = parameter.layout.empty()
+                                     ? Layout()
+                                     : Layout{{parameter.layout.front().axis, {}}}});
       at = open.insert_or_assign(key, UnitInProgress{units.size() - 1, 0}).first;
     }
     units[at->second.unit].members.push_back({parameter.name, parameter.spec, at->second.filled});
@@ -91,7 +94,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
   for (ZeroUnit& unit : units) {
     const ZeroUnit::Member& last = unit.members.back();
     const int64_t filled = last.first + last.spec.shape.elements();
-    unit.elements = aligned((filled + options.ranks - 1) / options.ranks);
+    unit.elements = aligned((filled + options.ranks() - 1) / options.ranks());
   }
   return units;
 }
@@ -117,7 +120,7 @@ std::string kind_of(const std::string& kind, const std::string& owner) {
 MemberRange range_in_part(const ZeroUnit& unit, const ZeroUnit::Member& member,
                           const ZeroOptions& options) {
   const int64_t elements = member.spec.shape.elements();
-  const int64_t from = options.rank * unit.elements, to = from + unit.elements;
+  const int64_t from = options.part() * unit.elements, to = from + unit.elements;
   const int64_t begin = std::clamp<int64_t>(from - member.first, 0, elements);
   const int64_t end = std::clamp<int64_t>(to - member.first, 0, elements);
   return {begin, end - begin, end > begin ? member.first + begin - from : 0};
@@ -128,18 +131,25 @@ ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& kind, DT
   GraphBuilder builder(graph);
   const ValueId part =
       builder.add_value(kind_of(kind, unit.name), {Shape{unit.elements}, dtype}, role);
+  graph.value(part).layout = part_layout(unit);
   for (const ZeroUnit::Member& member : unit.members) {
     const MemberRange range = range_in_part(unit, member, options);
-    graph.sharded.push_back({.name = kind_of(kind, member.parameter),
-                             .owner = member.parameter,
-                             .kind = kind,
-                             .spec = {member.spec.shape, dtype},
-                             .role = role,
-                             .part = part,
-                             .begin = range.begin,
-                             .count = range.count,
-                             .at = range.at,
-                             .first = member.first});
+    Shard shard{.name = kind_of(kind, member.parameter),
+                .owner = member.parameter,
+                .kind = kind,
+                .whole = {member.spec.shape, dtype},
+                .role = role,
+                .value = part,
+                .begin = range.begin,
+                .count = range.count,
+                .at = range.at,
+                .first = member.first};
+    if (const Shard* local = graph.find_shard(member.parameter)) {
+      shard.whole.shape = local->whole.shape;
+      shard.cut = local->cut;
+    }
+    std::erase_if(graph.shards, [&](const Shard& old) { return old.name == shard.name; });
+    graph.shards.push_back(std::move(shard));
   }
   return part;
 }
@@ -147,7 +157,7 @@ ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& kind, DT
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
                      DType dtype, const ZeroOptions& options) {
   FlatGroup group;
-  group.bytes = static_cast<size_t>(unit.elements * options.ranks) * dtype_size(dtype);
+  group.bytes = static_cast<size_t>(unit.elements * options.ranks()) * dtype_size(dtype);
   for (size_t i = 0; i < values.size(); ++i) {
     check_internal(values[i] != kNoValue && graph.value(values[i]).spec.dtype == dtype,
                    "{} has no {}", unit.name, unit.members[i].parameter);
@@ -157,9 +167,17 @@ FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector
   return group;
 }
 
+Layout part_layout(const ZeroUnit& unit) {
+  Layout out{{mesh_axes::kShard, {Placement::sharded, 0}}};
+  out.insert(out.end(), unit.layout.begin(), unit.layout.end());
+  return out;
+}
+
 Attributes shared_collective(int64_t slot, const ZeroOptions& options) {
   Attributes out{{"slot", slot}};
-  if (options.hybrid()) out.set(kOver, std::string(mesh_axes::kShard));
+  if (const std::string over = options.mesh.over(mesh_axes::kShard); !over.empty()) {
+    out.set(kOver, over);
+  }
   return out;
 }
 
@@ -185,7 +203,7 @@ ValueId add_window(Graph& graph, const ZeroUnit& unit, const std::vector<ValueId
       builder.add_value(kind_of(kind, unit.name), {Shape{unit.elements}, dtype}, role);
   FlatGroup group = unit_group(graph, unit, values, dtype, options);
   group.members.push_back(
-      {part, static_cast<size_t>(options.rank * unit.elements) * dtype_size(dtype), true});
+      {part, static_cast<size_t>(options.part() * unit.elements) * dtype_size(dtype), true});
   graph.groups.push_back(std::move(group));
   return part;
 }

@@ -105,7 +105,7 @@ class Gradients {
     if (is_rounded(r)) round(r);
     Attributes attributes = shared_collective(r.slot, options_);
     attributes.set("elements", unit.elements);
-    attributes.set("ranks", int64_t{options_.ranks});
+    attributes.set("ranks", int64_t{options_.ranks()});
     r.begun = builder_.emit1("reduce_scatter_begin", r.gradients, attributes);
     graph_.nodes.back().once_per_step = per_step_;
     if (per_step_ && !is_rounded(r)) lay_into_gradients(r, r.begun);
@@ -132,7 +132,7 @@ class Gradients {
     GraphValue& part = graph_.value(id);
     part.name = state_name("gradient", r.parts->unit->name);
     part.role = Role::partial;
-    const auto offset = static_cast<size_t>(options_.rank * r.parts->unit->elements);
+    const auto offset = static_cast<size_t>(options_.part() * r.parts->unit->elements);
     graph_.groups[r.group].members.push_back({id, offset * dtype_size(part.spec.dtype), true});
   }
 

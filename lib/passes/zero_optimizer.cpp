@@ -1,7 +1,7 @@
-// ZeRO: each rank updates its parts. The gradient norm is the root of the sum of the ranks' sums of
-// squares. Moments exist for parts only. Optimizers that need sums over whole tensors (LARS, LAMB,
-// Adafactor) update this rank's range of each tensor. Parameters (or their low-precision copies)
-// that every rank stores in full are all-gathered in place after the update.
+// ZeRO: each rank updates its parts. Moments exist for parts only. Optimizers that need sums over
+// whole tensors (LARS, LAMB, Adafactor) update this rank's range of each tensor. Parameters (or
+// their low-precision copies) that every rank stores in full are all-gathered in place after the
+// update.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "graph/memory_planner.h"
+#include "passes/partition.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -50,14 +51,11 @@ class Update {
   void norm(const Node& old) {
     std::vector<ValueId> gradients;
     for (const UnitParts& part : parts_) {
-      if (part.unit->trainable) gradients.push_back(part.gradient);
+      if (!part.unit->trainable) continue;
+      gradients.push_back(part.gradient);
+      graph_.value(graph_.storage(part.gradient)).layout = part_layout(*part.unit);
     }
-    ValueId squares = builder_.emit1("sum_of_squares", gradients);
-    const Attributes over = shared_collective(slot_++, options_);
-    squares = builder_.emit1("all_reduce_begin", {squares}, over);
-    squares = builder_.emit1("all_reduce_end", {squares}, over);
-    builder_.emit1("gradient_norm_of", {old.inputs[0], squares});
-    graph_.nodes.back().outputs = old.outputs;  // read by the rest of the update
+    emit_sharded_norm(builder_, old, gradients, options_.mesh, slot_);
   }
 
   // Replaces the nodes that update the tensors of a unit by one that updates this rank's part.

@@ -30,15 +30,18 @@ struct MemberRange {
 MemberRange range_in_part(const ZeroUnit& unit, const ZeroUnit::Member& member,
                           const ZeroOptions& options);
 
-// Adds state "<kind> of <unit>" for this rank's part of a unit, and records the ranges of the
+// Adds state "<kind> of <unit>" for this rank's part of a unit, and records the shards of the
 // tensors
-// "<kind> of <parameter>" in it (Graph::sharded). An empty kind: the parameters themselves.
+// "<kind> of <parameter>" in it. An empty kind: the parameters themselves.
 ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& kind, DType dtype,
                  Role role, const ZeroOptions& options);
 
 // Returns the group that places `values` (kNoValue entries are skipped) like the unit's members.
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
                      DType dtype, const ZeroOptions& options);
+
+// Returns the layout of a rank's part of a unit.
+Layout part_layout(const ZeroUnit& unit);
 
 // Returns the attributes of a collective over the ranks that share the state.
 Attributes shared_collective(int64_t slot, const ZeroOptions& options);

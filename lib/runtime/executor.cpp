@@ -46,7 +46,8 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
         std::make_unique<StreamCollectives>(*options_.device, group->rank(), group->size());
     group = device_group_.get();
     if (options_.groups != nullptr) {
-      device_groups_ = std::make_unique<const MeshGroups>(*group, options_.topology.mesh);
+      device_groups_ = std::make_unique<const MeshGroups>(*group, options_.topology.mesh,
+                                                          options_.groups->sets());
     }
   }
   const bool gradients =
@@ -155,30 +156,59 @@ void Executor::allocate() {
   report_.sums.resize(metrics);
 }
 
-void Executor::collect_parts(
-    const std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>& use) {
-  if (!layout_.has_parts()) return;
-  Collectives& sharing =
-      options_.groups ? options_.groups->along(mesh_axes::kShard) : *options_.collectives;
-  std::vector<std::byte> own, unit;
+std::vector<std::byte> Executor::read_bytes(size_t offset, size_t bytes) {
+  std::vector<std::byte> out(bytes);
+  options_.device->copy(out.data(), arena_.data() + offset, bytes, *stream_);
+  wait_for_device();
+  return out;
+}
+
+// Returns the bytes of all ranks along an axis of the mesh, one after another.
+std::vector<std::byte> Executor::gather_bytes(std::span<const std::byte> own,
+                                              std::string_view axis) const {
+  static const auto subject = std::make_shared<const std::string>("the state in one place");
+  const std::string over = options_.topology.mesh.over(axis);
+  Collectives& ranks = over.empty() ? *options_.collectives : options_.groups->along(over);
+  std::vector<std::byte> all(own.size() * static_cast<size_t>(ranks.size()));
+  HostStream host;
+  ranks.wait(ranks.all_gather(own.data(), all.data(), own.size(), DType::u8, host, subject), host);
+  return all;
+}
+
+void Executor::collect_shards(const TensorUse& use) {
+  // Puts the cuts of the ranks together. Messages have equal lengths.
+  const auto use_whole = [&](const StateTensor& tensor, std::span<const std::byte> local) {
+    if (!tensor.shard->cut) return use(tensor, local);
+    const Cut& cut = *tensor.shard->cut;
+    const auto bytes_of = [&](int rank) {
+      const TensorBox box = cut.box(tensor.spec.shape, rank);
+      return static_cast<size_t>(box.extent.elements()) * dtype_size(tensor.spec.dtype);
+    };
+    std::vector<std::byte> own(local.begin(), local.end()), whole(tensor.spec.bytes());
+    own.resize(bytes_of(0));
+    const std::vector<std::byte> all = gather_bytes(own, cut.axis);
+    for (int rank = 0; rank < cut.ranks; ++rank) {
+      copy_to_box(tensor.spec, cut.box(tensor.spec.shape, rank),
+                  std::span(all).subspan(own.size() * static_cast<size_t>(rank), bytes_of(rank)),
+                  whole);
+    }
+    use(tensor, whole);
+  };
   for (size_t u = 0; u < layout_.units().size(); ++u) {
     const StateUnit& part = layout_.units()[u];
     if (part.window || !rules_of(part.role).checkpointed) continue;
-    const auto ranks = static_cast<size_t>(sharing.size());
-    own.resize(part.spec.bytes());
-    unit.resize(own.size() * ranks);
-    options_.device->copy(own.data(), arena_.data() + part.offset, own.size(), *stream_);
-    wait_for_device();
-    const auto count = static_cast<size_t>(part.spec.shape.elements());
-    HostStream host;
-    sharing.wait(sharing.all_gather(own.data(), unit.data(), count, part.spec.dtype, host,
-                                    std::make_shared<const std::string>("the state in one place")),
-                 host);
+    const std::vector<std::byte> unit =
+        gather_bytes(read_bytes(part.offset, part.spec.bytes()), mesh_axes::kShard);
     for (const StateTensor& tensor : layout_.tensors()) {
-      if (!tensor.part || tensor.part->unit != u) continue;
-      const size_t first = static_cast<size_t>(tensor.part->first) * dtype_size(part.spec.dtype);
-      use(tensor, std::span(unit).subspan(first, tensor.spec.bytes()));
+      if (tensor.unit != u) continue;
+      const TensorSpec local = tensor.shard->local();
+      const size_t first = static_cast<size_t>(tensor.shard->first) * dtype_size(local.dtype);
+      use_whole(tensor, std::span(unit).subspan(first, local.bytes()));
     }
+  }
+  for (const StateTensor& tensor : layout_.tensors()) {
+    if (!tensor.shard || tensor.unit || !rules_of(tensor.role).checkpointed) continue;
+    use_whole(tensor, read_bytes(tensor.offset, tensor.own_bytes()));
   }
 }
 

@@ -82,10 +82,11 @@ class Executor final : public StateStore {
   // Allocates the arena and fixes all addresses. The state is zero.
   void allocate();
 
-  // Gathers the checkpointed tensors that are sharded over ranks (passes/zero.h) and calls
-  // use(tensor, full content) for each, on every rank. All ranks must call it.
-  void collect_parts(
-      const std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>& use);
+  // Gathers the checkpointed tensors that are sharded over ranks and calls use(tensor, full
+  // content) for each, on every rank. All ranks must call it.
+  using TensorUse =
+      std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>;
+  void collect_shards(const TensorUse& use);
   // The segments of a step in the order in which they are run: before a forward, fill() gives its
   // frame the micro-batch, and run() runs each segment in turn.
   const StepSchedule& schedule() const { return schedule_; }
@@ -153,6 +154,8 @@ class Executor final : public StateStore {
   // Also throws if a collective on the stream has failed.
   void wait_for_device() override;
   size_t stage_bytes() const;
+  std::vector<std::byte> read_bytes(size_t offset, size_t bytes);
+  std::vector<std::byte> gather_bytes(std::span<const std::byte> own, std::string_view axis) const;
   void queue_report(int64_t step);
 
   ExecutorOptions options_;

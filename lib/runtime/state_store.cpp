@@ -8,12 +8,19 @@
 namespace dltrain {
 namespace {
 
-// Returns the part of a tensor that this rank stores.
-std::span<const std::byte> own_part(const StateTensor& tensor, std::span<const std::byte> whole) {
-  if (!tensor.part) return whole;
+// Returns the bytes of `whole` that this rank stores; `local` may hold them.
+std::span<const std::byte> own_shard(const StateTensor& tensor, std::span<const std::byte> whole,
+                                     std::vector<std::byte>& local) {
+  if (!tensor.shard) return whole;
+  const Shard& shard = *tensor.shard;
+  if (shard.cut) {
+    local.resize(shard.local().bytes());
+    copy_from_box(tensor.spec, shard.cut->box(tensor.spec.shape, shard.cut->rank), whole, local);
+    whole = local;
+  }
   const size_t element = dtype_size(tensor.spec.dtype);
-  return whole.subspan(static_cast<size_t>(tensor.part->begin) * element,
-                       static_cast<size_t>(tensor.part->count) * element);
+  return whole.subspan(static_cast<size_t>(shard.begin) * element,
+                       static_cast<size_t>(shard.count) * element);
 }
 
 }  // namespace
@@ -50,7 +57,8 @@ void StateStore::write_state(std::string_view name, std::span<const std::byte> b
   }
   check_internal(tensor != nullptr && tensor->spec.bytes() == bytes.size(), "writing {}: {} bytes",
                  name, bytes.size());
-  const std::span<const std::byte> own = own_part(*tensor, bytes);
+  std::vector<std::byte> local;
+  const std::span<const std::byte> own = own_shard(*tensor, bytes, local);
   device_->copy(state_address(name), own.data(), own.size(), *stream_);
   stream_->synchronize();
   if (tensor->role != Role::parameter) return;
@@ -65,7 +73,7 @@ void StateStore::refresh_copy(const StateTensor& copy, std::span<const std::byte
 
 void StateStore::read_state(std::string_view name, std::span<std::byte> bytes) {
   const StateTensor* tensor = layout_.find(name);
-  check_internal(tensor != nullptr && !tensor->part && tensor->spec.bytes() == bytes.size(),
+  check_internal(tensor != nullptr && !tensor->shard && tensor->spec.bytes() == bytes.size(),
                  "reading {}: {} bytes", name, bytes.size());
   device_->copy(bytes.data(), state_address(name), bytes.size(), *stream_);
   wait_for_device();
@@ -86,7 +94,7 @@ std::vector<float> StateStore::read_floats(std::string_view name) {
 std::span<const std::byte> StateStore::view_state(std::string_view name,
                                                   std::vector<std::byte>& buffer) {
   const StateTensor* tensor = layout_.find(name);
-  check_internal(tensor != nullptr && !tensor->part, "{} is sharded", name);
+  check_internal(tensor != nullptr && !tensor->shard, "{} is sharded", name);
   if (device_->properties().on_host) {
     stream_->synchronize();
     return {state_address(name), tensor->spec.bytes()};

@@ -33,8 +33,8 @@ class StateStore : public WeightStore {
 
   // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
   // agree, but that a parameter in bf16 may be given in f32 and is rounded to nearest. Writing a
-  // parameter refreshes its low-precision copy too. Of a tensor that ranks hold in
-  // parts, the own part is written; it cannot be read so.
+  // parameter refreshes its low-precision copy too. Of a sharded tensor, the own shard is
+  // written; it cannot be read so.
   void write_state(std::string_view name, std::span<const std::byte> bytes) override;
   void read_state(std::string_view name, std::span<std::byte> bytes);
   // An f32 or bf16 tensor as f32.

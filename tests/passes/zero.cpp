@@ -33,7 +33,8 @@ Graph training_example_zero() {
 
 // A unit for each parameter: 64 elements for 2 ranks, the second of which has 8 that count.
 ZeroOptions options(int stage, int rank = 0) {
-  return {.stage = stage, .ranks = 2, .rank = rank, .bucket_bytes = 160};
+  return {
+      .stage = stage, .mesh = Mesh({{mesh_axes::kShard, 2}}), .rank = rank, .bucket_bytes = 160};
 }
 
 std::string lowered(int stage) {
@@ -149,7 +150,7 @@ TEST_CASE("stage 3 gathers parameters a unit ahead, in forward and backward") {
 std::string lowered_in_groups(int stage, DType reduce_dtype = DType::f32) {
   Graph graph = training_example_zero();
   ZeroOptions hybrid = options(stage);
-  hybrid.groups = 2;
+  hybrid.mesh = Mesh({{mesh_axes::kReplica, 2}, {mesh_axes::kShard, 2}});
   hybrid.reduce_dtype = reduce_dtype;
   const auto units = find_zero_units(graph, hybrid);
   return print_graph(zero(std::move(graph), units, hybrid));
@@ -251,13 +252,13 @@ TEST_CASE("units hold parameters of equal settings, and every element lies on on
     const Graph cut = zero(graph, units, joined);
     StateLayout layout;
     layout.add(cut);
-    CHECK(layout.has_parts());
+    CHECK(layout.has_shards());
     for (const char* name : {"a", "b", "momentum of a", "momentum of b"}) {
       const StateTensor* tensor = layout.find(name);
       REQUIRE(tensor != nullptr);
-      REQUIRE(tensor->part);
+      REQUIRE(tensor->shard);
       const bool here = name[std::string(name).size() - 1] == (rank == 0 ? 'a' : 'b');
-      CHECK(tensor->part->count == (here ? 40 : 0));
+      CHECK(tensor->shard->count == (here ? 40 : 0));
     }
     CHECK(layout.bytes(Role::moment) == 64 * sizeof(float));
     CHECK(layout.bytes(Role::parameter) == 64 * sizeof(float));
@@ -266,8 +267,9 @@ TEST_CASE("units hold parameters of equal settings, and every element lies on on
 
 TEST_CASE("one rank, or stage 0, leaves a graph as it is") {
   const Graph graph = training_example_zero();
-  CHECK(print_graph(zero(graph, {}, {.stage = 3, .ranks = 1})) == print_graph(graph));
-  CHECK(print_graph(zero(graph, {}, {.stage = 0, .ranks = 4})) == print_graph(graph));
+  CHECK(print_graph(zero(graph, {}, {.stage = 3})) == print_graph(graph));
+  CHECK(print_graph(zero(graph, {}, {.stage = 0, .mesh = Mesh({{mesh_axes::kShard, 4}})})) ==
+        print_graph(graph));
 }
 
 }  // namespace
