@@ -129,19 +129,24 @@ ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& kind, DT
   const ValueId part =
       builder.add_value(kind_of(kind, unit.name), {Shape{unit.elements}, dtype}, role);
   for (const ZeroUnit::Member& member : unit.members) {
-    const MemberRange range = range_in_part(unit, member, options);
-    graph.sharded.push_back({.name = kind_of(kind, member.parameter),
-                             .owner = member.parameter,
-                             .kind = kind,
-                             .spec = {member.spec.shape, dtype},
-                             .role = role,
-                             .part = part,
-                             .begin = range.begin,
-                             .count = range.count,
-                             .at = range.at,
-                             .first = member.first});
+    record_in_part(graph, unit, member, kind, part, options);
   }
   return part;
+}
+
+void record_in_part(Graph& graph, const ZeroUnit& unit, const ZeroUnit::Member& member,
+                    const std::string& kind, ValueId part, const ZeroOptions& options) {
+  const MemberRange range = range_in_part(unit, member, options);
+  graph.sharded.push_back({.name = kind_of(kind, member.parameter),
+                           .owner = member.parameter,
+                           .kind = kind,
+                           .spec = {member.spec.shape, graph.value(part).spec.dtype},
+                           .role = graph.value(part).role,
+                           .part = part,
+                           .begin = range.begin,
+                           .count = range.count,
+                           .at = range.at,
+                           .first = member.first});
 }
 
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,

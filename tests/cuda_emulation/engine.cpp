@@ -10,11 +10,12 @@ const Engine& cuda_engine() {
 }
 
 const Engine& emulated_cuda_engine() {
-  static const Engine engine{.name = "emulated cuda",
-                             .kernels = cuda_own_rows().data(),
-                             .kernel_count = cuda_own_rows().size(),
-                             .device_count = [] { return 1; },
-                             .open = [](int) { return make_host_device("cuda", "emulation", {}, false); }};
+  static const Engine engine{
+      .name = "emulated cuda",
+      .kernels = cuda_own_rows().data(),
+      .kernel_count = cuda_own_rows().size(),
+      .device_count = [] { return 1; },
+      .open = [](int) { return make_host_device("cuda", "emulation", {}, false); }};
   return engine;
 }
 
