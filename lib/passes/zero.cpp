@@ -133,25 +133,30 @@ ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& kind, DT
       builder.add_value(kind_of(kind, unit.name), {Shape{unit.elements}, dtype}, role);
   graph.value(part).layout = part_layout(unit);
   for (const ZeroUnit::Member& member : unit.members) {
-    const MemberRange range = range_in_part(unit, member, options);
-    Shard shard{.name = kind_of(kind, member.parameter),
-                .owner = member.parameter,
-                .kind = kind,
-                .whole = {member.spec.shape, dtype},
-                .role = role,
-                .value = part,
-                .begin = range.begin,
-                .count = range.count,
-                .at = range.at,
-                .first = member.first};
-    if (const Shard* local = graph.find_shard(member.parameter)) {
-      shard.whole.shape = local->whole.shape;
-      shard.cut = local->cut;
-    }
-    std::erase_if(graph.shards, [&](const Shard& old) { return old.name == shard.name; });
-    graph.shards.push_back(std::move(shard));
+    record_in_part(graph, unit, member, kind, part, options);
   }
   return part;
+}
+
+void record_in_part(Graph& graph, const ZeroUnit& unit, const ZeroUnit::Member& member,
+                    const std::string& kind, ValueId part, const ZeroOptions& options) {
+  const MemberRange range = range_in_part(unit, member, options);
+  Shard shard{.name = kind_of(kind, member.parameter),
+              .owner = member.parameter,
+              .kind = kind,
+              .whole = {member.spec.shape, graph.value(part).spec.dtype},
+              .role = graph.value(part).role,
+              .value = part,
+              .begin = range.begin,
+              .count = range.count,
+              .at = range.at,
+              .first = member.first};
+  if (const Shard* local = graph.find_shard(member.parameter)) {
+    shard.whole.shape = local->whole.shape;
+    shard.cut = local->cut;
+  }
+  std::erase_if(graph.shards, [&](const Shard& old) { return old.name == shard.name; });
+  graph.shards.push_back(std::move(shard));
 }
 
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "graph/memory_planner.h"
+#include "graph/state_name.h"
 #include "passes/partition.h"
 #include "passes/zero_parts.h"
 
@@ -96,7 +97,7 @@ class Update {
       const auto [known, added] = now_.try_emplace(id, id);
       // Absent moments and those of another shape are not cut.
       if (added && id != kNoValue && graph_.value(id).spec.shape == member.spec.shape) {
-        known->second = range(part, part_of(id, role, part), member);
+        known->second = range(part, part_of(id, role, part, member), member);
       }
       inputs.push_back(known->second);
     }
@@ -114,8 +115,9 @@ class Update {
     }
   }
 
-  // Returns this rank's part of the unit of a parameter, gradient or moment.
-  ValueId part_of(ValueId id, size_t role, const UnitParts& part) {
+  // Returns this rank's part of the unit of a parameter, gradient or moment. Some members of a unit
+  // may lack a moment.
+  ValueId part_of(ValueId id, size_t role, const UnitParts& part, const ZeroUnit::Member& member) {
     if (role <= 2 && graph_.value(id).role != Role::moment) {
       return role == 1 ? part.master : part.gradient;
     }
@@ -124,8 +126,10 @@ class Update {
     const auto [known, added] = moments_.try_emplace({moment.kind, part.unit}, kNoValue);
     if (added) {
       known->second =
-          add_part(graph_, *part.unit, moment.kind, moment.spec.dtype, Role::moment, options_);
+          builder_.add_value(state_name(moment.kind, part.unit->name),
+                             {Shape{part.unit->elements}, moment.spec.dtype}, Role::moment);
     }
+    record_in_part(graph_, *part.unit, member, moment.kind, known->second, options_);
     return known->second;
   }
 

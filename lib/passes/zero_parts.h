@@ -36,6 +36,10 @@ MemberRange range_in_part(const ZeroUnit& unit, const ZeroUnit::Member& member,
 ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& kind, DType dtype,
                  Role role, const ZeroOptions& options);
 
+// Records that a part, state of a unit, has the range of the tensor "<kind> of <parameter>" too.
+void record_in_part(Graph& graph, const ZeroUnit& unit, const ZeroUnit::Member& member,
+                    const std::string& kind, ValueId part, const ZeroOptions& options);
+
 // Returns the group that places `values` (kNoValue entries are skipped) like the unit's members.
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
                      DType dtype, const ZeroOptions& options);

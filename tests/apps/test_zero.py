@@ -61,6 +61,21 @@ class Zero(support.DltrainTest):
         # A checkpoint in parts serves those who only use the model.
         self.run_dltrain("eval", "--checkpoint", whole)
 
+    def test_state_of_whole_tensors_goes_on_in_any_layout(self):
+        text = SMALL.replace("global_batch_size: 16", "global_batch_size: 24")
+        for name, optimizer in (("lamb", "{type: lamb, learning_rate: 0.01}"),
+                                ("adafactor", "{type: adafactor, learning_rate: 0.01}")):
+            configuration = self.small(re.sub(r"(?m)^optimizer: .*$", f"optimizer: {optimizer}", text))
+            averages = ("-s", "training.ema={decay: 0.5}", *SMALL_UNITS, "-s", "checkpoint.save_total_limit=0")
+            whole = self.train(configuration, name, "-s", "parallelism.zero_stage=3", *averages, ranks=4)
+            expected = steps(whole)[20:]
+            for ranks, stage in ((1, 0), (3, 2), (4, 3)):
+                run = self.train(configuration, f"{name}-{ranks}-{stage}", "-s", f"parallelism.zero_stage={stage}", *averages,
+                                 "--resume", whole / "checkpoints" / "step-000020", ranks=ranks)
+                for line, other in zip(steps(run), expected):
+                    self.assertLessEqual(abs(line["loss"] - other["loss"]), 1e-5 * other["loss"], f"{ranks} ranks, stage {stage}")
+            self.assertEqual([line["loss"] for line in steps(self.folder / f"{name}-4-3")], [line["loss"] for line in expected])
+
     def test_groups_of_two_have_the_trajectory_of_torch(self):
         golden = json.loads((SOURCES / GOLDEN / "losses.json").read_text())["cases"]["gpt2"]["f64"]
         for stage in (1, 2, 3):
