@@ -22,20 +22,20 @@
 namespace dltrain {
 namespace {
 
-struct Program {
+struct SourceProgram {
   const OpCase* first = nullptr;  // of the cases that have it
   FusedTypes types;
   std::string name;
 };
 
-std::string text_of(const Program& p) {
+std::string text_of(const SourceProgram& p) {
   const auto steps = parse_fused_program(p.first->attributes.text("program"));
   return fused_source(steps, p.types, p.first->attributes.integers("results"), p.name);
 }
 
 // Every program of the op cases, in each format, and with operands of three formats.
-std::vector<Program> programs() {
-  std::vector<Program> out;
+std::vector<SourceProgram> programs() {
+  std::vector<SourceProgram> out;
   std::map<std::string, bool> seen;
   for (const OpCase& c : op_cases()) {
     if (c.op != "fused_elementwise" || seen[c.attributes.text("program")]) continue;
@@ -60,9 +60,9 @@ using Entry = void (*)(FusedOperands, int64_t, int64_t);
 
 class Compiled {
  public:
-  explicit Compiled(const std::vector<Program>& list) {
+  explicit Compiled(const std::vector<SourceProgram>& list) {
     std::string source = "#include \"cuda_emulation/emulation.h\"\n";
-    for (const Program& p : list) source += text_of(p);
+    for (const SourceProgram& p : list) source += text_of(p);
     const auto file = folder_.write("programs.cpp", source);
     const auto library = folder_ / "programs.so";
     const std::string root = DLTRAIN_SOURCE_DIR;
@@ -75,7 +75,7 @@ class Compiled {
     INFO((library_ == nullptr ? dlerror() : ""));
     REQUIRE(library_ != nullptr);
   }
-  Entry entry(const Program& p) const {
+  Entry entry(const SourceProgram& p) const {
     const auto found = reinterpret_cast<Entry>(dlsym(library_, p.name.c_str()));
     REQUIRE(found != nullptr);
     return found;
@@ -103,7 +103,7 @@ double tolerance(DType dtype) {
 }
 
 // The greatest difference, relative to the greatest value.
-double difference(const Program& p, Entry entry, bool aligned) {
+double difference(const SourceProgram& p, Entry entry, bool aligned) {
   OpRunner reference(reference_engine());
   OpRun run{.op = p.first->op, .attributes = case_attributes(*p.first, DType::f64), .inputs = {}};
   FusedOperands operands{};
@@ -140,10 +140,10 @@ double difference(const Program& p, Entry entry, bool aligned) {
 }
 
 TEST_CASE("generated programs of fused groups compute what the reference computes") {
-  const std::vector<Program> list = programs();
+  const std::vector<SourceProgram> list = programs();
   REQUIRE(list.size() >= 4 * 4);
   const Compiled compiled(list);
-  for (const Program& p : list) {
+  for (const SourceProgram& p : list) {
     const Entry entry = compiled.entry(p);
     for (const bool aligned : {true, false}) {
       INFO(p.first->name << " to " << dtype_name(p.types.result)

@@ -131,7 +131,7 @@ TEST_CASE("NVTX ranges are named by layer and op, and closed") {
   CHECK(tools().open_ranges == 0);
   for (size_t i = 0; i < tools().ranges.size(); ++i) {
     const CallEvent& event = run.recording.calls[i];
-    CHECK(tools().ranges[i] == call_label(*event.plan, event.call));
+    CHECK(tools().ranges[i] == call_label(*event.program, event.call));
   }
   CHECK(tools().ranges[0].starts_with("layers.0 "));
 }

@@ -187,6 +187,7 @@ TEST_CASE("shape rules refuse operands that do not fit and name both shapes") {
 
 TEST_CASE("every shape rule counts its inputs") {
   for (const OpDef& op : all_ops()) {
+    if (op.name == "receive_begin") continue;  // has none
     INFO(op.name);
     try {
       op.infer({}, {{"count", int64_t{1}}});
