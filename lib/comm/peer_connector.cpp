@@ -19,6 +19,8 @@ namespace {
 
 // If more connections than this have sent no complete handshake, the oldest ones are closed.
 constexpr size_t kMaxPendingConnections = 1024;
+// How often a rank that waits for a peer's connection looks whether the peer is still there.
+constexpr std::chrono::milliseconds kLookInterval{500};
 
 std::chrono::milliseconds time_until(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
@@ -96,19 +98,27 @@ void PeerConnector::remove(PeerConnections& connections) {
 FileDescriptor PeerConnector::connect(int peer, int group) {
   if (peer < options_.rank) return connect_to_peer(peer, group);
   const auto deadline = Clock::now() + options_.timeout;
+  auto next_look = Clock::now() + kLookInterval;
   const std::pair key{static_cast<uint32_t>(group), static_cast<uint32_t>(peer)};
   std::unique_lock lock(mutex_);
   for (;;) {
     if (auto found = accepted_.extract(key)) return std::move(found.mapped());
     if (closed_) break;
     if (Clock::now() >= deadline) fail_silent(peer, options_.timeout);
+    if (Clock::now() >= next_look) {
+      lock.unlock();
+      if (has_gone(peer)) fail(ExitCode::rank, "lost rank {}", peer);
+      lock.lock();
+      next_look = Clock::now() + kLookInterval;
+      continue;
+    }
     if (accepting_) {
-      changed_.wait_until(lock, deadline);
+      changed_.wait_until(lock, std::min(deadline, next_look));
       continue;
     }
     accepting_ = true;
     lock.unlock();
-    const int error = receive_handshakes(deadline);
+    const int error = receive_handshakes(std::min(deadline, next_look));
     lock.lock();
     accepting_ = false;
     changed_.notify_all();
@@ -120,22 +130,41 @@ FileDescriptor PeerConnector::connect(int peer, int group) {
   fail_closed();
 }
 
+PeerConnector::Endpoint PeerConnector::endpoint_of(int peer) {
+  std::istringstream text(store_.get(key(std::to_string(peer)), options_.connect_timeout));
+  Endpoint endpoint;
+  text >> endpoint.host >> endpoint.port;
+  for (uint32_t& word : endpoint.token) text >> word;
+  if (!text) fail(ExitCode::rank, "rank {} runs a different version of dltrain", peer);
+  return endpoint;
+}
+
+// A rank that has ended before its first exchange has no connection that shows this, but its port
+// refuses connections.
+bool PeerConnector::has_gone(int peer) {
+  const Endpoint endpoint = endpoint_of(peer);
+  const auto deadline = Clock::now() + kLookInterval;
+  try {
+    connect_to(endpoint.host, endpoint.port, deadline, {.name = "a rank", .listens = true});
+  } catch (const Error& error) {
+    return error.code() == ExitCode::rank && Clock::now() < deadline;
+  }
+  return false;
+}
+
 FileDescriptor PeerConnector::connect_to_peer(int peer, int group) {
-  std::istringstream endpoint(store_.get(key(std::to_string(peer)), options_.connect_timeout));
-  std::string host;
-  int port = 0;
-  Handshake handshake{{}, static_cast<uint32_t>(options_.rank), static_cast<uint32_t>(group)};
-  endpoint >> host >> port;
-  for (uint32_t& word : handshake.token) endpoint >> word;
-  if (!endpoint) fail(ExitCode::rank, "rank {} runs a different version of dltrain", peer);
+  const Endpoint endpoint = endpoint_of(peer);
+  const Handshake handshake{endpoint.token, static_cast<uint32_t>(options_.rank),
+                            static_cast<uint32_t>(group)};
   const auto deadline = Clock::now() + options_.connect_timeout;
   const auto is_closed = [this] {
     const std::lock_guard lock(mutex_);
     return closed_;
   };
   try {
-    FileDescriptor socket = connect_to(
-        host, port, deadline, {.name = fmt::format("rank {}", peer), .listens = true}, is_closed);
+    FileDescriptor socket =
+        connect_to(endpoint.host, endpoint.port, deadline,
+                   {.name = fmt::format("rank {}", peer), .listens = true}, is_closed);
     if (send_all(socket.get(), &handshake, sizeof handshake, deadline) == Transfer::done) {
       return socket;
     }

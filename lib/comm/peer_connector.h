@@ -88,7 +88,15 @@ class PeerConnector {
   };
   std::string key(const std::string& name) const { return "peers/" + options_.group + "/" + name; }
   void wait_for_all();
+  // Where a peer listens, and its token.
+  struct Endpoint {
+    std::string host;
+    int port = 0;
+    std::array<uint32_t, 4> token{};
+  };
+  Endpoint endpoint_of(int peer);
   FileDescriptor connect_to_peer(int peer, int group);
+  bool has_gone(int peer);
   int receive_handshakes(Clock::time_point deadline);
   bool read_handshake(PendingConnection& pending);
 
