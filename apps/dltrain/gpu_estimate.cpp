@@ -23,7 +23,7 @@ GpuEstimate estimate(const Session& session, const MachineRates& rates) {
   const PlanReport report = executor.report();
   GpuEstimate out;
   out.step =
-      estimate_step(executor.training().graph, session.batch.micro_steps, report.places, rates);
+      estimate_step(executor.training().graph, session.batch.micro_steps, report.topology, rates);
   out.seconds = out.step.compute + out.step.exposed;
   const int64_t tokens = session.tokens_of_sample(executor.variants() - 1);
   out.unit = tokens > 0 ? "tokens/s" : "samples/s";

@@ -45,8 +45,9 @@ void take_run_configuration(TrainOptions& options) {
   const std::string& resume = options.run.resume;
   const bool here = resume == "auto" && !options.folder.empty();
   if (!here && (resume == "auto" || resume == "never")) return;
-  const ResumeChoice choice = here ? choose_resume(options.folder, resume).value_or(ResumeChoice())
-                                   : find_checkpoint(resume);
+  const ResumeChoice choice =
+      here ? choose_resume(options.folder, resume, Verify::when_loaded).value_or(ResumeChoice())
+           : find_checkpoint(resume, Verify::when_loaded);
   if (choice.checkpoint.empty()) return;
   options.config.files = {(choice.checkpoint / "config.yaml").string()};
   if (options.folder.empty() && options.config.name.empty()) {

@@ -164,18 +164,42 @@ void Executor::write_state(std::string_view name, std::span<const std::byte> byt
   }
   check_internal(tensor != nullptr && tensor->spec.bytes() == bytes.size(), "writing {}: {} bytes",
                  name, bytes.size());
-  const std::span<const std::byte> own = own_part(*tensor, bytes);
-  options_.device->copy(state_address(name), own.data(), own.size(), *stream_);
-  stream_->synchronize();
-  if (tensor->role == Role::parameter) refresh_copy(name, bytes);
+  write_range(name, 0, bytes);
 }
 
-std::span<const std::byte> Executor::own_part(const StateTensor& tensor,
-                                              std::span<const std::byte> whole) {
-  if (!tensor.part) return whole;
+ByteRange Executor::stored_range(const StateTensor& tensor) {
+  if (!tensor.part) return {0, tensor.spec.bytes()};
   const size_t element = dtype_size(tensor.spec.dtype);
-  return whole.subspan(static_cast<size_t>(tensor.part->begin) * element,
-                       static_cast<size_t>(tensor.part->count) * element);
+  const size_t begin = static_cast<size_t>(tensor.part->begin) * element;
+  return {begin, begin + static_cast<size_t>(tensor.part->count) * element};
+}
+
+std::optional<ByteRange> Executor::writable_range(std::string_view name, DType dtype) const {
+  const StateTensor* tensor = layout_.find(name);
+  check_internal(tensor != nullptr, "no state is named {}", name);
+  if (tensor->spec.dtype != dtype) return {};
+  ByteRange out = stored_range(*tensor);
+  const StateTensor* copy =
+      tensor->role == Role::parameter ? layout_.find(low_precision_name(name)) : nullptr;
+  if (copy == nullptr) return out;
+  const size_t ratio = dtype_size(tensor->spec.dtype) / dtype_size(copy->spec.dtype);
+  const ByteRange rounded = stored_range(*copy);
+  return ByteRange{std::min(out.begin, rounded.begin * ratio),
+                   std::max(out.end, rounded.end * ratio)};
+}
+
+void Executor::write_range(std::string_view name, uint64_t begin,
+                           std::span<const std::byte> bytes) {
+  const StateTensor* tensor = layout_.find(name);
+  check_internal(tensor != nullptr, "no state is named {}", name);
+  const ByteRange own = stored_range(*tensor);
+  const uint64_t from = std::max(begin, own.begin), to = std::min(begin + bytes.size(), own.end);
+  if (from < to) {
+    options_.device->copy(state_address(name) + (from - own.begin), bytes.data() + (from - begin),
+                          to - from, *stream_);
+    stream_->synchronize();
+  }
+  if (tensor->role == Role::parameter) refresh_copy(name, begin, bytes);
 }
 
 void Executor::collect_parts(
@@ -205,19 +229,25 @@ void Executor::collect_parts(
   }
 }
 
-void Executor::refresh_copy(std::string_view parameter, std::span<const std::byte> bytes) {
+void Executor::refresh_copy(std::string_view parameter, uint64_t begin,
+                            std::span<const std::byte> bytes) {
   const std::string copy = low_precision_name(parameter);
   const StateTensor* tensor = layout_.find(copy);
   if (tensor == nullptr) return;
+  const ByteRange own = stored_range(*tensor);
   const auto round = [&]<typename T>(T) {
-    std::vector<T> low(bytes.size() / sizeof(float));
+    // Elements from the beginning of `bytes` on.
+    const uint64_t first = begin / sizeof(float), all = bytes.size() / sizeof(float);
+    const uint64_t from = std::clamp(own.begin / sizeof(T), first, first + all) - first;
+    const uint64_t to = std::clamp(own.end / sizeof(T), first, first + all) - first;
+    std::vector<T> low(to - from);
 #pragma omp parallel for schedule(static) if (low.size() > 65536)
     for (size_t i = 0; i < low.size(); ++i) {
       float value;
-      std::memcpy(&value, bytes.data() + i * sizeof(float), sizeof(float));
+      std::memcpy(&value, bytes.data() + (from + i) * sizeof(float), sizeof(float));
       from_f32(value, low[i]);
     }
-    write_state(copy, std::as_bytes(std::span(low)));
+    write_range(copy, (first + from) * sizeof(T), std::as_bytes(std::span(low)));
   };
   tensor->spec.dtype == DType::bf16 ? round(Bf16{}) : round(F16{});
 }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/verified_files.h"
 #include "comm/stream_collectives.h"
 #include "compile/plan_report.h"
 #include "compile/step_graph.h"
@@ -58,6 +59,11 @@ class WeightStore {
   virtual const std::vector<ParameterInfo>& weights() const = 0;
   // By name, in memory order (see ParameterInfo::file for the order in files).
   virtual void write_state(std::string_view name, std::span<const std::byte> bytes) = 0;
+  // The bytes of a tensor in memory that write_range() needs; nothing if the store only takes whole
+  // tensors, or holds this one in another dtype.
+  virtual std::optional<ByteRange> writable_range(std::string_view, DType) const { return {}; }
+  // Writes bytes of a tensor from `begin` on, complete elements, in any order.
+  virtual void write_range(std::string_view, uint64_t /*begin*/, std::span<const std::byte>) {}
 };
 
 class Executor final : public WeightStore {
@@ -91,6 +97,9 @@ class Executor final : public WeightStore {
   // parameter refreshes its low-precision copy too. Of a tensor that ranks hold in
   // parts, the own part is written; it cannot be read so.
   void write_state(std::string_view name, std::span<const std::byte> bytes) override;
+  std::optional<ByteRange> writable_range(std::string_view name, DType dtype) const override;
+  void write_range(std::string_view name, uint64_t begin,
+                   std::span<const std::byte> bytes) override;
   void read_state(std::string_view name, std::span<std::byte> bytes);
   // An f32 or bf16 tensor as f32.
   std::vector<float> read_floats(std::string_view name);
@@ -162,9 +171,10 @@ class Executor final : public WeightStore {
   void wait_for_device();
   void run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step);
   size_t stage_bytes() const;
-  static std::span<const std::byte> own_part(const StateTensor& tensor,
-                                             std::span<const std::byte> whole);
-  void refresh_copy(std::string_view parameter, std::span<const std::byte> bytes);
+  // The bytes of a tensor that this rank stores, from its address on.
+  static ByteRange stored_range(const StateTensor& tensor);
+  // Rounds bytes of a parameter, from `begin` on, to its low-precision copy.
+  void refresh_copy(std::string_view parameter, uint64_t begin, std::span<const std::byte> bytes);
   std::byte* state_address(std::string_view name) const;
   void queue_report(int64_t step);
 
