@@ -20,7 +20,7 @@ namespace dltrain {
 
 struct FileDigest {
   uint64_t bytes = 0;
-  std::string xxh3_128;  // 32 lower-case hexadecimal digits
+  std::string xxh3_128;      // 32 lower-case hexadecimal digits
   uint64_t piece_bytes = 0;  // 0: the file has one piece
   std::string pieces = {};   // 16 digits of XXH3-64 a piece, in order
   bool operator==(const FileDigest&) const = default;

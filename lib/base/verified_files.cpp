@@ -36,8 +36,8 @@ void read_exactly(int fd, uint64_t offset, std::span<std::byte> out,
 // A part of a file that is read at once: a piece, or as much of a file without pieces.
 struct VerifiedFiles::Chunk {
   ByteRange range;
-  bool own = false;             // is read in full and hashed
-  std::string hash = {};        // of the piece; empty: the file has none
+  bool own = false;                  // is read in full and hashed
+  std::string hash = {};             // of the piece; empty: the file has none
   std::vector<ByteRange> uses = {};  // the wanted part
 };
 
@@ -70,8 +70,7 @@ std::vector<VerifiedFiles::Chunk> VerifiedFiles::chunks_of(
     chunk.own = listed != files_.end() && is_own(pieces ? file + begin : file);
     if (pieces) chunk.hash = digest.pieces.substr(begin / each * kPieceDigits, kPieceDigits);
     for (; next != wanted.end() && next->begin < chunk.range.end; ++next) {
-      chunk.uses.push_back(
-          {std::max(next->begin, begin), std::min(next->end, chunk.range.end)});
+      chunk.uses.push_back({std::max(next->begin, begin), std::min(next->end, chunk.range.end)});
       if (next->end > chunk.range.end) break;
     }
     if (chunk.own || !chunk.uses.empty()) out.push_back(std::move(chunk));
@@ -88,10 +87,10 @@ void VerifiedFiles::read(const std::string& name, std::span<const ByteRange> wan
     uint64_t size = 0;
     const FileDescriptor fd = open_regular(path, ExitCode::storage, &size);
     if (listed != files_.end() && size != listed->second.bytes) {
-      throw Error(ExitCode::storage,
-                  fmt::format("damaged: {} bytes, {} says {}", size, kChecksumsFile,
-                              listed->second.bytes),
-                  path.string());
+      throw Error(
+          ExitCode::storage,
+          fmt::format("damaged: {} bytes, {} says {}", size, kChecksumsFile, listed->second.bytes),
+          path.string());
     }
     const auto refuse = [&] {
       throw Error(ExitCode::storage,
@@ -109,8 +108,8 @@ void VerifiedFiles::read(const std::string& name, std::span<const ByteRange> wan
       reads[i % kAhead] = std::async(policy, [&chunk, &buffer, &path, fd = fd.get()] {
         const std::vector<ByteRange> whole{chunk.range};
         for (const ByteRange& range : chunk.own ? whole : chunk.uses) {
-          const auto part = std::span(buffer).subspan(range.begin - chunk.range.begin,
-                                                      range.end - range.begin);
+          const auto part =
+              std::span(buffer).subspan(range.begin - chunk.range.begin, range.end - range.begin);
           read_exactly(fd, range.begin, part, path);
         }
         return !chunk.own || chunk.hash.empty() || piece_hash(buffer) == chunk.hash;
@@ -132,8 +131,7 @@ void VerifiedFiles::read(const std::string& name, std::span<const ByteRange> wan
       for (const ByteRange& range : chunk.uses) {
         if (!chunk.own) read_ += range.end - range.begin;
         in_use = true;
-        use(range.begin,
-            buffer.subspan(range.begin - chunk.range.begin, range.end - range.begin));
+        use(range.begin, buffer.subspan(range.begin - chunk.range.begin, range.end - range.begin));
         in_use = false;
       }
       if (i + kAhead < chunks.size()) start(i + kAhead);

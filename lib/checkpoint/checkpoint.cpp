@@ -205,8 +205,7 @@ int64_t checkpoint_step(const std::filesystem::path& checkpoint) {
   return std::stoll(checkpoint.filename().string().substr(5));
 }
 
-CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint,
-                                      Checksums* tensors) {
+CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint, Checksums* tensors) {
   const Checksums listed = read_checksums(checkpoint);
   Checksums small = listed;
   if (tensors != nullptr) {
@@ -233,9 +232,9 @@ bool is_parameter_format(DType dtype) {
 // Finds the tensors of a file of a checkpoint; each must be there, and no other.
 std::vector<FoundTensor> find_tensors(const Executor& executor, const SafetensorsSet& files,
                                       const TensorFile& file) {
-  const std::string of =
-      fmt::format("{}/{}{} is of {}", files.name(), file.stem, kSuffix,
-                  is_one_of(Role::moment, file.roles) ? "other optimizer settings" : "another model");
+  const std::string of = fmt::format(
+      "{}/{}{} is of {}", files.name(), file.stem, kSuffix,
+      is_one_of(Role::moment, file.roles) ? "other optimizer settings" : "another model");
   std::vector<FoundTensor> out;
   for (const StateTensor& tensor : executor.layout().tensors()) {
     if (!is_one_of(tensor.role, file.roles)) continue;
@@ -291,16 +290,12 @@ void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint
 }
 
 bool has_parameters_of(const Executor& executor, const std::filesystem::path& checkpoint) {
-  const SafetensorsSet files(checkpoint, ExitCode::storage);
-  size_t expected = 0;
-  for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (!is_one_of(tensor.role, tensor_files().front().roles)) continue;
-    ++expected;
-    const StateInFiles there = in_files(executor, tensor);
-    const SafetensorsSet::Tensor* found = files.find(there.name);
-    if (found == nullptr || !(found->entry->spec.shape == there.shape)) return false;
+  try {
+    find_tensors(executor, SafetensorsSet(checkpoint, ExitCode::storage), tensor_files().front());
+    return true;
+  } catch (const Error&) {
+    return false;
   }
-  return files.tensors().size() == expected;
 }
 
 }  // namespace dltrain

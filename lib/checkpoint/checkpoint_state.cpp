@@ -11,8 +11,15 @@ namespace {
 
 // 2: `files`, times, tokens and fingerprints. 3: `samples_seen` and `cursors`.
 constexpr int kStateFormat = 3;
-constexpr uint64_t kMaxStateBytes = 64 << 20;  // tables may have many categories
+constexpr uint64_t kMaxStateBytes = 64 << 20;   // tables may have many categories
 constexpr const char* kTrainingData = "train";  // the source of data of a run
+
+constexpr std::pair<const char*, int64_t CheckpointState::*> kNumbers[] = {
+    {"step", &CheckpointState::step},
+    {"updates", &CheckpointState::updates},
+    {"seed", &CheckpointState::seed},
+    {"global_batch_size", &CheckpointState::global_batch},
+    {"train_samples", &CheckpointState::train_samples}};
 
 constexpr std::pair<const char*, std::string CheckpointState::*> kTexts[] = {
     {"optimizer", &CheckpointState::optimizer},
@@ -29,58 +36,15 @@ nlohmann::ordered_json to_json(const MetricRecord& record) {
           {"since", record.since}};
 }
 
-// Returns an empty record if it is absent (checkpoints of earlier versions) or malformed.
+// Returns an empty record if it is absent, as in checkpoints of earlier versions.
 MetricRecord metric_record(const nlohmann::json& state, const char* key) {
-  const auto found = state.find(key);
-  if (found == state.end() || !found->is_object()) return {};
-  const nlohmann::json& j = *found;
-  const auto counter = [&](const char* name) {
-    return j.contains(name) && j[name].is_number_integer() && j[name].get<int64_t>() >= 0;
-  };
-  if (!j.contains("metric") || !j["metric"].is_string() || !counter("step") || !counter("since") ||
-      !j.contains("value") || !j["value"].is_number()) {
-    return {};
-  }
-  return {.metric = j["metric"].get<std::string>(),
-          .step = j["step"].get<int64_t>(),
-          .value = j["value"].get<double>(),
-          .since = j["since"].get<int64_t>()};
+  const nlohmann::json record = state.value(key, nlohmann::json());
+  if (record.is_null()) return {};
+  return {.metric = record.at("metric"),
+          .step = record.at("step"),
+          .value = record.at("value"),
+          .since = record.at("since")};
 }
-
-// Returns an empty list if there is no such key.
-std::vector<std::string> texts_of(const nlohmann::json& json, const char* key,
-                                  const std::filesystem::path& path) {
-  std::vector<std::string> out;
-  const auto texts = json.find(key);
-  if (texts == json.end()) return out;
-  for (const auto& text : *texts) {
-    if (!texts->is_array() || !text.is_string()) {
-      fail(ExitCode::storage, "{}: {} is not a list of texts", path.string(), key);
-    }
-    out.push_back(text.get<std::string>());
-  }
-  return out;
-}
-
-// Returns an empty schema if there is none, as in checkpoints of earlier versions.
-DataSchema data_schema_of(const nlohmann::json& json, const std::filesystem::path& path) {
-  const auto data = json.find("data");
-  DataSchema out =
-      data == json.end() ? DataSchema{} : schema_from_json(data->dump(), path.string());
-  out.class_names = texts_of(json, "class_names", path);
-  return out;
-}
-
-std::string text_of(const nlohmann::json& json, const char* key) {
-  const auto text = json.find(key);
-  return text != json.end() && text->is_string() ? text->get<std::string>() : "";
-}
-
-double number_of(const nlohmann::json& json, const char* key) {
-  const auto number = json.find(key);
-  return number != json.end() && number->is_number() ? number->get<double>() : 0;
-}
-
 
 }  // namespace
 
@@ -96,24 +60,19 @@ void CheckpointState::set_position(const TrainPosition& position) {
 }
 
 std::string to_json(const CheckpointState& state, const std::vector<std::string>& files) {
-  nlohmann::ordered_json json{{"format", kStateFormat},
-                              {"step", state.step},
-                              {"updates", state.updates},
-                              {"samples_seen", state.samples_seen},
-                              {"cursors", state.cursors},
-                              {"seed", state.seed},
-                              {"global_batch_size", state.global_batch},
-                              {"train_samples", state.train_samples},
-                              {"best", to_json(state.best)},
-                              {"early_stopping", to_json(state.early_stopping)},
-                              {"dltrain", std::string(version())},
-                              {"files", files},
-                              {"tokens_seen", state.tokens_seen},
-                              {"saved_at", state.saved_at}};
+  nlohmann::ordered_json json{{"format", kStateFormat}, {"dltrain", std::string(version())}};
+  for (const auto& [key, number] : kNumbers) json[key] = state.*number;
+  json["samples_seen"] = state.samples_seen;
+  json["cursors"] = state.cursors;
+  json["tokens_seen"] = state.tokens_seen;
+  json["saved_at"] = state.saved_at;
+  for (const auto& [name, seconds] : kTimeSpent) json["seconds"][name] = state.time.*seconds;
+  json["best"] = to_json(state.best);
+  json["early_stopping"] = to_json(state.early_stopping);
+  json["files"] = files;
   if (!state.data.class_names.empty()) json["class_names"] = state.data.class_names;
   if (state.data.recorded()) json["data"] = nlohmann::ordered_json::parse(to_json(state.data));
   if (state.evaluation_due) json["evaluation_due"] = true;
-  for (const auto& [name, seconds] : kTimeSpent) json["seconds"][name] = state.time.*seconds;
   for (const auto& [key, text] : kTexts) {
     if (!(state.*text).empty()) json[key] = state.*text;
   }
@@ -125,72 +84,48 @@ std::string to_json(const CheckpointState& state, const std::vector<std::string>
 }
 
 CheckpointState read_state_file(const std::filesystem::path& path,
-                                std::vector<std::string>& files) {
-  const auto json =
-      nlohmann::json::parse(read_file(path, kMaxStateBytes, ExitCode::storage), nullptr, false);
-  const auto number = [&](const char* key) -> int64_t {
-    if (!json.is_object() || !json.contains(key) || !json[key].is_number_integer()) {
-      fail(ExitCode::storage, "{}: '{}' is not an integer", path.string(), key);
-    }
-    return json[key].get<int64_t>();
-  };
-  const int64_t format = number("format");
-  if (format < 1 || format > kStateFormat) {
+                                std::vector<std::string>& files) try {
+  const auto json = nlohmann::json::parse(read_file(path, kMaxStateBytes, ExitCode::storage));
+  CheckpointState state{.format = json.at("format")};
+  if (state.format < 1 || state.format > kStateFormat) {
     fail(ExitCode::storage, "{}: format {} (dltrain {}); this program reads formats 1 to {}",
-         path.string(), format, text_of(json, "dltrain"), kStateFormat);
+         path.string(), state.format, json.value("dltrain", ""), kStateFormat);
   }
-  files = texts_of(json, "files", path);
-  CheckpointState state{.format = format,
-                        .step = number("step"),
-                        .updates = number("updates"),
-                        .seed = number("seed"),
-                        .global_batch = number("global_batch_size"),
-                        .train_samples = number("train_samples"),
-                        .best = metric_record(json, "best"),
-                        .early_stopping = metric_record(json, "early_stopping"),
-                        .data = data_schema_of(json, path)};
-  state.saved_at = number_of(json, "saved_at");
-  if (json.contains("tokens_seen")) state.tokens_seen = number("tokens_seen");
+  files = json.value("files", files);
+  for (const auto& [key, number] : kNumbers) state.*number = json.at(key);
+  for (const auto& [key, text] : kTexts) state.*text = json.value(key, "");
   for (const auto& [name, seconds] : kTimeSpent) {
-    if (json.contains("seconds")) state.time.*seconds = number_of(json["seconds"], name);
+    if (json.contains("seconds")) state.time.*seconds = json["seconds"].value(name, 0.0);
   }
-  for (const auto& [key, text] : kTexts) state.*text = text_of(json, key);
-  if (format >= 3) {
-    state.samples_seen = number("samples_seen");
-    const auto cursors = json.find("cursors");
-    if (cursors == json.end() || !cursors->is_object()) {
-      fail(ExitCode::storage, "{}: 'cursors' is not an object", path.string());
-    }
-    for (const auto& [source, at] : cursors->items()) {
-      if (!at.is_number_unsigned()) {
-        fail(ExitCode::storage, "{}: the cursor of '{}' is not valid", path.string(), source);
-      }
-      state.cursors[source] = at.get<int64_t>();
-    }
+  state.best = metric_record(json, "best");
+  state.early_stopping = metric_record(json, "early_stopping");
+  if (json.contains("data")) state.data = schema_from_json(json["data"].dump(), path.string());
+  state.data.class_names = json.value("class_names", state.data.class_names);
+  state.saved_at = json.value("saved_at", 0.0);
+  state.tokens_seen = json.value("tokens_seen", int64_t{0});
+  state.evaluation_due = json.value("evaluation_due", false);
+  if (json.contains("loss_scale")) state.loss_scale = json["loss_scale"].get<double>();
+  state.scale_streak = json.value("scale_streak", int64_t{0});
+  if (state.format >= 3) {
+    state.samples_seen = json.at("samples_seen");
+    json.at("cursors").get_to(state.cursors);
   } else {  // all batches had the same size
     const int64_t samples = state.step * state.global_batch;
     state.set_position({state.step, samples, samples});
   }
-  if (json.contains("loss_scale")) {
-    if (!json["loss_scale"].is_number()) {
-      fail(ExitCode::storage, "{}: loss_scale is not a number", path.string());
-    }
-    state.loss_scale = json["loss_scale"].get<double>();
-    state.scale_streak = number("scale_streak");
-  }
-  const auto due = json.find("evaluation_due");
-  state.evaluation_due = due != json.end() && *due == true;
   const double scale = state.loss_scale.value_or(1);
   if (!(scale >= 1 && scale <= 16777216) || state.scale_streak < 0) {
     fail(ExitCode::storage, "{}: loss_scale {}, scale_streak {} are not valid", path.string(),
          scale, state.scale_streak);
   }
-  if (state.step < 0 || state.updates < 0 || state.updates > state.step ||
-      state.global_batch < 1 || state.samples_seen < 0) {
-    fail(ExitCode::storage, "{}: step {}, updates {}, global batch {} are not valid", path.string(),
-         state.step, state.updates, state.global_batch);
+  if (state.step < 0 || state.updates < 0 || state.updates > state.step || state.global_batch < 1 ||
+      state.samples_seen < 0 || state.position().cursor < 0) {
+    fail(ExitCode::storage, "{}: step {}, updates {}, samples {}, global batch {} are not valid",
+         path.string(), state.step, state.updates, state.samples_seen, state.global_batch);
   }
   return state;
+} catch (const nlohmann::json::exception& error) {
+  fail(ExitCode::storage, "{}: is not the state of a checkpoint: {}", path.string(), error.what());
 }
 
 }  // namespace dltrain

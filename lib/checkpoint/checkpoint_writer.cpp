@@ -70,8 +70,8 @@ std::vector<Checksums> CheckpointWriter::collect(const Checksums& own) {
   group_->wait(group_->all_gather(padded.data(), all.data(), most, DType::u8, host, subject), host);
   std::vector<Checksums> out;
   for (size_t rank = 0; rank < ranks && group_->rank() == 0; ++rank) {
-    out.push_back(checksums_from_json(
-        all.substr(rank * most, static_cast<size_t>(lengths[rank])), kChecksumsFile));
+    out.push_back(checksums_from_json(all.substr(rank * most, static_cast<size_t>(lengths[rank])),
+                                      kChecksumsFile));
   }
   return out;
 }

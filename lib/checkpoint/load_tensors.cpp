@@ -12,8 +12,7 @@ std::pair<ByteRange, bool> wanted_bytes(const WeightStore& store, const FoundTen
                                         bool values) {
   const SafetensorsEntry& entry = *tensor.source.entry;
   const uint64_t begin = tensor.source.file->offset_of(entry);
-  const bool as_in_memory =
-      tensor.info == nullptr || tensor.info->file.permutation.empty();
+  const bool as_in_memory = tensor.info == nullptr || tensor.info->file.permutation.empty();
   // Pieces are multiples of an element, so that no element is divided.
   const bool aligned = begin % dtype_size(entry.spec.dtype) == 0;
   if (as_in_memory && aligned && !values) {

@@ -180,7 +180,8 @@ std::string load_chosen(Executor& executor, const ResumeChoice& choice, Collecti
   try {
     load_checkpoint(executor, choice.checkpoint, choice.state, files);
   } catch (...) {
-    error = std::current_exception();  // damage, which the rank that has its bytes describes, comes first
+    error = std::current_exception();  // damage, which the rank that has its bytes describes, comes
+                                       // first
   }
   const std::string damage = first_finding(group, files.finish());
   if (!damage.empty()) return damage;

@@ -9,6 +9,7 @@
 #include "base/run_lock.h"
 #include "checkpoint/checkpoint.h"
 #include "device/collectives.h"
+#include "text/tokenizer.h"
 
 namespace dltrain {
 

@@ -1,5 +1,5 @@
-// Parameters and buffers of an executor or a decoder: initial values, `init_from`, and the weights of
-// a trained model.
+// Parameters and buffers of an executor or a decoder: initial values, `init_from`, and the weights
+// of a trained model.
 #pragma once
 
 #include <deque>

@@ -50,10 +50,7 @@ std::vector<std::byte> train_to(const CheckOptions& options, int64_t steps, int6
     load_checkpoint(*session.executor, checkpoint, state);
     session.resume_at(state.position());
   }
-  train(session, {},
-        {.run_folder = folder,
-         .resolved_config = {},
-         .handle_signals = false});
+  train(session, {}, {.run_folder = folder, .resolved_config = {}, .handle_signals = false});
   return all_state(*session.executor);
 }
 

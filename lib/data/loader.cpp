@@ -162,7 +162,8 @@ TargetCount TrainLoader::count_targets(Worker& worker, int64_t step) const {
   return count;
 }
 
-// Fills rows [row, row + count) of the micro-batch that begins at `offset` in a step's global batch.
+// Fills rows [row, row + count) of the micro-batch that begins at `offset` in a step's global
+// batch.
 void TrainLoader::fill_rows(Worker& worker, int64_t step, int64_t offset, int64_t row,
                             int64_t count, Batch& batch) const {
   if (count == 0) return;

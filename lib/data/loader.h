@@ -3,9 +3,10 @@
 //
 // Training: with B samples in the global batch, m in a micro-batch, W ranks and A = B / (m * W)
 // micro-batches per step, micro-batch a of rank r has the index g = r * A + a in the global batch
-// and at step s the positions [P + (s - S) * B + g * m, + m) of the Sampler's order, where S and P are
-// the first step and its first position. The global batch of a step has the same samples in the same
-// order for any W and m, and the order does not depend on B: a run can continue with another one.
+// and at step s the positions [P + (s - S) * B + g * m, + m) of the Sampler's order, where S and P
+// are the first step and its first position. The global batch of a step has the same samples in the
+// same order for any W and m, and the order does not depend on B: a run can continue with another
+// one.
 //
 // Evaluation: file order, each sample once; ranks alternate by micro-batch, and the last batches
 // are padded.

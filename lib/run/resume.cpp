@@ -104,8 +104,8 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
     fail(ExitCode::usage,
          "{} has seen {} samples in {} steps; {} needs batches of the same size in all steps, this "
          "configuration has global_batch_size {}",
-         location, samples, state.step,
-         buckets ? "data.length_buckets" : "data.sampling: streams", batch);
+         location, samples, state.step, buckets ? "data.length_buckets" : "data.sampling: streams",
+         batch);
   }
   if (const int64_t last = session.last_step_from(state.position()); state.step > last) {
     fail(ExitCode::usage,

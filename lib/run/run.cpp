@@ -70,7 +70,7 @@ class Run {
   void start();
   void choose(const std::string& damage = "");
   std::string finished_summary() const;
-  void report_finished(const std::string& summary) const;
+  void report_finished() const;
   void compare_starts() const;
   void begin(const std::string& resolved);
   void log_start() const;
@@ -89,7 +89,8 @@ class Run {
   std::vector<ConfigDifference> changes_;  // since the checkpoint
   int64_t attempt_ = 1;
   std::optional<LoadedWeights> loaded_;
-  bool begun_ = false;  // this run has written to the run folder
+  std::string finished_;  // the summary of a run that needs no more steps
+  bool begun_ = false;    // this run has written to the run folder
   std::optional<TrainOutcome> outcome_;
 };
 
@@ -170,6 +171,7 @@ void Run::choose(const std::string& damage) {
   if (!resume_) return;
   changes_ = check_resume(*resume_, session_, options_.allow_changes);
   session_.resume_at(resume_->state.position());
+  finished_ = finished_summary();
 }
 
 // Loads or initialises the state of the executor.
@@ -190,7 +192,7 @@ void Run::start() {
 // Throws Error(usage) if the ranks have found different checkpoints.
 void Run::compare_starts() const {
   const int32_t step = resume_ ? static_cast<int32_t>(resume_->state.step) : -1;
-  const int32_t finished = finished_summary().empty() ? 0 : 1;
+  const int32_t finished = finished_.empty() ? 0 : 1;
   std::array<int32_t, 4> most{step, -step, finished, -finished};
   static const auto subject = std::make_shared<const std::string>("whether all ranks can begin");
   reduce_on_host(options_.ranks.collectives, std::span<int32_t>(most), ReduceOp::max, subject);
@@ -206,7 +208,6 @@ void Run::compare_starts() const {
 
 // Returns the summary of a run that has completed all its steps, or an empty text.
 std::string Run::finished_summary() const {
-  if (!resume_) return "";
   const bool early = has_stopped_early(experiment_, resume_->state.early_stopping);
   if (resume_->state.step < session_.max_steps && !early) return "";
   std::error_code ignored;
@@ -221,11 +222,11 @@ std::string Run::finished_summary() const {
   return text;
 }
 
-void Run::report_finished(const std::string& summary) const {
+void Run::report_finished() const {
   const bool early = has_stopped_early(experiment_, resume_->state.early_stopping);
   log_info("{}: the run is complete ({} steps{})", path_.string(), resume_->state.step,
            early ? ", stopped early" : "");
-  if (!options_.result.empty()) write_file_atomically(options_.result, summary);
+  if (!options_.result.empty()) write_file_atomically(options_.result, finished_);
 }
 
 // Keeps the configuration of the earlier steps beside the new one and logs the differences.
@@ -312,15 +313,14 @@ ExitCode Run::go() {
   prepare([this] { open(); });
   join_ranks(session_, choice);
   start();
-  const std::string resolved = dump_config(experiment_), summary = finished_summary();
+  const std::string resolved = dump_config(experiment_);
   prepare([&] {
     if (!is_leader()) return;
-    summary.empty() ? begin(resolved) : report_finished(summary);
+    finished_.empty() ? begin(resolved) : report_finished();
   });
-  if (!summary.empty()) return ExitCode::ok;
+  if (!finished_.empty()) return ExitCode::ok;
   const CheckpointState before = origin();
-  Reporter reporter(session_, path_,
-                    resume_ ? std::optional(session_.position.step) : std::nullopt,
+  Reporter reporter(session_, path_, resume_ ? std::optional(session_.position.step) : std::nullopt,
                     before.evaluation_due, attempt_, resolved, options_.quiet);
   outcome_ = train(session_, reporter.events(),
                    {.run_folder = path_,

@@ -57,7 +57,8 @@ TEST_CASE("readers verify each byte once and get the ranges that they want") {
   if (!pieces) {  // as earlier versions wrote them
     for (auto& [name, digest] : listed) digest.piece_bytes = 0, digest.pieces.clear();
   }
-  const std::vector<ByteRange> wanted{{5, 6}, {6, 2 * kPieceBytes + 7}, {2 * kPieceBytes + 9, 2 * kPieceBytes + 100}};
+  const std::vector<ByteRange> wanted{
+      {5, 6}, {6, 2 * kPieceBytes + 7}, {2 * kPieceBytes + 9, 2 * kPieceBytes + 100}};
   for (int readers : {1, 2, 3, 7}) {
     uint64_t hashed = 0;
     for (int reader = 0; reader < readers; ++reader) {
@@ -88,8 +89,8 @@ TEST_CASE("readers verify each byte once and get the ranges that they want") {
           const std::string text = VerifiedFiles(folder.path(), listed, reader, readers).finish();
           if (text.empty()) continue;
           ++found;
-          CHECK(text == (folder / name).string() +
-                            ": damaged: its content does not match checksums.json");
+          CHECK(text ==
+                (folder / name).string() + ": damaged: its content does not match checksums.json");
         }
         CHECK(found == 1);
       }
@@ -110,7 +111,8 @@ TEST_CASE("an error of the one who uses the bytes is no damage") {
 
 TEST_CASE("pieces that do not fit a file are refused") {
   const auto refused = [](const std::string& pieces) {
-    const std::string text = R"({"format": 1, "files": {"x": {"bytes": 5, "xxh3_128": "", )" + pieces + "}}}";
+    const std::string text =
+        R"({"format": 1, "files": {"x": {"bytes": 5, "xxh3_128": "", )" + pieces + "}}}";
     try {
       checksums_from_json(text, "here");
     } catch (const Error& error) {

@@ -238,9 +238,7 @@ struct Bert : RecordedSteps {
       session.resume_at(state.position());
     }
     train(session, events(),
-          {.run_folder = folder,
-           .resolved_config = {},
-           .handle_signals = false});
+          {.run_folder = folder, .resolved_config = {}, .handle_signals = false});
   }
 };
 

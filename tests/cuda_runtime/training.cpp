@@ -63,9 +63,7 @@ Trajectory train_on_training(const Engine& engine, const std::string& folder,
     session.resume_at(state.position());
   }
   train(session, out.events(),
-        {.run_folder = run.folder,
-         .resolved_config = {},
-         .handle_signals = false});
+        {.run_folder = run.folder, .resolved_config = {}, .handle_signals = false});
   return out;
 }
 

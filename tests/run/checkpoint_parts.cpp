@@ -99,7 +99,8 @@ TEST_CASE("parts of ranks make one checkpoint, which any layout takes over") {
   }
 }
 
-TEST_CASE("one rank hashes each byte of a checkpoint, and a rank reads its parts beside its share") {
+TEST_CASE(
+    "one rank hashes each byte of a checkpoint, and a rank reads its parts beside its share") {
   const Network network{"mlp",
                         {"model.layers=[{linear: 1024}, gelu, {linear: 1024}, gelu, {linear: 5}]",
                          "data.train={type: synthetic, shape: [1024], classes: 5, samples: 96}"}};
@@ -156,20 +157,21 @@ TEST_CASE("every rank learns of damage to any byte of a checkpoint while it is l
       Experiment experiment = layout_experiment(networks()[2], overrides);
       Session session = open_session(experiment, layout_options(group));
       start_session(session);
-      damage[static_cast<size_t>(group.rank())] = load_chosen(
-          *session.executor, chosen(checkpoint), ranks > 1 ? &group : nullptr);
+      damage[static_cast<size_t>(group.rank())] =
+          load_chosen(*session.executor, chosen(checkpoint), ranks > 1 ? &group : nullptr);
     });
     return damage;
   };
   const std::vector<std::string> whole{"parallelism.zero_stage=0"};
   CHECK(load(2, stage_3()) == std::vector<std::string>(2));
-  for (const char* name : {"model-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"}) {
+  for (const char* name :
+       {"model-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"}) {
     const auto path = checkpoint / name;
     const std::string content = read_file(path, 1 << 24, ExitCode::storage);
     std::vector<std::string> damaged(4, content);
-    damaged[0][3] = '\x40';                  // the length of the header
-    damaged[1][content.size() / 2] ^= 1;     // a value
-    damaged[2].resize(content.size() - 1);   // truncated
+    damaged[0][3] = '\x40';                 // the length of the header
+    damaged[1][content.size() / 2] ^= 1;    // a value
+    damaged[2].resize(content.size() - 1);  // truncated
     damaged[3] += '\0';
     for (const std::string& bytes : damaged) {
       write_file_atomically(path, bytes);
