@@ -42,6 +42,7 @@ struct Tensor {
 struct TimedOp {
   std::string label, variant;
   std::unique_ptr<Kernel> kernel;
+  BoundCall call = {};
   double flops = 0;
   double least = 1e9;
 };
@@ -105,7 +106,7 @@ class Step {
                   .variant = std::string(found.row->variant),
                   .kernel = std::move(found.kernel),
                   .flops = op_cost(*def, in, out, attributes).flops};
-    timed.kernel->bind({from, to, carve(timed.kernel->workspace_bytes())});
+    timed.call = BoundCall(*timed.kernel, from, to, carve(timed.kernel->workspace_bytes()));
     ops_.push_back(std::move(timed));
     return outputs;
   }
@@ -149,7 +150,7 @@ class Step {
     const auto start = Clock::now();
     auto before = start;
     for (TimedOp& op : ops_) {
-      op.kernel->run(*stream_);
+      op.call.run(*stream_);
       const auto now = Clock::now();
       op.least = std::min(op.least, std::chrono::duration<double>(now - before).count());
       before = now;

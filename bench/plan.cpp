@@ -35,13 +35,16 @@ double seconds() {
 
 struct TimedCall {
   const Call* call;
+  const BoundCall* bound;
   double least = 1e9;
 };
 
 std::vector<TimedCall> calls_of_step(const Plan& plan) {
   std::vector<TimedCall> out;
   for (Phase phase : {Phase::forward, Phase::backward, Phase::update}) {
-    for (size_t i : plan.segment(phase, MicroStep::only)) out.push_back({&plan.calls()[i]});
+    for (size_t i : plan.segment(phase, MicroStep::only)) {
+      out.push_back({&plan.calls()[i], &plan.bound_call(i)});
+    }
   }
   return out;
 }
@@ -113,7 +116,7 @@ void run(const std::string& config, double duration, const std::vector<std::stri
     const double step = seconds();
     double before = step;
     for (TimedCall& timed : calls) {
-      timed.call->kernel->run(*stream);
+      timed.bound->run(*stream);
       const double now = seconds();
       timed.least = std::min(timed.least, now - before);
       before = now;

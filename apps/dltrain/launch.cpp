@@ -19,27 +19,12 @@ constexpr int kStaticPort = 29500, kRendezvousPort = 29400;  // torchrun's defau
 
 struct Flags {
   std::string nodes = "1:1", processes = "1", backend = "static", endpoint, run_id = "none", conf;
-  std::string binding = "exclusive", master_address, tee = "0", redirects = "0", log_dir,
-              local_address;
-  int node_rank = 0, master_port = kStaticPort, max_restarts = 0;
+  std::string binding = "exclusive", master_address, log_dir, local_address;
+  int node_rank = 0, master_port = kStaticPort, max_restarts = 0, tee = 0, redirects = 0;
   double monitor_interval = 0.1;
   bool standalone = false;
   CLI::Option *node_rank_given = nullptr, *master_port_given = nullptr, *tee_given = nullptr,
               *redirects_given = nullptr;
-};
-
-// Flags of torchrun that are not supported, and why.
-constexpr std::pair<const char*, const char*> kRefused[] = {
-    {"--start-method", "ranks are always started by fork and exec"},
-    {"--no-python", "the ranks are dltrain itself; leave it out"},
-    {"--module", "the ranks are dltrain itself, not a Python module"},
-    {"--run-path", "the ranks are dltrain itself, not a Python script"},
-    {"--role", "all ranks have the same role; name the run with --rdzv-id"},
-    {"--logs-specs", "use --tee and --redirects to select the output for --log-dir"},
-    {"--local-ranks-filter", "use --redirects to keep the output of ranks off the terminal"},
-    {"--event-log-handler", "failures are reported on stderr and by the exit code"},
-    {"--signals-to-handle",
-     "SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are always passed on to the ranks"},
 };
 
 // torchrun accepts dashes and underscores, and PET_… in the environment.
@@ -110,29 +95,21 @@ void set_rendezvous(const Flags& flags, LaunchOptions& to) {
   }
   if (has_rank && to.min_nodes != to.max_nodes) {
     fail(ExitCode::usage,
-         "--node-rank with --nnodes {}:{}: leave it out, because the nodes are numbered in the "
-         "order "
-         "of arrival",
+         "--node-rank with --nnodes {}:{}: leave it out, because the nodes that come are numbered "
+         "by the names of their hosts",
          to.min_nodes, to.max_nodes);
   }
   if (has_rank && flags.node_rank >= to.max_nodes) {
     fail(ExitCode::usage, "--node-rank {} of {} nodes", flags.node_rank, to.max_nodes);
   }
   if (has_rank) to.node_rank = flags.node_rank;
-  if (has_rank && to.is_host && *to.is_host != (flags.node_rank == 0)) {
-    fail(ExitCode::usage,
-         "--node-rank {} contradicts is_host={} of --rdzv-conf: node 0 serves the store; leave "
-         "is_host "
-         "out",
-         flags.node_rank, *to.is_host ? 1 : 0);
-  }
 }
 
 LaunchOptions options_from(const Flags& flags) {
   LaunchOptions out;
   std::tie(out.min_nodes, out.max_nodes) = parse_nodes(flags.nodes);
   out.processes = parse_ranks(flags.processes);
-  out.binding = parse_cpu_binding(flags.binding);
+  out.bind_cpus = flags.binding == "exclusive";
   if (!flags.conf.empty()) parse_rendezvous_conf(flags.conf, out);
   set_rendezvous(flags, out);
   if (flags.run_id.empty() || flags.run_id.size() > 200 ||
@@ -146,10 +123,10 @@ LaunchOptions options_from(const Flags& flags) {
       std::chrono::milliseconds(static_cast<int64_t>(1000 * flags.monitor_interval));
   out.host_address = flags.local_address;
   out.log_dir = flags.log_dir;
-  out.tee = parse_streams("--tee", flags.tee);
-  out.redirects = parse_streams("--redirects", flags.redirects);
+  out.tee = flags.tee;
+  out.redirects = flags.redirects;
   if (!flags.log_dir.empty() && flags.tee_given->count() + flags.redirects_given->count() == 0) {
-    out.tee.all = 3;
+    out.tee = 3;
   }
   return out;
 }
@@ -217,11 +194,6 @@ ExitCode run_launch(const Flags& flags) {
   if (arguments.empty()) {
     fail(ExitCode::usage, "nothing to launch: give a configuration, or `train` and its arguments");
   }
-  std::string first = arguments[0].substr(0, arguments[0].find('='));
-  std::replace(first.begin(), first.end(), '_', '-');
-  for (const auto& [name, reason] : kRefused) {
-    if (first == name) fail(ExitCode::usage, "{}: {}", name, reason);
-  }
   arguments = with_command(arguments);
   if (arguments[0] != "train") {
     fail(ExitCode::usage,
@@ -277,7 +249,7 @@ CommandBody add_launch(CLI::App& command) {
            "Ranks on this node: a number, auto, gpu or cpu");
   flags->node_rank_given =
       add_flag(command, "--node-rank", flags->node_rank,
-               "This node's number (default with --rdzv-endpoint: order of arrival)")
+               "This node's number (default with --rdzv-endpoint: by the names of the hosts)")
           ->check(CLI::Range(0, 1 << 16));
   add_flag(command, "--master-addr", flags->master_address, "Node 0's address");
   flags->master_port_given = add_flag(command, "--master-port", flags->master_port,
@@ -289,8 +261,7 @@ CommandBody add_launch(CLI::App& command) {
   add_flag(command, "--rdzv-backend", flags->backend,
            "static or c10d: both use dltrain's own store");
   add_flag(command, "--rdzv-conf", flags->conf,
-           "join_timeout=SECONDS (600), last_call_timeout=SECONDS (30), read_timeout=SECONDS (60), "
-           "is_host=0 or 1");
+           "join_timeout=SECONDS (600), last_call_timeout=SECONDS (30), read_timeout=SECONDS (60)");
   command.add_flag("--standalone", flags->standalone, "One node, a free port")
       ->envname("PET_STANDALONE");
   add_flag(command, "--local-addr", flags->local_address,
@@ -298,10 +269,9 @@ CommandBody add_launch(CLI::App& command) {
   add_flag(command, "--max-restarts", flags->max_restarts,
            "Maximum number of restarts of all ranks after failures, from the newest checkpoint")
       ->check(CLI::Range(0, 1 << 20));
-  add_flag(
-      command, "--numa-binding", flags->binding,
-      "CPUs of a rank: exclusive (its own, within a NUMA node), node (shared CPUs of a node) or "
-      "none");
+  add_flag(command, "--numa-binding", flags->binding,
+           "CPUs of a rank: exclusive (its own) or none (all of the launcher)")
+      ->check(CLI::IsMember({"exclusive", "none"}));
   add_flag(command, "--monitor-interval", flags->monitor_interval,
            "Seconds between checks of the ranks, at most 0.2")
       ->check(CLI::Range(0.001, 60.0));
@@ -310,11 +280,11 @@ CommandBody add_launch(CLI::App& command) {
       "Folder for the output of the ranks (implies --tee 3 unless --tee or --redirects is given)");
   flags->tee_given =
       add_flag(command, "--tee", flags->tee,
-               "Streams that go to files of --log-dir too: 0, 1 (stdout), 2 (stderr), 3, "
-               "or RANK:N,…",
-               "-t");
+               "Streams that go to files of --log-dir too: 0, 1 (stdout), 2 (stderr), 3", "-t")
+          ->check(CLI::Range(0, 3));
   flags->redirects_given = add_flag(command, "--redirects", flags->redirects,
-                                    "Streams that go to files of --log-dir only; as --tee", "-r");
+                                    "Streams that go to files of --log-dir only; as --tee", "-r")
+                               ->check(CLI::Range(0, 3));
   return [flags] { return run_launch(*flags); };
 }
 

@@ -324,7 +324,7 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
     // The threads that the launcher would give each rank on this machine.
     const int node = request.ranks_per_node > 0 ? request.ranks_per_node : request.world;
     const int here = std::min(node, request.world);
-    set_cpu_threads(divide_cpus(find_usable_cpus(), here, CpuBinding::exclusive).threads);
+    set_cpu_threads(divide_cpus(find_usable_cpus(), here).threads);
   }
   UnconnectedRanks ranks(request.world);
   SessionOptions options{.engines = engines(),

@@ -10,6 +10,7 @@
 #include "cpu/sum_of_squares.h"
 #include "cpu/support.h"
 #include "shared/adafactor_rules.h"
+#include "shared/make_kernel.h"
 #include "shared/update_groups.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -86,28 +87,40 @@ struct Layout {
   int64_t pieces_a_row, pieces;
 };
 
-class AdafactorUpdate final : public Kernel {
- public:
-  explicit AdafactorUpdate(const KernelRequest& request)
-      : groups_(request.attributes), rule_(adafactor_rule(request.attributes)) {
-    for (size_t t = 0; t < groups_.group.size(); ++t) {
-      layouts_.emplace_back(request.inputs[1 + t].shape);
-      most_pieces_ = std::max(most_pieces_, layouts_.back().pieces);
-      most_columns_ = std::max(most_columns_, layouts_.back().columns);
+// The op for any addresses.
+struct AdafactorPlan {
+  explicit AdafactorPlan(const KernelRequest& request)
+      : groups(request.attributes), rule(adafactor_rule(request.attributes)) {
+    for (size_t t = 0; t < groups.group.size(); ++t) {
+      layouts.emplace_back(request.inputs[1 + t].shape);
+      most_pieces = std::max(most_pieces, layouts.back().pieces);
+      most_columns = std::max(most_columns, layouts.back().columns);
     }
   }
 
-  size_t workspace_bytes() const override {
-    return static_cast<size_t>(most_pieces_) * sizeof(Sums) +
-           static_cast<size_t>(most_columns_) * sizeof(double);
+  size_t workspace_bytes() const {
+    return static_cast<size_t>(most_pieces) * sizeof(Sums) +
+           static_cast<size_t>(most_columns) * sizeof(double);
   }
-  void bind(const Bindings& bindings) override {
-    state_ = input<const StepState>(bindings, 0);
-    tensors_.assign(bindings.inputs.begin() + 1, bindings.inputs.end());
-    sums_ = static_cast<Sums*>(bindings.workspace);
-    columns_ = reinterpret_cast<double*>(sums_ + most_pieces_);
-  }
-  void run(Stream&) override {
+
+  UpdateGroups groups;
+  AdafactorRule rule;
+  std::vector<Layout> layouts;
+  int64_t most_pieces = 0, most_columns = 0;
+};
+
+class AdafactorUpdate {
+ public:
+  AdafactorUpdate(const AdafactorPlan& plan, const Bindings& bindings)
+      : groups_(plan.groups),
+        rule_(plan.rule),
+        layouts_(plan.layouts),
+        state_(input<const StepState>(bindings, 0)),
+        tensors_(bindings.inputs.subspan(1)),
+        sums_(static_cast<Sums*>(bindings.workspace)),
+        columns_(reinterpret_cast<double*>(sums_ + plan.most_pieces)) {}
+
+  void run() const {
     if (state_->out.finite == 0) return;
     for (size_t t = 0; t < layouts_.size(); ++t) update(t);
   }
@@ -138,22 +151,21 @@ class AdafactorUpdate final : public Kernel {
     return out;
   }
 
-  void update(size_t t);
-  float move_factors(size_t t, const GradientView<float>& view, double share);
+  void update(size_t t) const;
+  float move_factors(size_t t, const GradientView<float>& view, double share) const;
 
-  UpdateGroups groups_;
-  AdafactorRule rule_;
-  std::vector<Layout> layouts_;
-  int64_t most_pieces_ = 0, most_columns_ = 0;
-  const StepState* state_ = nullptr;
-  std::vector<void*> tensors_;
-  Sums* sums_ = nullptr;  // of each piece
-  double* columns_ = nullptr;
+  const UpdateGroups& groups_;
+  const AdafactorRule& rule_;
+  const std::vector<Layout>& layouts_;
+  const StepState* state_;
+  std::span<void* const> tensors_;
+  Sums* sums_;  // of each piece
+  double* columns_;
 };
 
 // Updates the row and column variances; returns 1 / (mean of the rows' variances). sums_ contain
 // the squares of the parameter and the gradient.
-float AdafactorUpdate::move_factors(size_t t, const GradientView<float>& view, double share) {
+float AdafactorUpdate::move_factors(size_t t, const GradientView<float>& view, double share) const {
   const Layout& a = layouts_[t];
   const float* g = tensor(1, t);
   float *row = tensor(2, t), *column = tensor(3, t);
@@ -179,7 +191,7 @@ float AdafactorUpdate::move_factors(size_t t, const GradientView<float>& view, d
   return static_cast<float>(rule_.inverse_mean(mean, static_cast<double>(a.rows)));
 }
 
-void AdafactorUpdate::update(size_t t) {
+void AdafactorUpdate::update(size_t t) const {
   const Layout& a = layouts_[t];
   if (a.rows * a.columns == 0) return;
   const auto view = gradient_view<float>(*state_);
@@ -227,7 +239,9 @@ void AdafactorUpdate::update(size_t t) {
 
 MadeKernel make_adafactor_update(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
-  return std::make_unique<AdafactorUpdate>(request);
+  const AdafactorPlan plan(request);
+  return make_kernel([plan](const Bindings& b, Stream&) { AdafactorUpdate(plan, b).run(); },
+                     plan.workspace_bytes());
 }
 
 }  // namespace dltrain

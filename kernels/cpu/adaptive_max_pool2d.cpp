@@ -7,7 +7,7 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/image_maps.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 #ifndef DLTRAIN_CPU_ADAPTIVE_MAX_POOL2D_ONCE
 #define DLTRAIN_CPU_ADAPTIVE_MAX_POOL2D_ONCE

@@ -11,6 +11,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/make_kernel.h"
 
 #ifndef DLTRAIN_CPU_ATTENTION_ONCE
 #define DLTRAIN_CPU_ATTENTION_ONCE
@@ -162,7 +163,7 @@ namespace dltrain {
 namespace {
 HWY_EXPORT(choose);
 
-class Attention final : public Kernel {
+class Attention {
  public:
   Attention(const KernelRequest& request, AttendFunction function)
       : call_(attention_call(request, 0)),
@@ -171,16 +172,12 @@ class Attention final : public Kernel {
         buffer_(4 * kAttentionBlock * padded_head(call_.sizes.head_dim) +
                 kAttentionBlock * (2 * kAttentionBlock + 2)) {}
 
-  size_t workspace_bytes() const override {
-    return static_cast<size_t>(parts_ * buffer_) * sizeof(float);
-  }
-  void bind(const Bindings& bindings) override {
+  size_t workspace_bytes() const { return static_cast<size_t>(parts_ * buffer_) * sizeof(float); }
+  void run(const Bindings& bindings) {
     bind_attention(call_, bindings, 0);
     y_ = bindings.outputs[0];
     sums_ = output<float>(bindings, 1);
     workspace_ = static_cast<float*>(bindings.workspace);
-  }
-  void run(Stream&) override {
     const AttentionSizes& a = call_.sizes;
     const int64_t blocks = ceil_div(a.queries, kAttentionBlock);
     parallel_parts(a.samples * a.heads * blocks, parts_,
@@ -239,7 +236,7 @@ bool of_one_format(const KernelRequest& request) {
 MadeKernel make_attention(const KernelRequest& request) {
   const AttendFunction function = HWY_DYNAMIC_DISPATCH(choose)(request.inputs[0].dtype);
   if (function == nullptr || !of_one_format(request)) return nullptr;
-  return std::make_unique<Attention>(request, function);
+  return make_call_kernel<Attention>(request, function);
 }
 
 }  // namespace dltrain

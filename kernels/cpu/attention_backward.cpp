@@ -9,6 +9,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/make_kernel.h"
 
 #ifndef DLTRAIN_CPU_ATTENTION_BACKWARD_ONCE
 #define DLTRAIN_CPU_ATTENTION_BACKWARD_ONCE
@@ -267,7 +268,7 @@ namespace dltrain {
 namespace {
 HWY_EXPORT(choose);
 
-class AttentionBackward final : public Kernel {
+class AttentionBackward {
  public:
   AttentionBackward(const KernelRequest& request, GroupFunction function)
       : function_(function), parts_(thread_count()) {
@@ -277,10 +278,8 @@ class AttentionBackward final : public Kernel {
         BackwardBuffers::floats(padded_head(a.head_dim), a.heads / a.kv_heads * padded_queries(a));
   }
 
-  size_t workspace_bytes() const override {
-    return static_cast<size_t>(parts_ * buffer_) * sizeof(float);
-  }
-  void bind(const Bindings& bindings) override {
+  size_t workspace_bytes() const { return static_cast<size_t>(parts_ * buffer_) * sizeof(float); }
+  void run(const Bindings& bindings) {
     bind_attention(call_.forward, bindings, 3);
     call_.dy = bindings.inputs[0];
     call_.y = bindings.inputs[1];
@@ -290,8 +289,6 @@ class AttentionBackward final : public Kernel {
     call_.dk = bindings.outputs[packed ? 0 : 1];
     call_.dv = bindings.outputs[packed ? 0 : 2];
     workspace_ = static_cast<float*>(bindings.workspace);
-  }
-  void run(Stream&) override {
     const AttentionSizes& a = call_.forward.sizes;
     parallel_parts(a.samples * a.kv_heads, parts_, [&](int64_t begin, int64_t end, int64_t part) {
       for (int64_t i = begin; i < end; ++i) {
@@ -314,7 +311,7 @@ MadeKernel make_attention_backward(const KernelRequest& request) {
   const bool alike = request.inputs[0].dtype == request.outputs[0].dtype &&
                      request.inputs[1].dtype == request.outputs[0].dtype;
   if (function == nullptr || !alike || !of_one_format(request)) return nullptr;
-  return std::make_unique<AttentionBackward>(request, function);
+  return make_call_kernel<AttentionBackward>(request, function);
 }
 
 }  // namespace dltrain

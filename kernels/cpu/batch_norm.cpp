@@ -16,6 +16,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -31,7 +32,7 @@ float channel_scale(float gamma, float variance, double epsilon) {
 }
 
 // Shared by the three forms: the shape as rows of channels, and the chunks of rows.
-class ChannelKernel : public Kernel {
+class ChannelKernel {
  public:
   explicit ChannelKernel(const KernelRequest& request)
       : channels_(request.inputs[0].shape[-1]),
@@ -92,13 +93,13 @@ class ChannelKernel : public Kernel {
 };
 
 template <typename T>
-class BatchNorm final : public ChannelKernel {
+class BatchNorm : public ChannelKernel {
  public:
   explicit BatchNorm(const KernelRequest& request)
       : ChannelKernel(request), functions_(channel_functions<T>(form_of(request))) {}
-  size_t workspace_bytes() const override { return workspace(2, 1); }
+  size_t workspace_bytes() const { return workspace(2, 1); }
 
-  void bind(const Bindings& bindings) override {
+  void run(const Bindings& bindings) {
     x_ = input<const T>(bindings, 0);
     gamma_ = input<const float>(bindings, 1);
     beta_ = input<const float>(bindings, 2);
@@ -109,9 +110,6 @@ class BatchNorm final : public ChannelKernel {
     means_ = static_cast<float*>(bindings.workspace);
     squares_ = means_ + chunks() * channels_;
     scale_ = squares_ + chunks() * channels_;
-  }
-
-  void run(Stream&) override {
     const auto statistics = functions_.statistics;
     for_chunks([&](int64_t c, int64_t first, int64_t rows) {
       statistics(x_ + first * channels_, rows, channels_, means_ + c * channels_,
@@ -159,13 +157,13 @@ class BatchNorm final : public ChannelKernel {
 };
 
 template <typename T>
-class BatchNormBackward final : public ChannelKernel {
+class BatchNormBackward : public ChannelKernel {
  public:
   explicit BatchNormBackward(const KernelRequest& request)
       : ChannelKernel(request), functions_(channel_functions<T>(form_of(request))) {}
-  size_t workspace_bytes() const override { return workspace(2, 3); }
+  size_t workspace_bytes() const { return workspace(2, 3); }
 
-  void bind(const Bindings& bindings) override {
+  void run(const Bindings& bindings) {
     x_ = input<const T>(bindings, 0);
     dy_ = input<const T>(bindings, 1);
     gamma_ = input<const float>(bindings, 2);
@@ -180,9 +178,6 @@ class BatchNormBackward final : public ChannelKernel {
     scale_ = weighted_ + chunks() * channels_;
     slope_ = scale_ + channels_;
     offset_ = slope_ + channels_;
-  }
-
-  void run(Stream&) override {
     for (int64_t k = 0; k < channels_; ++k) {
       scale_[k] = channel_scale(gamma_[k], variance_[k], epsilon_);
     }
@@ -236,12 +231,12 @@ class BatchNormBackward final : public ChannelKernel {
 };
 
 template <typename T>
-class BatchNormInference final : public ChannelKernel {
+class BatchNormInference : public ChannelKernel {
  public:
   using ChannelKernel::ChannelKernel;
-  size_t workspace_bytes() const override { return workspace(0, 1); }
+  size_t workspace_bytes() const { return workspace(0, 1); }
 
-  void bind(const Bindings& bindings) override {
+  void run(const Bindings& bindings) {
     x_ = input<const T>(bindings, 0);
     gamma_ = input<const float>(bindings, 1);
     beta_ = input<const float>(bindings, 2);
@@ -249,9 +244,6 @@ class BatchNormInference final : public ChannelKernel {
     variance_ = input<const float>(bindings, 4);
     y_ = output<T>(bindings, 0);
     scale_ = static_cast<float*>(bindings.workspace);
-  }
-
-  void run(Stream&) override {
     for (int64_t k = 0; k < channels_; ++k) {
       scale_[k] = channel_scale(gamma_[k], variance_[k], epsilon_);
     }
@@ -274,7 +266,7 @@ template <template <typename> class Made>
 MadeKernel make_batch_norm_of(const KernelRequest& request) {
   if (request.inputs[0].shape.elements() == 0) return nullptr;
   return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> MadeKernel {
-    return std::make_unique<Made<T>>(request);
+    return make_call_kernel<Made<T>>(request);
   });
 }
 

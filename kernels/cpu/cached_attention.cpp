@@ -10,6 +10,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/make_kernel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/cached_attention.cpp"
@@ -104,7 +105,7 @@ namespace dltrain {
 namespace {
 HWY_EXPORT(attend_cached);
 
-class CachedAttention final : public Kernel {
+class CachedAttention {
  public:
   explicit CachedAttention(const KernelRequest& r)
       : first_(cache_input(r.inputs)), parts_(thread_count()) {
@@ -114,10 +115,10 @@ class CachedAttention final : public Kernel {
         "scale", 1 / std::sqrt(static_cast<double>(call_.sizes.tokens.head_dim))));
   }
 
-  size_t workspace_bytes() const override {
+  size_t workspace_bytes() const {
     return static_cast<size_t>(parts_ * call_.buffer()) * sizeof(float);
   }
-  void bind(const Bindings& b) override {
+  void run(const Bindings& b) {
     call_.q = input<const float>(b, 0);
     call_.k = input<const float>(b, first_ == 1 ? 0 : 1);
     call_.v = input<const float>(b, first_ == 1 ? 0 : 2);
@@ -128,9 +129,6 @@ class CachedAttention final : public Kernel {
     call_.slots = input<const int32_t>(b, first_ + 4);
     call_.y = output<float>(b, 0);
     workspace_ = static_cast<float*>(b.workspace);
-  }
-
-  void run(Stream&) override {
     const AttentionSizes& a = call_.sizes.tokens;
     parallel_for(a.samples * a.kv_heads, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) keep(i / a.kv_heads, i % a.kv_heads);
@@ -177,7 +175,7 @@ class CachedAttention final : public Kernel {
 
 MadeKernel make_cached_attention(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
-  return std::make_unique<CachedAttention>(request);
+  return make_call_kernel<CachedAttention>(request);
 }
 
 }  // namespace dltrain

@@ -4,7 +4,7 @@
 #include "cpu/makers.h"
 #include "cpu/support.h"
 #include "ops/step_state.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

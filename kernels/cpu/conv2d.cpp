@@ -3,7 +3,6 @@
 // converts in its workspace (weights are small compared with images).
 #include "ops/conv2d.h"
 
-#include <array>
 #include <optional>
 
 #include "cpu/makers.h"
@@ -11,6 +10,7 @@
 #include "cpu/support.h"
 #include "cpu/weight_reorder.h"
 #include "ops/rules.h"
+#include "shared/make_kernel.h"
 #include "shared/workspace_parts.h"
 
 namespace dltrain {
@@ -55,21 +55,12 @@ std::byte* at(void* workspace, size_t offset) {
   return static_cast<std::byte*>(workspace) + offset;
 }
 
-// Shared by the two directions that read the weight: converts it to oneDNN's layout in the
-// workspace before every call where needed.
-class WeightReader : public Kernel {
+// For the two directions that read the weight: converts it to oneDNN's layout in the workspace
+// before every call where needed.
+class WeightReader {
  public:
-  size_t workspace_bytes() const override { return parts_.total(); }
-  void run(Stream&) override {
-    if (order_) order_->run(plain_, ordered_);
-    if (reorder_.call) reorder_.call.run();
-    call_.run();
-  }
-
- protected:
   template <typename Description>
-  void plan_workspace(const Description& description, const TensorSpec& w,
-                      const Attributes& attributes) {
+  WeightReader(const Description& description, const TensorSpec& w, const Attributes& attributes) {
     const auto plain = plain_weight(w, Conv2dAttributes(attributes).groups);
     if (description.weights_desc() != plain) {
       if (Conv2dAttributes(attributes).groups == 1) {
@@ -82,112 +73,21 @@ class WeightReader : public Kernel {
         parts_.add(std::max(description.scratchpad_desc().get_size(), reorder_.scratch_bytes));
   }
 
-  struct Addresses {
-    void *weight, *scratch;
-  };
-  Addresses bind_weight(const Bindings& b) {
-    void* scratch = at(b.workspace, scratch_);
-    if (!order_ && !reorder_.call) return {b.inputs[1], scratch};
-    plain_ = b.inputs[1];
-    ordered_ = at(b.workspace, weight_);
-    if (reorder_.call) reorder_.call.bind(std::array{b.inputs[1], ordered_, scratch});
-    return {ordered_, scratch};
-  }
+  size_t workspace_bytes() const { return parts_.total(); }
+  void* scratch(const Bindings& b) const { return at(b.workspace, scratch_); }
 
-  onednn::Call call_;
+  // Returns the weight in oneDNN's layout.
+  void* read(const Bindings& b) const {
+    if (!order_ && !reorder_.call) return b.inputs[1];
+    void* ordered = at(b.workspace, weight_);
+    if (order_) order_->run(b.inputs[1], ordered);
+    if (reorder_.call) reorder_.call.run({b.inputs[1], ordered, scratch(b)});
+    return ordered;
+  }
 
  private:
   std::optional<WeightReorder> order_;
   onednn::Reorder reorder_;  // where order_ is empty
-  WorkspaceParts parts_;
-  size_t weight_ = 0, scratch_ = 0;
-  const void* plain_ = nullptr;
-  void* ordered_ = nullptr;
-};
-
-class Conv2dForward final : public WeightReader {
- public:
-  Conv2dForward(const KernelRequest& r, const dnnl::primitive_attr& attr) {
-    const bool has_bias = r.inputs.size() == 3 && !is_absent(r.inputs[2]);
-    const auto c = convolution(r.inputs[0], r.inputs[1], r.outputs[0], has_bias, r.attributes);
-    const auto description = onednn::forward(c, attr);
-    plan_workspace(description, r.inputs[1], r.attributes);
-    call_ = onednn::Call(dnnl::convolution_forward(description));
-    call_.argument(DNNL_ARG_SRC, c.x);
-    call_.argument(DNNL_ARG_WEIGHTS, description.weights_desc());
-    call_.argument(DNNL_ARG_BIAS, c.bias);
-    call_.argument(DNNL_ARG_DST, c.y);
-    call_.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
-  }
-
-  void bind(const Bindings& b) override {
-    const auto [weight, scratch] = bind_weight(b);
-    void* bias = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
-    call_.bind(std::array{b.inputs[0], weight, bias, b.outputs[0], scratch});
-  }
-};
-
-class Conv2dBackwardInput final : public WeightReader {
- public:
-  explicit Conv2dBackwardInput(const KernelRequest& r) {
-    const TensorSpec &w = r.inputs[1], &x = r.outputs[0];
-    const auto c = convolution(x, w, r.inputs[0], false, r.attributes);
-    const auto description = onednn::backward_input(c);
-    plan_workspace(description, w, r.attributes);
-    call_ = onednn::Call(dnnl::convolution_backward_data(description));
-    call_.argument(DNNL_ARG_DIFF_DST, c.y);
-    call_.argument(DNNL_ARG_WEIGHTS, description.weights_desc());
-    call_.argument(DNNL_ARG_DIFF_SRC, c.x);
-    call_.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
-  }
-
-  void bind(const Bindings& b) override {
-    const auto [weight, scratch] = bind_weight(b);
-    call_.bind(std::array{b.inputs[0], weight, b.outputs[0], scratch});
-  }
-};
-
-class Conv2dBackwardWeight final : public Kernel {
- public:
-  explicit Conv2dBackwardWeight(const KernelRequest& r) {
-    const TensorSpec &x = r.inputs[1], &w = r.outputs[0];
-    const auto c = convolution(x, w, r.inputs[0], false, r.attributes);
-    const auto description = onednn::backward_weight(c);
-    const auto plain = plain_weight(w, Conv2dAttributes(r.attributes).groups);
-    // The primitive overwrites, so accumulation needs the workspace, like a layout change.
-    if (r.accumulate || description.diff_weights_desc() != plain) {
-      reorder_ = onednn::Reorder(description.diff_weights_desc(), plain, r.accumulate);
-      weight_ = parts_.add(description.diff_weights_desc().get_size());
-    }
-    scratch_ =
-        parts_.add(std::max(description.scratchpad_desc().get_size(), reorder_.scratch_bytes));
-    call_ = onednn::Call(dnnl::convolution_backward_weights(description));
-    call_.argument(DNNL_ARG_SRC, c.x);
-    call_.argument(DNNL_ARG_DIFF_DST, c.y);
-    call_.argument(DNNL_ARG_DIFF_WEIGHTS, description.diff_weights_desc());
-    call_.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
-  }
-
-  size_t workspace_bytes() const override { return parts_.total(); }
-
-  void bind(const Bindings& b) override {
-    void* weight = b.outputs[0];
-    void* scratch = at(b.workspace, scratch_);
-    if (reorder_.call) {
-      weight = at(b.workspace, weight_);
-      reorder_.call.bind(std::array{weight, b.outputs[0], scratch});
-    }
-    call_.bind(std::array{b.inputs[1], b.inputs[0], weight, scratch});
-  }
-
-  void run(Stream&) override {
-    call_.run();
-    if (reorder_.call) reorder_.call.run();
-  }
-
- private:
-  onednn::Call call_;
-  onednn::Reorder reorder_;
   WorkspaceParts parts_;
   size_t weight_ = 0, scratch_ = 0;
 };
@@ -203,17 +103,72 @@ MadeKernel make_conv2d_onednn(const KernelRequest& request) {
   if (!usable_conv2d(request)) return nullptr;
   dnnl::post_ops post_ops;
   if (!onednn::append_activation(post_ops, request.attributes.text("activation"))) return nullptr;
-  return std::make_unique<Conv2dForward>(request, onednn::attributes(post_ops));
+  const bool has_bias = request.inputs.size() == 3 && !is_absent(request.inputs[2]);
+  const auto c = convolution(request.inputs[0], request.inputs[1], request.outputs[0], has_bias,
+                             request.attributes);
+  const auto description = onednn::forward(c, onednn::attributes(post_ops));
+  const WeightReader weight(description, request.inputs[1], request.attributes);
+  onednn::Call call{dnnl::convolution_forward(description)};
+  call.argument(DNNL_ARG_SRC, c.x);
+  call.argument(DNNL_ARG_WEIGHTS, description.weights_desc());
+  call.argument(DNNL_ARG_BIAS, c.bias);
+  call.argument(DNNL_ARG_DST, c.y);
+  call.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+  return make_kernel(
+      [weight, call](const Bindings& b, Stream&) {
+        void* bias = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
+        call.run({b.inputs[0], weight.read(b), bias, b.outputs[0], weight.scratch(b)});
+      },
+      weight.workspace_bytes());
 }
 
 MadeKernel make_conv2d_backward_input_onednn(const KernelRequest& request) {
   if (!usable_conv2d(request)) return nullptr;
-  return std::make_unique<Conv2dBackwardInput>(request);
+  const TensorSpec &w = request.inputs[1], &x = request.outputs[0];
+  const auto c = convolution(x, w, request.inputs[0], false, request.attributes);
+  const auto description = onednn::backward_input(c);
+  const WeightReader weight(description, w, request.attributes);
+  onednn::Call call{dnnl::convolution_backward_data(description)};
+  call.argument(DNNL_ARG_DIFF_DST, c.y);
+  call.argument(DNNL_ARG_WEIGHTS, description.weights_desc());
+  call.argument(DNNL_ARG_DIFF_SRC, c.x);
+  call.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+  return make_kernel(
+      [weight, call](const Bindings& b, Stream&) {
+        call.run({b.inputs[0], weight.read(b), b.outputs[0], weight.scratch(b)});
+      },
+      weight.workspace_bytes());
 }
 
 MadeKernel make_conv2d_backward_weight_onednn(const KernelRequest& request) {
   if (!usable_conv2d(request)) return nullptr;
-  return std::make_unique<Conv2dBackwardWeight>(request);
+  const TensorSpec &x = request.inputs[1], &w = request.outputs[0];
+  const auto c = convolution(x, w, request.inputs[0], false, request.attributes);
+  const auto description = onednn::backward_weight(c);
+  const auto plain = plain_weight(w, Conv2dAttributes(request.attributes).groups);
+  onednn::Reorder reorder;
+  WorkspaceParts parts;
+  size_t weight_at = 0;
+  // The primitive overwrites, so accumulation needs the workspace, like a layout change.
+  if (request.accumulate || description.diff_weights_desc() != plain) {
+    reorder = onednn::Reorder(description.diff_weights_desc(), plain, request.accumulate);
+    weight_at = parts.add(description.diff_weights_desc().get_size());
+  }
+  const size_t scratch_at =
+      parts.add(std::max(description.scratchpad_desc().get_size(), reorder.scratch_bytes));
+  onednn::Call call{dnnl::convolution_backward_weights(description)};
+  call.argument(DNNL_ARG_SRC, c.x);
+  call.argument(DNNL_ARG_DIFF_DST, c.y);
+  call.argument(DNNL_ARG_DIFF_WEIGHTS, description.diff_weights_desc());
+  call.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+  return make_kernel(
+      [call, reorder, weight_at, scratch_at](const Bindings& b, Stream&) {
+        void* scratch = at(b.workspace, scratch_at);
+        void* weight = reorder.call ? at(b.workspace, weight_at) : b.outputs[0];
+        call.run({b.inputs[1], b.inputs[0], weight, scratch});
+        if (reorder.call) reorder.call.run({weight, b.outputs[0], scratch});
+      },
+      parts.total());
 }
 
 }  // namespace dltrain

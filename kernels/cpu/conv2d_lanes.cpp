@@ -15,6 +15,7 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
+#include "shared/make_kernel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/conv2d_lanes.cpp"
@@ -189,20 +190,20 @@ class LaneForward {
   int64_t block_, blocks_, parts_;
 };
 
-class Conv2dLanes final : public Kernel {
+class Conv2dLanes {
  public:
   explicit Conv2dLanes(const LaneConvolution& g) : forward_(g) {}
-  size_t workspace_bytes() const override {
+  size_t workspace_bytes() const {
     return static_cast<size_t>(forward_.workspace_floats()) * sizeof(float);
   }
-  void bind(const Bindings& b) override {
+  void run(const Bindings& b) {
     x_ = input<const float>(b, 0);
     w_ = input<const float>(b, 1);
     bias_ = b.inputs.size() == 3 ? input<const float>(b, 2) : nullptr;
     y_ = output<float>(b, 0);
     workspace_ = static_cast<float*>(b.workspace);
+    forward_.run(x_, w_, bias_, y_, workspace_);
   }
-  void run(Stream&) override { forward_.run(x_, w_, bias_, y_, workspace_); }
 
  private:
   LaneForward forward_;
@@ -223,21 +224,19 @@ LaneConvolution transposed_convolution(const LaneConvolution& g) {
   return t;
 }
 
-class Conv2dBackwardInputLanes final : public Kernel {
+class Conv2dBackwardInputLanes {
  public:
   explicit Conv2dBackwardInputLanes(const LaneConvolution& g)
       : g_(g), forward_(transposed_convolution(g)) {}
 
-  size_t workspace_bytes() const override {
+  size_t workspace_bytes() const {
     return static_cast<size_t>(forward_.workspace_floats() + weight_floats()) * sizeof(float);
   }
-  void bind(const Bindings& b) override {
+  void run(const Bindings& b) {
     dy_ = input<const float>(b, 0);
     w_ = input<const float>(b, 1);
     dx_ = output<float>(b, 0);
     workspace_ = static_cast<float*>(b.workspace);
-  }
-  void run(Stream&) override {
     float* flipped_weight = workspace_ + forward_.workspace_floats();
     const int64_t kernel_size = g_.kernel[0] * g_.kernel[1];
     for (int64_t o = 0; o < g_.out_channels; ++o) {
@@ -269,7 +268,7 @@ MadeKernel make_conv2d_lanes(const KernelRequest& request) {
   const bool few = g.channels < 16 && g.out_channels <= 16;
   if (!few || !lanes_suit(request, g) || !(activation.empty() || activation == "relu"))
     return nullptr;
-  return std::make_unique<Conv2dLanes>(g);
+  return make_call_kernel<Conv2dLanes>(g);
 }
 
 MadeKernel make_conv2d_backward_input_lanes(const KernelRequest& request) {
@@ -280,7 +279,7 @@ MadeKernel make_conv2d_backward_input_lanes(const KernelRequest& request) {
   for (int i = 0; i < 2; ++i) {
     if (g.padding[i] > g.dilation[i] * (g.kernel[i] - 1)) return nullptr;
   }
-  return std::make_unique<Conv2dBackwardInputLanes>(g);
+  return make_call_kernel<Conv2dBackwardInputLanes>(g);
 }
 
 }  // namespace dltrain

@@ -7,6 +7,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/make_kernel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/conv2d_lanes_weight.cpp"
@@ -149,7 +150,7 @@ HWY_EXPORT(vector_lanes);
 HWY_EXPORT(weight_row);
 HWY_EXPORT(add_lanes);
 
-class Conv2dBackwardWeightLanes final : public Kernel {
+class Conv2dBackwardWeightLanes {
  public:
   // Number of ranges of rows with separate sums, independent of the number of threads.
   static constexpr int64_t kRanges = 8;
@@ -163,22 +164,19 @@ class Conv2dBackwardWeightLanes final : public Kernel {
         blocks_(ceil_div(g.samples, block_)),
         parts_(std::min<int64_t>(thread_count(), kRanges)) {}
 
-  size_t workspace_bytes() const override {
+  size_t workspace_bytes() const {
     return static_cast<size_t>(image_floats() + kRanges * weights() +
                                parts_ * (row_floats() + weights() * lanes_)) *
            sizeof(float);
   }
 
-  void bind(const Bindings& b) override {
+  void run(const Bindings& b) {
     dy_ = input<const float>(b, 0);
     x_ = input<const float>(b, 1);
     dw_ = output<float>(b, 0);
     image_ = static_cast<float*>(b.workspace);
     partial_ = image_ + image_floats();
     per_part_ = partial_ + kRanges * weights();
-  }
-
-  void run(Stream&) override {
     if (g_.padding[0] + g_.padding[1] > 0) {
       std::memset(image_, 0, static_cast<size_t>(image_floats()) * sizeof(float));
     }
@@ -236,7 +234,7 @@ MadeKernel make_conv2d_backward_weight_lanes(const KernelRequest& request) {
       g.out_channels * g.window() > Conv2dBackwardWeightLanes::kMaxWeights) {
     return nullptr;
   }
-  return std::make_unique<Conv2dBackwardWeightLanes>(g, request.accumulate);
+  return make_call_kernel<Conv2dBackwardWeightLanes>(g, request.accumulate);
 }
 
 }  // namespace dltrain

@@ -16,6 +16,7 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/conv2d.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -119,7 +120,7 @@ struct WorkSplit {
   }
 };
 
-class Conv2dBackwardWeightPanels final : public Kernel {
+class Conv2dBackwardWeightPanels {
  public:
   Conv2dBackwardWeightPanels(const Geometry& g, DType dtype, const PanelFunctions& functions,
                              bool accumulate)
@@ -130,21 +131,18 @@ class Conv2dBackwardWeightPanels final : public Kernel {
         accumulate_(accumulate),
         parts_(std::min<int64_t>(thread_count(), tasks())) {}
 
-  size_t workspace_bytes() const override {
+  size_t workspace_bytes() const {
     const int64_t partial = cut_.ranges > 1 ? cut_.ranges * g_.weights() : 0;
     return static_cast<size_t>(parts_) * part_bytes() +
            static_cast<size_t>(partial) * sizeof(float);
   }
 
-  void bind(const Bindings& b) override {
+  void run(const Bindings& b) {
     dy_ = input<const std::byte>(b, 0);
     x_ = input<const std::byte>(b, 1);
     dw_ = output<float>(b, 0);
     workspace_ = static_cast<std::byte*>(b.workspace);
     partial_ = reinterpret_cast<float*>(workspace_ + static_cast<size_t>(parts_) * part_bytes());
-  }
-
-  void run(Stream&) override {
     parallel_parts(tasks(), parts_, [&](int64_t begin, int64_t end, int64_t part) {
       for (int64_t task = begin; task < end; ++task) run_task(task, part);
     });
@@ -273,7 +271,7 @@ MadeKernel make_conv2d_backward_weight_panels(const KernelRequest& request) {
   if (g.out_channels < 64 || g.channels < 64 || std::max(g.channels, g.out_channels) < least) {
     return nullptr;
   }
-  return std::make_unique<Conv2dBackwardWeightPanels>(g, x.dtype, *functions, request.accumulate);
+  return make_call_kernel<Conv2dBackwardWeightPanels>(g, x.dtype, *functions, request.accumulate);
 }
 
 }  // namespace dltrain

@@ -32,7 +32,7 @@ struct DropoutArguments {
 #include <hwy/highway.h>
 
 #include "cpu/element-inl.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {

@@ -6,7 +6,7 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/step_state.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 

@@ -50,14 +50,13 @@ class Elementwise final : public Kernel {
     operands_.q = static_cast<float>(numbers.q);
   }
 
-  void bind(const Bindings& bindings) override {
-    operands_.a = input<const float>(bindings, 0);
-    operands_.b = binary_ ? input<const float>(bindings, 1) : nullptr;
-    operands_.out = output<float>(bindings, 0);
-  }
-
-  void run(Stream&) override {
-    run_rows(loop_, [&](int64_t row, int64_t begin, int64_t end) { run_part(row, begin, end); });
+  void run(const Bindings& b, Stream&) const override {
+    StepOperands operands = operands_;
+    operands.a = input<const float>(b, 0);
+    operands.b = binary_ ? input<const float>(b, 1) : nullptr;
+    operands.out = output<float>(b, 0);
+    run_rows(loop_,
+             [&](int64_t row, int64_t begin, int64_t end) { run_part(operands, row, begin, end); });
   }
 
  private:
@@ -65,8 +64,7 @@ class Elementwise final : public Kernel {
     return loop_.one_value(i) ? OperandKind::one : OperandKind::each;
   }
 
-  void run_part(int64_t row, int64_t begin, int64_t end) const {
-    StepOperands s = operands_;
+  void run_part(StepOperands s, int64_t row, int64_t begin, int64_t end) const {
     s.a = static_cast<const float*>(s.a) + loop_.offset(0, row) + (loop_.one_value(0) ? 0 : begin);
     if (binary_) {
       s.b =
@@ -80,7 +78,7 @@ class Elementwise final : public Kernel {
   BroadcastLoop loop_;
   bool binary_;
   StepFunction step_ = nullptr;
-  StepOperands operands_{};
+  StepOperands operands_{};  // the numbers
 };
 
 // The same on bf16 or f16 tensors: blocks are widened, computed in f32 and rounded within the L1
@@ -101,26 +99,22 @@ class LowElementwise final : public Kernel {
     q_ = static_cast<float>(numbers.q);
   }
 
-  void bind(const Bindings& bindings) override {
-    for (size_t i = 0; i < (binary_ ? 2 : 1); ++i) in_[i] = input<const uint16_t>(bindings, i);
-    out_ = output<uint16_t>(bindings, 0);
-  }
-
-  void run(Stream&) override {
-    run_rows(loop_, [&](int64_t row, int64_t begin, int64_t end) { run_part(row, begin, end); });
+  void run(const Bindings& b, Stream&) const override {
+    run_rows(loop_, [&](int64_t row, int64_t begin, int64_t end) { run_part(b, row, begin, end); });
   }
 
  private:
-  void run_part(int64_t row, int64_t begin, int64_t end) const {
+  void run_part(const Bindings& b, int64_t row, int64_t begin, int64_t end) const {
     alignas(64) float wide[2][kElementwiseBlock], y[kElementwiseBlock];
     for (int64_t at = begin; at < end; at += kElementwiseBlock) {
       const int64_t count = std::min(kElementwiseBlock, end - at);
       for (size_t i = 0; i < (binary_ ? 2 : 1); ++i) {
         const bool one = loop_.one_value(i);
-        widen_(in_[i] + loop_.offset(i, row) + (one ? 0 : at), wide[i], one ? 1 : count);
+        widen_(b.input<uint16_t>(i) + loop_.offset(i, row) + (one ? 0 : at), wide[i],
+               one ? 1 : count);
       }
       step_({wide[0], wide[1], y, count, p_, q_});
-      narrow_(y, out_ + row * loop_.row_length() + at, count);
+      narrow_(y, b.output<uint16_t>(0) + row * loop_.row_length() + at, count);
     }
   }
 
@@ -130,8 +124,6 @@ class LowElementwise final : public Kernel {
   NarrowFunction narrow_;
   StepFunction step_ = nullptr;
   float p_, q_;
-  const uint16_t* in_[2] = {};
-  uint16_t* out_ = nullptr;
 };
 
 bool all_of_dtype(const KernelRequest& request, DType dtype) {

@@ -8,8 +8,8 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
-#include "shared/bound_kernel.h"
 #include "shared/losses.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -91,8 +91,9 @@ Arguments arguments_of(const KernelRequest& request) {
 MadeKernel make_elementwise_loss(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
   const int64_t count = request.inputs[0].shape.elements(), chunks = ceil_div(count, kChunk);
-  const auto run = [arguments = arguments_of(request), function = functions_of(request).add_up,
-                    count, chunks](const Bindings& b, Stream&) mutable {
+  const auto run = [call = arguments_of(request), function = functions_of(request).add_up, count,
+                    chunks](const Bindings& b, Stream&) {
+    auto arguments = call;
     arguments.x = b.input<float>(0);
     arguments.t = b.input<float>(1);
     auto* sums = static_cast<Sums*>(b.workspace);
@@ -114,16 +115,16 @@ MadeKernel make_elementwise_loss(const KernelRequest& request) {
 
 MadeKernel make_elementwise_loss_backward(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
-  return make_kernel(
-      [arguments = arguments_of(request), function = functions_of(request).differentiate,
-       count = request.inputs[0].shape.elements()](const Bindings& b, Stream&) mutable {
-        arguments.x = b.input<float>(0);
-        arguments.t = b.input<float>(1);
-        const auto dloss = static_cast<float>(*b.input<double>(2));
-        parallel_for(count, kChunk, [&](int64_t begin, int64_t end) {
-          function(arguments, dloss, b.output<float>(0), begin, end);
-        });
-      });
+  return make_kernel([call = arguments_of(request), function = functions_of(request).differentiate,
+                      count = request.inputs[0].shape.elements()](const Bindings& b, Stream&) {
+    auto arguments = call;
+    arguments.x = b.input<float>(0);
+    arguments.t = b.input<float>(1);
+    const auto dloss = static_cast<float>(*b.input<double>(2));
+    parallel_for(count, kChunk, [&](int64_t begin, int64_t end) {
+      function(arguments, dloss, b.output<float>(0), begin, end);
+    });
+  });
 }
 
 }  // namespace dltrain

@@ -96,19 +96,12 @@ class FusedElementwise final : public Kernel {
     return true;
   }
 
-  void bind(const Bindings& bindings) override {
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      inputs_[i].data = static_cast<const std::byte*>(bindings.inputs[i]);
-    }
-    outputs_.assign(bindings.outputs.begin(), bindings.outputs.end());
-  }
-
-  void run(Stream&) override {
+  void run(const Bindings& bindings, Stream&) const override {
     parallel_for(count_, 8 * kFusedElementwiseBlock, [&](int64_t begin, int64_t end) {
       alignas(64) std::array<float, kMaxScratch * kFusedElementwiseBlock> scratch;
       for (int64_t at = begin; at < end; at += kFusedElementwiseBlock) {
         const int64_t count = std::min(kFusedElementwiseBlock, end - at);
-        run_block(at, count, scratch.data());
+        run_block(bindings, at, count, scratch.data());
       }
     });
   }
@@ -133,26 +126,26 @@ class FusedElementwise final : public Kernel {
   }
 
   // 16-bit operands are read as bf16 or widened to a buffer; only results are rounded.
-  void run_block(int64_t at, int64_t count, float* scratch) const {
+  void run_block(const Bindings& b, int64_t at, int64_t count, float* scratch) const {
     alignas(64) std::array<float, kMaxInputs * kFusedElementwiseBlock> wide;
     alignas(64) std::array<float, kMaxResults * kFusedElementwiseBlock> rounded;
     std::array<const void*, kMaxInputs> in{};
     std::array<float*, kMaxInputs> out{};
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      in[i] = inputs_[i].data + static_cast<size_t>(at) * inputs_[i].element_size;
+      in[i] = b.input<std::byte>(i) + static_cast<size_t>(at) * inputs_[i].element_size;
       if (inputs_[i].widen == nullptr) continue;
       float* to = wide.data() + static_cast<int64_t>(i) * kFusedElementwiseBlock;
       inputs_[i].widen(in[i], to, count);
       in[i] = to;
     }
-    for (size_t i = 0; i < outputs_.size(); ++i) {
+    for (size_t i = 0; i < b.outputs.size(); ++i) {
       out[i] = narrow_ != nullptr
                    ? rounded.data() + static_cast<int64_t>(i) * kFusedElementwiseBlock
-                   : static_cast<float*>(outputs_[i]) + at;
+                   : b.output<float>(i) + at;
     }
     run_steps(in.data(), out.data(), count, scratch);
-    for (size_t i = 0; i < outputs_.size() && narrow_ != nullptr; ++i) {
-      narrow_(out[i], static_cast<uint16_t*>(outputs_[i]) + at, count);
+    for (size_t i = 0; i < b.outputs.size() && narrow_ != nullptr; ++i) {
+      narrow_(out[i], b.output<uint16_t>(i) + at, count);
     }
   }
 
@@ -187,11 +180,9 @@ class FusedElementwise final : public Kernel {
     size_t element_size;
     bool direct;          // bf16 that steps read without widening
     WidenFunction widen;  // nullptr: not widened
-    const std::byte* data = nullptr;
   };
   NarrowFunction narrow_ = nullptr;  // of results in 16 bits
   std::vector<Input> inputs_;
-  std::vector<void*> outputs_;
 };
 
 }  // namespace

@@ -8,11 +8,12 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
 
-class GroupKernel : public Kernel {
+class GroupKernel {
  public:
   explicit GroupKernel(const KernelRequest& request)
       : samples_(request.inputs[0].shape[0]),
@@ -22,15 +23,17 @@ class GroupKernel : public Kernel {
         width_(channels_ / groups_),
         chunk_rows_(std::max<int64_t>(16, 16384 / channels_)),
         chunks_(ceil_div(rows_, chunk_rows_)),
-        epsilon_(request.attributes.number("epsilon")) {}
+        epsilon_(request.attributes.number("epsilon")) {
+    std::vector<float> neutral(static_cast<size_t>(2 * channels_), 0);
+    std::fill_n(neutral.begin(), channels_, 1.0f);
+    neutral_ = std::make_shared<const std::vector<float>>(std::move(neutral));
+  }
 
  protected:
-  // Returns the weight or bias; if absent, a vector of the neutral value.
-  const float* channel_input(const Bindings& bindings, size_t i, float neutral) {
+  // Returns the weight or bias; if absent, a vector of ones or zeros.
+  const float* channel_input(const Bindings& bindings, size_t i, int64_t neutral) const {
     if (bindings.inputs[i] != nullptr) return input<const float>(bindings, i);
-    std::vector<float>& values = neutral == 0 ? zeros_ : ones_;
-    values.assign(static_cast<size_t>(channels_), neutral);
-    return values.data();
+    return neutral_->data() + (1 - neutral) * channels_;
   }
 
   // Calls f(sample, chunk, first element of the chunk, rows of the chunk) in parallel.
@@ -71,15 +74,15 @@ class GroupKernel : public Kernel {
   ChannelFunctions<float> functions_ = channel_functions<float>(ChannelEpilogue::plain);
 
  private:
-  std::vector<float> ones_, zeros_;
+  std::shared_ptr<const std::vector<float>> neutral_;  // ones, then zeros, of each channel
 };
 
-class GroupNorm final : public GroupKernel {
+class GroupNorm : public GroupKernel {
  public:
   using GroupKernel::GroupKernel;
-  size_t workspace_bytes() const override { return workspace(2, 2); }
+  size_t workspace_bytes() const { return workspace(2, 2); }
 
-  void bind(const Bindings& bindings) override {
+  void run(const Bindings& bindings) {
     x_ = input<const float>(bindings, 0);
     weight_ = channel_input(bindings, 1, 1);
     bias_ = channel_input(bindings, 2, 0);
@@ -90,9 +93,6 @@ class GroupNorm final : public GroupKernel {
     squares_ = chunk_vectors(bindings.workspace, 1);
     centre_ = sample_vectors(bindings.workspace, 2, 0);
     scale_ = sample_vectors(bindings.workspace, 2, 1);
-  }
-
-  void run(Stream&) override {
     for_chunks([&](int64_t, int64_t chunk, int64_t at, int64_t rows) {
       functions_.statistics(x_ + at, rows, channels_, means_ + chunk * channels_,
                             squares_ + chunk * channels_);
@@ -136,12 +136,12 @@ class GroupNorm final : public GroupKernel {
 
 // With Σ over the pixels of a channel: a = Σdy, b = Σdy·(x − mean). Then dbias = Σ_n a, dweight =
 // Σ_n b·rstd, and dx = rstd·(dy·weight − mean(dy·weight) − x̂·mean(dy·weight·x̂)).
-class GroupNormBackward final : public GroupKernel {
+class GroupNormBackward : public GroupKernel {
  public:
   using GroupKernel::GroupKernel;
-  size_t workspace_bytes() const override { return workspace(2, 6); }
+  size_t workspace_bytes() const { return workspace(2, 6); }
 
-  void bind(const Bindings& bindings) override {
+  void run(const Bindings& bindings) {
     x_ = input<const float>(bindings, 0);
     dy_ = input<const float>(bindings, 1);
     weight_ = channel_input(bindings, 2, 1);
@@ -157,9 +157,6 @@ class GroupNormBackward final : public GroupKernel {
     weighted_ = chunk_vectors(bindings.workspace, 1);
     float** const vectors[] = {&centre_, &scale_, &slope_, &offset_, &part_dweight_, &part_dbias_};
     for (int64_t i = 0; i < 6; ++i) *vectors[i] = sample_vectors(bindings.workspace, 2, i);
-  }
-
-  void run(Stream&) override {
     for_samples([&](int64_t n) {
       for (int64_t k = 0; k < channels_; ++k) {
         centre_[n * channels_ + k] = mean_[n * groups_ + k / width_];
@@ -230,11 +227,11 @@ bool usable_group_norm(const KernelRequest& request) {
 }  // namespace
 
 MadeKernel make_group_norm(const KernelRequest& request) {
-  return usable_group_norm(request) ? std::make_unique<GroupNorm>(request) : nullptr;
+  return usable_group_norm(request) ? make_call_kernel<GroupNorm>(request) : nullptr;
 }
 
 MadeKernel make_group_norm_backward(const KernelRequest& request) {
-  return usable_group_norm(request) ? std::make_unique<GroupNormBackward>(request) : nullptr;
+  return usable_group_norm(request) ? make_call_kernel<GroupNormBackward>(request) : nullptr;
 }
 
 }  // namespace dltrain

@@ -8,7 +8,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 #ifndef DLTRAIN_CPU_IMAGE_MAPS_ONCE
 #define DLTRAIN_CPU_IMAGE_MAPS_ONCE

@@ -8,7 +8,7 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 #ifndef DLTRAIN_CPU_LAYER_NORM_ONCE
 #define DLTRAIN_CPU_LAYER_NORM_ONCE
@@ -152,7 +152,7 @@ int64_t chunk_rows(const Shape& x) {
   return std::max<int64_t>(16, 16384 / x[-1]);
 }
 
-class LayerNormBackward final : public Kernel {
+class LayerNormBackward {
  public:
   explicit LayerNormBackward(const KernelRequest& r)
       : centred_(centred(r)),
@@ -163,12 +163,12 @@ class LayerNormBackward final : public Kernel {
     call_.columns = r.inputs[0].shape[-1];
   }
 
-  size_t workspace_bytes() const override {
+  size_t workspace_bytes() const {
     return static_cast<size_t>(chunks() * vectors() * call_.columns) * sizeof(float) +
            static_cast<size_t>(call_.columns) * sizeof(double);
   }
 
-  void bind(const Bindings& bindings) override {
+  void run(const Bindings& bindings) {
     call_.x = input<const float>(bindings, 0);
     call_.dy = input<const float>(bindings, 1);
     call_.weight = input<const float>(bindings, 2);
@@ -180,9 +180,6 @@ class LayerNormBackward final : public Kernel {
     dbias_ = has_bias_ ? output<float>(bindings, next) : nullptr;
     total_ = static_cast<double*>(bindings.workspace);
     parts_ = reinterpret_cast<float*>(total_ + call_.columns);
-  }
-
-  void run(Stream&) override {
     const auto function = HWY_DYNAMIC_DISPATCH(backward_rows);
     parallel_for(chunks(), 1, [&](int64_t begin, int64_t end) {
       for (int64_t c = begin; c < end; ++c) {
@@ -249,7 +246,7 @@ MadeKernel make_layer_norm(const KernelRequest& request) {
 }
 
 MadeKernel make_layer_norm_backward(const KernelRequest& request) {
-  return usable(request, centred(request) ? 5 : 4) ? std::make_unique<LayerNormBackward>(request)
+  return usable(request, centred(request) ? 5 : 4) ? make_call_kernel<LayerNormBackward>(request)
                                                    : nullptr;
 }
 

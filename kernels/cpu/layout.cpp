@@ -6,7 +6,7 @@
 #include "cpu/parallel.h"
 #include "cpu/strided_copy.h"
 #include "cpu/support.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

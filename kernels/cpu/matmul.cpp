@@ -1,61 +1,49 @@
 // matmul by oneDNN, on the plain layouts of both operands, with fused bias, accumulation and
 // activation.
-#include <array>
-
 #include "cpu/makers.h"
 #include "cpu/onednn.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
 
-class Matmul final : public Kernel {
- public:
-  Matmul(const KernelRequest& request, const dnnl::primitive_attr& attr) {
-    const Shape &a = request.inputs[0].shape, &b = request.inputs[1].shape;
-    const int64_t rows = a.elements(0, a.rank() - 1), columns = a[-1];
-    const int64_t width = request.outputs[0].shape[-1];
-    const int64_t height = request.outputs[0].shape.elements() / width;
-    const UsedThreads used(product_threads(height, rows * columns / height, width));
-    const DType dtype = request.inputs[0].dtype;
-    const auto a_desc = matrix(rows, columns, request.attributes.boolean("transpose_a"), dtype);
-    const auto b_desc = matrix(b[0], b[1], request.attributes.boolean("transpose_b"), dtype);
-    const TensorSpec& y = request.outputs[0];
-    const int64_t n = y.shape[-1];
-    const auto y_desc = matrix(y.shape.elements() / n, n, false, y.dtype);
-    const bool has_bias = request.inputs.size() == 3 && !is_absent(request.inputs[2]);
-    const auto bias_desc = has_bias ? onednn::strided({1, n}, {n, 1}, dtype) : dnnl::memory::desc();
-    const auto description = onednn::matmul(a_desc, b_desc, bias_desc, y_desc, attr);
-    scratch_bytes_ = description.scratchpad_desc().get_size();
-    call_ = onednn::Call(dnnl::matmul(description));
-    call_.argument(DNNL_ARG_SRC, a_desc);
-    call_.argument(DNNL_ARG_WEIGHTS, b_desc);
-    call_.argument(DNNL_ARG_BIAS, bias_desc);
-    call_.argument(DNNL_ARG_DST, y_desc);
-    call_.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
-  }
+// Describes a dense matrix, optionally transposed.
+dnnl::memory::desc matrix(int64_t rows, int64_t columns, bool transposed, DType dtype) {
+  return transposed ? onednn::strided({columns, rows}, {1, columns}, dtype)
+                    : onednn::strided({rows, columns}, {columns, 1}, dtype);
+}
 
-  size_t workspace_bytes() const override { return scratch_bytes_; }
-
-  void bind(const Bindings& b) override {
-    void* bias = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
-    call_.bind(std::array{b.inputs[0], b.inputs[1], bias, b.outputs[0], b.workspace});
-  }
-
-  void run(Stream&) override { call_.run(); }
-
- private:
-  // Describes a dense matrix, optionally transposed.
-  static dnnl::memory::desc matrix(int64_t rows, int64_t columns, bool transposed, DType dtype) {
-    return transposed ? onednn::strided({columns, rows}, {1, columns}, dtype)
-                      : onednn::strided({rows, columns}, {columns, 1}, dtype);
-  }
-
-  onednn::Call call_;
-  size_t scratch_bytes_ = 0;
-};
+MadeKernel make_matmul(const KernelRequest& request, const dnnl::primitive_attr& attr) {
+  const Shape &a = request.inputs[0].shape, &b = request.inputs[1].shape;
+  const int64_t rows = a.elements(0, a.rank() - 1), columns = a[-1];
+  const int64_t width = request.outputs[0].shape[-1];
+  const int64_t height = request.outputs[0].shape.elements() / width;
+  const UsedThreads used(product_threads(height, rows * columns / height, width));
+  const DType dtype = request.inputs[0].dtype;
+  const auto a_desc = matrix(rows, columns, request.attributes.boolean("transpose_a"), dtype);
+  const auto b_desc = matrix(b[0], b[1], request.attributes.boolean("transpose_b"), dtype);
+  const TensorSpec& y = request.outputs[0];
+  const int64_t n = y.shape[-1];
+  const auto y_desc = matrix(y.shape.elements() / n, n, false, y.dtype);
+  const bool has_bias = request.inputs.size() == 3 && !is_absent(request.inputs[2]);
+  const auto bias_desc = has_bias ? onednn::strided({1, n}, {n, 1}, dtype) : dnnl::memory::desc();
+  const auto description = onednn::matmul(a_desc, b_desc, bias_desc, y_desc, attr);
+  onednn::Call call{dnnl::matmul(description)};
+  call.argument(DNNL_ARG_SRC, a_desc);
+  call.argument(DNNL_ARG_WEIGHTS, b_desc);
+  call.argument(DNNL_ARG_BIAS, bias_desc);
+  call.argument(DNNL_ARG_DST, y_desc);
+  call.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+  return make_kernel(
+      [call](const Bindings& b, Stream&) {
+        void* bias = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
+        call.run({b.inputs[0], b.inputs[1], bias, b.outputs[0], b.workspace});
+      },
+      description.scratchpad_desc().get_size());
+}
 
 }  // namespace
 
@@ -67,7 +55,7 @@ MadeKernel make_matmul_onednn(const KernelRequest& request) {
   dnnl::post_ops post_ops;
   if (request.accumulate) onednn::append_sum(post_ops);
   if (!onednn::append_activation(post_ops, activation)) return nullptr;
-  return std::make_unique<Matmul>(request, onednn::attributes(post_ops));
+  return make_matmul(request, onednn::attributes(post_ops));
 }
 
 }  // namespace dltrain

@@ -12,6 +12,7 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -43,7 +44,7 @@ Sizes sizes_of(const KernelRequest& r) {
   return s;
 }
 
-class MatmulPanels final : public Kernel {
+class MatmulPanels {
  public:
   MatmulPanels(const KernelRequest& r, const Sizes& sizes, const MatmulFunctions& functions)
       : s_(sizes),
@@ -73,12 +74,12 @@ class MatmulPanels final : public Kernel {
     }
   }
 
-  size_t workspace_bytes() const override {
+  size_t workspace_bytes() const {
     return static_cast<size_t>(left_floats() + right_floats() + bias_floats() + sums_floats()) *
            sizeof(float);
   }
 
-  void bind(const Bindings& b) override {
+  void run(const Bindings& b) {
     s_.a.data = b.inputs[0];
     s_.b.data = b.inputs[1];
     bias_in_ = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
@@ -87,9 +88,6 @@ class MatmulPanels final : public Kernel {
     bias_ = right_ + right_floats();
     sums_ = low_ ? bias_ + bias_floats() : static_cast<float*>(b.outputs[0]);
     out_ = b.outputs[0];
-  }
-
-  void run(Stream&) override {
     const UsedThreads used(static_cast<int>(parts_));
     if (widen_bias_ != nullptr) widen_bias_(bias_in_, bias_, s_.columns);
     few_rows_ ? run_few_rows() : run_many_rows();
@@ -239,7 +237,7 @@ MadeKernel make_matmul_panels(const KernelRequest& request) {
                           s.inner <= kMaxInner * (s.rows <= kFewRows ? 4 : 2) &&
                           s.rows <= kMatmulPanelsMaxRows;
   if (!weight_gradient && !short_sums) return nullptr;
-  return std::make_unique<MatmulPanels>(request, s, *functions);
+  return make_call_kernel<MatmulPanels>(request, s, *functions);
 }
 
 }  // namespace dltrain

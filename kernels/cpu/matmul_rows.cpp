@@ -13,6 +13,7 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
+#include "shared/make_kernel.h"
 #include "tensor/low_precision.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -144,7 +145,7 @@ HWY_EXPORT(rows_function);
 
 constexpr int64_t kChunk = 32;  // least columns of y per thread
 
-class MatmulRows final : public Kernel {
+class MatmulRows {
  public:
   MatmulRows(const KernelRequest& r, StepFunction activation)
       : dtype_(r.inputs[0].dtype),
@@ -163,13 +164,13 @@ class MatmulRows final : public Kernel {
   }
 
   // Contains a and the bias in f32, then y if it must be rounded.
-  size_t workspace_bytes() const override {
+  size_t workspace_bytes() const {
     const int64_t inputs = is_low_precision(dtype_) ? call_.m * call_.k + call_.n : 0;
     const int64_t outputs = is_low_precision(output_dtype_) ? call_.m * call_.n : 0;
     return static_cast<size_t>(inputs + outputs) * sizeof(float);
   }
 
-  void bind(const Bindings& b) override {
+  void run(const Bindings& b) {
     a_ = b.inputs[0];
     bias_ = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
     y_ = b.outputs[0];
@@ -184,9 +185,6 @@ class MatmulRows final : public Kernel {
       workspace += call_.m * call_.k + call_.n;
     }
     call_.y = is_low_precision(output_dtype_) ? workspace : output<float>(b, 0);
-  }
-
-  void run(Stream&) override {
     if (wide_ != nullptr) {
       widen_(a_, wide_, call_.m * call_.k);
       if (bias_ != nullptr) widen_(bias_, wide_ + call_.m * call_.k, call_.n);
@@ -239,7 +237,7 @@ MadeKernel make_matmul_rows(const KernelRequest& request) {
     if (!op) return nullptr;
     step = elementwise_step(*op, OperandKind::each, OperandKind::each, false);
   }
-  return std::make_unique<MatmulRows>(request, step);
+  return make_call_kernel<MatmulRows>(request, step);
 }
 
 }  // namespace dltrain

@@ -9,7 +9,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 #ifndef DLTRAIN_CPU_MAX_POOL2D_ONCE
 #define DLTRAIN_CPU_MAX_POOL2D_ONCE

@@ -5,7 +5,7 @@
 
 #include "cpu/makers.h"
 #include "cpu/support.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

@@ -154,15 +154,14 @@ void Call::argument(int index, const dnnl::memory::desc& description) {
   arguments_.push_back(std::move(argument));
 }
 
-void Call::bind(std::span<void* const> handles) {
-  check_internal(handles.size() == arguments_.size(), "oneDNN call: {} handles for {} arguments",
-                 handles.size(), arguments_.size());
-  for (size_t i = 0; i < handles.size(); ++i) {
-    if (arguments_[i].memory) arguments_[i].memory.set_data_handle(handles[i]);
+void Call::run(std::initializer_list<void*> addresses) const {
+  check_internal(addresses.size() == arguments_.size(),
+                 "oneDNN call: {} addresses for {} arguments", addresses.size(), arguments_.size());
+  auto address = addresses.begin();
+  for (const Argument& argument : arguments_) {
+    if (argument.memory) argument.memory.set_data_handle(*address);
+    ++address;
   }
-}
-
-void Call::run() const {
   const UsedThreads used(threads_);
   const dnnl_status_t status = dnnl_primitive_execute(
       primitive_.get(), stream().get(), static_cast<int>(packed_.size()), packed_.data());

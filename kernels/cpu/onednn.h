@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -52,18 +52,18 @@ dnnl::convolution_backward_data::primitive_desc backward_input(const Convolution
 dnnl::convolution_backward_weights::primitive_desc backward_weight(const Convolution& c);
 
 // A primitive with its arguments, which runs with the number of threads set at its creation, like
-// its description. bind sets the handles; run() does not allocate.
+// its description. Addresses are written to oneDNN's memory objects, which are made with the call,
+// so that run() does not allocate; one thread at a time may therefore run it.
 class Call {
  public:
   Call() = default;
   explicit Call(const dnnl::primitive& primitive)
       : primitive_(primitive), threads_(thread_count()) {}
 
-  // Adds an argument; bind takes handles in the same order. A zero description and its handle are
-  // skipped.
+  // Adds an argument; run takes addresses in the same order. A zero description and its address
+  // are skipped.
   void argument(int index, const dnnl::memory::desc& description);
-  void bind(std::span<void* const> handles);
-  void run() const;
+  void run(std::initializer_list<void*> addresses) const;
   explicit operator bool() const { return static_cast<bool>(primitive_); }
 
  private:
@@ -77,7 +77,7 @@ class Call {
   std::vector<dnnl_exec_arg_t> packed_;
 };
 
-// A copy between layouts; with `accumulate` it adds to the destination. Its handles: source,
+// A copy between layouts; with `accumulate` it adds to the destination. Its addresses: source,
 // destination, scratchpad.
 struct Reorder {
   Reorder() = default;  // nothing to do

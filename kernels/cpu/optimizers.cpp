@@ -61,12 +61,13 @@ namespace {
 // Inputs: step_state, then `count` tensors for each role (parameters, gradients, moments…).
 template <typename Rule>
 class ElementUpdate final : public Kernel {
+  using Factors = typename Rule::template Factors<float>;
+
  public:
   ElementUpdate(const KernelRequest& request, const Rule& rule)
       : rule_(rule),
         groups_(request.attributes),
         chunks_(request.inputs.subspan(1, groups_.group.size())),
-        factors_(groups_.settings.size()),
         copies_(first_copy(request.attributes, request.inputs.size())),
         rounding_(request.attributes) {
     for (size_t i = copies_; i != 0 && i < request.inputs.size(); ++i) {
@@ -74,45 +75,45 @@ class ElementUpdate final : public Kernel {
     }
   }
 
-  void bind(const Bindings& bindings) override {
-    state_ = input<const StepState>(bindings, 0);
-    tensors_.assign(bindings.inputs.begin() + 1, bindings.inputs.end());
-  }
+  // Contains the factors of each group in this step.
+  size_t workspace_bytes() const override { return groups_.settings.size() * sizeof(Factors); }
 
-  void run(Stream&) override {
-    if (state_->out.finite == 0) return;
-    for (size_t g = 0; g < factors_.size(); ++g) {
-      factors_[g] = rule_.template factors<float>(*state_, groups_.settings[g]);
+  void run(const Bindings& bindings, Stream&) const override {
+    const StepState& state = *bindings.input<StepState>(0);
+    if (state.out.finite == 0) return;
+    auto* all_factors = static_cast<Factors*>(bindings.workspace);
+    for (size_t g = 0; g < groups_.settings.size(); ++g) {
+      all_factors[g] = rule_.template factors<float>(state, groups_.settings[g]);
     }
+    const auto tensors = bindings.inputs.subspan(1);
     const auto function = element_function(rule_);
     parallel_for(chunks_.size(), chunks_.grain(16384), [&](int64_t begin, int64_t end) {
       chunks_.for_each(begin, end, [&](int64_t, const TensorChunk& chunk) {
         std::array<float*, Rule::kMoments + 2> roles;
         for (size_t role = 0; role < roles.size(); ++role) {
-          void* tensor = tensors_[role * groups_.group.size() + chunk.tensor];
+          void* tensor = tensors[role * groups_.group.size() + chunk.tensor];
           roles[role] = static_cast<float*>(tensor) + chunk.begin;
         }
-        const auto& factors = factors_[groups_.group[chunk.tensor]];
+        const Factors& factors = all_factors[groups_.group[chunk.tensor]];
         if (rounding_.any()) {
-          update_narrow(function, factors, roles, chunk);
+          update_narrow(state, function, factors, tensors[chunk.tensor], roles, chunk);
           return;
         }
         function(factors, roles.data(), chunk.count);
-        if (copies_ != 0) round(chunk, roles[0]);
+        if (copies_ != 0) round(tensors[copies_ - 1 + chunk.tensor], chunk, roles[0]);
       });
     });
   }
 
  private:
-  using Factors = typename Rule::template Factors<float>;
-
   // Updates parameters in bf16, in f32 pieces. `roles`: as for f32, but the first is not used.
-  void update_narrow(ElementFunction<Rule> function, const Factors& factors,
-                     std::array<float*, Rule::kMoments + 2> roles, const TensorChunk& chunk) const {
+  void update_narrow(const StepState& state, ElementFunction<Rule> function, const Factors& factors,
+                     void* tensor, std::array<float*, Rule::kMoments + 2> roles,
+                     const TensorChunk& chunk) const {
     constexpr int64_t kPiece = 512;  // a multiple of a block of random numbers
     static_assert(kTensorChunk % kPiece == 0);
-    const auto step = static_cast<uint64_t>(state_->in.step);
-    auto* parameter = static_cast<Bf16*>(tensors_[chunk.tensor]) + chunk.begin;
+    const auto step = static_cast<uint64_t>(state.in.step);
+    auto* parameter = static_cast<Bf16*>(tensor) + chunk.begin;
     float piece[kPiece];
     for (int64_t from = 0; from < chunk.count; from += kPiece) {
       const int64_t count = std::min(kPiece, chunk.count - from);
@@ -122,7 +123,7 @@ class ElementUpdate final : public Kernel {
       own[0] = piece;
       function(factors, own.data(), count);
       for (int64_t i = 0; i < count; i += 4) {
-        const Philox4 random = random_block(state_->in.seed, rounding_.stream(chunk.tensor), step,
+        const Philox4 random = random_block(state.in.seed, rounding_.stream(chunk.tensor), step,
                                             static_cast<uint64_t>(chunk.begin + from + i) / 4);
         for (int64_t k = i; k < std::min(i + 4, count); ++k) {
           parameter[from + k] = round_at_random(piece[k], random.v[k - i]);
@@ -132,20 +133,16 @@ class ElementUpdate final : public Kernel {
   }
 
   // Rounds a chunk, which is still in the cache, to the copy.
-  void round(const TensorChunk& chunk, const float* p) const {
-    auto* copy = static_cast<uint16_t*>(tensors_[copies_ - 1 + chunk.tensor]);
-    if (copy != nullptr) narrow_(p, copy + chunk.begin, chunk.count);
+  void round(void* copy, const TensorChunk& chunk, const float* p) const {
+    if (copy != nullptr) narrow_(p, static_cast<uint16_t*>(copy) + chunk.begin, chunk.count);
   }
 
   Rule rule_;
   UpdateGroups groups_;
   TensorChunks chunks_;
-  std::vector<Factors> factors_;  // per group, in this step
-  size_t copies_;                 // index of the first copy among the inputs; 0: none
+  size_t copies_;  // index of the first copy among the inputs; 0: none
   UpdateRounding rounding_;
   NarrowFunction narrow_ = nullptr;
-  const StepState* state_ = nullptr;
-  std::vector<void*> tensors_;
 };
 
 // Returns true if all tensors are f32, except copies and parameters with stochastic rounding.

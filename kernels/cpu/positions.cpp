@@ -1,5 +1,5 @@
 // rotary and sinusoidal_positions. Sines and cosines are in tables, computed once or, if positions
-// are an input, in every run.
+// are an input, in the workspace in every run.
 #include "ops/positions.h"
 
 #include <cmath>
@@ -22,47 +22,54 @@ class Rotary final : public Kernel {
         has_offsets_(request.inputs.size() == 2),
         sign_(request.attributes.boolean("inverse") ? -1 : 1),
         frequencies_(rotary_frequencies(request.attributes, dim_)) {
-    const auto size = static_cast<size_t>((has_offsets_ ? rows_ : tokens_) * (dim_ / 2));
-    cosines_.resize(size);
-    sines_.resize(size);
-    for (int64_t token = 0; token < tokens_ && !has_offsets_; ++token) fill_row(token, token);
+    if (has_offsets_) return;
+    table_.resize(static_cast<size_t>(tokens_ * dim_));
+    for (int64_t token = 0; token < tokens_; ++token) fill_row(table_.data(), token, token);
   }
 
-  void bind(const Bindings& bindings) override {
-    x_ = input<const float>(bindings, 0);
-    offsets_ = has_offsets_ ? input<const int32_t>(bindings, 1) : nullptr;
-    y_ = output<float>(bindings, 0);
+  size_t workspace_bytes() const override {
+    return has_offsets_ ? static_cast<size_t>(rows_ * dim_) * sizeof(float) : 0;
   }
 
-  void run(Stream&) override {
-    for (int64_t row = 0; row < rows_ && has_offsets_; ++row) {
-      fill_row(row, offsets_[row / tokens_] + row % tokens_);
+  void run(const Bindings& b, Stream&) const override {
+    const float* table = table_.data();
+    if (has_offsets_) {
+      auto* own = static_cast<float*>(b.workspace);
+      for (int64_t row = 0; row < rows_; ++row) {
+        fill_row(own, row, b.input<int32_t>(1)[row / tokens_] + row % tokens_);
+      }
+      table = own;
     }
     const int64_t grain = std::max<int64_t>(1, 8192 / (heads_ * size_));
     parallel_for(rows_, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) rotate(row);
+      for (int64_t row = begin; row < end; ++row) {
+        rotate(b.input<float>(0), table + (has_offsets_ ? row : row % tokens_) * dim_, row,
+               b.output<float>(0));
+      }
     });
   }
 
  private:
-  void fill_row(int64_t row, int64_t position) {
-    auto at = static_cast<size_t>(row * (dim_ / 2));
+  // A row of the table: the cosines, then the sines.
+  void fill_row(float* table, int64_t row, int64_t position) const {
+    float *cosine = table + row * dim_, *sine = cosine + dim_ / 2;
     for (double f : frequencies_) {
-      cosines_[at] = static_cast<float>(std::cos(static_cast<double>(position) * f));
-      sines_[at++] = static_cast<float>(sign_ * std::sin(static_cast<double>(position) * f));
+      *cosine++ = static_cast<float>(std::cos(static_cast<double>(position) * f));
+      *sine++ = static_cast<float>(sign_ * std::sin(static_cast<double>(position) * f));
     }
   }
 
   // Rotates all heads of one token. x and y may be the same tensor.
-  void rotate(int64_t row) const {
-    const int64_t half = dim_ / 2, at = (has_offsets_ ? row : row % tokens_) * half;
+  void rotate(const float* from, const float* cosines, int64_t row, float* to) const {
+    const int64_t half = dim_ / 2;
+    const float* sines = cosines + half;
     for (int64_t head = 0; head < heads_; ++head) {
-      const float* x = x_ + (row * heads_ + head) * size_;
-      float* y = y_ + (row * heads_ + head) * size_;
+      const float* x = from + (row * heads_ + head) * size_;
+      float* y = to + (row * heads_ + head) * size_;
 #pragma omp simd
       for (int64_t i = 0; i < half; ++i) {
-        const float cosine = cosines_[static_cast<size_t>(at + i)];
-        const float sine = sines_[static_cast<size_t>(at + i)];
+        const float cosine = cosines[i];
+        const float sine = sines[i];
         const float a = x[i], b = x[i + half];
         y[i] = a * cosine - b * sine;
         y[i + half] = b * cosine + a * sine;
@@ -75,11 +82,7 @@ class Rotary final : public Kernel {
   bool has_offsets_;
   double sign_;
   std::vector<double> frequencies_;
-  std::vector<float> cosines_,
-      sines_;  // [tokens, dim / 2]; with offsets [samples · tokens, dim / 2]
-  const float* x_ = nullptr;
-  const int32_t* offsets_ = nullptr;
-  float* y_ = nullptr;
+  std::vector<float> table_;  // [tokens, dim]; none with offsets
 };
 
 class SinusoidalPositions final : public Kernel {
@@ -89,42 +92,44 @@ class SinusoidalPositions final : public Kernel {
         tokens_(request.inputs[0].shape[1]),
         width_(request.inputs[0].shape[2]),
         has_offsets_(request.inputs.size() == 2),
-        table_(static_cast<size_t>((has_offsets_ ? samples_ : 1) * tokens_ * width_)) {
-    for (int64_t token = 0; token < tokens_ && !has_offsets_; ++token) fill_row(token, token);
-  }
-
-  void bind(const Bindings& bindings) override {
-    x_ = input<const float>(bindings, 0);
-    offsets_ = has_offsets_ ? input<const int32_t>(bindings, 1) : nullptr;
-    y_ = output<float>(bindings, 0);
-  }
-
-  void run(Stream&) override {
-    for (int64_t row = 0; row < samples_ * tokens_ && has_offsets_; ++row) {
-      fill_row(row, offsets_[row / tokens_] + row % tokens_);
+        table_(has_offsets_ ? 0 : static_cast<size_t>(tokens_ * width_)) {
+    for (int64_t token = 0; token < tokens_ && !has_offsets_; ++token) {
+      fill_row(table_.data(), token, token);
     }
-    const auto size = static_cast<int64_t>(table_.size());
-    parallel_for(samples_ * tokens_ * width_, 8192, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        y_[i] = x_[i] + table_[static_cast<size_t>(i % size)];
+  }
+
+  size_t workspace_bytes() const override {
+    return has_offsets_ ? static_cast<size_t>(samples_ * tokens_ * width_) * sizeof(float) : 0;
+  }
+
+  void run(const Bindings& b, Stream&) const override {
+    const float* table = table_.data();
+    auto size = static_cast<int64_t>(table_.size());
+    if (has_offsets_) {
+      auto* own = static_cast<float*>(b.workspace);
+      for (int64_t row = 0; row < samples_ * tokens_; ++row) {
+        fill_row(own, row, b.input<int32_t>(1)[row / tokens_] + row % tokens_);
       }
+      table = own;
+      size = samples_ * tokens_ * width_;
+    }
+    const auto* x = b.input<float>(0);
+    auto* y = b.output<float>(0);
+    parallel_for(samples_ * tokens_ * width_, 8192, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] = x[i] + table[i % size];
     });
   }
 
  private:
-  void fill_row(int64_t row, int64_t position) {
+  void fill_row(float* table, int64_t row, int64_t position) const {
     for (int64_t i = 0; i < width_; ++i) {
-      table_[static_cast<size_t>(row * width_ + i)] =
-          static_cast<float>(sinusoid(position, i, width_));
+      table[row * width_ + i] = static_cast<float>(sinusoid(position, i, width_));
     }
   }
 
   int64_t samples_, tokens_, width_;
   bool has_offsets_;
-  std::vector<float> table_;  // [tokens, width]; with offsets [samples, tokens, width]
-  const float* x_ = nullptr;
-  const int32_t* offsets_ = nullptr;
-  float* y_ = nullptr;
+  std::vector<float> table_;  // [tokens, width]; none with offsets
 };
 
 }  // namespace

@@ -4,7 +4,6 @@
 // sequences apart, so that all samples of a token would map to the same cache sets.
 #include "cpu/recurrent.h"
 
-#include <array>
 #include <cstring>
 
 #include "cpu/engine.h"
@@ -53,15 +52,15 @@ class PackedProduct {
     call_.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
   }
 
-  void bind(std::byte* workspace, void* a, void* weight, void* y) {
-    void* used = pack_.call ? workspace + packed_ : weight;
-    if (pack_.call) pack_.call.bind(std::array<void*, 3>{weight, used, workspace + pack_scratch_});
-    call_.bind(std::array<void*, 4>{a, used, y, workspace + scratch_});
+  // Returns the packed weight.
+  void* pack(std::byte* workspace, void* weight) const {
+    if (!pack_.call) return weight;
+    pack_.call.run({weight, workspace + packed_, workspace + pack_scratch_});
+    return workspace + packed_;
   }
-  void pack() const {
-    if (pack_.call) pack_.call.run();
+  void run(std::byte* workspace, void* a, void* packed, void* y) const {
+    call_.run({a, packed, y, workspace + scratch_});
   }
-  void run() const { call_.run(); }
 
  private:
   onednn::Reorder pack_;
@@ -98,7 +97,7 @@ class Recurrent final : public Kernel {
 
   size_t workspace_bytes() const override { return workspace_.total(); }
 
-  void bind(const Bindings& b) override {
+  void run(const Bindings& b, Stream&) const override {
     auto* workspace = static_cast<std::byte*>(b.workspace);
     const auto optional = [&](size_t i) {
       return i < b.inputs.size() ? static_cast<const T*>(b.inputs[i]) : nullptr;
@@ -107,46 +106,39 @@ class Recurrent final : public Kernel {
       return i < b.outputs.size() ? static_cast<T*>(b.outputs[i]) : nullptr;
     };
     auto* products = reinterpret_cast<float*>(workspace + product_at_);
-    step_ = {.sizes = sizes_,
-             .x = input<const T>(b, 0),
-             .bias = optional(2),
-             .product = products,
-             .cell = reinterpret_cast<float*>(workspace + cell_at_),
-             .state = reinterpret_cast<T*>(workspace + state_at_),
-             .y = output<T>(b, 0),
-             .gates = kept(1),
-             .cells = kept(2)};
-    initial_state_ = optional(3);
-    initial_cell_ = optional(4);
-    product_.bind(workspace, step_.state, b.inputs[1], products);
-    product_memory_ = products;
-  }
-
-  void run(Stream&) override {
-    product_.pack();
-    start();
-    const bool from_zero = initial_state_ == nullptr;
+    const RecurrentStep<T> step{.sizes = sizes_,
+                                .x = input<const T>(b, 0),
+                                .bias = optional(2),
+                                .product = products,
+                                .cell = reinterpret_cast<float*>(workspace + cell_at_),
+                                .state = reinterpret_cast<T*>(workspace + state_at_),
+                                .y = output<T>(b, 0),
+                                .gates = kept(1),
+                                .cells = kept(2)};
+    const T* initial_state = optional(3);
+    void* packed = product_.pack(workspace, b.inputs[1]);
+    start(step, initial_state, optional(4));
     for (int64_t i = 0; i < sizes_.tokens; ++i) {
-      if (i == 0 && from_zero) {
-        std::fill_n(product_memory_, products_, 0.0f);
+      if (i == 0 && initial_state == nullptr) {
+        std::fill_n(products, products_, 0.0f);
       } else {
-        product_.run();
+        product_.run(workspace, step.state, packed, products);
       }
       const int64_t token = sizes_.token(i);
       each_part(sizes_, [&](int64_t sample, int64_t begin, int64_t end) {
-        function_(step_, sample, token, begin, end);
+        function_(step, sample, token, begin, end);
       });
     }
   }
 
  private:
-  void start() {
-    const T* cell = sizes_.kind == RecurrentKind::gru ? initial_state_ : initial_cell_;
-    for (size_t i = 0; i < states_; ++i) step_.cell[i] = cell == nullptr ? 0 : to_f32(cell[i]);
-    if (initial_state_ != nullptr) {
-      std::memcpy(step_.state, initial_state_, states_ * sizeof(T));
+  void start(const RecurrentStep<T>& step, const T* initial_state, const T* initial_cell) const {
+    const T* cell = sizes_.kind == RecurrentKind::gru ? initial_state : initial_cell;
+    for (size_t i = 0; i < states_; ++i) step.cell[i] = cell == nullptr ? 0 : to_f32(cell[i]);
+    if (initial_state != nullptr) {
+      std::memcpy(step.state, initial_state, states_ * sizeof(T));
     } else {
-      std::memset(static_cast<void*>(step_.state), 0, states_ * sizeof(T));
+      std::memset(static_cast<void*>(step.state), 0, states_ * sizeof(T));
     }
   }
 
@@ -156,9 +148,6 @@ class Recurrent final : public Kernel {
   size_t states_, products_;  // elements
   PackedProduct<T> product_;
   size_t product_at_, cell_at_, state_at_;
-  RecurrentStep<T> step_;
-  float* product_memory_ = nullptr;
-  const T *initial_state_ = nullptr, *initial_cell_ = nullptr;
 };
 
 // dw = dzᵀ·h over all samples and tokens, h the state before each.
@@ -203,58 +192,52 @@ class RecurrentBackward final : public Kernel {
 
   size_t workspace_bytes() const override { return workspace_.total(); }
 
-  void bind(const Bindings& b) override {
+  void run(const Bindings& b, Stream&) const override {
     auto* workspace = static_cast<std::byte*>(b.workspace);
     const bool separate = sizes_.kind == RecurrentKind::gru;
     T* dx = output<T>(b, 0);
-    step_ = {.sizes = sizes_,
-             .dy = input<const T>(b, 0),
-             .y = input<const T>(b, 1),
-             .gates = input<const T>(b, 2),
-             .cells = input<const T>(b, 3),
-             .initial_state = input<const T>(b, 6),
-             .initial_cell = input<const T>(b, 7),
-             .dstate = reinterpret_cast<float*>(workspace + dstate_at_),
-             .dcell = reinterpret_cast<float*>(workspace + dcell_at_),
-             .dx = dx,
-             .dz = reinterpret_cast<T*>(workspace + dz_at_),
-             .dz_all = separate ? reinterpret_cast<T*>(workspace + dz_all_at_) : dx};
-    before_ = reinterpret_cast<T*>(workspace + before_at_);
-    db_ = b.outputs.size() > 2 ? output<float>(b, 2) : nullptr;
-    product_.bind(workspace, step_.dz, b.inputs[4], step_.dstate);
-    weight_.bind(
-        std::array<void*, 4>{step_.dz_all, before_, b.outputs[1], workspace + weight_scratch_});
-  }
-
-  void run(Stream&) override {
-    product_.pack();
-    std::fill_n(step_.dstate, states_, 0.0f);
-    std::fill_n(step_.dcell, states_, 0.0f);
+    const RecurrentBackwardStep<T> step{
+        .sizes = sizes_,
+        .dy = input<const T>(b, 0),
+        .y = input<const T>(b, 1),
+        .gates = input<const T>(b, 2),
+        .cells = input<const T>(b, 3),
+        .initial_state = input<const T>(b, 6),
+        .initial_cell = input<const T>(b, 7),
+        .dstate = reinterpret_cast<float*>(workspace + dstate_at_),
+        .dcell = reinterpret_cast<float*>(workspace + dcell_at_),
+        .dx = dx,
+        .dz = reinterpret_cast<T*>(workspace + dz_at_),
+        .dz_all = separate ? reinterpret_cast<T*>(workspace + dz_all_at_) : dx};
+    void* packed = product_.pack(workspace, b.inputs[4]);
+    std::fill_n(step.dstate, states_, 0.0f);
+    std::fill_n(step.dcell, states_, 0.0f);
     for (int64_t i = sizes_.tokens - 1; i >= 0; --i) {
       const int64_t token = sizes_.token(i);
       each_part(sizes_, [&](int64_t sample, int64_t begin, int64_t end) {
-        function_(step_, sample, token, begin, end);
+        function_(step, sample, token, begin, end);
       });
-      if (i > 0) product_.run();
+      if (i > 0) product_.run(workspace, step.dz, packed, step.dstate);
     }
-    copy_states_before();
-    weight_.run();
-    if (db_ != nullptr) add_up_bias();
+    auto* before = reinterpret_cast<T*>(workspace + before_at_);
+    copy_states_before(step, before);
+    weight_.run({step.dz_all, before, b.outputs[1], workspace + weight_scratch_});
+    if (b.outputs.size() > 2) add_up_bias(step.dz_all, output<float>(b, 2));
   }
 
  private:
-  void copy_states_before() {
+  void copy_states_before(const RecurrentBackwardStep<T>& step, T* states) const {
     const auto row = static_cast<size_t>(sizes_.hidden);
     parallel_for(sizes_.samples, 1, [&](int64_t first, int64_t last) {
       for (int64_t n = first; n < last; ++n) {
         for (int64_t t = 0; t < sizes_.tokens; ++t) {
-          T* to = before_ + (n * sizes_.tokens + t) * sizes_.hidden;
+          T* to = states + (n * sizes_.tokens + t) * sizes_.hidden;
           const int64_t before = sizes_.before(t);
           if (before >= 0) {
-            const T* from = step_.y + (n * sizes_.tokens + before) * sizes_.hidden;
+            const T* from = step.y + (n * sizes_.tokens + before) * sizes_.hidden;
             std::memcpy(to, from, row * sizeof(T));
-          } else if (step_.initial_state != nullptr) {
-            std::memcpy(to, step_.initial_state + n * sizes_.hidden, row * sizeof(T));
+          } else if (step.initial_state != nullptr) {
+            std::memcpy(to, step.initial_state + n * sizes_.hidden, row * sizeof(T));
           } else {
             std::memset(static_cast<void*>(to), 0, row * sizeof(T));
           }
@@ -263,13 +246,13 @@ class RecurrentBackward final : public Kernel {
     });
   }
   // Adds up each column in the order of rows, for any number of threads.
-  void add_up_bias() {
+  void add_up_bias(const T* dz, float* db) const {
     const int64_t rows = sizes_.samples * sizes_.tokens, width = sizes_.width();
     parallel_for(width, 64, [&](int64_t begin, int64_t end) {
-      std::fill(db_ + begin, db_ + end, 0.0f);
+      std::fill(db + begin, db + end, 0.0f);
       for (int64_t r = 0; r < rows; ++r) {
-        const T* row = step_.dz_all + r * width;
-        for (int64_t j = begin; j < end; ++j) db_[j] += to_f32(row[j]);
+        const T* row = dz + r * width;
+        for (int64_t j = begin; j < end; ++j) db[j] += to_f32(row[j]);
       }
     });
   }
@@ -281,9 +264,6 @@ class RecurrentBackward final : public Kernel {
   PackedProduct<T> product_;
   size_t dstate_at_, dcell_at_, dz_at_, before_at_, dz_all_at_ = 0, weight_scratch_ = 0;
   onednn::Call weight_;
-  RecurrentBackwardStep<T> step_;
-  T* before_ = nullptr;
-  float* db_ = nullptr;
 };
 
 template <template <typename> class K>

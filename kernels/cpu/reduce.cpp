@@ -202,26 +202,23 @@ class Reduce final : public Kernel {
     return static_cast<size_t>(partial_floats_ + 2 * between_floats_) * sizeof(float);
   }
 
-  void bind(const Bindings& bindings) override {
-    x_ = bindings.inputs[0];
-    y_ = output<float>(bindings, 0);
-    partials_ = static_cast<float*>(bindings.workspace);
-  }
-
-  void run(Stream&) override {
-    const void* from = x_;
+  void run(const Bindings& bindings, Stream&) const override {
+    auto* partials = static_cast<float*>(bindings.workspace);
+    const void* from = bindings.inputs[0];
     DType dtype = dtype_;  // of the first round; between rounds f32
     for (size_t i = 0; i < passes_.size(); ++i) {
       const bool last = i + 1 == passes_.size();
-      float* to = last ? y_ : partials_ + partial_floats_ + between_floats_ * (i % 2);
-      run_pass(passes_[i], dtype, from, to, last);
+      float* to = last ? output<float>(bindings, 0)
+                       : partials + partial_floats_ + between_floats_ * (i % 2);
+      run_pass(passes_[i], dtype, from, partials, to, last);
       from = to;
       dtype = DType::f32;
     }
   }
 
  private:
-  void run_pass(const ReductionPass& r, DType dtype, const void* from, float* to, bool last) const {
+  void run_pass(const ReductionPass& r, DType dtype, const void* from, float* partials, float* to,
+                bool last) const {
     const int64_t chunks = r.chunks();
     const auto function = HWY_DYNAMIC_DISPATCH(columns);
     const int64_t work = std::min(r.chunk_rows, r.reduced) * r.inner;
@@ -231,12 +228,12 @@ class Reduce final : public Kernel {
         const int64_t o = at / chunks, first = at % chunks * r.chunk_rows;
         const int64_t rows = std::min(r.chunk_rows, r.reduced - first);
         function(kind_, dtype, from, (o * r.reduced + first) * r.inner, rows, r.inner,
-                 partials_ + at * r.inner);
+                 partials + at * r.inner);
       }
     });
     parallel_for(r.outer * r.inner, 2048, [&](int64_t begin, int64_t end) {
       for (int64_t at = begin; at < end; ++at) {
-        const float* partial = partials_ + at / r.inner * chunks * r.inner + at % r.inner;
+        const float* partial = partials + at / r.inner * chunks * r.inner + at % r.inner;
         finish(combine_chunks(partial, chunks, r.inner), to[at], last);
       }
     });
@@ -266,9 +263,6 @@ class Reduce final : public Kernel {
   bool accumulate_;
   double scale_ = 1;
   int64_t partial_floats_ = 0, between_floats_ = 0;
-  const void* x_ = nullptr;
-  float* y_ = nullptr;
-  float* partials_ = nullptr;
 };
 
 }  // namespace

@@ -30,7 +30,7 @@ struct SoftmaxRows {
 #include <hwy/highway.h>
 
 #include "cpu/simd_math-inl.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {

@@ -10,6 +10,7 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
+#include "shared/make_kernel.h"
 
 #ifndef DLTRAIN_CPU_SOFTMAX_CROSS_ENTROPY_ONCE
 #define DLTRAIN_CPU_SOFTMAX_CROSS_ENTROPY_ONCE
@@ -173,7 +174,7 @@ CrossEntropyArguments arguments(const KernelRequest& request) {
           .z_loss = request.attributes.number("z_loss", 0)};
 }
 
-class SoftmaxCrossEntropy final : public Kernel {
+class SoftmaxCrossEntropy {
  public:
   explicit SoftmaxCrossEntropy(const KernelRequest& request)
       : arguments_(arguments(request)),
@@ -182,11 +183,11 @@ class SoftmaxCrossEntropy final : public Kernel {
     chunk_ = std::clamp<int64_t>(4096 / std::max<int64_t>(1, arguments_.classes), 1, 64);
   }
 
-  size_t workspace_bytes() const override {
+  size_t workspace_bytes() const {
     return low_.buffer_bytes() + static_cast<size_t>(ceil_div(rows_, chunk_)) * sizeof(ChunkSums);
   }
 
-  void bind(const Bindings& bindings) override {
+  void run(const Bindings& bindings) {
     arguments_.logits = input<const float>(bindings, 0);
     arguments_.targets = input<const int32_t>(bindings, 1);
     arguments_.log_sum_exp = output<float>(bindings, 1);
@@ -194,9 +195,6 @@ class SoftmaxCrossEntropy final : public Kernel {
     correct_ = output<double>(bindings, 2);
     sums_ = static_cast<ChunkSums*>(bindings.workspace);
     wide_ = reinterpret_cast<float*>(sums_ + ceil_div(rows_, chunk_));
-  }
-
-  void run(Stream&) override {
     const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
     const int64_t chunks = ceil_div(rows_, chunk_);
     parallel_parts(chunks, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
@@ -234,25 +232,22 @@ class SoftmaxCrossEntropy final : public Kernel {
   float* wide_ = nullptr;
 };
 
-class SoftmaxCrossEntropyBackward final : public Kernel {
+class SoftmaxCrossEntropyBackward {
  public:
   explicit SoftmaxCrossEntropyBackward(const KernelRequest& request)
       : arguments_(arguments(request)),
         low_(request.inputs[0]),
         rows_(request.inputs[1].shape.elements()) {}
 
-  size_t workspace_bytes() const override { return low_.buffer_bytes(); }
+  size_t workspace_bytes() const { return low_.buffer_bytes(); }
 
-  void bind(const Bindings& bindings) override {
+  void run(const Bindings& bindings) {
     arguments_.logits = input<const float>(bindings, 0);
     arguments_.targets = input<const int32_t>(bindings, 1);
     arguments_.log_sum_exp = input<float>(bindings, 2);
     dloss_ = input<const double>(bindings, 3);
     dlogits_ = output<float>(bindings, 0);
     wide_ = static_cast<float*>(bindings.workspace);
-  }
-
-  void run(Stream&) override {
     const auto function = HWY_DYNAMIC_DISPATCH(backward_rows);
     const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, arguments_.classes));
     if (!low_) {
@@ -289,12 +284,12 @@ bool with_f32_sums(const KernelRequest& request) {
 
 MadeKernel make_softmax_cross_entropy(const KernelRequest& request) {
   if (!with_f32_sums(request)) return nullptr;
-  return std::make_unique<SoftmaxCrossEntropy>(request);
+  return make_call_kernel<SoftmaxCrossEntropy>(request);
 }
 
 MadeKernel make_softmax_cross_entropy_backward(const KernelRequest& request) {
   if (!with_f32_sums(request)) return nullptr;
-  return std::make_unique<SoftmaxCrossEntropyBackward>(request);
+  return make_call_kernel<SoftmaxCrossEntropyBackward>(request);
 }
 
 }  // namespace dltrain

@@ -3,7 +3,7 @@
 
 #include "cpu/makers.h"
 #include "cpu/support.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 #include "shared/update_rules.h"
 
 namespace dltrain {

@@ -14,7 +14,7 @@
 #include <hwy/highway.h>
 
 #include "cpu/tile-inl.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {
@@ -75,26 +75,21 @@ class TransposePlanes final : public Kernel {
     check_internal(rows_.to == 1 && columns_.from == 1, "transpose: no dense axis");
   }
 
-  void bind(const Bindings& bindings) override {
-    from_ = input<const T>(bindings, 0);
-    to_ = output<T>(bindings, 0);
-  }
-
   // A loop element is 16 columns of a plane.
-  void run(Stream&) override {
+  void run(const Bindings& b, Stream&) const override {
     const int64_t strips = ceil_div(columns_.extent, kStrip);
     const int64_t grain = std::max<int64_t>(1, 4096 / (kStrip * rows_.extent));
     parallel_for(planes_ * strips, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) turn_strip(i / strips, i % strips * kStrip);
+      for (int64_t i = begin; i < end; ++i) turn_strip(b, i / strips, i % strips * kStrip);
     });
   }
 
  private:
   static constexpr int64_t kStrip = 16;
 
-  void turn_strip(int64_t plane, int64_t column) const {
-    const T* from = from_ + column;
-    T* to = to_ + column * columns_.to;
+  void turn_strip(const Bindings& b, int64_t plane, int64_t column) const {
+    const T* from = b.input<T>(0) + column;
+    T* to = b.output<T>(0) + column * columns_.to;
     for (const StridedBox::Axis& axis : outer_) {
       const int64_t at = plane % axis.extent;
       plane /= axis.extent;
@@ -108,8 +103,6 @@ class TransposePlanes final : public Kernel {
   StridedBox::Axis rows_, columns_{1, 0, 0};
   std::vector<StridedBox::Axis> outer_;
   int64_t planes_ = 1;
-  const T* from_ = nullptr;
-  T* to_ = nullptr;
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
 #include "ops/step_state.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

@@ -9,8 +9,10 @@
 #include "cpu/sum_of_squares.h"
 #include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
+#include "shared/make_kernel.h"
 #include "shared/trust_rules.h"
 #include "shared/update_groups.h"
+#include "shared/workspace_parts.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/trust_ratio.cpp"
@@ -60,23 +62,15 @@ struct ChunkSums {
   double parameter, other;
 };
 
-class TrustUpdate : public Kernel {
+// One call: tensors in chunks, and sums of squares in the workspace.
+class TrustCall {
  public:
-  explicit TrustUpdate(const KernelRequest& request)
-      : groups_(request.attributes),
-        chunks_(request.inputs.subspan(1, groups_.group.size())),
-        norms_(groups_.group.size()) {}
+  TrustCall(const UpdateGroups& groups, const TensorChunks& chunks, const Bindings& b)
+      : groups_(groups),
+        chunks_(chunks),
+        tensors_(b.inputs.subspan(1)),
+        sums_(static_cast<ChunkSums*>(b.workspace)) {}
 
-  size_t workspace_bytes() const override {
-    return static_cast<size_t>(chunks_.size()) * sizeof(ChunkSums);
-  }
-  void bind(const Bindings& bindings) override {
-    state_ = input<const StepState>(bindings, 0);
-    tensors_.assign(bindings.inputs.begin() + 1, bindings.inputs.end());
-    sums_ = static_cast<ChunkSums*>(bindings.workspace);
-  }
-
- protected:
   // Returns the start of the chunk in the tensor of each role.
   std::array<float*, 4> roles_of(const TensorChunk& chunk) const {
     std::array<float*, 4> roles{};
@@ -91,114 +85,114 @@ class TrustUpdate : public Kernel {
     parallel_for(chunks_.size(), chunks_.grain(16384),
                  [&](int64_t begin, int64_t end) { chunks_.for_each(begin, end, f); });
   }
+  ChunkSums& sums(int64_t chunk) const { return sums_[chunk]; }
+  // The norms of every tensor, after the sums of the chunks.
+  ChunkSums* norms() const { return sums_ + chunks_.size(); }
+
   // Computes the norms of every tensor from the sums of its chunks.
-  void add_chunks() {
-    for (ChunkSums& norm : norms_) norm = {0, 0};
+  void add_chunks() const {
+    const size_t count = groups_.group.size();
+    std::fill_n(norms(), count, ChunkSums{0, 0});
     chunks_.for_each(0, chunks_.size(), [&](int64_t c, const TensorChunk& chunk) {
-      norms_[chunk.tensor].parameter += sums_[c].parameter;
-      norms_[chunk.tensor].other += sums_[c].other;
+      norms()[chunk.tensor].parameter += sums_[c].parameter;
+      norms()[chunk.tensor].other += sums_[c].other;
     });
-    for (ChunkSums& norm : norms_) norm = {std::sqrt(norm.parameter), std::sqrt(norm.other)};
+    for (size_t t = 0; t < count; ++t) {
+      norms()[t] = {std::sqrt(norms()[t].parameter), std::sqrt(norms()[t].other)};
+    }
   }
 
-  UpdateGroups groups_;
-  TensorChunks chunks_;
-  std::vector<ChunkSums> norms_;  // of each tensor
-  const StepState* state_ = nullptr;
-  std::vector<void*> tensors_;
-  ChunkSums* sums_ = nullptr;
+ private:
+  const UpdateGroups& groups_;
+  const TensorChunks& chunks_;
+  std::span<void* const> tensors_;
+  ChunkSums* sums_;
 };
+
+// run(call, groups, factors of each tensor, state)
+template <typename Factors, typename Run>
+MadeKernel make_trust_update(const KernelRequest& request, const Run& run) {
+  const UpdateGroups groups(request.attributes);
+  const size_t tensors = groups.group.size();
+  const TensorChunks chunks(request.inputs.subspan(1, tensors));
+  WorkspaceParts parts;
+  parts.add((static_cast<size_t>(chunks.size()) + tensors) * sizeof(ChunkSums));
+  const size_t factors_at = parts.add(tensors * sizeof(Factors));
+  return make_kernel(
+      [groups, chunks, factors_at, run](const Bindings& b, Stream&) {
+        const StepState& state = *b.input<StepState>(0);
+        if (state.out.finite == 0) return;
+        auto* factors = static_cast<std::byte*>(b.workspace) + factors_at;
+        run(TrustCall(groups, chunks, b), groups, reinterpret_cast<Factors*>(factors), state);
+      },
+      parts.total());
+}
 
 // LARS: after the norms, SGD with scaled gradient and decay.
 template <typename Rule>
-class LarsUpdate final : public TrustUpdate {
- public:
-  LarsUpdate(const KernelRequest& request, const Rule& rule)
-      : TrustUpdate(request),
-        rule_(rule),
-        trust_(lars_trust(request.attributes)),
-        factors_(groups_.group.size()) {}
-
-  void run(Stream&) override {
-    if (state_->out.finite == 0) return;
-    const auto view = gradient_view<float>(*state_);
-    each_chunk([&](int64_t c, const TensorChunk& chunk) {
-      const auto roles = roles_of(chunk);
-      sums_[c] = {sum_of_squares(roles[0], chunk.count),
-                  sum_of_squares(view, roles[1], chunk.count)};
+MadeKernel make_lars(const KernelRequest& request, const Rule& rule) {
+  using Factors = typename Rule::template Factors<float>;
+  return make_trust_update<Factors>(request, [rule, trust = lars_trust(request.attributes)](
+                                                 const TrustCall& call, const UpdateGroups& groups,
+                                                 Factors* factors, const StepState& state) {
+    const auto view = gradient_view<float>(state);
+    call.each_chunk([&](int64_t c, const TensorChunk& chunk) {
+      const auto roles = call.roles_of(chunk);
+      call.sums(c) = {sum_of_squares(roles[0], chunk.count),
+                      sum_of_squares(view, roles[1], chunk.count)};
     });
-    add_chunks();
-    for (size_t t = 0; t < factors_.size(); ++t) {
-      const GroupSettings& group = groups_.of(t);
-      factors_[t] = rule_.template factors<float>(*state_, group);
-      scale_by_trust(factors_[t], static_cast<float>(trust_(norms_[t].parameter, norms_[t].other,
-                                                            group.weight_decay)));
+    call.add_chunks();
+    for (size_t t = 0; t < groups.group.size(); ++t) {
+      const GroupSettings& group = groups.of(t);
+      const ChunkSums& norms = call.norms()[t];
+      factors[t] = rule.template factors<float>(state, group);
+      scale_by_trust(factors[t],
+                     static_cast<float>(trust(norms.parameter, norms.other, group.weight_decay)));
     }
-    const auto function = element_function(rule_);
-    each_chunk([&](int64_t, const TensorChunk& chunk) {
-      function(factors_[chunk.tensor], roles_of(chunk).data(), chunk.count);
+    const auto function = element_function(rule);
+    call.each_chunk([&](int64_t, const TensorChunk& chunk) {
+      function(factors[chunk.tensor], call.roles_of(chunk).data(), chunk.count);
     });
-  }
-
- private:
-  Rule rule_;
-  LarsTrust trust_;
-  std::vector<typename Rule::template Factors<float>> factors_;  // of each tensor, in this step
-};
-
-class LambUpdate final : public TrustUpdate {
- public:
-  explicit LambUpdate(const KernelRequest& request)
-      : TrustUpdate(request),
-        rule_(lamb_rule(request.attributes)),
-        factors_(groups_.group.size()) {}
-
-  void run(Stream&) override {
-    if (state_->out.finite == 0) return;
-    for (size_t t = 0; t < factors_.size(); ++t) {
-      factors_[t] = rule_.factors<float>(*state_, groups_.of(t));
-    }
-    const auto moments = HWY_DYNAMIC_DISPATCH(lamb_moments);
-    const auto step = HWY_DYNAMIC_DISPATCH(lamb_step);
-    each_chunk([&](int64_t c, const TensorChunk& chunk) {
-      const auto roles = roles_of(chunk);
-      std::array<float, kTensorChunk> direction;
-      moments(factors_[chunk.tensor], roles.data(), direction.data(), chunk.count);
-      sums_[c] = {sum_of_squares(roles[0], chunk.count),
-                  sum_of_squares(direction.data(), chunk.count)};
-    });
-    add_chunks();
-    for (size_t t = 0; t < factors_.size(); ++t) {
-      const GroupSettings& group = groups_.of(t);
-      const double trust = rule_.trust(norms_[t].parameter, norms_[t].other, group.weight_decay);
-      factors_[t].step_size = static_cast<float>(state_->in.learning_rate * group.lr_scale * trust);
-    }
-    each_chunk([&](int64_t, const TensorChunk& chunk) {
-      step(factors_[chunk.tensor], roles_of(chunk).data(), chunk.count);
-    });
-  }
-
- private:
-  LambRule rule_;
-  std::vector<LambRule::Factors<float>> factors_;  // of each tensor, in this step
-};
+  });
+}
 
 }  // namespace
 
 MadeKernel make_lars_update(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const double momentum = request.attributes.number("momentum");
-  if (momentum == 0) {
-    using Plain = SgdRule<Momentum::none>;
-    return std::make_unique<LarsUpdate<Plain>>(request, Plain{});
-  }
-  using WithMomentum = SgdRule<Momentum::plain>;
-  return std::make_unique<LarsUpdate<WithMomentum>>(request, WithMomentum{momentum, 0});
+  if (momentum == 0) return make_lars(request, SgdRule<Momentum::none>{});
+  return make_lars(request, SgdRule<Momentum::plain>{momentum, 0});
 }
 
 MadeKernel make_lamb_update(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
-  return std::make_unique<LambUpdate>(request);
+  using Factors = LambRule::Factors<float>;
+  return make_trust_update<Factors>(request, [rule = lamb_rule(request.attributes)](
+                                                 const TrustCall& call, const UpdateGroups& groups,
+                                                 Factors* factors, const StepState& state) {
+    const size_t tensors = groups.group.size();
+    for (size_t t = 0; t < tensors; ++t) factors[t] = rule.factors<float>(state, groups.of(t));
+    const auto moments = HWY_DYNAMIC_DISPATCH(lamb_moments);
+    const auto step = HWY_DYNAMIC_DISPATCH(lamb_step);
+    call.each_chunk([&](int64_t c, const TensorChunk& chunk) {
+      const auto roles = call.roles_of(chunk);
+      std::array<float, kTensorChunk> direction;
+      moments(factors[chunk.tensor], roles.data(), direction.data(), chunk.count);
+      call.sums(c) = {sum_of_squares(roles[0], chunk.count),
+                      sum_of_squares(direction.data(), chunk.count)};
+    });
+    call.add_chunks();
+    for (size_t t = 0; t < tensors; ++t) {
+      const GroupSettings& group = groups.of(t);
+      const ChunkSums& norms = call.norms()[t];
+      const double trust = rule.trust(norms.parameter, norms.other, group.weight_decay);
+      factors[t].step_size = static_cast<float>(state.in.learning_rate * group.lr_scale * trust);
+    }
+    call.each_chunk([&](int64_t, const TensorChunk& chunk) {
+      step(factors[chunk.tensor], call.roles_of(chunk).data(), chunk.count);
+    });
+  });
 }
 
 }  // namespace dltrain

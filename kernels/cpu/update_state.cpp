@@ -3,7 +3,7 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 #include "shared/update_groups.h"
 
 namespace dltrain {

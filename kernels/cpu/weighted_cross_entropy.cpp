@@ -8,7 +8,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 #ifndef DLTRAIN_CPU_WEIGHTED_CROSS_ENTROPY_ONCE
 #define DLTRAIN_CPU_WEIGHTED_CROSS_ENTROPY_ONCE
@@ -222,12 +222,13 @@ void bind_targets(WeightedArguments& arguments, const Bindings& b, bool labels, 
 
 MadeKernel make_weighted_cross_entropy(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
-  WeightedArguments weighted = arguments(request);
+  const WeightedArguments call = arguments(request);
   const bool labels = request.inputs[1].dtype == DType::i32;
-  const int64_t rows = request.inputs[0].shape.elements() / weighted.classes;
-  const int64_t chunk = std::clamp<int64_t>(4096 / weighted.classes, 1, 64);
+  const int64_t rows = request.inputs[0].shape.elements() / call.classes;
+  const int64_t chunk = std::clamp<int64_t>(4096 / call.classes, 1, 64);
   const int64_t chunks = ceil_div(rows, chunk);
-  const auto run = [=](const Bindings& b, Stream&) mutable {
+  const auto run = [=](const Bindings& b, Stream&) {
+    WeightedArguments weighted = call;
     bind_targets(weighted, b, labels, 2);
     weighted.log_sum_exp = b.output<float>(1);
     auto* sums = static_cast<RowSums*>(b.workspace);
@@ -250,10 +251,11 @@ MadeKernel make_weighted_cross_entropy(const KernelRequest& request) {
 
 MadeKernel make_weighted_cross_entropy_backward(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
-  WeightedArguments weighted = arguments(request);
+  const WeightedArguments call = arguments(request);
   const bool labels = request.inputs[1].dtype == DType::i32;
-  const int64_t rows = request.inputs[0].shape.elements() / weighted.classes;
-  return make_kernel([=](const Bindings& b, Stream&) mutable {
+  const int64_t rows = request.inputs[0].shape.elements() / call.classes;
+  return make_kernel([=](const Bindings& b, Stream&) {
+    WeightedArguments weighted = call;
     bind_targets(weighted, b, labels, 4);
     weighted.log_sum_exp = static_cast<float*>(b.inputs[2]);
     const auto function = HWY_DYNAMIC_DISPATCH(weighted_backward);

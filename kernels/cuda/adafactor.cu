@@ -11,7 +11,7 @@
 #include "cuda/makers.h"
 #include "cuda/update_table.h"
 #include "shared/adafactor_rules.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -238,49 +238,49 @@ void cut(std::vector<AdafactorPart>& parts, int64_t tensor, int64_t count, int64
   }
 }
 
-class AdafactorUpdate final : public BoundKernel {
+// The op for any addresses.
+class AdafactorPlan {
  public:
-  explicit AdafactorUpdate(const KernelRequest& request)
-      : groups_(request.attributes),
-        tensor_table_(request.device),
-        chunk_table_(request.device),
-        row_table_(request.device),
-        column_table_(request.device) {
+  explicit AdafactorPlan(const KernelRequest& request) : device_(&request.device) {
+    const UpdateGroups groups(request.attributes);
     call_.dtype = request.inputs[1].dtype;
     call_.rule = adafactor_rule(request.attributes);
-    const size_t count = groups_.group.size();
-    for (size_t i = 0; i < count; ++i) add(request.inputs[1 + i].shape, groups_.of(i));
+    const size_t count = groups.group.size();
+    for (size_t i = 0; i < count; ++i) add(request.inputs[1 + i].shape, groups.of(i));
     call_.tensor_count = static_cast<int64_t>(count);
   }
 
-  size_t workspace_bytes() const override {
+  size_t workspace_bytes() const {
     return chunks_.size() * sizeof(double) + tensors_.size() * sizeof(AdafactorFactors);
   }
-  void bind(const Bindings& bindings) override {
-    BoundKernel::bind(bindings);
-    const size_t count = tensors_.size();
+
+  struct Tables {
+    AdafactorCall call;
+    DeviceTable<AdafactorTensor> tensors;
+    DeviceTable<AdafactorPart> chunks, rows, columns;
+  };
+  Tables operator()(const Bindings& bindings) const {
+    std::vector<AdafactorTensor> tensors = tensors_;
+    const size_t count = tensors.size();
     for (size_t i = 0; i < count; ++i) {
-      AdafactorTensor& t = tensors_[i];
+      AdafactorTensor& t = tensors[i];
       t.parameter = bindings.inputs[1 + i];
       t.gradient = bindings.inputs[1 + count + i];
       t.row = bindings.inputs[1 + 2 * count + i];
       t.column = bindings.inputs[1 + 3 * count + i];
     }
-    const auto uploaded = [](DeviceTable<AdafactorPart>& table, const auto& parts) {
-      return AdafactorParts{table.upload(parts), static_cast<int64_t>(parts.size())};
+    Tables out{
+        call_, {*device_, tensors}, {*device_, chunks_}, {*device_, rows_}, {*device_, columns_}};
+    const auto parts = [](const DeviceTable<AdafactorPart>& table, const auto& values) {
+      return AdafactorParts{table.data(), static_cast<int64_t>(values.size())};
     };
-    call_.tensors = tensor_table_.upload(tensors_);
-    call_.chunks = uploaded(chunk_table_, chunks_);
-    call_.rows = uploaded(row_table_, rows_);
-    call_.columns = uploaded(column_table_, columns_);
-    call_.sums = static_cast<double*>(bindings.workspace);
-    call_.factors = reinterpret_cast<AdafactorFactors*>(call_.sums + chunks_.size());
-  }
-  void run(Stream& stream) override {
-    if (call_.chunks.count == 0) return;
-    (call_.dtype == DType::f64
-         ? adafactor_typed<double>
-         : adafactor_typed<float>)(call_, bindings().input<StepState>(0), stream.native());
+    out.call.tensors = out.tensors.data();
+    out.call.chunks = parts(out.chunks, chunks_);
+    out.call.rows = parts(out.rows, rows_);
+    out.call.columns = parts(out.columns, columns_);
+    out.call.sums = static_cast<double*>(bindings.workspace);
+    out.call.factors = reinterpret_cast<AdafactorFactors*>(out.call.sums + chunks_.size());
+    return out;
   }
 
  private:
@@ -301,11 +301,9 @@ class AdafactorUpdate final : public BoundKernel {
     tensors_.push_back(t);
   }
 
-  UpdateGroups groups_;
-  std::vector<AdafactorTensor> tensors_;
+  Device* device_;
+  std::vector<AdafactorTensor> tensors_;  // without addresses
   std::vector<AdafactorPart> chunks_, rows_, columns_;
-  DeviceTable<AdafactorTensor> tensor_table_;
-  DeviceTable<AdafactorPart> chunk_table_, row_table_, column_table_;
   AdafactorCall call_;
 };
 
@@ -313,7 +311,17 @@ class AdafactorUpdate final : public BoundKernel {
 
 std::unique_ptr<Kernel> make_cuda_adafactor_update(const KernelRequest& request) {
   if (request.inputs.size() < 2 || !is_wide_update(request)) return nullptr;
-  return std::make_unique<AdafactorUpdate>(request);
+  const AdafactorPlan plan(request);
+  return make_prepared_kernel(
+      plan,
+      [](const AdafactorPlan::Tables& tables, const Bindings& b, Stream& stream) {
+        const AdafactorCall& call = tables.call;
+        if (call.chunks.count == 0) return;
+        (call.dtype == DType::f64
+             ? adafactor_typed<double>
+             : adafactor_typed<float>)(call, b.input<StepState>(0), stream.native());
+      },
+      plan.workspace_bytes());
 }
 
 }  // namespace dltrain

@@ -5,7 +5,7 @@
 #include "cuda/attention_inputs.h"
 #include "cuda/makers.h"
 #include "ops/rules.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

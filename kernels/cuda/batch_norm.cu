@@ -10,7 +10,7 @@
 #include "cuda/column_sums.cuh"
 #include "cuda/makers.h"
 #include "ops/rules.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

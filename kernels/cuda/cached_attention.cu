@@ -6,7 +6,7 @@
 #include "cuda/attention.cuh"
 #include "cuda/makers.h"
 #include "ops/cached_attention.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

@@ -9,7 +9,7 @@
 #include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "ops/rules.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -395,11 +395,12 @@ std::unique_ptr<Kernel> make_cuda_fused(const KernelRequest& request) {
   }
   for (size_t i = 0; i < results.size(); ++i) call.result[i] = static_cast<uint8_t>(results[i]);
   return make_kernel([call, count = request.inputs[0].shape.elements()](const Bindings& b,
-                                                                        Stream& stream) mutable {
+                                                                        Stream& stream) {
     if (count == 0) return;
-    std::copy(b.inputs.begin(), b.inputs.end(), call.input);
-    std::copy(b.outputs.begin(), b.outputs.end(), call.output);
-    with_floating(call.dtype, [&]<typename T>(T) { fused_typed<T>(call, count, stream.native()); });
+    FusedCall own = call;
+    std::copy(b.inputs.begin(), b.inputs.end(), own.input);
+    std::copy(b.outputs.begin(), b.outputs.end(), own.output);
+    with_floating(own.dtype, [&]<typename T>(T) { fused_typed<T>(own, count, stream.native()); });
   });
 }
 

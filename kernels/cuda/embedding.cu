@@ -5,7 +5,7 @@
 #include "cuda/makers.h"
 #include "cuda/strided_copy.h"
 #include "ops/rules.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 #include "shared/workspace_parts.h"
 
 namespace dltrain {

@@ -6,7 +6,7 @@
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "ops/rules.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

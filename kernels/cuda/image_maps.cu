@@ -7,7 +7,7 @@
 #include "cuda/device_table.h"
 #include "cuda/makers.h"
 #include "ops/image_maps.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -103,51 +103,41 @@ int64_t elements(const ImageMapCall& c, const int64_t* extent) {
 }
 
 struct MapTables {
-  explicit MapTables(Device& device) : begin(device), index(device), weight(device) {}
-  DeviceAxisMap upload(const AxisMap& map) {
-    return {begin.upload(map.begin), index.upload(map.index), weight.upload(map.weight)};
-  }
+  MapTables(Device& device, const AxisMap& map)
+      : begin(device, map.begin), index(device, map.index), weight(device, map.weight) {}
+  DeviceAxisMap addresses() const { return {begin.data(), index.data(), weight.data()}; }
   DeviceTable<int64_t> begin, index;
   DeviceTable<double> weight;
 };
 
 // A kernel run(call, bindings, stream) with the maps of the op in device memory.
 template <typename Run>
-class MapKernel final : public BoundKernel {
- public:
-  MapKernel(const KernelRequest& r, Run run)
-      : height_(r.device), width_(r.device), run_(std::move(run)) {
-    const bool backward = r.op.ends_with("_backward");
-    const Shape& x = (backward ? r.outputs[0] : r.inputs[0]).shape;
-    const Shape& y = (backward ? r.inputs[0] : r.outputs[0]).shape;
-    maps_ = r.op.starts_with("upsample2d") ? upsampling_maps(x, r.attributes)
-                                           : pooling_maps(r.op, x, r.attributes);
-    if (backward) maps_ = {transposed(maps_.height, x[1]), transposed(maps_.width, x[2])};
-    call_.dtype = r.inputs[0].dtype;
-    call_.samples = x[0];
-    call_.channels = x[3];
-    for (int i = 0; i < 2; ++i) {
-      call_.in[i] = x[i + 1];
-      call_.out[i] = y[i + 1];
-    }
+std::unique_ptr<Kernel> make_map_kernel(const KernelRequest& r, const Run& run) {
+  const bool backward = r.op.ends_with("_backward");
+  const Shape& x = (backward ? r.outputs[0] : r.inputs[0]).shape;
+  const Shape& y = (backward ? r.inputs[0] : r.outputs[0]).shape;
+  ImageMaps maps = r.op.starts_with("upsample2d") ? upsampling_maps(x, r.attributes)
+                                                  : pooling_maps(r.op, x, r.attributes);
+  if (backward) maps = {transposed(maps.height, x[1]), transposed(maps.width, x[2])};
+  ImageMapCall call;
+  call.dtype = r.inputs[0].dtype;
+  call.samples = x[0];
+  call.channels = x[3];
+  for (int i = 0; i < 2; ++i) {
+    call.in[i] = x[i + 1];
+    call.out[i] = y[i + 1];
   }
-  void bind(const Bindings& b) override {
-    BoundKernel::bind(b);
-    call_.map[0] = height_.upload(maps_.height);
-    call_.map[1] = width_.upload(maps_.width);
-  }
-  void run(Stream& stream) override { run_(call_, bindings(), stream.native()); }
-
- private:
-  ImageMapCall call_;
-  ImageMaps maps_;
-  MapTables height_, width_;
-  Run run_;
-};
-
-template <typename Run>
-std::unique_ptr<Kernel> make_map_kernel(const KernelRequest& request, const Run& run) {
-  return std::make_unique<MapKernel<Run>>(request, run);
+  return make_prepared_kernel(
+      [&device = r.device, maps](const Bindings&) {
+        return std::pair(MapTables(device, maps.height), MapTables(device, maps.width));
+      },
+      [call, run](const std::pair<MapTables, MapTables>& tables, const Bindings& b,
+                  Stream& stream) {
+        ImageMapCall mapped = call;
+        mapped.map[0] = tables.first.addresses();
+        mapped.map[1] = tables.second.addresses();
+        run(mapped, b, stream.native());
+      });
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "cuda/makers.h"
 #include "cuda/strided_copy.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 #include "tensor/low_precision.h"
 
 namespace dltrain {

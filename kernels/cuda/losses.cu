@@ -8,8 +8,8 @@
 #include "cuda/device_table.h"
 #include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
-#include "shared/bound_kernel.h"
 #include "shared/losses.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -206,36 +206,20 @@ WeightedCrossEntropyCall weighted_call(const KernelRequest& request) {
           .scale = request.attributes.number("scale", 1)};
 }
 
-// A kernel with a list of weights in device memory: run(bindings, weights, stream).
-template <typename Run>
-class LossKernel final : public BoundKernel {
- public:
-  LossKernel(Device& device, std::vector<double> weights, int64_t workspace, Run run)
-      : table_(device), weights_(std::move(weights)), workspace_(workspace), run_(run) {}
-  size_t workspace_bytes() const override {
-    return static_cast<size_t>(workspace_) * sizeof(double);
-  }
-  void bind(const Bindings& b) override {
-    BoundKernel::bind(b);
-    address_ = table_.upload(weights_);
-  }
-  void run(Stream& stream) override { run_(bindings(), address_, stream.native()); }
-
- private:
-  DeviceTable<double> table_;
-  std::vector<double> weights_;
-  const double* address_ = nullptr;
-  int64_t workspace_;  // doubles
-  Run run_;
-};
-
+// A kernel run(bindings, weights, stream) with a list of weights in device memory.
 template <typename Run>
 std::unique_ptr<Kernel> make_loss(const KernelRequest& request, std::string_view weights,
                                   int64_t workspace, const Run& run) {
   const DType dtype = request.inputs[0].dtype;
   if (dtype != DType::f32 && dtype != DType::f64) return nullptr;
-  return std::make_unique<LossKernel<Run>>(request.device, request.attributes.numbers(weights),
-                                           workspace, run);
+  return make_prepared_kernel(
+      [&device = request.device, values = request.attributes.numbers(weights)](const Bindings&) {
+        return DeviceTable<double>(device, values);
+      },
+      [run](const DeviceTable<double>& table, const Bindings& b, Stream& stream) {
+        run(b, table.data(), stream.native());
+      },
+      static_cast<size_t>(workspace) * sizeof(double));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // so that overlapping windows are added in a fixed order.
 #include "cuda/column_sums.cuh"
 #include "cuda/makers.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

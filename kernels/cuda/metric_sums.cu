@@ -3,7 +3,7 @@
 #include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
 #include "cuda/strided_copy.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

@@ -5,8 +5,8 @@
 #include "cuda/makers.h"
 #include "ops/conv2d.h"
 #include "ops/rules.h"
-#include "shared/bound_kernel.h"
 #include "shared/elementwise.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

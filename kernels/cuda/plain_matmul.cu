@@ -4,8 +4,8 @@
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "cuda/matmul_sizes.h"
-#include "shared/bound_kernel.h"
 #include "shared/elementwise.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

@@ -14,6 +14,7 @@
 #include "ops/recurrent.h"
 #include "ops/rules.h"
 #include "shared/kernel_part.h"
+#include "shared/make_kernel.h"
 #include "shared/recurrent_parts.h"
 
 namespace dltrain {
@@ -48,7 +49,7 @@ KernelPart product(const KernelRequest& request, const TensorSpec& a, const Tens
           scratch};
 }
 
-class Recurrent final : public Kernel {
+class Recurrent {
  public:
   explicit Recurrent(const KernelRequest& r)
       : call_(recurrent_call(recurrent_sizes(r.outputs[0].shape, r.attributes), r.inputs[0].dtype)),
@@ -60,29 +61,33 @@ class Recurrent final : public Kernel {
         cell_at_(scratch_.add(call_.samples * call_.hidden, wide_)),
         state_at_(scratch_.add(call_.samples * call_.hidden, call_.dtype)) {}
 
-  size_t workspace_bytes() const override { return scratch_.total(); }
+  size_t workspace_bytes() const { return scratch_.total(); }
 
-  void bind(const Bindings& b) override {
+  struct Call {
+    RecurrentData data;
+    BoundCall product;
+  };
+  Call operator()(const Bindings& b) const {
     auto* workspace = static_cast<std::byte*>(b.workspace);
-    data_ = {.x = b.inputs[0],
-             .bias = optional_address(b.inputs, 2),
-             .initial_state = optional_address(b.inputs, 3),
-             .initial_cell = optional_address(b.inputs, 4),
-             .product = workspace + product_at_,
-             .cell = workspace + cell_at_,
-             .state = workspace + state_at_,
-             .y = b.outputs[0],
-             .gates = optional_address(b.outputs, 1),
-             .cells = optional_address(b.outputs, 2)};
-    product_.bind(workspace, {data_.state, b.inputs[1]}, {workspace + product_at_});
+    const RecurrentData data{.x = b.inputs[0],
+                             .bias = optional_address(b.inputs, 2),
+                             .initial_state = optional_address(b.inputs, 3),
+                             .initial_cell = optional_address(b.inputs, 4),
+                             .product = workspace + product_at_,
+                             .cell = workspace + cell_at_,
+                             .state = workspace + state_at_,
+                             .y = b.outputs[0],
+                             .gates = optional_address(b.outputs, 1),
+                             .cells = optional_address(b.outputs, 2)};
+    return {data, product_.bound(workspace, {data.state, b.inputs[1]}, {workspace + product_at_})};
   }
 
-  void run(Stream& stream) override {
-    launch_recurrent_start(call_, data_, stream.native());
+  void run(const Call& own, Stream& stream) const {
+    launch_recurrent_start(call_, own.data, stream.native());
     for (int64_t i = 0; i < call_.tokens; ++i) {
-      const bool has_product = i > 0 || data_.initial_state != nullptr;
-      if (has_product) product_.run(stream);
-      launch_recurrent_step(call_, data_, i, has_product, stream.native());
+      const bool has_product = i > 0 || own.data.initial_state != nullptr;
+      if (has_product) own.product.run(stream);
+      launch_recurrent_step(call_, own.data, i, has_product, stream.native());
     }
   }
 
@@ -92,10 +97,9 @@ class Recurrent final : public Kernel {
   WorkspaceParts scratch_;
   KernelPart product_;
   size_t product_at_, cell_at_, state_at_;
-  RecurrentData data_;
 };
 
-class RecurrentBackward final : public Kernel {
+class RecurrentBackward {
  public:
   explicit RecurrentBackward(const KernelRequest& r)
       : call_(recurrent_call(recurrent_sizes(r.inputs[1].shape, r.attributes), r.inputs[1].dtype)),
@@ -119,37 +123,47 @@ class RecurrentBackward final : public Kernel {
     }
   }
 
-  size_t workspace_bytes() const override { return scratch_.total(); }
+  size_t workspace_bytes() const { return scratch_.total(); }
 
-  void bind(const Bindings& b) override {
+  struct Call {
+    RecurrentBackwardData data;
+    void *before, *bias_scratch, *db;
+    BoundCall product, weight;
+  };
+  Call operator()(const Bindings& b) const {
     auto* workspace = static_cast<std::byte*>(b.workspace);
     const bool separate = call_.kind == RecurrentCall::Kind::gru;
-    data_ = {.dy = b.inputs[0],
-             .y = b.inputs[1],
-             .gates = b.inputs[2],
-             .cells = b.inputs[3],
-             .initial_state = b.inputs[6],
-             .initial_cell = b.inputs[7],
-             .dstate = workspace + dstate_at_,
-             .dcell = workspace + dcell_at_,
-             .dx = b.outputs[0],
-             .dz = workspace + dz_at_,
-             .dz_all = separate ? workspace + dz_all_at_ : b.outputs[0]};
-    before_ = workspace + before_at_;
-    bias_scratch_ = workspace + bias_at_;
-    db_ = optional_address(b.outputs, 2);
-    product_.bind(workspace, {data_.dz, b.inputs[4]}, {data_.dstate});
-    weight_.bind(workspace, {data_.dz_all, before_}, {b.outputs[1]});
+    const RecurrentBackwardData data{.dy = b.inputs[0],
+                                     .y = b.inputs[1],
+                                     .gates = b.inputs[2],
+                                     .cells = b.inputs[3],
+                                     .initial_state = b.inputs[6],
+                                     .initial_cell = b.inputs[7],
+                                     .dstate = workspace + dstate_at_,
+                                     .dcell = workspace + dcell_at_,
+                                     .dx = b.outputs[0],
+                                     .dz = workspace + dz_at_,
+                                     .dz_all = separate ? workspace + dz_all_at_ : b.outputs[0]};
+    std::byte* before = workspace + before_at_;
+    return {data,
+            before,
+            workspace + bias_at_,
+            optional_address(b.outputs, 2),
+            product_.bound(workspace, {data.dz, b.inputs[4]}, {data.dstate}),
+            weight_.bound(workspace, {data.dz_all, before}, {b.outputs[1]})};
   }
 
-  void run(Stream& stream) override {
+  void run(const Call& own, Stream& stream) const {
+    const RecurrentBackwardData& data = own.data;
     for (int64_t i = call_.tokens - 1; i >= 0; --i) {
-      launch_recurrent_backward_step(call_, data_, i, stream.native());
-      if (i > 0) product_.run(stream);
+      launch_recurrent_backward_step(call_, data, i, stream.native());
+      if (i > 0) own.product.run(stream);
     }
-    launch_states_before(call_, data_.y, data_.initial_state, before_, stream.native());
-    weight_.run(stream);
-    if (db_ != nullptr) launch_reduce(bias_, data_.dz_all, db_, bias_scratch_, stream.native());
+    launch_states_before(call_, data.y, data.initial_state, own.before, stream.native());
+    own.weight.run(stream);
+    if (own.db != nullptr) {
+      launch_reduce(bias_, data.dz_all, own.db, own.bias_scratch, stream.native());
+    }
   }
 
  private:
@@ -161,17 +175,26 @@ class RecurrentBackward final : public Kernel {
   size_t dstate_at_, dcell_at_, dz_at_, before_at_;
   ReduceCall bias_;
   size_t bias_at_, dz_all_at_ = 0;
-  RecurrentBackwardData data_;
-  void *before_ = nullptr, *bias_scratch_ = nullptr, *db_ = nullptr;
 };
+
+// A kernel of which `op` makes the call for its addresses and runs it.
+template <typename Op>
+std::unique_ptr<Kernel> make_recurrent_kernel(const KernelRequest& request) {
+  const auto op = std::make_shared<const Op>(request);
+  return make_prepared_kernel([op](const Bindings& b) { return (*op)(b); },
+                              [op](const typename Op::Call& call, const Bindings&, Stream& stream) {
+                                op->run(call, stream);
+                              },
+                              op->workspace_bytes());
+}
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_recurrent(const KernelRequest& request) {
-  return std::make_unique<Recurrent>(request);
+  return make_recurrent_kernel<Recurrent>(request);
 }
 std::unique_ptr<Kernel> make_cuda_recurrent_backward(const KernelRequest& request) {
-  return std::make_unique<RecurrentBackward>(request);
+  return make_recurrent_kernel<RecurrentBackward>(request);
 }
 
 std::unique_ptr<Kernel> make_cuda_recurrent_network(const KernelRequest& request) {

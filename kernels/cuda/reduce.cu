@@ -8,7 +8,7 @@
 #include "cuda/makers.h"
 #include "cuda/reduce.h"
 #include "ops/rules.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

@@ -10,7 +10,7 @@
 #include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
 #include "ops/rules.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {

@@ -8,7 +8,7 @@
 #include "cuda/device_table.h"
 #include "cuda/makers.h"
 #include "ops/step_state.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -52,72 +52,60 @@ __global__ void tree_sum_kernel(TreeSumCall call, const StepState* state, void* 
   sweep_elements<kWidth>(call.packs ? count / kWidth : 0, count, threadIdx.x, kBlock, add);
 }
 
-class TreeSum final : public BoundKernel {
- public:
-  explicit TreeSum(const KernelRequest& request)
-      : call_{.dtype = request.inputs[1].dtype,
-              .levels = request.attributes.integer("levels"),
-              .micro_batch = request.attributes.integer("micro_batch"),
-              .micro_steps = request.attributes.integer("micro_steps")},
-        addresses_(request.device),
-        counts_(request.device) {
-    const auto count = static_cast<size_t>(request.attributes.integer("count"));
-    for (const TensorSpec& spec : request.inputs.subspan(1, count)) {
-      elements_.push_back(spec.shape.elements());
-    }
-  }
-
-  void bind(const Bindings& bindings) override {
-    BoundKernel::bind(bindings);
-    const auto element = static_cast<int64_t>(dtype_size(call_.dtype));
-    std::vector<void*> addresses;
-    std::vector<int64_t> counts;
-    call_.packs = true;
-    for (size_t tensor = 0; tensor < elements_.size(); ++tensor) {
-      for (int64_t from = 0; from < elements_[tensor]; from += kTreeSumChunk) {
-        for (size_t row = 0; row <= static_cast<size_t>(call_.levels); ++row) {
-          auto* begin = static_cast<std::byte*>(bindings.outputs[row * elements_.size() + tensor]);
-          addresses.push_back(begin + from * element);
-          call_.packs = call_.packs && is_pack_aligned(addresses.back());
-        }
-        counts.push_back(std::min(kTreeSumChunk, elements_[tensor] - from));
-      }
-    }
-    call_.chunks = static_cast<int64_t>(counts.size());
-    address_table_ = addresses_.upload(addresses);
-    count_table_ = counts_.upload(counts);
-  }
-
-  void run(Stream& stream) override {
-    if (call_.chunks == 0) return;
-    call_.dtype == DType::f64 ? launch<double>(stream.native()) : launch<float>(stream.native());
-  }
-
- private:
-  template <typename T>
-  void launch(CudaStream stream) const {
-    const TreeSumCall call = call_;
-    const auto* state = bindings().input<StepState>(0);
-    void* const* addresses = address_table_;
-    const int64_t* counts = count_table_;
-    DLTRAIN_LAUNCH(tree_sum_kernel<T>, static_cast<unsigned>(call.chunks), kBlock, stream, call,
-                   state, addresses, counts);
-  }
-
-  TreeSumCall call_;
-  std::vector<int64_t> elements_;  // of each tensor
-  DeviceTable<void*> addresses_;
-  DeviceTable<int64_t> counts_;
-  void* const* address_table_ = nullptr;
-  const int64_t* count_table_ = nullptr;
+struct TreeSumTables {
+  TreeSumCall call;
+  DeviceTable<void*> addresses;
+  DeviceTable<int64_t> counts;
 };
+
+// `elements`: of each tensor.
+TreeSumTables tree_sum_tables(Device& device, TreeSumCall call,
+                              const std::vector<int64_t>& elements, const Bindings& bindings) {
+  const auto element = static_cast<int64_t>(dtype_size(call.dtype));
+  std::vector<void*> addresses;
+  std::vector<int64_t> counts;
+  for (size_t tensor = 0; tensor < elements.size(); ++tensor) {
+    for (int64_t from = 0; from < elements[tensor]; from += kTreeSumChunk) {
+      for (size_t row = 0; row <= static_cast<size_t>(call.levels); ++row) {
+        auto* begin = static_cast<std::byte*>(bindings.outputs[row * elements.size() + tensor]);
+        addresses.push_back(begin + from * element);
+        call.packs = call.packs && is_pack_aligned(addresses.back());
+      }
+      counts.push_back(std::min(kTreeSumChunk, elements[tensor] - from));
+    }
+  }
+  call.chunks = static_cast<int64_t>(counts.size());
+  return {call, {device, addresses}, {device, counts}};
+}
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_tree_sum(const KernelRequest& request) {
   const DType dtype = request.inputs[1].dtype;
-  const bool wide = dtype == DType::f32 || dtype == DType::f64;
-  return wide ? std::make_unique<TreeSum>(request) : nullptr;
+  if (dtype != DType::f32 && dtype != DType::f64) return nullptr;
+  const TreeSumCall call{.dtype = dtype,
+                         .levels = request.attributes.integer("levels"),
+                         .micro_batch = request.attributes.integer("micro_batch"),
+                         .micro_steps = request.attributes.integer("micro_steps")};
+  std::vector<int64_t> elements;
+  for (const TensorSpec& spec :
+       request.inputs.subspan(1, static_cast<size_t>(request.attributes.integer("count")))) {
+    elements.push_back(spec.shape.elements());
+  }
+  return make_prepared_kernel(
+      [&device = request.device, call, elements](const Bindings& b) {
+        return tree_sum_tables(device, call, elements, b);
+      },
+      [](const TreeSumTables& tables, const Bindings& b, Stream& stream) {
+        const TreeSumCall call = tables.call;
+        void* const* addresses = tables.addresses.data();
+        const int64_t* counts = tables.counts.data();
+        if (call.chunks == 0) return;
+        with_wide(call.dtype, [&]<typename T>(T) {
+          DLTRAIN_LAUNCH(tree_sum_kernel<T>, static_cast<unsigned>(call.chunks), kBlock,
+                         stream.native(), call, b.input<StepState>(0), addresses, counts);
+        });
+      });
 }
 
 }  // namespace dltrain

@@ -8,7 +8,7 @@
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "cuda/update_table.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 #include "shared/trust_rules.h"
 
 namespace dltrain {
@@ -168,51 +168,42 @@ void lamb_typed(const TrustTables& t, const LambRule& rule, const StepState* sta
   DLTRAIN_LAUNCH(lamb_step_kernel<T>, grid, kBlock, stream, t.chunks.chunks, rule, state, t.norms);
 }
 
-// run(tables, state, stream).
-template <typename Run>
-class TrustUpdate final : public BoundKernel {
- public:
-  TrustUpdate(const KernelRequest& request, size_t roles, Run run)
-      : groups_(request.attributes),
-        chunks_(request, 1, roles),
-        tensors_(request.device),
-        run_(std::move(run)) {}
-
-  size_t workspace_bytes() const override {
-    return (static_cast<size_t>(chunks_.chunks()) + chunks_.tensors()) * sizeof(NormPair);
-  }
-  void bind(const Bindings& bindings) override {
-    BoundKernel::bind(bindings);
-    std::vector<TensorChunks> tensors;
-    int64_t first = 0;
-    for (size_t i = 0; i < chunks_.tensors(); ++i) {
-      tensors.push_back({first, chunks_.chunks_of(i)});
-      first += tensors.back().count;
-    }
-    auto* scratch = static_cast<NormPair*>(bindings.workspace);
-    tables_ = {.chunks = chunks_.bind(bindings, &groups_),
-               .tensors = tensors_.upload(tensors),
-               .tensor_count = static_cast<int64_t>(tensors.size()),
-               .sums = scratch,
-               .norms = scratch + chunks_.chunks()};
-  }
-  void run(Stream& stream) override {
-    if (tables_.chunks.count == 0) return;
-    run_(tables_, this->bindings().template input<StepState>(0), stream.native());
-  }
-
- private:
-  UpdateGroups groups_;
-  ChunkTable chunks_;
-  DeviceTable<TensorChunks> tensors_;
-  TrustTables tables_;
-  Run run_;
+struct BoundTrustTables {
+  TrustTables tables;
+  DeviceTable<UpdateChunk> chunks;
+  DeviceTable<TensorChunks> tensors;
 };
 
+// run(tables, state, stream).
 template <typename Run>
 std::unique_ptr<Kernel> make_trust_update(const KernelRequest& request, size_t roles,
                                           const Run& run) {
-  return std::make_unique<TrustUpdate<Run>>(request, roles, run);
+  const ChunkTable chunks(request, 1, roles);
+  const auto count = static_cast<size_t>(chunks.chunks());
+  return make_prepared_kernel(
+      [&device = request.device, chunks,
+       groups = UpdateGroups(request.attributes)](const Bindings& b) {
+        std::vector<TensorChunks> tensors;
+        int64_t first = 0;
+        for (size_t i = 0; i < chunks.tensors(); ++i) {
+          tensors.push_back({first, chunks.chunks_of(i)});
+          first += tensors.back().count;
+        }
+        auto [table, memory] = chunks.bound(b, &groups);
+        BoundTrustTables out{{}, std::move(memory), {device, tensors}};
+        auto* scratch = static_cast<NormPair*>(b.workspace);
+        out.tables = {.chunks = table,
+                      .tensors = out.tensors.data(),
+                      .tensor_count = static_cast<int64_t>(tensors.size()),
+                      .sums = scratch,
+                      .norms = scratch + chunks.chunks()};
+        return out;
+      },
+      [run](const BoundTrustTables& bound, const Bindings& b, Stream& stream) {
+        if (bound.tables.chunks.count == 0) return;
+        run(bound.tables, b.input<StepState>(0), stream.native());
+      },
+      (count + chunks.tensors()) * sizeof(NormPair));
 }
 
 template <typename Rule>

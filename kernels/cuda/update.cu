@@ -7,7 +7,7 @@
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "cuda/update_table.h"
-#include "shared/bound_kernel.h"
+#include "shared/make_kernel.h"
 #include "tensor/random_rounding.h"
 
 namespace dltrain {
@@ -202,35 +202,17 @@ struct TableOptions {
 
 // An op of launches over one table: run(table, bindings, stream).
 template <typename Run>
-class TableUpdate final : public BoundKernel {
- public:
-  TableUpdate(const KernelRequest& request, const TableOptions& options, Run run)
-      : chunks_(request, options.first, options.roles),
-        scratch_(options.scratch),
-        run_(std::move(run)) {
-    if (options.grouped) groups_.emplace(request.attributes);
-  }
-  size_t workspace_bytes() const override {
-    return static_cast<size_t>(chunks_.chunks()) * scratch_;
-  }
-  void bind(const Bindings& bindings) override {
-    BoundKernel::bind(bindings);
-    table_ = chunks_.bind(bindings, groups_ ? &*groups_ : nullptr);
-  }
-  void run(Stream& stream) override { run_(table_, bindings(), stream.native()); }
-
- private:
-  ChunkTable chunks_;
-  std::optional<UpdateGroups> groups_;
-  UpdateTable table_;
-  size_t scratch_;
-  Run run_;
-};
-
-template <typename Run>
 std::unique_ptr<Kernel> make_table_update(const KernelRequest& request, const TableOptions& options,
                                           const Run& run) {
-  return std::make_unique<TableUpdate<Run>>(request, options, run);
+  const ChunkTable chunks(request, options.first, options.roles);
+  std::optional<UpdateGroups> groups;
+  if (options.grouped) groups.emplace(request.attributes);
+  return make_prepared_kernel(
+      [chunks, groups](const Bindings& b) { return chunks.bound(b, groups ? &*groups : nullptr); },
+      [run](const ChunkTable::Bound& bound, const Bindings& b, Stream& stream) {
+        run(bound.table, b, stream.native());
+      },
+      static_cast<size_t>(chunks.chunks()) * options.scratch);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The ops of the update segment (lib/ops/update.cpp): one launch serves all tensors of an op. A
-// table in device memory, built when addresses are known, divides them into chunks of fixed size,
-// one block each.
+// table in device memory, built for the addresses of a call, divides them into chunks of fixed
+// size, one block each.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ struct UpdateTable {
 class ChunkTable {
  public:
   ChunkTable(const KernelRequest& request, size_t first, size_t roles)
-      : memory_(request.device),
+      : device_(&request.device),
         first_(first),
         copies_(first_copy(request.attributes, request.inputs.size())),
         rounding_(request.attributes) {
@@ -69,8 +69,12 @@ class ChunkTable {
   // Returns the number of chunks of a tensor; the table is ordered by tensor.
   int64_t chunks_of(size_t tensor) const { return divide_up(counts_[tensor], kUpdateChunk); }
 
-  // Copies the table to the device and waits: bind() is outside the step.
-  const UpdateTable& bind(const Bindings& bindings, const UpdateGroups* groups = nullptr) {
+  // The table for the addresses of a call.
+  struct Bound {
+    UpdateTable table;
+    DeviceTable<UpdateChunk> memory;
+  };
+  Bound bound(const Bindings& bindings, const UpdateGroups* groups = nullptr) const {
     std::vector<UpdateChunk> chunks;
     for (size_t tensor = 0; tensor < counts_.size(); ++tensor) {
       for (int64_t from = 0; from < counts_[tensor]; from += kUpdateChunk) {
@@ -91,17 +95,18 @@ class ChunkTable {
         chunks.push_back(chunk);
       }
     }
-    table_.chunks = memory_.upload(chunks);
-    return table_;
+    Bound out{table_, {*device_, chunks}};
+    out.table.chunks = out.memory.data();
+    return out;
   }
 
  private:
-  DeviceTable<UpdateChunk> memory_;
+  Device* device_;
   size_t first_, copies_;  // among the inputs; no copies: 0
   UpdateRounding rounding_;
   std::vector<size_t> element_bytes_;  // of each role
   std::vector<int64_t> counts_;
-  UpdateTable table_;
+  UpdateTable table_;  // without addresses
 };
 
 // Returns true if all tensors after the state have one dtype, f32 or f64, except copies, and

@@ -1,8 +1,10 @@
-// Base of the reference kernels: a copy of the request, the bound addresses, and one plain function
-// that computes the op. bind() may be called again; run() allocates nothing.
+// Base of the reference kernels: a copy of the request, the addresses of a call, and one plain
+// function that computes the op.
 #pragma once
 
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -10,21 +12,37 @@
 
 namespace dltrain {
 
-struct NaiveCall {
-  explicit NaiveCall(const KernelRequest& request)
+// A copy of a request.
+struct NaiveRequest {
+  explicit NaiveRequest(const KernelRequest& request)
       : op(request.op),
         attributes(request.attributes),
         inputs(request.inputs.begin(), request.inputs.end()),
         outputs(request.outputs.begin(), request.outputs.end()),
-        accumulate(request.accumulate),
-        in(inputs.size(), nullptr),
-        out(outputs.size(), nullptr) {}
+        accumulate(request.accumulate) {}
 
   std::string op;
   Attributes attributes;
   std::vector<TensorSpec> inputs, outputs;
   bool accumulate;
-  std::vector<void*> in, out;
+};
+
+// The request and the addresses of one call; no addresses while a kernel is made.
+struct NaiveCall {
+  explicit NaiveCall(const NaiveRequest& request, const Bindings& bindings = {})
+      : op(request.op),
+        attributes(request.attributes),
+        inputs(request.inputs),
+        outputs(request.outputs),
+        accumulate(request.accumulate),
+        in(bindings.inputs),
+        out(bindings.outputs) {}
+
+  const std::string& op;
+  const Attributes& attributes;
+  const std::vector<TensorSpec>&inputs, &outputs;
+  bool accumulate;
+  std::span<void*const> in, out;
 
   template <typename T>
   const T* input(size_t i) const {
@@ -40,7 +58,7 @@ struct NaiveCall {
     T& y = output<T>(i)[element];
     y = static_cast<T>(accumulate ? static_cast<double>(y) + value : value);
   }
-  bool has_input(size_t i) const { return i < inputs.size() && in[i] != nullptr; }
+  bool has_input(size_t i) const { return i < in.size() && in[i] != nullptr; }
 
   // The same for tensors of any dtype that the engine supports (element.cpp): reads an element of
   // an input, writes one of a floating output.
@@ -53,16 +71,14 @@ struct NaiveCall {
 template <typename Prepared>
 class NaiveKernel final : public Kernel {
  public:
-  explicit NaiveKernel(const KernelRequest& request) : call_(request), prepared_(call_) {}
-
-  void bind(const Bindings& bindings) override {
-    call_.in.assign(bindings.inputs.begin(), bindings.inputs.end());
-    call_.out.assign(bindings.outputs.begin(), bindings.outputs.end());
+  explicit NaiveKernel(const KernelRequest& request)
+      : request_(request), prepared_(NaiveCall(request_)) {}
+  void run(const Bindings& bindings, Stream&) const override {
+    prepared_.run(NaiveCall(request_, bindings));
   }
-  void run(Stream&) override { prepared_.run(call_); }
 
  private:
-  NaiveCall call_;
+  NaiveRequest request_;
   Prepared prepared_;
 };
 

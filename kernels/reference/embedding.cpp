@@ -8,12 +8,11 @@ namespace {
 template <typename T>
 struct EmbeddingBackward {
   explicit EmbeddingBackward(const NaiveCall& c)
-      : padding(c.attributes.integer("padding_idx", -1)),
-        sums(static_cast<size_t>(c.outputs[0].shape.elements())) {}
+      : padding(c.attributes.integer("padding_idx", -1)) {}
 
-  void run(const NaiveCall& c) {
+  void run(const NaiveCall& c) const {
     const int64_t width = c.outputs[0].shape[1];
-    std::fill(sums.begin(), sums.end(), 0);
+    std::vector<double> sums(static_cast<size_t>(c.outputs[0].shape.elements()));
     for (int64_t i = 0; i < c.inputs[1].shape.elements(); ++i) {
       const int64_t id = c.input<int32_t>(0)[i / width];
       if (id != padding) sums[static_cast<size_t>(id * width + i % width)] += c.input<T>(1)[i];
@@ -22,7 +21,6 @@ struct EmbeddingBackward {
   }
 
   int64_t padding;
-  std::vector<double> sums;
 };
 
 }  // namespace

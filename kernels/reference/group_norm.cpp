@@ -33,15 +33,13 @@ struct Groups {
 
 template <typename T>
 struct GroupNormBackward : Groups {
-  explicit GroupNormBackward(const NaiveCall& c)
-      : Groups(c), dweight(static_cast<size_t>(channels)), dbias(dweight) {}
+  using Groups::Groups;
 
-  void run(const NaiveCall& c) {
+  void run(const NaiveCall& c) const {
     const T *x = c.input<T>(0), *dy = c.input<T>(1);
     const T* weights = c.has_input(2) ? c.input<T>(2) : nullptr;
     const auto weight = [&](int64_t k) { return weights ? double{weights[k]} : 1.0; };
-    std::fill(dweight.begin(), dweight.end(), 0);
-    std::fill(dbias.begin(), dbias.end(), 0);
+    std::vector<double> dweight(static_cast<size_t>(channels)), dbias(dweight);
     for (int64_t s = 0; s < samples * groups; ++s) {
       const double mean = c.input<T>(3)[s], rstd = c.input<T>(4)[s];
       double plain = 0, weighted = 0;
@@ -62,8 +60,6 @@ struct GroupNormBackward : Groups {
       c.put<T>(2, static_cast<int64_t>(k), dbias[k]);
     }
   }
-
-  std::vector<double> dweight, dbias;
 };
 
 }  // namespace

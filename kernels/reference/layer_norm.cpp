@@ -25,16 +25,11 @@ struct LayerNormRows {
 template <typename T>
 struct LayerNormBackward : LayerNormRows {
   explicit LayerNormBackward(const NaiveCall& c)
-      : LayerNormRows(c),
-        bias(c.attributes.boolean("bias")),
-        dweight(static_cast<size_t>(columns)) {
-    dbias = dweight;
-  }
+      : LayerNormRows(c), bias(c.attributes.boolean("bias")) {}
 
-  void run(const NaiveCall& c) {
-    std::fill(dweight.begin(), dweight.end(), 0);
-    std::fill(dbias.begin(), dbias.end(), 0);
-    for (int64_t r = 0; r < rows; ++r) row(c, r);
+  void run(const NaiveCall& c) const {
+    std::vector<double> dweight(static_cast<size_t>(columns)), dbias(dweight);
+    for (int64_t r = 0; r < rows; ++r) row(c, r, dweight, dbias);
     size_t output = 1;
     const auto write = [&](const std::vector<double>& sums) {
       for (size_t k = 0; k < sums.size(); ++k) {
@@ -46,7 +41,8 @@ struct LayerNormBackward : LayerNormRows {
     if (bias) write(dbias);
   }
 
-  void row(const NaiveCall& c, int64_t r) {
+  void row(const NaiveCall& c, int64_t r, std::vector<double>& dweight,
+           std::vector<double>& dbias) const {
     const T* x = c.input<T>(0) + r * columns;
     const auto dy = [&](int64_t k) { return c.element(1, r * columns + k); };
     const size_t residual = centred ? 5 : 4;
@@ -71,7 +67,6 @@ struct LayerNormBackward : LayerNormRows {
   }
 
   bool bias;
-  std::vector<double> dweight, dbias;
 };
 
 }  // namespace

@@ -12,10 +12,10 @@ namespace {
 
 template <typename T>
 struct ClipPercentile {
-  explicit ClipPercentile(const NaiveCall& c)
-      : sorted(static_cast<size_t>(c.inputs[1].shape.elements())) {}
+  explicit ClipPercentile(const NaiveCall&) {}
 
-  void run(const NaiveCall& c) {
+  void run(const NaiveCall& c) const {
+    std::vector<T> sorted(static_cast<size_t>(c.inputs[1].shape.elements()));
     StepState& state = *c.output<StepState>(0);
     T* norms = c.output<T>(1);
     if (state.out.finite == 0) return;
@@ -32,8 +32,6 @@ struct ClipPercentile {
     }
     norms[(state.out.updates - 1) % window] = static_cast<T>(state.out.grad_norm);
   }
-
-  std::vector<T> sorted;
 };
 
 template <typename T>

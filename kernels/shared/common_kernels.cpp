@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "shared/bound_kernel.h"
 #include "shared/elementwise.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -12,43 +12,6 @@ namespace {
 std::unique_ptr<Kernel> nothing_to_do() {
   return make_kernel([](const Bindings&, Stream&) {});
 }
-
-class AllReduceBegin final : public Kernel {
- public:
-  explicit AllReduceBegin(const KernelRequest& request)
-      : collectives_(*request.collectives),
-        ticket_(ticket_of(request)),
-        dtype_(request.inputs[0].dtype),
-        subject_(request.subject) {
-    for (const TensorSpec& spec : request.inputs) bytes_.push_back(spec.bytes());
-  }
-
-  void bind(const Bindings& bindings) override {
-    data_ = bindings.inputs.front();
-    const auto* begin = static_cast<const std::byte*>(data_);
-    const std::byte* end = begin;
-    for (size_t i = 0; i < bytes_.size(); ++i) {
-      const auto* input = static_cast<const std::byte*>(bindings.inputs[i]);
-      check_internal(input >= end, "all_reduce_begin: tensors are out of order");
-      end = input + bytes_[i];
-    }
-    count_ = static_cast<size_t>(end - begin) / dtype_size(dtype_);
-  }
-
-  void run(Stream& stream) override {
-    ticket_ = collectives_.all_reduce(data_, count_, dtype_, ReduceOp::sum, stream, subject_);
-  }
-  bool captured() const override { return false; }
-
- private:
-  Collectives& collectives_;
-  Collectives::Ticket& ticket_;
-  DType dtype_;
-  OperationSubject subject_;
-  std::vector<size_t> bytes_;  // of the tensors
-  void* data_ = nullptr;
-  size_t count_ = 0;
-};
 
 }  // namespace
 
@@ -65,7 +28,20 @@ std::unique_ptr<Kernel> make_reshape(const KernelRequest&) {
 
 std::unique_ptr<Kernel> make_all_reduce_begin(const KernelRequest& request) {
   if (request.collectives == nullptr) return nothing_to_do();
-  return std::make_unique<AllReduceBegin>(request);
+  std::vector<size_t> bytes;  // of the tensors
+  for (const TensorSpec& spec : request.inputs) bytes.push_back(spec.bytes());
+  return make_host_kernel([&group = *request.collectives, bytes, dtype = request.inputs[0].dtype,
+                           subject = request.subject](const Bindings& b, Stream& stream) {
+    const auto* begin = static_cast<const std::byte*>(b.inputs[0]);
+    const std::byte* end = begin;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      const auto* input = static_cast<const std::byte*>(b.inputs[i]);
+      check_internal(input >= end, "all_reduce_begin: tensors are out of order");
+      end = input + bytes[i];
+    }
+    const size_t count = static_cast<size_t>(end - begin) / dtype_size(dtype);
+    *b.ticket = group.all_reduce(b.inputs[0], count, dtype, ReduceOp::sum, stream, subject);
+  });
 }
 
 std::unique_ptr<Kernel> make_all_reduce_end(const KernelRequest& request) {

@@ -28,7 +28,4 @@ std::unique_ptr<Kernel> make_all_gather_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_wait(const KernelRequest& request);
 std::unique_ptr<Kernel> make_gradient_norm_of(const KernelRequest& request);
 
-// Returns the ticket that a collective's begin stores for its end.
-Collectives::Ticket& ticket_of(const KernelRequest& request);
-
 }  // namespace dltrain

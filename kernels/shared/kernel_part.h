@@ -34,13 +34,11 @@ class KernelPart {
   }
 
   // `workspace`: that of the composed kernel.
-  void bind(std::byte* workspace, std::initializer_list<void*> inputs,
-            std::initializer_list<void*> outputs) {
-    kernel_->bind({.inputs = {inputs.begin(), inputs.size()},
-                   .outputs = {outputs.begin(), outputs.size()},
-                   .workspace = workspace + scratch_at_});
+  BoundCall bound(std::byte* workspace, std::initializer_list<void*> inputs,
+                  std::initializer_list<void*> outputs) const {
+    return {*kernel_, std::span(inputs.begin(), inputs.size()),
+            std::span(outputs.begin(), outputs.size()), workspace + scratch_at_};
   }
-  void run(Stream& stream) { kernel_->run(stream); }
 
  private:
   std::unique_ptr<Kernel> kernel_;

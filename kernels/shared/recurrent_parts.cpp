@@ -3,6 +3,7 @@
 #include "ops/recurrent.h"
 #include "ops/rules.h"
 #include "shared/kernel_part.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -45,7 +46,7 @@ std::vector<TensorSpec> with_gates(std::vector<TensorSpec> specs, const Intermed
   return specs;
 }
 
-class RecurrentOfParts final : public Kernel {
+class RecurrentOfParts {
  public:
   RecurrentOfParts(const KernelRequest& r, const Engine& engine)
       : t_(r.outputs[0], r.attributes),
@@ -75,27 +76,23 @@ class RecurrentOfParts final : public Kernel {
                   scratch_);
   }
 
-  size_t workspace_bytes() const override { return scratch_.total(); }
+  size_t workspace_bytes() const { return scratch_.total(); }
 
-  void bind(const Bindings& b) override {
+  std::vector<BoundCall> operator()(const Bindings& b) const {
     auto* workspace = static_cast<std::byte*>(b.workspace);
     auto* kept = keeps_ ? static_cast<std::byte*>(b.outputs.back()) : workspace + kept_at_;
     void *projected = workspace + projected_at_, *cells = kept + t_.cells_at;
-    projection_.bind(workspace, {b.inputs[0], b.inputs[1], b.inputs[3]}, {projected});
     const std::initializer_list<void*> inputs = {projected, b.inputs[2], b.inputs[4], b.inputs[5],
                                                  b.inputs[6]};
-    if (keeps_gates(t_.sizes.kind)) {
-      recurrent_.bind(workspace, inputs, {b.outputs[0], kept + t_.gates_at, cells});
-    } else {
-      recurrent_.bind(workspace, inputs, {b.outputs[0]});
-    }
-    if (cell_) cell_->bind(workspace, {cells}, {b.outputs[1]});
-  }
-
-  void run(Stream& stream) override {
-    projection_.run(stream);
-    recurrent_.run(stream);
-    if (cell_) cell_->run(stream);
+    std::vector<BoundCall> calls;
+    calls.push_back(
+        projection_.bound(workspace, {b.inputs[0], b.inputs[1], b.inputs[3]}, {projected}));
+    calls.push_back(
+        keeps_gates(t_.sizes.kind)
+            ? recurrent_.bound(workspace, inputs, {b.outputs[0], kept + t_.gates_at, cells})
+            : recurrent_.bound(workspace, inputs, {b.outputs[0]}));
+    if (cell_) calls.push_back(cell_->bound(workspace, {cells}, {b.outputs[1]}));
+    return calls;
   }
 
  private:
@@ -107,7 +104,7 @@ class RecurrentOfParts final : public Kernel {
   std::optional<KernelPart> cell_;
 };
 
-class RecurrentBackwardOfParts final : public Kernel {
+class RecurrentBackwardOfParts {
  public:
   RecurrentBackwardOfParts(const KernelRequest& r, const Engine& engine)
       : t_(r.inputs[2], r.attributes),
@@ -133,9 +130,9 @@ class RecurrentBackwardOfParts final : public Kernel {
         scratch_);
   }
 
-  size_t workspace_bytes() const override { return scratch_.total(); }
+  size_t workspace_bytes() const { return scratch_.total(); }
 
-  void bind(const Bindings& b) override {
+  std::vector<BoundCall> operator()(const Bindings& b) const {
     auto* workspace = static_cast<std::byte*>(b.workspace);
     auto* kept = static_cast<std::byte*>(b.inputs[9]);
     const bool gates = keeps_gates(t_.sizes.kind);
@@ -148,21 +145,14 @@ class RecurrentBackwardOfParts final : public Kernel {
                                                  b.inputs[6],
                                                  b.inputs[7],
                                                  b.inputs[8]};
-    if (bias_) {
-      recurrent_.bind(workspace, inputs, {dprojected, b.outputs[2], b.outputs[4]});
-      bias_->bind(workspace, {dprojected}, {b.outputs[3]});
-    } else {
-      recurrent_.bind(workspace, inputs, {dprojected, b.outputs[2]});
-    }
-    input_.bind(workspace, {dprojected, b.inputs[3]}, {b.outputs[0]});
-    weight_.bind(workspace, {dprojected, b.inputs[1]}, {b.outputs[1]});
-  }
-
-  void run(Stream& stream) override {
-    recurrent_.run(stream);
-    input_.run(stream);
-    weight_.run(stream);
-    if (bias_) bias_->run(stream);
+    std::vector<BoundCall> calls;
+    calls.push_back(
+        bias_ ? recurrent_.bound(workspace, inputs, {dprojected, b.outputs[2], b.outputs[4]})
+              : recurrent_.bound(workspace, inputs, {dprojected, b.outputs[2]}));
+    calls.push_back(input_.bound(workspace, {dprojected, b.inputs[3]}, {b.outputs[0]}));
+    calls.push_back(weight_.bound(workspace, {dprojected, b.inputs[1]}, {b.outputs[1]}));
+    if (bias_) calls.push_back(bias_->bound(workspace, {dprojected}, {b.outputs[3]}));
+    return calls;
   }
 
  private:
@@ -186,14 +176,27 @@ class RecurrentBackwardOfParts final : public Kernel {
   std::optional<KernelPart> bias_;
 };
 
+// A kernel that runs the calls of its parts one after the other.
+template <typename Parts>
+std::unique_ptr<Kernel> make_of_parts(const KernelRequest& r, const Engine& engine) {
+  Parts parts(r, engine);
+  const size_t workspace = parts.workspace_bytes();
+  return make_prepared_kernel(
+      std::move(parts),
+      [](const std::vector<BoundCall>& calls, const Bindings&, Stream& stream) {
+        for (const BoundCall& call : calls) call.run(stream);
+      },
+      workspace);
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_recurrent_of_parts(const KernelRequest& r, const Engine& engine) {
-  return std::make_unique<RecurrentOfParts>(r, engine);
+  return make_of_parts<RecurrentOfParts>(r, engine);
 }
 std::unique_ptr<Kernel> make_recurrent_backward_of_parts(const KernelRequest& r,
                                                          const Engine& engine) {
-  return std::make_unique<RecurrentBackwardOfParts>(r, engine);
+  return make_of_parts<RecurrentBackwardOfParts>(r, engine);
 }
 
 int64_t parts_kept_bytes(const KernelRequest& r) {

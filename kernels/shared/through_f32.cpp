@@ -3,71 +3,54 @@
 #include <algorithm>
 
 #include "ops/op.h"
+#include "shared/make_kernel.h"
 #include "shared/workspace_parts.h"
 
 namespace dltrain {
 namespace {
 
-class ThroughF32 final : public Kernel {
- public:
-  ThroughF32(const KernelRequest& request, std::unique_ptr<Kernel> inner, ConvertFunction convert)
-      : inner_(std::move(inner)), convert_(convert) {
-    workspace_.add(inner_->workspace_bytes());  // at the start
-    add(request.inputs, inputs_);
-    add(request.outputs, outputs_);
-  }
-
-  size_t workspace_bytes() const override { return workspace_.total(); }
-
-  void bind(const Bindings& bindings) override {
-    auto* workspace = static_cast<std::byte*>(bindings.workspace);
-    const auto bind_list = [&](std::vector<Operand>& list, std::span<void* const> addresses) {
-      std::vector<void*> out(addresses.begin(), addresses.end());
-      for (Operand& o : list) {
-        o.low = addresses[o.index];
-        o.wide = workspace + o.offset;
-        if (o.low != nullptr) out[o.index] = o.wide;
-      }
-      return out;
-    };
-    const auto in = bind_list(inputs_, bindings.inputs),
-               out = bind_list(outputs_, bindings.outputs);
-    inner_->bind({.inputs = in, .outputs = out, .workspace = workspace});
-  }
-
-  void run(Stream& stream) override {
-    for (const Operand& o : inputs_) {
-      if (o.low != nullptr) convert_(o.dtype, DType::f32, o.low, o.wide, o.count, stream);
-    }
-    inner_->run(stream);
-    for (const Operand& o : outputs_) {
-      if (o.low != nullptr) convert_(DType::f32, o.dtype, o.wide, o.low, o.count, stream);
-    }
-  }
-
- private:
-  struct Operand {
-    size_t index;  // among the inputs or outputs
-    DType dtype;
-    int64_t count;
-    size_t offset;  // of its f32 form in the workspace
-    void* low = nullptr;
-    void* wide = nullptr;
-  };
-
-  void add(SpecSpan specs, std::vector<Operand>& list) {
-    for (size_t i = 0; i < specs.size(); ++i) {
-      if (!is_low_precision(specs[i].dtype)) continue;
-      const int64_t count = specs[i].shape.elements();
-      list.push_back({i, specs[i].dtype, count, workspace_.add(count, DType::f32)});
-    }
-  }
-
-  std::unique_ptr<Kernel> inner_;
-  ConvertFunction convert_;
-  WorkspaceParts workspace_;
-  std::vector<Operand> inputs_, outputs_;
+// A 16-bit tensor of the op and the place of its f32 form in the workspace.
+struct LowOperand {
+  size_t index;  // among the inputs or outputs
+  DType dtype;
+  int64_t count;
+  size_t offset;
 };
+
+struct Conversion {
+  DType dtype;
+  int64_t count;
+  void *low, *wide;
+};
+
+// The addresses of one call.
+struct WideCall {
+  std::vector<Conversion> inputs, outputs;
+  BoundCall inner;
+};
+
+std::vector<LowOperand> low_operands(SpecSpan specs, WorkspaceParts& workspace) {
+  std::vector<LowOperand> out;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (!is_low_precision(specs[i].dtype)) continue;
+    const int64_t count = specs[i].shape.elements();
+    out.push_back({i, specs[i].dtype, count, workspace.add(count, DType::f32)});
+  }
+  return out;
+}
+
+// Replaces the 16-bit tensors among the addresses; absent ones stay absent.
+std::vector<void*> wide_addresses(const std::vector<LowOperand>& operands,
+                                  std::span<void* const> addresses, std::byte* workspace,
+                                  std::vector<Conversion>& conversions) {
+  std::vector<void*> out(addresses.begin(), addresses.end());
+  for (const LowOperand& o : operands) {
+    if (addresses[o.index] == nullptr) continue;
+    out[o.index] = workspace + o.offset;
+    conversions.push_back({o.dtype, o.count, addresses[o.index], out[o.index]});
+  }
+  return out;
+}
 
 // Replaces bf16 and f16 by f32; sets `any` if there was one.
 SpecList widened(SpecSpan specs, bool& any) {
@@ -93,7 +76,29 @@ std::unique_ptr<Kernel> make_through_f32(const KernelRequest& request, const Eng
   wide.outputs = outputs;
   FoundKernel found = find_kernel(engine, wide);
   if (!found.kernel) return nullptr;
-  return std::make_unique<ThroughF32>(request, std::move(found.kernel), convert);
+  WorkspaceParts workspace;
+  workspace.add(found.kernel->workspace_bytes());  // at the start
+  const auto low_in = low_operands(request.inputs, workspace),
+             low_out = low_operands(request.outputs, workspace);
+  const auto prepare = [inner = std::shared_ptr<const Kernel>(std::move(found.kernel)), low_in,
+                        low_out](const Bindings& b) {
+    auto* memory = static_cast<std::byte*>(b.workspace);
+    WideCall call;
+    const auto in = wide_addresses(low_in, b.inputs, memory, call.inputs),
+               out = wide_addresses(low_out, b.outputs, memory, call.outputs);
+    call.inner = BoundCall(*inner, in, out, memory);
+    return call;
+  };
+  const auto run = [convert](const WideCall& call, const Bindings&, Stream& stream) {
+    for (const Conversion& c : call.inputs) {
+      convert(c.dtype, DType::f32, c.low, c.wide, c.count, stream);
+    }
+    call.inner.run(stream);
+    for (const Conversion& c : call.outputs) {
+      convert(DType::f32, c.dtype, c.wide, c.low, c.count, stream);
+    }
+  };
+  return make_prepared_kernel(prepare, run, workspace.total());
 }
 
 std::vector<KernelRow> with_through_f32(std::span<const KernelRow> rows, KernelMaker through_f32,

@@ -1,6 +1,8 @@
 #include "comm/collective_algorithms.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 
 #include "comm/reduce.h"
@@ -103,7 +105,10 @@ void CollectiveAlgorithms::all_reduce(void* data, size_t count, DType dtype, Red
                                       uint64_t slot) {
   const size_t element = dtype_size(dtype);
   if (count == 0) return;
-  if (count * element <= kSmallBytes) return all_reduce_small(data, count, dtype, op, slot);
+  if (count * element <= kSmallBytes) {
+    return uses_tree() ? all_reduce_tree(data, count, dtype, op, slot)
+                       : all_reduce_small(data, count, dtype, op, slot);
+  }
   const int size = connections_.size();
   const int own = connections_.rank();
   const Chunks chunks = Chunks::divide(count, element, size, segment_bytes_);
@@ -123,6 +128,28 @@ void CollectiveAlgorithms::all_reduce_small(void* data, size_t count, DType dtyp
   reduce_parts(parts_, data, count, dtype, op);
 }
 
+// Every rank combines its part with those of its children, from the nearest on, and sends the
+// result to its parent. 16-bit types travel as f32 and are rounded once, by rank 0.
+void CollectiveAlgorithms::all_reduce_tree(void* data, size_t count, DType dtype, ReduceOp op,
+                                           uint64_t slot) {
+  const int rank = connections_.rank(), size = connections_.size();
+  const DType wide = accumulator_dtype(dtype);
+  const size_t bytes = count * dtype_size(wide);
+  convert_parts(data, dtype, scratch(0), wide, count);
+  const std::array<const void*, 2> parts{scratch(0), scratch(1)};
+  for (int bit = 1; bit < size; bit *= 2) {
+    if ((rank & bit) != 0) {
+      send(scratch(0), bytes, rank - bit, slot);
+      break;
+    }
+    if (rank + bit >= size) continue;
+    receive(scratch(1), bytes, rank + bit, slot);
+    reduce_parts(parts, scratch(0), count, wide, op);
+  }
+  if (rank == 0) convert_parts(scratch(0), wide, data, dtype, count);
+  send_down(data, count * dtype_size(dtype), 0, slot + 1);
+}
+
 void CollectiveAlgorithms::reduce_scatter(const void* input, void* output, size_t count,
                                           DType dtype, ReduceOp op, uint64_t slot) {
   if (count == 0) return;
@@ -137,31 +164,58 @@ void CollectiveAlgorithms::all_gather(const void* input, void* output, size_t by
                                       uint64_t slot) {
   if (bytes == 0) return;
   const auto part = [&](int p) { return bytes_of(output) + p * bytes; };
+  const int rank = connections_.rank(), size = connections_.size();
+  if (uses_tree() && size * bytes <= kTreeGatherBytes) {
+    copy_bytes(part(rank), input, bytes);
+    for (int bit = 1; bit < size; bit *= 2) {
+      const auto parts_from = [&](int first) { return std::min(bit, size - first) * bytes; };
+      if ((rank & bit) != 0) {
+        send(part(rank), parts_from(rank), rank - bit, slot);
+        break;
+      }
+      if (rank + bit < size) {
+        receive(part(rank + bit), parts_from(rank + bit), rank + bit, slot);
+      }
+    }
+    return send_down(output, size * bytes, 0, slot + 1);
+  }
   exchange_all(slot, [&](int p) { return PeerExchange{p, input, bytes, part(p), bytes}; });
   copy_bytes(part(connections_.rank()), input, bytes);
 }
 
-// Along a binomial tree: rank r (counted from the root) receives from r without its highest bit.
-// The opposite direction of each exchange is empty.
 void CollectiveAlgorithms::broadcast(void* data, size_t bytes, int root, uint64_t slot) {
-  if (bytes == 0) return;
+  if (bytes > 0) send_down(data, bytes, root, slot);
+}
+
+// From the root along the tree, in which ranks are counted from the root. The opposite direction of
+// each exchange is empty.
+void CollectiveAlgorithms::send_down(void* data, size_t bytes, int root, uint64_t slot) {
   const int size = connections_.size();
   const int position = (connections_.rank() - root + size) % size;
   const auto at = [&](int p) { return (p + root) % size; };
-  int next = 1;
-  while (next <= position) next *= 2;
-  if (position > 0) {
-    exchanges_[0] = {at(position - next / 2), nullptr, 0, data, bytes};
-    connections_.exchange(slot, std::span(exchanges_).first(1));
-  }
+  int bit = position & -position;  // of the way to the parent
+  if (position > 0) receive(data, bytes, at(position - bit), slot);
+  if (position == 0) bit = static_cast<int>(std::bit_ceil(static_cast<unsigned>(size)));
   size_t children = 0;
-  for (int step = next; position + step < size; step *= 2) {
-    exchanges_[children++] = {at(position + step), data, bytes, nullptr, 0};
+  while ((bit /= 2) > 0) {
+    if (position + bit >= size) continue;
+    exchanges_[children++] = {at(position + bit), data, bytes, nullptr, 0};
   }
   connections_.exchange(slot, std::span(exchanges_).first(children));
 }
 
+void CollectiveAlgorithms::send(const void* data, size_t bytes, int to, uint64_t slot) {
+  const PeerExchange part{to, data, bytes, nullptr, 0};
+  connections_.exchange(slot, {&part, 1});
+}
+
+void CollectiveAlgorithms::receive(void* data, size_t bytes, int from, uint64_t slot) {
+  const PeerExchange part{from, nullptr, 0, data, bytes};
+  connections_.exchange(slot, {&part, 1});
+}
+
 void CollectiveAlgorithms::barrier(uint64_t slot) {
+  if (uses_tree()) return all_reduce_tree(nullptr, 0, DType::i32, ReduceOp::sum, slot);
   exchange_all(slot, [](int p) { return PeerExchange{p, nullptr, 0, nullptr, 0}; });
 }
 

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/signals.h"
-#include "comm/watch.h"
 
 namespace dltrain {
 namespace {
@@ -19,11 +18,17 @@ uint64_t mix(uint64_t state, uint64_t value) {
 }
 
 // All ranks compute the slot from the arguments of their operation, so that the slots of different
-// operations differ. The algorithm may also use slot + 1.
-uint64_t slot_of(const CollectiveCall& call, uint64_t number) {
-  uint64_t hash = mix(call.bytes(), static_cast<uint64_t>(call.kind));
+// operations differ. The algorithm may also use slot + 1. `number`: of the group's collectives; the
+// messages between two ranks are not counted, because the other ranks do not know of them.
+uint64_t slot_of(const CollectiveCall& call, uint64_t number, int rank) {
+  const bool pair = call.is_between_two();
+  const auto kind = static_cast<uint64_t>(pair ? CollectiveKind::send : call.kind);
+  const int root = call.kind == CollectiveKind::send      ? rank
+                   : call.kind == CollectiveKind::receive ? call.peer
+                                                          : call.root;
+  uint64_t hash = mix(call.bytes(), kind);
   hash = mix(hash, static_cast<uint64_t>(call.dtype) * 2 + static_cast<uint64_t>(call.op));
-  return mix(mix(hash, static_cast<uint64_t>(call.root)), number) & ~uint64_t{1};
+  return mix(mix(hash, static_cast<uint64_t>(root)), pair ? 0 : number) & ~uint64_t{1};
 }
 
 std::vector<int> all_ranks(int size) {
@@ -35,18 +40,19 @@ std::vector<int> all_ranks(int size) {
 }  // namespace
 
 HostCollectives::HostCollectives(StoreClient& store, const HostGroupOptions& options)
-    : HostCollectives(std::make_shared<PeerConnector>(store, options), all_ranks(options.size), 0) {
-}
+    : HostCollectives(std::make_shared<PeerConnector>(store, options), all_ranks(options.size),
+                      options.watch) {}
 
 HostCollectives::HostCollectives(std::shared_ptr<PeerConnector> connector,
-                                 std::span<const int> ranks, int group_number)
+                                 std::span<const int> ranks, RankWatch* watch)
     : connector_(std::move(connector)),
-      group_number_(group_number),
-      watch_(connector_->options().watch),
-      connections_(connector_->connect(ranks, group_number)),
-      algorithms_(*connections_),
+      group_number_(connector_->new_group()),
+      watch_(watch),
+      connections_(*connector_, ranks, group_number_),
+      algorithms_(connections_),
       ring_(kCapacity),
       exceptions_at_start_(std::uncaught_exceptions()) {
+  if (watch_ && group_number_ > 0) watch_->joined(group_number_, ranks);
   BlockSignals block;
   thread_ = std::thread([this] { work(); });
 }
@@ -75,14 +81,23 @@ HostCollectives::Ticket HostCollectives::queue(const CollectiveCall& call, Strea
       // wait() for the new ticket reports the failure.
     }
   }
-  if (watch_) watch_->issued(group_number_, observed_operation(call, ticket));
+  if (!call.is_between_two()) ++collectives_;
+  const Queued queued{call, collectives_};
+  if (watch_) watch_->issued(group_number_, observed(queued, ticket));
   {
     std::lock_guard lock(mutex_);
-    ring_[ticket % kCapacity] = call;
+    ring_[ticket % kCapacity] = queued;
     issued_ = ticket;
   }
   changed_.notify_all();
   return ticket;
+}
+
+// The watch knows ranks by their numbers among all.
+ObservedOperation HostCollectives::observed(const Queued& queued, Ticket ticket) const {
+  ObservedOperation operation = observed_operation(queued.call, queued.number, ticket);
+  if (operation.peer >= 0) operation.peer = connections_.ranks()[operation.peer];
+  return operation;
 }
 
 void HostCollectives::work() {
@@ -97,13 +112,13 @@ void HostCollectives::work() {
 void HostCollectives::run_next(std::unique_lock<std::mutex>& lock) {
   const Ticket ticket = executed_ + 1;
   if (failed_ == 0) {
-    const CollectiveCall& call = ring_[ticket % kCapacity];
+    const Queued& queued = ring_[ticket % kCapacity];
     running_ = true;
     lock.unlock();
     try {
-      run(call, ticket);
+      run(queued);
     } catch (const std::exception& e) {
-      record_failure(call, e);
+      record_failure(queued.call, e);
     }
     lock.lock();
     running_ = false;
@@ -112,8 +127,9 @@ void HostCollectives::run_next(std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
-void HostCollectives::run(const CollectiveCall& call, Ticket ticket) {
-  const uint64_t slot = slot_of(call, ticket);
+void HostCollectives::run(const Queued& queued) {
+  const CollectiveCall& call = queued.call;
+  const uint64_t slot = slot_of(call, queued.number, rank());
   if (connector_->options().before_operation) connector_->options().before_operation();
   switch (call.kind) {
     case CollectiveKind::all_reduce:
@@ -125,6 +141,10 @@ void HostCollectives::run(const CollectiveCall& call, Ticket ticket) {
       return algorithms_.all_gather(call.input, call.output, call.bytes(), slot);
     case CollectiveKind::broadcast:
       return algorithms_.broadcast(call.output, call.bytes(), call.root, slot);
+    case CollectiveKind::send:
+      return algorithms_.send(call.input, call.bytes(), call.peer, slot);
+    case CollectiveKind::receive:
+      return algorithms_.receive(call.output, call.bytes(), call.peer, slot);
     case CollectiveKind::barrier:
       return algorithms_.barrier(slot);
   }
@@ -149,17 +169,19 @@ void HostCollectives::finish(Ticket ticket) {
 void HostCollectives::record_failure(const CollectiveCall& call, const std::exception& error) {
   const HostGroupOptions& options = connector_->options();
   const std::string part =
-      group_number_ > 0 ? fmt::format(" (among ranks {})", fmt::join(connections_->ranks(), ", "))
-                        : "";
+      size() < options.size
+          ? fmt::format(" (among ranks {})", fmt::join(connections_.ranks(), ", "))
+          : "";
+  std::string text;
   {
     std::lock_guard lock(mutex_);
     failed_ = executed_ + 1;
-    error_ = std::make_exception_ptr(Error(
-        ExitCode::rank, fmt::format("rank {} of {}{} in {} (operation {}): {}", options.rank,
-                                    options.size, part, describe(call), failed_, error.what())));
+    text = fmt::format("rank {} of {}{} in {} (operation {}): {}", options.rank, options.size, part,
+                       describe(call), failed_, error.what());
+    error_ = std::make_exception_ptr(Error(ExitCode::rank, text));
   }
   // Informs the peers at once, whatever they are waiting for.
-  connector_->close();
+  connector_->close(text);
 }
 
 void HostCollectives::wait(Ticket ticket, Stream&) {
@@ -168,7 +190,7 @@ void HostCollectives::wait(Ticket ticket, Stream&) {
   if (observe) {
     std::lock_guard lock(mutex_);
     observe = ticket + kCapacity > issued_;  // otherwise its place in the ring was reused
-    if (observe) operation = observed_operation(ring_[ticket % kCapacity], ticket);
+    if (observe) operation = observed(ring_[ticket % kCapacity], ticket);
   }
   if (observe) watch_->waiting(group_number_, operation);
   try {
@@ -196,17 +218,21 @@ void HostCollectives::barrier() {
 }
 
 std::unique_ptr<Collectives> HostCollectives::split(std::span<const int> ranks) {
-  check_internal(group_number_ == 0, "only the group of all ranks can be split");
+  check_internal(size() == connector_->options().size, "only a group of all ranks can be split");
   check_internal(std::is_sorted(ranks.begin(), ranks.end()) &&
                      std::binary_search(ranks.begin(), ranks.end(), rank()) && ranks.front() >= 0 &&
                      ranks.back() < size(),
                  "rank {} is no member of the group that it makes", rank());
-  const int number = ++parts_;
-  if (watch_) watch_->joined(number, ranks);
-  return std::unique_ptr<Collectives>(new HostCollectives(connector_, ranks, number));
+  return std::unique_ptr<Collectives>(new HostCollectives(connector_, ranks, watch_));
 }
 
-std::unique_ptr<Collectives> make_host_group(StoreClient& store, const HostGroupOptions& options) {
+std::unique_ptr<Collectives> HostCollectives::make_unobserved() {
+  return std::unique_ptr<Collectives>(
+      new HostCollectives(connector_, connections_.ranks(), nullptr));
+}
+
+std::unique_ptr<HostCollectives> make_host_group(StoreClient& store,
+                                                 const HostGroupOptions& options) {
   return std::make_unique<HostCollectives>(store, options);
 }
 

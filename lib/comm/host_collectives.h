@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "comm/collective_algorithms.h"
-#include "comm/peer_connector.h"
+#include "comm/watch.h"
 #include "device/collectives.h"
 
 namespace dltrain {
@@ -38,16 +38,21 @@ class HostCollectives : public Collectives {
  public:
   static constexpr size_t kCapacity = 1024;
 
-  // The group of all ranks. Throws Error(rank), naming the ranks that did not connect.
+  // The group of all ranks. Throws Error(rank), naming the ranks that did not come. `store`
+  // outlives the group.
   HostCollectives(StoreClient& store, const HostGroupOptions& options);
   ~HostCollectives() override;
 
-  int rank() const override { return connections_->rank(); }
-  int size() const override { return connections_->size(); }
+  int rank() const override { return connections_.rank(); }
+  int size() const override { return connections_.size(); }
   void wait(Ticket ticket, Stream& before) override;
   void barrier() override;
   // The new group has its own connections and its own thread.
   std::unique_ptr<Collectives> split(std::span<const int> ranks) override;
+  // Makes another group of the same ranks, which the watch does not observe. All ranks call it.
+  std::unique_ptr<Collectives> make_unobserved();
+  // See PeerConnections. Between operations only.
+  PeerConnections::Traffic traffic() const { return connections_.traffic(); }
   void abort() override { connector_->close(); }
   void settle() override;
 
@@ -56,22 +61,28 @@ class HostCollectives : public Collectives {
 
  private:
   HostCollectives(std::shared_ptr<PeerConnector> connector, std::span<const int> ranks,
-                  int group_number);
+                  RankWatch* watch);
 
+  struct Queued {
+    CollectiveCall call;
+    uint64_t number = 0;  // of the group's collectives so far
+  };
+
+  ObservedOperation observed(const Queued& queued, Ticket ticket) const;
   void work();
   void run_next(std::unique_lock<std::mutex>& lock);  // called and returns with the lock held
-  void run(const CollectiveCall& call, Ticket ticket);
+  void run(const Queued& queued);
   void finish(Ticket ticket);
   void record_failure(const CollectiveCall& call, const std::exception& error);
 
   std::shared_ptr<PeerConnector> connector_;
-  int group_number_;  // 0: the group of all ranks
+  int group_number_;  // 0: the first group of all ranks
   RankWatch* watch_;
-  std::shared_ptr<PeerConnections> connections_;
+  PeerConnections connections_;
   CollectiveAlgorithms algorithms_;
-  std::vector<CollectiveCall> ring_;  // [ticket % kCapacity]
+  std::vector<Queued> ring_;  // [ticket % kCapacity]
+  uint64_t collectives_ = 0;  // issued so far, without messages between two ranks
   int exceptions_at_start_;
-  int parts_ = 0;  // number of groups made by split()
 
   std::mutex mutex_;  // protects the members below
   std::condition_variable changed_;
@@ -84,6 +95,7 @@ class HostCollectives : public Collectives {
   std::thread thread_;
 };
 
-std::unique_ptr<Collectives> make_host_group(StoreClient& store, const HostGroupOptions& options);
+std::unique_ptr<HostCollectives> make_host_group(StoreClient& store,
+                                                 const HostGroupOptions& options);
 
 }  // namespace dltrain

@@ -36,24 +36,46 @@ bool is_temporary(int error) {
 
 }  // namespace
 
-PeerConnections::PeerConnections(std::vector<FileDescriptor> sockets, std::vector<int> ranks,
-                                 int rank, std::chrono::milliseconds timeout)
-    : sockets_(std::move(sockets)), ranks_(std::move(ranks)), rank_(rank), timeout_(timeout) {
-  check_internal(sockets_.size() == ranks_.size(), "{} links to {} ranks", sockets_.size(),
-                 ranks_.size());
+PeerConnections::PeerConnections(PeerConnector& connector, std::span<const int> ranks, int group)
+    : connector_(connector),
+      ranks_(ranks.begin(), ranks.end()),
+      rank_(static_cast<int>(
+          std::lower_bound(ranks.begin(), ranks.end(), connector.options().rank) - ranks.begin())),
+      group_(group),
+      sockets_(ranks.size()) {
   progress_.resize(sockets_.size());
   polled_.reserve(sockets_.size());
+  connector.add(*this);
 }
 
 void PeerConnections::close() {
+  const std::lock_guard lock(mutex_);
   closed_ = true;
   for (const FileDescriptor& socket : sockets_) {
     if (socket) shutdown(socket.get(), SHUT_RDWR);
   }
 }
 
-void PeerConnections::fail_lost(const PeerExchange& part, const char* reason) const {
-  if (closed_) fail(ExitCode::rank, "this rank has closed its connections");
+// Connections to lower ranks first: they do not wait for the peer.
+void PeerConnections::connect_missing(std::span<const PeerExchange> parts) {
+  for (const bool lower : {true, false}) {
+    for (const PeerExchange& part : parts) {
+      const auto peer = static_cast<size_t>(part.peer);
+      if (sockets_[peer] || (part.peer < rank_) != lower) continue;
+      FileDescriptor socket = connector_.connect(ranks_[peer], group_);
+      const std::lock_guard lock(mutex_);
+      if (closed_) shutdown(socket.get(), SHUT_RDWR);  // closed meanwhile
+      sockets_[peer] = std::move(socket);
+      ++traffic_.connections;
+    }
+  }
+}
+
+void PeerConnections::fail_lost(const PeerExchange& part, const char* reason) {
+  std::unique_lock lock(mutex_);
+  const bool closed = closed_;
+  lock.unlock();
+  if (closed) connector_.fail_closed();
   fail(ExitCode::rank, "lost rank {} ({})", ranks_[static_cast<size_t>(part.peer)], reason);
 }
 
@@ -100,6 +122,7 @@ void PeerConnections::wait_for_any(std::span<const PeerExchange> parts,
                                    Clock::time_point last_progress) {
   polled_.clear();
   int silent = -1;
+  const std::chrono::milliseconds timeout = connector_.options().timeout;
   for (size_t i = 0; i < parts.size(); ++i) {
     const bool sends = progress_[i].sent < sizeof(Header) + parts[i].out_bytes;
     const bool receives = progress_[i].received < sizeof(Header) + parts[i].in_bytes;
@@ -111,21 +134,18 @@ void PeerConnections::wait_for_any(std::span<const PeerExchange> parts,
   }
   for (;;) {
     const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(last_progress + timeout_ - Clock::now());
+        std::chrono::ceil<std::chrono::milliseconds>(last_progress + timeout - Clock::now());
     const int ready = poll(polled_.data(), polled_.size(),
                            static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000)));
     if (ready > 0) return;
     if (ready < 0 && errno != EINTR) return;  // the next call on the socket reports the error
-    if (ready == 0 && Clock::now() >= last_progress + timeout_) {
-      fail(ExitCode::rank,
-           "rank {} did not answer within {} ms: it hangs, is slower than the timeout allows, or "
-           "has issued another operation",
-           silent, timeout_.count());
-    }
+    if (ready == 0 && Clock::now() >= last_progress + timeout) fail_silent(silent, timeout);
   }
 }
 
 void PeerConnections::exchange(uint64_t slot, std::span<const PeerExchange> parts) {
+  connect_missing(parts);
+  traffic_.exchanges += parts.size();
   for (size_t i = 0; i < parts.size(); ++i) {
     progress_[i] = {
         .out = {slot, parts[i].out_bytes}, .in = {}, .sent = 0, .received = 0, .send_error = 0};

@@ -1,29 +1,31 @@
-// Makes the connections between the ranks. Every rank listens on a port and publishes its address
-// and a random token in the store; the higher ranks of each group connect to the lower ones.
-// Connections that do not present the token are closed, so a process without access to the store
-// cannot join.
+// Makes the connections between the ranks, each when its two ranks first exchange data: the higher
+// rank connects to the lower one. Every rank listens on a port and publishes its address and a
+// random token in the store. Connections that do not present the token are closed, so a process
+// without access to the store cannot join.
 //
 // Errors: Error(rank) naming the ranks that do not come or cannot be reached; Error(stopped) when
 // the store's client is interrupted.
+//
+// Threads: all methods by any thread.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "comm/peer_connections.h"
 #include "comm/store.h"
 
 namespace dltrain {
 
+class PeerConnections;
 class RankWatch;
 
 struct HostGroupOptions {
@@ -34,7 +36,7 @@ struct HostGroupOptions {
   std::string group = "world";
   // The longest wait for a peer within an operation, without progress.
   std::chrono::milliseconds timeout{600'000};
-  // The longest wait for all ranks to connect.
+  // The longest wait for all ranks to come.
   std::chrono::milliseconds connect_timeout{60'000};
   // This host's address, as the peers reach it. Empty: the address of the connection to the store.
   std::string address = {};
@@ -45,29 +47,32 @@ struct HostGroupOptions {
   std::function<void()> before_operation = {};
 };
 
-// The address of a rank and the token that it expects; stored in the store as plain bytes.
-struct PeerEndpoint {
-  std::array<char, 256> host{};  // ends with a zero
-  uint32_t port = 0;
-  std::array<uint32_t, 4> token{};
-};
+// Throws the error for a peer that makes no progress.
+[[noreturn]] void fail_silent(int peer, std::chrono::milliseconds timeout);
 
 class PeerConnector {
  public:
-  // Publishes this rank's address and waits for those of all ranks.
+  // Publishes this rank's address and waits until all ranks have published theirs. `store` outlives
+  // the connector.
   PeerConnector(StoreClient& store, const HostGroupOptions& options);
-  ~PeerConnector() { close(); }
   PeerConnector(const PeerConnector&) = delete;
   PeerConnector& operator=(const PeerConnector&) = delete;
 
   const HostGroupOptions& options() const { return options_; }
+  // Returns a number for another group. All ranks make the same groups in the same order.
+  int new_group() { return groups_++; }
 
-  // Connects the members of a group with each other; all of them call it. `ranks` is ascending and
-  // contains this rank; `group` is a number that only this group has. Called by one thread at a
-  // time.
-  std::shared_ptr<PeerConnections> connect(std::span<const int> ranks, int group);
-  // Closes the connections of all groups. Can be called from any thread.
-  void close();
+  // Connects to a peer, or waits until it connects, at most for options().timeout. Both ranks call
+  // it for the same group, once.
+  FileDescriptor connect(int peer, int group);
+  // Ends the waits for peers and closes the connections of all groups. `reason`: the error that
+  // this rank has had, for the errors of the other groups; may be empty.
+  void close(const std::string& reason = "");
+  // Throws the error for an operation of a rank that has closed its connections.
+  [[noreturn]] void fail_closed();
+  // Called by the connections of a group when they begin and end.
+  void add(PeerConnections& connections);
+  void remove(PeerConnections& connections);
 
  private:
   // The first bytes on a connection.
@@ -81,22 +86,27 @@ class PeerConnector {
     Handshake handshake;
     size_t received = 0;
   };
-  void gather_addresses(StoreClient& store);
-  FileDescriptor connect_peer(int peer, int group, Clock::time_point deadline) const;
-  FileDescriptor accept_from(int peer, int group, Clock::time_point deadline);
-  void receive_handshakes(int timeout_ms);
+  std::string key(const std::string& name) const { return "peers/" + options_.group + "/" + name; }
+  void wait_for_all();
+  FileDescriptor connect_to_peer(int peer, int group);
+  int receive_handshakes(Clock::time_point deadline);
   bool read_handshake(PendingConnection& pending);
 
+  StoreClient& store_;
   HostGroupOptions options_;
   FileDescriptor listener_;
-  std::vector<PeerEndpoint> addresses_;  // [rank]
-  std::vector<PendingConnection> pending_;
-  // Accepted connections by group and rank: ranks may connect for a later group already.
-  std::map<std::pair<uint32_t, uint32_t>, FileDescriptor> waiting_;
+  std::array<uint32_t, 4> token_{};
+  std::atomic<int> groups_ = 0;
+  std::vector<PendingConnection> pending_;  // used by the thread that accepts
 
   std::mutex mutex_;  // protects the members below
+  std::condition_variable changed_;
+  std::vector<PeerConnections*> connections_;
   bool closed_ = false;
-  std::vector<std::weak_ptr<PeerConnections>> connections_;
+  std::string reason_;
+  bool accepting_ = false;  // a thread accepts connections, for all that wait
+  // Accepted connections by group and rank: ranks may connect for a later group already.
+  std::map<std::pair<uint32_t, uint32_t>, FileDescriptor> accepted_;
 };
 
 }  // namespace dltrain

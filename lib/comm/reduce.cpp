@@ -104,12 +104,25 @@ struct Tree {
   }
 };
 
-template <typename T>
-void reduce_typed(std::span<const void* const> parts, void* output, size_t count, ReduceOp op) {
-  if (op == ReduceOp::sum) {
-    Tree<T, Sum>{parts}.run(static_cast<T*>(output), count);
-  } else {
-    Tree<T, Max>{parts}.run(static_cast<T*>(output), count);
+// Calls f with a value of the type of a reducible dtype.
+template <typename F>
+void with_reducible(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::f64:
+      return f(double{});
+    case DType::bf16:
+      return f(Bf16{});
+    case DType::f16:
+      return f(F16{});
+    case DType::i32:
+      return f(int32_t{});
+    case DType::i64:
+      return f(int64_t{});
+    default:
+      throw Error(ExitCode::internal, "internal error: no reduction of " +
+                                          std::string(dtype_name(dtype)) + " elements");
   }
 }
 
@@ -117,23 +130,35 @@ void reduce_typed(std::span<const void* const> parts, void* output, size_t count
 
 void reduce_parts(std::span<const void* const> parts, void* output, size_t count, DType dtype,
                   ReduceOp op) {
-  switch (dtype) {
-    case DType::f32:
-      return reduce_typed<float>(parts, output, count, op);
-    case DType::f64:
-      return reduce_typed<double>(parts, output, count, op);
-    case DType::bf16:
-      return reduce_typed<Bf16>(parts, output, count, op);
-    case DType::f16:
-      return reduce_typed<F16>(parts, output, count, op);
-    case DType::i32:
-      return reduce_typed<int32_t>(parts, output, count, op);
-    case DType::i64:
-      return reduce_typed<int64_t>(parts, output, count, op);
-    default:
-      throw Error(ExitCode::internal, "internal error: no reduction of " +
-                                          std::string(dtype_name(dtype)) + " elements");
+  with_reducible(dtype, [&]<typename T>(T) {
+    if (op == ReduceOp::sum) {
+      Tree<T, Sum>{parts}.run(static_cast<T*>(output), count);
+    } else {
+      Tree<T, Max>{parts}.run(static_cast<T*>(output), count);
+    }
+  });
+}
+
+DType accumulator_dtype(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::f16 ? DType::f32 : dtype;
+}
+
+void convert_parts(const void* from, DType from_dtype, void* to, DType to_dtype, size_t count) {
+  if (from_dtype == to_dtype) {
+    if (count > 0) std::memcpy(to, from, count * dtype_size(to_dtype));
+    return;
   }
+  with_reducible(from_dtype == DType::f32 ? to_dtype : from_dtype, [&]<typename T>(T) {
+    if constexpr (!std::is_same_v<T, typename Accumulator<T>::type>) {
+      for (size_t i = 0; i < count; ++i) {
+        if (from_dtype == DType::f32) {
+          store(static_cast<const float*>(from)[i], static_cast<T*>(to)[i]);
+        } else {
+          static_cast<float*>(to)[i] = load(static_cast<const T*>(from)[i]);
+        }
+      }
+    }
+  });
 }
 
 }  // namespace dltrain

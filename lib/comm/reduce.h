@@ -17,4 +17,9 @@ namespace dltrain {
 void reduce_parts(std::span<const void* const> parts, void* output, size_t count, DType dtype,
                   ReduceOp op);
 
+// The dtype in which elements are combined: f32 for bf16 and f16.
+DType accumulator_dtype(DType dtype);
+// Converts elements of a dtype to its accumulator_dtype(), or back.
+void convert_parts(const void* from, DType from_dtype, void* to, DType to_dtype, size_t count);
+
 }  // namespace dltrain

@@ -90,7 +90,7 @@ int try_listen(const sockaddr* name, socklen_t length, FileDescriptor& result) {
   if (name->sa_family == AF_INET6) {
     setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   }
-  if (bind(fd.get(), name, length) != 0 || listen(fd.get(), 1024) != 0) return errno;
+  if (bind(fd.get(), name, length) != 0 || listen(fd.get(), SOMAXCONN) != 0) return errno;
   result = std::move(fd);
   return 0;
 }
@@ -230,6 +230,7 @@ FileDescriptor connect_to(const std::string& address, int port, Clock::time_poin
       if (error == EMFILE) {
         fail(ExitCode::usage, "cannot connect to {}: {} (ulimit -n)", remote.name, reason);
       }
+      if (error == ECONNREFUSED && remote.listens) fail(ExitCode::rank, "{}", reason);
     }
     if (interrupted && interrupted()) {
       fail(ExitCode::stopped, "interrupted while trying to reach {} at {}: {}", remote.name,
@@ -278,18 +279,6 @@ Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadlin
     }
   }
   return Transfer::done;
-}
-
-void append_u32(std::string& to, uint32_t value) {
-  for (int shift = 0; shift < 32; shift += 8) to.push_back(static_cast<char>(value >> shift));
-}
-
-bool take_u32(std::string_view& from, uint32_t& value) {
-  if (from.size() < 4) return false;
-  value = 0;
-  for (int i = 3; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(from[i]);
-  from.remove_prefix(4);
-  return true;
 }
 
 }  // namespace dltrain

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 
 #include "base/file_descriptor.h"
 
@@ -53,6 +52,7 @@ using InterruptCheck = std::function<bool()>;
 // The server's name in messages, and a hint if it does not answer.
 struct RemoteName {
   std::string name, hint = {};
+  bool listens = false;  // it has been listening, so an address that refuses connections is final
 };
 
 // Connects, retrying until the deadline while nobody listens. The descriptor is non-blocking.
@@ -67,10 +67,5 @@ Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point dead
                   const InterruptCheck& interrupted = {});
 Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadline,
                      const InterruptCheck& interrupted = {});
-
-// Appends a little-endian number.
-void append_u32(std::string& to, uint32_t value);
-// Removes a number from the front of `from`. Returns false if there are fewer than four bytes.
-bool take_u32(std::string_view& from, uint32_t& value);
 
 }  // namespace dltrain

@@ -1,6 +1,6 @@
 // A small key/value store over TCP, through which the ranks of a run find each other.
 //
-// One process runs the StoreServer (the launcher, or rank 0), every rank has a StoreClient. Keys
+// One process runs the StoreServer (the launcher, or rank 0), every rank has one StoreClient. Keys
 // and values are byte strings. The store holds addresses and other small facts, not tensors.
 //
 // Access: a client starts with a magic word, the protocol version and the run's secret. The server
@@ -12,11 +12,14 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,11 +29,10 @@
 
 namespace dltrain {
 
-inline constexpr uint32_t kStoreVersion = 3;
-inline constexpr size_t kStoreMaxKey = 1024;          // bytes
-inline constexpr size_t kStoreMaxSecret = 256;        // bytes
-inline constexpr size_t kStoreMaxValue = 1 << 20;     // bytes
-inline constexpr size_t kStoreMaxTotal = 256u << 20;  // bytes of keys and values held by a server
+inline constexpr uint32_t kStoreVersion = 4;
+inline constexpr size_t kStoreMaxKey = 1024;       // bytes
+inline constexpr size_t kStoreMaxSecret = 256;     // bytes
+inline constexpr size_t kStoreMaxValue = 1 << 20;  // bytes
 
 // Serves until it is destroyed, on its own thread.
 class StoreServer {
@@ -48,6 +50,14 @@ class StoreServer {
   // so clients that read there why a run ends need a moment.
   void wait_for_disconnects(std::chrono::milliseconds limit) const;
 
+  // The connected clients now, and the messages that they have sent so far. A message has one or
+  // more requests.
+  struct Load {
+    size_t clients = 0;
+    uint64_t messages = 0;
+  };
+  Load load() const;
+
  private:
   class Service;
   std::unique_ptr<Service> service_;
@@ -62,13 +72,22 @@ struct StoreOptions {
   std::chrono::milliseconds connect_timeout{60'000};  // until the server answers
   std::chrono::milliseconds answer_time{10'000};  // for an answer, in addition to waits for keys
   const char* who = "rank";                       // this process, for messages
-  // Ends the wait for a connection or an answer with Error(stopped); see comm/socket.h.
+  // Ends the wait for a connection or an answer with Error(stopped); see comm/socket.h. Called by
+  // all threads that wait.
   InterruptCheck interrupted = {};
 };
 
-// One connection. Once it is lost, every call throws the first error again. Can be used from
-// several threads, but a waiting get() blocks the others: a thread that waits long needs its own
-// client.
+// The operations of StoreClient, which its methods describe.
+enum class StoreOperation : uint8_t { set = 1, get, put_new, will, list };
+
+struct StoreRequest {
+  StoreOperation operation;
+  std::string key, value = {};
+};
+
+// One connection, which the threads of a process share: each sends its requests at any time, and
+// one that waits for a key does not delay the others. Once the connection is lost, every call
+// throws the first error again.
 class StoreClient {
  public:
   // Connects, retrying until options.connect_timeout.
@@ -81,14 +100,21 @@ class StoreClient {
   // Waits likewise; returns nothing after the timeout.
   std::optional<std::string> find(std::string_view key, std::chrono::milliseconds timeout);
   std::optional<std::string> try_get(std::string_view key) { return find(key, {}); }
-  // Atomically adds to a decimal number (0 if the key does not exist) and returns the sum.
-  int64_t add(std::string_view key, int64_t delta);
+  // Returns the values of all keys that begin with `prefix`, in the order of the keys.
+  std::vector<std::string> list(std::string_view prefix);
   // Sets the key unless it exists, and returns its value. Of several callers one succeeds, and all
   // learn its value.
   std::string put_new(std::string_view key, std::string_view value);
   // The last will of this connection: the server performs put_new(key, value) when the connection
   // ends for any reason. A later call replaces it; an empty value removes it.
   void set_will(std::string_view key, std::string_view value);
+
+  // Sends several requests in one message. Returns their values, in the same order; nothing where a
+  // key does not exist. A get does not wait.
+  using Values = std::vector<std::optional<std::string>>;
+  Values perform(std::span<const StoreRequest> requests);
+  // Takes the value of a list apart.
+  static std::vector<std::string> listed(std::string_view value);
 
   // This host's numeric address in the server's network.
   std::string local_address() const;
@@ -97,17 +123,28 @@ class StoreClient {
   const StoreOptions& options() const { return options_; }
 
  private:
+  using Milliseconds = std::chrono::milliseconds;
+
   std::string endpoint() const;
   void handshake(Clock::time_point deadline);
-  Transfer round_trip(const std::string& body, std::string& answer, Clock::time_point deadline);
-  std::optional<std::string> request(uint8_t operation, std::string_view key,
-                                     std::string_view value,
-                                     std::chrono::milliseconds wait_limit = {});
+  Values call(std::span<const StoreRequest> requests, Milliseconds wait_limit = {});
+  std::optional<std::string> call_one(StoreOperation operation, std::string_view key,
+                                      std::string_view value = {}, Milliseconds wait_limit = {});
+  bool take_replies(uint32_t first, Values& values);
+  Transfer receive_some(Clock::time_point deadline);
+  void lose(const Error& error);
 
   StoreOptions options_;
   FileDescriptor socket_;
-  std::optional<Error> loss_;  // why the connection was lost
-  std::mutex mutex_;
+  std::string input_;   // used by the thread that reads
+  std::mutex writing_;  // a message is sent in one piece
+
+  std::mutex mutex_;  // protects the members below
+  std::condition_variable changed_;
+  uint32_t next_id_ = 0;
+  std::map<uint32_t, std::optional<std::string>> replies_;  // of calls in progress, with the status
+  bool reading_ = false;                                    // a thread receives, for all that wait
+  std::optional<Error> loss_;                               // why the connection was lost
 };
 
 }  // namespace dltrain

@@ -1,18 +1,16 @@
-// The server of comm/store.h: one thread that polls all connections and answers the requests of
-// each connection in order. A get of a missing key is parked until the key is set or its time is
-// over.
+// The server of comm/store.h: one thread that serves all connections with epoll, so that the time
+// for a request does not grow with their number. A get of a missing key waits until the key is set
+// or its time is over; later requests of its connection are answered before it.
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <condition_variable>
 #include <cstring>
-#include <list>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,12 +21,15 @@
 #include "comm/store_protocol.h"
 
 namespace dltrain {
+
+using namespace store_protocol;
+
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxConnections = 8192;
 constexpr milliseconds kHandshakeTimeout{10'000};  // for a client to send its handshake
+constexpr int kMaxEvents = 256;                    // that one call of epoll_wait returns
 
 struct Connection {
   FileDescriptor socket;
@@ -37,10 +38,16 @@ struct Connection {
   bool authenticated = false;
   bool closing = false;  // closed once `out` is sent
   bool dead = false;
-  bool parked = false;
-  std::string wanted;          // the key of a parked get
+  bool blocked = false;        // its socket is full; no requests are read until it is not
   std::string will_key, will;  // set when the connection ends; empty: none
-  Clock::time_point deadline;  // of the handshake, then of the parked get
+  Clock::time_point deadline;  // of the handshake
+};
+
+// A get that waits for its key.
+struct WaitingGet {
+  int connection;  // its descriptor
+  uint32_t id;
+  Clock::time_point deadline;
 };
 
 // Compares in a time that does not depend on the number of equal leading bytes.
@@ -53,12 +60,6 @@ bool equal_secret(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-void reply(Connection& to, store_protocol::Status status, std::string_view value = {}) {
-  append_u32(to.out, static_cast<uint32_t>(1 + value.size()));
-  to.out.push_back(static_cast<char>(status));
-  to.out += value;
-}
-
 }  // namespace
 
 class StoreServer::Service {
@@ -68,8 +69,11 @@ class StoreServer::Service {
       : secret_(std::move(secret)),
         on_refused_(std::move(on_refused)),
         listener_(listen_on(address, port)),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    check_internal(static_cast<bool>(wake_), "eventfd: {}", std::strerror(errno));
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    check_internal(wake_ && epoll_, "a store's descriptors: {}", std::strerror(errno));
+    control(EPOLL_CTL_ADD, wake_.get(), EPOLLIN);
+    control(EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
     BlockSignals block;
     thread_ = std::thread([this] { run(); });
   }
@@ -82,87 +86,99 @@ class StoreServer::Service {
   }
 
   int port() const { return bound_port(listener_.get()); }
-  void wait_for_disconnects(milliseconds limit);
+  Load load() {
+    const std::lock_guard lock(mutex_);
+    return load_;
+  }
+  void wait_for_disconnects(milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, limit, [&] { return load_.clients == 0; });
+  }
 
  private:
   void run();
-  int poll_timeout() const;
+  void control(int operation, int fd, uint32_t events);
   void accept_all();
   void read_from(Connection& c);
   void write_to(Connection& c);
   void serve(Connection& c);
   void handshake(Connection& c, std::string_view body);
   void request(Connection& c, std::string_view body);
-  void get(Connection& c, std::string key, std::string_view value);
-  void add(Connection& c, const std::string& key, std::string_view value);
+  void reply(Connection& to, uint32_t id, Status status, std::string_view value = {});
+  void get(Connection& c, uint32_t id, const std::string& key, std::string_view value);
+  std::string list(const std::string& prefix) const;
   void report_refused(const Connection& c);
+  void end(Connection& c);
   void remove_dead();
-  void count_clients();
   void store(const std::string& key, std::string_view value);
-  void expire(Connection& c);
+  void expire();
 
   std::string secret_;
   std::function<void(const std::string&)> on_refused_;  // emptied by its call
-  FileDescriptor listener_;
-  FileDescriptor wake_;
-  std::list<Connection> connections_;
+  FileDescriptor listener_, wake_, epoll_;
+  std::map<int, Connection> connections_;           // by descriptor
+  std::vector<int> dead_;                           // descriptors of connections that have ended
+  std::multimap<std::string, WaitingGet> waiting_;  // by key
+  Clock::time_point next_deadline_ = Clock::time_point::max();
   std::map<std::string, std::string> values_;
-  size_t held_bytes_ = 0;
 
-  std::mutex mutex_;  // of clients_
+  std::mutex mutex_;  // of load_, which counts the clients with an accepted handshake
   std::condition_variable changed_;
-  size_t clients_ = 0;  // with an accepted handshake
+  Load load_;
   std::thread thread_;
 };
 
-void StoreServer::Service::run() {
-  std::vector<pollfd> entries;
-  for (;;) {
-    entries.assign({{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
-    if (connections_.size() >= kMaxConnections) entries[1].events = 0;
-    for (const Connection& c : connections_) {
-      const short events =
-          static_cast<short>((c.closing ? 0 : POLLIN) | (c.out.empty() ? 0 : POLLOUT));
-      entries.push_back({c.socket.get(), events, 0});
-    }
-    if (poll(entries.data(), entries.size(), poll_timeout()) < 0 && errno != EINTR) return;
-    if (entries[0].revents) return;
-    size_t i = 2;
-    for (Connection& c : connections_) {
-      const short ready = entries[i++].revents;
-      if (ready & (POLLIN | POLLHUP | POLLERR)) read_from(c);
-      expire(c);
-    }
-    // A set of one connection may answer a parked get of another one.
-    for (Connection& c : connections_) write_to(c);
-    remove_dead();
-    count_clients();
-    if (entries[1].revents) accept_all();
-  }
+void StoreServer::Service::control(int operation, int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  epoll_ctl(epoll_.get(), operation, fd, &event);
 }
 
-int StoreServer::Service::poll_timeout() const {
-  auto next = Clock::time_point::max();
-  for (const Connection& c : connections_) {
-    if (c.parked || !c.authenticated) next = std::min(next, c.deadline);
+void StoreServer::Service::run() {
+  std::vector<epoll_event> events(kMaxEvents);
+  for (;;) {
+    int wait = -1;
+    if (next_deadline_ != Clock::time_point::max()) {
+      const auto left = std::chrono::ceil<milliseconds>(next_deadline_ - Clock::now());
+      wait = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000));
+    }
+    const int ready = epoll_wait(epoll_.get(), events.data(), kMaxEvents, wait);
+    if (ready < 0 && errno != EINTR) return;
+    bool arrived = false;
+    for (int i = 0; i < ready; ++i) {
+      const int fd = events[static_cast<size_t>(i)].data.fd;
+      if (fd == wake_.get()) return;
+      arrived = arrived || fd == listener_.get();
+      const auto found = connections_.find(fd);
+      if (found == connections_.end()) continue;
+      found->second.blocked ? write_to(found->second) : read_from(found->second);
+    }
+    if (Clock::now() >= next_deadline_) expire();
+    remove_dead();
+    if (arrived) accept_all();
   }
-  if (next == Clock::time_point::max()) return -1;
-  const auto left = std::chrono::ceil<milliseconds>(next - Clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
 }
 
 void StoreServer::Service::accept_all() {
-  while (connections_.size() < kMaxConnections) {
-    FileDescriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd) {
+  for (;;) {
+    FileDescriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) {
       // Out of descriptors: the connection stays in the queue; avoid a busy loop.
       if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(milliseconds(20));
       return;
     }
-    Connection& c = connections_.emplace_back();
-    c.socket = std::move(fd);
+    const int fd = socket.get();
+    Connection& c = connections_[fd];
+    c.socket = std::move(socket);
     c.deadline = Clock::now() + kHandshakeTimeout;
+    next_deadline_ = std::min(next_deadline_, c.deadline);
+    control(EPOLL_CTL_ADD, fd, EPOLLIN);
   }
+}
+
+void StoreServer::Service::end(Connection& c) {
+  if (!std::exchange(c.dead, true)) dead_.push_back(c.socket.get());
 }
 
 void StoreServer::Service::read_from(Connection& c) {
@@ -172,13 +188,11 @@ void StoreServer::Service::read_from(Connection& c) {
     if (got > 0) {
       c.in.append(block, static_cast<size_t>(got));
       serve(c);
-      // A valid client has one request in flight.
-      if (c.in.size() > 4 + store_protocol::kMaxMessage) c.dead = true;
-      if (c.dead || c.closing) return;
+      write_to(c);
+      if (c.dead || c.closing || c.blocked) return;
       continue;
     }
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    c.dead = true;
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) end(c);
     return;
   }
 }
@@ -189,52 +203,53 @@ void StoreServer::Service::write_to(Connection& c) {
     if (sent > 0) {
       c.out.erase(0, static_cast<size_t>(sent));
     } else {
-      if (errno != EAGAIN && errno != EINTR) c.dead = true;
+      if (errno != EAGAIN && errno != EINTR) end(c);
       break;
     }
   }
-  if (c.closing && c.out.empty()) c.dead = true;
+  if (c.closing && c.out.empty()) end(c);
+  if (c.dead || c.blocked == !c.out.empty()) return;
+  c.blocked = !c.out.empty();
+  control(EPOLL_CTL_MOD, c.socket.get(), c.blocked ? EPOLLOUT : EPOLLIN);
 }
 
 // Processes the complete messages in a connection's input.
 void StoreServer::Service::serve(Connection& c) {
-  while (!c.parked && !c.dead && !c.closing) {
-    std::string_view remaining(c.in);
+  std::string_view remaining(c.in), body;
+  while (!c.dead && !c.closing) {
+    std::string_view peeked(remaining);
     uint32_t length = 0;
-    if (!take_u32(remaining, length)) return;
-    if (length > (c.authenticated ? store_protocol::kMaxMessage : store_protocol::kMaxHandshake)) {
-      c.dead = true;
-      return;
+    if (take_u32(peeked, length) && length > (c.authenticated ? kMaxMessage : kMaxHandshake)) {
+      return end(c);
     }
-    if (remaining.size() < length) return;
-    const std::string body(remaining.substr(0, length));
-    c.in.erase(0, 4 + length);
+    if (!take_text(remaining, body)) break;
     c.authenticated ? request(c, body) : handshake(c, body);
   }
+  c.in.erase(0, c.in.size() - remaining.size());
+  const std::lock_guard lock(mutex_);
+  ++load_.messages;
 }
 
 void StoreServer::Service::handshake(Connection& c, std::string_view body) {
   uint32_t version = 0;
-  const bool known = body.starts_with(store_protocol::kMagic);
-  if (known) body.remove_prefix(store_protocol::kMagic.size());
-  if (!known || !take_u32(body, version)) {
-    c.dead = true;
-    return;
-  }
-  auto status = store_protocol::ok;
+  const bool known = body.starts_with(kMagic);
+  if (known) body.remove_prefix(kMagic.size());
+  if (!known || !take_u32(body, version)) return end(c);
+  Status status = ok;
   if (version != kStoreVersion) {
-    status = store_protocol::refused_version;
+    status = refused_version;
   } else if (!equal_secret(body, secret_)) {
-    status = store_protocol::refused_secret;
+    status = refused_secret;
     report_refused(c);
   }
-  std::string answer(store_protocol::kMagic);
+  std::string answer(kMagic);
   append_u32(answer, kStoreVersion);
   answer.push_back(static_cast<char>(status));
-  append_u32(c.out, static_cast<uint32_t>(answer.size()));
-  c.out += answer;
-  c.authenticated = status == store_protocol::ok;
+  append_text(c.out, answer);
+  c.authenticated = status == ok;
   c.closing = !c.authenticated;
+  const std::lock_guard lock(mutex_);
+  load_.clients += c.authenticated ? 1 : 0;
 }
 
 void StoreServer::Service::report_refused(const Connection& c) {
@@ -245,116 +260,118 @@ void StoreServer::Service::report_refused(const Connection& c) {
   }
 }
 
+void StoreServer::Service::reply(Connection& to, uint32_t id, Status status,
+                                 std::string_view value) {
+  append_u32(to.out, static_cast<uint32_t>(4 + 1 + value.size()));
+  append_u32(to.out, id);
+  to.out.push_back(static_cast<char>(status));
+  to.out += value;
+}
+
 void StoreServer::Service::request(Connection& c, std::string_view body) {
-  uint32_t length = 0;
-  const char operation = body.empty() ? '\0' : body[0];
-  body.remove_prefix(body.empty() ? 0 : 1);
-  if (!take_u32(body, length) || length > body.size() || length == 0 || length > kStoreMaxKey) {
-    c.dead = true;
-    return;
+  uint32_t id = 0;
+  std::string_view name;
+  const bool begins = take_u32(body, id) && !body.empty();
+  const auto operation = static_cast<StoreOperation>(begins ? body[0] : 0);
+  body.remove_prefix(begins ? 1 : 0);
+  if (!begins || !take_text(body, name) || name.empty() || name.size() > kStoreMaxKey) {
+    return end(c);
   }
-  std::string key(body.substr(0, length));
-  const std::string_view value = body.substr(length);
+  const std::string key(name);
   switch (operation) {
-    case store_protocol::set:
-      store(key, value);
-      return reply(c, store_protocol::ok);
-    case store_protocol::get:
-      return get(c, std::move(key), value);
-    case store_protocol::add:
-      return add(c, key, value);
-    case store_protocol::put_new:
-      if (!values_.contains(key)) store(key, value);
-      return reply(c, store_protocol::ok, values_[key]);
-    case store_protocol::will:
-      c.will_key = std::move(key);
-      c.will = value;
-      return reply(c, store_protocol::ok);
-    default:
-      c.dead = true;
+    case StoreOperation::set:
+      store(key, body);
+      return reply(c, id, ok);
+    case StoreOperation::get:
+      return get(c, id, key, body);
+    case StoreOperation::put_new:
+      if (!values_.contains(key)) store(key, body);
+      return reply(c, id, ok, values_[key]);
+    case StoreOperation::will:
+      c.will_key = key;
+      c.will = body;
+      return reply(c, id, ok);
+    case StoreOperation::list:
+      return reply(c, id, ok, list(key));
   }
+  end(c);
 }
 
-// Removes the connections that have ended, after executing their last wills.
+// Removes the connections that have ended, after executing their last wills, which may wake others.
 void StoreServer::Service::remove_dead() {
-  for (const Connection& c : connections_) {
-    if (c.dead && !c.will.empty() && !values_.contains(c.will_key)) store(c.will_key, c.will);
-  }
-  connections_.remove_if([](const Connection& c) { return c.dead; });
-  for (Connection& c : connections_) write_to(c);
-}
-
-void StoreServer::Service::count_clients() {
-  const auto count =
-      static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(),
-                                        [](const Connection& c) { return c.authenticated; }));
-  {
+  if (dead_.empty()) return;
+  for (size_t i = 0; i < dead_.size(); ++i) {
+    const int fd = dead_[i];
+    const auto found = connections_.find(fd);
+    const Connection c = std::move(found->second);
+    connections_.erase(found);
+    std::erase_if(waiting_, [&](const auto& get) { return get.second.connection == fd; });
+    if (!c.will.empty() && !values_.contains(c.will_key)) store(c.will_key, c.will);
+    if (!c.authenticated) continue;
     const std::lock_guard lock(mutex_);
-    if (clients_ == count) return;
-    clients_ = count;
+    --load_.clients;
   }
+  dead_.clear();
   changed_.notify_all();
 }
 
-void StoreServer::Service::wait_for_disconnects(milliseconds limit) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, limit, [&] { return clients_ == 0; });
-}
-
-void StoreServer::Service::get(Connection& c, std::string key, std::string_view value) {
+void StoreServer::Service::get(Connection& c, uint32_t id, const std::string& key,
+                               std::string_view value) {
   uint32_t wait_limit = 0;
-  if (!take_u32(value, wait_limit)) {
-    c.dead = true;
-    return;
-  }
+  if (!value.empty() && !take_u32(value, wait_limit)) return end(c);
   if (const auto found = values_.find(key); found != values_.end()) {
-    reply(c, store_protocol::ok, found->second);
+    reply(c, id, ok, found->second);
   } else if (wait_limit == 0) {
-    reply(c, store_protocol::timeout);
+    reply(c, id, timeout);
   } else {
-    c.parked = true;
-    c.wanted = std::move(key);
-    c.deadline = Clock::now() + milliseconds(wait_limit);
+    const auto deadline = Clock::now() + milliseconds(wait_limit);
+    waiting_.emplace(key, WaitingGet{c.socket.get(), id, deadline});
+    next_deadline_ = std::min(next_deadline_, deadline);
   }
 }
 
-void StoreServer::Service::add(Connection& c, const std::string& key, std::string_view value) {
-  const auto number = [](std::string_view text, int64_t& to) {
-    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), to);
-    return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
-  };
-  int64_t delta = 0, old = 0, sum = 0;
-  const auto found = values_.find(key);
-  const bool valid = number(value, delta) &&
-                     (found == values_.end() || number(found->second, old)) &&
-                     !__builtin_add_overflow(old, delta, &sum);
-  if (valid) store(key, std::to_string(sum));
-  reply(c, store_protocol::ok, valid ? values_[key] : std::string_view());
+std::string StoreServer::Service::list(const std::string& prefix) const {
+  std::string out;
+  for (auto at = values_.lower_bound(prefix); at != values_.end(); ++at) {
+    if (!at->first.starts_with(prefix)) break;
+    append_text(out, at->second);
+  }
+  return out;
 }
 
-// Values beyond kStoreMaxTotal are dropped: only a faulty client stores as much.
+// Sets the value and answers the gets that wait for it.
 void StoreServer::Service::store(const std::string& key, std::string_view value) {
-  const auto found = values_.find(key);
-  const size_t old = found == values_.end() ? 0 : key.size() + found->second.size();
-  if (held_bytes_ - old + key.size() + value.size() > kStoreMaxTotal) return;
-  held_bytes_ += key.size() + value.size() - old;
   values_[key] = value;
-  for (Connection& c : connections_) {
-    if (c.parked && c.wanted == key) {
-      c.parked = false;
-      reply(c, store_protocol::ok, value);
-    }
+  const auto [first, last] = waiting_.equal_range(key);
+  for (auto get = first; get != last; ++get) {
+    Connection& c = connections_.at(get->second.connection);
+    reply(c, get->second.id, ok, value);
+    write_to(c);
   }
+  waiting_.erase(first, last);
 }
 
-void StoreServer::Service::expire(Connection& c) {
-  if ((c.authenticated && !c.parked) || c.closing || Clock::now() < c.deadline) return;
-  if (!c.authenticated) {
-    c.dead = true;
-    return;
+// Ends the gets and the handshakes whose time is over, and finds the next deadline.
+void StoreServer::Service::expire() {
+  const auto now = Clock::now();
+  next_deadline_ = Clock::time_point::max();
+  const auto is_over = [&](Clock::time_point deadline) {
+    if (now < deadline) next_deadline_ = std::min(next_deadline_, deadline);
+    return now >= deadline;
+  };
+  for (auto get = waiting_.begin(); get != waiting_.end();) {
+    if (!is_over(get->second.deadline)) {
+      ++get;
+      continue;
+    }
+    Connection& c = connections_.at(get->second.connection);
+    reply(c, get->second.id, timeout);
+    write_to(c);
+    get = waiting_.erase(get);
   }
-  c.parked = false;
-  reply(c, store_protocol::timeout);
+  for (auto& [fd, c] : connections_) {
+    if (!c.authenticated && is_over(c.deadline)) end(c);
+  }
 }
 
 StoreServer::StoreServer(const std::string& address, int port, std::string secret,
@@ -367,6 +384,9 @@ int StoreServer::port() const {
 }
 void StoreServer::wait_for_disconnects(milliseconds limit) const {
   service_->wait_for_disconnects(limit);
+}
+StoreServer::Load StoreServer::load() const {
+  return service_->load();
 }
 
 }  // namespace dltrain

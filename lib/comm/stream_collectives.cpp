@@ -71,13 +71,22 @@ std::unique_ptr<Collectives> StreamCollectives::split(std::span<const int> ranks
 StreamCollectives::Ticket StreamCollectives::queue(const CollectiveCall& call, Stream& after) {
   check_internal(backend_ != nullptr, "{} before the group was joined", collective_name(call.kind));
   const Ticket ticket = ++issued_;
-  if (watch_ != nullptr) watch_->issued(group_number_, observed_operation(call, ticket));
+  if (!call.is_between_two()) ++collectives_;
+  if (watch_ != nullptr) watch_->issued(group_number_, observed(call, collectives_, ticket));
   ready_->record(after);
   ready_->make_wait(*stream_);
   check();
   backend_->queue(call, *stream_);
   done_[ticket % kMarks]->record(*stream_);
   return ticket;
+}
+
+// The watch knows ranks by their numbers among all.
+ObservedOperation StreamCollectives::observed(const CollectiveCall& call, uint64_t number,
+                                              Ticket ticket) const {
+  ObservedOperation operation = observed_operation(call, number, ticket);
+  if (operation.peer >= 0 && !ranks_.empty()) operation.peer = ranks_[operation.peer];
+  return operation;
 }
 
 void StreamCollectives::wait(Ticket ticket, Stream& before) {
@@ -97,7 +106,7 @@ void StreamCollectives::check_own() {
   if (!failure) return;
   const std::string reason = fmt::format("{}, in {}", failure->reason, describe(failure->call));
   if (watch_ == nullptr) throw Error(ExitCode::rank, reason);
-  watch_->waiting(group_number_, observed_operation(failure->call, 0));
+  watch_->waiting(group_number_, observed(failure->call, 0, 0));
   throw Error(ExitCode::rank, watch_->explain(reason));
 }
 

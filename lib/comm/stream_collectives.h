@@ -59,6 +59,7 @@ class StreamCollectives final : public Collectives {
   void join_as(std::unique_ptr<CollectiveBackend> backend, Collectives& host, RankWatch* watch,
                int group_number);
   void check_own();
+  ObservedOperation observed(const CollectiveCall& call, uint64_t number, Ticket ticket) const;
 
   Device& device_;
   int rank_, size_;
@@ -73,6 +74,7 @@ class StreamCollectives final : public Collectives {
   std::array<std::unique_ptr<Event>, kMarks> done_;
   std::unique_ptr<CollectiveBackend> backend_;  // after the stream, whose work uses its memory
   Ticket issued_ = 0;
+  uint64_t collectives_ = 0;  // issued so far, without messages between two ranks
 };
 
 }  // namespace dltrain

@@ -20,17 +20,8 @@ constexpr milliseconds kEndTime{10'000};
 // Number of operations of a device group whose descriptions are kept.
 constexpr size_t kTrackedOperations = 1024;
 
-std::string position_key(int rank) {
-  return "watch/rank/" + std::to_string(rank);
-}
-
 std::string own_name(int rank) {
   return fmt::format("rank {} (process {} on {})", rank, getpid(), host_name());
-}
-
-StoreOptions with_answer_time(StoreOptions store, milliseconds timeout) {
-  store.answer_time = std::clamp(timeout, milliseconds(200), milliseconds(600'000));
-  return store;
 }
 
 std::string at_step(int64_t step) {
@@ -43,11 +34,11 @@ int64_t microseconds(Clock::duration time) {
 
 }  // namespace
 
-RankWatch::RankWatch(StoreOptions store, WatchOptions options)
+RankWatch::RankWatch(StoreClient& store, WatchOptions options)
     : options_(std::move(options)),
       self_(own_name(options_.rank)),
       interval_(std::clamp(options_.timeout / 4, milliseconds(20), kHeartbeatInterval)),
-      client_(with_answer_time(std::move(store), options_.timeout)),
+      store_(store),
       peers_(static_cast<size_t>(options_.size)) {
   BlockSignals block;
   thread_ = std::thread([this] { run(); });
@@ -76,20 +67,22 @@ void RankWatch::at_step_end(int64_t step) {
 }
 
 void RankWatch::joined(int group, std::span<const int> ranks) {
-  check_internal(group >= 0 && group < kMaxGroups, "group {} of at most {}", group, kMaxGroups);
-  std::lock_guard lock(mutex_);
-  const auto at = static_cast<size_t>(group);
-  check_internal(!joined_[at], "two groups with the number {}", group);
-  joined_[at] = true;
-  if (ranks.size() < peers_.size()) members_[at].assign(ranks.begin(), ranks.end());
+  {
+    std::lock_guard lock(mutex_);
+    check_internal(issued_.emplace(group, 0).second, "two groups with the number {}", group);
+  }
+  if (ranks.size() == peers_.size()) return;
+  store_.set(watch_keys::members(options_.rank, group), members_text(ranks));
 }
 
 void RankWatch::issued(int group, ObservedOperation operation) {
   std::lock_guard lock(mutex_);
   operation.step = step_;
-  issued_[static_cast<size_t>(group)] = operation.number;
+  issued_[group] = operation.number;
   for (TrackedGroup& f : tracked_) {
-    if (f.group == group) f.ring[operation.number % f.ring.size()] = operation;
+    if (f.group != group) continue;
+    f.ring[operation.ticket % f.ring.size()] = operation;
+    f.issued = operation.ticket;
   }
   last_ = std::move(operation);
 }
@@ -126,18 +119,18 @@ void RankWatch::poll_devices() {
   const int last_group = device_group_;
   device_group_ = -1;
   for (TrackedGroup& f : tracked_) {
-    const auto group = static_cast<size_t>(f.group);
     const DeviceProgress progress = f.backend->progress();
-    const uint64_t done = std::min(progress.done, issued_[group]),
-                   begun = std::min(progress.begun, issued_[group]);
+    const uint64_t done = std::min(progress.done, f.issued),
+                   begun = std::min(progress.begun, f.issued);
     const bool within = begun > done;
-    if (within && (last_group != f.group || device_last_.number != begun)) {
+    if (within && (last_group != f.group || device_last_.ticket != begun)) {
       device_begin_ = Clock::now();
     }
     if (within) device_group_ = f.group;
-    if (within || done > done_[group])
-      device_last_ = f.ring[(within ? begun : done) % f.ring.size()];
-    done_[group] = done;
+    if (within || done > f.done) device_last_ = f.ring[(within ? begun : done) % f.ring.size()];
+    // Unless a later operation has replaced it.
+    if (f.issued - done < f.ring.size()) done_[f.group] = f.ring[done % f.ring.size()].number;
+    f.done = done;
   }
 }
 
@@ -171,7 +164,7 @@ void RankWatch::report(const std::string& message, ExitCode code) {
         .message = fmt::format("{} failed: {}", self_, message.substr(0, message.find('\n'))),
         .where = where,
         .code = code};
-    client_.put_new(watch_keys::kFailure, own.to_text());
+    store_.put_new(watch_keys::kFailure, own.to_text());
     finish();
   } catch (const Error&) {
     // The store is gone, so nobody can be informed.
@@ -186,9 +179,9 @@ void RankWatch::finish() {
   }
   changed_.notify_all();
   try {
-    const WatchPosition last{.name = self_, .finished = true};
-    client_.set(position_key(options_.rank), last.to_text());
-    client_.set_will(watch_keys::kFailure, "");
+    const WatchPosition last{.rank = options_.rank, .name = self_, .finished = true};
+    store_.set(watch_keys::position(options_.rank), last.to_text());
+    store_.set_will(watch_keys::kFailure, "");
   } catch (const Error&) {
     // The rank that serves the store has ended already.
   }
@@ -235,60 +228,64 @@ void RankWatch::end_if_unnoticed() {
   options_.on_lost(message);
 }
 
+// Sends and reads everything in one message.
 void RankWatch::send_heartbeat() {
+  using Operation = StoreOperation;
+  const bool is_first = options_.rank == 0;
   const WatchPosition own = own_position();
   const RankFailure lost{.rank = options_.rank,
                          .message = fmt::format("{} was lost{}", self_, where(own)),
                          .where = where(own)};
+  StoreClient::Values values;
   {
     // finish() must write the last position.
     std::lock_guard writing(writing_);
     if (finished_) return;
-    client_.set(position_key(options_.rank), own.to_text());
-    client_.set_will(watch_keys::kFailure, lost.to_text());
+    values = store_.perform(std::vector<StoreRequest>{
+        {is_first ? Operation::list : Operation::get,
+         is_first ? watch_keys::kPositions : watch_keys::position(0)},
+        {Operation::get, watch_keys::kFailure},
+        {Operation::set, watch_keys::position(options_.rank), own.to_text()},
+        {Operation::will, watch_keys::kFailure, lost.to_text()}});
+    if (is_first && own.steps_done != written_step_) {
+      store_.set(watch_keys::kStep, std::to_string(own.steps_done));
+      written_step_ = own.steps_done;
+    }
   }
-  if (options_.rank == 0 && own.steps_done != written_step_) {
-    client_.set(watch_keys::kStep, std::to_string(own.steps_done));
-    written_step_ = own.steps_done;
-  }
-  peers_[static_cast<size_t>(options_.rank)].position = own;
-  for (int i = 0; i < (options_.rank == 0 ? options_.size : 1); ++i) {
-    if (i == options_.rank) continue;
-    read_position(i);
-    find_unresponsive(i);
-  }
-  if (options_.rank == 0) {
-    find_hanging();
-    find_stragglers();
-  }
-  if (const auto text = client_.try_get(watch_keys::kFailure)) {
+  if (values[1]) {
     std::lock_guard lock(mutex_);
-    failure_ = RankFailure::from_text(*text);
+    failure_ = RankFailure::from_text(*values[1]);
+    return;
   }
+  if (!is_first) {
+    note_position(values[0].value_or(""));
+    return find_unresponsive(0);
+  }
+  for (const std::string& text : StoreClient::listed(*values[0])) note_position(text);
+  note_position(own.to_text());
+  for (int rank = 1; rank < options_.size; ++rank) find_unresponsive(rank);
+  find_hanging();
+  find_stragglers();
 }
 
 WatchPosition RankWatch::own_position() {
   std::lock_guard lock(mutex_);
   poll_devices();
-  const auto without_zeros = [](const auto& numbers) {
-    std::vector<uint64_t> out(numbers.begin(), numbers.end());
-    while (!out.empty() && out.back() == 0) out.pop_back();
-    return out;
-  };
   const auto wait_of = [&](int group, const ObservedOperation& operation, Clock::time_point begin) {
     return WatchWait{.group = group,
-                     .number = operation.number,
-                     .members = members_[static_cast<size_t>(group)],
+                     .number = operation.peer >= 0 ? WatchWait::kOfTwo : operation.number,
+                     .peer = operation.peer,
                      .ms = microseconds(Clock::now() - begin) / 1000};
   };
-  WatchPosition own{.heartbeat = ++heartbeats_,
+  WatchPosition own{.rank = options_.rank,
+                    .heartbeat = ++heartbeats_,
                     .name = self_,
                     .step = step_,
                     .steps_done = steps_done_,
                     .busy_us = microseconds(busy_),
-                    .issued = without_zeros(issued_),
+                    .issued = issued_,
                     .operation = (waiting_ ? awaited_ : last_).text(),
-                    .done = without_zeros(done_),
+                    .done = done_,
                     .device_operation = device_last_.text(),
                     .device_step = device_last_.step};
   if (waiting_) own.host = wait_of(waiting_group_, awaited_, wait_begin_);
@@ -298,17 +295,17 @@ WatchPosition RankWatch::own_position() {
 
 std::string ObservedOperation::text() const {
   std::string text = name;
-  if (number > 0) text += fmt::format(" {}", number);
+  if (number > 0 && peer < 0) text += fmt::format(" {}", number);
   if (count > 0) text += fmt::format(" of {} {}", count, dtype_name(dtype));
+  if (peer >= 0) text += fmt::format(" with rank {}", peer);
   return subject ? text + fmt::format(" ({})", *subject) : text;
 }
 
-void RankWatch::read_position(int rank) {
-  const auto text = client_.try_get(position_key(rank));
-  if (!text) return;
-  Peer& peer = peers_[static_cast<size_t>(rank)];
-  auto position = WatchPosition::from_text(*text, options_.size);
-  if (!position || (peer.position && peer.position->heartbeat == position->heartbeat)) return;
+void RankWatch::note_position(const std::string& text) {
+  auto position = WatchPosition::from_text(text, options_.size);
+  if (!position) return;
+  Peer& peer = peers_[static_cast<size_t>(position->rank)];
+  if (peer.position && peer.position->heartbeat == position->heartbeat) return;
   peer.position = std::move(position);
   peer.changed = Clock::now();
 }

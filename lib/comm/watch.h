@@ -1,11 +1,11 @@
 // Watches the ranks of a run, so that every rank learns which one has died, stopped, hung or is
 // slow.
 //
-// Every rank has one RankWatch: a thread with its own connection to the store. Every
-// kHeartbeatInterval (or a quarter of the timeout, if that is less) it writes the position of the
-// rank: step, number of issued operations, time that it has been waiting in one. The watch of rank
-// 0 reads the positions of all ranks, the others read that of rank 0. The first finding becomes the
-// reported failure, which all ranks and the launcher read:
+// Every rank has one RankWatch with a thread. Every kHeartbeatInterval (or a quarter of the
+// timeout, if that is less) it sends one message to the store, with the position of the rank: step,
+// number of issued operations, time that it has been waiting in one. The watch of rank 0 reads the
+// positions of all ranks, the others read that of rank 0. The first finding becomes the reported
+// failure, which all ranks and the launcher read:
 //
 //   a rank's process has ended      reported at once by the last will of its connection
 //   a rank has failed               the rank reports the reason itself: report()
@@ -26,13 +26,13 @@
 // allocated for it.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -47,28 +47,35 @@
 
 namespace dltrain {
 
-// One operation of a group. All ranks of a group count the same operations, so `number` shows which
-// rank is behind.
+// One operation of a group. All ranks of a group count the same collectives, so `number` shows
+// which rank is behind.
 struct ObservedOperation {
   const char* name = "";  // "all_reduce"
   size_t count = 0;
   DType dtype = DType::u8;
-  uint64_t number = 0;  // in the sequence of the group's operations, from 1; 0: unknown
+  // The number of the group's collectives until this operation, from 1; 0: unknown.
+  uint64_t number = 0;
+  uint64_t ticket = 0;  // in the sequence of this rank's operations in the group
+  int peer = -1;        // the other one of two ranks, among all; −1: a collective
   OperationSubject subject = nullptr;
   int64_t step = -1;  // set by the watch
 
-  // "all_reduce 9 of 1000 f32 (gradient.h.0.mlp.weight)"
+  // "all_reduce 9 of 1000 f32 (gradient.h.0.mlp.weight)", "send of 1000 f32 with rank 3"
   std::string text() const;
 };
 
 // " at step 3, in all_reduce 9 of 1000 f32"
 std::string where(const WatchPosition& position);
 
-inline ObservedOperation observed_operation(const CollectiveCall& call, uint64_t number) {
+// `peer` is the rank in the group.
+inline ObservedOperation observed_operation(const CollectiveCall& call, uint64_t number,
+                                            uint64_t ticket) {
   return {.name = collective_name(call.kind),
           .count = call.count,
           .dtype = call.dtype,
           .number = number,
+          .ticket = ticket,
+          .peer = call.is_between_two() ? call.peer : -1,
           .subject = call.subject};
 }
 
@@ -92,10 +99,10 @@ class RankWatch {
  public:
   static constexpr std::chrono::milliseconds kHeartbeatInterval{250};
   // Groups over host memory are numbered from 0, groups of devices from kFirstDeviceGroup.
-  static constexpr int kMaxGroups = 32, kFirstDeviceGroup = kMaxGroups / 2;
+  static constexpr int kFirstDeviceGroup = 1'000;
 
-  // `store`: of the ranks; the watch opens its own connection. Throws Error(rank).
-  RankWatch(StoreOptions store, WatchOptions options);
+  // `store`: of the ranks, outlives the watch, which uses the last will of the connection.
+  RankWatch(StoreClient& store, WatchOptions options);
   // Unless finish() or report() was called before, the other ranks learn that this one was lost.
   ~RankWatch();
   RankWatch(const RankWatch&) = delete;
@@ -105,9 +112,9 @@ class RankWatch {
   void at_step_begin(int64_t step);
   void at_step_end(int64_t step);
   // Rank 0 informs the launcher (watch_keys).
-  void begun() { client_.set(watch_keys::kBegun, "1"); }
-  void saved(int64_t step) { client_.set(watch_keys::kSaved, std::to_string(step)); }
-  void stop_logged() { client_.set(watch_keys::kStopLogged, "1"); }
+  void begun() { store_.set(watch_keys::kBegun, "1"); }
+  void saved(int64_t step) { store_.set(watch_keys::kSaved, std::to_string(step)); }
+  void stop_logged() { store_.set(watch_keys::kStopLogged, "1"); }
 
   // This rank fails. The other ranks learn the reason, the launcher also the exit code, although
   // the process may still take a while to end.
@@ -139,24 +146,25 @@ class RankWatch {
     Clock::time_point changed = Clock::now();
     WatchPosition window_begin = {};  // of straggling
   };
-  // A group of devices. Operation n is in ring[n % size], unless a later one has replaced it.
+  // A group of devices. The operation of a ticket is in ring[ticket % size], unless a later one has
+  // replaced it.
   struct TrackedGroup {
     int group;
     CollectiveBackend* backend;
     std::vector<ObservedOperation> ring;
-    uint64_t done = 0;
+    uint64_t issued = 0, done = 0;  // tickets
   };
 
   void run();
   void send_heartbeat();
   WatchPosition own_position();
   void poll_devices();
-  void read_position(int rank);
+  void note_position(const std::string& text);
   void find_unresponsive(int rank);
   void find_hanging();
   bool find_missing(int waiter, bool of_device);
   void find_hanging_devices();
-  std::vector<int> members_of(const WatchWait& wait) const;
+  std::vector<int> members_of(int rank, const WatchWait& wait);
   void find_stragglers();
   void declare_failure(int rank, const std::string& message);
   bool wait_for_next();
@@ -165,7 +173,7 @@ class RankWatch {
   WatchOptions options_;
   std::string self_;  // "rank 2 (process 77 on host)"
   Milliseconds interval_;
-  StoreClient client_;
+  StoreClient& store_;
 
   // Used by the thread of the watch only.
   std::vector<Peer> peers_;
@@ -182,9 +190,8 @@ class RankWatch {
   bool waiting_ = false;
   int waiting_group_ = 0;
   ObservedOperation last_, awaited_;
-  std::array<uint64_t, kMaxGroups> issued_{}, done_{};
-  std::array<bool, kMaxGroups> joined_{true};         // group 0 exists from the beginning
-  std::array<std::vector<int>, kMaxGroups> members_;  // empty: all ranks
+  // Numbers of collectives by group. Group 0 exists from the beginning.
+  std::map<int, uint64_t> issued_{{0, 0}}, done_;
   std::list<TrackedGroup> tracked_;
   int device_group_ = -1;  // of the operation that the device executes; −1: none
   ObservedOperation device_last_;

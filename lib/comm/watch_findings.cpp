@@ -29,9 +29,9 @@ std::string device_position_text(const WatchPosition& position) {
   return position_text(position.device_step, position.device.group >= 0, position.device_operation);
 }
 
-uint64_t number_at(const std::vector<uint64_t>& numbers, int group) {
-  const auto at = static_cast<size_t>(group);
-  return at < numbers.size() ? numbers[at] : 0;
+uint64_t number_at(const std::map<int, uint64_t>& numbers, int group) {
+  const auto found = numbers.find(group);
+  return found == numbers.end() ? 0 : found->second;
 }
 
 // The operation of the group that the device executes; 0: none.
@@ -65,8 +65,13 @@ void RankWatch::find_unresponsive(int rank) {
                               seconds(silent), where(peer.position.value_or(WatchPosition{}))));
 }
 
-std::vector<int> RankWatch::members_of(const WatchWait& wait) const {
-  if (!wait.members.empty()) return wait.members;
+// Returns the ranks that take part in an operation in which `rank` waits. Called only if the wait
+// is long, so that heartbeats need not contain them.
+std::vector<int> RankWatch::members_of(int rank, const WatchWait& wait) {
+  if (wait.peer >= 0) return {rank, wait.peer};
+  if (const auto text = store_.try_get(watch_keys::members(rank, wait.group))) {
+    return members_from_text(*text, options_.size);
+  }
   std::vector<int> all(peers_.size());
   std::iota(all.begin(), all.end(), 0);
   return all;
@@ -88,7 +93,7 @@ bool RankWatch::find_missing(int waiter, bool of_device) {
   if (!w) return false;
   const WatchWait& wait = of_device ? w->device : w->host;
   if (wait.group < 0 || wait.ms < options_.timeout.count()) return false;
-  for (const int rank : members_of(wait)) {
+  for (const int rank : members_of(waiter, wait)) {
     const auto& other = peers_[static_cast<size_t>(rank)].position;
     if (!other || !is_missing(*other, wait, of_device)) continue;
     const bool device = of_device && number_at(other->issued, wait.group) >= wait.number;
@@ -110,7 +115,7 @@ void RankWatch::find_hanging_devices() {
     const WatchWait& wait = position->device;
     if (wait.ms < options_.timeout.count()) continue;
     size_t within = 0, outside = 0;  // members that execute the operation, or have not started it
-    for (const int member : members_of(wait)) {
+    for (const int member : members_of(static_cast<int>(rank), wait)) {
       const auto& other = peers_[static_cast<size_t>(member)].position;
       if (other && number_on_device(*other, wait.group) == wait.number) {
         ++within;
@@ -166,8 +171,10 @@ void RankWatch::find_stragglers() {
 }
 
 void RankWatch::declare_failure(int rank, const std::string& message) {
-  client_.put_new(watch_keys::kFailure,
-                  RankFailure{.rank = rank, .stuck = true, .message = message}.to_text());
+  const RankFailure failure{.rank = rank, .stuck = true, .message = message};
+  const std::string first = store_.put_new(watch_keys::kFailure, failure.to_text());
+  const std::lock_guard lock(mutex_);
+  failure_ = RankFailure::from_text(first);
 }
 
 }  // namespace dltrain

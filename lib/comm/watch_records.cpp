@@ -9,8 +9,8 @@ namespace dltrain {
 using nlohmann::json;
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFailure, rank, stuck, message, where, code)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WatchWait, group, number, members, ms)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WatchPosition, heartbeat, name, step, steps_done, busy_us,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WatchWait, group, number, peer, ms)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WatchPosition, rank, heartbeat, name, step, steps_done, busy_us,
                                    issued, host, finished, operation, device, done,
                                    device_operation, device_step)
 
@@ -45,12 +45,19 @@ std::string WatchPosition::to_text() const {
 
 std::optional<WatchPosition> WatchPosition::from_text(const std::string& text, int size) {
   auto out = parse_watch<WatchPosition>(text);
-  const auto is_valid = [&](const WatchWait& wait) {
-    return std::all_of(wait.members.begin(), wait.members.end(),
-                       [&](int rank) { return rank >= 0 && rank < size; });
-  };
-  if (out && (!is_valid(out->host) || !is_valid(out->device))) out.reset();
-  return out;
+  const auto is_valid = [&](int rank) { return rank >= 0 && rank < size; };
+  const bool valid = out && is_valid(out->rank) && out->host.peer < size && out->device.peer < size;
+  return valid ? out : std::nullopt;
+}
+
+std::string members_text(std::span<const int> ranks) {
+  return json(ranks).dump();
+}
+
+std::vector<int> members_from_text(const std::string& text, int size) {
+  auto ranks = parse_watch<std::vector<int>>(text).value_or(std::vector<int>{});
+  std::erase_if(ranks, [&](int rank) { return rank < 0 || rank >= size; });
+  return ranks;
 }
 
 }  // namespace dltrain

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +21,19 @@ inline constexpr const char* kStep = "watch/step";    // number of completed ste
 inline constexpr const char* kSaved = "watch/saved";  // step of the newest checkpoint
 // "1": rank 0 has logged that the run was stopped, and after which step.
 inline constexpr const char* kStopLogged = "watch/stop_logged";
+// Written by each rank: its WatchPosition, and the members of a group that is not all ranks.
+inline constexpr const char* kPositions = "watch/rank/";
+inline std::string position(int rank) {
+  return kPositions + std::to_string(rank);
+}
+inline std::string members(int rank, int group) {
+  return "watch/members/" + std::to_string(rank) + "/" + std::to_string(group);
+}
 }  // namespace watch_keys
+
+// The ranks of a group as text. Ranks outside of [0, size) are left out.
+std::string members_text(std::span<const int> ranks);
+std::vector<int> members_from_text(const std::string& text, int size);
 
 // The rank that ends the run, and the reason.
 struct RankFailure {
@@ -36,26 +50,30 @@ struct RankFailure {
 
 // An operation that a rank waits for or that a device executes. Group −1: none.
 struct WatchWait {
+  // The number of an operation of two ranks, which the others do not count.
+  static constexpr uint64_t kOfTwo = ~uint64_t{0};
+
   int group = -1;
-  uint64_t number = 0;            // position in the sequence of the group's operations, from 1
-  std::vector<int> members = {};  // of the group; empty: all ranks
-  int64_t ms = 0;                 // duration so far
+  uint64_t number = 0;  // position in the sequence of the group's collectives, from 1
+  int peer = -1;        // the other one of two ranks; −1: a collective of the group
+  int64_t ms = 0;       // duration so far
 };
 
 // The position of a rank in the run.
 struct WatchPosition {
+  int rank = 0;
   uint64_t heartbeat = 0;  // increases with every update
   std::string name = {};   // "rank 2 (process 77 on host)"
   int64_t step = -1;       // the current or last one; −1: before the first
   int64_t steps_done = 0;
-  int64_t busy_us = 0;                // time in steps, without waiting for other ranks
-  std::vector<uint64_t> issued = {};  // number of issued operations of each group
-  WatchWait host = {};                // of the training thread
-  bool finished = false;              // the rank ends normally; no more updates follow
-  std::string operation = {};         // description of the last operation
+  int64_t busy_us = 0;                  // time in steps, without waiting for other ranks
+  std::map<int, uint64_t> issued = {};  // number of issued collectives of each group
+  WatchWait host = {};                  // of the training thread
+  bool finished = false;                // the rank ends normally; no more updates follow
+  std::string operation = {};           // description of the last operation
   // For groups whose operations a device executes asynchronously:
   WatchWait device = {};
-  std::vector<uint64_t> done = {};    // number of completed operations of each group
+  std::map<int, uint64_t> done = {};  // number of completed collectives of each group
   std::string device_operation = {};  // description of the last operation that the device started
   int64_t device_step = -1;           // the step that it belongs to
 

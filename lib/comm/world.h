@@ -47,8 +47,7 @@ struct World {
   std::unique_ptr<StoreClient> store;  // nullptr with one rank
   std::unique_ptr<RankWatch> watch;    // nullptr with one rank or without on_lost
   std::unique_ptr<Collectives> collectives;
-  // Makes another group of the same ranks over host memory, which the watch does not observe. All
-  // ranks must call it. Empty with one rank.
+  // See HostCollectives::make_unobserved. Empty with one rank.
   std::function<std::unique_ptr<Collectives>()> make_group;
 };
 

@@ -50,8 +50,7 @@ class DescribedKernel final : public Kernel {
  public:
   explicit DescribedKernel(size_t workspace) : workspace_(workspace) {}
   size_t workspace_bytes() const override { return workspace_; }
-  void bind(const Bindings&) override { never(); }
-  void run(Stream&) override { never(); }
+  void run(const Bindings&, Stream&) const override { never(); }
 
  private:
   size_t workspace_;

@@ -8,7 +8,7 @@ namespace {
 using Kind = CollectiveKind;
 
 // Returns what is wrong with the arguments, or an empty string.
-const char* error_in(const CollectiveCall& call, int size) {
+const char* error_in(const CollectiveCall& call, int rank, int size) {
   constexpr size_t kMaxElements = size_t{1} << 56;  // keeps the bytes of all ranks below 2^64
   if (call.count >= kMaxElements / static_cast<size_t>(size)) return "too many elements";
   switch (call.kind) {
@@ -19,6 +19,9 @@ const char* error_in(const CollectiveCall& call, int size) {
       return call.root >= 0 && call.root < size ? "" : "there is no such root";
     case Kind::all_gather:
       return "";
+    case Kind::send:
+    case Kind::receive:
+      return call.peer >= 0 && call.peer < size && call.peer != rank ? "" : "there is no such peer";
     case Kind::barrier:
       break;
   }
@@ -33,7 +36,7 @@ bool is_reducible(DType dtype) {
 
 const char* collective_name(CollectiveKind kind) {
   constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                    "barrier"};
+                                    "send",       "receive",        "barrier"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -41,6 +44,9 @@ std::string describe(const CollectiveCall& call) {
   std::string text = collective_name(call.kind);
   if (call.kind == Kind::barrier) return text;
   text += fmt::format(" of {} {}", call.count, dtype_name(call.dtype));
+  if (call.is_between_two()) {
+    text += fmt::format(" {} rank {}", call.kind == Kind::send ? "to" : "from", call.peer);
+  }
   return call.subject ? text + fmt::format(" ({})", *call.subject) : text;
 }
 
@@ -55,6 +61,10 @@ CollectiveExtent extent_of(const CollectiveCall& call, int rank, int size) {
       return {part, all, false};
     case Kind::broadcast:
       return call.root == rank ? CollectiveExtent{part, 0, true} : CollectiveExtent{0, part, true};
+    case Kind::send:
+      return {part, 0, true};
+    case Kind::receive:
+      return {0, part, true};
     case Kind::barrier:
       break;
   }
@@ -107,8 +117,30 @@ Collectives::Ticket Collectives::broadcast(void* data, size_t count, DType dtype
                after);
 }
 
+Collectives::Ticket Collectives::send(const void* data, size_t count, DType dtype, int to,
+                                      Stream& after, OperationSubject subject) {
+  return issue({.kind = Kind::send,
+                .dtype = dtype,
+                .peer = to,
+                .input = data,
+                .count = count,
+                .subject = std::move(subject)},
+               after);
+}
+
+Collectives::Ticket Collectives::receive(void* data, size_t count, DType dtype, int from,
+                                         Stream& after, OperationSubject subject) {
+  return issue({.kind = Kind::receive,
+                .dtype = dtype,
+                .peer = from,
+                .output = data,
+                .count = count,
+                .subject = std::move(subject)},
+               after);
+}
+
 Collectives::Ticket Collectives::issue(const CollectiveCall& call, Stream& after) {
-  const char* error = error_in(call, size());
+  const char* error = error_in(call, rank(), size());
   if (error[0] != '\0') {
     fail(ExitCode::internal, "internal error: rank {} of {}: {}: {}", rank(), size(),
          describe(call), error);

@@ -16,12 +16,16 @@
 //   ranks of a group issue the same operations in the same order (the Plan's), with equal counts,
 //   dtypes, reductions and roots. Groups made by split() count as one sequence with their parent:
 //   over host memory their operations may overlap, on a GPU they do not.
+// * Send and receive are operations of two ranks; the others issue nothing. The operations of each
+//   rank must be its part of one sequence of all operations, otherwise ranks wait for each other:
+//   of two ranks that exchange data, one sends first and the other receives first. A send may last
+//   until the other rank receives.
 // * Dtypes. Every dtype can be moved; is_reducible() lists those that can be reduced.
 // * Memory. Until an operation has ended, its input must not change and its output must not be
 //   accessed. The input of an all_gather and the output of a reduce_scatter may be this rank's part
 //   of the other buffer; otherwise input and output must not overlap.
 //
-// Errors: invalid arguments (no such root, a dtype that cannot be reduced) are a bug and throw
+// Errors: invalid arguments (no such rank, a dtype that cannot be reduced) are a bug and throw
 // Error(internal) when the operation is issued. A peer that is lost, hangs or issues a different
 // operation throws Error(rank) from wait(), which names the peer if the transport knows it. After
 // an error the group can no longer be used.
@@ -40,7 +44,15 @@ namespace dltrain {
 
 enum class ReduceOp : uint8_t { sum, max };
 
-enum class CollectiveKind : uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, barrier };
+enum class CollectiveKind : uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  send,
+  receive,
+  barrier
+};
 
 // The subject of an operation for error messages: "gradient of h.0.mlp.weight". Shared, because
 // operations outlive the code that issues them. May be nullptr.
@@ -52,17 +64,22 @@ struct CollectiveCall {
   DType dtype = DType::u8;
   ReduceOp op = ReduceOp::sum;
   int root = 0;                 // of a broadcast
+  int peer = 0;                 // the other rank of a send or receive
   const void* input = nullptr;  // nullptr: in place, in `output`
   void* output = nullptr;
   size_t count = 0;  // as in the methods of Collectives
   OperationSubject subject = nullptr;
 
   size_t bytes() const { return count * dtype_size(dtype); }
+  // Returns true if only this rank and `peer` take part.
+  bool is_between_two() const {
+    return kind == CollectiveKind::send || kind == CollectiveKind::receive;
+  }
 };
 
 // "all_reduce"
 const char* collective_name(CollectiveKind kind);
-// "all_reduce of 1000 f32 (layers.3)"
+// "all_reduce of 1000 f32 (layers.3)", "send of 1000 f32 to rank 3 (layers.3)"
 std::string describe(const CollectiveCall& call);
 
 // The numbers of elements that an operation reads and writes on one rank.
@@ -95,6 +112,11 @@ class Collectives {
                     OperationSubject subject = nullptr);
   Ticket broadcast(void* data, size_t count, DType dtype, int root, Stream& after,
                    OperationSubject subject = nullptr);
+  // Sends to, or receives from, one other rank of the group, which issues the opposite.
+  Ticket send(const void* data, size_t count, DType dtype, int to, Stream& after,
+              OperationSubject subject = nullptr);
+  Ticket receive(void* data, size_t count, DType dtype, int from, Stream& after,
+                 OperationSubject subject = nullptr);
   // Issues any of the operations above. The kind must not be barrier.
   Ticket issue(const CollectiveCall& call, Stream& after);
 

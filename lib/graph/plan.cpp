@@ -92,7 +92,6 @@ void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
                          .accumulate = add,
                          .device = *options_.device,
                          .collectives = group_of(node),
-                         .tickets = tickets_,
                          .subject = shared_subject};
   };
   const auto push = [&](FoundKernel found, bool add) -> Call& {

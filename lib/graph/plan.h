@@ -92,7 +92,7 @@ class Plan {
   };
   PeakMemory peak_memory() const;
 
-  // Gives every kernel its addresses. `state` holds layout.bytes(), `work` work_bytes().
+  // Gives every call its addresses. `state` holds layout.bytes(), `work` work_bytes().
   void bind(const StateLayout& layout, std::byte* state, std::byte* work);
   // The same, with the addresses of state given by a function.
   void bind(const std::function<std::byte*(const GraphValue& value)>& state, std::byte* work);
@@ -116,6 +116,7 @@ class Plan {
   // The calls of a segment, in order.
   const std::vector<size_t>& segment(Phase segment, MicroStep variant) const;
   const std::vector<Call>& calls() const { return calls_; }
+  const BoundCall& bound_call(size_t call) const { return bound_calls_[call]; }  // after bind
   // Returns the number of calls of each kernel variant, by {op, variant} of KernelRow. Additions
   // after kernels that cannot accumulate count as "identity".
   std::map<std::pair<std::string, std::string>, size_t> variants() const;
@@ -133,7 +134,7 @@ class Plan {
     return (block.reused ? reused_ : work) + block.offset;
   }
   void fill_segments();
-  void run_call(Call& call, Stream& stream) const;
+  void run_call(size_t call, Stream& stream) const;
   void run_observed(const std::vector<size_t>& list, Stream& stream);
   std::string described(size_t node) const;
   // True if values of this role are stored in the region of state rather than that of activations.
@@ -144,6 +145,7 @@ class Plan {
   Graph graph_;
   PlanOptions options_;
   std::vector<Call> calls_;
+  std::vector<BoundCall> bound_calls_;
   std::vector<std::vector<size_t>> plain_calls_, accumulating_calls_;  // per node
   std::vector<Collectives::Ticket> tickets_;
   std::vector<MemoryBlock> blocks_;

@@ -191,7 +191,8 @@ void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state,
                       group_offsets_[static_cast<size_t>(root)].offset;
     }
   }
-  for (Call& call : calls_) {
+  bound_calls_.clear();
+  for (const Call& call : calls_) {
     const Node& node = graph_.nodes[call.node];
     std::vector<void*> inputs, outputs;
     for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? nullptr : address(id));
@@ -204,9 +205,10 @@ void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state,
         outputs = {temporary};
       }
     }
-    call.kernel->bind({.inputs = inputs,
-                       .outputs = outputs,
-                       .workspace = address(blocks_[call.workspace_block], work)});
+    const int64_t slot = node.attributes.integer("slot", -1);
+    bound_calls_.emplace_back(*call.kernel, inputs, outputs,
+                              address(blocks_[call.workspace_block], work),
+                              slot < 0 ? nullptr : &tickets_[static_cast<size_t>(slot)]);
   }
 }
 

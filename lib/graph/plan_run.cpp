@@ -42,19 +42,19 @@ std::string Plan::described(size_t index) const {
                      phase_name(node.phase));
 }
 
-void Plan::run_call(Call& call, Stream& stream) const {
+void Plan::run_call(size_t call, Stream& stream) const {
   try {
-    call.kernel->run(stream);
+    bound_calls_[call].run(stream);
   } catch (const Error& error) {
     if (error.code() != ExitCode::device) throw;
-    throw Error(error.code(), described(call.node) + ": " + error.what());
+    throw Error(error.code(), described(calls_[call].node) + ": " + error.what());
   }
 }
 
 void Plan::run_observed(const std::vector<size_t>& list, Stream& stream) {
   for (size_t call : list) {
     observer_->begin_call(*this, call, stream);
-    run_call(calls_[call], stream);
+    run_call(call, stream);
     observer_->end_call(*this, call, stream);
   }
 }
@@ -68,7 +68,7 @@ std::vector<Plan::Piece> Plan::capture(const std::vector<size_t>& segment, Strea
     for (; i < segment.size() && captured(i) == captured(piece.begin); ++i) piece.end = i + 1;
     if (captured(piece.begin)) {
       piece.graph = options_.device->capture(stream, [&] {
-        for (size_t k = piece.begin; k < piece.end; ++k) run_call(calls_[segment[k]], stream);
+        for (size_t k = piece.begin; k < piece.end; ++k) run_call(segment[k], stream);
       });
       if (!piece.graph) return {};
     }
@@ -82,7 +82,7 @@ void Plan::run(Phase segment, MicroStep variant, Stream& stream) {
   if (observer_ != nullptr) return run_observed(list, stream);
   Capture& capture = captures_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
   const auto run_calls = [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) run_call(calls_[list[i]], stream);
+    for (size_t i = begin; i < end; ++i) run_call(list[i], stream);
   };
   // The first run is never captured: vendor libraries finish their set-up in it.
   if (options_.capture && capture.runs == 1) capture.pieces = this->capture(list, stream);
@@ -99,8 +99,8 @@ void Plan::run(Phase segment, MicroStep variant, Stream& stream) {
 
 std::string Plan::find_non_finite(Phase segment, MicroStep variant, Stream& stream) {
   for (size_t index : this->segment(segment, variant)) {
-    Call& call = calls_[index];
-    run_call(call, stream);
+    run_call(index, stream);
+    const Call& call = calls_[index];
     const Node& node = graph_.nodes[call.node];
     for (ValueId id : node.outputs) {
       const TensorSpec& spec = graph_.value(id).spec;

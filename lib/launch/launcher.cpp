@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/host_name.h"
 #include "comm/watch_records.h"
+#include "launch/cpus.h"
 #include "launch/rendezvous.h"
 #include "launch/worker_group.h"
 
@@ -50,11 +51,11 @@ std::filesystem::path make_log_folder(const LaunchOptions& options) {
 }
 
 // OpenMP variables that bind threads take precedence.
-CpuBinding binding_of(const LaunchOptions& options) {
+bool binds_cpus(const LaunchOptions& options) {
   for (const char* name : {"OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY"}) {
-    if (std::getenv(name) != nullptr || options.variables.contains(name)) return CpuBinding::none;
+    if (std::getenv(name) != nullptr || options.variables.contains(name)) return false;
   }
-  return options.binding;
+  return options.bind_cpus;
 }
 
 class Launcher {
@@ -64,7 +65,7 @@ class Launcher {
         arguments_(arguments),
         secret_(!options.secret.empty() || !options.address.empty() ? options.secret
                                                                     : random_name()),
-        cpus_(divide_cpus(find_usable_cpus(), options.processes, binding_of(options))),
+        cpus_(divide_cpus(find_usable_cpus(), options.processes, binds_cpus(options))),
         pause_(std::min(options.monitor_interval, kMaxPause)),
         rendezvous_(options, secret_, [this] { return interrupted(); }) {}
 
@@ -140,7 +141,7 @@ std::optional<Failure> Launcher::attempt(const Round& round) {
   remote_failure_.reset();
   std::vector<Environment> environments;
   for (int i = 0; i < options_.processes; ++i) environments.push_back(environment_for(round, i));
-  if (logs_.empty() && (options_.tee.any() || options_.redirects.any())) {
+  if (logs_.empty() && (options_.tee | options_.redirects) != 0) {
     logs_ = make_log_folder(options_);
     print_line(fmt::format("the output of the ranks is written to {}", logs_.string()));
   }
@@ -319,11 +320,6 @@ bool Launcher::read_progress() {
 }
 
 }  // namespace
-
-bool StreamChoice::any() const {
-  return all != 0 || std::any_of(of_local.begin(), of_local.end(),
-                                 [](const auto& entry) { return entry.second != 0; });
-}
 
 std::string random_name() {
   std::array<unsigned char, 16> bytes{};

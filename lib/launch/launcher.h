@@ -30,34 +30,21 @@
 
 #include <chrono>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/environment.h"
-#include "launch/cpus.h"
 
 namespace dltrain {
 
 // The number of consecutive restarts without a new greatest step or checkpoint that ends a run.
 inline constexpr int kMaxFruitlessRestarts = 3;
 
-// Selects streams of local ranks. Bit 0: stdout, bit 1: stderr.
-struct StreamChoice {
-  int all = 0;                  // for ranks that are not in of_local
-  std::map<int, int> of_local;  // by local rank
-  int of(int local_rank) const {
-    const auto found = of_local.find(local_rank);
-    return found == of_local.end() ? all : found->second;
-  }
-  bool any() const;
-};
-
 struct LaunchOptions {
-  int processes = 1;            // ranks on this node
-  std::string executable = {};  // empty: this program
-  CpuBinding binding = CpuBinding::exclusive;
+  int processes = 1;                            // ranks on this node
+  std::string executable = {};                  // empty: this program
+  bool bind_cpus = true;                        // each rank to its own CPUs
   Environment variables = {};                   // set for all ranks, over the inherited ones
   std::chrono::milliseconds grace{15'000};      // for the others to end after a failure
   std::chrono::milliseconds cause_window{500};  // for the cause to appear after a code 6
@@ -65,7 +52,6 @@ struct LaunchOptions {
 
   int min_nodes = 1, max_nodes = 1;
   std::optional<int> node_rank = {};  // absent: nodes come in any order
-  std::optional<bool> is_host = {};   // whether this one serves the store; absent: found out
   std::string address = {};           // where the nodes meet; empty: this host alone
   int port = 0;                       // of the store; 0: any free one
   std::string host_address = {};      // this host's, as the others reach it; empty: found out
@@ -83,7 +69,8 @@ struct LaunchOptions {
   // The place of the log files of tee and redirects: a new folder in it, named after the run's id
   // and a random number. Empty: the folder for temporary files. The folder is printed.
   std::filesystem::path log_dir = {};
-  StreamChoice redirects = {}, tee = {};
+  // Streams that are written to files only, or also: bit 0 is stdout, bit 1 stderr.
+  int redirects = 0, tee = 0;
 };
 
 // Returns 128 random bits in hexadecimal.

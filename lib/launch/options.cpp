@@ -1,12 +1,11 @@
 #include "launch/options.h"
 
-#include <algorithm>
 #include <charconv>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "launch/cpus.h"
 
 namespace dltrain {
 namespace {
@@ -33,35 +32,6 @@ std::vector<std::string> split(const std::string& text, char separator) {
     }
   }
   return parts;
-}
-
-// Keys of torchrun's rendezvous that are not supported, and why.
-constexpr std::pair<const char*, const char*> kRefusedConf[] = {
-    {"rank", "use --node-rank"},
-    {"endpoint", "use --rdzv-endpoint"},
-    {"close_timeout", "the nodes always wait up to 3 s for each other at the end"},
-    {"keep_alive_interval",
-     "a lost node is detected when its connection ends; see --monitor-interval and read_timeout"},
-    {"keep_alive_max_attempt",
-     "a lost node is detected when its connection ends; see read_timeout"},
-    {"use_agent_store", "the ranks always use the launcher's store"},
-};
-
-std::optional<bool> truth(const std::string& text) {
-  for (const char* word : {"1", "true", "t", "yes", "y"}) {
-    if (text == word) return true;
-  }
-  for (const char* word : {"0", "false", "f", "no", "n"}) {
-    if (text == word) return false;
-  }
-  return std::nullopt;
-}
-
-milliseconds* time_of(const std::string& name, LaunchOptions& options) {
-  return name == "timeout" || name == "join_timeout" ? &options.join_timeout
-         : name == "last_call_timeout"               ? &options.last_call
-         : name == "read_timeout"                    ? &options.read_timeout
-                                                     : nullptr;
 }
 
 }  // namespace
@@ -93,31 +63,6 @@ int parse_processes(const std::string& text, const std::function<int()>& gpus) {
   return *value;
 }
 
-StreamChoice parse_streams(const std::string& flag, const std::string& text) {
-  StreamChoice out;
-  const auto stream = [&](const std::string& digit) {
-    const auto value = whole_number(digit);
-    if (!value || *value < 0 || *value > 3) {
-      fail(ExitCode::usage,
-           "{} {}: expected 0 (none), 1 (stdout), 2 (stderr) or 3 (both), for all local ranks, or "
-           "as RANK:N,RANK:N",
-           flag, text);
-    }
-    return *value;
-  };
-  if (text.find(':') == text.npos) {
-    out.all = stream(text);
-    return out;
-  }
-  for (const std::string& entry : split(text, ',')) {
-    const auto parts = split(entry, ':');
-    const auto rank = whole_number(parts.front());
-    if (parts.size() != 2 || !rank || *rank < 0 || *rank >= kMaxProcesses) stream("");
-    out.of_local[*rank] = stream(parts[1]);
-  }
-  return out;
-}
-
 std::pair<std::string, int> parse_endpoint(const std::string& text, int default_port) {
   const bool bracketed = text.starts_with('[');
   const size_t host_end = bracketed ? text.find(']') : text.rfind(':');
@@ -135,26 +80,18 @@ std::pair<std::string, int> parse_endpoint(const std::string& text, int default_
 void parse_rendezvous_conf(const std::string& text, LaunchOptions& to) {
   for (const std::string& entry : split(text, ',')) {
     const auto parts = split(entry, '=');
-    const std::string& name = parts.front();
-    for (const auto& [refused, reason] : kRefusedConf) {
-      if (name == refused) fail(ExitCode::usage, "--rdzv-conf {}: {}", name, reason);
-    }
-    const std::string value = parts.size() == 2 ? parts[1] : "";
-    if (name == "is_host" && truth(value)) {
-      to.is_host = truth(value);
-    } else if (milliseconds* time = time_of(name, to); time != nullptr && parts.size() == 2) {
-      const auto seconds = whole_number(value);
-      if (!seconds || *seconds < 1 || *seconds > 864'000) {
-        fail(ExitCode::usage, "--rdzv-conf {}: expected a number of seconds from 1 to 864000",
-             entry);
-      }
-      *time = std::chrono::seconds(*seconds);
-    } else if (entry != "store_type=tcp") {
+    milliseconds* time = parts[0] == "join_timeout"        ? &to.join_timeout
+                         : parts[0] == "last_call_timeout" ? &to.last_call
+                         : parts[0] == "read_timeout"      ? &to.read_timeout
+                                                           : nullptr;
+    const auto seconds = parts.size() == 2 ? whole_number(parts[1]) : std::nullopt;
+    if (time == nullptr || !seconds || *seconds < 1 || *seconds > 864'000) {
       fail(ExitCode::usage,
-           "--rdzv-conf {}: expected join_timeout=SECONDS, last_call_timeout=SECONDS, "
-           "read_timeout=SECONDS, is_host=0 or 1",
-           text);
+           "--rdzv-conf {}: expected join_timeout, last_call_timeout or read_timeout, each as "
+           "NAME=SECONDS from 1 to 864000",
+           entry);
     }
+    *time = std::chrono::seconds(*seconds);
   }
 }
 

@@ -16,15 +16,10 @@ std::pair<int, int> parse_nodes(const std::string& text);
 // if there is one, else cpu). `gpus` is called only if needed.
 int parse_processes(const std::string& text, const std::function<int()>& gpus);
 
-// --tee and --redirects: "3" for all local ranks, or "0:1,2:3" for ranks 0 and 2; 0 none, 1 stdout,
-// 2 stderr, 3 both.
-StreamChoice parse_streams(const std::string& flag, const std::string& text);
-
 // --rdzv-endpoint: "host", "host:port" or "[::1]:port". The port defaults to `default_port`.
 std::pair<std::string, int> parse_endpoint(const std::string& text, int default_port);
 
-// --rdzv-conf: "join_timeout=60,last_call_timeout=5,read_timeout=30" (seconds; `timeout` is
-// join_timeout), "is_host=1", "store_type=tcp". Other keys of torchrun are refused with a reason.
+// --rdzv-conf: "join_timeout=60,last_call_timeout=5,read_timeout=30" (seconds).
 void parse_rendezvous_conf(const std::string& text, LaunchOptions& to);
 
 }  // namespace dltrain

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <thread>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 #include <poll.h>
@@ -17,10 +18,10 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaunchNode, host, address, processes, wanted_rank, is_leader,
-                                   process, nnodes, max_restarts, leader, arrival)
+                                   process, nnodes, max_restarts, leader, id)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Round, nodes, problem, code, own, max_restarts, run_has_begun)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, code, recoverable, secondary, message, rank, last_lines,
-                                   forwarded_signal, arrival)
+                                   forwarded_signal, launcher)
 
 namespace {
 
@@ -126,12 +127,12 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const std::string& secret,
     return;
   }
   // The leader writes it as soon as it serves the store.
-  if (!wait_for(kShutdownTimeout, [&] { return client_->try_get(attempt_key()).has_value(); })) {
-    if (interrupted_()) return;
+  const auto attempt = client_->find(attempt_key(), kShutdownTimeout);
+  if (!attempt) {
     fail(ExitCode::rank, "the store at {} belongs to a run other than '{}' (--rdzv-id)",
          endpoint_text(address_, port_), options_.run_id);
   }
-  attempt_ = static_cast<int>(client_->add(attempt_key(), 0));
+  attempt_ = std::stoi(*attempt);
 }
 
 // If the address is one of this host, its first launcher serves the store.
@@ -145,14 +146,11 @@ void Rendezvous::open() {
   address_ = options_.address;
   port_ = options_.port;
   wait_for_name();
-  const bool must_lead = options_.is_host.value_or(options_.node_rank == 0);
-  const bool may_lead = must_lead || (!options_.is_host && !options_.node_rank);
-  if (!may_lead || !is_own_address(address_)) {
-    if (must_lead) {
-      fail(ExitCode::usage, "{} serves the store, but {} is no address of this host",
-           options_.node_rank ? "node 0" : "this node (is_host)", address_);
-    }
-    return;
+  const bool must_lead = options_.node_rank == 0;
+  if (options_.node_rank.value_or(0) != 0) return;
+  if (!is_own_address(address_)) {
+    if (!must_lead) return;
+    fail(ExitCode::usage, "node 0 serves the store, but {} is no address of this host", address_);
   }
   const auto on_refused = [endpoint = endpoint_text(address_, port_)](const std::string& from) {
     // The store's thread must not wait for a full terminal.
@@ -201,8 +199,6 @@ bool Rendezvous::wait_for(milliseconds timeout, const Condition& condition, mill
 }
 
 void Rendezvous::join() {
-  done_ = false;
-  arrival_ = static_cast<int>(client_->add(key("count"), 1)) - 1;
   const LaunchNode self{
       .host = host_name(),
       .address = options_.host_address.empty() ? client_->local_address() : options_.host_address,
@@ -215,10 +211,10 @@ void Rendezvous::join() {
                     : fmt::format("{}:{}", options_.min_nodes, options_.max_nodes),
       .max_restarts = options_.max_restarts,
       .leader = client_->server_address(),
-      .arrival = arrival_};
-  client_->set(key("join", arrival_), record_text(self));
+      .id = id_};
+  client_->set(key("join/") + id_, record_text(self));
   Failure lost = launcher_failure(ExitCode::rank, "lost");
-  lost.arrival = arrival_;
+  lost.launcher = id_;
   client_->set_will(key("end"), record_text(lost));
 }
 
@@ -229,10 +225,6 @@ std::optional<Round> Rendezvous::join_round(bool run_has_begun) {
   std::optional<std::string> plan;
   std::optional<Failure> end;
   const auto decided = [&] {
-    if (const auto why = client_->try_get(key("refused", arrival_))) {
-      leave();
-      fail(ExitCode::usage, "{}", *why);
-    }
     plan = client_->try_get(key("plan"));
     if (!plan) end = remote_failure();
     // If a launcher is lost now, the attempt that it has joined fails later.
@@ -258,10 +250,12 @@ std::optional<Round> Rendezvous::join_round(bool run_has_begun) {
     throw Error(static_cast<ExitCode>(round.code), round.problem);
   }
   const auto own = std::find_if(round.nodes.begin(), round.nodes.end(),
-                                [&](const LaunchNode& node) { return node.arrival == arrival_; });
+                                [&](const LaunchNode& node) { return node.id == id_; });
   if (own == round.nodes.end()) {
     leave();
-    fail(ExitCode::rank, "this node came too late: run '{}' has begun with {} nodes",
+    fail(ExitCode::rank,
+         "this node came too late, or with other --nnodes or --max-restarts: run '{}' has begun "
+         "with {} nodes",
          options_.run_id, round.nodes.size());
   }
   round.own = static_cast<int>(own - round.nodes.begin());
@@ -275,33 +269,30 @@ void Rendezvous::lead(bool run_has_begun) {
               .max_restarts = options_.max_restarts,
               .run_has_begun = run_has_begun};
   std::vector<LaunchNode>& nodes = round.nodes;
-  int64_t next = 0;
-  const auto own = parse_record<LaunchNode>(client_->get(key("join", arrival_), kAnswerTimeout));
+  const auto own = parse_record<LaunchNode>(client_->get(key("join/") + id_, kAnswerTimeout));
   const auto count = [&] { return static_cast<int>(nodes.size()); };
   const auto complete = [&] {
-    while (const auto text = client_->try_get(key("join", next))) {
-      ++next;
-      LaunchNode node = parse_record<LaunchNode>(*text);
-      const std::string unlike = difference(own, node);
-      if (!unlike.empty() && attempt_ > 0) {
-        // The error of a new node does not end a run in progress.
-        client_->set(key("refused", node.arrival), unlike);
-        print_line(unlike + ": the second one is refused");
-        continue;
-      }
-      nodes.push_back(std::move(node));
-      last_arrival = Clock::now();
-      if (round.problem.empty()) round.problem = unlike;
+    const size_t before = nodes.size();
+    nodes.clear();
+    for (const std::string& text : client_->list(key("join/"))) {
+      nodes.push_back(parse_record<LaunchNode>(text));
+      const std::string unlike = difference(own, nodes.back());
+      if (attempt_ == 0 && !unlike.empty()) round.problem = unlike;
+      // The error of a new node does not end a run in progress.
+      if (attempt_ > 0 && !unlike.empty()) nodes.pop_back();
     }
+    if (nodes.size() != before) last_arrival = Clock::now();
     if (!round.problem.empty()) return true;
     return count() >= options_.max_nodes ||
            (count() >= options_.min_nodes && Clock::now() - last_arrival >= options_.last_call);
   };
   if (!wait_for(options_.join_timeout, complete) && interrupted_()) return;
-  // By node rank if given; otherwise the leader first, the others in the order of arrival.
-  std::stable_sort(nodes.begin(), nodes.end(), [](const LaunchNode& a, const LaunchNode& b) {
-    return std::pair(a.wanted_rank, !a.is_leader) < std::pair(b.wanted_rank, !b.is_leader);
-  });
+  // By node rank if given; otherwise the leader first, the others by the names of their hosts.
+  const auto order = [](const LaunchNode& a) {
+    return std::tuple(a.wanted_rank, !a.is_leader, a.host, a.process);
+  };
+  std::sort(nodes.begin(), nodes.end(),
+            [&](const auto& a, const auto& b) { return order(a) < order(b); });
   if (round.problem.empty() && count() < options_.min_nodes) {
     round.code = static_cast<int>(ExitCode::rank);
     round.problem =
@@ -317,10 +308,10 @@ void Rendezvous::lead(bool run_has_begun) {
 
 std::optional<Failure> Rendezvous::report(const Failure& failure) {
   Failure own = failure;
-  own.arrival = arrival_;
+  own.launcher = id_;
   for (std::string& line : own.last_lines) line.resize(std::min(line.size(), kMaxLine));
   const auto first = parse_record<Failure>(client_->put_new(key("end"), record_text(own)));
-  return first.arrival == arrival_ ? std::nullopt : std::optional(first);
+  return first.launcher == id_ ? std::nullopt : std::optional(first);
 }
 
 std::optional<Failure> Rendezvous::remote_failure() {
@@ -329,8 +320,8 @@ std::optional<Failure> Rendezvous::remote_failure() {
 }
 
 bool Rendezvous::all_done(const Round& round) {
-  const auto nodes = static_cast<int64_t>(round.nodes.size());
-  return client_->add(key("done"), std::exchange(done_, true) ? 0 : 1) >= nodes;
+  client_->set(key("done/") + id_, "");
+  return client_->list(key("done/")).size() >= round.nodes.size();
 }
 
 std::string Rendezvous::decide_restart(const std::string& leaders_reason_to_end) {

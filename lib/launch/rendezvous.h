@@ -3,15 +3,13 @@
 //
 // The launcher that can listen on the endpoint serves the store and is the leader: it decides which
 // nodes take part in an attempt, their order, and whether there is another attempt. Keys, after the
-// run's id (k: number of the attempt, i: position in the order of arrival):
+// run's id (k: number of the attempt, i: a random name of each launcher):
 //
 //   attempt          the current attempt; written by the leader
-//   k/count          number of launchers that have arrived
 //   k/join/i         a LaunchNode
-//   k/refused/i      why the leader refuses a launcher that has arrived between attempts
 //   k/plan           the leader's decision: the nodes in order, or why the attempt cannot start
 //   k/end            the first failure of the attempt (put_new; also a launcher's last will)
-//   k/done           number of nodes that have ended successfully
+//   k/done/i         the node has ended successfully
 //   k/next           the leader's decision after a failure: why the run ends; empty: a restart
 //
 // A launcher of one node does the same with a store on 127.0.0.1.
@@ -41,7 +39,7 @@ struct LaunchNode {
   std::string nnodes = {};  // --nnodes
   int max_restarts = 0;     // --max-restarts
   std::string leader = {};  // the leader's address, as this node reaches it
-  int arrival = 0;          // in the order of arrival
+  std::string id = {};      // of the launcher
 };
 
 // The nodes of an attempt, or why it cannot start.
@@ -95,9 +93,6 @@ class Rendezvous {
   std::string key(const char* name) const {
     return fmt::format("{}.launch/{}/{}", options_.run_id, attempt_, name);
   }
-  std::string key(const char* name, int64_t arrival) const {
-    return fmt::format("{}/{}", key(name), arrival);
-  }
   std::string attempt_key() const { return options_.run_id + ".launch/attempt"; }
   void open();
   void wait_for_name();
@@ -115,8 +110,7 @@ class Rendezvous {
   std::unique_ptr<StoreServer> server_;  // of the leader
   std::unique_ptr<StoreClient> client_;
   int attempt_ = 0;
-  int arrival_ = 0;  // in the order of arrival in this attempt
-  bool done_ = false;
+  std::string id_ = random_name();
 };
 
 }  // namespace dltrain

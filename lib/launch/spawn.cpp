@@ -3,15 +3,16 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <span>
 
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/signals.h"
-#include "launch/cpus.h"
 
 namespace dltrain {
 namespace {
@@ -35,12 +36,20 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   return result;
 }
 
+// A set of CPUs in the format of sched_setaffinity.
+std::vector<unsigned long> cpu_mask(const std::vector<int>& cpus) {
+  constexpr size_t kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> mask(cpus.empty() ? 0 : static_cast<size_t>(cpus.back()) / kBits + 1);
+  for (const int cpu : cpus) mask[static_cast<size_t>(cpu) / kBits] |= 1UL << cpu % kBits;
+  return mask;
+}
+
 // The data for the child between fork and exec, where only async-signal-safe calls are allowed.
 struct ChildSetup {
   const char* executable;
   char* const* arguments;
   char* const* environment;
-  const CpuMask* cpus;
+  std::span<const unsigned long> cpus;
   const char* error_prefix;
   int in, out, err;
   pid_t parent;
@@ -54,7 +63,9 @@ void write_error(const char* text) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != c.parent) _exit(127);  // the parent ended before the line above
-  c.cpus->apply();                        // if it fails, the rank uses the CPUs of the launcher
+  if (!c.cpus.empty()) {                  // if it fails, the rank uses the CPUs of the launcher
+    sched_setaffinity(0, c.cpus.size_bytes(), reinterpret_cast<const cpu_set_t*>(c.cpus.data()));
+  }
   dup2(c.in, STDIN_FILENO);
   if (c.out >= 0) dup2(c.out, STDOUT_FILENO);
   if (c.err >= 0) dup2(c.err, STDERR_FILENO);
@@ -89,7 +100,7 @@ ChildProcess spawn(const Command& command) {
   const std::vector<char*> argv = pointers(arguments);
   const std::vector<char*> envp = pointers(variables);
 
-  const CpuMask cpus(command.cpus);
+  const std::vector<unsigned long> cpus = cpu_mask(command.cpus);
   const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   Pipe out = command.own_stdout ? Pipe{} : make_pipe();
   Pipe err = command.own_stderr ? Pipe{} : make_pipe();
@@ -97,7 +108,7 @@ ChildProcess spawn(const Command& command) {
   const ChildSetup setup{command.executable.c_str(),
                          argv.data(),
                          envp.data(),
-                         &cpus,
+                         cpus,
                          error_prefix.c_str(),
                          null.get(),
                          out.write.get(),

@@ -17,7 +17,7 @@ struct Command {
   Environment environment;             // all of it
   bool own_stdout = false;             // inherits this process's stdout instead of a pipe
   bool own_stderr = false;
-  std::vector<int> cpus = {};  // to which it is bound; empty: as this process
+  std::vector<int> cpus = {};  // to which it is bound, ascending; empty: as this process
 };
 
 struct ChildProcess {

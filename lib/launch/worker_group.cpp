@@ -91,7 +91,7 @@ void WorkerGroup::start(const std::vector<std::string>& arguments,
 void WorkerGroup::start_rank(size_t local, Command& command, const std::filesystem::path& logs) {
   Rank& r = ranks_[local];
   const int index = static_cast<int>(local);
-  const int redirects = options_.redirects.of(index), filed = redirects | options_.tee.of(index);
+  const int redirects = options_.redirects, filed = redirects | options_.tee;
   const bool is_rank_0 = r.number == 0;
   command.own_stdout = is_rank_0 && (filed & 1) == 0 && isatty(STDOUT_FILENO);
   command.own_stderr = is_rank_0 && (filed & 2) == 0 && isatty(STDERR_FILENO);

@@ -1,8 +1,14 @@
-// A kernel: one op on one backend for known shapes, prepared once and replayed every step.
+// A kernel: one op on one backend for known shapes. It is made once and does not change afterwards;
+// several calls may use it, each with its own addresses.
 //
-//   make(request)  shapes, dtypes and attributes are known: vendor descriptors are built here
-//   bind(bindings) addresses are known and stay fixed for the life of the plan
-//   run(stream)    queues the work; allocates nothing, waits for nothing
+//   make(request)          shapes, dtypes and attributes are known: vendor descriptors are built
+//   here prepare(bindings)      optional: what a call needs besides its addresses, such as a table
+//   of
+//                          them in device memory; may allocate and wait
+//   run(bindings, stream)  queues the work; allocates nothing, waits for nothing
+//
+// A kernel is used by one thread at a time, since some vendor libraries keep the addresses of a
+// call in their descriptors.
 //
 // Backends list their kernels in one explicit table (kernels/<backend>/table.cpp); the first row
 // whose op matches and whose make() does not return nullptr is taken.
@@ -35,16 +41,24 @@ struct KernelRequest {
   Device& device;
   // The group of ranks of collective ops, in this device's memory; nullptr with one rank.
   Collectives* collectives = nullptr;
-  // One slot for each asynchronous collective of the plan (attribute "slot"): the begin kernel
-  // stores its ticket there, the end kernel waits for it. Outlives the kernels.
-  std::span<Collectives::Ticket> tickets = {};
   OperationSubject subject = nullptr;  // subject of the kernel's messages
 };
 
+// What a kernel has prepared for the addresses of one call.
+class PreparedBindings {
+ public:
+  virtual ~PreparedBindings() = default;
+};
+
+// The addresses of one call.
 struct Bindings {
   std::span<void* const> inputs;   // nullptr for absent optional inputs
   std::span<void* const> outputs;  // an aliased output has its input's address
   void* workspace = nullptr;       // workspace_bytes(), 256-byte aligned, contents undefined
+  // Asynchronous collectives (attribute "slot"): the begin kernel stores its ticket here, the end
+  // kernel waits for it.
+  Collectives::Ticket* ticket = nullptr;
+  const PreparedBindings* prepared = nullptr;  // by Kernel::prepare for these addresses
 
   // Typed access; returns nullptr also for indices beyond the end of the list.
   template <typename T>
@@ -62,11 +76,34 @@ class Kernel {
   virtual ~Kernel() = default;
   // Scratch memory that lives only during run().
   virtual size_t workspace_bytes() const { return 0; }
-  virtual void bind(const Bindings& bindings) = 0;
-  virtual void run(Stream& stream) = 0;
+  // nullptr: run() needs nothing but the addresses. The result is not used after the kernel ends.
+  virtual std::unique_ptr<PreparedBindings> prepare(const Bindings&) const { return nullptr; }
+  virtual void run(const Bindings& bindings, Stream& stream) const = 0;
   // False: run() is called in every step instead of being captured, since it does work on the host
   // (messages to other ranks). Captured segments are split there (graph/plan.h).
   virtual bool captured() const { return true; }
+};
+
+// A kernel with the addresses of one call, which stay fixed.
+class BoundCall {
+ public:
+  BoundCall() = default;
+  BoundCall(const Kernel& kernel, std::span<void* const> inputs, std::span<void* const> outputs,
+            void* workspace, Collectives::Ticket* ticket = nullptr)
+      : kernel_(&kernel), addresses_(inputs.begin(), inputs.end()) {
+    addresses_.insert(addresses_.end(), outputs.begin(), outputs.end());
+    const std::span<void* const> all(addresses_);
+    bindings_ = {all.first(inputs.size()), all.subspan(inputs.size()), workspace, ticket};
+    prepared_ = kernel.prepare(bindings_);
+    bindings_.prepared = prepared_.get();
+  }
+  void run(Stream& stream) const { kernel_->run(bindings_, stream); }
+
+ private:
+  const Kernel* kernel_ = nullptr;
+  std::vector<void*> addresses_;
+  std::unique_ptr<PreparedBindings> prepared_;
+  Bindings bindings_;  // of the memory of `addresses_`
 };
 
 using KernelMaker = std::unique_ptr<Kernel> (*)(const KernelRequest& request);

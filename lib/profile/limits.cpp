@@ -17,8 +17,8 @@ using LimitsClock = std::chrono::steady_clock;
 constexpr double kSeconds = 0.15;  // of each measurement, at least
 
 // Returns the least seconds of one run. Asynchronous devices get several runs at a time.
-double least_seconds(Kernel& kernel, Stream& stream, int runs_at_once) {
-  kernel.run(stream);
+double least_seconds(const BoundCall& call, Stream& stream, int runs_at_once) {
+  call.run(stream);
   stream.synchronize();
   double least = 1e9;
   int tries = 0;
@@ -26,7 +26,7 @@ double least_seconds(Kernel& kernel, Stream& stream, int runs_at_once) {
        tries < 3 || std::chrono::duration<double>(LimitsClock::now() - start).count() < kSeconds;
        ++tries) {
     const auto begin = LimitsClock::now();
-    for (int i = 0; i < runs_at_once; ++i) kernel.run(stream);
+    for (int i = 0; i < runs_at_once; ++i) call.run(stream);
     stream.synchronize();
     least = std::min(least, std::chrono::duration<double>(LimitsClock::now() - begin).count());
   }
@@ -54,10 +54,9 @@ double time_op(const Engine& engine, Device& device, std::string_view op,
   for (const Buffer& buffer : buffers) addresses.push_back(buffer.data());
   const Buffer workspace(device, found.kernel->workspace_bytes());
   const std::span<void*> all(addresses);
-  found.kernel->bind(
-      {.inputs = all.first(inputs.size()), .outputs = all.last(1), .workspace = workspace.data()});
+  const BoundCall call(*found.kernel, all.first(inputs.size()), all.last(1), workspace.data());
   const auto stream = device.make_stream();
-  return least_seconds(*found.kernel, *stream, device.properties().backend == "cuda" ? 8 : 1);
+  return least_seconds(call, *stream, device.properties().backend == "cuda" ? 8 : 1);
 }
 
 // Returns the best rate of products of several sizes: small ones are interrupted less often, large

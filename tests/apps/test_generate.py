@@ -102,7 +102,7 @@ class GenerateTest(DltrainTest):
 
     def test_mistakes_are_told(self):
         run = self.train(steps=2)
-        self.refused(USAGE, "generate", run, "--prompt", "line " * 9, says=["prompt 1 has 45 tokens", "places for 40"])
+        self.refused(USAGE, "generate", run, "--prompt", "line " * 9, says=["prompt 1 has 45 tokens", "positions for 40"])
         self.refused(USAGE, "generate", run, "--tokens", "1,99999", says="token 99999 is beyond the vocabulary")
         self.refused(USAGE, "generate", run, "--tokens", "1,x", says="not a list of token ids")
         self.refused(USAGE, "generate", run, "--prompt", "", says="prompt 1 has no tokens")

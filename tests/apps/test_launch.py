@@ -34,7 +34,7 @@ class Launch(LaunchTest):
                                   "--output-dir", self.folder / "run", "--max-steps", 1)
         self.assertIn("dltrain: --master-addr, --rdzv-conf: not used, there is one node\n", result.err)
         for flags, names in ((("--rdzv-endpoint", "nosuchhost"), "the host of --rdzv-endpoint"),
-                             (("--standalone", "--rdzv-conf", "is_host=1,read_timeout=5"), "--rdzv-conf"),
+                             (("--standalone", "--rdzv-conf", "read_timeout=5"), "--rdzv-conf"),
                              (("--standalone", "--master-port", 1234), "--master-port")):
             result = self.run_dltrain("launch", *flags, self.small(), "-q", "--output-dir", self.folder / "run", "--overwrite",
                                       "--max-steps", 1)
@@ -170,9 +170,8 @@ class Launch(LaunchTest):
     def test_flags_that_make_no_sense_are_refused(self):
         path = self.small()
         for flags, says in (
-            (("--start-method", "spawn"), "--start-method: ranks are always started by fork and exec"),
-            (("--no_python",), "--no-python: the ranks are dltrain itself"),
-            (("--numa_binding=socket",), "--numa-binding socket: expected exclusive, node or none"),
+            (("--no_python",), "--no_python"),
+            (("--numa_binding=socket",), "--numa-binding"),
             (("--rdzv-backend", "etcd"), "static and c10d are possible"),
             (("--nnodes", "2"), "several nodes need an endpoint"),
             (("--nnodes", "2", "--master-addr", "x"), "needs --node-rank on each of them"),
@@ -182,12 +181,11 @@ class Launch(LaunchTest):
             (("--rdzv-endpoint", "x:1", "--master-addr", "y"), "are alternatives; give one"),
             (("--nnodes", "two"), "expected a number of nodes"),
             (("--nproc-per-node", "some"), "expected a number from 1 to"),
-            (("--log-dir", "x", "--redirects", "9"), "--redirects 9: expected 0 (none)"),
-            (("--rdzv-conf", "join_timeout"), "expected join_timeout=SECONDS"),
-            (("--rdzv-conf", "close_timeout=3"), "--rdzv-conf close_timeout: the nodes always wait up to 3 s"),
+            (("--log-dir", "x", "--redirects", "9"), "--redirects"),
+            (("--rdzv-conf", "join_timeout"), "expected join_timeout, last_call_timeout or read_timeout"),
+            (("--rdzv-conf", "close_timeout=3"), "--rdzv-conf close_timeout=3: expected join_timeout"),
             (("--nnodes", "2", "--master-addr", "x", "--node-rank", "0", "--master-port", "0"),
              "several nodes need a fixed port, not 0"),
-            (("--nnodes", "2", "--master-addr", "x", "--node-rank", "1", "--rdzv-conf", "is_host=1"), "leave is_host out"),
         ):
             self.refused(USAGE, "launch", *flags, path, says=says)
         self.refused(USAGE, "launch", "--nproc-per-node", 2, says="nothing to launch")

@@ -65,7 +65,7 @@ class LaunchLoss(LaunchTest):
             name = rf"rank {victim} \(process {ranks[victim]} on [^ )]+\) has sent no heartbeat for 1\.\d s; it was last seen at step"
             self.assertRegex(result.err, "dltrain: " + name)
             # Only the launcher reports it, and then how to continue.
-            self.assertEqual(result.err.count("no sign of life"), 1, str(result))
+            self.assertEqual(result.err.count("sent no heartbeat"), 1, str(result))
             self.assertRegex(result.err, r"\n.*--resume auto continues from step \d+\n$")
             for pid in ranks.values():
                 self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())

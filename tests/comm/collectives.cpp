@@ -153,6 +153,33 @@ void check_moves(RankContext& context, Collectives& group) {
   }
 }
 
+// Every pair of ranks, in the order of one sequence of all messages, in both directions, between
+// collectives.
+void check_pairs(RankContext& context, Collectives& group) {
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{999}, size_t{1'100'003}}) {
+    for (int from = 0; from < context.size; ++from) {
+      for (int to = 0; to < context.size; ++to) {
+        if (from == to) continue;
+        std::vector<std::byte> data(count * sizeof(float));
+        const auto sent = pattern(from, to, data.size());
+        if (context.rank == from) {
+          const auto ticket = group.send(sent.data(), count, DType::f32, to, context.stream);
+          group.wait(ticket, context.stream);
+        } else if (context.rank == to) {
+          const auto ticket = group.receive(data.data(), count, DType::f32, from, context.stream);
+          group.wait(ticket, context.stream);
+          expect(data == sent, fmt::format("{} f32 from {} to {}", count, from, to));
+        }
+      }
+      // The ranks have sent different numbers of messages.
+      int32_t one = 1;
+      group.wait(group.all_reduce(&one, 1, DType::i32, ReduceOp::sum, context.stream),
+                 context.stream);
+      expect(one == context.size, "a sum between messages");
+    }
+  }
+}
+
 // Arbitrary bit patterns of finite floats of many magnitudes.
 std::vector<float> noise(int rank, size_t count) {
   std::vector<float> values(count);
@@ -175,6 +202,7 @@ TEST_CASE("every collective gives the computed answer for every type and size") 
     check_all_reduce(context, *group);
     check_reduce_scatter(context, *group);
     check_moves(context, *group);
+    check_pairs(context, *group);
     group->barrier();
   });
   CHECK(all_well(results));
@@ -241,6 +269,34 @@ TEST_CASE("operations run in the order of issue, and more than the queue holds m
     }
     expect(std::memcmp(sum.data(), data.data(), sum.size() * 4) == 0, "the sums");
     group->wait(1, s);  // an old ticket
+    group->barrier();
+  });
+  CHECK(all_well(results));
+}
+
+TEST_CASE("messages between two ranks do not hold up the ranks that issue them") {
+  // A pipeline of two stages: three micro-batches forward, and their answers, all issued at once.
+  const auto results = run_ranks(2, [](RankContext& context) {
+    const auto group = context.collectives(kCollectivesTimeout);
+    Stream& s = context.stream;
+    constexpr size_t kCount = 200'000;
+    std::vector<std::vector<float>> forward(3, std::vector<float>(kCount)), back = forward;
+    Collectives::Ticket last = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      const bool first = context.rank == 0;
+      std::fill(forward[i].begin(), forward[i].end(), first ? static_cast<float>(i + 1) : 0.0f);
+      std::fill(back[i].begin(), back[i].end(), first ? 0.0f : static_cast<float>(i + 10));
+      last = first ? group->send(forward[i].data(), kCount, DType::f32, 1, s)
+                   : group->receive(forward[i].data(), kCount, DType::f32, 0, s);
+      expect(last == 2 * i + 1, "tickets count up");
+      last = first ? group->receive(back[i].data(), kCount, DType::f32, 1, s)
+                   : group->send(back[i].data(), kCount, DType::f32, 0, s);
+    }
+    group->wait(last, s);
+    for (size_t i = 0; i < 3; ++i) {
+      expect(forward[i] == std::vector<float>(kCount, static_cast<float>(i + 1)), "forward");
+      expect(back[i] == std::vector<float>(kCount, static_cast<float>(i + 10)), "back");
+    }
     group->barrier();
   });
   CHECK(all_well(results));
@@ -317,6 +373,10 @@ TEST_CASE("an invalid operation is a bug, on every backend alike") {
           [&] { group.all_reduce(data, 8, DType::u16, ReduceOp::sum, s); });
   refused("broadcast of 8 u16: there is no such root",
           [&] { group.broadcast(data, 8, DType::u16, -1, s); });
+  refused("send of 8 f32 to rank 1: there is no such peer",
+          [&] { group.send(data, 8, DType::f32, 1, s); });
+  refused("receive of 8 f32 from rank 3: there is no such peer",
+          [&] { group.receive(data, 8, DType::f32, 3, s); });
   refused("all_gather of 72057594037927936 u8: too many elements",
           [&] { group.all_gather(data, more, size_t{1} << 56, DType::u8, s); });
   refused("barrier: a barrier cannot be issued on a stream", [&] { group.issue({}, s); });

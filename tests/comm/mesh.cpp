@@ -199,11 +199,11 @@ TEST_CASE("abandoning the whole ends a wait in a part") {
 TEST_CASE("the rank that hangs is found among the members of the group that waits") {
   const auto results = run_ranks(4, [](RankContext& context) {
     StoreClient store = context.client();
-    RankWatch watch(store.options(), {.rank = context.rank,
-                                      .size = context.size,
-                                      .timeout = milliseconds(600),
-                                      .straggler_factor = 0,
-                                      .on_lost = [](const std::string&) { _exit(6); }});
+    RankWatch watch(store, {.rank = context.rank,
+                            .size = context.size,
+                            .timeout = milliseconds(600),
+                            .straggler_factor = 0,
+                            .on_lost = [](const std::string&) { _exit(6); }});
     const auto world = make_host_group(store, {.rank = context.rank,
                                                .size = context.size,
                                                .timeout = milliseconds(600),

@@ -4,17 +4,22 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "base/philox.h"
 #include "catch.h"
+#include "comm/collective_algorithms.h"
 #include "comm/peer_connector.h"
+#include "comm/reduce.h"
 
 using namespace dltrain;
 using namespace std::chrono_literals;
@@ -53,8 +58,8 @@ void with_connectors(int ranks, std::chrono::milliseconds timeout, const Body& b
 template <typename Body>
 void with_connections(int ranks, std::chrono::milliseconds timeout, const Body& body) {
   with_connectors(ranks, timeout, [&](int rank, PeerConnector& connector) {
-    const auto connections = connector.connect(all_of(ranks), 0);
-    body(rank, *connections);
+    PeerConnections connections(connector, all_of(ranks), 0);
+    body(rank, connections);
   });
 }
 
@@ -144,21 +149,26 @@ TEST_CASE("a silent peer is named at the timeout, a lost one at once") {
   with_connections(2, kConnectionsTimeout, [&](int rank, PeerConnections& connections) {
     char byte = 0;
     const PeerExchange part{1 - rank, &byte, 1, &byte, 1};
-    if (rank == 0) lost = failure_of([&] { connections.exchange(2, {&part, 1}); });
+    connections.exchange(2, {&part, 1});
+    if (rank == 0) lost = failure_of([&] { connections.exchange(4, {&part, 1}); });
   });
   CHECK(lost.starts_with("lost rank 1"));
   CHECK(Clock::now() - begin < kConnectionsTimeout);
 }
 
 TEST_CASE("another thread can end an exchange") {
+  const bool connected = GENERATE(false, true);
   std::string own, of_peer;
   std::atomic<bool> ended = false;
-  with_connections(2, kConnectionsTimeout, [&](int rank, PeerConnections& connections) {
+  with_connectors(2, kConnectionsTimeout, [&](int rank, PeerConnector& connector) {
+    PeerConnections connections(connector, all_of(2), 0);
     char byte = 0;
     const PeerExchange part{1 - rank, &byte, 1, &byte, 1};
+    if (connected) connections.exchange(2, {&part, 1});
     if (rank == 0) {
-      std::thread waiting([&] { own = failure_of([&] { connections.exchange(2, {&part, 1}); }); });
-      connections.close();
+      std::thread waiting([&] { own = failure_of([&] { connections.exchange(4, {&part, 1}); }); });
+      std::this_thread::sleep_for(5ms);
+      connector.close();
       waiting.join();
       ended = true;
       return;
@@ -166,8 +176,8 @@ TEST_CASE("another thread can end an exchange") {
     while (!ended) std::this_thread::sleep_for(1ms);
     // Rank 0's data may have come before the end: then it is the next one that fails.
     of_peer = failure_of([&] {
-      connections.exchange(2, {&part, 1});
       connections.exchange(4, {&part, 1});
+      connections.exchange(6, {&part, 1});
     });
   });
   CHECK(own == "this rank has closed its connections");
@@ -175,57 +185,147 @@ TEST_CASE("another thread can end an exchange") {
 }
 
 TEST_CASE("connections without the token do not keep the ranks from connecting") {
+  std::array<char, 2> received{};
+  std::atomic<bool> visited = false;
+  Transfer wrong_one = Transfer::done;
   StoreServer server("127.0.0.1", 0);
-  StoreClient first({.port = server.port()}), second({.port = server.port()});
-  std::unique_ptr<PeerConnector> one;
-  std::thread other([&] { one = std::make_unique<PeerConnector>(second, options_of(1, 2)); });
-  PeerConnector zero(first, options_of(0, 2));
-  other.join();
-  PeerEndpoint address;
-  std::memcpy(&address, first.get("links/world/0").data(), sizeof address);
-  const auto visit = [&](std::string_view said) {
-    FileDescriptor socket =
-        connect_to("127.0.0.1", static_cast<int>(address.port), Clock::now() + 5s, {"the hub"});
-    send_all(socket.get(), said.data(), said.size(), Clock::now() + 5s);
-    return socket;
-  };
-  const FileDescriptor silent = visit(""), short_one = visit("GET /"),
-                       wrong = visit(std::string(64, 'x'));
-  std::shared_ptr<PeerConnections> of_one;
-  std::thread peer([&] { of_one = one->connect(all_of(2), 0); });
-  const auto of_zero = zero.connect(all_of(2), 0);
-  peer.join();
-  CHECK(of_zero->rank() == 0);
-  CHECK(of_one->rank() == 1);
-  // The connection with a wrong token is closed.
-  char byte = 0;
-  CHECK(receive_all(wrong.get(), &byte, 1, Clock::now() + 5s) == Transfer::closed);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      StoreClient store({.port = server.port()});
+      PeerConnector connector(store, options_of(rank, 2));
+      PeerConnections connections(connector, all_of(2), 0);
+      std::vector<FileDescriptor> strangers;
+      if (rank == 1) {
+        std::istringstream endpoint(store.get("peers/world/0"));
+        std::string host;
+        int port = 0;
+        endpoint >> host >> port;
+        for (const std::string& said :
+             {std::string(), std::string("GET /"), std::string(64, 'x')}) {
+          strangers.push_back(connect_to(host, port, Clock::now() + 5s, {"rank 0"}));
+          send_all(strangers.back().get(), said.data(), said.size(), Clock::now() + 5s);
+        }
+        visited = true;
+      }
+      while (!visited) std::this_thread::sleep_for(1ms);
+      const char own = rank == 0 ? 'a' : 'b';
+      const PeerExchange part{1 - rank, &own, 1, &received[static_cast<size_t>(rank)], 1};
+      connections.exchange(2, {&part, 1});
+      // The connection with a wrong token is closed.
+      char byte = 0;
+      if (rank == 1) wrong_one = receive_all(strangers[2].get(), &byte, 1, Clock::now() + 5s);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(received[0] == 'b');
+  CHECK(received[1] == 'a');
+  CHECK(wrong_one == Transfer::closed);
 }
 
-TEST_CASE("groups connect in any order, and a rank that does not connect is named") {
+TEST_CASE("pairs connect when they first exchange, in any order of groups") {
   std::array<char, 3> received{};
-  std::string failure;
+  std::array<size_t, 3> made{};
   with_connectors(3, kConnectionsTimeout, [&](int rank, PeerConnector& connector) {
-    // Rank 2 connects to rank 0 for group 1 before rank 0 has connected for group 0.
-    const std::vector<int> pair{0, 2};
-    std::shared_ptr<PeerConnections> connections;
-    if (rank == 2) connections = connector.connect(pair, 1);
-    const auto all = connector.connect(all_of(3), 0);
-    if (rank == 0) connections = connector.connect(pair, 1);
+    PeerConnections all(connector, all_of(3), 0);
     if (rank == 1) return;
+    // Rank 2 connects to rank 0 for group 1 before rank 0 waits for group 0.
+    PeerConnections pair(connector, std::vector<int>{0, 2}, 1);
     const char own = rank == 0 ? 'a' : 'b';
-    const PeerExchange part{1 - connections->rank(), &own, 1, &received[static_cast<size_t>(rank)],
-                            1};
-    connections->exchange(2, {&part, 1});
+    char of_all = 0;
+    const PeerExchange in_pair{1 - pair.rank(), &own, 1, &received[static_cast<size_t>(rank)], 1};
+    const PeerExchange in_all{2 - rank, &own, 1, &of_all, 1};
+    CHECK(all.traffic().connections + pair.traffic().connections == 0);
+    std::thread first([&] {
+      rank == 0 ? all.exchange(2, {&in_all, 1}) : pair.exchange(2, {&in_pair, 1});
+    });
+    if (rank == 2) first.join();
+    rank == 0 ? pair.exchange(2, {&in_pair, 1}) : all.exchange(2, {&in_all, 1});
+    if (rank == 0) first.join();
+    made[static_cast<size_t>(rank)] = all.traffic().connections + pair.traffic().connections;
   });
   CHECK(received[0] == 'b');
   CHECK(received[2] == 'a');
-  StoreServer server("127.0.0.1", 0);
-  StoreClient store({.port = server.port()});
-  store.set("links/world/1", std::string(sizeof(PeerEndpoint), '\0'));
-  HostGroupOptions options = options_of(0, 2);
-  options.connect_timeout = 50ms;
-  PeerConnector alone(store, options);
-  CHECK(failure_of([&] { alone.connect(all_of(2), 0); }) ==
-        "rank 1 did not connect to rank 0 within 50 ms");
+  CHECK(made == std::array<size_t, 3>{2, 0, 2});
+}
+
+TEST_CASE("a rank that does not connect, or has gone, is named") {
+  std::array<std::string, 2> failures;
+  std::atomic<bool> over = false;
+  with_connectors(2, 50ms, [&](int rank, PeerConnector& connector) {
+    PeerConnections connections(connector, all_of(2), 0);
+    const PeerExchange part{1, nullptr, 0, nullptr, 0};
+    if (rank == 0) failures[0] = failure_of([&] { connections.exchange(2, {&part, 1}); });
+    if (rank == 0) over = true;
+    while (!over) std::this_thread::sleep_for(1ms);
+  });
+  CHECK(failures[0].starts_with("rank 1 did not answer within 50 ms"));
+  over = false;
+  with_connectors(2, kConnectionsTimeout, [&](int rank, PeerConnector& connector) {
+    PeerConnections connections(connector, all_of(2), 0);
+    const PeerExchange part{0, nullptr, 0, nullptr, 0};
+    if (rank == 0) {
+      connector.close("the disk is full");
+      const PeerExchange other{1, nullptr, 0, nullptr, 0};
+      failures[0] = failure_of([&] { connections.exchange(2, {&other, 1}); });
+      over = true;
+    } else {
+      while (!over) std::this_thread::sleep_for(1ms);
+      failures[1] = failure_of([&] { connections.exchange(2, {&part, 1}); });
+    }
+  });
+  CHECK(failures[0] == "this rank has closed its connections: the disk is full");
+  CHECK(failures[1].starts_with("lost rank 0"));
+}
+
+TEST_CASE("sums along the tree of a large group have the bits of direct sums") {
+  constexpr int kRanks = CollectiveAlgorithms::kDirectRanks + 5;
+  constexpr size_t kCount = 300;
+  const auto bits_of = [](int rank, size_t i) {
+    return static_cast<uint16_t>(philox4x32(5, static_cast<uint32_t>(rank), i).v[0]);
+  };
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32}) {
+    std::vector<std::vector<std::byte>> inputs;
+    std::vector<const void*> parts;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      std::vector<std::byte> input(kCount * dtype_size(dtype));
+      for (size_t i = 0; i < kCount; ++i) {
+        // Finite numbers of several magnitudes and both signs.
+        const uint16_t bits = bits_of(rank, i);
+        const uint16_t bf16 = (bits & 0x8fff) | 0x3000, f16 = (bits & 0x8fff) | 0x2000;
+        const float narrow = std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
+        const double wide = static_cast<double>(narrow) * 1.000000119;
+        const float single = static_cast<float>(wide);
+        const int32_t whole = bits - 30'000;
+        const void* from = dtype == DType::f64    ? static_cast<const void*>(&wide)
+                           : dtype == DType::f32  ? static_cast<const void*>(&single)
+                           : dtype == DType::bf16 ? static_cast<const void*>(&bf16)
+                           : dtype == DType::f16  ? static_cast<const void*>(&f16)
+                                                  : static_cast<const void*>(&whole);
+        std::memcpy(input.data() + i * dtype_size(dtype), from, dtype_size(dtype));
+      }
+      inputs.push_back(std::move(input));
+    }
+    for (const auto& input : inputs) parts.push_back(input.data());
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+      std::vector<std::byte> expected(kCount * dtype_size(dtype));
+      reduce_parts(parts, expected.data(), kCount, dtype, op);
+      std::atomic<int> equal = 0;
+      with_connections(kRanks, kConnectionsTimeout, [&](int rank, PeerConnections& connections) {
+        CollectiveAlgorithms algorithms(connections);
+        auto data = inputs[static_cast<size_t>(rank)];
+        algorithms.all_reduce(data.data(), kCount, dtype, op, 2);
+        equal += data == expected ? 1 : 0;
+        // Another root, and parts of a gather that are not complete on the last ranks.
+        int word = rank;
+        algorithms.broadcast(&word, sizeof word, 7, 4);
+        std::vector<int> all(kRanks);
+        algorithms.all_gather(&rank, all.data(), sizeof rank, 6);
+        equal += word == 7 && all == all_of(kRanks) ? 0 : 1000;
+        algorithms.barrier(8);
+      });
+      INFO(dtype_name(dtype) << (op == ReduceOp::sum ? " sum" : " max"));
+      CHECK(equal == kRanks);
+    }
+  }
 }

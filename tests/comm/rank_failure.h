@@ -25,15 +25,15 @@ inline std::string failure_of_rank(
     std::mutex mutex;
     std::condition_variable changed;
     std::string told;
-    RankWatch watch(store.options(), {.rank = context.rank,
-                                      .size = context.size,
-                                      .timeout = kTimeout,
-                                      .straggler_factor = 0,
-                                      .on_lost = [&](const std::string& message) {
-                                        const std::lock_guard lock(mutex);
-                                        told = message;
-                                        changed.notify_all();
-                                      }});
+    RankWatch watch(store, {.rank = context.rank,
+                            .size = context.size,
+                            .timeout = kTimeout,
+                            .straggler_factor = 0,
+                            .on_lost = [&](const std::string& message) {
+                              const std::lock_guard lock(mutex);
+                              told = message;
+                              changed.notify_all();
+                            }});
     const auto subject = std::make_shared<const std::string>("layers.3.weight");
     watch.at_step_begin(4);
     act(context.rank, watch, subject);

@@ -104,7 +104,8 @@ StoreClient RankContext::client() const {
 
 std::unique_ptr<Collectives> RankContext::collectives(std::chrono::milliseconds timeout,
                                                       const std::string& group) const {
-  StoreClient store({.port = port, .prefix = "run/"});
+  // The group uses it until the process ends.
+  auto& store = *new StoreClient({.port = port, .prefix = "run/"});
   return make_host_group(store, {.rank = rank, .size = size, .group = group, .timeout = timeout});
 }
 

@@ -1,5 +1,6 @@
 #include "comm/store.h"
 
+#include <atomic>
 #include <thread>
 
 #include <sys/socket.h>
@@ -8,6 +9,7 @@
 #include "base/philox.h"
 #include "catch.h"
 #include "comm/socket.h"
+#include "comm/store_protocol.h"
 
 using namespace dltrain;
 using std::chrono::milliseconds;
@@ -38,8 +40,8 @@ bool dropped(int port, const std::string& bytes) {
 
 std::string frame(const std::string& body) {
   std::string bytes;
-  append_u32(bytes, static_cast<uint32_t>(body.size()));
-  return bytes + body;
+  store_protocol::append_text(bytes, body);
+  return bytes;
 }
 
 }  // namespace
@@ -71,13 +73,13 @@ TEST_CASE("a last will is done when the connection ends, and wakes who waits for
     StoreClient c({.port = server.port(), .prefix = "run/"});
     c.set_will("gone", "c");  // too late: the key is there
   }
-  CHECK(a.add("sequence", 1) == 1);
+  CHECK(a.list("run/") == std::vector<std::string>{"b"});
   CHECK(a.get("run/gone") == "b");
   CHECK_FALSE(a.try_get("gone"));
   CHECK(a.server_address() == "127.0.0.1");
 }
 
-TEST_CASE("the store keeps values and counts") {
+TEST_CASE("the store keeps values") {
   StoreServer server("127.0.0.1", 0);
   StoreClient a({.port = server.port()}), b({.port = server.port()});
   CHECK_FALSE(a.try_get("k"));
@@ -85,13 +87,9 @@ TEST_CASE("the store keeps values and counts") {
   CHECK(b.get("k") == std::string_view("\0 bytes\xff", 8));
   a.set("k", "");
   CHECK(b.get("k").empty());
-  CHECK(a.add("n", 5) == 5);
-  CHECK(b.add("n", -7) == -2);
-  CHECK(a.get("n") == "-2");
   a.set("big", std::string(kStoreMaxValue, 'x'));
   CHECK(b.get("big").size() == kStoreMaxValue);
   CHECK(a.local_address() == "127.0.0.1");
-  CHECK(message_of([&] { a.add("k", 1); }, ExitCode::rank).find("no number") != std::string::npos);
   CHECK_THROWS_AS(a.set("too big", std::string(kStoreMaxValue + 1, 'x')), Error);
 }
 
@@ -111,6 +109,45 @@ TEST_CASE("a get waits for its key, up to its time") {
   CHECK(Clock::now() - begin >= milliseconds(100));
   CHECK(Clock::now() - begin < milliseconds(2000));
   CHECK(a.get("late") == "here");  // the connection is still good
+}
+
+TEST_CASE("threads share a connection, and one that waits for a key delays no other") {
+  StoreServer server("127.0.0.1", 0);
+  StoreClient client({.port = server.port()});
+  std::vector<std::thread> waiting;
+  std::atomic<int> found = 0;
+  for (int i = 0; i < 4; ++i) {
+    waiting.emplace_back([&, i] {
+      found += client.get(fmt::format("late {}", i), milliseconds(20'000)) == "here" ? 1 : 0;
+    });
+  }
+  const auto begin = Clock::now();
+  for (int i = 0; i < 100; ++i) CHECK(client.put_new(fmt::format("n {}", i), "x") == "x");
+  CHECK(found == 0);
+  for (int i = 3; i >= 0; --i) client.set(fmt::format("late {}", i), "here");
+  for (std::thread& thread : waiting) thread.join();
+  CHECK(found == 4);
+  CHECK(Clock::now() - begin < milliseconds(10'000));
+  CHECK(server.load().clients == 1);
+}
+
+TEST_CASE("several requests are one message, and values are listed by prefix") {
+  StoreServer server("127.0.0.1", 0);
+  StoreClient client({.port = server.port(), .prefix = "run/"});
+  client.set("rank/1", "one");
+  const uint64_t before = server.load().messages;
+  const auto values =
+      client.perform(std::vector<StoreRequest>{{StoreOperation::set, "rank/0", "zero"},
+                                               {StoreOperation::get, "rank/9"},
+                                               {StoreOperation::get, "rank/1"},
+                                               {StoreOperation::list, "rank/"}});
+  CHECK(server.load().messages == before + 1);
+  CHECK_FALSE(values[1]);
+  CHECK(values[2] == "one");
+  CHECK(StoreClient::listed(*values[3]) == std::vector<std::string>{"zero", "one"});
+  for (int i = 2; i < 40; ++i) client.set(fmt::format("rank/{}", i), std::string(100'000, 'x'));
+  CHECK(client.list("rank/").size() == 40);  // more than a request may have
+  CHECK(client.list("other").empty());
 }
 
 TEST_CASE("runs with different prefixes do not see each other") {
@@ -137,7 +174,7 @@ TEST_CASE("garbage on the port is dropped and does no harm") {
   CHECK(dropped(server.port(), std::string(4, '\xff')));
   CHECK(dropped(server.port(), frame("dltstoro\1\0\0\0s")));
   CHECK(dropped(server.port(), frame("")));
-  const std::string handshake = frame(std::string("dltstore\1\0\0\0s", 13));
+  const std::string handshake = frame(std::string("dltstore\4\0\0\0s", 13));
   for (uint32_t i = 0; i < 300; ++i) {
     // Half of them come as far as to be greeted, then send random or truncated requests.
     const Philox4 words = philox4x32(7, i, 0);
@@ -145,7 +182,7 @@ TEST_CASE("garbage on the port is dropped and does no harm") {
     for (uint32_t k = 0; k < words.v[0] % 64; ++k) {
       bytes.push_back(static_cast<char>(words.v[1 + k % 3] >> (k % 4 * 8)));
     }
-    if (i % 4 == 1) bytes += frame(std::string("\2\xff\0\0\0key", 8));
+    if (i % 4 == 1) bytes += frame(std::string("\1\0\0\0\2\xff\0\0\0key", 12));
     const FileDescriptor fd = connect_to("127.0.0.1", server.port(), soon(), {"the store"});
     send_all(fd.get(), bytes.data(), bytes.size(), soon());
   }

@@ -48,6 +48,7 @@ std::string device_verdict(
                                                             .count = 10,
                                                             .dtype = DType::f32,
                                                             .number = static_cast<uint64_t>(number),
+                                                            .ticket = static_cast<uint64_t>(number),
                                                             .subject = subject};
                                  };
                                  watch.track(kWatchDevicesGroup, backend);
@@ -110,4 +111,30 @@ TEST_CASE("a rank whose host waits for another one's GPU is not taken for the on
     return DeviceProgress{.begun = 1, .done = 1};
   });
   CHECK_THAT(told, Catch::Matchers::StartsWith("the GPU of rank 1 (process "));
+}
+
+TEST_CASE("of two ranks that exchange a message the one that does not come is named") {
+  const bool on_device = GENERATE(false, true);
+  static FakeBackend backend;
+  const std::string told =
+      failure_of_rank(3, [&](int rank, RankWatch& watch, const OperationSubject& subject) {
+        const int group = on_device ? kWatchDevicesGroup : 0;
+        const ObservedOperation receive{.name = "receive",
+                                        .count = 10,
+                                        .dtype = DType::f32,
+                                        .ticket = 1,
+                                        .peer = 2,
+                                        .subject = subject};
+        if (on_device) watch.track(group, backend);
+        if (rank != 0) return;  // rank 1 takes no part
+        watch.issued(group, receive);
+        if (on_device) {
+          backend.set({.begun = 1, .done = 0});
+        } else {
+          watch.waiting(group, receive);
+        }
+      });
+  CHECK_THAT(told, Catch::Matchers::StartsWith("rank 2 (process ") &&
+                       Contains(" hangs at step 5: rank 0 (process ") &&
+                       Contains(" in receive of 10 f32 with rank 2 (layers.3.weight)"));
 }

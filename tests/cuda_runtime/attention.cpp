@@ -139,13 +139,9 @@ TEST_CASE("the backward of dropout by cuDNN has the seed of its forward") {
     values.in.step = step;
     device->copy(state.data(), &values, sizeof values, *stream);
     const Buffer workspace(*device, 1 << 16);
-    layer.forward->bind({.inputs = std::span(tensors).subspan(3),
-                         .outputs = std::span(tensors).first(2),
-                         .workspace = workspace.data()});
-    layer.forward->run(*stream);
-    layer.backward->bind(
-        {.inputs = tensors, .outputs = std::span(tensors).first(1), .workspace = workspace.data()});
-    layer.backward->run(*stream);
+    const std::span<void* const> all(tensors);
+    BoundCall(*layer.forward, all.subspan(3), all.first(2), workspace.data()).run(*stream);
+    BoundCall(*layer.backward, all, all.first(1), workspace.data()).run(*stream);
     stream->synchronize();
   };
   run(3);

@@ -150,6 +150,20 @@ void check_moves(Device& device, Collectives& group) {
     check("all_gather", all.download(*stream) == gathered);
     group.wait(group.broadcast(mine.data(), count, dtype, size - 1, *stream), *stream);
     check("broadcast", mine.download(*stream) == own(size - 1, kCount));
+    // From the first rank to the last and back.
+    const int last = size - 1;
+    if (rank == 0) {
+      group.send(mine.data(), count, dtype, last, *stream);
+      group.wait(group.receive(all.data(), count, dtype, last, *stream), *stream);
+    } else if (rank == last) {
+      group.receive(all.data(), count, dtype, 0, *stream);
+      group.wait(group.send(all.data(), count, dtype, 0, *stream), *stream);
+    }
+    if (rank == 0 || rank == last) {
+      const std::vector<double> passed = all.download(*stream);
+      check("send and receive",
+            std::equal(passed.begin(), passed.begin() + kCount, own(last, kCount).begin()));
+    }
   }
 }
 

@@ -115,7 +115,7 @@ TEST_CASE("sources that do not fit are told, and what is kept of them takes memo
   };
   CHECK(problem(text(1, kSource)).empty());
   CHECK_THAT(problem(text(1, kSource + 1)),
-             Contains("prompt 1 has 12 tokens") && Contains("places for 11"));
+             Contains("prompt 1 has 12 tokens") && Contains("positions for 11"));
   CHECK_THAT(problem({}), Contains("prompt 1 has no tokens"));
   CHECK_THAT(problem({kIds}), Contains("beyond the vocabulary"));
   OpenedPair opened(kPairs[0], cpu_engine(), DType::f32, 2);

@@ -86,9 +86,9 @@ bool time_op(const TimedOp& timed, const KernelRow* row, const Engine& engine, D
     out.push_back(aliases[i] < 0 ? memory.back().data() : in[static_cast<size_t>(aliases[i])]);
   }
   const Buffer workspace(device, std::max<size_t>(found.kernel->workspace_bytes(), 1));
-  found.kernel->bind({.inputs = in, .outputs = out, .workspace = workspace.data()});
+  const BoundCall call(*found.kernel, in, out, workspace.data());
 
-  const auto once = [&] { found.kernel->run(stream); };
+  const auto once = [&] { call.run(stream); };
   once();  // set-up of the vendor's library
   stream.synchronize();
   const int repeats = std::clamp(
@@ -152,13 +152,15 @@ class TimedNetwork {
     std::vector<void*> x = allocate(inputs_, true), made = allocate(outputs, false);
     std::vector<void*> from{
         allocate({y}, true)[0], x[0], made[0], x[1], x[2], x[3], x[4], x[5], x[6], made.back()};
-    const auto forward = prepare(row, kForward, attributes, inputs_, outputs, x, made);
-    const auto backward =
-        prepare(row, kBackward, attributes, back, gradients, from, allocate(gradients, false));
+    const auto forward = make(row, kForward, attributes, inputs_, outputs);
+    const auto backward = make(row, kBackward, attributes, back, gradients);
     if (forward == nullptr || backward == nullptr) return;
+    const BoundCall forward_call(*forward, x, made, workspace_of(*forward));
+    const BoundCall backward_call(*backward, from, allocate(gradients, false),
+                                  workspace_of(*backward));
     const auto once = [&] {
-      forward->run(*stream_);
-      backward->run(*stream_);
+      forward_call.run(*stream_);
+      backward_call.run(*stream_);
     };
     once();
     stream_->synchronize();
@@ -186,9 +188,8 @@ class TimedNetwork {
   }
 
   // By the row of this variant.
-  std::unique_ptr<Kernel> prepare(const KernelRow& like, std::string_view op,
-                                  const Attributes& attributes, SpecSpan inputs, SpecSpan outputs,
-                                  std::span<void* const> in, std::span<void* const> out) {
+  std::unique_ptr<Kernel> make(const KernelRow& like, std::string_view op,
+                               const Attributes& attributes, SpecSpan inputs, SpecSpan outputs) {
     for (size_t i = 0; i < engine_.kernel_count; ++i) {
       const KernelRow& row = engine_.kernels[i];
       if (row.op != op || row.variant != like.variant) continue;
@@ -197,12 +198,13 @@ class TimedNetwork {
                               .inputs = inputs,
                               .outputs = outputs,
                               .device = device_});
-      if (kernel == nullptr) continue;
-      memory_.emplace_back(device_, std::max<size_t>(kernel->workspace_bytes(), 1));
-      kernel->bind({.inputs = in, .outputs = out, .workspace = memory_.back().data()});
-      return kernel;
+      if (kernel != nullptr) return kernel;
     }
     return nullptr;
+  }
+  void* workspace_of(const Kernel& kernel) {
+    memory_.emplace_back(device_, std::max<size_t>(kernel.workspace_bytes(), 1));
+    return memory_.back().data();
   }
 
   const Engine& engine_;

@@ -307,8 +307,7 @@ class Unplanned {
       for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? nullptr : address(id));
       for (ValueId id : node.outputs) outputs.push_back(address(id));
       std::vector<std::byte> workspace(found.kernel->workspace_bytes());
-      found.kernel->bind({.inputs = inputs, .outputs = outputs, .workspace = workspace.data()});
-      found.kernel->run(*stream);
+      BoundCall(*found.kernel, inputs, outputs, workspace.data()).run(*stream);
     }
   }
 

@@ -55,9 +55,7 @@ const FakeMachine& two_nodes() {
 }
 
 std::vector<int> numbers(const UsableCpus& usable) {
-  std::vector<int> out;
-  for (const Cpu& cpu : usable.cpus) out.push_back(cpu.number);
-  return out;
+  return usable.cpus;
 }
 
 }  // namespace
@@ -82,31 +80,15 @@ TEST_CASE("threads of a core, and cores of a node, are neighbours") {
 
 TEST_CASE("ranks get CPUs of their own, within a node where that comes out even") {
   const UsableCpus usable = two_nodes().usable();
-  const auto shares = [&](int ranks) {
-    return divide_cpus(usable, ranks, CpuBinding::exclusive).ranks;
-  };
+  const auto shares = [&](int ranks) { return divide_cpus(usable, ranks).ranks; };
   CHECK(shares(2) == Shares{{0, 1, 4, 5}, {2, 3, 6, 7}});
   CHECK(shares(4) == Shares{{0, 4}, {1, 5}, {2, 6}, {3, 7}});
   CHECK(shares(8) == Shares{{0}, {4}, {1}, {5}, {2}, {6}, {3}, {7}});
-  // Three ranks of two CPUs: the node with one rank gives it all four, for its communication.
-  CHECK(shares(3) == Shares{{0, 4}, {1, 5}, {2, 3, 6, 7}});
-  for (int ranks = 1; ranks <= 8; ++ranks) {
-    CHECK(divide_cpus(usable, ranks, CpuBinding::exclusive).threads == 8 / ranks);
-  }
-}
-
-TEST_CASE("a rank lies across nodes only where it would have fewer CPUs otherwise") {
-  const FakeMachine uneven({0, 0, 0, 0, 0, 1, 1, 1, 1, 1}, {0, 1, 2, 3, 4, 0, 1, 2, 3, 4});
-  const auto three = divide_cpus(uneven.usable(), 3, CpuBinding::exclusive);
-  CHECK(three.threads == 3);
-  CHECK(three.ranks == Shares{{0, 1, 2, 3}, {4, 5, 6}, {7, 8, 9}});
-  // Nodes of different size take as many ranks as they have room for.
-  const FakeMachine large_and_small({0, 0, 0, 0, 0, 0, 1, 1}, {0, 1, 2, 3, 4, 5, 0, 1});
-  CHECK(divide_cpus(large_and_small.usable(), 4, CpuBinding::exclusive).ranks ==
-        Shares{{0, 1}, {2, 3}, {4, 5}, {6, 7}});
+  CHECK(shares(3) == Shares{{0, 1, 4}, {2, 5, 6}, {3, 7}});
+  for (int ranks = 1; ranks <= 8; ++ranks) CHECK(divide_cpus(usable, ranks).threads == 8 / ranks);
   // More nodes than ranks.
   const FakeMachine four({0, 1, 2, 3}, {0, 0, 0, 0});
-  CHECK(divide_cpus(four.usable(), 2, CpuBinding::exclusive).ranks == Shares{{0, 1}, {2, 3}});
+  CHECK(divide_cpus(four.usable(), 2).ranks == Shares{{0, 1}, {2, 3}});
 }
 
 TEST_CASE("every CPU is of one rank at most, whatever the machine and the number of ranks") {
@@ -120,7 +102,7 @@ TEST_CASE("every CPU is of one rank at most, whatever the machine and the number
       const UsableCpus usable = FakeMachine(node_of, core_of).usable();
       for (int ranks = 2; ranks <= 14; ++ranks) {
         INFO(cpus << " CPUs, " << nodes << " nodes, " << ranks << " ranks");
-        const CpuDivision division = divide_cpus(usable, ranks, CpuBinding::exclusive);
+        const CpuDivision division = divide_cpus(usable, ranks);
         REQUIRE(division.ranks.size() == static_cast<size_t>(ranks));
         std::set<int> seen;
         size_t bound = 0;
@@ -139,15 +121,11 @@ TEST_CASE("every CPU is of one rank at most, whatever the machine and the number
 
 TEST_CASE("with more ranks than CPUs, with one rank, or if asked, nothing is bound") {
   const UsableCpus usable = two_nodes().usable();
-  CHECK(divide_cpus(usable, 9, CpuBinding::exclusive).ranks == Shares(9));
-  CHECK(divide_cpus(usable, 9, CpuBinding::exclusive).threads == 1);
-  CHECK(divide_cpus(usable, 1, CpuBinding::exclusive).ranks == Shares(1));
-  CHECK(divide_cpus(usable, 4, CpuBinding::none).ranks == Shares(4));
-  CHECK(divide_cpus(usable, 4, CpuBinding::none).threads == 2);
-  CHECK(divide_cpus(usable, 4, CpuBinding::node).ranks ==
-        Shares{{0, 1, 4, 5}, {0, 1, 4, 5}, {2, 3, 6, 7}, {2, 3, 6, 7}});
-  CHECK(parse_cpu_binding("node") == CpuBinding::node);
-  CHECK_THROWS_AS(parse_cpu_binding("core-complex"), Error);
+  CHECK(divide_cpus(usable, 9).ranks == Shares(9));
+  CHECK(divide_cpus(usable, 9).threads == 1);
+  CHECK(divide_cpus(usable, 1).ranks == Shares(1));
+  CHECK(divide_cpus(usable, 4, false).ranks == Shares(4));
+  CHECK(divide_cpus(usable, 4, false).threads == 2);
 }
 
 TEST_CASE("the quota of a control group limits threads, not where they run") {
@@ -156,10 +134,8 @@ TEST_CASE("the quota of a control group limits threads, not where they run") {
     const FakeMachine machine({0, 0, 0, 0, 0, 0, 0, 0}, {0, 1, 2, 3, 4, 5, 6, 7});
     machine.put("proc/self/cgroup", group);
     machine.put(file, text);
-    machine.put("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
     const UsableCpus usable = machine.usable();
-    CHECK(divide_cpus(usable, 2, CpuBinding::exclusive).ranks ==
-          Shares{{0, 1, 2, 3}, {4, 5, 6, 7}});
+    CHECK(divide_cpus(usable, 2).ranks == Shares{{0, 1, 2, 3}, {4, 5, 6, 7}});
     return usable.threads();
   };
   CHECK(threads("0::/\n", "sys/fs/cgroup/cpu.max", "400000 100000\n") == 4);
@@ -169,8 +145,6 @@ TEST_CASE("the quota of a control group limits threads, not where they run") {
   // Of the group itself, and of one above it.
   CHECK(threads("0::/jobs/7\n", "sys/fs/cgroup/jobs/7/cpu.max", "250000 100000\n") == 2);
   CHECK(threads("0::/jobs/7\n", "sys/fs/cgroup/jobs/cpu.max", "300000 100000\n") == 3);
-  CHECK(threads("3:cpu,cpuacct:/job\n", "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "600000") == 6);
-  CHECK(threads("3:cpu:/job\n", "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "-1\n") == 8);
 }
 
 TEST_CASE("this machine's CPUs are found") {

@@ -98,8 +98,8 @@ int watch(bool fails, bool lingers) {
 void wait_for_all() {
   const RankEnvironment self = rank_environment(process_environment());
   StoreClient store({.port = self.master_port, .secret = self.secret});
-  store.add("here", 1);
-  while (store.add("here", 0) < self.world_size) usleep(2000);
+  store.set(fmt::format("here/{}", self.rank), "");
+  while (std::ssize(store.list("here/")) < self.world_size) usleep(2000);
 }
 
 // Rank 0 ends when the launcher of another node has seen that all of its own ranks have ended.
@@ -109,7 +109,7 @@ int end_last(int rank) {
   const std::string run = self.run_id.substr(0, self.run_id.rfind('.'));
   StoreClient store(
       {.port = self.master_port, .secret = self.secret, .prefix = run + ".launch/0/"});
-  while (store.add("done", 0) == 0) usleep(2000);
+  while (store.list("done/").empty()) usleep(2000);
   return 0;
 }
 
@@ -146,8 +146,8 @@ int restart(const std::string& behaviour, int rank) {
     store.set(watch_keys::kBegun, "1");
     store.set(watch_keys::kSaved, std::to_string(10 * (self.restarts + 1)));
   }
-  store.add("here", 1);
-  while (store.add("here", 0) < self.world_size) usleep(2000);
+  store.set(fmt::format("here/{}", self.rank), "");
+  while (std::ssize(store.list("here/")) < self.world_size) usleep(2000);
   if (rank != 1 || self.restarts >= behaviour[8] - '0') return 0;
   if (behaviour.ends_with("code 3")) return 3;
   raise(SIGKILL);
@@ -180,7 +180,7 @@ int behave(const std::string& behaviour, int rank) {
   }
   if (behaviour == "cpus") {
     std::string cpus;
-    for (const Cpu& cpu : find_usable_cpus().cpus) cpus += fmt::format(" {}", cpu.number);
+    for (const int cpu : find_usable_cpus().cpus) cpus += fmt::format(" {}", cpu);
     print_line(stdout,
                fmt::format("rank {} threads {} cpus{}", rank, variable("OMP_NUM_THREADS"), cpus));
     return 0;

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "catch.h"
+#include "launch/cpus.h"
 
 using namespace dltrain;
 
@@ -25,19 +26,6 @@ TEST_CASE("ranks a node are a number, the cores or the GPUs") {
   CHECK_THROWS_AS(parse_processes("many", none), Error);
 }
 
-TEST_CASE("streams are chosen for all ranks or for some") {
-  CHECK(parse_streams("--tee", "3").of(7) == 3);
-  CHECK_FALSE(parse_streams("--tee", "0").any());
-  const StreamChoice some = parse_streams("--tee", "0:1,2:3");
-  CHECK(some.any());
-  CHECK(some.of(0) == 1);
-  CHECK(some.of(1) == 0);
-  CHECK(some.of(2) == 3);
-  const std::string text = GENERATE(as<std::string>(), "", "4", "0:4", "0:", ":1", "0:1,", "a:1");
-  INFO(text);
-  CHECK_THROWS_AS(parse_streams("--tee", text), Error);
-}
-
 TEST_CASE("an endpoint is a host with or without a port") {
   CHECK(parse_endpoint("n01:1234", 5) == std::pair(std::string("n01"), 1234));
   CHECK(parse_endpoint("n01", 5) == std::pair(std::string("n01"), 5));
@@ -51,18 +39,12 @@ TEST_CASE("an endpoint is a host with or without a port") {
 
 TEST_CASE("the rendezvous's times are seconds") {
   LaunchOptions options;
-  parse_rendezvous_conf("join_timeout=5,last_call_timeout=2,read_timeout=7,is_host=true", options);
+  parse_rendezvous_conf("join_timeout=5,last_call_timeout=2,read_timeout=7", options);
   CHECK(options.join_timeout == std::chrono::seconds(5));
   CHECK(options.last_call == std::chrono::seconds(2));
   CHECK(options.read_timeout == std::chrono::seconds(7));
-  CHECK(options.is_host == true);
-  parse_rendezvous_conf("is_host=0,store_type=tcp,timeout=9", options);
-  CHECK(options.is_host == false);
-  CHECK(options.join_timeout == std::chrono::seconds(9));
-  const std::string text =
-      GENERATE(as<std::string>(), "", "join_timeout", "join_timeout=x", "rank=4", "join_timeout=0",
-               "timeout=1=2", "is_host=maybe", "is_host", "store_type=file", "close_timeout=3",
-               "is_host=1=2", "read_timeout");
+  const std::string text = GENERATE(as<std::string>(), "", "join_timeout", "join_timeout=x",
+                                    "rank=4", "join_timeout=0", "join_timeout=1=2", "read_timeout");
   INFO(text);
   CHECK_THROWS_AS(parse_rendezvous_conf(text, options), Error);
 }

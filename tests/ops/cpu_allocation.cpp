@@ -38,10 +38,10 @@ long allocations_of(const OpCase& c) {
     out.push_back(aliases[i] < 0 ? memory.back().data() : in[static_cast<size_t>(aliases[i])]);
   }
   memory.emplace_back(*device, found.kernel->workspace_bytes());
-  found.kernel->bind({in, out, memory.back().data()});
-  found.kernel->run(*stream);  // threads and oneDNN's lazily made objects come with the first run
+  const BoundCall call(*found.kernel, in, out, memory.back().data());
+  call.run(*stream);  // threads and oneDNN's lazily made objects come with the first run
   AllocationCounter::start();
-  for (int i = 0; i < 3; ++i) found.kernel->run(*stream);
+  for (int i = 0; i < 3; ++i) call.run(*stream);
   return AllocationCounter::stop();
 }
 

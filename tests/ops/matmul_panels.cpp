@@ -42,8 +42,7 @@ std::vector<std::vector<T>> by_both(const Attributes& attributes,
     results.emplace_back(static_cast<size_t>(outputs[0].shape.elements()));
     std::vector<float> workspace(bytes / sizeof(float) + 1);
     const std::vector<void*> out{results.back().data()};
-    kernel->bind({.inputs = in, .outputs = out, .workspace = workspace.data()});
-    kernel->run(*stream);
+    BoundCall(*kernel, in, out, workspace.data()).run(*stream);
   }
   return results;
 }

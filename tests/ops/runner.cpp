@@ -179,12 +179,13 @@ OpResult OpRunner::run(const OpRun& run) {
   if (run.in_place >= 0) aliases[0] = run.in_place;
   Memory memory(*device_, *stream_, run, outputs, std::move(aliases),
                 found.kernel->workspace_bytes(), unaligned_);
-  found.kernel->bind({memory.in_addresses, memory.out_addresses, memory.workspace.payload()});
+  const BoundCall call(*found.kernel, memory.in_addresses, memory.out_addresses,
+                       memory.workspace.payload());
 
   for (int round = 0; round < 2; ++round) {
     memory.fill(run, kRubbish[round]);
     // The second run is a replay where the engine captures: it must write the same bits.
-    const auto run_kernel = [&] { found.kernel->run(*stream_); };
+    const auto run_kernel = [&] { call.run(*stream_); };
     const auto graph = round == 1 ? device_->capture(*stream_, run_kernel) : nullptr;
     if (graph) {
       graph->launch(*stream_);

@@ -163,16 +163,14 @@ TEST_CASE("tensors of a bucket lie in order, and may be empty") {
                                                       .inputs = specs,
                                                       .outputs = specs,
                                                       .device = *device,
-                                                      .collectives = &group,
-                                                      .tickets = {&ticket, 1}});
+                                                      .collectives = &group});
   std::vector<float> data(16, 1.0f);
   void* const in_order[] = {data.data(), data.data(), data.data() + 8};
-  found.kernel->bind({.inputs = in_order, .outputs = in_order});
-  found.kernel->run(*stream);
+  BoundCall(*found.kernel, in_order, in_order, nullptr, &ticket).run(*stream);
   CHECK(group.bytes == std::vector<size_t>{8 * sizeof(float)});
   CHECK((data[2] == 2.0f && data[8] == 1.0f));
   void* const crossed[] = {data.data(), data.data() + 8, data.data() + 4};
-  CHECK_THROWS_AS(found.kernel->bind({.inputs = crossed, .outputs = crossed}), Error);
+  CHECK_THROWS_AS(BoundCall(*found.kernel, crossed, crossed, nullptr, &ticket).run(*stream), Error);
 }
 
 TEST_CASE("without an update the sums are waited for at the end of the last micro-step") {

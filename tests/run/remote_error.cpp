@@ -124,7 +124,7 @@ TEST_CASE("rank 0 tells a divergence, with the op that the first rank has found"
 TEST_CASE("the others learn why a rank fails before it has ended what it does") {
   StoreServer server("127.0.0.1", 0);
   StoreClient store({.port = server.port()}), patient({.port = server.port()});
-  RankWatch watch(store.options(), {.rank = 0, .size = 1});
+  RankWatch watch(store, {.rank = 0, .size = 1});
   Experiment experiment = layout_experiment(networks()[0], {});
   Session session =
       open_session(experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},

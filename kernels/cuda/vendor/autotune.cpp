@@ -148,10 +148,8 @@ std::optional<size_t> fastest_kernel(CudaDevice& device, SpecSpan inputs, SpecSp
       }
       if (kernel == nullptr) return false;
       const auto set = tensors.next();
-      kernel->bind({.inputs = set.first(inputs.size()),
-                    .outputs = set.subspan(inputs.size()),
-                    .workspace = workspace.data()});
-      kernel->run(stream);
+      BoundCall(*kernel, set.first(inputs.size()), set.subspan(inputs.size()), workspace.data())
+          .run(stream);
     } catch (const Error&) {  // the library refuses it only now
       return false;
     }

@@ -123,34 +123,29 @@ class BlasMatmul final : public Kernel {
 
   size_t workspace_bytes() const override { return algorithm_.workspaceSize; }
 
-  void bind(const Bindings& bindings) override {
-    a_data_ = bindings.inputs[0];
-    b_data_ = bindings.inputs[1];
-    y_data_ = bindings.outputs[0];
-    workspace_ = bindings.workspace;
+  void run(const Bindings& bindings, Stream& stream) const override {
+    const void *a = bindings.inputs[0], *b = bindings.inputs[1];
+    void* y = bindings.outputs[0];
     const void* bias = sizes_.has_bias ? bindings.inputs[2] : nullptr;
-    for (const void* pointer : {a_data_, b_data_, static_cast<const void*>(y_data_), bias}) {
+    for (const void* pointer : {a, b, static_cast<const void*>(y), bias}) {
       check_internal(reinterpret_cast<uintptr_t>(pointer) % kBlasMatmulAlignment == 0,
                      "matmul: an operand is not aligned to {} bytes", kBlasMatmulAlignment);
     }
+    // The library takes the address of the bias from the description of the product.
     if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  }
-
-  void run(Stream& stream) override {
     const float alpha = 1;
-    check_cublas(cublasLtMatmul(device_.blas(), operation_, &alpha, b_data_, b_, a_data_, a_,
-                                &beta_, y_data_, y_, y_data_, y_, &algorithm_.algo, workspace_,
-                                algorithm_.workspaceSize, native_stream(stream)),
+    check_cublas(cublasLtMatmul(device_.blas(), operation_, &alpha, b, b_, a, a_, &beta_, y, y_, y,
+                                y_, &algorithm_.algo, bindings.workspace, algorithm_.workspaceSize,
+                                native_stream(stream)),
                  "matmul");
     if (ending_.after != ElementwiseOp::identity) {
-      launch_bias_activation(ending_.after, out_, nullptr, y_data_, sizes_.m, sizes_.n,
-                             stream.native());
+      launch_bias_activation(ending_.after, out_, nullptr, y, sizes_.m, sizes_.n, stream.native());
     }
   }
 
  private:
   template <typename T>
-  void set(cublasLtMatmulDescAttributes_t name, const T& value) {
+  void set(cublasLtMatmulDescAttributes_t name, const T& value) const {
     check_cublas(cublasLtMatmulDescSetAttribute(operation_, name, &value, sizeof value),
                  "describing a product");
   }
@@ -198,10 +193,6 @@ class BlasMatmul final : public Kernel {
   Operation operation_;
   BlasMatmulLayout a_, b_, y_;
   cublasLtMatmulHeuristicResult_t algorithm_{};
-  const void* a_data_ = nullptr;
-  const void* b_data_ = nullptr;
-  void* y_data_ = nullptr;
-  void* workspace_ = nullptr;
 };
 
 }  // namespace

@@ -39,44 +39,54 @@ class CudnnAttention final : public Kernel {
   }
   size_t workspace_bytes() const override { return parts_.total(); }
 
-  void bind(const Bindings& b) override {
-    workspace_ = static_cast<std::byte*>(b.workspace);
-    inputs_ = read_attention_inputs(call_, b.inputs.subspan(backward_ ? 3 : 0));
-    addresses_ = {{Plan::kQ, at(inputs_.q, 0)},
-                  {Plan::kK, key(inputs_.k)},
-                  {Plan::kV, value(inputs_.v)},
-                  {Plan::kY, backward_ ? b.inputs[1] : b.outputs[0]},
-                  {Plan::kSums, backward_ ? b.inputs[2] : b.outputs[1]}};
+  // cuDNN's table of the addresses.
+  struct Prepared final : PreparedBindings {
+    std::unique_ptr<Plan::Addresses> addresses = std::make_unique<Plan::Addresses>();
+  };
+  std::unique_ptr<PreparedBindings> prepare(const Bindings& b) const override {
+    auto* workspace = static_cast<std::byte*>(b.workspace);
+    const AttentionInputs in = inputs(b);
+    auto out = std::make_unique<Prepared>();
+    Plan::Addresses& addresses = *out->addresses;
+    addresses = {{Plan::kQ, at(in.q, 0)},
+                 {Plan::kK, key(in.k)},
+                 {Plan::kV, value(in.v)},
+                 {Plan::kY, backward_ ? b.inputs[1] : b.outputs[0]},
+                 {Plan::kSums, backward_ ? b.inputs[2] : b.outputs[1]}};
     if (backward_) {
       const size_t last = b.outputs.size() - 1;  // 0: packed
-      addresses_.insert({{Plan::kDy, b.inputs[0]},
-                         {Plan::kDq, b.outputs[0]},
-                         {Plan::kDk, key(b.outputs[last / 2])},
-                         {Plan::kDv, value(b.outputs[last])}});
+      addresses.insert({{Plan::kDy, b.inputs[0]},
+                        {Plan::kDq, b.outputs[0]},
+                        {Plan::kDk, key(b.outputs[last / 2])},
+                        {Plan::kDv, value(b.outputs[last])}});
     }
-    if (masked()) addresses_[Plan::kBias] = workspace_ + bias_at_;
+    if (masked()) addresses[Plan::kBias] = workspace + bias_at_;
     if (call_.dropout > 0) {
-      addresses_[Plan::kSeed] = workspace_ + random_at_;
-      addresses_[Plan::kOffset] = workspace_ + random_at_ + 2 * sizeof(uint64_t);
+      addresses[Plan::kSeed] = workspace + random_at_;
+      addresses[Plan::kOffset] = workspace + random_at_ + 2 * sizeof(uint64_t);
     }
+    return out;
   }
 
-  void run(Stream& stream) override {
+  void run(const Bindings& b, Stream& stream) const override {
+    auto* workspace = static_cast<std::byte*>(b.workspace);
     if (masked() || call_.dropout > 0) {
-      launch_attention_inputs(call_, inputs_, workspace_ + bias_at_,
-                              reinterpret_cast<uint64_t*>(workspace_ + random_at_),
-                              stream.native());
+      launch_attention_inputs(call_, inputs(b), workspace + bias_at_,
+                              reinterpret_cast<uint64_t*>(workspace + random_at_), stream.native());
     }
     cudnnHandle_t handle = device_.dnn();
     check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
-    plan_->run(handle, addresses_, workspace_);
+    plan_->run(handle, *static_cast<const Prepared*>(b.prepared)->addresses, workspace);
     if (masked() && !backward_) {
-      launch_queries_without_keys(call_, inputs_, addresses_[Plan::kY],
-                                  static_cast<float*>(addresses_[Plan::kSums]), stream.native());
+      launch_queries_without_keys(call_, inputs(b), b.outputs[0], b.output<float>(1),
+                                  stream.native());
     }
   }
 
  private:
+  AttentionInputs inputs(const Bindings& b) const {
+    return read_attention_inputs(call_, b.inputs.subspan(backward_ ? 3 : 0));
+  }
   bool masked() const { return call_.mask != AttentionCall::Mask::none; }
   // The address of an element; cuDNN takes inputs as void* too.
   void* at(const void* tensor, int64_t element) const {
@@ -92,9 +102,6 @@ class CudnnAttention final : public Kernel {
   std::shared_ptr<Plan> plan_, other_;
   WorkspaceParts parts_;
   size_t bias_at_ = 0, random_at_ = 0;
-  std::byte* workspace_ = nullptr;
-  AttentionInputs inputs_;
-  Plan::Addresses addresses_;
 };
 
 // The tensors of the forward or the backward.

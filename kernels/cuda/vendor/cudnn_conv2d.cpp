@@ -44,40 +44,48 @@ class CudnnConvolution final : public Kernel {
     return plan_bytes_ + (is_copied() ? TensorSpec{output_.shape, problem_.dtype}.bytes() : 0);
   }
 
-  void bind(const Bindings& bindings) override {
-    result_ = bindings.outputs[0];
-    bias_ = options_.has_bias ? bindings.inputs[2] : nullptr;
-    auto* workspace = static_cast<std::byte*>(bindings.workspace);
-    temporary_ = is_copied() ? workspace + plan_bytes_ : result_;
-    void* scratch = plan_->workspace_bytes > 0 ? workspace : nullptr;
+  // cuDNN's list of the addresses, which is expensive to make.
+  struct VariantPack final : PreparedBindings {
+    explicit VariantPack(CudnnDescriptor made) : descriptor(std::move(made)) {}
+    CudnnDescriptor descriptor;
+  };
+  std::unique_ptr<PreparedBindings> prepare(const Bindings& b) const override {
+    void *result = temporary(b), *scratch = plan_->workspace_bytes > 0 ? b.workspace : nullptr;
     switch (problem_.pass) {
       case ConvolutionPass::forward:  // (x, w) → y
-        pack_ = bind_convolution(bindings.inputs[0], bindings.inputs[1], temporary_, scratch);
-        break;
+        return pack(b.inputs[0], b.inputs[1], result, scratch);
       case ConvolutionPass::input:  // (dy, w) → dx
-        pack_ = bind_convolution(temporary_, bindings.inputs[1], bindings.inputs[0], scratch);
-        break;
+        return pack(result, b.inputs[1], b.inputs[0], scratch);
       case ConvolutionPass::weight:  // (dy, x) → dw
-        pack_ = bind_convolution(bindings.inputs[1], temporary_, bindings.inputs[0], scratch);
-        break;
+        return pack(b.inputs[1], result, b.inputs[0], scratch);
     }
+    return nullptr;
   }
 
-  void run(Stream& stream) override {
+  void run(const Bindings& b, Stream& stream) const override {
+    const auto* pack = static_cast<const VariantPack*>(b.prepared);
+    void* result = b.outputs[0];
+    const void* bias = options_.has_bias ? b.inputs[2] : nullptr;
     cudnnHandle_t handle = device_.dnn();
     check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
-    check_cudnn(cudnnBackendExecute(handle, plan_->plan.get(), pack_.get()), name());
+    check_cudnn(cudnnBackendExecute(handle, plan_->plan.get(), pack->descriptor.get()), name());
     if (is_copied()) {
-      launch_cast(problem_.dtype, output_.dtype, temporary_, result_, output_.shape.elements(),
+      launch_cast(problem_.dtype, output_.dtype, temporary(b), result, output_.shape.elements(),
                   stream.native(), options_.accumulate);
-    } else if (bias_ != nullptr || options_.activation != ElementwiseOp::identity) {
-      launch_bias_activation(options_.activation, output_.dtype, bias_, result_,
+    } else if (bias != nullptr || options_.activation != ElementwiseOp::identity) {
+      launch_bias_activation(options_.activation, output_.dtype, bias, result,
                              output_.shape.elements() / output_.shape[-1], output_.shape[-1],
                              stream.native());
     }
   }
 
  private:
+  static std::unique_ptr<VariantPack> pack(void* x, void* w, void* y, void* scratch) {
+    return std::make_unique<VariantPack>(bind_convolution(x, w, y, scratch));
+  }
+  void* temporary(const Bindings& b) const {
+    return is_copied() ? static_cast<std::byte*>(b.workspace) + plan_bytes_ : b.outputs[0];
+  }
   bool is_copied() const { return options_.accumulate || output_.dtype != problem_.dtype; }
   const char* name() const {
     return problem_.pass == ConvolutionPass::forward ? "conv2d"
@@ -91,10 +99,6 @@ class CudnnConvolution final : public Kernel {
   TensorSpec output_;
   Options options_;
   size_t plan_bytes_;
-  CudnnDescriptor pack_{CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR};
-  void* result_ = nullptr;
-  void* temporary_ = nullptr;
-  const void* bias_ = nullptr;
 };
 
 // Returns the choice by time, made now, in an earlier run or on rank 0; the first proposal without

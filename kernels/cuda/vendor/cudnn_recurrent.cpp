@@ -62,18 +62,25 @@ class CudnnRecurrent : public Kernel {
     return scratch_.add(p.samples * p.tokens * width, p.dtype);
   }
 
-  void bind_workspace(const Bindings& b) {
-    workspace_ = static_cast<std::byte*>(b.workspace);
-    pieces_ = rnn_.pieces(device_.dnn(), sizes_.weights, weights());
+  // The places of the op's weights in cuDNN's memory for them.
+  struct Pieces final : PreparedBindings {
+    explicit Pieces(std::vector<CudnnRnn::Piece> of) : list(std::move(of)) {}
+    std::vector<CudnnRnn::Piece> list;
+  };
+  std::unique_ptr<PreparedBindings> prepare(const Bindings& b) const override {
+    return std::make_unique<Pieces>(rnn_.pieces(device_.dnn(), sizes_.weights, weights(b)));
+  }
+  static const std::vector<CudnnRnn::Piece>& pieces(const Bindings& b) {
+    return static_cast<const Pieces*>(b.prepared)->list;
   }
 
-  cudnnHandle_t begin(Stream& stream, const Operands& weights_from) {
+  cudnnHandle_t begin(const Bindings& b, const Operands& weights_from, Stream& stream) const {
     cudnnHandle_t handle = device_.dnn();
     check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
     const size_t element = dtype_size(rnn_.problem().dtype);
-    for (const CudnnRnn::Piece& piece : pieces_) {
+    for (const CudnnRnn::Piece& piece : pieces(b)) {
       const auto* from = static_cast<const std::byte*>(weights_from[piece.operand]);
-      device_.copy(weights() + piece.offset, from + static_cast<size_t>(piece.begin) * element,
+      device_.copy(weights(b) + piece.offset, from + static_cast<size_t>(piece.begin) * element,
                    static_cast<size_t>(piece.count) * element, stream);
     }
     return handle;
@@ -81,18 +88,24 @@ class CudnnRecurrent : public Kernel {
 
   // Returns the address of a tensor in cuDNN's token order: the tensor itself, or a reversed copy
   // at `at` of the workspace.
-  const void* in_order(const void* from, int64_t width, size_t at, Stream& stream) const {
+  const void* in_order(const Bindings& b, const void* from, int64_t width, size_t at,
+                       Stream& stream) const {
     if (!reverse_) return from;
-    reverse_tokens(from, workspace_ + at, width, stream);
-    return workspace_ + at;
+    reverse_tokens(from, workspace(b) + at, width, stream);
+    return workspace(b) + at;
   }
-  void* in_order(void* to, size_t at) const { return reverse_ ? workspace_ + at : to; }
-  void put_back(void* to, int64_t width, size_t at, Stream& stream) const {
-    if (reverse_) reverse_tokens(workspace_ + at, to, width, stream);
+  void* in_order(const Bindings& b, void* to, size_t at) const {
+    return reverse_ ? workspace(b) + at : to;
+  }
+  void put_back(const Bindings& b, void* to, int64_t width, size_t at, Stream& stream) const {
+    if (reverse_) reverse_tokens(workspace(b) + at, to, width, stream);
   }
 
-  std::byte* weights() const { return workspace_ + weights_at_; }
-  void* work() const { return sizes_.workspace > 0 ? workspace_ + work_at_ : nullptr; }
+  static std::byte* workspace(const Bindings& b) { return static_cast<std::byte*>(b.workspace); }
+  std::byte* weights(const Bindings& b) const { return workspace(b) + weights_at_; }
+  void* work(const Bindings& b) const {
+    return sizes_.workspace > 0 ? workspace(b) + work_at_ : nullptr;
+  }
 
   CudaDevice& device_;
   CudnnRnn rnn_;
@@ -100,8 +113,6 @@ class CudnnRecurrent : public Kernel {
   bool reverse_;
   WorkspaceParts scratch_;
   size_t weights_at_, work_at_;
-  std::byte* workspace_ = nullptr;
-  std::vector<CudnnRnn::Piece> pieces_;
 
  private:
   void reverse_tokens(const void* from, void* to, int64_t width, Stream& stream) const {
@@ -125,38 +136,27 @@ class CudnnRecurrentForward final : public CudnnRecurrent {
         x_at_(add_tokens(rnn_.problem().inputs)),
         y_at_(add_tokens(rnn_.problem().hidden)) {}
 
-  void bind(const Bindings& b) override {
-    bind_workspace(b);
-    x_ = b.inputs[0];
-    operands_ = {b.inputs[1], b.inputs[2], b.inputs[3], b.inputs[4]};
-    h0_ = b.inputs[5];
-    c0_ = b.inputs[6];
-    y_ = b.outputs[0];
-    cell_ = rnn_.problem().kind == RecurrentKind::lstm ? b.outputs[1] : nullptr;
-    kept_ = trains_ && sizes_.reserve > 0 ? b.outputs.back() : nullptr;
-  }
-
-  void run(Stream& stream) override {
+  void run(const Bindings& b, Stream& stream) const override {
     const RnnProblem& p = rnn_.problem();
-    cudnnHandle_t handle = begin(stream, operands_);
-    const void* x = in_order(x_, p.inputs, x_at_, stream);
+    const void *h0 = b.inputs[5], *c0 = b.inputs[6];
+    void *y = b.outputs[0], *cell = p.kind == RecurrentKind::lstm ? b.outputs[1] : nullptr;
+    void* kept = trains_ && sizes_.reserve > 0 ? b.outputs.back() : nullptr;
+    cudnnHandle_t handle = begin(b, {b.inputs[1], b.inputs[2], b.inputs[3], b.inputs[4]}, stream);
+    const void* x = in_order(b, b.inputs[0], p.inputs, x_at_, stream);
     // No lengths on the device: since 8.9.1 cuDNN uses those of the descriptors.
     check_cudnn(
         cudnnRNNForward(handle, rnn_.rnn(),
                         trains_ ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE, nullptr,
-                        rnn_.x(), x, rnn_.y(), in_order(y_, y_at_), rnn_.state(), h0_, nullptr,
-                        rnn_.state(), c0_, cell_, sizes_.weights, weights(), sizes_.workspace,
-                        work(), kept_ != nullptr ? sizes_.reserve : 0, kept_),
+                        rnn_.x(), x, rnn_.y(), in_order(b, y, y_at_), rnn_.state(), h0, nullptr,
+                        rnn_.state(), c0, cell, sizes_.weights, weights(b), sizes_.workspace,
+                        work(b), kept != nullptr ? sizes_.reserve : 0, kept),
         "recurrent_network");
-    put_back(y_, p.hidden, y_at_, stream);
+    put_back(b, y, p.hidden, y_at_, stream);
   }
 
  private:
   bool trains_;
   size_t x_at_, y_at_;
-  const void *x_ = nullptr, *h0_ = nullptr, *c0_ = nullptr;
-  Operands operands_{};
-  void *y_ = nullptr, *cell_ = nullptr, *kept_ = nullptr;
 };
 
 class CudnnRecurrentBackward final : public CudnnRecurrent {
@@ -171,45 +171,35 @@ class CudnnRecurrentBackward final : public CudnnRecurrent {
         y_at_(add_tokens(rnn_.problem().hidden)),
         dy_at_(add_tokens(rnn_.problem().hidden)) {}
 
-  void bind(const Bindings& b) override {
-    bind_workspace(b);
-    dy_ = b.inputs[0];
-    x_ = b.inputs[1];
-    y_ = b.inputs[2];
-    operands_ = {b.inputs[3], b.inputs[4], b.inputs[5], b.inputs[6]};
-    h0_ = b.inputs[7];
-    c0_ = b.inputs[8];
-    kept_ = b.inputs[9];
-    dx_ = b.outputs[0];
-    gradients_ = {b.outputs[1], b.outputs[2], nullptr, nullptr};
-    if (rnn_.problem().bias) {
-      gradients_[CudnnRnn::Piece::b_ih] = b.outputs[3];
-      gradients_[CudnnRnn::Piece::b_hh] = b.outputs[4];
-    }
-  }
-
-  void run(Stream& stream) override {
+  void run(const Bindings& b, Stream& stream) const override {
     const RnnProblem& p = rnn_.problem();
-    cudnnHandle_t handle = begin(stream, operands_);
-    std::byte* gradients = workspace_ + gradients_at_;
+    const void *h0 = b.inputs[7], *c0 = b.inputs[8];
+    void *kept = b.inputs[9], *dx = b.outputs[0];
+    Operands results{b.outputs[1], b.outputs[2], nullptr, nullptr};
+    if (p.bias) {
+      results[CudnnRnn::Piece::b_ih] = b.outputs[3];
+      results[CudnnRnn::Piece::b_hh] = b.outputs[4];
+    }
+    cudnnHandle_t handle = begin(b, {b.inputs[3], b.inputs[4], b.inputs[5], b.inputs[6]}, stream);
+    std::byte* gradients = workspace(b) + gradients_at_;
     device_.zero(gradients, sizes_.weights, stream);  // cuDNN adds to them
-    const void *x = in_order(x_, p.inputs, x_at_, stream),
-               *y = in_order(y_, p.hidden, y_at_, stream),
-               *dy = in_order(dy_, p.hidden, dy_at_, stream);
+    const void *x = in_order(b, b.inputs[1], p.inputs, x_at_, stream),
+               *y = in_order(b, b.inputs[2], p.hidden, y_at_, stream),
+               *dy = in_order(b, b.inputs[0], p.hidden, dy_at_, stream);
     // The order matters: the weight gradient reads data that the data gradient writes to `kept`.
-    check_cudnn(cudnnRNNBackwardData_v8(handle, rnn_.rnn(), nullptr, rnn_.y(), y, dy, rnn_.x(),
-                                        in_order(dx_, dx_at_), rnn_.state(), h0_, nullptr, nullptr,
-                                        rnn_.state(), c0_, nullptr, nullptr, sizes_.weights,
-                                        weights(), sizes_.workspace, work(), sizes_.reserve, kept_),
+    check_cudnn(cudnnRNNBackwardData_v8(
+                    handle, rnn_.rnn(), nullptr, rnn_.y(), y, dy, rnn_.x(), in_order(b, dx, dx_at_),
+                    rnn_.state(), h0, nullptr, nullptr, rnn_.state(), c0, nullptr, nullptr,
+                    sizes_.weights, weights(b), sizes_.workspace, work(b), sizes_.reserve, kept),
                 "recurrent_network_backward, the inputs' gradient");
     check_cudnn(
         cudnnRNNBackwardWeights_v8(handle, rnn_.rnn(), CUDNN_WGRAD_MODE_ADD, nullptr, rnn_.x(), x,
-                                   rnn_.state(), h0_, rnn_.y(), y, sizes_.weights, gradients,
-                                   sizes_.workspace, work(), sizes_.reserve, kept_),
+                                   rnn_.state(), h0, rnn_.y(), y, sizes_.weights, gradients,
+                                   sizes_.workspace, work(b), sizes_.reserve, kept),
         "recurrent_network_backward, the weights' gradient");
-    put_back(dx_, p.inputs, dx_at_, stream);
-    for (const CudnnRnn::Piece& piece : pieces_) {
-      auto* to = static_cast<std::byte*>(gradients_[piece.operand]) +
+    put_back(b, dx, p.inputs, dx_at_, stream);
+    for (const CudnnRnn::Piece& piece : pieces(b)) {
+      auto* to = static_cast<std::byte*>(results[piece.operand]) +
                  static_cast<size_t>(piece.begin) * dtype_size(sums_);
       const std::byte* from = gradients + piece.offset;
       if (p.dtype == sums_) {
@@ -223,9 +213,6 @@ class CudnnRecurrentBackward final : public CudnnRecurrent {
  private:
   DType sums_;
   size_t gradients_at_, x_at_, dx_at_, y_at_, dy_at_;
-  const void *dy_ = nullptr, *x_ = nullptr, *y_ = nullptr, *h0_ = nullptr, *c0_ = nullptr;
-  Operands operands_{}, gradients_{};
-  void *kept_ = nullptr, *dx_ = nullptr;
 };
 
 std::optional<CudnnRnn> describe(const RnnProblem& p) {
@@ -242,21 +229,23 @@ class Trial {
     attributes.set("kept_bytes", kept);
     SpecList in(r.inputs.begin(), r.inputs.end());
     SpecList out = find_op("recurrent_network")->infer(in, attributes);
-    forward_ = prepare(r, "recurrent_network", forward, attributes, in, out);
+    forward_ = prepare(r, "recurrent_network", forward, attributes, in, out, forward_call_);
     const TensorSpec y = out[0], last = kept > 0 ? out.back() : absent_spec();
     SpecList back{y, in[0], y, in[1], in[2], in[3], in[4], in[5], in[6], last};
     out = find_op("recurrent_network_backward")->infer(back, attributes);
-    backward_ = prepare(r, "recurrent_network_backward", backward, attributes, back, out);
+    backward_ =
+        prepare(r, "recurrent_network_backward", backward, attributes, back, out, backward_call_);
   }
   bool made() const { return forward_ != nullptr && backward_ != nullptr; }
   void run(Stream& stream) {
-    forward_->run(stream);
-    backward_->run(stream);
+    forward_call_.run(stream);
+    backward_call_.run(stream);
   }
 
  private:
   std::unique_ptr<Kernel> prepare(const KernelRequest& r, std::string_view op, KernelMaker make,
-                                  const Attributes& attributes, SpecSpan inputs, SpecSpan outputs) {
+                                  const Attributes& attributes, SpecSpan inputs, SpecSpan outputs,
+                                  BoundCall& call) {
     auto kernel = make({.op = op,
                         .attributes = attributes,
                         .inputs = inputs,
@@ -265,15 +254,15 @@ class Trial {
     if (kernel == nullptr) return nullptr;
     CudaDevice& device = cuda_device(r);
     buffers_.emplace_back(r.device, kernel->workspace_bytes());
-    kernel->bind({.inputs = tensors_.emplace_back(device, inputs).next(),
-                  .outputs = tensors_.emplace_back(device, outputs).next(),
-                  .workspace = buffers_.back().data()});
+    call = BoundCall(*kernel, tensors_.emplace_back(device, inputs).next(),
+                     tensors_.emplace_back(device, outputs).next(), buffers_.back().data());
     return kernel;
   }
 
   std::vector<Buffer> buffers_;
   std::deque<TimingTensors> tensors_;
   std::unique_ptr<Kernel> forward_, backward_;
+  BoundCall forward_call_, backward_call_;
 };
 
 constexpr const char *kCudnn = "cuDNN", *kComposed = "composed";

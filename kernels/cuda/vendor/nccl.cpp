@@ -125,6 +125,10 @@ class NcclBackend final : public CollectiveBackend {
         return nccl_.all_gather(c.input, c.output, c.bytes(), ncclUint8, comm_, stream);
       case CollectiveKind::broadcast:
         return nccl_.broadcast(c.output, c.output, c.bytes(), ncclUint8, c.root, comm_, stream);
+      case CollectiveKind::send:
+        return nccl_.send(c.input, c.bytes(), ncclUint8, c.peer, comm_, stream);
+      case CollectiveKind::receive:
+        return nccl_.receive(c.output, c.bytes(), ncclUint8, c.peer, comm_, stream);
       case CollectiveKind::barrier:
         break;
     }

@@ -25,7 +25,8 @@ bool load(NcclLibrary& to, void* library) {
          get(to.async_error, "ncclCommGetAsyncError") &&
          get(to.error_string, "ncclGetErrorString") && get(to.last_error, "ncclGetLastError") &&
          get(to.all_reduce, "ncclAllReduce") && get(to.reduce_scatter, "ncclReduceScatter") &&
-         get(to.all_gather, "ncclAllGather") && get(to.broadcast, "ncclBroadcast");
+         get(to.all_gather, "ncclAllGather") && get(to.broadcast, "ncclBroadcast") &&
+         get(to.send, "ncclSend") && get(to.receive, "ncclRecv");
 }
 
 LoadedNccl open() {

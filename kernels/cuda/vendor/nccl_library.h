@@ -21,6 +21,8 @@ struct NcclLibrary {
   decltype(&ncclReduceScatter) reduce_scatter;
   decltype(&ncclAllGather) all_gather;
   decltype(&ncclBroadcast) broadcast;
+  decltype(&ncclSend) send;
+  decltype(&ncclRecv) receive;
   std::string name;  // "NCCL 2.28.9"
 
   // Returns nullptr if the library is missing or too old; thread-safe.

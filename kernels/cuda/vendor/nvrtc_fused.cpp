@@ -15,6 +15,7 @@
 #include "cuda/vendor/nvrtc.h"
 #include "ops/kernel_refused.h"
 #include "ops/rules.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -56,38 +57,25 @@ cudaKernel_t kernel_of(const Nvrtc& nvrtc, const std::string& source, int archit
   return known[key] = kernel;
 }
 
-class NvrtcFused final : public Kernel {
- public:
-  NvrtcFused(cudaKernel_t kernel, int64_t count, int64_t pack)
-      : kernel_(kernel), count_(count), pack_(pack) {}
-
-  void bind(const Bindings& b) override {
-    bool aligned = true;
-    const auto take = [&](std::span<void* const> from, auto& to) {
-      for (size_t i = 0; i < from.size(); ++i) {
-        to[i] = from[i];
-        aligned = aligned && reinterpret_cast<uintptr_t>(from[i]) % 16 == 0;
-      }
-    };
-    take(b.inputs, operands_.input);
-    take(b.outputs, operands_.output);
-    packs_ = aligned ? count_ / pack_ : 0;
-  }
-  void run(Stream& stream) override {
-    if (count_ == 0) return;
-    void* arguments[] = {&operands_, &packs_, &count_};
-    check_cuda(cudaLaunchKernel(reinterpret_cast<const void*>(kernel_),
-                                dim3(stride_grid(packs_ > 0 ? packs_ : count_, kBlock)),
-                                dim3(kBlock), arguments, 0, native_stream(stream)),
-               "a compiled program");
-  }
-
- private:
-  cudaKernel_t kernel_;
-  int64_t count_, pack_;
-  FusedOperands operands_{};
-  int64_t packs_ = 0;
-};
+void run_program(cudaKernel_t kernel, int64_t count, int64_t pack, const Bindings& b,
+                 Stream& stream) {
+  FusedOperands operands{};
+  bool aligned = true;
+  const auto take = [&](std::span<void* const> from, auto& to) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      to[i] = from[i];
+      aligned = aligned && reinterpret_cast<uintptr_t>(from[i]) % 16 == 0;
+    }
+  };
+  take(b.inputs, operands.input);
+  take(b.outputs, operands.output);
+  int64_t packs = aligned ? count / pack : 0;
+  void* arguments[] = {&operands, &packs, &count};
+  check_cuda(cudaLaunchKernel(reinterpret_cast<const void*>(kernel),
+                              dim3(stride_grid(packs > 0 ? packs : count, kBlock)), dim3(kBlock),
+                              arguments, 0, native_stream(stream)),
+             "a compiled program");
+}
 
 }  // namespace
 
@@ -110,8 +98,11 @@ std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request) {
   }
   const auto steps = parse_fused_program(request.attributes.text("program"));
   const std::string source = fused_source(steps, types, results, kName);
-  return std::make_unique<NvrtcFused>(kernel_of(*Nvrtc::find(), source, device.architecture()),
-                                      request.inputs[0].shape.elements(), fused_pack(types));
+  return make_kernel([kernel = kernel_of(*Nvrtc::find(), source, device.architecture()),
+                      count = request.inputs[0].shape.elements(),
+                      pack = fused_pack(types)](const Bindings& b, Stream& stream) {
+    if (count > 0) run_program(kernel, count, pack, b, stream);
+  });
 }
 
 }  // namespace dltrain

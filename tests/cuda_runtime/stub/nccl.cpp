@@ -37,6 +37,7 @@ struct Meeting {
   std::atomic<int> joined, left, waiting;
   std::atomic<uint64_t> round;
   std::atomic<bool> broken;
+  std::atomic<uint64_t> sent[kMaxRanks][kMaxRanks], taken[kMaxRanks][kMaxRanks];  // [from][to]
 };
 
 struct Shared {
@@ -104,14 +105,14 @@ struct ncclComm {
 namespace {
 
 struct Call {
-  enum Kind { all_reduce, reduce_scatter, all_gather, broadcast } kind;
+  enum Kind { all_reduce, reduce_scatter, all_gather, broadcast, send, receive } kind;
   ncclComm* comm;
   const void* input;
   void* output;
   size_t count;
   DType dtype;
   ReduceOp op;
-  int root;
+  int root;  // of a broadcast; otherwise the other one of two ranks
 };
 
 // One of the ranks' inputs, from element `first` on.
@@ -139,6 +140,24 @@ void finish(const Call& c) {
     case Call::broadcast:
       std::memcpy(out, c.comm->area(c.root), bytes);
       return;
+    case Call::send:
+    case Call::receive:
+      return;
+  }
+}
+
+// A message of two ranks: the sender waits until the receiver has read its area.
+void pass(const Call& c, size_t bytes) {
+  Meeting& m = c.comm->shared->meeting;
+  const int from = c.kind == Call::send ? c.comm->rank : c.root;
+  const int to = c.kind == Call::send ? c.root : c.comm->rank;
+  std::atomic<uint64_t>&sent = m.sent[from][to], &taken = m.taken[from][to];
+  if (c.kind == Call::send) {
+    ++sent;
+    c.comm->wait_until([&] { return taken == sent; });
+  } else if (c.comm->wait_until([&] { return sent > taken; })) {
+    std::memcpy(c.output, c.comm->area(from), bytes);
+    ++taken;
   }
 }
 
@@ -166,7 +185,9 @@ void run(void* argument) {
   if (bytes > kAreaBytes) refuse(bytes);
   if (call->input != nullptr) std::memcpy(comm.area(comm.rank), call->input, bytes);
   // Nobody writes its area before all have read it.
-  if (comm.meet()) {
+  if (call->kind == Call::send || call->kind == Call::receive) {
+    pass(*call, bytes);
+  } else if (comm.meet()) {
     finish(*call);
     comm.meet();
   }
@@ -290,6 +311,14 @@ ncclResult_t ncclBroadcast(const void* input, void* output, size_t count, ncclDa
                            int root, ncclComm_t comm, cudaStream_t stream) {
   const void* own = comm->rank == root ? input : nullptr;
   return queue({Call::broadcast, comm, own, output, count, type_of(type), {}, root}, stream);
+}
+ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return queue({Call::send, comm, data, nullptr, count, type_of(type), {}, peer}, stream);
+}
+ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return queue({Call::receive, comm, nullptr, data, count, type_of(type), {}, peer}, stream);
 }
 
 }  // extern "C"
