@@ -18,8 +18,9 @@ CheckpointBytes checkpoint_bytes(const Executor& executor) {
   for (const StateTensor& tensor : executor.layout().tensors()) {
     if (!rules_of(tensor.role).checkpointed) continue;
     const auto bytes = static_cast<double>(tensor.spec.bytes());
-    const auto own = executor.writable_range(tensor.name, tensor.spec.dtype);
-    const auto stored = static_cast<double>(own->end - own->begin);
+    const ByteRange own = executor.writable_range(tensor.name, tensor.spec.dtype)
+                              .value_or(ByteRange{0, tensor.spec.bytes()});
+    const auto stored = static_cast<double>(own.end - own.begin);
     out.all += bytes;
     out.stored += stored;
     if (stored < bytes) out.parts += bytes;

@@ -131,7 +131,7 @@ std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
           "checkpoint or run folder, whose configuration is used unless one is given")
       ->take_last();
   command.add_flag("--allow-changes", options->run.allow_changes,
-                   "Continue with a model, loss or data that differ from those of the run");
+                   "Continue with a model, loss, data or batch that differ from those of the run");
   command.add_flag("--overwrite", options->run.overwrite,
                    "Discard an existing run in the run folder; with --resume PATH of that run, "
                    "only its later checkpoints");

@@ -169,40 +169,24 @@ std::deque<SafetensorsSet> trained_weights(const std::filesystem::path& checkpoi
   return files;
 }
 
-namespace {
-
-// `inner`: returns the name in the checkpoint.
-void load_from_checkpoint(WeightStore& store, const std::vector<ParameterInfo>& wanted,
-                          std::string (*inner)(const std::string& name),
-                          const std::filesystem::path& checkpoint, const char* whose) {
+void load_trained(WeightStore& store, const std::vector<ParameterInfo>& wanted,
+                  const std::filesystem::path& checkpoint, std::string_view prefix) {
   const std::deque<SafetensorsSet> files = trained_weights(checkpoint);
   std::vector<FoundTensor> tensors;
   for (const ParameterInfo& info : wanted) {
-    const std::string name = inner(info.name);
+    const std::string name = info.name.substr(prefix.size());
     const SafetensorsSet::Tensor* found = nullptr;
     for (const SafetensorsSet& candidate : files) {
       if (found == nullptr) found = candidate.find(name);
     }
     if (found == nullptr || !(found->entry->spec.shape == info.file.shape)) {
-      fail(ExitCode::storage, "{}: no {} of shape {} for the {}", checkpoint.string(), name,
-           to_string(info.file.shape), whose);
+      fail(ExitCode::storage, "{}: no {} of shape {} for {}", checkpoint.string(), name,
+           to_string(info.file.shape), info.name);
     }
     tensors.push_back({*found, info.name, &info});
   }
   VerifiedFiles folder(checkpoint);
   load_tensors(store, std::move(tensors), folder);
-}
-
-}  // namespace
-
-void load_constants(Executor& executor, const std::filesystem::path& checkpoint) {
-  const auto inner = [](const std::string& name) { return name.substr(name.find('.') + 1); };
-  load_from_checkpoint(executor, executor.training().constants, inner, checkpoint, "teacher");
-}
-
-void load_trained(WeightStore& store, const std::filesystem::path& checkpoint) {
-  const auto inner = [](const std::string& name) { return name; };
-  load_from_checkpoint(store, store.weights(), inner, checkpoint, "model");
 }
 
 }  // namespace dltrain

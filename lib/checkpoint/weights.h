@@ -48,11 +48,10 @@ void start_averages(Executor& executor);
 // parameters.
 std::deque<SafetensorsSet> trained_weights(const std::filesystem::path& checkpoint);
 
-// Loads the teacher's constants from its trained_weights(). Throws Error(storage) for a checkpoint
-// that does not fit.
-void load_constants(Executor& executor, const std::filesystem::path& checkpoint);
 // Loads parameters and buffers from trained_weights(), to use a trained model without its
-// optimizer.
-void load_trained(WeightStore& store, const std::filesystem::path& checkpoint);
+// optimizer. `prefix`: what precedes the names of the files in those of the store ("teacher.").
+// Throws Error(storage) for a checkpoint that does not fit.
+void load_trained(WeightStore& store, const std::vector<ParameterInfo>& wanted,
+                  const std::filesystem::path& checkpoint, std::string_view prefix = "");
 
 }  // namespace dltrain

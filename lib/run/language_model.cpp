@@ -118,7 +118,7 @@ Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
                                                       .capacity = capacity});
   DecoderWeights store(*decoder_);
   if (checkpoint_) {
-    load_trained(store, checkpoint_->checkpoint);
+    load_trained(store, store.weights(), checkpoint_->checkpoint);
   } else {
     load_weights(store, source_, experiment_.model.rename, experiment_.model.strict);
   }
