@@ -3,10 +3,10 @@
 //   bench_checkpoint FOLDER [MIB [ROUNDS]]
 //
 // Writes (with fsync) and reads about MIB (default 1024) of plain bytes in FOLDER, with one thread
-// in blocks of 4 MiB; then saves a checkpoint of about this size of an MLP with AdamW and loads it
-// into another session. Reads follow a request to drop the files from the page cache, which not
-// every file system obeys; the last column is a load from the page cache. Each figure is the best
-// of ROUNDS (default 3), in GB/s of the checkpoint's bytes. Loading hashes every byte.
+// in blocks of 4 MiB; saves a checkpoint of about this size of an MLP with AdamW and loads it.
+// Reads follow a request to drop the files from the page cache, which not every file system obeys;
+// the last column is a load from the page cache. Each figure is the best of ROUNDS (default 3), in
+// GB/s of the checkpoint's bytes. Loading hashes every byte.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -91,7 +91,8 @@ int run(const fs::path& folder, double mib, int rounds) {
   const fs::path plain = folder / "bench_checkpoint.plain", run = folder / "bench_checkpoint.run";
   double bytes = 0, best[5] = {1e9, 1e9, 1e9, 1e9, 1e9};
   for (int round = 0; round < rounds; ++round) {
-    CheckpointWriter writer(run, {.newest = 1}, "name: bench\n", /*background=*/false);
+    fs::remove_all(run);
+    CheckpointWriter writer(run, {}, "name: bench\n", /*background=*/false);
     const CheckpointState state{.step = round, .global_batch = 16};
     fs::path checkpoint;
     const double save = seconds_of([&] {
