@@ -127,7 +127,8 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
   if (!other.empty() && !allow_changes) {
     if (!has_parameters_of(*session.executor, choice.checkpoint)) {
       fail(ExitCode::usage,
-           "{} was saved with another model, loss, data or batch:\n{}\nIts parameters have other names or "
+           "{} was saved with another model, loss, data or batch:\n{}\nIts parameters have other "
+           "names or "
            "shapes than those of this model, so the run cannot be resumed with it; start a "
            "new run, with --name NAME or --output-dir and without --resume",
            location, describe_differences(other));
