@@ -90,7 +90,7 @@ void add_peak(const MemoryPeak& peak, SizeTable& table) {
 void print_memory(const Session& session, const PlanReport& r) {
   // The kernels of some libraries need memory for each thread.
   const std::string threads =
-      session.executor->device().properties().backend != "cpu"
+      !session.executor->device().properties().on_host
           ? ""
           : fmt::format(", with {} thread{}{}", cpu_threads(), cpu_threads() == 1 ? "" : "s",
                         session.options.ranks.world == 1 ? "" : " a rank");
@@ -151,7 +151,7 @@ void print_host_memory(const Session& session) {
     table.add("text samples", samples, "keys and values of attention, and plans");
   }
   if (const Mesh& mesh = session.executor->report().topology.mesh;
-      mesh.size() > 1 && session.executor->device().properties().backend == "cpu") {
+      mesh.size() > 1 && session.executor->device().properties().on_host) {
     table.add("receive buffers", message_bytes(session, mesh), "of collectives");
   }
   if (session.experiment->checkpoint.async) {
@@ -235,7 +235,11 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
                topology.nodes(), topology.per_node, human_bytes(static_cast<size_t>(t.within_node)),
                human_bytes(static_cast<size_t>(t.between_nodes)));
   }
-  if (session.groups) {
+  if (session.coordinates.tensor.count > 1) {
+    fmt::print("  tensor parallelism: groups of {} ranks share the layers of the same samples\n",
+               session.coordinates.tensor.count);
+  }
+  if (topology.mesh.size(mesh_axes::kReplica) > 1) {
     fmt::print(
         "  the state is sharded over groups of {} ranks; each of the {} groups holds all of it\n",
         topology.mesh.size(mesh_axes::kShard), topology.mesh.size(mesh_axes::kReplica));
@@ -368,7 +372,7 @@ CommandBody add_plan(CLI::App& command) {
   };
   auto options = std::make_shared<Options>();
   options->config.add_to(command);
-  command.add_option("--world", options->request.world, "Plan for this many data-parallel ranks")
+  command.add_option("--world", options->request.world, "Plan for this many ranks")
       ->check(CLI::Range(1, 65536));
   command
       .add_option("--nproc-per-node", options->request.ranks_per_node,
@@ -406,7 +410,8 @@ CommandBody add_plan(CLI::App& command) {
   command.add_flag("--passes", options->request.passes, "Print the graph after each pass");
   return [options, rates_given, disk] {
     Experiment experiment = options->config.load();
-    const int64_t ranks = std::max<int64_t>(experiment.parallelism.data, 1);
+    const int64_t ranks =
+        std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.tensor;
     PlanRequest request = options->request;
     request.storage.disk_given = disk->count() > 0;
     if (request.world == 0) {

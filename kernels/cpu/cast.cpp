@@ -73,7 +73,7 @@ MadeKernel make_low_precision_update(const KernelRequest& request) {
   if (request.inputs[1].dtype != DType::f32 || !is_low_precision(request.outputs[0].dtype)) {
     return nullptr;
   }
-  const auto count = static_cast<size_t>(request.attributes.integer("count"));
+  const auto count = static_cast<size_t>(request.attributes.integer("count", 1));
   const TensorChunks chunks(request.inputs.subspan(1, count));
   const NarrowFunction narrow = narrow_function(request.outputs[0].dtype);
   return make_kernel([=](const Bindings& b, Stream&) {

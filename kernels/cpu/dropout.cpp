@@ -8,6 +8,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "ops/shard_position.h"
 #include "ops/step_state.h"
 
 #ifndef DLTRAIN_CPU_DROPOUT_ONCE
@@ -147,6 +148,7 @@ MadeKernel make_dropout(const KernelRequest& request) {
   const int64_t count = x.shape.elements();
   const int64_t per_sample = count / std::max<int64_t>(1, x.shape[0]);
   const double rate = request.attributes.number("rate");
+  const ShardPosition position(request.attributes, count);
   DropoutArguments arguments{};
   arguments.stream = static_cast<uint64_t>(request.attributes.integer("stream"));
   // u ≥ rate for u = draw / 2²⁴, without rounding the rate to f32.
@@ -159,9 +161,17 @@ MadeKernel make_dropout(const KernelRequest& request) {
     a.y = b.outputs[0];
     a.seed = state.seed;
     a.step = static_cast<uint64_t>(state.step);
-    a.first = static_cast<uint64_t>(state.sample_offset * per_sample);
+    a.first = static_cast<uint64_t>(state.sample_offset * position.whole(per_sample));
     const auto function = HWY_DYNAMIC_DISPATCH(dropout_range);
-    parallel_for(count, 4096, [&](int64_t begin, int64_t end) { function(dtype, a, begin, end); });
+    parallel_for(count, 4096, [&](int64_t begin, int64_t end) {
+      while (begin < end) {  // rows of a shard are not adjacent in the whole tensor
+        const int64_t row_end = std::min(end, (begin / position.row + 1) * position.row);
+        DropoutArguments row = a;
+        row.first += static_cast<uint64_t>(position(begin) - begin);
+        function(dtype, row, begin, row_end);
+        begin = row_end;
+      }
+    });
   });
 }
 

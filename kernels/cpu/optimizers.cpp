@@ -153,7 +153,7 @@ bool computes_in_f32_but_for_16_bits(KernelRequest request) {
     request.outputs = {};
   } else if (UpdateRounding(request.attributes).any()) {
     request.inputs =
-        request.inputs.subspan(1 + static_cast<size_t>(request.attributes.integer("count")));
+        request.inputs.subspan(1 + static_cast<size_t>(request.attributes.integer("count", 1)));
     request.outputs = {};
   }
   return computes_in_f32(request);

@@ -20,7 +20,7 @@ MadeKernel make_clip_percentile(const KernelRequest& request) {
 MadeKernel make_ema_update(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const EmaAttributes attributes = ema_attributes(request.attributes);
-  const auto count = static_cast<size_t>(request.attributes.integer("count"));
+  const auto count = static_cast<size_t>(request.attributes.integer("count", 1));
   const TensorChunks chunks(request.inputs.subspan(1, count));
   return make_kernel([=](const Bindings& b, Stream&) {
     const StepState& state = *b.input<StepState>(0);

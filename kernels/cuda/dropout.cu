@@ -6,6 +6,7 @@
 
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
+#include "ops/shard_position.h"
 #include "ops/step_state.h"
 #include "shared/make_kernel.h"
 
@@ -19,16 +20,17 @@ struct DropoutCall {
   int64_t count;       // elements of the micro-batch
   int64_t per_sample;  // elements
   int64_t channels;    // of dropout2d
+  ShardPosition position;
 };
 
 constexpr int kBlock = 256;
 
-// `packs`: x and y are aligned. If the micro-batch begins inside a group, every element computes
-// the numbers of its group.
+// `packs`: x and y are aligned and whole. If the micro-batch begins inside a group, every element
+// computes the numbers of its group.
 template <typename T>
 __global__ void dropout_kernel(const T* x, const StepState* state, T* y, uint32_t least,
                                MathOf<T> scale, uint64_t stream, int64_t count, int64_t per_sample,
-                               bool packs) {
+                               ShardPosition position, bool packs) {
   using M = MathOf<T>;
   constexpr int kWidth = Pack<T>::size < 4 ? 4 : Pack<T>::size;
   const StepInputs& in = state->in;
@@ -38,7 +40,8 @@ __global__ void dropout_kernel(const T* x, const StepState* state, T* y, uint32_
     load_elements<T, N>(x, at, value);
     DLTRAIN_UNROLL
     for (int j = 0; j < N; j += 4) {
-      const auto index = static_cast<uint64_t>(first + at + j);
+      const int64_t element = position.row < count ? position(at + j) : at + j;
+      const auto index = static_cast<uint64_t>(first + element);
       const Philox4 bits =
           random_block(in.seed, stream, static_cast<uint64_t>(in.step), index >> 2);
       for (int k = 0; k < (N < 4 ? N : 4); ++k) {
@@ -74,7 +77,8 @@ std::unique_ptr<Kernel> make_dropout_kernel(const KernelRequest& request, Run ru
                          .stream = static_cast<uint64_t>(request.attributes.integer("stream")),
                          .count = x.shape.elements(),
                          .per_sample = x.shape.elements(1, x.shape.rank()),
-                         .channels = x.shape[-1]};
+                         .channels = x.shape[-1],
+                         .position = {request.attributes, x.shape.elements()}};
   return make_kernel([call, run](const Bindings& b, Stream& stream) {
     if (call.count == 0) return;
     with_floating(call.dtype, [&](auto number) { run(call, b, stream, number); });
@@ -86,13 +90,14 @@ std::unique_ptr<Kernel> make_dropout_kernel(const KernelRequest& request, Run ru
 std::unique_ptr<Kernel> make_cuda_dropout(const KernelRequest& request) {
   return make_dropout_kernel(
       request, []<typename T>(const DropoutCall& c, const Bindings& b, Stream& stream, T) {
-        const bool packs = is_pack_aligned(b.inputs[0]) && is_pack_aligned(b.outputs[0]);
+        const bool packs = c.position.row == c.count && is_pack_aligned(b.inputs[0]) &&
+                           is_pack_aligned(b.outputs[0]);
         // Uniform numbers have 24 bits.
         const auto least = static_cast<uint32_t>(std::ceil(c.rate * 16777216.0));
         DLTRAIN_LAUNCH(dropout_kernel<T>, stride_grid(c.count / 4 + 2, kBlock), kBlock,
                        stream.native(), b.input<T>(0), b.input<StepState>(1), b.output<T>(0), least,
-                       static_cast<MathOf<T>>(1 / (1 - c.rate)), c.stream, c.count, c.per_sample,
-                       packs);
+                       static_cast<MathOf<T>>(1 / (1 - c.rate)), c.stream, c.count,
+                       c.position.whole(c.per_sample), c.position, packs);
       });
 }
 

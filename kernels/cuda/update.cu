@@ -61,8 +61,10 @@ __global__ void finish_sum_kernel(const double* partial, int64_t count, double* 
   if (threadIdx.x == 0) *out = sum;
 }
 
-__global__ void gradient_norm_of_kernel(StepState* state, const double* sum) {
-  finish_gradient_norm(*state, *sum);
+__global__ void gradient_norm_of_kernel(StepState* state, const double* sums, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += sums[i];
+  finish_gradient_norm(*state, sum);
 }
 
 // Updates a chunk of bf16 parameters with stochastic rounding.
@@ -241,10 +243,10 @@ std::unique_ptr<Kernel> make_cuda_sum_of_squares(const KernelRequest& request) {
                            });
 }
 
-std::unique_ptr<Kernel> make_cuda_gradient_norm_of(const KernelRequest&) {
-  return make_kernel([](const Bindings& b, Stream& stream) {
+std::unique_ptr<Kernel> make_cuda_gradient_norm_of(const KernelRequest& request) {
+  return make_kernel([count = request.inputs[1].shape[0]](const Bindings& b, Stream& stream) {
     DLTRAIN_LAUNCH(gradient_norm_of_kernel, 1u, 1u, stream.native(),
-                   static_cast<StepState*>(b.inputs[0]), b.input<double>(1));
+                   static_cast<StepState*>(b.inputs[0]), b.input<double>(1), count);
   });
 }
 
@@ -267,7 +269,7 @@ std::unique_ptr<Kernel> make_cuda_element_update(const KernelRequest& request) {
 
 // Roles: parameter, copy.
 std::unique_ptr<Kernel> make_cuda_low_precision_update(const KernelRequest& request) {
-  const auto count = static_cast<size_t>(request.attributes.integer("count"));
+  const auto count = static_cast<size_t>(request.attributes.integer("count", 1));
   const SpecSpan parameters = request.inputs.subspan(1, count);
   if (count == 0) return nullptr;
   const DType copy = request.outputs[0].dtype;

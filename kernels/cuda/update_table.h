@@ -115,7 +115,8 @@ inline bool is_wide_update(const KernelRequest& request) {
   const size_t copies = first_copy(request.attributes, request.inputs.size());
   SpecSpan tensors = copies == 0 ? request.inputs : request.inputs.first(copies);
   const bool narrow = UpdateRounding(request.attributes).any();
-  if (narrow) tensors = tensors.subspan(static_cast<size_t>(request.attributes.integer("count")));
+  if (narrow)
+    tensors = tensors.subspan(static_cast<size_t>(request.attributes.integer("count", 1)));
   const DType dtype = tensors.size() > 1 ? tensors[1].dtype : DType::f32;
   return (!narrow || dtype == DType::f32) && (dtype == DType::f32 || dtype == DType::f64) &&
          std::all_of(tensors.begin() + 1, tensors.end(), [&](const TensorSpec& spec) {

@@ -9,7 +9,7 @@ namespace {
 template <typename Copy>
 struct LowPrecisionUpdate {
   explicit LowPrecisionUpdate(const NaiveCall& c)
-      : count(static_cast<size_t>(c.attributes.integer("count"))) {}
+      : count(static_cast<size_t>(c.attributes.integer("count", 1))) {}
 
   void run(const NaiveCall& c) const {
     for (size_t i = 0; i < count; ++i) {

@@ -82,7 +82,7 @@ template <typename Formula>
 std::unique_ptr<Kernel> make_naive_update(const KernelRequest& request) {
   // With narrow parameters, that of gradients and moments.
   const bool narrow = UpdateRounding(request.attributes).any();
-  const auto count = static_cast<size_t>(request.attributes.integer("count"));
+  const auto count = static_cast<size_t>(request.attributes.integer("count", 1));
   const DType dtype = compute_dtype(narrow ? request.inputs.subspan(1 + count) : request.inputs);
   return make_naive<NaiveUpdateOf<Formula>::template Prepared>(request, dtype);
 }

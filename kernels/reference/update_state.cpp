@@ -37,7 +37,7 @@ struct ClipPercentile {
 template <typename T>
 struct EmaUpdate {
   explicit EmaUpdate(const NaiveCall& c)
-      : count(static_cast<size_t>(c.attributes.integer("count"))),
+      : count(static_cast<size_t>(c.attributes.integer("count", 1))),
         decay(c.attributes.number("decay", 0.999)),
         start(static_cast<double>(c.attributes.integer("start"))),
         warmup(c.attributes.boolean("warmup")) {}

@@ -39,6 +39,7 @@ DeviceProperties host_properties(const char* backend, const char* libraries,
   sysinfo(&info);
   DeviceProperties p;
   p.backend = backend;
+  p.on_host = true;
   p.name = processor_name();
   p.architecture = std::move(architecture);
   p.libraries = libraries;

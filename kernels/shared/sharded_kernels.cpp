@@ -1,5 +1,6 @@
 // reduce_scatter and all_gather of units (lib/ops/sharded.cpp) through request.collectives, on any
 // device, and gradient_norm_of, for memory that the host can access.
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -49,9 +50,11 @@ std::unique_ptr<Kernel> make_wait(const KernelRequest& request) {
     group.wait(*b.ticket, stream);
   });
 }
-std::unique_ptr<Kernel> make_gradient_norm_of(const KernelRequest&) {
-  return make_kernel([](const Bindings& b, Stream&) {
-    finish_gradient_norm(*static_cast<StepState*>(b.inputs[0]), *b.input<double>(1));
+std::unique_ptr<Kernel> make_gradient_norm_of(const KernelRequest& request) {
+  return make_kernel([count = request.inputs[1].shape[0]](const Bindings& b, Stream&) {
+    const double* sums = b.input<double>(1);
+    finish_gradient_norm(*static_cast<StepState*>(b.inputs[0]),
+                         std::accumulate(sums, sums + count, 0.0));
   });
 }
 

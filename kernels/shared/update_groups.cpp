@@ -7,7 +7,7 @@ UpdateGroups::UpdateGroups(const Attributes& attributes) {
   const std::vector<double> weight_decay = attributes.numbers("weight_decay", {0});
   for (size_t g = 0; g < lr_scale.size(); ++g) settings.push_back({lr_scale[g], weight_decay[g]});
   const std::vector<int64_t> groups = attributes.integers("group");
-  group.assign(static_cast<size_t>(attributes.integer("count")), 0);
+  group.assign(static_cast<size_t>(attributes.integer("count", 1)), 0);
   for (size_t i = 0; i < groups.size(); ++i) group[i] = static_cast<size_t>(groups[i]);
 }
 

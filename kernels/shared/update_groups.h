@@ -42,7 +42,7 @@ ClipPercentileAttributes clip_percentile_attributes(const Attributes& attributes
 
 // Returns the index of the input with the first parameter's copy; 0 without attribute `copies`.
 inline size_t first_copy(const Attributes& a, size_t inputs) {
-  return a.boolean("copies") ? inputs - static_cast<size_t>(a.integer("count")) : 0;
+  return a.boolean("copies") ? inputs - static_cast<size_t>(a.integer("count", 1)) : 0;
 }
 
 // Returns use(rule) with the element rule of the op and its constants. `op` must have one.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "graph/state_name.h"
 #include "tensor/float_tensors.h"
 
 namespace dltrain {
@@ -33,16 +32,16 @@ void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live, int r
     copy.info = file.info;
     copy.owner = assign_writer(assigned, tensor);
     const bool own = copy.owner == rank;
-    copy.live = own && live && !tensor.part ? &executor : nullptr;
+    copy.live = own && live && !tensor.shard ? &executor : nullptr;
     if (!own || copy.live != nullptr) {
       copy.bytes = {};
       continue;
     }
     copy.bytes.resize(tensor.spec.bytes());
-    if (!tensor.part) executor.read_state(tensor.name, copy.bytes);
+    if (!tensor.shard) executor.read_state(tensor.name, copy.bytes);
   }
   snapshot.resize(next);
-  executor.collect_parts([&](const StateTensor& tensor, std::span<const std::byte> whole) {
+  executor.collect_shards([&](const StateTensor& tensor, std::span<const std::byte> whole) {
     const auto copy = std::find_if(snapshot.begin(), snapshot.end(),
                                    [&](const TensorCopy& c) { return c.state == tensor.name; });
     if (copy->owner == rank) std::copy(whole.begin(), whole.end(), copy->bytes.begin());
@@ -94,13 +93,12 @@ void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::ve
 }
 
 StateInFiles in_files(const Executor& executor, const StateTensor& tensor) {
-  const std::string_view owner = owner_name(tensor.name);
   const std::vector<ParameterInfo>& all = executor.training().parameters;
-  const auto info = std::ranges::find(all, owner, &ParameterInfo::name);
-  StateInFiles out{.name = std::string(owner), .shape = tensor.spec.shape};
+  const auto info = std::ranges::find(all, tensor.owner, &ParameterInfo::name);
+  StateInFiles out{.name = tensor.owner, .shape = tensor.spec.shape};
   // Averages have the names of their parameters, moments are called "momentum.layers.0.weight".
-  if (tensor.role != Role::ema && owner.size() != tensor.name.size()) {
-    out.name = fmt::format("{}.{}", tensor.name.substr(0, tensor.name.find(' ')), owner);
+  if (tensor.role != Role::ema && !tensor.kind.empty()) {
+    out.name = fmt::format("{}.{}", tensor.kind, tensor.owner);
   }
   // Averages and moments of a parameter's shape have its layout.
   if (info != all.end() && info->spec.shape == tensor.spec.shape) {

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "checkpoint/run_folder.h"
-#include "graph/state_name.h"
 #include "nn/huggingface/folder.h"
 #include "tensor/float_tensors.h"
 
@@ -155,7 +154,7 @@ void start_averages(Executor& executor) {
   for (const StateTensor& tensor : executor.layout().tensors()) {
     if (tensor.role != Role::ema) continue;
     bytes.resize(tensor.spec.bytes());
-    executor.read_state(owner_name(tensor.name), bytes);
+    executor.read_state(tensor.owner, bytes);
     executor.write_state(tensor.name, bytes);
   }
 }

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "checks/checks_support.h"
-#include "graph/state_name.h"
 
 namespace dltrain {
 namespace {
@@ -39,9 +38,9 @@ std::vector<Checked> choose_elements(Session& session) {
   std::vector<Checked> out;
   double model_largest = 0;
   for (const ParameterInfo& info : session.executor->training().parameters) {
-    const std::string name = state_name("gradient", info.name);
-    if (session.executor->layout().find(name) == nullptr) continue;
-    const std::vector<double> gradient = read_numbers(*session.executor, name);
+    const StateTensor* state = session.executor->layout().find(info.name, Role::gradient);
+    if (state == nullptr) continue;
+    const std::vector<double> gradient = read_numbers(*session.executor, state->name);
     Checked checked{.parameter = info.name};
     for (double g : gradient) checked.largest = std::max(checked.largest, std::abs(g));
     model_largest = std::max(model_largest, checked.largest);

@@ -30,7 +30,7 @@ void keep_output(GraphBuilder& builder, const StepGraph& graph) {
 
 bool mixes_samples_by_design(const StepGraph& graph) {
   return std::any_of(graph.graph.nodes.begin(), graph.graph.nodes.end(),
-                     [](const Node& node) { return node.op->name == "batch_norm"; });
+                     [](const Node& node) { return node.op->mixes_samples; });
 }
 
 // Targets that differ from those of the batch everywhere.

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "checks/checks_support.h"
-#include "graph/state_name.h"
 
 namespace dltrain {
 namespace {
@@ -18,15 +17,15 @@ std::set<std::string> always_zero(Session& session) {
   Executor& executor = *session.executor;
   std::set<std::string> names;
   for (const ParameterInfo& info : executor.training().parameters) {
-    if (executor.layout().find(state_name("gradient", info.name)) != nullptr)
-      names.insert(info.name);
+    if (executor.layout().find(info.name, Role::gradient) != nullptr) names.insert(info.name);
   }
   OneBatch batch = first_batch(session);
   for (int step = 0; step < kCheckUnusedParametersSteps && !names.empty(); ++step) {
     batch.inputs.step = step;
     run_batch(session, batch);
     std::erase_if(names, [&](const std::string& name) {
-      const auto gradient = read_numbers(executor, state_name("gradient", name));
+      const auto gradient =
+          read_numbers(executor, executor.layout().find(name, Role::gradient)->name);
       return std::any_of(gradient.begin(), gradient.end(), [](double g) { return g != 0; });
     });
     executor.update(batch.inputs);

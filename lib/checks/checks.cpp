@@ -26,7 +26,7 @@ constexpr CheckRow kChecks[] = {
 int64_t fewest_samples(const Session& session) {
   const Graph& graph = session.executor->training().graph;
   const bool two = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-    if (node.op->name != "batch_norm") return false;
+    if (!node.op->mixes_samples) return false;
     const Shape& x = graph.value(node.inputs[0]).spec.shape;
     return x.elements() / x[-1] == session.batch.micro_batch;
   });
@@ -58,7 +58,7 @@ std::vector<CheckResult> run_checks(CheckOptions options) {
   };
   int64_t samples = 0;
   {
-    Experiment experiment = options.load({"parallelism.data=1"});
+    Experiment experiment = options.load({"parallelism.data=1", "parallelism.tensor=1"});
     const Session session = open_session(experiment, {.engines = options.engines});
     samples = std::min<int64_t>(session.batch.micro_batch, session.data.train->size());
     options.fewest_samples = fewest_samples(session);

@@ -13,7 +13,7 @@ namespace {
 std::vector<std::string> one_batch_overrides(int64_t samples) {
   return {fmt::format("training.global_batch_size={}", samples),
           fmt::format("training.micro_batch_size={}", samples),
-          "training.gradient_accumulation_steps=1", "parallelism.data=1"};
+          "training.gradient_accumulation_steps=1", "parallelism.data=1", "parallelism.tensor=1"};
 }
 
 }  // namespace

@@ -33,55 +33,91 @@ int Mesh::size(std::string_view axis) const {
   return 1;
 }
 
-// The distance between neighbours along an axis.
-int Mesh::stride(size_t axis) const {
-  int stride = 1;
-  for (size_t i = axis + 1; i < axes_.size(); ++i) stride *= axes_[i].size;
-  return stride;
+namespace {
+
+bool contains_axis(std::string_view axes, std::string_view name) {
+  while (!axes.empty()) {
+    const size_t end = std::min(axes.find(','), axes.size());
+    if (axes.substr(0, end) == name) return true;
+    axes.remove_prefix(std::min(end + 1, axes.size()));
+  }
+  return false;
 }
 
+}  // namespace
+
 int Mesh::coordinate(int rank, std::string_view axis) const {
-  for (size_t i = 0; i < axes_.size(); ++i) {
-    if (axes_[i].name == axis) return rank / stride(i) % axes_[i].size;
+  for (auto a = axes_.rbegin(); a != axes_.rend(); ++a) {
+    if (a->name == axis) return rank % a->size;
+    rank /= a->size;
   }
   return 0;
 }
 
-std::vector<int> Mesh::group(int rank, std::string_view axis) const {
-  std::vector<int> ranks;
-  if (axis.empty()) {
-    ranks.resize(static_cast<size_t>(size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return ranks;
+std::string Mesh::over(std::string_view axes) const {
+  std::string out;
+  bool all = true;
+  for (const MeshAxis& axis : axes_) {
+    if (axis.size == 1) continue;
+    const bool in = axes.empty() || contains_axis(axes, axis.name);
+    if (in) out += (out.empty() ? "" : ",") + axis.name;
+    all = all && in;
   }
-  for (size_t i = 0; i < axes_.size(); ++i) {
-    if (axes_[i].name != axis) continue;
-    const int first = rank - coordinate(rank, axis) * stride(i);
-    for (int k = 0; k < axes_[i].size; ++k) ranks.push_back(first + k * stride(i));
-    return ranks;
-  }
-  return {rank};
+  return all ? "" : out;
 }
 
-MeshGroups::MeshGroups(Collectives& world, const Mesh& mesh) : world_(world) {
+std::vector<int> Mesh::group(int rank, std::string_view axes) const {
+  std::vector<int> ranks{0};
+  for (const MeshAxis& axis : axes_) {
+    const bool in = axes.empty() || contains_axis(axes, axis.name);
+    const int own = coordinate(rank, axis.name);
+    std::vector<int> next;
+    for (int outer : ranks) {
+      for (int i = in ? 0 : own; i < (in ? axis.size : own + 1); ++i) {
+        next.push_back(outer * axis.size + i);
+      }
+    }
+    ranks = std::move(next);
+  }
+  return ranks;
+}
+
+RankCoordinates coordinates_of(const Mesh& mesh, int rank) {
+  const int shard = mesh.size(mesh_axes::kShard);
+  return {.data = {.index = mesh.coordinate(rank, mesh_axes::kReplica) * shard +
+                            mesh.coordinate(rank, mesh_axes::kShard),
+                   .count = mesh.size(mesh_axes::kReplica) * shard},
+          .tensor = {.index = mesh.coordinate(rank, mesh_axes::kTensor),
+                     .count = mesh.size(mesh_axes::kTensor)}};
+}
+
+MeshGroups::MeshGroups(Collectives& world, const Mesh& mesh, const std::set<std::string>& sets)
+    : world_(world) {
   check_internal(mesh.size() == world.size(), "a mesh of {} ranks over {}", mesh.size(),
                  world.size());
-  for (const MeshAxis& axis : mesh.axes()) {
-    auto& part = parts_[axis.name];
-    if (axis.size < world.size()) part = world.split(mesh.group(world.rank(), axis.name));
+  for (const std::string& axes : sets) {
+    const std::vector<int> ranks = mesh.group(world.rank(), axes);
+    auto& part = parts_[axes];
+    if (static_cast<int>(ranks.size()) < world.size()) part = world.split(ranks);
   }
 }
 
-Collectives& MeshGroups::along(std::string_view axis) const {
-  if (axis.empty()) return world_;
-  const auto found = parts_.find(axis);
-  check_internal(found != parts_.end(), "the mesh has no axis {}", axis);
+Collectives& MeshGroups::along(std::string_view axes) const {
+  if (axes.empty()) return world_;
+  const auto found = parts_.find(axes);
+  check_internal(found != parts_.end(), "there is no group over {}", axes);
   return found->second ? *found->second : world_;
+}
+
+std::set<std::string> MeshGroups::sets() const {
+  std::set<std::string> out;
+  for (const auto& [axes, part] : parts_) out.insert(axes);
+  return out;
 }
 
 void MeshGroups::settle() const {
   world_.settle();
-  for (const auto& [axis, part] : parts_) {
+  for (const auto& [axes, part] : parts_) {
     if (part) part->settle();
   }
 }

@@ -1,14 +1,16 @@
-// The ranks of a run as a grid with named axes, and the groups along them.
+// The ranks of a run as a grid with named axes, and the groups over sets of axes.
 //
 // Axes are listed outermost first: neighbours along the last one are neighbouring ranks, which are
-// on the same node if possible. There are two axes, `replica` × `shard`
-// (parallelism.zero_shard_size): ranks along `shard` hold the parts of one state, ranks along
-// `replica` hold the same part. The attribute kOver of an op names the axis over which it reduces
-// or gathers; without it the op involves all ranks.
+// on the same node if possible. The axes are `replica` × `shard` × `tensor`: ranks along `tensor`
+// hold shards of each layer and the same samples (parallelism.tensor); the others are the
+// data-parallel ranks. Of these, ranks along `shard` hold the parts of one state and ranks along
+// `replica` the same part (parallelism.zero_shard_size). The attribute kOver of an op names the
+// axes over which it reduces or gathers (Mesh::over); without it the op involves all ranks.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +22,8 @@ namespace dltrain {
 namespace mesh_axes {
 inline constexpr const char* kReplica = "replica";
 inline constexpr const char* kShard = "shard";
+inline constexpr const char* kTensor = "tensor";
+inline constexpr const char* kData = "replica,shard";  // the set of the data-parallel ranks
 }  // namespace mesh_axes
 
 // The attribute of collective ops.
@@ -41,22 +45,37 @@ class Mesh {
   // The size of an axis (1 if there is none of that name), and the position of a rank along it.
   int size(std::string_view axis) const;
   int coordinate(int rank, std::string_view axis) const;
-  // The ranks that differ from `rank` in this axis only, and `rank`, ascending. Empty: all ranks.
-  std::vector<int> group(int rank, std::string_view axis) const;
+  // A set of axes is a text: their names in the order of the mesh, separated by commas; "" is all
+  // axes. Returns the set without axes of one rank, and "" if it then contains all other axes.
+  std::string over(std::string_view axes) const;
+  // The ranks that differ from `rank` in these axes only, and `rank`, ascending. They are numbered
+  // by their coordinates in these axes.
+  std::vector<int> group(int rank, std::string_view axes) const;
 
  private:
-  int stride(size_t axis) const;
   std::vector<MeshAxis> axes_;
 };
 
-// The groups of one rank: `world`, and a part of it along each axis. All ranks make them at the
-// same point, because they are split from `world`. `world` outlives them.
+// The place of a rank along the mesh. What depends on the rank follows from it: the samples of a
+// rank and its share of an evaluation from `data`, its shards of layers from `tensor`.
+struct RankCoordinates {
+  struct Place {
+    int index = 0, count = 1;
+  };
+  Place data, tensor;
+};
+RankCoordinates coordinates_of(const Mesh& mesh, int rank);
+
+// The groups of one rank: `world`, and those over the sets of axes that the plans use. All ranks
+// make them at the same point and in the same order, because they are split from `world`, which
+// outlives them.
 class MeshGroups {
  public:
-  MeshGroups(Collectives& world, const Mesh& mesh);
+  MeshGroups(Collectives& world, const Mesh& mesh, const std::set<std::string>& sets);
 
-  // The group along an axis of the mesh. Empty: all ranks.
-  Collectives& along(std::string_view axis) const;
+  // The group over a set of axes. Empty: all ranks.
+  Collectives& along(std::string_view axes) const;
+  std::set<std::string> sets() const;
   // Collectives::settle() of all groups.
   void settle() const;
 

@@ -80,8 +80,7 @@ constexpr std::array kOpKernels{
 OpKernels kernels_of(const Node& node) {
   const auto row = std::ranges::find(kOpKernels, node.op->name, &OpKernels::op);
   if (row != kOpKernels.end()) return *row;
-  const bool update = node.op->name.ends_with("_update");
-  return {node.op->name, update ? KernelKind::update : KernelKind::elementwise};
+  return {node.op->name, node.op->has_effect ? KernelKind::update : KernelKind::elementwise};
 }
 
 bool has_aligned_rows(const TensorSpec& spec) {

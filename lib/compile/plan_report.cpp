@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "graph/state_name.h"
-
 namespace dltrain {
 namespace {
 
@@ -30,23 +28,24 @@ LayerCost& layer_row(PlanReport& report, const std::string& layer, Phase phase) 
   return rows.back();
 }
 
-// Returns true for the rank's part of a sharded unit, which no layer reads directly.
+// Returns true for the rank's part of a unit of ZeRO, which no layer reads directly.
 bool is_part(const Graph& graph, ValueId id) {
-  return std::ranges::find(graph.sharded, id, &ShardedTensor::part) != graph.sharded.end();
+  const auto shard = std::ranges::find(graph.shards, id, &Shard::value);
+  return shard != graph.shards.end() && shard->name != graph.value(id).name;
 }
 
 // Returns the parameter's name if the value is a parameter, its low-precision copy or a gathered
 // parameter (passes/zero.h); otherwise "".
 std::string parameter_of(const Graph& graph, const GraphValue& value) {
   if (value.role == Role::parameter || value.role == Role::low_precision) {
-    return std::string(value.storage_of == kNoValue ? owner_name(value.name) : "");
+    if (value.storage_of != kNoValue) return "";
+    return value.of == kNoValue ? value.name : graph.value(value.of).name;
   }
   if (value.role != Role::activation || value.name.empty()) return "";
-  for (const ShardedTensor& tensor : graph.sharded) {
-    const bool holds = tensor.role == Role::parameter || tensor.role == Role::low_precision;
-    if (holds && tensor.name == value.name) return std::string(owner_name(tensor.name));
-  }
-  return "";
+  const Shard* shard = graph.find_shard(value.name);
+  const bool holds =
+      shard != nullptr && (shard->role == Role::parameter || shard->role == Role::low_precision);
+  return holds ? shard->owner : "";
 }
 
 void add_node(PlanReport& report, std::set<std::string>& counted, const Graph& graph,

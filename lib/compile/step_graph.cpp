@@ -13,6 +13,8 @@
 #include "passes/fuse.h"
 #include "passes/fuse_copies.h"
 #include "passes/narrow_parameters.h"
+#include "passes/pack_updates.h"
+#include "passes/partition.h"
 #include "passes/remove_copies.h"
 #include "passes/update.h"
 
@@ -86,6 +88,17 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = autocast(std::move(out.graph), r.precision, keep, r.low_residual);
     log("autocast");
   }
+  const PartitionOptions partition_options{
+      .mesh = r.zero.mesh, .rank = r.zero.rank, .shards = r.shards};
+  if (partition_options.ranks() > 1) {
+    std::vector<ValueId*> kept{&out.output, &model.output, &model.loss.loss_sum};
+    for (auto& [label, sum] : model.loss.metrics) kept.push_back(&sum);
+    for (auto& update : model.updates) {
+      for (ValueId& id : update.inputs) kept.push_back(&id);
+    }
+    partition(out.graph, partition_options, kept);
+    log("partition");
+  }
   if (!training) {
     if (out.graph.value(out.output).producer < 0) {  // a model without layers: an input stays one
       GraphBuilder copying(out.graph);
@@ -142,8 +155,14 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = narrow_parameters(std::move(out.graph));
     log("narrow_parameters");
   }
+  if (partition_options.ranks() > 1) {
+    ValueId* const kept[]{&out.output};
+    lower_placements(out.graph, partition_options, training && !r.zero.active(), kept);
+    log("lower_placements");
+  }
   if (training) {
     out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks,
+                                                     .over = r.zero.mesh.over(mesh_axes::kData),
                                                      .bucket_bytes = r.zero.bucket_bytes,
                                                      .gradients = !r.zero.active(),
                                                      .reduce_dtype = r.zero.reduce_dtype,
@@ -182,6 +201,10 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training && r.fuse && r.micro_batches == r.ranks) {
     out.graph = remove_copies(std::move(out.graph), r.ranks == 1);
     log("remove_copies");
+  }
+  if (training) {
+    out.graph = pack_updates(std::move(out.graph));
+    log("pack_updates");
   }
   verify_graph(out.graph);
   return out;

@@ -1,10 +1,10 @@
 // Builds the graph of a whole step from a model description: emits the forward and runs the passes
 // in their fixed order.
 //
-//   training:    emit → autocast → reverse → update → narrow parameters → data parallel → dead code
-//                → fuse → fuse recurrent → recompute → zero
-//   evaluation:  emit → autocast → narrow parameters → dead code → fuse → fuse recurrent → zero
-//                (sums are reduced after the evaluation pass)
+//   training:    emit → autocast → partition → reverse → update → narrow parameters → lower
+//                placements → data parallel → dead code → fuse → fuse recurrent → recompute → zero
+//   evaluation:  emit → autocast → partition → narrow parameters → lower placements → dead code →
+//                fuse → fuse recurrent → zero (sums are reduced after the evaluation pass)
 #pragma once
 
 #include <functional>
@@ -42,12 +42,13 @@ struct StepRequest {
   std::vector<std::string> metrics = {};  // of the evaluation, besides the loss (nn/metrics.h)
   int64_t micro_batch = 1;                // samples of a micro-batch
   int64_t micro_batches = 1;              // in the global batch: ranks × accumulation
-  int ranks = 1;
-  ZeroOptions zero = {};  // with the ranks
+  int ranks = 1;                          // data-parallel ones
+  ZeroOptions zero = {};                  // with the mesh of all ranks
   const std::vector<ZeroUnit>* zero_units =
-      nullptr;                     // of another graph over the same state; null: compute them
-  bool fixed_reduction = false;    // training.reduction: fixed (passes/data_parallel.h)
-  DType compute = DType::f32;      // f64 for gradient checks on the reference engine
+      nullptr;  // of another graph over the same state; null: compute them
+  const std::vector<Shard>* shards = nullptr;  // likewise (PartitionOptions::shards)
+  bool fixed_reduction = false;                // training.reduction: fixed (passes/data_parallel.h)
+  DType compute = DType::f32;                  // f64 for gradient checks on the reference engine
   DType precision = DType::f32;    // bf16, f16: matrix products and activations (with compute f32)
   bool low_residual = false;       // with precision: see passes/autocast.h
   bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h

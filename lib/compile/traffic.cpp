@@ -5,6 +5,7 @@
 #include <map>
 
 #include "compile/cost_model.h"
+#include "graph/slots.h"
 
 namespace dltrain {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 // Returns the message that a node begins; zero bytes for other nodes.
 Traffic message(const Graph& graph, const Node& node, const RankTopology& topology) {
   Traffic out;
-  if (!node.op->name.ends_with("_begin")) return out;
+  if (!begins_slot(node)) return out;
   const std::vector<int> group = topology.mesh.group(topology.rank, node.attributes.text(kOver));
   const auto bytes = [&](const std::vector<ValueId>& ids) {
     size_t sum = 0;
@@ -20,9 +21,10 @@ Traffic message(const Graph& graph, const Node& node, const RankTopology& topolo
     return sum;
   };
   const size_t parts = group.size();
-  if (node.op->name == "all_reduce_begin") out.reduced = bytes(node.inputs);
-  if (node.op->name == "reduce_scatter_begin") out.scattered = parts * bytes(node.outputs);
-  if (node.op->name == "all_gather_begin") out.gathered = parts * bytes({node.inputs.front()});
+  if (node.op->message == MessageKind::all_reduce) out.reduced = bytes(node.inputs);
+  if (node.op->message == MessageKind::reduce_scatter) out.scattered = parts * bytes(node.outputs);
+  if (node.op->message == MessageKind::all_gather)
+    out.gathered = parts * bytes({node.inputs.front()});
   // Every other rank of the group gets the same number of bytes.
   const double each = (2.0 * static_cast<double>(out.reduced) + static_cast<double>(out.scattered) +
                        static_cast<double>(out.gathered)) /
@@ -119,14 +121,14 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTo
   };
   each_run(graph, micro_steps, [&](const Node& node, bool first) {
     const auto slot = static_cast<size_t>(node.attributes.integer("slot"));
-    if (node.op->name.ends_with("_begin")) {
+    if (begins_slot(node)) {
       const Traffic sent = message(graph, node, topology);
       const double seconds =
           std::max(sent.within_node / rates.link, sent.between_nodes / node_link);
       double& free = free_at[node.attributes.text(kOver)];
       arrives[slot] = free = std::max(free, now) + seconds;
       out.communication += seconds;
-    } else if (node.op->name.ends_with("_end")) {
+    } else if (node.op->slot == SlotUse::ends) {
       out.exposed += std::max(0.0, arrives[slot] - now);
       now = std::max(now, arrives[slot]);
     } else {

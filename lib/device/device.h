@@ -31,6 +31,8 @@ struct DeviceProperties {
   double peak_flops_f32 = 0, peak_flops_low = 0, peak_bytes = 0;
   std::string identity = {};  // of this very GPU ("GPU-5f…"), in every process; empty on the CPU
   bool has_bf16 = true;
+  // Its memory is the host's, and work is complete before a call returns.
+  bool on_host = false;
 };
 
 // An ordered queue of work. On the CPU work is complete before the call returns.

@@ -167,6 +167,14 @@ void ParallelismConfig::describe(Fields& f) {
             {.doc = "Data-parallel ranks; −1: as many as were started",
              .min = -1,
              .known_as = {"data_parallel", "dp"}});
+  f.integer("tensor", tensor,
+            {.doc = "Ranks that share each layer (tensor parallelism): neighbouring ranks compute "
+                    "shards of the products of the same samples. The number of ranks is data × "
+                    "tensor",
+             .min = 1,
+             .max = 1024,
+             .known_as = {"tensor_parallel", "tp", "tensor_model_parallel_size",
+                          "tensor_parallel_size", "tensor_parallel_degree"}});
   f.number("timeout", timeout,
            {.doc = "Seconds without a heartbeat of a rank, or of waiting in a collective, after "
                    "which the run ends with exit code 6",
@@ -416,7 +424,7 @@ void Experiment::validate(Diagnostics& diagnostics) const {
     diagnostics.add(stopping->location,
                     "early_stopping needs evaluations: give evaluation.eval_steps or eval_epochs");
   }
-  if (parallelism.zero_stage > 0) validate_zero(diagnostics);
+  if (parallelism.zero_stage > 0 || parallelism.tensor > 1) validate_shards(diagnostics);
   if (precision.narrow_parameters()) validate_narrow_parameters(diagnostics);
   if (training.reduction == Reduction::fixed && parallelism.reduce_dtype != DType::f32) {
     diagnostics.add(parallelism, "reduce_dtype",

@@ -64,6 +64,7 @@ struct PrecisionConfig : ConfigObject {
 
 struct ParallelismConfig : ConfigObject {
   int64_t data = -1;
+  int64_t tensor = 1;
   double timeout = 600, join_timeout = 60;  // s
   double straggler_factor = 2;
   int64_t zero_stage = 0;
@@ -145,7 +146,7 @@ struct Experiment : ConfigObject {
   void validate(Diagnostics& diagnostics) const;
 
  private:
-  void validate_zero(Diagnostics& diagnostics) const;
+  void validate_shards(Diagnostics& diagnostics) const;
   void validate_narrow_parameters(Diagnostics& diagnostics) const;
 };
 
@@ -162,13 +163,14 @@ struct BatchLayout {
   int64_t micro_batches() const { return global_batch / micro_batch; }
 };
 
-// Returns the layout of the batch. Throws ConfigError at a key that does not fit the number of
-// ranks. A launcher calls it before it starts ranks.
+// Returns the layout of the batch on so many ranks in total. Throws ConfigError at a key that does
+// not fit their number. A launcher calls it before it starts ranks.
 BatchLayout check_ranks(const Experiment& experiment, int ranks);
 
-// Returns the mesh of the ranks: replica × shard. `ranks_per_node` (0: all ranks on one node) is
-// the group size of zero_shard_size: node; a size greater than `ranks` means all. Throws
-// ConfigError if the ranks cannot be divided into such groups.
+// Returns the mesh of the ranks: replica × shard × tensor. `ranks_per_node` (0: all ranks on one
+// node) determines the groups of zero_shard_size: node; a size greater than the number of
+// data-parallel ranks means all. Throws ConfigError if the ranks cannot be divided into such
+// groups.
 Mesh rank_mesh(const Experiment& experiment, int ranks, int ranks_per_node);
 
 }  // namespace dltrain

@@ -44,24 +44,35 @@ std::string advice(int64_t batch, int64_t ranks) {
 
 }  // namespace
 
-void Experiment::validate_zero(Diagnostics& diagnostics) const {
+// What needs tensors that no rank stores in full.
+void Experiment::validate_shards(Diagnostics& diagnostics) const {
+  const bool zero = parallelism.zero_stage > 0;
+  const std::string key = fmt::format("parallelism.{} {}", zero ? "zero_stage" : "tensor",
+                                      zero ? parallelism.zero_stage : parallelism.tensor);
+  const std::string instead = zero ? "zero_stage: 0" : "tensor: 1";
   const auto refuse = [&](const SourceLocation& at, const std::string& why) {
-    diagnostics.add(at, "parallelism.zero_stage {}: {}", parallelism.zero_stage, why);
+    diagnostics.add(at, "{}: {}", key, why);
   };
   if (optimizer && !find_op(optimizer->op())->independent_elements) {
     refuse(location_of("optimizer"),
            fmt::format("{} needs full tensors, but a rank holds shards; take an "
-                       "element-wise optimizer (adamw, adam, sgd, adagrad, rmsprop, lion), or "
-                       "zero_stage: 0",
-                       optimizer->kind));
+                       "element-wise optimizer (adamw, adam, sgd, adagrad, rmsprop, lion), or {}",
+                       optimizer->kind, instead));
   }
   if (training.reduction == Reduction::fixed) {
     refuse(training.location_of("reduction"),
-           "sharded gradients cannot be added in the order of reduction: fixed");
+           zero ? "sharded gradients cannot be added in the order of reduction: fixed"
+                : "the products of shards are not added in the order of reduction: fixed");
+  }
+  if (autotune != Autotune::off && parallelism.tensor > 1) {
+    diagnostics.add(*this, "autotune",
+                    "parallelism.tensor {}: ranks with shards of different sizes cannot share "
+                    "measurements; take autotune: off",
+                    parallelism.tensor);
   }
   if (training.ema) {
     refuse(training.ema->location,
-           "averaged weights are not sharded; leave training.ema out, or take zero_stage: 0");
+           "averaged weights are not sharded; leave training.ema out, or take " + instead);
   }
   if (generation) {
     refuse(generation->location,
@@ -88,6 +99,9 @@ void Experiment::validate_narrow_parameters(Diagnostics& diagnostics) const {
   if (parallelism.zero_stage > 0) {
     diagnostics.add(parallelism, "zero_stage",
                     why + "ZeRO shards f32 master weights, which do not exist; take zero_stage: 0");
+  }
+  if (parallelism.tensor > 1) {
+    diagnostics.add(parallelism, "tensor", why + "only f32 weights are sharded; take tensor: 1");
   }
   if (training.ema) {
     diagnostics.add(training.ema->location,
@@ -154,7 +168,14 @@ BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
 
 }  // namespace
 
-BatchLayout check_ranks(const Experiment& experiment, int ranks) {
+BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
+  const int64_t tensor = experiment.parallelism.tensor;
+  if (all_ranks % tensor != 0) {
+    fail_at(experiment.parallelism, "tensor",
+            "{} ranks cannot be divided into groups of {} for tensor parallelism", all_ranks,
+            tensor);
+  }
+  const int ranks = all_ranks / static_cast<int>(tensor);  // data-parallel ones
   const int64_t wanted = experiment.parallelism.data;
   if (wanted == 0 || (wanted > 0 && wanted != ranks)) {
     fail_at(experiment.parallelism, "data",
@@ -179,17 +200,22 @@ BatchLayout check_ranks(const Experiment& experiment, int ranks) {
   return out;
 }
 
-Mesh rank_mesh(const Experiment& experiment, int ranks, int ranks_per_node) {
+Mesh rank_mesh(const Experiment& experiment, int all_ranks, int ranks_per_node) {
   const ParallelismConfig& parallelism = experiment.parallelism;
   const std::string& text = parallelism.zero_shard_size;
+  const int tensor = static_cast<int>(parallelism.tensor), ranks = all_ranks / tensor;
   int shard = ranks;
-  if (text == "node" && ranks_per_node > 0) shard = std::min(ranks, ranks_per_node);
+  if (text == "node" && ranks_per_node > 0) {
+    shard = std::clamp(ranks_per_node / tensor, 1, ranks);
+  }
   if (const int number = shard_number(text); number > 0) shard = std::min(ranks, number);
   if (ranks % shard != 0) {
     fail_at(parallelism, "zero_shard_size", "{} ranks cannot be divided into groups of {}{}", ranks,
             shard, text == "node" ? ", the ranks of this node" : "");
   }
-  return Mesh({{mesh_axes::kReplica, ranks / shard}, {mesh_axes::kShard, shard}});
+  return Mesh({{mesh_axes::kReplica, ranks / shard},
+               {mesh_axes::kShard, shard},
+               {mesh_axes::kTensor, tensor}});
 }
 
 }  // namespace dltrain

@@ -6,8 +6,7 @@
 #include "base/error.h"
 #include "compile/id_bounds.h"
 #include "graph/memory_planner.h"
-#include "passes/autocast.h"
-#include "tensor/low_precision.h"
+#include "tensor/float_tensors.h"
 
 namespace dltrain {
 namespace {
@@ -43,7 +42,11 @@ std::pair<OwnedStates, size_t> owned_state(const Graph& tokens, const Graph* sou
       for (ValueId id : graph->with_role(rules.role)) {
         const GraphValue& value = graph->value(id);
         if (options.state && options.state(value.name) != nullptr) continue;
-        if (!out.first.emplace(value.name, OwnedState{value.spec, out.second}).second) continue;
+        const std::string copy_of =
+            value.role == Role::low_precision ? graph->value(value.of).name : "";
+        if (!out.first.emplace(value.name, OwnedState{copy_of, value.spec, out.second}).second) {
+          continue;
+        }
         out.second += align_up(value.spec.bytes());
       }
     }
@@ -186,32 +189,14 @@ std::byte* Decoder::address(const std::string& name) const {
 }
 
 void Decoder::write_parameter(std::string_view name, std::span<const float> values) {
-  const auto put = [&](const OwnedState& owned, const void* from) {
-    options_.device->copy(state_.data() + owned.offset, from, owned.spec.bytes(), *stream_);
-    stream_->synchronize();
-  };
-  const auto expect = [&](const OwnedState& owned) {
+  for (const auto& [state, owned] : owned_) {
+    if (state != name && owned.copy_of != name) continue;
     check_internal(owned.spec.shape.elements() == static_cast<int64_t>(values.size()),
                    "writing {}: {} values", name, values.size());
-  };
-  if (const auto master = owned_.find(name); master != owned_.end()) {
-    expect(master->second);
-    if (master->second.spec.dtype == DType::f64) {
-      const std::vector<double> wide(values.begin(), values.end());
-      put(master->second, wide.data());
-    } else {
-      put(master->second, values.data());
-    }
+    const std::vector<std::byte> bytes = bytes_as(values, owned.spec.dtype);
+    options_.device->copy(state_.data() + owned.offset, bytes.data(), bytes.size(), *stream_);
+    stream_->synchronize();
   }
-  const auto copy = owned_.find(low_precision_name(name));
-  if (copy == owned_.end()) return;
-  expect(copy->second);
-  const auto round = [&]<typename T>(T) {
-    std::vector<T> low(values.size());
-    for (size_t i = 0; i < low.size(); ++i) from_f32(values[i], low[i]);
-    put(copy->second, low.data());
-  };
-  copy->second.spec.dtype == DType::bf16 ? round(Bf16{}) : round(F16{});
 }
 
 void Decoder::run(Part& part, std::span<const int32_t> tokens, std::span<const int32_t> positions,

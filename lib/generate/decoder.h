@@ -51,6 +51,7 @@ DecoderInfo decoder_info(const DecodeRequest& request);
 
 // A state that the decoder owns.
 struct OwnedState {
+  std::string copy_of;  // of a low-precision copy: the parameter
   TensorSpec spec;
   size_t offset = 0;
 };

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "tensor/float_tensors.h"
 
 namespace dltrain {
 namespace {
@@ -30,12 +31,6 @@ double uniform(uint64_t seed, uint64_t stream, uint64_t copy, int64_t position) 
 }
 
 // Loops over a vocabulary that compilers vectorise.
-bool all_finite(std::span<const float> logits) {
-  uint32_t bad = 0;
-  for (float x : logits) bad |= (std::bit_cast<uint32_t>(x) & 0x7F800000u) == 0x7F800000u ? 1u : 0u;
-  return bad == 0;
-}
-
 float greatest_of(std::span<const float> logits) {
   constexpr size_t kLanes = 16;
   std::array<float, kLanes> most;

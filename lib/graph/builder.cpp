@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/state_name.h"
 #include "ops/step_state.h"
 
 namespace dltrain {
@@ -12,6 +13,13 @@ ValueId GraphBuilder::add_value(std::string name, TensorSpec spec, Role role) {
   spec.shape.check_size();
   graph_.values.push_back({.name = std::move(name), .spec = spec, .role = role});
   return static_cast<ValueId>(graph_.values.size() - 1);
+}
+
+ValueId GraphBuilder::add_state_of(ValueId owner, std::string kind, TensorSpec spec, Role role) {
+  const ValueId out = add_value(state_name(kind, graph_.value(owner).name), spec, role);
+  graph_.value(out).of = owner;
+  graph_.value(out).kind = std::move(kind);
+  return out;
 }
 
 ValueId GraphBuilder::step_state() {
@@ -73,6 +81,13 @@ ValueId GraphBuilder::accumulate(ValueId value, std::string name, Role role) {
   check_internal(graph_.find(name) == kNoValue, "two values are named {}", name);
   graph_.value(sum).name = std::move(name);
   graph_.value(sum).role = role;
+  return sum;
+}
+
+ValueId GraphBuilder::accumulate_of(ValueId value, ValueId owner, std::string kind, Role role) {
+  const ValueId sum = accumulate(value, state_name(kind, graph_.value(owner).name), role);
+  graph_.value(sum).of = owner;
+  graph_.value(sum).kind = std::move(kind);
   return sum;
 }
 

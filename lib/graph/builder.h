@@ -37,6 +37,8 @@ class GraphBuilder final : public OpEmitter {
 
   // Adds a value that no node produces: an input slot or state. Names of such values are unique.
   ValueId add_value(std::string name, TensorSpec spec, Role role);
+  // Adds state that belongs to a parameter or buffer, named "<kind> of <owner>".
+  ValueId add_state_of(ValueId owner, std::string kind, TensorSpec spec, Role role);
 
   // Infers shapes. An Error thrown by the shape rule is rethrown with the layer path as its place.
   std::vector<ValueId> emit(std::string_view op, std::vector<ValueId> inputs,
@@ -47,6 +49,8 @@ class GraphBuilder final : public OpEmitter {
   // Makes `value` a sum over the micro-steps of a step (role gradient, statistic or metric) under
   // `name`, through a copy unless the value is its node's only output and nothing reads it.
   ValueId accumulate(ValueId value, std::string name, Role role);
+  // Likewise a sum that belongs to a parameter, as add_state_of().
+  ValueId accumulate_of(ValueId value, ValueId owner, std::string kind, Role role);
   // Adds `value` to `sum`, a result of accumulate() or accumulate_onto(). The returned value has
   // the memory of `sum` and its node adds in every micro-step; `sum` must have no further readers.
   ValueId accumulate_onto(ValueId value, ValueId sum);

@@ -35,6 +35,11 @@ ValueId Graph::find(std::string_view name) const {
   return kNoValue;
 }
 
+const Shard* Graph::find_shard(std::string_view name) const {
+  const auto found = std::ranges::find(shards, name, &Shard::name);
+  return found != shards.end() ? &*found : nullptr;
+}
+
 bool Graph::continues_sum(ValueId id) const {
   const GraphValue& v = value(id);
   if (v.storage_of == kNoValue || v.producer < 0) return false;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/placement.h"
 #include "graph/role.h"
 #include "ops/op.h"
 
@@ -16,12 +17,17 @@ enum class Phase : uint8_t { forward, backward, update };
 std::string_view phase_name(Phase phase);
 
 struct GraphValue {
-  std::string name;  // unique for persistent values: "layers.0.weight"; see graph/state_name.h
+  std::string
+      name;  // unique for persistent values: "layers.0.weight", "momentum of layers.0.weight"
   TensorSpec spec;
   Role role = Role::activation;
   int producer = -1;              // index into nodes; −1 for inputs and state
   ValueId storage_of = kNoValue;  // the value whose memory it shares (in-place writers, reshape)
-  ValueId master = kNoValue;      // for a low-precision copy: the parameter it is rounded from
+  // For a moment, low-precision copy, average or gradient: the parameter or buffer it belongs to,
+  // and what it is of it ("momentum").
+  ValueId of = kNoValue;
+  std::string kind = {};
+  Layout layout = {};  // over the ranks; passes/partition.h and passes/zero.h set it
 };
 
 struct Node {
@@ -47,23 +53,12 @@ struct FlatGroup {
   size_t bytes = 0;
 };
 
-// A tensor of the model in a sharded unit. This rank stores its elements [begin, begin + count),
-// which may be empty, at element `at` of the rank's part.
-struct ShardedTensor {
-  std::string name;
-  TensorSpec spec;
-  Role role = Role::parameter;
-  ValueId part = kNoValue;  // state
-  int64_t begin = 0, count = 0, at = 0;
-  int64_t first = 0;  // element of the unit at which the tensor begins
-};
-
 struct Graph {
   std::vector<GraphValue> values;
   std::vector<Node> nodes;
   ValueId step_state = kNoValue;
   std::vector<FlatGroup> groups;
-  std::vector<ShardedTensor> sharded;
+  std::vector<Shard> shards;  // of the tensors that this rank does not store in full
 
   const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
   GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
@@ -77,6 +72,8 @@ struct Graph {
   ValueId whole_sum(ValueId id) const;
   // Returns the value named `name`, or kNoValue.
   ValueId find(std::string_view name) const;
+  // Returns the shard of a tensor; nullptr: the rank stores all of it.
+  const Shard* find_shard(std::string_view name) const;
   std::vector<ValueId> with_role(Role role) const;
   // For each value: the group that it is a member of (−1: none) and its offset there.
   struct GroupOffset {

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "graph/builder.h"
-#include "graph/state_name.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -45,8 +44,8 @@ class Reverse {
     weight_.assign(graph_.values.size(), kNoValue);
     for (ValueId p : parameters_) weight_[static_cast<size_t>(p)] = p;
     for (size_t i = 0; i < weight_.size(); ++i) {
-      const ValueId master = graph_.values[i].master;
-      if (master != kNoValue) weight_[i] = weight_[static_cast<size_t>(master)];
+      const ValueId owner = graph_.values[i].of;
+      if (owner != kNoValue) weight_[i] = weight_[static_cast<size_t>(owner)];
       depends_[i] = weight_[i] != kNoValue;
     }
     for (const Node& node : graph_.nodes) {
@@ -138,10 +137,8 @@ class Reverse {
       const bool too_early =
           sum != kNoValue && graph_.value(part).producer < graph_.value(sum).producer;
       if (holders > 1 || too_early) part = builder_.emit1("identity", {part});
-      sum = sum == kNoValue
-                ? builder_.accumulate(part, state_name("gradient", graph_.value(parameter).name),
-                                      Role::gradient)
-                : builder_.accumulate_onto(part, sum);
+      sum = sum == kNoValue ? builder_.accumulate_of(part, parameter, "gradient", Role::gradient)
+                            : builder_.accumulate_onto(part, sum);
     }
     return sum;
   }

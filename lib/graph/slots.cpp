@@ -3,21 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <span>
-#include <string_view>
 
 #include "base/error.h"
 #include "comm/mesh.h"
 
 namespace dltrain {
 namespace {
-
-constexpr std::string_view kBegin = "_begin", kEnd = "_end";
-
-// Returns the name of a begin or end op without that suffix.
-std::string_view work_of(const Node& node) {
-  const size_t tail = begins_slot(node) ? kBegin.size() : kEnd.size();
-  return node.op->name.substr(0, node.op->name.size() - tail);
-}
 
 class SlotVerifier {
  public:
@@ -46,7 +37,7 @@ class SlotVerifier {
   void find(size_t i) {
     const Node& node = graph_.nodes[i];
     const int64_t slot = node.attributes.integer("slot", -1);
-    if (!begins_slot(node) && !node.op->name.ends_with(kEnd)) return;
+    if (node.op->slot == SlotUse::none) return;
     check_internal(slot >= 0, "{}: has no slot", where(i));
     if (begins_slot(node)) {
       check_internal(pairs_.try_emplace(slot, Pair{i, 0}).second, "{}: begins slot {} again",
@@ -66,7 +57,7 @@ class SlotVerifier {
 
   void check_pair(const Pair& pair) const {
     const Node &begin = graph_.nodes[pair.begin], &end = graph_.nodes[pair.end];
-    check_internal(work_of(begin) == work_of(end), "{}: ends {}", where(pair.end),
+    check_internal(begin.op->message == end.op->message, "{}: ends {}", where(pair.end),
                    where(pair.begin));
     check_internal(begin.attributes.text(kOver) == end.attributes.text(kOver),
                    "{}: not the group of ranks of {}", where(pair.end), where(pair.begin));
@@ -128,12 +119,12 @@ void verify_slots(const Graph& graph) {
 }
 
 bool begins_slot(const Node& node) {
-  return node.op->name.ends_with(kBegin);
+  return node.op->slot == SlotUse::begins;
 }
 
 std::string subject_of(const Graph& graph, const Node& begin) {
   std::span<const ValueId> tensors = begin.inputs;
-  if (begin.op->name.starts_with("all_gather")) {
+  if (begin.op->message == MessageKind::all_gather) {
     // The first is a part of a unit, whose name is internal. The tensors of the unit are the other
     // inputs, or the outputs of the end.
     tensors = tensors.subspan(1);

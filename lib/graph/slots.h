@@ -1,5 +1,5 @@
-// Asynchronous work, such as messages to other ranks, which overlaps the nodes that follow: an op
-// called "…_begin" starts it, one called "…_end" waits for it. Both have the same attribute `slot`.
+// Asynchronous work, such as messages to other ranks, which overlaps the nodes that follow: one
+// op begins it, another waits for its end (OpDef::slot). Both have the same attribute `slot`.
 #pragma once
 
 #include <string>

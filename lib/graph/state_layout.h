@@ -14,17 +14,18 @@ namespace dltrain {
 
 struct StateTensor {
   std::string name;
-  TensorSpec spec;
+  // The parameter or buffer that it belongs to, which may be itself, and what it is of another one:
+  // "momentum" (GraphValue::of and kind).
+  std::string owner, kind;
+  TensorSpec spec;  // of the whole tensor
   Role role = Role::parameter;
   size_t offset = 0;  // from the start of the region, a multiple of kMemoryAlignment outside groups
-  // For a tensor of which this rank stores only a part (graph.h: ShardedTensor): the elements
-  // [begin, begin + count) are at `offset`.
-  struct Part {
-    int64_t begin = 0, count = 0;
-    int64_t first = 0;  // element of its unit at which the tensor begins
-    size_t unit = 0;    // index into StateLayout::units()
-  };
-  std::optional<Part> part = {};
+  // Of a tensor of which this rank stores only a shard, which is at `offset`.
+  std::optional<Shard> shard = {};
+  std::optional<size_t> unit = {};  // index into StateLayout::units(); none: it is no part of one
+
+  // The size of what the rank stores outside of units.
+  size_t own_bytes() const { return unit ? 0 : shard ? shard->local().bytes() : spec.bytes(); }
 };
 
 // Memory that is not a tensor of the model: this rank's part of a unit.
@@ -47,18 +48,19 @@ class StateLayout {
   std::span<const StateUnit> units() const { return units_; }
   // Returns nullptr when there is no tensor of that name.
   const StateTensor* find(std::string_view name) const;
+  // Returns the gradient, low-precision copy or average of a parameter or buffer, or nullptr.
+  const StateTensor* find(std::string_view owner, Role role) const;
   // Returns the offset of a graph's value: a full tensor, or a part of a unit. Throws
   // Error(internal) when the layout does not contain it.
   size_t offset_of(const GraphValue& value) const;
-  // True if this rank stores only a part of some tensors.
-  bool has_parts() const;
+  // True if this rank stores only a shard of some tensors.
+  bool has_shards() const;
   size_t bytes() const { return bytes_; }
   // Bytes of the tensors of one role, without alignment gaps.
   size_t bytes(Role role) const;
 
  private:
   const StateUnit* find_unit(std::string_view name) const;
-  void place(const GraphValue& value, bool is_unit, bool window, size_t offset);
 
   std::vector<StateTensor> tensors_;
   std::vector<StateUnit> units_;

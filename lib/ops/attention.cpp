@@ -35,6 +35,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -94,16 +95,6 @@ std::vector<ValueId> gradient_attention(const GradientRequest& r) {
   return out;
 }
 
-// Samples are independent except for the dropout mask.
-std::optional<std::vector<Placement>> split_attention(SpecSpan, const Attributes& attributes,
-                                                      std::span<const Placement> placements) {
-  if (attributes.number("dropout") > 0) return std::nullopt;
-  for (const Placement& placement : placements) {  // the mask too
-    if (!(placement == kSplitSamples)) return std::nullopt;
-  }
-  return std::vector<Placement>{kSplitSamples, kSplitSamples};
-}
-
 double scores(const AttentionSizes& a, const Attributes& attributes) {
   const AttentionPattern pattern(attributes);
   double row = static_cast<double>(a.keys) * (pattern.causal ? 0.5 : 1);
@@ -123,6 +114,11 @@ Cost cost_attention_backward(SpecSpan inputs, SpecSpan outputs, const Attributes
   const AttentionSizes a = attention_sizes("attention_backward", inputs.subspan(3), attributes);
   return {10 * scores(a, attributes) * static_cast<double>(a.head_dim),
           bytes_moved(inputs, outputs)};
+}
+
+// Attention to keys without tokens of the text, such as a source.
+int tokens_of_attention(const TokenAxes& node) {
+  return tokens_of_first(node) == 1 && node.inputs[0].shape.rank() == 4 ? 1 : kMixesTokens;
 }
 
 }  // namespace
@@ -188,8 +184,9 @@ constinit const OpDef kAttentionOp{.name = "attention",
                                    .doc = "y = softmax(scale · q·kᵀ)·v for every head",
                                    .infer = infer_attention,
                                    .gradient = gradient_attention,
-                                   .split = split_attention,
-                                   .cost = cost_attention};
+                                   .cost = cost_attention,
+                                   .autocast = CastPolicy::low,
+                                   .token_axis = tokens_of_attention};
 constinit const OpDef kAttentionBackwardOp{.name = "attention_backward",
                                            .doc = "gradients of attention",
                                            .infer = infer_attention_backward,

@@ -70,15 +70,6 @@ std::vector<ValueId> gradient_max(const GradientRequest& r) {
                           with_input_shape(r))};
 }
 
-std::optional<std::vector<Placement>> split_average(SpecSpan, const Attributes&,
-                                                    std::span<const Placement> p) {
-  return split_samples(p, {kSplitSamples});
-}
-std::optional<std::vector<Placement>> split_max(SpecSpan, const Attributes&,
-                                                std::span<const Placement> p) {
-  return split_samples(p, {kSplitSamples, kSplitSamples});
-}
-
 // One operation for each input of each window.
 Cost window_cost(const Shape& x, SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const ImageMaps maps = pooling_maps("avg_pool2d", x, attributes);
@@ -99,8 +90,8 @@ constinit const OpDef kAvgPool2dOp{.name = "avg_pool2d",
                                    .doc = "y = the mean of each window",
                                    .infer = infer_average,
                                    .gradient = gradient_average,
-                                   .split = split_average,
-                                   .cost = cost_avg_pool2d};
+                                   .cost = cost_avg_pool2d,
+                                   .autocast = CastPolicy::follow};
 constinit const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
                                            .doc = "dx of avg_pool2d",
                                            .infer = infer_average_backward,
@@ -110,8 +101,8 @@ constinit const OpDef kAdaptiveMaxPool2dOp{
     .doc = "y = the maximum of each adaptive window, and its position",
     .infer = infer_max,
     .gradient = gradient_max,
-    .split = split_max,
-    .cost = cost_avg_pool2d};
+    .cost = cost_avg_pool2d,
+    .autocast = CastPolicy::follow};
 constinit const OpDef kAdaptiveMaxPool2dBackwardOp{.name = "adaptive_max_pool2d_backward",
                                                    .doc = "dx of adaptive_max_pool2d",
                                                    .infer = infer_max_backward,

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -73,11 +74,6 @@ SpecList infer_inference(SpecSpan inputs, const Attributes&) {
   return {inputs[0]};
 }
 
-std::optional<std::vector<Placement>> split_inference(SpecSpan, const Attributes&,
-                                                      std::span<const Placement> p) {
-  return split_samples(p, {kSplitSamples});
-}
-
 SpecList infer_batch_norm_update(SpecSpan inputs, const Attributes&) {
   expect_inputs("batch_norm_update", inputs, 5, 5);
   expect_step_state("batch_norm_update", inputs[0]);
@@ -98,7 +94,9 @@ constinit const OpDef kBatchNormOp{.name = "batch_norm",
                                    .doc = "normalises each channel by the micro-batch's statistics",
                                    .infer = infer_batch_norm,
                                    .gradient = gradient_batch_norm,
-                                   .cost = cost_an_element<8>};
+                                   .cost = cost_an_element<8>,
+                                   .autocast = CastPolicy::follow_first,
+                                   .mixes_samples = true};
 constinit const OpDef kBatchNormBackwardOp{.name = "batch_norm_backward",
                                            .doc = "dx, dgamma, dbeta of batch_norm",
                                            .infer = infer_batch_norm_backward,
@@ -106,8 +104,9 @@ constinit const OpDef kBatchNormBackwardOp{.name = "batch_norm_backward",
 constinit const OpDef kBatchNormInferenceOp{.name = "batch_norm_inference",
                                             .doc = "normalises each channel by given statistics",
                                             .infer = infer_inference,
-                                            .split = split_inference,
-                                            .cost = cost_an_element<2>};
+                                            .cost = cost_an_element<2>,
+                                            .autocast = CastPolicy::follow_first,
+                                            .token_axis = tokens_before_last};
 constinit const OpDef kBatchNormUpdateOp{.name = "batch_norm_update",
                                          .doc = "updates the running statistics, once a step",
                                          .infer = infer_batch_norm_update,

@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -53,6 +54,10 @@ Cost cost_cached_attention(SpecSpan inputs, SpecSpan outputs, const Attributes& 
   const AttentionSizes& a = s.tokens;
   const auto scores = static_cast<double>(a.samples * a.heads * a.queries * s.capacity);
   return {4 * scores * static_cast<double>(a.head_dim), bytes_moved(inputs, outputs.first(1))};
+}
+
+int tokens_of_cached_attention(const TokenAxes& node) {
+  return tokens_at_one(node, node.inputs.size() - 5);
 }
 
 }  // namespace
@@ -89,6 +94,7 @@ constinit const OpDef kCachedAttentionOp{
     .infer = infer_cached_attention,
     .cost = cost_cached_attention,
     .aliases = aliases_cached_attention,
-    .has_effect = true};
+    .has_effect = true,
+    .token_axis = tokens_of_cached_attention};
 
 }  // namespace dltrain

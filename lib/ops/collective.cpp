@@ -30,11 +30,15 @@ constinit const OpDef kAllReduceBeginOp{.name = "all_reduce_begin",
                                         .doc = "starts the sum over all ranks, in place",
                                         .infer = infer_collective,
                                         .aliases = aliases_collective,
-                                        .has_effect = true};
+                                        .has_effect = true,
+                                        .message = MessageKind::all_reduce,
+                                        .slot = SlotUse::begins};
 constinit const OpDef kAllReduceEndOp{.name = "all_reduce_end",
                                       .doc = "waits for the sum over all ranks",
                                       .infer = infer_collective,
                                       .aliases = aliases_collective,
-                                      .has_effect = true};
+                                      .has_effect = true,
+                                      .message = MessageKind::all_reduce,
+                                      .slot = SlotUse::ends};
 
 }  // namespace dltrain

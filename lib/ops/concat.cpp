@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -49,13 +50,19 @@ std::vector<ValueId> gradient_concat(const GradientRequest& r) {
   return out;
 }
 
-std::optional<std::vector<Placement>> split_concat(SpecSpan, const Attributes& attributes,
+std::optional<std::vector<Placement>> place_concat(SpecSpan, const Attributes& attributes,
                                                    std::span<const Placement> p) {
   for (const Placement& placement : p) {
     if (!(placement == p[0])) return {};
   }
-  if (p[0].kind == Placement::split && p[0].axis == attributes.integer("axis")) return {};
+  if (p[0].kind == Placement::sharded && p[0].dimension == attributes.integer("axis")) return {};
   return {{p[0]}};
+}
+
+int tokens_of_concat(const TokenAxes& node) {
+  const int at = node.axes[0];
+  const bool alike = std::ranges::all_of(node.axes, [&](int axis) { return axis == at; });
+  return alike && node.attributes.integer("axis") != at ? at : kMixesTokens;
 }
 
 }  // namespace
@@ -64,6 +71,8 @@ constinit const OpDef kConcatOp{.name = "concat",
                                 .doc = "the inputs concatenated along an axis",
                                 .infer = infer_concat,
                                 .gradient = gradient_concat,
-                                .split = split_concat};
+                                .place = place_concat,
+                                .autocast = CastPolicy::follow,
+                                .token_axis = tokens_of_concat};
 
 }  // namespace dltrain

@@ -90,16 +90,6 @@ SpecList infer_backward_weight(SpecSpan inputs, const Attributes& attributes) {
   return {{w, accumulation_dtype(inputs[0].dtype)}};
 }
 
-std::optional<std::vector<Placement>> split_forward(SpecSpan, const Attributes&,
-                                                    std::span<const Placement> p) {
-  return split_samples(p, {kSplitSamples});
-}
-std::optional<std::vector<Placement>> split_backward_weight(SpecSpan, const Attributes&,
-                                                            std::span<const Placement> p) {
-  if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
-  return {{kPartial}};
-}
-
 // Multiply-adds of one pass over all outputs, counted from dy (or y) and w.
 Cost pass_cost_conv2d(const Shape& y, const Shape& w, SpecSpan inputs, SpecSpan outputs) {
   return {2.0 * static_cast<double>(y.elements()) * static_cast<double>(w.elements(1, 4)),
@@ -147,17 +137,18 @@ constinit const OpDef kConv2dOp{.name = "conv2d",
                                 .doc = "y = x ∗ w (+ bias), then an optional activation",
                                 .infer = infer_conv2d,
                                 .gradient = gradient_conv2d,
-                                .split = split_forward,
-                                .cost = cost_conv2d};
+                                .cost = cost_conv2d,
+                                .autocast = CastPolicy::low,
+                                .takes_activation = true};
 constinit const OpDef kConv2dBackwardInputOp{.name = "conv2d_backward_input",
                                              .doc = "dx of conv2d",
                                              .infer = infer_backward_input,
                                              .gradient = gradient_backward_input,
-                                             .cost = cost_backward_input};
+                                             .cost = cost_backward_input,
+                                             .autocast = CastPolicy::low};
 constinit const OpDef kConv2dBackwardWeightOp{.name = "conv2d_backward_weight",
                                               .doc = "dw of conv2d",
                                               .infer = infer_backward_weight,
-                                              .split = split_backward_weight,
                                               .cost = cost_backward_weight};
 
 }  // namespace dltrain

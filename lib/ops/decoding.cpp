@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -80,16 +81,19 @@ std::vector<int> update_aliases(SpecSpan, const Attributes&) {
 
 constinit const OpDef kTokenPositionsOp{.name = "token_positions",
                                         .doc = "the position of every token in its text",
-                                        .infer = infer_token_positions};
+                                        .infer = infer_token_positions,
+                                        .makes_tokens = true};
 constinit const OpDef kLastTokenOp{
     .name = "last_token", .doc = "the last token that is not padding", .infer = infer_last_token};
 constinit const OpDef kSlotStateOp{.name = "slot_state",
                                    .doc = "reads the state of texts from their slots",
-                                   .infer = infer_slot_state};
+                                   .infer = infer_slot_state,
+                                   .token_axis = no_tokens};
 constinit const OpDef kSlotStateUpdateOp{.name = "slot_state_update",
                                          .doc = "writes the last token of texts to their slots",
                                          .infer = infer_slot_state_update,
                                          .aliases = update_aliases,
-                                         .has_effect = true};
+                                         .has_effect = true,
+                                         .token_axis = no_tokens};
 
 }  // namespace dltrain

@@ -7,7 +7,9 @@
 
 namespace dltrain {
 
-std::span<const OpDef> elementwise_ops();  // elementwise.cpp has a table of its own
+// Tables of their own.
+std::span<const OpDef> elementwise_ops();
+std::span<const OpDef> placement_ops();  // no part of all_ops()
 
 extern const OpDef kMatmulOp;
 extern const OpDef kFusedElementwiseOp;

@@ -2,11 +2,13 @@
 //
 // Element e of the micro-batch is kept when
 //   random_uniform(seed, stream, step, sample_offset · elements_per_sample + e) >= rate
-// (base/philox.h; seed, step and sample_offset from StepState.in), so a mask never depends on
-// threads, ranks or accumulation. The first axis is samples. Attributes: rate (number in [0, 1)),
-// stream (integer: random_stream of the layer's path, as int64).
+// (base/philox.h; seed, step and sample_offset from StepState.in; for a shard e is the element of
+// the whole tensor, ops/shard_position.h), so a mask never depends on threads, ranks or
+// accumulation. The first axis is samples. Attributes: rate (number in [0, 1)), stream (integer:
+// random_stream of the layer's path, as int64).
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -23,12 +25,23 @@ std::vector<ValueId> gradient_dropout(const GradientRequest& r) {
   return {r.emitter.emit1("dropout", {r.output_gradients[0], r.inputs[1]}, r.attributes), kNoValue};
 }
 
+// Samples must not be sharded: they are numbered from the micro-batch's first.
+std::optional<std::vector<Placement>> place_dropout(SpecSpan, const Attributes&,
+                                                    std::span<const Placement> p) {
+  if (p[0].kind != Placement::sharded || p[0].dimension == 0) return {};
+  return {{p[0]}};
+}
+
 }  // namespace
 
 constinit const OpDef kDropoutOp{.name = "dropout",
                                  .doc = "y = x / (1 − rate) where kept, else 0",
                                  .infer = infer_dropout,
                                  .gradient = gradient_dropout,
-                                 .in_place_allowed = true};
+                                 .place = place_dropout,
+                                 .in_place_allowed = true,
+                                 .autocast = CastPolicy::follow,
+                                 .token_axis = tokens_of_first,
+                                 .uses_positions = true};
 
 }  // namespace dltrain

@@ -29,6 +29,7 @@ constinit const OpDef kDropout2dOp{.name = "dropout2d",
                                    .doc = "y = x / (1 − rate) in channels that are kept, else 0",
                                    .infer = infer_dropout2d,
                                    .gradient = gradient_dropout2d,
-                                   .in_place_allowed = true};
+                                   .in_place_allowed = true,
+                                   .autocast = CastPolicy::follow};
 
 }  // namespace dltrain

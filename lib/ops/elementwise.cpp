@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -175,10 +176,26 @@ constexpr OpDef unary(std::string_view name, std::string_view doc,
           .doc = doc,
           .infer = infer_unary,
           .gradient = gradient,
-          .split = split_elementwise,
+          .place = place_elementwise,
           .cost = cost_elementwise,
           .in_place_allowed = true,
-          .elementwise = true};
+          .elementwise = true,
+          .token_axis = tokens_of_elements};
+}
+// An op whose result may be rounded to 16 bits under autocast.
+constexpr OpDef rounded(OpDef op) {
+  op.autocast = CastPolicy::follow;
+  return op;
+}
+// Likewise, and kernels of products can apply it to their result.
+constexpr OpDef epilogue(OpDef op) {
+  op.ends_product = true;
+  return rounded(op);
+}
+constexpr OpDef identity_op() {
+  OpDef op = rounded(unary("identity", "y = x", grad_identity));
+  op.same_elements = SameElements::copy;
+  return op;
 }
 constexpr OpDef pair(std::string_view name, std::string_view doc) {
   OpDef op = unary(name, doc, nullptr);
@@ -196,32 +213,35 @@ constexpr OpDef cast_op() {
   op.infer = infer_cast;
   op.in_place_allowed = false;
   op.elementwise = false;
+  op.token_axis = tokens_of_first;
+  op.same_elements = SameElements::cast;
   return op;
 }
 
 constinit const OpDef kTable[] = {
-    unary("relu", "y = max(x, 0)", grad_relu),
-    unary("gelu", "y = x·Φ(x), with erf", grad_gelu),
-    unary("gelu_tanh", "y = x·Φ(x), tanh approximation", grad_gelu_tanh),
-    unary("silu", "y = x·sigmoid(x)", grad_silu),
-    unary("tanh", "y = tanh(x)", grad_tanh),
-    unary("sigmoid", "y = 1 / (1 + exp(-x))", grad_sigmoid),
-    unary("leaky_relu", "y = x where x > 0, else negative_slope·x", grad_leaky_relu),
-    unary("elu", "y = x where x > 0, else alpha·(exp(x) - 1)", grad_elu),
-    unary("selu", "elu scaled so that layers keep mean and variance", grad_selu),
-    unary("softplus", "y = ln(1 + exp(beta·x)) / beta, x beyond the threshold", grad_softplus),
-    unary("mish", "y = x·tanh(softplus(x))", grad_mish),
-    unary("hardswish", "y = x·clamp(x + 3, 0, 6) / 6", grad_hardswish),
-    unary("hardsigmoid", "y = clamp(x + 3, 0, 6) / 6", grad_hardsigmoid),
-    unary("hardtanh", "y = clamp(x, min_value, max_value)", grad_hardtanh),
-    unary("softsign", "y = x / (1 + |x|)", grad_softsign),
-    unary("quick_gelu", "y = x·sigmoid(1.702x)", grad_quick_gelu),
+    epilogue(unary("relu", "y = max(x, 0)", grad_relu)),
+    epilogue(unary("gelu", "y = x·Φ(x), with erf", grad_gelu)),
+    epilogue(unary("gelu_tanh", "y = x·Φ(x), tanh approximation", grad_gelu_tanh)),
+    epilogue(unary("silu", "y = x·sigmoid(x)", grad_silu)),
+    epilogue(unary("tanh", "y = tanh(x)", grad_tanh)),
+    epilogue(unary("sigmoid", "y = 1 / (1 + exp(-x))", grad_sigmoid)),
+    rounded(unary("leaky_relu", "y = x where x > 0, else negative_slope·x", grad_leaky_relu)),
+    rounded(unary("elu", "y = x where x > 0, else alpha·(exp(x) - 1)", grad_elu)),
+    rounded(unary("selu", "elu scaled so that layers keep mean and variance", grad_selu)),
+    rounded(
+        unary("softplus", "y = ln(1 + exp(beta·x)) / beta, x beyond the threshold", grad_softplus)),
+    rounded(unary("mish", "y = x·tanh(softplus(x))", grad_mish)),
+    rounded(unary("hardswish", "y = x·clamp(x + 3, 0, 6) / 6", grad_hardswish)),
+    rounded(unary("hardsigmoid", "y = clamp(x + 3, 0, 6) / 6", grad_hardsigmoid)),
+    rounded(unary("hardtanh", "y = clamp(x, min_value, max_value)", grad_hardtanh)),
+    rounded(unary("softsign", "y = x / (1 + |x|)", grad_softsign)),
+    rounded(unary("quick_gelu", "y = x·sigmoid(1.702x)", grad_quick_gelu)),
     unary("exp", "y = exp(x)", grad_exp),
     unary("log", "y = ln(x)", grad_log),
     unary("sqrt", "y = √x", grad_sqrt),
     unary("square", "y = x²", grad_square),
-    unary("affine", "y = x·scale + shift", grad_affine),
-    unary("identity", "y = x", grad_identity),
+    rounded(unary("affine", "y = x·scale + shift", grad_affine)),
+    identity_op(),
     cast_op(),
     pair("relu_backward", "dx = dy where y > 0, else 0"),
     pair("gelu_backward", "dx = dy·gelu'(x)"),
@@ -239,9 +259,9 @@ constinit const OpDef kTable[] = {
     pair("hardtanh_backward", "dx = dy where min_value < x < max_value, else 0"),
     pair("softsign_backward", "dx = dy / (1 + |x|)²"),
     pair("quick_gelu_backward", "dx = dy·quick_gelu'(x)"),
-    binary("add", "y = a + b", grad_add),
-    binary("sub", "y = a - b", grad_sub),
-    binary("mul", "y = a·b", grad_mul),
+    rounded(binary("add", "y = a + b", grad_add)),
+    rounded(binary("sub", "y = a - b", grad_sub)),
+    rounded(binary("mul", "y = a·b", grad_mul)),
     binary("div", "y = a / b", grad_div),
 };
 

@@ -57,13 +57,6 @@ std::vector<ValueId> gradient_elementwise_loss(const GradientRequest& r) {
           kNoValue};
 }
 
-std::optional<std::vector<Placement>> split_elementwise_loss(SpecSpan, const Attributes& attributes,
-                                                             std::span<const Placement> p) {
-  if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
-  const bool counts = attributes.text("kind") == "binary_cross_entropy";
-  return std::vector<Placement>(counts ? 2 : 1, kPartial);
-}
-
 SpecList infer_elementwise_loss_backward(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "elementwise_loss_backward";
   expect_inputs(kOp, inputs, 3, 3);
@@ -73,24 +66,16 @@ SpecList infer_elementwise_loss_backward(SpecSpan inputs, const Attributes& attr
   return {inputs[0]};
 }
 
-std::optional<std::vector<Placement>> split_elementwise_loss_backward(
-    SpecSpan, const Attributes&, std::span<const Placement> p) {
-  if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples) || !(p[2] == kReplicated)) return {};
-  return std::vector{kSplitSamples};
-}
-
 }  // namespace
 
 constinit const OpDef kElementwiseLossOp{
     .name = "elementwise_loss",
     .doc = "mse, l1, huber, smooth_l1 or binary cross-entropy, summed over all elements",
     .infer = infer_elementwise_loss,
-    .gradient = gradient_elementwise_loss,
-    .split = split_elementwise_loss};
+    .gradient = gradient_elementwise_loss};
 constinit const OpDef kElementwiseLossBackwardOp{.name = "elementwise_loss_backward",
                                                  .doc = "dx = dloss·(derivative of the loss by x)",
                                                  .infer = infer_elementwise_loss_backward,
-                                                 .split = split_elementwise_loss_backward,
                                                  .in_place_allowed = true};
 
 }  // namespace dltrain

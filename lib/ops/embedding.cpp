@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -47,16 +48,6 @@ std::vector<ValueId> gradient_embedding(const GradientRequest& r) {
           r.emitter.emit1("embedding_backward", {r.inputs[0], r.output_gradients[0]}, attributes)};
 }
 
-std::optional<std::vector<Placement>> split_embedding(SpecSpan, const Attributes&,
-                                                      std::span<const Placement> p) {
-  return split_samples(p, {kSplitSamples});
-}
-std::optional<std::vector<Placement>> split_embedding_backward(SpecSpan, const Attributes&,
-                                                               std::span<const Placement> p) {
-  if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
-  return {{kPartial}};
-}
-
 // Bytes count the rows that are read, not the whole weight.
 Cost cost_embedding(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {0, static_cast<double>(inputs[0].bytes() + 2 * outputs[0].bytes())};
@@ -66,18 +57,22 @@ Cost cost_embedding_backward(SpecSpan inputs, SpecSpan outputs, const Attributes
           static_cast<double>(inputs[0].bytes() + inputs[1].bytes() + outputs[0].bytes())};
 }
 
+int tokens_of_embedding(const TokenAxes& node) {
+  return node.axes[1] == kNoTokenAxis ? node.axes[0] : kMixesTokens;
+}
+
 }  // namespace
 
 constinit const OpDef kEmbeddingOp{.name = "embedding",
                                    .doc = "the rows of weight with indices ids",
                                    .infer = infer_embedding,
                                    .gradient = gradient_embedding,
-                                   .split = split_embedding,
-                                   .cost = cost_embedding};
+                                   .cost = cost_embedding,
+                                   .autocast = CastPolicy::residual,
+                                   .token_axis = tokens_of_embedding};
 constinit const OpDef kEmbeddingBackwardOp{.name = "embedding_backward",
                                            .doc = "dweight of embedding",
                                            .infer = infer_embedding_backward,
-                                           .split = split_embedding_backward,
                                            .cost = cost_embedding_backward};
 
 }  // namespace dltrain

@@ -148,7 +148,6 @@ std::vector<FusedStep> parse_fused_program(const std::string& text) {
 constinit const OpDef kFusedElementwiseOp{.name = "fused_elementwise",
                                           .doc = "a chain of element-wise ops in one pass",
                                           .infer = infer_fused,
-                                          .split = nullptr,
                                           .cost = cost_fused,
                                           .in_place_allowed = true};
 

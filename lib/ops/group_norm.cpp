@@ -67,19 +67,14 @@ std::vector<ValueId> gradient_group_norm(const GradientRequest& r) {
   return out;
 }
 
-std::optional<std::vector<Placement>> split_group_norm(SpecSpan, const Attributes&,
-                                                       std::span<const Placement> p) {
-  return split_samples(p, {kSplitSamples, kSplitSamples, kSplitSamples});
-}
-
 }  // namespace
 
 constinit const OpDef kGroupNormOp{.name = "group_norm",
                                    .doc = "normalises each group of channels of each sample",
                                    .infer = infer_group_norm,
                                    .gradient = gradient_group_norm,
-                                   .split = split_group_norm,
-                                   .cost = cost_an_element<8>};
+                                   .cost = cost_an_element<8>,
+                                   .autocast = CastPolicy::follow_first};
 constinit const OpDef kGroupNormBackwardOp{.name = "group_norm_backward",
                                            .doc = "dx, dweight, dbias of group_norm",
                                            .infer = infer_group_norm_backward,

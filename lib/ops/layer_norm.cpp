@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -149,14 +150,6 @@ std::vector<ValueId> gradient_rms_norm(const GradientRequest& r) {
   return out;
 }
 
-// Rows are independent.
-std::optional<std::vector<Placement>> split_layer_norm(SpecSpan inputs,
-                                                       const Attributes& attributes,
-                                                       std::span<const Placement> p) {
-  if (inputs.back().shape == inputs[0].shape || attributes.boolean("wide")) return {};  // joined
-  return split_samples(p, std::vector(inputs.size(), kSplitSamples));
-}
-
 }  // namespace
 
 // Sums, deviations and the result: about 8 operations per element in the forward, 14 in the
@@ -165,8 +158,9 @@ constinit const OpDef kLayerNormOp{.name = "layer_norm",
                                    .doc = "y = (x − mean)·rstd·weight + bias along the last axis",
                                    .infer = infer_layer_norm,
                                    .gradient = gradient_layer_norm,
-                                   .split = split_layer_norm,
-                                   .cost = cost_an_element<8>};
+                                   .cost = cost_an_element<8>,
+                                   .autocast = CastPolicy::follow_first,
+                                   .token_axis = tokens_before_last};
 constinit const OpDef kLayerNormBackwardOp{.name = "layer_norm_backward",
                                            .doc = "dx, dweight, dbias of layer_norm",
                                            .infer = infer_layer_norm_backward,
@@ -175,8 +169,9 @@ constinit const OpDef kRmsNormOp{.name = "rms_norm",
                                  .doc = "y = x·rstd·weight along the last axis",
                                  .infer = infer_rms_norm,
                                  .gradient = gradient_rms_norm,
-                                 .split = split_layer_norm,
-                                 .cost = cost_an_element<5>};
+                                 .cost = cost_an_element<5>,
+                                 .autocast = CastPolicy::follow_first,
+                                 .token_axis = tokens_before_last};
 constinit const OpDef kRmsNormBackwardOp{.name = "rms_norm_backward",
                                          .doc = "dx, dweight of rms_norm",
                                          .infer = infer_rms_norm_backward,

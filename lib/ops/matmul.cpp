@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -88,26 +89,27 @@ std::vector<ValueId> gradient_matmul(const GradientRequest& r) {
   return out;
 }
 
-// Rows split over samples; columns split when b's columns are; partial sums when the inner axis is.
-std::optional<std::vector<Placement>> split_matmul(SpecSpan inputs, const Attributes& attributes,
+// Rows may be sharded, columns if b's are (column-parallel); partial sums where the inner dimension
+// is (row-parallel).
+std::optional<std::vector<Placement>> place_matmul(SpecSpan inputs, const Attributes& attributes,
                                                    std::span<const Placement> p) {
   const bool ta = attributes.boolean("transpose_a"), tb = attributes.boolean("transpose_b");
   const bool has_bias = p.size() == 3 && !is_absent(inputs[2]);
   const bool linear = attributes.text("activation").empty();
   const int last = inputs[0].shape.rank() - 1;
-  const auto is_split = [&](size_t i, int axis) {
-    return p[i].kind == Placement::split && p[i].axis == axis;
+  const auto is_sharded = [&](size_t i, int axis) {
+    return p[i].kind == Placement::sharded && p[i].dimension == axis;
   };
-  if (!ta && p[0].kind == Placement::split && p[0].axis < last && p[1] == kReplicated &&
+  if (!ta && p[0].kind == Placement::sharded && p[0].dimension < last && p[1] == kReplicated &&
       (!has_bias || p[2] == kReplicated)) {
     return {{p[0]}};
   }
-  if (p[0] == kReplicated && is_split(1, tb ? 0 : 1) && (!has_bias || is_split(2, 0))) {
-    return {{Placement{Placement::split, ta ? 1 : last}}};
+  if (p[0] == kReplicated && is_sharded(1, tb ? 0 : 1) && (!has_bias || is_sharded(2, 0))) {
+    return {{Placement{Placement::sharded, ta ? 1 : last}}};
   }
-  // The rows of a flattened a are split by samples, which need not match the split of b.
-  const bool inner_a = ta ? last == 1 && is_split(0, 0) : is_split(0, last);
-  if (inner_a && is_split(1, tb ? 1 : 0) && !has_bias && linear) return {{kPartial}};
+  // The rows of a flattened a are sharded in another way than those of b.
+  const bool inner_a = ta ? last == 1 && is_sharded(0, 0) : is_sharded(0, last);
+  if (inner_a && is_sharded(1, tb ? 1 : 0) && !has_bias && linear) return {{kPartial}};
   return {};
 }
 
@@ -117,13 +119,21 @@ Cost cost_matmul(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes
           bytes_moved(inputs, outputs)};
 }
 
+int tokens_of_matmul(const TokenAxes& node) {
+  return node.attributes.boolean("transpose_a") ? kMixesTokens : tokens_before_last(node);
+}
+
 }  // namespace
 
 constinit const OpDef kMatmulOp{.name = "matmul",
                                 .doc = "y = op(a)·op(b) (+ bias), then an optional activation",
                                 .infer = infer_matmul,
                                 .gradient = gradient_matmul,
-                                .split = split_matmul,
-                                .cost = cost_matmul};
+                                .place = place_matmul,
+                                .cost = cost_matmul,
+                                .autocast = CastPolicy::low,
+                                .token_axis = tokens_of_matmul,
+                                .takes_activation = true,
+                                .added_input = 2};
 
 }  // namespace dltrain

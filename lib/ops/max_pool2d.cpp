@@ -58,18 +58,13 @@ SpecList infer_max_pool2d_backward(SpecSpan inputs, const Attributes& attributes
   return {{x, inputs[0].dtype}};
 }
 
-std::optional<std::vector<Placement>> split_max_pool2d(SpecSpan, const Attributes&,
-                                                       std::span<const Placement> p) {
-  return split_samples(p, {kSplitSamples, kSplitSamples});
-}
-
 }  // namespace
 
 constinit const OpDef kMaxPool2dOp{.name = "max_pool2d",
                                    .doc = "y = the maximum of each window, and its position",
                                    .infer = infer_max_pool2d,
                                    .gradient = gradient_max_pool2d,
-                                   .split = split_max_pool2d};
+                                   .autocast = CastPolicy::follow};
 constinit const OpDef kMaxPool2dBackwardOp{
     .name = "max_pool2d_backward", .doc = "dx of max_pool2d", .infer = infer_max_pool2d_backward};
 

@@ -53,15 +53,9 @@ SpecList infer_metric_sums_binary(SpecSpan inputs, const Attributes&) {
   return {{Shape{expect_numbers("binary_counts", inputs), 4}, DType::f64}};
 }
 
-std::optional<std::vector<Placement>> split_metric_sums(SpecSpan, const Attributes&,
-                                                        std::span<const Placement> p) {
-  if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
-  return {{kPartial}};
-}
-
 constexpr OpDef sums(std::string_view name, std::string_view doc,
                      SpecList (*infer)(SpecSpan, const Attributes&)) {
-  return {.name = name, .doc = doc, .infer = infer, .split = split_metric_sums};
+  return {.name = name, .doc = doc, .infer = infer};
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// The compiler's description of an op: a shape rule, a gradient rule that emits other ops, a split
-// rule (how it behaves when its inputs are split over ranks), a cost, and one kernel per backend
-// (ops/kernel.h). Ops are rows of the explicit table in ops/registry.cpp; layers only emit ops and
-// never a backward.
+// The compiler's description of an op: a shape rule, a gradient rule that emits other ops, a
+// placement rule (how its outputs are laid out over ranks if its inputs are), a cost, and one
+// kernel per backend (ops/kernel.h). Ops are rows of the explicit table in ops/registry.cpp; layers
+// only emit ops and never a backward.
 //
 // Shapes: images are [samples, height, width, channels]; everything is dense and row-major.
 #pragma once
@@ -49,20 +49,63 @@ struct GradientRequest {
 
 // How one tensor is laid out over the ranks of a mesh axis.
 struct Placement {
-  enum Kind : uint8_t { replicated, split, partial };
+  enum Kind : uint8_t {
+    replicated,  // every rank has all of it
+    sharded,     // every rank has a range of one dimension (graph/placement.h)
+    partial      // the tensor is the sum of those of the ranks
+  };
   Kind kind = replicated;
-  int axis = -1;  // of a split; a partial tensor is the sum over the ranks
+  int dimension = -1;  // sharded
 
   bool operator==(const Placement&) const = default;
+};
+
+using SpecList = std::vector<TensorSpec>;
+using SpecSpan = std::span<const TensorSpec>;
+
+// What a node of the update segment computes. Its inputs are the step state, then one tensor of
+// each role in this order; a packed node (passes/pack_updates.h) has `count` tensors of each.
+enum class UpdateKind : uint8_t {
+  none,
+  norm,       // of all gradients: not for each tensor
+  optimizer,  // parameter, gradient, moments …, and with `copies` the low-precision copy
+  rounding,   // parameter, low-precision copy
+  average,    // parameter or buffer, average
+};
+
+// How an op computes under precision.compute below f32 (passes/autocast.h).
+enum class CastPolicy : uint8_t {
+  f32,           // every floating input in f32: small differences of large numbers, quick growth
+  low,           // every floating input in the low dtype; sums within are f32
+  follow,        // low when all its input activations are: the result is rounded anyway
+  follow_first,  // likewise by its first input alone; scales, statistics and sums are f32
+  logits,        // likewise, also in the loss: its first input need not be widened
+  residual,      // f32; with a low residual stream its result counts as low
+};
+
+// Work that overlaps the nodes that follow (graph/slots.h).
+enum class SlotUse : uint8_t { none, begins, ends };
+
+// What ranks exchange.
+enum class MessageKind : uint8_t { none, all_reduce, reduce_scatter, all_gather };
+
+// The output has the elements of the input: in memory of its own, in another dtype, or in the same
+// memory.
+enum class SameElements : uint8_t { no, copy, cast, view };
+
+// Where the tensors of a node count the tokens of a text.
+inline constexpr int kNoTokenAxis = -1;  // independent of the token: parameters, positions
+inline constexpr int kMixesTokens = -2;  // outputs depend on other tokens
+struct TokenAxes {
+  SpecSpan inputs, outputs;
+  const Attributes& attributes;
+  std::vector<int> axes;  // of the inputs; at least one counts tokens
 };
 
 struct Cost {
   double flops = 0;  // multiply-adds count twice
   double bytes = 0;  // read and written at least once
 };
-
-using SpecList = std::vector<TensorSpec>;
-using SpecSpan = std::span<const TensorSpec>;
 
 struct OpDef {
   std::string_view name;
@@ -75,10 +118,11 @@ struct OpDef {
   // has no gradient.
   std::vector<ValueId> (*gradient)(const GradientRequest& request) = nullptr;
 
-  // Returns the placements of the outputs when every rank runs the op on its part of the inputs, or
-  // nullopt if that needs communication. Not called when all inputs are replicated (all outputs are
-  // too). nullptr: only replicated inputs are supported.
-  std::optional<std::vector<Placement>> (*split)(SpecSpan inputs, const Attributes& attributes,
+  // Returns the placements of the outputs if every rank runs the op on its shards of the inputs, or
+  // nullopt if that needs communication. Not called if all inputs are replicated (all outputs are
+  // too). nullptr: only replicated inputs are supported. passes/partition.h uses it for the
+  // forward; the ops of the backward need none.
+  std::optional<std::vector<Placement>> (*place)(SpecSpan inputs, const Attributes& attributes,
                                                  std::span<const Placement> placements) = nullptr;
 
   // Absent: no flops, every input and output moved once.
@@ -96,7 +140,8 @@ struct OpDef {
   // kernels/shared/elementwise.h).
   bool elementwise = false;
 
-  // An optimizer update whose elements are independent, so it can work on parts of tensors.
+  UpdateKind update = UpdateKind::none;
+  // Of an update: its elements are independent, so it can work on parts of tensors.
   bool independent_elements = false;
 
   // Writes memory that outlives the step, or communicates with other ranks: never dead code.
@@ -109,9 +154,34 @@ struct OpDef {
   // Has a u8 output with data in a kernel-specific format for the gradient's kernel of the same
   // engine; or is that gradient, its only reader, which may overwrite the data.
   bool keeps_bytes = false;
+
+  CastPolicy autocast = CastPolicy::f32;
+
+  // Returns the axis along which the outputs count tokens (ops/token_axis.h). nullptr: the op mixes
+  // tokens, so that models that use it cannot generate text.
+  int (*token_axis)(const TokenAxes& node) = nullptr;
+  bool makes_tokens = false;  // its output counts tokens along axis 1, whatever its inputs do
+
+  MessageKind message = MessageKind::none;
+  SlotUse slot = SlotUse::none;
+  SameElements same_elements = SameElements::no;
+
+  // Its kernels can apply an activation to the result (attribute `activation`); is such an
+  // activation.
+  bool takes_activation = false, ends_product = false;
+
+  // Its results for a sample depend on the other samples of the micro-batch.
+  bool mixes_samples = false;
+
+  // The index of an optional input that is added to the result (a bias); 0: none. It is added
+  // elsewhere if the result is partial.
+  int added_input = 0;
+
+  // The result depends on the position of an element in the whole tensor (ops/shard_position.h).
+  bool uses_positions = false;
 };
 
-// The registry: ops in table order.
+// The registry: the ops of engines in table order, without those of ops/placement.cpp.
 std::span<const OpDef> all_ops();
 // Returns nullptr when there is no such op.
 const OpDef* find_op(std::string_view name);

@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -58,19 +59,6 @@ std::vector<ValueId> gradient_rotary(const GradientRequest& r) {
   inputs.insert(inputs.end(), r.inputs.begin() + 1, r.inputs.end());
   out[0] = r.emitter.emit1("rotary", inputs, attributes);
   return out;
-}
-
-// A token's position is its index along axis 1, which therefore cannot be split.
-std::optional<std::vector<Placement>> split_positions(SpecSpan, const Attributes&,
-                                                      std::span<const Placement> p) {
-  if (p.size() == 2 && (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples))) return {};
-  if (p[0].kind != Placement::split || p[0].axis == 1 || p[0].axis == 3) return {};
-  return {{p[0]}};
-}
-std::optional<std::vector<Placement>> split_sinusoidal(SpecSpan, const Attributes&,
-                                                       std::span<const Placement> p) {
-  if (p.size() == 2 && !(p[1] == kSplitSamples)) return {};
-  return split_samples(p.first(1), {kSplitSamples});
 }
 
 Cost cost_positions(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
@@ -133,15 +121,17 @@ constinit const OpDef kRotaryOp{.name = "rotary",
                                 .doc = "rotates pairs of elements of each head by position",
                                 .infer = infer_rotary,
                                 .gradient = gradient_rotary,
-                                .split = split_positions,
                                 .cost = cost_positions,
-                                .in_place_allowed = true};
+                                .in_place_allowed = true,
+                                .autocast = CastPolicy::follow,
+                                .token_axis = tokens_at_one};
 constinit const OpDef kSinusoidalPositionsOp{.name = "sinusoidal_positions",
                                              .doc = "x + sines and cosines of the token's position",
                                              .infer = infer_sinusoidal,
                                              .gradient = gradient_sinusoidal,
-                                             .split = split_sinusoidal,
                                              .cost = cost_positions,
-                                             .in_place_allowed = true};
+                                             .in_place_allowed = true,
+                                             .autocast = CastPolicy::follow,
+                                             .token_axis = tokens_at_one};
 
 }  // namespace dltrain

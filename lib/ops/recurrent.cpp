@@ -29,6 +29,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -107,30 +108,6 @@ SpecList infer_recurrent_backward(SpecSpan inputs, const Attributes& attributes)
   return out;
 }
 
-// Returns true if all inputs except the `replicated` ones are split by samples.
-bool split_by_samples(SpecSpan inputs, std::span<const Placement> placements,
-                      std::initializer_list<size_t> replicated) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool whole = std::find(replicated.begin(), replicated.end(), i) != replicated.end();
-    if (is_absent(inputs[i]) || placements[i] == (whole ? kReplicated : kSplitSamples)) continue;
-    return false;
-  }
-  return true;
-}
-std::optional<std::vector<Placement>> split_recurrent(SpecSpan inputs, const Attributes& attributes,
-                                                      std::span<const Placement> placements) {
-  if (!split_by_samples(inputs, placements, {1, 2})) return std::nullopt;
-  const size_t outputs = keeps_gates(recurrent_kind(attributes)) ? 3 : 1;
-  return std::vector<Placement>(outputs, kSplitSamples);
-}
-std::optional<std::vector<Placement>> split_recurrent_backward(
-    SpecSpan inputs, const Attributes&, std::span<const Placement> placements) {
-  if (!split_by_samples(inputs, placements, {4, 5})) return std::nullopt;
-  std::vector<Placement> out{kSplitSamples, kPartial};
-  if (!is_absent(inputs[5])) out.push_back(kPartial);
-  return out;
-}
-
 // Cost of the product with w for every token; the backward has one for the state and one for w.
 Cost pass_cost_recurrent(const Shape& x, const Shape& w, SpecSpan inputs, SpecSpan outputs) {
   return {2.0 * static_cast<double>(x[0] * x[1]) * static_cast<double>(w.elements()),
@@ -143,6 +120,10 @@ Cost cost_recurrent_backward(SpecSpan inputs, SpecSpan outputs, const Attributes
   Cost c = pass_cost_recurrent(outputs[0].shape, inputs[4].shape, inputs, outputs);
   c.flops *= 2;
   return c;
+}
+
+int tokens_of_recurrent(const TokenAxes& node) {
+  return node.attributes.boolean("reverse") ? kMixesTokens : tokens_at_one(node);
 }
 
 }  // namespace
@@ -175,12 +156,12 @@ constinit const OpDef kRecurrentOp{.name = "recurrent",
                                    .doc = "LSTM, GRU or RNN over the tokens of projected inputs",
                                    .infer = infer_recurrent,
                                    .gradient = gradient_recurrent,
-                                   .split = split_recurrent,
-                                   .cost = cost_recurrent};
+                                   .cost = cost_recurrent,
+                                   .autocast = CastPolicy::low,
+                                   .token_axis = tokens_of_recurrent};
 constinit const OpDef kRecurrentBackwardOp{.name = "recurrent_backward",
                                            .doc = "gradients of recurrent through its tokens",
                                            .infer = infer_recurrent_backward,
-                                           .split = split_recurrent_backward,
                                            .cost = cost_recurrent_backward};
 
 }  // namespace dltrain

@@ -115,7 +115,6 @@ Cost cost_recurrent_network_backward(SpecSpan inputs, SpecSpan outputs, const At
 
 }  // namespace
 
-// No split rules: the op is created after data parallelism.
 constinit const OpDef kRecurrentNetworkOp{
     .name = "recurrent_network",
     .doc = "LSTM, GRU or RNN over the tokens, with the projection of its inputs",

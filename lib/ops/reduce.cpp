@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -60,20 +61,20 @@ std::vector<ValueId> gradient_reduce(const GradientRequest& r) {
   return {r.emitter.emit1("broadcast", {dx}, {{"shape", as_list_reduce(x)}})};
 }
 
-std::optional<std::vector<Placement>> split_reduce(SpecSpan inputs, const Attributes& attributes,
+std::optional<std::vector<Placement>> place_reduce(SpecSpan inputs, const Attributes& attributes,
                                                    std::span<const Placement> p) {
-  if (p[0].kind != Placement::split) return {};
+  if (p[0].kind != Placement::sharded) return {};
   const auto axes = attributes.integers("axes");
   int removed_before = 0;
   for (int64_t axis : axes) {
-    if (axis == p[0].axis) {
+    if (axis == p[0].dimension) {
       if (attributes.text("kind") != "sum") return {};
       return {{kPartial}};
     }
-    removed_before += axis < p[0].axis ? 1 : 0;
+    removed_before += axis < p[0].dimension ? 1 : 0;
   }
   (void)inputs;
-  return {{Placement{Placement::split, p[0].axis - removed_before}}};
+  return {{Placement{Placement::sharded, p[0].dimension - removed_before}}};
 }
 
 SpecList infer_broadcast(SpecSpan inputs, const Attributes& attributes) {
@@ -102,17 +103,21 @@ std::vector<ValueId> gradient_reshape(const GradientRequest& r) {
   return {r.emitter.emit1("reshape", {r.output_gradients[0]}, {{"shape", as_list_reduce(x)}})};
 }
 
-std::optional<std::vector<Placement>> split_reshape(SpecSpan inputs, const Attributes& attributes,
-                                                    std::span<const Placement> p) {
-  const auto to = attributes.integers("shape");
-  (void)inputs;
-  (void)to;
-  // The target extent is a constant of the attributes, so a split input would need another one.
-  return p[0] == kReplicated ? std::optional(std::vector{kReplicated}) : std::nullopt;
-}
-
 std::vector<int> alias_first(SpecSpan, const Attributes&) {
   return {0};
+}
+
+int tokens_of_reshape(const TokenAxes& node) {
+  const int from = node.axes[0];
+  const Shape &x = node.inputs[0].shape, &y = node.outputs[0].shape;
+  const auto fits = [&](int at) {
+    return at < y.rank() && y.elements(0, at) == x.elements(0, from) && y[at] == x[from];
+  };
+  if (fits(from)) return from;  // prefer it: extents of 1 can fit several axes
+  for (int i = 0; i < y.rank(); ++i) {
+    if (fits(i)) return i;
+  }
+  return kMixesTokens;
 }
 
 }  // namespace
@@ -121,16 +126,21 @@ constinit const OpDef kReduceOp{.name = "reduce",
                                 .doc = "y = sum, mean or max of x over axes",
                                 .infer = infer_reduce,
                                 .gradient = gradient_reduce,
-                                .split = split_reduce};
+                                .place = place_reduce,
+                                .autocast = CastPolicy::follow_first};
 constinit const OpDef kBroadcastOp{.name = "broadcast",
                                    .doc = "y = x repeated along axes of extent 1",
                                    .infer = infer_broadcast,
-                                   .gradient = gradient_broadcast};
+                                   .gradient = gradient_broadcast,
+                                   .autocast = CastPolicy::follow,
+                                   .token_axis = tokens_of_elements};
 constinit const OpDef kReshapeOp{.name = "reshape",
                                  .doc = "x with another shape, without a copy",
                                  .infer = infer_reshape,
                                  .gradient = gradient_reshape,
-                                 .split = split_reshape,
-                                 .aliases = alias_first};
+                                 .aliases = alias_first,
+                                 .autocast = CastPolicy::follow,
+                                 .token_axis = tokens_of_reshape,
+                                 .same_elements = SameElements::view};
 
 }  // namespace dltrain

@@ -1,5 +1,6 @@
 // The table of ops. A new op needs its own file, a row here, a kernel per backend, and a case in
 // tests/ops/cases.cpp.
+#include <algorithm>
 #include <vector>
 
 #include "ops/definitions.h"
@@ -111,8 +112,9 @@ std::span<const OpDef> all_ops() {
 }
 
 const OpDef* find_op(std::string_view name) {
-  for (const OpDef& op : all_ops()) {
-    if (op.name == name) return &op;
+  for (const std::span<const OpDef> ops : {all_ops(), placement_ops()}) {
+    const auto found = std::ranges::find(ops, name, &OpDef::name);
+    if (found != ops.end()) return &*found;
   }
   return nullptr;
 }

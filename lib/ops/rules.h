@@ -1,4 +1,4 @@
-// Small helpers that shape, split and gradient rules share.
+// Small helpers that shape, placement and gradient rules share.
 #pragma once
 
 #include <optional>
@@ -55,17 +55,12 @@ Cost cost_an_element(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {kFlops * static_cast<double>(inputs[0].shape.elements()), bytes_moved(inputs, outputs)};
 }
 
-// Split rules used by many ops. Element-wise ops: every operand is split along the same axis of the
+// The placement rule of element-wise ops: every operand is sharded on the same dimension of the
 // output, except operands that are broadcast along it.
-std::optional<std::vector<Placement>> split_elementwise(SpecSpan inputs, const Attributes&,
+std::optional<std::vector<Placement>> place_elementwise(SpecSpan inputs, const Attributes&,
                                                         std::span<const Placement> placements);
-// Input 0 may be split along the samples axis (0), the others are replicated; output i then has the
-// placement `outputs[i]`.
-std::optional<std::vector<Placement>> split_samples(std::span<const Placement> placements,
-                                                    std::vector<Placement> outputs);
 
 inline constexpr Placement kReplicated{Placement::replicated, -1};
-inline constexpr Placement kSplitSamples{Placement::split, 0};
 inline constexpr Placement kPartial{Placement::partial, -1};
 
 }  // namespace dltrain

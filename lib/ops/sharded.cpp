@@ -9,10 +9,12 @@
 // all_gather_begin(part [, x₁ … xₙ]): starts to gather the parts of all ranks. With x in place: the
 //   part is among them. Without: into new tensors in the dtype of the part, with the shapes of the
 //   attribute `shapes` (rank, then extents, one tensor after the other).
-// all_gather_end(x₁ … xₙ): later work waits for them.
+// all_gather_end(x₁ … xₙ [, part]): later work waits for the x. With the attribute `part` (boolean)
+// the
+//   part, an activation, stays as it is until then.
 //
 // sum_of_squares(x₁ … xₙ): f64 [1], in double over fixed chunks of each.
-// gradient_norm_of(step_state, squares f64 [1]): like gradient_norm (update.cpp), but from the sum
+// gradient_norm_of(step_state, squares f64 [n]): like gradient_norm (update.cpp), but from the sums
 //   of squares of all gradients.
 #include "base/error.h"
 #include "ops/definitions.h"
@@ -54,12 +56,12 @@ std::vector<int> aliases_gather(SpecSpan inputs, const Attributes& attributes) {
   return out;
 }
 
-SpecList infer_gather_end(SpecSpan inputs, const Attributes&) {
+SpecList infer_gather_end(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("all_gather", inputs, 1, SIZE_MAX);
-  return {inputs.begin(), inputs.end()};
+  return {inputs.begin(), inputs.end() - (attributes.boolean("part") ? 1 : 0)};
 }
-std::vector<int> aliases_gather_end(SpecSpan inputs, const Attributes&) {
-  std::vector<int> out(inputs.size());
+std::vector<int> aliases_gather_end(SpecSpan inputs, const Attributes& attributes) {
+  std::vector<int> out(infer_gather_end(inputs, attributes).size());
   for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int>(i);
   return out;
 }
@@ -73,8 +75,8 @@ SpecList infer_squares(SpecSpan inputs, const Attributes&) {
 SpecList infer_sharded_norm(SpecSpan inputs, const Attributes&) {
   expect_inputs("gradient_norm_of", inputs, 2, 2);
   expect_step_state("gradient_norm_of", inputs[0]);
-  expect_shape("gradient_norm_of", "the sum", inputs[1].shape, Shape{1});
-  expect_dtype("gradient_norm_of", "the sum", inputs[1], DType::f64);
+  expect_rank("gradient_norm_of", "the sums", inputs[1].shape, 1, 1);
+  expect_dtype("gradient_norm_of", "the sums", inputs[1], DType::f64);
   return {inputs[0]};
 }
 
@@ -83,22 +85,30 @@ SpecList infer_sharded_norm(SpecSpan inputs, const Attributes&) {
 constinit const OpDef kReduceScatterBeginOp{.name = "reduce_scatter_begin",
                                             .doc = "starts a reduce-scatter over the ranks",
                                             .infer = infer_scatter,
-                                            .has_effect = true};
+                                            .has_effect = true,
+                                            .message = MessageKind::reduce_scatter,
+                                            .slot = SlotUse::begins};
 constinit const OpDef kReduceScatterEndOp{.name = "reduce_scatter_end",
                                           .doc = "waits for a reduce-scatter",
                                           .infer = infer_scatter_end,
                                           .aliases = aliases_scatter_end,
-                                          .has_effect = true};
+                                          .has_effect = true,
+                                          .message = MessageKind::reduce_scatter,
+                                          .slot = SlotUse::ends};
 constinit const OpDef kAllGatherBeginOp{.name = "all_gather_begin",
                                         .doc = "starts an all-gather over the ranks",
                                         .infer = infer_gather,
                                         .aliases = aliases_gather,
-                                        .has_effect = true};
+                                        .has_effect = true,
+                                        .message = MessageKind::all_gather,
+                                        .slot = SlotUse::begins};
 constinit const OpDef kAllGatherEndOp{.name = "all_gather_end",
                                       .doc = "waits for an all-gather",
                                       .infer = infer_gather_end,
                                       .aliases = aliases_gather_end,
-                                      .has_effect = true};
+                                      .has_effect = true,
+                                      .message = MessageKind::all_gather,
+                                      .slot = SlotUse::ends};
 constinit const OpDef kSumOfSquaresOp{
     .name = "sum_of_squares", .doc = "sum of the squares of all elements", .infer = infer_squares};
 constinit const OpDef kGradientNormOfOp{.name = "gradient_norm_of",

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -62,13 +63,13 @@ std::vector<ValueId> gradient_pad(const GradientRequest& r) {
   return {r.emitter.emit1("slice", {r.output_gradients[0]}, borders)};
 }
 
-// Axes whose borders are 0 may be split.
-std::optional<std::vector<Placement>> split_slice(SpecSpan, const Attributes& attributes,
+// Dimensions whose borders are 0 may be sharded.
+std::optional<std::vector<Placement>> place_slice(SpecSpan, const Attributes& attributes,
                                                   std::span<const Placement> p) {
   if (p[0].kind == Placement::partial) {
     return attributes.number("value") == 0 ? std::optional(std::vector{kPartial}) : std::nullopt;
   }
-  const auto axis = static_cast<size_t>(p[0].axis);
+  const auto axis = static_cast<size_t>(p[0].dimension);
   const bool whole =
       attributes.integers("before")[axis] == 0 && attributes.integers("after")[axis] == 0;
   return whole ? std::optional(std::vector{p[0]}) : std::nullopt;
@@ -84,12 +85,16 @@ constinit const OpDef kSliceOp{.name = "slice",
                                .doc = "a box of x",
                                .infer = infer_slice,
                                .gradient = gradient_slice,
-                               .split = split_slice,
-                               .cost = cost_slice};
+                               .place = place_slice,
+                               .cost = cost_slice,
+                               .autocast = CastPolicy::follow,
+                               .token_axis = tokens_within_borders};
 constinit const OpDef kPadOp{.name = "pad",
                              .doc = "x padded with a constant",
                              .infer = infer_pad,
                              .gradient = gradient_pad,
-                             .split = split_slice};
+                             .place = place_slice,
+                             .autocast = CastPolicy::follow,
+                             .token_axis = tokens_within_borders};
 
 }  // namespace dltrain

@@ -7,6 +7,7 @@
 // log_softmax_backward(y, dy) → dx = dy − exp(y)·Σ dy
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -33,16 +34,6 @@ std::vector<ValueId> gradient_log_softmax(const GradientRequest& r) {
   return {r.emitter.emit1("log_softmax_backward", {r.outputs[0], r.output_gradients[0]})};
 }
 
-// Rows are independent: any axis but the last may be split, all inputs alike.
-std::optional<std::vector<Placement>> split_softmax(SpecSpan inputs, const Attributes&,
-                                                    std::span<const Placement> p) {
-  for (const Placement& placement : p) {
-    if (placement.kind != Placement::split || !(placement == p[0])) return {};
-  }
-  if (p[0].axis == inputs[0].shape.rank() - 1) return {};
-  return {{p[0]}};
-}
-
 Cost cost_softmax(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {5.0 * static_cast<double>(outputs[0].shape.elements()), bytes_moved(inputs, outputs)};
 }
@@ -53,26 +44,24 @@ constinit const OpDef kSoftmaxOp{.name = "softmax",
                                  .doc = "y = exp(x) / Σ exp(x) over the last axis",
                                  .infer = infer_softmax,
                                  .gradient = gradient_softmax,
-                                 .split = split_softmax,
                                  .cost = cost_softmax,
-                                 .in_place_allowed = true};
+                                 .in_place_allowed = true,
+                                 .token_axis = tokens_before_last};
 constinit const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
                                          .doc = "dx = y·(dy − Σ dy·y)",
                                          .infer = infer_softmax_backward,
-                                         .split = split_softmax,
                                          .cost = cost_softmax,
                                          .in_place_allowed = true};
 constinit const OpDef kLogSoftmaxOp{.name = "log_softmax",
                                     .doc = "y = x − ln Σ exp(x) over the last axis",
                                     .infer = infer_softmax,
                                     .gradient = gradient_log_softmax,
-                                    .split = split_softmax,
                                     .cost = cost_softmax,
-                                    .in_place_allowed = true};
+                                    .in_place_allowed = true,
+                                    .token_axis = tokens_before_last};
 constinit const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
                                             .doc = "dx = dy − exp(y)·Σ dy",
                                             .infer = infer_softmax_backward,
-                                            .split = split_softmax,
                                             .cost = cost_softmax,
                                             .in_place_allowed = true};
 

@@ -48,12 +48,6 @@ std::vector<ValueId> gradient_softmax_cross_entropy(const GradientRequest& r) {
           kNoValue};
 }
 
-std::optional<std::vector<Placement>> split_softmax_cross_entropy(SpecSpan, const Attributes&,
-                                                                  std::span<const Placement> p) {
-  if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
-  return {{kPartial, kSplitSamples, kPartial}};
-}
-
 SpecList infer_softmax_cross_entropy_backward(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("softmax_cross_entropy_backward", inputs, 4, 4);
   expect_targets_softmax_cross_entropy(inputs);
@@ -64,14 +58,6 @@ SpecList infer_softmax_cross_entropy_backward(SpecSpan inputs, const Attributes&
   expect_dtype("softmax_cross_entropy_backward", "dloss", inputs[3], DType::f64);
   cross_entropy_classes(inputs[0], attributes);
   return {inputs[0]};
-}
-
-std::optional<std::vector<Placement>> split_softmax_cross_entropy_backward(
-    SpecSpan, const Attributes&, std::span<const Placement> p) {
-  for (size_t i = 0; i < 3; ++i) {
-    if (!(p[i] == kSplitSamples)) return {};
-  }
-  return p[3] == kReplicated ? std::optional(std::vector{kSplitSamples}) : std::nullopt;
 }
 
 Cost cost_softmax_cross_entropy(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
@@ -93,13 +79,12 @@ constinit const OpDef kSoftmaxCrossEntropyOp{
     .doc = "summed negative log likelihood of integer targets, and the number of correct rows",
     .infer = infer_softmax_cross_entropy,
     .gradient = gradient_softmax_cross_entropy,
-    .split = split_softmax_cross_entropy,
-    .cost = cost_softmax_cross_entropy};
+    .cost = cost_softmax_cross_entropy,
+    .autocast = CastPolicy::logits};
 constinit const OpDef kSoftmaxCrossEntropyBackwardOp{
     .name = "softmax_cross_entropy_backward",
     .doc = "dlogits = dloss·(softmax(logits) − targets)",
     .infer = infer_softmax_cross_entropy_backward,
-    .split = split_softmax_cross_entropy_backward,
     .cost = cost_softmax_cross_entropy,
     .in_place_allowed = true};
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/token_axis.h"
 
 namespace dltrain {
 namespace {
@@ -37,14 +38,21 @@ std::vector<ValueId> gradient_transpose(const GradientRequest& r) {
   return {r.emitter.emit1("transpose", {r.output_gradients[0]}, {{"permutation", inverse}})};
 }
 
-std::optional<std::vector<Placement>> split_transpose(SpecSpan, const Attributes& attributes,
+std::optional<std::vector<Placement>> place_transpose(SpecSpan, const Attributes& attributes,
                                                       std::span<const Placement> p) {
   if (p[0].kind == Placement::partial) return {{kPartial}};
   const auto permutation = attributes.integers("permutation");
   for (size_t i = 0; i < permutation.size(); ++i) {
-    if (permutation[i] == p[0].axis) return {{Placement{Placement::split, static_cast<int>(i)}}};
+    if (permutation[i] == p[0].dimension)
+      return {{Placement{Placement::sharded, static_cast<int>(i)}}};
   }
   return {};
+}
+
+int tokens_of_transpose(const TokenAxes& node) {
+  const auto permutation = node.attributes.integers("permutation");
+  const auto at = std::find(permutation.begin(), permutation.end(), node.axes[0]);
+  return static_cast<int>(at - permutation.begin());
 }
 
 }  // namespace
@@ -53,6 +61,8 @@ constinit const OpDef kTransposeOp{.name = "transpose",
                                    .doc = "permutes the axes",
                                    .infer = infer_transpose,
                                    .gradient = gradient_transpose,
-                                   .split = split_transpose};
+                                   .place = place_transpose,
+                                   .autocast = CastPolicy::follow,
+                                   .token_axis = tokens_of_transpose};
 
 }  // namespace dltrain

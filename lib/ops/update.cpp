@@ -10,12 +10,13 @@
 //   step that is not finite, doubled after so many finite steps. The sum of squares is taken in
 //   double over fixed chunks, so that it never depends on threads.
 //
-// Optimizers are one op over all parameters: (step_state, p₁ … pₙ, g₁ … gₙ, then n of each kind of
-// moment). Below, g is the gradient times StepResults::gradient_factor, limited to
-// ±max_grad_value where that is set (PyTorch's clip_grad_value_); lr is StepInputs::learning_rate
-// times lr_scale of the tensor's group; λ is weight_decay of its group; t is StepResults::updates.
-// Common attributes: count (n); group (index of each tensor's group; absent: all in group 0) and,
-// a number for each group, lr_scale (absent: one group, 1) and weight_decay (absent: one group, 0).
+// Optimizers are emitted one node a parameter, (step_state, p, g, then its moments), and packed
+// into one call over n parameters: (step_state, p₁ … pₙ, g₁ … gₙ, then n of each kind of moment).
+// Below, g is the gradient times StepResults::gradient_factor, limited to ±max_grad_value where
+// that is set (PyTorch's clip_grad_value_); lr is StepInputs::learning_rate times lr_scale of the
+// tensor's group; λ is weight_decay of its group; t is StepResults::updates. Common attributes:
+// count (n, 1 if absent); group (index of each tensor's group; absent: all in group 0) and, a
+// number for each group, lr_scale (absent: one group, 1) and weight_decay (absent: one group, 0).
 //
 // sgd_update(…, [m]): PyTorch's SGD. g ← g + λp; m ← momentum·m + (1 − dampening)g, in the first
 //   update m ← g; p ← p − lr·m (nesterov: p − lr·(g + momentum·m)). Without momentum there are no
@@ -67,7 +68,7 @@ void check_groups(std::string_view op, const Attributes& attributes, size_t coun
 
 void expect_parameters_and_gradients(std::string_view op, SpecSpan inputs,
                                      const Attributes& attributes, size_t roles) {
-  const auto count = static_cast<size_t>(attributes.integer("count"));
+  const auto count = static_cast<size_t>(attributes.integer("count", 1));
   expect_inputs(op, inputs, 1 + roles * count, 1 + roles * count);
   expect_step_state(op, inputs[0]);
   if (attributes.has("rounding")) {
@@ -89,7 +90,7 @@ void expect_parameters_and_gradients(std::string_view op, SpecSpan inputs,
 SpecList infer_update(std::string_view op, SpecSpan inputs, const Attributes& attributes,
                       size_t roles) {
   expect_parameters_and_gradients(op, inputs, attributes, roles);
-  const auto count = static_cast<size_t>(attributes.integer("count"));
+  const auto count = static_cast<size_t>(attributes.integer("count", 1));
   for (size_t i = 2 * count; i + 1 < inputs.size(); ++i) {
     expect_shape(op, "a moment", inputs[1 + i].shape, inputs[1 + i % count].shape);
   }
@@ -97,7 +98,7 @@ SpecList infer_update(std::string_view op, SpecSpan inputs, const Attributes& at
 }
 
 std::vector<int> aliases_update(SpecSpan inputs, const Attributes& attributes) {
-  const int count = static_cast<int>(attributes.integer("count"));
+  const int count = static_cast<int>(attributes.integer("count", 1));
   std::vector<int> out;
   for (int i = 1; i < static_cast<int>(inputs.size()); ++i) {
     const bool gradient = i > count && i <= 2 * count;
@@ -131,7 +132,7 @@ constexpr size_t kParameterAndGradient = 2;
 SpecList infer_elements(std::string_view op, SpecSpan inputs, const Attributes& attributes,
                         size_t roles) {
   if (!attributes.boolean("copies")) return infer_update(op, inputs, attributes, roles);
-  const auto count = static_cast<size_t>(attributes.integer("count"));
+  const auto count = static_cast<size_t>(attributes.integer("count", 1));
   expect_inputs(op, inputs, 1 + (roles + 1) * count, 1 + (roles + 1) * count);
   infer_update(op, inputs.first(1 + roles * count), attributes, roles);
   for (size_t i = 0; i < count; ++i) {
@@ -184,41 +185,48 @@ constinit const OpDef kGradientNormOp{.name = "gradient_norm",
                                       .doc = "gradient norm, finite flag and clipping factor",
                                       .infer = infer_update_norm,
                                       .aliases = aliases_norm,
+                                      .update = UpdateKind::norm,
                                       .has_effect = true};
 constinit const OpDef kSgdUpdateOp{.name = "sgd_update",
                                    .doc = "SGD with momentum over all parameters",
                                    .infer = infer_sgd,
                                    .aliases = aliases_update,
+                                   .update = UpdateKind::optimizer,
                                    .independent_elements = true,
                                    .has_effect = true};
 constinit const OpDef kAdamUpdateOp{.name = "adam_update",
                                     .doc = "Adam with L2 decay over all parameters",
                                     .infer = infer_adam,
                                     .aliases = aliases_update,
+                                    .update = UpdateKind::optimizer,
                                     .independent_elements = true,
                                     .has_effect = true};
 constinit const OpDef kAdamwUpdateOp{.name = "adamw_update",
                                      .doc = "AdamW over all parameters",
                                      .infer = infer_adamw,
                                      .aliases = aliases_update,
+                                     .update = UpdateKind::optimizer,
                                      .independent_elements = true,
                                      .has_effect = true};
 constinit const OpDef kAdagradUpdateOp{.name = "adagrad_update",
                                        .doc = "Adagrad over all parameters",
                                        .infer = infer_adagrad,
                                        .aliases = aliases_update,
+                                       .update = UpdateKind::optimizer,
                                        .independent_elements = true,
                                        .has_effect = true};
 constinit const OpDef kRmspropUpdateOp{.name = "rmsprop_update",
                                        .doc = "RMSprop over all parameters",
                                        .infer = infer_rmsprop,
                                        .aliases = aliases_update,
+                                       .update = UpdateKind::optimizer,
                                        .independent_elements = true,
                                        .has_effect = true};
 constinit const OpDef kLionUpdateOp{.name = "lion_update",
                                     .doc = "Lion over all parameters",
                                     .infer = infer_lion,
                                     .aliases = aliases_update,
+                                    .update = UpdateKind::optimizer,
                                     .independent_elements = true,
                                     .has_effect = true};
 

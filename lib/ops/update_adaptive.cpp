@@ -34,7 +34,7 @@ SpecList infer_lamb(SpecSpan inputs, const Attributes& attributes) {
 
 SpecList infer_adafactor(SpecSpan inputs, const Attributes& attributes) {
   expect_parameters_and_gradients("adafactor_update", inputs, attributes, 4);
-  const auto count = static_cast<size_t>(attributes.integer("count"));
+  const auto count = static_cast<size_t>(attributes.integer("count", 1));
   for (size_t i = 0; i < count; ++i) {
     const Shape& p = inputs[1 + i].shape;
     const bool factored = p.rank() > 1;
@@ -55,16 +55,19 @@ constinit const OpDef kLarsUpdateOp{.name = "lars_update",
                                     .doc = "LARS over all parameters",
                                     .infer = infer_lars,
                                     .aliases = aliases_update,
+                                    .update = UpdateKind::optimizer,
                                     .has_effect = true};
 constinit const OpDef kLambUpdateOp{.name = "lamb_update",
                                     .doc = "LAMB over all parameters",
                                     .infer = infer_lamb,
                                     .aliases = aliases_update,
+                                    .update = UpdateKind::optimizer,
                                     .has_effect = true};
 constinit const OpDef kAdafactorUpdateOp{.name = "adafactor_update",
                                          .doc = "Adafactor over all parameters",
                                          .infer = infer_adafactor,
                                          .aliases = aliases_update,
+                                         .update = UpdateKind::optimizer,
                                          .has_effect = true};
 
 }  // namespace dltrain

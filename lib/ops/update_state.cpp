@@ -9,7 +9,8 @@
 //   al. 2020, AutoClip). Attributes: percentile, min_history, factor.
 // ema_update(step_state, s₁ … sₙ, e₁ … eₙ): e ← e + (1 − d)(s − e), the average of s over updates;
 //   with k = updates − start: k ≤ 1: e ← s; else d = decay, with `warmup` at most (1 + k)/(10 + k).
-//   s are the values after the update. Attributes: count, decay, start, warmup.
+//   s are the values after the update. Attributes: count (n, 1 if absent), decay,
+//   start, warmup.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -29,7 +30,7 @@ std::vector<int> aliases_clip(SpecSpan, const Attributes&) {
 }
 
 SpecList infer_ema(SpecSpan inputs, const Attributes& attributes) {
-  const auto count = static_cast<size_t>(attributes.integer("count"));
+  const auto count = static_cast<size_t>(attributes.integer("count", 1));
   expect_inputs("ema_update", inputs, 1 + 2 * count, 1 + 2 * count);
   expect_step_state("ema_update", inputs[0]);
   expect_one_float_dtype("ema_update", inputs.subspan(1));
@@ -39,7 +40,7 @@ SpecList infer_ema(SpecSpan inputs, const Attributes& attributes) {
   return {inputs.begin() + 1 + static_cast<std::ptrdiff_t>(count), inputs.end()};
 }
 std::vector<int> aliases_ema(SpecSpan, const Attributes& attributes) {
-  const int count = static_cast<int>(attributes.integer("count"));
+  const int count = static_cast<int>(attributes.integer("count", 1));
   std::vector<int> out;
   for (int i = 0; i < count; ++i) out.push_back(1 + count + i);
   return out;
@@ -56,6 +57,8 @@ constinit const OpDef kEmaUpdateOp{.name = "ema_update",
                                    .doc = "moving average of parameters and buffers",
                                    .infer = infer_ema,
                                    .aliases = aliases_ema,
+                                   .update = UpdateKind::average,
+                                   .independent_elements = true,
                                    .has_effect = true};
 
 }  // namespace dltrain

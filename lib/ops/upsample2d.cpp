@@ -35,11 +35,6 @@ std::vector<ValueId> gradient_upsample2d(const GradientRequest& r) {
   return {r.emitter.emit1("upsample2d_backward", {r.output_gradients[0]}, attributes)};
 }
 
-std::optional<std::vector<Placement>> split_upsample2d(SpecSpan, const Attributes&,
-                                                       std::span<const Placement> p) {
-  return split_samples(p, {kSplitSamples});
-}
-
 // Cost of a multiply-add for each of the four (or one) neighbours per pixel of the larger image.
 Cost cost_upsample2d(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const bool backward = attributes.has("input_shape");
@@ -54,8 +49,8 @@ constinit const OpDef kUpsample2dOp{.name = "upsample2d",
                                     .doc = "resizes images, nearest or bilinear",
                                     .infer = infer_upsample2d,
                                     .gradient = gradient_upsample2d,
-                                    .split = split_upsample2d,
-                                    .cost = cost_upsample2d};
+                                    .cost = cost_upsample2d,
+                                    .autocast = CastPolicy::follow};
 constinit const OpDef kUpsample2dBackwardOp{.name = "upsample2d_backward",
                                             .doc = "dx of upsample2d",
                                             .infer = infer_upsample2d_backward,

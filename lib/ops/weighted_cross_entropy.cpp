@@ -76,14 +76,6 @@ std::vector<ValueId> gradient_weighted_cross_entropy(const GradientRequest& r) {
   return out;
 }
 
-std::optional<std::vector<Placement>> split_weighted_cross_entropy(SpecSpan, const Attributes&,
-                                                                   std::span<const Placement> p) {
-  for (const Placement& input : p) {
-    if (!(input == kSplitSamples)) return {};
-  }
-  return {{kPartial, kSplitSamples, kPartial}};
-}
-
 SpecList infer_weighted_cross_entropy_backward(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "weighted_cross_entropy_backward";
   expect_inputs(kOp, inputs, 4, 5);
@@ -95,14 +87,6 @@ SpecList infer_weighted_cross_entropy_backward(SpecSpan inputs, const Attributes
   expect_shape(kOp, "dloss", inputs[3].shape, Shape{1});
   expect_dtype(kOp, "dloss", inputs[3], DType::f64);
   return {inputs[0]};
-}
-
-std::optional<std::vector<Placement>> split_weighted_cross_entropy_backward(
-    SpecSpan, const Attributes&, std::span<const Placement> p) {
-  for (size_t i = 0; i < p.size(); ++i) {
-    if (i != 3 && !(p[i] == kSplitSamples)) return {};
-  }
-  return p[3] == kReplicated ? std::optional(std::vector{kSplitSamples}) : std::nullopt;
 }
 
 Cost cost_weighted_cross_entropy(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
@@ -117,13 +101,11 @@ constinit const OpDef kWeightedCrossEntropyOp{
     .doc = "summed cross-entropy with class weights, of labels or distributions",
     .infer = infer_weighted_cross_entropy,
     .gradient = gradient_weighted_cross_entropy,
-    .split = split_weighted_cross_entropy,
     .cost = cost_weighted_cross_entropy};
 constinit const OpDef kWeightedCrossEntropyBackwardOp{
     .name = "weighted_cross_entropy_backward",
     .doc = "dlogits = dloss·(softmax(logits)·Σq − q), q the weighted targets",
     .infer = infer_weighted_cross_entropy_backward,
-    .split = split_weighted_cross_entropy_backward,
     .cost = cost_weighted_cross_entropy,
     .in_place_allowed = true};
 

@@ -4,32 +4,9 @@
 
 #include "base/error.h"
 #include "config/name_patterns.h"
-#include "graph/state_name.h"
 #include "optim/optimizers.h"
 
 namespace dltrain {
-namespace {
-
-// Sets the groups of an update op as its attributes: parameters with equal settings share a group.
-void set_groups(Attributes& attributes, const std::vector<ParameterSettings>& settings) {
-  std::vector<int64_t> group;
-  std::vector<double> lr_scale, weight_decay;
-  for (const ParameterSettings& s : settings) {
-    size_t g = 0;
-    while (g < lr_scale.size() && (lr_scale[g] != s.lr_scale || weight_decay[g] != s.weight_decay))
-      ++g;
-    if (g == lr_scale.size()) {
-      lr_scale.push_back(s.lr_scale);
-      weight_decay.push_back(s.weight_decay);
-    }
-    group.push_back(static_cast<int64_t>(g));
-  }
-  if (lr_scale.size() > 1) attributes.set("group", group);
-  attributes.set("lr_scale", lr_scale);
-  attributes.set("weight_decay", weight_decay);
-}
-
-}  // namespace
 
 void ParameterGroup::describe(Fields& f) {
   f.texts("match", match,
@@ -106,35 +83,30 @@ void Optimizer::check_groups(Diagnostics& diagnostics,
   }
 }
 
-// The inputs of an update op: step state, parameters, gradients, then each kind of moment.
 void Optimizer::emit(GraphBuilder& builder, ValueId state,
                      const std::vector<ParameterGradient>& gradients) const {
-  std::vector<ValueId> inputs{state};
-  std::vector<ParameterSettings> all_settings;
-  std::vector<std::vector<MomentSpec>> all_moments;
-  for (const auto& [parameter, gradient] : gradients) {
-    const GraphValue& p = builder.graph().value(parameter);
-    inputs.push_back(parameter);
-    all_settings.push_back(settings(p.name, p.spec.shape));
-    all_moments.push_back(moments(p.spec.shape));
-  }
-  for (const auto& [parameter, gradient] : gradients) inputs.push_back(gradient);
-  for (size_t kind = 0; kind < all_moments.front().size(); ++kind) {
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      const GraphValue& p = builder.graph().value(gradients[i].parameter);
-      const MomentSpec& moment = all_moments[i][kind];
-      if (moment.name.empty()) {
-        inputs.push_back(kNoValue);
-        continue;
-      }
-      inputs.push_back(builder.add_value(state_name(moment.name, p.name),
-                                         {moment.shape, p.spec.dtype}, Role::moment));
+  std::vector<std::vector<ValueId>> inputs;
+  for (const auto& [parameter, gradient] : gradients)
+    inputs.push_back({state, parameter, gradient});
+  // Moments of one kind are adjacent in memory.
+  for (size_t kind = 0; kind < moments(Shape{1}).size(); ++kind) {
+    for (std::vector<ValueId>& of : inputs) {
+      const TensorSpec p = builder.spec(of[1]);
+      const MomentSpec moment = moments(p.shape)[kind];
+      of.push_back(
+          moment.name.empty()
+              ? kNoValue
+              : builder.add_state_of(of[1], moment.name, {moment.shape, p.dtype}, Role::moment));
     }
   }
-  Attributes op_attributes = attributes();
-  op_attributes.set("count", static_cast<int64_t>(gradients.size()));
-  set_groups(op_attributes, all_settings);
-  builder.emit(op(), std::move(inputs), std::move(op_attributes));
+  for (std::vector<ValueId>& of : inputs) {
+    const GraphValue& p = builder.graph().value(of[1]);
+    const ParameterSettings own = settings(p.name, p.spec.shape);
+    Attributes op_attributes = attributes();
+    op_attributes.set("lr_scale", std::vector<double>{own.lr_scale});
+    op_attributes.set("weight_decay", std::vector<double>{own.weight_decay});
+    builder.emit(op(), std::move(of), std::move(op_attributes));
+  }
 }
 
 const KindTable<Optimizer>& optimizer_table() {

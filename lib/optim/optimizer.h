@@ -1,4 +1,4 @@
-// An optimizer: its keys and the one fused update op that it emits over all parameters.
+// An optimizer: its keys and the update that it emits for each parameter.
 #pragma once
 
 #include <memory>
@@ -35,8 +35,8 @@ struct ParameterSettings {
   bool frozen = false;
 };
 
-// A kind of optimizer state: one tensor for each parameter, named "<name>.<parameter>", zero at
-// first.
+// A kind of optimizer state: one tensor for each parameter, named "<name> of <parameter>", zero
+// at first.
 struct MomentSpec {
   std::string name;
   Shape shape;
@@ -66,8 +66,8 @@ struct Optimizer : ConfigVariant {
   // Reports groups that match none of the model's parameters.
   void check_groups(Diagnostics& diagnostics, const std::vector<std::string>& parameters) const;
 
-  // Emits moments and the update op. `state` is the StepState after gradient_norm; gradients are
-  // complete sums.
+  // Emits moments and an update op for each parameter. `state` is the StepState after
+  // gradient_norm; gradients are complete sums.
   void emit(GraphBuilder& builder, ValueId state,
             const std::vector<ParameterGradient>& gradients) const;
 };

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "graph/builder.h"
-#include "graph/state_name.h"
 
 namespace dltrain {
 namespace {
@@ -66,17 +65,18 @@ class Autocast {
         node.outputs.begin(), node.outputs.end(),
         [&](ValueId id) { return !is_weight(id) && graph_.value(id).role != Role::activation; });
     if (writes_state) return none;
-    // Losses compute in f32; only softmax_cross_entropy reads 16-bit logits.
-    if (node.layer == kLossLayer && node.op->name != "softmax_cross_entropy") return none;
-    switch (cast_policy(node.op->name)) {
+    if (node.layer == kLossLayer && node.op->autocast != CastPolicy::logits) return none;
+    switch (node.op->autocast) {
       case CastPolicy::low:
         return all;
       case CastPolicy::follow:
         return follows(node.inputs) ? all : none;
       case CastPolicy::follow_first:
+      case CastPolicy::logits:
         none[0] = follows({node.inputs[0]});
         return none;
       case CastPolicy::f32:
+      case CastPolicy::residual:
         return none;
     }
     return none;
@@ -96,7 +96,7 @@ class Autocast {
       ValueId& id = node.outputs[i];
       if (specs[i] == graph_.value(id).spec) {
         present_[at(id)] = true;
-        if (residual_ && node.op->name == "embedding") native_.insert(id);
+        if (residual_ && node.op->autocast == CastPolicy::residual) native_.insert(id);
         continue;
       }
       check_internal(is_f32(id) && specs[i].dtype == dtype_, "autocast: {} gives {}", node.op->name,
@@ -140,10 +140,8 @@ class Autocast {
   ValueId make_low(ValueId id) {
     const GraphValue value = graph_.value(id);
     if (value.role == Role::parameter && value.storage_of == kNoValue) {
-      const ValueId copy = builder_.add_value(low_precision_name(value.name),
-                                              {value.spec.shape, dtype_}, Role::low_precision);
-      graph_.value(copy).master = id;
-      return copy;
+      return builder_.add_state_of(id, "low_precision", {value.spec.shape, dtype_},
+                                   Role::low_precision);
     }
     if (is_weight(id) && value.storage_of != kNoValue) {  // the same view of the copy
       const Shape& shape = value.spec.shape;
@@ -165,10 +163,6 @@ class Autocast {
 
 }  // namespace
 
-std::string low_precision_name(std::string_view parameter) {
-  return state_name("low_precision", parameter);
-}
-
 Graph autocast(Graph graph, DType dtype, const std::vector<ValueId>& keep, bool residual) {
   Graph out = Autocast(std::move(graph), dtype, residual).run(keep);
   verify_graph(out);
@@ -182,21 +176,14 @@ void emit_low_precision_update(Graph& graph) {
     if (node.phase != Phase::update || !node.op->has_effect) continue;
     for (ValueId id : node.outputs) newest[graph.storage(id)] = id;
   }
-  std::vector<ValueId> parameters, copies;
-  for (ValueId copy : graph.with_role(Role::low_precision)) {
-    const auto written = newest.find(graph.value(copy).master);
-    if (written == newest.end()) continue;
-    parameters.push_back(written->second);
-    copies.push_back(copy);
-  }
-  if (copies.empty()) return;
   GraphBuilder builder(graph);
   builder.set_phase(Phase::update);
   builder.set_layer("optimizer");
-  std::vector<ValueId> inputs{newest.at(builder.step_state())};
-  inputs.insert(inputs.end(), parameters.begin(), parameters.end());
-  inputs.insert(inputs.end(), copies.begin(), copies.end());
-  builder.emit("low_precision_update", inputs, {{"count", static_cast<int64_t>(copies.size())}});
+  for (ValueId copy : graph.with_role(Role::low_precision)) {
+    const auto written = newest.find(graph.value(copy).of);
+    if (written == newest.end()) continue;
+    builder.emit("low_precision_update", {newest.at(builder.step_state()), written->second, copy});
+  }
 }
 
 }  // namespace dltrain

@@ -2,13 +2,8 @@
 // between them work on bf16 or f16. Runs after emit and before reverse, so that the backward
 // follows.
 //
-// One table (autocast_policy.cpp) defines the policy of every op:
-//   low           every floating input in the low dtype (matmul, conv2d)
-//   f32           every floating input in f32 (losses, exp, log); default; also every op that the
-//                 loss emits or that writes state or sums
-//   follow        low when all its input activations are (activations, add, reshape, pooling)
-//   follow_first  likewise by its first input alone; the others keep f32 (norms, whose scales and
-//                 statistics are f32; reductions, whose result is)
+// Every op defines its policy (OpDef::autocast). What the loss emits, and what writes state or
+// sums, computes in f32.
 //
 // Parameters stay f32 masters. An op that needs a parameter in the low dtype reads its copy: state
 // of role low_precision named "low_precision of <parameter>", which emit_low_precision_update
@@ -16,15 +11,11 @@
 // (evaluation with training.ema) have no copies: they are cast where they are read.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "graph/graph.h"
 
 namespace dltrain {
-
-enum class CastPolicy : uint8_t { f32, low, follow, follow_first };
-CastPolicy cast_policy(std::string_view op);
 
 // `dtype`: bf16 or f16. Existing values keep their ids and stay f32; low-precision results are new
 // values. `keep`: values that are read from outside the graph and must be computed in f32.
@@ -33,8 +24,5 @@ Graph autocast(Graph graph, DType dtype, const std::vector<ValueId>& keep, bool 
 
 // Appends the update of the copies of all parameters that the update segment writes.
 void emit_low_precision_update(Graph& graph);
-
-// Returns the name of a parameter's copy.
-std::string low_precision_name(std::string_view parameter);
 
 }  // namespace dltrain

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "comm/mesh.h"
 #include "graph/memory_planner.h"
 
 namespace dltrain {
@@ -20,7 +21,7 @@ struct Bucket {
 std::vector<bool> find_reduced(const Graph& graph) {
   std::vector<bool> reduced(graph.values.size(), false);
   for (const Node& node : graph.nodes) {
-    if (node.op->name != "all_reduce_begin") continue;
+    if (node.op->message != MessageKind::all_reduce) continue;
     for (ValueId id : node.inputs) reduced[static_cast<size_t>(graph.storage(id))] = true;
   }
   return reduced;
@@ -100,10 +101,16 @@ class Lowering {
     if (options_.fixed && options_.micro_steps > 1) sums = combine(bucket);
     if (options_.ranks > 1) {
       if (is_rounded(sums.front())) sums = rounded(sums);
-      sums = builder_.emit("all_reduce_begin", sums, {{"slot", slot}});
+      sums = builder_.emit("all_reduce_begin", sums, attributes(slot));
       graph_.nodes.back().once_per_step = true;
     }
     begun_.push_back(std::move(sums));
+  }
+
+  Attributes attributes(int64_t slot) const {
+    Attributes out{{"slot", slot}};
+    if (!options_.over.empty()) out.set(kOver, options_.over);
+    return out;
   }
 
   bool is_rounded(ValueId sum) const {
@@ -155,7 +162,7 @@ class Lowering {
       std::vector<ValueId> reduced = begun_[i];
       if (options_.ranks > 1) {
         reduced = builder_.emit("all_reduce_end", reduced,
-                                {{"slot", first_slot + static_cast<int64_t>(i)}});
+                                attributes(first_slot + static_cast<int64_t>(i)));
         graph_.nodes.back().once_per_step = phase != Phase::update;
       }
       for (size_t k = 0; k < reduced.size(); ++k) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "graph/builder.h"
 
@@ -11,6 +12,7 @@ namespace dltrain {
 
 struct DataParallelOptions {
   int ranks = 1;
+  std::string over = {};  // their axes (Mesh::over); empty: all ranks of the run
   // Target size of a reduction message: large enough to use the link well, small enough that most
   // messages are sent while the backward still runs. A tensor is never split.
   size_t bucket_bytes = size_t{25} << 20;

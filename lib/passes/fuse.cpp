@@ -14,16 +14,9 @@ namespace dltrain {
 namespace {
 
 constexpr size_t kMaxInputs = 16, kMaxSteps = 16;
-constexpr std::string_view kActivations[] = {"relu", "gelu", "gelu_tanh",
-                                             "silu", "tanh", "sigmoid"};
-
-bool is_activation(std::string_view op) {
-  return std::find(std::begin(kActivations), std::end(kActivations), op) != std::end(kActivations);
-}
 
 bool may_absorb_activation(const Graph& graph, const Node& node) {
-  return (node.op->name == "matmul" || node.op->name == "conv2d") &&
-         node.attributes.text("activation").empty() &&
+  return node.op->takes_activation && node.attributes.text("activation").empty() &&
          graph.value(node.outputs[0]).role == Role::activation;
 }
 
@@ -32,7 +25,7 @@ void fuse_epilogues(Graph& graph) {
   std::vector<bool> gone(graph.nodes.size(), false);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& activation = graph.nodes[i];
-    if (!is_activation(activation.op->name)) continue;
+    if (!activation.op->ends_product) continue;
     const GraphValue& x = graph.value(activation.inputs[0]);
     const GraphValue& y = graph.value(activation.outputs[0]);
     if (x.producer < 0 || uses[static_cast<size_t>(activation.inputs[0])] != 1) continue;
@@ -91,7 +84,7 @@ class Groups {
     }
   }
 
-  static bool is_cast(const Node& node) { return node.op->name == "cast"; }
+  static bool is_cast(const Node& node) { return node.op->same_elements == SameElements::cast; }
   static bool is_f32_or_lower(const TensorSpec& spec) {
     return spec.dtype == DType::f32 || is_low_precision(spec.dtype);
   }
@@ -101,7 +94,7 @@ class Groups {
   }
 
   bool may_join(const Node& node) const {
-    const bool arithmetic = node.op->elementwise && node.op->name != "identity";
+    const bool arithmetic = node.op->elementwise && node.op->same_elements == SameElements::no;
     if (!arithmetic && !is_cast(node)) return false;
     const GraphValue& output = graph_.value(node.outputs[0]);
     if (output.role != Role::activation || output.storage_of != kNoValue) return false;

@@ -140,7 +140,7 @@ std::vector<int> pieces_of_blocks(const Graph& graph, size_t count) {
     begin = end;
   }
   for (size_t i = count; i-- > 0;) {
-    if (pieces[i] >= 0 || graph.nodes[i].op->name != "cast") continue;
+    if (pieces[i] >= 0 || graph.nodes[i].op->same_elements != SameElements::cast) continue;
     int reader = -2;  // none yet
     for (size_t k = i + 1; k < count; ++k) {
       const auto& inputs = graph.nodes[k].inputs;

@@ -15,7 +15,7 @@ Graph remove_copies(Graph graph, bool one_rank) {
   };
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& copy = graph.nodes[i];
-    if (copy.op->name != "identity") continue;
+    if (copy.op->same_elements != SameElements::copy) continue;
     const ValueId from = copy.inputs[0], sum = copy.outputs[0];
     const GraphValue &source = graph.value(from), &result = graph.value(sum);
     const bool read = uses[static_cast<size_t>(from)] != 1;  // by others too

@@ -9,8 +9,6 @@
 
 namespace dltrain {
 
-inline constexpr int kNoTokenAxis = -1;  // independent of the token: parameters, positions
-
 // Returns one entry per value. `tokens`: the ids, [samples, tokens]. Throws Error(usage) with the
 // layer as its place where an op mixes tokens in another way than attention and recurrent networks
 // with state.

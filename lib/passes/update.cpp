@@ -1,8 +1,9 @@
 #include "passes/update.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "graph/builder.h"
-#include "graph/state_name.h"
 
 namespace dltrain {
 namespace {
@@ -19,21 +20,18 @@ ValueId newest(const Graph& graph, ValueId root) {
   return out;
 }
 
+ValueId add_average(GraphBuilder& builder, ValueId id) {
+  return builder.add_state_of(id, "ema", builder.spec(id), Role::ema);
+}
+
 void emit_averages(GraphBuilder& builder, ValueId state, const EmaConfig& ema,
                    std::vector<ValueId> averaged) {
   for (ValueId id : builder.graph().with_role(Role::buffer)) averaged.push_back(id);
-  std::vector<ValueId> inputs{state};
-  for (ValueId id : averaged) inputs.push_back(newest(builder.graph(), id));
-  for (ValueId id : averaged) {
-    const GraphValue& value = builder.graph().value(id);
-    inputs.push_back(builder.add_value(average_name(value.name), value.spec, Role::ema));
-  }
   builder.set_layer("ema");
-  builder.emit("ema_update", std::move(inputs),
-               {{"count", static_cast<int64_t>(averaged.size())},
-                {"decay", ema.decay},
-                {"start", ema.start_step},
-                {"warmup", ema.warmup}});
+  for (ValueId id : averaged) {
+    builder.emit("ema_update", {state, newest(builder.graph(), id), add_average(builder, id)},
+                 {{"decay", ema.decay}, {"start", ema.start_step}, {"warmup", ema.warmup}});
+  }
 }
 
 }  // namespace
@@ -65,17 +63,16 @@ void emit_update(Graph& graph, const UpdateRequest& r) {
   if (r.config.ema) emit_averages(builder, state, *r.config.ema, r.learning);
 }
 
-std::string average_name(std::string_view state) {
-  return state_name("ema", state);
-}
-
 void read_averages(Graph& graph, const std::vector<ValueId>& learning) {
   std::vector<ValueId> averaged = learning;
   for (ValueId id : graph.with_role(Role::buffer)) averaged.push_back(id);
+  GraphBuilder builder(graph);
   for (ValueId id : averaged) {
-    GraphValue& value = graph.value(id);
-    value.name = average_name(value.name);
-    value.role = Role::ema;
+    const ValueId average = add_average(builder, id);
+    for (Node& node : graph.nodes) std::ranges::replace(node.inputs, id, average);
+    for (GraphValue& view : graph.values) {
+      if (view.storage_of == id) view.storage_of = average;
+    }
   }
 }
 

@@ -21,9 +21,6 @@ struct UpdateRequest {
 
 void emit_update(Graph& graph, const UpdateRequest& request);
 
-// Returns the name of the average of a parameter or buffer (training.ema).
-std::string average_name(std::string_view state);
-
 // Makes a graph of evaluation read averages instead of buffers and trained parameters.
 void read_averages(Graph& graph, const std::vector<ValueId>& learning);
 

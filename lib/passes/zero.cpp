@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "comm/mesh.h"
-#include "passes/autocast.h"
+#include "graph/state_name.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -37,26 +37,19 @@ std::map<ValueId, ParameterUse> find_uses(const Graph& graph, std::vector<ValueI
       const GraphValue& value = graph.value(root);
       const bool copy = value.role == Role::low_precision;
       if (!copy && value.role != Role::parameter) continue;
-      const ValueId parameter = copy ? value.master : root;
+      const ValueId parameter = copy ? value.of : root;
       const auto [use, first] = uses.try_emplace(parameter);
       if (first) order.push_back(parameter);
       if (copy) use->second.copy = value.spec.dtype;
       if (!copy) use->second.master = true;
     }
   }
-  if (const Node* update = find_update(graph)) {
-    const auto lr_scale = update->attributes.numbers("lr_scale", {1});
-    const auto decay = update->attributes.numbers("weight_decay", {0});
-    const auto group = update->attributes.integers("group");
-    const auto count = static_cast<size_t>(update->attributes.integer("count"));
-    for (size_t i = 0; i < count; ++i) {
-      const auto found = uses.find(graph.storage(update->inputs[1 + i]));
-      check_internal(found != uses.end(), "a parameter with a gradient that nothing reads");
-      const size_t g = group.empty() ? 0 : static_cast<size_t>(group[i]);
-      found->second.trainable = true;
-      found->second.lr_scale = lr_scale[g];
-      found->second.weight_decay = decay[g];
-    }
+  for (const auto& [parameter, update] : find_updates(graph)) {
+    const auto found = uses.find(parameter);
+    check_internal(found != uses.end(), "a parameter with a gradient that nothing reads");
+    found->second.trainable = true;
+    found->second.lr_scale = update->attributes.numbers("lr_scale", {1})[0];
+    found->second.weight_decay = update->attributes.numbers("weight_decay", {0})[0];
   }
   return uses;
 }
@@ -67,7 +60,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
   std::vector<ValueId> order;
   const std::map<ValueId, ParameterUse> uses = find_uses(graph, order);
   std::vector<ZeroUnit> units;
-  using Key = std::tuple<double, double, bool, bool, std::optional<DType>, DType>;
+  using Key = std::tuple<double, double, bool, bool, std::optional<DType>, DType, bool>;
   struct UnitInProgress {
     size_t unit;
     int64_t filled;
@@ -77,8 +70,8 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
     const GraphValue& parameter = graph.value(id);
     const ParameterUse& use = uses.at(id);
     if (!use.trainable && options.stage < 3) continue;
-    const Key key{use.lr_scale, use.weight_decay, use.trainable,
-                  use.master,   use.copy,         parameter.spec.dtype};
+    const Key key{use.lr_scale, use.weight_decay,     use.trainable,           use.master,
+                  use.copy,     parameter.spec.dtype, parameter.layout.empty()};
     const int64_t elements = parameter.spec.shape.elements();
     const int64_t most = static_cast<int64_t>(options.bucket_bytes / sizeof(float));
     auto at = open.find(key);
@@ -89,7 +82,10 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
                        .weight_decay = use.weight_decay,
                        .trainable = use.trainable,
                        .reads_master = use.master,
-                       .copies = use.copy});
+                       .copies = use.copy,
+                       .layout = parameter.layout.empty()
+                                     ? Layout()
+                                     : Layout{{parameter.layout.front().axis, {}}}});
       at = open.insert_or_assign(key, UnitInProgress{units.size() - 1, 0}).first;
     }
     units[at->second.unit].members.push_back({parameter.name, parameter.spec, at->second.filled});
@@ -98,35 +94,54 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
   for (ZeroUnit& unit : units) {
     const ZeroUnit::Member& last = unit.members.back();
     const int64_t filled = last.first + last.spec.shape.elements();
-    unit.elements = aligned((filled + options.ranks - 1) / options.ranks);
+    unit.elements = aligned((filled + options.ranks() - 1) / options.ranks());
   }
   return units;
 }
 
-const Node* find_update(const Graph& graph) {
+std::map<ValueId, const Node*> find_updates(const Graph& graph) {
+  std::map<ValueId, const Node*> out;
   for (const Node& node : graph.nodes) {
-    if (node.op->independent_elements) return &node;
+    if (node.op->update == UpdateKind::optimizer) out[graph.storage(node.inputs[1])] = &node;
   }
-  return nullptr;
+  return out;
 }
 
-ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& prefix, DType dtype,
+namespace {
+
+std::string kind_of(const std::string& kind, const std::string& owner) {
+  return kind.empty() ? owner : state_name(kind, owner);
+}
+
+}  // namespace
+
+ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& kind, DType dtype,
                  Role role, const ZeroOptions& options) {
   GraphBuilder builder(graph);
-  const ValueId part = builder.add_value(prefix + unit.name, {Shape{unit.elements}, dtype}, role);
-  const int64_t from = options.rank * unit.elements, to = from + unit.elements;
+  const ValueId part =
+      builder.add_value(kind_of(kind, unit.name), {Shape{unit.elements}, dtype}, role);
+  graph.value(part).layout = part_layout(unit);
+  const int64_t from = options.part() * unit.elements, to = from + unit.elements;
   for (const ZeroUnit::Member& member : unit.members) {
     const int64_t elements = member.spec.shape.elements();
     const int64_t begin = std::clamp<int64_t>(from - member.first, 0, elements);
     const int64_t end = std::clamp<int64_t>(to - member.first, 0, elements);
-    graph.sharded.push_back({.name = prefix + member.parameter,
-                             .spec = {member.spec.shape, dtype},
-                             .role = role,
-                             .part = part,
-                             .begin = begin,
-                             .count = end - begin,
-                             .at = end > begin ? member.first + begin - from : 0,
-                             .first = member.first});
+    Shard shard{.name = kind_of(kind, member.parameter),
+                .owner = member.parameter,
+                .kind = kind,
+                .whole = {member.spec.shape, dtype},
+                .role = role,
+                .value = part,
+                .begin = begin,
+                .count = end - begin,
+                .at = end > begin ? member.first + begin - from : 0,
+                .first = member.first};
+    if (const Shard* local = graph.find_shard(member.parameter)) {
+      shard.whole.shape = local->whole.shape;
+      shard.cut = local->cut;
+    }
+    std::erase_if(graph.shards, [&](const Shard& old) { return old.name == shard.name; });
+    graph.shards.push_back(std::move(shard));
   }
   return part;
 }
@@ -134,7 +149,7 @@ ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& prefix, 
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
                      DType dtype, const ZeroOptions& options) {
   FlatGroup group;
-  group.bytes = static_cast<size_t>(unit.elements * options.ranks) * dtype_size(dtype);
+  group.bytes = static_cast<size_t>(unit.elements * options.ranks()) * dtype_size(dtype);
   for (size_t i = 0; i < values.size(); ++i) {
     check_internal(values[i] != kNoValue && graph.value(values[i]).spec.dtype == dtype,
                    "{} has no {}", unit.name, unit.members[i].parameter);
@@ -144,9 +159,17 @@ FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector
   return group;
 }
 
+Layout part_layout(const ZeroUnit& unit) {
+  Layout out{{mesh_axes::kShard, {Placement::sharded, 0}}};
+  out.insert(out.end(), unit.layout.begin(), unit.layout.end());
+  return out;
+}
+
 Attributes shared_collective(int64_t slot, const ZeroOptions& options) {
   Attributes out{{"slot", slot}};
-  if (options.hybrid()) out.set(kOver, std::string(mesh_axes::kShard));
+  if (const std::string over = options.mesh.over(mesh_axes::kShard); !over.empty()) {
+    out.set(kOver, over);
+  }
   return out;
 }
 
@@ -158,12 +181,13 @@ namespace {
 
 // Adds this rank's part as a window into the full tensors.
 ValueId add_window(Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
-                   const std::string& prefix, DType dtype, Role role, const ZeroOptions& options) {
+                   const std::string& kind, DType dtype, Role role, const ZeroOptions& options) {
   GraphBuilder builder(graph);
-  const ValueId part = builder.add_value(prefix + unit.name, {Shape{unit.elements}, dtype}, role);
+  const ValueId part =
+      builder.add_value(kind_of(kind, unit.name), {Shape{unit.elements}, dtype}, role);
   FlatGroup group = unit_group(graph, unit, values, dtype, options);
   group.members.push_back(
-      {part, static_cast<size_t>(options.rank * unit.elements) * dtype_size(dtype), true});
+      {part, static_cast<size_t>(options.part() * unit.elements) * dtype_size(dtype), true});
   graph.groups.push_back(std::move(group));
   return part;
 }
@@ -187,13 +211,16 @@ void retire_masters(Graph& graph, const std::vector<ZeroUnit>& units) {
 
 std::vector<UnitParts> make_unit_parts(Graph& graph, const std::vector<ZeroUnit>& units,
                                        const ZeroOptions& options) {
-  const std::string low = low_precision_name("");
+  const std::string low = "low_precision";
+  std::map<ValueId, ValueId> copies;  // by parameter
+  for (ValueId id : graph.with_role(Role::low_precision)) copies[graph.value(id).of] = id;
   std::vector<UnitParts> out;
   for (const ZeroUnit& unit : units) {
     UnitParts parts{.unit = &unit, .parameters = {}, .copies = {}};
     for (const ZeroUnit::Member& member : unit.members) {
       parts.parameters.push_back(graph.find(member.parameter));
-      parts.copies.push_back(graph.find(low + member.parameter));
+      const auto copy = copies.find(parts.parameters.back());
+      parts.copies.push_back(copy == copies.end() ? kNoValue : copy->second);
     }
     const DType dtype = unit.members.front().spec.dtype;
     if (unit.reads_master && options.stage < 3) {
@@ -219,7 +246,7 @@ std::vector<UnitParts> make_unit_parts(Graph& graph, const std::vector<ZeroUnit>
 }
 
 Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const ZeroOptions& options) {
-  const bool trains = find_update(graph) != nullptr;
+  const bool trains = !find_updates(graph).empty();
   if (!options.active()) return graph;
   if (!trains && options.stage < 3) {
     retire_masters(graph, units);

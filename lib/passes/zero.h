@@ -14,10 +14,10 @@
 //
 // The graphs of the ranks differ only in the elements of each tensor that are in the rank's part.
 //
-// Hybrid (options.groups > 1; MiCS, Zhang et al. 2022; FSDP's HYBRID_SHARD): state is sharded over
-// the ranks of a group, usually one node, and replicated over the groups. Reduce-scatters and
-// gathers stay within the group (the mesh's axis `shard`); once a step each part's gradient is
-// summed over the ranks that own it (axis `replica`).
+// Hybrid (several ranks along the mesh's axis `replica`; MiCS, Zhang et al. 2022; FSDP's
+// HYBRID_SHARD): state is sharded over the ranks of a group, usually one node, and replicated over
+// the groups. Reduce-scatters and gathers stay within the group (the mesh's axis `shard`); once a
+// step each part's gradient is summed over the ranks that own it (axis `replica`).
 #pragma once
 
 #include <optional>
@@ -25,24 +25,28 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/mesh.h"
 #include "graph/graph.h"
 
 namespace dltrain {
 
 struct ZeroOptions {
   int stage = 0;
-  int ranks = 1, rank = 0;  // of the group that shares the state, and this rank in it
-  int groups = 1;           // of `ranks` ranks, each with all state
+  Mesh mesh = {};
+  int rank = 0;                            // of all ranks
   size_t bucket_bytes = size_t{25} << 20;  // of f32 in a unit; a larger tensor is a unit of its own
   DType reduce_dtype = DType::f32;         // see DataParallelOptions
-  bool active() const { return stage > 0 && ranks > 1; }
-  bool hybrid() const { return groups > 1; }
+  // The ranks that share the state, and this rank's place among them.
+  int ranks() const { return mesh.size(mesh_axes::kShard); }
+  int part() const { return mesh.coordinate(rank, mesh_axes::kShard); }
+  bool active() const { return stage > 0 && ranks() > 1; }
+  bool hybrid() const { return mesh.size(mesh_axes::kReplica) > 1; }
 };
 
 struct ZeroUnit {
   struct Member {
     std::string parameter;
-    TensorSpec spec;
+    TensorSpec spec;    // of this rank's shard, where a layer is sharded (passes/partition.h)
     int64_t first = 0;  // element of the unit at which it begins
   };
   std::string name;  // "zero.3"
@@ -52,6 +56,7 @@ struct ZeroUnit {
   bool trainable = true;        // false: frozen or without gradient (stage 3 only)
   bool reads_master = true;     // some op of the forward or backward reads the parameters
   std::optional<DType> copies;  // of the low-precision copies that products read
+  Layout layout = {};           // of the parameters, over other axes
 };
 
 // Returns the units of a training graph, which must have its update segment. Graphs over the same

@@ -64,17 +64,13 @@ class Gradients {
 
  private:
   void find(std::vector<UnitParts>& parts) {
-    const Node& update = *find_update(graph_);
-    const auto count = static_cast<size_t>(update.attributes.integer("count"));
+    const std::map<ValueId, const Node*> updates = find_updates(graph_);
     int64_t slot = graph_.next_slot();
     for (UnitParts& unit : parts) {
       if (!unit.unit->trainable) continue;
       Reduction r{.parts = &unit, .gradients = {}};
       for (ValueId parameter : unit.parameters) {
-        const auto at = std::find_if(update.inputs.begin() + 1,
-                                     update.inputs.begin() + 1 + static_cast<std::ptrdiff_t>(count),
-                                     [&](ValueId id) { return graph_.storage(id) == parameter; });
-        r.gradients.push_back(at[static_cast<std::ptrdiff_t>(count)]);
+        r.gradients.push_back(updates.at(parameter)->inputs[2]);
         r.complete = std::max(r.complete, graph_.value(r.gradients.back()).producer);
       }
       reductions_.push_back(std::move(r));
@@ -109,7 +105,7 @@ class Gradients {
     if (is_rounded(r)) round(r);
     Attributes attributes = shared_collective(r.slot, options_);
     attributes.set("elements", unit.elements);
-    attributes.set("ranks", int64_t{options_.ranks});
+    attributes.set("ranks", int64_t{options_.ranks()});
     r.begun = builder_.emit1("reduce_scatter_begin", r.gradients, attributes);
     graph_.nodes.back().once_per_step = per_step_;
     if (per_step_ && !is_rounded(r)) lay_into_gradients(r, r.begun);
@@ -136,7 +132,7 @@ class Gradients {
     GraphValue& part = graph_.value(id);
     part.name = state_name("gradient", r.parts->unit->name);
     part.role = Role::partial;
-    const auto offset = static_cast<size_t>(options_.rank * r.parts->unit->elements);
+    const auto offset = static_cast<size_t>(options_.part() * r.parts->unit->elements);
     graph_.groups[r.group].members.push_back({id, offset * dtype_size(part.spec.dtype), true});
   }
 

@@ -1,10 +1,9 @@
-// ZeRO: each rank updates its parts. The gradient norm is the root of the sum of the ranks' sums of
-// squares. Moments exist for parts only. Parameters (or their low-precision copies) that every rank
-// stores in full are all-gathered in place after the update.
-#include <algorithm>
+// ZeRO: each rank updates its parts. Moments exist for parts only. Parameters (or their
+// low-precision copies) that every rank stores in full are all-gathered in place after the update.
+#include <map>
+#include <set>
 
-#include "base/error.h"
-#include "passes/autocast.h"
+#include "passes/partition.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -19,19 +18,20 @@ class Update {
   }
 
   void run() {
+    for (UnitParts& part : parts_) {
+      for (ValueId id : part.parameters) unit_of_[id] = &part;
+    }
     int64_t slot = graph_.next_slot();
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (Node& node : nodes) {
-      if (node.phase != Phase::update) {
-        graph_.nodes.push_back(std::move(node));
-      } else if (node.op->name == "gradient_norm") {
-        norm(node, slot++);
-      } else if (node.op->independent_elements) {
-        optimizer(node);
-      } else if (node.op->name == "low_precision_update") {
-        copies(node);
+      const UpdateKind kind = node.op->update;
+      const auto unit =
+          kind > UpdateKind::norm ? unit_of_.find(graph_.storage(node.inputs[1])) : unit_of_.end();
+      if (kind == UpdateKind::norm) {
+        norm(node, slot);
+      } else if (unit != unit_of_.end()) {
+        update(node, *unit->second);
       } else {
-        check_internal(node.op->name != "ema_update", "ZeRO does not shard averages");
         graph_.nodes.push_back(std::move(node));
       }
     }
@@ -40,91 +40,37 @@ class Update {
   }
 
  private:
-  void norm(const Node& old, int64_t slot) {
+  void norm(const Node& old, int64_t& slot) {
     std::vector<ValueId> gradients;
     for (const UnitParts& part : parts_) {
-      if (part.unit->trainable) gradients.push_back(part.gradient);
-    }
-    ValueId squares = builder_.emit1("sum_of_squares", gradients);
-    const Attributes over = shared_collective(slot, options_);
-    squares = builder_.emit1("all_reduce_begin", {squares}, over);
-    squares = builder_.emit1("all_reduce_end", {squares}, over);
-    builder_.emit1("gradient_norm_of", {old.inputs[0], squares});
-    graph_.nodes.back().outputs = old.outputs;  // read by the rest of the update
-  }
-
-  void optimizer(const Node& old) {
-    const auto count = static_cast<size_t>(old.attributes.integer("count"));
-    const size_t kinds = (old.inputs.size() - 1) / count - 2;
-    std::vector<ValueId> inputs{old.inputs[0]};
-    for (const UnitParts& part : parts_) {
-      if (part.unit->trainable) inputs.push_back(part.master);
-    }
-    const size_t units = inputs.size() - 1;
-    for (const UnitParts& part : parts_) {
-      if (part.unit->trainable) inputs.push_back(part.gradient);
-    }
-    for (size_t kind = 0; kind < kinds; ++kind) add_moments(old, count, 2 + kind, inputs);
-    Attributes attributes = old.attributes;
-    attributes.set("count", static_cast<int64_t>(units));
-    set_groups(attributes);
-    std::vector<ValueId> written = builder_.emit(old.op->name, std::move(inputs), attributes);
-    size_t next = 0;
-    for (UnitParts& part : parts_) {
-      if (part.unit->trainable) part.master = written[next++];
-    }
-  }
-
-  // Adds one kind of moment for the parts and removes the moments of full tensors.
-  void add_moments(const Node& old, size_t count, size_t role, std::vector<ValueId>& inputs) {
-    std::string prefix;
-    for (size_t i = 0; i < count; ++i) {
-      const ValueId moment = old.inputs[1 + role * count + i];
-      const std::string& parameter = graph_.value(graph_.storage(old.inputs[1 + i])).name;
-      const std::string& name = graph_.value(moment).name;
-      prefix = name.substr(0, name.size() - parameter.size());
-      make_activation(graph_, moment);
-    }
-    for (const UnitParts& part : parts_) {
       if (!part.unit->trainable) continue;
-      const DType dtype = graph_.value(part.master).spec.dtype;
-      inputs.push_back(add_part(graph_, *part.unit, prefix, dtype, Role::moment, options_));
+      gradients.push_back(part.gradient);
+      graph_.value(graph_.storage(part.gradient)).layout = part_layout(*part.unit);
     }
+    emit_sharded_norm(builder_, old, gradients, options_.mesh, slot);
   }
 
-  void set_groups(Attributes& attributes) const {
-    std::vector<double> lr_scale, weight_decay;
-    std::vector<int64_t> group;
-    for (const UnitParts& part : parts_) {
-      if (!part.unit->trainable) continue;
-      size_t g = 0;
-      while (g < lr_scale.size() &&
-             (lr_scale[g] != part.unit->lr_scale || weight_decay[g] != part.unit->weight_decay)) {
-        ++g;
+  // Replaces the nodes that update the tensors of a unit by one that updates this rank's part.
+  void update(const Node& old, UnitParts& part) {
+    const bool first = updated_.emplace(old.op, &part).second;
+    std::vector<ValueId> inputs{old.inputs[0], part.master};
+    for (size_t role = 2; role < old.inputs.size(); ++role) {
+      const GraphValue state = graph_.value(graph_.storage(old.inputs[role]));
+      if (state.role == Role::low_precision) {
+        inputs.push_back(part.copy);
+      } else if (role == 2 && old.op->update == UpdateKind::optimizer) {
+        inputs.push_back(part.gradient);
+      } else {
+        make_activation(graph_, old.inputs[role]);  // only parts of it are left
+        if (!first) continue;
+        inputs.push_back(
+            add_part(graph_, *part.unit, state.kind, state.spec.dtype, state.role, options_));
       }
-      if (g == lr_scale.size()) {
-        lr_scale.push_back(part.unit->lr_scale);
-        weight_decay.push_back(part.unit->weight_decay);
-      }
-      group.push_back(static_cast<int64_t>(g));
     }
-    attributes.erase("group");
-    if (lr_scale.size() > 1) attributes.set("group", group);
-    attributes.set("lr_scale", lr_scale);
-    attributes.set("weight_decay", weight_decay);
-  }
-
-  void copies(const Node& old) {
-    std::vector<UnitParts*> with;
-    for (UnitParts& part : parts_) {
-      if (part.unit->trainable && part.unit->copies) with.push_back(&part);
-    }
-    std::vector<ValueId> inputs{old.inputs[0]};
-    for (const UnitParts* part : with) inputs.push_back(part->master);
-    for (const UnitParts* part : with) inputs.push_back(part->copy);
-    const auto written = builder_.emit("low_precision_update", std::move(inputs),
-                                       {{"count", static_cast<int64_t>(with.size())}});
-    for (size_t i = 0; i < with.size(); ++i) with[i]->copy = written[i];
+    if (!first) return;
+    const ValueId written = builder_.emit(old.op->name, std::move(inputs), old.attributes)[0];
+    if (old.op->update == UpdateKind::optimizer) part.master = written;
+    if (old.op->update == UpdateKind::rounding) part.copy = written;
   }
 
   // All-gathers the tensors that every rank stores in full, for the next step.
@@ -150,6 +96,8 @@ class Update {
   GraphBuilder builder_;
   std::vector<UnitParts>& parts_;
   const ZeroOptions& options_;
+  std::map<ValueId, UnitParts*> unit_of_;                  // by parameter
+  std::set<std::pair<const OpDef*, UnitParts*>> updated_;  // of which units the part is updated
 };
 
 }  // namespace

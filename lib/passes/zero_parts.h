@@ -1,6 +1,7 @@
 // Shared by the passes of ZeRO: the memory of each unit in one graph. Not for other folders.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "graph/builder.h"
@@ -20,14 +21,18 @@ struct UnitParts {
 std::vector<UnitParts> make_unit_parts(Graph& graph, const std::vector<ZeroUnit>& units,
                                        const ZeroOptions& options);
 
-// Adds state "<prefix><unit>" for this rank's part of a unit, and records the ranges of the tensors
-// "<prefix><parameter>" in it (Graph::sharded).
-ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& prefix, DType dtype,
+// Adds state "<kind> of <unit>" for this rank's part of a unit, and records the shards of the
+// tensors
+// "<kind> of <parameter>" in it. An empty kind: the parameters themselves.
+ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& kind, DType dtype,
                  Role role, const ZeroOptions& options);
 
 // Returns the group that places `values` (kNoValue entries are skipped) like the unit's members.
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
                      DType dtype, const ZeroOptions& options);
+
+// Returns the layout of a rank's part of a unit.
+Layout part_layout(const ZeroUnit& unit);
 
 // Returns the attributes of a collective over the ranks that share the state.
 Attributes shared_collective(int64_t slot, const ZeroOptions& options);
@@ -35,8 +40,8 @@ Attributes shared_collective(int64_t slot, const ZeroOptions& options);
 // Makes the value an activation instead of state.
 void make_activation(Graph& graph, ValueId value);
 
-// Returns the optimizer's update: (state, parameters, gradients, moments …); nullptr in evaluation.
-const Node* find_update(const Graph& graph);
+// Returns the optimizer's node for each parameter; none in evaluation.
+std::map<ValueId, const Node*> find_updates(const Graph& graph);
 
 // The passes, in this order.
 void shard_gradients(Graph& graph, std::vector<UnitParts>& parts, const ZeroOptions& options);

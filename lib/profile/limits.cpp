@@ -56,7 +56,7 @@ double time_op(const Engine& engine, Device& device, std::string_view op,
   const std::span<void*> all(addresses);
   const BoundCall call(*found.kernel, all.first(inputs.size()), all.last(1), workspace.data());
   const auto stream = device.make_stream();
-  return least_seconds(call, *stream, device.properties().backend == "cuda" ? 8 : 1);
+  return least_seconds(call, *stream, device.properties().on_host ? 1 : 8);
 }
 
 // Returns the best rate of products of several sizes: small ones are interrupted less often, large
@@ -91,7 +91,7 @@ MachineLimits find_limits(const Engine& engine, Device& device, DType low) {
             .bytes = p.peak_bytes,
             .source = "figures of the device"};
   }
-  const bool host = p.backend != "cuda";
+  const bool host = p.on_host;
   const std::vector<int64_t> sizes =
       host ? std::vector<int64_t>{512, 1024} : std::vector<int64_t>{4096, 8192};
   const TensorSpec words{Shape{int64_t{1} << (host ? 25 : 28)}, DType::f32};

@@ -162,7 +162,7 @@ std::optional<ProfileReport> profile_training(Experiment& experiment,
                        .note = session.device_note,
                        .device = device.properties().name,
                        .backend = device.properties().backend,
-                       .threads = device.properties().backend == "cuda" ? 0 : omp_get_max_threads(),
+                       .threads = device.properties().on_host ? omp_get_max_threads() : 0,
                        .warmup = options.warmup,
                        .samples_per_step = session.batch.global_batch};
   report.limits = find_limits(session.executor->engine(), device, experiment.precision.compute);

@@ -158,7 +158,7 @@ std::string kernels_of_step(const Session& session) {
   const Engine& engine = session.executor->engine();
   const DeviceProperties& properties = session.executor->device().properties();
   std::string text;
-  if (properties.backend != "cuda") return text;
+  if (properties.on_host) return text;
   for (const auto& [kernel, calls] : session.executor->training_plan().variants()) {
     const auto& [op, variant] = kernel;
     const auto known = std::count_if(

@@ -7,8 +7,8 @@ namespace dltrain {
 
 std::optional<EvaluationRecord> evaluate(Session& session, int64_t step, const StopCheck& stop) {
   const auto started = std::chrono::steady_clock::now();
-  EvalLoader loader(session.data.eval, session.batch.micro_batch, session.options.ranks.rank,
-                    session.options.ranks.world, session.executor->device(),
+  EvalLoader loader(session.data.eval, session.batch.micro_batch, session.coordinates.data.index,
+                    session.coordinates.data.count, session.executor->device(),
                     session.experiment->evaluation.samples, session.eval_targets,
                     loader_workers(session, *session.data.eval));
   loader.start();
@@ -26,7 +26,7 @@ std::optional<EvaluationRecord> evaluate(Session& session, int64_t step, const S
   if (stopped) return std::nullopt;
   sums.insert(sums.end(), {valid, divisor});
   static const auto subject = std::make_shared<const std::string>("sums of the evaluation");
-  reduce_on_host(session.options.ranks.collectives, std::span(sums), ReduceOp::sum, subject);
+  reduce_on_host(session.data_ranks(), std::span(sums), ReduceOp::sum, subject);
   std::vector<SummedMetric> metrics;
   const double* at = sums.data();
   for (const StepMetric& metric : session.executor->evaluation_metrics()) {

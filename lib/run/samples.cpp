@@ -3,7 +3,6 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "passes/update.h"
 #include "run/language_model.h"
 
 namespace dltrain {
@@ -25,7 +24,7 @@ DecodeRequest decode_request(const Session& session) {
                         }};
   if (experiment.training.ema) {
     request.has_average = [&executor](const std::string& name) {
-      return executor.layout().find(average_name(name)) != nullptr;
+      return executor.layout().find(name, Role::ema) != nullptr;
     };
   }
   describe_inputs(experiment, request);

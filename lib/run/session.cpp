@@ -244,7 +244,10 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
       variant.inputs = model_inputs(fields);
       variant.targets.sample = fields.back().sample;
     }
-    if (!graphs.empty()) variant.zero_units = &graphs.front().zero_units;
+    if (!graphs.empty()) {
+      variant.zero_units = &graphs.front().zero_units;
+      variant.shards = &graphs.front().graph.shards;
+    }
     graphs.push_back(build_training_graph(variant));
   }
   std::reverse(graphs.begin(), graphs.end());
@@ -252,6 +255,25 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
     check_same_parameters(graphs.back(), graph, request.model);
   }
   return graphs;
+}
+
+// Returns the sets of axes over which the graphs communicate, and with shards of layers also those
+// that evaluations and checkpoints use.
+std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& training,
+                                const StepGraph* evaluation) {
+  std::set<std::string> sets;
+  const auto add = [&](const StepGraph& graph) {
+    for (const Node& node : graph.graph.nodes) sets.insert(node.attributes.text(kOver));
+  };
+  for (const StepGraph& graph : training) add(graph);
+  if (evaluation != nullptr) add(*evaluation);
+  if (mesh.size(mesh_axes::kTensor) > 1) {
+    for (const char* axes : {mesh_axes::kData, mesh_axes::kShard, mesh_axes::kTensor}) {
+      sets.insert(mesh.over(axes));
+    }
+  }
+  sets.erase("");
+  return sets;
 }
 
 // A hash of all weights of a checkpoint, which has been verified.
@@ -292,6 +314,12 @@ double Session::first_loss_scale() const {
 
 int64_t Session::scale_growth_interval() const {
   return scales_loss() ? experiment->precision.growth_interval.value_or(2000) : 0;
+}
+
+Collectives* Session::data_ranks() const {
+  if (coordinates.data.count == 1) return nullptr;
+  const std::string over = mesh.over(mesh_axes::kData);
+  return over.empty() ? options.ranks.collectives : &groups->along(over);
 }
 
 double Session::step_model_flops() const {
@@ -342,8 +370,8 @@ LoaderOptions train_loader_options(const Session& session, int64_t first_step, i
   const DatasetConfig& data = *session.experiment->data.train;
   return {.global_batch = session.batch.global_batch,
           .micro_batch = session.batch.micro_batch,
-          .rank = session.options.ranks.rank,
-          .world = session.options.ranks.world,
+          .rank = session.coordinates.data.index,
+          .world = session.coordinates.data.count,
           .first_step = first_step,
           .first_sample = session.position_at(first_step).cursor,
           .order = data.order(),
@@ -417,6 +445,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
                               session.batch.micro_batches() > 1;
   const Mesh mesh = rank_mesh(experiment, options.ranks.world, options.ranks.ranks_per_node);
+  session.mesh = mesh;
+  session.coordinates = coordinates_of(mesh, options.ranks.rank);
   // The device is opened on first use, so that errors of the model are reported before those of the
   // device.
   const auto open_chosen = [&]() -> const SelectedDevice& {
@@ -428,7 +458,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   };
   const auto gpu_memory = [&]() -> uint64_t {
     const DeviceProperties device = open_chosen().device->properties();
-    return device.backend == "cuda" ? device.total_memory : 0;
+    return device.on_host ? 0 : device.total_memory;
   };
   const StepRequest request{
       .model = experiment.model,
@@ -443,11 +473,10 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       .streams = stream_info(data, *session.data.train, session.batch.global_batch),
       .micro_batch = session.batch.micro_batch,
       .micro_batches = session.batch.micro_batches(),
-      .ranks = options.ranks.world,
+      .ranks = session.coordinates.data.count,
       .zero = {.stage = static_cast<int>(experiment.parallelism.zero_stage),
-               .ranks = mesh.size(mesh_axes::kShard),
-               .rank = mesh.coordinate(options.ranks.rank, mesh_axes::kShard),
-               .groups = mesh.size(mesh_axes::kReplica),
+               .mesh = mesh,
+               .rank = options.ranks.rank,
                .bucket_bytes = experiment.parallelism.bucket_bytes(),
                .reduce_dtype = options.compute == DType::f32 ? experiment.parallelism.reduce_dtype
                                                              : DType::f32},
@@ -480,13 +509,10 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       !session.train_targets.by_label.empty()) {
     fail(ExitCode::usage, "class weights cannot be used with a curriculum, which cuts the samples");
   }
-  if (options.ranks.collectives != nullptr && request.zero.active() && request.zero.hybrid()) {
-    session.groups = std::make_unique<const MeshGroups>(*options.ranks.collectives, mesh);
-  }
   ExecutorOptions executor{.engine = options.engines.reference,
                            .device = nullptr,
                            .collectives = options.ranks.collectives,
-                           .groups = session.groups.get(),
+                           .groups = nullptr,
                            .topology = {.mesh = mesh,
                                         .rank = options.ranks.rank,
                                         .per_node = options.ranks.on_this_node()},
@@ -513,8 +539,14 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     quiet.metrics = session.metrics;
     check_metrics(experiment, session.metrics);
     quiet.zero_units = &training.zero_units;
+    quiet.shards = &training.graph.shards;
     evaluation = build_evaluation_graph(quiet);
     session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
+  }
+  const std::set<std::string> sets = axis_sets(mesh, variants, evaluation ? &*evaluation : nullptr);
+  if (options.ranks.collectives != nullptr && !sets.empty()) {
+    session.groups = std::make_unique<const MeshGroups>(*options.ranks.collectives, mesh, sets);
+    executor.groups = session.groups.get();
   }
   if (options.compute != DType::f64) executor.device = std::move(chosen.device);
   session.executor =

@@ -51,6 +51,8 @@ struct Session {
   DataSplit data;
   std::shared_ptr<const LengthPlan> lengths;  // of training; null: samples are whole
   BatchLayout batch;
+  Mesh mesh;                                    // of all ranks
+  RankCoordinates coordinates;                  // of this rank
   std::vector<std::string> metrics;             // of evaluations, besides the loss
   TargetKind target_kind = TargetKind::labels;  // of evaluations
   TargetInfo target_info;                       // of training
@@ -59,7 +61,7 @@ struct Session {
   int64_t max_steps = 0;
   TrainPosition position;                    // where training begins or continues
   std::string device_note;                   // see SelectedDevice and CollectiveBackendChoice
-  std::unique_ptr<const MeshGroups> groups;  // null: no collective uses an axis of the mesh
+  std::unique_ptr<const MeshGroups> groups;  // null: every collective is over all ranks
   std::unique_ptr<Executor> executor;
 
   // Returns whether the loss is multiplied by a scale (fp16).
@@ -67,11 +69,13 @@ struct Session {
   // The initial loss scale, and the number of finite steps after which it doubles (0: fixed at 1).
   double first_loss_scale() const;
   int64_t scale_growth_interval() const;
-  // Returns whether the ranks hold shards of the state (ZeRO).
-  bool shares_state() const { return executor->layout().has_parts(); }
+  // Returns whether the ranks hold shards of the state (ZeRO, tensor parallelism).
+  bool shares_state() const { return executor->layout().has_shards(); }
   // Arithmetic of a rank's step (compile/model_flops.h); 0 where steps have several amounts of it
   // (lengths).
   double step_model_flops() const;
+  // The group of the data-parallel ranks over host memory; nullptr with one.
+  Collectives* data_ranks() const;
   // The columns and classes of the training data.
   DataSchema data_schema() const;
   bool has_evaluation() const { return data.eval != nullptr; }

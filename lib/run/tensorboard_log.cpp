@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "graph/state_name.h"
-
 namespace dltrain {
 namespace {
 
@@ -114,7 +112,7 @@ void TensorBoardLog::after_step(int64_t step) {
     if (tensor.spec.dtype == DType::f64) continue;
     const std::vector<float> values = executor.read_floats(tensor.name);
     const char* folder = tensor.role == Role::parameter ? "weights/" : "gradients/";
-    writer_.add_histogram(step, folder + std::string(owner_name(tensor.name)), values);
+    writer_.add_histogram(step, folder + tensor.owner, values);
   }
 }
 

@@ -298,8 +298,9 @@ std::string Loop::find_non_finite(int64_t step) {
 // sums. Rank 0 reports the error with the op found by the first rank that can reproduce it.
 void Loop::diverged(const StepReport& report) {
   const RunRanks& ranks = session_.options.ranks;
-  // With sharded gradients or parameters a rank cannot repeat the step alone.
-  const bool alone = experiment_.parallelism.zero_stage < 2 || ranks.world == 1;
+  // With sharded gradients, parameters or layers a rank cannot repeat the step alone.
+  const bool alone = ranks.world == 1 || (experiment_.parallelism.zero_stage < 2 &&
+                                          session_.coordinates.tensor.count == 1);
   std::string found = alone ? find_non_finite(report.step) : "";
   try {
     if (alone && !ends_alone_) found = first_finding(ranks.collectives, found);

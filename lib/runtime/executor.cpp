@@ -4,9 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "passes/autocast.h"
 #include "tensor/float_tensors.h"
-#include "tensor/low_precision.h"
 
 namespace dltrain {
 namespace {
@@ -33,6 +31,34 @@ std::vector<InputBuffer> buffers_of(const StepGraph& graph, const Plan& plan) {
   return buffers;
 }
 
+// Returns the bytes of `whole` that this rank stores; `local` may hold them.
+std::span<const std::byte> own_shard(const StateTensor& tensor, std::span<const std::byte> whole,
+                                     std::vector<std::byte>& local) {
+  if (!tensor.shard) return whole;
+  const Shard& shard = *tensor.shard;
+  if (shard.cut) {
+    local.resize(shard.local().bytes());
+    copy_from_box(tensor.spec, shard.cut->box(tensor.spec.shape, shard.cut->rank), whole, local);
+    whole = local;
+  }
+  const size_t element = dtype_size(tensor.spec.dtype);
+  return whole.subspan(static_cast<size_t>(shard.begin) * element,
+                       static_cast<size_t>(shard.count) * element);
+}
+
+// Returns whether this rank stores a box of a tensor, and not a range of its bytes.
+bool is_cut(const StateTensor& tensor) {
+  return tensor.shard && tensor.shard->cut;
+}
+
+// The bytes of a tensor that this rank stores, from its address on.
+ByteRange stored_range(const StateTensor& tensor) {
+  if (!tensor.shard) return {0, tensor.spec.bytes()};
+  const size_t element = dtype_size(tensor.spec.dtype);
+  const size_t begin = static_cast<size_t>(tensor.shard->begin) * element;
+  return {begin, begin + static_cast<size_t>(tensor.shard->count) * element};
+}
+
 }  // namespace
 
 Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
@@ -41,12 +67,13 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
       training_(std::move(training)),
       evaluation_(std::move(evaluation)) {
   Collectives* group = options_.collectives;
-  if (group != nullptr && options_.device->properties().backend == "cuda") {
+  if (group != nullptr && !options_.device->properties().on_host) {
     device_group_ =
         std::make_unique<StreamCollectives>(*options_.device, group->rank(), group->size());
     group = device_group_.get();
     if (options_.groups != nullptr) {
-      device_groups_ = std::make_unique<const MeshGroups>(*group, options_.topology.mesh);
+      device_groups_ = std::make_unique<const MeshGroups>(*group, options_.topology.mesh,
+                                                          options_.groups->sets());
     }
   }
   const bool gradients =
@@ -164,23 +191,28 @@ void Executor::write_state(std::string_view name, std::span<const std::byte> byt
   }
   check_internal(tensor != nullptr && tensor->spec.bytes() == bytes.size(), "writing {}: {} bytes",
                  name, bytes.size());
-  write_range(name, 0, bytes);
+  if (!is_cut(*tensor)) return write_range(name, 0, bytes);
+  std::vector<std::byte> local;
+  const std::span<const std::byte> own = own_shard(*tensor, bytes, local);
+  options_.device->copy(state_address(name), own.data(), own.size(), *stream_);
+  stream_->synchronize();
+  if (const StateTensor* copy = copy_of(*tensor)) {
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    write_state(copy->name, bytes_as(values, copy->spec.dtype));
+  }
 }
 
-ByteRange Executor::stored_range(const StateTensor& tensor) {
-  if (!tensor.part) return {0, tensor.spec.bytes()};
-  const size_t element = dtype_size(tensor.spec.dtype);
-  const size_t begin = static_cast<size_t>(tensor.part->begin) * element;
-  return {begin, begin + static_cast<size_t>(tensor.part->count) * element};
+const StateTensor* Executor::copy_of(const StateTensor& tensor) const {
+  return tensor.role == Role::parameter ? layout_.find(tensor.name, Role::low_precision) : nullptr;
 }
 
 std::optional<ByteRange> Executor::writable_range(std::string_view name, DType dtype) const {
   const StateTensor* tensor = layout_.find(name);
   check_internal(tensor != nullptr, "no state is named {}", name);
-  if (tensor->spec.dtype != dtype) return {};
+  if (tensor->spec.dtype != dtype || is_cut(*tensor)) return {};
   ByteRange out = stored_range(*tensor);
-  const StateTensor* copy =
-      tensor->role == Role::parameter ? layout_.find(low_precision_name(name)) : nullptr;
+  const StateTensor* copy = copy_of(*tensor);
   if (copy == nullptr) return out;
   const size_t ratio = dtype_size(tensor->spec.dtype) / dtype_size(copy->spec.dtype);
   const ByteRange rounded = stored_range(*copy);
@@ -199,62 +231,82 @@ void Executor::write_range(std::string_view name, uint64_t begin,
                           to - from, *stream_);
     stream_->synchronize();
   }
-  if (tensor->role == Role::parameter) refresh_copy(name, begin, bytes);
+  if (const StateTensor* copy = copy_of(*tensor)) refresh_copy(*copy, begin, bytes);
 }
 
-void Executor::collect_parts(
-    const std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>& use) {
-  if (!layout_.has_parts()) return;
-  Collectives& sharing =
-      options_.groups ? options_.groups->along(mesh_axes::kShard) : *options_.collectives;
-  std::vector<std::byte> own, unit;
+std::vector<std::byte> Executor::read_bytes(size_t offset, size_t bytes) {
+  std::vector<std::byte> out(bytes);
+  options_.device->copy(out.data(), arena_.data() + offset, bytes, *stream_);
+  wait_for_device();
+  return out;
+}
+
+// Returns the bytes of all ranks along an axis of the mesh, one after another.
+std::vector<std::byte> Executor::gather_bytes(std::span<const std::byte> own,
+                                              std::string_view axis) const {
+  static const auto subject = std::make_shared<const std::string>("the state in one place");
+  const std::string over = options_.topology.mesh.over(axis);
+  Collectives& ranks = over.empty() ? *options_.collectives : options_.groups->along(over);
+  std::vector<std::byte> all(own.size() * static_cast<size_t>(ranks.size()));
+  HostStream host;
+  ranks.wait(ranks.all_gather(own.data(), all.data(), own.size(), DType::u8, host, subject), host);
+  return all;
+}
+
+void Executor::collect_shards(const TensorUse& use) {
+  // Puts the cuts of the ranks together. Messages have equal lengths.
+  const auto use_whole = [&](const StateTensor& tensor, std::span<const std::byte> local) {
+    if (!tensor.shard->cut) return use(tensor, local);
+    const Cut& cut = *tensor.shard->cut;
+    const auto bytes_of = [&](int rank) {
+      const TensorBox box = cut.box(tensor.spec.shape, rank);
+      return static_cast<size_t>(box.extent.elements()) * dtype_size(tensor.spec.dtype);
+    };
+    std::vector<std::byte> own(local.begin(), local.end()), whole(tensor.spec.bytes());
+    own.resize(bytes_of(0));
+    const std::vector<std::byte> all = gather_bytes(own, cut.axis);
+    for (int rank = 0; rank < cut.ranks; ++rank) {
+      copy_to_box(tensor.spec, cut.box(tensor.spec.shape, rank),
+                  std::span(all).subspan(own.size() * static_cast<size_t>(rank), bytes_of(rank)),
+                  whole);
+    }
+    use(tensor, whole);
+  };
   for (size_t u = 0; u < layout_.units().size(); ++u) {
     const StateUnit& part = layout_.units()[u];
     if (part.window || !rules_of(part.role).checkpointed) continue;
-    const auto ranks = static_cast<size_t>(sharing.size());
-    own.resize(part.spec.bytes());
-    unit.resize(own.size() * ranks);
-    options_.device->copy(own.data(), arena_.data() + part.offset, own.size(), *stream_);
-    wait_for_device();
-    const auto count = static_cast<size_t>(part.spec.shape.elements());
-    HostStream host;
-    sharing.wait(sharing.all_gather(own.data(), unit.data(), count, part.spec.dtype, host,
-                                    std::make_shared<const std::string>("the state in one place")),
-                 host);
+    const std::vector<std::byte> unit =
+        gather_bytes(read_bytes(part.offset, part.spec.bytes()), mesh_axes::kShard);
     for (const StateTensor& tensor : layout_.tensors()) {
-      if (!tensor.part || tensor.part->unit != u) continue;
-      const size_t first = static_cast<size_t>(tensor.part->first) * dtype_size(part.spec.dtype);
-      use(tensor, std::span(unit).subspan(first, tensor.spec.bytes()));
+      if (tensor.unit != u) continue;
+      const TensorSpec local = tensor.shard->local();
+      const size_t first = static_cast<size_t>(tensor.shard->first) * dtype_size(local.dtype);
+      use_whole(tensor, std::span(unit).subspan(first, local.bytes()));
     }
+  }
+  for (const StateTensor& tensor : layout_.tensors()) {
+    if (!tensor.shard || tensor.unit || !rules_of(tensor.role).checkpointed) continue;
+    use_whole(tensor, read_bytes(tensor.offset, tensor.own_bytes()));
   }
 }
 
-void Executor::refresh_copy(std::string_view parameter, uint64_t begin,
+void Executor::refresh_copy(const StateTensor& copy, uint64_t begin,
                             std::span<const std::byte> bytes) {
-  const std::string copy = low_precision_name(parameter);
-  const StateTensor* tensor = layout_.find(copy);
-  if (tensor == nullptr) return;
-  const ByteRange own = stored_range(*tensor);
-  const auto round = [&]<typename T>(T) {
-    // Elements from the beginning of `bytes` on.
-    const uint64_t first = begin / sizeof(float), all = bytes.size() / sizeof(float);
-    const uint64_t from = std::clamp(own.begin / sizeof(T), first, first + all) - first;
-    const uint64_t to = std::clamp(own.end / sizeof(T), first, first + all) - first;
-    std::vector<T> low(to - from);
-#pragma omp parallel for schedule(static) if (low.size() > 65536)
-    for (size_t i = 0; i < low.size(); ++i) {
-      float value;
-      std::memcpy(&value, bytes.data() + (from + i) * sizeof(float), sizeof(float));
-      from_f32(value, low[i]);
-    }
-    write_range(copy, (first + from) * sizeof(T), std::as_bytes(std::span(low)));
-  };
-  tensor->spec.dtype == DType::bf16 ? round(Bf16{}) : round(F16{});
+  // The elements that this rank stores, counted from the beginning of `bytes`.
+  const ByteRange own = stored_range(copy);
+  const size_t each = dtype_size(copy.spec.dtype);
+  const uint64_t first = begin / sizeof(float), all = bytes.size() / sizeof(float);
+  const uint64_t from = std::clamp(own.begin / each, first, first + all) - first;
+  const uint64_t to = std::clamp(own.end / each, first, first + all) - first;
+  std::vector<float> values(to - from);
+  if (values.empty()) return;
+  std::memcpy(values.data(), bytes.data() + from * sizeof(float), values.size() * sizeof(float));
+  write_range(copy.name, (first + from) * each, bytes_as(values, copy.spec.dtype));
 }
 
 void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
   const StateTensor* tensor = layout_.find(name);
-  check_internal(tensor != nullptr && !tensor->part && tensor->spec.bytes() == bytes.size(),
+  check_internal(tensor != nullptr && !tensor->shard && tensor->spec.bytes() == bytes.size(),
                  "reading {}: {} bytes", name, bytes.size());
   options_.device->copy(bytes.data(), state_address(name), bytes.size(), *stream_);
   wait_for_device();
@@ -277,9 +329,8 @@ std::vector<float> Executor::read_floats(std::string_view name) {
 std::span<const std::byte> Executor::view_state(std::string_view name,
                                                 std::vector<std::byte>& buffer) {
   const StateTensor* tensor = layout_.find(name);
-  check_internal(tensor != nullptr && !tensor->part, "{} is sharded", name);
-  const std::string_view backend = options_.device->properties().backend;
-  if (backend == "cpu" || backend == "reference") {
+  check_internal(tensor != nullptr && !tensor->shard, "{} is sharded", name);
+  if (options_.device->properties().on_host) {
     stream_->synchronize();
     return {state_address(name), tensor->spec.bytes()};
   }
@@ -317,7 +368,7 @@ void Executor::update(const StepInputs& state) {
 }
 
 int Executor::lag() const {
-  return options_.device->properties().backend == "cuda" ? 1 : 0;
+  return options_.device->properties().on_host ? 0 : 1;
 }
 
 void Executor::queue_report(int64_t step) {

@@ -94,8 +94,8 @@ class Executor final : public WeightStore {
 
   // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
   // agree, but that a parameter in bf16 may be given in f32 and is rounded to nearest. Writing a
-  // parameter refreshes its low-precision copy too. Of a tensor that ranks hold in
-  // parts, the own part is written; it cannot be read so.
+  // parameter refreshes its low-precision copy too. Of a sharded tensor, the own shard is written;
+  // it cannot be read so.
   void write_state(std::string_view name, std::span<const std::byte> bytes) override;
   std::optional<ByteRange> writable_range(std::string_view name, DType dtype) const override;
   void write_range(std::string_view name, uint64_t begin,
@@ -103,10 +103,11 @@ class Executor final : public WeightStore {
   void read_state(std::string_view name, std::span<std::byte> bytes);
   // An f32 or bf16 tensor as f32.
   std::vector<float> read_floats(std::string_view name);
-  // Gathers the checkpointed tensors that are sharded over ranks (passes/zero.h) and calls
-  // use(tensor, full content) for each, on every rank. All ranks must call it.
-  void collect_parts(
-      const std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>& use);
+  // Gathers the checkpointed tensors that are sharded over ranks and calls use(tensor, full
+  // content) for each, on every rank. All ranks must call it.
+  using TensorUse =
+      std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>;
+  void collect_shards(const TensorUse& use);
   // The device address of a state, or nullptr if there is none of that name. For plans that read
   // the state of this run.
   std::byte* find_state(std::string_view name) const;
@@ -171,10 +172,12 @@ class Executor final : public WeightStore {
   void wait_for_device();
   void run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step);
   size_t stage_bytes() const;
-  // The bytes of a tensor that this rank stores, from its address on.
-  static ByteRange stored_range(const StateTensor& tensor);
-  // Rounds bytes of a parameter, from `begin` on, to its low-precision copy.
-  void refresh_copy(std::string_view parameter, uint64_t begin, std::span<const std::byte> bytes);
+  std::vector<std::byte> read_bytes(size_t offset, size_t bytes);
+  std::vector<std::byte> gather_bytes(std::span<const std::byte> own, std::string_view axis) const;
+  // The low-precision copy of a parameter, or nullptr.
+  const StateTensor* copy_of(const StateTensor& tensor) const;
+  // Rounds bytes of a parameter, from `begin` on, to its copy.
+  void refresh_copy(const StateTensor& copy, uint64_t begin, std::span<const std::byte> bytes);
   std::byte* state_address(std::string_view name) const;
   void queue_report(int64_t step);
 

@@ -6,7 +6,7 @@
 namespace dltrain {
 
 size_t InputSlots::stage_bytes(const Device& device, size_t batch_bytes, size_t fields) {
-  if (device.properties().backend != "cuda") return 0;
+  if (device.properties().on_host) return 0;
   // Each field is aligned.
   return 2 * align_up(align_up(sizeof(StepInputs)) + batch_bytes + fields * kMemoryAlignment);
 }

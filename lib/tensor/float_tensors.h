@@ -18,7 +18,7 @@ std::vector<float> floats_of(std::span<const std::byte> bytes, DType dtype);
 // Returns true if there is no NaN and no infinity.
 bool all_finite(std::span<const float> values);
 
-// Converts to f32, bf16 or f16, rounded to nearest even.
+// Converts to a floating-point dtype, rounded to nearest even.
 std::vector<std::byte> bytes_as(std::span<const float> values, DType dtype);
 
 }  // namespace dltrain

@@ -180,7 +180,7 @@ complete_line dltrain train -s optimizer.learning_r
 
     def test_the_plan_prints_the_graph_after_each_pass(self):
         out = self.run_dltrain("plan", "--passes", "--world", 2, self.small()).out
-        passes = ["emit", "reverse", "chunk_loss", "update", "data_parallel", "dead_code", "fuse", "remove_copies"]
+        passes = ["emit", "reverse", "chunk_loss", "update", "data_parallel", "dead_code", "fuse", "remove_copies", "pack_updates"]
         self.assertEqual(re.findall(r"(?m)^after (\w+):$", out), passes)
         parts = re.split(r"(?m)^after \w+:$", out)
         self.assertNotIn("backward:", parts[1])

@@ -1,4 +1,4 @@
-"""Ranks that share state (parallelism.zero_stage) and reductions in a fixed order, as processes. What they
+"""Ranks that share state (parallelism.zero_stage) or layers (parallelism.tensor), and reductions in a fixed order, as processes. What they
 compute is swept over layouts in tests/run/layouts.cpp and zero.cpp, with threads as ranks."""
 import json
 import re
@@ -70,6 +70,29 @@ class Zero(support.DltrainTest):
                 for series in ("loss", "grad_norm"):
                     self.assertLessEqual(abs(line[series] - golden[series][i]), 1e-5 * golden[series][i],
                                          f"stage {stage} in groups of 2: {series} of step {i + 1}")
+
+    def test_shards_of_layers_have_the_trajectory_of_torch(self):
+        golden = json.loads((SOURCES / GOLDEN / "losses.json").read_text())["cases"]["gpt2"]["f64"]
+        for ranks, stage in ((2, 0), (4, 1)):
+            run = self.train(SOURCES / GOLDEN / "gpt2.yaml", f"tensor-{ranks}", "-s", "parallelism.tensor=2",
+                             "-s", f"parallelism.zero_stage={stage}", *SMALL_UNITS, ranks=ranks)
+            for i, line in enumerate(steps(run)):
+                for series in ("loss", "grad_norm"):
+                    self.assertLessEqual(abs(line[series] - golden[series][i]), 1e-5 * golden[series][i],
+                                         f"{ranks} ranks: {series} of step {i + 1}")
+
+    def test_saved_in_shards_of_layers_it_goes_on_on_one_rank_and_back(self):
+        tensor = ("-s", "parallelism.tensor=2", "-s", "checkpoint.save_total_limit=0")
+        whole = self.train(self.small(), "tensor", *tensor, ranks=2)
+        alone = self.train(self.small(), "alone", "-s", "checkpoint.save_total_limit=0", "--resume",
+                           whole / "checkpoints" / "step-000010")
+        back = self.train(self.small(), "back", *tensor, "--resume", alone / "checkpoints" / "step-000020", ranks=4)
+        expected = steps(whole)
+        for run, first in ((alone, 10), (back, 20)):
+            for line, other in zip(steps(run), expected[first:], strict=True):
+                self.assertLessEqual(abs(line["loss"] - other["loss"]), 1e-5 * other["loss"])
+        self.run_dltrain("eval", "--checkpoint", whole)
+        self.run_dltrain("plan", self.small(), *tensor, "--world", "8")
 
     def test_saved_in_groups_it_goes_on_in_any_layout_and_back(self):
         configuration = self.small(SMALL.replace("global_batch_size: 16", "global_batch_size: 24"))

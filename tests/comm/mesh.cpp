@@ -89,6 +89,29 @@ TEST_CASE("a mesh knows the groups of every rank along every axis") {
   }
 }
 
+TEST_CASE("sets of axes are named without axes of one rank, and have groups") {
+  const Mesh mesh({{"replica", 2}, {"shard", 1}, {"context", 2}, {"tensor", 3}});
+  CHECK(mesh.over("replica,shard") == "replica");
+  CHECK(mesh.over("tensor,replica") == "replica,tensor");
+  CHECK(mesh.over("replica,context,tensor").empty());  // all ranks
+  CHECK(mesh.group(7, "replica,context") == std::vector<int>{1, 4, 7, 10});
+  CHECK(mesh.group(7, "context,tensor") == std::vector<int>{6, 7, 8, 9, 10, 11});
+  CHECK(mesh.group(7, "replica,context,tensor").size() == 12);
+}
+
+TEST_CASE("a rank's samples and shards follow from its coordinates") {
+  const Mesh mesh({{"replica", 2}, {"shard", 2}, {"tensor", 2}});
+  std::vector<std::pair<int, int>> places;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const RankCoordinates at = coordinates_of(mesh, rank);
+    CHECK(at.data.count == 4);
+    CHECK(at.tensor.count == 2);
+    places.emplace_back(at.data.index, at.tensor.index);
+  }
+  CHECK(places == std::vector<std::pair<int, int>>{
+                      {0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 0}, {3, 1}});
+}
+
 TEST_CASE("axes of one name, or of more ranks than can be counted, are a bug") {
   CHECK_THROWS_WITH(Mesh({{"shard", 2}, {"replica", 2}, {"shard", 3}}),
                     Contains("two axes 'shard'"));
@@ -100,7 +123,7 @@ TEST_CASE("collectives of parts of the ranks give the answers of their members")
   const auto results = run_ranks(4, [](RankContext& context) {
     const auto world = context.collectives(milliseconds(20'000));
     {
-      const MeshGroups groups(*world, two_by_two());
+      const MeshGroups groups(*world, two_by_two(), {mesh_axes::kReplica, mesh_axes::kShard});
       for (const char* axis : {mesh_axes::kShard, mesh_axes::kReplica, ""}) {
         Collectives& group = groups.along(axis);
         const auto ranks = two_by_two().group(context.rank, axis);
@@ -123,7 +146,7 @@ TEST_CASE("groups that share ranks work at the same time and end in any order") 
     constexpr size_t kCount = 50'000;
     const auto world = context.collectives(milliseconds(20'000));
     {
-      const MeshGroups groups(*world, two_by_two());
+      const MeshGroups groups(*world, two_by_two(), {mesh_axes::kReplica, mesh_axes::kShard});
       const char* axes[] = {"", mesh_axes::kShard, mesh_axes::kReplica};
       Stream& s = context.stream;
       for (int round = 0; round < 20; ++round) {
@@ -152,7 +175,7 @@ TEST_CASE("a rank that is killed ends the groups that it is not in, too") {
   const auto begin = std::chrono::steady_clock::now();
   const auto results = run_ranks(4, [](RankContext& context) {
     const auto world = context.collectives(milliseconds(20'000));
-    const MeshGroups groups(*world, two_by_two());
+    const MeshGroups groups(*world, two_by_two(), {mesh_axes::kReplica, mesh_axes::kShard});
     Collectives& shard = groups.along(mesh_axes::kShard);
     std::vector<float> data(1000, 1.0f);
     const auto reduce = [&](Collectives& group) {
@@ -208,7 +231,7 @@ TEST_CASE("the rank that hangs is found among the members of the group that wait
                                                .size = context.size,
                                                .timeout = milliseconds(600),
                                                .watch = &watch});
-    const MeshGroups groups(*world, two_by_two());
+    const MeshGroups groups(*world, two_by_two(), {mesh_axes::kReplica, mesh_axes::kShard});
     Collectives& shard = groups.along(mesh_axes::kShard);
     std::vector<float> data(10, 1.0f);
     for (int step = 0; step < 100; ++step) {

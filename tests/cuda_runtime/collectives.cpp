@@ -213,7 +213,8 @@ static void check_groups(RankBackend backend) {
         const CollectiveBackendChoice choice = choose_collective_backend(
             *host, engine, device, CollectiveBackendKind::automatic, false);
         StreamCollectives world(device, context.rank, 4);
-        const MeshGroups groups(world, Mesh({{mesh_axes::kReplica, 2}, {mesh_axes::kShard, 2}}));
+        const MeshGroups groups(world, Mesh({{mesh_axes::kReplica, 2}, {mesh_axes::kShard, 2}}),
+                                {mesh_axes::kReplica, mesh_axes::kShard});
         join_device_group(world, choice, *host, engine, device, {.make_host_group = [&] {
                             return context.collectives(kCollectivesTimeout, "staged");
                           }});

@@ -1,5 +1,5 @@
 // One case of one op. The table serves three times: the fast backends against the reference, the
-// gradient rule against finite differences in float64, and split rules against the whole.
+// gradient rule against finite differences in float64, and placement rules against the whole.
 #pragma once
 
 #include <string>

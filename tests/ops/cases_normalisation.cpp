@@ -3,6 +3,7 @@
 
 #include "base/philox.h"
 #include "ops/case.h"
+#include "ops/shard_position.h"
 
 namespace dltrain {
 namespace {
@@ -49,9 +50,10 @@ void add_batch_norm_update(std::vector<OpCase>& cases, int64_t channels, bool fi
 }
 
 void add_dropout(std::vector<OpCase>& cases, const Shape& x, double rate, int64_t first_sample,
-                 const std::string& op = "dropout") {
+                 const std::string& op = "dropout", const std::string& of = "") {
   OpCase c{
-      .name = fmt::format("{} {} rate {} from sample {}", op, to_string(x), rate, first_sample),
+      .name =
+          fmt::format("{} {} rate {} from sample {}{}", op, to_string(x), rate, first_sample, of),
       .op = op,
       .inputs = {case_tensor(x), case_state()},
       .attributes = {{"rate", rate}, {"stream", static_cast<int64_t>(random_stream("layers.3"))}}};
@@ -81,6 +83,12 @@ void add_normalisation_cases(std::vector<OpCase>& cases) {
   add_dropout(cases, {2, 3, 5, 7}, 0.25, 1);
   add_dropout(cases, {33, 65}, 0.0, 7);
   add_dropout(cases, {300, 257}, 0.9, 1'000'003);
+
+  // Columns of [3, 17] and of [300, 257].
+  add_dropout(cases, {3, 9}, 0.1, 5, "dropout", ", a shard");
+  ShardPosition::set(cases.back().attributes, 9, 17, 8);
+  add_dropout(cases, {300, 128}, 0.5, 1'000'003, "dropout", ", a shard");
+  ShardPosition::set(cases.back().attributes, 128, 257, 129);
 
   add_dropout(cases, {1, 1}, 0.5, 0, "dropout2d");
   add_dropout(cases, {3, 17}, 0.1, 5, "dropout2d");

@@ -228,7 +228,7 @@ void add_update_cases(std::vector<OpCase>& cases) {
   cases.push_back({"sum_of_squares of several tensors", "sum_of_squares", {}});
   add_role(cases.back(), Fill::normal);
   OpCase norm_of{"gradient_norm_of clipped", "gradient_norm_of", {case_state()}};
-  norm_of.inputs.push_back({{Shape{1}, DType::f64}, Fill::seed});
+  norm_of.inputs.push_back({{Shape{3}, DType::f64}, Fill::seed});
   norm_of.state.in.max_grad_norm = 0.1;
   cases.push_back(norm_of);
   add_tree_sum(cases, "of the first micro-batch", 4, 0, 2);

@@ -24,16 +24,17 @@ Graph training_example_zero() {
   const ValueId da = b.accumulate(b.emit1("mul", {dh, x}), "gradient of a", Role::gradient);
   b.set_phase(Phase::update);
   const ValueId state = b.emit1("gradient_norm", {b.step_state(), da, db});
-  const ValueId ma = b.add_value("momentum of a", spec, Role::moment);
-  const ValueId mb = b.add_value("momentum of b", spec, Role::moment);
-  b.emit("sgd_update", {state, first, second, da, db, ma, mb},
-         {{"count", int64_t{2}}, {"momentum", 0.9}});
+  const ValueId ma = b.add_state_of(first, "momentum", spec, Role::moment);
+  const ValueId mb = b.add_state_of(second, "momentum", spec, Role::moment);
+  b.emit("sgd_update", {state, first, da, ma}, {{"momentum", 0.9}});
+  b.emit("sgd_update", {state, second, db, mb}, {{"momentum", 0.9}});
   return graph;
 }
 
 // A unit for each parameter: 64 elements for 2 ranks, the second of which has 8 that count.
 ZeroOptions options(int stage, int rank = 0) {
-  return {.stage = stage, .ranks = 2, .rank = rank, .bucket_bytes = 160};
+  return {
+      .stage = stage, .mesh = Mesh({{mesh_axes::kShard, 2}}), .rank = rank, .bucket_bytes = 160};
 }
 
 std::string lowered(int stage) {
@@ -43,38 +44,38 @@ std::string lowered(int stage) {
 }
 
 TEST_CASE("stage 1 reduces gradients to parts after the last micro-step and collects parameters") {
-  CHECK(
-      lowered(1) ==
-      std::string() +
-          "forward:\n"
-          "  %3 = mul(x, a) : f32[40]\n"
-          "  %4 = mul(%3, b) : f32[40]\n"
-          "backward:\n"
-          "  gradient of b = mul(%3, x) : f32[40]\n"
-          "  gradient of zero.1 = reduce_scatter_begin(gradient of b) {elements=32, ranks=2, "
-          "slot=0} : "
-          "f32[32]  @last\n"
-          "  %6 = mul(b, x) : f32[40]\n"
-          "  gradient of a = mul(%6, x) : f32[40]\n"
-          "  gradient of zero.0 = reduce_scatter_begin(gradient of a) {elements=32, ranks=2, "
-          "slot=1} : "
-          "f32[32]  @last\n"
-          "update:\n"
-          "  %20 = reduce_scatter_end(gradient of zero.1, gradient of b) {slot=0} : f32[32]\n"
-          "  %21 = reduce_scatter_end(gradient of zero.0, gradient of a) {slot=1} : f32[32]\n"
-          "  %22 = sum_of_squares(%21, %20) : f64[1]  # optimizer\n"
-          "  %23 = all_reduce_begin(%22) {slot=2} : f64[1]  # optimizer\n"
-          "  %24 = all_reduce_end(%23) {slot=2} : f64[1]  # optimizer\n"
-          "  %9 = gradient_norm_of(step_state, %24) : " +
-          kStateSpec +
-          "  # optimizer\n"
-          "  %28, %29, %30, %31 = sgd_update(%9, zero.0, zero.1, %21, %20, momentum of zero.0, "
-          "momentum of zero.1) {count=2, lr_scale=[1], momentum=0.9, weight_decay=[0]} : f32[32], "
-          "f32[32], f32[32], f32[32]  # optimizer\n"
-          "  %32 = all_gather_begin(%28, a) {slot=3} : f32[40]  # optimizer\n"
-          "  %33 = all_gather_begin(%29, b) {slot=4} : f32[40]  # optimizer\n"
-          "  %34 = all_gather_end(%32) {slot=3} : f32[40]  # optimizer\n"
-          "  %35 = all_gather_end(%33) {slot=4} : f32[40]  # optimizer\n");
+  CHECK(lowered(1) ==
+        std::string() +
+            "forward:\n"
+            "  %3 = mul(x, a) : f32[40]\n"
+            "  %4 = mul(%3, b) : f32[40]\n"
+            "backward:\n"
+            "  gradient of b = mul(%3, x) : f32[40]\n"
+            "  gradient of zero.1 = reduce_scatter_begin(gradient of b) {elements=32, ranks=2, "
+            "slot=0} : "
+            "f32[32]  @last\n"
+            "  %6 = mul(b, x) : f32[40]\n"
+            "  gradient of a = mul(%6, x) : f32[40]\n"
+            "  gradient of zero.0 = reduce_scatter_begin(gradient of a) {elements=32, ranks=2, "
+            "slot=1} : "
+            "f32[32]  @last\n"
+            "update:\n"
+            "  %20 = reduce_scatter_end(gradient of zero.1, gradient of b) {slot=0} : f32[32]\n"
+            "  %21 = reduce_scatter_end(gradient of zero.0, gradient of a) {slot=1} : f32[32]\n"
+            "  %22 = sum_of_squares(%21, %20) : f64[1]  # optimizer\n"
+            "  %23 = all_reduce_begin(%22) {slot=2} : f64[1]  # optimizer\n"
+            "  %24 = all_reduce_end(%23) {slot=2} : f64[1]  # optimizer\n"
+            "  %9 = gradient_norm_of(step_state, %24) : " +
+            kStateSpec +
+            "  # optimizer\n"
+            "  %27, %28 = sgd_update(%9, zero.0, %21, momentum of zero.0) "
+            "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
+            "  %30, %31 = sgd_update(%9, zero.1, %20, momentum of zero.1) "
+            "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
+            "  %32 = all_gather_begin(%27, a) {slot=3} : f32[40]  # optimizer\n"
+            "  %33 = all_gather_begin(%30, b) {slot=4} : f32[40]  # optimizer\n"
+            "  %34 = all_gather_end(%32) {slot=3} : f32[40]  # optimizer\n"
+            "  %35 = all_gather_end(%33) {slot=4} : f32[40]  # optimizer\n");
 }
 
 TEST_CASE("stage 2 reduces gradients to parts in every micro-step") {
@@ -100,11 +101,12 @@ TEST_CASE("stage 2 reduces gradients to parts in every micro-step") {
             "  %9 = gradient_norm_of(step_state, %26) : " +
             kStateSpec +
             "  # optimizer\n"
-            "  %30, %31, %32, %33 = sgd_update(%9, zero.0, zero.1, gradient of zero.0, "
-            "gradient of zero.1, momentum of zero.0, momentum of zero.1) {count=2, lr_scale=[1], "
-            "momentum=0.9, weight_decay=[0]} : f32[32], f32[32], f32[32], f32[32]  # optimizer\n"
-            "  %34 = all_gather_begin(%30, a) {slot=3} : f32[40]  # optimizer\n"
-            "  %35 = all_gather_begin(%31, b) {slot=4} : f32[40]  # optimizer\n"
+            "  %29, %30 = sgd_update(%9, zero.0, gradient of zero.0, momentum of zero.0) "
+            "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
+            "  %32, %33 = sgd_update(%9, zero.1, gradient of zero.1, momentum of zero.1) "
+            "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
+            "  %34 = all_gather_begin(%29, a) {slot=3} : f32[40]  # optimizer\n"
+            "  %35 = all_gather_begin(%32, b) {slot=4} : f32[40]  # optimizer\n"
             "  %36 = all_gather_end(%34) {slot=3} : f32[40]  # optimizer\n"
             "  %37 = all_gather_end(%35) {slot=4} : f32[40]  # optimizer\n");
 }
@@ -138,16 +140,17 @@ TEST_CASE("stage 3 gathers parameters a unit ahead, in forward and backward") {
             "  %9 = gradient_norm_of(step_state, %26) : " +
             kStateSpec +
             "  # optimizer\n"
-            "  %30, %31, %32, %33 = sgd_update(%9, zero.0, zero.1, gradient of zero.0, "
-            "gradient of zero.1, momentum of zero.0, momentum of zero.1) {count=2, lr_scale=[1], "
-            "momentum=0.9, weight_decay=[0]} : f32[32], f32[32], f32[32], f32[32]  # optimizer\n");
+            "  %29, %30 = sgd_update(%9, zero.0, gradient of zero.0, momentum of zero.0) "
+            "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
+            "  %32, %33 = sgd_update(%9, zero.1, gradient of zero.1, momentum of zero.1) "
+            "{momentum=0.9} : f32[32], f32[32]  # optimizer\n");
 }
 
 // Two groups of two ranks.
 std::string lowered_in_groups(int stage, DType reduce_dtype = DType::f32) {
   Graph graph = training_example_zero();
   ZeroOptions hybrid = options(stage);
-  hybrid.groups = 2;
+  hybrid.mesh = Mesh({{mesh_axes::kReplica, 2}, {mesh_axes::kShard, 2}});
   hybrid.reduce_dtype = reduce_dtype;
   const auto units = find_zero_units(graph, hybrid);
   return print_graph(zero(std::move(graph), units, hybrid));
@@ -199,11 +202,12 @@ TEST_CASE("in groups, parts of gradients are summed between groups after the las
           "  %9 = gradient_norm_of(step_state, %30) : " +
           kStateSpec +
           "  # optimizer\n"
-          "  %34, %35, %36, %37 = sgd_update(%9, zero.0, zero.1, %27, %26, momentum of zero.0, "
-          "momentum of zero.1) {count=2, lr_scale=[1], momentum=0.9, weight_decay=[0]} : f32[32], "
-          "f32[32], f32[32], f32[32]  # optimizer\n"
-          "  %38 = all_gather_begin(%34, a) {over=shard, slot=5} : f32[40]  # optimizer\n"
-          "  %39 = all_gather_begin(%35, b) {over=shard, slot=6} : f32[40]  # optimizer\n"
+          "  %33, %34 = sgd_update(%9, zero.0, %27, momentum of zero.0) "
+          "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
+          "  %36, %37 = sgd_update(%9, zero.1, %26, momentum of zero.1) "
+          "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
+          "  %38 = all_gather_begin(%33, a) {over=shard, slot=5} : f32[40]  # optimizer\n"
+          "  %39 = all_gather_begin(%36, b) {over=shard, slot=6} : f32[40]  # optimizer\n"
           "  %40 = all_gather_end(%38) {over=shard, slot=5} : f32[40]  # optimizer\n"
           "  %41 = all_gather_end(%39) {over=shard, slot=6} : f32[40]  # optimizer\n");
 }
@@ -248,13 +252,13 @@ TEST_CASE("units hold parameters of equal settings, and every element lies on on
     const Graph cut = zero(graph, units, joined);
     StateLayout layout;
     layout.add(cut);
-    CHECK(layout.has_parts());
+    CHECK(layout.has_shards());
     for (const char* name : {"a", "b", "momentum of a", "momentum of b"}) {
       const StateTensor* tensor = layout.find(name);
       REQUIRE(tensor != nullptr);
-      REQUIRE(tensor->part);
+      REQUIRE(tensor->shard);
       const bool here = name[std::string(name).size() - 1] == (rank == 0 ? 'a' : 'b');
-      CHECK(tensor->part->count == (here ? 40 : 0));
+      CHECK(tensor->shard->count == (here ? 40 : 0));
     }
     CHECK(layout.bytes(Role::moment) == 64 * sizeof(float));
     CHECK(layout.bytes(Role::parameter) == 64 * sizeof(float));
@@ -263,8 +267,9 @@ TEST_CASE("units hold parameters of equal settings, and every element lies on on
 
 TEST_CASE("one rank, or stage 0, leaves a graph as it is") {
   const Graph graph = training_example_zero();
-  CHECK(print_graph(zero(graph, {}, {.stage = 3, .ranks = 1})) == print_graph(graph));
-  CHECK(print_graph(zero(graph, {}, {.stage = 0, .ranks = 4})) == print_graph(graph));
+  CHECK(print_graph(zero(graph, {}, {.stage = 3})) == print_graph(graph));
+  CHECK(print_graph(zero(graph, {}, {.stage = 0, .mesh = Mesh({{mesh_axes::kShard, 4}})})) ==
+        print_graph(graph));
 }
 
 }  // namespace

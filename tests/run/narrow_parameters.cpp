@@ -99,7 +99,7 @@ TEST_CASE("parameters that some op reads in f32 keep masters, the others have bf
     if (tensor.role != Role::parameter) continue;
     const bool is_narrow = tensor.spec.dtype == DType::bf16;
     ++(is_narrow ? narrow : wide);
-    if (is_narrow) CHECK(layout.find(low_precision_name(tensor.name)) == nullptr);
+    if (is_narrow) CHECK(layout.find(tensor.name, Role::low_precision) == nullptr);
     const bool matrix = tensor.spec.shape.rank() == 2;
     const bool table = tensor.name.find("wte") != std::string::npos ||
                        tensor.name.find("wpe") != std::string::npos;

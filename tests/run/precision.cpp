@@ -20,7 +20,7 @@ size_t stale_copies(Executor& executor) {
   size_t stale = 0, copies = 0;
   for (const StateTensor& tensor : executor.layout().tensors()) {
     if (tensor.role != Role::parameter) continue;
-    const StateTensor* copy = executor.layout().find(low_precision_name(tensor.name));
+    const StateTensor* copy = executor.layout().find(tensor.name, Role::low_precision);
     if (copy == nullptr) continue;
     ++copies;
     std::vector<float> master(static_cast<size_t>(tensor.spec.shape.elements()));

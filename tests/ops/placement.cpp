@@ -1,16 +1,18 @@
-// Split rules: what a rule says of the outputs of two ranks must give the whole when put together.
+// Placement rules: what a rule says of the outputs of two ranks must give the whole when put
+// together.
 #include <algorithm>
 
 #include "catch.h"
 #include "ops/compare.h"
 #include "ops/rules.h"
+#include "ops/shard_position.h"
 #include "reference/engine.h"
 
 using namespace dltrain;
 
 namespace {
 
-constexpr double kSplitTolerance = 1e-12;  // f64; partial sums are added in another order
+constexpr double kPlacementTolerance = 1e-12;  // f64; partial sums are added in another order
 
 // Elements [first, last) along `axis`.
 HostTensor slice(const HostTensor& whole, int axis, int64_t first, int64_t last) {
@@ -42,12 +44,13 @@ HostTensor joined(const HostTensor& a, const HostTensor& b, int axis) {
   return out;
 }
 
-// What rank 0 or 1 holds of a tensor. The first part of a split is the longer one; a partial tensor
+// What rank 0 or 1 holds of a tensor. The first shard is the longer one; a partial tensor
 // is 3/4 and 1/4 of the whole.
 HostTensor held(const HostTensor& whole, const Placement& p, int rank) {
-  if (p.kind == Placement::split) {
-    const int64_t extent = whole.spec.shape[p.axis], middle = (extent + 1) / 2;
-    return rank == 0 ? slice(whole, p.axis, 0, middle) : slice(whole, p.axis, middle, extent);
+  if (p.kind == Placement::sharded) {
+    const int64_t extent = whole.spec.shape[p.dimension], middle = (extent + 1) / 2;
+    return rank == 0 ? slice(whole, p.dimension, 0, middle)
+                     : slice(whole, p.dimension, middle, extent);
   }
   HostTensor out = whole;
   if (p.kind == Placement::partial) {
@@ -60,7 +63,7 @@ std::vector<Placement> choices(const CaseInput& input) {
   std::vector<Placement> out{kReplicated};
   if (input.fill == Fill::state || input.fill == Fill::absent) return out;
   for (int axis = 0; axis < input.spec.shape.rank(); ++axis) {
-    if (input.spec.shape[axis] > 1) out.push_back({Placement::split, axis});
+    if (input.spec.shape[axis] > 1) out.push_back({Placement::sharded, axis});
   }
   if (is_floating(input.spec.dtype)) out.push_back(kPartial);
   return out;
@@ -86,7 +89,7 @@ std::vector<std::vector<Placement>> combinations(const OpCase& c) {
 std::string describe(const std::vector<Placement>& placements) {
   std::string out;
   for (const Placement& p : placements) {
-    out += p.kind == Placement::split     ? " split " + std::to_string(p.axis)
+    out += p.kind == Placement::sharded   ? " sharded " + std::to_string(p.dimension)
            : p.kind == Placement::partial ? " partial"
                                           : " replicated";
   }
@@ -95,7 +98,7 @@ std::string describe(const std::vector<Placement>& placements) {
 
 // The whole output from those of the two ranks.
 HostTensor combined(const HostTensor& first, const HostTensor& second, const Placement& p) {
-  if (p.kind == Placement::split) return joined(first, second, p.axis);
+  if (p.kind == Placement::sharded) return joined(first, second, p.dimension);
   HostTensor out = first;
   if (p.kind == Placement::partial) {
     for (int64_t i = 0; i < out.elements(); ++i) out.set(i, out.get(i) + second.get(i));
@@ -107,22 +110,29 @@ HostTensor combined(const HostTensor& first, const HostTensor& second, const Pla
 
 }  // namespace
 
-TEST_CASE("ops run in parts as their split rules say give the whole") {
+TEST_CASE("ops run in parts as their placement rules say give the whole") {
   OpRunner runner(reference_engine());
-  std::vector<std::string_view> split_ops;
+  std::vector<std::string_view> placed_ops;
   for (const OpCase& c : op_cases()) {
     const OpDef& op = *find_op(c.op);
-    if (op.split == nullptr) continue;
+    if (op.place == nullptr || c.attributes.has("shard_row")) continue;
     const Attributes attributes = case_attributes(c, DType::f64);
     const auto inputs = case_inputs(c, DType::f64);
     const auto whole = runner.run({.op = c.op, .attributes = attributes, .inputs = inputs}).outputs;
     for (const auto& placements : combinations(c)) {
-      const auto rule = op.split(specs_of(inputs), attributes, placements);
+      const auto rule = op.place(specs_of(inputs), attributes, placements);
       if (!rule) continue;
       INFO(c.name << describe(placements));
       std::vector<HostTensor> parts[2];
       for (int rank = 0; rank < 2; ++rank) {
         OpRun run{.op = c.op, .attributes = attributes, .inputs = {}};
+        if (op.uses_positions) {
+          const int d = (*rule)[0].dimension;
+          const Shape& y = whole[0].spec.shape;
+          const int64_t inner = y.elements(d + 1, y.rank()), middle = (y[d] + 1) / 2;
+          ShardPosition::set(run.attributes, (rank == 0 ? middle : y[d] - middle) * inner,
+                             y[d] * inner, rank == 0 ? 0 : middle * inner);
+        }
         for (size_t i = 0; i < inputs.size(); ++i) {
           run.inputs.push_back(held(inputs[i], placements[i], rank));
         }
@@ -136,15 +146,14 @@ TEST_CASE("ops run in parts as their split rules say give the whole") {
       }
       const Difference d = difference(together, whole);
       INFO(d.where);
-      CHECK(d.worst <= kSplitTolerance);
-      split_ops.push_back(op.name);
+      CHECK(d.worst <= kPlacementTolerance);
+      placed_ops.push_back(op.name);
     }
   }
-  // A rule that never applies to any case is not tested. reshape has none but for replicated
-  // inputs.
+  // A rule that never applies to any case is not tested.
   for (const OpDef& op : all_ops()) {
-    if (op.split == nullptr || op.name == "reshape") continue;
+    if (op.place == nullptr) continue;
     INFO(op.name);
-    CHECK(std::find(split_ops.begin(), split_ops.end(), op.name) != split_ops.end());
+    CHECK(std::find(placed_ops.begin(), placed_ops.end(), op.name) != placed_ops.end());
   }
 }

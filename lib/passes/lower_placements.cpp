@@ -1,0 +1,213 @@
+// Lowers the changes of placement of a partitioned graph (partition.h) to collectives.
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "passes/partition.h"
+
+namespace dltrain {
+namespace {
+
+std::vector<int64_t> extents(const Shape& shape) {
+  return {shape.begin(), shape.end()};
+}
+
+class PlacementLowering {
+ public:
+  explicit PlacementLowering(Graph& graph)
+      : graph_(graph), builder_(graph), slot_(graph.next_slot()) {}
+
+  void run(std::span<ValueId* const> kept) {
+    readers_ = graph_.count_uses();
+    for (const GraphValue& value : graph_.values) {
+      if (value.storage_of != kNoValue) ++readers_[static_cast<size_t>(value.storage_of)];
+    }
+    for (Node& node : std::exchange(graph_.nodes, {})) {
+      for (ValueId& id : node.inputs) id = replaced(id);
+      for (ValueId id : node.outputs) {
+        ValueId& base = graph_.value(id).storage_of;
+        base = replaced(base);
+      }
+      lower(std::move(node));
+    }
+    for (ValueId* id : kept) *id = replaced(*id);
+    graph_.update_producers();
+  }
+
+ private:
+  ValueId replaced(ValueId id) const {
+    const auto found = replaced_.find(id);
+    return found == replaced_.end() ? id : found->second;
+  }
+
+  void lower(Node node) {
+    builder_.set_phase(node.phase);
+    builder_.set_layer(node.layer);
+    block_ = node.block;
+    const ValueId x = node.inputs.empty() ? kNoValue : node.inputs[0];
+    if (node.op->name == "all_reduce_gradient") {
+      replaced_[node.outputs[0]] = x;
+    } else if (node.op->name == "all_reduce") {
+      finish(node, reduce(node, x));
+    } else if (node.op->name == "all_gather") {
+      finish(node, gather(node, x));
+    } else {
+      graph_.nodes.push_back(std::move(node));
+    }
+  }
+
+  ValueId emit(const char* op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    const ValueId out = builder_.emit1(op, std::move(inputs), std::move(attributes));
+    graph_.nodes.back().block = block_;
+    return out;
+  }
+
+  // The result takes the name and role of the node's; a sum needs its own memory.
+  void finish(const Node& node, ValueId result) {
+    const GraphValue before = graph_.value(node.outputs[0]);
+    if (before.role != Role::activation) {
+      result = emit("identity", {result});
+      GraphValue& value = graph_.value(result);
+      value.name = before.name;
+      value.role = before.role;
+      value.of = before.of;
+      value.kind = before.kind;
+      if (before.storage_of != kNoValue) value.storage_of = before.storage_of;
+      graph_.value(node.outputs[0]) = {.name = {}, .spec = before.spec};
+    }
+    replaced_[node.outputs[0]] = result;
+  }
+
+  // The sum is in place, unless others read the partial result too.
+  ValueId reduce(const Node& node, ValueId x) {
+    const GraphValue& value = graph_.value(x);
+    const bool alone = value.role == Role::activation && value.storage_of == kNoValue &&
+                       static_cast<size_t>(x) < readers_.size() &&
+                       readers_[static_cast<size_t>(x)] == 1;
+    if (!alone) x = emit("identity", {x});
+    Attributes attributes = node.attributes;
+    attributes.set("slot", slot_++);
+    x = emit("all_reduce_begin", {x}, attributes);
+    return emit("all_reduce_end", {x}, attributes);
+  }
+
+  // Messages have shards of equal length, padded at the end. They arrive one after another and are
+  // put in a row along the dimension.
+  ValueId gather(const Node& node, ValueId x) {
+    const int dimension = static_cast<int>(node.attributes.integer("dimension"));
+    const int64_t ranks = node.attributes.integer("ranks");
+    const int64_t extent = node.attributes.integer("extent");
+    const int64_t length = (extent + ranks - 1) / ranks;
+    Shape shard = graph_.value(x).spec.shape;
+    const auto borders = [&](int64_t after) {
+      std::vector<int64_t> before(static_cast<size_t>(shard.rank()), 0), end = before;
+      end[static_cast<size_t>(dimension)] = after;
+      return Attributes{{"before", before}, {"after", end}};
+    };
+    const bool padded = length * ranks != extent;
+    if (padded) x = emit("pad", {x}, borders(length - shard[dimension]));
+    shard[dimension] = length;
+    const int64_t outer = shard.elements(0, dimension);
+    const int64_t inner = length * shard.elements(dimension + 1, shard.rank());
+    Attributes attributes{{"slot", slot_++}};
+    if (node.attributes.has(kOver)) attributes.set(kOver, node.attributes.text(kOver));
+    Attributes end = attributes;
+    end.set("part", true);
+    attributes.set("shapes", std::vector<int64_t>{3, ranks, outer, inner});
+    const ValueId begun = emit("all_gather_begin", {x}, attributes);
+    x = emit("all_gather_end", {begun, x}, end);
+    x = emit("transpose", {x}, {{"permutation", std::vector<int64_t>{1, 0, 2}}});
+    shard[dimension] = length * ranks;
+    x = emit("reshape", {x}, {{"shape", extents(shard)}});
+    return padded ? emit("slice", {x}, borders(length * ranks - extent)) : x;
+  }
+
+  Graph& graph_;
+  GraphBuilder builder_;
+  int64_t slot_;
+  int block_ = -1;
+  std::vector<int> readers_;  // and views, of each value of the input graph
+  std::map<ValueId, ValueId> replaced_;
+};
+
+// Gives the state that belongs to sharded parameters their layouts, and records the shards of
+// moments.
+void inherit_layouts(Graph& graph) {
+  for (size_t i = 0; i < graph.values.size(); ++i) {
+    GraphValue& value = graph.values[i];
+    const bool inherits = value.role == Role::gradient || value.role == Role::moment;
+    if (!inherits || value.of == kNoValue) continue;
+    const GraphValue& parameter = graph.value(value.of);
+    if (parameter.layout.empty() || !(parameter.spec.shape == value.spec.shape)) continue;
+    value.layout = parameter.layout;
+    if (value.role == Role::gradient) continue;
+    Shard shard = *graph.find_shard(parameter.name);
+    shard.name = value.name;
+    shard.kind = value.kind;
+    shard.whole.dtype = value.spec.dtype;
+    shard.role = value.role;
+    shard.value = static_cast<ValueId>(i);
+    graph.shards.push_back(std::move(shard));
+  }
+}
+
+void shard_norm(Graph& graph, const Mesh& mesh) {
+  int64_t slot = graph.next_slot();
+  GraphBuilder builder(graph);
+  builder.set_phase(Phase::update);
+  for (Node& node : std::exchange(graph.nodes, {})) {
+    if (node.op->update != UpdateKind::norm) {
+      graph.nodes.push_back(std::move(node));
+      continue;
+    }
+    builder.set_layer(node.layer);
+    emit_sharded_norm(builder, node, std::span(node.inputs).subspan(1), mesh, slot);
+  }
+  graph.update_producers();
+}
+
+}  // namespace
+
+void lower_placements(Graph& graph, const PartitionOptions& options, bool norm,
+                      std::span<ValueId* const> kept) {
+  if (options.ranks() == 1) return;
+  PlacementLowering(graph).run(kept);
+  inherit_layouts(graph);
+  if (norm) shard_norm(graph, options.mesh);
+  verify_graph(graph);
+}
+
+void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const ValueId> gradients,
+                       const Mesh& mesh, int64_t& slot) {
+  Graph& graph = builder.graph();
+  std::vector<std::pair<std::string, std::vector<ValueId>>> by_axes;
+  for (ValueId id : gradients) {
+    std::string axes;
+    for (const AxisPlacement& axis : graph.value(graph.storage(id)).layout) {
+      axes += (axes.empty() ? "" : ",") + axis.axis;
+    }
+    const auto known = std::ranges::find(by_axes, axes, [](const auto& set) { return set.first; });
+    if (known != by_axes.end()) {
+      known->second.push_back(id);
+    } else {
+      by_axes.push_back({axes, {id}});
+    }
+  }
+  std::vector<ValueId> sums;
+  for (const auto& [axes, members] : by_axes) {
+    ValueId squares = builder.emit1("sum_of_squares", members);
+    if (!axes.empty()) {
+      Attributes attributes{{"slot", slot++}};
+      if (const std::string over = mesh.over(axes); !over.empty()) attributes.set(kOver, over);
+      squares = builder.emit1("all_reduce_begin", {squares}, attributes);
+      squares = builder.emit1("all_reduce_end", {squares}, attributes);
+    }
+    sums.push_back(squares);
+  }
+  const ValueId all =
+      sums.size() == 1 ? sums[0] : builder.emit1("concat", sums, {{"axis", int64_t{0}}});
+  builder.emit("gradient_norm_of", {norm.inputs[0], all});
+  graph.nodes.back().outputs = norm.outputs;  // read by the rest of the update
+}
+
+}  // namespace dltrain

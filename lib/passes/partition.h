@@ -1,0 +1,48 @@
+// Tensor parallelism: every rank of the mesh's axis `tensor` runs its shard of each layer on the
+// same samples (Shoeybi et al. 2019, "Megatron-LM: Training Multi-Billion Parameter Language Models
+// Using Model Parallelism"; the propagation is that of GSPMD, Xu et al. 2021).
+//
+// partition() runs before the reverse pass. It follows the forward in order. A parameter is sharded
+// if the placement rule (OpDef::place) of the one node that reads it allows this with that node's
+// other inputs as they are: a product of a replicated input shards its columns, a product of an
+// input that is sharded on its inner dimension shards its rows and gives partial sums, biases and
+// scales follow what they are added to. Partial results are summed at once; an op without a rule
+// for its inputs gets them gathered. Shapes become those of this rank.
+//
+// The changes of placement are ops with gradients (ops/placement.cpp), so the reverse pass derives
+// the communication of the backward from that of the forward, and the update pass makes state of
+// the shapes of shards. lower_placements() then turns these ops into collectives.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "comm/mesh.h"
+#include "graph/builder.h"
+
+namespace dltrain {
+
+struct PartitionOptions {
+  Mesh mesh = {};
+  int rank = 0;  // of all ranks
+  // Of another graph over the same state (steps of other lengths, evaluation), whose parameters are
+  // sharded in the same way; nullptr: the pass decides.
+  const std::vector<Shard>* shards = nullptr;
+  int ranks() const { return mesh.size(mesh_axes::kTensor); }
+};
+
+// Partitions a graph of the forward. `kept`: values that others refer to; each is replaced by one
+// that is replicated.
+void partition(Graph& graph, const PartitionOptions& options, std::span<ValueId* const> kept);
+
+// Lowers the changes of placement, records the shards of moments and copies, and reduces the norm
+// of gradients (if `norm`) over the ranks. `kept`: see partition().
+void lower_placements(Graph& graph, const PartitionOptions& options, bool norm,
+                      std::span<ValueId* const> kept);
+
+// Emits the gradient norm in the place of `norm` where gradients are sharded: the squares of those
+// that are sharded over the same axes are summed over these, so replicated ones count once.
+void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const ValueId> gradients,
+                       const Mesh& mesh, int64_t& slot);
+
+}  // namespace dltrain
