@@ -56,7 +56,7 @@ run_part() {
     fuzz) fuzzers ;;
     tidy-lib) tidy lib ;;
     tidy-rest) tidy kernels apps ;;
-    bench) cmake --build build --parallel "$jobs" --target bench_kernels bench_data bench_plan bench_text bench_overlap -- --quiet ;;
+    bench) cmake --build build --parallel "$jobs" --target bench_kernels bench_data bench_plan bench_text bench_overlap bench_checkpoint -- --quiet ;;
     tests) ctest --test-dir build --parallel "$jobs" --output-on-failure --label-exclude '^long$' ;;
     highway) scripts/newest_highway.sh ;;
     long-runs) long_tests -E '^faults: (damage|foreign|strangers)' ;;

@@ -83,9 +83,9 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
       fail(ExitCode::usage, "{} contains no data: give a file of text after it", given);
     }
   } else if (given.empty() || given == "latest" || given == "best") {
-    out.checkpoint = find_checkpoint(checkpoint_location(given, own.load()));
+    out.checkpoint = find_checkpoint(checkpoint_location(given, own.load()), Verify::when_loaded);
   } else {
-    out.checkpoint = find_checkpoint(given);
+    out.checkpoint = find_checkpoint(given, Verify::when_loaded);
     if (own.files.empty() && own.also_files.empty()) {
       own.files.push_back((out.checkpoint.checkpoint / "config.yaml").string());
     }
@@ -120,7 +120,8 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
   if (!foreign) check_same_data(out.session, schema, out.checkpoint.checkpoint);
   start_session(out.session, /*weights_follow=*/!foreign);
   if (!foreign) {
-    load_checkpoint(*out.session.executor, out.checkpoint.checkpoint, out.checkpoint.state);
+    const std::string damage = load_chosen(*out.session.executor, out.checkpoint, nullptr);
+    if (!damage.empty()) instead_of_damaged(out.checkpoint, damage);  // throws
   }
   return out;
 }

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "compile/traffic.h"
+#include "dltrain/plan_checkpoint.h"
 #include "experiment/experiment.h"
 #include "run/engines.h"
 #include "run/session.h"
@@ -92,6 +93,7 @@ struct PlanRequest {
   // The ranks do not exist: each would have a share of this process's CPUs.
   bool unconnected = true;
   MachineRates rates = {};
+  StorageRates storage = {};
   std::vector<Gpu> gpus = {};  // plan for these instead of the device; several: a line for each
 };
 

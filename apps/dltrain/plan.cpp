@@ -262,7 +262,7 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
       e.communication > 0 ? 100 * (1 - e.exposed / e.communication) : 100.0);
 }
 
-void print_session(const Session& session, const MachineRates& rates) {
+void print_session(const Session& session, const PlanRequest& request, const MachineRates& rates) {
   const PlanReport r = session.executor->report();
   const StepGraph& graph = session.executor->training();
   fmt::print(
@@ -295,6 +295,7 @@ void print_session(const Session& session, const MachineRates& rates) {
              human_flop(r.flops_per_step), human_bytes(static_cast<size_t>(r.bytes_per_step)),
              r.kernel_calls);
   if (session.options.ranks.world > 1) print_traffic(session, r, rates);
+  print_checkpoint(session, request.storage, rates.link);
   if (rates.gpu) print_gpu_estimate(session, rates);
   print_promises(session);
 }
@@ -359,7 +360,7 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
     chosen = described(*rates.gpu, experiment);
   }
   const Session session = open_session(experiment, options, std::move(chosen));
-  print_session(session, rates);
+  print_session(session, request, rates);
   if (also) also(session);
 }
 
@@ -388,6 +389,18 @@ CommandBody add_plan(CLI::App& command) {
       command.add_option("--node-link", rates.node_link,
                          "Bytes per second to ranks of other nodes (default: as --link)")};
   for (CLI::Option* rate : rates_given) rate->check(CLI::PositiveNumber);
+  StorageRates& storage = options->request.storage;
+  CLI::Option* disk =
+      command
+          .add_option("--disk", storage.disk,
+                      "Bytes per second that all ranks together write to and read from the "
+                      "checkpoints' file system, for the estimate of their times (default 1e9)")
+          ->check(CLI::PositiveNumber);
+  command
+      .add_option("--grace", storage.grace,
+                  "Seconds from a scheduler's SIGTERM to SIGKILL; a warning tells if a checkpoint "
+                  "takes longer to save (default 30, as of Slurm and Kubernetes)")
+      ->check(CLI::PositiveNumber);
   command
       .add_option("--gpu", options->gpu,
                   "Plan for a GPU that need not be here, with an estimate of the step's time: "
@@ -395,11 +408,12 @@ CommandBody add_plan(CLI::App& command) {
       ->excludes(rates_given[0])
       ->excludes(command.get_option("--device"));
   command.add_flag("--passes", options->request.passes, "Print the graph after each pass");
-  return [options, rates_given] {
+  return [options, rates_given, disk] {
     Experiment experiment = options->config.load();
     const int64_t ranks =
         std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.tensor;
     PlanRequest request = options->request;
+    request.storage.disk_given = disk->count() > 0;
     if (request.world == 0) {
       request.world = std::max(static_cast<int>(ranks), request.ranks_per_node);
     }

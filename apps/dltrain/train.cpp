@@ -45,8 +45,9 @@ void take_run_configuration(TrainOptions& options) {
   const std::string& resume = options.run.resume;
   const bool here = resume == "auto" && !options.folder.empty();
   if (!here && (resume == "auto" || resume == "never")) return;
-  const ResumeChoice choice = here ? choose_resume(options.folder, resume).value_or(ResumeChoice())
-                                   : find_checkpoint(resume);
+  const ResumeChoice choice =
+      here ? choose_resume(options.folder, resume, Verify::when_loaded).value_or(ResumeChoice())
+           : find_checkpoint(resume, Verify::when_loaded);
   if (choice.checkpoint.empty()) return;
   options.config.files = {(choice.checkpoint / "config.yaml").string()};
   if (options.folder.empty() && options.config.name.empty()) {
@@ -130,7 +131,7 @@ std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
           "checkpoint or run folder, whose configuration is used unless one is given")
       ->take_last();
   command.add_flag("--allow-changes", options->run.allow_changes,
-                   "Continue with a model, loss or data that differ from those of the run");
+                   "Continue with a model, loss, data or batch that differ from those of the run");
   command.add_flag("--overwrite", options->run.overwrite,
                    "Discard an existing run in the run folder; with --resume PATH of that run, "
                    "only its later checkpoints");

@@ -1,5 +1,7 @@
 #include "base/checksum.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 // Header-only, so that the program needs no shared library for it.
@@ -11,7 +13,7 @@
 namespace dltrain {
 namespace {
 constexpr int kFormat = 1;
-constexpr uint64_t kMaxChecksumsBytes = 16 << 20;
+constexpr uint64_t kMaxChecksumsBytes = 256 << 20, kMaxPieceBytes = 64 << 20;
 
 // A checksums file may not point outside its folder.
 bool is_plain_name(const std::string& name) {
@@ -19,29 +21,19 @@ bool is_plain_name(const std::string& name) {
          name.find('\0') == std::string::npos;
 }
 
-Checksums parse(const std::filesystem::path& path, const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("format") || !json["format"].is_number_integer()) {
-    throw Error(ExitCode::storage, "is not a checksums file of dltrain", path.string());
-  }
-  if (json["format"] != kFormat) {
-    throw Error(ExitCode::storage,
-                fmt::format("has checksums of format {}; format {} is supported",
-                            json["format"].dump(), kFormat),
-                path.string());
-  }
-  try {
-    Checksums result;
-    for (const auto& [name, entry] : json.at("files").get_ref<const nlohmann::json::object_t&>()) {
-      if (!is_plain_name(name) || !entry.at("bytes").is_number_unsigned()) {
-        throw Error(ExitCode::storage, "is a damaged checksums file", path.string());
-      }
-      result[name] = {entry["bytes"].get<uint64_t>(), entry.at("xxh3_128").get<std::string>()};
-    }
-    return result;
-  } catch (const nlohmann::json::exception&) {
-    throw Error(ExitCode::storage, "is a damaged checksums file", path.string());
-  }
+[[noreturn]] void refuse(const std::string& problem, const std::string& location) {
+  throw Error(ExitCode::storage, problem, location);
+}
+
+// Adds the hashes of the pieces; files of one piece and those of earlier versions have none.
+void read_pieces(const nlohmann::json& entry, FileDigest& digest, const std::string& location) {
+  if (!entry.contains("pieces")) return;
+  digest.piece_bytes = entry.at("piece_bytes").get<uint64_t>();
+  digest.pieces = entry["pieces"].get<std::string>();
+  const uint64_t each = digest.piece_bytes;
+  const bool sensible = each > 0 && each <= kMaxPieceBytes;
+  if (sensible && digest.pieces.size() == (digest.bytes + each - 1) / each * kPieceDigits) return;
+  refuse("is a damaged checksums file", location);
 }
 }  // namespace
 
@@ -62,39 +54,79 @@ std::string Hasher::hex() const {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
+std::string Hasher::hex64() const {
+  return fmt::format("{:016x}", XXH3_64bits_digest(&state_->xxh3));
+}
+
+std::string piece_hash(std::span<const std::byte> piece) {
+  return fmt::format("{:016x}", XXH3_64bits(piece.data(), piece.size()));
+}
+
+void FileHasher::update(std::span<const std::byte> data) {
+  // Both hashes of a block are computed while it is in the cache.
+  constexpr uint64_t kBlock = 256 << 10;
+  while (!data.empty()) {
+    const uint64_t left = kPieceBytes - bytes_ % kPieceBytes;
+    const auto block = data.first(std::min({left, kBlock, uint64_t{data.size()}}));
+    whole_.update(block);
+    piece_.update(block);
+    bytes_ += block.size();
+    data = data.subspan(block.size());
+    if (bytes_ % kPieceBytes != 0) continue;
+    pieces_ += piece_.hex64();
+    piece_ = Hasher();
+  }
+}
+
+FileDigest FileHasher::digest() const {
+  FileDigest out{.bytes = bytes_, .xxh3_128 = whole_.hex()};
+  if (bytes_ <= kPieceBytes) return out;
+  out.piece_bytes = kPieceBytes;
+  out.pieces = bytes_ % kPieceBytes == 0 ? pieces_ : pieces_ + piece_.hex64();
+  return out;
+}
+
 std::string checksums_to_json(const Checksums& checksums) {
   nlohmann::ordered_json files = nlohmann::ordered_json::object();
   for (const auto& [name, digest] : checksums) {
     files[name] = {{"bytes", digest.bytes}, {"xxh3_128", digest.xxh3_128}};
+    if (digest.pieces.empty()) continue;
+    files[name]["piece_bytes"] = digest.piece_bytes;
+    files[name]["pieces"] = digest.pieces;
   }
   return nlohmann::ordered_json{{"format", kFormat}, {"files", files}}.dump(2) + "\n";
 }
 
-Checksums read_checksums(const std::filesystem::path& folder) {
-  const std::filesystem::path list = folder / kChecksumsFile;
-  return parse(list, read_file(list, kMaxChecksumsBytes, ExitCode::storage));
+Checksums checksums_from_json(const std::string& text, const std::string& location) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("format") || !json["format"].is_number_integer()) {
+    refuse("is not a checksums file of dltrain", location);
+  }
+  if (json["format"] != kFormat) {
+    refuse(fmt::format("has checksums of format {}; format {} is supported", json["format"].dump(),
+                       kFormat),
+           location);
+  }
+  try {
+    Checksums result;
+    for (const auto& [name, entry] : json.at("files").get_ref<const nlohmann::json::object_t&>()) {
+      if (!is_plain_name(name) || !entry.at("bytes").is_number_unsigned()) {
+        refuse("is a damaged checksums file", location);
+      }
+      FileDigest& digest = result[name];
+      digest.bytes = entry["bytes"].get<uint64_t>();
+      digest.xxh3_128 = entry.at("xxh3_128").get<std::string>();
+      read_pieces(entry, digest, location);
+    }
+    return result;
+  } catch (const nlohmann::json::exception&) {
+    refuse("is a damaged checksums file", location);
+  }
 }
 
-Checksums verify_checksums(const std::filesystem::path& folder) {
-  const Checksums checksums = read_checksums(folder);
-  for (const auto& [name, expected] : checksums) {
-    const MappedFile file(folder / name, ExitCode::storage);
-    const uint64_t found = file.bytes().size();
-    if (found != expected.bytes) {
-      throw Error(
-          ExitCode::storage,
-          fmt::format("damaged: {} bytes, {} says {}", found, kChecksumsFile, expected.bytes),
-          (folder / name).string());
-    }
-    Hasher hasher;
-    hasher.update(file.bytes());
-    if (hasher.hex() != expected.xxh3_128) {
-      throw Error(ExitCode::storage,
-                  fmt::format("damaged: its content does not match {}", kChecksumsFile),
-                  (folder / name).string());
-    }
-  }
-  return checksums;
+Checksums read_checksums(const std::filesystem::path& folder) {
+  const std::filesystem::path list = folder / kChecksumsFile;
+  return checksums_from_json(read_file(list, kMaxChecksumsBytes, ExitCode::storage), list.string());
 }
 
 }  // namespace dltrain

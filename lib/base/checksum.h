@@ -2,6 +2,9 @@
 //
 //   {"format": 1, "files": {"model.safetensors": {"bytes": 1234, "xxh3_128": "0123…"}, …}}
 //
+// Files that are longer than a piece also have "piece_bytes" and "pieces", the concatenated XXH3-64
+// of each piece, so that several readers can each verify a part of a file (base/verified_files.h).
+//
 // The hash detects damage (bad disks, truncated copies, manual edits); it is not a signature.
 #pragma once
 
@@ -17,7 +20,9 @@ namespace dltrain {
 
 struct FileDigest {
   uint64_t bytes = 0;
-  std::string xxh3_128;  // 32 lower-case hexadecimal digits
+  std::string xxh3_128;      // 32 lower-case hexadecimal digits
+  uint64_t piece_bytes = 0;  // 0: the file has one piece
+  std::string pieces = {};   // 16 digits of XXH3-64 a piece, in order
   bool operator==(const FileDigest&) const = default;
 };
 
@@ -26,11 +31,31 @@ class Hasher {
  public:
   Hasher();
   void update(std::span<const std::byte> data);
-  std::string hex() const;  // of all the bytes so far
+  // Of all the bytes so far.
+  std::string hex() const;
+  std::string hex64() const;  // their XXH3-64
 
  private:
   struct State;
   std::shared_ptr<State> state_;
+};
+
+inline constexpr uint64_t kPieceBytes = 4 << 20;
+inline constexpr size_t kPieceDigits = 16;
+// Returns the XXH3-64 of a piece, kPieceDigits digits.
+std::string piece_hash(std::span<const std::byte> piece);
+
+// Hashes the content of a file and its pieces.
+class FileHasher {
+ public:
+  void update(std::span<const std::byte> data);
+  FileDigest digest() const;
+
+ private:
+  Hasher whole_;
+  Hasher piece_;
+  uint64_t bytes_ = 0;
+  std::string pieces_;  // of the complete ones
 };
 
 inline constexpr const char* kChecksumsFile = "checksums.json";
@@ -38,11 +63,9 @@ inline constexpr const char* kChecksumsFile = "checksums.json";
 using Checksums = std::map<std::string, FileDigest>;  // by file name within the folder
 
 std::string checksums_to_json(const Checksums& checksums);
-// Reads `folder`/checksums.json. Throws Error(storage) if it has no known format.
+// Throws Error(storage) at `location` if the text has no known format.
+Checksums checksums_from_json(const std::string& text, const std::string& location);
+// Reads `folder`/checksums.json.
 Checksums read_checksums(const std::filesystem::path& folder);
-
-// Compares every file that `folder`/checksums.json lists. Throws Error(storage) naming the first
-// file that is missing or has another size or hash. Files that are not listed are ignored.
-Checksums verify_checksums(const std::filesystem::path& folder);
 
 }  // namespace dltrain

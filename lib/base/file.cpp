@@ -136,7 +136,7 @@ FileDigest FileWriter::close() {
   const int fd = std::exchange(fd_, -1);
   // Network file systems report a full disk only here.
   if (system_calls().close(fd) != 0 && errno != EINTR) fail_storage(path_, "close", errno);
-  return {bytes_, hasher_.hex()};
+  return hasher_.digest();
 }
 
 MappedFile::MappedFile(const fs::path& path, ExitCode on_error) {

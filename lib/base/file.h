@@ -57,7 +57,7 @@ class FileWriter {
   std::filesystem::path path_;
   int fd_ = -1;
   uint64_t bytes_ = 0;
-  Hasher hasher_;
+  FileHasher hasher_;
 };
 
 // A file mapped read-only. If another process shortens it, the missing bytes read as zeros and

@@ -1,7 +1,6 @@
 #include "checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <map>
 #include <system_error>
 
@@ -12,23 +11,13 @@
 #include "base/owned_files.h"
 #include "base/run_lock.h"
 #include "base/version.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/load_tensors.h"
 #include "tensor/safetensors_set.h"
 
 namespace dltrain {
 namespace {
 
-// 2: `files`, times, tokens and fingerprints.
-constexpr int kFormat = 2;
-constexpr uint64_t kMaxStateBytes = 64 << 20;  // tables may have many categories
 constexpr const char* kSuffix = ".safetensors";
-
-constexpr std::pair<const char*, std::string CheckpointState::*> kTexts[] = {
-    {"optimizer", &CheckpointState::optimizer},
-    {"data_fingerprint", &CheckpointState::data_fingerprint},
-    {"tokenizer", &CheckpointState::tokenizer},
-    {"teacher", &CheckpointState::teacher},
-    {"teacher_checkpoint", &CheckpointState::teacher_checkpoint}};
 
 std::string step_name(int64_t step) {
   return fmt::format("step-{:06}", step);
@@ -60,85 +49,30 @@ bool is_optional(const TensorFile& file) {
   return file.roles.front() == Role::ema;
 }
 
-bool holds(const TensorFile& file, const TensorCopy& copy) {
-  return std::find(file.roles.begin(), file.roles.end(), copy.role) != file.roles.end();
+bool has_any(const Executor& executor, const std::vector<Role>& roles) {
+  const auto tensors = executor.layout().tensors();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&](const StateTensor& tensor) { return is_one_of(tensor.role, roles); });
 }
 
 // The name of the file that each owner of such tensors writes.
 std::map<int, std::string> part_names(const StateSnapshot& snapshot, const TensorFile& file) {
   std::map<int, std::string> names;
   for (const TensorCopy& copy : snapshot) {
-    if (holds(file, copy)) names[copy.owner];
+    if (is_one_of(copy.role, file.roles)) names[copy.owner];
   }
+  if (names.empty() && !is_optional(file)) names[0];  // a file without tensors
   size_t number = 0;
   for (auto& [owner, name] : names) {
-    name = fmt::format("{}-{:05}-of-{:05}{}", file.stem, ++number, names.size(), kSuffix);
+    name = names.size() == 1
+               ? fmt::format("{}{}", file.stem, kSuffix)
+               : fmt::format("{}-{:05}-of-{:05}{}", file.stem, ++number, names.size(), kSuffix);
   }
   return names;
 }
 
 SafetensorsMetadata metadata() {
   return {{"format", "pt"}, {"dltrain", std::string(version())}};
-}
-
-nlohmann::ordered_json to_json(const MetricRecord& record) {
-  if (record.metric.empty()) return nullptr;
-  return {{"metric", record.metric},
-          {"step", record.step},
-          {"value", record.value},
-          {"since", record.since}};
-}
-
-// Returns an empty record if it is absent (checkpoints of earlier versions) or malformed.
-MetricRecord metric_record(const nlohmann::json& state, const char* key) {
-  const auto found = state.find(key);
-  if (found == state.end() || !found->is_object()) return {};
-  const nlohmann::json& j = *found;
-  const auto counter = [&](const char* name) {
-    return j.contains(name) && j[name].is_number_integer() && j[name].get<int64_t>() >= 0;
-  };
-  if (!j.contains("metric") || !j["metric"].is_string() || !counter("step") || !counter("since") ||
-      !j.contains("value") || !j["value"].is_number()) {
-    return {};
-  }
-  return {.metric = j["metric"].get<std::string>(),
-          .step = j["step"].get<int64_t>(),
-          .value = j["value"].get<double>(),
-          .since = j["since"].get<int64_t>()};
-}
-
-// Returns an empty list if there is no such key.
-std::vector<std::string> texts_of(const nlohmann::json& json, const char* key,
-                                  const std::filesystem::path& path) {
-  std::vector<std::string> out;
-  const auto texts = json.find(key);
-  if (texts == json.end()) return out;
-  for (const auto& text : *texts) {
-    if (!texts->is_array() || !text.is_string()) {
-      fail(ExitCode::storage, "{}: {} is not a list of texts", path.string(), key);
-    }
-    out.push_back(text.get<std::string>());
-  }
-  return out;
-}
-
-// Returns an empty schema if there is none, as in checkpoints of earlier versions.
-DataSchema data_schema_of(const nlohmann::json& json, const std::filesystem::path& path) {
-  const auto data = json.find("data");
-  DataSchema out =
-      data == json.end() ? DataSchema{} : schema_from_json(data->dump(), path.string());
-  out.class_names = texts_of(json, "class_names", path);
-  return out;
-}
-
-std::string text_of(const nlohmann::json& json, const char* key) {
-  const auto text = json.find(key);
-  return text != json.end() && text->is_string() ? text->get<std::string>() : "";
-}
-
-double number_of(const nlohmann::json& json, const char* key) {
-  const auto number = json.find(key);
-  return number != json.end() && number->is_number() ? number->get<double>() : 0;
 }
 
 // Throws Error(storage) if the list of checksums lacks a file, whose damage would not be noticed.
@@ -178,99 +112,59 @@ std::vector<std::filesystem::path> CheckpointFolder::list() const {
   return out;
 }
 
-std::filesystem::path CheckpointFolder::save(const StateSnapshot& snapshot,
-                                             const CheckpointState& state,
-                                             const std::string& config,
-                                             const Retention& retention) {
-  claim_checkpoint(folder_, state.step);
-  AtomicDirectory directory(folder_ / step_name(state.step));
-  for (const TensorFile& file : tensor_files()) {
-    if (is_optional(file) && !holds_any(snapshot, file.roles)) continue;
-    save_tensors(snapshot, directory.create(file.stem + std::string(kSuffix)), file.roles,
-                 metadata());
-  }
-  return publish(directory, state, config, retention);
-}
-
-std::filesystem::path CheckpointFolder::publish(AtomicDirectory& directory,
-                                                const CheckpointState& state,
-                                                const std::string& config,
-                                                const Retention& retention) {
-  nlohmann::ordered_json json{{"format", kFormat},
-                              {"step", state.step},
-                              {"updates", state.updates},
-                              {"seed", state.seed},
-                              {"global_batch_size", state.global_batch},
-                              {"train_samples", state.train_samples},
-                              {"best", to_json(state.best)},
-                              {"early_stopping", to_json(state.early_stopping)},
-                              {"dltrain", std::string(version())}};
-  if (!state.data.class_names.empty()) json["class_names"] = state.data.class_names;
-  if (state.data.recorded()) json["data"] = nlohmann::ordered_json::parse(to_json(state.data));
-  if (state.evaluation_due) json["evaluation_due"] = true;
-  directory.create("config.yaml").write(config);
-  json["files"] = directory.names();
-  json["tokens_seen"] = state.tokens_seen;
-  json["saved_at"] = state.saved_at;
-  for (const auto& [name, seconds] : kTimeSpent) json["seconds"][name] = state.time.*seconds;
-  for (const auto& [key, text] : kTexts) {
-    if (!(state.*text).empty()) json[key] = state.*text;
-  }
-  if (state.loss_scale) {
-    json["loss_scale"] = *state.loss_scale;
-    json["scale_streak"] = state.scale_streak;
-  }
-  directory.create("state.json").write(json.dump(2) + "\n");
-  directory.publish();
-  set_link("latest", state.step);
-  if (state.best.step == state.step) set_link("best", state.step);
-  remove_old(state, retention);
-  return folder_ / step_name(state.step);
-}
-
-void CheckpointFolder::begin_sharded(int64_t step) {
+void CheckpointFolder::begin(int64_t step) {
+  directory_.reset();
   claim_checkpoint(folder_, step);
-  sharded_ = std::make_unique<AtomicDirectory>(folder_ / step_name(step));
+  directory_ = std::make_unique<AtomicDirectory>(folder_ / step_name(step));
 }
 
-Checksums CheckpointFolder::write_part(const StateSnapshot& snapshot, int64_t step, int rank) {
+Checksums CheckpointFolder::write_part(const StateSnapshot& snapshot, int64_t step,
+                                       int rank) const {
   const auto temporary = AtomicDirectory::temporary_folder(folder_ / step_name(step));
   Checksums out;
   for (const TensorFile& file : tensor_files()) {
-    const std::string name = part_names(snapshot, file)[rank];
-    if (name.empty()) continue;
-    FileWriter writer(temporary / name);
+    const auto names = part_names(snapshot, file);
+    const auto name = names.find(rank);
+    if (name == names.end()) continue;
+    FileWriter writer(temporary / name->second);
     save_tensors(snapshot, writer, file.roles, metadata(), rank);
     writer.sync();
-    out[name] = writer.close();
+    out[name->second] = writer.close();
   }
   return out;
 }
 
-std::filesystem::path CheckpointFolder::finish_sharded(const StateSnapshot& snapshot,
-                                                       const CheckpointState& state,
-                                                       const std::string& config,
-                                                       const Retention& retention,
-                                                       const std::vector<Checksums>& parts) {
+std::filesystem::path CheckpointFolder::finish(const StateSnapshot& snapshot,
+                                               const CheckpointState& state,
+                                               const std::string& config,
+                                               const Retention& retention,
+                                               const std::vector<Checksums>& parts) {
   for (const Checksums& part : parts) {
-    for (const auto& [name, digest] : part) sharded_->adopt(name, digest);
+    for (const auto& [name, digest] : part) directory_->adopt(name, digest);
   }
   for (const TensorFile& file : tensor_files()) {
-    if (!holds_any(snapshot, file.roles)) continue;
-    auto names = part_names(snapshot, file);
+    const auto names = part_names(snapshot, file);
+    if (names.size() < 2) continue;
     nlohmann::ordered_json map = nlohmann::ordered_json::object();
     size_t bytes = 0;
     for (const TensorCopy& copy : snapshot) {
-      if (!holds(file, copy)) continue;
-      map[copy.name] = names[copy.owner];
+      if (!is_one_of(copy.role, file.roles)) continue;
+      map[copy.name] = names.at(copy.owner);
       bytes += copy.spec.bytes();
     }
     const nlohmann::ordered_json index{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}};
-    sharded_->create(file.stem + std::string(kSuffix) + ".index.json").write(index.dump(2) + "\n");
+    directory_->create(file.stem + std::string(kSuffix) + ".index.json")
+        .write(index.dump(2) + "\n");
   }
-  const auto path = publish(*sharded_, state, config, retention);
-  sharded_.reset();
-  return path;
+  directory_->create("config.yaml").write(config);
+  const std::string json = to_json(state, directory_->names());
+  directory_->create("state.json").write(json);
+  directory_->publish();
+  directory_.reset();
+  set_link("latest", state.step);
+  if (state.best.step == state.step) set_link("best", state.step);
+  remove_old(state, retention);
+  return folder_ / step_name(state.step);
 }
 
 void CheckpointFolder::set_link(const char* name, int64_t step) {
@@ -311,62 +205,71 @@ int64_t checkpoint_step(const std::filesystem::path& checkpoint) {
   return std::stoll(checkpoint.filename().string().substr(5));
 }
 
-CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
-  const Checksums listed = verify_checksums(checkpoint);
+CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint, Checksums* tensors) {
+  const Checksums listed = read_checksums(checkpoint);
+  Checksums small = listed;
+  if (tensors != nullptr) {
+    *tensors = listed;
+    std::erase_if(*tensors, [](const auto& file) { return !file.first.ends_with(kSuffix); });
+    std::erase_if(small, [](const auto& file) { return file.first.ends_with(kSuffix); });
+  }
+  VerifiedFiles files(checkpoint, small);
+  for (const auto& [name, digest] : small) files.read(name);
   check_files(checkpoint, listed, {"state.json"});
-  const std::filesystem::path path = checkpoint / "state.json";
-  const auto json =
-      nlohmann::json::parse(read_file(path, kMaxStateBytes, ExitCode::storage), nullptr, false);
-  const auto number = [&](const char* key) -> int64_t {
-    if (!json.is_object() || !json.contains(key) || !json[key].is_number_integer()) {
-      fail(ExitCode::storage, "{}: '{}' is not an integer", path.string(), key);
-    }
-    return json[key].get<int64_t>();
-  };
-  const int64_t format = number("format");
-  if (format < 1 || format > kFormat) {
-    fail(ExitCode::storage, "{}: format {} (dltrain {}); this program reads formats 1 to {}",
-         path.string(), format, text_of(json, "dltrain"), kFormat);
-  }
-  check_files(checkpoint, listed, texts_of(json, "files", path));
-  CheckpointState state{.format = format,
-                        .step = number("step"),
-                        .updates = number("updates"),
-                        .seed = number("seed"),
-                        .global_batch = number("global_batch_size"),
-                        .train_samples = number("train_samples"),
-                        .best = metric_record(json, "best"),
-                        .early_stopping = metric_record(json, "early_stopping"),
-                        .data = data_schema_of(json, path)};
-  state.saved_at = number_of(json, "saved_at");
-  if (json.contains("tokens_seen")) state.tokens_seen = number("tokens_seen");
-  for (const auto& [name, seconds] : kTimeSpent) {
-    if (json.contains("seconds")) state.time.*seconds = number_of(json["seconds"], name);
-  }
-  for (const auto& [key, text] : kTexts) state.*text = text_of(json, key);
-  if (json.contains("loss_scale")) {
-    if (!json["loss_scale"].is_number()) {
-      fail(ExitCode::storage, "{}: loss_scale is not a number", path.string());
-    }
-    state.loss_scale = json["loss_scale"].get<double>();
-    state.scale_streak = number("scale_streak");
-  }
-  const auto due = json.find("evaluation_due");
-  state.evaluation_due = due != json.end() && *due == true;
-  const double scale = state.loss_scale.value_or(1);
-  if (!(scale >= 1 && scale <= 16777216) || state.scale_streak < 0) {
-    fail(ExitCode::storage, "{}: loss_scale {}, scale_streak {} are not valid", path.string(),
-         scale, state.scale_streak);
-  }
-  if (state.step < 0 || state.updates < 0 || state.updates > state.step || state.global_batch < 1) {
-    fail(ExitCode::storage, "{}: step {}, updates {}, global batch {} are not valid", path.string(),
-         state.step, state.updates, state.global_batch);
-  }
+  std::vector<std::string> names;
+  const CheckpointState state = read_state_file(checkpoint / "state.json", names);
+  check_files(checkpoint, listed, names);
   return state;
 }
 
+namespace {
+
+// The formats of a parameter (precision.parameters).
+bool is_parameter_format(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16;
+}
+
+// Finds the tensors of a file of a checkpoint; each must be there, and no other.
+std::vector<FoundTensor> find_tensors(const Executor& executor, const SafetensorsSet& files,
+                                      const TensorFile& file) {
+  const std::string of = fmt::format(
+      "{}/{}{} is of {}", files.name(), file.stem, kSuffix,
+      is_one_of(Role::moment, file.roles) ? "other optimizer settings" : "another model");
+  std::vector<FoundTensor> out;
+  for (const StateTensor& tensor : executor.layout().tensors()) {
+    if (!is_one_of(tensor.role, file.roles)) continue;
+    const StateInFiles there = in_files(executor, tensor);
+    const TensorSpec spec{there.shape, tensor.spec.dtype};
+    const SafetensorsSet::Tensor* found = files.find(there.name);
+    if (found == nullptr) fail(ExitCode::storage, "{}: it has no {}", of, there.name);
+    const TensorSpec& saved = found->entry->spec;
+    // A run may be resumed with parameters of another format.
+    const bool other_format = tensor.role == Role::parameter && there.info != nullptr &&
+                              saved.shape == spec.shape && is_parameter_format(saved.dtype) &&
+                              is_parameter_format(spec.dtype);
+    if (!(saved == spec) && !other_format) {
+      fail(ExitCode::storage, "{}: {} is {}, expected {}", of, there.name, to_string(saved),
+           to_string(spec));
+    }
+    out.push_back({*found, tensor.name, there.info});
+  }
+  if (files.tensors().size() != out.size()) {
+    fail(ExitCode::storage, "{}: it has {} tensors, expected {}", of, files.tensors().size(),
+         out.size());
+  }
+  return out;
+}
+
+}  // namespace
+
 void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint,
                      const CheckpointState& state) {
+  VerifiedFiles files(checkpoint);
+  load_checkpoint(executor, checkpoint, state, files);
+}
+
+void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint,
+                     const CheckpointState& state, VerifiedFiles& files) {
   for (const TensorFile& file : tensor_files()) {
     if (is_optional(file)) {
       const bool saved = SafetensorsSet::holds(checkpoint, file.stem);
@@ -377,12 +280,22 @@ void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint
       if (!saved) continue;
     }
     if (!has_any(executor, file.roles) && !SafetensorsSet::holds(checkpoint, file.stem)) continue;
-    restore_tensors(executor, checkpoint, file.stem, file.roles);
+    const SafetensorsSet tensors(checkpoint, ExitCode::storage, file.stem);
+    load_tensors(executor, find_tensors(executor, tensors, file), files);
   }
   // Without a saved scale the initial scale of the configuration is kept.
   executor.set_progress({.updates = state.updates,
                          .loss_scale = state.loss_scale.value_or(executor.progress().loss_scale),
                          .scale_streak = state.scale_streak});
+}
+
+bool has_parameters_of(const Executor& executor, const std::filesystem::path& checkpoint) {
+  try {
+    find_tensors(executor, SafetensorsSet(checkpoint, ExitCode::storage), tensor_files().front());
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace dltrain

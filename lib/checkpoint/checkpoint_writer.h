@@ -6,7 +6,7 @@
 // runs at a time; the memory of its copy is reused.
 //
 // If ranks hold shards of the state (ZeRO), they save together: each writes some of the tensors,
-// they agree in complete() that all are written, and rank 0 publishes the checkpoint. Every rank
+// they agree in finish() that all are written, and rank 0 publishes the checkpoint. Every rank
 // must then make the same calls.
 //
 // Threads: used by one thread. Errors of a write are thrown by the next call, at the latest by
@@ -52,7 +52,7 @@ class CheckpointWriter {
   std::optional<std::filesystem::path> finish();
 
  private:
-  std::filesystem::path complete();
+  bool is_ready() const;
   std::vector<Checksums> collect(const Checksums& own);
 
   CheckpointFolder folder_;
@@ -60,11 +60,10 @@ class CheckpointWriter {
   std::string config_;
   bool background_;
   Collectives* group_;
-  HostStream stream_;
   StateSnapshot snapshot_;
-  CheckpointState state_;                       // of the write under way
-  std::future<Checksums> part_;                 // together: of this rank
-  std::future<std::filesystem::path> writing_;  // last: it uses the rest
+  CheckpointState state_;        // of the write under way
+  std::filesystem::path path_;   // of the last checkpoint
+  std::future<Checksums> part_;  // last: it uses the rest
 };
 
 }  // namespace dltrain

@@ -214,9 +214,9 @@ std::vector<OutputTensor> new_head(const std::vector<ParameterInfo>& parameters,
 }
 
 // bf16 or f16 where all weights have it, and otherwise f32.
-DType common_dtype(const std::vector<FoundWeight>& weights) {
+DType common_dtype(const std::vector<FoundTensor>& weights) {
   std::set<DType> found;
-  for (const FoundWeight& weight : weights) found.insert(weight.tensor.entry->spec.dtype);
+  for (const FoundTensor& weight : weights) found.insert(weight.source.entry->spec.dtype);
   const bool narrow = found == std::set<DType>{DType::bf16} || found == std::set<DType>{DType::f16};
   return narrow ? *found.begin() : DType::f32;
 }
@@ -266,8 +266,8 @@ ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
   std::vector<OutputTensor> tensors;
   const bool strict = !is_without_head(from);
   const auto weights = find_weights(parameters, files, {}, strict, loaded, /*keys=*/false);
-  for (const FoundWeight& found : weights) {
-    const auto [file, entry] = found.tensor;
+  for (const FoundTensor& found : weights) {
+    const auto [file, entry] = found.source;
     tensors.push_back({found.info->name, found.info->file.shape,
                        [file = file, entry = entry] { return as_f32(*file, *entry); }});
   }

@@ -1,12 +1,14 @@
 #include "checkpoint/run_folder.h"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <map>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owned_files.h"
+#include "runtime/remote_error.h"
 
 namespace dltrain {
 namespace fs = std::filesystem;
@@ -26,14 +28,26 @@ constexpr const char* kRunFiles[] = {"config.yaml",
 // Folders that must not exist in a folder without a marker.
 constexpr const char* kRunFolders[] = {"checkpoints", "tensorboard", "predictions", kMarkerFile};
 
-// Returns the newest valid checkpoint; its note says why newer ones are not valid.
-std::optional<ResumeChoice> newest_valid(const fs::path& checkpoints) {
+ResumeChoice open_checkpoint(const fs::path& checkpoint, Verify verify) {
+  ResumeChoice out;
+  out.checkpoint = checkpoint;
+  out.kept = keep_folder(checkpoint);
+  out.state = read_checkpoint_state(checkpoint, verify == Verify::now ? nullptr : &out.tensors);
+  return out;
+}
+
+// Returns the newest valid checkpoint before a step; its note begins with `note` and says why newer
+// ones are not valid.
+std::optional<ResumeChoice> newest_valid(const fs::path& checkpoints, Verify verify,
+                                         int64_t before = INT64_MAX, std::string note = "") {
   const auto all = CheckpointFolder(checkpoints).list();
-  std::string note;
   for (auto at = all.rbegin(); at != all.rend(); ++at) {
+    if (checkpoint_step(*at) >= before) continue;
     try {
-      auto kept = keep_folder(*at);
-      return ResumeChoice{*at, read_checkpoint_state(*at), note, std::move(kept)};
+      ResumeChoice out = open_checkpoint(*at, verify);
+      out.note = note;
+      out.newest = true;
+      return out;
     } catch (const Error& error) {
       if (error.code() != ExitCode::storage) throw;
       note += fmt::format("{}skipped: {}", note.empty() ? "" : "; ", error.what());
@@ -43,6 +57,13 @@ std::optional<ResumeChoice> newest_valid(const fs::path& checkpoints) {
     fail(ExitCode::storage, "no checkpoint in {} is valid ({})", checkpoints.string(), note);
   }
   return std::nullopt;
+}
+
+// Reports the damage of a checkpoint, and the newest valid one beside it.
+[[noreturn]] void refuse_damaged(const fs::path& checkpoint, const std::string& damage) {
+  const auto all = newest_valid(checkpoint.parent_path(), Verify::now);
+  fail(ExitCode::storage, "{}{}", damage,
+       all ? "; the newest valid checkpoint is " + all->checkpoint.string() : "");
 }
 
 // Returns the checkpoint that find_checkpoint() selects, or an empty path.
@@ -145,10 +166,36 @@ void mark_run_folder(const fs::path& folder) {
   if (!has_marker(folder) && !holds_checkpoint(folder)) mark_folder(folder);
 }
 
-std::optional<ResumeChoice> choose_resume(const fs::path& folder, const std::string& resume) {
+std::optional<ResumeChoice> choose_resume(const fs::path& folder, const std::string& resume,
+                                          Verify verify) {
   if (resume == "never") return std::nullopt;
-  if (resume == "auto") return newest_valid(folder / "checkpoints");
-  return find_checkpoint(resume);
+  if (resume == "auto") return newest_valid(folder / "checkpoints", verify);
+  return find_checkpoint(resume, verify);
+}
+
+std::string load_chosen(Executor& executor, const ResumeChoice& choice, Collectives* group) {
+  VerifiedFiles files(choice.checkpoint, choice.tensors, group ? group->rank() : 0,
+                      group ? group->size() : 1);
+  std::exception_ptr error;
+  try {
+    load_checkpoint(executor, choice.checkpoint, choice.state, files);
+  } catch (...) {
+    error = std::current_exception();  // damage, which the rank that has its bytes describes, comes
+                                       // first
+  }
+  const std::string damage = first_finding(group, files.finish());
+  if (!damage.empty()) return damage;
+  run_on_all_ranks(group, [&] {
+    if (error) std::rethrow_exception(error);
+  });
+  return "";
+}
+
+ResumeChoice instead_of_damaged(const ResumeChoice& damaged, const std::string& damage) {
+  if (!damaged.newest) refuse_damaged(damaged.checkpoint, damage);
+  const std::string& note = damaged.note;
+  return *newest_valid(damaged.checkpoint.parent_path(), Verify::when_loaded, damaged.state.step,
+                       fmt::format("{}{}skipped: {}", note, note.empty() ? "" : "; ", damage));
 }
 
 void check_run_folder(const fs::path& folder, const std::string& resume, bool overwrite,
@@ -235,21 +282,17 @@ void RunFolder::begin(const std::optional<ResumeChoice>& resumed) {
   folder.repair_links(resumed->state);
 }
 
-ResumeChoice find_checkpoint(const fs::path& folder) {
+ResumeChoice find_checkpoint(const fs::path& folder, Verify verify) {
   const fs::path location = folder.has_filename() ? folder : folder.parent_path();
   while (true) {
     const fs::path checkpoint = named_checkpoint(location);
     if (checkpoint.empty()) refuse_location(folder);
-    auto kept = keep_folder(checkpoint);
     try {
-      return {checkpoint, read_checkpoint_state(checkpoint), {}, std::move(kept)};
+      return open_checkpoint(checkpoint, verify);
     } catch (const Error& error) {
       if (error.code() != ExitCode::storage) throw;
       if (named_checkpoint(location) != checkpoint) continue;  // the run has saved meanwhile
-      const auto valid = newest_valid(checkpoint.parent_path());
-      if (!valid) throw;
-      fail(ExitCode::storage, "{}; the newest valid checkpoint is {}", error.what(),
-           valid->checkpoint.string());
+      refuse_damaged(checkpoint, error.what());
     }
   }
 }

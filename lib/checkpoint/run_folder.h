@@ -8,6 +8,7 @@
 
 #include "base/run_lock.h"
 #include "checkpoint/checkpoint.h"
+#include "device/collectives.h"
 #include "text/tokenizer.h"
 
 namespace dltrain {
@@ -17,7 +18,13 @@ struct ResumeChoice {
   CheckpointState state;
   std::string note;            // why newer checkpoints were skipped
   std::shared_ptr<void> kept;  // prevents the run from removing the checkpoint
+  Checksums tensors;           // of the files that are not verified yet
+  bool newest = false;         // chosen as the newest valid one of its folder
 };
+
+// Whether the tensors' files of a checkpoint are verified when it is chosen or when they are loaded
+// (load_chosen(); only the other files are read until then).
+enum class Verify : uint8_t { now, when_loaded };
 
 // Returns whether `path` is `folder` or lies in it.
 bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder);
@@ -26,7 +33,16 @@ bool is_inside(const std::filesystem::path& path, const std::filesystem::path& f
 // "auto": the newest valid checkpoint, or nothing if there are no checkpoints; throws
 // Error(storage) if none of them is valid. A path: see find_checkpoint().
 std::optional<ResumeChoice> choose_resume(const std::filesystem::path& folder,
-                                          const std::string& resume);
+                                          const std::string& resume, Verify verify = Verify::now);
+
+// Loads a chosen checkpoint and verifies its tensors' files in the same pass; each rank of `group`
+// (nullptr: this one alone) verifies a share of the bytes, and of the rest reads only what it
+// stores. All ranks must call it. Returns, on all ranks, a description of the damage that the first
+// of them has found, or an empty text. Throws the errors of load_checkpoint().
+std::string load_chosen(Executor& executor, const ResumeChoice& choice, Collectives* group);
+// Returns the newest checkpoint before a damaged one that was chosen as the newest. Throws
+// Error(storage) if there is none, or if another one was chosen, naming the newest valid one.
+ResumeChoice instead_of_damaged(const ResumeChoice& damaged, const std::string& damage);
 
 // Throws Error(usage) if `folder` contains a run that `resume` (auto, or a path in this folder)
 // does not continue and `overwrite` does not discard, or files not written by dltrain: with a name
@@ -69,7 +85,7 @@ class RunFolder {
 // Returns the checkpoint `folder`, or for a run folder or its checkpoints folder the one that
 // `latest` points to. Throws Error(storage) if it is damaged, naming the newest valid one, or if
 // there is none, naming checkpoints near it.
-ResumeChoice find_checkpoint(const std::filesystem::path& folder);
+ResumeChoice find_checkpoint(const std::filesystem::path& folder, Verify verify = Verify::now);
 // The run folder of a checkpoint.
 std::filesystem::path run_of(const std::filesystem::path& checkpoint);
 

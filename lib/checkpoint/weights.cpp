@@ -1,8 +1,6 @@
 #include "checkpoint/weights.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <regex>
 
 #include "base/error.h"
@@ -12,43 +10,6 @@
 
 namespace dltrain {
 namespace {
-
-// Returns the parameter whose file layout a state tensor has: averages and moments of a parameter's
-// shape have its layout. nullptr: the layout of memory.
-const ParameterInfo* file_info(const Executor& executor, const StateTensor& tensor) {
-  const std::vector<ParameterInfo>& all = executor.training().parameters;
-  const auto info = std::ranges::find(all, tensor.owner, &ParameterInfo::name);
-  return info != all.end() && info->spec.shape == tensor.spec.shape ? &*info : nullptr;
-}
-
-// Returns the name in files: averages have the names of their parameters, moments are called
-// "momentum.layers.0.weight".
-std::string file_name(const StateTensor& tensor) {
-  if (tensor.role == Role::ema || tensor.kind.empty()) return tensor.owner;
-  return fmt::format("{}.{}", tensor.kind, tensor.owner);
-}
-
-void put_f32(WeightStore& store, const ParameterInfo& info, std::string_view name,
-             std::span<const float> file) {
-  std::vector<float> moved;
-  std::span<const float> memory = file;
-  if (!info.file.permutation.empty()) {
-    moved.resize(file.size());
-    file_to_memory(info, file, moved);
-    memory = moved;
-  }
-  if (info.spec.dtype == DType::f64) {
-    const std::vector<double> wide(memory.begin(), memory.end());
-    store.write_state(name, std::as_bytes(std::span(wide)));
-  } else {
-    store.write_state(name, std::as_bytes(memory));
-  }
-}
-
-// The formats of a parameter (precision.parameters).
-bool is_parameter_format(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::bf16;
-}
 
 std::string renamed(const std::string& name, const TextPairs& rename) {
   std::string out = name;
@@ -74,10 +35,6 @@ std::string listed(const std::vector<std::string>& names) {
   return out;
 }
 
-bool is_one_of(Role role, const std::vector<Role>& roles) {
-  return std::find(roles.begin(), roles.end(), role) != roles.end();
-}
-
 }  // namespace
 
 void initialize_weights(Executor& executor, uint64_t seed) {
@@ -85,7 +42,7 @@ void initialize_weights(Executor& executor, uint64_t seed) {
   for (const ParameterInfo& info : executor.training().parameters) {
     values.resize(static_cast<size_t>(info.spec.shape.elements()));
     initialize(info.initializer, seed, info.name, values);
-    put_f32(executor, info, info.name, values);
+    write_values(executor, info, info.name, values);
   }
 }
 
@@ -116,11 +73,11 @@ std::map<std::string, Found> named_tensors(const SafetensorsSet& files, const Te
 
 }  // namespace
 
-std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& parameters,
+std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& parameters,
                                       const SafetensorsSet& files, const TextPairs& rename,
                                       bool strict, LoadedWeights& report, bool keys) {
   std::map<std::string, Found> by_name = named_tensors(files, rename);
-  std::vector<FoundWeight> out;
+  std::vector<FoundTensor> out;
   for (const ParameterInfo& info : parameters) {
     const auto at = by_name.find(info.name);
     if (at == by_name.end()) {
@@ -138,7 +95,7 @@ std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& paramete
       fail(ExitCode::storage, "{}: {} is {}, expected a floating dtype", file->path().string(),
            entry->name, to_string(entry->spec));
     }
-    out.push_back({&info, at->second.tensor});
+    out.push_back({at->second.tensor, info.name, &info});
     by_name.erase(at);
   }
   for (const auto& [name, found] : by_name) {
@@ -153,7 +110,7 @@ std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& paramete
                                    : "; it has the unknown ",
          listed(report.unexpected), keys ? "; strict: false allows it" : "");
   }
-  const bool any = std::any_of(out.begin(), out.end(), [](const FoundWeight& weight) {
+  const bool any = std::any_of(out.begin(), out.end(), [](const FoundTensor& weight) {
     return weight.info->role == Role::parameter;
   });
   if (!any && !parameters.empty()) {
@@ -185,11 +142,10 @@ LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path
   LoadedWeights report;
   report.from = location_of_weights(path);
   const SafetensorsSet files(report.from, ExitCode::storage);
-  for (const FoundWeight& found : find_weights(store.weights(), files, rename, strict, report)) {
-    const std::vector<float> values = as_f32(*found.tensor.file, *found.tensor.entry);
-    if (!all_finite(values)) report.not_finite.push_back(found.info->name);
-    put_f32(store, *found.info, found.info->name, values);
-  }
+  VerifiedFiles folder(std::filesystem::is_directory(report.from) ? report.from
+                                                                  : report.from.parent_path());
+  load_tensors(store, find_weights(store.weights(), files, rename, strict, report), folder,
+               &report.not_finite);
   return report;
 }
 
@@ -217,185 +173,24 @@ std::deque<SafetensorsSet> trained_weights(const std::filesystem::path& checkpoi
   return files;
 }
 
-namespace {
-
-// `inner`: returns the name in the checkpoint.
-void load_from_checkpoint(WeightStore& store, const std::vector<ParameterInfo>& wanted,
-                          std::string (*inner)(const std::string& name),
-                          const std::filesystem::path& checkpoint, const char* whose) {
+void load_trained(WeightStore& store, const std::vector<ParameterInfo>& wanted,
+                  const std::filesystem::path& checkpoint, std::string_view prefix) {
   const std::deque<SafetensorsSet> files = trained_weights(checkpoint);
+  std::vector<FoundTensor> tensors;
   for (const ParameterInfo& info : wanted) {
-    const std::string name = inner(info.name);
+    const std::string name = info.name.substr(prefix.size());
     const SafetensorsSet::Tensor* found = nullptr;
     for (const SafetensorsSet& candidate : files) {
       if (found == nullptr) found = candidate.find(name);
     }
     if (found == nullptr || !(found->entry->spec.shape == info.file.shape)) {
-      fail(ExitCode::storage, "{}: no {} of shape {} for the {}", checkpoint.string(), name,
-           to_string(info.file.shape), whose);
+      fail(ExitCode::storage, "{}: no {} of shape {} for {}", checkpoint.string(), name,
+           to_string(info.file.shape), info.name);
     }
-    put_f32(store, info, info.name, as_f32(*found->file, *found->entry));
+    tensors.push_back({*found, info.name, &info});
   }
-}
-
-}  // namespace
-
-void load_constants(Executor& executor, const std::filesystem::path& checkpoint) {
-  const auto inner = [](const std::string& name) { return name.substr(name.find('.') + 1); };
-  load_from_checkpoint(executor, executor.training().constants, inner, checkpoint, "teacher");
-}
-
-void load_trained(WeightStore& store, const std::filesystem::path& checkpoint) {
-  const auto inner = [](const std::string& name) { return name; };
-  load_from_checkpoint(store, store.weights(), inner, checkpoint, "model");
-}
-
-namespace {
-
-// Assigns the tensor to the rank with the least bytes so far.
-int assign_writer(std::vector<size_t>& assigned, const StateTensor& tensor) {
-  const auto least = std::min_element(assigned.begin(), assigned.end());
-  *least += tensor.spec.bytes();
-  return static_cast<int>(least - assigned.begin());
-}
-
-}  // namespace
-
-void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live, int rank, int writers) {
-  size_t next = 0;
-  std::vector<size_t> assigned(static_cast<size_t>(writers));  // bytes, by rank
-  for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (!rules_of(tensor.role).checkpointed) continue;
-    if (next == snapshot.size()) snapshot.emplace_back();
-    TensorCopy& copy = snapshot[next++];
-    copy.name = file_name(tensor);
-    copy.state = tensor.name;
-    copy.spec = tensor.spec;
-    copy.role = tensor.role;
-    copy.info = file_info(executor, tensor);
-    copy.owner = assign_writer(assigned, tensor);
-    const bool own = copy.owner == rank;
-    copy.live = own && live && !tensor.shard ? &executor : nullptr;
-    if (!own || copy.live != nullptr) {
-      copy.bytes = {};
-      continue;
-    }
-    copy.bytes.resize(tensor.spec.bytes());
-    if (!tensor.shard) executor.read_state(tensor.name, copy.bytes);
-  }
-  snapshot.resize(next);
-  executor.collect_shards([&](const StateTensor& tensor, std::span<const std::byte> whole) {
-    const auto copy = std::find_if(snapshot.begin(), snapshot.end(),
-                                   [&](const TensorCopy& c) { return c.state == tensor.name; });
-    if (copy->owner == rank) std::copy(whole.begin(), whole.end(), copy->bytes.begin());
-  });
-}
-
-size_t snapshot_bytes(const Executor& executor, int writers) {
-  std::vector<size_t> assigned(static_cast<size_t>(writers));
-  for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (rules_of(tensor.role).checkpointed) assign_writer(assigned, tensor);
-  }
-  return *std::max_element(assigned.begin(), assigned.end());
-}
-
-bool holds_any(const StateSnapshot& snapshot, const std::vector<Role>& roles) {
-  return std::any_of(snapshot.begin(), snapshot.end(),
-                     [&](const TensorCopy& copy) { return is_one_of(copy.role, roles); });
-}
-
-bool has_any(const Executor& executor, const std::vector<Role>& roles) {
-  const auto tensors = executor.layout().tensors();
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [&](const StateTensor& tensor) { return is_one_of(tensor.role, roles); });
-}
-
-void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::vector<Role>& roles,
-                  const SafetensorsMetadata& metadata, int owner) {
-  std::vector<NamedTensor> names;
-  for (const TensorCopy& copy : snapshot) {
-    if (copy.owner != owner || !is_one_of(copy.role, roles)) continue;
-    names.push_back(
-        {copy.name, {copy.info ? copy.info->file.shape : copy.spec.shape, copy.spec.dtype}});
-  }
-  SafetensorsWriter writer(file, names, metadata);
-  std::vector<std::byte> fresh;
-  std::vector<float> wide, ordered;
-  for (const TensorCopy& copy : snapshot) {
-    if (copy.owner != owner || !is_one_of(copy.role, roles)) continue;
-    const std::span<const std::byte> bytes =
-        copy.live != nullptr ? copy.live->view_state(copy.state, fresh) : std::span(copy.bytes);
-    if (copy.info == nullptr || copy.info->file.permutation.empty()) {
-      writer.write(copy.name, bytes);
-      continue;
-    }
-    // Allocated memory and state are aligned for any element.
-    std::span memory(reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float));
-    if (copy.spec.dtype == DType::bf16) {
-      wide = floats_of(bytes, DType::bf16);
-      memory = wide;
-    }
-    ordered.resize(memory.size());
-    memory_to_file(*copy.info, memory, ordered);
-    if (copy.spec.dtype == DType::bf16) {
-      writer.write(copy.name, bytes_as(ordered, DType::bf16));
-    } else {
-      writer.write(copy.name, std::as_bytes(std::span(ordered)));
-    }
-  }
-  writer.finish();
-}
-
-bool has_parameters_of(const Executor& executor, const std::filesystem::path& checkpoint) {
-  const SafetensorsSet files(checkpoint, ExitCode::storage);
-  size_t expected = 0;
-  for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (!is_one_of(tensor.role, {Role::parameter, Role::buffer})) continue;
-    ++expected;
-    const ParameterInfo* info = file_info(executor, tensor);
-    const SafetensorsSet::Tensor* found = files.find(file_name(tensor));
-    const Shape& shape = info ? info->file.shape : tensor.spec.shape;
-    if (found == nullptr || !(found->entry->spec.shape == shape)) return false;
-  }
-  return files.tensors().size() == expected;
-}
-
-void restore_tensors(Executor& executor, const std::filesystem::path& checkpoint,
-                     const std::string& stem, const std::vector<Role>& roles) {
-  const SafetensorsSet files(checkpoint, ExitCode::storage, stem);
-  const std::string path = (checkpoint / (stem + ".safetensors")).string();
-  const std::string of = is_one_of(Role::moment, roles)
-                             ? fmt::format("{} is of other optimizer settings", path)
-                             : fmt::format("{} is of another model", path);
-  size_t expected = 0;
-  for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (!is_one_of(tensor.role, roles)) continue;
-    ++expected;
-    const ParameterInfo* info = file_info(executor, tensor);
-    const std::string name = file_name(tensor);
-    const TensorSpec spec{info ? info->file.shape : tensor.spec.shape, tensor.spec.dtype};
-    const SafetensorsSet::Tensor* found = files.find(name);
-    if (found == nullptr) fail(ExitCode::storage, "{}: it has no {}", of, name);
-    const SafetensorsEntry* entry = found->entry;
-    // A run may be resumed with parameters of another format.
-    const bool other_format = tensor.role == Role::parameter && info != nullptr &&
-                              entry->spec.shape == spec.shape && entry->spec.dtype != spec.dtype &&
-                              is_parameter_format(entry->spec.dtype) &&
-                              is_parameter_format(spec.dtype);
-    if (!(entry->spec == spec) && !other_format) {
-      fail(ExitCode::storage, "{}: {} is {}, expected {}", of, name, to_string(entry->spec),
-           to_string(spec));
-    }
-    if (!other_format && (info == nullptr || info->file.permutation.empty())) {
-      executor.write_state(tensor.name, found->file->data(*entry));
-    } else {
-      put_f32(executor, *info, tensor.name, as_f32(*found->file, *entry));
-    }
-  }
-  if (files.tensors().size() != expected) {
-    fail(ExitCode::storage, "{}: it has {} tensors, expected {}", of, files.tensors().size(),
-         expected);
-  }
+  VerifiedFiles folder(checkpoint);
+  load_tensors(store, std::move(tensors), folder);
 }
 
 }  // namespace dltrain

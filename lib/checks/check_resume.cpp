@@ -47,13 +47,11 @@ std::vector<std::byte> train_to(const CheckOptions& options, int64_t steps, int6
   start_session(session);
   if (resume_at > 0) {
     const auto checkpoint = folder / "checkpoints" / fmt::format("step-{:06}", resume_at);
-    load_checkpoint(*session.executor, checkpoint, read_checkpoint_state(checkpoint));
+    const CheckpointState state = read_checkpoint_state(checkpoint);
+    load_checkpoint(*session.executor, checkpoint, state);
+    session.resume_at(state.position());
   }
-  train(session, {},
-        {.run_folder = folder,
-         .resolved_config = {},
-         .first_step = resume_at,
-         .handle_signals = false});
+  train(session, {}, {.run_folder = folder, .resolved_config = {}, .handle_signals = false});
   return all_state(*session.executor);
 }
 

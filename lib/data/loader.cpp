@@ -132,14 +132,13 @@ void TrainLoader::fill(int index, int64_t sequence, Batch& batch) {
   Worker& worker = workers_[static_cast<size_t>(index)];
   const int64_t step = sequence / accumulation_, micro = sequence % accumulation_;
   const int64_t offset = (options_.rank * accumulation_ + micro) * options_.micro_batch;
-  const int64_t position = step * options_.global_batch + offset;
   const Rows rows = rows_of_loader(index, options_.workers, options_.micro_batch);
-  fill_rows(worker, position, rows.first, rows.count, batch);
+  fill_rows(worker, step, offset, rows.first, rows.count, batch);
   if (index != 0) return;
   batch.step = step;
   batch.micro = micro;
   batch.sample_offset = offset;
-  batch.position = position;
+  batch.position = begin_of(step) + offset;
   batch.samples = options_.micro_batch;
   batch.variant = options_.lengths ? options_.lengths->variant(step) : 0;
   if (micro != 0) return;
@@ -158,15 +157,17 @@ TargetCount TrainLoader::count_targets(Worker& worker, int64_t step) const {
   if (const auto uniform = worker.counter.uniform(options_.global_batch)) return *uniform;
   TargetCount count;
   for (int64_t i = 0; i < options_.global_batch; ++i) {
-    worker.counter.add(worker.sampler.index(step * options_.global_batch + i), count);
+    worker.counter.add(worker.sampler.index(begin_of(step) + i), count);
   }
   return count;
 }
 
-// Fills rows [row, row + count) of the micro-batch that begins at `position`.
-void TrainLoader::fill_rows(Worker& worker, int64_t position, int64_t row, int64_t count,
-                            Batch& batch) const {
+// Fills rows [row, row + count) of the micro-batch that begins at `offset` in a step's global
+// batch.
+void TrainLoader::fill_rows(Worker& worker, int64_t step, int64_t offset, int64_t row,
+                            int64_t count, Batch& batch) const {
   if (count == 0) return;
+  const int64_t position = begin_of(step) + offset;
   const std::span<int64_t> chosen(worker.chosen.data(), static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     chosen[static_cast<size_t>(i)] = worker.sampler.index(position + row + i);
@@ -174,12 +175,11 @@ void TrainLoader::fill_rows(Worker& worker, int64_t position, int64_t row, int64
   const SampleVisit first{options_.seed, position + row};
   const bool mixed = options_.mixing.active();
   const int inputs = dataset_->target_field();
-  const size_t variant =
-      options_.lengths ? options_.lengths->variant(position / options_.global_batch) : 0;
+  const size_t variant = options_.lengths ? options_.lengths->variant(step) : 0;
   for (int field = 0; field < inputs + (mixed ? 0 : 1); ++field) {
     fill_field(worker, field, chosen, first, row, batch, variant);
   }
-  if (mixed) mix_rows(worker, position, row, count, batch);
+  if (mixed) mix_rows(worker, step, offset, row, count, batch);
 }
 
 void TrainLoader::fill_field(Worker& worker, int field, std::span<const int64_t> chosen,
@@ -204,12 +204,10 @@ void TrainLoader::fill_field(Worker& worker, int field, std::span<const int64_t>
 }
 
 // Mixes each row with the next one, which is not mixed yet; reads the last row's partner again.
-void TrainLoader::mix_rows(Worker& worker, int64_t position, int64_t row, int64_t count,
+void TrainLoader::mix_rows(Worker& worker, int64_t step, int64_t offset, int64_t row, int64_t count,
                            Batch& batch) const {
-  const int64_t step = (position + row) / options_.global_batch;
-  const int64_t begin = step * options_.global_batch;
-  const int64_t last = position + row + count - 1 - begin;
-  const int64_t partner_position = begin + (last + 1) % options_.global_batch;
+  const int64_t begin = begin_of(step), position = begin + offset;
+  const int64_t partner_position = begin + (offset + row + count) % options_.global_batch;
   const int64_t partner = worker.sampler.index(partner_position);
   const auto mix_of = [&](int64_t i) {
     return draw_mix(options_.mixing, options_.seed, position + row + i, mixed_height_,

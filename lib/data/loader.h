@@ -3,8 +3,10 @@
 //
 // Training: with B samples in the global batch, m in a micro-batch, W ranks and A = B / (m * W)
 // micro-batches per step, micro-batch a of rank r has the index g = r * A + a in the global batch
-// and the positions [s * B + g * m, + m) of the Sampler's order at step s. The global batch of a
-// step has the same samples in the same order for any W and m.
+// and at step s the positions [P + (s - S) * B + g * m, + m) of the Sampler's order, where S and P
+// are the first step and its first position. The global batch of a step has the same samples in the
+// same order for any W and m, and the order does not depend on B: a run can continue with another
+// one.
 //
 // Evaluation: file order, each sample once; ranks alternate by micro-batch, and the last batches
 // are padded.
@@ -30,7 +32,7 @@ namespace dltrain {
 struct Batch {
   int64_t step = 0;           // optimizer step from 0; in evaluation the number of the batch
   int64_t micro = 0;          // a: index of the micro-batch in this rank's step
-  int64_t position = 0;       // of its first sample in the order: s * B + g * m
+  int64_t position = 0;       // of its first sample in the order
   int64_t sample_offset = 0;  // of its first sample in the global batch: g * m
   int64_t samples = 0;        // without padding; less than m in evaluation only
   // Number of targets that count and divisor of the mean of the loss
@@ -47,7 +49,8 @@ struct LoaderOptions {
   int64_t micro_batch = 1;   // m
   int rank = 0;
   int world = 1;
-  int64_t first_step = 0;  // of a resumed run
+  // Of a resumed run: its first step, and the position of the first sample of that step.
+  int64_t first_step = 0, first_sample = 0;
   SampleOrder order = SampleOrder::shuffled;
   uint64_t seed = 0;
   TargetWeights target_weights = {};  // of the loss
@@ -105,11 +108,17 @@ class TrainLoader {
     TargetCounter counter;
   };
 
+  // The position of the first sample of a step's global batch.
+  int64_t begin_of(int64_t step) const {
+    return options_.first_sample + (step - options_.first_step) * options_.global_batch;
+  }
   void fill(int index, int64_t sequence, Batch& batch);
-  void fill_rows(Worker& worker, int64_t position, int64_t row, int64_t count, Batch& batch) const;
+  void fill_rows(Worker& worker, int64_t step, int64_t offset, int64_t row, int64_t count,
+                 Batch& batch) const;
   void fill_field(Worker& worker, int field, std::span<const int64_t> chosen,
                   const SampleVisit& first, int64_t row, Batch& batch, size_t variant) const;
-  void mix_rows(Worker& worker, int64_t position, int64_t row, int64_t count, Batch& batch) const;
+  void mix_rows(Worker& worker, int64_t step, int64_t offset, int64_t row, int64_t count,
+                Batch& batch) const;
   TargetCount count_targets(Worker& worker, int64_t step) const;
 
   std::shared_ptr<const Dataset> dataset_;

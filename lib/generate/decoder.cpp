@@ -176,7 +176,7 @@ StateAddress Decoder::state_addresses() const {
 void Decoder::write_state(std::string_view name, std::span<const std::byte> bytes) {
   if (layout_.find(name) != nullptr) return StateStore::write_state(name, bytes);
   const StateTensor* copy = layout_.find(name, Role::low_precision);
-  if (copy != nullptr) refresh_copy(*copy, bytes);
+  if (copy != nullptr) refresh_copy(*copy, 0, bytes);
 }
 
 void Decoder::run(Part& part, std::span<const int32_t> tokens, std::span<const int32_t> positions,

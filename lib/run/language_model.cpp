@@ -103,7 +103,7 @@ Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
                                                       .slots = slots,
                                                       .capacity = capacity});
   if (checkpoint_) {
-    load_trained(*decoder_, checkpoint_->checkpoint);
+    load_trained(*decoder_, decoder_->weights(), checkpoint_->checkpoint);
   } else {
     load_weights(*decoder_, source_, experiment_.model.rename, experiment_.model.strict);
   }

@@ -117,7 +117,7 @@ TrainEvents Reporter::events() {
 JsonObject Reporter::line_of(int64_t step, int64_t tokens_seen) const {
   JsonObject line;
   line.add("step", step).add_rounded("time", unix_time(), 13).add("attempt", attempt_);
-  line.add("samples_seen", step * session_.batch.global_batch);
+  line.add("samples_seen", session_.position_at(step).samples);
   if (tokens_seen > 0) line.add("tokens_seen", tokens_seen);
   return line;
 }

@@ -53,6 +53,11 @@ std::vector<ConfigDifference> other_run(const ResumeChoice& choice, const Sessio
   for (const ConfigDifference& change : changes) {
     if (!may_change(change, choice, session)) out.push_back(change);
   }
+  const int64_t batch = choice.state.global_batch;
+  if (batch != session.batch.global_batch) {
+    out.push_back({"training.global_batch_size", std::to_string(batch),
+                   std::to_string(session.batch.global_batch)});
+  }
   const int64_t saved = choice.state.train_samples, now = session.data.train->size();
   if (saved != now) {
     out.push_back({"training samples", std::to_string(saved), std::to_string(now)});
@@ -91,12 +96,22 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
          location, key, saved, now);
   };
   differs("seed", state.seed, session.experiment->seed);
-  differs("global_batch_size", state.global_batch, session.batch.global_batch);
-  if (state.step > session.max_steps) {
+  // The order of these samples depends on the size of the batches.
+  const bool buckets = session.lengths && session.lengths->buckets() != nullptr;
+  const bool streams = session.experiment->data.train->sampling == Sampling::streams;
+  const int64_t samples = state.position().cursor, batch = session.batch.global_batch;
+  if ((buckets || streams) && samples != state.step * batch) {
+    fail(ExitCode::usage,
+         "{} has seen {} samples in {} steps; {} needs batches of the same size in all steps, this "
+         "configuration has global_batch_size {}",
+         location, samples, state.step, buckets ? "data.length_buckets" : "data.sampling: streams",
+         batch);
+  }
+  if (const int64_t last = session.last_step_from(state.position()); state.step > last) {
     fail(ExitCode::usage,
          "{} is at step {}, the run ends at step {}; training.max_steps must be at least "
          "the step of the checkpoint",
-         location, state.step, session.max_steps);
+         location, state.step, last);
   }
   const std::string& optimizer = session.experiment->optimizer->kind;
   if (!state.optimizer.empty() && state.optimizer != optimizer) {
@@ -112,13 +127,14 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
   if (!other.empty() && !allow_changes) {
     if (!has_parameters_of(*session.executor, choice.checkpoint)) {
       fail(ExitCode::usage,
-           "{} was saved with another model, loss or data:\n{}\nIts parameters have other names or "
+           "{} was saved with another model, loss, data or batch:\n{}\nIts parameters have other "
+           "names or "
            "shapes than those of this model, so the run cannot be resumed with it; start a "
            "new run, with --name NAME or --output-dir and without --resume",
            location, describe_differences(other));
     }
     fail(ExitCode::usage,
-         "{} was saved with another model, loss or data:\n{}\nUse --allow-changes to resume "
+         "{} was saved with another model, loss, data or batch:\n{}\nUse --allow-changes to resume "
          "anyway, or "
          "start a new run with its weights only (model.init_from: {})",
          location, describe_differences(other), location);

@@ -68,8 +68,10 @@ class Run {
   void open_device();
   void open();
   void start();
-  bool is_finished() const;
-  void compare_starts(bool done) const;
+  void choose(const std::string& damage = "");
+  std::string finished_summary() const;
+  void report_finished() const;
+  void compare_starts() const;
   void begin(const std::string& resolved);
   void log_start() const;
   void log_changes() const;
@@ -87,7 +89,8 @@ class Run {
   std::vector<ConfigDifference> changes_;  // since the checkpoint
   int64_t attempt_ = 1;
   std::optional<LoadedWeights> loaded_;
-  bool begun_ = false;  // this run has written to the run folder
+  std::string finished_;  // the summary of a run that needs no more steps
+  bool begun_ = false;    // this run has written to the run folder
   std::optional<TrainOutcome> outcome_;
 };
 
@@ -153,24 +156,43 @@ void Run::open() {
                   options_.overwrite && !options_.resuming, is_leader(), tokenizer_files(session_));
 }
 
-// Loads or initialises the state of the executor.
-void Run::start() {
-  if (options_.resuming) resume_ = choose_resume(path_, "auto");
-  if (!resume_) resume_ = choose_resume(path_, options_.resume);
+// Chooses the checkpoint to resume from, or the next one if the chosen one is damaged.
+void Run::choose(const std::string& damage) {
+  if (!damage.empty()) {
+    if (!resume_->newest && !is_leader()) return;  // rank 0 reports the error
+    resume_ = instead_of_damaged(*resume_, damage);
+  } else {
+    if (options_.resuming) resume_ = choose_resume(path_, "auto", Verify::when_loaded);
+    if (!resume_) resume_ = choose_resume(path_, options_.resume, Verify::when_loaded);
+  }
   if (resume_ && !options_.overwrite && !options_.resuming) {
     check_no_newer(path_, options_.resume, *resume_);
   }
-  if (resume_) changes_ = check_resume(*resume_, session_, options_.allow_changes);
-  loaded_ = start_session(session_, resume_.has_value());
   if (!resume_) return;
-  load_checkpoint(*session_.executor, resume_->checkpoint, resume_->state);
-  resume_->kept.reset();  // save_total_limit may remove the checkpoint from now on
+  changes_ = check_resume(*resume_, session_, options_.allow_changes);
+  session_.resume_at(resume_->state.position());
+  finished_ = finished_summary();
+}
+
+// Loads or initialises the state of the executor.
+void Run::start() {
+  prepare([this] { choose(); });
+  prepare([this] { compare_starts(); });
+  prepare([this] { loaded_ = start_session(session_, resume_.has_value()); });
+  while (resume_) {
+    const std::string damage =
+        load_chosen(*session_.executor, *resume_, options_.ranks.collectives);
+    if (damage.empty()) break;
+    prepare([&] { choose(damage); });
+    prepare([this] { compare_starts(); });
+  }
+  if (resume_) resume_->kept.reset();  // save_total_limit may remove the checkpoint from now on
 }
 
 // Throws Error(usage) if the ranks have found different checkpoints.
-void Run::compare_starts(bool done) const {
+void Run::compare_starts() const {
   const int32_t step = resume_ ? static_cast<int32_t>(resume_->state.step) : -1;
-  const int32_t finished = done ? 1 : 0;
+  const int32_t finished = finished_.empty() ? 0 : 1;
   std::array<int32_t, 4> most{step, -step, finished, -finished};
   static const auto subject = std::make_shared<const std::string>("whether all ranks can begin");
   reduce_on_host(options_.ranks.collectives, std::span<int32_t>(most), ReduceOp::max, subject);
@@ -184,26 +206,27 @@ void Run::compare_starts(bool done) const {
        path_.string(), found(-most[1]), found(most[0]));
 }
 
-// Returns whether the run has completed all its steps and written its summary.
-bool Run::is_finished() const {
-  if (!resume_) return false;
+// Returns the summary of a run that has completed all its steps, or an empty text.
+std::string Run::finished_summary() const {
   const bool early = has_stopped_early(experiment_, resume_->state.early_stopping);
-  if (resume_->state.step < session_.max_steps && !early) return false;
+  if (resume_->state.step < session_.max_steps && !early) return "";
   std::error_code ignored;
   const auto path = path_ / "summary.json";
-  if (!std::filesystem::exists(path, ignored)) return false;
+  if (!std::filesystem::exists(path, ignored)) return "";
   const std::string text = read_file(path, kMaxSummaryBytes, ExitCode::storage);
   const auto summary = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!summary.is_object() || summary.value("exit_code", -1) != 0 ||
       summary.value("steps", int64_t{-1}) != resume_->state.step) {
-    return false;
+    return "";
   }
-  if (is_leader()) {
-    log_info("{}: the run is complete ({} steps{})", path_.string(), resume_->state.step,
-             early ? ", stopped early" : "");
-    if (!options_.result.empty()) write_file_atomically(options_.result, text);
-  }
-  return true;
+  return text;
+}
+
+void Run::report_finished() const {
+  const bool early = has_stopped_early(experiment_, resume_->state.early_stopping);
+  log_info("{}: the run is complete ({} steps{})", path_.string(), resume_->state.step,
+           early ? ", stopped early" : "");
+  if (!options_.result.empty()) write_file_atomically(options_.result, finished_);
 }
 
 // Keeps the configuration of the earlier steps beside the new one and logs the differences.
@@ -289,22 +312,19 @@ ExitCode Run::go() {
   prepare([&] { choice = choose_collective_backend(experiment_, options_.ranks, chosen_); });
   prepare([this] { open(); });
   join_ranks(session_, choice);
-  prepare([this] { start(); });
+  start();
   const std::string resolved = dump_config(experiment_);
-  const bool done = is_finished();
-  prepare([&] { compare_starts(done); });
-  if (done) return ExitCode::ok;
   prepare([&] {
-    if (is_leader()) begin(resolved);
+    if (!is_leader()) return;
+    finished_.empty() ? begin(resolved) : report_finished();
   });
-  const int64_t first_step = resume_ ? resume_->state.step : 0;
+  if (!finished_.empty()) return ExitCode::ok;
   const CheckpointState before = origin();
-  Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt,
+  Reporter reporter(session_, path_, resume_ ? std::optional(session_.position.step) : std::nullopt,
                     before.evaluation_due, attempt_, resolved, options_.quiet);
   outcome_ = train(session_, reporter.events(),
                    {.run_folder = path_,
                     .resolved_config = resolved,
-                    .first_step = first_step,
                     .origin = before,
                     .saved = !resume_ || resume_->checkpoint.parent_path() == path_ / "checkpoints",
                     .started = started});

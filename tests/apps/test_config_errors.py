@@ -356,7 +356,7 @@ class RunFolder(support.DltrainTest):
         self.first_run()
         before = digest(self.run_folder)
         for extra, says, code in (
-                (("--seed", "8"), "seed 7", USAGE), (("-s", "training.global_batch_size=8"), "global_batch_size 16", USAGE),
+                (("--seed", "8"), "seed 7", USAGE), (("-s", "training.global_batch_size=8"), "training.global_batch_size: 16 -> 8", USAGE),
                 (("-s", "data.train.samples=99"), "samples: 100 -> 99", USAGE),
                 (("-s", "model.layers[0].out_features=25"), "model.layers[0].out_features: 24 -> 25", USAGE),
                 (("--allow-changes", "-s", "model.layers[0].out_features=25"), "another model", STORAGE),

@@ -3,9 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/checksum.h"
 #include "base/faulty_disk.h"
 #include "base/run_lock.h"
+#include "base/verified_files.h"
 #include "catch.h"
 #include "temporary_folder.h"
 

@@ -227,17 +227,14 @@ struct Bert : RecordedSteps {
     Session session =
         open_session(experiment, {.engines = {.cpu = &engine, .reference = &reference_engine()}});
     start_session(session);
-    CheckpointState state{};
     if (resume) {
       const auto latest = folder / "checkpoints" / "latest";
-      state = read_checkpoint_state(latest);
+      const CheckpointState state = read_checkpoint_state(latest);
       load_checkpoint(*session.executor, latest, state);
+      session.resume_at(state.position());
     }
     train(session, events(),
-          {.run_folder = folder,
-           .resolved_config = {},
-           .first_step = state.step,
-           .handle_signals = false});
+          {.run_folder = folder, .resolved_config = {}, .handle_signals = false});
   }
 };
 

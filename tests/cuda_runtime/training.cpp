@@ -57,16 +57,13 @@ Trajectory train_on_training(const Engine& engine, const std::string& folder,
   session.executor->device().notices().report_to(
       [&out](const std::string& text) { out.notices.push_back(text); });
   start_session(session);
-  CheckpointState state{};
   if (run.resume) {
-    state = read_checkpoint_state(run.latest());
+    const CheckpointState state = read_checkpoint_state(run.latest());
     load_checkpoint(*session.executor, run.latest(), state);
+    session.resume_at(state.position());
   }
   train(session, out.events(),
-        {.run_folder = run.folder,
-         .resolved_config = {},
-         .first_step = state.step,
-         .handle_signals = false});
+        {.run_folder = run.folder, .resolved_config = {}, .handle_signals = false});
   return out;
 }
 

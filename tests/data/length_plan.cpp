@@ -138,6 +138,7 @@ TEST_CASE("rows of a batch are as long as its variant, whatever the layout") {
                                          LoaderOptions{.global_batch = 8,
                                                        .micro_batch = micro,
                                                        .first_step = first,
+                                                       .first_sample = first * 8,
                                                        .seed = 3,
                                                        .lengths = std::move(lengths),
                                                        .workers = workers},

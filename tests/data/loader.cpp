@@ -66,6 +66,7 @@ Expected global_batch(const std::shared_ptr<const Dataset>& data, int64_t step, 
                         .rank = rank,
                         .world = world,
                         .first_step = first_step,
+                        .first_sample = first_step * 12,
                         .seed = 7,
                         .workers = workers},
                        device);
@@ -108,6 +109,35 @@ TEST_CASE("the global batch is the same for every layout, start and number of wo
           }
         }
       }
+    }
+  }
+}
+
+TEST_CASE("batches of another size continue at the next sample") {
+  const auto device = make_host_device("cpu", "");
+  const auto data = numbered(17, true);
+  Sampler sampler(17, 7, SampleOrder::shuffled);
+  // Five steps of 12 samples, then steps of 8.
+  for (int rank : {0, 1}) {
+    TrainLoader loader(data,
+                       {.global_batch = 8,
+                        .micro_batch = 2,
+                        .rank = rank,
+                        .world = 2,
+                        .first_step = 5,
+                        .first_sample = 60,
+                        .seed = 7},
+                       *device);
+    for (int64_t i = 0; i < 6; ++i) {
+      const Batch& batch = loader.next();
+      const int64_t begin = 60 + i / 2 * 8, position = begin + rank * 4 + i % 2 * 2;
+      CHECK(batch.step == 5 + i / 2);
+      CHECK(batch.position == position);
+      CHECK(samples_of(batch) ==
+            std::vector<int64_t>{sampler.index(position), sampler.index(position + 1)});
+      int64_t valid = 0;
+      for (int64_t at = begin; at < begin + 8; ++at) valid += sampler.index(at) % 3 != 0;
+      CHECK(batch.valid_targets == valid);
     }
   }
 }

@@ -78,6 +78,7 @@ TEST_CASE("the divisor of a step is that of the global batch, whatever the layou
                               .rank = rank,
                               .world = world,
                               .first_step = step,
+                              .first_sample = step * 4,
                               .seed = 5,
                               .target_weights = {.by_label = weights}},
                              *device);

@@ -38,7 +38,12 @@ struct Model {
 };
 
 CheckpointState at_checkpoint_writer(int64_t step) {
-  return {.step = step, .updates = step, .seed = 0, .global_batch = 16, .train_samples = 64};
+  return {.step = step,
+          .updates = step,
+          .samples_seen = 16 * step,
+          .seed = 0,
+          .global_batch = 16,
+          .train_samples = 64};
 }
 
 }  // namespace
