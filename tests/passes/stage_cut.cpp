@@ -34,7 +34,8 @@ Trained train_graph(const Graph& graph, int64_t in_flight, Collectives* ranks = 
   const auto stream = device->make_stream();
   std::unique_ptr<const MeshGroups> groups;
   if (ranks != nullptr) {
-    groups = std::make_unique<const MeshGroups>(*ranks, Mesh({{mesh_axes::kPipeline, 2}}));
+    groups = std::make_unique<const MeshGroups>(*ranks, Mesh({{mesh_axes::kPipeline, 2}}),
+                                                std::set<std::string>{mesh_axes::kPipeline});
   }
   const Program program(graph, {.engine = &reference_engine(),
                                 .device = device.get(),
