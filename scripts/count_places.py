@@ -16,12 +16,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Kind, limit, section of docs/adding.md, example (extended regular expression), folders.
 KINDS = [
-    ("op with a gradient", 8, "An op", r"group_norm(_backward)?\b", "lib/ops lib/passes lib/compile kernels tests/ops"),
-    ("optimizer", 6, "An optimizer", r"\b(lion|Lion)(_update)?\b", "lib/optim lib/ops lib/passes kernels tests/optim tests/ops"),
+    ("op with a gradient", 8, "An op", r"\brotary\b", "lib/ops lib/passes lib/compile kernels tests/ops"),
+    ("optimizer", 6, "An optimizer", r"\bLion\b|lion_update|LionRule", "lib/ops lib/passes lib/optim kernels tests/optim tests/ops"),
     ("element-wise function", 3, "An op", r"\bmish\b", "lib/ops lib/passes lib/compile kernels"),
     ("layer", 2, "A layer", r"\bglu\b", "lib tests/nn"),
-    ("dataset", 4, "A dataset", r"\b(idx|Idx)(_row|Dataset|Config)?\b", "lib/data tests/data"),
-    ("pass", 4, "A pass", r"narrow_parameters\(|passes/narrow_parameters\.h", "lib/passes lib/compile tests/passes"),
+    ("dataset", 4, "A dataset", r"data/idx\.h|\bidx_row\(", "lib/data tests/data"),
+    ("pass", 4, "A pass", r"\bremove_copies\(", "lib/passes lib/compile tests/passes"),
 ]
 
 
@@ -38,16 +38,8 @@ def sections(text):
 
 
 def patterns(section):
-    """The paths of a section as patterns: `lib/ops/<op>.cpp` -> lib/ops/*.cpp. A name without a folder has that of the path before."""
-    out, folder = [], ""
-    for name in re.findall(r"`([^`\s]+\.[a-z]+(?: and \.[a-z]+)?)`", section):
-        name = re.sub(r"<[^>]*>", "*", name)
-        if "/" in name:
-            folder = os.path.dirname(name)
-        else:
-            name = f"{folder}/{name}"
-        out.append(name)
-    return out
+    """The paths of a section as patterns: `lib/ops/<op>.cpp` -> lib/ops/*.cpp."""
+    return [re.sub(r"<[^>]*>", "*", name) for name in re.findall(r"`([^`\s]+/[^`\s]+\.[a-z]+)`", section)]
 
 
 def main():

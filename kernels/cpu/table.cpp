@@ -95,12 +95,6 @@ constinit const KernelRow kTable[] = {
     row("gradient_norm", "simd", make_gradient_norm),
     row("clip_percentile", "simple", make_clip_percentile),
     row("ema_update", "simple", make_ema_update),
-    row("sgd_update", "simd", make_element_update),
-    row("adam_update", "simd", make_element_update),
-    row("adamw_update", "simd", make_element_update),
-    row("adagrad_update", "simd", make_element_update),
-    row("rmsprop_update", "simd", make_element_update),
-    row("lion_update", "simd", make_element_update),
     row("lars_sums", "simd", make_lars_sums),
     row("lars_update", "simd", make_lars_update),
     row("lamb_moments", "simd", make_lamb_moments),
@@ -127,8 +121,10 @@ constinit const KernelRow kTable[] = {
 }  // namespace
 
 std::span<const KernelRow> cpu_kernels() {
-  static const std::vector<KernelRow> table = with_through_f32(
-      with_elementwise(adding_row("", "simd", make_elementwise), kTable), make_through_f32, true);
+  static const std::vector<KernelRow> table =
+      with_through_f32(with_elementwise(adding_row("", "simd", make_elementwise),
+                                        row("", "simd", make_element_update), kTable),
+                       make_through_f32, true);
   return table;
 }
 

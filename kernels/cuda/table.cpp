@@ -83,12 +83,6 @@ constinit const KernelRow kRows[] = {
     {"binary_counts", "own", make_cuda_metric_sums, kAccumulates, kUnproven},
     {"loss_seed", "own", make_cuda_loss_seed, kOverwrites, kUnproven},
     {"gradient_norm", "own", make_cuda_gradient_norm, kOverwrites, kUnproven},
-    {"sgd_update", "own", make_cuda_element_update, kOverwrites, kUnproven},
-    {"adam_update", "own", make_cuda_element_update, kOverwrites, kUnproven},
-    {"adamw_update", "own", make_cuda_element_update, kOverwrites, kUnproven},
-    {"adagrad_update", "own", make_cuda_element_update, kOverwrites, kUnproven},
-    {"rmsprop_update", "own", make_cuda_element_update, kOverwrites, kUnproven},
-    {"lion_update", "own", make_cuda_element_update, kOverwrites, kUnproven},
     {"lars_sums", "own", make_cuda_lars_sums, kOverwrites, kUnproven},
     {"lars_update", "own", make_cuda_lars_update, kOverwrites, kUnproven},
     {"lamb_moments", "own", make_cuda_lamb_moments, kOverwrites, kUnproven},
@@ -119,7 +113,8 @@ constinit const KernelRow kRows[] = {
 
 std::span<const KernelRow> cuda_own_rows() {
   static const std::vector<KernelRow> rows = with_through_f32(
-      with_elementwise({"", "own", make_cuda_elementwise, kAccumulates, kUnproven}, kRows),
+      with_elementwise({"", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+                       {"", "own", make_cuda_element_update, kOverwrites, kUnproven}, kRows),
       make_cuda_through_f32, kUnproven);
   return rows;
 }

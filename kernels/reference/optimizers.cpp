@@ -120,23 +120,13 @@ struct Lion {
 
 }  // namespace
 
-std::unique_ptr<Kernel> reference_sgd_update(const KernelRequest& request) {
-  return make_naive_update<Sgd>(request);
-}
-std::unique_ptr<Kernel> reference_adam_update(const KernelRequest& request) {
-  return make_naive_update<Adam<false>>(request);
-}
-std::unique_ptr<Kernel> reference_adamw_update(const KernelRequest& request) {
-  return make_naive_update<Adam<true>>(request);
-}
-std::unique_ptr<Kernel> reference_adagrad_update(const KernelRequest& request) {
-  return make_naive_update<Adagrad>(request);
-}
-std::unique_ptr<Kernel> reference_rmsprop_update(const KernelRequest& request) {
-  return make_naive_update<Rmsprop>(request);
-}
-std::unique_ptr<Kernel> reference_lion_update(const KernelRequest& request) {
-  return make_naive_update<Lion>(request);
+std::unique_ptr<Kernel> reference_element_update(const KernelRequest& request) {
+  if (request.op == "sgd_update") return make_naive_update<Sgd>(request);
+  if (request.op == "adam_update") return make_naive_update<Adam<false>>(request);
+  if (request.op == "adamw_update") return make_naive_update<Adam<true>>(request);
+  if (request.op == "adagrad_update") return make_naive_update<Adagrad>(request);
+  if (request.op == "rmsprop_update") return make_naive_update<Rmsprop>(request);
+  return request.op == "lion_update" ? make_naive_update<Lion>(request) : nullptr;
 }
 
 }  // namespace dltrain

@@ -88,12 +88,6 @@ constexpr KernelRow kTable[] = {
     row("gradient_norm", reference_gradient_norm, kOverwrites),
     row("clip_percentile", reference_clip_percentile, kOverwrites),
     row("ema_update", reference_ema_update, kOverwrites),
-    row("sgd_update", reference_sgd_update, kOverwrites),
-    row("adam_update", reference_adam_update, kOverwrites),
-    row("adamw_update", reference_adamw_update, kOverwrites),
-    row("adagrad_update", reference_adagrad_update, kOverwrites),
-    row("rmsprop_update", reference_rmsprop_update, kOverwrites),
-    row("lion_update", reference_lion_update, kOverwrites),
     row("lars_sums", reference_lars_sums, kOverwrites),
     row("lars_update", reference_lars_update, kOverwrites),
     row("lamb_moments", reference_lamb_moments, kOverwrites),
@@ -132,7 +126,8 @@ std::unique_ptr<Device> open_device(int index) {
 
 const Engine& reference_engine() {
   static const std::vector<KernelRow> table =
-      with_elementwise(row("", reference_elementwise, kAccumulates), kTable);
+      with_elementwise(row("", reference_elementwise, kAccumulates),
+                       row("", reference_element_update, kOverwrites), kTable);
   static const Engine engine{.name = "reference",
                              .kernels = table.data(),
                              .kernel_count = table.size(),

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/op.h"
 #include "shared/elementwise.h"
 #include "shared/make_kernel.h"
 
@@ -15,9 +16,15 @@ std::unique_ptr<Kernel> nothing_to_do() {
 
 }  // namespace
 
-std::vector<KernelRow> with_elementwise(const KernelRow& form, std::span<const KernelRow> rows) {
-  std::vector<KernelRow> out(std::size(kElementwiseNames), form);
-  for (size_t i = 0; i < out.size(); ++i) out[i].op = kElementwiseNames[i];
+std::vector<KernelRow> with_elementwise(const KernelRow& form, const KernelRow& update,
+                                        std::span<const KernelRow> rows) {
+  std::vector<KernelRow> out;
+  for (const OpDef& op : all_ops()) {
+    const bool optimizer = op.update == UpdateKind::optimizer && op.independent_elements;
+    if (!optimizer && !elementwise_op(op.name)) continue;
+    out.push_back(optimizer ? update : form);
+    out.back().op = op.name;
+  }
   out.insert(out.end(), rows.begin(), rows.end());
   return out;
 }

@@ -9,8 +9,10 @@
 
 namespace dltrain {
 
-// Returns a row like `form` for every op of shared/elementwise.h, followed by `rows`.
-std::vector<KernelRow> with_elementwise(const KernelRow& form, std::span<const KernelRow> rows);
+// Returns a row like `form` for every element-wise op and one like `update` for every update by an
+// optimizer whose elements are independent, followed by `rows`.
+std::vector<KernelRow> with_elementwise(const KernelRow& form, const KernelRow& update,
+                                        std::span<const KernelRow> rows);
 
 // reshape: the output is the input's memory, so there is nothing to do.
 std::unique_ptr<Kernel> make_reshape(const KernelRequest& request);

@@ -9,6 +9,9 @@
 // Kernels are templates over the rule.
 #pragma once
 
+#include <string_view>
+
+#include "ops/attributes.h"
 #include "shared/update_rules.h"
 
 namespace dltrain {
@@ -195,6 +198,43 @@ template <typename Rule, typename T>
 DLTRAIN_HD void update_element(const typename Rule::template Factors<T>& f, T* const* tensors,
                                int64_t i) {
   tensors[0][i] = updated_element<Rule>(f, tensors[0][i], tensors, i);
+}
+
+// List<every element rule>.
+template <template <typename...> typename List>
+using OverElementRules =
+    List<SgdRule<Momentum::none>, SgdRule<Momentum::plain>, SgdRule<Momentum::nesterov>,
+         AdamRule<false>, AdamRule<true>, AdagradRule, RmspropRule<false, false>,
+         RmspropRule<false, true>, RmspropRule<true, false>, RmspropRule<true, true>, LionRule>;
+
+// Returns use(rule) with the element rule of the op and its constants. `op` must have one.
+template <typename Use>
+auto with_element_rule(std::string_view op, const Attributes& a, const Use& use) {
+  const double momentum = a.number("momentum");
+  const double beta1 = a.number("beta1", 0.9);
+  if (op == "adam_update" || op == "adamw_update") {
+    const double beta2 = a.number("beta2", 0.999), epsilon = a.number("epsilon", 1e-8);
+    if (op == "adam_update") return use(AdamRule<false>{beta1, beta2, epsilon});
+    return use(AdamRule<true>{beta1, beta2, epsilon});
+  }
+  if (op == "adagrad_update") {
+    return use(AdagradRule{a.number("lr_decay"), a.number("initial_accumulator_value"),
+                           a.number("epsilon", 1e-10)});
+  }
+  if (op == "rmsprop_update") {
+    const double alpha = a.number("alpha", 0.99), epsilon = a.number("epsilon", 1e-8);
+    if (a.boolean("centered")) {
+      if (momentum != 0) return use(RmspropRule<true, true>{alpha, epsilon, momentum});
+      return use(RmspropRule<true, false>{alpha, epsilon, momentum});
+    }
+    if (momentum != 0) return use(RmspropRule<false, true>{alpha, epsilon, momentum});
+    return use(RmspropRule<false, false>{alpha, epsilon, momentum});
+  }
+  if (op == "lion_update") return use(LionRule{beta1, a.number("beta2", 0.99)});
+  const double dampening = a.number("dampening");
+  if (momentum == 0) return use(SgdRule<Momentum::none>{momentum, dampening});
+  if (a.boolean("nesterov")) return use(SgdRule<Momentum::nesterov>{momentum, dampening});
+  return use(SgdRule<Momentum::plain>{momentum, dampening});
 }
 
 }  // namespace dltrain
