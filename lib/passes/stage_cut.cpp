@@ -74,13 +74,12 @@ class StageCutter {
       } else if (node.phase == Phase::backward) {
         // The backward starts with the loss, which has no layer.
         stage_[i] = node.layer.empty() ? 1 : layers.at(node.layer);
-      } else if (!is_divided(node)) {
+      } else if (is_norm(node)) {
+        continue;  // each stage adds up its own gradients
+      } else {
         for (ValueId id : node.inputs) {
           if (id != kNoValue) stage_[i] = std::max(stage_[i], owner_of(id));
         }
-      } else {
-        claim_tensors(node);
-        continue;
       }
       for (ValueId id : node.outputs) claim(id, stage_[i], node);
       for (ValueId id : node.inputs) {
@@ -94,18 +93,7 @@ class StageCutter {
 
   int owner_of(ValueId id) const { return owner_[static_cast<size_t>(graph_.storage(id))]; }
 
-  // Nodes over tensors of both stages, of which each takes its own.
-  static bool is_divided(const Node& node) {
-    return node.op->name == "gradient_norm" || node.attributes.integer("count") > 0;
-  }
-  // The tensors of role `role` of such a node: parameter i, gradient i, … belong together.
-  void claim_tensors(const Node& node) {
-    const auto count = static_cast<size_t>(node.attributes.integer("count"));
-    for (size_t i = 1; count > 0 && i < node.inputs.size(); ++i) {
-      const ValueId id = node.inputs[i];
-      if (id != kNoValue) claim(id, owner_of(node.inputs[1 + (i - 1) % count]), node);
-    }
-  }
+  static bool is_norm(const Node& node) { return node.op->update == UpdateKind::norm; }
 
   // Lists the values that one stage makes and the other reads, in the order of their producers.
   void find_crossing() {
@@ -179,10 +167,7 @@ class StageCutter {
   }
 
   void emit_node(Node node) {
-    if (node.op->name == "gradient_norm") return emit_norm(node);
-    if (is_divided(node)) {
-      if (!keep_own_tensors(node)) return;
-    }
+    if (is_norm(node)) return emit_norm(node);
     for (ValueId& id : node.inputs) {
       for (const Crossing& c : crossing_) {
         if (id == c.value && c.received != kNoValue) id = c.received;
@@ -202,35 +187,6 @@ class StageCutter {
     squares = builder_.emit1("all_reduce_end", {squares}, message(slot));
     builder_.emit1("gradient_norm_of", {node.inputs[0], squares});
     graph_.nodes.back().outputs = node.outputs;  // read by the rest of the update
-  }
-
-  // Returns false if there are none.
-  bool keep_own_tensors(Node& node) const {
-    const auto count = static_cast<size_t>(node.attributes.integer("count"));
-    const auto is_own = [&](size_t tensor) {
-      return owner_of(node.inputs[1 + tensor]) == cut_.stage;
-    };
-    std::vector<ValueId> inputs{node.inputs[0]}, outputs;
-    for (size_t i = 1; i < node.inputs.size(); ++i) {
-      if (is_own((i - 1) % count)) inputs.push_back(node.inputs[i]);
-    }
-    for (size_t i = 0; i < node.outputs.size(); ++i) {
-      if (is_own(i % count)) outputs.push_back(node.outputs[i]);
-    }
-    int64_t kept = 0;
-    for (size_t i = 0; i < count; ++i) kept += is_own(i) ? 1 : 0;
-    for (const char* list : {"group", "rounding"}) {
-      const std::vector<int64_t> all = node.attributes.integers(list);
-      std::vector<int64_t> own;
-      for (size_t i = 0; i < all.size(); ++i) {
-        if (is_own(i)) own.push_back(all[i]);
-      }
-      if (!all.empty()) node.attributes.set(list, own);
-    }
-    node.attributes.set("count", kept);
-    node.inputs = std::move(inputs);
-    node.outputs = std::move(outputs);
-    return kept > 0;
   }
 
   Graph graph_;

@@ -18,8 +18,7 @@ struct StageCut {
 // same schedule, so that their messages have one order. The gradient norm is that of all stages.
 //
 // Refused with Error(internal): state that both stages use (tied weights), collectives over tensors
-// of both, and ZeRO. Precedes passes that pack updates of several parameters into one node, except
-// that a node with the attribute `count` is divided.
+// of both, and ZeRO. Precedes pack_updates.
 Graph stage_cut(Graph graph, const StageCut& cut);
 
 }  // namespace dltrain

@@ -18,8 +18,27 @@ namespace {
 constexpr int64_t kSteps = 3, kMicroBatches = 4, kSamples = 2;
 const std::vector<int64_t> kSizes{6, 8, 7, 5};
 
+// A training step with one update node for each parameter, as optimizers emit them.
 Graph whole_step() {
-  return mlp_step(kSamples, kSizes, DType::f32, 0.9);
+  Graph graph = mlp_step(kSamples, kSizes, DType::f32, 0.9);
+  const Node packed = graph.nodes.back();
+  graph.nodes.pop_back();
+  const auto count = static_cast<size_t>(packed.attributes.integer("count"));
+  for (size_t i = 0; i < count; ++i) {
+    Node node = packed;
+    node.attributes = {{"momentum", packed.attributes.number("momentum")}};
+    node.inputs = {packed.inputs[0]};
+    node.outputs.clear();
+    for (size_t k = 1 + i; k < packed.inputs.size(); k += count) {
+      node.inputs.push_back(packed.inputs[k]);
+    }
+    for (size_t k = i; k < packed.outputs.size(); k += count) {
+      node.outputs.push_back(packed.outputs[k]);
+    }
+    graph.nodes.push_back(node);
+  }
+  graph.update_producers();
+  return graph;
 }
 
 // The state after the steps, by name, and the loss of each step.
