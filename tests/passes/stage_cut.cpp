@@ -166,7 +166,7 @@ TEST_CASE("a stage has its own layers, parameters and update, and messages in bo
   CHECK(ops(second, Phase::forward).starts_with("receive_begin receive_end relu matmul "));
   CHECK(ops(second, Phase::backward).ends_with("send_end "));
   CHECK(ops(first, Phase::update) ==
-        "sum_of_squares all_reduce_begin all_reduce_end gradient_norm_of sgd_update ");
+        "sum_of_squares all_reduce_begin all_reduce_end gradient_norm_of sgd_update sgd_update ");
 }
 
 TEST_CASE("a cut that stages cannot have is refused") {
