@@ -31,7 +31,7 @@ class Hasher {
  public:
   Hasher();
   void update(std::span<const std::byte> data);
-  // Of all the bytes so far.
+  // Returns the hash of all bytes so far.
   std::string hex() const;
   std::string hex64() const;  // their XXH3-64
 

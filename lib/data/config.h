@@ -48,7 +48,7 @@ struct HeldOut {
   std::optional<uint64_t> seed = {};  // of a random selection; absent: the last samples
 };
 
-// A kind of dataset; data/registry.h has the table.
+// A kind of dataset.
 struct DatasetConfig : ConfigVariant {
   bool shuffle = true;
   Sampling sampling = Sampling::uniform;

@@ -49,7 +49,7 @@ struct LoaderOptions {
   int64_t micro_batch = 1;   // m
   int rank = 0;
   int world = 1;
-  // Of a resumed run: its first step, and the position of the first sample of that step.
+  // The first step of a resumed run, and the position of the first sample of that step.
   int64_t first_step = 0, first_sample = 0;
   SampleOrder order = SampleOrder::shuffled;
   uint64_t seed = 0;

@@ -13,9 +13,9 @@
 //
 // * Order. The operations of a rank are executed in the order in which the rank issues them; each
 //   ends before the next one starts, and it may last until all other ranks have issued it. All
-//   ranks of a group issue the same operations in the same order (the Plan's), with equal counts,
-//   dtypes, reductions and roots. Groups made by split() count as one sequence with their parent:
-//   over host memory their operations may overlap, on a GPU they do not.
+//   ranks of a group issue the same operations in the same order (the program's), with equal
+//   counts, dtypes, reductions and roots. Groups made by split() count as one sequence with their
+//   parent: over host memory their operations may overlap, on a GPU they do not.
 // * Send and receive are operations of two ranks; the others issue nothing. The operations of each
 //   rank must be its part of one sequence of all operations, otherwise ranks wait for each other:
 //   of two ranks that exchange data, one sends first and the other receives first. A send may last

@@ -14,7 +14,7 @@ namespace dltrain {
 // Used by one thread at a time, like the device.
 class Notices {
  public:
-  // Of several texts with one topic only the first is reported.
+  // Only the first of several texts with one topic is reported.
   void add(const std::string& topic, const std::string& text) {
     if (!topics_.insert(topic).second) return;
     if (report_) return report_(text);

@@ -44,7 +44,7 @@ std::string advice(int64_t batch, int64_t ranks) {
 
 }  // namespace
 
-// What needs tensors that no rank stores in full.
+// Refuses keys that need tensors which no rank stores in full.
 void Experiment::validate_shards(Diagnostics& diagnostics) const {
   const bool zero = parallelism.zero_stage > 0;
   const std::string key = fmt::format("parallelism.{} {}", zero ? "zero_stage" : "tensor",

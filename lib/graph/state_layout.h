@@ -21,7 +21,7 @@ struct StateTensor {
   TensorSpec spec;  // of the whole tensor
   Role role = Role::parameter;
   size_t offset = 0;  // from the start of the region, a multiple of kMemoryAlignment outside groups
-  // Of a tensor of which this rank stores only a shard, which is at `offset`.
+  // Set for a tensor of which this rank stores only a shard, which is at `offset`.
   std::optional<Shard> shard = {};
   std::optional<size_t> unit = {};  // index into StateLayout::units(); none: it is no part of one
 

@@ -56,8 +56,8 @@ struct LaunchOptions {
   int port = 0;                       // of the store; 0: any free one
   std::string host_address = {};      // this host's, as the others reach it; empty: found out
   std::string run_id = "none";
-  // Of the store. Empty: a random one where this host is alone, else anybody who reaches it is let
-  // in.
+  // The secret of the store. Empty: a random one if this host is alone, otherwise anybody who
+  // reaches the store may join.
   std::string secret = {};
   std::chrono::milliseconds join_timeout{600'000};  // for the nodes to come
   std::chrono::milliseconds last_call{30'000};      // for more nodes, once there are min_nodes

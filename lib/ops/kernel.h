@@ -44,7 +44,7 @@ struct KernelRequest {
   OperationSubject subject = nullptr;  // subject of the kernel's messages
 };
 
-// What a kernel has prepared for the addresses of one call.
+// The data that a kernel has prepared for the addresses of one call.
 class PreparedBindings {
  public:
   virtual ~PreparedBindings() = default;

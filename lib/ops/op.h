@@ -63,7 +63,7 @@ struct Placement {
 using SpecList = std::vector<TensorSpec>;
 using SpecSpan = std::span<const TensorSpec>;
 
-// What a node of the update segment computes. Its inputs are the step state, then one tensor of
+// The kind of a node of the update segment. Its inputs are the step state, then one tensor of
 // each role in this order; a packed node (passes/pack_updates.h) has `count` tensors of each.
 enum class UpdateKind : uint8_t {
   none,
@@ -88,7 +88,7 @@ enum class CastPolicy : uint8_t {
 // Work that overlaps the nodes that follow (graph/slots.h).
 enum class SlotUse : uint8_t { none, begins, ends };
 
-// What ranks exchange.
+// The operation between ranks that a node starts or ends.
 enum class MessageKind : uint8_t { none, all_reduce, reduce_scatter, all_gather };
 
 // The output has the elements of the input: in memory of its own, in another dtype, or in the same
@@ -143,7 +143,7 @@ struct OpDef {
   bool elementwise = false;
 
   UpdateKind update = UpdateKind::none;
-  // Of an update: its elements are independent, so it can work on parts of tensors.
+  // The elements of the update are independent, so it can work on parts of tensors.
   bool independent_elements = false;
 
   // Writes memory that outlives the step, or communicates with other ranks: never dead code.

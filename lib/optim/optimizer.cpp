@@ -114,7 +114,7 @@ void Optimizer::emit_nodes(GraphBuilder& builder, std::vector<UpdateNode>& nodes
   for (UpdateNode& node : nodes) builder.emit(op(), node.inputs, node.attributes);
 }
 
-// Of all files of this folder (generated).
+// Returns the rows of all files of this folder (generated).
 std::vector<std::vector<KindRow<Optimizer>>> optimizer_rows();
 
 const KindTable<Optimizer>& optimizer_table() {

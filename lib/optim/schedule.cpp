@@ -132,7 +132,7 @@ std::vector<KindRow<Schedule>> common_schedule_rows() {
           {"inverse_sqrt", "one over the root of the steps", make_kind_of<InverseSqrt>}};
 }
 
-// Of all files of this folder (generated).
+// Returns the rows of all files of this folder (generated).
 std::vector<std::vector<KindRow<Schedule>>> schedule_rows();
 
 const KindTable<Schedule>& schedule_table() {

@@ -25,8 +25,8 @@ namespace dltrain {
 struct PartitionOptions {
   Mesh mesh = {};
   int rank = 0;  // of all ranks
-  // Of another graph over the same state (steps of other lengths, evaluation), whose parameters are
-  // sharded in the same way; nullptr: the pass decides.
+  // The shards of another graph over the same state (steps of other lengths, evaluation), which
+  // shards its parameters in the same way; nullptr: the pass decides.
   const std::vector<Shard>* shards = nullptr;
   int ranks() const { return mesh.size(mesh_axes::kTensor); }
 };

@@ -186,7 +186,7 @@ class Loop {
   RankWatch* watch_;                  // nullptr: none
   StepObserver* observer_ = nullptr;  // set from its first step on
   StepInputs inputs_{};
-  // Of recent steps, by step mod 4.
+  // The counts of recent steps, by step mod 4.
   std::vector<TargetCount> counts_ = std::vector<TargetCount>(4);
   std::vector<int64_t> tokens_ = std::vector<int64_t>(4);  // seen after it
   std::vector<float> durations_;

@@ -32,7 +32,7 @@ namespace dltrain {
 struct ExecutorOptions {
   const Engine* engine = nullptr;
   std::unique_ptr<Device> device;
-  // Of the ranks, over host memory; nullptr with one rank; outlives the executor.
+  // The group of all ranks, over host memory; nullptr with one rank; outlives the executor.
   Collectives* collectives = nullptr;
   // Where ops run over axes of the mesh: its groups over host memory; likewise.
   const MeshGroups* groups = nullptr;

@@ -1,4 +1,4 @@
-// What the makers of kernels that call vendor libraries share with their table.
+// Functions that the makers of kernels by vendor libraries share with their table.
 #pragma once
 
 #include "ops/kernel.h"
