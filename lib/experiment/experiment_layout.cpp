@@ -174,8 +174,9 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
   const int64_t tensor = experiment.parallelism.tensor;
   if (all_ranks % tensor != 0) {
     fail_at(experiment.parallelism, "tensor",
-            "{} ranks cannot be divided into groups of {} for tensor parallelism", all_ranks,
-            tensor);
+            "{} rank{} cannot be divided into groups of {} for tensor parallelism; start a "
+            "multiple of {} ranks (--nproc-per-node)",
+            all_ranks, all_ranks == 1 ? "" : "s", tensor, tensor);
   }
   const int ranks = all_ranks / static_cast<int>(tensor);  // data-parallel ones
   const int64_t wanted = experiment.parallelism.data;
