@@ -1,11 +1,11 @@
 // Builds the graph of a whole step from a model description: emits the forward and runs the passes
 // in their fixed order.
 //
-//   training:    emit → autocast → lower recurrent → partition → reverse → update → narrow
-//                parameters → lower placements → data parallel → dead code → fuse → recompute →
-//                zero
-//   evaluation:  emit → autocast → lower recurrent → partition → narrow parameters → lower
-//                placements → dead code → fuse → zero (sums are reduced after the evaluation pass)
+//   training:    emit, autocast, lower recurrent, partition, reverse, update, narrow parameters,
+//                lower placements, data parallel, dead code, fuse, recompute, zero, remove copies,
+//                pack updates
+//   evaluation:  emit, autocast, lower recurrent, partition, narrow parameters, lower placements,
+//                dead code, fuse, zero (sums are reduced after the evaluation pass)
 #pragma once
 
 #include <functional>

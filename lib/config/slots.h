@@ -70,8 +70,7 @@ struct ValueSlot {
 //   * `void validate(Diagnostics&) const`: called after its keys have been read
 //   * `void describe_common(Fields&)`: keys that every kind of its family has, documented once
 //   * `static bool rewrite(ConfigNode& map, Diagnostics&)`: called before any key is read; may
-//   replace
-//     short forms by the keys of describe(). It returns false after it has reported problems
+//     replace short forms by the keys of describe(). It returns false after reporting problems
 //   * `static constexpr std::string_view kBareKey`: `x: VALUE` means `x: {kBareKey: VALUE}` where
 //     VALUE is not a map
 struct ConfigNode;

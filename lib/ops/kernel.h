@@ -1,10 +1,9 @@
 // A kernel: one op on one backend for known shapes. It is made once and does not change afterwards;
 // several calls may use it, each with its own addresses.
 //
-//   make(request)          shapes, dtypes and attributes are known: vendor descriptors are built
-//   here prepare(bindings)      optional: what a call needs besides its addresses, such as a table
-//   of
-//                          them in device memory; may allocate and wait
+//   make(request)          knows shapes, dtypes and attributes; builds vendor descriptors
+//   prepare(bindings)      optional: makes the data that a call needs besides its addresses,
+//                          such as a table of them in device memory; may allocate and wait
 //   run(bindings, stream)  queues the work; allocates nothing, waits for nothing
 //
 // A kernel is used by one thread at a time, since some vendor libraries keep the addresses of a

@@ -3,12 +3,10 @@
 // so engines have no kernels for them. Attribute of all: over (the axes, ops' kOver).
 //
 // all_reduce(x): partial → replicated, the sum over the ranks. The gradient is dy as it is.
-// all_gather(x): sharded → replicated, the shards of the ranks in a row along `dimension`;
-// attributes
-//   dimension, ranks, rank, extent (of the whole dimension). The gradient is the rank's slice of
-//   dy.
-// all_reduce_gradient(x): x, replicated, as ops read it of which every rank does a part: the
-// gradient
+// all_gather(x): sharded → replicated, the shards of the ranks in a row along `dimension`.
+//   Attributes: dimension, ranks, rank, extent (of the whole dimension). The gradient is the rank's
+//   slice of dy.
+// all_reduce_gradient(x): x, replicated, for ops of which every rank computes a part: the gradient
 //   is the sum of those of the ranks.
 #include "ops/definitions.h"
 #include "ops/rules.h"

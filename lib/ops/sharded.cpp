@@ -10,8 +10,7 @@
 //   part is among them. Without: into new tensors in the dtype of the part, with the shapes of the
 //   attribute `shapes` (rank, then extents, one tensor after the other).
 // all_gather_end(x₁ … xₙ [, part]): later work waits for the x. With the attribute `part` (boolean)
-// the
-//   part, an activation, stays as it is until then.
+//   the part, an activation, stays as it is until then.
 //
 // sum_of_squares(x₁ … xₙ): f64 [1], in double over fixed chunks of each.
 // gradient_norm_of(step_state, squares f64 [n]): like gradient_norm (update.cpp), but from the sums

@@ -5,9 +5,8 @@
 //
 // lars_sums(step_state, p, g): Σp² and Σg².
 // lars_update(…, [m], sums): You, Gitman & Ginsburg 2017, with the learning rate outside of the
-// velocity
-//   (as NVIDIA's and timm's): trust = trust_coefficient·‖p‖ / (‖g‖ + λ‖p‖ + epsilon) for each
-//   tensor, 1 where λ or a norm is 0; m ← momentum·m + trust·(g + λp); p ← p − lr·m.
+//   velocity (as NVIDIA's and timm's): trust = trust_coefficient·‖p‖ / (‖g‖ + λ‖p‖ + epsilon) for
+//   each tensor, 1 where λ or a norm is 0; m ← momentum·m + trust·(g + λp); p ← p − lr·m.
 //   Attributes: momentum, trust_coefficient, epsilon; always_adapt (boolean, false): trust where λ
 //   is 0 too.
 // lamb_moments(step_state, p, g, m, v): You et al. 2020, algorithm 2: m and v as Adam's, Σp² and

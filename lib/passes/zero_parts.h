@@ -31,8 +31,7 @@ MemberRange range_in_part(const ZeroUnit& unit, const ZeroUnit::Member& member,
                           const ZeroOptions& options);
 
 // Adds state "<kind> of <unit>" for this rank's part of a unit, and records the shards of the
-// tensors
-// "<kind> of <parameter>" in it. An empty kind: the parameters themselves.
+// tensors "<kind> of <parameter>" in it. An empty kind: the parameters themselves.
 ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& kind, DType dtype,
                  Role role, const ZeroOptions& options);
 
