@@ -1,6 +1,7 @@
 """Ranks and launchers that are lost or stopped: who says so, and with which code all end."""
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -62,10 +63,11 @@ class LaunchLoss(LaunchTest):
             result = self.end(process)
             self.assertLess(time.monotonic() - begin, 3, str(result))
             self.assertEqual(result.code, RANK, str(result))
-            name = rf"rank {victim} \(process {ranks[victim]} on [^ )]+\) has sent no heartbeat for 1\.\d s; it was last seen at step"
+            # On a busy machine its last heartbeat may arrive after the others have begun to wait for it.
+            name = rf"rank {victim} \(process {ranks[victim]} on [^ )]+\) (has sent no heartbeat for 1\.\d s; it was last seen|hangs) at step"
             self.assertRegex(result.err, "dltrain: " + name)
             # Only the launcher reports it, and then how to continue.
-            self.assertEqual(result.err.count("sent no heartbeat"), 1, str(result))
+            self.assertEqual(len(re.findall("sent no heartbeat| hangs ", result.err)), 1, str(result))
             self.assertRegex(result.err, r"\n.*--resume auto continues from step \d+\n$")
             for pid in ranks.values():
                 self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
