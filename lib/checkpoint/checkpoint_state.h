@@ -29,7 +29,7 @@ inline constexpr TimeSpentRow kTimeSpent[] = {{"training", &TimeSpent::training}
                                               {"waiting", &TimeSpent::waiting},
                                               {"lost", &TimeSpent::lost}};
 
-// Where training continues. It does not depend on the size of the batches so far.
+// The position at which training continues. It does not depend on the size of the batches so far.
 struct TrainPosition {
   int64_t step = 0;     // completed optimizer steps
   int64_t samples = 0;  // seen in these steps

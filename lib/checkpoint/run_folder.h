@@ -22,8 +22,8 @@ struct ResumeChoice {
   bool newest = false;         // chosen as the newest valid one of its folder
 };
 
-// Whether the tensors' files of a checkpoint are verified when it is chosen or when they are loaded
-// (load_chosen(); only the other files are read until then).
+// The time at which the files with a checkpoint's tensors are verified: when it is chosen, or when
+// load_chosen() loads them; until then only the other files are read.
 enum class Verify : uint8_t { now, when_loaded };
 
 // Returns whether `path` is `folder` or lies in it.

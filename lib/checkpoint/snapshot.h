@@ -36,7 +36,7 @@ size_t snapshot_bytes(const Executor& executor, int writers = 1);
 void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::vector<Role>& roles,
                   const SafetensorsMetadata& metadata, int owner = 0);
 
-// How files call a state tensor and order its axes.
+// The name of a state tensor in files, and the order of its axes there.
 struct StateInFiles {
   std::string name;
   const ParameterInfo* info = nullptr;  // nullptr: the order of memory

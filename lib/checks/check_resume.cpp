@@ -10,18 +10,6 @@
 namespace dltrain {
 namespace {
 
-// Returns the bytes of all checkpointed state.
-std::vector<std::byte> all_state(Executor& executor) {
-  std::vector<std::byte> out;
-  for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (!rules_of(tensor.role).checkpointed) continue;
-    std::vector<std::byte> bytes(tensor.spec.bytes());
-    executor.read_state(tensor.name, bytes);
-    out.insert(out.end(), bytes.begin(), bytes.end());
-  }
-  return out;
-}
-
 std::filesystem::path temporary_path() {
   std::error_code error;
   const auto folder = std::filesystem::temp_directory_path(error);
@@ -52,7 +40,7 @@ std::vector<std::byte> train_to(const CheckOptions& options, int64_t steps, int6
     session.resume_at(state.position());
   }
   train(session, {}, {.run_folder = folder, .resolved_config = {}, .handle_signals = false});
-  return all_state(*session.executor);
+  return session.executor->read_checkpointed();
 }
 
 }  // namespace

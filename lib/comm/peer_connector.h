@@ -88,7 +88,7 @@ class PeerConnector {
   };
   std::string key(const std::string& name) const { return "peers/" + options_.group + "/" + name; }
   void wait_for_all();
-  // Where a peer listens, and its token.
+  // The address at which a peer listens, and its token.
   struct Endpoint {
     std::string host;
     int port = 0;

@@ -1,5 +1,7 @@
 #include "passes/lower_recurrent.h"
 
+#include <algorithm>
+
 #include "ops/recurrent.h"
 
 namespace dltrain {
@@ -48,9 +50,11 @@ void append_parts(Graph& graph, const Node& network, std::vector<Node>& nodes) {
 }  // namespace
 
 Graph lower_recurrent(Graph graph, const KeptBytes& kept, bool training) {
+  const auto is_network = [](const Node& node) { return node.op->name == "recurrent_network"; };
+  if (std::ranges::none_of(graph.nodes, is_network)) return graph;
   std::vector<Node> nodes;
   for (Node& node : graph.nodes) {
-    if (node.op->name != "recurrent_network") {
+    if (!is_network(node)) {
       nodes.push_back(std::move(node));
       continue;
     }

@@ -10,7 +10,7 @@
 namespace dltrain {
 namespace {
 
-bool is_packed(const Node& node) {
+bool can_be_packed(const Node& node) {
   return node.op->update > UpdateKind::norm && !node.attributes.has("count");
 }
 
@@ -85,7 +85,7 @@ Graph pack_updates(Graph graph) {
   std::vector<std::vector<size_t>> packs;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    if (!is_packed(node)) continue;
+    if (!can_be_packed(node)) continue;
     std::vector<size_t>& pack = open[call_of(graph, node)];
     // The call stands where the first of its nodes does.
     const bool ready = std::ranges::all_of(node.inputs, [&](ValueId id) {

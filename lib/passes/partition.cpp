@@ -47,7 +47,7 @@ class Partition {
   }
 
  private:
-  // How a node runs on shards.
+  // The placements with which a node runs on shards.
   struct Choice {
     Placements inputs, outputs;
     bool adds_later = false;  // OpDef::added_input, after the sum of the partial result

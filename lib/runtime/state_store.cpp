@@ -1,7 +1,6 @@
 #include "runtime/state_store.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 #include "tensor/float_tensors.h"
@@ -9,27 +8,12 @@
 namespace dltrain {
 namespace {
 
-// Returns the bytes of `whole` that this rank stores; `local` may hold them.
-std::span<const std::byte> own_shard(const StateTensor& tensor, std::span<const std::byte> whole,
-                                     std::vector<std::byte>& local) {
-  if (!tensor.shard) return whole;
-  const Shard& shard = *tensor.shard;
-  if (shard.cut) {
-    local.resize(shard.local().bytes());
-    copy_from_box(tensor.spec, shard.cut->box(tensor.spec.shape, shard.cut->rank), whole, local);
-    whole = local;
-  }
-  const size_t element = dtype_size(tensor.spec.dtype);
-  return whole.subspan(static_cast<size_t>(shard.begin) * element,
-                       static_cast<size_t>(shard.count) * element);
-}
-
 // Returns whether this rank stores a box of a tensor, and not a range of its bytes.
 bool is_cut(const StateTensor& tensor) {
   return tensor.shard && tensor.shard->cut;
 }
 
-// The bytes of a tensor that this rank stores, from its address on.
+// Returns the bytes of a tensor, or of its box, that this rank stores.
 ByteRange stored_range(const StateTensor& tensor) {
   if (!tensor.shard) return {0, tensor.spec.bytes()};
   const size_t element = dtype_size(tensor.spec.dtype);
@@ -64,22 +48,19 @@ void StateStore::write_state(std::string_view name, std::span<const std::byte> b
   const StateTensor* tensor = layout_.find(name);
   if (tensor != nullptr && tensor->role == Role::parameter && tensor->spec.dtype == DType::bf16 &&
       bytes.size() == 2 * tensor->spec.bytes()) {
-    std::vector<float> values(bytes.size() / sizeof(float));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    write_state(name, bytes_as(values, DType::bf16));
-    return;
+    return write_state(name, bytes_as(floats_of(bytes, DType::f32), DType::bf16));
   }
   check_internal(tensor != nullptr && tensor->spec.bytes() == bytes.size(), "writing {}: {} bytes",
                  name, bytes.size());
   if (!is_cut(*tensor)) return write_range(name, 0, bytes);
-  std::vector<std::byte> local;
-  const std::span<const std::byte> own = own_shard(*tensor, bytes, local);
-  device_->copy(state_address(name), own.data(), own.size(), *stream_);
+  const Cut& cut = *tensor->shard->cut;
+  std::vector<std::byte> local(tensor->shard->local().bytes());
+  copy_from_box(tensor->spec, cut.box(tensor->spec.shape, cut.rank), bytes, local);
+  const ByteRange own = stored_range(*tensor);
+  device_->copy(state_address(name), local.data() + own.begin, own.end - own.begin, *stream_);
   stream_->synchronize();
   if (const StateTensor* copy = copy_of(*tensor)) {
-    std::vector<float> values(bytes.size() / sizeof(float));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    write_state(copy->name, bytes_as(values, copy->spec.dtype));
+    write_state(copy->name, bytes_as(floats_of(bytes, DType::f32), copy->spec.dtype));
   }
 }
 
@@ -121,10 +102,10 @@ void StateStore::refresh_copy(const StateTensor& copy, uint64_t begin,
   const uint64_t first = begin / sizeof(float), all = bytes.size() / sizeof(float);
   const uint64_t from = std::clamp(own.begin / each, first, first + all) - first;
   const uint64_t to = std::clamp(own.end / each, first, first + all) - first;
-  std::vector<float> values(to - from);
-  if (values.empty()) return;
-  std::memcpy(values.data(), bytes.data() + from * sizeof(float), values.size() * sizeof(float));
-  write_range(copy.name, (first + from) * each, bytes_as(values, copy.spec.dtype));
+  if (from == to) return;
+  const auto kept = bytes.subspan(from * sizeof(float), (to - from) * sizeof(float));
+  write_range(copy.name, (first + from) * each,
+              bytes_as(floats_of(kept, DType::f32), copy.spec.dtype));
 }
 
 void StateStore::read_state(std::string_view name, std::span<std::byte> bytes) {
@@ -158,6 +139,17 @@ std::span<const std::byte> StateStore::view_state(std::string_view name,
   buffer.resize(tensor->spec.bytes());
   read_state(name, buffer);
   return buffer;
+}
+
+std::vector<std::byte> StateStore::read_checkpointed() {
+  std::vector<std::byte> out;
+  for (const StateTensor& tensor : layout_.tensors()) {
+    if (!rules_of(tensor.role).checkpointed) continue;
+    const size_t begin = out.size();
+    out.resize(begin + tensor.spec.bytes());
+    read_state(tensor.name, std::span(out).subspan(begin));
+  }
+  return out;
 }
 
 }  // namespace dltrain

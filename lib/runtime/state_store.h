@@ -47,6 +47,9 @@ class StateStore : public WeightStore {
   void write_range(std::string_view name, uint64_t begin,
                    std::span<const std::byte> bytes) override;
   void read_state(std::string_view name, std::span<std::byte> bytes);
+  // The state of the roles that checkpoints hold, one tensor after the other. No tensor may be
+  // sharded.
+  std::vector<std::byte> read_checkpointed();
   // An f32 or bf16 tensor as f32.
   std::vector<float> read_floats(std::string_view name);
   // The content of a state tensor: in the device's own memory where that is the host's (valid until

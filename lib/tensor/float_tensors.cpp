@@ -1,5 +1,6 @@
 #include "tensor/float_tensors.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -40,7 +41,10 @@ std::vector<float> floats_of(std::span<const std::byte> bytes, DType dtype) {
       out.push_back(to_float(element));
     }
   };
-  if (dtype == DType::f32) convert(float{}, [](float v) { return v; });
+  if (dtype == DType::f32) {
+    out.resize(bytes.size() / sizeof(float));
+    std::copy_n(bytes.data(), bytes.size(), std::as_writable_bytes(std::span(out)).data());
+  }
   if (dtype == DType::f64) convert(double{}, [](double v) { return static_cast<float>(v); });
   if (dtype == DType::bf16) convert(Bf16{}, [](Bf16 v) { return to_f32(v); });
   if (dtype == DType::f16) convert(F16{}, [](F16 v) { return to_f32(v); });

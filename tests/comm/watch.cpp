@@ -158,7 +158,7 @@ TEST_CASE("a hanging rank is named by all, and ended itself") {
   }
 }
 
-// Where rank 0 says that it stands, in its next heartbeat.
+// Returns the position of rank 0 in its next heartbeat.
 WatchPosition next_position(StoreClient& store, int ranks) {
   const auto read = [&] {
     return WatchPosition::from_text(store.get("watch/rank/0"), ranks).value_or(WatchPosition{});

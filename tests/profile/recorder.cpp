@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "catch.h"
-#include "checkpointed_state.h"
 #include "profile/watching.h"
 
 using namespace dltrain;
@@ -98,7 +97,7 @@ TEST_CASE("steps that are watched do what others do") {
   start_session(plain);
   train(plain, {}, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
   Watched watched({}, 2);
-  CHECK(checkpointed_state(*plain.executor) == checkpointed_state(*watched.session.executor));
+  CHECK(plain.executor->read_checkpointed() == watched.session.executor->read_checkpointed());
   CHECK(watched.recording.calls.size() > 0);
 }
 

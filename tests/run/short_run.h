@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "catch.h"
-#include "checkpointed_state.h"
 #include "config/load.h"
 #include "cpu/engine.h"
 #include "reference/engine.h"
@@ -51,7 +50,7 @@ inline ShortRun short_run(const std::string& layers, const Variation& variation)
   TrainEvents events;
   events.on_step = [&](const StepRecord& record) { out.losses.push_back(record.loss); };
   train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
-  out.state = checkpointed_state(*session.executor);
+  out.state = session.executor->read_checkpointed();
   return out;
 }
 
