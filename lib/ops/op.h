@@ -75,7 +75,7 @@ enum class UpdateKind : uint8_t {
   average,    // parameter or buffer, average
 };
 
-// How an op computes under precision.compute below f32 (passes/autocast.h).
+// The dtype in which an op computes under precision.compute below f32 (passes/autocast.h).
 enum class CastPolicy : uint8_t {
   f32,           // every floating input in f32: small differences of large numbers, quick growth
   low,           // every floating input in the low dtype; sums within are f32
@@ -95,7 +95,7 @@ enum class MessageKind : uint8_t { none, all_reduce, reduce_scatter, all_gather 
 // memory.
 enum class SameElements : uint8_t { no, copy, cast, view };
 
-// Where the tensors of a node count the tokens of a text.
+// The axes along which the tensors of a node count the tokens of a text.
 inline constexpr int kNoTokenAxis = -1;  // independent of the token: parameters, positions
 inline constexpr int kMixesTokens = -2;  // outputs depend on other tokens
 struct TokenAxes {

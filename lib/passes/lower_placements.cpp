@@ -177,6 +177,14 @@ void lower_placements(Graph& graph, const PartitionOptions& options, bool norm,
   verify_graph(graph);
 }
 
+ValueId emit_all_reduce(GraphBuilder& builder, ValueId value, const std::string& over,
+                        int64_t slot) {
+  Attributes attributes{{"slot", slot}};
+  if (!over.empty()) attributes.set(kOver, over);
+  value = builder.emit1("all_reduce_begin", {value}, attributes);
+  return builder.emit1("all_reduce_end", {value}, attributes);
+}
+
 void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const ValueId> gradients,
                        const Mesh& mesh, int64_t& slot) {
   Graph& graph = builder.graph();
@@ -197,10 +205,7 @@ void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const 
   for (const auto& [axes, members] : by_axes) {
     ValueId squares = builder.emit1("sum_of_squares", members);
     if (!axes.empty()) {
-      Attributes attributes{{"slot", slot++}};
-      if (const std::string over = mesh.over(axes); !over.empty()) attributes.set(kOver, over);
-      squares = builder.emit1("all_reduce_begin", {squares}, attributes);
-      squares = builder.emit1("all_reduce_end", {squares}, attributes);
+      squares = emit_all_reduce(builder, squares, mesh.over(axes), slot++);
     }
     sums.push_back(squares);
   }

@@ -40,6 +40,11 @@ void partition(Graph& graph, const PartitionOptions& options, std::span<ValueId*
 void lower_placements(Graph& graph, const PartitionOptions& options, bool norm,
                       std::span<ValueId* const> kept);
 
+// Emits the sum of `value` over the ranks of the group `over` (an axis, a set of axes, or empty:
+// all ranks) as a message with this slot, and returns it.
+ValueId emit_all_reduce(GraphBuilder& builder, ValueId value, const std::string& over,
+                        int64_t slot);
+
 // Emits the gradient norm in the place of `norm` where gradients are sharded: the squares of those
 // that are sharded over the same axes are summed over these, so replicated ones count once.
 void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const ValueId> gradients,

@@ -7,6 +7,7 @@
 #include "comm/mesh.h"
 #include "graph/builder.h"
 #include "passes/dead_code.h"
+#include "passes/partition.h"
 
 namespace dltrain {
 namespace {
@@ -181,10 +182,9 @@ class StageCutter {
     std::copy_if(node.inputs.begin() + 1, node.inputs.end(), std::back_inserter(own),
                  [&](ValueId id) { return owner_of(id) == cut_.stage; });
     check_internal(!own.empty(), "a stage without parameters");
-    ValueId squares = builder_.emit1("sum_of_squares", own);
-    const int64_t slot = slot_;  // the same on both stages
-    squares = builder_.emit1("all_reduce_begin", {squares}, message(slot));
-    squares = builder_.emit1("all_reduce_end", {squares}, message(slot));
+    // The slot is the same on both stages.
+    const ValueId squares = emit_all_reduce(builder_, builder_.emit1("sum_of_squares", own),
+                                            mesh_axes::kPipeline, slot_);
     builder_.emit1("gradient_norm_of", {node.inputs[0], squares});
     graph_.nodes.back().outputs = node.outputs;  // read by the rest of the update
   }
