@@ -156,8 +156,8 @@ class GpuCheck(DltrainTest):
 
     def test_calls_go_on_where_the_time_of_one_was_over(self):
         begin = time.monotonic()
-        self.check("--seconds", 3, "repeat", "ranks", code=STOPPED)
-        self.assertLess(time.monotonic() - begin, 15)
+        self.check("--seconds", 3, "--fault", "repeat=hang", "repeat", "ranks", code=STOPPED)  # however fast the machine is
+        self.assertLess(time.monotonic() - begin, 30)
         # On another machine, from the record alone.
         earlier = self.folder / "earlier.tar.gz"
         shutil.move(self.results / "record.tar.gz", earlier)
