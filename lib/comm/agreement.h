@@ -31,8 +31,6 @@ class RankAgreement {
   }
 
  private:
-  std::string wait_for(const std::string& name);
-
   StoreClient& store_;
   int rank_;
   std::chrono::milliseconds timeout_;

@@ -17,8 +17,10 @@
 namespace dltrain {
 namespace {
 
-// If more connections than this have sent no complete handshake, the oldest ones are closed.
-constexpr size_t kMaxPendingConnections = 1024;
+// The longest wait for the rest of a handshake whose first bytes have come.
+constexpr std::chrono::milliseconds kHandshakeTime{1000};
+// The time that the system keeps connections without any bytes, in seconds.
+constexpr int kSilentSeconds = 60;
 // How often a rank that waits for a peer's connection looks whether the peer is still there.
 constexpr std::chrono::milliseconds kLookInterval{500};
 
@@ -44,6 +46,8 @@ PeerConnector::PeerConnector(StoreClient& store, const HostGroupOptions& options
   allow_descriptors(4 * static_cast<size_t>(options.size));
   const std::string host = options.address.empty() ? store.local_address() : options.address;
   listener_ = listen_on(host, 0);
+  setsockopt(listener_.get(), IPPROTO_TCP, TCP_DEFER_ACCEPT, &kSilentSeconds,
+             sizeof kSilentSeconds);
   std::random_device random;
   std::string endpoint = fmt::format("{} {}", host, bound_port(listener_.get()));
   for (uint32_t& word : token_) endpoint += fmt::format(" {}", word = random());
@@ -118,7 +122,7 @@ FileDescriptor PeerConnector::connect(int peer, int group) {
     }
     accepting_ = true;
     lock.unlock();
-    const int error = receive_handshakes(std::min(deadline, next_look));
+    const int error = accept_one(std::min(deadline, next_look));
     lock.lock();
     accepting_ = false;
     changed_.notify_all();
@@ -175,45 +179,22 @@ FileDescriptor PeerConnector::connect_to_peer(int peer, int group) {
   fail(ExitCode::rank, "lost rank {} while connecting to it", peer);
 }
 
-// Waits for connections and handshakes, and receives what has come. Returns 0 or errno.
-int PeerConnector::receive_handshakes(Clock::time_point deadline) {
-  std::vector<pollfd> polled{{listener_.get(), POLLIN, 0}};
-  for (const PendingConnection& pending : pending_) {
-    polled.push_back({pending.socket.get(), POLLIN, 0});
-  }
-  if (poll(polled.data(), polled.size(), static_cast<int>(time_until(deadline).count())) <= 0) {
-    return 0;
-  }
-  for (size_t i = pending_.size(); i-- > 0;) {
-    if (polled[i + 1].revents != 0 && !read_handshake(pending_[i])) {
-      pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-  }
-  if (polled[0].revents == 0) return 0;
+// Waits for a connection. The system reports it when its first bytes have come, so one that sends
+// nothing delays nobody. Returns 0 or errno.
+int PeerConnector::accept_one(Clock::time_point deadline) {
+  pollfd entry{listener_.get(), POLLIN, 0};
+  if (poll(&entry, 1, static_cast<int>(time_until(deadline).count())) <= 0) return 0;
   FileDescriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket) return errno;  // the peer has closed the connection, or there is no descriptor
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  if (pending_.size() == kMaxPendingConnections) pending_.erase(pending_.begin());
-  pending_.push_back({.socket = std::move(socket), .handshake = {}});
+  Handshake handshake{};
+  const Transfer result =
+      receive_all(socket.get(), &handshake, sizeof handshake, Clock::now() + kHandshakeTime);
+  if (result != Transfer::done || handshake.token != token_) return 0;
+  const std::lock_guard lock(mutex_);
+  accepted_[{handshake.group, handshake.rank}] = std::move(socket);
   return 0;
-}
-
-// Returns false when the connection is no longer pending: it is closed, or its handshake is
-// complete and, with the right token, the socket was moved to accepted_.
-bool PeerConnector::read_handshake(PendingConnection& pending) {
-  auto* const bytes = reinterpret_cast<char*>(&pending.handshake);
-  const ssize_t got =
-      recv(pending.socket.get(), bytes + pending.received, sizeof(Handshake) - pending.received, 0);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-  if (got <= 0) return false;
-  pending.received += static_cast<size_t>(got);
-  if (pending.received < sizeof(Handshake)) return true;
-  if (pending.handshake.token == token_) {
-    const std::lock_guard lock(mutex_);
-    accepted_[{pending.handshake.group, pending.handshake.rank}] = std::move(pending.socket);
-  }
-  return false;
 }
 
 }  // namespace dltrain

@@ -80,12 +80,6 @@ class PeerConnector {
     std::array<uint32_t, 4> token;
     uint32_t rank, group;
   };
-  // An accepted connection whose handshake is incomplete.
-  struct PendingConnection {
-    FileDescriptor socket;
-    Handshake handshake;
-    size_t received = 0;
-  };
   std::string key(const std::string& name) const { return "peers/" + options_.group + "/" + name; }
   void wait_for_all();
   // The address at which a peer listens, and its token.
@@ -97,15 +91,13 @@ class PeerConnector {
   Endpoint endpoint_of(int peer);
   FileDescriptor connect_to_peer(int peer, int group);
   bool has_gone(int peer);
-  int receive_handshakes(Clock::time_point deadline);
-  bool read_handshake(PendingConnection& pending);
+  int accept_one(Clock::time_point deadline);
 
   StoreClient& store_;
   HostGroupOptions options_;
   FileDescriptor listener_;
   std::array<uint32_t, 4> token_{};
   std::atomic<int> groups_ = 0;
-  std::vector<PendingConnection> pending_;  // used by the thread that accepts
 
   std::mutex mutex_;  // protects the members below
   std::condition_variable changed_;

@@ -61,6 +61,25 @@ Transfer wait_ready(int fd, short events, Clock::time_point deadline,
   }
 }
 
+// Calls `move`, which sends or receives a part, until all bytes are done.
+template <typename Byte, typename Move>
+Transfer transfer(Byte* at, size_t bytes, int fd, short events, Clock::time_point deadline,
+                  const InterruptCheck& interrupted, const Move& move) {
+  while (bytes > 0) {
+    const ssize_t moved = move(at, bytes);
+    if (moved > 0) {
+      at += moved;
+      bytes -= static_cast<size_t>(moved);
+    } else if (moved < 0 && errno == EAGAIN) {
+      const Transfer ready = wait_ready(fd, events, deadline, interrupted);
+      if (ready != Transfer::done) return ready;
+    } else if (moved == 0 || errno != EINTR) {
+      return Transfer::closed;
+    }
+  }
+  return Transfer::done;
+}
+
 // Tries once. Returns 0 or errno.
 int try_connect(const addrinfo& target, Clock::time_point deadline,
                 const InterruptCheck& interrupted, FileDescriptor& result) {
@@ -245,38 +264,14 @@ FileDescriptor connect_to(const std::string& address, int port, Clock::time_poin
 
 Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point deadline,
                   const InterruptCheck& interrupted) {
-  auto* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t sent = send(fd, at, bytes, MSG_NOSIGNAL);
-    if (sent > 0) {
-      at += sent;
-      bytes -= static_cast<size_t>(sent);
-    } else if (sent < 0 && errno == EAGAIN) {
-      const Transfer ready = wait_ready(fd, POLLOUT, deadline, interrupted);
-      if (ready != Transfer::done) return ready;
-    } else if (sent == 0 || errno != EINTR) {
-      return Transfer::closed;
-    }
-  }
-  return Transfer::done;
+  return transfer(static_cast<const char*>(data), bytes, fd, POLLOUT, deadline, interrupted,
+                  [fd](const char* at, size_t left) { return send(fd, at, left, MSG_NOSIGNAL); });
 }
 
 Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadline,
                      const InterruptCheck& interrupted) {
-  auto* at = static_cast<char*>(data);
-  while (bytes > 0) {
-    const ssize_t got = recv(fd, at, bytes, 0);
-    if (got > 0) {
-      at += got;
-      bytes -= static_cast<size_t>(got);
-    } else if (got < 0 && errno == EAGAIN) {
-      const Transfer ready = wait_ready(fd, POLLIN, deadline, interrupted);
-      if (ready != Transfer::done) return ready;
-    } else if (got == 0 || errno != EINTR) {
-      return Transfer::closed;
-    }
-  }
-  return Transfer::done;
+  return transfer(static_cast<char*>(data), bytes, fd, POLLIN, deadline, interrupted,
+                  [fd](char* at, size_t left) { return recv(fd, at, left, 0); });
 }
 
 }  // namespace dltrain

@@ -15,13 +15,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -33,21 +34,24 @@ inline constexpr size_t kStoreMaxKey = 1024;       // bytes
 inline constexpr size_t kStoreMaxSecret = 256;     // bytes
 inline constexpr size_t kStoreMaxValue = 1 << 20;  // bytes
 
-// Serves until it is destroyed, on its own thread.
+// Serves until it is destroyed. One thread accepts clients, and each client has a thread that reads
+// its messages and answers them: requests never wait for each other, so this takes no queues.
 class StoreServer {
  public:
+  using OnRefused = std::function<void(const std::string& address)>;
+
   // Port 0: any free port. Throws Error(rank) if the port is in use. `on_refused` is called once,
-  // by the server's thread, with the address of the first client that has a different secret.
+  // by a thread of the server, with the address of the first client that has a different secret.
   StoreServer(const std::string& address, int port, std::string secret = {},
-              std::function<void(const std::string& address)> on_refused = {});
+              OnRefused on_refused = {});
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  int port() const;
+  int port() const { return bound_port(listener_.get()); }
   // Waits until no client is connected, at most for `limit`. The contents are lost with the server,
   // so clients that read there why a run ends need a moment.
-  void wait_for_disconnects(std::chrono::milliseconds limit) const;
+  void wait_for_disconnects(std::chrono::milliseconds limit);
 
   // The connected clients now, and the messages that they have sent so far. A message has one or
   // more requests.
@@ -55,11 +59,30 @@ class StoreServer {
     size_t clients = 0;
     uint64_t messages = 0;
   };
-  Load load() const;
+  Load load();
 
  private:
-  class Service;
-  std::unique_ptr<Service> service_;
+  struct Client {
+    FileDescriptor socket;       // empty: it has ended
+    std::string will_key, will;  // set when the connection ends; empty: none
+    std::thread thread;
+  };
+  void accept_clients();
+  void serve(Client& client);
+  bool handshake(const Client& client);
+  bool perform(Client& client, std::string_view message, std::string& reply);
+
+  const std::string secret_;
+  const FileDescriptor listener_;
+
+  std::mutex mutex_;  // protects the members below
+  std::condition_variable changed_;
+  OnRefused on_refused_;  // emptied by its call
+  std::list<Client> clients_;
+  std::map<std::string, std::string> values_;
+  Load load_;
+  bool stopping_ = false;
+  std::thread thread_;
 };
 
 struct StoreOptions {
@@ -69,10 +92,10 @@ struct StoreOptions {
   // Prepended to every key: the run's id and the attempt.
   std::string prefix = {};
   std::chrono::milliseconds connect_timeout{60'000};  // until the server answers
-  std::chrono::milliseconds answer_time{10'000};  // for an answer, in addition to waits for keys
-  const char* who = "rank";                       // this process, for messages
-  // Ends the wait for a connection or an answer with Error(stopped); see comm/socket.h. Called by
-  // all threads that wait.
+  std::chrono::milliseconds answer_time{10'000};      // for an answer
+  const char* who = "rank";                           // this process, for messages
+  // Ends the wait for a connection, an answer or a key with Error(stopped); see comm/socket.h.
+  // Called by all threads that wait.
   InterruptCheck interrupted = {};
 };
 
@@ -84,9 +107,9 @@ struct StoreRequest {
   std::string key, value = {};
 };
 
-// One connection, which the threads of a process share: each sends its requests at any time, and
-// one that waits for a key does not delay the others. Once the connection is lost, every call
-// throws the first error again.
+// One connection, which the threads of a process share. The server answers at once, so a thread
+// never holds it for long: one that waits for a key asks again, at growing intervals up to a quarter
+// of a second. Once the connection is lost, every call throws the first error again.
 class StoreClient {
  public:
   // Connects, retrying until options.connect_timeout.
@@ -109,41 +132,31 @@ class StoreClient {
   void set_will(std::string_view key, std::string_view value);
 
   // Sends several requests in one message. Returns their values, in the same order; nothing where a
-  // key does not exist. A get does not wait.
+  // key does not exist.
   using Values = std::vector<std::optional<std::string>>;
   Values perform(std::span<const StoreRequest> requests);
+  // Performs the requests until one of them has a value, at most for `timeout`.
+  Values wait_for(std::span<const StoreRequest> requests, std::chrono::milliseconds timeout);
   // Takes the value of a list apart.
   static std::vector<std::string> listed(std::string_view value);
 
   // This host's numeric address in the server's network.
-  std::string local_address() const;
+  std::string local_address() const { return dltrain::local_address(socket_.get()); }
   // The server's numeric address.
-  std::string server_address() const;
+  std::string server_address() const { return peer_address(socket_.get()); }
   const StoreOptions& options() const { return options_; }
 
  private:
-  using Milliseconds = std::chrono::milliseconds;
-
-  std::string endpoint() const;
+  std::string endpoint() const { return endpoint_text(options_.address, options_.port); }
   void handshake(Clock::time_point deadline);
-  Values call(std::span<const StoreRequest> requests, Milliseconds wait_limit = {});
-  std::optional<std::string> call_one(StoreOperation operation, std::string_view key,
-                                      std::string_view value = {}, Milliseconds wait_limit = {});
-  bool take_replies(uint32_t first, Values& values);
-  Transfer receive_some(Clock::time_point deadline);
-  void lose(const Error& error);
+  std::string perform_one(StoreOperation operation, std::string_view key,
+                          std::string_view value = {});
+  void check_interrupted();
 
   StoreOptions options_;
   FileDescriptor socket_;
-  std::string input_;   // used by the thread that reads
-  std::mutex writing_;  // a message is sent in one piece
-
-  std::mutex mutex_;  // protects the members below
-  std::condition_variable changed_;
-  uint32_t next_id_ = 0;
-  std::map<uint32_t, std::optional<std::string>> replies_;  // of calls in progress, with the status
-  bool reading_ = false;                                    // a thread receives, for all that wait
-  std::optional<Error> loss_;                               // why the connection was lost
+  std::timed_mutex mutex_;     // held for a message and its answer; protects loss_
+  std::optional<Error> loss_;  // why the connection was lost
 };
 
 }  // namespace dltrain
