@@ -94,7 +94,6 @@ ExitCode join_and_run(const RankEnvironment& environment, const ParallelismConfi
       environment, *host,
       {.timeout = milliseconds(parallelism.timeout),
        .connect_timeout = milliseconds(parallelism.join_timeout),
-       .straggler_factor = parallelism.straggler_factor,
        .interrupted = [] { return stop_signal() != 0; },
        .on_refused =
            [](const std::string& address) {
@@ -102,20 +101,22 @@ ExitCode join_and_run(const RankEnvironment& environment, const ParallelismConfi
                            " was refused: it has another secret (DLTRAIN_STORE_SECRET)");
            },
        .on_watched = [&watched] { watched = true; },
-       .on_lost =
-           [&](const std::string& message) {
-             if ((watch == nullptr || watch.load()->step() < 0) && is_asked_to_stop(environment)) {
-               _exit(static_cast<int>(ExitCode::stopped));
-             }
-             // The training thread hangs, so the process cannot end in order.
-             if (!launcher_reports(environment, ExitCode::rank, watched)) {
-               print_message("dltrain: error: " + message);
-             }
-             std::fflush(nullptr);
-             _exit(static_cast<int>(ExitCode::rank));
-           },
-       .on_straggler = [](const std::string& message) { log_warning("{}", message); },
-       .on_store_lost = [&watched] { watched = false; }});
+       .watch = {.straggler_factor = parallelism.straggler_factor,
+                 .on_lost =
+                     [&](const std::string& message) {
+                       if ((watch == nullptr || watch.load()->step() < 0) &&
+                           is_asked_to_stop(environment)) {
+                         _exit(static_cast<int>(ExitCode::stopped));
+                       }
+                       // The training thread hangs, so the process cannot end in order.
+                       if (!launcher_reports(environment, ExitCode::rank, watched)) {
+                         print_message("dltrain: error: " + message);
+                       }
+                       std::fflush(nullptr);
+                       _exit(static_cast<int>(ExitCode::rank));
+                     },
+                 .on_straggler = [](const std::string& message) { log_warning("{}", message); },
+                 .on_store_lost = [&watched] { watched = false; }}});
   watch = world.watch.get();
   const auto stopped = [&](ExitCode code) {
     return code == ExitCode::rank && world.watch->step() < 0 && is_asked_to_stop(environment);

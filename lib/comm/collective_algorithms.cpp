@@ -44,27 +44,13 @@ struct CollectiveAlgorithms::Chunks {
   size_t begin(int rank) const { return std::min(rank * chunk, count); }
   size_t elements(int rank) const { return std::min(chunk, count - begin(rank)); }
   size_t segments(int rank) const { return (elements(rank) + segment - 1) / segment; }
-  size_t offset(size_t s) const { return s * segment * element_size; }
+  // In bytes. The offset of a segment in its chunk is that in chunk 0.
+  size_t offset(int rank, size_t s) const { return (begin(rank) + s * segment) * element_size; }
   size_t segment_elements(int rank, size_t s) const {
     return std::min(segment, elements(rank) - std::min(s * segment, elements(rank)));
   }
   size_t segment_bytes(int rank, size_t s) const {
     return segment_elements(rank, s) * element_size;
-  }
-};
-
-// A reduce-scatter; with `gather` the results are also sent to all ranks.
-struct CollectiveAlgorithms::Reduction {
-  const Chunks& chunks;
-  std::byte* input;   // all chunks
-  std::byte* output;  // this rank's chunk
-  DType dtype;
-  ReduceOp op;
-  uint64_t slot;
-  bool gather;
-
-  std::byte* input_chunk(int rank) const {
-    return input + chunks.begin(rank) * chunks.element_size;
   }
 };
 
@@ -79,24 +65,25 @@ size_t CollectiveAlgorithms::scratch_bytes(int size) {
   return static_cast<size_t>(size) * segment_bytes_for(size);
 }
 
-// Sends every other rank its chunk and combines this rank's chunk from all parts. It proceeds by
-// segments, so that received data is combined while the cache holds it.
-void CollectiveAlgorithms::reduce_chunks(const Reduction& r) {
+// Sends every other rank its chunk of `input`, which has all chunks, and combines this rank's chunk
+// from all parts to `output`; with `gather` also sends the result to all. It proceeds by segments,
+// so that received data is combined while the cache holds it.
+void CollectiveAlgorithms::reduce_chunks(const Chunks& chunks, std::byte* input, std::byte* output,
+                                         DType dtype, ReduceOp op, uint64_t slot, bool gather) {
   const int own = connections_.rank();
-  const Chunks& chunks = r.chunks;
   for (size_t s = 0; s < chunks.segments(0); ++s) {  // no rank has more
-    const size_t offset = chunks.offset(s), own_bytes = chunks.segment_bytes(own, s);
-    exchange_all(r.slot, [&](int p) {
+    const size_t own_bytes = chunks.segment_bytes(own, s);
+    const auto input_at = [&](int rank) { return input + chunks.offset(rank, s); };
+    std::byte* const result = output + chunks.offset(0, s);
+    exchange_all(slot, [&](int p) {
       parts_[p] = scratch(p);
-      return PeerExchange{p, r.input_chunk(p) + offset, chunks.segment_bytes(p, s), scratch(p),
-                          own_bytes};
+      return PeerExchange{p, input_at(p), chunks.segment_bytes(p, s), scratch(p), own_bytes};
     });
-    parts_[own] = r.input_chunk(own) + offset;
-    reduce_parts(parts_, r.output + offset, chunks.segment_elements(own, s), r.dtype, r.op);
-    if (!r.gather) continue;
-    exchange_all(r.slot + 1, [&](int p) {
-      return PeerExchange{p, r.output + offset, own_bytes, r.input_chunk(p) + offset,
-                          chunks.segment_bytes(p, s)};
+    parts_[own] = input_at(own);
+    reduce_parts(parts_, result, chunks.segment_elements(own, s), dtype, op);
+    if (!gather) continue;
+    exchange_all(slot + 1, [&](int p) {
+      return PeerExchange{p, result, own_bytes, input_at(p), chunks.segment_bytes(p, s)};
     });
   }
 }
@@ -109,12 +96,9 @@ void CollectiveAlgorithms::all_reduce(void* data, size_t count, DType dtype, Red
     return uses_tree() ? all_reduce_tree(data, count, dtype, op, slot)
                        : all_reduce_small(data, count, dtype, op, slot);
   }
-  const int size = connections_.size();
-  const int own = connections_.rank();
-  const Chunks chunks = Chunks::divide(count, element, size, segment_bytes_);
-  std::byte* output = bytes_of(data) + chunks.begin(own) * element;
-  const Reduction r{chunks, bytes_of(data), output, dtype, op, slot, true};
-  reduce_chunks(r);
+  const Chunks chunks = Chunks::divide(count, element, connections_.size(), segment_bytes_);
+  std::byte* output = bytes_of(data) + chunks.begin(connections_.rank()) * element;
+  reduce_chunks(chunks, bytes_of(data), output, dtype, op, slot, true);
 }
 
 void CollectiveAlgorithms::all_reduce_small(void* data, size_t count, DType dtype, ReduceOp op,
@@ -156,8 +140,7 @@ void CollectiveAlgorithms::reduce_scatter(const void* input, void* output, size_
   const int size = connections_.size();
   const size_t element = dtype_size(dtype);
   const Chunks chunks{count * size, element, count, segment_bytes_ / element};
-  const Reduction r{chunks, bytes_of(input), bytes_of(output), dtype, op, slot, false};
-  reduce_chunks(r);
+  reduce_chunks(chunks, bytes_of(input), bytes_of(output), dtype, op, slot, false);
 }
 
 void CollectiveAlgorithms::all_gather(const void* input, void* output, size_t bytes,

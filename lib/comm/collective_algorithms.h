@@ -58,9 +58,9 @@ class CollectiveAlgorithms {
 
  private:
   struct Chunks;
-  struct Reduction;
   void all_reduce_small(void* data, size_t count, DType dtype, ReduceOp op, uint64_t slot);
-  void reduce_chunks(const Reduction& r);
+  void reduce_chunks(const Chunks& chunks, std::byte* input, std::byte* output, DType dtype,
+                     ReduceOp op, uint64_t slot, bool gather);
   bool uses_tree() const { return connections_.size() > kDirectRanks; }
   void all_reduce_tree(void* data, size_t count, DType dtype, ReduceOp op, uint64_t slot);
   void send_down(void* data, size_t bytes, int root, uint64_t slot);

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
 #include <vector>
 
 #include "base/error.h"
-#include "comm/staged.h"
+#include "comm/host_collectives.h"
 
 namespace dltrain {
 namespace {
@@ -140,18 +139,12 @@ CollectiveBackendChoice choose_collective_backend(Collectives& host, const Engin
 }
 
 void join_device_group(StreamCollectives& group, const CollectiveBackendChoice& choice,
-                       Collectives& host, const Engine& engine, Device& device,
-                       const DeviceGroupOptions& options) {
+                       Collectives& host, const Engine& engine, Device& device, RankWatch* watch) {
   std::unique_ptr<CollectiveBackend> collective_backend =
-      choice.vendor ? join_vendor(*engine.collectives, host, device)
-                    : make_staged_backend(device, options.make_host_group());
-  constexpr int kNumber = RankWatch::kFirstDeviceGroup;
-  if (options.watch != nullptr) {
-    std::vector<int> all(static_cast<size_t>(host.size()));
-    std::iota(all.begin(), all.end(), 0);
-    options.watch->joined(kNumber, all);
-  }
-  group.join(std::move(collective_backend), host, options.watch, kNumber);
+      choice.vendor
+          ? join_vendor(*engine.collectives, host, device)
+          : make_staged_backend(device, dynamic_cast<HostCollectives&>(host).make_unobserved());
+  group.join(std::move(collective_backend), host, watch, RankWatch::kFirstDeviceGroup);
 }
 
 }  // namespace dltrain

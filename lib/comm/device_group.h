@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -29,16 +28,20 @@ CollectiveBackendChoice choose_collective_backend(Collectives& host, const Engin
                                                   const Device& device,
                                                   CollectiveBackendKind wanted, bool fixed_order);
 
-struct DeviceGroupOptions {
-  // Makes another group of the same ranks over host memory; all ranks call it together.
-  std::function<std::unique_ptr<Collectives>()> make_host_group;
-  RankWatch* watch = nullptr;
-};
-
-// Joins `group` with the chosen backend; all ranks must call it. Throws Error(device) or
-// Error(rank).
+// Joins `group` with the chosen backend; all ranks must call it. `host` is a HostCollectives;
+// `watch` may be nullptr. Throws Error(device) or Error(rank).
 void join_device_group(StreamCollectives& group, const CollectiveBackendChoice& choice,
                        Collectives& host, const Engine& engine, Device& device,
-                       const DeviceGroupOptions& options);
+                       RankWatch* watch = nullptr);
+
+// Makes a backend that executes collectives through pinned host memory: copy to the host, the same
+// operation of a group over host memory, copy to the device, all in the order of one stream. The
+// stream calls the host part, so the thread that queues operations never waits. It serves ranks
+// that share a GPU or have no NCCL. Sums are those of comm/reduce.h, as on CPUs.
+//
+// `host`: a group of the same ranks for the exclusive use of the backend. Memory: one pinned buffer
+// for the largest operation's input and output, allocated in the first steps.
+std::unique_ptr<CollectiveBackend> make_staged_backend(Device& device,
+                                                       std::unique_ptr<Collectives> host);
 
 }  // namespace dltrain

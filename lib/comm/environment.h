@@ -28,7 +28,7 @@ using Environment = std::map<std::string, std::string>;
 Environment process_environment();
 
 struct RankEnvironment {
-  std::string launcher;  // "torchrun", "dltrain", "mpirun", …; empty: there is no launcher
+  std::string launcher = {};  // "torchrun", "dltrain", "mpirun", …; empty: there is no launcher
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;        // on this host
@@ -37,11 +37,11 @@ struct RankEnvironment {
   int master_port = 29500;
   // The launcher already serves the store at master_address:master_port; otherwise rank 0 does.
   bool store_served = false;
-  std::string run_id;       // unique for each run and each restart; part of the store's keys
-  std::string secret;       // of the store
+  std::string run_id = {};  // unique for each run and each restart; part of the store's keys
+  std::string secret = {};  // of the store
   int node = 0, nodes = 1;  // of the launcher that started this rank, if known
   // This host's address as the other hosts reach it; empty: that of the connection to the store.
-  std::string host_address;
+  std::string host_address = {};
   int restarts = 0, max_restarts = 0;  // of the run so far, and allowed
   // An earlier attempt of this launch has created the run folder.
   bool run_has_begun = false;

@@ -83,7 +83,7 @@ HostCollectives::Ticket HostCollectives::queue(const CollectiveCall& call, Strea
   }
   if (!call.is_between_two()) ++collectives_;
   const Queued queued{call, collectives_};
-  if (watch_) watch_->issued(group_number_, observed(queued, ticket));
+  if (watch_) watch_->issued(group_number_, observed_operation(call, collectives_, ticket));
   {
     std::lock_guard lock(mutex_);
     ring_[ticket % kCapacity] = queued;
@@ -91,13 +91,6 @@ HostCollectives::Ticket HostCollectives::queue(const CollectiveCall& call, Strea
   }
   changed_.notify_all();
   return ticket;
-}
-
-// The watch knows ranks by their numbers among all.
-ObservedOperation HostCollectives::observed(const Queued& queued, Ticket ticket) const {
-  ObservedOperation operation = observed_operation(queued.call, queued.number, ticket);
-  if (operation.peer >= 0) operation.peer = connections_.ranks()[operation.peer];
-  return operation;
 }
 
 void HostCollectives::work() {
@@ -190,9 +183,10 @@ void HostCollectives::wait(Ticket ticket, Stream&) {
   if (observe) {
     std::lock_guard lock(mutex_);
     observe = ticket + kCapacity > issued_;  // otherwise its place in the ring was reused
-    if (observe) operation = observed(ring_[ticket % kCapacity], ticket);
+    const Queued& queued = ring_[ticket % kCapacity];
+    if (observe) operation = observed_operation(queued.call, queued.number, ticket);
   }
-  if (observe) watch_->waiting(group_number_, operation);
+  if (observe) watch_->waiting(group_number_, std::move(operation));
   try {
     finish(ticket);
   } catch (const Error& error) {
@@ -229,11 +223,6 @@ std::unique_ptr<Collectives> HostCollectives::split(std::span<const int> ranks) 
 std::unique_ptr<Collectives> HostCollectives::make_unobserved() {
   return std::unique_ptr<Collectives>(
       new HostCollectives(connector_, connections_.ranks(), nullptr));
-}
-
-std::unique_ptr<HostCollectives> make_host_group(StoreClient& store,
-                                                 const HostGroupOptions& options) {
-  return std::make_unique<HostCollectives>(store, options);
 }
 
 }  // namespace dltrain

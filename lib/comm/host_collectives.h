@@ -1,6 +1,6 @@
 // Collectives between processes over host memory and TCP.
 //
-// All ranks of a group call make_host_group with the same size and group name; it returns when all
+// All ranks of a group construct it with the same size and group name; that ends when all
 // are connected. Operations run in order on the communication thread of the group, or on the thread
 // that waits for them, which is faster for small messages.
 //
@@ -68,7 +68,6 @@ class HostCollectives : public Collectives {
     uint64_t number = 0;  // of the group's collectives so far
   };
 
-  ObservedOperation observed(const Queued& queued, Ticket ticket) const;
   void work();
   void run_next(std::unique_lock<std::mutex>& lock);  // called and returns with the lock held
   void run(const Queued& queued);
@@ -94,8 +93,5 @@ class HostCollectives : public Collectives {
   bool stopping_ = false;
   std::thread thread_;
 };
-
-std::unique_ptr<HostCollectives> make_host_group(StoreClient& store,
-                                                 const HostGroupOptions& options);
 
 }  // namespace dltrain

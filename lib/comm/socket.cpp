@@ -146,8 +146,9 @@ FileDescriptor listen_on(const std::string& address, int port) {
   FileDescriptor fd;
   int error = EADDRNOTAVAIL;
   // One socket for IPv6 and IPv4, unless the host has no IPv6.
-  using Names = std::vector<std::string>;
-  for (const std::string& name : address.empty() ? Names{"::", "0.0.0.0"} : Names{address}) {
+  std::vector<const char*> names{address.c_str()};
+  if (address.empty()) names = {"::", "0.0.0.0"};
+  for (const char* name : names) {
     const AddressInfo info = resolve(name, port, true);
     if (info.error != 0) {
       fail(ExitCode::rank, "cannot listen on '{}': {}", address, gai_strerror(info.error));

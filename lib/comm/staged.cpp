@@ -1,14 +1,12 @@
-#include "comm/staged.h"
-
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
+#include "comm/device_group.h"
 
 namespace dltrain {
 namespace {
@@ -19,56 +17,45 @@ size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// The state of the stream's calls on the host. After a failure of the device it outlives the
-// backend, because the driver may still execute queued calls, which share it.
-struct CallbackState : std::enable_shared_from_this<CallbackState> {
-  struct Job {
-    std::shared_ptr<CallbackState> state;   // while it is queued
-    CollectiveCall call = {}, staged = {};  // with device buffers, and with host buffers
+// The calls of the stream on the host, which the stream makes in order. After a failure of the
+// device they outlive the backend, because the driver may still make those that are queued.
+struct HostCalls : std::enable_shared_from_this<HostCalls> {
+  struct Call {
+    CollectiveCall on_device, on_host;  // with device buffers, and with host buffers
   };
 
-  explicit CallbackState(Collectives& group) : host(&group) {}
+  explicit HostCalls(Collectives& group) : host(&group) {}
 
-  // Returns an unused job; makes one if all are in use.
-  Job& free_job() {
+  void add(Call call) {
     const std::lock_guard lock(mutex);
-    if (free.empty()) {
-      free.push_back(&jobs.emplace_back());
-      free.reserve(jobs.size());
-    }
-    Job& job = *free.back();
-    free.pop_back();
-    job.state = shared_from_this();
-    return job;
+    queued.push_back(std::move(call));
+    self = shared_from_this();
   }
 
-  // Called by the stream, on a thread of the driver.
-  static void run(void* argument) {
-    Job& job = *static_cast<Job*>(argument);
-    const auto state = std::move(job.state);  // the last one deletes the job too
-    state->run(job);
-  }
+  // Called by the stream for each queued call, on a thread of the driver.
+  static void run(void* calls) { static_cast<HostCalls*>(calls)->run_next(); }
 
-  void run(Job& job) {
+  void run_next() {
+    std::shared_ptr<HostCalls> last;  // destroyed after the lock
     std::unique_lock lock(mutex);
-    const bool works = !failure && !closed;
-    begun += works ? 1 : 0;
-    running = works;
+    const Call call = std::move(queued.front());
+    queued.pop_front();
+    if (queued.empty()) last = std::move(self);
+    if (failure || closed) return;
+    ++begun;
+    running = true;
     lock.unlock();
     std::optional<std::string> reason;
-    if (works) {
-      try {
-        host->wait(host->issue(job.staged, stream), stream);
-      } catch (const std::exception& e) {
-        reason = e.what();
-      }
+    try {
+      host->wait(host->issue(call.on_host, stream), stream);
+    } catch (const std::exception& e) {
+      reason = e.what();
     }
     lock.lock();
     // A failed call stays the one that the device executes, for the watch.
-    if (reason) failure = {job.call, *reason};
-    done += works && !reason ? 1 : 0;
+    if (reason) failure = {call.on_device, *reason};
+    done += reason ? 0 : 1;
     running = false;
-    free.push_back(&job);
     ended.notify_all();
   }
 
@@ -84,8 +71,8 @@ struct CallbackState : std::enable_shared_from_this<CallbackState> {
   HostStream stream;
   std::mutex mutex;  // protects the members below
   std::condition_variable ended;
-  std::deque<Job> jobs;
-  std::vector<Job*> free;
+  std::deque<Call> queued;
+  std::shared_ptr<HostCalls> self;           // while calls are queued
   std::optional<CollectiveFailure> failure;  // the first
   uint64_t begun = 0, done = 0;
   bool running = false;  // a call uses the group
@@ -95,10 +82,10 @@ struct CallbackState : std::enable_shared_from_this<CallbackState> {
 class StagedBackend final : public CollectiveBackend {
  public:
   StagedBackend(Device& device, std::unique_ptr<Collectives> host)
-      : device_(device), host_(std::move(host)), state_(std::make_shared<CallbackState>(*host_)) {}
+      : device_(device), host_(std::move(host)), calls_(std::make_shared<HostCalls>(*host_)) {}
 
   // The streams of a failed device are not synchronized, so a call may still be running.
-  ~StagedBackend() override { state_->close(); }
+  ~StagedBackend() override { calls_->close(); }
 
   void queue(const CollectiveCall& call, Stream& stream) override {
     const CollectiveExtent extent = extent_of(call, host_->rank(), host_->size());
@@ -107,22 +94,22 @@ class StagedBackend final : public CollectiveBackend {
     std::byte* input = reserve(extent.in_place ? std::max(in, out) : aligned(in) + out, stream);
     std::byte* output = extent.in_place ? input : input + aligned(in);
     device_.copy(input, call.input != nullptr ? call.input : call.output, in, stream);
-    CallbackState::Job& job = state_->free_job();
-    job.call = job.staged = call;
-    job.staged.input = input;
-    job.staged.output = output;
-    device_.call_on_host(stream, CallbackState::run, &job);
+    HostCalls::Call both{call, call};
+    both.on_host.input = input;
+    both.on_host.output = output;
+    calls_->add(std::move(both));
+    device_.call_on_host(stream, HostCalls::run, calls_.get());
     device_.copy(call.output, output, out, stream);
   }
 
   std::optional<CollectiveFailure> failure() override {
-    const std::lock_guard lock(state_->mutex);
-    return state_->failure;
+    const std::lock_guard lock(calls_->mutex);
+    return calls_->failure;
   }
 
   DeviceProgress progress() override {
-    const std::lock_guard lock(state_->mutex);
-    return {state_->begun, state_->done};
+    const std::lock_guard lock(calls_->mutex);
+    return {calls_->begun, calls_->done};
   }
 
   void abort() override { host_->abort(); }
@@ -144,7 +131,7 @@ class StagedBackend final : public CollectiveBackend {
   Device& device_;
   std::unique_ptr<Collectives> host_;
   Buffer buffer_;
-  std::shared_ptr<CallbackState> state_;
+  std::shared_ptr<HostCalls> calls_;
 };
 
 }  // namespace

@@ -158,8 +158,8 @@ void StoreServer::serve(Client& client) {
   const int fd = client.socket.get();
   const bool accepted = handshake(client);
   std::string message;
-  while (accepted && receive_message(fd, message, kMaxMessage, Clock::time_point::max()) ==
-                         Transfer::done) {
+  while (accepted &&
+         receive_message(fd, message, kMaxMessage, Clock::time_point::max()) == Transfer::done) {
     std::string reply;
     if (!perform(client, message, reply) ||
         send_message(fd, reply, Clock::time_point::max()) != Transfer::done) {
@@ -227,8 +227,8 @@ bool StoreServer::perform(Client& client, std::string_view message, std::string&
         client.will = value;
         break;
       case StoreOperation::list:
-        for (auto at = values_.lower_bound(key);
-             at != values_.end() && at->first.starts_with(key); ++at) {
+        for (auto at = values_.lower_bound(key); at != values_.end() && at->first.starts_with(key);
+             ++at) {
           append_text(*answer, at->second);
         }
         break;
@@ -309,14 +309,14 @@ StoreClient::Values StoreClient::perform(std::span<const StoreRequest> requests)
   }
   if (values.size() == requests.size()) return values;
   // The answer to this message could be taken for that of the next one.
-  loss_ = result == Transfer::interrupted
-              ? Error(ExitCode::stopped,
-                      fmt::format("interrupted while the store at {} gave no answer", endpoint()))
-              : Error(ExitCode::rank,
-                      fmt::format("the store at {} {} (did rank 0 or the launcher end?)",
-                                  endpoint(),
-                                  result == Transfer::timeout ? "does not answer"
-                                                              : "closed the connection"));
+  loss_ =
+      result == Transfer::interrupted
+          ? Error(ExitCode::stopped,
+                  fmt::format("interrupted while the store at {} gave no answer", endpoint()))
+          : Error(ExitCode::rank,
+                  fmt::format(
+                      "the store at {} {} (did rank 0 or the launcher end?)", endpoint(),
+                      result == Transfer::timeout ? "does not answer" : "closed the connection"));
   throw Error(*loss_);
 }
 

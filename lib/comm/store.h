@@ -108,8 +108,8 @@ struct StoreRequest {
 };
 
 // One connection, which the threads of a process share. The server answers at once, so a thread
-// never holds it for long: one that waits for a key asks again, at growing intervals up to a quarter
-// of a second. Once the connection is lost, every call throws the first error again.
+// never holds it for long: one that waits for a key asks again, at growing intervals up to a
+// quarter of a second. Once the connection is lost, every call throws the first error again.
 class StoreClient {
  public:
   // Connects, retrying until options.connect_timeout.

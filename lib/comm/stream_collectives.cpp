@@ -1,6 +1,7 @@
 #include "comm/stream_collectives.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -10,8 +11,10 @@ StreamCollectives::StreamCollectives(Device& device, int rank, int size)
     : device_(device),
       rank_(rank),
       size_(size),
+      ranks_(static_cast<size_t>(size)),
       stream_(device.make_stream()),
       ready_(device.make_event()) {
+  std::iota(ranks_.begin(), ranks_.end(), 0);
   for (auto& mark : done_) mark = device.make_event();
 }
 
@@ -41,9 +44,7 @@ void StreamCollectives::join(std::unique_ptr<CollectiveBackend> backend, Collect
                  host.rank(), host.size(), rank_, size_);
   join_as(std::move(backend), host, watch, group_number);
   for (StreamCollectives* part : parts_) {
-    ++group_number;
-    if (watch != nullptr) watch->joined(group_number, part->ranks_);
-    part->join_as(backend_->split(part->ranks_), host, watch, group_number);
+    part->join_as(backend_->split(part->ranks_), host, watch, ++group_number);
   }
 }
 
@@ -53,7 +54,9 @@ void StreamCollectives::join_as(std::unique_ptr<CollectiveBackend> backend, Coll
   host_ = &host;
   watch_ = watch;
   group_number_ = group_number;
-  if (watch != nullptr) watch->track(group_number, *backend_);
+  if (watch == nullptr) return;
+  watch->joined(group_number, ranks_);
+  watch->track(group_number, *backend_);
 }
 
 std::unique_ptr<Collectives> StreamCollectives::split(std::span<const int> ranks) {
@@ -72,21 +75,15 @@ StreamCollectives::Ticket StreamCollectives::queue(const CollectiveCall& call, S
   check_internal(backend_ != nullptr, "{} before the group was joined", collective_name(call.kind));
   const Ticket ticket = ++issued_;
   if (!call.is_between_two()) ++collectives_;
-  if (watch_ != nullptr) watch_->issued(group_number_, observed(call, collectives_, ticket));
+  if (watch_ != nullptr) {
+    watch_->issued(group_number_, observed_operation(call, collectives_, ticket));
+  }
   ready_->record(after);
   ready_->make_wait(*stream_);
   check();
   backend_->queue(call, *stream_);
   done_[ticket % kMarks]->record(*stream_);
   return ticket;
-}
-
-// The watch knows ranks by their numbers among all.
-ObservedOperation StreamCollectives::observed(const CollectiveCall& call, uint64_t number,
-                                              Ticket ticket) const {
-  ObservedOperation operation = observed_operation(call, number, ticket);
-  if (operation.peer >= 0 && !ranks_.empty()) operation.peer = ranks_[operation.peer];
-  return operation;
 }
 
 void StreamCollectives::wait(Ticket ticket, Stream& before) {
@@ -106,7 +103,7 @@ void StreamCollectives::check_own() {
   if (!failure) return;
   const std::string reason = fmt::format("{}, in {}", failure->reason, describe(failure->call));
   if (watch_ == nullptr) throw Error(ExitCode::rank, reason);
-  watch_->waiting(group_number_, observed(failure->call, 0, 0));
+  watch_->waiting(group_number_, observed_operation(failure->call, 0, 0));
   throw Error(ExitCode::rank, watch_->explain(reason));
 }
 

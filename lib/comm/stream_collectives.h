@@ -59,11 +59,10 @@ class StreamCollectives final : public Collectives {
   void join_as(std::unique_ptr<CollectiveBackend> backend, Collectives& host, RankWatch* watch,
                int group_number);
   void check_own();
-  ObservedOperation observed(const CollectiveCall& call, uint64_t number, Ticket ticket) const;
 
   Device& device_;
   int rank_, size_;
-  std::vector<int> ranks_;              // of a part: its members
+  std::vector<int> ranks_;              // the members, as ranks among all
   StreamCollectives* whole_ = nullptr;  // of a part: the group of all ranks
   std::vector<StreamCollectives*> parts_;
   RankWatch* watch_ = nullptr;

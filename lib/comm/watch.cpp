@@ -70,13 +70,22 @@ void RankWatch::joined(int group, std::span<const int> ranks) {
   {
     std::lock_guard lock(mutex_);
     check_internal(issued_.emplace(group, 0).second, "two groups with the number {}", group);
+    if (ranks.size() < peers_.size()) members_[group].assign(ranks.begin(), ranks.end());
   }
   if (ranks.size() == peers_.size()) return;
   store_.set(watch_keys::members(options_.rank, group), members_text(ranks));
 }
 
+// Called with the mutex.
+void RankWatch::find_peer(int group, ObservedOperation& operation) const {
+  const auto found = members_.find(group);
+  if (operation.peer < 0 || found == members_.end()) return;
+  operation.peer = found->second[static_cast<size_t>(operation.peer)];
+}
+
 void RankWatch::issued(int group, ObservedOperation operation) {
   std::lock_guard lock(mutex_);
+  find_peer(group, operation);
   operation.step = step_;
   issued_[group] = operation.number;
   for (TrackedGroup& f : tracked_) {
@@ -87,11 +96,12 @@ void RankWatch::issued(int group, ObservedOperation operation) {
   last_ = std::move(operation);
 }
 
-void RankWatch::waiting(int group, const ObservedOperation& operation) {
+void RankWatch::waiting(int group, ObservedOperation operation) {
   std::lock_guard lock(mutex_);
+  find_peer(group, operation);
   waiting_ = true;
   waiting_group_ = group;
-  awaited_ = operation;
+  awaited_ = std::move(operation);
   wait_begin_ = Clock::now();
 }
 
@@ -141,17 +151,23 @@ int64_t RankWatch::step() {
 
 std::string RankWatch::explain(const std::string& reason) {
   std::unique_lock lock(mutex_);
-  noticed_ = urgent_ = true;
+  noticed_ = true;
   changed_.notify_all();
-  changed_.wait_for(lock, kFailureWait, [&] { return failure_.has_value() || finished_; });
-  urgent_ = false;
-  const std::string step = at_step(step_);
-  if (failure_) {
-    return failure_->message +
-           fmt::format(" (rank {} noticed it{}, in {})", options_.rank, step, awaited_.text());
-  }
+  std::optional<RankFailure> failure = failure_;
+  const std::string step = at_step(step_), operation = awaited_.text();
   lock.unlock();
-  if (!finished_) report(reason);
+  const bool asks = !failure && !finished_;
+  try {
+    const auto text = asks ? store_.find(watch_keys::kFailure, kFailureWait) : std::nullopt;
+    if (text) failure = RankFailure::from_text(*text);
+  } catch (const Error& error) {
+    failure = store_failure(error);
+  }
+  if (failure) {
+    return failure->message +
+           fmt::format(" (rank {} noticed it{}, in {})", options_.rank, step, operation);
+  }
+  if (asks) report(reason);
   return reason + step;
 }
 
@@ -189,27 +205,24 @@ void RankWatch::finish() {
 
 void RankWatch::run() {
   try {
-    do send_heartbeat();
-    while (wait_for_next());
+    for (bool over = false; !over;) {
+      send_heartbeat();
+      std::unique_lock lock(mutex_);
+      over = changed_.wait_for(lock, interval_,
+                               [this] { return finished_ || stopping_ || failure_.has_value(); });
+    }
   } catch (const Error& error) {
     std::lock_guard lock(mutex_);
     if (finished_ || stopping_) return;
     if (options_.on_store_lost) options_.on_store_lost();
-    failure_ = RankFailure{
-        .rank = 0,
-        .message = fmt::format("{} lost its connection to the run: {}", self_, error.what())};
+    failure_ = store_failure(error);
   }
   end_if_unnoticed();
 }
 
-// Waits for the next heartbeat, or until the training thread asks. Returns false when the watch
-// ends.
-bool RankWatch::wait_for_next() {
-  std::unique_lock lock(mutex_);
-  const auto over = [this] { return finished_ || stopping_ || failure_.has_value(); };
-  const milliseconds pause = urgent_ ? std::min(interval_, milliseconds(20)) : interval_;
-  changed_.wait_for(lock, pause, [&] { return over() || (urgent_ && pause == interval_); });
-  return !over();
+RankFailure RankWatch::store_failure(const Error& error) const {
+  return {.rank = 0,
+          .message = fmt::format("{} lost its connection to the run: {}", self_, error.what())};
 }
 
 // The training thread notices a reported failure in its next operation. If it does not, or does not

@@ -56,7 +56,9 @@ struct ObservedOperation {
   // The number of the group's collectives until this operation, from 1; 0: unknown.
   uint64_t number = 0;
   uint64_t ticket = 0;  // in the sequence of this rank's operations in the group
-  int peer = -1;        // the other one of two ranks, among all; −1: a collective
+  // The other one of two ranks, in the group; the watch makes it the rank among all. −1: a
+  // collective.
+  int peer = -1;
   OperationSubject subject = nullptr;
   int64_t step = -1;  // set by the watch
 
@@ -67,7 +69,6 @@ struct ObservedOperation {
 // " at step 3, in all_reduce 9 of 1000 f32"
 std::string where(const WatchPosition& position);
 
-// `peer` is the rank in the group.
 inline ObservedOperation observed_operation(const CollectiveCall& call, uint64_t number,
                                             uint64_t ticket) {
   return {.name = collective_name(call.kind),
@@ -126,7 +127,7 @@ class RankWatch {
   void joined(int group, std::span<const int> ranks);
   void issued(int group, ObservedOperation operation);
   // The training thread starts to wait for an operation, and has stopped waiting.
-  void waiting(int group, const ObservedOperation& operation);
+  void waiting(int group, ObservedOperation operation);
   void done_waiting();
   // Follows the progress of a group whose operations a device executes. The backend must live until
   // untrack().
@@ -156,6 +157,8 @@ class RankWatch {
   };
 
   void run();
+  RankFailure store_failure(const Error& error) const;
+  void find_peer(int group, ObservedOperation& operation) const;
   void send_heartbeat();
   WatchPosition own_position();
   void poll_devices();
@@ -167,7 +170,6 @@ class RankWatch {
   std::vector<int> members_of(int rank, const WatchWait& wait);
   void find_stragglers();
   void declare_failure(int rank, const std::string& message);
-  bool wait_for_next();
   void end_if_unnoticed();
 
   WatchOptions options_;
@@ -192,6 +194,7 @@ class RankWatch {
   ObservedOperation last_, awaited_;
   // Numbers of collectives by group. Group 0 exists from the beginning.
   std::map<int, uint64_t> issued_{{0, 0}}, done_;
+  std::map<int, std::vector<int>> members_;  // of the groups of some ranks
   std::list<TrackedGroup> tracked_;
   int device_group_ = -1;  // of the operation that the device executes; −1: none
   ObservedOperation device_last_;
@@ -199,7 +202,6 @@ class RankWatch {
   Clock::duration waited_{}, busy_{};
   std::optional<RankFailure> failure_;
   bool noticed_ = false;  // the training thread has asked for the reported failure
-  bool urgent_ = false;   // the training thread waits for the reported failure now
   std::atomic<bool> finished_ = false;
   bool stopping_ = false;
   std::thread thread_;  // last

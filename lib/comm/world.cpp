@@ -5,9 +5,39 @@
 #include <thread>
 
 #include "comm/host_collectives.h"
-#include "comm/single.h"
 
 namespace dltrain {
+namespace {
+
+class SingleCollectives : public Collectives {
+ public:
+  explicit SingleCollectives(Device& device) : device_(device) {}
+
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+
+  // The copies are in stream order.
+  void wait(Ticket, Stream&) override {}
+  void barrier() override {}
+
+ private:
+  Ticket queue(const CollectiveCall& call, Stream& after) override {
+    const CollectiveExtent extent = extent_of(call, 0, 1);
+    if (!extent.in_place && call.input != call.output && call.count > 0) {
+      device_.copy(call.output, call.input, call.bytes(), after);
+    }
+    return ++tickets_;
+  }
+
+  Device& device_;
+  Ticket tickets_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Collectives> make_single(Device& device) {
+  return std::make_unique<SingleCollectives>(device);
+}
 
 void DelayedStoreShutdown::operator()(StoreServer* server) const {
   server->wait_for_disconnects(kShutdownTimeout);
@@ -43,18 +73,13 @@ World join_world(const RankEnvironment& environment, Device& device, const World
     };
   }
   world.store = std::make_unique<StoreClient>(store);
-  if (options.on_lost) {
-    world.watch = std::make_unique<RankWatch>(
-        *world.store,
-        WatchOptions{.rank = environment.rank,
-                     .size = environment.world_size,
-                     .timeout = options.timeout,
-                     .straggler_factor = options.straggler_factor,
-                     .notice_time = world.server ? DelayedStoreShutdown::kShutdownTimeout
-                                                 : WatchOptions::kNoticeTime,
-                     .on_lost = options.on_lost,
-                     .on_straggler = options.on_straggler,
-                     .on_store_lost = options.on_store_lost});
+  if (options.watch.on_lost) {
+    WatchOptions watch = options.watch;
+    watch.rank = environment.rank;
+    watch.size = environment.world_size;
+    watch.timeout = options.timeout;
+    if (world.server) watch.notice_time = DelayedStoreShutdown::kShutdownTimeout;
+    world.watch = std::make_unique<RankWatch>(*world.store, std::move(watch));
     if (options.on_watched) options.on_watched();
   }
   const HostGroupOptions group{.rank = environment.rank,
@@ -63,17 +88,13 @@ World join_world(const RankEnvironment& environment, Device& device, const World
                                .connect_timeout = options.connect_timeout,
                                .address = environment.host_address,
                                .watch = world.watch.get()};
-  HostCollectives* host = nullptr;
   try {
-    auto made = make_host_group(*world.store, group);
-    host = made.get();
-    world.collectives = std::move(made);
+    world.collectives = std::make_unique<HostCollectives>(*world.store, group);
   } catch (const Error& error) {
     // The other ranks learn which rank did not connect, instead of that this one was lost.
     if (world.watch && error.code() == ExitCode::rank) world.watch->report(error.what());
     throw;
   }
-  world.make_group = [host] { return host->make_unobserved(); };
   *connected = true;
   return world;
 }

@@ -17,17 +17,19 @@ namespace dltrain {
 struct WorldOptions {
   std::chrono::milliseconds timeout{600'000};         // for a peer within an operation
   std::chrono::milliseconds connect_timeout{60'000};  // for all ranks to connect
-  double straggler_factor = 2;                        // see comm/watch.h
   // Ends the wait for the other ranks with Error(stopped). Not called once all have connected.
   InterruptCheck interrupted = {};
   // See StoreServer; used if this rank serves the store.
   std::function<void(const std::string& address)> on_refused = {};
   // Called when the watch has started. The other ranks and the launcher learn of later failures.
   std::function<void()> on_watched = {};
-  // See WatchOptions. Without `on_lost` the ranks are not watched.
-  std::function<void(const std::string&)> on_lost = {}, on_straggler = {};
-  std::function<void()> on_store_lost = {};
+  // Rank, size and timeout are set by join_world(). Without `on_lost` the ranks are not watched.
+  WatchOptions watch = {};
 };
+
+// Returns the group of one rank: reductions leave the data unchanged, other operations copy it with
+// device.copy() on the stream `after`, if input and output differ. `device` outlives the group.
+std::unique_ptr<Collectives> make_single(Device& device);
 
 // Deletes a store server when the other ranks have disconnected, after kFarewell at the latest:
 // they read in the store why this rank ends.
@@ -47,8 +49,6 @@ struct World {
   std::unique_ptr<StoreClient> store;  // nullptr with one rank
   std::unique_ptr<RankWatch> watch;    // nullptr with one rank or without on_lost
   std::unique_ptr<Collectives> collectives;
-  // See HostCollectives::make_unobserved. Empty with one rank.
-  std::function<std::unique_ptr<Collectives>()> make_group;
 };
 
 // Connects to the other ranks. Throws Error(rank) naming the missing ranks, and Error(stopped) if

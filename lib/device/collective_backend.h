@@ -1,5 +1,5 @@
 // Executes the operations of StreamCollectives (comm/stream_collectives.h) between GPUs: through
-// host memory (comm/staged.h), or with a library of the vendor that an engine offers (NCCL).
+// host memory (comm/device_group.h), or with a library of the vendor that an engine offers (NCCL).
 //
 // A backend is used by one thread, with the same order of operations on all ranks; failure(),
 // progress() and abort() can be called from any thread at any time.

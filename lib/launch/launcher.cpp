@@ -1,16 +1,12 @@
 #include "launch/launcher.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
+#include <random>
 
-#include <sys/random.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -192,7 +188,6 @@ std::optional<Failure> Launcher::own_failure(const WorkerGroup& group) {
     own->last_lines.clear();
     // The rank that failed may end later, or be on another node.
     own->code = static_cast<int>(reported->code);
-    own->recoverable = is_recoverable(own->code);
   } else if (own->rank == reported->rank) {
     own->message += reported->where;
     const bool failed_itself = own->code != static_cast<int>(ExitCode::rank);
@@ -250,22 +245,21 @@ Environment Launcher::environment_for(const Round& round, int local) const {
   });
   result.emplace("OMP_NUM_THREADS", std::to_string(cpus_.threads));
   const LaunchNode& node = round.nodes[static_cast<size_t>(round.own)];
-  RankEnvironment rank;
-  rank.rank = round.first_rank() + local;
-  rank.world_size = round.world_size();
-  rank.local_rank = local;
-  rank.local_world_size = options_.processes;
-  rank.node = round.own;
-  rank.nodes = static_cast<int>(round.nodes.size());
-  rank.host_address = round.nodes.size() > 1 ? node.address : "";
-  rank.master_address = rendezvous_.address();
-  rank.master_port = rendezvous_.port();
-  rank.store_served = true;
-  rank.run_id = options_.run_id;
-  rank.secret = secret_;
-  rank.restarts = rendezvous_.attempt();
-  rank.max_restarts = round.max_restarts;
-  rank.run_has_begun = round.run_has_begun;
+  const RankEnvironment rank{.rank = round.first_rank() + local,
+                             .world_size = round.world_size(),
+                             .local_rank = local,
+                             .local_world_size = options_.processes,
+                             .master_address = rendezvous_.address(),
+                             .master_port = rendezvous_.port(),
+                             .store_served = true,
+                             .run_id = options_.run_id,
+                             .secret = secret_,
+                             .node = round.own,
+                             .nodes = static_cast<int>(round.nodes.size()),
+                             .host_address = round.nodes.size() > 1 ? node.address : "",
+                             .restarts = rendezvous_.attempt(),
+                             .max_restarts = round.max_restarts,
+                             .run_has_begun = round.run_has_begun};
   for (const auto& [name, value] : options_.variables) result[name] = value;
   for (const auto& [name, value] : variables_for(rank)) result[name] = value;
   return result;
@@ -279,7 +273,7 @@ std::string Launcher::reason_to_end(const Failure& failure, const Round& round) 
       signals_.interruptions() > 0) {
     return "final";
   }
-  if (!failure.recoverable) {
+  if (!is_recoverable(failure.code)) {
     return fmt::format("no restart: it would fail in the same way (exit code {})", failure.code);
   }
   if (rendezvous_.attempt() >= round.max_restarts) {
@@ -316,12 +310,8 @@ bool Launcher::read_progress() {
 }  // namespace
 
 std::string random_name() {
-  std::array<unsigned char, 16> bytes{};
-  check_internal(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
-                 "getrandom: {}", std::strerror(errno));
-  std::string name;
-  for (const unsigned char b : bytes) name += fmt::format("{:02x}", b);
-  return name;
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
 int launch(const LaunchOptions& options, const std::vector<std::string>& arguments) {

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaunchNode, host, address, processes, wanted_rank, is_leader,
                                    process, nnodes, max_restarts, leader, id)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Round, nodes, problem, code, own, max_restarts, run_has_begun)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, code, recoverable, secondary, message, rank, last_lines,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, code, secondary, message, rank, last_lines,
                                    forwarded_signal, launcher)
 
 namespace {
@@ -90,7 +90,6 @@ void set_leader_address(std::vector<LaunchNode>& nodes) {
 
 Failure launcher_failure(ExitCode code, const char* what) {
   return {.code = static_cast<int>(code),
-          .recoverable = code == ExitCode::rank,
           .message =
               fmt::format("the launcher on {} (process {}) was {}", host_name(), getpid(), what)};
 }

@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <span>
 
 #include <fcntl.h>
 #include <limits.h>
@@ -44,31 +43,12 @@ std::vector<unsigned long> cpu_mask(const std::vector<int>& cpus) {
   return mask;
 }
 
-// The data for the child between fork and exec, where only async-signal-safe calls are allowed.
-struct ChildSetup {
-  const char* executable;
-  char* const* arguments;
-  char* const* environment;
-  std::span<const unsigned long> cpus;
-  const char* error_prefix;
-  int in, out, err;
-  pid_t parent;
-};
-
 void write_error(const char* text) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
 }
 
-[[noreturn]] void exec_program(const ChildSetup& c) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != c.parent) _exit(127);  // the parent ended before the line above
-  if (!c.cpus.empty()) {                  // if it fails, the rank uses the CPUs of the launcher
-    sched_setaffinity(0, c.cpus.size_bytes(), reinterpret_cast<const cpu_set_t*>(c.cpus.data()));
-  }
-  dup2(c.in, STDIN_FILENO);
-  if (c.out >= 0) dup2(c.out, STDOUT_FILENO);
-  if (c.err >= 0) dup2(c.err, STDERR_FILENO);
+// Gives the signals their default actions, and blocks those that the launcher passes on.
+void reset_signals() {
   sigset_t held;
   sigemptyset(&held);
   for (const int signal : kRunSignals) {
@@ -78,12 +58,6 @@ void write_error(const char* text) {
   }
   for (const int signal : {SIGPIPE, SIGCHLD}) std::signal(signal, SIG_DFL);
   sigprocmask(SIG_SETMASK, &held, nullptr);
-  execve(c.executable, c.arguments, c.environment);
-  const char* reason = strerrordesc_np(errno);
-  write_error(c.error_prefix);
-  write_error(reason != nullptr ? reason : "unknown error");
-  write_error("\n");
-  _exit(static_cast<int>(ExitCode::usage));
 }
 
 void make_nonblocking(int fd) {
@@ -105,18 +79,29 @@ ChildProcess spawn(const Command& command) {
   Pipe out = command.own_stdout ? Pipe{} : make_pipe();
   Pipe err = command.own_stderr ? Pipe{} : make_pipe();
   const std::string error_prefix = fmt::format("dltrain: cannot start '{}': ", command.executable);
-  const ChildSetup setup{command.executable.c_str(),
-                         argv.data(),
-                         envp.data(),
-                         cpus,
-                         error_prefix.c_str(),
-                         null.get(),
-                         out.write.get(),
-                         err.write.get(),
-                         getpid()};
+  const char* const executable = command.executable.c_str();
+  const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) fail(ExitCode::internal, "cannot start a process: {}", std::strerror(errno));
-  if (pid == 0) exec_program(setup);
+  if (pid == 0) {  // until exec only async-signal-safe calls are allowed
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);  // the parent ended before the line above
+    if (!cpus.empty()) {                  // if it fails, the rank uses the CPUs of the launcher
+      sched_setaffinity(0, cpus.size() * sizeof(cpus[0]),
+                        reinterpret_cast<const cpu_set_t*>(cpus.data()));
+    }
+    dup2(null.get(), STDIN_FILENO);
+    if (out.write) dup2(out.write.get(), STDOUT_FILENO);
+    if (err.write) dup2(err.write.get(), STDERR_FILENO);
+    reset_signals();
+    execve(executable, argv.data(), envp.data());
+    const char* reason = strerrordesc_np(errno);
+    write_error(error_prefix.c_str());
+    write_error(reason != nullptr ? reason : "unknown error");
+    write_error("\n");
+    _exit(static_cast<int>(ExitCode::usage));
+  }
   setpgid(pid, pid);  // the child may not have done it before the first signal
   make_nonblocking(out.read.get());
   make_nonblocking(err.read.get());

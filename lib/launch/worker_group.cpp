@@ -233,7 +233,6 @@ std::optional<Failure> WorkerGroup::failure() const {
   Failure failure{.code = cause_->forwarded_signal ? kStopped
                           : cause_->signal != 0    ? kPeerLost
                                                    : cause_->code,
-                  .recoverable = cause_->signal != 0 || is_recoverable(cause_->code),
                   .secondary = cause_->cause_priority() == kLostPeer,
                   .rank = cause_->number,
                   .forwarded_signal = cause_->forwarded_signal};
@@ -246,7 +245,6 @@ std::optional<Failure> WorkerGroup::failure() const {
   const std::string who = fmt::format("rank {} (process {})", cause_->number, cause_->pid);
   if (!cause_->stuck.empty()) {
     failure.code = kPeerLost;
-    failure.recoverable = true;
     failure.message = cause_->stuck;
   } else if (cause_->signal != 0) {
     const char* name = sigabbrev_np(cause_->signal);

@@ -18,7 +18,6 @@ namespace dltrain {
 // Why an attempt ended.
 struct Failure {
   int code = 0;              // exit code of the launcher if there is no restart
-  bool recoverable = false;  // a restart may succeed
   bool secondary = false;    // the rank only reported the loss of a peer
   std::string message = {};  // one sentence that names the rank; empty: an early stop (75)
   int rank = -1;             // the rank of the message, or the first one that stopped; −1: none

@@ -27,7 +27,7 @@ void join_ranks(Session& session, const CollectiveBackendChoice& choice) {
   Executor& executor = *session.executor;
   const RunRanks& ranks = session.options.ranks;
   join_device_group(*executor.device_group(), choice, *ranks.collectives, executor.engine(),
-                    executor.device(), {.make_host_group = ranks.make_group, .watch = ranks.watch});
+                    executor.device(), ranks.watch);
   session.device_note = choice.note;
   if (!choice.warning.empty()) executor.device().notices().add(choice.warning, choice.warning);
 }

@@ -7,7 +7,6 @@ namespace dltrain {
 RunRanks ranks_of(const World& world) {
   const RankEnvironment& environment = world.environment;
   return {.collectives = environment.distributed() ? world.collectives.get() : nullptr,
-          .make_group = world.make_group,
           .store = world.store.get(),
           .watch = world.watch.get(),
           .rank = environment.rank,

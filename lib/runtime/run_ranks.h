@@ -1,9 +1,6 @@
 // The ranks of a run, as seen by this process.
 #pragma once
 
-#include <functional>
-#include <memory>
-
 #include "device/collectives.h"
 
 namespace dltrain {
@@ -15,10 +12,8 @@ struct World;       // comm/world.h
 // By default there is one rank. Referenced objects outlive the run.
 struct RunRanks {
   Collectives* collectives = nullptr;  // over host memory; nullptr with one rank
-  // Makes another group of the ranks over host memory (comm/world.h); needed for ranks on GPUs.
-  std::function<std::unique_ptr<Collectives>()> make_group = {};
-  StoreClient* store = nullptr;  // nullptr with one rank
-  RankWatch* watch = nullptr;    // nullptr: none
+  StoreClient* store = nullptr;        // nullptr with one rank
+  RankWatch* watch = nullptr;          // nullptr: none
   int rank = 0, world = 1, local_rank = 0;
   bool marked = false;     // its launcher puts "[rank N] " before its lines
   int ranks_per_node = 0;  // of this rank's node; 0: all are on one, as far as is known

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "catch.h"
 #include "comm/reduce.h"
-#include "comm/single.h"
+#include "comm/world.h"
 #include "ranks.h"
 
 using namespace dltrain;

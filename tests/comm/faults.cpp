@@ -164,7 +164,8 @@ TEST_CASE("ranks that never come are named") {
   const auto results = run_ranks(3, [&](RankContext& context) {
     if (context.rank != 0) return;
     StoreClient store = context.client();
-    make_host_group(store, {.rank = 0, .size = 3, .connect_timeout = milliseconds(200)});
+    std::make_unique<HostCollectives>(
+        store, HostGroupOptions{.rank = 0, .size = 3, .connect_timeout = milliseconds(200)});
   });
   INFO(results[0].message);
   CHECK(results[0].code == kFaultsRankCode);

@@ -227,10 +227,11 @@ TEST_CASE("the rank that hangs is found among the members of the group that wait
                             .timeout = milliseconds(600),
                             .straggler_factor = 0,
                             .on_lost = [](const std::string&) { _exit(6); }});
-    const auto world = make_host_group(store, {.rank = context.rank,
-                                               .size = context.size,
-                                               .timeout = milliseconds(600),
-                                               .watch = &watch});
+    const auto world =
+        std::make_unique<HostCollectives>(store, HostGroupOptions{.rank = context.rank,
+                                                                  .size = context.size,
+                                                                  .timeout = milliseconds(600),
+                                                                  .watch = &watch});
     const MeshGroups groups(*world, two_by_two(), {mesh_axes::kReplica, mesh_axes::kShard});
     Collectives& shard = groups.along(mesh_axes::kShard);
     std::vector<float> data(10, 1.0f);

@@ -106,7 +106,8 @@ std::unique_ptr<Collectives> RankContext::collectives(std::chrono::milliseconds 
                                                       const std::string& group) const {
   // The group uses it until the process ends.
   auto& store = *new StoreClient({.port = port, .prefix = "run/"});
-  return make_host_group(store, {.rank = rank, .size = size, .group = group, .timeout = timeout});
+  return std::make_unique<HostCollectives>(
+      store, HostGroupOptions{.rank = rank, .size = size, .group = group, .timeout = timeout});
 }
 
 std::vector<RankResult> run_ranks(int size, const std::function<void(RankContext&)>& body,

@@ -48,8 +48,8 @@ ScaleCounts run_scale(int ranks) {
     environment.world_size = ranks;
     environment.store_served = true;
     environment.master_port = server.port();
-    const World world =
-        join_world(environment, *device, {.on_lost = [&](const std::string&) { ++wrong; }});
+    const World world = join_world(environment, *device,
+                                   {.watch = {.on_lost = [&](const std::string&) { ++wrong; }}});
     auto& group = dynamic_cast<HostCollectives&>(*world.collectives);
     const auto exchanges = [&](const auto& operation) {
       const uint64_t earlier = group.traffic().exchanges;

@@ -1,7 +1,5 @@
 // A backend through host memory whose device fails: nobody waits for the streams of a lost context,
 // and yet one of their calls may be with the group.
-#include "comm/staged.h"
-
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
@@ -11,6 +9,7 @@
 
 #include "base/error.h"
 #include "catch.h"
+#include "comm/device_group.h"
 
 using namespace dltrain;
 

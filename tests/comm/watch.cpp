@@ -36,8 +36,9 @@ void work_watch(RankContext& context, milliseconds timeout, int steps,
                           }});
   std::vector<float> data(1000, 1.0f);
   const auto subject = std::make_shared<const std::string>("layers.0.weight");
-  const auto group = make_host_group(
-      store, {.rank = context.rank, .size = context.size, .timeout = timeout, .watch = &watch});
+  const auto group = std::make_unique<HostCollectives>(
+      store, HostGroupOptions{
+                 .rank = context.rank, .size = context.size, .timeout = timeout, .watch = &watch});
   for (int step = 0; step < steps; ++step) {
     watch.at_step_begin(step);
     each(step, watch);

@@ -35,12 +35,12 @@ class BusyRank {
     environment.rank = environment.local_rank = context.rank;
     environment.world_size = environment.local_world_size = context.size;
     environment.master_port = port;
-    world_ = join_world(
-        environment, *device_,
-        {.timeout = milliseconds(20'000), .on_lost = [this, on_lost](const std::string& message) {
-           if (on_lost) on_lost();
-           lost_.set_value(message);
-         }});
+    world_ = join_world(environment, *device_,
+                        {.timeout = milliseconds(20'000),
+                         .watch = {.on_lost = [this, on_lost](const std::string& message) {
+                           if (on_lost) on_lost();
+                           lost_.set_value(message);
+                         }}});
   }
   World& world() { return world_; }
   [[noreturn]] void be_lost() { throw Error(ExitCode::rank, lost_.get_future().get()); }

@@ -3,7 +3,6 @@
 #include "comm/device_group.h"
 #include "comm/mesh.h"
 #include "comm/ranks.h"
-#include "comm/staged.h"
 #include "cuda/vendor/device.h"
 #include "cuda_runtime/engine.h"
 #include "cuda_runtime/fake_runtime.h"
@@ -180,9 +179,7 @@ void check_all(int ranks, RankBackend backend) {
             *host, engine, device, CollectiveBackendKind::automatic, false);
         expect(choice.vendor == (backend == RankBackend::nccl), choice.warning);
         StreamCollectives group(device, context.rank, ranks);
-        join_device_group(group, choice, *host, engine, device, {.make_host_group = [&] {
-                            return context.collectives(kCollectivesTimeout, "staged");
-                          }});
+        join_device_group(group, choice, *host, engine, device);
         for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32}) {
           check_operations(device, group, dtype);
         }
@@ -215,9 +212,7 @@ static void check_groups(RankBackend backend) {
         StreamCollectives world(device, context.rank, 4);
         const MeshGroups groups(world, Mesh({{mesh_axes::kReplica, 2}, {mesh_axes::kShard, 2}}),
                                 {mesh_axes::kReplica, mesh_axes::kShard});
-        join_device_group(world, choice, *host, engine, device, {.make_host_group = [&] {
-                            return context.collectives(kCollectivesTimeout, "staged");
-                          }});
+        join_device_group(world, choice, *host, engine, device);
         Collectives& shard = groups.along(mesh_axes::kShard);
         Collectives& replica = groups.along(mesh_axes::kReplica);
         expect(shard.size() == 2 && shard.rank() == context.rank % 2, "the place in the shard");

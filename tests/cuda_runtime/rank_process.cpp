@@ -21,7 +21,8 @@ ExitCode as_watched_rank(const test::RankContext& context, std::chrono::millisec
     tell(message);
     _exit(static_cast<int>(ExitCode::rank));
   };
-  const World world = join_world(environment, *cpu, {.timeout = timeout, .on_lost = lost});
+  const World world =
+      join_world(environment, *cpu, {.timeout = timeout, .watch = {.on_lost = lost}});
   try {
     const ExitCode code = body(ranks_of(world));
     world.watch->finish();

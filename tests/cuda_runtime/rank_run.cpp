@@ -30,10 +30,7 @@ RankTrajectory train_here(const RankRun& run, const test::RankContext& context) 
   const Engine engine = open_backend(run.backend, run.stub_fails, context.rank % run.gpus);
   Experiment experiment = layout_experiment(run.network, run.overrides);
   const Engines engines{.cpu = &engine, .reference = &reference_engine()};
-  const RunRanks ranks{.collectives = host.get(),
-                       .make_group = [&] { return context.collectives(kRankRunTimeout, "staged"); },
-                       .rank = context.rank,
-                       .world = context.size};
+  const RunRanks ranks{.collectives = host.get(), .rank = context.rank, .world = context.size};
   SelectedDevice chosen = choose_device("cpu", engines, context.rank);
   const CollectiveBackendChoice choice = choose_collective_backend(experiment, ranks, chosen);
   Session session =

@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "base/error.h"
-#include "comm/single.h"
 #include "comm/stream_collectives.h"
+#include "comm/world.h"
 
 namespace dltrain {
 namespace {

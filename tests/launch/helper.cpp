@@ -79,7 +79,7 @@ int watch(bool fails, bool lingers) {
   NoDevice device;
   const World world = join_world(rank_environment(process_environment()), device,
                                  {.timeout = std::chrono::milliseconds(1000),
-                                  .on_lost = [](const std::string&) { _exit(6); }});
+                                  .watch = {.on_lost = [](const std::string&) { _exit(6); }}});
   print_line(stdout, "sum");
   if (fails && world.environment.rank == 1) {
     world.watch->report("out of luck", lingers ? ExitCode::data : ExitCode::rank);
