@@ -200,13 +200,6 @@ RankEnvironment rank_environment(const Environment& environment) {
     result.restarts = reader.number("TORCHELASTIC_RESTART_COUNT", 0, kMaxRanks);
     result.run_id += fmt::format(".{}", result.restarts);
   }
-  if (reader.has("TORCHELASTIC_MAX_RESTARTS")) {
-    result.max_restarts = reader.number("TORCHELASTIC_MAX_RESTARTS", 0, kMaxRanks);
-  }
-  if (reader.has("GROUP_RANK") && reader.has("GROUP_WORLD_SIZE")) {
-    result.nodes = reader.number("GROUP_WORLD_SIZE", 1, result.world_size);
-    result.node = reader.number("GROUP_RANK", 0, result.nodes - 1);
-  }
   result.host_address = reader.text("DLTRAIN_HOST_ADDRESS").value_or("");
   result.run_has_begun = reader.text("DLTRAIN_RESTARTED").value_or("") == "1";
   if (result.launcher == "srun") {

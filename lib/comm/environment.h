@@ -39,10 +39,11 @@ struct RankEnvironment {
   bool store_served = false;
   std::string run_id = {};  // unique for each run and each restart; part of the store's keys
   std::string secret = {};  // of the store
-  int node = 0, nodes = 1;  // of the launcher that started this rank, if known
+  int node = 0, nodes = 1;  // of the launcher that starts this rank; only for variables_for()
   // This host's address as the other hosts reach it; empty: that of the connection to the store.
   std::string host_address = {};
-  int restarts = 0, max_restarts = 0;  // of the run so far, and allowed
+  // Restarts of the run so far, and allowed (only for variables_for()).
+  int restarts = 0, max_restarts = 0;
   // An earlier attempt of this launch has created the run folder.
   bool run_has_begun = false;
 

@@ -36,12 +36,7 @@ int Mesh::size(std::string_view axis) const {
 namespace {
 
 bool contains_axis(std::string_view axes, std::string_view name) {
-  while (!axes.empty()) {
-    const size_t end = std::min(axes.find(','), axes.size());
-    if (axes.substr(0, end) == name) return true;
-    axes.remove_prefix(std::min(end + 1, axes.size()));
-  }
-  return false;
+  return fmt::format(",{},", axes).find(fmt::format(",{},", name)) != std::string::npos;
 }
 
 }  // namespace

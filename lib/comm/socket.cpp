@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -124,20 +125,15 @@ sockaddr_storage socket_name(int fd) {
 }
 
 std::string numeric(const sockaddr_storage& name) {
-  // An IPv4 peer of a socket for IPv4 and IPv6.
-  const auto& wide = reinterpret_cast<const sockaddr_in6&>(name);
-  if (name.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&wide.sin6_addr)) {
-    sockaddr_storage narrow{};
-    auto& four = reinterpret_cast<sockaddr_in&>(narrow);
-    four.sin_family = AF_INET;
-    std::memcpy(&four.sin_addr, &wide.sin6_addr.s6_addr[12], sizeof(four.sin_addr));
-    return numeric(narrow);
-  }
   char text[NI_MAXHOST] = {};
   const int error = getnameinfo(reinterpret_cast<const sockaddr*>(&name), sizeof(name), text,
                                 sizeof(text), nullptr, 0, NI_NUMERICHOST);
   check_internal(error == 0, "getnameinfo: {}", gai_strerror(error));
-  return text;
+  // An IPv4 peer of a socket for IPv4 and IPv6.
+  constexpr std::string_view kMapped = "::ffff:";
+  const std::string_view address = text;
+  const bool mapped = address.starts_with(kMapped) && address.find('.') != address.npos;
+  return std::string(address.substr(mapped ? kMapped.size() : 0));
 }
 
 }  // namespace

@@ -42,8 +42,9 @@ class StoreServer {
 
   // Port 0: any free port. Throws Error(rank) if the port is in use. `on_refused` is called once,
   // by a thread of the server, with the address of the first client that has a different secret.
+  // `linger`: the longest time that the destructor waits for the clients to disconnect.
   StoreServer(const std::string& address, int port, std::string secret = {},
-              OnRefused on_refused = {});
+              OnRefused on_refused = {}, std::chrono::milliseconds linger = {});
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
@@ -73,6 +74,7 @@ class StoreServer {
   bool perform(Client& client, std::string_view message, std::string& reply);
 
   const std::string secret_;
+  const std::chrono::milliseconds linger_;
   const FileDescriptor listener_;
 
   std::mutex mutex_;  // protects the members below

@@ -9,6 +9,11 @@
 namespace dltrain {
 namespace {
 
+// The time that a server stays for the other ranks, which read there why this rank ends: long
+// enough for two heartbeats of the watch, and for a busy rank to end.
+constexpr std::chrono::milliseconds kShutdownTimeout =
+    2 * RankWatch::kHeartbeatInterval + WatchOptions::kNoticeTime;
+
 class SingleCollectives : public Collectives {
  public:
   explicit SingleCollectives(Device& device) : device_(device) {}
@@ -39,11 +44,6 @@ std::unique_ptr<Collectives> make_single(Device& device) {
   return std::make_unique<SingleCollectives>(device);
 }
 
-void DelayedStoreShutdown::operator()(StoreServer* server) const {
-  server->wait_for_disconnects(kShutdownTimeout);
-  delete server;
-}
-
 World join_world(const RankEnvironment& environment, Device& device, const WorldOptions& options) {
   World world;
   world.environment = environment;
@@ -52,9 +52,9 @@ World join_world(const RankEnvironment& environment, Device& device, const World
     return world;
   }
   if (environment.rank == 0 && !environment.store_served) {
-    world.server.reset(new StoreServer(listening_address(environment.master_address),
-                                       environment.master_port, environment.secret,
-                                       options.on_refused));
+    world.server = std::make_unique<StoreServer>(listening_address(environment.master_address),
+                                                 environment.master_port, environment.secret,
+                                                 options.on_refused, kShutdownTimeout);
   }
   StoreOptions store{
       .address = environment.master_address,
@@ -78,7 +78,7 @@ World join_world(const RankEnvironment& environment, Device& device, const World
     watch.rank = environment.rank;
     watch.size = environment.world_size;
     watch.timeout = options.timeout;
-    if (world.server) watch.notice_time = DelayedStoreShutdown::kShutdownTimeout;
+    if (world.server) watch.notice_time = kShutdownTimeout;
     world.watch = std::make_unique<RankWatch>(*world.store, std::move(watch));
     if (options.on_watched) options.on_watched();
   }

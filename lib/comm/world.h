@@ -31,21 +31,12 @@ struct WorldOptions {
 // device.copy() on the stream `after`, if input and output differ. `device` outlives the group.
 std::unique_ptr<Collectives> make_single(Device& device);
 
-// Deletes a store server when the other ranks have disconnected, after kFarewell at the latest:
-// they read in the store why this rank ends.
-struct DelayedStoreShutdown {
-  // Long enough for two heartbeats of the watch, and for a busy rank to end.
-  static constexpr std::chrono::milliseconds kShutdownTimeout =
-      2 * RankWatch::kHeartbeatInterval + WatchOptions::kNoticeTime;
-  void operator()(StoreServer* server) const;
-};
-
 // With one rank there is no store, and the group has one member. Destroy it after everything that
 // uses it.
 struct World {
   RankEnvironment environment;
   // On rank 0, unless the launcher serves the store.
-  std::unique_ptr<StoreServer, DelayedStoreShutdown> server;
+  std::unique_ptr<StoreServer> server;
   std::unique_ptr<StoreClient> store;  // nullptr with one rank
   std::unique_ptr<RankWatch> watch;    // nullptr with one rank or without on_lost
   std::unique_ptr<Collectives> collectives;

@@ -48,7 +48,6 @@ struct LaunchOptions {
   Environment variables = {};                   // set for all ranks, over the inherited ones
   std::chrono::milliseconds grace{15'000};      // for the others to end after a failure
   std::chrono::milliseconds cause_window{500};  // for the cause to appear after a code 6
-  size_t remembered_lines = 10;                 // of a failing rank's stderr, repeated at the end
 
   int min_nodes = 1, max_nodes = 1;
   std::optional<int> node_rank = {};  // absent: nodes come in any order

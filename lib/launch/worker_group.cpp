@@ -24,6 +24,8 @@ constexpr int kPeerLost = static_cast<int>(ExitCode::rank);
 constexpr int kStopped = static_cast<int>(ExitCode::stopped);
 // Values of blame(), in addition to 0 for a failure of the rank itself.
 constexpr int kForwardedSignal = 1, kLostPeer = 2, kEarlyStop = 3;
+// The lines of a failing rank's stderr that are repeated at the end.
+constexpr size_t kRememberedLines = 10;
 // The time that output is read after the last rank has ended, if a process keeps a pipe open.
 constexpr milliseconds kDrainTime{200};
 
@@ -106,7 +108,7 @@ void WorkerGroup::start_rank(size_t local, Command& command, const std::filesyst
   }
   if (spawned.err) {
     r.err = std::make_unique<LineRelay>(std::move(spawned.err), redirects & 2 ? -1 : STDERR_FILENO,
-                                        prefix, options_.remembered_lines);
+                                        prefix, kRememberedLines);
     if (filed & 2) r.err->copy_to(open_log(logs, index, "stderr.log"));
   }
 }

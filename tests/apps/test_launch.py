@@ -142,7 +142,8 @@ class Launch(LaunchTest):
             port = free_port()
             variables = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": address, "MASTER_PORT": str(port),
                          "DLTRAIN_STORE_SECRET": secret}
-            ranks = [self.start(self.small(), "-q", "--output-dir", self.folder / f"run{warnings}",
+            path = self.small()  # once: a rank that has started reads it
+            ranks = [self.start(path, "-q", "--output-dir", self.folder / f"run{warnings}",
                                 env=dict(variables, RANK=str(rank), LOCAL_RANK=str(rank))) for rank in range(2)]
             self.wait_for(lambda: all(rank.poll() is not None for rank in ranks) or self.listens(address, port), "the store")
             results = [self.end(rank) for rank in ranks]
