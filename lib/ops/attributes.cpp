@@ -48,6 +48,12 @@ const AttributeValue* Attributes::find(std::string_view name) const {
   return nullptr;
 }
 
+bool Attributes::is_set(std::string_view name) const {
+  const AttributeValue* value = find(name);
+  if (const bool* flag = value != nullptr ? std::get_if<bool>(value) : nullptr) return *flag;
+  return name.empty() || number(name) != 0;
+}
+
 bool Attributes::boolean(std::string_view name, bool fallback) const {
   return get<bool>(find(name), name, fallback);
 }
