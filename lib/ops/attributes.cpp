@@ -50,8 +50,10 @@ const AttributeValue* Attributes::find(std::string_view name) const {
 
 bool Attributes::is_set(std::string_view name) const {
   const AttributeValue* value = find(name);
-  if (const bool* flag = value != nullptr ? std::get_if<bool>(value) : nullptr) return *flag;
-  return name.empty() || number(name) != 0;
+  if (value == nullptr) return name.empty();
+  if (const bool* flag = std::get_if<bool>(value)) return *flag;
+  if (const std::string* text = std::get_if<std::string>(value)) return !text->empty();
+  return number(name) != 0;
 }
 
 bool Attributes::boolean(std::string_view name, bool fallback) const {

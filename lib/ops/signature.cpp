@@ -96,6 +96,8 @@ class SignatureMatch {
     switch (pattern.dtype) {
       case TensorPattern::sum:
         return accumulation_dtype(floating_.value());
+      case TensorPattern::output_dtype:
+        return dtype_from_name(attributes_.text("output_dtype")).value_or(floating_.value());
       case TensorPattern::i32:
         return DType::i32;
       case TensorPattern::f64:

@@ -8,14 +8,15 @@
 //   gives a letter the value of an attribute.
 // Dtypes: tensors without one share one floating dtype; `:sum` is its accumulation dtype; `:i32`,
 //   `:f64`, `:u8`, `:any`; `:low` is 16-bit floating, or the tensor is absent; `:parameter` as
-//   without one, but bf16 with the attribute `rounding` (ops/update.cpp).
+//   without one, but bf16 with the attribute `rounding` (ops/update.cpp); `:output_dtype` that of
+//   the attribute, if it is given.
 // Inputs: `step` is the step state (ops/step_state.h). `?` marks one that may be absent, and left
-//   out at the end; `?@momentum` one that is given if the attribute is true or not 0. After "|"
-//   there are `count` (attribute) tensors of each name: all of the first, then all of the next;
-//   letters and `*` are those of one of the `count`.
+//   out at the end; `?@momentum` one that is given if the attribute is set (Attributes::is_set).
+//   After "|" there are `count` (attribute) tensors of each name: all of the first, then all of the
+//   next; letters and `*` are those of one of the `count`.
 // Outputs: `state!` is the input of that name, written in place, and exists where that is present;
 //   with `?bias` the output exists where the input `bias` is present, with `?@bias` where the
-//   attribute is true. Without "->" the signature does not describe them (OpDef::infer does).
+//   attribute is set. Without "->" the signature does not describe them (OpDef::infer does).
 #pragma once
 
 #include <array>
@@ -33,7 +34,18 @@ using SpecList = std::vector<TensorSpec>;
 using SpecSpan = std::span<const TensorSpec>;
 
 struct TensorPattern {
-  enum DTypeRule : uint8_t { floating, sum, i32, f64, u8, any, low, parameter, step_state };
+  enum DTypeRule : uint8_t {
+    floating,
+    sum,
+    i32,
+    f64,
+    u8,
+    any,
+    low,
+    parameter,
+    output_dtype,
+    step_state
+  };
 
   std::string_view name;
   std::array<char, Shape::kMaxRank + 1> extents{};  // letters, digits, '*'
@@ -114,8 +126,8 @@ constexpr TensorPattern Signature::tensor() {
     out.in_place = true;
   }
   if (take(":")) {
-    constexpr std::string_view kNames[] = {"",   "sum", "i32", "f64",
-                                           "u8", "any", "low", "parameter"};
+    constexpr std::string_view kNames[] = {"",    "sum", "i32",       "f64",         "u8",
+                                           "any", "low", "parameter", "output_dtype"};
     const std::string_view name = word();
     size_t rule = 1;
     while (kNames[rule] != name) ++rule;  // an unknown name is out of bounds: an error
