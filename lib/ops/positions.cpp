@@ -92,7 +92,8 @@ std::vector<double> rotary_frequencies(const Attributes& attributes, int64_t dim
 }
 
 double sinusoid(int64_t position, int64_t channel, int64_t width) {
-  const double i = static_cast<double>(channel / 2 * 2) / static_cast<double>(width);
+  const int64_t even = channel - channel % 2;
+  const double i = static_cast<double>(even) / static_cast<double>(width);
   const double angle = static_cast<double>(position) * std::pow(10000, -i);
   return channel % 2 == 0 ? std::sin(angle) : std::cos(angle);
 }
