@@ -12,7 +12,6 @@
 #include "base/utf8.h"
 #include "config/suggest.h"
 #include "data/classes.h"
-#include "data/csv_columns.h"
 #include "data/memory_dataset.h"
 
 namespace dltrain {
