@@ -53,6 +53,8 @@ std::shared_ptr<const Dataset> load_csv(const CsvOptions& options, const OpenOpt
 std::shared_ptr<const Dataset> load_csv(const CsvOptions& options, const LineSource& open,
                                         const OpenOptions& how = {});
 
+// The columns of a file, determined from all of its cells (csv_columns.cpp).
+
 // Returns the names in the header, or empty names if there is no header. A column without a name
 // gets the name that pandas gives it: 'Unnamed: 0'.
 std::vector<std::string> column_names(const CsvReader::Cells& first, bool header);
