@@ -13,7 +13,7 @@
 
 #include <fmt/core.h>
 
-#include "data/tokenize.h"
+#include "data/text_files.h"
 
 namespace {
 

@@ -20,7 +20,7 @@ KINDS = [
     ("optimizer", 6, "An optimizer", r"\bLion\b|lion_update|LionRule", "lib/ops lib/passes lib/optim kernels tests/optim tests/ops"),
     ("element-wise function", 3, "An op", r"\bmish\b", "lib/ops lib/passes lib/compile kernels"),
     ("layer", 2, "A layer", r"\bglu\b", "lib tests/nn"),
-    ("dataset", 4, "A dataset", r"data/idx\.h|\bidx_row\(", "lib/data tests/data"),
+    ("dataset", 3, "A dataset", r"data/idx\.h|\bidx_row\(", "lib/data tests/data"),
     ("pass", 4, "A pass", r"\bremove_copies\(", "lib/passes lib/compile tests/passes"),
 ]
 

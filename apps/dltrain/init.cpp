@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "data/csv_columns.h"
+#include "data/csv.h"
 #include "dltrain/commands.h"
 
 namespace dltrain {

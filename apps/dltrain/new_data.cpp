@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "config/scalar.h"
-#include "data/packed_format.h"
+#include "data/packed_images.h"
 #include "dltrain/commands.h"
 #include "nn/huggingface/folder.h"
 #include "tensor/safetensors_set.h"

@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "data/config.h"
+#include "data/image_config.h"
 #include "data/line_reader.h"
 #include "data/tar.h"
 
@@ -154,6 +156,33 @@ class CifarLoader {
   std::vector<int64_t> ends_;  // samples up to the end of each file
 };
 
+struct CifarConfig : ImageConfig {
+  CifarOptions options;
+
+  void describe(Fields& f) override {
+    f.text("path", options.path,
+           {.doc = "The folder of the extracted binary version, or its .tar.gz",
+            .required = true,
+            .is_path = true,
+            .known_as = {"root", "folder"}});
+    describe_split(f, options.test);
+    ImageConfig::describe(f);
+  }
+  std::shared_ptr<const ImageSource> open_images() const override { return load_cifar(options); }
+};
+
+struct Cifar100Config final : CifarConfig {
+  Cifar100Config() { options.kind = CifarKind::cifar100_fine; }
+
+  void describe(Fields& f) override {
+    f.choice("labels", options.kind,
+             {{"fine", CifarKind::cifar100_fine, "100 classes"},
+              {"coarse", CifarKind::cifar100_coarse, "their 20 groups"}},
+             {.doc = "Which of the two labels of an image"});
+    CifarConfig::describe(f);
+  }
+};
+
 }  // namespace
 
 std::shared_ptr<const ImageSource> load_cifar(const CifarOptions& options) {
@@ -169,6 +198,15 @@ std::shared_ptr<const ImageSource> load_cifar(const CifarOptions& options, ByteR
   const Layout layout = layout_of(options);
   const std::string name = archive.name();
   return CifarLoader(layout, name).load(read_archive(layout, TarReader(std::move(archive)), name));
+}
+
+KindRow<DatasetConfig> cifar10_row() {
+  return {"cifar10", "CIFAR-10, binary version: 32 × 32 images of 10 classes",
+          make_kind_of<CifarConfig>};
+}
+KindRow<DatasetConfig> cifar100_row() {
+  return {"cifar100", "CIFAR-100, binary version: 32 × 32 images of 100 classes",
+          make_kind_of<Cifar100Config>};
 }
 
 }  // namespace dltrain

@@ -1,4 +1,5 @@
-// Classes of a dataset: equal names have equal labels in all splits and for a trained model.
+// Classes and labels of a dataset: equal names have equal labels in all splits and for a trained
+// model.
 #pragma once
 
 #include <memory>
@@ -35,5 +36,15 @@ DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double e
 // of this is below 1 % for a random split; otherwise returns an empty string. Reads every target.
 // Ignores data without one label per sample.
 std::string imbalanced_classes(const Dataset& train, const Dataset& eval);
+
+// Replaces the ignored label of a loss (ignore_index) by kIgnoredLabel. Reads all targets once.
+std::shared_ptr<const Dataset> ignore_label(std::shared_ptr<const Dataset> whole, int32_t label);
+
+// Counts each label below label_bound(). Throws Error(data) for labels above 2²⁴.
+std::vector<int64_t> count_labels(const Dataset& dataset);
+
+// Converts the labels 0 and 1 to f32, for binary losses; kIgnoredLabel becomes NaN. Throws
+// Error(data) for data with other labels.
+std::shared_ptr<const Dataset> labels_as_targets(std::shared_ptr<const Dataset> whole);
 
 }  // namespace dltrain

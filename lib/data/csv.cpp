@@ -12,7 +12,6 @@
 #include "base/utf8.h"
 #include "config/suggest.h"
 #include "data/classes.h"
-#include "data/csv_columns.h"
 #include "data/memory_dataset.h"
 
 namespace dltrain {
@@ -60,29 +59,6 @@ class BadCells {
   int64_t count_ = 0, missing_count_ = 0;
   std::vector<std::string> lines_;
   std::map<size_t, Missing> missing_;
-};
-
-// Adds the schema of a table to its values.
-class TableDataset final : public DatasetWrapper {
- public:
-  TableDataset(std::shared_ptr<const Dataset> values, std::shared_ptr<const DataSchema> schema,
-               int64_t label_bound, int64_t id_bound)
-      : DatasetWrapper(std::move(values)),
-        schema_(std::move(schema)),
-        label_bound_(label_bound),
-        id_bound_(id_bound) {}
-
-  std::shared_ptr<const DataSchema> schema() const override { return schema_; }
-  const std::vector<std::string>& class_names() const override { return schema_->class_names; }
-  int64_t label_bound() const override { return std::max(label_bound_, whole().label_bound()); }
-  std::optional<int64_t> id_bound(int field) const override {
-    return fields()[static_cast<size_t>(field)].name == kCategoriesField ? std::optional(id_bound_)
-                                                                         : std::nullopt;
-  }
-
- private:
-  std::shared_ptr<const DataSchema> schema_;
-  int64_t label_bound_, id_bound_;
 };
 
 using Numbers = std::unordered_map<std::string_view, int32_t>;
@@ -420,6 +396,7 @@ class CsvLoader {
   std::shared_ptr<const Dataset> finish(const std::string& file) {
     std::vector<FieldSpec> fields;
     std::vector<FieldValues> values;
+    MemoryFacts facts{.schema = schema_, .label_bound = options_.classes.value_or(0)};
     if (!inputs_.empty()) {
       fields.push_back({kInputField, {shape_, DType::f32}});
       values.emplace_back(std::move(inputs_));
@@ -442,9 +419,11 @@ class CsvLoader {
     for (const ColumnSchema& column : schema_->columns) {
       ids += static_cast<int64_t>(column.categories.size()) + (column.marks_empty ? 1 : 0);
     }
-    auto dataset = std::make_shared<TableDataset>(
-        std::make_shared<MemoryDataset>(std::move(fields), std::move(values), std::move(location)),
-        schema_, options_.classes.value_or(0), ids);
+    for (const FieldSpec& field : fields) {
+      facts.id_bounds.push_back(field.name == kCategoriesField ? std::optional(ids) : std::nullopt);
+    }
+    auto dataset = std::make_shared<MemoryDataset>(std::move(fields), std::move(values),
+                                                   std::move(location), std::move(facts));
     return has_targets_ ? std::shared_ptr<const Dataset>(dataset) : without_targets(dataset);
   }
 

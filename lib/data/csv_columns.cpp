@@ -1,5 +1,3 @@
-#include "data/csv_columns.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -11,6 +9,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "config/suggest.h"
+#include "data/csv.h"
 
 namespace dltrain {
 namespace {

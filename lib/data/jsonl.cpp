@@ -15,7 +15,6 @@ namespace dltrain {
 namespace {
 
 constexpr size_t kJsonlBlock = 256 << 10;  // bytes of lines in a unit of work
-constexpr const char* kSourceLengths = "source_lengths";
 
 struct JsonlLine {
   std::string text, location;
@@ -76,37 +75,6 @@ bool next_block(LineReader& lines, std::vector<JsonlLine>& block) {
   }
   return !block.empty();
 }
-
-class PairDataset final : public DatasetWrapper {
- public:
-  // `lengths`: of the samples' fields without padding; `longest_source`: for the field
-  // source_lengths.
-  PairDataset(std::shared_ptr<const Dataset> values, std::shared_ptr<const Tokenizer> tokenizer,
-              std::vector<int32_t> lengths, std::vector<int32_t> source_lengths,
-              int64_t longest_source)
-      : DatasetWrapper(std::move(values)),
-        tokenizer_(std::move(tokenizer)),
-        lengths_(std::move(lengths)),
-        source_lengths_(std::move(source_lengths)),
-        longest_source_(longest_source) {}
-
-  int64_t label_bound() const override { return tokenizer_->vocab_size(); }
-  int64_t length(int field, int64_t sample) const override {
-    const auto at = static_cast<size_t>(sample);
-    if (fields()[static_cast<size_t>(field)].sample.shape.rank() == 0) return 0;
-    return field == 0 && !source_lengths_.empty() ? source_lengths_[at] : lengths_[at];
-  }
-  std::optional<int64_t> id_bound(int field) const override {
-    const bool lengths = fields()[static_cast<size_t>(field)].name == kSourceLengths;
-    return lengths ? longest_source_ + 1 : tokenizer_->vocab_size();
-  }
-  std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
-
- private:
-  std::shared_ptr<const Tokenizer> tokenizer_;
-  std::vector<int32_t> lengths_, source_lengths_;
-  int64_t longest_source_;
-};
 
 // Appends the first `length` ids, then padding.
 void add_padded(std::vector<int32_t>& out, std::span<const int32_t> ids, int64_t length,
@@ -228,20 +196,28 @@ std::shared_ptr<const Dataset> PairCollector::finish() {
   const bool paired = options_.source_length > 0;
   std::vector<FieldSpec> fields;
   std::vector<FieldValues> values;
+  MemoryFacts facts{.tokenizer = tokenizer_, .label_bound = tokenizer_->vocab_size()};
   const auto add_field = [&](const char* name, const Shape& shape, std::vector<int32_t> ids) {
     fields.push_back({name, {shape, DType::i32}});
     values.emplace_back(std::move(ids));
+    facts.id_bounds.emplace_back(shape.rank() > 0 ? tokenizer_->vocab_size()
+                                                  : options_.source_length + 1);
   };
   if (paired) add_field("source", {options_.source_length}, std::move(sources_));
-  if (paired && options_.source_lengths) add_field(kSourceLengths, {}, source_lengths_);
+  if (paired && options_.source_lengths) add_field("source_lengths", {}, source_lengths_);
   add_field(paired ? "decoder_input" : kInputField, {options_.length}, std::move(inputs_));
   add_field(kTargetField, {options_.length}, std::move(targets_));
   auto location = [locations = std::move(locations_)](int64_t i) {
     return locations[static_cast<size_t>(i)];
   };
-  return std::make_shared<PairDataset>(
-      std::make_shared<MemoryDataset>(std::move(fields), std::move(values), std::move(location)),
-      tokenizer_, std::move(lengths_), std::move(source_lengths_), options_.source_length);
+  facts.length = [lengths = std::move(lengths_), sources = std::move(source_lengths_),
+                  scalar = paired && options_.source_lengths](int field,
+                                                              int64_t sample) -> int64_t {
+    if (scalar && field == 1) return 0;  // the field source_lengths
+    return (field == 0 && !sources.empty() ? sources : lengths)[static_cast<size_t>(sample)];
+  };
+  return std::make_shared<MemoryDataset>(std::move(fields), std::move(values), std::move(location),
+                                         std::move(facts));
 }
 
 }  // namespace dltrain

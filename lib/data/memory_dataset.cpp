@@ -10,8 +10,11 @@
 namespace dltrain {
 
 MemoryDataset::MemoryDataset(std::vector<FieldSpec> fields, std::vector<FieldValues> values,
-                             Locations locations)
-    : fields_(std::move(fields)), values_(std::move(values)), locations_(std::move(locations)) {
+                             Locations locations, MemoryFacts facts)
+    : fields_(std::move(fields)),
+      values_(std::move(values)),
+      locations_(std::move(locations)),
+      facts_(std::move(facts)) {
   check_internal(fields_.size() >= 2 && fields_.size() == values_.size(), "{} fields",
                  fields_.size());
   for (size_t i = 0; i < fields_.size(); ++i) {
@@ -31,8 +34,8 @@ MemoryDataset::MemoryDataset(std::vector<FieldSpec> fields, std::vector<FieldVal
                    count / elements, size_);
   }
   if (const auto* labels = std::get_if<std::vector<int32_t>>(&values_.back())) {
-    label_bound_ = int64_t{*std::max_element(labels->begin(), labels->end())} + 1;
-    label_bound_ = std::max<int64_t>(label_bound_, 0);
+    const int64_t bound = int64_t{*std::max_element(labels->begin(), labels->end())} + 1;
+    facts_.label_bound = std::max(facts_.label_bound, bound);
     if (std::find(labels->begin(), labels->end(), kIgnoredLabel) != labels->end()) return;
   }
   uniform_valid_ = fields_.back().sample.shape.elements();

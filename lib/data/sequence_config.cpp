@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "data/masking.h"
+#include "data/token_windows.h"
 
 namespace dltrain {
 

@@ -7,7 +7,6 @@
 #include "data/memory_dataset.h"
 #include "data/sequence_config.h"
 #include "data/text_files.h"
-#include "data/tokenize.h"
 
 namespace dltrain {
 namespace {

@@ -1,12 +1,14 @@
-// Text files of a data set, plain or gzip.
+// Text files of a data set, plain or gzip, and their conversion to tokens.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/file.h"
+#include "text/tokenizer.h"
 
 namespace dltrain {
 
@@ -33,5 +35,17 @@ class TextFile {
   std::string inflated_;
   std::string_view text_;
 };
+
+struct TokenizeOptions {
+  SpecialText special = SpecialText::as_text;
+  int threads = 1;
+  // Approximate bytes of a unit of work; the tokenizer determines the cuts.
+  size_t piece = 1 << 20;
+};
+
+// Calls use(ids) with the tokens of a text in order, which several threads encode. Throws
+// Error(data) with file, line and byte.
+void tokenize(const TextFile& file, const Tokenizer& tokenizer, const TokenizeOptions& options,
+              const std::function<void(std::span<const int32_t>)>& use);
 
 }  // namespace dltrain

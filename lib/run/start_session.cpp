@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "config/paths.h"
-#include "data/ignore_label.h"
+#include "data/classes.h"
 #include "run/session.h"
 
 namespace dltrain {

@@ -301,7 +301,7 @@ void Executor::set_progress(const Progress& progress) {
 
 void Executor::evaluate(FieldSpan fields, int64_t position, bool first) {
   check_internal(evaluation_program_.has_value(), "no evaluation program");
-  // Streams (data/parallel_streams.h) have one sample each in every global batch.
+  // Streams (data/token_windows.h) have one sample each in every global batch.
   StepInputs step_inputs{};
   step_inputs.step = position / options_.global_batch;
   step_inputs.sample_offset = position % options_.global_batch;

@@ -39,7 +39,11 @@ struct SentencePieceModel {
 SentencePieceModel read_sentence_piece_model(const std::string& name, std::string_view content);
 
 // Converts a unigram model to a Hugging Face tokenizer.json that gives the same ids. Returns "" for
-// models of another kind and for treatments of spaces that have no counterpart there.
+// models of another kind and for treatments of spaces that have no counterpart there. It differs in
+// two points from transformers' own converter, which gives other ids there: leading and repeated
+// spaces are kept where the model keeps them (a normalizer instead of the pre-tokenizer Metaspace),
+// and user-defined tokens are found with the others, as the library does, so that no space is added
+// after them.
 std::string unigram_json(const SentencePieceModel& model);
 
 }  // namespace dltrain

@@ -4,7 +4,6 @@
 
 #include "data/broken_images.h"
 #include "data/image_dataset.h"
-#include "data/packed_format.h"
 #include "images.h"
 #include "refusal.h"
 

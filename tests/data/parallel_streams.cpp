@@ -1,6 +1,5 @@
-#include "data/parallel_streams.h"
-
 #include "data/sampler.h"
+#include "data/token_windows.h"
 #include "read_data.h"
 #include "temporary_folder.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "data/ignore_label.h"
+#include "data/classes.h"
 #include "data/loader.h"
 #include "data/memory_dataset.h"
 #include "shared/host_memory.h"

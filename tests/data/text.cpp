@@ -3,7 +3,7 @@
 
 #include <zlib.h>
 
-#include "data/tokenize.h"
+#include "data/text_files.h"
 #include "read_data.h"
 #include "temporary_folder.h"
 #include "text/simple_tokenizers.h"

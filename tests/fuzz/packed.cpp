@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "data/packed_format.h"
 #include "data/packed_images.h"
 
 namespace {
