@@ -66,9 +66,8 @@ ExitCode run_check_command(const CheckCommand& options) {
 CommandBody add_check(CLI::App& command) {
   auto options = std::make_shared<CheckCommand>();
   options->config.add_to(command);
-  command.add_option("--time", options->seconds, "Seconds that one check may take (default 60)")
-      ->check(CLI::Range(1.0, 1e6))
-      ->take_last();
+  add_number(command, "--time", options->seconds, 1.0, 1e6,
+             "Seconds that one check may take (default 60)");
   return [options] { return run_check_command(*options); };
 }
 

@@ -34,6 +34,10 @@ CommandBody add_profile(CLI::App& command);
 CommandBody add_check(CLI::App& command);
 CommandBody add_eval(CLI::App& command);
 CommandBody add_data(CLI::App& command);
+CommandBody add_data_inspect(CLI::App& command);
+CommandBody add_data_show(CLI::App& command);
+CommandBody add_data_prepare(CLI::App& command);
+CommandBody add_data_tokenizer(CLI::App& command);
 CommandBody add_predict(CLI::App& command);
 CommandBody add_export(CLI::App& command);
 CommandBody add_import(CLI::App& command);
@@ -110,7 +114,13 @@ void print_message_once(const std::string& text);
 // Adds an option for a path or a name; an empty text is refused.
 CLI::Option* add_text(CLI::App& command, const std::string& names, std::string& value,
                       const std::string& doc);
-// Adds likewise an option for a file to write. It must be none of the inputs, no file that dltrain
+// Adds an option for a number from `low` to `high`.
+template <typename T, typename Limit>
+CLI::Option* add_number(CLI::App& command, const std::string& names, T& value, Limit low,
+                        Limit high, const std::string& doc) {
+  return command.add_option(names, value, doc)->check(CLI::Range(low, high))->take_last();
+}
+// Adds an option for a file to write. It must be none of the inputs, no file that dltrain
 // has written as part of a run (unless `of_run`) and, as a result, no configuration.
 CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& path,
                         const std::string& doc, bool of_run = false);

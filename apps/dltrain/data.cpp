@@ -1,6 +1,6 @@
 // dltrain data inspect|show|prepare|tokenizer: what a configuration's data looks like, and faster
 // files of it.
-#include "dltrain/data_commands.h"
+#include "dltrain/commands.h"
 
 namespace dltrain {
 

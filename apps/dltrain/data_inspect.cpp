@@ -5,7 +5,7 @@
 #include "base/cpus.h"
 #include "base/utf8.h"
 #include "data/inspect.h"
-#include "dltrain/data_commands.h"
+#include "dltrain/commands.h"
 
 namespace dltrain {
 namespace {
@@ -76,6 +76,13 @@ void print_columns(const std::vector<ColumnReport>& columns) {
         break;
     }
   }
+}
+
+// "3" or "3 (cat)".
+std::string label_text(const Dataset& dataset, int64_t label) {
+  const auto& names = dataset.class_names();
+  if (label < 0 || label >= static_cast<int64_t>(names.size())) return std::to_string(label);
+  return fmt::format("{} ({})", label, names[static_cast<size_t>(label)]);
 }
 
 void print_classes(const Dataset& dataset, const SplitReport& report) {

@@ -7,7 +7,7 @@
 #include "data/prepare.h"
 #include "data/prepare_tokens.h"
 #include "data/sequence_config.h"
-#include "dltrain/data_commands.h"
+#include "dltrain/commands.h"
 
 namespace dltrain {
 namespace {

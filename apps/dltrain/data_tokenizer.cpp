@@ -4,7 +4,7 @@
 #include "base/owned_files.h"
 #include "data/line_reader.h"
 #include "data/text_files.h"
-#include "dltrain/data_commands.h"
+#include "dltrain/commands.h"
 #include "text/train_sentence_piece.h"
 
 namespace dltrain {

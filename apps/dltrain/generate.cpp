@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <functional>
 #include <iostream>
 #include <iterator>
 
@@ -15,7 +16,6 @@
 #include "data/line_reader.h"
 #include "dltrain/commands.h"
 #include "dltrain/new_data.h"
-#include "dltrain/text_printer.h"
 #include "run/language_model.h"
 
 namespace dltrain {
@@ -221,6 +221,52 @@ void print_speed(const GenerateReport& report) {
              1e3 * report.step_seconds / steps);
 }
 
+// Prints texts that are generated in parallel one after another: the first unfinished one
+// immediately, the others when the earlier ones are complete.
+class TextPrinter {
+ public:
+  // `begin` returns the beginning of a text (separator and prompt).
+  TextPrinter(size_t texts, std::function<std::string(size_t text)> begin)
+      : begin_(std::move(begin)), texts_(texts) {}
+
+  // A further piece of a text. Returns false when standard output cannot be written any more.
+  bool add(size_t text, std::string_view piece, bool done) {
+    texts_[text].held += piece;
+    texts_[text].done |= done;
+    while (current_ < texts_.size()) {
+      Text& now = texts_[current_];
+      if (now.held.empty() && !now.done && current_ != text) break;
+      if (!begun_) print(begin_(current_));
+      begun_ = true;
+      print(now.held);
+      now.held.clear();
+      if (!now.done) break;
+      print("\n");
+      begun_ = false;
+      ++current_;
+    }
+    if (std::fflush(stdout) != 0) failed_ = true;
+    return !failed_;
+  }
+
+ private:
+  struct Text {
+    std::string held;
+    bool done = false;
+  };
+
+  void print(std::string_view piece) {
+    if (piece.empty()) return;
+    if (std::fwrite(piece.data(), 1, piece.size(), stdout) != piece.size()) failed_ = true;
+  }
+
+  std::function<std::string(size_t)> begin_;
+  std::vector<Text> texts_;
+  size_t current_ = 0;
+  bool begun_ = false;   // the current text has its begin
+  bool failed_ = false;  // standard output
+};
+
 ExitCode run_generate(const GenerateFlags& o) {
   const auto model = open_model(o);
   if (!model->device_note().empty() && !o.quiet) {
@@ -271,39 +317,23 @@ ExitCode run_generate(const GenerateFlags& o) {
 }
 
 void add_sampling_options(CLI::App& command, GenerateFlags& o) {
-  command.add_option("--max-tokens", o.max_tokens, "New tokens of a text, at most (default 128)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
-      ->take_last();
-  command
-      .add_option("--temperature", o.sampling.temperature,
-                  "Logits are divided by it (default 1); 0: always the most likely token")
-      ->check(CLI::Range(0.0, 1000.0))
-      ->take_last();
-  command
-      .add_option("--top-k", o.sampling.top_k, "Draw from this number of likeliest tokens; 0: all")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
-      ->take_last();
-  command
-      .add_option("--top-p", o.sampling.top_p,
-                  "Draw from the fewest likeliest tokens that together have this probability")
-      ->check(CLI::Range(1e-9, 1.0))
-      ->take_last();
-  command
-      .add_option("--repetition-penalty", o.sampling.repetition_penalty,
-                  "Above 1: tokens that the text has already become less likely")
-      ->check(CLI::Range(1e-3, 1000.0))
-      ->take_last();
+  add_number(command, "--max-tokens", o.max_tokens, int64_t{0}, int64_t{1} << 30,
+             "New tokens of a text, at most (default 128)");
+  add_number(command, "--temperature", o.sampling.temperature, 0.0, 1000.0,
+             "Logits are divided by it (default 1); 0: always the most likely token");
+  add_number(command, "--top-k", o.sampling.top_k, int64_t{0}, int64_t{1} << 31,
+             "Draw from this number of likeliest tokens; 0: all");
+  add_number(command, "--top-p", o.sampling.top_p, 1e-9, 1.0,
+             "Draw from the fewest likeliest tokens that together have this probability");
+  add_number(command, "--repetition-penalty", o.sampling.repetition_penalty, 1e-3, 1000.0,
+             "Above 1: tokens that the text has already become less likely");
   command.add_option("--seed", o.sampling.seed, "Seed of sampling (default 0)")
       ->check(whole_number)
       ->take_last();
-  command.add_option("--num-samples", o.samples, "Texts of each prompt (default 1)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->take_last();
-  command
-      .add_option("--batch-size", o.batch_size,
-                  "Texts that are generated in parallel (default 8); changes no text")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
-      ->take_last();
+  add_number(command, "--num-samples", o.samples, int64_t{1}, int64_t{1} << 20,
+             "Texts of each prompt (default 1)");
+  add_number(command, "--batch-size", o.batch_size, int64_t{1}, int64_t{4096},
+             "Texts that are generated in parallel (default 8); changes no text");
   command.add_option("--stop", o.stop, "A text that ends one; may be given several times")
       ->check([](const std::string& text) {
         return text.empty() ? "expected a text that is not empty" : "";

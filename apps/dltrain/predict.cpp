@@ -49,14 +49,10 @@ CommandBody add_predict(CLI::App& command) {
                   "unchanged)")
       ->check(CLI::IsMember({"eval", "train"}))
       ->take_last();
-  command.add_option("--top-k", options->top, "Number of classes, the most likely first")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
-      ->take_last();
-  command
-      .add_option("--samples", options->samples,
-                  "Number of samples, from the beginning (default: all)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->take_last();
+  add_number(command, "--top-k", options->top, int64_t{1}, int64_t{1} << 31,
+             "Number of classes, the most likely first");
+  add_number(command, "--samples", options->samples, int64_t{1}, int64_t{1} << 40,
+             "Number of samples, from the beginning (default: all)");
   return [options] { return run_predict(*options); };
 }
 

@@ -63,20 +63,12 @@ ExitCode start(const ProfileFlags& options) {
 CommandBody add_profile(CLI::App& command) {
   auto options = std::make_shared<ProfileFlags>();
   options->config.add_to(command);
-  command
-      .add_option("--warmup", options->profile.warmup, "Steps before anything is timed (default 3)")
-      ->take_last()
-      ->check(CLI::Range(1, 1'000'000));
-  command
-      .add_option(
-          "--steps", options->profile.steps,
-          "Number of steps that are timed as a whole, and of steps that are timed call by call "
-          "(default 10)")
-      ->take_last()
-      ->check(CLI::Range(1, 10'000));
-  command.add_option("--rows", options->rows, "Rows of each table (default 12)")
-      ->take_last()
-      ->check(CLI::Range(1, 1'000'000));
+  add_number(command, "--warmup", options->profile.warmup, 1, 1'000'000,
+             "Steps before anything is timed (default 3)");
+  add_number(command, "--steps", options->profile.steps, 1, 10'000,
+             "Number of steps that are timed as a whole, and of steps that are timed call by call "
+             "(default 10)");
+  add_number(command, "--rows", options->rows, 1, 1'000'000, "Rows of each table (default 12)");
   add_text(command, "--output-dir", options->folder,
            "Where trace.json is written (default: runs/<name>)");
   add_output(command, "--result", options->result,

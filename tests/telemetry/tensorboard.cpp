@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "catch.h"
-#include "telemetry/crc32c.h"
 #include "telemetry/png.h"
 #include "telemetry/record_file.h"
 #include "temporary_folder.h"
