@@ -1,57 +1,10 @@
 #include "run/tensorboard_log.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "data/picture.h"
 
 namespace dltrain {
-namespace {
-
-constexpr int64_t kMaxImages = 16, kImagesInRow = 4;
-
-// The images of a batch in a grid, scaled to the range of their values.
-class ImageGrid {
- public:
-  ImageGrid(const Shape& image, int64_t count)
-      : height_(image[0]),
-        width_(image[1]),
-        channels_(image.rank() == 3 ? image[2] : 1),
-        columns_(std::min(count, kImagesInRow)),
-        rows_((count + columns_ - 1) / columns_),
-        pixels_(static_cast<size_t>(rows_ * height_ * columns_ * width_ * channels_)) {}
-
-  static bool fits(const TensorSpec& sample) {
-    const Shape& shape = sample.shape;
-    return sample.dtype == DType::f32 &&
-           (shape.rank() == 2 || (shape.rank() == 3 && (shape[2] == 1 || shape[2] == 3)));
-  }
-
-  void fill(std::span<const float> values) {
-    const auto [least, greatest] = std::minmax_element(values.begin(), values.end());
-    const float range = std::max(*greatest - *least, 1e-12f);
-    const int64_t row = width_ * channels_;
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto at = static_cast<int64_t>(i);
-      const int64_t sample = at / (height_ * row), y = at / row % height_, x = at % row;
-      const int64_t line = sample / columns_ * height_ + y;
-      const int64_t pixel = (line * columns_ + sample % columns_) * row + x;
-      pixels_[static_cast<size_t>(pixel)] =
-          static_cast<uint8_t>(std::lround(255.0f * (values[i] - *least) / range));
-    }
-  }
-
-  TensorBoardImage image() const {
-    return {.width = static_cast<int>(columns_ * width_),
-            .height = static_cast<int>(rows_ * height_),
-            .channels = static_cast<int>(channels_),
-            .pixels = pixels_};
-  }
-
- private:
-  int64_t height_, width_, channels_, columns_, rows_;
-  std::vector<uint8_t> pixels_;
-};
-
-}  // namespace
 
 TensorBoardLog::TensorBoardLog(const Session& session, const std::filesystem::path& folder,
                                std::optional<int64_t> resumed_step,
@@ -64,15 +17,23 @@ TensorBoardLog::TensorBoardLog(const Session& session, const std::filesystem::pa
 
 void TensorBoardLog::add_first_images() {
   const TensorSpec& sample = session_.data.train->fields().front().sample;
-  if (!ImageGrid::fits(sample)) return;
+  const Shape& image = sample.shape;
+  const int64_t channels = image.rank() == 3 ? image[2] : 1;
+  if (sample.dtype != DType::f32 || image.rank() < 2 || image.rank() > 3 ||
+      (channels != 1 && channels != 3)) {
+    return;
+  }
   TrainLoader loader(session_.data.train, train_loader_options(session_, 0, 0),
                      session_.executor->device());
   const Batch& batch = loader.next();
-  const int64_t count = std::min(batch.samples, kMaxImages);
-  ImageGrid grid(sample.shape, count);
-  grid.fill({reinterpret_cast<const float*>(batch.fields.front()),
-             static_cast<size_t>(count * sample.shape.elements())});
-  writer_.add_image(0, "train/images", grid.image());
+  std::vector<std::string> captions;
+  for (int64_t i = 0; i < std::min<int64_t>(batch.samples, 16); ++i) {
+    captions.push_back(std::to_string(i + 1));
+  }
+  const Picture grid = contact_sheet({reinterpret_cast<const float*>(batch.fields.front()),
+                                      captions.size() * static_cast<size_t>(image.elements())},
+                                     image[0], image[1], channels, captions);
+  writer_.add_image(0, "train/images", grid.height(), grid.width(), grid.png());
 }
 
 void TensorBoardLog::add_step(const StepRecord& r) {

@@ -1,12 +1,10 @@
-// The part of the protocol buffers wire format that event files need: building a message, and
-// reading an integer field.
+// The part of the protocol buffers wire format that event files need: building a message.
 //
 // Source: protobuf.dev/programming-guides/encoding. Integers of floating and fixed fields are
 // little-endian, as on all machines that this program runs on.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,9 +30,5 @@ class ProtobufMessage {
 
   std::string bytes_;
 };
-
-// Returns the varint field `field` of a message; nothing if it is absent or the message is
-// malformed.
-std::optional<int64_t> find_integer(std::string_view message, int field);
 
 }  // namespace dltrain

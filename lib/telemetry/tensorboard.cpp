@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "telemetry/metrics.h"
-#include "telemetry/png.h"
 #include "telemetry/record_file.h"
 
 namespace dltrain {
@@ -32,7 +31,7 @@ FileWriter open_events(const std::filesystem::path& path, std::optional<int64_t>
   const std::string text = read_file(path, kMaxEventBytes, ExitCode::storage);
   size_t keep = 0;
   for (const Record& record : read_records(text)) {
-    if (find_integer(record.bytes, kStep).value_or(0) > *resumed_step) break;
+    if (event_step(record.bytes) > *resumed_step) break;
     keep = record.end;
   }
   if (keep == 0) return FileWriter(path);
@@ -93,6 +92,18 @@ std::filesystem::path event_file(const std::filesystem::path& folder) {
   return folder / "events.out.tfevents.dltrain";
 }
 
+// Events of this writer begin with the time, a fixed-size field, and the step.
+int64_t event_step(std::string_view event) {
+  constexpr size_t kAfterTime = 1 + sizeof(double);
+  uint64_t step = 0;
+  if (event.size() <= kAfterTime || event[kAfterTime] != kStep << 3) return 0;
+  for (size_t i = kAfterTime + 1, shift = 0; i < event.size() && shift < 63; ++i, shift += 7) {
+    step |= (uint64_t{static_cast<uint8_t>(event[i])} & 0x7F) << shift;
+    if ((event[i] & 0x80) == 0) break;
+  }
+  return static_cast<int64_t>(step);
+}
+
 TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder,
                                      std::optional<int64_t> resumed_step,
                                      std::function<double()> now)
@@ -136,13 +147,10 @@ void TensorBoardWriter::add_histogram(int64_t step, std::string_view tag,
   add_value(step, tagged(tag).message(kHistogram, histogram));
 }
 
-void TensorBoardWriter::add_image(int64_t step, std::string_view tag,
-                                  const TensorBoardImage& image) {
+void TensorBoardWriter::add_image(int64_t step, std::string_view tag, int64_t height, int64_t width,
+                                  std::string_view png) {
   ProtobufMessage out;
-  out.integer(kHeight, image.height)
-      .integer(kWidth, image.width)
-      .integer(kColorspace, image.channels)
-      .text(kEncoded, encode_png(image.width, image.height, image.channels, image.pixels));
+  out.integer(kHeight, height).integer(kWidth, width).integer(kColorspace, 3).text(kEncoded, png);
   add_value(step, tagged(tag).message(kImage, out));
 }
 

@@ -23,12 +23,6 @@
 
 namespace dltrain {
 
-// An image of 1 or 3 channels, 8 bits each, rows from the top.
-struct TensorBoardImage {
-  int width = 0, height = 0, channels = 1;
-  std::span<const uint8_t> pixels;
-};
-
 class TensorBoardWriter {
  public:
   // Creates `folder`. `resumed_step`: the step after which the run resumes; none: a new file.
@@ -40,7 +34,9 @@ class TensorBoardWriter {
   void add_scalar(int64_t step, std::string_view tag, double value);
   // Values that are not finite are left out; the scalar "<tag>_not_finite" is their number.
   void add_histogram(int64_t step, std::string_view tag, std::span<const float> values);
-  void add_image(int64_t step, std::string_view tag, const TensorBoardImage& image);
+  // `png`: a PNG file of that size in RGB.
+  void add_image(int64_t step, std::string_view tag, int64_t height, int64_t width,
+                 std::string_view png);
   // Markdown.
   void add_text(int64_t step, std::string_view tag, std::string_view text);
 
@@ -54,5 +50,8 @@ class TensorBoardWriter {
 
 // The event file in `folder`.
 std::filesystem::path event_file(const std::filesystem::path& folder);
+
+// Returns the step of one of its records, 0 if it has none.
+int64_t event_step(std::string_view event);
 
 }  // namespace dltrain
