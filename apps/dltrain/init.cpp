@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "config/scalar.h"
 #include "data/csv.h"
 #include "dltrain/commands.h"
 
