@@ -167,7 +167,7 @@ class Verifier {
       for (ValueId id : node.inputs) {
         if (id != kNoValue) check_read(node, id, i);
       }
-      const SpecList expected = node.op->infer(graph_.input_specs(node), node.attributes);
+      const SpecList expected = node.op->output_specs(graph_.input_specs(node), node.attributes);
       for (ValueId id : node.outputs) check_exists(id);
       check_internal(expected == graph_.output_specs(node),
                      "{}: outputs differ from the shape rule", where_);
@@ -216,10 +216,8 @@ class Verifier {
   }
 
   void check_writes(const Node& node, size_t index) {
-    std::vector<int> aliases(node.outputs.size(), -1);
-    if (node.op->aliases != nullptr) {
-      aliases = node.op->aliases(graph_.input_specs(node), node.attributes);
-    }
+    const std::vector<int> aliases =
+        node.op->output_aliases(graph_.input_specs(node), node.attributes, node.outputs.size());
     std::set<ValueId> written;
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const ValueId id = node.outputs[i];

@@ -177,11 +177,9 @@ class Partition {
   }
 
   void push(Node node) {
-    const SpecList specs = node.op->infer(graph_.input_specs(node), node.attributes);
-    std::vector<int> aliases(specs.size(), -1);
-    if (node.op->aliases != nullptr) {
-      aliases = node.op->aliases(graph_.input_specs(node), node.attributes);
-    }
+    const SpecList inputs = graph_.input_specs(node);
+    const SpecList specs = node.op->output_specs(inputs, node.attributes);
+    const std::vector<int> aliases = node.op->output_aliases(inputs, node.attributes, specs.size());
     for (size_t i = 0; i < specs.size(); ++i) {
       GraphValue& value = graph_.value(node.outputs[i]);
       value.spec = specs[i];
