@@ -21,8 +21,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 // sums[i] += g[i]²
@@ -56,8 +55,7 @@ void apply(float keep, float step, const float* quotient, float* p, int64_t coun
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -88,15 +86,13 @@ struct Pieces {
   template <typename F>
   void each(const F& f) const {
     const int64_t most = std::max<int64_t>(1, matrix.columns);
-    parallel_for(size(), std::max<int64_t>(1, 2 * kPiece / most), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = first_row + i / a_row, column = i % a_row * kPiece;
-        const int64_t whole = row * matrix.columns + column - matrix.begin;
-        const int64_t last = whole + std::min(kPiece, matrix.columns - column);
-        const int64_t at = std::max<int64_t>(whole, 0);
-        const int64_t count = std::max<int64_t>(0, std::min(last, matrix.count) - at);
-        f(i, row, column + at - whole, at, count);
-      }
+    parallel_each(size(), std::max<int64_t>(1, 2 * kPiece / most), [&](int64_t i) {
+      const int64_t row = first_row + i / a_row, column = i % a_row * kPiece;
+      const int64_t whole = row * matrix.columns + column - matrix.begin;
+      const int64_t last = whole + std::min(kPiece, matrix.columns - column);
+      const int64_t at = std::max<int64_t>(whole, 0);
+      const int64_t count = std::max<int64_t>(0, std::min(last, matrix.count) - at);
+      f(i, row, column + at - whole, at, count);
     });
   }
   int64_t size() const { return rows * a_row; }
@@ -126,18 +122,14 @@ struct AdafactorPlan {
 class AdafactorCall {
  public:
   AdafactorCall(const AdafactorPlan& plan, const Bindings& bindings)
-      : groups_(plan.groups),
-        rule_(plan.rule),
-        matrices_(plan.matrices),
-        pieces_(plan.pieces),
-        most_pieces_(plan.most_pieces),
+      : plan_(plan),
         state_(bindings.input<StepState>(0)),
         tensors_(bindings.inputs.subspan(1)),
         results_(bindings.outputs.last(plan.matrices.size())),
         squares_(static_cast<double*>(bindings.workspace)) {}
 
   void sums() const {
-    for (size_t t = 0; t < matrices_.size(); ++t) sum(t);
+    for (size_t t = 0; t < plan_.matrices.size(); ++t) sum(t);
   }
   void moments() const;
   void update() const;
@@ -145,29 +137,29 @@ class AdafactorCall {
  private:
   template <typename T = float>
   T* tensor(size_t role, size_t t) const {
-    return static_cast<T*>(tensors_[role * matrices_.size() + t]);
+    return static_cast<T*>(tensors_[role * plan_.matrices.size() + t]);
   }
   double* result(size_t t) const { return static_cast<double*>(results_[t]); }
   double total(int64_t pieces) const { return std::accumulate(squares_, squares_ + pieces, 0.0); }
 
   // 1 / (mean of the rows' variances).
   float inverse_mean(size_t t) const {
-    const AdafactorMatrix& a = matrices_[t];
+    const AdafactorMatrix& a = plan_.matrices[t];
     if (!a.factored) return 1;
     const float* row = tensor(2, t);
     double sum = 0;
     for (int64_t r = 0; r < a.rows; ++r) sum += row[r];
-    return static_cast<float>(rule_.inverse_mean(sum, static_cast<double>(a.rows)));
+    return static_cast<float>(plan_.rule.inverse_mean(sum, static_cast<double>(a.rows)));
   }
   // f(piece, first element of the piece, elements, their quotients)
   template <typename F>
   void each_quotient(size_t t, const F& f) const {
-    const bool factored = matrices_[t].factored;
+    const bool factored = plan_.matrices[t].factored;
     const auto view = gradient_view<float>(*state_);
-    const float scale = inverse_mean(t), least = rule_.least<float>();
+    const float scale = inverse_mean(t), least = plan_.rule.least<float>();
     const float *g = tensor(1, t), *row = tensor(2, t), *column = tensor(3, t);
     const auto quotient = HWY_DYNAMIC_DISPATCH(divide);
-    pieces_[t].each([&](int64_t i, int64_t r, int64_t k, int64_t at, int64_t count) {
+    plan_.pieces[t].each([&](int64_t i, int64_t r, int64_t k, int64_t at, int64_t count) {
       float out[kPiece];
       quotient(view, g + at, factored ? column + k : row + at, factored ? row[r] * scale : 1.0f,
                least, out, count);
@@ -176,14 +168,14 @@ class AdafactorCall {
   }
 
   void sum(size_t t) const {
-    const AdafactorMatrix& a = matrices_[t];
+    const AdafactorMatrix& a = plan_.matrices[t];
     double* out = result(t);
     std::fill_n(out, 1 + (a.factored ? a.rows + a.columns : 0), 0.0);
     if (state_->out.finite == 0 || a.count == 0) return;
     const auto view = gradient_view<float>(*state_);
     const float *p = tensor(0, t), *g = tensor(1, t);
-    const Pieces& pieces = pieces_[t];
-    double* of_gradient = squares_ + most_pieces_;
+    const Pieces& pieces = plan_.pieces[t];
+    double* of_gradient = squares_ + plan_.most_pieces;
     pieces.each([&](int64_t i, int64_t, int64_t, int64_t at, int64_t count) {
       squares_[i] = sum_of_squares(p + at, count);
       if (a.factored) of_gradient[i] = sum_of_squares(view, g + at, count);
@@ -204,13 +196,13 @@ class AdafactorCall {
     });
   }
   void move(size_t t) const {
-    const AdafactorMatrix& a = matrices_[t];
-    const double share = rule_.share(*state_), *sums = tensor<double>(4, t);
+    const AdafactorMatrix& a = plan_.matrices[t];
+    const double share = plan_.rule.share(*state_), *sums = tensor<double>(4, t);
     float *row = tensor(2, t), *column = tensor(3, t);
     if (!a.factored) {
       const auto view = gradient_view<float>(*state_);
       const auto move = HWY_DYNAMIC_DISPATCH(update_variance);
-      pieces_[t].each([&](int64_t, int64_t, int64_t, int64_t at, int64_t count) {
+      plan_.pieces[t].each([&](int64_t, int64_t, int64_t, int64_t at, int64_t count) {
         move(view, static_cast<float>(share), tensor(1, t) + at, row + at, count);
       });
       return;
@@ -225,39 +217,35 @@ class AdafactorCall {
     }
   }
 
-  const UpdateGroups& groups_;
-  const AdafactorRule& rule_;
-  const std::vector<AdafactorMatrix>& matrices_;
-  const std::vector<Pieces>& pieces_;
-  int64_t most_pieces_;
+  const AdafactorPlan& plan_;
   const StepState* state_;
   std::span<void*const> tensors_, results_;
   double* squares_;  // of each piece, of two kinds
 };
 
 void AdafactorCall::moments() const {
-  for (size_t t = 0; t < matrices_.size(); ++t) {
+  for (size_t t = 0; t < plan_.matrices.size(); ++t) {
     *result(t) = 0;
     if (state_->out.finite == 0) continue;
     move(t);
     each_quotient(t, [&](int64_t i, int64_t, int64_t count, const float* quotients) {
       squares_[i] = sum_of_squares(quotients, count);
     });
-    *result(t) = total(pieces_[t].size());
+    *result(t) = total(plan_.pieces[t].size());
   }
 }
 
 void AdafactorCall::update() const {
   if (state_->out.finite == 0) return;
-  for (size_t t = 0; t < matrices_.size(); ++t) {
-    const AdafactorMatrix& a = matrices_[t];
+  for (size_t t = 0; t < plan_.matrices.size(); ++t) {
+    const AdafactorMatrix& a = plan_.matrices[t];
     const auto rms = [&](double sum) {
       return std::sqrt(sum / static_cast<double>(a.rows * a.columns));
     };
-    const double lr = state_->in.learning_rate * groups_.of(t).lr_scale;
+    const double lr = state_->in.learning_rate * plan_.groups.of(t).lr_scale;
     const auto step = static_cast<float>(
-        rule_.step(*state_, lr, rms(*tensor<double>(4, t)), rms(*tensor<double>(5, t))));
-    const auto keep = static_cast<float>(1 - lr * groups_.of(t).weight_decay);
+        plan_.rule.step(*state_, lr, rms(*tensor<double>(4, t)), rms(*tensor<double>(5, t))));
+    const auto keep = static_cast<float>(1 - lr * plan_.groups.of(t).weight_decay);
     const auto finish = HWY_DYNAMIC_DISPATCH(apply);
     float* p = tensor(0, t);
     each_quotient(t, [&](int64_t, int64_t at, int64_t count, const float* quotients) {

@@ -33,8 +33,7 @@ using AttendFunction = void (*)(const AttentionCall& call, int64_t sample, int64
 #include "cpu/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 // Converts scores to weights exp(score − maximum) and updates maximum and sum of the row; returns
@@ -154,8 +153,7 @@ AttendFunction choose(DType dtype) {
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -184,9 +182,9 @@ AttentionCall bound_attention(AttentionCall c, const Bindings& bindings, size_t 
   c.q = bindings.inputs[first];
   c.k = bindings.inputs[c.sizes.packed ? first : first + 1];
   c.v = bindings.inputs[c.sizes.packed ? first : first + 2];
-  c.mask = c.pattern.masked ? input<const int32_t>(bindings, first + tensors) : nullptr;
+  c.mask = c.pattern.masked ? bindings.input<int32_t>(first + tensors) : nullptr;
   const size_t state = first + tensors + (c.pattern.masked ? 1 : 0);
-  c.state = c.dropout > 0 ? input<const StepState>(bindings, state) : nullptr;
+  c.state = c.dropout > 0 ? bindings.input<StepState>(state) : nullptr;
   return c;
 }
 

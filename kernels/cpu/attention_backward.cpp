@@ -83,8 +83,7 @@ int64_t padded_queries(const AttentionSizes& a) {
 #include "cpu/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 // Computes one key's row of a block: weights from scores, and ds from dP (in `ds`) and delta.
@@ -259,8 +258,7 @@ GroupFunction choose(DType dtype) {
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

@@ -20,8 +20,7 @@
 #include "cpu/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 constexpr int64_t kBlock = kAttentionBlock;
@@ -152,7 +151,6 @@ HWY_INLINE void store_row(const float* from, int64_t count, float factor, Elemen
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

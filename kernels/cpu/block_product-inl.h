@@ -16,8 +16,7 @@
 #include "cpu/avx512.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // sum + a·b, of f32.
@@ -115,8 +114,7 @@ HWY_INLINE void block_product(const float* a, int64_t lda, const float* b, int64
 }
 #pragma GCC diagnostic pop
 
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -6,7 +6,6 @@
 #include "cpu/broadcast_loop.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
-#include "cpu/support.h"
 #include "shared/make_kernel.h"
 
 namespace dltrain {
@@ -18,15 +17,13 @@ std::unique_ptr<Kernel> make_broadcast_of(const KernelRequest& request) {
   return make_kernel([loop](const Bindings& b, Stream&) {
     const int64_t length = loop.row_length();
     const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, length));
-    parallel_for(loop.rows(), grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const T* from = b.input<T>(0) + loop.offset(0, row);
-        T* to = b.output<T>(0) + row * length;
-        if (loop.one_value(0)) {
-          std::fill_n(to, length, *from);
-        } else {
-          std::memcpy(to, from, static_cast<size_t>(length) * sizeof(T));
-        }
+    parallel_each(loop.rows(), grain, [&](int64_t row) {
+      const T* from = b.input<T>(0) + loop.offset(0, row);
+      T* to = b.output<T>(0) + row * length;
+      if (loop.one_value(0)) {
+        std::fill_n(to, length, *from);
+      } else {
+        std::memcpy(to, from, static_cast<size_t>(length) * sizeof(T));
       }
     });
   });

@@ -21,8 +21,7 @@
 #include "cpu/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 // Replaces scores by exp(score − maximum); returns 1 / their sum. Scores are padded to full blocks
@@ -96,8 +95,7 @@ void attend_cached(const CachedCall& c, int64_t n, int64_t g, int64_t first, int
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -127,16 +125,15 @@ void run_cached(CachedCall c, size_t first, int64_t parts, const Bindings& b) {
   c.q = b.input<float>(0);
   c.k = b.input<float>(first == 1 ? 0 : 1);
   c.v = b.input<float>(first == 1 ? 0 : 2);
-  c.keys = input<float>(b, first);
-  c.values = input<float>(b, first + 1);
+  c.keys = static_cast<float*>(b.inputs[first]);
+  c.values = static_cast<float*>(b.inputs[first + 1]);
   c.positions = b.input<int32_t>(first + 2);
   c.counts = b.input<int32_t>(first + 3);
   c.slots = b.input<int32_t>(first + 4);
   c.y = b.output<float>(0);
   const AttentionSizes& a = c.sizes.tokens;
-  parallel_for(a.samples * a.kv_heads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) keep(c, i / a.kv_heads, i % a.kv_heads);
-  });
+  parallel_each(a.samples * a.kv_heads, 1,
+                [&](int64_t i) { keep(c, i / a.kv_heads, i % a.kv_heads); });
   const int64_t blocks = ceil_div(a.queries * c.sizes.group(), kCachedRows);
   const auto function = HWY_DYNAMIC_DISPATCH(attend_cached);
   parallel_parts(a.samples * a.kv_heads * blocks, parts,

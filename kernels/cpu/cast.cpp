@@ -3,7 +3,6 @@
 #include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
-#include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
 #include "shared/make_kernel.h"
 
@@ -77,11 +76,9 @@ std::unique_ptr<Kernel> make_low_precision_update(const KernelRequest& request) 
   const TensorChunks chunks(request.inputs.subspan(1, count));
   const NarrowFunction narrow = narrow_function(request.outputs[0].dtype);
   return make_kernel([=](const Bindings& b, Stream&) {
-    parallel_for(chunks.size(), chunks.grain(32768), [&](int64_t begin, int64_t end) {
-      chunks.for_each(begin, end, [&](int64_t, const TensorChunk& c) {
-        auto* to = static_cast<uint16_t*>(b.inputs[1 + count + c.tensor]) + c.begin;
-        narrow(b.input<float>(1 + c.tensor) + c.begin, to, c.count);
-      });
+    chunks.parallel(32768, [&](int64_t, const TensorChunk& c) {
+      auto* to = static_cast<uint16_t*>(b.inputs[1 + count + c.tensor]) + c.begin;
+      narrow(b.input<float>(1 + c.tensor) + c.begin, to, c.count);
     });
   });
 }

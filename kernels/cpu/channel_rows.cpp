@@ -12,8 +12,7 @@
 #include "cpu/element-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 using Tag = ElementTag;
 using Vec = ElementVec;
@@ -282,8 +281,7 @@ AllChannelFunctions choose_all(ChannelEpilogue form) {
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

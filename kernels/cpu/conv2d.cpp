@@ -3,8 +3,6 @@
 // converts in its workspace (weights are small compared with images).
 #include "ops/conv2d.h"
 
-#include <optional>
-
 #include "cpu/makers.h"
 #include "cpu/onednn.h"
 #include "cpu/support.h"
@@ -64,7 +62,7 @@ class WeightReader {
     const auto plain = plain_weight(w, Conv2dAttributes(attributes).groups);
     if (description.weights_desc() != plain) {
       if (Conv2dAttributes(attributes).groups == 1) {
-        order_ = WeightReorder::find(w, description.weights_desc());
+        order_ = find_weight_reorder(w, description.weights_desc());
       }
       if (!order_) reorder_ = onednn::Reorder(plain, description.weights_desc(), false);
       weight_ = parts_.add(description.weights_desc().get_size());
@@ -80,13 +78,13 @@ class WeightReader {
   void* read(const Bindings& b) const {
     if (!order_ && !reorder_.call) return b.inputs[1];
     void* ordered = at(b.workspace, weight_);
-    if (order_) order_->run(b.inputs[1], ordered);
+    if (order_) order_(b.inputs[1], ordered);
     if (reorder_.call) reorder_.call.run({b.inputs[1], ordered, scratch(b)});
     return ordered;
   }
 
  private:
-  std::optional<WeightReorder> order_;
+  WeightReorder order_;
   onednn::Reorder reorder_;  // where order_ is empty
   WorkspaceParts parts_;
   size_t weight_ = 0, scratch_ = 0;

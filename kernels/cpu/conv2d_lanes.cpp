@@ -25,8 +25,7 @@
 #include "cpu/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 int64_t block_samples() {
@@ -76,12 +75,13 @@ void forward_row(const LaneConvolution& g, const float* x, const float* w, const
     }
     for (int64_t o = 0; o < g.out_channels; o += kTileRows) {
       const int64_t rows = std::min<int64_t>(kTileRows, g.out_channels - o);
-      run_tile_rows(rows, segments.data(), count, window, 1, block,
-                    {.bias = bias != nullptr ? bias + o : nullptr,
-                     .c = row + (ow * g.out_channels + o) * block,
-                     .ldc = block,
-                     .accumulate = false,
-                     .relu = g.relu});
+      const TileOutput out{.bias = bias != nullptr ? bias + o : nullptr,
+                           .c = row + (ow * g.out_channels + o) * block,
+                           .ldc = block,
+                           .relu = g.relu};
+      with_constant<kTileRows>(rows, [&](auto fixed) HWY_ATTR {
+        run_tile<fixed>(segments.data(), count, window, 1, block, out);
+      });
       for (int s = 0; s < count; ++s) segments[static_cast<size_t>(s)].a += rows * window;
     }
   }
@@ -94,8 +94,7 @@ void scatter_row(const float* row, int64_t samples, int64_t sample_stride, int64
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -145,13 +144,11 @@ void gather_lane_image(const float* x, int64_t samples, int64_t height, int64_t 
                        float* to) {
   const int64_t block = lane_block();
   const auto gather = HWY_DYNAMIC_DISPATCH(gather_row);
-  parallel_for(ceil_div(samples, block) * height, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; ++at) {
-      const int64_t b = at / height, h = at % height, first = b * block;
-      gather(x + (first * height + h) * row_length, std::min(block, samples - first),
-             height * row_length, row_length,
-             to + ((b * padded_height + top + h) * padded_row + left) * block);
-    }
+  parallel_each(ceil_div(samples, block) * height, 1, [&](int64_t at) {
+    const int64_t b = at / height, h = at % height, first = b * block;
+    gather(x + (first * height + h) * row_length, std::min(block, samples - first),
+           height * row_length, row_length,
+           to + ((b * padded_height + top + h) * padded_row + left) * block);
   });
 }
 

@@ -17,8 +17,7 @@
 #include "cpu/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 // sums[m][i] (a vector each) += Σ over the row of dy[·][m]·x[·][i], for kRows output channels and
@@ -63,42 +62,6 @@ HWY_INLINE void weight_tile(const float* dy, int64_t dy_step, const float* x, in
 
 constexpr int kWeightColumns = DLTRAIN_AVX512() ? 4 : 2;
 
-template <int kRows>
-HWY_INLINE void weight_tile_columns(int64_t columns, const float* dy, int64_t dy_step,
-                                    const float* x, int64_t x_step, int64_t pixels, float* sums,
-                                    int64_t stride) {
-  switch (columns) {
-    case 1:
-      return weight_tile<kRows, 1>(dy, dy_step, x, x_step, pixels, sums, stride);
-    case 2:
-      return weight_tile<kRows, 2>(dy, dy_step, x, x_step, pixels, sums, stride);
-    case 3:
-      return weight_tile < kRows,
-             kWeightColumns == 4 ? 3 : 2 > (dy, dy_step, x, x_step, pixels, sums, stride);
-    default:
-      return weight_tile<kRows, kWeightColumns>(dy, dy_step, x, x_step, pixels, sums, stride);
-  }
-}
-
-HWY_INLINE void weight_tile_rows(int64_t rows, int64_t columns, const float* dy, int64_t dy_step,
-                                 const float* x, int64_t x_step, int64_t pixels, float* sums,
-                                 int64_t stride) {
-  switch (rows) {
-    case 1:
-      return weight_tile_columns<1>(columns, dy, dy_step, x, x_step, pixels, sums, stride);
-    case 2:
-      return weight_tile_columns<2>(columns, dy, dy_step, x, x_step, pixels, sums, stride);
-    case 3:
-      return weight_tile_columns<3>(columns, dy, dy_step, x, x_step, pixels, sums, stride);
-    case 4:
-      return weight_tile_columns<4>(columns, dy, dy_step, x, x_step, pixels, sums, stride);
-    case 5:
-      return weight_tile_columns<5>(columns, dy, dy_step, x, x_step, pixels, sums, stride);
-    default:
-      return weight_tile_columns<6>(columns, dy, dy_step, x, x_step, pixels, sums, stride);
-  }
-}
-
 // Adds one row of one block to the lane sums of the whole weight, [out, window] vectors. `x` is the
 // transposed image with its padding, dy the transposed row [out_width, out, block].
 void weight_row(const LaneConvolution& g, const float* x, const float* dy, int64_t oh,
@@ -116,10 +79,15 @@ void weight_row(const LaneConvolution& g, const float* x, const float* dy, int64
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t from = run * t / tiles, columns = run * (t + 1) / tiles - from;
       for (int64_t o = 0; o < g.out_channels; o += kTileRows) {
-        weight_tile_rows(std::min<int64_t>(kTileRows, g.out_channels - o), columns, dy + o * block,
-                         g.out_channels * block, image + from * block,
-                         g.stride[1] * g.channels * block, g.out_width,
-                         sums + (o * window + first + from) * lanes, window * lanes);
+        const int64_t rows = std::min<int64_t>(kTileRows, g.out_channels - o);
+        with_constant<kTileRows>(rows, [&](auto fixed_rows) HWY_ATTR {
+          with_constant<kWeightColumns>(columns, [&](auto fixed_columns) HWY_ATTR {
+            weight_tile<fixed_rows, fixed_columns>(
+                dy + o * block, g.out_channels * block, image + from * block,
+                g.stride[1] * g.channels * block, g.out_width,
+                sums + (o * window + first + from) * lanes, window * lanes);
+          });
+        });
       }
     }
   }
@@ -139,8 +107,7 @@ void add_lanes(const float* sums, int64_t count, float* partial) {
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -171,9 +138,9 @@ class Conv2dBackwardWeightLanes {
   }
 
   void run(const Bindings& b) {
-    dy_ = input<const float>(b, 0);
-    x_ = input<const float>(b, 1);
-    dw_ = output<float>(b, 0);
+    dy_ = b.input<float>(0);
+    x_ = b.input<float>(1);
+    dw_ = b.output<float>(0);
     image_ = static_cast<float*>(b.workspace);
     partial_ = image_ + image_floats();
     per_part_ = partial_ + kRanges * weights();

@@ -138,9 +138,9 @@ class Conv2dBackwardWeightPanels {
   }
 
   void run(const Bindings& b) {
-    dy_ = input<const std::byte>(b, 0);
-    x_ = input<const std::byte>(b, 1);
-    dw_ = output<float>(b, 0);
+    dy_ = b.input<std::byte>(0);
+    x_ = b.input<std::byte>(1);
+    dw_ = b.output<float>(0);
     workspace_ = static_cast<std::byte*>(b.workspace);
     partial_ = reinterpret_cast<float*>(workspace_ + static_cast<size_t>(parts_) * part_bytes());
     parallel_parts(tasks(), parts_, [&](int64_t begin, int64_t end, int64_t part) {

@@ -8,8 +8,7 @@
 #include "cpu/element-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 template <typename From, typename To>
@@ -69,8 +68,7 @@ NarrowFunction choose_narrow(DType to) {
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

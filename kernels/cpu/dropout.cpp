@@ -7,7 +7,6 @@
 #include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
-#include "cpu/support.h"
 #include "ops/shard_position.h"
 #include "ops/step_state.h"
 
@@ -36,8 +35,7 @@ struct DropoutArguments {
 #include "shared/make_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 using Words = hn::ScalableTag<uint32_t>;
 using WordVec = hn::Vec<Words>;
@@ -131,8 +129,7 @@ void dropout_range(DType dtype, const DropoutArguments& a, int64_t begin, int64_
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

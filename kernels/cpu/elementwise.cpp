@@ -9,7 +9,6 @@
 #include "cpu/elementwise_steps.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
-#include "cpu/support.h"
 #include "shared/make_kernel.h"
 
 namespace dltrain {
@@ -28,9 +27,7 @@ void run_rows(const BroadcastLoop& loop, const Part& part) {
     return;
   }
   const int64_t grain = std::max<int64_t>(1, kElementwiseGrain / std::max<int64_t>(1, length));
-  parallel_for(loop.rows(), grain, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) part(row, 0, length);
-  });
+  parallel_each(loop.rows(), grain, [&](int64_t row) { part(row, 0, length); });
 }
 
 std::vector<Shape> operand_shapes(const KernelRequest& request) {

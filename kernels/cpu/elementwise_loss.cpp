@@ -102,10 +102,8 @@ std::unique_ptr<Kernel> make_elementwise_loss(const KernelRequest& request) {
     arguments.x = b.input<float>(0);
     arguments.t = b.input<float>(1);
     auto* sums = static_cast<Sums*>(b.workspace);
-    parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) {
-        sums[c] = function(arguments, c * kChunk, std::min(count, (c + 1) * kChunk));
-      }
+    parallel_each(chunks, 1, [&](int64_t c) {
+      sums[c] = function(arguments, c * kChunk, std::min(count, (c + 1) * kChunk));
     });
     Sums total;
     for (int64_t c = 0; c < chunks; ++c) {

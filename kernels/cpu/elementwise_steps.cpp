@@ -11,8 +11,7 @@
 #include "cpu/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 // An operand: `fixed` is its value for the kind `one`.
@@ -101,8 +100,7 @@ StepFunction choose(ElementwiseOp op, OperandKind a, OperandKind b, bool accumul
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

@@ -33,11 +33,9 @@ std::unique_ptr<Kernel> make_embedding(const KernelRequest& request) {
     const auto* rows = b.input<std::byte>(1);
     auto* y = b.output<std::byte>(0);
     const int64_t grain = std::max<int64_t>(1, 16384 / static_cast<int64_t>(row_bytes + 1));
-    parallel_for(count, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        std::memcpy(y + static_cast<size_t>(i) * row_bytes,
-                    rows + static_cast<size_t>(ids[i]) * row_bytes, row_bytes);
-      }
+    parallel_each(count, grain, [&](int64_t i) {
+      std::memcpy(y + static_cast<size_t>(i) * row_bytes,
+                  rows + static_cast<size_t>(ids[i]) * row_bytes, row_bytes);
     });
   });
 }
@@ -53,15 +51,13 @@ std::unique_ptr<Kernel> make_embedding_backward(const KernelRequest& request) {
     sort_positions(b.input<int32_t>(0), count, rows, ends, order);
     const float* dy = b.input<float>(1);
     const int64_t grain = std::max<int64_t>(1, 8192 / std::max<int64_t>(1, width));
-    parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        float* to = b.output<float>(0) + row * width;
-        if (!accumulate) std::fill_n(to, width, 0.0f);
-        if (row == padding) continue;
-        for (int64_t k = row == 0 ? 0 : ends[row - 1]; k < ends[row]; ++k) {
-          const float* from = dy + order[k] * width;
-          for (int64_t i = 0; i < width; ++i) to[i] += from[i];
-        }
+    parallel_each(rows, grain, [&](int64_t row) {
+      float* to = b.output<float>(0) + row * width;
+      if (!accumulate) std::fill_n(to, width, 0.0f);
+      if (row == padding) return;
+      for (int64_t k = row == 0 ? 0 : ends[row - 1]; k < ends[row]; ++k) {
+        const float* from = dy + order[k] * width;
+        for (int64_t i = 0; i < width; ++i) to[i] += from[i];
       }
     });
   };

@@ -1,9 +1,7 @@
 // gradient_norm and sum_of_squares: squares are added in double per chunk, then the chunks in
 // order.
 #include "cpu/makers.h"
-#include "cpu/parallel.h"
 #include "cpu/sum_of_squares.h"
-#include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
 #include "shared/make_kernel.h"
 
@@ -16,11 +14,9 @@ std::unique_ptr<Kernel> make_square_sum(const KernelRequest& request, size_t fir
   const TensorChunks chunks(request.inputs.subspan(first));
   const auto run = [=](const Bindings& b, Stream&) {
     auto* sums = static_cast<double*>(b.workspace);
-    parallel_for(chunks.size(), chunks.grain(32768), [&](int64_t begin, int64_t end) {
-      chunks.for_each(begin, end, [&](int64_t c, const TensorChunk& chunk) {
-        const float* x = b.input<float>(first + chunk.tensor);
-        sums[c] = sum_of_squares(x + chunk.begin, chunk.count);
-      });
+    chunks.parallel(32768, [&](int64_t c, const TensorChunk& chunk) {
+      const float* x = b.input<float>(first + chunk.tensor);
+      sums[c] = sum_of_squares(x + chunk.begin, chunk.count);
     });
     double sum = 0;
     for (int64_t c = 0; c < chunks.size(); ++c) sum += sums[c];

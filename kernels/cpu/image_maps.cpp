@@ -38,8 +38,7 @@ struct MapCall {
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<float>;
@@ -73,8 +72,7 @@ void map_row(const MapCall& call, const FloatMap& rows, const FloatMap& columns,
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -106,9 +104,7 @@ std::unique_ptr<Kernel> make_image_map(const KernelRequest& r) {
     bound.y = b.output<float>(0);
     const auto function = HWY_DYNAMIC_DISPATCH(map_row);
     const int64_t grain = std::max<int64_t>(1, 4096 / (call.out_width * call.channels));
-    parallel_for(all_rows, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) function(bound, rows, columns, row);
-    });
+    parallel_each(all_rows, grain, [&](int64_t row) { function(bound, rows, columns, row); });
   });
 }
 

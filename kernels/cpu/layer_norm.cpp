@@ -38,8 +38,7 @@ struct NormBackward {
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<float>;
@@ -129,8 +128,7 @@ void backward_rows(const NormBackward& n, int64_t begin, int64_t end, float* dwe
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -143,111 +141,82 @@ bool centred(const KernelRequest& request) {
   return request.op.starts_with("layer_norm");
 }
 
-int64_t rows_of(const Shape& x) {
-  return x.elements() / x[-1];
-}
-
-// Returns the rows of a chunk, which depend only on the shape.
-int64_t chunk_rows(const Shape& x) {
-  return std::max<int64_t>(16, 16384 / x[-1]);
-}
-
-class LayerNormBackward {
- public:
-  explicit LayerNormBackward(const KernelRequest& r)
-      : centred_(centred(r)),
-        has_weight_(!is_absent(r.inputs[2])),
-        has_bias_(r.attributes.boolean("bias")),
-        rows_(rows_of(r.inputs[0].shape)),
-        chunk_(chunk_rows(r.inputs[0].shape)) {
-    call_.columns = r.inputs[0].shape[-1];
-  }
-
-  size_t workspace_bytes() const {
-    return static_cast<size_t>(chunks() * vectors() * call_.columns) * sizeof(float) +
-           static_cast<size_t>(call_.columns) * sizeof(double);
-  }
-
-  void run(const Bindings& bindings) {
-    call_.x = input<const float>(bindings, 0);
-    call_.dy = input<const float>(bindings, 1);
-    call_.weight = input<const float>(bindings, 2);
-    call_.mean = centred_ ? input<const float>(bindings, 3) : nullptr;
-    call_.rstd = input<const float>(bindings, centred_ ? 4 : 3);
-    call_.dx = output<float>(bindings, 0);
-    size_t next = 1;
-    dweight_ = has_weight_ ? output<float>(bindings, next++) : nullptr;
-    dbias_ = has_bias_ ? output<float>(bindings, next) : nullptr;
-    total_ = static_cast<double*>(bindings.workspace);
-    parts_ = reinterpret_cast<float*>(total_ + call_.columns);
-    const auto function = HWY_DYNAMIC_DISPATCH(backward_rows);
-    parallel_for(chunks(), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) {
-        function(call_, c * chunk_, std::min(rows_, (c + 1) * chunk_),
-                 has_weight_ ? part(c, 0) : nullptr, has_bias_ ? part(c, vectors() - 1) : nullptr);
-      }
-    });
-    if (has_weight_) merge(0, dweight_);
-    if (has_bias_) merge(vectors() - 1, dbias_);
-  }
-
- private:
-  int64_t chunks() const { return ceil_div(rows_, chunk_); }
-  int64_t vectors() const { return (has_weight_ ? 1 : 0) + (has_bias_ ? 1 : 0); }
-  float* part(int64_t chunk, int64_t vector) const {
-    return parts_ + (chunk * vectors() + vector) * call_.columns;
-  }
-
-  void merge(int64_t vector, float* to) const {
-    parallel_for(call_.columns, 256, [&](int64_t begin, int64_t end) {
-      std::fill(total_ + begin, total_ + end, 0.0);
-      for (int64_t c = 0; c < chunks(); ++c) {
-        const float* from = part(c, vector);
-        for (int64_t k = begin; k < end; ++k) total_[k] += from[k];
-      }
-      for (int64_t k = begin; k < end; ++k) to[k] = static_cast<float>(total_[k]);
-    });
-  }
-
-  bool centred_, has_weight_, has_bias_;
-  int64_t rows_, chunk_;
-  NormBackward call_{};
-  float *dweight_ = nullptr, *dbias_ = nullptr;
-  double* total_ = nullptr;
-  float* parts_ = nullptr;
-};
-
 // The forms with further inputs and outputs are for GPUs.
 bool usable(const KernelRequest& request, size_t inputs) {
   return computes_in_f32(request) && request.inputs[0].shape.elements() > 0 &&
          request.inputs.size() == inputs && !request.attributes.has("output_dtype");
 }
 
+// Adds up the vectors of every chunk, `stride` apart, in double.
+void merge_chunks(const float* parts, int64_t chunks, int64_t stride, int64_t columns,
+                  double* total, float* to) {
+  parallel_for(columns, 256, [&](int64_t begin, int64_t end) {
+    std::fill(total + begin, total + end, 0.0);
+    for (int64_t c = 0; c < chunks; ++c) {
+      const float* from = parts + c * stride;
+      for (int64_t k = begin; k < end; ++k) total[k] += from[k];
+    }
+    for (int64_t k = begin; k < end; ++k) to[k] = static_cast<float>(total[k]);
+  });
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_layer_norm(const KernelRequest& request) {
   if (!usable(request, centred(request) ? 3 : 2)) return nullptr;
-  NormForward call{};
-  call.columns = request.inputs[0].shape[-1];
-  call.epsilon = static_cast<float>(request.attributes.number("epsilon"));
-  const int64_t rows = rows_of(request.inputs[0].shape);
-  return make_kernel([call, rows, has_mean = centred(request)](const Bindings& b, Stream&) {
-    NormForward bound = call;
-    bound.x = b.input<float>(0);
-    bound.weight = b.input<float>(1);
-    bound.bias = has_mean ? b.input<float>(2) : nullptr;
-    bound.y = b.output<float>(0);
-    bound.mean = has_mean ? b.output<float>(1) : nullptr;
-    bound.rstd = b.output<float>(has_mean ? 2 : 1);
+  const int64_t columns = request.inputs[0].shape[-1];
+  const int64_t rows = request.inputs[0].shape.elements() / columns;
+  const auto epsilon = static_cast<float>(request.attributes.number("epsilon"));
+  return make_kernel([=, has_mean = centred(request)](const Bindings& b, Stream&) {
+    const NormForward call{.x = b.input<float>(0),
+                           .weight = b.input<float>(1),
+                           .bias = has_mean ? b.input<float>(2) : nullptr,
+                           .y = b.output<float>(0),
+                           .mean = has_mean ? b.output<float>(1) : nullptr,
+                           .rstd = b.output<float>(has_mean ? 2 : 1),
+                           .columns = columns,
+                           .epsilon = epsilon};
     const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
-    const int64_t grain = std::max<int64_t>(1, 4096 / call.columns);
-    parallel_for(rows, grain, [&](int64_t begin, int64_t end) { function(bound, begin, end); });
+    const int64_t grain = std::max<int64_t>(1, 4096 / columns);
+    parallel_for(rows, grain, [&](int64_t begin, int64_t end) { function(call, begin, end); });
   });
 }
 
 std::unique_ptr<Kernel> make_layer_norm_backward(const KernelRequest& request) {
-  return usable(request, centred(request) ? 5 : 4) ? make_call_kernel<LayerNormBackward>(request)
-                                                   : nullptr;
+  const bool has_mean = centred(request);
+  if (!usable(request, has_mean ? 5 : 4)) return nullptr;
+  const bool has_weight = !is_absent(request.inputs[2]),
+             has_bias = request.attributes.boolean("bias");
+  const int64_t columns = request.inputs[0].shape[-1];
+  const int64_t rows = request.inputs[0].shape.elements() / columns;
+  const int64_t chunk = std::max<int64_t>(16, 16384 / columns), chunks = ceil_div(rows, chunk);
+  const int64_t vectors = (has_weight ? 1 : 0) + (has_bias ? 1 : 0);
+  const auto run = [=](const Bindings& b, Stream&) {
+    const NormBackward call{.x = b.input<float>(0),
+                            .dy = b.input<float>(1),
+                            .weight = b.input<float>(2),
+                            .mean = has_mean ? b.input<float>(3) : nullptr,
+                            .rstd = b.input<float>(has_mean ? 4 : 3),
+                            .dx = b.output<float>(0),
+                            .columns = columns};
+    auto* total = static_cast<double*>(b.workspace);
+    // Of each chunk: the gradient of the weight, then of the bias, where they are present.
+    auto* parts = reinterpret_cast<float*>(total + columns);
+    const int64_t stride = vectors * columns, bias_at = stride - columns;
+    const auto function = HWY_DYNAMIC_DISPATCH(backward_rows);
+    parallel_each(chunks, 1, [&](int64_t c) {
+      float* part = parts + c * stride;
+      function(call, c * chunk, std::min(rows, (c + 1) * chunk), has_weight ? part : nullptr,
+               has_bias ? part + bias_at : nullptr);
+    });
+    if (has_weight) merge_chunks(parts, chunks, stride, columns, total, b.output<float>(1));
+    if (has_bias) {
+      float* dbias = b.output<float>(has_weight ? 2 : 1);
+      merge_chunks(parts + bias_at, chunks, stride, columns, total, dbias);
+    }
+  };
+  return make_kernel(run, static_cast<size_t>(chunks * vectors * columns) * sizeof(float) +
+                              static_cast<size_t>(columns) * sizeof(double));
 }
 
 }  // namespace dltrain

@@ -54,7 +54,7 @@ std::unique_ptr<Kernel> make_matmul_onednn(const KernelRequest& request) {
   if (request.accumulate && !activation.empty()) return nullptr;  // y + f(a·b) is not a post-op
   if (request.outputs[0].shape.elements() == 0) return nullptr;
   dnnl::post_ops post_ops;
-  if (request.accumulate) onednn::append_sum(post_ops);
+  if (request.accumulate) post_ops.append_sum();
   if (!onednn::append_activation(post_ops, activation)) return nullptr;
   return make_matmul(request, onednn::attributes(post_ops));
 }

@@ -131,10 +131,8 @@ class MatmulPanels {
     for (int64_t chunk = 0; chunk < panels_; chunk += chunk_panels_) {
       const int64_t panels = std::min(chunk_panels_, panels_ - chunk);
       for (int64_t block = 0; block < blocks_; ++block) {
-        parallel_for(panels, 1, [&](int64_t begin, int64_t end) {
-          for (int64_t p = begin; p < end; ++p) {
-            pack_right(block, chunk + p, right_ + p * panel_floats());
-          }
+        parallel_each(panels, 1, [&](int64_t p) {
+          pack_right(block, chunk + p, right_ + p * panel_floats());
         });
         parallel_parts(row_blocks, parts_, [&](int64_t begin, int64_t end, int64_t part) {
           float* left = left_ + part * block_rows_ * block_words_;

@@ -3,8 +3,6 @@
 // threads. The weight is read only once, which dominates the time: a tile of kColumns of its rows
 // stays in cache while it is multiplied with all rows of a. 16-bit operands are widened when
 // loaded, and sums are f32.
-#include "cpu/matmul_rows.h"
-
 #include <algorithm>
 
 #include "cpu/convert.h"
@@ -16,6 +14,23 @@
 #include "shared/make_kernel.h"
 #include "tensor/low_precision.h"
 
+#ifndef DLTRAIN_CPU_MATMUL_ROWS_ONCE
+#define DLTRAIN_CPU_MATMUL_ROWS_ONCE
+namespace dltrain {
+namespace {
+// y [m, n] = a·wᵀ with a [m, k] in f32 and w [n, k].
+struct RowsCall {
+  const float* a;
+  const void* w;
+  float* y;
+  int64_t m, k, n;
+};
+// Computes columns [begin, end) of y.
+using RowsFunction = void (*)(const RowsCall& call, int64_t begin, int64_t end);
+}  // namespace
+}  // namespace dltrain
+#endif
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/matmul_rows.cpp"
 #include <hwy/cache_control.h>
@@ -23,8 +38,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using RowTag = hn::ScalableTag<float>;
@@ -100,16 +114,10 @@ HWY_INLINE void dot_columns(const RowsCall& call, const T* w, float* y) {
     dot_tile<kRowsAtOnce, kWide>(call.a + r * call.k, w, call.k, y + r * call.n, call.n);
   }
   const float* a = call.a + r * call.k;
-  switch (call.m - r) {
-    case 1:
-      return dot_tile<1, kWide>(a, w, call.k, y + r * call.n, call.n);
-    case 2:
-      return dot_tile<2, kWide>(a, w, call.k, y + r * call.n, call.n);
-    case 3:
-      return dot_tile<3, kWide>(a, w, call.k, y + r * call.n, call.n);
-    default:
-      return;
-  }
+  if (r == call.m) return;
+  with_constant<kRowsAtOnce - 1>(call.m - r, [&](auto rows) HWY_ATTR {
+    dot_tile<rows, kWide>(a, w, call.k, y + r * call.n, call.n);
+  });
 }
 
 template <typename T>
@@ -134,8 +142,7 @@ RowsFunction rows_function(DType dtype) {
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -145,84 +152,16 @@ HWY_EXPORT(rows_function);
 
 constexpr int64_t kChunk = 32;  // least columns of y per thread
 
-class MatmulRows {
- public:
-  MatmulRows(const KernelRequest& r, StepFunction activation)
-      : dtype_(r.inputs[0].dtype),
-        output_dtype_(r.outputs[0].dtype),
-        function_(HWY_DYNAMIC_DISPATCH(rows_function)(dtype_)),
-        widen_(widen_function(dtype_)),
-        narrow_(narrow_function(output_dtype_)),
-        activation_(activation) {
-    const Shape& a = r.inputs[0].shape;
-    call_ = {.a = nullptr,
-             .w = nullptr,
-             .y = nullptr,
-             .m = a.elements(0, a.rank() - 1),
-             .k = a[-1],
-             .n = r.inputs[1].shape[0]};
-  }
-
-  // Contains a and the bias in f32, then y if it must be rounded.
-  size_t workspace_bytes() const {
-    const int64_t inputs = is_low_precision(dtype_) ? call_.m * call_.k + call_.n : 0;
-    const int64_t outputs = is_low_precision(output_dtype_) ? call_.m * call_.n : 0;
-    return static_cast<size_t>(inputs + outputs) * sizeof(float);
-  }
-
-  void run(const Bindings& b) {
-    const void* bias = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
-    y_ = b.outputs[0];
-    auto* workspace = static_cast<float*>(b.workspace);
-    call_.w = b.inputs[1];
-    call_.a = b.input<float>(0);
-    wide_bias_ = static_cast<const float*>(bias);
-    if (is_low_precision(dtype_)) {
-      float* wide_bias = workspace + call_.m * call_.k;
-      widen_(b.inputs[0], workspace, call_.m * call_.k);
-      if (bias != nullptr) widen_(bias, wide_bias, call_.n);
-      call_.a = workspace;
-      if (bias != nullptr) wide_bias_ = wide_bias;
-      workspace = wide_bias + call_.n;
-    }
-    call_.y = is_low_precision(output_dtype_) ? workspace : b.output<float>(0);
-    parallel_for(call_.n, kChunk, [&](int64_t begin, int64_t end) {
-      function_(call_, begin, end);
-      for (int64_t r = 0; r < call_.m; ++r) finish(r, begin, end);
-    });
-  }
-
- private:
-  void finish(int64_t row, int64_t begin, int64_t end) const {
-    const int64_t at = row * call_.n + begin, count = end - begin;
-    float* y = call_.y + at;
-    if (wide_bias_ != nullptr) {
-      for (int64_t i = 0; i < count; ++i) y[i] += wide_bias_[begin + i];
-    }
-    if (activation_ != nullptr) {
-      activation_({.a = y, .b = y, .out = y, .count = count, .p = 0, .q = 0});
-    }
-    if (is_low_precision(output_dtype_)) narrow_(y, static_cast<uint16_t*>(y_) + at, count);
-  }
-
-  DType dtype_, output_dtype_;
-  RowsFunction function_;
-  WidenFunction widen_;
-  NarrowFunction narrow_;
-  StepFunction activation_;
-  RowsCall call_{};
-  void* y_ = nullptr;
-  const float* wide_bias_ = nullptr;
-};
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_matmul_rows(const KernelRequest& request) {
   const Attributes& at = request.attributes;
+  const DType dtype = request.inputs[0].dtype;
+  const WidenFunction widen = widen_function(dtype);
+  const NarrowFunction narrow = narrow_function(request.outputs[0].dtype);
   if (!at.boolean("independent_rows") || at.boolean("transpose_a") || !at.boolean("transpose_b") ||
-      request.accumulate || request.outputs[0].shape.elements() == 0 ||
-      widen_function(request.inputs[0].dtype) == nullptr ||
-      narrow_function(request.outputs[0].dtype) == nullptr) {
+      request.accumulate || request.outputs[0].shape.elements() == 0 || widen == nullptr ||
+      narrow == nullptr) {
     return nullptr;
   }
   const std::string activation = at.text("activation");
@@ -232,7 +171,37 @@ std::unique_ptr<Kernel> make_matmul_rows(const KernelRequest& request) {
     if (!op) return nullptr;
     step = elementwise_step(*op, OperandKind::each, OperandKind::each, false);
   }
-  return make_call_kernel<MatmulRows>(request, step);
+  const Shape& a = request.inputs[0].shape;
+  const int64_t m = a.elements(0, a.rank() - 1), k = a[-1], n = request.inputs[1].shape[0];
+  const bool widens = is_low_precision(dtype), narrows = is_low_precision(request.outputs[0].dtype);
+  // Contains a and the bias in f32, then y if it must be rounded.
+  const int64_t floats = (widens ? m * k + n : 0) + (narrows ? m * n : 0);
+  const auto run = [=, function = HWY_DYNAMIC_DISPATCH(rows_function)(dtype)](const Bindings& b,
+                                                                              Stream&) {
+    auto* workspace = static_cast<float*>(b.workspace);
+    const float* bias = b.input<float>(2);
+    RowsCall call{b.input<float>(0), b.inputs[1], b.output<float>(0), m, k, n};
+    if (widens) {
+      float* wide_bias = workspace + m * k;
+      widen(b.inputs[0], workspace, m * k);
+      if (bias != nullptr) widen(b.inputs[2], wide_bias, n);
+      call.a = workspace;
+      if (bias != nullptr) bias = wide_bias;
+      workspace = wide_bias + n;
+    }
+    if (narrows) call.y = workspace;
+    parallel_for(n, kChunk, [&](int64_t begin, int64_t end) {
+      function(call, begin, end);
+      for (int64_t r = 0; r < m; ++r) {
+        const int64_t first = r * n + begin, count = end - begin;
+        float* y = call.y + first;
+        for (int64_t i = 0; bias != nullptr && i < count; ++i) y[i] += bias[begin + i];
+        if (step != nullptr) step({.a = y, .b = y, .out = y, .count = count, .p = 0, .q = 0});
+        if (narrows) narrow(y, b.output<uint16_t>(0) + first, count);
+      }
+    });
+  };
+  return make_kernel(run, static_cast<size_t>(floats) * sizeof(float));
 }
 
 }  // namespace dltrain

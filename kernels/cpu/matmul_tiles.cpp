@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "cpu/support.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/matmul_tiles.cpp"
 #include <hwy/foreach_target.h>
@@ -14,8 +16,7 @@
 #include "cpu/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 #if DLTRAIN_AVX512()
 
@@ -221,14 +222,8 @@ void run_tiles(const MatmulPanel& p) {
 
 template <typename Words>
 void multiply(const MatmulPanel& p) {
-  switch ((p.columns + kLanes - 1) / kLanes) {
-    case 1:
-      return run_tiles<Words, 1>(p);
-    case 2:
-      return run_tiles<Words, 2>(p);
-    default:
-      return run_tiles<Words, 3>(p);
-  }
+  with_constant<3>(ceil_div(p.columns, kLanes),
+                   [&](auto vectors) HWY_ATTR { run_tiles<Words, vectors>(p); });
 }
 
 template <typename Words>
@@ -246,8 +241,7 @@ const MatmulFunctions* choose(DType) {
 #endif
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

@@ -1,14 +1,13 @@
-// max_pool2d and max_pool2d_backward over NHWC, vectorised along the channels. The backward
-// gathers: every input pixel adds up the windows whose maximum it is, so no two threads write the
-// same element.
+// max_pool2d, adaptive_max_pool2d and their gradients over NHWC, vectorised along the channels. The
+// backward gathers: every input pixel adds up the windows whose maximum it is, so no two threads
+// write the same element.
 #include <algorithm>
 #include <limits>
-#include <tuple>
 
 #include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
-#include "cpu/support.h"
+#include "ops/image_maps.h"
 #include "shared/make_kernel.h"
 
 #ifndef DLTRAIN_CPU_MAX_POOL2D_ONCE
@@ -16,23 +15,42 @@
 namespace dltrain {
 namespace {
 
-struct PoolGeometry {
-  int64_t height, width, channels;  // of the input
-  int64_t out_height, out_width;
-  int64_t kernel[2], stride[2], padding[2];
+// The part inside the image of a window, which begins at `corner`.
+struct PoolWindow {
+  int64_t corner, first, last;  // last: one beyond
 };
 
-// The functions for one element type.
-template <typename T>
-struct PoolFunctions {
-  void (*row)(const PoolGeometry& g, const T* x, const T* x_end, T* y, uint8_t* position,
-              int64_t row);
-  void (*backward_tiles)(const PoolGeometry& g, const T* dy, const uint8_t* position,
-                         const T* dy_end, T* dx, int64_t row);
-  void (*backward_row)(const PoolGeometry& g, const T* dy, const uint8_t* position, T* dx,
-                       int64_t row);
+struct PoolAxis {
+  int64_t extent;
+  bool overlaps = false;
+  std::vector<PoolWindow> windows;                    // of the outputs
+  std::vector<int64_t> first_output, outputs_beyond;  // of each input: the windows over it
+
+  PoolAxis(int64_t inputs, std::vector<PoolWindow> of_outputs)
+      : extent(inputs),
+        windows(std::move(of_outputs)),
+        first_output(static_cast<size_t>(inputs)),
+        outputs_beyond(static_cast<size_t>(inputs)) {
+    for (size_t o = windows.size(); o-- > 0;) {
+      for (auto i = static_cast<size_t>(windows[o].first); i < static_cast<size_t>(windows[o].last);
+           ++i) {
+        overlaps = overlaps || outputs_beyond[i] != 0;
+        first_output[i] = static_cast<int64_t>(o);
+        if (outputs_beyond[i] == 0) outputs_beyond[i] = static_cast<int64_t>(o) + 1;
+      }
+    }
+  }
+  int64_t outputs() const { return static_cast<int64_t>(windows.size()); }
+  const PoolWindow& window(int64_t o) const { return windows[static_cast<size_t>(o)]; }
 };
-using AllPoolFunctions = std::tuple<PoolFunctions<float>, PoolFunctions<Bf16>, PoolFunctions<F16>>;
+
+// The position of a pixel in a window is (row − corner)·index_width + column − corner.
+struct Pool {
+  DType dtype;
+  bool wide;  // positions are i32, not u8
+  int64_t samples, channels, index_width;
+  PoolAxis rows, columns;
+};
 
 }  // namespace
 }  // namespace dltrain
@@ -46,286 +64,280 @@ using AllPoolFunctions = std::tuple<PoolFunctions<float>, PoolFunctions<Bf16>, P
 #include "cpu/element-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
-using Tag = ElementTag;
-using Vec = ElementVec;
-using IntTag = hn::RebindToSigned<Tag>;
-using ByteTag = hn::Rebind<uint8_t, Tag>;
+using IntTag = hn::RebindToSigned<ElementTag>;
+using IntVec = hn::Vec<IntTag>;
+using ByteTag = hn::Rebind<uint8_t, ElementTag>;
 
-// The part of a window inside the image.
-struct Inside {
-  int64_t first_row, last_row, first_column, last_column;  // last: one beyond
+HWY_INLINE IntVec load_position(const int32_t* p) {
+  return hn::LoadU(IntTag(), p);
+}
+HWY_INLINE IntVec load_position(const uint8_t* p) {
+  return hn::PromoteTo(IntTag(), hn::LoadU(ByteTag(), p));
+}
+HWY_INLINE IntVec load_position(const int32_t* p, size_t count) {
+  return hn::MaskedLoad(hn::FirstN(IntTag(), count), IntTag(), p);
+}
+HWY_INLINE IntVec load_position(const uint8_t* p, size_t count) {
+  return hn::PromoteTo(IntTag(), hn::MaskedLoad(hn::FirstN(ByteTag(), count), ByteTag(), p));
+}
+HWY_INLINE void store_position(IntVec v, int32_t* p, size_t count) {
+  hn::BlendedStore(v, hn::FirstN(IntTag(), count), IntTag(), p);
+}
+HWY_INLINE void store_position(IntVec v, uint8_t* p, size_t count) {
+  const auto bytes = hn::TruncateTo(ByteTag(), hn::BitCast(BitsTag(), v));
+  hn::BlendedStore(bytes, hn::FirstN(ByteTag(), count), ByteTag(), p);
+}
+
+HWY_INLINE hn::Mask<ElementTag> wins(ElementVec a, ElementVec b) {
+  return hn::Or(hn::Gt(a, b), hn::IsNaN(a));
+}
+
+struct Best {
+  ElementVec value;
+  IntVec position;
 };
 
-template <bool masked, typename T>
-HWY_INLINE Vec load_part(const T* x, size_t count) {
-  if constexpr (masked) return load_n(x, count);
-  return load(x);
-}
-
-// Computes one vector of channels of one window whose corner is at `corner` (perhaps outside the
-// image). Unless masked, full vectors are read and written, regardless of `count`.
-template <bool masked, typename T>
-HWY_INLINE void pool_vector(const PoolGeometry& g, const T* corner, const Inside& inside,
-                            size_t count, T* y, uint8_t* position) {
-  const Tag d;
+// The maximum of 2 × 2 pixels, pairwise to shorten dependency chains.
+template <typename T>
+HWY_INLINE Best best_of_2x2(const T* x, int64_t line, int64_t channels, size_t count) {
   const IntTag di;
-  const hn::RebindToUnsigned<IntTag> du;
-  const ByteTag du8;
-  const int64_t line = g.width * g.channels;
-  auto best = hn::Set(d, -std::numeric_limits<float>::infinity());
-  auto winner =
-      hn::Set(di, static_cast<int32_t>(inside.first_row * g.kernel[1] + inside.first_column));
-  for (int64_t kh = inside.first_row; kh < inside.last_row; ++kh) {
-    for (int64_t kw = inside.first_column; kw < inside.last_column; ++kw) {
-      const Vec v = load_part<masked>(corner + kh * line + kw * g.channels, count);
-      const auto wins = hn::Or(hn::Gt(v, best), hn::IsNaN(v));
-      best = hn::IfThenElse(wins, v, best);
-      winner = hn::IfThenElse(hn::RebindMask(di, wins),
-                              hn::Set(di, static_cast<int32_t>(kh * g.kernel[1] + kw)), winner);
-    }
-  }
-  const auto bytes = hn::TruncateTo(du8, hn::BitCast(du, winner));
-  if constexpr (masked) {
-    store_n(best, y, count);
-    hn::BlendedStore(bytes, hn::FirstN(du8, count), du8, position);
-  } else {
-    store(best, y);
-    hn::StoreU(bytes, du8, position);
-  }
-}
-
-// The same for 2 × 2 windows inside the image: pairwise, to shorten dependency chains.
-template <bool masked, typename T>
-HWY_INLINE void pool_vector_2x2(const PoolGeometry& g, const T* corner, size_t count, T* y,
-                                uint8_t* position) {
-  const IntTag di;
-  const hn::RebindToUnsigned<IntTag> du;
-  const ByteTag du8;
-  const int64_t line = g.width * g.channels;
-  const Vec v0 = load_part<masked>(corner, count),
-            v1 = load_part<masked>(corner + g.channels, count);
-  const Vec v2 = load_part<masked>(corner + line, count),
-            v3 = load_part<masked>(corner + line + g.channels, count);
-  const auto wins = [](Vec a, Vec b) HWY_ATTR { return hn::Or(hn::Gt(a, b), hn::IsNaN(a)); };
+  const ElementVec v0 = load_n(x, count), v1 = load_n(x + channels, count);
+  const ElementVec v2 = load_n(x + line, count), v3 = load_n(x + line + channels, count);
   const auto right0 = wins(v1, v0), right1 = wins(v3, v2);
-  const Vec upper = hn::IfThenElse(right0, v1, v0), lower = hn::IfThenElse(right1, v3, v2);
+  const ElementVec upper = hn::IfThenElse(right0, v1, v0), lower = hn::IfThenElse(right1, v3, v2);
   const auto down = wins(lower, upper);
-  const auto place0 = hn::IfThenElseZero(hn::RebindMask(di, right0), hn::Set(di, 1));
-  const auto place1 = hn::IfThenElse(hn::RebindMask(di, right1), hn::Set(di, 3), hn::Set(di, 2));
-  const auto winner = hn::IfThenElse(hn::RebindMask(di, down), place1, place0);
-  const Vec best = hn::IfThenElse(down, lower, upper);
-  const auto bytes = hn::TruncateTo(du8, hn::BitCast(du, winner));
-  if constexpr (masked) {
-    store_n(best, y, count);
-    hn::BlendedStore(bytes, hn::FirstN(du8, count), du8, position);
-  } else {
-    store(best, y);
-    hn::StoreU(bytes, du8, position);
-  }
+  const IntVec place0 = hn::IfThenElseZero(hn::RebindMask(di, right0), hn::Set(di, 1));
+  const IntVec place1 = hn::IfThenElse(hn::RebindMask(di, right1), hn::Set(di, 3), hn::Set(di, 2));
+  return {hn::IfThenElse(down, lower, upper),
+          hn::IfThenElse(hn::RebindMask(di, down), place1, place0)};
 }
 
-// Computes one row of outputs: `row` counts over samples and output rows. With few channels a full
-// vector extends into the next pixel, which overwrites that part afterwards; vectors are masked
-// only if there is no next pixel or a load would leave the tensor.
+// The maximum of the pixels of a window.
 template <typename T>
-void pool_row(const PoolGeometry& g, const T* x, const T* x_end, T* y, uint8_t* position,
-              int64_t row) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(Tag()));
-  const int64_t sample = row / g.out_height, oh = row % g.out_height;
-  const T* image = x + sample * g.height * g.width * g.channels;
-  const int64_t h0 = oh * g.stride[0] - g.padding[0];
-  Inside inside{std::max<int64_t>(0, -h0), std::min(g.kernel[0], g.height - h0), 0, 0};
-  const int64_t out_end = (row + 1) * g.out_width * g.channels;
-  for (int64_t ow = 0; ow < g.out_width; ++ow) {
-    const int64_t w0 = ow * g.stride[1] - g.padding[1];
-    inside.first_column = std::max<int64_t>(0, -w0);
-    inside.last_column = std::min(g.kernel[1], g.width - w0);
-    const T* corner = image + (h0 * g.width + w0) * g.channels;
-    const bool whole_2x2 = g.kernel[0] == 2 && g.kernel[1] == 2 &&
-                           inside.last_row - inside.first_row == 2 &&
-                           inside.last_column - inside.first_column == 2;
-    const T* last =
-        corner + ((inside.last_row - 1) * g.width + inside.last_column - 1) * g.channels;
-    const int64_t out = (row * g.out_width + ow) * g.channels;
-    for (int64_t c = 0; c < g.channels; c += lanes) {
-      const size_t count = static_cast<size_t>(std::min(lanes, g.channels - c));
-      const bool room = out + c + lanes <= out_end && last + c + lanes <= x_end;
-      if (whole_2x2) {
-        room ? pool_vector_2x2<false>(g, corner + c, count, y + out + c, position + out + c)
-             : pool_vector_2x2<true>(g, corner + c, count, y + out + c, position + out + c);
-      } else if (room) {
-        pool_vector<false>(g, corner + c, inside, count, y + out + c, position + out + c);
-      } else {
-        pool_vector<true>(g, corner + c, inside, count, y + out + c, position + out + c);
-      }
+HWY_INLINE Best best_of(const Pool& g, const PoolWindow& rows, const PoolWindow& columns,
+                        const T* image, int64_t line, size_t count) {
+  const IntTag di;
+  const auto index = [&](int64_t h, int64_t w) HWY_ATTR {
+    const int64_t at = (h - rows.corner) * g.index_width + w - columns.corner;
+    return hn::Set(di, static_cast<int32_t>(at));
+  };
+  Best best{hn::Set(ElementTag(), -std::numeric_limits<float>::infinity()),
+            index(rows.first, columns.first)};
+  for (int64_t h = rows.first; h < rows.last; ++h) {
+    for (int64_t w = columns.first; w < columns.last; ++w) {
+      const ElementVec v = load_n(image + h * line + w * g.channels, count);
+      const auto won = wins(v, best.value);
+      best.value = hn::IfThenElse(won, v, best.value);
+      best.position = hn::IfThenElse(hn::RebindMask(di, won), index(h, w), best.position);
     }
   }
+  return best;
 }
 
-// Computes dx of one row of outputs, if windows neither overlap nor leave gaps nor include padding:
-// every input pixel belongs to one window, or to none at the right and lower edge.
-template <typename T>
-void pool_backward_tiles(const PoolGeometry& g, const T* dy, const uint8_t* position,
-                         const T* dy_end, T* dx, int64_t row) {
-  const Tag d;
+// Computes one row of outputs: `row` counts over samples and output rows.
+template <typename T, typename Position>
+void pool_row(const Pool& g, const T* x, T* y, Position* position, int64_t row) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(ElementTag()));
+  const int64_t channels = g.channels, line = g.columns.extent * channels;
+  const PoolWindow rows = g.rows.window(row % g.rows.outputs());
+  const T* image = x + row / g.rows.outputs() * g.rows.extent * line;
+  const bool two_rows =
+      g.index_width == 2 && rows.corner == rows.first && rows.last - rows.first == 2;
+  int64_t out = row * g.columns.outputs() * channels;
+  for (const PoolWindow& columns : g.columns.windows) {
+    const bool two =
+        two_rows && columns.corner == columns.first && columns.last - columns.first == 2;
+    const T* first = image + rows.first * line + columns.first * channels;
+    for (int64_t c = 0; c < channels; c += lanes) {
+      const auto count = static_cast<size_t>(std::min(lanes, channels - c));
+      const Best best = two ? best_of_2x2(first + c, line, channels, count)
+                            : best_of(g, rows, columns, image + c, line, count);
+      store_n(best.value, y + out + c, count);
+      store_position(best.position, position + out + c, count);
+    }
+    out += channels;
+  }
+}
+
+// Computes dx of one row of inputs if every input is in one window at most: `row` counts over
+// samples and input rows. With few channels a full vector extends into the next pixel, which
+// overwrites that part afterwards.
+template <typename T, typename Position>
+void pool_backward_apart(const Pool& g, const T* dy, const Position* position, T* dx, int64_t row) {
   const IntTag di;
-  const ByteTag du8;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), line = g.width * g.channels;
-  const int64_t sample = row / g.out_height, oh = row % g.out_height;
-  const int64_t from = row * g.out_width * g.channels;
-  T* image = dx + sample * g.height * line;
-  const int64_t last_row = oh + 1 == g.out_height ? g.height : (oh + 1) * g.kernel[0];
-  for (int64_t h = oh * g.kernel[0]; h < last_row; ++h) {
-    T* to = image + h * line;
-    const int64_t kh = h - oh * g.kernel[0];
-    int64_t w = 0;
-    for (; kh < g.kernel[0] && w < g.out_width * g.kernel[1]; ++w) {
-      const int64_t at = from + w / g.kernel[1] * g.channels;
-      const auto index = hn::Set(di, static_cast<int32_t>(kh * g.kernel[1] + w % g.kernel[1]));
-      for (int64_t c = 0; c < g.channels; c += lanes) {
-        const size_t count = static_cast<size_t>(std::min(lanes, g.channels - c));
-        // As in pool_row, the next pixel overwrites the excess lanes.
-        if (w * g.channels + c + lanes <= line && dy + at + c + lanes <= dy_end) {
-          const auto winner = hn::PromoteTo(di, hn::LoadU(du8, position + at + c));
-          const auto won = hn::RebindMask(d, hn::Eq(winner, index));
-          store(hn::IfThenElseZero(won, load(dy + at + c)), to + w * g.channels + c);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(ElementTag()));
+  const int64_t channels = g.channels, sample = row / g.rows.extent, h = row % g.rows.extent;
+  const int64_t oh = g.rows.first_output[static_cast<size_t>(h)];
+  const bool covered = g.rows.outputs_beyond[static_cast<size_t>(h)] > 0;
+  const int64_t from = (sample * g.rows.outputs() + oh) * g.columns.outputs() * channels;
+  const T* const dy_end = dy + g.samples * g.rows.outputs() * g.columns.outputs() * channels;
+  const int64_t extent = g.columns.extent;
+  T* const to = dx + row * extent * channels;
+  const T* const to_end = to + extent * channels;
+  int64_t w = 0;  // the next column
+  const int64_t corner = covered ? g.rows.window(oh).corner : 0, outputs = g.columns.outputs();
+  const PoolWindow* windows = g.columns.windows.data();
+  const int64_t index_width = g.index_width;
+  for (int64_t ow = 0; covered && ow < outputs; ++ow) {
+    const PoolWindow columns = windows[ow];
+    if (w < columns.first) std::fill(to + w * channels, to + columns.first * channels, T{});
+    const int64_t first = (h - corner) * index_width - columns.corner;
+    for (w = columns.first; w < columns.last; ++w) {
+      const auto index = hn::Set(di, static_cast<int32_t>(first + w));
+      const T* gradient = dy + from + ow * channels;
+      const Position* place = position + from + ow * channels;
+      T* out = to + w * channels;
+      for (int64_t c = 0; c < channels; c += lanes) {
+        if (out + c + lanes <= to_end && gradient + c + lanes <= dy_end) {
+          const auto won = hn::RebindMask(ElementTag(), hn::Eq(load_position(place + c), index));
+          store(hn::IfThenElseZero(won, load(gradient + c)), out + c);
         } else {
-          const auto winner =
-              hn::PromoteTo(di, hn::MaskedLoad(hn::FirstN(du8, count), du8, position + at + c));
-          const auto won = hn::RebindMask(d, hn::Eq(winner, index));
-          store_n(hn::IfThenElseZero(won, load_n(dy + at + c, count)), to + w * g.channels + c,
-                  count);
+          const auto count = static_cast<size_t>(std::min(lanes, channels - c));
+          const auto won =
+              hn::RebindMask(ElementTag(), hn::Eq(load_position(place + c, count), index));
+          store_n(hn::IfThenElseZero(won, load_n(gradient + c, count)), out + c, count);
         }
       }
     }
-    std::fill(to + w * g.channels, to + line, T{});
   }
+  if (w < extent) std::fill(to + w * channels, to + extent * channels, T{});
 }
 
-// Computes dx of one row of inputs: `row` counts over samples and input rows.
-template <typename T>
-void pool_backward_row(const PoolGeometry& g, const T* dy, const uint8_t* position, T* dx,
-                       int64_t row) {
-  const Tag d;
+// The same for windows that may overlap.
+template <typename T, typename Position>
+void pool_backward_row(const Pool& g, const T* dy, const Position* position, T* dx, int64_t row) {
+  const ElementTag d;
   const IntTag di;
-  const ByteTag du8;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t sample = row / g.height, h = row % g.height + g.padding[0];
-  const int64_t first_oh = h < g.kernel[0] ? 0 : (h - g.kernel[0]) / g.stride[0] + 1;
-  const int64_t last_oh = std::min(g.out_height - 1, h / g.stride[0]);
-  for (int64_t column = 0; column < g.width; ++column) {
-    const int64_t w = column + g.padding[1];
-    const int64_t first_ow = w < g.kernel[1] ? 0 : (w - g.kernel[1]) / g.stride[1] + 1;
-    const int64_t last_ow = std::min(g.out_width - 1, w / g.stride[1]);
-    T* to = dx + (row * g.width + column) * g.channels;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t sample = row / g.rows.extent, h = row % g.rows.extent;
+  const auto at_row = static_cast<size_t>(h);
+  for (int64_t w = 0; w < g.columns.extent; ++w) {
+    const auto at_column = static_cast<size_t>(w);
+    T* to = dx + (row * g.columns.extent + w) * g.channels;
     for (int64_t c = 0; c < g.channels; c += lanes) {
-      const size_t n = static_cast<size_t>(std::min(lanes, g.channels - c));
+      const auto count = static_cast<size_t>(std::min(lanes, g.channels - c));
       auto sum = hn::Zero(d);
-      for (int64_t oh = first_oh; oh <= last_oh; ++oh) {
-        for (int64_t ow = first_ow; ow <= last_ow; ++ow) {
-          const int64_t index = (h - oh * g.stride[0]) * g.kernel[1] + (w - ow * g.stride[1]);
-          const int64_t at = ((sample * g.out_height + oh) * g.out_width + ow) * g.channels + c;
-          const auto winner =
-              hn::PromoteTo(di, hn::MaskedLoad(hn::FirstN(du8, n), du8, position + at));
-          const auto won = hn::Eq(winner, hn::Set(di, static_cast<int32_t>(index)));
-          sum = hn::Add(sum, hn::IfThenElseZero(hn::RebindMask(d, won), load_n(dy + at, n)));
+      for (int64_t oh = g.rows.first_output[at_row]; oh < g.rows.outputs_beyond[at_row]; ++oh) {
+        const int64_t line = (h - g.rows.window(oh).corner) * g.index_width + w;
+        for (int64_t ow = g.columns.first_output[at_column];
+             ow < g.columns.outputs_beyond[at_column]; ++ow) {
+          const auto index = static_cast<int32_t>(line - g.columns.window(ow).corner);
+          const int64_t at =
+              ((sample * g.rows.outputs() + oh) * g.columns.outputs() + ow) * g.channels + c;
+          const auto won = hn::Eq(load_position(position + at, count), hn::Set(di, index));
+          sum = hn::Add(sum, hn::IfThenElseZero(hn::RebindMask(d, won), load_n(dy + at, count)));
         }
       }
-      store_n(sum, to + c, n);
+      store_n(sum, to + c, count);
     }
   }
 }
 
-template <typename T>
-PoolFunctions<T> choose() {
-  return {pool_row<T>, pool_backward_tiles<T>, pool_backward_row<T>};
+// `from`, `to`: x and y, or dy and dx.
+template <typename Position>
+void run_row_of(const Pool& g, bool backward, const void* from, void* to, Position* position,
+                int64_t row) {
+  with_element_type(g.dtype, [&]<typename T>(T) {
+    const auto* in = static_cast<const T*>(from);
+    auto* out = static_cast<T*>(to);
+    if (!backward) return pool_row(g, in, out, position, row);
+    g.rows.overlaps || g.columns.overlaps ? pool_backward_row(g, in, position, out, row)
+                                          : pool_backward_apart(g, in, position, out, row);
+  });
 }
-AllPoolFunctions choose_all() {
-  return {choose<float>(), choose<Bf16>(), choose<F16>()};
+void run_row(const Pool& g, bool backward, const void* from, void* to, void* position,
+             int64_t row) {
+  g.wide ? run_row_of(g, backward, from, to, static_cast<int32_t*>(position), row)
+         : run_row_of(g, backward, from, to, static_cast<uint8_t*>(position), row);
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace dltrain {
 namespace {
-HWY_EXPORT(choose_all);
+HWY_EXPORT(run_row);
 
-template <typename T>
-PoolFunctions<T> pool_functions() {
-  return std::get<PoolFunctions<T>>(HWY_DYNAMIC_DISPATCH(choose_all)());
-}
-
-PoolGeometry geometry(const Shape& x, const Shape& y, const Attributes& attributes) {
+PoolAxis axis_of(const Attributes& attributes, size_t axis, int64_t inputs, int64_t outputs) {
   const auto kernel = attributes.integers("kernel"), stride = attributes.integers("stride", kernel),
              padding = attributes.integers("padding", {0, 0});
-  return {.height = x[1],
-          .width = x[2],
-          .channels = x[3],
-          .out_height = y[1],
-          .out_width = y[2],
-          .kernel = {kernel[0], kernel[1]},
-          .stride = {stride[0], stride[1]},
-          .padding = {padding[0], padding[1]}};
+  std::vector<PoolWindow> windows;
+  for (int64_t o = 0; o < outputs; ++o) {
+    const int64_t corner = o * stride[axis] - padding[axis];
+    windows.push_back(
+        {corner, std::max<int64_t>(0, corner), std::min(inputs, corner + kernel[axis])});
+  }
+  return PoolAxis(inputs, windows);
 }
 
-// Returns the least number of rows per thread.
-int64_t row_grain(const PoolGeometry& g) {
-  return std::max<int64_t>(1, 4096 / (g.width * g.channels));
+// The inputs of an output of adaptive pooling are consecutive.
+PoolAxis axis_of(const AxisMap& map, int64_t inputs) {
+  std::vector<PoolWindow> windows;
+  for (size_t o = 0; o + 1 < map.begin.size(); ++o) {
+    const int64_t first = map.index[static_cast<size_t>(map.begin[o])];
+    windows.push_back({0, first, first + map.begin[o + 1] - map.begin[o]});
+  }
+  return PoolAxis(inputs, windows);
+}
+
+std::unique_ptr<Kernel> make_pool(const KernelRequest& r, const Pool& pool, bool backward) {
+  if (widen_function(pool.dtype) == nullptr || r.outputs[0].shape.elements() == 0) return nullptr;
+  const int64_t rows = pool.samples * (backward ? pool.rows.extent : pool.rows.outputs());
+  const int64_t grain = std::max<int64_t>(1, 4096 / (pool.columns.extent * pool.channels));
+  return make_kernel([=](const Bindings& b, Stream&) {
+    const auto function = HWY_DYNAMIC_DISPATCH(run_row);
+    void* position = backward ? b.inputs[1] : b.outputs[1];
+    parallel_each(rows, grain, [&](int64_t row) {
+      function(pool, backward, b.inputs[0], b.outputs[0], position, row);
+    });
+  });
+}
+
+std::unique_ptr<Kernel> make_max_pool(const KernelRequest& r, bool backward) {
+  const Shape &from = r.inputs[0].shape, &to = r.outputs[0].shape;
+  const Shape &x = backward ? to : from, &y = backward ? from : to;
+  return make_pool(r,
+                   {.dtype = r.inputs[0].dtype,
+                    .wide = false,
+                    .samples = x[0],
+                    .channels = x[3],
+                    .index_width = r.attributes.integers("kernel")[1],
+                    .rows = axis_of(r.attributes, 0, x[1], y[1]),
+                    .columns = axis_of(r.attributes, 1, x[2], y[2])},
+                   backward);
+}
+
+std::unique_ptr<Kernel> make_adaptive_pool(const KernelRequest& r, bool backward) {
+  const Shape& x = backward ? r.outputs[0].shape : r.inputs[0].shape;
+  const ImageMaps maps = pooling_maps(r.op, x, r.attributes);
+  return make_pool(r,
+                   {.dtype = r.inputs[0].dtype,
+                    .wide = true,
+                    .samples = x[0],
+                    .channels = x[3],
+                    .index_width = x[2],
+                    .rows = axis_of(maps.height, x[1]),
+                    .columns = axis_of(maps.width, x[2])},
+                   backward);
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_max_pool2d(const KernelRequest& request) {
-  const PoolGeometry g =
-      geometry(request.inputs[0].shape, request.outputs[0].shape, request.attributes);
-  const int64_t samples = request.inputs[0].shape[0];
-  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> std::unique_ptr<Kernel> {
-    return make_kernel(
-        [g, samples, function = pool_functions<T>().row](const Bindings& b, Stream&) {
-          const T* x = b.input<T>(0);
-          const T* x_end = x + samples * g.height * g.width * g.channels;
-          parallel_for(samples * g.out_height, row_grain(g), [&](int64_t begin, int64_t end) {
-            for (int64_t row = begin; row < end; ++row) {
-              function(g, x, x_end, b.output<T>(0), b.output<uint8_t>(1), row);
-            }
-          });
-        });
-  });
+  return make_max_pool(request, false);
 }
-
 std::unique_ptr<Kernel> make_max_pool2d_backward(const KernelRequest& request) {
-  const PoolGeometry g =
-      geometry(request.outputs[0].shape, request.inputs[0].shape, request.attributes);
-  const int64_t samples = request.inputs[0].shape[0];
-  // Adjacent windows without padding.
-  const bool tiles = g.stride[0] == g.kernel[0] && g.stride[1] == g.kernel[1] &&
-                     g.padding[0] == 0 && g.padding[1] == 0 &&
-                     g.out_height * g.kernel[0] <= g.height && g.out_width * g.kernel[1] <= g.width;
-  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> std::unique_ptr<Kernel> {
-    return make_kernel([g, samples, tiles, functions = pool_functions<T>()](const Bindings& b,
-                                                                            Stream&) {
-      const T *dy = b.input<T>(0), *dy_end = dy + samples * g.out_height * g.out_width * g.channels;
-      const auto* position = b.input<uint8_t>(1);
-      T* dx = b.output<T>(0);
-      parallel_for(samples * (tiles ? g.out_height : g.height), row_grain(g),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t row = begin; row < end; ++row) {
-                       if (tiles) {
-                         functions.backward_tiles(g, dy, position, dy_end, dx, row);
-                       } else {
-                         functions.backward_row(g, dy, position, dx, row);
-                       }
-                     }
-                   });
-    });
-  });
+  return make_max_pool(request, true);
+}
+std::unique_ptr<Kernel> make_adaptive_max_pool2d(const KernelRequest& request) {
+  return make_adaptive_pool(request, false);
+}
+std::unique_ptr<Kernel> make_adaptive_max_pool2d_backward(const KernelRequest& request) {
+  return make_adaptive_pool(request, true);
 }
 
 }  // namespace dltrain

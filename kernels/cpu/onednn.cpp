@@ -109,10 +109,6 @@ bool append_activation(dnnl::post_ops& post_ops, const std::string& activation) 
   return false;
 }
 
-void append_sum(dnnl::post_ops& post_ops) {
-  post_ops.append_sum(1.0f);
-}
-
 dnnl::primitive_attr attributes(const dnnl::post_ops& post_ops) {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -171,7 +167,7 @@ void Call::run(std::initializer_list<void*> addresses) const {
 
 Reorder::Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to, bool accumulate) {
   dnnl::post_ops post_ops;
-  if (accumulate) append_sum(post_ops);
+  if (accumulate) post_ops.append_sum();
   const dnnl::reorder::primitive_desc description(engine(), from, engine(), to,
                                                   attributes(post_ops));
   call = Call(dnnl::reorder(description));

@@ -30,7 +30,6 @@ bool computes_in(const KernelRequest& request, DType dtype);
 // Appends the unary activation of that name; returns false if oneDNN has none. "" and "identity"
 // append nothing.
 bool append_activation(dnnl::post_ops& post_ops, const std::string& activation);
-void append_sum(dnnl::post_ops& post_ops);
 
 // Returns attributes with a scratchpad provided by the caller, so that running a primitive does not
 // allocate.

@@ -8,7 +8,6 @@
 #include "cpu/convert.h"
 #include "cpu/element_update.h"
 #include "cpu/makers.h"
-#include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
 #include "ops/rules.h"
@@ -21,8 +20,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 // `tensors`: start of the chunk in the parameter, the gradient and each moment.
@@ -44,8 +42,7 @@ ElementFunctions choose() {
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -87,21 +84,19 @@ class ElementUpdate final : public Kernel {
     }
     const auto tensors = bindings.inputs.subspan(1);
     const auto function = element_function(rule_);
-    parallel_for(chunks_.size(), chunks_.grain(16384), [&](int64_t begin, int64_t end) {
-      chunks_.for_each(begin, end, [&](int64_t, const TensorChunk& chunk) {
-        std::array<float*, Rule::kMoments + 2> roles;
-        for (size_t role = 0; role < roles.size(); ++role) {
-          void* tensor = tensors[role * groups_.group.size() + chunk.tensor];
-          roles[role] = static_cast<float*>(tensor) + chunk.begin;
-        }
-        const Factors& factors = all_factors[groups_.group[chunk.tensor]];
-        if (rounding_.any()) {
-          update_narrow(state, function, factors, tensors[chunk.tensor], roles, chunk);
-          return;
-        }
-        function(factors, roles.data(), chunk.count);
-        if (copies_ != 0) round(tensors[copies_ - 1 + chunk.tensor], chunk, roles[0]);
-      });
+    chunks_.parallel(16384, [&](int64_t, const TensorChunk& chunk) {
+      std::array<float*, Rule::kMoments + 2> roles;
+      for (size_t role = 0; role < roles.size(); ++role) {
+        void* tensor = tensors[role * groups_.group.size() + chunk.tensor];
+        roles[role] = static_cast<float*>(tensor) + chunk.begin;
+      }
+      const Factors& factors = all_factors[groups_.group[chunk.tensor]];
+      if (rounding_.any()) {
+        update_narrow(state, function, factors, tensors[chunk.tensor], roles, chunk);
+        return;
+      }
+      function(factors, roles.data(), chunk.count);
+      if (copies_ != 0) round(tensors[copies_ - 1 + chunk.tensor], chunk, roles[0]);
     });
   }
 

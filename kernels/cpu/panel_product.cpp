@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cpu/support.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/panel_product.cpp"
 #include <hwy/foreach_target.h>
@@ -10,8 +12,7 @@
 #include "cpu/block_product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 #if DLTRAIN_AVX512()
 using Tag = hn::CappedTag<float, 16>;
@@ -123,34 +124,15 @@ template <typename Format, int kVectors>
 void run_tiles(const PanelProduct& p) {
   int64_t row = 0, tile = 0;
   for (; row + kRows <= p.rows; row += kRows) run_tile<Format, kRows, kVectors>(p, row, tile++);
-  switch (p.rows - row) {
-    case 1:
-      return run_tile<Format, 1, kVectors>(p, row, tile);
-    case 2:
-      return run_tile<Format, 2, kVectors>(p, row, tile);
-    case 3:
-      return run_tile<Format, 3, kVectors>(p, row, tile);
-    case 4:
-      return run_tile<Format, 4, kVectors>(p, row, tile);
-    case 5:
-      return run_tile<Format, 5, kVectors>(p, row, tile);
-    default:
-      return;
-  }
+  if (row == p.rows) return;
+  with_constant<kRows - 1>(
+      p.rows - row, [&](auto rows) HWY_ATTR { run_tile<Format, rows, kVectors>(p, row, tile); });
 }
 
 template <typename Format>
 void multiply(const PanelProduct& p) {
-  switch (p.columns / kLanes) {
-    case 1:
-      return run_tiles<Format, 1>(p);
-    case 2:
-      return run_tiles<Format, 2>(p);
-    case 3:
-      return run_tiles<Format, 3>(p);
-    default:
-      return run_tiles<Format, 4>(p);
-  }
+  with_constant<4>(p.columns / kLanes,
+                   [&](auto vectors) HWY_ATTR { run_tiles<Format, vectors>(p); });
 }
 
 template <typename Format>
@@ -168,8 +150,7 @@ const PanelFunctions* choose(DType) {
 #endif
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

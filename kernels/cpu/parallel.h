@@ -68,6 +68,14 @@ void parallel_for(int64_t n, int64_t grain, const F& f) {
   if (blocks > 0) f(int64_t{0}, n);
 }
 
+// Calls f(i) for every i in [0, n), divided as by parallel_for.
+template <typename F>
+void parallel_each(int64_t n, int64_t grain, const F& f) {
+  parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  });
+}
+
 // Calls f(begin, end, part) with part in [0, parts) for ranges that cover [0, n): for loops that
 // need separate memory for each of `parts` threads.
 template <typename F>

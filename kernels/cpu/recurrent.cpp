@@ -35,7 +35,7 @@ class PackedProduct {
     const auto plain = onednn::strided({inner, columns}, strides, kDType<T>);
     const auto y = onednn::strided({rows, columns}, {columns, 1}, DType::f32);
     dnnl::post_ops post_ops;
-    if (add) onednn::append_sum(post_ops);
+    if (add) post_ops.append_sum();
     const auto description = onednn::matmul(a, onednn::any_layout({inner, columns}, kDType<T>),
                                             dnnl::memory::desc(), y, onednn::attributes(post_ops));
     const auto packed = description.weights_desc();
@@ -72,11 +72,9 @@ class PackedProduct {
 template <typename F>
 void each_part(const RecurrentSizes& s, const F& f) {
   const int64_t parts = ceil_div(s.hidden, kUnits);
-  parallel_for(s.samples * parts, 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t begin = i % parts * kUnits;
-      f(i / parts, begin, std::min(begin + kUnits, s.hidden));
-    }
+  parallel_each(s.samples * parts, 1, [&](int64_t i) {
+    const int64_t begin = i % parts * kUnits;
+    f(i / parts, begin, std::min(begin + kUnits, s.hidden));
   });
 }
 
@@ -99,25 +97,19 @@ class Recurrent final : public Kernel {
 
   void run(const Bindings& b, Stream&) const override {
     auto* workspace = static_cast<std::byte*>(b.workspace);
-    const auto optional = [&](size_t i) {
-      return i < b.inputs.size() ? static_cast<const T*>(b.inputs[i]) : nullptr;
-    };
-    const auto kept = [&](size_t i) {
-      return i < b.outputs.size() ? static_cast<T*>(b.outputs[i]) : nullptr;
-    };
     auto* products = reinterpret_cast<float*>(workspace + product_at_);
     const RecurrentStep<T> step{.sizes = sizes_,
-                                .x = input<const T>(b, 0),
-                                .bias = optional(2),
+                                .x = b.input<T>(0),
+                                .bias = b.input<T>(2),
                                 .product = products,
                                 .cell = reinterpret_cast<float*>(workspace + cell_at_),
                                 .state = reinterpret_cast<T*>(workspace + state_at_),
-                                .y = output<T>(b, 0),
-                                .gates = kept(1),
-                                .cells = kept(2)};
-    const T* initial_state = optional(3);
+                                .y = b.output<T>(0),
+                                .gates = b.output<T>(1),
+                                .cells = b.output<T>(2)};
+    const T* initial_state = b.input<T>(3);
     void* packed = product_.pack(workspace, b.inputs[1]);
-    start(step, initial_state, optional(4));
+    start(step, initial_state, b.input<T>(4));
     for (int64_t i = 0; i < sizes_.tokens; ++i) {
       if (i == 0 && initial_state == nullptr) {
         std::fill_n(products, products_, 0.0f);
@@ -195,15 +187,15 @@ class RecurrentBackward final : public Kernel {
   void run(const Bindings& b, Stream&) const override {
     auto* workspace = static_cast<std::byte*>(b.workspace);
     const bool separate = sizes_.kind == RecurrentKind::gru;
-    T* dx = output<T>(b, 0);
+    T* dx = b.output<T>(0);
     const RecurrentBackwardStep<T> step{
         .sizes = sizes_,
-        .dy = input<const T>(b, 0),
-        .y = input<const T>(b, 1),
-        .gates = input<const T>(b, 2),
-        .cells = input<const T>(b, 3),
-        .initial_state = input<const T>(b, 6),
-        .initial_cell = input<const T>(b, 7),
+        .dy = b.input<T>(0),
+        .y = b.input<T>(1),
+        .gates = b.input<T>(2),
+        .cells = b.input<T>(3),
+        .initial_state = b.input<T>(6),
+        .initial_cell = b.input<T>(7),
         .dstate = reinterpret_cast<float*>(workspace + dstate_at_),
         .dcell = reinterpret_cast<float*>(workspace + dcell_at_),
         .dx = dx,
@@ -222,25 +214,23 @@ class RecurrentBackward final : public Kernel {
     auto* before = reinterpret_cast<T*>(workspace + before_at_);
     copy_states_before(step, before);
     weight_.run({step.dz_all, before, b.outputs[1], workspace + weight_scratch_});
-    if (b.outputs.size() > 2) add_up_bias(step.dz_all, output<float>(b, 2));
+    if (b.outputs.size() > 2) add_up_bias(step.dz_all, b.output<float>(2));
   }
 
  private:
   void copy_states_before(const RecurrentBackwardStep<T>& step, T* states) const {
     const auto row = static_cast<size_t>(sizes_.hidden);
-    parallel_for(sizes_.samples, 1, [&](int64_t first, int64_t last) {
-      for (int64_t n = first; n < last; ++n) {
-        for (int64_t t = 0; t < sizes_.tokens; ++t) {
-          T* to = states + (n * sizes_.tokens + t) * sizes_.hidden;
-          const int64_t before = sizes_.before(t);
-          if (before >= 0) {
-            const T* from = step.y + (n * sizes_.tokens + before) * sizes_.hidden;
-            std::memcpy(to, from, row * sizeof(T));
-          } else if (step.initial_state != nullptr) {
-            std::memcpy(to, step.initial_state + n * sizes_.hidden, row * sizeof(T));
-          } else {
-            std::memset(static_cast<void*>(to), 0, row * sizeof(T));
-          }
+    parallel_each(sizes_.samples, 1, [&](int64_t n) {
+      for (int64_t t = 0; t < sizes_.tokens; ++t) {
+        T* to = states + (n * sizes_.tokens + t) * sizes_.hidden;
+        const int64_t before = sizes_.before(t);
+        if (before >= 0) {
+          const T* from = step.y + (n * sizes_.tokens + before) * sizes_.hidden;
+          std::memcpy(to, from, row * sizeof(T));
+        } else if (step.initial_state != nullptr) {
+          std::memcpy(to, step.initial_state + n * sizes_.hidden, row * sizeof(T));
+        } else {
+          std::memset(static_cast<void*>(to), 0, row * sizeof(T));
         }
       }
     });

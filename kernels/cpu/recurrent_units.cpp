@@ -12,8 +12,7 @@
 #include "cpu/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 // Part of a row: `count` units from `at` on.
@@ -231,8 +230,7 @@ AllRecurrentFunctions choose_all(RecurrentKind kind) {
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

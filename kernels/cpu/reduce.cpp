@@ -32,8 +32,7 @@ enum class ReduceKind { sum, max };
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 template <bool max, typename V>
@@ -139,8 +138,7 @@ void columns(ReduceKind kind, DType dtype, const void* x, int64_t begin, int64_t
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -208,8 +206,8 @@ class Reduce final : public Kernel {
     DType dtype = dtype_;  // of the first round; between rounds f32
     for (size_t i = 0; i < passes_.size(); ++i) {
       const bool last = i + 1 == passes_.size();
-      float* to = last ? output<float>(bindings, 0)
-                       : partials + partial_floats_ + between_floats_ * (i % 2);
+      float* to =
+          last ? bindings.output<float>(0) : partials + partial_floats_ + between_floats_ * (i % 2);
       run_pass(passes_[i], dtype, from, partials, to, last);
       from = to;
       dtype = DType::f32;
@@ -223,19 +221,15 @@ class Reduce final : public Kernel {
     const auto function = HWY_DYNAMIC_DISPATCH(columns);
     const int64_t work = std::min(r.chunk_rows, r.reduced) * r.inner;
     const int64_t grain = std::max<int64_t>(1, kChunkValues / std::max<int64_t>(1, work));
-    parallel_for(r.outer * chunks, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t at = begin; at < end; ++at) {
-        const int64_t o = at / chunks, first = at % chunks * r.chunk_rows;
-        const int64_t rows = std::min(r.chunk_rows, r.reduced - first);
-        function(kind_, dtype, from, (o * r.reduced + first) * r.inner, rows, r.inner,
-                 partials + at * r.inner);
-      }
+    parallel_each(r.outer * chunks, grain, [&](int64_t at) {
+      const int64_t o = at / chunks, first = at % chunks * r.chunk_rows;
+      const int64_t rows = std::min(r.chunk_rows, r.reduced - first);
+      function(kind_, dtype, from, (o * r.reduced + first) * r.inner, rows, r.inner,
+               partials + at * r.inner);
     });
-    parallel_for(r.outer * r.inner, 2048, [&](int64_t begin, int64_t end) {
-      for (int64_t at = begin; at < end; ++at) {
-        const float* partial = partials + at / r.inner * chunks * r.inner + at % r.inner;
-        finish(combine_chunks(partial, chunks, r.inner), to[at], last);
-      }
+    parallel_each(r.outer * r.inner, 2048, [&](int64_t at) {
+      const float* partial = partials + at / r.inner * chunks * r.inner + at % r.inner;
+      finish(combine_chunks(partial, chunks, r.inner), to[at], last);
     });
   }
 

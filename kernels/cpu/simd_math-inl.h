@@ -15,8 +15,7 @@
 #include "shared/elementwise.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using Floats = hn::ScalableTag<float>;
@@ -231,7 +230,6 @@ HWY_INLINE FloatVec elementwise_vec(FloatVec a, FloatVec b, FloatVec p, FloatVec
   if constexpr (op == ElementwiseOp::div) return hn::Div(a, b);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

@@ -33,8 +33,7 @@ struct SoftmaxRows {
 #include "shared/make_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 // Calls f(offset, mask) along a row; the mask is full except at the end.
@@ -107,8 +106,7 @@ void backward(const SoftmaxRows& s, bool logarithm, int64_t begin, int64_t end) 
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

@@ -75,8 +75,7 @@ struct ChunkSums {
 #include "cpu/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 // Calls f(vector, offset, lanes in use) along a row; unused lanes are `padding`.
@@ -153,8 +152,7 @@ void backward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits,
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

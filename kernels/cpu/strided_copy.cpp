@@ -47,19 +47,17 @@ StridedCopy::StridedCopy(const StridedBox& box, size_t element_bytes) {
 
 void StridedCopy::run(const void* from, void* to) const {
   const int64_t grain = std::max<int64_t>(1, 16384 / row_bytes_);
-  parallel_for(rows_, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const auto* source = static_cast<const std::byte*>(from);
-      auto* target = static_cast<std::byte*>(to);
-      int64_t rest = row;
-      for (const StridedBox::Axis& axis : outer_) {
-        const int64_t at = rest % axis.extent;
-        rest /= axis.extent;
-        source += at * axis.from;
-        target += at * axis.to;
-      }
-      std::memcpy(target, source, static_cast<size_t>(row_bytes_));
+  parallel_each(rows_, grain, [&](int64_t row) {
+    const auto* source = static_cast<const std::byte*>(from);
+    auto* target = static_cast<std::byte*>(to);
+    int64_t rest = row;
+    for (const StridedBox::Axis& axis : outer_) {
+      const int64_t at = rest % axis.extent;
+      rest /= axis.extent;
+      source += at * axis.from;
+      target += at * axis.to;
     }
+    std::memcpy(target, source, static_cast<size_t>(row_bytes_));
   });
 }
 

@@ -1,5 +1,7 @@
-// Shared by the kernels of this folder: dtype checks and typed views of the bindings.
+// Shared by the kernels of this folder: the check of dtypes and small helpers.
 #pragma once
+
+#include <type_traits>
 
 #include "ops/kernel.h"
 
@@ -16,13 +18,13 @@ inline bool computes_in_f32(const KernelRequest& request) {
   return true;
 }
 
-template <typename T>
-T* input(const Bindings& bindings, size_t i) {
-  return static_cast<T*>(bindings.inputs[i]);
-}
-template <typename T>
-T* output(const Bindings& bindings, size_t i) {
-  return static_cast<T*>(bindings.outputs[i]);
+// Calls f(std::integral_constant<int, n>()) for a run-time n in [1, most].
+template <int most, typename F>
+inline void with_constant(int64_t n, const F& f) {
+  if constexpr (most > 1) {
+    if (n < most) return with_constant<most - 1>(n, f);
+  }
+  f(std::integral_constant<int, most>());
 }
 
 inline int64_t ceil_div(int64_t a, int64_t b) {

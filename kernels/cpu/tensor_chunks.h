@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "cpu/parallel.h"
 #include "tensor/shape.h"
 
 namespace dltrain {
@@ -31,9 +32,14 @@ class TensorChunks {
   }
 
   int64_t size() const { return size_; }
-  // Returns the number of chunks that contain `elements` on average (many chunks may be tiny).
-  int64_t grain(int64_t elements) const {
-    return std::max<int64_t>(1, size_ * elements / std::max<int64_t>(1, total_));
+
+  // Calls f(c, chunk) for all chunks over the threads, each with `elements` on average at least
+  // (many chunks may be tiny).
+  template <typename F>
+  void parallel(int64_t elements, const F& f) const {
+    const int64_t grain = size_ * elements / std::max<int64_t>(1, total_);
+    parallel_for(size_, std::max<int64_t>(1, grain),
+                 [&](int64_t begin, int64_t end) { for_each(begin, end, f); });
   }
 
   // Calls f(c, chunk) for the chunks [begin, end), in order.

@@ -19,8 +19,7 @@
 #include "cpu/avx512.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -51,7 +50,6 @@ struct TileOutput {
   const float* bias;  // initial value of the sums, one per row; nullptr: 0
   float* c;
   int64_t ldc;
-  bool accumulate;  // add to C
   bool relu;
 };
 
@@ -90,29 +88,9 @@ HWY_INLINE void run_tile(const TileSegment* segments, int count, int64_t am, int
     for (int v = 0; v < kTileVectors; ++v) {
       float* to = out.c + m * out.ldc + v * lanes;
       TileVec y = sum[m][v];
-      if (out.accumulate) y = hn::Add(y, hn::LoadU(d, to));
       if (out.relu) y = hn::IfThenElse(hn::Lt(y, hn::Zero(d)), hn::Zero(d), y);
       hn::StoreU(y, d, to);
     }
-  }
-}
-
-// Computes a tile of `rows` (1 … kTileRows) rows.
-HWY_INLINE void run_tile_rows(int64_t rows, const TileSegment* segments, int count, int64_t am,
-                              int64_t ak, int64_t bk, const TileOutput& out) {
-  switch (rows) {
-    case 1:
-      return run_tile<1>(segments, count, am, ak, bk, out);
-    case 2:
-      return run_tile<2>(segments, count, am, ak, bk, out);
-    case 3:
-      return run_tile<3>(segments, count, am, ak, bk, out);
-    case 4:
-      return run_tile<4>(segments, count, am, ak, bk, out);
-    case 5:
-      return run_tile<5>(segments, count, am, ak, bk, out);
-    default:
-      return run_tile<6>(segments, count, am, ak, bk, out);
   }
 }
 
@@ -210,7 +188,6 @@ inline void transpose(const float* from, int64_t rows, int64_t columns, int64_t 
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

@@ -17,8 +17,7 @@
 #include "shared/make_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 void transpose_f32(const float* from, int64_t rows, int64_t columns, int64_t from_stride, float* to,
@@ -27,8 +26,7 @@ void transpose_f32(const float* from, int64_t rows, int64_t columns, int64_t fro
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -79,9 +77,8 @@ class TransposePlanes final : public Kernel {
   void run(const Bindings& b, Stream&) const override {
     const int64_t strips = ceil_div(columns_.extent, kStrip);
     const int64_t grain = std::max<int64_t>(1, 4096 / (kStrip * rows_.extent));
-    parallel_for(planes_ * strips, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) turn_strip(b, i / strips, i % strips * kStrip);
-    });
+    parallel_each(planes_ * strips, grain,
+                  [&](int64_t i) { turn_strip(b, i / strips, i % strips * kStrip); });
   }
 
  private:

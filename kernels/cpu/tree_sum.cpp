@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "cpu/makers.h"
-#include "cpu/parallel.h"
-#include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
 #include "ops/step_state.h"
 #include "shared/make_kernel.h"
@@ -27,16 +25,14 @@ std::unique_ptr<Kernel> make_tree_sum_of(const KernelRequest& request) {
     const auto part = [&](size_t row, const TensorChunk& chunk) {
       return b.output<T>(row * count + chunk.tensor) + chunk.begin;
     };
-    parallel_for(chunks.size(), chunks.grain(32768), [&](int64_t begin, int64_t end) {
-      chunks.for_each(begin, end, [&](int64_t, const TensorChunk& chunk) {
-        T* x = part(0, chunk);
-        for (size_t level = 0; level < (last ? levels : keep); ++level) {
-          if ((a >> level & 1) == 0) continue;
-          const T* partial = part(1 + level, chunk);
-          for (int64_t i = 0; i < chunk.count; ++i) x[i] = partial[i] + x[i];
-        }
-        if (!last) std::copy(x, x + chunk.count, part(1 + keep, chunk));
-      });
+    chunks.parallel(32768, [&](int64_t, const TensorChunk& chunk) {
+      T* x = part(0, chunk);
+      for (size_t level = 0; level < (last ? levels : keep); ++level) {
+        if ((a >> level & 1) == 0) continue;
+        const T* partial = part(1 + level, chunk);
+        for (int64_t i = 0; i < chunk.count; ++i) x[i] = partial[i] + x[i];
+      }
+      if (!last) std::copy(x, x + chunk.count, part(1 + keep, chunk));
     });
   });
 }

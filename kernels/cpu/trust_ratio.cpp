@@ -5,7 +5,6 @@
 
 #include "cpu/element_update.h"
 #include "cpu/makers.h"
-#include "cpu/parallel.h"
 #include "cpu/sum_of_squares.h"
 #include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
@@ -20,8 +19,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 // Updates the moments and writes the update direction of each element to `direction`.
@@ -47,8 +45,7 @@ void lamb_step(const LambRule::Factors<float>& f, float* const* t, int64_t count
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -83,8 +80,7 @@ class TrustCall {
   }
   template <typename F>
   void each_chunk(const F& f) const {
-    parallel_for(chunks_.size(), chunks_.grain(16384),
-                 [&](int64_t begin, int64_t end) { chunks_.for_each(begin, end, f); });
+    chunks_.parallel(16384, f);
   }
   // Returns the norms of a tensor from the sums, the last role of the inputs.
   SumPair norms(size_t tensor) const {

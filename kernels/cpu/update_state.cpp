@@ -1,6 +1,5 @@
 // clip_percentile and ema_update.
 #include "cpu/makers.h"
-#include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
 #include "shared/make_kernel.h"
@@ -26,16 +25,14 @@ std::unique_ptr<Kernel> make_ema_update(const KernelRequest& request) {
     const StepState& state = *b.input<StepState>(0);
     if (state.out.finite == 0) return;
     const auto share = static_cast<float>(ema_share(attributes, state));
-    parallel_for(chunks.size(), chunks.grain(16384), [&](int64_t begin, int64_t end) {
-      chunks.for_each(begin, end, [&](int64_t, const TensorChunk& chunk) {
-        const float* s = b.input<float>(1 + chunk.tensor) + chunk.begin;
-        float* e = static_cast<float*>(b.inputs[1 + count + chunk.tensor]) + chunk.begin;
-        if (share == 1) {
-          std::copy(s, s + chunk.count, e);
-          return;
-        }
-        for (int64_t i = 0; i < chunk.count; ++i) e[i] = e[i] + share * (s[i] - e[i]);
-      });
+    chunks.parallel(16384, [&](int64_t, const TensorChunk& chunk) {
+      const float* s = b.input<float>(1 + chunk.tensor) + chunk.begin;
+      float* e = static_cast<float*>(b.inputs[1 + count + chunk.tensor]) + chunk.begin;
+      if (share == 1) {
+        std::copy(s, s + chunk.count, e);
+        return;
+      }
+      for (int64_t i = 0; i < chunk.count; ++i) e[i] = e[i] + share * (s[i] - e[i]);
     });
   });
 }

@@ -55,8 +55,7 @@ inline int64_t first_greatest(const float* row, int64_t count) {
 #include "cpu/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace dltrain {
-namespace HWY_NAMESPACE {
+namespace dltrain::HWY_NAMESPACE {
 namespace {
 
 // One vector of a row in several arrays; lanes beyond the row are zero.
@@ -187,8 +186,7 @@ void weighted_backward(const WeightedArguments& a, double dloss, float* dlogits,
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dltrain
+}  // namespace dltrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -240,10 +238,8 @@ std::unique_ptr<Kernel> make_weighted_cross_entropy(const KernelRequest& request
     weighted.log_sum_exp = b.output<float>(1);
     auto* sums = static_cast<RowSums*>(b.workspace);
     const auto function = HWY_DYNAMIC_DISPATCH(weighted_forward);
-    parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) {
-        sums[c] = function(weighted, c * chunk, std::min(rows, (c + 1) * chunk));
-      }
+    parallel_each(chunks, 1, [&](int64_t c) {
+      sums[c] = function(weighted, c * chunk, std::min(rows, (c + 1) * chunk));
     });
     RowSums all{0, 0};
     for (int64_t c = 0; c < chunks; ++c) {

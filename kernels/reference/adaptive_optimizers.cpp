@@ -8,284 +8,199 @@
 namespace dltrain {
 namespace {
 
-// Shared by the three: tensors, the settings of their group, scaled and clipped gradients.
+// One tensor of a call: its settings, its addresses, its scaled and clipped gradient.
 template <typename T>
-struct Adaptive {
-  explicit Adaptive(const NaiveCall& c) : groups(c.attributes), count(groups.group.size()) {}
+struct AdaptiveTensor {
+  AdaptiveTensor(const NaiveCall& call, const UpdateGroups& groups, size_t tensor)
+      : c(call),
+        state(*c.input<StepState>(0)),
+        t(tensor),
+        count(groups.group.size()),
+        size(c.inputs[1 + t].shape.elements()),
+        lr(state.in.learning_rate * groups.of(t).lr_scale),
+        decay(groups.of(t).weight_decay),
+        updates(static_cast<double>(state.out.updates)) {}
 
-  double gradient(const NaiveCall& c, size_t t, int64_t i) const {
-    const StepState& state = *c.input<StepState>(0);
+  double number(const char* attribute, double otherwise) const {
+    return c.attributes.number(attribute, otherwise);
+  }
+  double gradient(int64_t i) const {
     const double limit = state.in.max_grad_value > 0 ? state.in.max_grad_value : INFINITY;
     return std::clamp(c.input<T>(1 + count + t)[i] * state.out.gradient_factor, -limit, limit);
   }
   // Input 1 + role·count + t, written in place.
-  T* tensor(const NaiveCall& c, size_t role, size_t t) const {
-    return static_cast<T*>(c.in[1 + role * count + t]);
+  template <typename Element = T>
+  Element* role(size_t role) const {
+    return static_cast<Element*>(c.in[1 + role * count + t]);
   }
-  double lr(const NaiveCall& c, size_t t) const {
-    return c.input<StepState>(0)->in.learning_rate * groups.of(t).lr_scale;
-  }
-  double updates(const NaiveCall& c) const {
-    return static_cast<double>(c.input<StepState>(0)->out.updates);
+  // Returns true if LARS and LAMB scale the step.
+  bool scales(const double* sums) const {
+    return (decay != 0 || c.attributes.boolean("always_adapt", false)) && sums[0] > 0 &&
+           sums[1] > 0;
   }
 
-  UpdateGroups groups;
-  size_t count;
+  const NaiveCall& c;
+  const StepState& state;
+  size_t t, count;
+  int64_t size;
+  double lr, decay, updates;
 };
 
-template <typename T>
-struct LarsSums : Adaptive<T> {
-  using Adaptive<T>::Adaptive;
-
-  void run(const NaiveCall& c) const {
-    for (size_t t = 0; t < this->count; ++t) {
-      double* sums = c.output<double>(t);
-      sums[0] = sums[1] = 0;
-      if (c.input<StepState>(0)->out.finite == 0) continue;
-      const T* p = this->tensor(c, 0, t);
-      for (int64_t i = 0; i < c.inputs[1 + t].shape.elements(); ++i) {
-        sums[0] += double{p[i]} * p[i];
-        sums[1] += std::pow(this->gradient(c, t, i), 2);
+// A kernel work(tensor) for every tensor. Without `sums` it does nothing in a skipped step;
+// otherwise the sums of such a step, the last outputs, are zero.
+template <bool sums, typename Work>
+std::unique_ptr<Kernel> make_adaptive(const KernelRequest& request, Work work) {
+  return make_naive(request, [work]<typename T>(const NaiveCall& c, T) {
+    const UpdateGroups groups(c.attributes);
+    const size_t count = groups.group.size();
+    for (size_t t = 0; t < count; ++t) {
+      const AdaptiveTensor<T> tensor(c, groups, t);
+      const size_t last = c.outputs.size() - count + t;
+      if (sums) std::fill_n(c.output<double>(last), c.outputs[last].shape.elements(), 0.0);
+      if (tensor.state.out.finite == 0) continue;
+      if constexpr (sums) {
+        work(tensor, c.output<double>(last));
+      } else {
+        work(tensor);
       }
     }
-  }
-};
+  });
+}
 
 template <typename T>
-struct Lars : Adaptive<T> {
-  explicit Lars(const NaiveCall& c)
-      : Adaptive<T>(c),
-        momentum(c.attributes.number("momentum")),
-        coefficient(c.attributes.number("trust_coefficient", 1e-3)),
-        epsilon(c.attributes.number("epsilon", 1e-8)),
-        always(c.attributes.boolean("always_adapt", false)) {}
-
-  void run(const NaiveCall& c) const {
-    if (c.input<StepState>(0)->out.finite == 0) return;
-    for (size_t t = 0; t < this->count; ++t) {
-      T *p = this->tensor(c, 0, t), *m = momentum != 0 ? this->tensor(c, 2, t) : nullptr;
-      const double* sums = c.input<double>(1 + (momentum != 0 ? 3 : 2) * this->count + t);
-      const double decay = this->groups.of(t).weight_decay;
-      const double p2 = sums[0], g2 = sums[1];
-      const double trust =
-          (decay == 0 && !always) || p2 == 0 || g2 == 0
-              ? 1
-              : coefficient * std::sqrt(p2) / (std::sqrt(g2) + decay * std::sqrt(p2) + epsilon);
-      for (int64_t i = 0; i < c.inputs[1 + t].shape.elements(); ++i) {
-        double step = trust * (this->gradient(c, t, i) + decay * p[i]);
-        if (m != nullptr) {
-          step += momentum * m[i];
-          m[i] = static_cast<T>(step);
-        }
-        p[i] = static_cast<T>(p[i] - this->lr(c, t) * step);
-      }
-    }
-  }
-
-  double momentum, coefficient, epsilon;
-  bool always;
-};
+double lamb_direction(const AdaptiveTensor<T>& x, double p, double m, double v) {
+  const double correction1 = 1 - std::pow(x.number("beta1", 0.9), x.updates),
+               correction2 = 1 - std::pow(x.number("beta2", 0.999), x.updates);
+  return m / correction1 / (std::sqrt(v / correction2) + x.number("epsilon", 1e-6)) + x.decay * p;
+}
 
 template <typename T>
-struct LambBase : Adaptive<T> {
-  explicit LambBase(const NaiveCall& c)
-      : Adaptive<T>(c),
-        beta1(c.attributes.number("beta1", 0.9)),
-        beta2(c.attributes.number("beta2", 0.999)),
-        epsilon(c.attributes.number("epsilon", 1e-6)),
-        always(c.attributes.boolean("always_adapt", false)) {}
+AdafactorMatrix matrix_of(const AdaptiveTensor<T>& x) {
+  return adafactor_matrix(x.c.attributes, x.t, x.c.inputs[1 + x.t].shape);
+}
 
-  double direction(const NaiveCall& c, size_t t, double p, double m, double v) const {
-    const double correction1 = 1 - std::pow(beta1, this->updates(c)),
-                 correction2 = 1 - std::pow(beta2, this->updates(c));
-    return m / correction1 / (std::sqrt(v / correction2) + epsilon) +
-           this->groups.of(t).weight_decay * p;
+// Calls f(element of the range, g / √v).
+template <typename T, typename F>
+void each_quotient(const AdaptiveTensor<T>& x, const F& f) {
+  const AdafactorMatrix a = matrix_of(x);
+  const T *row = x.role(2), *column = x.role(3);
+  const double epsilon1 = x.number("epsilon1", 0x1p-23);
+  double mean = 0;
+  for (int64_t r = 0; a.factored && r < a.rows; ++r) {
+    mean += double{row[r]} / static_cast<double>(a.rows);
   }
-
-  double beta1, beta2, epsilon;
-  bool always;
-};
-
-template <typename T>
-struct LambMoments : LambBase<T> {
-  using LambBase<T>::LambBase;
-
-  void run(const NaiveCall& c) const {
-    for (size_t t = 0; t < this->count; ++t) {
-      double* sums = c.output<double>(2 * this->count + t);
-      sums[0] = sums[1] = 0;
-      if (c.input<StepState>(0)->out.finite == 0) continue;
-      T *p = this->tensor(c, 0, t), *m = this->tensor(c, 2, t), *v = this->tensor(c, 3, t);
-      for (int64_t i = 0; i < c.inputs[1 + t].shape.elements(); ++i) {
-        const double g = this->gradient(c, t, i);
-        m[i] = static_cast<T>(this->beta1 * m[i] + (1 - this->beta1) * g);
-        v[i] = static_cast<T>(this->beta2 * v[i] + (1 - this->beta2) * g * g);
-        sums[0] += double{p[i]} * p[i];
-        sums[1] += std::pow(this->direction(c, t, p[i], m[i], v[i]), 2);
-      }
-    }
+  for (int64_t i = 0; i < a.count; ++i) {
+    const int64_t at = a.begin + i;
+    const double variance =
+        a.factored ? double{row[at / a.columns]} * column[at % a.columns] / std::max(mean, epsilon1)
+                   : row[i];
+    f(i, x.gradient(i) / std::sqrt(std::max(variance, epsilon1 * epsilon1)));
   }
-};
-
-template <typename T>
-struct Lamb : LambBase<T> {
-  using LambBase<T>::LambBase;
-
-  void run(const NaiveCall& c) const {
-    if (c.input<StepState>(0)->out.finite == 0) return;
-    for (size_t t = 0; t < this->count; ++t) {
-      T *p = this->tensor(c, 0, t), *m = this->tensor(c, 1, t), *v = this->tensor(c, 2, t);
-      const double* sums = c.input<double>(1 + 3 * this->count + t);
-      const double p2 = sums[0], u2 = sums[1];
-      const bool decays = this->groups.of(t).weight_decay != 0;
-      const double trust = (decays || this->always) && p2 > 0 && u2 > 0 ? std::sqrt(p2 / u2) : 1;
-      for (int64_t i = 0; i < c.inputs[1 + t].shape.elements(); ++i) {
-        p[i] =
-            static_cast<T>(p[i] - this->lr(c, t) * trust * this->direction(c, t, p[i], m[i], v[i]));
-      }
-    }
-  }
-};
-
-template <typename T>
-struct Adafactor : Adaptive<T> {
-  explicit Adafactor(const NaiveCall& c)
-      : Adaptive<T>(c),
-        beta2_decay(c.attributes.number("beta2_decay", -0.8)),
-        epsilon1(c.attributes.number("epsilon1", 0x1p-23)),
-        epsilon2(c.attributes.number("epsilon2", 1e-3)),
-        d(c.attributes.number("d", 1)) {
-    for (size_t t = 0; t < this->count; ++t) {
-      matrices.push_back(adafactor_matrix(c.attributes, t, c.inputs[1 + t].shape));
-    }
-  }
-
-  double mean_of_rows(const NaiveCall& c, size_t t) const {
-    double mean = 0;
-    for (int64_t r = 0; matrices[t].factored && r < matrices[t].rows; ++r) {
-      mean += double{this->tensor(c, 2, t)[r]} / static_cast<double>(matrices[t].rows);
-    }
-    return mean;
-  }
-  // g / √v of element `i` of the range.
-  double quotient(const NaiveCall& c, size_t t, int64_t i, double mean) const {
-    const AdafactorMatrix& a = matrices[t];
-    const T *row = this->tensor(c, 2, t), *column = this->tensor(c, 3, t);
-    double variance = 0;
-    if (a.factored) {
-      const int64_t at = a.begin + i;
-      variance = double{row[at / a.columns]} * column[at % a.columns] / std::max(mean, epsilon1);
-    } else {
-      variance = row[i];
-    }
-    return this->gradient(c, t, i) / std::sqrt(std::max(variance, epsilon1 * epsilon1));
-  }
-
-  double beta2_decay, epsilon1, epsilon2, d;
-  std::vector<AdafactorMatrix> matrices;
-};
-
-template <typename T>
-struct AdafactorSums : Adafactor<T> {
-  using Adafactor<T>::Adafactor;
-
-  void run(const NaiveCall& c) const {
-    for (size_t t = 0; t < this->count; ++t) {
-      const AdafactorMatrix& a = this->matrices[t];
-      double* sums = c.output<double>(t);
-      std::fill_n(sums, c.outputs[t].shape.elements(), 0.0);
-      if (c.input<StepState>(0)->out.finite == 0) continue;
-      const T* p = this->tensor(c, 0, t);
-      for (int64_t i = 0; i < a.count; ++i) {
-        sums[0] += double{p[i]} * p[i];
-        if (!a.factored) continue;
-        const double square = std::pow(this->gradient(c, t, i), 2);
-        sums[1 + (a.begin + i) / a.columns] += square;
-        sums[1 + a.rows + (a.begin + i) % a.columns] += square;
-      }
-    }
-  }
-};
-
-template <typename T>
-struct AdafactorMoments : Adafactor<T> {
-  using Adafactor<T>::Adafactor;
-
-  void run(const NaiveCall& c) const {
-    const bool finite = c.input<StepState>(0)->out.finite != 0;
-    const double share = finite ? std::pow(this->updates(c), this->beta2_decay) : 0;
-    const auto move = [&](T& moment, double target) {
-      moment = static_cast<T>(moment + share * (target - moment));
-    };
-    for (size_t t = 0; t < this->count; ++t) {
-      const AdafactorMatrix& a = this->matrices[t];
-      double* squares = c.output<double>(c.outputs.size() - this->count + t);
-      *squares = 0;
-      if (!finite) continue;
-      const double* sums = c.input<double>(1 + 4 * this->count + t);
-      T *row = this->tensor(c, 2, t), *column = this->tensor(c, 3, t);
-      for (int64_t r = 0; a.factored && r < a.rows; ++r) {
-        move(row[r], sums[1 + r] / static_cast<double>(a.columns));
-      }
-      for (int64_t k = 0; a.factored && k < a.columns; ++k) {
-        move(column[k], sums[1 + a.rows + k] / static_cast<double>(a.rows));
-      }
-      for (int64_t i = 0; !a.factored && i < a.count; ++i) {
-        move(row[i], std::pow(this->gradient(c, t, i), 2));
-      }
-      const double mean = this->mean_of_rows(c, t);
-      for (int64_t i = 0; i < a.count; ++i) *squares += std::pow(this->quotient(c, t, i, mean), 2);
-    }
-  }
-};
-
-template <typename T>
-struct AdafactorUpdate : Adafactor<T> {
-  using Adafactor<T>::Adafactor;
-
-  void run(const NaiveCall& c) const {
-    if (c.input<StepState>(0)->out.finite == 0) return;
-    for (size_t t = 0; t < this->count; ++t) {
-      const AdafactorMatrix& a = this->matrices[t];
-      const auto n = static_cast<double>(a.rows * a.columns);
-      const double p2 = *c.input<double>(1 + 4 * this->count + t) / n,
-                   u2 = *c.input<double>(1 + 5 * this->count + t) / n;
-      const double lr = this->lr(c, t);
-      const double alpha =
-          std::max(this->epsilon2, std::sqrt(p2)) * std::min(lr, 1 / std::sqrt(this->updates(c)));
-      const double step = alpha / std::max(1.0, std::sqrt(u2) / this->d);
-      const double keep = 1 - lr * this->groups.of(t).weight_decay;
-      const double mean = this->mean_of_rows(c, t);
-      T* p = this->tensor(c, 0, t);
-      for (int64_t i = 0; i < a.count; ++i) {
-        p[i] = static_cast<T>(p[i] * keep - step * this->quotient(c, t, i, mean));
-      }
-    }
-  }
-};
+}
 
 }  // namespace
 
 std::unique_ptr<Kernel> reference_lars_sums(const KernelRequest& request) {
-  return make_naive<LarsSums>(request);
+  return make_adaptive<true>(request, []<typename T>(const AdaptiveTensor<T>& x, double* sums) {
+    for (int64_t i = 0; i < x.size; ++i) {
+      sums[0] += double{x.role(0)[i]} * x.role(0)[i];
+      sums[1] += std::pow(x.gradient(i), 2);
+    }
+  });
 }
+
 std::unique_ptr<Kernel> reference_lars_update(const KernelRequest& request) {
-  return make_naive<Lars>(request);
+  return make_adaptive<false>(request, []<typename T>(const AdaptiveTensor<T>& x) {
+    const double momentum = x.number("momentum", 0);
+    T *p = x.role(0), *m = momentum != 0 ? x.role(2) : nullptr;
+    const double* sums = x.template role<double>(m != nullptr ? 3 : 2);
+    const double norm = std::sqrt(sums[0]), other = std::sqrt(sums[1]);
+    const double scaled = x.number("trust_coefficient", 1e-3) * norm /
+                          (other + x.decay * norm + x.number("epsilon", 1e-8));
+    const double trust = x.scales(sums) ? scaled : 1;
+    for (int64_t i = 0; i < x.size; ++i) {
+      double step = trust * (x.gradient(i) + x.decay * p[i]);
+      if (m != nullptr) {
+        step += momentum * m[i];
+        m[i] = static_cast<T>(step);
+      }
+      p[i] = static_cast<T>(p[i] - x.lr * step);
+    }
+  });
 }
+
 std::unique_ptr<Kernel> reference_lamb_moments(const KernelRequest& request) {
-  return make_naive<LambMoments>(request);
+  return make_adaptive<true>(request, []<typename T>(const AdaptiveTensor<T>& x, double* sums) {
+    const double beta1 = x.number("beta1", 0.9), beta2 = x.number("beta2", 0.999);
+    T *p = x.role(0), *m = x.role(2), *v = x.role(3);
+    for (int64_t i = 0; i < x.size; ++i) {
+      const double g = x.gradient(i);
+      m[i] = static_cast<T>(beta1 * m[i] + (1 - beta1) * g);
+      v[i] = static_cast<T>(beta2 * v[i] + (1 - beta2) * g * g);
+      sums[0] += double{p[i]} * p[i];
+      sums[1] += std::pow(lamb_direction(x, p[i], m[i], v[i]), 2);
+    }
+  });
 }
+
 std::unique_ptr<Kernel> reference_lamb_update(const KernelRequest& request) {
-  return make_naive<Lamb>(request);
+  return make_adaptive<false>(request, []<typename T>(const AdaptiveTensor<T>& x) {
+    T *p = x.role(0), *m = x.role(1), *v = x.role(2);
+    const double* sums = x.template role<double>(3);
+    const double trust = x.scales(sums) ? std::sqrt(sums[0] / sums[1]) : 1;
+    for (int64_t i = 0; i < x.size; ++i) {
+      p[i] = static_cast<T>(p[i] - x.lr * trust * lamb_direction(x, p[i], m[i], v[i]));
+    }
+  });
 }
+
 std::unique_ptr<Kernel> reference_adafactor_sums(const KernelRequest& request) {
-  return make_naive<AdafactorSums>(request);
+  return make_adaptive<true>(request, []<typename T>(const AdaptiveTensor<T>& x, double* sums) {
+    const AdafactorMatrix a = matrix_of(x);
+    for (int64_t i = 0; i < a.count; ++i) {
+      sums[0] += double{x.role(0)[i]} * x.role(0)[i];
+      if (!a.factored) continue;
+      const double square = std::pow(x.gradient(i), 2);
+      sums[1 + (a.begin + i) / a.columns] += square;
+      sums[1 + a.rows + (a.begin + i) % a.columns] += square;
+    }
+  });
 }
+
 std::unique_ptr<Kernel> reference_adafactor_moments(const KernelRequest& request) {
-  return make_naive<AdafactorMoments>(request);
+  return make_adaptive<true>(request, []<typename T>(const AdaptiveTensor<T>& x, double* squares) {
+    const AdafactorMatrix a = matrix_of(x);
+    const double share = std::pow(x.updates, x.number("beta2_decay", -0.8));
+    const auto move = [&](T& moment, double target) {
+      moment = static_cast<T>(moment + share * (target - moment));
+    };
+    const double* sums = x.template role<double>(4);
+    T *row = x.role(2), *column = x.role(3);
+    for (int64_t r = 0; a.factored && r < a.rows; ++r) {
+      move(row[r], sums[1 + r] / static_cast<double>(a.columns));
+    }
+    for (int64_t k = 0; a.factored && k < a.columns; ++k) {
+      move(column[k], sums[1 + a.rows + k] / static_cast<double>(a.rows));
+    }
+    for (int64_t i = 0; !a.factored && i < a.count; ++i) move(row[i], std::pow(x.gradient(i), 2));
+    each_quotient(x, [&](int64_t, double quotient) { *squares += quotient * quotient; });
+  });
 }
+
 std::unique_ptr<Kernel> reference_adafactor_update(const KernelRequest& request) {
-  return make_naive<AdafactorUpdate>(request);
+  return make_adaptive<false>(request, []<typename T>(const AdaptiveTensor<T>& x) {
+    const AdafactorMatrix a = matrix_of(x);
+    const auto n = static_cast<double>(a.rows * a.columns);
+    const double p2 = *x.template role<double>(4) / n, u2 = *x.template role<double>(5) / n;
+    const double alpha = std::max(x.number("epsilon2", 1e-3), std::sqrt(p2)) *
+                         std::min(x.lr, 1 / std::sqrt(x.updates));
+    const double step = alpha / std::max(1.0, std::sqrt(u2) / x.number("d", 1));
+    const double keep = 1 - x.lr * x.decay;
+    T* p = x.role(0);
+    each_quotient(x, [&](int64_t i, double quotient) {
+      p[i] = static_cast<T>(p[i] * keep - step * quotient);
+    });
+  });
 }
 
 }  // namespace dltrain

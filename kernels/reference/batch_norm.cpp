@@ -21,30 +21,6 @@ struct Channels {
   bool relu;
 };
 
-template <typename T>
-struct BatchNormUpdate {
-  explicit BatchNormUpdate(const NaiveCall& c)
-      : momentum(c.attributes.number("momentum", 0.1)),
-        groups(c.attributes.number("groups", 1)),
-        unbias(c.attributes.number("unbias", 1)) {}
-
-  void run(const NaiveCall& c) const {
-    if (c.input<StepState>(0)->out.finite == 0) return;
-    move(c, 0, c.input<T>(3), 1);
-    move(c, 1, c.input<T>(4), unbias);
-  }
-
-  void move(const NaiveCall& c, size_t statistic, const T* sum, double factor) const {
-    T* running = c.output<T>(statistic);
-    for (int64_t k = 0; k < c.outputs[statistic].shape.elements(); ++k) {
-      const double now = sum[k] / groups * factor;
-      running[k] = static_cast<T>(running[k] + momentum * (now - running[k]));
-    }
-  }
-
-  double momentum, groups, unbias;
-};
-
 }  // namespace
 
 std::unique_ptr<Kernel> reference_batch_norm(const KernelRequest& request) {
@@ -120,7 +96,19 @@ std::unique_ptr<Kernel> reference_batch_norm_inference(const KernelRequest& requ
 }
 
 std::unique_ptr<Kernel> reference_batch_norm_update(const KernelRequest& request) {
-  return make_naive<BatchNormUpdate>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    if (c.input<StepState>(0)->out.finite == 0) return;
+    const double momentum = c.attributes.number("momentum", 0.1);
+    for (size_t statistic : {size_t{0}, size_t{1}}) {  // mean, variance
+      const double factor = statistic == 0 ? 1 : c.attributes.number("unbias", 1);
+      const T* sum = c.input<T>(3 + statistic);
+      T* running = c.output<T>(statistic);
+      for (int64_t k = 0; k < c.outputs[statistic].shape.elements(); ++k) {
+        const double now = sum[k] / c.attributes.number("groups", 1) * factor;
+        running[k] = static_cast<T>(running[k] + momentum * (now - running[k]));
+      }
+    }
+  });
 }
 
 }  // namespace dltrain

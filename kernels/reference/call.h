@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ops/kernel.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain {
 
@@ -27,9 +27,9 @@ struct NaiveRequest {
   bool accumulate;
 };
 
-// The request and the addresses of one call; no addresses while a kernel is made.
+// The request and the addresses of one call.
 struct NaiveCall {
-  explicit NaiveCall(const NaiveRequest& request, const Bindings& bindings = {})
+  NaiveCall(const NaiveRequest& request, const Bindings& bindings)
       : op(request.op),
         attributes(request.attributes),
         inputs(request.inputs),
@@ -58,28 +58,24 @@ struct NaiveCall {
     T& y = output<T>(i)[element];
     y = static_cast<T>(accumulate ? static_cast<double>(y) + value : value);
   }
+  template <typename T>
+  void put_all(size_t i, const std::vector<double>& values) const {
+    for (size_t e = 0; e < values.size(); ++e) put<T>(i, static_cast<int64_t>(e), values[e]);
+  }
+  // Returns zeros for the sums of an output.
+  std::vector<double> zeros(size_t i) const {
+    return std::vector<double>(static_cast<size_t>(outputs[i].shape.elements()));
+  }
   bool has_input(size_t i) const { return i < in.size() && in[i] != nullptr; }
+  template <typename T>
+  const T* optional_input(size_t i) const {
+    return has_input(i) ? input<T>(i) : nullptr;
+  }
 
   // The same for tensors of any dtype that the engine supports (element.cpp): reads an element of
   // an input, writes one of a floating output.
   double element(size_t i, int64_t element) const;
   void put_element(size_t i, int64_t element, double value) const;
-};
-
-// A kernel that prepares with `Prepared(const NaiveCall&)` (attributes, offsets) and runs
-// `Prepared::run(const NaiveCall&)`.
-template <typename Prepared>
-class NaiveKernel final : public Kernel {
- public:
-  explicit NaiveKernel(const KernelRequest& request)
-      : request_(request), prepared_(NaiveCall(request_)) {}
-  void run(const Bindings& bindings, Stream&) const override {
-    prepared_.run(NaiveCall(request_, bindings));
-  }
-
- private:
-  NaiveRequest request_;
-  Prepared prepared_;
 };
 
 // Returns the dtype of the op's tensors: that of its first f32 or f64 input.
@@ -90,42 +86,25 @@ inline DType compute_dtype(std::span<const TensorSpec> inputs) {
   return DType::u8;
 }
 
-// Adapts a lambda without captures, which needs no preparation.
+// A kernel that is one function: work(call, number) with a number of type T.
+template <typename T, typename Work>
+std::unique_ptr<Kernel> make_naive_of(const KernelRequest& request, Work work) {
+  return make_kernel([own = NaiveRequest(request), work](const Bindings& b, Stream&) {
+    work(NaiveCall(own, b), T{});
+  });
+}
+
+// The same with a number of `dtype`; nullptr for other dtypes than f32 and f64.
 template <typename Work>
-struct NaiveWork {
-  template <typename T>
-  struct Typed {
-    explicit Typed(const NaiveCall&) {}
-    void run(const NaiveCall& call) const { Work()(call, T{}); }
-  };
-};
-
-template <typename Work, typename T>
-using NaiveWorkKernel = NaiveKernel<typename NaiveWork<Work>::template Typed<T>>;
-
-// Chooses the template argument of `Prepared` by `dtype`; nullptr for other dtypes than f32 and
-// f64.
-template <template <typename> class Prepared>
-std::unique_ptr<Kernel> make_naive(const KernelRequest& request, DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return std::make_unique<NaiveKernel<Prepared<float>>>(request);
-    case DType::f64:
-      return std::make_unique<NaiveKernel<Prepared<double>>>(request);
-    default:
-      return nullptr;
-  }
+std::unique_ptr<Kernel> make_naive(const KernelRequest& request, DType dtype, Work work) {
+  if (dtype == DType::f32) return make_naive_of<float>(request, work);
+  if (dtype == DType::f64) return make_naive_of<double>(request, work);
+  return nullptr;
 }
 // The same with the request's dtype.
-template <template <typename> class Prepared>
-std::unique_ptr<Kernel> make_naive(const KernelRequest& request) {
-  return make_naive<Prepared>(request, compute_dtype(request.inputs));
-}
-
-// A kernel that is one function: work(call, number) with a number of the request's dtype.
 template <typename Work>
-std::unique_ptr<Kernel> make_naive(const KernelRequest& request, Work) {
-  return make_naive<NaiveWork<Work>::template Typed>(request);
+std::unique_ptr<Kernel> make_naive(const KernelRequest& request, Work work) {
+  return make_naive(request, compute_dtype(request.inputs), work);
 }
 
 }  // namespace dltrain

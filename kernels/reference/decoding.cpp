@@ -11,8 +11,9 @@ namespace {
 
 template <typename T>
 struct CachedAttention {
-  explicit CachedAttention(const NaiveCall& c)
-      : s(cached_attention_sizes(c.inputs, c.attributes)),
+  explicit CachedAttention(const NaiveCall& call)
+      : c(call),
+        s(cached_attention_sizes(c.inputs, c.attributes)),
         first(cache_input(c.inputs)),
         scale(c.attributes.number("scale", 1 / std::sqrt(static_cast<double>(s.tokens.head_dim)))),
         pattern(c.attributes),
@@ -20,23 +21,22 @@ struct CachedAttention {
     pattern.causal = true;
   }
 
-  void run(const NaiveCall& c) const {
+  void run() {
     const AttentionSizes& a = s.tokens;
     const auto *positions = c.input<int32_t>(first + 2), *counts = c.input<int32_t>(first + 3),
                *slots = c.input<int32_t>(first + 4);
     std::fill_n(c.output<T>(0), c.outputs[0].shape.elements(), T(0));
     for (int64_t n = 0; n < a.samples; ++n) {
       for (int64_t t = 0; t < counts[n]; ++t) {
-        for (int64_t g = 0; g < a.kv_heads; ++g) keep(c, n, t, g, slots[n], positions[n] + t);
+        for (int64_t g = 0; g < a.kv_heads; ++g) keep(n, t, g, slots[n], positions[n] + t);
       }
       for (int64_t t = 0; t < counts[n]; ++t) {
-        for (int64_t h = 0; h < a.heads; ++h) attend(c, n, t, h, slots[n], positions[n] + t);
+        for (int64_t h = 0; h < a.heads; ++h) attend(n, t, h, slots[n], positions[n] + t);
       }
     }
   }
 
-  void keep(const NaiveCall& c, int64_t n, int64_t t, int64_t g, int64_t slot,
-            int64_t position) const {
+  void keep(int64_t n, int64_t t, int64_t g, int64_t slot, int64_t position) const {
     const AttentionSizes& a = s.tokens;
     const T *k = c.input<T>(a.packed ? 0 : 1), *v = c.input<T>(a.packed ? 0 : 2);
     for (int64_t d = 0; d < a.head_dim; ++d) {
@@ -45,8 +45,7 @@ struct CachedAttention {
     }
   }
 
-  void attend(const NaiveCall& c, int64_t n, int64_t t, int64_t h, int64_t slot,
-              int64_t position) const {
+  void attend(int64_t n, int64_t t, int64_t h, int64_t slot, int64_t position) {
     const AttentionSizes& a = s.tokens;
     const int64_t g = a.kv_head(h), begin = pattern.first_key(position);
     const T *q = c.input<T>(0) + a.query(n, t, h), *keys = c.output<T>(1), *values = c.output<T>(2);
@@ -72,17 +71,22 @@ struct CachedAttention {
     }
   }
 
+  const NaiveCall& c;
   CachedAttentionSizes s;
   size_t first;
   double scale;
   AttentionPattern pattern;
-  mutable std::vector<double> weights;
+  std::vector<double> weights;
 };
 
-template <typename T>
-struct LastToken {
-  explicit LastToken(const NaiveCall&) {}
-  void run(const NaiveCall& c) const {
+}  // namespace
+
+std::unique_ptr<Kernel> reference_cached_attention(const KernelRequest& request) {
+  return make_naive(request,
+                    []<typename T>(const NaiveCall& c, T) { CachedAttention<T>(c).run(); });
+}
+std::unique_ptr<Kernel> reference_last_token(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape& x = c.inputs[0].shape;
     const int64_t width = x.elements(2, x.rank());
     for (int64_t n = 0; n < x[0]; ++n) {
@@ -91,28 +95,7 @@ struct LastToken {
         c.put<T>(0, n * width + i, c.input<T>(0)[(n * x[1] + last) * width + i]);
       }
     }
-  }
-};
-
-struct TokenPositions {
-  explicit TokenPositions(const NaiveCall& c)
-      : tokens(c.attributes.integer("tokens")), limit(c.attributes.integer("limit")) {}
-  void run(const NaiveCall& c) const {
-    for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
-      const int64_t position = c.input<int32_t>(0)[i / tokens] + i % tokens;
-      c.output<int32_t>(0)[i] = static_cast<int32_t>(std::min(position, limit - 1));
-    }
-  }
-  int64_t tokens, limit;
-};
-
-}  // namespace
-
-std::unique_ptr<Kernel> reference_cached_attention(const KernelRequest& request) {
-  return make_naive<CachedAttention>(request);
-}
-std::unique_ptr<Kernel> reference_last_token(const KernelRequest& request) {
-  return make_naive<LastToken>(request);
+  });
 }
 std::unique_ptr<Kernel> reference_slot_state(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
@@ -141,7 +124,13 @@ std::unique_ptr<Kernel> reference_slot_state_update(const KernelRequest& request
 }
 
 std::unique_ptr<Kernel> reference_token_positions(const KernelRequest& request) {
-  return std::make_unique<NaiveKernel<TokenPositions>>(request);
+  return make_naive_of<int32_t>(request, [](const NaiveCall& c, int32_t) {
+    const int64_t tokens = c.attributes.integer("tokens"), limit = c.attributes.integer("limit");
+    for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
+      const int64_t position = c.input<int32_t>(0)[i / tokens] + i % tokens;
+      c.output<int32_t>(0)[i] = static_cast<int32_t>(std::min(position, limit - 1));
+    }
+  });
 }
 
 }  // namespace dltrain

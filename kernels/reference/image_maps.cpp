@@ -2,6 +2,7 @@
 #include "ops/image_maps.h"
 
 #include "reference/call.h"
+#include "reference/indexing.h"
 #include "reference/makers.h"
 
 namespace dltrain {
@@ -15,41 +16,23 @@ ImageMaps maps_of(const NaiveCall& c, bool backward) {
   return {transposed(maps.height, x[1]), transposed(maps.width, x[2])};
 }
 
-template <typename T>
-struct MapImages {
-  explicit MapImages(const NaiveCall& c) : maps(maps_of(c, c.op.ends_with("_backward"))) {}
+}  // namespace
 
-  void run(const NaiveCall& c) const {
+std::unique_ptr<Kernel> reference_image_map(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const ImageMaps maps = maps_of(c, c.op.ends_with("_backward"));
     const Shape &x = c.inputs[0].shape, &y = c.outputs[0].shape;
     for (int64_t i = 0; i < y.elements(); ++i) {
-      const int64_t k = i % y[3], v = i / y[3] % y[2], h = i / y[3] / y[2] % y[1];
       const int64_t n = i / y[3] / y[2] / y[1];
       double sum = 0;
-      visit(maps.height, h, [&](int64_t row, double a) {
-        visit(maps.width, v, [&](int64_t column, double b) {
-          sum += a * b * c.input<T>(0)[((n * x[1] + row) * x[2] + column) * x[3] + k];
+      visit(maps.height, i / y[3] / y[2] % y[1], [&](int64_t row, double a) {
+        visit(maps.width, i / y[3] % y[2], [&](int64_t column, double b) {
+          sum += a * b * c.input<T>(0)[((n * x[1] + row) * x[2] + column) * x[3] + i % y[3]];
         });
       });
       c.put<T>(0, i, sum);
     }
-  }
-
-  template <typename F>
-  static void visit(const AxisMap& map, int64_t output, const F& f) {
-    const auto o = static_cast<size_t>(output);
-    for (auto e = static_cast<size_t>(map.begin[o]); e < static_cast<size_t>(map.begin[o + 1]);
-         ++e) {
-      f(map.index[e], map.weight[e]);
-    }
-  }
-
-  ImageMaps maps;
-};
-
-}  // namespace
-
-std::unique_ptr<Kernel> reference_image_map(const KernelRequest& request) {
-  return make_naive<MapImages>(request);
+  });
 }
 
 }  // namespace dltrain

@@ -1,6 +1,7 @@
-// Index arithmetic of ops that broadcast or reduce axes; deliberately simple and slow.
+// Index arithmetic of ops that broadcast axes or map images; deliberately simple and slow.
 #pragma once
 
+#include "ops/image_maps.h"
 #include "tensor/shape.h"
 
 namespace dltrain {
@@ -17,6 +18,15 @@ inline int64_t broadcast_index(int64_t i, const Shape& y, const Shape& x) {
     stride *= x[-axis];
   }
   return out;
+}
+
+// Calls f(input, weight) for the entries of one output of a map.
+template <typename F>
+void visit(const AxisMap& map, int64_t output, const F& f) {
+  const auto o = static_cast<size_t>(output);
+  for (auto e = static_cast<size_t>(map.begin[o]); e < static_cast<size_t>(map.begin[o + 1]); ++e) {
+    f(map.index[e], map.weight[e]);
+  }
 }
 
 }  // namespace dltrain

@@ -22,53 +22,6 @@ struct LayerNormRows {
   bool centred;  // layer_norm
 };
 
-template <typename T>
-struct LayerNormBackward : LayerNormRows {
-  explicit LayerNormBackward(const NaiveCall& c)
-      : LayerNormRows(c), bias(c.attributes.boolean("bias")) {}
-
-  void run(const NaiveCall& c) const {
-    std::vector<double> dweight(static_cast<size_t>(columns)), dbias(dweight);
-    for (int64_t r = 0; r < rows; ++r) row(c, r, dweight, dbias);
-    size_t output = 1;
-    const auto write = [&](const std::vector<double>& sums) {
-      for (size_t k = 0; k < sums.size(); ++k) {
-        c.put<T>(output, static_cast<int64_t>(k), sums[k]);
-      }
-      ++output;
-    };
-    if (c.has_input(2)) write(dweight);
-    if (bias) write(dbias);
-  }
-
-  void row(const NaiveCall& c, int64_t r, std::vector<double>& dweight,
-           std::vector<double>& dbias) const {
-    const T* x = c.input<T>(0) + r * columns;
-    const auto dy = [&](int64_t k) { return c.element(1, r * columns + k); };
-    const size_t residual = centred ? 5 : 4;
-    const double mean = centred ? c.input<T>(3)[r] : 0, rstd = c.input<T>(centred ? 4 : 3)[r];
-    const auto normalised = [&](int64_t k) { return (x[k] - mean) * rstd; };
-    const auto g = [&](int64_t k) { return dy(k) * (c.has_input(2) ? c.input<T>(2)[k] : 1.0); };
-    const auto count = static_cast<double>(columns);
-    const bool copies = c.outputs.size() > (c.has_input(2) ? 2u : 1u) + bias;
-    double plain = 0, weighted = 0;
-    for (int64_t k = 0; k < columns; ++k) {
-      if (centred) plain += g(k) / count;
-      weighted += g(k) * normalised(k) / count;
-      dweight[static_cast<size_t>(k)] += dy(k) * normalised(k);
-      dbias[static_cast<size_t>(k)] += dy(k);
-    }
-    for (int64_t k = 0; k < columns; ++k) {
-      const double before = c.has_input(residual) ? c.element(residual, r * columns + k) : 0;
-      const T dx = static_cast<T>(before + rstd * (g(k) - plain - normalised(k) * weighted));
-      c.put<T>(0, r * columns + k, dx);
-      if (copies) c.put_element(c.outputs.size() - 1, r * columns + k, dx);
-    }
-  }
-
-  bool bias;
-};
-
 }  // namespace
 
 std::unique_ptr<Kernel> reference_layer_norm(const KernelRequest& request) {
@@ -104,7 +57,38 @@ std::unique_ptr<Kernel> reference_layer_norm(const KernelRequest& request) {
 }
 
 std::unique_ptr<Kernel> reference_layer_norm_backward(const KernelRequest& request) {
-  return make_naive<LayerNormBackward>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const LayerNormRows s(c);
+    const bool has_weight = c.has_input(2), has_bias = c.attributes.boolean("bias");
+    const size_t residual = s.centred ? 5 : 4;
+    const bool copies = c.outputs.size() > (has_weight ? 2u : 1u) + has_bias;
+    const auto count = static_cast<double>(s.columns);
+    std::vector<double> dweight(static_cast<size_t>(s.columns)), dbias(dweight);
+    for (int64_t r = 0; r < s.rows; ++r) {
+      const T* x = c.input<T>(0) + r * s.columns;
+      const double mean = s.centred ? c.input<T>(3)[r] : 0;
+      const double rstd = c.input<T>(s.centred ? 4 : 3)[r];
+      const auto dy = [&](int64_t k) { return c.element(1, r * s.columns + k); };
+      const auto normalised = [&](int64_t k) { return (x[k] - mean) * rstd; };
+      const auto g = [&](int64_t k) { return dy(k) * (has_weight ? c.input<T>(2)[k] : 1.0); };
+      double plain = 0, weighted = 0;
+      for (int64_t k = 0; k < s.columns; ++k) {
+        if (s.centred) plain += g(k) / count;
+        weighted += g(k) * normalised(k) / count;
+        dweight[static_cast<size_t>(k)] += dy(k) * normalised(k);
+        dbias[static_cast<size_t>(k)] += dy(k);
+      }
+      for (int64_t k = 0; k < s.columns; ++k) {
+        const int64_t i = r * s.columns + k;
+        const double before = c.has_input(residual) ? c.element(residual, i) : 0;
+        const T dx = static_cast<T>(before + rstd * (g(k) - plain - normalised(k) * weighted));
+        c.put<T>(0, i, dx);
+        if (copies) c.put_element(c.outputs.size() - 1, i, dx);
+      }
+    }
+    if (has_weight) c.put_all<T>(1, dweight);
+    if (has_bias) c.put_all<T>(has_weight ? 2 : 1, dbias);
+  });
 }
 
 }  // namespace dltrain

@@ -26,16 +26,16 @@ int64_t element_at(const MultiIndex& index, const Shape& shape) {
 
 // A kernel for any dtype: work(call, number).
 template <typename Work>
-std::unique_ptr<Kernel> make_any(const KernelRequest& request, Work) {
+std::unique_ptr<Kernel> make_any(const KernelRequest& request, Work work) {
   switch (request.inputs[0].dtype) {
     case DType::f32:
-      return std::make_unique<NaiveWorkKernel<Work, float>>(request);
+      return make_naive_of<float>(request, work);
     case DType::f64:
-      return std::make_unique<NaiveWorkKernel<Work, double>>(request);
+      return make_naive_of<double>(request, work);
     case DType::i32:
-      return std::make_unique<NaiveWorkKernel<Work, int32_t>>(request);
+      return make_naive_of<int32_t>(request, work);
     case DType::u8:
-      return std::make_unique<NaiveWorkKernel<Work, uint8_t>>(request);
+      return make_naive_of<uint8_t>(request, work);
     default:
       return nullptr;
   }

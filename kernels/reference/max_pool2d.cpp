@@ -1,107 +1,111 @@
-// max_pool2d and max_pool2d_backward; the backward gathers, so sums are in double.
+// max_pool2d and adaptive_max_pool2d with their gradients: of several maxima the first wins, and a
+// NaN always.
 #include <cmath>
-#include <limits>
 
 #include "reference/call.h"
+#include "reference/indexing.h"
 #include "reference/makers.h"
 
 namespace dltrain {
 namespace {
 
-struct Windows {
-  Windows(const Shape& x_shape, const Shape& y_shape, const Attributes& attributes)
-      : x(x_shape), y(y_shape) {
-    const auto k = attributes.integers("kernel"), s = attributes.integers("stride", k),
-               p = attributes.integers("padding", {0, 0});
-    for (size_t axis = 0; axis < 2; ++axis) {
-      kernel[axis] = k[axis];
-      stride[axis] = s[axis];
-      padding[axis] = p[axis];
-    }
+struct PoolWindows {
+  explicit PoolWindows(const Attributes& attributes)
+      : kernel(attributes.integers("kernel")),
+        stride(attributes.integers("stride", kernel)),
+        padding(attributes.integers("padding", {0, 0})) {}
+  // Returns the row (axis 0) or column (axis 1) at position k of the window of output o; it may be
+  // in the padding.
+  int64_t at(size_t axis, int64_t o, int64_t k) const {
+    return o * stride[axis] - padding[axis] + k;
   }
 
-  Shape x, y;
-  int64_t kernel[2], stride[2], padding[2];
+  std::vector<int64_t> kernel, stride, padding;
 };
 
+// The greatest of the values that are offered, with a number that identifies it.
 template <typename T>
-struct MaxPool2d {
-  explicit MaxPool2d(const NaiveCall& c) : g(c.inputs[0].shape, c.outputs[0].shape, c.attributes) {}
-
-  void run(const NaiveCall& c) const {
-    int64_t element = 0;
-    for (int64_t n = 0; n < g.y[0]; ++n) {
-      for (int64_t oh = 0; oh < g.y[1]; ++oh) {
-        for (int64_t ow = 0; ow < g.y[2]; ++ow) {
-          for (int64_t k = 0; k < g.y[3]; ++k) window(c, element++, n, oh, ow, k);
-        }
-      }
-    }
+struct Winner {
+  void offer(T candidate, int64_t identity) {
+    if (index >= 0 && !(candidate > value) && !std::isnan(candidate)) return;
+    value = candidate;
+    index = identity;
   }
-
-  void window(const NaiveCall& c, int64_t element, int64_t n, int64_t oh, int64_t ow,
-              int64_t k) const {
-    T greatest = -std::numeric_limits<T>::infinity();
-    int64_t winner = -1;
-    for (int64_t index = 0; index < g.kernel[0] * g.kernel[1]; ++index) {
-      const int64_t h = oh * g.stride[0] - g.padding[0] + index / g.kernel[1];
-      const int64_t v = ow * g.stride[1] - g.padding[1] + index % g.kernel[1];
-      if (h < 0 || h >= g.x[1] || v < 0 || v >= g.x[2]) continue;
-      const T value = c.input<T>(0)[((n * g.x[1] + h) * g.x[2] + v) * g.x[3] + k];
-      if (winner < 0 || value > greatest || std::isnan(value)) {
-        greatest = value;
-        winner = index;
-      }
-    }
-    c.output<T>(0)[element] = greatest;
-    c.output<uint8_t>(1)[element] = static_cast<uint8_t>(winner);
-  }
-
-  Windows g;
+  T value = 0;
+  int64_t index = -1;
 };
 
-template <typename T>
-struct MaxPool2dBackward {
-  explicit MaxPool2dBackward(const NaiveCall& c)
-      : g(c.outputs[0].shape, c.inputs[0].shape, c.attributes) {}
-
-  void run(const NaiveCall& c) const {
-    int64_t element = 0;
-    for (int64_t n = 0; n < g.x[0]; ++n) {
-      for (int64_t h = 0; h < g.x[1]; ++h) {
-        for (int64_t v = 0; v < g.x[2]; ++v) {
-          for (int64_t k = 0; k < g.x[3]; ++k) c.put<T>(0, element++, gathered(c, n, h, v, k));
-        }
-      }
-    }
+// Adds each dy to the pixel that won its window: pixel_of(row and column of the output, position);
+// -1: none.
+template <typename T, typename Position, typename F>
+void scatter(const NaiveCall& c, const F& pixel_of) {
+  const Shape &x = c.outputs[0].shape, &y = c.inputs[0].shape;
+  std::vector<double> dx = c.zeros(0);
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    const int64_t n = i / y[3] / y[2] / y[1];
+    const int64_t pixel =
+        pixel_of(i / y[3] / y[2] % y[1], i / y[3] % y[2], int64_t{c.input<Position>(1)[i]});
+    if (pixel < 0) continue;
+    dx[static_cast<size_t>((n * x[1] * x[2] + pixel) * x[3] + i % x[3])] += c.input<T>(0)[i];
   }
-
-  // Returns the sum of dy over the windows whose maximum is the input element.
-  double gathered(const NaiveCall& c, int64_t n, int64_t h, int64_t v, int64_t k) const {
-    double sum = 0;
-    for (int64_t oh = 0; oh < g.y[1]; ++oh) {
-      const int64_t kh = h + g.padding[0] - oh * g.stride[0];
-      if (kh < 0 || kh >= g.kernel[0]) continue;
-      for (int64_t ow = 0; ow < g.y[2]; ++ow) {
-        const int64_t kw = v + g.padding[1] - ow * g.stride[1];
-        if (kw < 0 || kw >= g.kernel[1]) continue;
-        const int64_t at = ((n * g.y[1] + oh) * g.y[2] + ow) * g.y[3] + k;
-        if (c.input<uint8_t>(1)[at] == kh * g.kernel[1] + kw) sum += c.input<T>(0)[at];
-      }
-    }
-    return sum;
-  }
-
-  Windows g;
-};
+  c.put_all<T>(0, dx);
+}
 
 }  // namespace
 
 std::unique_ptr<Kernel> reference_max_pool2d(const KernelRequest& request) {
-  return make_naive<MaxPool2d>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const PoolWindows g(c.attributes);
+    const Shape &x = c.inputs[0].shape, &y = c.outputs[0].shape;
+    for (int64_t i = 0; i < y.elements(); ++i) {
+      Winner<T> winner;
+      for (int64_t index = 0; index < g.kernel[0] * g.kernel[1]; ++index) {
+        const int64_t h = g.at(0, i / y[3] / y[2] % y[1], index / g.kernel[1]);
+        const int64_t v = g.at(1, i / y[3] % y[2], index % g.kernel[1]);
+        if (h < 0 || h >= x[1] || v < 0 || v >= x[2]) continue;
+        const int64_t n = i / y[3] / y[2] / y[1];
+        winner.offer(c.input<T>(0)[((n * x[1] + h) * x[2] + v) * x[3] + i % y[3]], index);
+      }
+      c.output<T>(0)[i] = winner.value;
+      c.output<uint8_t>(1)[i] = static_cast<uint8_t>(winner.index);
+    }
+  });
 }
+
 std::unique_ptr<Kernel> reference_max_pool2d_backward(const KernelRequest& request) {
-  return make_naive<MaxPool2dBackward>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const PoolWindows g(c.attributes);
+    scatter<T, uint8_t>(c, [&](int64_t oh, int64_t ow, int64_t index) {
+      const Shape& x = c.outputs[0].shape;
+      const int64_t h = g.at(0, oh, index / g.kernel[1]), v = g.at(1, ow, index % g.kernel[1]);
+      return h < 0 || h >= x[1] || v < 0 || v >= x[2] ? -1 : h * x[2] + v;
+    });
+  });
+}
+
+std::unique_ptr<Kernel> reference_adaptive_max_pool2d(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const ImageMaps maps(pooling_maps(c.op, c.inputs[0].shape, c.attributes));
+    const Shape &x = c.inputs[0].shape, &y = c.outputs[0].shape;
+    for (int64_t i = 0; i < y.elements(); ++i) {
+      const int64_t image = i / y[3] / y[2] / y[1] * x[1] * x[2];
+      Winner<T> winner;
+      visit(maps.height, i / y[3] / y[2] % y[1], [&](int64_t h, double) {
+        visit(maps.width, i / y[3] % y[2], [&](int64_t v, double) {
+          const int64_t pixel = h * x[2] + v;
+          winner.offer(c.input<T>(0)[(image + pixel) * x[3] + i % y[3]], pixel);
+        });
+      });
+      c.output<T>(0)[i] = winner.value;
+      c.output<int32_t>(1)[i] = static_cast<int32_t>(winner.index);
+    }
+  });
+}
+
+std::unique_ptr<Kernel> reference_adaptive_max_pool2d_backward(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    scatter<T, int32_t>(c, [](int64_t, int64_t, int64_t pixel) { return pixel; });
+  });
 }
 
 }  // namespace dltrain

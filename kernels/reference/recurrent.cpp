@@ -29,28 +29,29 @@ double state_before(const RecurrentSizes& s, const T* states, const T* initial, 
 
 template <typename T>
 struct Recurrent {
-  explicit Recurrent(const NaiveCall& c)
-      : s(recurrent_sizes(c.outputs[0].shape, c.attributes)),
+  explicit Recurrent(const NaiveCall& call)
+      : c(call),
+        s(recurrent_sizes(c.outputs[0].shape, c.attributes)),
         h(static_cast<size_t>(s.hidden)),
         cell(h.size()),
         z(static_cast<size_t>(s.width())) {}
 
-  void run(const NaiveCall& c) const {
-    const T* h0 = c.has_input(3) ? c.input<T>(3) : nullptr;
-    const T* c0 = c.has_input(4) ? c.input<T>(4) : nullptr;
+  void run() {
+    const T* h0 = c.optional_input<T>(3);
+    const T* c0 = c.optional_input<T>(4);
     for (int64_t n = 0; n < s.samples; ++n) {
       for (int64_t j = 0; j < s.hidden; ++j) {
         const auto u = static_cast<size_t>(j);
         h[u] = h0 == nullptr ? 0 : static_cast<double>(h0[n * s.hidden + j]);
         cell[u] = c0 == nullptr ? 0 : static_cast<double>(c0[n * s.hidden + j]);
       }
-      for (int64_t i = 0; i < s.tokens; ++i) token(c, n, s.token(i));
+      for (int64_t i = 0; i < s.tokens; ++i) token(n, s.token(i));
     }
   }
 
   // Computes z = W_hh·h + b_hh, then the new state.
-  void token(const NaiveCall& c, int64_t n, int64_t t) const {
-    const T *w = c.input<T>(1), *b = c.has_input(2) ? c.input<T>(2) : nullptr;
+  void token(int64_t n, int64_t t) {
+    const T *w = c.input<T>(1), *b = c.optional_input<T>(2);
     for (int64_t row = 0; row < s.width(); ++row) {
       double sum = b == nullptr ? 0 : static_cast<double>(b[row]);
       for (int64_t j = 0; j < s.hidden; ++j) {
@@ -60,10 +61,10 @@ struct Recurrent {
     }
     const int64_t token_row = n * s.tokens + t;
     const T* x = c.input<T>(0) + token_row * s.width();
-    for (int64_t j = 0; j < s.hidden; ++j) unit(c, token_row, x, j);
+    for (int64_t j = 0; j < s.hidden; ++j) unit(token_row, x, j);
   }
 
-  void unit(const NaiveCall& c, int64_t token_row, const T* x, int64_t j) const {
+  void unit(int64_t token_row, const T* x, int64_t j) {
     const auto u = static_cast<size_t>(j);
     const auto from_input = [&](int64_t gate) {
       return static_cast<double>(x[gate * s.hidden + j]);
@@ -95,14 +96,16 @@ struct Recurrent {
     c.put<T>(0, token_row * s.hidden + j, h[u]);
   }
 
+  const NaiveCall& c;
   RecurrentSizes s;
-  mutable std::vector<double> h, cell, z;
+  std::vector<double> h, cell, z;
 };
 
 template <typename T>
 struct RecurrentBackward {
-  explicit RecurrentBackward(const NaiveCall& c)
-      : s(recurrent_sizes(c.inputs[1].shape, c.attributes)),
+  explicit RecurrentBackward(const NaiveCall& call)
+      : c(call),
+        s(recurrent_sizes(c.inputs[1].shape, c.attributes)),
         dh(static_cast<size_t>(s.hidden)),
         dcell(dh.size()),
         to_input(static_cast<size_t>(s.width())),
@@ -110,24 +113,20 @@ struct RecurrentBackward {
         dw(to_input.size() * dh.size()),
         db(to_input.size()) {}
 
-  void run(const NaiveCall& c) const {
-    std::fill(dw.begin(), dw.end(), 0.0);
-    std::fill(db.begin(), db.end(), 0.0);
+  void run() {
     for (int64_t n = 0; n < s.samples; ++n) {
       std::fill(dh.begin(), dh.end(), 0.0);
       std::fill(dcell.begin(), dcell.end(), 0.0);
-      for (int64_t i = s.tokens - 1; i >= 0; --i) token(c, n, s.token(i));
+      for (int64_t i = s.tokens - 1; i >= 0; --i) token(n, s.token(i));
     }
-    for (size_t i = 0; i < dw.size(); ++i) c.put<T>(1, static_cast<int64_t>(i), dw[i]);
-    for (size_t i = 0; c.outputs.size() > 2 && i < db.size(); ++i) {
-      c.put<T>(2, static_cast<int64_t>(i), db[i]);
-    }
+    c.put_all<T>(1, dw);
+    if (c.outputs.size() > 2) c.put_all<T>(2, db);
   }
 
-  void token(const NaiveCall& c, int64_t n, int64_t t) const {
+  void token(int64_t n, int64_t t) {
     const int64_t token_row = n * s.tokens + t;
-    const T* h0 = c.has_input(6) ? c.input<T>(6) : nullptr;
-    for (int64_t j = 0; j < s.hidden; ++j) unit(c, n, t, j);
+    const T* h0 = c.optional_input<T>(6);
+    for (int64_t j = 0; j < s.hidden; ++j) unit(n, t, j);
     const T* w = c.input<T>(4);
     for (int64_t row = 0; row < s.width(); ++row) {
       const auto r = static_cast<size_t>(row);
@@ -142,7 +141,7 @@ struct RecurrentBackward {
   }
 
   // Computes the gradients of the gates of one unit; dh becomes the gradient that bypasses w.
-  void unit(const NaiveCall& c, int64_t n, int64_t t, int64_t j) const {
+  void unit(int64_t n, int64_t t, int64_t j) {
     const auto u = static_cast<size_t>(j), hidden = static_cast<size_t>(s.hidden);
     const int64_t token_row = n * s.tokens + t;
     const double y = static_cast<double>(c.input<T>(1)[token_row * s.hidden + j]);
@@ -156,7 +155,7 @@ struct RecurrentBackward {
     };
     if (s.kind == RecurrentKind::lstm) {
       const double in = gate(0), forget = gate(1), candidate = gate(2), out = gate(3);
-      const T* c0 = c.has_input(7) ? c.input<T>(7) : nullptr;
+      const T* c0 = c.optional_input<T>(7);
       const double before = state_before(s, c.input<T>(3), c0, n, t, j);
       const double squashed =
           std::tanh(static_cast<double>(c.input<T>(3)[token_row * s.hidden + j]));
@@ -169,7 +168,7 @@ struct RecurrentBackward {
     } else if (s.kind == RecurrentKind::gru) {
       const double reset = gate(0), update = gate(1), candidate = gate(2);
       const double product = static_cast<double>(c.input<T>(3)[token_row * s.hidden + j]);
-      const T* h0 = c.has_input(6) ? c.input<T>(6) : nullptr;
+      const T* h0 = c.optional_input<T>(6);
       const double before = state_before(s, c.input<T>(1), h0, n, t, j);
       const double dn = d * (1 - update) * (1 - candidate * candidate);
       set(0, dn * product * reset * (1 - reset));
@@ -182,17 +181,19 @@ struct RecurrentBackward {
     }
   }
 
+  const NaiveCall& c;
   RecurrentSizes s;
-  mutable std::vector<double> dh, dcell, to_input, to_state, dw, db;
+  std::vector<double> dh, dcell, to_input, to_state, dw, db;
 };
 
 }  // namespace
 
 std::unique_ptr<Kernel> reference_recurrent(const KernelRequest& request) {
-  return make_naive<Recurrent>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) { Recurrent<T>(c).run(); });
 }
 std::unique_ptr<Kernel> reference_recurrent_backward(const KernelRequest& request) {
-  return make_naive<RecurrentBackward>(request);
+  return make_naive(request,
+                    []<typename T>(const NaiveCall& c, T) { RecurrentBackward<T>(c).run(); });
 }
 
 std::unique_ptr<Kernel> reference_recurrent_network(const KernelRequest& request) {

@@ -28,18 +28,18 @@ struct Axes {
   int64_t count = 1;
 };
 
-template <typename T>
-struct Reduce {
-  explicit Reduce(const NaiveCall& c) : kind(c.attributes.text("kind")) {
-    const Shape& x = c.inputs[0].shape;
-    const auto axes = c.attributes.integers("axes");
-    for (int i = 0; i < x.rank(); ++i) {
-      const bool reduce = std::find(axes.begin(), axes.end(), i) != axes.end();
-      (reduce ? reduced : kept).add(x[i], x.elements(i + 1, x.rank()));
-    }
-  }
+}  // namespace
 
-  void run(const NaiveCall& c) const {
+std::unique_ptr<Kernel> reference_reduce(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const std::string kind = c.attributes.text("kind");
+    const Shape& shape = c.inputs[0].shape;
+    const auto axes = c.attributes.integers("axes");
+    Axes kept, reduced;
+    for (int i = 0; i < shape.rank(); ++i) {
+      const bool reduce = std::find(axes.begin(), axes.end(), i) != axes.end();
+      (reduce ? reduced : kept).add(shape[i], shape.elements(i + 1, shape.rank()));
+    }
     for (int64_t o = 0; o < kept.count; ++o) {
       const T* x = c.input<T>(0) + kept.offset(o);
       double sum = 0, greatest = -std::numeric_limits<double>::infinity();
@@ -48,21 +48,10 @@ struct Reduce {
         sum += v;
         if (v > greatest || std::isnan(v)) greatest = v;
       }
-      const double y = kind == "max"    ? greatest
-                       : kind == "mean" ? sum / static_cast<double>(reduced.count)
-                                        : sum;
-      c.put<T>(0, o, y);
+      if (kind == "mean") sum /= static_cast<double>(reduced.count);
+      c.put<T>(0, o, kind == "max" ? greatest : sum);
     }
-  }
-
-  std::string kind;
-  Axes kept, reduced;
-};
-
-}  // namespace
-
-std::unique_ptr<Kernel> reference_reduce(const KernelRequest& request) {
-  return make_naive<Reduce>(request);
+  });
 }
 
 }  // namespace dltrain

@@ -8,22 +8,16 @@
 #include "reference/makers.h"
 
 namespace dltrain {
-namespace {
-
-template <typename T>
-struct ClipPercentile {
-  explicit ClipPercentile(const NaiveCall&) {}
-
-  void run(const NaiveCall& c) const {
-    std::vector<T> sorted(static_cast<size_t>(c.inputs[1].shape.elements()));
+std::unique_ptr<Kernel> reference_clip_percentile(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     StepState& state = *c.output<StepState>(0);
     T* norms = c.output<T>(1);
     if (state.out.finite == 0) return;
-    const auto window = static_cast<int64_t>(sorted.size());
+    const int64_t window = c.inputs[1].shape.elements();
     const int64_t n = std::min(state.out.updates - 1, window);
     if (n >= c.attributes.integer("min_history", 20) && n > 0) {
-      const auto end = std::copy(norms, norms + n, sorted.begin());
-      std::sort(sorted.begin(), end);
+      std::vector<T> sorted(norms, norms + n);
+      std::sort(sorted.begin(), sorted.end());
       const double rank =
           std::ceil(c.attributes.number("percentile", 90) * static_cast<double>(n) / 100);
       const double limit =
@@ -31,22 +25,17 @@ struct ClipPercentile {
       state.out.gradient_factor *= std::min(1.0, limit / (state.out.grad_norm + 1e-6));
     }
     norms[(state.out.updates - 1) % window] = static_cast<T>(state.out.grad_norm);
-  }
-};
-
-template <typename T>
-struct EmaUpdate {
-  explicit EmaUpdate(const NaiveCall& c)
-      : count(static_cast<size_t>(c.attributes.integer("count", 1))),
-        decay(c.attributes.number("decay", 0.999)),
-        start(static_cast<double>(c.attributes.integer("start"))),
-        warmup(c.attributes.boolean("warmup")) {}
-
-  void run(const NaiveCall& c) const {
+  });
+}
+std::unique_ptr<Kernel> reference_ema_update(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const StepState& state = *c.input<StepState>(0);
     if (state.out.finite == 0) return;
-    const double k = static_cast<double>(state.out.updates) - start;
-    const double d = k <= 1 ? 0 : warmup ? std::min(decay, (1 + k) / (10 + k)) : decay;
+    const double decay = c.attributes.number("decay", 0.999);
+    const auto k = static_cast<double>(state.out.updates - c.attributes.integer("start"));
+    const double most = c.attributes.boolean("warmup") ? (1 + k) / (10 + k) : 1;
+    const double d = k <= 1 ? 0 : std::min(decay, most);
+    const auto count = static_cast<size_t>(c.attributes.integer("count", 1));
     for (size_t t = 0; t < count; ++t) {
       const T* s = c.input<T>(1 + t);
       T* e = c.output<T>(t);
@@ -54,20 +43,7 @@ struct EmaUpdate {
         e[i] = static_cast<T>(d * e[i] + (1 - d) * s[i]);
       }
     }
-  }
-
-  size_t count;
-  double decay, start;
-  bool warmup;
-};
-
-}  // namespace
-
-std::unique_ptr<Kernel> reference_clip_percentile(const KernelRequest& request) {
-  return make_naive<ClipPercentile>(request);
-}
-std::unique_ptr<Kernel> reference_ema_update(const KernelRequest& request) {
-  return make_naive<EmaUpdate>(request);
+  });
 }
 
 }  // namespace dltrain
