@@ -90,7 +90,9 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   out.graph = lower_recurrent(std::move(out.graph), r.fuse ? r.kept_bytes : KeptBytes(), training);
   const PartitionOptions partition_options{
-      .mesh = r.zero.mesh, .rank = r.zero.rank, .shards = r.shards};
+      .mesh = r.zero.mesh,
+      .rank = r.zero.rank,
+      .same_state = r.same_state != nullptr ? &r.same_state->graph : nullptr};
   if (partition_options.ranks() > 1) {
     std::vector<ValueId*> kept{&out.output, &model.output, &model.loss.loss_sum};
     for (auto& [label, sum] : model.loss.metrics) kept.push_back(&sum);
@@ -161,17 +163,6 @@ StepGraph emit(const StepRequest& r, bool training) {
     lower_placements(out.graph, partition_options, training && !r.zero.active(), kept);
     log("lower_placements");
   }
-  if (training) {
-    out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks,
-                                                     .over = r.zero.mesh.over(mesh_axes::kData),
-                                                     .bucket_bytes = r.zero.bucket_bytes,
-                                                     .gradients = !r.zero.active(),
-                                                     .reduce_dtype = r.zero.reduce_dtype,
-                                                     .fixed = r.fixed_reduction,
-                                                     .micro_steps = r.micro_batches / r.ranks,
-                                                     .micro_batch = r.micro_batch});
-    log("data_parallel");
-  }
   out.graph = eliminate_dead_code(std::move(out.graph));
   log("dead_code");
   if (training) out.model_flops = model_flops(out.graph);
@@ -190,9 +181,19 @@ StepGraph emit(const StepRequest& r, bool training) {
     log("recompute");
   }
   if (r.zero.active()) {
-    out.zero_units = r.zero_units != nullptr ? *r.zero_units : find_zero_units(out.graph, r.zero);
+    out.zero_units =
+        r.same_state != nullptr ? r.same_state->zero_units : find_zero_units(out.graph, r.zero);
     out.graph = zero(std::move(out.graph), out.zero_units, r.zero);
     log("zero");
+  } else if (training) {
+    out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks,
+                                                     .over = r.zero.mesh.over(mesh_axes::kData),
+                                                     .bucket_bytes = r.zero.bucket_bytes,
+                                                     .reduce_dtype = r.zero.reduce_dtype,
+                                                     .fixed = r.fixed_reduction,
+                                                     .micro_steps = r.micro_batches / r.ranks,
+                                                     .micro_batch = r.micro_batch});
+    log("data_parallel");
   }
   if (training && r.fuse && r.micro_batches == r.ranks) {
     out.graph = remove_copies(std::move(out.graph), r.ranks == 1);

@@ -35,11 +35,6 @@ ValueId Graph::find(std::string_view name) const {
   return kNoValue;
 }
 
-const Shard* Graph::find_shard(std::string_view name) const {
-  const auto found = std::ranges::find(shards, name, &Shard::name);
-  return found != shards.end() ? &*found : nullptr;
-}
-
 bool Graph::continues_sum(ValueId id) const {
   const GraphValue& v = value(id);
   if (v.storage_of == kNoValue || v.producer < 0) return false;
@@ -94,6 +89,18 @@ SpecList Graph::output_specs(const Node& node) const {
   SpecList out;
   for (ValueId id : node.outputs) out.push_back(value(id).spec);
   return out;
+}
+
+void Graph::append(Node node) {
+  const SpecList in = input_specs(node), specs = node.op->infer(in, node.attributes);
+  std::vector<int> aliases(specs.size(), -1);
+  if (node.op->aliases != nullptr) aliases = node.op->aliases(in, node.attributes);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    GraphValue& output = value(node.outputs[i]);
+    output.spec = specs[i];
+    if (aliases[i] >= 0) output.storage_of = node.inputs[static_cast<size_t>(aliases[i])];
+  }
+  nodes.push_back(std::move(node));
 }
 
 std::vector<int> Graph::count_uses() const {

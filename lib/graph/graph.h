@@ -3,6 +3,7 @@
 // function from graph to graph. The order of `nodes` is the order of execution.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,10 @@ struct GraphValue {
   // and what it is of it ("momentum").
   ValueId of = kNoValue;
   std::string kind = {};
-  Layout layout = {};  // over the ranks; passes/partition.h and passes/zero.h set it
+  // Over the ranks; passes/partition.h and passes/zero.h set these. `shard`: of state that this
+  // rank does not store in full, whose `spec` is that of what it stores.
+  Layout layout = {};
+  std::optional<Shard> shard = {};
 };
 
 struct Node {
@@ -41,13 +45,14 @@ struct Node {
   bool once_per_step = false;  // runs in the last micro-step only (collectives over sums)
 };
 
-// Values that are adjacent in memory so that one message transfers them: the tensors of a unit that
-// is sharded over the ranks (passes/zero.h).
+// Values that are adjacent in memory so that one message transfers them, such as the tensors of a
+// unit that is sharded over the ranks (passes/zero.h), and windows: values that are ranges of this
+// memory.
 struct FlatGroup {
   struct Member {
     ValueId value = kNoValue;
     size_t offset = 0;    // bytes
-    bool window = false;  // overlaps other members: this rank's own part of them
+    bool window = false;  // overlaps other members: a range of them
   };
   std::vector<Member> members;  // except windows: in order of offset, the first at 0
   size_t bytes = 0;
@@ -58,7 +63,6 @@ struct Graph {
   std::vector<Node> nodes;
   ValueId step_state = kNoValue;
   std::vector<FlatGroup> groups;
-  std::vector<Shard> shards;  // of the tensors that this rank does not store in full
 
   const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
   GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
@@ -72,8 +76,6 @@ struct Graph {
   ValueId whole_sum(ValueId id) const;
   // Returns the value named `name`, or kNoValue.
   ValueId find(std::string_view name) const;
-  // Returns the shard of a tensor; nullptr: the rank stores all of it.
-  const Shard* find_shard(std::string_view name) const;
   std::vector<ValueId> with_role(Role role) const;
   // For each value: the group that it is a member of (−1: none) and its offset there.
   struct GroupOffset {
@@ -88,6 +90,10 @@ struct Graph {
   // Specs of a node's inputs (absent_spec() for absent ones) and outputs.
   SpecList input_specs(const Node& node) const;
   SpecList output_specs(const Node& node) const;
+
+  // Appends a node whose inputs have changed: its outputs get the specs and the memory that the
+  // rules of its op give.
+  void append(Node node);
 
   // How many nodes read each value.
   std::vector<int> count_uses() const;

@@ -109,8 +109,7 @@ class PlacementLowering {
     shard[dimension] = length;
     const int64_t outer = shard.elements(0, dimension);
     const int64_t inner = length * shard.elements(dimension + 1, shard.rank());
-    Attributes attributes{{"slot", slot_++}};
-    if (node.attributes.has(kOver)) attributes.set(kOver, node.attributes.text(kOver));
+    Attributes attributes = message_attributes(slot_++, node.attributes.text(kOver));
     Attributes end = attributes;
     end.set("part", true);
     attributes.set("shapes", std::vector<int64_t>{3, ranks, outer, inner});
@@ -130,24 +129,17 @@ class PlacementLowering {
   std::map<ValueId, ValueId> replaced_;
 };
 
-// Gives the state that belongs to sharded parameters their layouts, and records the shards of
-// moments.
+// Gives the state that belongs to sharded parameters their layouts and shards.
 void inherit_layouts(Graph& graph) {
-  for (size_t i = 0; i < graph.values.size(); ++i) {
-    GraphValue& value = graph.values[i];
+  for (GraphValue& value : graph.values) {
     const bool inherits = value.role == Role::gradient || value.role == Role::moment;
     if (!inherits || value.of == kNoValue) continue;
     const GraphValue& parameter = graph.value(value.of);
     if (parameter.layout.empty() || !(parameter.spec.shape == value.spec.shape)) continue;
     value.layout = parameter.layout;
     if (value.role == Role::gradient) continue;
-    Shard shard = *graph.find_shard(parameter.name);
-    shard.name = value.name;
-    shard.kind = value.kind;
-    shard.whole.dtype = value.spec.dtype;
-    shard.role = value.role;
-    shard.value = static_cast<ValueId>(i);
-    graph.shards.push_back(std::move(shard));
+    value.shard = parameter.shard;
+    value.shard->whole.dtype = value.spec.dtype;
   }
 }
 
@@ -177,12 +169,16 @@ void lower_placements(Graph& graph, const PartitionOptions& options, bool norm,
   verify_graph(graph);
 }
 
-ValueId emit_all_reduce(GraphBuilder& builder, ValueId value, const std::string& over,
-                        int64_t slot) {
-  Attributes attributes{{"slot", slot}};
-  if (!over.empty()) attributes.set(kOver, over);
-  value = builder.emit1("all_reduce_begin", {value}, attributes);
-  return builder.emit1("all_reduce_end", {value}, attributes);
+Attributes message_attributes(int64_t slot, const std::string& over) {
+  Attributes out{{"slot", slot}};
+  if (!over.empty()) out.set(kOver, over);
+  return out;
+}
+
+std::vector<ValueId> emit_all_reduce(GraphBuilder& builder, const std::vector<ValueId>& values,
+                                     const std::string& over, int64_t slot) {
+  const Attributes message = message_attributes(slot, over);
+  return builder.emit("all_reduce_end", builder.emit("all_reduce_begin", values, message), message);
 }
 
 void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const ValueId> gradients,
@@ -205,7 +201,7 @@ void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const 
   for (const auto& [axes, members] : by_axes) {
     ValueId squares = builder.emit1("sum_of_squares", members);
     if (!axes.empty()) {
-      squares = emit_all_reduce(builder, squares, mesh.over(axes), slot++);
+      squares = emit_all_reduce(builder, {squares}, mesh.over(axes), slot++)[0];
     }
     sums.push_back(squares);
   }

@@ -24,7 +24,11 @@ class StageCutter {
         stage_(old_.size(), kBoth),
         slot_(0),
         builder_(graph_) {
-    check_internal(graph_.groups.empty() && graph_.shards.empty(), "a stage cut of sharded state");
+    check_internal(graph_.groups.empty() && std::ranges::none_of(graph_.values,
+                                                                 [](const GraphValue& value) {
+                                                                   return value.shard.has_value();
+                                                                 }),
+                   "a stage cut of sharded state");
     graph_.nodes.clear();
     for (const Node& node : old_) {
       slot_ = std::max(slot_, node.attributes.integer("slot", -1) + 1);
@@ -132,24 +136,27 @@ class StageCutter {
     ValueId received = kNoValue;
   };
 
-  static Attributes message(int64_t slot) {
-    return {{"slot", slot}, {kOver, mesh_axes::kPipeline}};
+  static Attributes message(const Crossing& c) {
+    return message_attributes(c.slot, mesh_axes::kPipeline);
+  }
+  Attributes begin_of(const Crossing& c) const {
+    Attributes out = message(c);
+    out.set("peer", int64_t{1 - cut_.stage});
+    return out;
   }
 
   void emit_phase(Phase phase) {
-    const int sender = phase == Phase::forward ? 0 : 1;
-    const bool sends = cut_.stage == sender;
+    const bool sends = cut_.stage == (phase == Phase::forward ? 0 : 1);
     builder_.set_phase(phase);
     builder_.set_layer("pipeline");
     for (Crossing& c : crossing_) {
       if (c.phase != phase || sends) continue;
       const TensorSpec spec = graph_.value(c.value).spec;
-      Attributes begin = message(c.slot);
-      begin.set("root", int64_t{sender});
+      Attributes begin = begin_of(c);
       begin.set("shape", std::vector<int64_t>(spec.shape.begin(), spec.shape.end()));
       begin.set("dtype", std::string(dtype_name(spec.dtype)));
       const ValueId made = builder_.emit1("receive_begin", {}, begin);
-      c.received = builder_.emit1("receive_end", {made}, message(c.slot));
+      c.received = builder_.emit1("receive_end", {made}, message(c));
     }
     for (size_t i = 0; i < old_.size(); ++i) {
       if (old_[i].phase != phase || (stage_[i] != kBoth && stage_[i] != cut_.stage)) continue;
@@ -157,13 +164,11 @@ class StageCutter {
       for (const Crossing& c : crossing_) {
         const auto& outputs = old_[i].outputs;
         if (!sends || std::find(outputs.begin(), outputs.end(), c.value) == outputs.end()) continue;
-        Attributes begin = message(c.slot);
-        begin.set("root", int64_t{sender});
-        builder_.emit("send_begin", {c.value}, begin);
+        builder_.emit("send_begin", {c.value}, begin_of(c));
       }
     }
     for (const Crossing& c : crossing_) {
-      if (c.phase == phase && sends) builder_.emit("send_end", {c.value}, message(c.slot));
+      if (c.phase == phase && sends) builder_.emit("send_end", {c.value}, message(c));
     }
   }
 
@@ -183,9 +188,9 @@ class StageCutter {
                  [&](ValueId id) { return owner_of(id) == cut_.stage; });
     check_internal(!own.empty(), "a stage without parameters");
     // The slot is the same on both stages.
-    const ValueId squares = emit_all_reduce(builder_, builder_.emit1("sum_of_squares", own),
-                                            mesh_axes::kPipeline, slot_);
-    builder_.emit1("gradient_norm_of", {node.inputs[0], squares});
+    const std::vector<ValueId> squares = emit_all_reduce(
+        builder_, builder_.emit("sum_of_squares", own), mesh_axes::kPipeline, slot_);
+    builder_.emit1("gradient_norm_of", {node.inputs[0], squares[0]});
     graph_.nodes.back().outputs = node.outputs;  // read by the rest of the update
   }
 

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "passes/partition.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -26,12 +27,15 @@ class Gathering {
  public:
   Gathering(Graph& graph, const std::vector<UnitParts>& parts, const ZeroOptions& options)
       : graph_(graph), builder_(graph), options_(options), slot_(graph.next_slot()) {
+    // Gathers read the state itself; the output of the update is for the next step.
     for (const UnitParts& unit : parts) {
-      if (options.stage == 3) {
-        add_source(unit, unit.master, unit.parameters);
-        if (unit.unit->copies) add_source(unit, unit.copy, unit.copies);
+      for (const UnitParts::Gathered& gathered : unit.gathered) {
+        for (ValueId id : gathered.tensors) {
+          if (id != kNoValue) source_of_[id] = sources_.size();
+        }
+        sources_.push_back(
+            {.unit = unit.unit, .part = gathered.part, .tensors = gathered.tensors, .begun = {}});
       }
-      if (unit.average != kNoValue) add_source(unit, unit.average, unit.averages);
     }
   }
 
@@ -53,15 +57,6 @@ class Gathering {
   }
 
  private:
-  void add_source(const UnitParts& unit, ValueId part, const std::vector<ValueId>& tensors) {
-    // Gathers read the state itself; the output of the update is for the next step.
-    sources_.push_back(
-        {.unit = unit.unit, .part = graph_.storage(part), .tensors = tensors, .begun = {}});
-    for (ValueId id : tensors) {
-      if (id != kNoValue) source_of_[id] = sources_.size() - 1;
-    }
-  }
-
   void run_phase(Phase phase, size_t begin, size_t end) {
     builder_.set_phase(phase);
     now_.clear();
@@ -95,22 +90,24 @@ class Gathering {
     return view != views_.end() ? view->second : graph_.storage(id);
   }
 
+  Attributes message(const Gather& gather) const {
+    return message_attributes(gather.slot, options_.mesh.over(mesh_axes::kShard));
+  }
+
   void start(Gather& gather) {
     std::vector<int64_t> shapes;
     for (const ZeroUnit::Member& member : gather.unit->members) {
       shapes.push_back(member.spec.shape.rank());
       shapes.insert(shapes.end(), member.spec.shape.begin(), member.spec.shape.end());
     }
-    Attributes attributes = shared_collective(gather.slot, options_);
+    Attributes attributes = message(gather);
     attributes.set("shapes", shapes);
     gather.begun = builder_.emit("all_gather_begin", {gather.part}, attributes);
-    graph_.groups.push_back(unit_group(graph_, *gather.unit, gather.begun,
-                                       graph_.value(gather.part).spec.dtype, options_));
+    graph_.groups.push_back(unit_group(graph_, *gather.unit, gather.begun, options_));
   }
 
   void finish(const Gather& gather) {
-    const auto whole =
-        builder_.emit("all_gather_end", gather.begun, shared_collective(gather.slot, options_));
+    const auto whole = builder_.emit("all_gather_end", gather.begun, message(gather));
     for (size_t i = 0; i < whole.size(); ++i) {
       if (gather.tensors[i] == kNoValue) continue;
       now_[gather.tensors[i]] = whole[i];

@@ -244,10 +244,7 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
       variant.inputs = model_inputs(fields);
       variant.targets.sample = fields.back().sample;
     }
-    if (!graphs.empty()) {
-      variant.zero_units = &graphs.front().zero_units;
-      variant.shards = &graphs.front().graph.shards;
-    }
+    if (!graphs.empty()) variant.same_state = &graphs.front();
     graphs.push_back(build_training_graph(variant));
   }
   std::reverse(graphs.begin(), graphs.end());
@@ -539,8 +536,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     session.metrics = choose_metrics(experiment, session.target_kind, training, *executor.engine);
     quiet.metrics = session.metrics;
     check_metrics(experiment, session.metrics);
-    quiet.zero_units = &training.zero_units;
-    quiet.shards = &training.graph.shards;
+    quiet.same_state = &training;
     evaluation = build_evaluation_graph(quiet);
     session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
   }
