@@ -42,12 +42,10 @@ struct StepRequest {
   StreamInfo streams = {};                // likewise
   std::vector<std::string> metrics = {};  // of the evaluation, besides the loss (nn/metrics.h)
   int64_t micro_batch = 1;                // samples of a micro-batch
-  int64_t micro_batches = 1;              // in the global batch: ranks × accumulation
-  int ranks = 1;                          // data-parallel ones
-  ZeroOptions zero = {};                  // with the mesh of all ranks
+  int64_t micro_batches = 1;          // in the global batch: data-parallel ranks × accumulation
+  DataParallelOptions parallel = {};  // with the mesh of all ranks, without micro-steps
   // Another graph over the same state, which is sharded in the same way; null: none.
   const StepGraph* same_state = nullptr;
-  bool fixed_reduction = false;    // training.reduction: fixed (passes/data_parallel.h)
   DType compute = DType::f32;      // f64 for gradient checks on the reference engine
   DType precision = DType::f32;    // bf16, f16: matrix products and activations (with compute f32)
   bool low_residual = false;       // with precision: see passes/autocast.h

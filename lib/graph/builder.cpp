@@ -40,17 +40,15 @@ std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId
             .phase = phase_,
             .block = block_};
   check_internal(node.op != nullptr, "no op is named {}", op);
-  const SpecList in = graph_.input_specs(node);
   SpecList specs;
   try {
-    specs = node.op->infer(in, node.attributes);
+    specs = node.op->infer(graph_.input_specs(node), node.attributes);
     for (const TensorSpec& spec : specs) spec.shape.check_size();
   } catch (const Error& error) {
     if (layer_.empty() || !error.location().empty()) throw;
     throw Error(error.code(), error.what(), layer_);
   }
-  std::vector<int> aliases(specs.size(), -1);
-  if (node.op->aliases != nullptr) aliases = node.op->aliases(in, node.attributes);
+  const std::vector<int> aliases = graph_.aliases(node);
   for (size_t i = 0; i < specs.size(); ++i) {
     GraphValue value{
         .name = {}, .spec = specs[i], .producer = static_cast<int>(graph_.nodes.size())};

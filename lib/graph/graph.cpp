@@ -91,14 +91,18 @@ SpecList Graph::output_specs(const Node& node) const {
   return out;
 }
 
+std::vector<int> Graph::aliases(const Node& node) const {
+  if (node.op->aliases != nullptr) return node.op->aliases(input_specs(node), node.attributes);
+  return std::vector<int>(node.op->infer(input_specs(node), node.attributes).size(), -1);
+}
+
 void Graph::append(Node node) {
-  const SpecList in = input_specs(node), specs = node.op->infer(in, node.attributes);
-  std::vector<int> aliases(specs.size(), -1);
-  if (node.op->aliases != nullptr) aliases = node.op->aliases(in, node.attributes);
+  const SpecList specs = node.op->infer(input_specs(node), node.attributes);
+  const std::vector<int> from = aliases(node);
   for (size_t i = 0; i < specs.size(); ++i) {
     GraphValue& output = value(node.outputs[i]);
     output.spec = specs[i];
-    if (aliases[i] >= 0) output.storage_of = node.inputs[static_cast<size_t>(aliases[i])];
+    if (from[i] >= 0) output.storage_of = node.inputs[static_cast<size_t>(from[i])];
   }
   nodes.push_back(std::move(node));
 }
@@ -111,6 +115,16 @@ std::vector<int> Graph::count_uses() const {
     }
   }
   return uses;
+}
+
+std::vector<std::vector<int>> Graph::readers() const {
+  std::vector<std::vector<int>> out(values.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (ValueId id : nodes[i].inputs) {
+      if (id != kNoValue) out[static_cast<size_t>(id)].push_back(static_cast<int>(i));
+    }
+  }
+  return out;
 }
 
 void Graph::update_producers() {
@@ -223,10 +237,7 @@ class Verifier {
   }
 
   void check_writes(const Node& node, size_t index) {
-    std::vector<int> aliases(node.outputs.size(), -1);
-    if (node.op->aliases != nullptr) {
-      aliases = node.op->aliases(graph_.input_specs(node), node.attributes);
-    }
+    const std::vector<int> aliases = graph_.aliases(node);
     std::set<ValueId> written;
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const ValueId id = node.outputs[i];

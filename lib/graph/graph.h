@@ -90,13 +90,17 @@ struct Graph {
   // Specs of a node's inputs (absent_spec() for absent ones) and outputs.
   SpecList input_specs(const Node& node) const;
   SpecList output_specs(const Node& node) const;
+  // For each output the input whose memory it has by the rules of the op, −1: memory of its own.
+  std::vector<int> aliases(const Node& node) const;
 
   // Appends a node whose inputs have changed: its outputs get the specs and the memory that the
   // rules of its op give.
   void append(Node node);
 
-  // How many nodes read each value.
+  // How many nodes read each value, and which (indices into nodes; one that reads it twice is there
+  // twice).
   std::vector<int> count_uses() const;
+  std::vector<std::vector<int>> readers() const;
 
   // Recomputes `producer` of every value after a pass has inserted, moved or removed nodes. Values
   // that no node produces any more stay in the list, so that ids stored elsewhere remain valid.

@@ -88,10 +88,8 @@ class Autocast {
       ValueId& id = node.inputs[i];
       if (is_f32(id)) id = low[i] ? in_low(id) : in_f32(id);
     }
-    const SpecList inputs = graph_.input_specs(node);
-    const SpecList specs = node.op->infer(inputs, node.attributes);
-    std::vector<int> aliases(specs.size(), -1);
-    if (node.op->aliases != nullptr) aliases = node.op->aliases(inputs, node.attributes);
+    const SpecList specs = node.op->infer(graph_.input_specs(node), node.attributes);
+    const std::vector<int> aliases = graph_.aliases(node);
     for (size_t i = 0; i < specs.size(); ++i) {
       ValueId& id = node.outputs[i];
       if (specs[i] == graph_.value(id).spec) {

@@ -28,24 +28,23 @@ struct Bucket {
 
 class Reductions {
  public:
-  Reductions(Graph& graph, const DataParallelOptions& options, std::vector<UnitParts>* parts,
-             const ZeroOptions& zero)
+  Reductions(Graph& graph, std::vector<UnitParts>& parts, const DataParallelOptions& options)
       : graph_(graph),
         builder_(graph),
         options_(options),
-        zero_(zero),
-        scatters_always_(zero.stage > 1) {
-    find_buckets(parts);
-    if (parts != nullptr) find_units(*parts);
+        over_(options.mesh.over(mesh_axes::kData)),
+        scatters_always_(options.zero_stage > 1 && !parts.empty()) {
+    find_buckets(!parts.empty());
+    find_units(parts);
     std::ranges::stable_sort(buckets_, {}, &Bucket::complete);
     int64_t slot = graph.next_slot();
     for (Bucket& bucket : buckets_) {
       const GraphValue& sum = graph_.value(graph_.storage(bucket.members.front()));
-      bucket.rounded = options_.ranks > 1 && options_.reduce_dtype != DType::f32 &&
+      bucket.rounded = options_.ranks() > 1 && options_.reduce_dtype != DType::f32 &&
                        (bucket.unit != nullptr || sum.role == Role::gradient) &&
                        sum.spec.dtype == DType::f32;
       bucket.slot = slot++;
-      if (bucket.unit != nullptr && zero_.hybrid()) bucket.slot_between = slot++;
+      if (bucket.unit != nullptr && options_.hybrid()) bucket.slot_between = slot++;
     }
   }
 
@@ -76,14 +75,14 @@ class Reductions {
 
  private:
   // Sums that every rank gets.
-  void find_buckets(const std::vector<UnitParts>* parts) {
+  void find_buckets(bool units_have_gradients) {
     std::vector<bool> reduced(graph_.values.size(), false);
     for (const Node& node : graph_.nodes) {
       if (node.op->message != MessageKind::all_reduce) continue;
       for (ValueId id : node.inputs) reduced[static_cast<size_t>(graph_.storage(id))] = true;
     }
     for (const RoleRules& rules : role_table()) {
-      if (!rules.reduced || (rules.role == Role::gradient && parts != nullptr)) continue;
+      if (!rules.accumulates || (rules.role == Role::gradient && units_have_gradients)) continue;
       const GraphValue* neighbour = nullptr;
       size_t filled = 0;
       for (ValueId begun : graph_.with_role(rules.role)) {
@@ -119,7 +118,7 @@ class Reductions {
         roots.push_back(graph_.storage(bucket.members.back()));
         bucket.complete = std::max(bucket.complete, graph_.value(bucket.members.back()).producer);
       }
-      graph_.groups.push_back(unit_group(graph_, *unit.unit, roots, zero_));
+      graph_.groups.push_back(unit_group(graph_, *unit.unit, roots, options_));
       for (size_t i = 0; scatters_always_ && i < graph_.values.size(); ++i) {
         if (std::ranges::find(roots, graph_.storage(static_cast<ValueId>(i))) == roots.end()) {
           continue;
@@ -144,17 +143,18 @@ class Reductions {
 
   void begin(Bucket& bucket) {
     const bool scatters = bucket.unit != nullptr, always = scatters && scatters_always_;
-    if (scatters && (always || zero_.hybrid())) end_scatters();
+    if (scatters && (always || options_.hybrid())) end_scatters();
     bucket.sent = bucket.members;
     if (options_.fixed && options_.micro_steps > 1) bucket.sent = combine(bucket);
-    if (options_.ranks == 1) {
+    if (options_.ranks() == 1) {
       bucket.begun = bucket.sent;
       return;
     }
     if (bucket.rounded) {
       for (ValueId& id : bucket.sent) id = cast(id, options_.reduce_dtype, always);
-      graph_.groups.push_back(scatters ? unit_group(graph_, *bucket.unit->unit, bucket.sent, zero_)
-                                       : adjacent(bucket.sent));
+      graph_.groups.push_back(scatters
+                                  ? unit_group(graph_, *bucket.unit->unit, bucket.sent, options_)
+                                  : adjacent(bucket.sent));
     }
     Attributes attributes = message(bucket);
     if (!scatters) {
@@ -162,7 +162,7 @@ class Reductions {
       return;
     }
     attributes.set("elements", bucket.unit->unit->elements);
-    attributes.set("ranks", int64_t{zero_.ranks()});
+    attributes.set("ranks", int64_t{options_.shards()});
     bucket.begun = emit("reduce_scatter_begin", bucket.sent, attributes, always);
     if (!always && !bucket.rounded) lay_into_gradients(bucket, bucket.begun[0]);
     scattered_.push_back(&bucket);
@@ -170,7 +170,7 @@ class Reductions {
 
   Attributes message(const Bucket& bucket) const {
     return message_attributes(
-        bucket.slot, bucket.unit != nullptr ? zero_.mesh.over(mesh_axes::kShard) : options_.over);
+        bucket.slot, bucket.unit != nullptr ? options_.mesh.over(mesh_axes::kShard) : over_);
   }
   static Attributes message_between(const Bucket& bucket) {
     return message_attributes(bucket.slot_between, mesh_axes::kReplica);
@@ -212,7 +212,7 @@ class Reductions {
     GraphValue& part = graph_.value(id);
     part.name = state_name("gradient", bucket.unit->unit->name);
     part.role = Role::partial;
-    const size_t offset = static_cast<size_t>(zero_.part()) * part.spec.bytes();
+    const size_t offset = static_cast<size_t>(options_.part()) * part.spec.bytes();
     graph_.groups[bucket.group].members.push_back({id, offset, true});
   }
 
@@ -245,7 +245,7 @@ class Reductions {
                                    Role::gradient);
       }
       bucket->unit->gradient = part;
-      if (zero_.hybrid()) {
+      if (options_.hybrid()) {
         // The sum of the part over the groups, in the dtype of messages.
         if (scatters_always_ && bucket->rounded) part = cast(part, options_.reduce_dtype);
         bucket->begun = emit("all_reduce_begin", {part}, message_between(*bucket));
@@ -263,7 +263,7 @@ class Reductions {
     for (Bucket& bucket : buckets_) {
       if (bucket.unit == nullptr) {
         end(bucket);
-      } else if (zero_.hybrid()) {
+      } else if (options_.hybrid()) {
         end_between(bucket);
       }
     }
@@ -271,7 +271,7 @@ class Reductions {
 
   void end(const Bucket& bucket) {
     std::vector<ValueId> sums = bucket.begun;
-    if (options_.ranks > 1) sums = emit("all_reduce_end", sums, message(bucket));
+    if (options_.ranks() > 1) sums = emit("all_reduce_end", sums, message(bucket));
     for (size_t i = 0; i < sums.size(); ++i) {
       const ValueId member = bucket.members[i];
       reduced_[member] = bucket.rounded ? widen(sums[i], member) : sums[i];
@@ -291,7 +291,7 @@ class Reductions {
   Graph& graph_;
   GraphBuilder builder_;
   const DataParallelOptions& options_;
-  const ZeroOptions& zero_;
+  std::string over_;                    // the axes of the data-parallel ranks
   const bool scatters_always_;          // in every micro-step (stages 2 and 3)
   std::vector<Bucket> buckets_;         // in the order in which they begin
   std::vector<Bucket*> scattered_;      // those of units that have begun and not ended
@@ -300,18 +300,18 @@ class Reductions {
 
 }  // namespace
 
-void reduce_sums(Graph& graph, const DataParallelOptions& options, std::vector<UnitParts>& parts,
-                 const ZeroOptions& zero) {
-  Reductions(graph, options, &parts, zero).run();
+void reduce_sums(Graph& graph, std::vector<UnitParts>& parts, const DataParallelOptions& options) {
+  Reductions(graph, parts, options).run();
 }
 
 Graph data_parallel(Graph graph, const DataParallelOptions& options) {
   const bool combines = options.fixed && options.micro_steps > 1;
-  if (options.ranks == 1 && !combines) return graph;
-  check_internal(!options.fixed || options.ranks == 1 ||
+  if (options.ranks() == 1 && !combines) return graph;
+  check_internal(!options.fixed || options.ranks() == 1 ||
                      std::has_single_bit(static_cast<uint64_t>(options.micro_steps)),
                  "{} micro-steps with several ranks: not a power of two", options.micro_steps);
-  Reductions(graph, options, nullptr, {}).run();
+  std::vector<UnitParts> none;
+  reduce_sums(graph, none, options);
   verify_graph(graph);
   return graph;
 }

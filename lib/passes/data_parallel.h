@@ -4,15 +4,16 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 
+#include "comm/mesh.h"
 #include "graph/graph.h"
 
 namespace dltrain {
 
 struct DataParallelOptions {
-  int ranks = 1;
-  std::string over = {};  // their axes (Mesh::over); empty: all ranks of the run
+  Mesh mesh = {};      // the data-parallel ranks are those along its axes `replica` and `shard`
+  int rank = 0;        // of all ranks
+  int zero_stage = 0;  // passes/zero.h
   // Target size of a reduction message: large enough to use the link well, small enough that most
   // messages are sent while the backward still runs. A tensor is never split.
   size_t bucket_bytes = size_t{25} << 20;
@@ -22,6 +23,13 @@ struct DataParallelOptions {
   // Micro-steps of the program must overwrite sums (ProgramOptions::several_micro_steps false).
   bool fixed = false;
   int64_t micro_steps = 1, micro_batch = 1;  // of a rank and step; its samples
+
+  int ranks() const { return mesh.size(mesh_axes::kReplica) * shards(); }
+  // The ranks that share the state with ZeRO, and this rank's place among them.
+  int shards() const { return mesh.size(mesh_axes::kShard); }
+  int part() const { return mesh.coordinate(rank, mesh_axes::kShard); }
+  bool shards_state() const { return zero_stage > 0 && shards() > 1; }
+  bool hybrid() const { return mesh.size(mesh_axes::kReplica) > 1; }
 };
 
 // Adds the reductions. Returns the graph unchanged with one rank (and one micro-step, or without a

@@ -46,10 +46,10 @@ class Groups {
  public:
   explicit Groups(Graph& graph)
       : graph_(graph),
-        readers_(graph.values.size()),
+        readers_(graph.readers()),
         writes_(graph.values.size()),
         taken_(graph.nodes.size(), false) {
-    for (size_t i = 0; i < graph.nodes.size(); ++i) note_node(i);
+    for (size_t i = 0; i < graph.nodes.size(); ++i) note_writes(i);
   }
 
   // Tries every node that is not yet in a group as the end of a new group.
@@ -73,11 +73,8 @@ class Groups {
  private:
   using Members = std::set<int>;  // indices of nodes, in order of execution
 
-  void note_node(size_t index) {
+  void note_writes(size_t index) {
     const Node& node = graph_.nodes[index];
-    for (ValueId id : node.inputs) {
-      if (id != kNoValue) readers_[static_cast<size_t>(id)].push_back(static_cast<int>(index));
-    }
     for (ValueId id : node.outputs) {
       if (!node.op->has_effect || graph_.value(id).storage_of == kNoValue) continue;
       writes_[static_cast<size_t>(graph_.storage(id))].push_back(static_cast<int>(index));

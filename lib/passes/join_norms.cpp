@@ -13,14 +13,8 @@ class JoinNorms {
   JoinNorms(Graph& graph, bool across_blocks)
       : graph_(graph),
         across_blocks_(across_blocks),
-        readers_(graph.values.size()),
-        gone_(graph.nodes.size(), false) {
-    for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      for (ValueId id : graph.nodes[i].inputs) {
-        if (id != kNoValue) readers_[at(id)].push_back(i);
-      }
-    }
-  }
+        readers_(graph.readers()),
+        gone_(graph.nodes.size(), false) {}
 
   void run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -56,7 +50,7 @@ class JoinNorms {
     return node.op->name == op && node.phase == reader.phase ? &node : nullptr;
   }
   std::vector<size_t> readers(ValueId id) const {
-    std::vector<size_t> out = readers_[at(id)];
+    std::vector<size_t> out(readers_[at(id)].begin(), readers_[at(id)].end());
     std::erase_if(out, [&](size_t i) { return gone_[i]; });
     return out;
   }
@@ -163,7 +157,7 @@ class JoinNorms {
 
   Graph& graph_;
   bool across_blocks_;
-  std::vector<std::vector<size_t>> readers_;  // by value: the nodes that read it
+  std::vector<std::vector<int>> readers_;  // by value: the nodes that read it
   std::vector<bool> gone_;
   std::map<ValueId, ValueId> same_;  // casts of a value to one dtype: the first is read instead
 };

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "comm/mesh.h"
 #include "graph/state_name.h"
 #include "passes/zero_parts.h"
 
@@ -53,7 +52,7 @@ std::map<ValueId, ParameterUse> find_uses(const Graph& graph, std::vector<ValueI
 
 }  // namespace
 
-std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& options) {
+std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOptions& options) {
   std::vector<ValueId> order;
   const std::map<ValueId, ParameterUse> uses = find_uses(graph, order);
   std::vector<ZeroUnit> units;
@@ -66,7 +65,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
   for (ValueId id : order) {
     const GraphValue& parameter = graph.value(id);
     const ParameterUse& use = uses.at(id);
-    if (!use.trainable && options.stage < 3) continue;
+    if (!use.trainable && options.zero_stage < 3) continue;
     const Key key{use.trainable, use.master, use.copy, parameter.spec.dtype,
                   parameter.layout.empty()};
     const int64_t elements = parameter.spec.shape.elements();
@@ -90,7 +89,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
   for (ZeroUnit& unit : units) {
     const ZeroUnit::Member& last = unit.members.back();
     const int64_t filled = last.first + last.spec.shape.elements();
-    unit.elements = aligned((filled + options.ranks() - 1) / options.ranks());
+    unit.elements = aligned((filled + options.shards() - 1) / options.shards());
   }
   return units;
 }
@@ -106,10 +105,10 @@ std::map<ValueId, const Node*> find_updates(const Graph& graph) {
 }
 
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
-                     const ZeroOptions& options) {
+                     const DataParallelOptions& options) {
   FlatGroup group;
   const size_t element = dtype_size(graph.value(values.front()).spec.dtype);
-  group.bytes = static_cast<size_t>(unit.elements * options.ranks()) * element;
+  group.bytes = static_cast<size_t>(unit.elements * options.shards()) * element;
   for (size_t i = 0; i < values.size(); ++i) {
     group.members.push_back({values[i], static_cast<size_t>(unit.members[i].first) * element});
   }
@@ -127,7 +126,8 @@ namespace {
 // Places the state of the members of units.
 class UnitPlacement {
  public:
-  UnitPlacement(Graph& graph, const std::vector<ZeroUnit>& units, const ZeroOptions& options)
+  UnitPlacement(Graph& graph, const std::vector<ZeroUnit>& units,
+                const DataParallelOptions& options)
       : graph_(graph), options_(options), trains_(!find_updates(graph).empty()) {
     for (const ZeroUnit& unit : units)
       parts_.push_back({.unit = &unit, .parameters = {}, .gathered = {}});
@@ -170,7 +170,7 @@ class UnitPlacement {
     const ZeroUnit& unit = *parts.unit;
     const bool read = (role == Role::parameter && unit.reads_master) ||
                       role == Role::low_precision || (role == Role::ema && !trains_);
-    const bool whole = options_.stage < 3 && read && role != Role::ema;
+    const bool whole = options_.zero_stage < 3 && read && role != Role::ema;
     if (whole && !trains_) return;
     const GraphValue first =
         graph_.value(*std::ranges::find_if(values, [](ValueId id) { return id != kNoValue; }));
@@ -201,27 +201,22 @@ class UnitPlacement {
   }
 
   Graph& graph_;
-  const ZeroOptions& options_;
+  const DataParallelOptions& options_;
   bool trains_;
   std::vector<UnitParts> parts_;
 };
 
 }  // namespace
 
-Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const ZeroOptions& options) {
-  if (!options.active()) return graph;
+Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const DataParallelOptions& options) {
+  if (!options.shards_state()) return graph;
   const bool trains = !find_updates(graph).empty();
   std::vector<UnitParts> parts = UnitPlacement(graph, units, options).run();
   if (trains) {
-    reduce_sums(graph,
-                {.ranks = options.mesh.size(mesh_axes::kReplica) * options.ranks(),
-                 .over = options.mesh.over(mesh_axes::kData),
-                 .bucket_bytes = options.bucket_bytes,
-                 .reduce_dtype = options.reduce_dtype},
-                parts, options);
+    reduce_sums(graph, parts, options);
     shard_optimizer(graph, parts, options);
   }
-  if (!trains || options.stage == 3) gather_parameters(graph, parts, options);
+  if (!trains || options.zero_stage == 3) gather_parameters(graph, parts, options);
   verify_graph(graph);
   return graph;
 }

@@ -24,23 +24,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/mesh.h"
-#include "graph/graph.h"
+#include "passes/data_parallel.h"
 
 namespace dltrain {
-
-struct ZeroOptions {
-  int stage = 0;
-  Mesh mesh = {};
-  int rank = 0;                            // of all ranks
-  size_t bucket_bytes = size_t{25} << 20;  // of f32 in a unit; a larger tensor is a unit of its own
-  DType reduce_dtype = DType::f32;         // see DataParallelOptions
-  // The ranks that share the state, and this rank's place among them.
-  int ranks() const { return mesh.size(mesh_axes::kShard); }
-  int part() const { return mesh.coordinate(rank, mesh_axes::kShard); }
-  bool active() const { return stage > 0 && ranks() > 1; }
-  bool hybrid() const { return mesh.size(mesh_axes::kReplica) > 1; }
-};
 
 struct ZeroUnit {
   struct Member {
@@ -59,11 +45,11 @@ struct ZeroUnit {
 
 // Returns the units of a training graph, which must have its update segment. Graphs over the same
 // state (steps of other lengths, evaluation) must use the same units.
-std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& options);
+std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOptions& options);
 
 // Rewrites a graph of training, with the reductions of data_parallel(), or of evaluation (where
 // only parameters of stage 3 and averages have to be gathered). Runs last, since recomputed nodes
 // of the backward read gathered parameters too.
-Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const ZeroOptions& options);
+Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const DataParallelOptions& options);
 
 }  // namespace dltrain

@@ -15,7 +15,7 @@ namespace {
 
 class RangeUpdate {
  public:
-  RangeUpdate(Graph& graph, std::vector<UnitParts>& parts, const ZeroOptions& options)
+  RangeUpdate(Graph& graph, std::vector<UnitParts>& parts, const DataParallelOptions& options)
       : graph_(graph),
         builder_(graph),
         parts_(parts),
@@ -40,7 +40,7 @@ class RangeUpdate {
         graph_.nodes.push_back(std::move(node));
       }
     }
-    if (options_.stage < 3) gather();
+    if (options_.zero_stage < 3) gather();
     graph_.update_producers();
   }
 
@@ -55,7 +55,7 @@ class RangeUpdate {
     const std::map<ValueId, const Node*> updates = find_updates(graph_);
     for (UnitParts& unit : parts_) {
       for (const UnitParts::Gathered& gathered : unit.gathered) {
-        if (options_.stage < 3) cut(unit, gathered.tensors, gathered.part);
+        if (options_.zero_stage < 3) cut(unit, gathered.tensors, gathered.part);
       }
       for (size_t i = 0; i < unit.parameters.size(); ++i) {
         const ValueId parameter = unit.parameters[i];
@@ -165,7 +165,7 @@ class RangeUpdate {
   Graph& graph_;
   GraphBuilder builder_;
   std::vector<UnitParts>& parts_;
-  const ZeroOptions& options_;
+  const DataParallelOptions& options_;
   std::string over_;
   int64_t slot_;
   std::map<ValueId, Member> members_;  // by parameter, and by its range
@@ -175,7 +175,8 @@ class RangeUpdate {
 
 }  // namespace
 
-void shard_optimizer(Graph& graph, std::vector<UnitParts>& parts, const ZeroOptions& options) {
+void shard_optimizer(Graph& graph, std::vector<UnitParts>& parts,
+                     const DataParallelOptions& options) {
   RangeUpdate(graph, parts, options).run();
 }
 

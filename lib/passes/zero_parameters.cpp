@@ -25,7 +25,7 @@ struct Gather {
 
 class Gathering {
  public:
-  Gathering(Graph& graph, const std::vector<UnitParts>& parts, const ZeroOptions& options)
+  Gathering(Graph& graph, const std::vector<UnitParts>& parts, const DataParallelOptions& options)
       : graph_(graph), builder_(graph), options_(options), slot_(graph.next_slot()) {
     // Gathers read the state itself; the output of the update is for the next step.
     for (const UnitParts& unit : parts) {
@@ -144,7 +144,7 @@ class Gathering {
 
   Graph& graph_;
   GraphBuilder builder_;
-  const ZeroOptions& options_;
+  const DataParallelOptions& options_;
   int64_t slot_;
   std::vector<Node> nodes_;
   std::vector<int> made_by_;  // by value: the node of nodes_
@@ -157,7 +157,7 @@ class Gathering {
 }  // namespace
 
 void gather_parameters(Graph& graph, const std::vector<UnitParts>& parts,
-                       const ZeroOptions& options) {
+                       const DataParallelOptions& options) {
   Gathering(graph, parts, options).run();
 }
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "graph/builder.h"
-#include "passes/data_parallel.h"
 #include "passes/zero.h"
 
 namespace dltrain {
@@ -28,7 +27,7 @@ struct UnitParts {
 
 // Returns the group that places `values` like the unit's members.
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
-                     const ZeroOptions& options);
+                     const DataParallelOptions& options);
 
 // Adds a value that is a range of the memory of a group.
 ValueId add_window(Graph& graph, size_t group, std::string name, TensorSpec spec, size_t offset);
@@ -36,13 +35,13 @@ ValueId add_window(Graph& graph, size_t group, std::string name, TensorSpec spec
 // Returns the optimizer's node for each parameter; none in evaluation.
 std::map<ValueId, const Node*> find_updates(const Graph& graph);
 
-// data_parallel(), but each unit's gradient goes to the ranks that own parts of it.
-void reduce_sums(Graph& graph, const DataParallelOptions& options, std::vector<UnitParts>& parts,
-                 const ZeroOptions& zero);
+// The reductions of data_parallel().
+void reduce_sums(Graph& graph, std::vector<UnitParts>& parts, const DataParallelOptions& options);
 
 // The passes that follow.
-void shard_optimizer(Graph& graph, std::vector<UnitParts>& parts, const ZeroOptions& options);
+void shard_optimizer(Graph& graph, std::vector<UnitParts>& parts,
+                     const DataParallelOptions& options);
 void gather_parameters(Graph& graph, const std::vector<UnitParts>& parts,
-                       const ZeroOptions& options);
+                       const DataParallelOptions& options);
 
 }  // namespace dltrain

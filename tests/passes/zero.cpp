@@ -32,9 +32,11 @@ Graph training_example_zero() {
 }
 
 // A unit for each parameter: 64 elements for 2 ranks, the second of which has 8 that count.
-ZeroOptions options(int stage, int rank = 0) {
-  return {
-      .stage = stage, .mesh = Mesh({{mesh_axes::kShard, 2}}), .rank = rank, .bucket_bytes = 160};
+DataParallelOptions options(int stage, int rank = 0) {
+  return {.mesh = Mesh({{mesh_axes::kShard, 2}}),
+          .rank = rank,
+          .zero_stage = stage,
+          .bucket_bytes = 160};
 }
 
 std::string lowered(int stage) {
@@ -149,7 +151,7 @@ TEST_CASE("stage 3 gathers parameters a unit ahead, in forward and backward") {
 // Two groups of two ranks.
 std::string lowered_in_groups(int stage, DType reduce_dtype = DType::f32) {
   Graph graph = training_example_zero();
-  ZeroOptions hybrid = options(stage);
+  DataParallelOptions hybrid = options(stage);
   hybrid.mesh = Mesh({{mesh_axes::kReplica, 2}, {mesh_axes::kShard, 2}});
   hybrid.reduce_dtype = reduce_dtype;
   const auto units = find_zero_units(graph, hybrid);
@@ -240,7 +242,7 @@ TEST_CASE("in groups, a part leaves while the next unit is computed, in what gra
 
 TEST_CASE("units hold parameters that are read alike, and every element lies on one rank") {
   Graph graph = training_example_zero();
-  ZeroOptions joined = options(3, 1);
+  DataParallelOptions joined = options(3, 1);
   joined.bucket_bytes = 1 << 20;
   const auto units = find_zero_units(graph, joined);
   REQUIRE(units.size() == 1);
@@ -267,8 +269,8 @@ TEST_CASE("units hold parameters that are read alike, and every element lies on 
 
 TEST_CASE("one rank, or stage 0, leaves a graph as it is") {
   const Graph graph = training_example_zero();
-  CHECK(print_graph(zero(graph, {}, {.stage = 3})) == print_graph(graph));
-  CHECK(print_graph(zero(graph, {}, {.stage = 0, .mesh = Mesh({{mesh_axes::kShard, 4}})})) ==
+  CHECK(print_graph(zero(graph, {}, {.zero_stage = 3})) == print_graph(graph));
+  CHECK(print_graph(zero(graph, {}, {.mesh = Mesh({{mesh_axes::kShard, 4}})})) ==
         print_graph(graph));
 }
 
