@@ -53,6 +53,17 @@ ValueId Graph::whole_sum(ValueId id) const {
   return out;
 }
 
+ValueId Graph::newest(ValueId root) const {
+  ValueId out = root;
+  for (const Node& node : nodes) {
+    if (!node.op->has_effect) continue;
+    for (ValueId id : node.outputs) {
+      if (storage(id) == root) out = id;
+    }
+  }
+  return out;
+}
+
 std::vector<ValueId> Graph::with_role(Role role) const {
   std::vector<ValueId> out;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -105,6 +116,15 @@ void Graph::append(Node node) {
     if (from[i] >= 0) output.storage_of = node.inputs[static_cast<size_t>(from[i])];
   }
   nodes.push_back(std::move(node));
+}
+
+void Graph::remove_nodes(const std::vector<bool>& gone) {
+  std::vector<Node> kept;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (!gone[i]) kept.push_back(std::move(nodes[i]));
+  }
+  nodes = std::move(kept);
+  update_producers();
 }
 
 std::vector<int> Graph::count_uses() const {

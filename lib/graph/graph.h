@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/placement.h"
@@ -16,6 +17,13 @@ namespace dltrain {
 // The segment that a node belongs to.
 enum class Phase : uint8_t { forward, backward, update };
 std::string_view phase_name(Phase phase);
+
+// The name of state that belongs to other state: "momentum of layers.0.weight". Layers' names
+// contain no blanks, so these names differ from those of all parameters. Nothing takes a name
+// apart: GraphValue and StateTensor have the owner and the kind.
+inline std::string state_name(std::string_view kind, std::string_view owner) {
+  return std::string(kind).append(" of ").append(owner);
+}
 
 struct GraphValue {
   std::string
@@ -74,6 +82,8 @@ struct Graph {
   bool continues_sum(ValueId id) const;
   // Returns the last of the values that continue the sum `id`, or `id` itself.
   ValueId whole_sum(ValueId id) const;
+  // Returns the output of the last in-place writer of the memory of `root`, or `root` itself.
+  ValueId newest(ValueId root) const;
   // Returns the value named `name`, or kNoValue.
   ValueId find(std::string_view name) const;
   std::vector<ValueId> with_role(Role role) const;
@@ -96,6 +106,9 @@ struct Graph {
   // Appends a node whose inputs have changed: its outputs get the specs and the memory that the
   // rules of its op give.
   void append(Node node);
+
+  // Removes the nodes that are marked in `gone` (one mark per node); the others keep their order.
+  void remove_nodes(const std::vector<bool>& gone);
 
   // How many nodes read each value, and which (indices into nodes; one that reads it twice is there
   // twice).

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "graph/memory_planner.h"
-#include "graph/state_name.h"
 #include "passes/partition.h"
 #include "passes/zero_parts.h"
 

@@ -7,8 +7,6 @@
 #include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "passes/fuse_norms.h"
-#include "passes/join_norms.h"
-#include "passes/remove_nodes.h"
 
 namespace dltrain {
 namespace {
@@ -39,7 +37,7 @@ void fuse_epilogues(Graph& graph) {
     producer.outputs = activation.outputs;
     gone[i] = true;
   }
-  remove_nodes(graph, gone);
+  graph.remove_nodes(gone);
 }
 
 class Groups {
@@ -67,7 +65,7 @@ class Groups {
       gone[i] = false;
       graph_.nodes[i] = std::move(fused);
     }
-    remove_nodes(graph_, gone);
+    graph_.remove_nodes(gone);
   }
 
  private:

@@ -43,7 +43,7 @@ class PlacementLowering {
   void lower(Node node) {
     builder_.set_phase(node.phase);
     builder_.set_layer(node.layer);
-    block_ = node.block;
+    builder_.set_block(node.block);
     const ValueId x = node.inputs.empty() ? kNoValue : node.inputs[0];
     if (node.op->name == "all_reduce_gradient") {
       replaced_[node.outputs[0]] = x;
@@ -56,17 +56,11 @@ class PlacementLowering {
     }
   }
 
-  ValueId emit(const char* op, std::vector<ValueId> inputs, Attributes attributes = {}) {
-    const ValueId out = builder_.emit1(op, std::move(inputs), std::move(attributes));
-    graph_.nodes.back().block = block_;
-    return out;
-  }
-
   // The result takes the name and role of the node's; a sum needs its own memory.
   void finish(const Node& node, ValueId result) {
     const GraphValue before = graph_.value(node.outputs[0]);
     if (before.role != Role::activation) {
-      result = emit("identity", {result});
+      result = builder_.emit1("identity", {result});
       GraphValue& value = graph_.value(result);
       value.name = before.name;
       value.role = before.role;
@@ -84,11 +78,11 @@ class PlacementLowering {
     const bool alone = value.role == Role::activation && value.storage_of == kNoValue &&
                        static_cast<size_t>(x) < readers_.size() &&
                        readers_[static_cast<size_t>(x)] == 1;
-    if (!alone) x = emit("identity", {x});
+    if (!alone) x = builder_.emit1("identity", {x});
     Attributes attributes = node.attributes;
     attributes.set("slot", slot_++);
-    x = emit("all_reduce_begin", {x}, attributes);
-    return emit("all_reduce_end", {x}, attributes);
+    x = builder_.emit1("all_reduce_begin", {x}, attributes);
+    return builder_.emit1("all_reduce_end", {x}, attributes);
   }
 
   // Messages have shards of equal length, padded at the end. They arrive one after another and are
@@ -105,7 +99,7 @@ class PlacementLowering {
       return Attributes{{"before", before}, {"after", end}};
     };
     const bool padded = length * ranks != extent;
-    if (padded) x = emit("pad", {x}, borders(length - shard[dimension]));
+    if (padded) x = builder_.emit1("pad", {x}, borders(length - shard[dimension]));
     shard[dimension] = length;
     const int64_t outer = shard.elements(0, dimension);
     const int64_t inner = length * shard.elements(dimension + 1, shard.rank());
@@ -113,18 +107,17 @@ class PlacementLowering {
     Attributes end = attributes;
     end.set("part", true);
     attributes.set("shapes", std::vector<int64_t>{3, ranks, outer, inner});
-    const ValueId begun = emit("all_gather_begin", {x}, attributes);
-    x = emit("all_gather_end", {begun, x}, end);
-    x = emit("transpose", {x}, {{"permutation", std::vector<int64_t>{1, 0, 2}}});
+    const ValueId begun = builder_.emit1("all_gather_begin", {x}, attributes);
+    x = builder_.emit1("all_gather_end", {begun, x}, end);
+    x = builder_.emit1("transpose", {x}, {{"permutation", std::vector<int64_t>{1, 0, 2}}});
     shard[dimension] = length * ranks;
-    x = emit("reshape", {x}, {{"shape", extents(shard)}});
-    return padded ? emit("slice", {x}, borders(length * ranks - extent)) : x;
+    x = builder_.emit1("reshape", {x}, {{"shape", extents(shard)}});
+    return padded ? builder_.emit1("slice", {x}, borders(length * ranks - extent)) : x;
   }
 
   Graph& graph_;
   GraphBuilder builder_;
   int64_t slot_;
-  int block_ = -1;
   std::vector<int> readers_;  // and views, of each value of the input graph
   std::map<ValueId, ValueId> replaced_;
 };

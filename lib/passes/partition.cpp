@@ -148,7 +148,7 @@ class Partition {
     }
     builder_.set_phase(node.phase);
     builder_.set_layer(node.layer);
-    block_ = node.block;
+    builder_.set_block(node.block);
     if (!choice) {
       for (ValueId& id : node.inputs) id = gathered(id);
       graph_.append(std::move(node));
@@ -180,7 +180,6 @@ class Partition {
 
   ValueId emit(const char* op, std::vector<ValueId> inputs, Attributes attributes) {
     const ValueId out = builder_.emit1(op, std::move(inputs), std::move(attributes));
-    graph_.nodes.back().block = block_;
     whole_.resize(graph_.values.size());
     whole_.back() = graph_.value(out).spec;
     return out;
@@ -245,7 +244,6 @@ class Partition {
   GraphBuilder builder_;
   std::string over_;
   Cut cut_;
-  int block_ = -1;
   std::vector<ValueId> free_;      // parameters that may still be sharded
   std::vector<TensorSpec> whole_;  // of each value
   std::map<ValueId, ValueId> summed_, gathered_, read_by_shards_;

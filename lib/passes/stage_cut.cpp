@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "comm/mesh.h"
@@ -18,21 +19,17 @@ class StageCutter {
  public:
   StageCutter(Graph graph, const StageCut& cut)
       : graph_(std::move(graph)),
-        old_(std::move(graph_.nodes)),
+        slot_(graph_.next_slot()),
+        old_(std::exchange(graph_.nodes, {})),
         cut_(cut),
         owner_(graph_.values.size(), kBoth),
         stage_(old_.size(), kBoth),
-        slot_(0),
         builder_(graph_) {
     check_internal(graph_.groups.empty() && std::ranges::none_of(graph_.values,
                                                                  [](const GraphValue& value) {
                                                                    return value.shard.has_value();
                                                                  }),
                    "a stage cut of sharded state");
-    graph_.nodes.clear();
-    for (const Node& node : old_) {
-      slot_ = std::max(slot_, node.attributes.integer("slot", -1) + 1);
-    }
   }
 
   Graph run() {
@@ -100,37 +97,33 @@ class StageCutter {
 
   static bool is_norm(const Node& node) { return node.op->update == UpdateKind::norm; }
 
+  // The stage that sends values of a phase to the other.
+  static int sender_in(Phase phase) { return phase == Phase::forward ? 0 : 1; }
+
   // Lists the values that one stage makes and the other reads, in the order of their producers.
   void find_crossing() {
-    std::vector<bool> crosses(graph_.values.size(), false);
-    std::vector<int> producer(graph_.values.size(), -1);
+    std::set<std::pair<int, ValueId>> found;
     for (size_t i = 0; i < old_.size(); ++i) {
-      for (ValueId id : old_[i].outputs) producer[static_cast<size_t>(id)] = static_cast<int>(i);
-    }
-    for (size_t i = 0; i < old_.size(); ++i) {
-      if (stage_[i] == kBoth) continue;
       for (ValueId id : old_[i].inputs) {
-        const int made = id == kNoValue ? -1 : producer[static_cast<size_t>(id)];
-        if (made < 0 || stage_[static_cast<size_t>(made)] == stage_[i]) continue;
-        const Node& maker = old_[static_cast<size_t>(made)];
-        if (stage_[static_cast<size_t>(made)] == kBoth) continue;
-        const int from = maker.phase == Phase::forward ? 0 : 1;
-        check_internal(maker.phase != Phase::update && old_[i].phase == maker.phase &&
-                           stage_[static_cast<size_t>(made)] == from,
+        const int made = id == kNoValue ? -1 : graph_.value(id).producer;
+        if (made < 0) continue;
+        const int from = stage_[static_cast<size_t>(made)];
+        if (from == kBoth || stage_[i] == kBoth || from == stage_[i]) continue;
+        const Phase phase = old_[static_cast<size_t>(made)].phase;
+        check_internal(phase != Phase::update && old_[i].phase == phase && from == sender_in(phase),
                        "{} ({}) reads a value of the other stage against the order of the stages",
                        old_[i].op->name, old_[i].layer);
-        crosses[static_cast<size_t>(id)] = true;
+        found.emplace(made, id);
       }
     }
-    for (const Node& node : old_) {
-      for (ValueId id : node.outputs) {
-        if (crosses[static_cast<size_t>(id)]) crossing_.push_back({id, node.phase, slot_++});
-      }
+    for (const auto& [made, id] : found) {
+      crossing_.push_back({id, made, old_[static_cast<size_t>(made)].phase, slot_++});
     }
   }
 
   struct Crossing {
     ValueId value;
+    int producer;
     Phase phase;
     int64_t slot;
     ValueId received = kNoValue;
@@ -146,7 +139,7 @@ class StageCutter {
   }
 
   void emit_phase(Phase phase) {
-    const bool sends = cut_.stage == (phase == Phase::forward ? 0 : 1);
+    const bool sends = cut_.stage == sender_in(phase);
     builder_.set_phase(phase);
     builder_.set_layer("pipeline");
     for (Crossing& c : crossing_) {
@@ -162,8 +155,7 @@ class StageCutter {
       if (old_[i].phase != phase || (stage_[i] != kBoth && stage_[i] != cut_.stage)) continue;
       emit_node(old_[i]);
       for (const Crossing& c : crossing_) {
-        const auto& outputs = old_[i].outputs;
-        if (!sends || std::find(outputs.begin(), outputs.end(), c.value) == outputs.end()) continue;
+        if (!sends || c.producer != static_cast<int>(i)) continue;
         builder_.emit("send_begin", {c.value}, begin_of(c));
       }
     }
@@ -195,11 +187,11 @@ class StageCutter {
   }
 
   Graph graph_;
+  int64_t slot_;
   std::vector<Node> old_;
   const StageCut& cut_;
   std::vector<int> owner_;  // by storage root
   std::vector<int> stage_;  // by old node
-  int64_t slot_;
   GraphBuilder builder_;
   std::vector<Crossing> crossing_;
 };

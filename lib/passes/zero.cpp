@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "graph/state_name.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {

@@ -41,10 +41,6 @@ class Gathering {
 
   void run() {
     nodes_ = std::exchange(graph_.nodes, {});
-    made_by_.assign(graph_.values.size(), -1);
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      for (ValueId id : nodes_[i].outputs) made_by_[static_cast<size_t>(id)] = static_cast<int>(i);
-    }
     size_t i = 0;
     for (Phase phase : {Phase::forward, Phase::backward}) {
       size_t end = i;
@@ -135,7 +131,7 @@ class Gathering {
   ValueId replaced(ValueId id) {
     if (const auto found = now_.find(id); found != now_.end()) return found->second;
     if (!views_.contains(id)) return id;
-    const Node& view = nodes_[static_cast<size_t>(made_by_[static_cast<size_t>(id)])];
+    const Node& view = nodes_[static_cast<size_t>(graph_.value(id).producer)];
     check_internal(view.inputs.size() == 1, "{} of a parameter is not a view", view.op->name);
     const ValueId again =
         builder_.emit1(view.op->name, {replaced(view.inputs[0])}, view.attributes);
@@ -146,8 +142,7 @@ class Gathering {
   GraphBuilder builder_;
   const DataParallelOptions& options_;
   int64_t slot_;
-  std::vector<Node> nodes_;
-  std::vector<int> made_by_;  // by value: the node of nodes_
+  std::vector<Node> nodes_;  // of the input graph, in which producers are indices
   std::vector<Gather> sources_;
   std::map<ValueId, size_t> source_of_;  // by parameter or copy
   std::map<ValueId, ValueId> views_;     // views of parameters in the input graph
