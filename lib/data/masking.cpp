@@ -25,14 +25,14 @@ class MaskedTokens final : public DatasetWrapper {
   void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
     whole().gather(0, samples, out);
     for (size_t i = 0; i < samples.size(); ++i) {
-      change(field, kEvaluationSeed, samples[i], row(out, i));
+      mask_field(field, kEvaluationSeed, samples[i], row(out, i));
     }
   }
   void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
                        std::byte* out) const override {
     whole().gather_training(0, samples, first, out);
     for (size_t i = 0; i < samples.size(); ++i) {
-      change(field, first.seed, first.position + static_cast<int64_t>(i), row(out, i));
+      mask_field(field, first.seed, first.position + static_cast<int64_t>(i), row(out, i));
     }
   }
   int64_t valid_targets(int64_t) const override { return masked_; }
@@ -60,7 +60,7 @@ class MaskedTokens final : public DatasetWrapper {
     }
   }
 
-  void change(int field, uint64_t seed, int64_t visit, int32_t* ids) const {
+  void mask_field(int field, uint64_t seed, int64_t visit, int32_t* ids) const {
     thread_local std::vector<int32_t> original;
     original.assign(ids, ids + length_);
     const bool target = field == target_field();
