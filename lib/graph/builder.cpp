@@ -39,15 +39,16 @@ std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId
             .phase = phase_,
             .block = block_};
   check_internal(node.op != nullptr, "no op is named {}", op);
+  const SpecList in = graph_.input_specs(node);
   SpecList specs;
   try {
-    specs = node.op->infer(graph_.input_specs(node), node.attributes);
+    specs = node.op->output_specs(in, node.attributes);
     for (const TensorSpec& spec : specs) spec.shape.check_size();
   } catch (const Error& error) {
     if (layer_.empty() || !error.location().empty()) throw;
     throw Error(error.code(), error.what(), layer_);
   }
-  const std::vector<int> aliases = graph_.aliases(node);
+  const std::vector<int> aliases = node.op->output_aliases(in, node.attributes, specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     GraphValue value{
         .name = {}, .spec = specs[i], .producer = static_cast<int>(graph_.nodes.size())};

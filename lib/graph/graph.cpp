@@ -102,14 +102,9 @@ SpecList Graph::output_specs(const Node& node) const {
   return out;
 }
 
-std::vector<int> Graph::aliases(const Node& node) const {
-  if (node.op->aliases != nullptr) return node.op->aliases(input_specs(node), node.attributes);
-  return std::vector<int>(node.op->infer(input_specs(node), node.attributes).size(), -1);
-}
-
 void Graph::append(Node node) {
-  const SpecList specs = node.op->infer(input_specs(node), node.attributes);
-  const std::vector<int> from = aliases(node);
+  const SpecList in = input_specs(node), specs = node.op->output_specs(in, node.attributes);
+  const std::vector<int> from = node.op->output_aliases(in, node.attributes, specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     GraphValue& output = value(node.outputs[i]);
     output.spec = specs[i];
@@ -208,7 +203,7 @@ class Verifier {
       for (ValueId id : node.inputs) {
         if (id != kNoValue) check_read(node, id, i);
       }
-      const SpecList expected = node.op->infer(graph_.input_specs(node), node.attributes);
+      const SpecList expected = node.op->output_specs(graph_.input_specs(node), node.attributes);
       for (ValueId id : node.outputs) check_exists(id);
       check_internal(expected == graph_.output_specs(node),
                      "{}: outputs differ from the shape rule", where_);
@@ -257,7 +252,8 @@ class Verifier {
   }
 
   void check_writes(const Node& node, size_t index) {
-    const std::vector<int> aliases = graph_.aliases(node);
+    const std::vector<int> aliases =
+        node.op->output_aliases(graph_.input_specs(node), node.attributes, node.outputs.size());
     std::set<ValueId> written;
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const ValueId id = node.outputs[i];

@@ -100,8 +100,6 @@ struct Graph {
   // Specs of a node's inputs (absent_spec() for absent ones) and outputs.
   SpecList input_specs(const Node& node) const;
   SpecList output_specs(const Node& node) const;
-  // For each output the input whose memory it has by the rules of the op, −1: memory of its own.
-  std::vector<int> aliases(const Node& node) const;
 
   // Appends a node whose inputs have changed: its outputs get the specs and the memory that the
   // rules of its op give.

@@ -122,7 +122,7 @@ ValueId LayerContext::emit_model(const std::vector<std::unique_ptr<Layer>>& laye
 ValueId LayerContext::emit_list(const std::vector<std::unique_ptr<Layer>>& layers, ValueId x,
                                 std::string_view prefix) {
   Output input{.name = "", .value = x};
-  const bool spliced = spliced_ && prefix.empty();
+  const bool spliced = list_ != nullptr && spliced_ && prefix.empty();
   Names own{.outer = list_ ? list_->names : nullptr,
             .named = path(),
             .unnamed = join_path(path(), prefix)};

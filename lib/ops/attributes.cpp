@@ -48,6 +48,14 @@ const AttributeValue* Attributes::find(std::string_view name) const {
   return nullptr;
 }
 
+bool Attributes::is_set(std::string_view name) const {
+  const AttributeValue* value = find(name);
+  if (value == nullptr) return name.empty();
+  if (const bool* flag = std::get_if<bool>(value)) return *flag;
+  if (const std::string* text = std::get_if<std::string>(value)) return !text->empty();
+  return number(name) != 0;
+}
+
 bool Attributes::boolean(std::string_view name, bool fallback) const {
   return get<bool>(find(name), name, fallback);
 }

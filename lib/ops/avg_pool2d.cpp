@@ -22,13 +22,10 @@ Shape pooled_avg_pool2d(std::string_view op, const Shape& x, const Attributes& a
 }
 
 SpecList infer_average(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("avg_pool2d", inputs, 1, 1);
-  expect_one_float_dtype("avg_pool2d", inputs);
   return {{pooled_avg_pool2d("avg_pool2d", inputs[0].shape, attributes), inputs[0].dtype}};
 }
 
 SpecList infer_average_backward(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("avg_pool2d_backward", inputs, 1, 1);
   const Shape x(attributes.integers("input_shape"));
   expect_shape("avg_pool2d_backward", "dy", inputs[0].shape,
                pooled_avg_pool2d("avg_pool2d_backward", x, attributes));
@@ -36,8 +33,6 @@ SpecList infer_average_backward(SpecSpan inputs, const Attributes& attributes) {
 }
 
 SpecList infer_max(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("adaptive_max_pool2d", inputs, 1, 1);
-  expect_one_float_dtype("adaptive_max_pool2d", inputs);
   const Shape& x = inputs[0].shape;
   const Shape y = pooled_avg_pool2d("adaptive_max_pool2d", x, attributes);
   if (x[1] > (int64_t{1} << 30) / x[2]) {
@@ -47,12 +42,9 @@ SpecList infer_max(SpecSpan inputs, const Attributes& attributes) {
 }
 
 SpecList infer_max_backward(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("adaptive_max_pool2d_backward", inputs, 2, 2);
   const Shape x(attributes.integers("input_shape"));
   expect_shape("adaptive_max_pool2d_backward", "dy", inputs[0].shape,
                pooled_avg_pool2d("adaptive_max_pool2d_backward", x, attributes));
-  expect_shape("adaptive_max_pool2d_backward", "position", inputs[1].shape, inputs[0].shape);
-  expect_dtype("adaptive_max_pool2d_backward", "position", inputs[1], DType::i32);
   return {{x, inputs[0].dtype}};
 }
 
@@ -88,23 +80,27 @@ Cost cost_avg_pool2d_backward(SpecSpan inputs, SpecSpan outputs, const Attribute
 
 constinit const OpDef kAvgPool2dOp{.name = "avg_pool2d",
                                    .doc = "y = the mean of each window",
+                                   .signature = "x[N,H,W,C]",
                                    .infer = infer_average,
                                    .gradient = gradient_average,
                                    .cost = cost_avg_pool2d,
                                    .autocast = CastPolicy::follow};
 constinit const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
                                            .doc = "dx of avg_pool2d",
+                                           .signature = "dy[N,H,W,C]",
                                            .infer = infer_average_backward,
                                            .cost = cost_avg_pool2d_backward};
 constinit const OpDef kAdaptiveMaxPool2dOp{
     .name = "adaptive_max_pool2d",
     .doc = "y = the maximum of each adaptive window, and its position",
+    .signature = "x[N,H,W,C]",
     .infer = infer_max,
     .gradient = gradient_max,
     .cost = cost_avg_pool2d,
     .autocast = CastPolicy::follow};
 constinit const OpDef kAdaptiveMaxPool2dBackwardOp{.name = "adaptive_max_pool2d_backward",
                                                    .doc = "dx of adaptive_max_pool2d",
+                                                   .signature = "dy[N,H,W,C] position[N,H,W,C]:i32",
                                                    .infer = infer_max_backward,
                                                    .cost = cost_avg_pool2d_backward};
 

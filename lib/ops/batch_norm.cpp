@@ -23,12 +23,6 @@
 namespace dltrain {
 namespace {
 
-// gamma, beta or a statistic of x.
-void expect_channels_batch_norm(std::string_view op, const TensorSpec& found, const TensorSpec& x) {
-  expect_shape(op, "a channel vector", found.shape, Shape{x.shape[-1]});
-  expect_dtype(op, "a channel vector", found, accumulation_dtype(x.dtype));
-}
-
 // Returns true with "relu", the only supported activation.
 bool has_relu(std::string_view op, const Attributes& attributes) {
   const std::string activation = attributes.text("activation");
@@ -36,15 +30,13 @@ bool has_relu(std::string_view op, const Attributes& attributes) {
   return !activation.empty();
 }
 
-SpecList infer_batch_norm(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("batch_norm", inputs, 3, has_relu("batch_norm", attributes) ? 4 : 3);
-  expect_rank("batch_norm", "the input", inputs[0].shape, 2, Shape::kMaxRank);
-  for (size_t i = 1; i < 3; ++i) expect_channels_batch_norm("batch_norm", inputs[i], inputs[0]);
-  if (inputs.size() == 4) {
-    expect_shape("batch_norm", "the residual", inputs[3].shape, inputs[0].shape);
-    expect_dtype("batch_norm", "the residual", inputs[3], inputs[0].dtype);
-  }
-  return {inputs[0], inputs[1], inputs[1]};
+void check_batch_norm(SpecSpan inputs, const Attributes& attributes) {
+  check_internal(inputs.size() == 3 || has_relu("batch_norm", attributes),
+                 "batch_norm: a residual without activation");
+}
+void check_batch_norm_backward(SpecSpan inputs, const Attributes& attributes) {
+  check_internal((inputs.size() == 6) == has_relu("batch_norm_backward", attributes),
+                 "batch_norm_backward: beta without activation");
 }
 
 std::vector<ValueId> gradient_batch_norm(const GradientRequest& r) {
@@ -55,62 +47,38 @@ std::vector<ValueId> gradient_batch_norm(const GradientRequest& r) {
       {r.inputs[0], r.output_gradients[0], r.inputs[1], r.outputs[1], r.outputs[2]}, r.attributes);
 }
 
-SpecList infer_batch_norm_backward(SpecSpan inputs, const Attributes& attributes) {
-  const size_t count = has_relu("batch_norm_backward", attributes) ? 6 : 5;
-  expect_inputs("batch_norm_backward", inputs, count, count);
-  expect_rank("batch_norm_backward", "the input", inputs[0].shape, 2, Shape::kMaxRank);
-  expect_shape("batch_norm_backward", "dy", inputs[1].shape, inputs[0].shape);
-  expect_dtype("batch_norm_backward", "dy", inputs[1], inputs[0].dtype);
-  for (size_t i = 2; i < count; ++i)
-    expect_channels_batch_norm("batch_norm_backward", inputs[i], inputs[0]);
-  return {inputs[0], inputs[3], inputs[3]};
-}
-
-SpecList infer_inference(SpecSpan inputs, const Attributes&) {
-  expect_inputs("batch_norm_inference", inputs, 5, 5);
-  expect_rank("batch_norm_inference", "the input", inputs[0].shape, 2, Shape::kMaxRank);
-  for (size_t i = 1; i < 5; ++i)
-    expect_channels_batch_norm("batch_norm_inference", inputs[i], inputs[0]);
-  return {inputs[0]};
-}
-
-SpecList infer_batch_norm_update(SpecSpan inputs, const Attributes&) {
-  expect_inputs("batch_norm_update", inputs, 5, 5);
-  expect_step_state("batch_norm_update", inputs[0]);
-  for (size_t i = 2; i < 5; ++i) {
-    expect_shape("batch_norm_update", "a channel vector", inputs[i].shape, inputs[1].shape);
-    expect_dtype("batch_norm_update", "a channel vector", inputs[i], inputs[1].dtype);
-  }
-  return {inputs[1], inputs[2]};
-}
-
-std::vector<int> aliases_batch_norm_update(SpecSpan, const Attributes&) {
-  return {1, 2};
-}
-
 }  // namespace
 
 constinit const OpDef kBatchNormOp{.name = "batch_norm",
                                    .doc = "normalises each channel by the micro-batch's statistics",
-                                   .infer = infer_batch_norm,
+                                   .signature =
+                                       "x[N,*,C] gamma[C]:sum beta[C]:sum residual[N,*,C]? -> "
+                                       "y[N,*,C] mean[C]:sum variance[C]:sum",
+                                   .check = check_batch_norm,
                                    .gradient = gradient_batch_norm,
                                    .cost = cost_an_element<8>,
                                    .autocast = CastPolicy::follow_first,
                                    .mixes_samples = true};
-constinit const OpDef kBatchNormBackwardOp{.name = "batch_norm_backward",
-                                           .doc = "dx, dgamma, dbeta of batch_norm",
-                                           .infer = infer_batch_norm_backward,
-                                           .cost = cost_an_element<14>};
-constinit const OpDef kBatchNormInferenceOp{.name = "batch_norm_inference",
-                                            .doc = "normalises each channel by given statistics",
-                                            .infer = infer_inference,
-                                            .cost = cost_an_element<2>,
-                                            .autocast = CastPolicy::follow_first,
-                                            .token_axis = tokens_before_last};
+constinit const OpDef kBatchNormBackwardOp{
+    .name = "batch_norm_backward",
+    .doc = "dx, dgamma, dbeta of batch_norm",
+    .signature =
+        "x[N,*,C] dy[N,*,C] gamma[C]:sum mean[C]:sum variance[C]:sum beta[C]:sum? -> dx[N,*,C] "
+        "dgamma[C]:sum dbeta[C]:sum",
+    .check = check_batch_norm_backward,
+    .cost = cost_an_element<14>};
+constinit const OpDef kBatchNormInferenceOp{
+    .name = "batch_norm_inference",
+    .doc = "normalises each channel by given statistics",
+    .signature = "x[N,*,C] gamma[C]:sum beta[C]:sum mean[C]:sum variance[C]:sum -> y[N,*,C]",
+    .cost = cost_an_element<2>,
+    .autocast = CastPolicy::follow_first,
+    .token_axis = tokens_before_last};
 constinit const OpDef kBatchNormUpdateOp{.name = "batch_norm_update",
                                          .doc = "updates the running statistics, once a step",
-                                         .infer = infer_batch_norm_update,
-                                         .aliases = aliases_batch_norm_update,
+                                         .signature =
+                                             "step running_mean[C] running_variance[C] mean_sum[C] "
+                                             "variance_sum[C] -> running_mean! running_variance!",
                                          .has_effect = true};
 
 }  // namespace dltrain

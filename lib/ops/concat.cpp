@@ -1,5 +1,7 @@
 // concat(x0, x1, …): the inputs concatenated along `axis` (attribute); all other extents and the
 // dtype are equal. Any dtype.
+#include <algorithm>
+
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"

@@ -24,13 +24,8 @@ std::vector<int64_t> as_list_conv2d(const Shape& shape) {
 }
 
 SpecList infer_conv2d(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("conv2d", inputs, 2, 3);
-  expect_one_float_dtype("conv2d", inputs);
   const Shape y =
       conv2d_output_shape(inputs[0].shape, inputs[1].shape, Conv2dAttributes(attributes));
-  if (inputs.size() == 3 && !is_absent(inputs[2])) {
-    expect_shape("conv2d", "bias", inputs[2].shape, Shape{y[3]});
-  }
   return {{y, inputs[0].dtype}};
 }
 
@@ -58,8 +53,6 @@ std::vector<ValueId> gradient_conv2d(const GradientRequest& r) {
 }
 
 SpecList infer_backward_input(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("conv2d_backward_input", inputs, 2, 2);
-  expect_one_float_dtype("conv2d_backward_input", inputs);
   const Shape x(attributes.integers("input_shape"));
   expect_shape("conv2d_backward_input", "dy", inputs[0].shape,
                conv2d_output_shape(x, inputs[1].shape, Conv2dAttributes(attributes)));
@@ -82,8 +75,6 @@ std::vector<ValueId> gradient_backward_input(const GradientRequest& r) {
 }
 
 SpecList infer_backward_weight(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("conv2d_backward_weight", inputs, 2, 2);
-  expect_one_float_dtype("conv2d_backward_weight", inputs);
   const Shape w(attributes.integers("weight_shape"));
   expect_shape("conv2d_backward_weight", "dy", inputs[0].shape,
                conv2d_output_shape(inputs[1].shape, w, Conv2dAttributes(attributes)));
@@ -123,8 +114,6 @@ Conv2dAttributes::Conv2dAttributes(const Attributes& attributes) {
 }
 
 Shape conv2d_output_shape(const Shape& x, const Shape& w, const Conv2dAttributes& a) {
-  expect_rank("conv2d", "the input (samples, height, width, channels)", x, 4, 4);
-  expect_rank("conv2d", "the weight (out, height, width, in)", w, 4, 4);
   if (a.groups < 1 || x[3] % a.groups != 0 || w[0] % a.groups != 0 || w[3] != x[3] / a.groups) {
     fail(ExitCode::usage, "conv2d: input {} and weight {} do not match with {} group{}",
          to_string(x), to_string(w), a.groups, a.groups == 1 ? "" : "s");
@@ -135,6 +124,7 @@ Shape conv2d_output_shape(const Shape& x, const Shape& w, const Conv2dAttributes
 
 constinit const OpDef kConv2dOp{.name = "conv2d",
                                 .doc = "y = x ∗ w (+ bias), then an optional activation",
+                                .signature = "x[N,H,W,I] w[O,A,B,J] bias[O]?",
                                 .infer = infer_conv2d,
                                 .gradient = gradient_conv2d,
                                 .cost = cost_conv2d,
@@ -142,12 +132,14 @@ constinit const OpDef kConv2dOp{.name = "conv2d",
                                 .takes_activation = true};
 constinit const OpDef kConv2dBackwardInputOp{.name = "conv2d_backward_input",
                                              .doc = "dx of conv2d",
+                                             .signature = "dy[N,Y,X,O] w[O,A,B,J]",
                                              .infer = infer_backward_input,
                                              .gradient = gradient_backward_input,
                                              .cost = cost_backward_input,
                                              .autocast = CastPolicy::low};
 constinit const OpDef kConv2dBackwardWeightOp{.name = "conv2d_backward_weight",
                                               .doc = "dw of conv2d",
+                                              .signature = "dy[N,Y,X,O] x[N,H,W,I]",
                                               .infer = infer_backward_weight,
                                               .cost = cost_backward_weight};
 

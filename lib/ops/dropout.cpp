@@ -13,14 +13,6 @@
 namespace dltrain {
 namespace {
 
-SpecList infer_dropout(SpecSpan inputs, const Attributes&) {
-  expect_inputs("dropout", inputs, 2, 2);
-  expect_rank("dropout", "the input", inputs[0].shape, 1, Shape::kMaxRank);
-  expect_one_float_dtype("dropout", inputs.first(1));
-  expect_step_state("dropout", inputs[1]);
-  return {inputs[0]};
-}
-
 std::vector<ValueId> gradient_dropout(const GradientRequest& r) {
   return {r.emitter.emit1("dropout", {r.output_gradients[0], r.inputs[1]}, r.attributes), kNoValue};
 }
@@ -36,7 +28,7 @@ std::optional<std::vector<Placement>> place_dropout(SpecSpan, const Attributes&,
 
 constinit const OpDef kDropoutOp{.name = "dropout",
                                  .doc = "y = x / (1 − rate) where kept, else 0",
-                                 .infer = infer_dropout,
+                                 .signature = "x[N,*] step -> y[N,*]",
                                  .gradient = gradient_dropout,
                                  .place = place_dropout,
                                  .in_place_allowed = true,

@@ -16,19 +16,6 @@
 namespace dltrain {
 namespace {
 
-SpecList infer_unary(SpecSpan inputs, const Attributes&) {
-  expect_inputs("unary op", inputs, 1, 1);
-  expect_one_float_dtype("unary op", inputs);
-  return {inputs[0]};
-}
-
-SpecList infer_pair(SpecSpan inputs, const Attributes&) {
-  expect_inputs("activation gradient", inputs, 2, 2);
-  expect_shape("activation gradient", "dy", inputs[1].shape, inputs[0].shape);
-  expect_one_float_dtype("activation gradient", inputs);
-  return {inputs[1]};
-}
-
 SpecList infer_elementwise_binary(SpecSpan inputs, const Attributes&) {
   expect_inputs("binary op", inputs, 2, 2);
   expect_one_float_dtype("binary op", inputs);
@@ -36,7 +23,6 @@ SpecList infer_elementwise_binary(SpecSpan inputs, const Attributes&) {
 }
 
 SpecList infer_cast(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("cast", inputs, 1, 1);
   return {{inputs[0].shape, dtype_from_name(attributes.text("dtype")).value()}};
 }
 
@@ -125,7 +111,7 @@ constexpr OpDef unary(std::string_view name, std::string_view doc,
                       Gradients (*gradient)(const GradientRequest&)) {
   return {.name = name,
           .doc = doc,
-          .infer = infer_unary,
+          .signature = "x[*] -> y[*]",
           .gradient = gradient,
           .place = place_elementwise,
           .cost = cost_elementwise,
@@ -153,17 +139,19 @@ constexpr OpDef exact(OpDef op) {
 }
 constexpr OpDef pair(std::string_view name, std::string_view doc) {
   OpDef op = unary(name, doc, nullptr);
-  op.infer = infer_pair;
+  op.signature = "y[*] dy[*] -> dx[*]";
   return op;
 }
 constexpr OpDef binary(std::string_view name, std::string_view doc,
                        Gradients (*gradient)(const GradientRequest&)) {
   OpDef op = unary(name, doc, gradient);
+  op.signature = {};
   op.infer = infer_elementwise_binary;
   return op;
 }
 constexpr OpDef cast_op() {
   OpDef op = unary("cast", "y = x in another dtype", grad_cast);
+  op.signature = "x[*]:any";
   op.infer = infer_cast;
   op.in_place_allowed = false;
   op.elementwise = false;

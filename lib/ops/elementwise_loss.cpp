@@ -28,12 +28,8 @@
 namespace dltrain {
 namespace {
 
-void expect_pair(SpecSpan inputs, const Attributes& attributes) {
+void check_elementwise_loss(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "elementwise_loss";
-  expect_rank(kOp, "the output", inputs[0].shape, 1, Shape::kMaxRank);
-  expect_one_float_dtype(kOp, inputs.first(1));
-  expect_shape(kOp, "targets", inputs[1].shape, inputs[0].shape);
-  expect_dtype(kOp, "targets", inputs[1], accumulation_dtype(inputs[0].dtype));
   constexpr std::string_view kKinds[] = {"mse", "l1", "huber", "smooth_l1", "binary_cross_entropy"};
   const std::string kind = attributes.text("kind");
   check_internal(std::ranges::count(kKinds, kind) == 1, "{}: kind \"{}\"", kOp, kind);
@@ -44,9 +40,7 @@ void expect_pair(SpecSpan inputs, const Attributes& attributes) {
   }
 }
 
-SpecList infer_elementwise_loss(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("elementwise_loss", inputs, 2, 2);
-  expect_pair(inputs, attributes);
+SpecList infer_elementwise_loss(SpecSpan, const Attributes& attributes) {
   const bool counts = attributes.text("kind") == "binary_cross_entropy";
   return SpecList(counts ? 2 : 1, {Shape{1}, DType::f64});
 }
@@ -57,25 +51,20 @@ std::vector<ValueId> gradient_elementwise_loss(const GradientRequest& r) {
           kNoValue};
 }
 
-SpecList infer_elementwise_loss_backward(SpecSpan inputs, const Attributes& attributes) {
-  constexpr std::string_view kOp = "elementwise_loss_backward";
-  expect_inputs(kOp, inputs, 3, 3);
-  expect_pair(inputs, attributes);
-  expect_shape(kOp, "dloss", inputs[2].shape, Shape{1});
-  expect_dtype(kOp, "dloss", inputs[2], DType::f64);
-  return {inputs[0]};
-}
-
 }  // namespace
 
 constinit const OpDef kElementwiseLossOp{
     .name = "elementwise_loss",
     .doc = "mse, l1, huber, smooth_l1 or binary cross-entropy, summed over all elements",
+    .signature = "x[N,*] targets[N,*]:sum",
+    .check = check_elementwise_loss,
     .infer = infer_elementwise_loss,
     .gradient = gradient_elementwise_loss};
-constinit const OpDef kElementwiseLossBackwardOp{.name = "elementwise_loss_backward",
-                                                 .doc = "dx = dloss·(derivative of the loss by x)",
-                                                 .infer = infer_elementwise_loss_backward,
-                                                 .in_place_allowed = true};
+constinit const OpDef kElementwiseLossBackwardOp{
+    .name = "elementwise_loss_backward",
+    .doc = "dx = dloss·(derivative of the loss by x)",
+    .signature = "x[*] targets[*]:sum dloss[1]:f64 -> dx[*]",
+    .check = check_elementwise_loss,
+    .in_place_allowed = true};
 
 }  // namespace dltrain

@@ -15,32 +15,6 @@
 namespace dltrain {
 namespace {
 
-void expect_ids(std::string_view op, const TensorSpec& ids) {
-  expect_rank(op, "the ids", ids.shape, 1, Shape::kMaxRank - 1);
-  expect_dtype(op, "ids", ids, DType::i32);
-}
-
-SpecList infer_embedding(SpecSpan inputs, const Attributes&) {
-  expect_inputs("embedding", inputs, 2, 2);
-  expect_ids("embedding", inputs[0]);
-  expect_rank("embedding", "the weight", inputs[1].shape, 2, 2);
-  expect_one_float_dtype("embedding", inputs.subspan(1));
-  std::vector<int64_t> extents(inputs[0].shape.begin(), inputs[0].shape.end());
-  extents.push_back(inputs[1].shape[1]);
-  return {{Shape(extents), inputs[1].dtype}};
-}
-
-SpecList infer_embedding_backward(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("embedding_backward", inputs, 2, 2);
-  expect_ids("embedding_backward", inputs[0]);
-  expect_one_float_dtype("embedding_backward", inputs.subspan(1));
-  const Shape& dy = inputs[1].shape;
-  expect_rank("embedding_backward", "dy", dy, 2, Shape::kMaxRank);
-  expect_shape("embedding_backward", "dy without its last axis",
-               Shape(dy.dims().first(static_cast<size_t>(dy.rank() - 1))), inputs[0].shape);
-  return {{Shape{attributes.integer("rows"), dy[-1]}, accumulation_dtype(inputs[1].dtype)}};
-}
-
 std::vector<ValueId> gradient_embedding(const GradientRequest& r) {
   Attributes attributes = r.attributes;
   attributes.set("rows", r.emitter.spec(r.inputs[1]).shape[0]);
@@ -65,14 +39,15 @@ int tokens_of_embedding(const TokenAxes& node) {
 
 constinit const OpDef kEmbeddingOp{.name = "embedding",
                                    .doc = "the rows of weight with indices ids",
-                                   .infer = infer_embedding,
+                                   .signature = "ids[N,*]:i32 weight[V,D] -> y[N,*,D]",
                                    .gradient = gradient_embedding,
                                    .cost = cost_embedding,
                                    .autocast = CastPolicy::residual,
                                    .token_axis = tokens_of_embedding};
-constinit const OpDef kEmbeddingBackwardOp{.name = "embedding_backward",
-                                           .doc = "dweight of embedding",
-                                           .infer = infer_embedding_backward,
-                                           .cost = cost_embedding_backward};
+constinit const OpDef kEmbeddingBackwardOp{
+    .name = "embedding_backward",
+    .doc = "dweight of embedding",
+    .signature = "ids[N,*]:i32 dy[N,*,D] -> dweight[V,D]:sum; V=rows",
+    .cost = cost_embedding_backward};
 
 }  // namespace dltrain

@@ -14,49 +14,13 @@
 namespace dltrain {
 namespace {
 
-// Checks x and the attributes; returns the spec of a statistic.
-TensorSpec statistic_of_group_norm(std::string_view op, const TensorSpec& x,
-                                   const Attributes& attributes) {
-  expect_rank(op, "the input", x.shape, 2, Shape::kMaxRank);
-  expect_one_float_dtype(op, std::span(&x, 1));
+void check_group_norm(SpecSpan inputs, const Attributes& attributes) {
+  const Shape& x = inputs[0].shape;
   const int64_t groups = attributes.integer("groups", 1);
-  if (groups < 1 || x.shape[-1] % groups != 0) {
-    fail(ExitCode::usage, "{}: {} groups of the {} channels of {}", op, groups, x.shape[-1],
-         to_string(x.shape));
+  if (groups < 1 || x[-1] % groups != 0) {
+    fail(ExitCode::usage, "group_norm: {} groups of the {} channels of {}", groups, x[-1],
+         to_string(x));
   }
-  return {Shape{x.shape[0], groups}, accumulation_dtype(x.dtype)};
-}
-
-void expect_channels_group_norm(std::string_view op, const TensorSpec& found, const TensorSpec& x) {
-  expect_shape(op, "a channel vector", found.shape, Shape{x.shape[-1]});
-  expect_dtype(op, "a channel vector", found, accumulation_dtype(x.dtype));
-}
-
-SpecList infer_group_norm(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("group_norm", inputs, 3, 3);
-  const TensorSpec statistic = statistic_of_group_norm("group_norm", inputs[0], attributes);
-  check_internal(is_absent(inputs[1]) == is_absent(inputs[2]),
-                 "group_norm: weight or bias without the other");
-  for (size_t i = 1; i < 3 && !is_absent(inputs[1]); ++i) {
-    expect_channels_group_norm("group_norm", inputs[i], inputs[0]);
-  }
-  return {inputs[0], statistic, statistic};
-}
-
-SpecList infer_group_norm_backward(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("group_norm_backward", inputs, 5, 5);
-  const TensorSpec statistic =
-      statistic_of_group_norm("group_norm_backward", inputs[0], attributes);
-  expect_shape("group_norm_backward", "dy", inputs[1].shape, inputs[0].shape);
-  expect_dtype("group_norm_backward", "dy", inputs[1], inputs[0].dtype);
-  if (!is_absent(inputs[2]))
-    expect_channels_group_norm("group_norm_backward", inputs[2], inputs[0]);
-  for (size_t i = 3; i < 5; ++i) {
-    expect_shape("group_norm_backward", "a statistic", inputs[i].shape, statistic.shape);
-    expect_dtype("group_norm_backward", "a statistic", inputs[i], statistic.dtype);
-  }
-  if (is_absent(inputs[2])) return {inputs[0]};
-  return {inputs[0], inputs[2], inputs[2]};
 }
 
 std::vector<ValueId> gradient_group_norm(const GradientRequest& r) {
@@ -69,15 +33,22 @@ std::vector<ValueId> gradient_group_norm(const GradientRequest& r) {
 
 }  // namespace
 
-constinit const OpDef kGroupNormOp{.name = "group_norm",
-                                   .doc = "normalises each group of channels of each sample",
-                                   .infer = infer_group_norm,
-                                   .gradient = gradient_group_norm,
-                                   .cost = cost_an_element<8>,
-                                   .autocast = CastPolicy::follow_first};
-constinit const OpDef kGroupNormBackwardOp{.name = "group_norm_backward",
-                                           .doc = "dx, dweight, dbias of group_norm",
-                                           .infer = infer_group_norm_backward,
-                                           .cost = cost_an_element<14>};
+constinit const OpDef kGroupNormOp{
+    .name = "group_norm",
+    .doc = "normalises each group of channels of each sample",
+    .signature =
+        "x[N,*,C] weight[C]:sum? bias[C]:sum? -> y[N,*,C] mean[N,G]:sum rstd[N,G]:sum; G=groups",
+    .check = check_group_norm,
+    .gradient = gradient_group_norm,
+    .cost = cost_an_element<8>,
+    .autocast = CastPolicy::follow_first};
+constinit const OpDef kGroupNormBackwardOp{
+    .name = "group_norm_backward",
+    .doc = "dx, dweight, dbias of group_norm",
+    .signature =
+        "x[N,*,C] dy[N,*,C] weight[C]:sum? mean[N,G]:sum rstd[N,G]:sum -> dx[N,*,C] "
+        "dweight[C]:sum?weight dbias[C]:sum?weight; G=groups",
+    .check = check_group_norm,
+    .cost = cost_an_element<14>};
 
 }  // namespace dltrain

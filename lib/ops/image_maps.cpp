@@ -92,7 +92,6 @@ std::vector<int64_t> output_size(std::string_view op, const Attributes& attribut
 }
 
 void expect_images(std::string_view op, const Shape& x) {
-  expect_rank(op, "the input (samples, height, width, channels)", x, 4, 4);
   if (x[1] < 1 || x[2] < 1) fail(ExitCode::usage, "{}: an image of {}", op, to_string(x));
 }
 

@@ -25,100 +25,25 @@
 namespace dltrain {
 namespace {
 
-Shape rows_of_layer_norm(const Shape& x) {
-  return Shape(x.dims().first(static_cast<size_t>(x.rank() - 1)));
-}
-
-void expect_rows_layer_norm(std::string_view op, const TensorSpec& x) {
-  expect_rank(op, "the input", x.shape, 2, Shape::kMaxRank);
-  expect_one_float_dtype(op, std::span(&x, 1));
-}
-
-// weight or bias, unless absent.
-void expect_channels_layer_norm(std::string_view op, std::string_view what, const TensorSpec& found,
-                                const TensorSpec& x) {
-  if (is_absent(found)) return;
-  expect_shape(op, what, found.shape, Shape{x.shape[-1]});
-  expect_dtype(op, what, found, accumulation_dtype(x.dtype));
-}
-
-TensorSpec statistic_of_layer_norm(const TensorSpec& x) {
-  return {rows_of_layer_norm(x.shape), accumulation_dtype(x.dtype)};
-}
-
-// A tensor in the shape of x and its dtype, or in 16 bits beside x in f32.
-void expect_low_layer_norm(std::string_view op, const TensorSpec& found, const TensorSpec& x) {
-  expect_shape(op, "a tensor", found.shape, x.shape);
-  const bool narrow = x.dtype == DType::f32 && is_low_precision(found.dtype);
-  if (!narrow) expect_dtype(op, "a tensor", found, x.dtype);
-}
-
-// x in the dtype of the attribute output_dtype, the only 16-bit dtype beside that of `other`.
-TensorSpec low_layer_norm(std::string_view op, const TensorSpec& x, const TensorSpec& other,
-                          const Attributes& attributes) {
-  const auto dtype = dtype_from_name(attributes.text("output_dtype"));
-  const TensorSpec out{x.shape, dtype.value_or(x.dtype)};
-  expect_low_layer_norm(op, out, x);
-  if (is_low_precision(out.dtype) && is_low_precision(other.dtype)) {
-    expect_dtype(op, "a tensor", other, out.dtype);
+// Tensors named "low" have the dtype of x, or beside x in f32 one 16-bit dtype.
+void check_low(std::string_view op, const TensorSpec& x, const TensorSpec* other,
+               const Attributes& attributes) {
+  const auto low = dtype_from_name(attributes.text("output_dtype")).value_or(x.dtype);
+  for (const DType dtype : {low, other != nullptr ? other->dtype : low}) {
+    const bool narrow = x.dtype == DType::f32 && is_low_precision(dtype);
+    if (!narrow) expect_dtype(op, "a tensor", {x.shape, dtype}, x.dtype);
   }
-  return out;
-}
-
-SpecList infer_norm(std::string_view op, SpecSpan inputs, const Attributes& attributes,
-                    size_t channels) {
-  expect_inputs(op, inputs, 1 + channels, 2 + channels);
-  const TensorSpec& x = inputs[0];
-  expect_rows_layer_norm(op, x);
-  expect_channels_layer_norm(op, "weight", inputs[1], x);
-  if (channels == 2) expect_channels_layer_norm(op, "bias", inputs[2], x);
-  SpecList out{low_layer_norm(op, x, inputs.back(), attributes)};
-  out.resize(1 + channels, statistic_of_layer_norm(x));
-  if (inputs.size() == 2 + channels) {
-    expect_low_layer_norm(op, inputs.back(), x);
-    out.push_back(x);
+  if (other != nullptr && is_low_precision(low) && is_low_precision(other->dtype)) {
+    expect_dtype(op, "a tensor", *other, low);
   }
-  if (attributes.boolean("wide")) out.push_back(x);
-  return out;
 }
 
-SpecList infer_layer_norm(SpecSpan inputs, const Attributes& attributes) {
-  return infer_norm("layer_norm", inputs, attributes, 2);
+template <size_t delta>
+void check_norm(SpecSpan inputs, const Attributes& attributes) {
+  check_low("a norm", inputs[0], inputs.size() > delta ? &inputs[delta] : nullptr, attributes);
 }
-
-SpecList infer_rms_norm(SpecSpan inputs, const Attributes& attributes) {
-  return infer_norm("rms_norm", inputs, attributes, 1);
-}
-
-SpecList infer_norm_backward(std::string_view op, SpecSpan inputs, const Attributes& attributes,
-                             size_t statistics) {
-  expect_inputs(op, inputs, 3 + statistics, 4 + statistics);
-  const TensorSpec& x = inputs[0];
-  expect_rows_layer_norm(op, x);
-  expect_low_layer_norm(op, inputs[1], x);
-  expect_channels_layer_norm(op, "weight", inputs[2], x);
-  for (const TensorSpec& spec : inputs.subspan(3, statistics)) {
-    expect_shape(op, "a statistic", spec.shape, rows_of_layer_norm(x.shape));
-    expect_dtype(op, "a statistic", spec, accumulation_dtype(x.dtype));
-  }
-  if (inputs.size() == 4 + statistics) {
-    expect_shape(op, "the residual", inputs.back().shape, x.shape);
-    expect_dtype(op, "the residual", inputs.back(), x.dtype);
-  }
-  const TensorSpec channels{Shape{x.shape[-1]}, accumulation_dtype(x.dtype)};
-  SpecList out{x};
-  if (!is_absent(inputs[2])) out.push_back(channels);
-  if (statistics == 2 && attributes.boolean("bias")) out.push_back(channels);
-  if (attributes.has("output_dtype")) out.push_back(low_layer_norm(op, x, inputs[1], attributes));
-  return out;
-}
-
-SpecList infer_layer_norm_backward(SpecSpan inputs, const Attributes& attributes) {
-  return infer_norm_backward("layer_norm_backward", inputs, attributes, 2);
-}
-
-SpecList infer_rms_norm_backward(SpecSpan inputs, const Attributes& attributes) {
-  return infer_norm_backward("rms_norm_backward", inputs, attributes, 1);
+void check_norm_backward(SpecSpan inputs, const Attributes& attributes) {
+  check_low("the gradient of a norm", inputs[0], &inputs[1], attributes);
 }
 
 void expect_plain_layer_norm(const GradientRequest& r, size_t outputs) {
@@ -154,27 +79,43 @@ std::vector<ValueId> gradient_rms_norm(const GradientRequest& r) {
 
 // Sums, deviations and the result: about 8 operations per element in the forward, 14 in the
 // backward.
-constinit const OpDef kLayerNormOp{.name = "layer_norm",
-                                   .doc = "y = (x − mean)·rstd·weight + bias along the last axis",
-                                   .infer = infer_layer_norm,
-                                   .gradient = gradient_layer_norm,
-                                   .cost = cost_an_element<8>,
-                                   .autocast = CastPolicy::follow_first,
-                                   .token_axis = tokens_before_last};
-constinit const OpDef kLayerNormBackwardOp{.name = "layer_norm_backward",
-                                           .doc = "dx, dweight, dbias of layer_norm",
-                                           .infer = infer_layer_norm_backward,
-                                           .cost = cost_an_element<14>};
-constinit const OpDef kRmsNormOp{.name = "rms_norm",
-                                 .doc = "y = x·rstd·weight along the last axis",
-                                 .infer = infer_rms_norm,
-                                 .gradient = gradient_rms_norm,
-                                 .cost = cost_an_element<5>,
-                                 .autocast = CastPolicy::follow_first,
-                                 .token_axis = tokens_before_last};
-constinit const OpDef kRmsNormBackwardOp{.name = "rms_norm_backward",
-                                         .doc = "dx, dweight of rms_norm",
-                                         .infer = infer_rms_norm_backward,
-                                         .cost = cost_an_element<11>};
+constinit const OpDef kLayerNormOp{
+    .name = "layer_norm",
+    .doc = "y = (x − mean)·rstd·weight + bias along the last axis",
+    .signature =
+        "x[N,*,C] weight[C]:sum? bias[C]:sum? delta[N,*,C]:any? -> y[N,*,C]:output_dtype "
+        "mean[N,*]:sum rstd[N,*]:sum x_delta[N,*,C]?delta wide[N,*,C]?@wide",
+    .check = check_norm<3>,
+    .gradient = gradient_layer_norm,
+    .cost = cost_an_element<8>,
+    .autocast = CastPolicy::follow_first,
+    .token_axis = tokens_before_last};
+constinit const OpDef kLayerNormBackwardOp{
+    .name = "layer_norm_backward",
+    .doc = "dx, dweight, dbias of layer_norm",
+    .signature =
+        "x[N,*,C] dy[N,*,C]:any weight[C]:sum? mean[N,*]:sum rstd[N,*]:sum residual[N,*,C]? -> "
+        "dx[N,*,C] dweight[C]:sum?weight dbias[C]:sum?@bias low[N,*,C]:output_dtype?@output_dtype",
+    .check = check_norm_backward,
+    .cost = cost_an_element<14>};
+constinit const OpDef kRmsNormOp{
+    .name = "rms_norm",
+    .doc = "y = x·rstd·weight along the last axis",
+    .signature =
+        "x[N,*,C] weight[C]:sum? delta[N,*,C]:any? -> y[N,*,C]:output_dtype rstd[N,*]:sum "
+        "x_delta[N,*,C]?delta wide[N,*,C]?@wide",
+    .check = check_norm<2>,
+    .gradient = gradient_rms_norm,
+    .cost = cost_an_element<5>,
+    .autocast = CastPolicy::follow_first,
+    .token_axis = tokens_before_last};
+constinit const OpDef kRmsNormBackwardOp{
+    .name = "rms_norm_backward",
+    .doc = "dx, dweight of rms_norm",
+    .signature =
+        "x[N,*,C] dy[N,*,C]:any weight[C]:sum? rstd[N,*]:sum residual[N,*,C]? -> dx[N,*,C] "
+        "dweight[C]:sum?weight low[N,*,C]:output_dtype?@output_dtype",
+    .check = check_norm_backward,
+    .cost = cost_an_element<11>};
 
 }  // namespace dltrain

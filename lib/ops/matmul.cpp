@@ -29,11 +29,6 @@ Sizes sizes(SpecSpan inputs, const Attributes& attributes) {
 }
 
 SpecList infer_matmul(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("matmul", inputs, 2, 3);
-  expect_rank("matmul", "a", inputs[0].shape, 2, Shape::kMaxRank);
-  // b is two-dimensional, or (as the second factor of a weight gradient) flattened like a.
-  expect_rank("matmul", "b", inputs[1].shape, 2, 2);
-  expect_one_float_dtype("matmul", inputs);
   const Sizes s = sizes(inputs, attributes);
   const Shape& b = inputs[1].shape;
   const int64_t inner = attributes.boolean("transpose_b") ? b[1] : b[0];
@@ -127,6 +122,7 @@ int tokens_of_matmul(const TokenAxes& node) {
 
 constinit const OpDef kMatmulOp{.name = "matmul",
                                 .doc = "y = op(a)·op(b) (+ bias), then an optional activation",
+                                .signature = "a[M,*,K] b[J,N] bias[B]?",
                                 .infer = infer_matmul,
                                 .gradient = gradient_matmul,
                                 .place = place_matmul,

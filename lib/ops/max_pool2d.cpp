@@ -16,7 +16,6 @@ namespace dltrain {
 namespace {
 
 Shape pooled_max_pool2d(const Shape& x, const Attributes& attributes) {
-  expect_rank("max_pool2d", "the input (samples, height, width, channels)", x, 4, 4);
   const auto kernel = attributes.integers("kernel"), stride = attributes.integers("stride", kernel),
              padding = attributes.integers("padding", {0, 0});
   check_internal(kernel.size() == 2 && stride.size() == 2 && padding.size() == 2,
@@ -35,8 +34,6 @@ Shape pooled_max_pool2d(const Shape& x, const Attributes& attributes) {
 }
 
 SpecList infer_max_pool2d(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("max_pool2d", inputs, 1, 1);
-  expect_one_float_dtype("max_pool2d", inputs);
   const Shape y = pooled_max_pool2d(inputs[0].shape, attributes);
   return {{y, inputs[0].dtype}, {y, DType::u8}};
 }
@@ -50,11 +47,8 @@ std::vector<ValueId> gradient_max_pool2d(const GradientRequest& r) {
 }
 
 SpecList infer_max_pool2d_backward(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("max_pool2d_backward", inputs, 2, 2);
   const Shape x(attributes.integers("input_shape"));
   expect_shape("max_pool2d_backward", "dy", inputs[0].shape, pooled_max_pool2d(x, attributes));
-  expect_shape("max_pool2d_backward", "position", inputs[1].shape, inputs[0].shape);
-  expect_dtype("max_pool2d_backward", "position", inputs[1], DType::u8);
   return {{x, inputs[0].dtype}};
 }
 
@@ -62,10 +56,13 @@ SpecList infer_max_pool2d_backward(SpecSpan inputs, const Attributes& attributes
 
 constinit const OpDef kMaxPool2dOp{.name = "max_pool2d",
                                    .doc = "y = the maximum of each window, and its position",
+                                   .signature = "x[N,H,W,C]",
                                    .infer = infer_max_pool2d,
                                    .gradient = gradient_max_pool2d,
                                    .autocast = CastPolicy::follow};
-constinit const OpDef kMaxPool2dBackwardOp{
-    .name = "max_pool2d_backward", .doc = "dx of max_pool2d", .infer = infer_max_pool2d_backward};
+constinit const OpDef kMaxPool2dBackwardOp{.name = "max_pool2d_backward",
+                                           .doc = "dx of max_pool2d",
+                                           .signature = "dy[*] position[*]:u8",
+                                           .infer = infer_max_pool2d_backward};
 
 }  // namespace dltrain

@@ -16,58 +16,35 @@
 namespace dltrain {
 namespace {
 
-void expect_labels_metric_sums(std::string_view op, SpecSpan inputs) {
-  expect_inputs(op, inputs, 2, 2);
-  expect_rank(op, "logits", inputs[0].shape, 2, Shape::kMaxRank);
-  expect_one_float_dtype(op, inputs.first(1));
-  const auto rows = inputs[0].shape.dims().first(static_cast<size_t>(inputs[0].shape.rank() - 1));
-  expect_shape(op, "labels", inputs[1].shape, Shape(rows));
-  expect_dtype(op, "labels", inputs[1], DType::i32);
-}
-
-int64_t expect_numbers(std::string_view op, SpecSpan inputs) {
-  expect_inputs(op, inputs, 2, 2);
-  expect_rank(op, "the output", inputs[0].shape, 1, Shape::kMaxRank);
-  expect_one_float_dtype(op, inputs.first(1));
-  expect_shape(op, "targets", inputs[1].shape, inputs[0].shape);
-  expect_dtype(op, "targets", inputs[1], accumulation_dtype(inputs[0].dtype));
-  return inputs[0].shape.elements(1, inputs[0].shape.rank());
-}
-
-SpecList infer_confusion(SpecSpan inputs, const Attributes&) {
-  expect_labels_metric_sums("confusion_matrix", inputs);
-  return {{Shape{inputs[0].shape[-1], inputs[0].shape[-1]}, DType::f64}};
-}
-
-SpecList infer_top_k(SpecSpan inputs, const Attributes& attributes) {
-  expect_labels_metric_sums("top_k_correct", inputs);
+void check_top_k(SpecSpan, const Attributes& attributes) {
   check_internal(attributes.integer("k") >= 1, "top_k_correct without k");
-  return {{Shape{1}, DType::f64}};
 }
 
-SpecList infer_regression(SpecSpan inputs, const Attributes&) {
-  return {{Shape{expect_numbers("regression_sums", inputs), 5}, DType::f64}};
-}
-
-SpecList infer_metric_sums_binary(SpecSpan inputs, const Attributes&) {
-  return {{Shape{expect_numbers("binary_counts", inputs), 4}, DType::f64}};
-}
-
-constexpr OpDef sums(std::string_view name, std::string_view doc,
-                     SpecList (*infer)(SpecSpan, const Attributes&)) {
-  return {.name = name, .doc = doc, .infer = infer};
+// So many sums for each element of a sample.
+template <int sums>
+SpecList infer_sums(SpecSpan inputs, const Attributes&) {
+  const Shape& x = inputs[0].shape;
+  return {{Shape{x.elements(1, x.rank()), sums}, DType::f64}};
 }
 
 }  // namespace
 
-constinit const OpDef kConfusionMatrixOp =
-    sums("confusion_matrix", "how often each label was taken for each class", infer_confusion);
-constinit const OpDef kTopKCorrectOp =
-    sums("top_k_correct", "rows whose label is among the k largest logits", infer_top_k);
-constinit const OpDef kRegressionSumsOp =
-    sums("regression_sums", "count, Σ|d|, Σd², Σt, Σt² of each output", infer_regression);
-constinit const OpDef kBinaryCountsOp =
-    sums("binary_counts", "true and false positives and negatives of each output",
-         infer_metric_sums_binary);
+constinit const OpDef kConfusionMatrixOp{
+    .name = "confusion_matrix",
+    .doc = "how often each label was taken for each class",
+    .signature = "logits[*,C] labels[*]:i32 -> counts[C,C]:f64"};
+constinit const OpDef kTopKCorrectOp{.name = "top_k_correct",
+                                     .doc = "rows whose label is among the k largest logits",
+                                     .signature = "logits[*,C] labels[*]:i32 -> correct[1]:f64",
+                                     .check = check_top_k};
+constinit const OpDef kRegressionSumsOp{.name = "regression_sums",
+                                        .doc = "count, Σ|d|, Σd², Σt, Σt² of each output",
+                                        .signature = "x[N,*] targets[N,*]:sum",
+                                        .infer = infer_sums<5>};
+constinit const OpDef kBinaryCountsOp{
+    .name = "binary_counts",
+    .doc = "true and false positives and negatives of each output",
+    .signature = "logits[N,*] targets[N,*]:sum",
+    .infer = infer_sums<4>};
 
 }  // namespace dltrain

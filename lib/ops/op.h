@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ops/attributes.h"
+#include "ops/signature.h"
 #include "tensor/shape.h"
 
 namespace dltrain {
@@ -59,9 +60,6 @@ struct Placement {
 
   bool operator==(const Placement&) const = default;
 };
-
-using SpecList = std::vector<TensorSpec>;
-using SpecSpan = std::span<const TensorSpec>;
 
 // The kind of a node of the update segment. Its inputs are the step state, then one tensor of
 // each role in this order; a packed node (passes/pack_updates.h) has `count` tensors of each.
@@ -113,7 +111,13 @@ struct OpDef {
   std::string_view name;
   std::string_view doc;  // one line: "y = a·b (+ bias)"
 
-  // Returns the specs of the outputs. Throws Error(usage) naming expected and found shapes.
+  // What the shapes and dtypes of the inputs must be, and those of the outputs.
+  Signature signature = {};
+  // Further conditions, checked after the signature; throws Error(usage), or Error(internal) for
+  // attributes that no layer sets.
+  void (*check)(SpecSpan inputs, const Attributes& attributes) = nullptr;
+  // Returns the specs of the outputs where the signature does not. Throws Error(usage) naming
+  // expected and found shapes.
   SpecList (*infer)(SpecSpan inputs, const Attributes& attributes) = nullptr;
 
   // Emits the gradient; returns one value per input, kNoValue where there is none. nullptr: the op
@@ -130,8 +134,9 @@ struct OpDef {
   // Absent: no flops, every input and output moved once.
   Cost (*cost)(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) = nullptr;
 
-  // In-place writers: returns for each output the index of the input whose memory it uses, or -1.
-  // For state updates (the output is the state's new value) and reshape (no copy).
+  // In-place writers whose signature does not say so: returns for each output the index of the
+  // input whose memory it uses, or -1. For state updates (the output is the state's new value) and
+  // reshape (no copy).
   std::vector<int> (*aliases)(SpecSpan inputs, const Attributes& attributes) = nullptr;
 
   // Outputs may reuse the memory of an input of the same size after its last use (element-wise
@@ -181,6 +186,12 @@ struct OpDef {
 
   // The result depends on the position of an element in the whole tensor (ops/shard_position.h).
   bool uses_positions = false;
+
+  // The shape rule: signature, check and infer.
+  SpecList output_specs(SpecSpan inputs, const Attributes& attributes) const;
+  // For each of `count` outputs the index of the input whose memory it uses, or −1.
+  std::vector<int> output_aliases(SpecSpan inputs, const Attributes& attributes,
+                                  size_t count) const;
 };
 
 // The registry: the ops of engines in table order, without those of ops/placement.cpp.

@@ -14,13 +14,7 @@
 namespace dltrain {
 namespace {
 
-SpecList infer_same(SpecSpan inputs, const Attributes&) {
-  expect_inputs("all_reduce", inputs, 1, 1);
-  return {inputs[0]};
-}
-
 SpecList infer_all_gather(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("all_gather", inputs, 1, 1);
   TensorSpec y = inputs[0];
   y.shape[static_cast<int>(attributes.integer("dimension"))] = attributes.integer("extent");
   return {y};
@@ -46,26 +40,22 @@ std::vector<ValueId> gradient_all_gather(const GradientRequest& r) {
       r.emitter.emit1("slice", {r.output_gradients[0]}, {{"before", before}, {"after", after}})};
 }
 
-std::vector<int> aliases_input(SpecSpan, const Attributes&) {
-  return {0};
-}
-
 }  // namespace
 
 std::span<const OpDef> placement_ops() {
   static constexpr OpDef kOps[]{{.name = "all_reduce",
                                  .doc = "the sum over ranks",
-                                 .infer = infer_same,
+                                 .signature = "x[*] -> y[*]",
                                  .gradient = gradient_all_reduce},
                                 {.name = "all_gather",
                                  .doc = "the shards of the ranks along a dimension",
+                                 .signature = "x[*]:any",
                                  .infer = infer_all_gather,
                                  .gradient = gradient_all_gather},
                                 {.name = "all_reduce_gradient",
                                  .doc = "x, whose gradient is summed over ranks",
-                                 .infer = infer_same,
-                                 .gradient = gradient_all_reduce_gradient,
-                                 .aliases = aliases_input}};
+                                 .signature = "x[*]:any -> x!",
+                                 .gradient = gradient_all_reduce_gradient}};
   return kOps;
 }
 

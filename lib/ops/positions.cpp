@@ -30,17 +30,7 @@
 namespace dltrain {
 namespace {
 
-// Checks the second input.
-void expect_first_positions(std::string_view op, SpecSpan inputs) {
-  if (inputs.size() == 1) return;
-  expect_dtype(op, "the places", inputs[1], DType::i32);
-  expect_shape(op, "the places", inputs[1].shape, Shape{inputs[0].shape[0]});
-}
-
-SpecList infer_rotary(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("rotary", inputs, 1, 2);
-  expect_one_float_dtype("rotary", inputs.first(1));
-  expect_rank("rotary", "the heads", inputs[0].shape, 4, 4);
+void check_rotary(SpecSpan inputs, const Attributes& attributes) {
   const int64_t dim = rotary_dim(inputs[0], attributes);
   if (dim < 2 || dim % 2 != 0 || dim > inputs[0].shape[3]) {
     fail(ExitCode::usage,
@@ -48,8 +38,6 @@ SpecList infer_rotary(SpecSpan inputs, const Attributes& attributes) {
          "size {}, got {}; the head size is hidden_size / num_heads",
          inputs[0].shape[3], dim);
   }
-  expect_first_positions("rotary", inputs);
-  return {inputs[0]};
 }
 
 std::vector<ValueId> gradient_rotary(const GradientRequest& r) {
@@ -64,14 +52,6 @@ std::vector<ValueId> gradient_rotary(const GradientRequest& r) {
 Cost cost_positions(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {3.0 * static_cast<double>(inputs[0].shape.elements()),
           static_cast<double>(inputs[0].bytes() + outputs[0].bytes())};
-}
-
-SpecList infer_sinusoidal(SpecSpan inputs, const Attributes&) {
-  expect_inputs("sinusoidal_positions", inputs, 1, 2);
-  expect_one_float_dtype("sinusoidal_positions", inputs.first(1));
-  expect_rank("sinusoidal_positions", "the tokens", inputs[0].shape, 3, 3);
-  expect_first_positions("sinusoidal_positions", inputs);
-  return {inputs[0]};
 }
 
 std::vector<ValueId> gradient_sinusoidal(const GradientRequest& r) {
@@ -112,26 +92,29 @@ std::vector<double> rotary_frequencies(const Attributes& attributes, int64_t dim
 }
 
 double sinusoid(int64_t position, int64_t channel, int64_t width) {
-  const double i = static_cast<double>(channel / 2 * 2) / static_cast<double>(width);
+  const int64_t even = channel - channel % 2;
+  const double i = static_cast<double>(even) / static_cast<double>(width);
   const double angle = static_cast<double>(position) * std::pow(10000, -i);
   return channel % 2 == 0 ? std::sin(angle) : std::cos(angle);
 }
 
 constinit const OpDef kRotaryOp{.name = "rotary",
                                 .doc = "rotates pairs of elements of each head by position",
-                                .infer = infer_rotary,
+                                .signature = "x[N,T,H,D] first_position[N]:i32? -> y[N,T,H,D]",
+                                .check = check_rotary,
                                 .gradient = gradient_rotary,
                                 .cost = cost_positions,
                                 .in_place_allowed = true,
                                 .autocast = CastPolicy::follow,
                                 .token_axis = tokens_at_one};
-constinit const OpDef kSinusoidalPositionsOp{.name = "sinusoidal_positions",
-                                             .doc = "x + sines and cosines of the token's position",
-                                             .infer = infer_sinusoidal,
-                                             .gradient = gradient_sinusoidal,
-                                             .cost = cost_positions,
-                                             .in_place_allowed = true,
-                                             .autocast = CastPolicy::follow,
-                                             .token_axis = tokens_at_one};
+constinit const OpDef kSinusoidalPositionsOp{
+    .name = "sinusoidal_positions",
+    .doc = "x + sines and cosines of the token's position",
+    .signature = "x[N,T,W] first_position[N]:i32? -> y[N,T,W]",
+    .gradient = gradient_sinusoidal,
+    .cost = cost_positions,
+    .in_place_allowed = true,
+    .autocast = CastPolicy::follow,
+    .token_axis = tokens_at_one};
 
 }  // namespace dltrain

@@ -34,37 +34,17 @@
 namespace dltrain {
 namespace {
 
-TensorSpec optional_input(SpecSpan inputs, size_t i) {
-  return i < inputs.size() ? inputs[i] : TensorSpec{Shape{0}, DType::u8};
-}
-
-// Returns the shape of y from those of x and w.
-Shape output_shape(const Shape& x, const Shape& w) {
-  return {x[0], x[1], w[1]};
-}
-
 SpecList infer_recurrent(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "recurrent";
-  expect_inputs(kOp, inputs, 2, 5);
-  expect_one_float_dtype(kOp, inputs);
   const Shape &x = inputs[0].shape, &w = inputs[1].shape;
-  expect_rank(kOp, "x", x, 3, 3);
-  expect_rank(kOp, "w", w, 2, 2);
-  const RecurrentSizes s = recurrent_sizes(output_shape(x, w), attributes);
+  const RecurrentSizes s = recurrent_sizes({x[0], x[1], w[1]}, attributes);
   if (s.tokens < 1 || s.hidden < 1) {
     fail(ExitCode::usage, "{}: needs a token and a hidden unit, got {} and {}", kOp, to_string(x),
          to_string(w));
   }
-  expect_shape(kOp, "x", x, Shape{s.samples, s.tokens, s.width()});
   expect_shape(kOp, "w", w, Shape{s.width(), s.hidden});
-  const TensorSpec b = optional_input(inputs, 2), h0 = optional_input(inputs, 3),
-                   c0 = optional_input(inputs, 4);
-  if (!is_absent(b)) expect_shape(kOp, "b", b.shape, Shape{s.width()});
-  if (!is_absent(h0)) expect_shape(kOp, "h0", h0.shape, Shape{s.samples, s.hidden});
-  if (!is_absent(c0)) {
-    check_internal(s.kind == RecurrentKind::lstm, "only an LSTM has cells");
-    expect_shape(kOp, "c0", c0.shape, Shape{s.samples, s.hidden});
-  }
+  check_internal(s.kind == RecurrentKind::lstm || inputs.size() < 5 || is_absent(inputs[4]),
+                 "only an LSTM has cells");
   const DType dtype = inputs[0].dtype;
   SpecList out{{Shape{s.samples, s.tokens, s.hidden}, dtype}};
   if (keeps_gates(s.kind)) {
@@ -88,23 +68,6 @@ std::vector<ValueId> gradient_recurrent(const GradientRequest& r) {
                      r.attributes);
   std::vector<ValueId> out(r.inputs.size(), kNoValue);
   std::copy(made.begin(), made.end(), out.begin());
-  return out;
-}
-
-SpecList infer_recurrent_backward(SpecSpan inputs, const Attributes& attributes) {
-  constexpr std::string_view kOp = "recurrent_backward";
-  expect_inputs(kOp, inputs, 8, 8);
-  const Shape& y = inputs[1].shape;
-  expect_shape(kOp, "dy", inputs[0].shape, y);
-  const RecurrentSizes s = recurrent_sizes(y, attributes);
-  const Shape gates{s.samples, s.tokens, s.width()};
-  if (keeps_gates(s.kind)) {
-    expect_shape(kOp, "the gates", inputs[2].shape, gates);
-    expect_shape(kOp, "the cells", inputs[3].shape, y);
-  }
-  const DType sums = accumulation_dtype(inputs[1].dtype);
-  SpecList out{{gates, inputs[1].dtype}, {inputs[4].shape, sums}};
-  if (!is_absent(inputs[5])) out.push_back({inputs[5].shape, sums});
   return out;
 }
 
@@ -154,14 +117,18 @@ RecurrentSizes recurrent_sizes(const Shape& y, const Attributes& attributes) {
 
 constinit const OpDef kRecurrentOp{.name = "recurrent",
                                    .doc = "LSTM, GRU or RNN over the tokens of projected inputs",
+                                   .signature = "x[N,T,G] w[G,H] b[G]? h0[N,H]? c0[N,H]?",
                                    .infer = infer_recurrent,
                                    .gradient = gradient_recurrent,
                                    .cost = cost_recurrent,
                                    .autocast = CastPolicy::low,
                                    .token_axis = tokens_of_recurrent};
-constinit const OpDef kRecurrentBackwardOp{.name = "recurrent_backward",
-                                           .doc = "gradients of recurrent through its tokens",
-                                           .infer = infer_recurrent_backward,
-                                           .cost = cost_recurrent_backward};
+constinit const OpDef kRecurrentBackwardOp{
+    .name = "recurrent_backward",
+    .doc = "gradients of recurrent through its tokens",
+    .signature =
+        "dy[N,T,H] y[N,T,H] gates[N,T,G]? cells[N,T,H]? w[G,H] b[G]? h0[N,H]? c0[N,H]? -> "
+        "dx[N,T,G] dw[G,H]:sum db[G]:sum?b",
+    .cost = cost_recurrent_backward};
 
 }  // namespace dltrain

@@ -28,40 +28,17 @@
 namespace dltrain {
 namespace {
 
-// Used by forward and backward: checks w_ih, w_hh, the biases and the state from input `at` on.
-RecurrentSizes check_operands(std::string_view op, SpecSpan inputs, size_t at, const Shape& x,
-                              const Attributes& attributes) {
-  expect_rank(op, "x", x, 3, 3);
-  const Shape &w_ih = inputs[at].shape, &w_hh = inputs[at + 1].shape;
-  expect_rank(op, "w_ih", w_ih, 2, 2);
-  expect_rank(op, "w_hh", w_hh, 2, 2);
-  const RecurrentSizes s = recurrent_sizes({x[0], x[1], w_hh[1]}, attributes);
-  if (s.tokens < 1 || s.hidden < 1 || x[2] < 1) {
-    fail(ExitCode::usage, "{}: needs a token, an input and a hidden unit, got {} and {}", op,
-         to_string(x), to_string(w_hh));
-  }
-  expect_shape(op, "w_ih", w_ih, Shape{s.width(), x[2]});
-  expect_shape(op, "w_hh", w_hh, Shape{s.width(), s.hidden});
-  const bool biased = !is_absent(inputs[at + 2]);
-  check_internal(biased == !is_absent(inputs[at + 3]), "{}: only one of two biases", op);
-  if (biased) {
-    expect_shape(op, "b_ih", inputs[at + 2].shape, Shape{s.width()});
-    expect_shape(op, "b_hh", inputs[at + 3].shape, Shape{s.width()});
-  }
-  const Shape state{s.samples, s.hidden};
-  if (!is_absent(inputs[at + 4])) expect_shape(op, "h0", inputs[at + 4].shape, state);
-  if (!is_absent(inputs[at + 5])) {
-    check_internal(s.kind == RecurrentKind::lstm, "only an LSTM has cells");
-    expect_shape(op, "c0", inputs[at + 5].shape, state);
-  }
-  return s;
-}
-
 SpecList infer_recurrent_network(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "recurrent_network";
-  expect_inputs(kOp, inputs, 7, 7);
-  expect_one_float_dtype(kOp, inputs);
-  const RecurrentSizes s = check_operands(kOp, inputs, 1, inputs[0].shape, attributes);
+  const Shape &x = inputs[0].shape, &w = inputs[2].shape;
+  const RecurrentSizes s = recurrent_sizes({x[0], x[1], w[1]}, attributes);
+  if (s.tokens < 1 || s.hidden < 1 || x[2] < 1) {
+    fail(ExitCode::usage, "{}: needs a token, an input and a hidden unit, got {} and {}", kOp,
+         to_string(x), to_string(w));
+  }
+  expect_shape(kOp, "w_hh", w, Shape{s.width(), s.hidden});
+  check_internal(is_absent(inputs[3]) == is_absent(inputs[4]), "{}: only one of two biases", kOp);
+  check_internal(s.kind == RecurrentKind::lstm || is_absent(inputs[6]), "only an LSTM has cells");
   const DType dtype = inputs[0].dtype;
   SpecList out{{Shape{s.samples, s.tokens, s.hidden}, dtype}};
   if (s.kind == RecurrentKind::lstm) out.push_back({Shape{s.samples, 1, s.hidden}, dtype});
@@ -84,20 +61,6 @@ std::vector<ValueId> gradient_recurrent_network(const GradientRequest& r) {
   return out;
 }
 
-SpecList infer_recurrent_network_backward(SpecSpan inputs, const Attributes& attributes) {
-  constexpr std::string_view kOp = "recurrent_network_backward";
-  expect_inputs(kOp, inputs, 10, 10);
-  const RecurrentSizes s = check_operands(kOp, inputs, 3, inputs[1].shape, attributes);
-  const Shape y{s.samples, s.tokens, s.hidden};
-  expect_shape(kOp, "dy", inputs[0].shape, y);
-  expect_shape(kOp, "y", inputs[2].shape, y);
-  expect_shape(kOp, "kept", inputs[9].shape, Shape{attributes.integer("kept_bytes")});
-  const DType sums = accumulation_dtype(inputs[1].dtype);
-  SpecList out{inputs[1], {inputs[3].shape, sums}, {inputs[4].shape, sums}};
-  if (!is_absent(inputs[5])) out.insert(out.end(), 2, {inputs[5].shape, sums});
-  return out;
-}
-
 // Cost of the products with both weights for every token, times `passes`.
 Cost pass_cost_recurrent_network(const Shape& x, SpecSpan inputs, size_t weights, SpecSpan outputs,
                                  double passes) {
@@ -117,6 +80,7 @@ Cost cost_recurrent_network_backward(SpecSpan inputs, SpecSpan outputs, const At
 constinit const OpDef kRecurrentNetworkOp{
     .name = "recurrent_network",
     .doc = "LSTM, GRU or RNN over the tokens, with the projection of its inputs",
+    .signature = "x[N,T,I] w_ih[G,I] w_hh[G,H] b_ih[G]? b_hh[G]? h0[N,H]? c0[N,H]?",
     .infer = infer_recurrent_network,
     .gradient = gradient_recurrent_network,
     .cost = cost_recurrent_network,
@@ -125,7 +89,10 @@ constinit const OpDef kRecurrentNetworkOp{
 constinit const OpDef kRecurrentNetworkBackwardOp{
     .name = "recurrent_network_backward",
     .doc = "gradients of recurrent_network through its tokens",
-    .infer = infer_recurrent_network_backward,
+    .signature =
+        "dy[N,T,H] x[N,T,I] y[N,T,H] w_ih[G,I] w_hh[G,H] b_ih[G]? b_hh[G]? h0[N,H]? c0[N,H]? "
+        "kept[K]:u8? -> dx[N,T,I] dw_ih[G,I]:sum dw_hh[G,H]:sum db_ih[G]:sum?b_ih "
+        "db_hh[G]:sum?b_hh; K=kept_bytes",
     .cost = cost_recurrent_network_backward,
     .keeps_bytes = true};
 

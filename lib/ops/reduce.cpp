@@ -22,8 +22,6 @@ Shape keep_axes(const Shape& shape, const std::vector<int64_t>& axes) {
 }
 
 SpecList infer_reduce(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("reduce", inputs, 1, 1);
-  expect_one_float_dtype("reduce", inputs);
   const std::string kind = attributes.text("kind");
   check_internal(kind == "sum" || kind == "mean" || kind == "max", "reduce: kind \"{}\"", kind);
   const Shape& x = inputs[0].shape;
@@ -78,7 +76,6 @@ std::optional<std::vector<Placement>> place_reduce(SpecSpan inputs, const Attrib
 }
 
 SpecList infer_broadcast(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("broadcast", inputs, 1, 1);
   const Shape to(attributes.integers("shape"));
   expect_shape("broadcast", "the result", broadcast_shape("broadcast", inputs[0].shape, to), to);
   return {{to, inputs[0].dtype}};
@@ -89,7 +86,6 @@ std::vector<ValueId> gradient_broadcast(const GradientRequest& r) {
 }
 
 SpecList infer_reshape(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("reshape", inputs, 1, 1);
   const Shape to(attributes.integers("shape"));
   if (to.elements() != inputs[0].shape.elements()) {
     fail(ExitCode::usage, "reshape: {} has {} elements, {} has {}", to_string(inputs[0].shape),
@@ -124,18 +120,21 @@ int tokens_of_reshape(const TokenAxes& node) {
 
 constinit const OpDef kReduceOp{.name = "reduce",
                                 .doc = "y = sum, mean or max of x over axes",
+                                .signature = "x[*]",
                                 .infer = infer_reduce,
                                 .gradient = gradient_reduce,
                                 .place = place_reduce,
                                 .autocast = CastPolicy::follow_first};
 constinit const OpDef kBroadcastOp{.name = "broadcast",
                                    .doc = "y = x repeated along axes of extent 1",
+                                   .signature = "x[*]:any",
                                    .infer = infer_broadcast,
                                    .gradient = gradient_broadcast,
                                    .autocast = CastPolicy::follow,
                                    .token_axis = tokens_of_elements};
 constinit const OpDef kReshapeOp{.name = "reshape",
                                  .doc = "x with another shape, without a copy",
+                                 .signature = "x[*]:any",
                                  .infer = infer_reshape,
                                  .gradient = gradient_reshape,
                                  .aliases = alias_first,

@@ -6,7 +6,9 @@
 
 namespace dltrain {
 
-std::span<const OpDef> elementwise_ops();  // elementwise.cpp has a table of its own
+// These files have tables of their own.
+std::span<const OpDef> elementwise_ops();
+std::span<const OpDef> placement_ops();
 
 namespace {
 
@@ -29,6 +31,20 @@ const OpDef* find_op(std::string_view name) {
     if (found != ops.end()) return &*found;
   }
   return nullptr;
+}
+
+SpecList OpDef::output_specs(SpecSpan inputs, const Attributes& attributes) const {
+  SpecList out;
+  if (signature.exists()) out = signature.match(name, inputs, attributes).specs;
+  if (check != nullptr) check(inputs, attributes);
+  return infer != nullptr ? infer(inputs, attributes) : out;
+}
+
+std::vector<int> OpDef::output_aliases(SpecSpan inputs, const Attributes& attributes,
+                                       size_t count) const {
+  if (aliases != nullptr) return aliases(inputs, attributes);
+  if (signature.has_outputs()) return signature.match(name, inputs, attributes).aliases;
+  return std::vector<int>(count, -1);
 }
 
 Cost op_cost(const OpDef& op, SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {

@@ -71,14 +71,6 @@ SpecList infer_squares(SpecSpan inputs, const Attributes&) {
   return {{Shape{1}, DType::f64}};
 }
 
-SpecList infer_sharded_norm(SpecSpan inputs, const Attributes&) {
-  expect_inputs("gradient_norm_of", inputs, 2, 2);
-  expect_step_state("gradient_norm_of", inputs[0]);
-  expect_rank("gradient_norm_of", "the sums", inputs[1].shape, 1, 1);
-  expect_dtype("gradient_norm_of", "the sums", inputs[1], DType::f64);
-  return {inputs[0]};
-}
-
 }  // namespace
 
 constinit const OpDef kReduceScatterBeginOp{.name = "reduce_scatter_begin",
@@ -112,8 +104,7 @@ constinit const OpDef kSumOfSquaresOp{
     .name = "sum_of_squares", .doc = "sum of the squares of all elements", .infer = infer_squares};
 constinit const OpDef kGradientNormOfOp{.name = "gradient_norm_of",
                                         .doc = "gradient_norm from a sum of squares",
-                                        .infer = infer_sharded_norm,
-                                        .aliases = aliases_scatter_end,
+                                        .signature = "step squares[N]:f64 -> step!",
                                         .has_effect = true};
 
 }  // namespace dltrain

@@ -30,7 +30,6 @@ struct Borders {
 };
 
 SpecList infer_slice(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("slice", inputs, 1, 1);
   Shape y = inputs[0].shape;
   const Borders borders("slice", y, attributes);
   for (int i = 0; i < y.rank(); ++i) {
@@ -45,7 +44,6 @@ SpecList infer_slice(SpecSpan inputs, const Attributes& attributes) {
 }
 
 SpecList infer_pad(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("pad", inputs, 1, 1);
   Shape y = inputs[0].shape;
   const Borders borders("pad", y, attributes);
   for (int i = 0; i < y.rank(); ++i) {
@@ -83,6 +81,7 @@ Cost cost_slice(SpecSpan, SpecSpan outputs, const Attributes&) {
 
 constinit const OpDef kSliceOp{.name = "slice",
                                .doc = "a box of x",
+                               .signature = "x[*]:any",
                                .infer = infer_slice,
                                .gradient = gradient_slice,
                                .place = place_slice,
@@ -91,6 +90,7 @@ constinit const OpDef kSliceOp{.name = "slice",
                                .token_axis = tokens_within_borders};
 constinit const OpDef kPadOp{.name = "pad",
                              .doc = "x padded with a constant",
+                             .signature = "x[*]:any",
                              .infer = infer_pad,
                              .gradient = gradient_pad,
                              .place = place_slice,

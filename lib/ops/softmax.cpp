@@ -12,21 +12,6 @@
 namespace dltrain {
 namespace {
 
-SpecList infer_softmax(SpecSpan inputs, const Attributes&) {
-  expect_inputs("softmax", inputs, 1, 1);
-  expect_rank("softmax", "the input", inputs[0].shape, 1, Shape::kMaxRank);
-  expect_one_float_dtype("softmax", inputs);
-  return {inputs[0]};
-}
-
-SpecList infer_softmax_backward(SpecSpan inputs, const Attributes&) {
-  expect_inputs("softmax_backward", inputs, 2, 2);
-  expect_rank("softmax_backward", "the output", inputs[0].shape, 1, Shape::kMaxRank);
-  expect_shape("softmax_backward", "dy", inputs[1].shape, inputs[0].shape);
-  expect_one_float_dtype("softmax_backward", inputs);
-  return {inputs[0]};
-}
-
 std::vector<ValueId> gradient_softmax(const GradientRequest& r) {
   return {r.emitter.emit1("softmax_backward", {r.outputs[0], r.output_gradients[0]})};
 }
@@ -42,26 +27,26 @@ Cost cost_softmax(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
 
 constinit const OpDef kSoftmaxOp{.name = "softmax",
                                  .doc = "y = exp(x) / Σ exp(x) over the last axis",
-                                 .infer = infer_softmax,
+                                 .signature = "x[*,C] -> y[*,C]",
                                  .gradient = gradient_softmax,
                                  .cost = cost_softmax,
                                  .in_place_allowed = true,
                                  .token_axis = tokens_before_last};
 constinit const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
                                          .doc = "dx = y·(dy − Σ dy·y)",
-                                         .infer = infer_softmax_backward,
+                                         .signature = "y[*,C] dy[*,C] -> dx[*,C]",
                                          .cost = cost_softmax,
                                          .in_place_allowed = true};
 constinit const OpDef kLogSoftmaxOp{.name = "log_softmax",
                                     .doc = "y = x − ln Σ exp(x) over the last axis",
-                                    .infer = infer_softmax,
+                                    .signature = "x[*,C] -> y[*,C]",
                                     .gradient = gradient_log_softmax,
                                     .cost = cost_softmax,
                                     .in_place_allowed = true,
                                     .token_axis = tokens_before_last};
 constinit const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
                                             .doc = "dx = dy − exp(y)·Σ dy",
-                                            .infer = infer_softmax_backward,
+                                            .signature = "y[*,C] dy[*,C] -> dx[*,C]",
                                             .cost = cost_softmax,
                                             .in_place_allowed = true};
 

@@ -24,21 +24,8 @@
 namespace dltrain {
 namespace {
 
-void expect_targets_softmax_cross_entropy(SpecSpan inputs) {
-  expect_rank("softmax_cross_entropy", "logits", inputs[0].shape, 2, Shape::kMaxRank);
-  Shape rows(inputs[0].shape.dims().first(static_cast<size_t>(inputs[0].shape.rank() - 1)));
-  expect_shape("softmax_cross_entropy", "targets", inputs[1].shape, rows);
-  expect_one_float_dtype("softmax_cross_entropy", inputs.first(1));
-  expect_dtype("softmax_cross_entropy", "targets", inputs[1], DType::i32);
-}
-
-SpecList infer_softmax_cross_entropy(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("softmax_cross_entropy", inputs, 2, 2);
-  expect_targets_softmax_cross_entropy(inputs);
+void check_cross_entropy(SpecSpan inputs, const Attributes& attributes) {
   cross_entropy_classes(inputs[0], attributes);
-  return {{Shape{1}, DType::f64},
-          {inputs[1].shape, accumulation_dtype(inputs[0].dtype)},
-          {Shape{1}, DType::f64}};
 }
 
 std::vector<ValueId> gradient_softmax_cross_entropy(const GradientRequest& r) {
@@ -46,18 +33,6 @@ std::vector<ValueId> gradient_softmax_cross_entropy(const GradientRequest& r) {
                           {r.inputs[0], r.inputs[1], r.outputs[1], r.output_gradients[0]},
                           r.attributes),
           kNoValue};
-}
-
-SpecList infer_softmax_cross_entropy_backward(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("softmax_cross_entropy_backward", inputs, 4, 4);
-  expect_targets_softmax_cross_entropy(inputs);
-  expect_shape("softmax_cross_entropy_backward", "log_sum_exp", inputs[2].shape, inputs[1].shape);
-  expect_dtype("softmax_cross_entropy_backward", "log_sum_exp", inputs[2],
-               accumulation_dtype(inputs[0].dtype));
-  expect_shape("softmax_cross_entropy_backward", "dloss", inputs[3].shape, Shape{1});
-  expect_dtype("softmax_cross_entropy_backward", "dloss", inputs[3], DType::f64);
-  cross_entropy_classes(inputs[0], attributes);
-  return {inputs[0]};
 }
 
 Cost cost_softmax_cross_entropy(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
@@ -77,14 +52,16 @@ int64_t cross_entropy_classes(const TensorSpec& logits, const Attributes& attrib
 constinit const OpDef kSoftmaxCrossEntropyOp{
     .name = "softmax_cross_entropy",
     .doc = "summed negative log likelihood of integer targets, and the number of correct rows",
-    .infer = infer_softmax_cross_entropy,
+    .signature = "logits[*,C] targets[*]:i32 -> loss_sum[1]:f64 log_sum_exp[*]:sum correct[1]:f64",
+    .check = check_cross_entropy,
     .gradient = gradient_softmax_cross_entropy,
     .cost = cost_softmax_cross_entropy,
     .autocast = CastPolicy::logits};
 constinit const OpDef kSoftmaxCrossEntropyBackwardOp{
     .name = "softmax_cross_entropy_backward",
     .doc = "dlogits = dloss·(softmax(logits) − targets)",
-    .infer = infer_softmax_cross_entropy_backward,
+    .signature = "logits[*,C] targets[*]:i32 log_sum_exp[*]:sum dloss[1]:f64 -> dlogits[*,C]",
+    .check = check_cross_entropy,
     .cost = cost_softmax_cross_entropy,
     .in_place_allowed = true};
 

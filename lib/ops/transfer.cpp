@@ -13,37 +13,23 @@
 namespace dltrain {
 namespace {
 
-SpecList infer_send(SpecSpan inputs, const Attributes&) {
-  expect_inputs("send", inputs, 1, 1);
-  return {};
-}
-
-SpecList infer_receive(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("receive", inputs, 0, 0);
+SpecList infer_receive(SpecSpan, const Attributes& attributes) {
   const std::vector<int64_t> extents = attributes.integers("shape");
   const auto dtype = dtype_from_name(attributes.text("dtype"));
   check_internal(dtype.has_value(), "receive: dtype '{}'", attributes.text("dtype"));
   return {{Shape(std::span(extents)), *dtype}};
 }
 
-SpecList infer_receive_end(SpecSpan inputs, const Attributes&) {
-  expect_inputs("receive", inputs, 1, 1);
-  return {inputs[0]};
-}
-std::vector<int> aliases_receive_end(SpecSpan, const Attributes&) {
-  return {0};
-}
-
 }  // namespace
 
 constinit const OpDef kSendBeginOp{.name = "send_begin",
                                    .doc = "starts to send a tensor to another rank",
-                                   .infer = infer_send,
+                                   .signature = "x[*]:any",
                                    .has_effect = true,
                                    .slot = SlotUse::begins};
 constinit const OpDef kSendEndOp{.name = "send_end",
                                  .doc = "waits until a tensor has been sent",
-                                 .infer = infer_send,
+                                 .signature = "x[*]:any",
                                  .has_effect = true,
                                  .slot = SlotUse::ends};
 constinit const OpDef kReceiveBeginOp{.name = "receive_begin",
@@ -53,8 +39,7 @@ constinit const OpDef kReceiveBeginOp{.name = "receive_begin",
                                       .slot = SlotUse::begins};
 constinit const OpDef kReceiveEndOp{.name = "receive_end",
                                     .doc = "waits for a tensor from another rank",
-                                    .infer = infer_receive_end,
-                                    .aliases = aliases_receive_end,
+                                    .signature = "x[*]:any -> x!",
                                     .has_effect = true,
                                     .slot = SlotUse::ends};
 

@@ -1,5 +1,7 @@
 // transpose(x): the axes in another order, as numpy.transpose: axis i of y is axis permutation[i]
 // of x. Attribute: permutation (integers). Any dtype.
+#include <algorithm>
+
 #include <fmt/ranges.h>
 
 #include "base/error.h"
@@ -11,7 +13,6 @@ namespace dltrain {
 namespace {
 
 SpecList infer_transpose(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("transpose", inputs, 1, 1);
   const Shape& x = inputs[0].shape;
   const auto permutation = attributes.integers("permutation");
   std::vector<bool> used(static_cast<size_t>(x.rank()), false);
@@ -59,6 +60,7 @@ int tokens_of_transpose(const TokenAxes& node) {
 
 constinit const OpDef kTransposeOp{.name = "transpose",
                                    .doc = "permutes the axes",
+                                   .signature = "x[*]:any",
                                    .infer = infer_transpose,
                                    .gradient = gradient_transpose,
                                    .place = place_transpose,

@@ -51,66 +51,17 @@
 #include "ops/rules.h"
 
 namespace dltrain {
-namespace {
-
-// Checks that the lists of groups agree; a mismatch is a bug of the code that emitted the op.
-void check_groups(std::string_view op, const Attributes& attributes, size_t count) {
+void check_update(SpecSpan, const Attributes& attributes) {
+  const auto count = static_cast<size_t>(attributes.integer("count", 1));
   const std::vector<int64_t> group = attributes.integers("group");
   const auto groups = static_cast<int64_t>(attributes.numbers("lr_scale", {1}).size());
   check_internal(
       groups == static_cast<int64_t>(attributes.numbers("weight_decay", {0}).size()) &&
           (group.empty() ? groups == 1 : group.size() == count) &&
           std::all_of(group.begin(), group.end(), [&](int64_t g) { return g >= 0 && g < groups; }),
-      "{}: groups of parameters do not agree", op);
-}
-
-}  // namespace
-
-void expect_parameters_and_gradients(std::string_view op, SpecSpan inputs,
-                                     const Attributes& attributes, size_t roles) {
-  const auto count = static_cast<size_t>(attributes.integer("count", 1));
-  expect_inputs(op, inputs, 1 + roles * count, 1 + roles * count);
-  expect_step_state(op, inputs[0]);
-  if (attributes.has("rounding")) {
-    check_internal(attributes.integers("rounding").size() == count, "{}: streams of {} parameters",
-                   op, count);
-    for (const TensorSpec& parameter : inputs.subspan(1, count)) {
-      expect_dtype(op, "a parameter without master", parameter, DType::bf16);
-    }
-    expect_one_float_dtype(op, inputs.subspan(1 + count));
-  } else {
-    expect_one_float_dtype(op, inputs.subspan(1));
-  }
-  check_groups(op, attributes, count);
-  for (size_t i = 0; i < count; ++i) {
-    expect_shape(op, "a gradient", inputs[1 + count + i].shape, inputs[1 + i].shape);
-  }
-}
-
-SpecList infer_update(std::string_view op, SpecSpan inputs, const Attributes& attributes,
-                      size_t roles) {
-  expect_parameters_and_gradients(op, inputs, attributes, roles);
-  const auto count = static_cast<size_t>(attributes.integer("count", 1));
-  for (size_t i = 2 * count; i + 1 < inputs.size(); ++i) {
-    expect_shape(op, "a moment", inputs[1 + i].shape, inputs[1 + i % count].shape);
-  }
-  return written_by_update(inputs, attributes);
-}
-
-std::vector<int> aliases_update(SpecSpan inputs, const Attributes& attributes) {
-  const int count = static_cast<int>(attributes.integer("count", 1));
-  std::vector<int> out;
-  for (int i = 1; i < static_cast<int>(inputs.size()); ++i) {
-    const bool gradient = i > count && i <= 2 * count;
-    if (!gradient && !is_absent(inputs[static_cast<size_t>(i)])) out.push_back(i);
-  }
-  return out;
-}
-
-SpecList written_by_update(SpecSpan inputs, const Attributes& attributes) {
-  SpecList out;
-  for (int i : aliases_update(inputs, attributes)) out.push_back(inputs[static_cast<size_t>(i)]);
-  return out;
+      "groups of parameters do not agree");
+  check_internal(!attributes.has("rounding") || attributes.integers("rounding").size() == count,
+                 "random streams of {} parameters", count);
 }
 
 namespace {
@@ -125,109 +76,66 @@ std::vector<int> aliases_norm(SpecSpan, const Attributes&) {
   return {0};
 }
 
-constexpr size_t kParameterAndGradient = 2;
-
-// Shape rule of optimizers with independent elements. With `copies` the inputs end with the list of
-// the parameters' low-precision copies, absent where a parameter has none.
-SpecList infer_elements(std::string_view op, SpecSpan inputs, const Attributes& attributes,
-                        size_t roles) {
-  if (!attributes.boolean("copies")) return infer_update(op, inputs, attributes, roles);
-  const auto count = static_cast<size_t>(attributes.integer("count", 1));
-  expect_inputs(op, inputs, 1 + (roles + 1) * count, 1 + (roles + 1) * count);
-  infer_update(op, inputs.first(1 + roles * count), attributes, roles);
-  for (size_t i = 0; i < count; ++i) {
-    const TensorSpec& copy = inputs[1 + roles * count + i];
-    if (is_absent(copy)) continue;
-    check_internal(is_low_precision(copy.dtype), "{}: a copy of {}", op, dtype_name(copy.dtype));
-    expect_shape(op, "a copy", copy.shape, inputs[1 + i].shape);
-  }
-  return written_by_update(inputs, attributes);
-}
-
-SpecList infer_sgd(SpecSpan inputs, const Attributes& attributes) {
-  const size_t moments = attributes.number("momentum") != 0 ? 1 : 0;
-  return infer_elements("sgd_update", inputs, attributes, kParameterAndGradient + moments);
-}
-SpecList infer_adam(SpecSpan inputs, const Attributes& attributes) {
-  return infer_elements("adam_update", inputs, attributes, kParameterAndGradient + 2);
-}
-SpecList infer_adamw(SpecSpan inputs, const Attributes& attributes) {
-  return infer_elements("adamw_update", inputs, attributes, kParameterAndGradient + 2);
-}
-SpecList infer_adagrad(SpecSpan inputs, const Attributes& attributes) {
-  return infer_elements("adagrad_update", inputs, attributes, kParameterAndGradient + 1);
-}
-SpecList infer_rmsprop(SpecSpan inputs, const Attributes& attributes) {
-  const size_t moments =
-      1 + (attributes.boolean("centered") ? 1 : 0) + (attributes.number("momentum") != 0 ? 1 : 0);
-  return infer_elements("rmsprop_update", inputs, attributes, kParameterAndGradient + moments);
-}
-SpecList infer_lion(SpecSpan inputs, const Attributes& attributes) {
-  return infer_elements("lion_update", inputs, attributes, kParameterAndGradient + 1);
-}
-
-SpecList infer_seed(SpecSpan inputs, const Attributes&) {
-  expect_inputs("loss_seed", inputs, 1, 2);
-  expect_step_state("loss_seed", inputs[0]);
-  if (inputs.size() == 2) {
-    expect_shape("loss_seed", "the loss", inputs[1].shape, Shape{1});
-    expect_dtype("loss_seed", "the loss", inputs[1], DType::f64);
-  }
-  return {{Shape{1}, DType::f64}};
-}
-
 }  // namespace
 
 constinit const OpDef kLossSeedOp{.name = "loss_seed",
                                   .doc = "loss_scale · inverse_valid: the seed of the backward",
-                                  .infer = infer_seed};
+                                  .signature = "step loss[1]:f64? -> seed[1]:f64"};
 constinit const OpDef kGradientNormOp{.name = "gradient_norm",
                                       .doc = "gradient norm, finite flag and clipping factor",
                                       .infer = infer_update_norm,
                                       .aliases = aliases_norm,
                                       .update = UpdateKind::norm,
                                       .has_effect = true};
-constinit const OpDef kSgdUpdateOp{.name = "sgd_update",
-                                   .doc = "SGD with momentum over all parameters",
-                                   .infer = infer_sgd,
-                                   .aliases = aliases_update,
-                                   .update = UpdateKind::optimizer,
-                                   .independent_elements = true,
-                                   .has_effect = true};
-constinit const OpDef kAdamUpdateOp{.name = "adam_update",
-                                    .doc = "Adam with L2 decay over all parameters",
-                                    .infer = infer_adam,
-                                    .aliases = aliases_update,
-                                    .update = UpdateKind::optimizer,
-                                    .independent_elements = true,
-                                    .has_effect = true};
-constinit const OpDef kAdamwUpdateOp{.name = "adamw_update",
-                                     .doc = "AdamW over all parameters",
-                                     .infer = infer_adamw,
-                                     .aliases = aliases_update,
-                                     .update = UpdateKind::optimizer,
-                                     .independent_elements = true,
-                                     .has_effect = true};
-constinit const OpDef kAdagradUpdateOp{.name = "adagrad_update",
-                                       .doc = "Adagrad over all parameters",
-                                       .infer = infer_adagrad,
-                                       .aliases = aliases_update,
-                                       .update = UpdateKind::optimizer,
-                                       .independent_elements = true,
-                                       .has_effect = true};
-constinit const OpDef kRmspropUpdateOp{.name = "rmsprop_update",
-                                       .doc = "RMSprop over all parameters",
-                                       .infer = infer_rmsprop,
-                                       .aliases = aliases_update,
-                                       .update = UpdateKind::optimizer,
-                                       .independent_elements = true,
-                                       .has_effect = true};
-constinit const OpDef kLionUpdateOp{.name = "lion_update",
-                                    .doc = "Lion over all parameters",
-                                    .infer = infer_lion,
-                                    .aliases = aliases_update,
-                                    .update = UpdateKind::optimizer,
-                                    .independent_elements = true,
-                                    .has_effect = true};
+constinit const OpDef kSgdUpdateOp{
+    .name = "sgd_update",
+    .doc = "SGD with momentum over all parameters",
+    .signature = "step | p[*]:parameter g[*] m[*]?@momentum copy[*]:low?@copies -> p! m! copy!",
+    .check = check_update,
+    .update = UpdateKind::optimizer,
+    .independent_elements = true,
+    .has_effect = true};
+constinit const OpDef kAdamUpdateOp{
+    .name = "adam_update",
+    .doc = "Adam with L2 decay over all parameters",
+    .signature = "step | p[*]:parameter g[*] m[*] v[*] copy[*]:low?@copies -> p! m! v! copy!",
+    .check = check_update,
+    .update = UpdateKind::optimizer,
+    .independent_elements = true,
+    .has_effect = true};
+constinit const OpDef kAdamwUpdateOp{
+    .name = "adamw_update",
+    .doc = "AdamW over all parameters",
+    .signature = "step | p[*]:parameter g[*] m[*] v[*] copy[*]:low?@copies -> p! m! v! copy!",
+    .check = check_update,
+    .update = UpdateKind::optimizer,
+    .independent_elements = true,
+    .has_effect = true};
+constinit const OpDef kAdagradUpdateOp{
+    .name = "adagrad_update",
+    .doc = "Adagrad over all parameters",
+    .signature = "step | p[*]:parameter g[*] s[*] copy[*]:low?@copies -> p! s! copy!",
+    .check = check_update,
+    .update = UpdateKind::optimizer,
+    .independent_elements = true,
+    .has_effect = true};
+constinit const OpDef kRmspropUpdateOp{
+    .name = "rmsprop_update",
+    .doc = "RMSprop over all parameters",
+    .signature =
+        "step | p[*]:parameter g[*] s[*] a[*]?@centered "
+        "m[*]?@momentum copy[*]:low?@copies -> p! s! a! m! copy!",
+    .check = check_update,
+    .update = UpdateKind::optimizer,
+    .independent_elements = true,
+    .has_effect = true};
+constinit const OpDef kLionUpdateOp{
+    .name = "lion_update",
+    .doc = "Lion over all parameters",
+    .signature = "step | p[*]:parameter g[*] m[*] copy[*]:low?@copies -> p! m! copy!",
+    .check = check_update,
+    .update = UpdateKind::optimizer,
+    .independent_elements = true,
+    .has_effect = true};
 
 }  // namespace dltrain

@@ -16,47 +16,13 @@
 #include "ops/rules.h"
 
 namespace dltrain {
-namespace {
-
-SpecList infer_clip(SpecSpan inputs, const Attributes&) {
-  expect_inputs("clip_percentile", inputs, 2, 2);
-  expect_step_state("clip_percentile", inputs[0]);
-  expect_rank("clip_percentile", "the norms", inputs[1].shape, 1, 1);
-  expect_one_float_dtype("clip_percentile", inputs.subspan(1));
-  return {inputs[0], inputs[1]};
-}
-std::vector<int> aliases_clip(SpecSpan, const Attributes&) {
-  return {0, 1};
-}
-
-SpecList infer_ema(SpecSpan inputs, const Attributes& attributes) {
-  const auto count = static_cast<size_t>(attributes.integer("count", 1));
-  expect_inputs("ema_update", inputs, 1 + 2 * count, 1 + 2 * count);
-  expect_step_state("ema_update", inputs[0]);
-  expect_one_float_dtype("ema_update", inputs.subspan(1));
-  for (size_t i = 0; i < count; ++i) {
-    expect_shape("ema_update", "an average", inputs[1 + count + i].shape, inputs[1 + i].shape);
-  }
-  return {inputs.begin() + 1 + static_cast<std::ptrdiff_t>(count), inputs.end()};
-}
-std::vector<int> aliases_ema(SpecSpan, const Attributes& attributes) {
-  const int count = static_cast<int>(attributes.integer("count", 1));
-  std::vector<int> out;
-  for (int i = 0; i < count; ++i) out.push_back(1 + count + i);
-  return out;
-}
-
-}  // namespace
-
 constinit const OpDef kClipPercentileOp{.name = "clip_percentile",
                                         .doc = "clips to a percentile of recent gradient norms",
-                                        .infer = infer_clip,
-                                        .aliases = aliases_clip,
+                                        .signature = "step norms[W] -> step! norms!",
                                         .has_effect = true};
 constinit const OpDef kEmaUpdateOp{.name = "ema_update",
                                    .doc = "moving average of parameters and buffers",
-                                   .infer = infer_ema,
-                                   .aliases = aliases_ema,
+                                   .signature = "step | s[*] average[*] -> average!",
                                    .update = UpdateKind::average,
                                    .independent_elements = true,
                                    .has_effect = true};

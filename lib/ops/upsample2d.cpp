@@ -14,14 +14,11 @@ namespace dltrain {
 namespace {
 
 SpecList infer_upsample2d(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("upsample2d", inputs, 1, 1);
-  expect_one_float_dtype("upsample2d", inputs);
   const Shape& x = inputs[0].shape;
   return {{mapped_shape(x, upsampling_maps(x, attributes)), inputs[0].dtype}};
 }
 
 SpecList infer_upsample2d_backward(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("upsample2d_backward", inputs, 1, 1);
   const Shape x(attributes.integers("input_shape"));
   expect_shape("upsample2d_backward", "dy", inputs[0].shape,
                mapped_shape(x, upsampling_maps(x, attributes)));
@@ -47,12 +44,14 @@ Cost cost_upsample2d(SpecSpan inputs, SpecSpan outputs, const Attributes& attrib
 
 constinit const OpDef kUpsample2dOp{.name = "upsample2d",
                                     .doc = "resizes images, nearest or bilinear",
+                                    .signature = "x[N,H,W,C]",
                                     .infer = infer_upsample2d,
                                     .gradient = gradient_upsample2d,
                                     .cost = cost_upsample2d,
                                     .autocast = CastPolicy::follow};
 constinit const OpDef kUpsample2dBackwardOp{.name = "upsample2d_backward",
                                             .doc = "dx of upsample2d",
+                                            .signature = "dy[N,H,W,C]",
                                             .infer = infer_upsample2d_backward,
                                             .cost = cost_upsample2d};
 

@@ -27,45 +27,29 @@
 namespace dltrain {
 namespace {
 
-Shape rows_of_weighted_cross_entropy(const Shape& logits) {
-  return Shape(logits.dims().first(static_cast<size_t>(logits.rank() - 1)));
-}
+constexpr std::string_view kWeightedCrossEntropy = "weighted_cross_entropy";
 
-void expect_targets_weighted_cross_entropy(SpecSpan inputs, const Attributes& attributes) {
-  constexpr std::string_view kOp = "weighted_cross_entropy";
-  expect_rank(kOp, "logits", inputs[0].shape, 2, Shape::kMaxRank);
-  expect_one_float_dtype(kOp, inputs.first(1));
-  if (is_floating(inputs[1].dtype)) {
-    expect_shape(kOp, "targets", inputs[1].shape, inputs[0].shape);
-    expect_dtype(kOp, "targets", inputs[1], accumulation_dtype(inputs[0].dtype));
-  } else {
-    expect_shape(kOp, "targets", inputs[1].shape, rows_of_weighted_cross_entropy(inputs[0].shape));
-    expect_dtype(kOp, "targets", inputs[1], DType::i32);
-    check_internal(!attributes.boolean("relative"), "labels have no entropy");
-  }
+// Targets are labels, one for each row, or distributions like the logits.
+void check_targets(SpecSpan inputs, const Attributes& attributes, bool labels) {
+  const Shape& logits = inputs[0].shape;
+  const Shape rows(logits.dims().first(static_cast<size_t>(logits.rank() - 1)));
+  const bool distributions = is_floating(inputs[1].dtype);
+  expect_shape(kWeightedCrossEntropy, "targets", inputs[1].shape, distributions ? logits : rows);
+  expect_dtype(kWeightedCrossEntropy, "targets", inputs[1],
+               distributions ? accumulation_dtype(inputs[0].dtype) : DType::i32);
+  check_internal(distributions || !attributes.boolean("relative"), "labels have no entropy");
+  check_internal(distributions || !labels, "labels given twice");
   const auto weights = attributes.numbers("class_weights");
-  if (!weights.empty() && static_cast<int64_t>(weights.size()) != inputs[0].shape[-1]) {
-    fail(ExitCode::usage, "{}: {} class weights for {} classes", kOp, weights.size(),
-         inputs[0].shape[-1]);
+  if (!weights.empty() && static_cast<int64_t>(weights.size()) != logits[-1]) {
+    fail(ExitCode::usage, "{}: {} class weights for {} classes", kWeightedCrossEntropy,
+         weights.size(), logits[-1]);
   }
 }
-
-// Checks the optional last input.
-void expect_labels_weighted_cross_entropy(SpecSpan inputs, size_t at) {
-  constexpr std::string_view kOp = "weighted_cross_entropy";
-  if (inputs.size() <= at) return;
-  check_internal(is_floating(inputs[1].dtype), "labels given twice");
-  expect_shape(kOp, "labels", inputs[at].shape, rows_of_weighted_cross_entropy(inputs[0].shape));
-  expect_dtype(kOp, "labels", inputs[at], DType::i32);
+void check_forward(SpecSpan inputs, const Attributes& attributes) {
+  check_targets(inputs, attributes, inputs.size() == 3);
 }
-
-SpecList infer_weighted_cross_entropy(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("weighted_cross_entropy", inputs, 2, 3);
-  expect_targets_weighted_cross_entropy(inputs, attributes);
-  expect_labels_weighted_cross_entropy(inputs, 2);
-  return {{Shape{1}, DType::f64},
-          {rows_of_weighted_cross_entropy(inputs[0].shape), accumulation_dtype(inputs[0].dtype)},
-          {Shape{1}, DType::f64}};
+void check_backward(SpecSpan inputs, const Attributes& attributes) {
+  check_targets(inputs, attributes, inputs.size() == 5);
 }
 
 std::vector<ValueId> gradient_weighted_cross_entropy(const GradientRequest& r) {
@@ -74,19 +58,6 @@ std::vector<ValueId> gradient_weighted_cross_entropy(const GradientRequest& r) {
   if (r.inputs.size() == 3) inputs.push_back(r.inputs[2]);
   out[0] = r.emitter.emit1("weighted_cross_entropy_backward", std::move(inputs), r.attributes);
   return out;
-}
-
-SpecList infer_weighted_cross_entropy_backward(SpecSpan inputs, const Attributes& attributes) {
-  constexpr std::string_view kOp = "weighted_cross_entropy_backward";
-  expect_inputs(kOp, inputs, 4, 5);
-  expect_targets_weighted_cross_entropy(inputs, attributes);
-  expect_labels_weighted_cross_entropy(inputs, 4);
-  expect_shape(kOp, "log_sum_exp", inputs[2].shape,
-               rows_of_weighted_cross_entropy(inputs[0].shape));
-  expect_dtype(kOp, "log_sum_exp", inputs[2], accumulation_dtype(inputs[0].dtype));
-  expect_shape(kOp, "dloss", inputs[3].shape, Shape{1});
-  expect_dtype(kOp, "dloss", inputs[3], DType::f64);
-  return {inputs[0]};
 }
 
 Cost cost_weighted_cross_entropy(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
@@ -99,13 +70,18 @@ Cost cost_weighted_cross_entropy(SpecSpan inputs, SpecSpan outputs, const Attrib
 constinit const OpDef kWeightedCrossEntropyOp{
     .name = "weighted_cross_entropy",
     .doc = "summed cross-entropy with class weights, of labels or distributions",
-    .infer = infer_weighted_cross_entropy,
+    .signature =
+        "logits[*,C] targets[.]:any labels[*]:i32? -> loss_sum[1]:f64 log_sum_exp[*]:sum "
+        "correct[1]:f64",
+    .check = check_forward,
     .gradient = gradient_weighted_cross_entropy,
     .cost = cost_weighted_cross_entropy};
 constinit const OpDef kWeightedCrossEntropyBackwardOp{
     .name = "weighted_cross_entropy_backward",
     .doc = "dlogits = dloss·(softmax(logits)·Σq − q), q the weighted targets",
-    .infer = infer_weighted_cross_entropy_backward,
+    .signature =
+        "logits[*,C] targets[.]:any log_sum_exp[*]:sum dloss[1]:f64 labels[*]:i32? -> dlogits[*,C]",
+    .check = check_backward,
     .cost = cost_weighted_cross_entropy,
     .in_place_allowed = true};
 

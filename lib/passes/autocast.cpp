@@ -88,8 +88,9 @@ class Autocast {
       ValueId& id = node.inputs[i];
       if (is_f32(id)) id = low[i] ? in_low(id) : in_f32(id);
     }
-    const SpecList specs = node.op->infer(graph_.input_specs(node), node.attributes);
-    const std::vector<int> aliases = graph_.aliases(node);
+    const SpecList inputs = graph_.input_specs(node);
+    const SpecList specs = node.op->output_specs(inputs, node.attributes);
+    const std::vector<int> aliases = node.op->output_aliases(inputs, node.attributes, specs.size());
     for (size_t i = 0; i < specs.size(); ++i) {
       ValueId& id = node.outputs[i];
       if (specs[i] == graph_.value(id).spec) {

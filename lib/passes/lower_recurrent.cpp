@@ -22,7 +22,7 @@ Node part_of(Graph& graph, const Node& origin, const char* op, Attributes attrib
   while (inputs.back() == kNoValue) inputs.pop_back();
   node.inputs = std::move(inputs);
   node.outputs = outputs;
-  const SpecList specs = node.op->infer(graph.input_specs(node), node.attributes);
+  const SpecList specs = node.op->output_specs(graph.input_specs(node), node.attributes);
   for (size_t i = outputs.size(); i < specs.size(); ++i) {
     node.outputs.push_back(add_activation(graph, specs[i]));
   }

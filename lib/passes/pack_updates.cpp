@@ -64,7 +64,8 @@ Node packed(const Graph& graph, const std::vector<const Node*>& nodes) {
   // Results in the memory of inputs, role by role, then others.
   std::map<size_t, std::vector<ValueId>> results;
   for (const Node* node : nodes) {
-    const std::vector<int> aliases = graph.aliases(*node);
+    const std::vector<int> aliases =
+        node->op->output_aliases(graph.input_specs(*node), node->attributes, node->outputs.size());
     for (size_t i = 0; i < aliases.size(); ++i) {
       const size_t role = aliases[i] < 0 ? roles : static_cast<size_t>(aliases[i]);
       results[role].push_back(node->outputs[i]);

@@ -15,7 +15,7 @@ void add_with_gradient_cases_image_maps(std::vector<OpCase>& cases, const std::s
   const std::string what = fmt::format("{} {}", to_string(x), to_string(attributes));
   const CaseInput input = case_tensor(x, fill);
   cases.push_back({op + " " + what, op, {input}, attributes});
-  const Shape y = find_op(op)->infer(std::vector{input.spec}, attributes).front().shape;
+  const Shape y = find_op(op)->output_specs(std::vector{input.spec}, attributes).front().shape;
   OpCase backward{.name = op + "_backward " + what,
                   .op = op + "_backward",
                   .inputs = {case_tensor(y)},

@@ -19,7 +19,8 @@ void add_cases_max_pool2d(std::vector<OpCase>& cases, const Shape& x,
                   kernel[1], stride[0], stride[1], padding[0], padding[1], ceil ? " ceil" : "");
   const CaseInput input = case_tensor(x, Fill::apart);
   cases.push_back({"max_pool2d " + geometry, "max_pool2d", {input}, attributes});
-  const Shape y = find_op("max_pool2d")->infer(std::vector{input.spec}, attributes).front().shape;
+  const Shape y =
+      find_op("max_pool2d")->output_specs(std::vector{input.spec}, attributes).front().shape;
   attributes.set("input_shape", as_integers(x));
   cases.push_back({"max_pool2d_backward " + geometry,
                    "max_pool2d_backward",

@@ -78,7 +78,7 @@ class CaseComparison {
     tested.add_kept(run_);
     reference.add_kept(exact);
     expected_ = reference.run(exact).outputs;
-    outputs_ = find_op(c.op)->infer(specs_of(run_.inputs), run_.attributes);
+    outputs_ = find_op(c.op)->output_specs(specs_of(run_.inputs), run_.attributes);
   }
 
   void overwrite(std::vector<CaseReport>& reports) {
@@ -102,7 +102,7 @@ class CaseComparison {
   void in_place(std::vector<CaseReport>& reports) {
     const OpDef& op = *find_op(case_.op);
     if (!op.in_place_allowed) return;
-    const TensorSpec y = op.infer(specs_of(run_.inputs), run_.attributes).front();
+    const TensorSpec y = op.output_specs(specs_of(run_.inputs), run_.attributes).front();
     for (size_t i = 0; i < run_.inputs.size(); ++i) {
       if (!(run_.inputs[i].spec == y)) continue;
       OpRun run = run_;

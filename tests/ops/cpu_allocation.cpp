@@ -17,7 +17,8 @@ long allocations_of(const OpCase& c) {
   const auto stream = device->make_stream();
   const auto contents = case_inputs(c, DType::f32);
   const Attributes attributes = case_attributes(c, DType::f32);
-  const SpecList inputs = specs_of(contents), outputs = find_op(c.op)->infer(inputs, attributes);
+  const SpecList inputs = specs_of(contents),
+                 outputs = find_op(c.op)->output_specs(inputs, attributes);
   const FoundKernel found = find_kernel(cpu_engine(), {.op = c.op,
                                                        .attributes = attributes,
                                                        .inputs = inputs,
@@ -30,9 +31,7 @@ long allocations_of(const OpCase& c) {
     std::copy(tensor.data.begin(), tensor.data.end(), memory.back().data());
     in.push_back(memory.back().data());
   }
-  const auto aliases = find_op(c.op)->aliases != nullptr
-                           ? find_op(c.op)->aliases(inputs, attributes)
-                           : std::vector<int>(outputs.size(), -1);
+  const auto aliases = find_op(c.op)->output_aliases(inputs, attributes, outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (aliases[i] < 0) memory.emplace_back(*device, outputs[i].bytes());
     out.push_back(aliases[i] < 0 ? memory.back().data() : in[static_cast<size_t>(aliases[i])]);

@@ -38,7 +38,7 @@ class GradientCase {
         runner_(runner),
         attributes_(case_attributes(c, DType::f64)),
         inputs_(case_inputs(c, DType::f64)) {
-    const SpecList outputs = find_op(c.op)->infer(specs_of(inputs_), attributes_);
+    const SpecList outputs = find_op(c.op)->output_specs(specs_of(inputs_), attributes_);
     cotangent_ = random_tensor(outputs[0], c.name + " cotangent");
   }
 

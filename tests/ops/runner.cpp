@@ -143,7 +143,7 @@ void OpRunner::add_kept(OpRun& run) {
     forward.inputs = {in[1], in[3], in[4], in[5], in[6], in[7], in[8]};
   }
   const SpecList inputs = specs_of(forward.inputs),
-                 outputs = find_op(forward.op)->infer(inputs, forward.attributes);
+                 outputs = find_op(forward.op)->output_specs(inputs, forward.attributes);
   const auto bytes = kept_bytes(engine_, {.op = forward.op,
                                           .attributes = forward.attributes,
                                           .inputs = inputs,
@@ -162,7 +162,7 @@ void OpRunner::add_kept(OpRun& run) {
 OpResult OpRunner::run(const OpRun& run) {
   const OpDef* op = find_op(run.op);
   check_internal(op != nullptr, "no op {}", run.op);
-  const SpecList inputs = specs_of(run.inputs), outputs = op->infer(inputs, run.attributes);
+  const SpecList inputs = specs_of(run.inputs), outputs = op->output_specs(inputs, run.attributes);
   const FoundKernel found = find_kernel(engine_, {.op = run.op,
                                                   .attributes = run.attributes,
                                                   .inputs = inputs,
@@ -174,8 +174,7 @@ OpResult OpRunner::run(const OpRun& run) {
   if (!result.served) return result;
   result.variant = std::string(found.row->variant);
 
-  std::vector<int> aliases(outputs.size(), -1);
-  if (op->aliases != nullptr) aliases = op->aliases(inputs, run.attributes);
+  std::vector<int> aliases = op->output_aliases(inputs, run.attributes, outputs.size());
   if (run.in_place >= 0) aliases[0] = run.in_place;
   Memory memory(*device_, *stream_, run, outputs, std::move(aliases),
                 found.kernel->workspace_bytes(), unaligned_);

@@ -228,11 +228,11 @@ class Trial {
     Attributes attributes = r.attributes;
     attributes.set("kept_bytes", kept);
     SpecList in(r.inputs.begin(), r.inputs.end());
-    SpecList out = find_op("recurrent_network")->infer(in, attributes);
+    SpecList out = find_op("recurrent_network")->output_specs(in, attributes);
     forward_ = prepare(r, "recurrent_network", forward, attributes, in, out, forward_call_);
     const TensorSpec y = out[0], last = kept > 0 ? out.back() : absent_spec();
     SpecList back{y, in[0], y, in[1], in[2], in[3], in[4], in[5], in[6], last};
-    out = find_op("recurrent_network_backward")->infer(back, attributes);
+    out = find_op("recurrent_network_backward")->output_specs(back, attributes);
     backward_ =
         prepare(r, "recurrent_network_backward", backward, attributes, back, out, backward_call_);
   }
