@@ -47,31 +47,21 @@ std::unique_ptr<Kernel> make_all_gather_begin(const KernelRequest& request) {
   });
 }
 
-namespace {
-
-// A message between the two ranks of a group is its broadcast by the sender.
-std::unique_ptr<Kernel> make_transfer(const KernelRequest& request, const TensorSpec& spec,
-                                      bool sends) {
-  Collectives& group = *request.collectives;
-  const auto root = static_cast<int>(request.attributes.integer("root"));
-  check_internal(group.size() == 2, "{} in a group of {} ranks", request.op, group.size());
-  check_internal((root == group.rank()) == sends, "{} by rank {} of the group", request.op,
-                 group.rank());
-  const auto count = static_cast<size_t>(spec.shape.elements());
-  return make_host_kernel([&group, root, sends, count, dtype = spec.dtype,
+std::unique_ptr<Kernel> make_send_begin(const KernelRequest& request) {
+  return make_host_kernel([&group = *request.collectives, spec = request.inputs[0],
+                           peer = static_cast<int>(request.attributes.integer("peer")),
                            subject = request.subject](const Bindings& b, Stream& stream) {
-    void* data = sends ? b.inputs[0] : b.outputs[0];
-    *b.ticket = group.broadcast(data, count, dtype, root, stream, subject);
+    const auto count = static_cast<size_t>(spec.shape.elements());
+    *b.ticket = group.send(b.inputs[0], count, spec.dtype, peer, stream, subject);
   });
 }
-
-}  // namespace
-
-std::unique_ptr<Kernel> make_send_begin(const KernelRequest& request) {
-  return make_transfer(request, request.inputs[0], true);
-}
 std::unique_ptr<Kernel> make_receive_begin(const KernelRequest& request) {
-  return make_transfer(request, request.outputs[0], false);
+  return make_host_kernel([&group = *request.collectives, spec = request.outputs[0],
+                           peer = static_cast<int>(request.attributes.integer("peer")),
+                           subject = request.subject](const Bindings& b, Stream& stream) {
+    const auto count = static_cast<size_t>(spec.shape.elements());
+    *b.ticket = group.receive(b.outputs[0], count, spec.dtype, peer, stream, subject);
+  });
 }
 std::unique_ptr<Kernel> make_wait(const KernelRequest& request) {
   return make_host_kernel([&group = *request.collectives](const Bindings& b, Stream& stream) {

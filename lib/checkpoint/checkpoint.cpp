@@ -39,10 +39,9 @@ struct TensorFile {
   std::vector<Role> roles;
 };
 const std::vector<TensorFile>& tensor_files() {
-  static const std::vector<TensorFile> files{
-      {"model", {Role::parameter, Role::buffer}},
-      {"optimizer", {Role::moment, Role::carried, Role::scale}},
-      {"ema", {Role::ema}}};
+  static const std::vector<TensorFile> files{{"model", {Role::parameter, Role::buffer}},
+                                             {"optimizer", {Role::moment, Role::carried}},
+                                             {"ema", {Role::ema}}};
   return files;
 }
 bool is_optional(const TensorFile& file) {

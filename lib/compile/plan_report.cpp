@@ -28,12 +28,6 @@ LayerCost& layer_row(PlanReport& report, const std::string& layer, Phase phase) 
   return rows.back();
 }
 
-// Returns true for the rank's part of a unit of ZeRO, which no layer reads directly.
-bool is_part(const Graph& graph, ValueId id) {
-  const auto shard = std::ranges::find(graph.shards, id, &Shard::value);
-  return shard != graph.shards.end() && shard->name != graph.value(id).name;
-}
-
 // Returns the parameter's name if the value is a parameter, its low-precision copy or a gathered
 // parameter (passes/zero.h); otherwise "".
 std::string parameter_of(const Graph& graph, const GraphValue& value) {
@@ -42,10 +36,8 @@ std::string parameter_of(const Graph& graph, const GraphValue& value) {
     return value.of == kNoValue ? value.name : graph.value(value.of).name;
   }
   if (value.role != Role::activation || value.name.empty()) return "";
-  const Shard* shard = graph.find_shard(value.name);
-  const bool holds =
-      shard != nullptr && (shard->role == Role::parameter || shard->role == Role::low_precision);
-  return holds ? shard->owner : "";
+  const GraphValue& state = graph.value(graph.find(value.name));
+  return &state == &value ? "" : parameter_of(graph, state);
 }
 
 void add_node(PlanReport& report, std::set<std::string>& counted, const Graph& graph,
@@ -70,7 +62,7 @@ void add_node(PlanReport& report, std::set<std::string>& counted, const Graph& g
     row.backward_flops += cost.flops;
   }
   for (ValueId id : node.inputs) {
-    if (id == kNoValue || is_part(graph, id)) continue;
+    if (id == kNoValue) continue;
     const std::string parameter = parameter_of(graph, graph.value(id));
     if (parameter.empty() || !counted.insert(parameter).second) continue;
     row.parameters += graph.value(id).spec.shape.elements();

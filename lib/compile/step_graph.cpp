@@ -90,7 +90,9 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   out.graph = lower_recurrent(std::move(out.graph), r.fuse ? r.kept_bytes : KeptBytes(), training);
   const PartitionOptions partition_options{
-      .mesh = r.zero.mesh, .rank = r.zero.rank, .shards = r.shards};
+      .mesh = r.parallel.mesh,
+      .rank = r.parallel.rank,
+      .same_state = r.same_state != nullptr ? &r.same_state->graph : nullptr};
   if (partition_options.ranks() > 1) {
     std::vector<ValueId*> kept{&out.output, &model.output, &model.loss.loss_sum};
     for (auto& [label, sum] : model.loss.metrics) kept.push_back(&sum);
@@ -158,19 +160,8 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   if (partition_options.ranks() > 1) {
     ValueId* const kept[]{&out.output};
-    lower_placements(out.graph, partition_options, training && !r.zero.active(), kept);
+    lower_placements(out.graph, partition_options, training && !r.parallel.shards_state(), kept);
     log("lower_placements");
-  }
-  if (training) {
-    out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks,
-                                                     .over = r.zero.mesh.over(mesh_axes::kData),
-                                                     .bucket_bytes = r.zero.bucket_bytes,
-                                                     .gradients = !r.zero.active(),
-                                                     .reduce_dtype = r.zero.reduce_dtype,
-                                                     .fixed = r.fixed_reduction,
-                                                     .micro_steps = r.micro_batches / r.ranks,
-                                                     .micro_batch = r.micro_batch});
-    log("data_parallel");
   }
   out.graph = eliminate_dead_code(std::move(out.graph));
   log("dead_code");
@@ -179,7 +170,8 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = fuse(std::move(out.graph), {.join_norms = gpu_memory() != 0,
                                             .across_blocks = r.recompute == Recompute::none});
     // Units of ZeRO round their own copies.
-    if (r.keep_gradients && !r.zero.active()) out.graph = fuse_copies(std::move(out.graph));
+    if (r.keep_gradients && !r.parallel.shards_state())
+      out.graph = fuse_copies(std::move(out.graph));
     log("fuse");
   }
   if (training && r.recompute != Recompute::none) {
@@ -189,13 +181,20 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.recomputed_flops = result.flops;
     log("recompute");
   }
-  if (r.zero.active()) {
-    out.zero_units = r.zero_units != nullptr ? *r.zero_units : find_zero_units(out.graph, r.zero);
-    out.graph = zero(std::move(out.graph), out.zero_units, r.zero);
+  if (r.parallel.shards_state()) {
+    out.zero_units =
+        r.same_state != nullptr ? r.same_state->zero_units : find_zero_units(out.graph, r.parallel);
+    out.graph = zero(std::move(out.graph), out.zero_units, r.parallel);
     log("zero");
+  } else if (training) {
+    DataParallelOptions options = r.parallel;
+    options.micro_steps = r.micro_batches / options.ranks();
+    options.micro_batch = r.micro_batch;
+    out.graph = data_parallel(std::move(out.graph), options);
+    log("data_parallel");
   }
-  if (training && r.fuse && r.micro_batches == r.ranks) {
-    out.graph = remove_copies(std::move(out.graph), r.ranks == 1);
+  if (training && r.fuse && r.micro_batches == r.parallel.ranks()) {
+    out.graph = remove_copies(std::move(out.graph), r.parallel.ranks() == 1);
     log("remove_copies");
   }
   if (training) {

@@ -2,8 +2,8 @@
 // in their fixed order.
 //
 //   training:    emit, autocast, lower recurrent, partition, reverse, update, narrow parameters,
-//                lower placements, data parallel, dead code, fuse, recompute, zero, remove copies,
-//                pack updates
+//                lower placements, dead code, fuse, recompute, data parallel or zero, remove
+//                copies, pack updates
 //   evaluation:  emit, autocast, lower recurrent, partition, narrow parameters, lower placements,
 //                dead code, fuse, zero (sums are reduced after the evaluation pass)
 #pragma once
@@ -42,14 +42,11 @@ struct StepRequest {
   StreamInfo streams = {};                // likewise
   std::vector<std::string> metrics = {};  // of the evaluation, besides the loss (nn/metrics.h)
   int64_t micro_batch = 1;                // samples of a micro-batch
-  int64_t micro_batches = 1;              // in the global batch: ranks × accumulation
-  int ranks = 1;                          // data-parallel ones
-  ZeroOptions zero = {};                  // with the mesh of all ranks
-  const std::vector<ZeroUnit>* zero_units =
-      nullptr;  // of another graph over the same state; null: compute them
-  const std::vector<Shard>* shards = nullptr;  // likewise (PartitionOptions::shards)
-  bool fixed_reduction = false;                // training.reduction: fixed (passes/data_parallel.h)
-  DType compute = DType::f32;                  // f64 for gradient checks on the reference engine
+  int64_t micro_batches = 1;          // in the global batch: data-parallel ranks × accumulation
+  DataParallelOptions parallel = {};  // with the mesh of all ranks, without micro-steps
+  // Another graph over the same state, which is sharded in the same way; null: none.
+  const StepGraph* same_state = nullptr;
+  DType compute = DType::f32;      // f64 for gradient checks on the reference engine
   DType precision = DType::f32;    // bf16, f16: matrix products and activations (with compute f32)
   bool low_residual = false;       // with precision: see passes/autocast.h
   bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "graph/state_name.h"
 #include "ops/step_state.h"
 
 namespace dltrain {

@@ -17,6 +17,8 @@ class GraphBuilder final : public OpEmitter {
   void set_phase(Phase phase) { phase_ = phase; }
   Phase phase() const { return phase_; }
 
+  // Nodes emitted from now on belong to this block.
+  void set_block(int block) { block_ = block; }
   // RAII scope: nodes emitted while it exists get a new block number (Node::block). A nested scope
   // has no effect.
   class Block {

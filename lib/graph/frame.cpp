@@ -5,33 +5,18 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "tensor/low_precision.h"
+#include "tensor/float_tensors.h"
 
 namespace dltrain {
 namespace {
 
-template <typename T>
-int64_t count_non_finite(const std::vector<std::byte>& bytes, int64_t elements) {
-  const T* values = reinterpret_cast<const T*>(bytes.data());
-  return std::count_if(values, values + elements, [](T v) {
-    if constexpr (std::is_floating_point_v<T>) return !std::isfinite(v);
-    if constexpr (!std::is_floating_point_v<T>) return !std::isfinite(to_f32(v));
-  });
-}
-
-int64_t count_non_finite(DType dtype, const std::vector<std::byte>& bytes, int64_t elements) {
-  switch (dtype) {
-    case DType::f32:
-      return count_non_finite<float>(bytes, elements);
-    case DType::f64:
-      return count_non_finite<double>(bytes, elements);
-    case DType::bf16:
-      return count_non_finite<Bf16>(bytes, elements);
-    case DType::f16:
-      return count_non_finite<F16>(bytes, elements);
-    default:
-      return 0;
+int64_t count_non_finite(DType dtype, std::span<const std::byte> bytes) {
+  if (dtype == DType::f64) {
+    const auto* values = reinterpret_cast<const double*>(bytes.data());
+    return std::count_if(values, values + bytes.size() / sizeof(double),
+                         [](double v) { return !std::isfinite(v); });
   }
+  return std::ranges::count_if(floats_of(bytes, dtype), [](float v) { return !std::isfinite(v); });
 }
 
 }  // namespace
@@ -141,9 +126,10 @@ std::string Frame::find_non_finite(Phase segment, MicroStep variant, Stream& str
       std::vector<std::byte> host(spec.bytes());
       program_->options().device->copy(host.data(), address(id), host.size(), stream);
       stream.synchronize();
-      const int64_t n = spec.shape.elements();
-      const int64_t bad = count_non_finite(spec.dtype, host, n);
-      if (bad != 0) return fmt::format("{}: {} of {} values", program_->described(call), bad, n);
+      const int64_t bad = count_non_finite(spec.dtype, host);
+      if (bad == 0) continue;
+      return fmt::format("{}: {} of {} values", program_->described(call), bad,
+                         spec.shape.elements());
     }
   }
   return {};

@@ -35,11 +35,6 @@ ValueId Graph::find(std::string_view name) const {
   return kNoValue;
 }
 
-const Shard* Graph::find_shard(std::string_view name) const {
-  const auto found = std::ranges::find(shards, name, &Shard::name);
-  return found != shards.end() ? &*found : nullptr;
-}
-
 bool Graph::continues_sum(ValueId id) const {
   const GraphValue& v = value(id);
   if (v.storage_of == kNoValue || v.producer < 0) return false;
@@ -53,6 +48,17 @@ ValueId Graph::whole_sum(ValueId id) const {
   for (const Node& node : nodes) {
     for (ValueId made : node.outputs) {
       if (value(made).storage_of == out && continues_sum(made)) out = made;
+    }
+  }
+  return out;
+}
+
+ValueId Graph::newest(ValueId root) const {
+  ValueId out = root;
+  for (const Node& node : nodes) {
+    if (!node.op->has_effect) continue;
+    for (ValueId id : node.outputs) {
+      if (storage(id) == root) out = id;
     }
   }
   return out;
@@ -96,6 +102,26 @@ SpecList Graph::output_specs(const Node& node) const {
   return out;
 }
 
+void Graph::append(Node node) {
+  const SpecList in = input_specs(node), specs = node.op->output_specs(in, node.attributes);
+  const std::vector<int> from = node.op->output_aliases(in, node.attributes, specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    GraphValue& output = value(node.outputs[i]);
+    output.spec = specs[i];
+    if (from[i] >= 0) output.storage_of = node.inputs[static_cast<size_t>(from[i])];
+  }
+  nodes.push_back(std::move(node));
+}
+
+void Graph::remove_nodes(const std::vector<bool>& gone) {
+  std::vector<Node> kept;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (!gone[i]) kept.push_back(std::move(nodes[i]));
+  }
+  nodes = std::move(kept);
+  update_producers();
+}
+
 std::vector<int> Graph::count_uses() const {
   std::vector<int> uses(values.size(), 0);
   for (const Node& node : nodes) {
@@ -104,6 +130,16 @@ std::vector<int> Graph::count_uses() const {
     }
   }
   return uses;
+}
+
+std::vector<std::vector<int>> Graph::readers() const {
+  std::vector<std::vector<int>> out(values.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (ValueId id : nodes[i].inputs) {
+      if (id != kNoValue) out[static_cast<size_t>(id)].push_back(static_cast<int>(i));
+    }
+  }
+  return out;
 }
 
 void Graph::update_producers() {

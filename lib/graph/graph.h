@@ -3,7 +3,9 @@
 // function from graph to graph. The order of `nodes` is the order of execution.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/placement.h"
@@ -16,6 +18,13 @@ namespace dltrain {
 enum class Phase : uint8_t { forward, backward, update };
 std::string_view phase_name(Phase phase);
 
+// The name of state that belongs to other state: "momentum of layers.0.weight". Layers' names
+// contain no blanks, so these names differ from those of all parameters. Nothing takes a name
+// apart: GraphValue and StateTensor have the owner and the kind.
+inline std::string state_name(std::string_view kind, std::string_view owner) {
+  return std::string(kind).append(" of ").append(owner);
+}
+
 struct GraphValue {
   std::string
       name;  // unique for persistent values: "layers.0.weight", "momentum of layers.0.weight"
@@ -27,7 +36,10 @@ struct GraphValue {
   // and what it is of it ("momentum").
   ValueId of = kNoValue;
   std::string kind = {};
-  Layout layout = {};  // over the ranks; passes/partition.h and passes/zero.h set it
+  // Over the ranks; passes/partition.h and passes/zero.h set these. `shard`: of state that this
+  // rank does not store in full, whose `spec` is that of what it stores.
+  Layout layout = {};
+  std::optional<Shard> shard = {};
 };
 
 struct Node {
@@ -41,13 +53,14 @@ struct Node {
   bool once_per_step = false;  // runs in the last micro-step only (collectives over sums)
 };
 
-// Values that are adjacent in memory so that one message transfers them: the tensors of a unit that
-// is sharded over the ranks (passes/zero.h).
+// Values that are adjacent in memory so that one message transfers them, such as the tensors of a
+// unit that is sharded over the ranks (passes/zero.h), and windows: values that are ranges of this
+// memory.
 struct FlatGroup {
   struct Member {
     ValueId value = kNoValue;
     size_t offset = 0;    // bytes
-    bool window = false;  // overlaps other members: this rank's own part of them
+    bool window = false;  // overlaps other members: a range of them
   };
   std::vector<Member> members;  // except windows: in order of offset, the first at 0
   size_t bytes = 0;
@@ -58,7 +71,6 @@ struct Graph {
   std::vector<Node> nodes;
   ValueId step_state = kNoValue;
   std::vector<FlatGroup> groups;
-  std::vector<Shard> shards;  // of the tensors that this rank does not store in full
 
   const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
   GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
@@ -70,10 +82,10 @@ struct Graph {
   bool continues_sum(ValueId id) const;
   // Returns the last of the values that continue the sum `id`, or `id` itself.
   ValueId whole_sum(ValueId id) const;
+  // Returns the output of the last in-place writer of the memory of `root`, or `root` itself.
+  ValueId newest(ValueId root) const;
   // Returns the value named `name`, or kNoValue.
   ValueId find(std::string_view name) const;
-  // Returns the shard of a tensor; nullptr: the rank stores all of it.
-  const Shard* find_shard(std::string_view name) const;
   std::vector<ValueId> with_role(Role role) const;
   // For each value: the group that it is a member of (−1: none) and its offset there.
   struct GroupOffset {
@@ -89,8 +101,17 @@ struct Graph {
   SpecList input_specs(const Node& node) const;
   SpecList output_specs(const Node& node) const;
 
-  // How many nodes read each value.
+  // Appends a node whose inputs have changed: its outputs get the specs and the memory that the
+  // rules of its op give.
+  void append(Node node);
+
+  // Removes the nodes that are marked in `gone` (one mark per node); the others keep their order.
+  void remove_nodes(const std::vector<bool>& gone);
+
+  // How many nodes read each value, and which (indices into nodes; one that reads it twice is there
+  // twice).
   std::vector<int> count_uses() const;
+  std::vector<std::vector<int>> readers() const;
 
   // Recomputes `producer` of every value after a pass has inserted, moved or removed nodes. Values
   // that no node produces any more stay in the list, so that ids stored elsewhere remain valid.

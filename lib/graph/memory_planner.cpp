@@ -71,7 +71,7 @@ size_t place_blocks(std::vector<MemoryBlock>& blocks, const ReusableRegion& reus
   return own.size();
 }
 
-size_t lower_bound_bytes(const std::vector<MemoryBlock>& blocks) {
+BusiestStep busiest_step(const std::vector<MemoryBlock>& blocks) {
   std::map<int, int64_t> change;
   for (const MemoryBlock& block : blocks) {
     if (block.reused) continue;
@@ -80,11 +80,14 @@ size_t lower_bound_bytes(const std::vector<MemoryBlock>& blocks) {
     change[block.last + 1] -= bytes;
   }
   int64_t alive = 0, most = 0;
-  for (const auto& [time, delta] : change) {
+  BusiestStep out;
+  for (const auto& [step, delta] : change) {
     alive += delta;
-    most = std::max(most, alive);
+    if (alive <= most) continue;
+    most = alive;
+    out = {step, static_cast<size_t>(most)};
   }
-  return static_cast<size_t>(most);
+  return out;
 }
 
 }  // namespace dltrain

@@ -33,8 +33,12 @@ struct ReusableRegion {
 // size.
 size_t place_blocks(std::vector<MemoryBlock>& blocks, const ReusableRegion& reused = {});
 
-// Returns the maximum of live bytes outside reused memory (aligned), a lower bound of any
-// placement.
-size_t lower_bound_bytes(const std::vector<MemoryBlock>& blocks);
+// The first step with the most live bytes outside reused memory (aligned), which are a lower bound
+// of any placement.
+struct BusiestStep {
+  int step = -1;  // none: there are no blocks
+  size_t bytes = 0;
+};
+BusiestStep busiest_step(const std::vector<MemoryBlock>& blocks);
 
 }  // namespace dltrain

@@ -50,6 +50,22 @@ TensorBox Cut::box(const Shape& whole, int of_rank) const {
   return out;
 }
 
+FlatCut::Range FlatCut::range(int64_t elements) const {
+  const int64_t from = rank * length;
+  const int64_t begin = std::clamp<int64_t>(from - first, 0, elements);
+  const int64_t end = std::clamp<int64_t>(from + length - first, 0, elements);
+  return {begin, end - begin, end > begin ? first + begin - from : 0};
+}
+
+FlatCut::Range Shard::range() const {
+  const int64_t elements = box().shape.elements();
+  return flat ? flat->range(elements) : FlatCut::Range{0, elements, 0};
+}
+
+TensorSpec Shard::stored() const {
+  return flat ? TensorSpec{Shape{range().count}, whole.dtype} : box();
+}
+
 void copy_from_box(const TensorSpec& whole, const TensorBox& box, std::span<const std::byte> tensor,
                    std::span<std::byte> contents) {
   for_each_run(whole, box, [&](size_t from, size_t to, size_t bytes) {

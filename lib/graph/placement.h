@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "graph/role.h"
 #include "ops/op.h"
 
 namespace dltrain {
@@ -42,19 +41,32 @@ struct Cut {
   Shape local(const Shape& whole) const { return box(whole, rank).extent; }
 };
 
-// The part of a tensor of the model (or of the optimizer) that this rank stores: the box of its
-// cut, and if ZeRO shards this local tensor too, a range of its elements. Files have whole tensors.
-struct Shard {
-  std::string name, owner, kind;  // see StateTensor
-  TensorSpec whole;
-  Role role = Role::parameter;
-  ValueId value = kNoValue;     // the state that contains it
-  std::optional<Cut> cut = {};  // none: the local tensor is the whole one
-  // Elements [begin, begin + count) of the local tensor, which may be none, are at element `at` of
-  // the value. The local tensor begins at element `first` of its unit (passes/zero.h).
-  int64_t begin = 0, count = 0, at = 0, first = 0;
+// A range of the elements of a tensor, for ZeRO (passes/zero.h): tensors lie one after another in a
+// unit, of which each rank along the axis `shard` stores `length` elements.
+struct FlatCut {
+  int64_t first = 0;  // element of the unit at which the tensor begins
+  int64_t length = 0;
+  int rank = 0;
 
-  TensorSpec local() const { return {cut ? cut->local(whole.shape) : whole.shape, whole.dtype}; }
+  // Elements [begin, begin + count) of the tensor, which may be none, are at element `at` of what
+  // the rank stores of the unit.
+  struct Range {
+    int64_t begin = 0, count = 0, at = 0;
+  };
+  Range range(int64_t elements) const;
+};
+
+// What this rank stores of a tensor of the model or of the optimizer: the box of its cut, and with
+// `flat` only a range of the elements of this box. Files have whole tensors.
+struct Shard {
+  TensorSpec whole;
+  std::optional<Cut> cut = {};  // none: the box is the whole tensor
+  std::optional<FlatCut> flat = {};
+
+  TensorSpec box() const { return {cut ? cut->local(whole.shape) : whole.shape, whole.dtype}; }
+  // The elements of the box that are stored, and those as a tensor.
+  FlatCut::Range range() const;
+  TensorSpec stored() const;
 };
 
 // Copies a box between a tensor and contiguous memory.

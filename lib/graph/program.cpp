@@ -38,9 +38,6 @@ Program::Program(Graph graph, const ProgramOptions& options)
 }
 
 void Program::make_calls() {
-  for (const Node& node : graph_.nodes) {
-    slots_ = std::max(slots_, static_cast<size_t>(node.attributes.integer("slot", -1) + 1));
-  }
   plain_calls_.resize(graph_.nodes.size());
   accumulating_calls_.resize(graph_.nodes.size());
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {

@@ -72,7 +72,7 @@ class Program {
   // Memory of one frame for values and workspaces that do not outlive a micro-step.
   size_t work_bytes() const { return work_bytes_; }
   // A lower bound of the bytes that any placement of the same blocks needs.
-  size_t work_lower_bound() const { return lower_bound_bytes(blocks_); }
+  size_t work_lower_bound() const { return busiest_step(blocks_).bytes; }
   size_t workspace_bytes() const;  // the largest workspace of a call
   // The time of peak use of that memory, and the values that are live then.
   struct PeakMemory {
@@ -95,7 +95,7 @@ class Program {
   // The low-precision copies whose memory is reused, which lie at these offsets from the first.
   const std::vector<std::pair<ValueId, size_t>>& reused_copies() const { return copies_; }
   // The number of tickets that a frame keeps for asynchronous collectives (attribute "slot").
-  size_t slots() const { return slots_; }
+  size_t slots() const { return static_cast<size_t>(graph_.next_slot()); }
 
   // The calls of a segment, in order.
   const std::vector<size_t>& segment(Phase segment, MicroStep variant) const {
@@ -129,7 +129,6 @@ class Program {
   ProgramOptions options_;
   std::vector<Call> calls_;
   std::vector<std::vector<size_t>> plain_calls_, accumulating_calls_;  // per node
-  size_t slots_ = 0;
   std::vector<MemoryBlock> blocks_;
   std::vector<int> value_block_;  // per value (storage roots only), -1: state
   std::vector<Graph::GroupOffset> group_offsets_;

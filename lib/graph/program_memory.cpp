@@ -1,6 +1,5 @@
 // Memory of a program's values: blocks with the lifetime from first to last use, and their places.
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 #include "graph/program.h"
@@ -144,21 +143,9 @@ ReusableRegion Program::reuse_copies() {
 }
 
 Program::PeakMemory Program::peak_memory() const {
-  const auto end = graph_.nodes.size();
-  std::vector<int64_t> bytes(end + 2, 0);  // by node, and after the last; changes first
-  for (const MemoryBlock& block : blocks_) {
-    if (block.reused || block.last < 0) continue;
-    const auto aligned = static_cast<int64_t>(align_up(block.bytes));
-    bytes[static_cast<size_t>(std::max(block.first, 0))] += aligned;
-    bytes[static_cast<size_t>(block.last) + 1] -= aligned;
-  }
-  std::partial_sum(bytes.begin(), bytes.end(), bytes.begin());
   PeakMemory out;
-  if (end == 0) return out;
-  out.node = static_cast<int>(
-      std::max_element(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(end)) -
-      bytes.begin());
-  out.bytes = static_cast<size_t>(bytes[static_cast<size_t>(out.node)]);
+  if (graph_.nodes.empty()) return out;
+  out.node = std::max(busiest_step(blocks_).step, 0);  // inputs are there before
   std::vector<bool> gradient(blocks_.size(), false), value(blocks_.size(), false);
   for (size_t i = 0; i < graph_.values.size(); ++i) {
     if (value_block_[i] < 0) continue;
@@ -170,6 +157,7 @@ Program::PeakMemory Program::peak_memory() const {
     const MemoryBlock& block = blocks_[i];
     if (block.reused || block.bytes == 0 || block.first > out.node || block.last < out.node)
       continue;
+    out.bytes += align_up(block.bytes);
     out.live.push_back({.node = block.first,
                         .bytes = align_up(block.bytes),
                         .gradient = gradient[i],

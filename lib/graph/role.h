@@ -1,5 +1,5 @@
 // The purpose of a value. It determines the value's lifetime (micro-step, step or run) and if it is
-// accumulated over micro-steps, reduced over ranks and saved in checkpoints.
+// summed over micro-steps and ranks and saved in checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,6 @@ enum class Role : uint8_t {
   moment,         // optimizer state
   ema,            // averaged parameters
   carried,        // recurrent state carried from step to step
-  scale,          // loss scale, FP8 amax history
   constant,       // weights that are never updated (those of a teacher)
   cache,          // state of texts during generation (ops/cached_attention.h)
   pass,           // recurrent state carried from batch to batch within an evaluation pass
@@ -33,10 +32,9 @@ struct RoleRules {
   Role role;
   std::string_view name;  // plural, as reports print it
   bool persistent;        // keeps its address and content over the whole step, and longer
-  bool accumulates;       // overwritten by the first micro-step, added to by the others
-  bool reduced;           // summed over the data-parallel ranks before the update
-  bool checkpointed;      // part of a checkpoint
-  bool guarded;           // not written by a step with non-finite gradients
+  bool accumulates;       // overwritten by the first micro-step, added to by the others, and summed
+                          // over the data-parallel ranks before the update
+  bool checkpointed;      // part of a checkpoint, and not written by a step that is not finite
 };
 
 // One row per role, in enum order.

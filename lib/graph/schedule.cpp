@@ -6,11 +6,6 @@
 
 namespace dltrain {
 
-std::string_view micro_step_name(MicroStep micro_step) {
-  constexpr std::string_view names[] = {"first", "middle", "last", "only"};
-  return names[static_cast<size_t>(micro_step)];
-}
-
 MicroStep micro_step_of(int64_t index, int64_t count) {
   if (count == 1) return MicroStep::only;
   if (index == 0) return MicroStep::first;

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "graph/graph.h"
@@ -15,7 +14,6 @@ namespace dltrain {
 // The variant of a segment: the first micro-batch of a step overwrites sums (gradients, statistics,
 // metrics), later ones add to them; collectives over sums run in the last or only one.
 enum class MicroStep : uint8_t { first, middle, last, only };
-std::string_view micro_step_name(MicroStep micro_step);
 // The variant of micro-batch `index` out of `count`.
 MicroStep micro_step_of(int64_t index, int64_t count);
 

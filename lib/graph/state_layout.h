@@ -5,7 +5,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,21 +24,10 @@ struct StateTensor {
   TensorSpec spec;  // of the whole tensor
   Role role = Role::parameter;
   size_t offset = 0;  // from the start of the region, a multiple of kMemoryAlignment outside groups
-  // Set for a tensor of which this rank stores only a shard, which is at `offset`.
-  std::optional<Shard> shard = {};
-  std::optional<size_t> unit = {};  // index into StateLayout::units(); none: it is no part of one
+  std::optional<Shard> shard = {};  // of a tensor that this rank does not store in full
 
-  // The size of what the rank stores outside of units.
-  size_t own_bytes() const { return unit ? 0 : shard ? shard->local().bytes() : spec.bytes(); }
-};
-
-// Memory that is not a tensor of the model: this rank's part of a unit.
-struct StateUnit {
-  std::string name;
-  TensorSpec spec;
-  Role role = Role::parameter;
-  size_t offset = 0;
-  bool window = false;  // overlaps the unit's tensors, which this rank stores in full
+  // What the rank stores.
+  TensorSpec stored() const { return shard ? shard->stored() : spec; }
 };
 
 class StateLayout {
@@ -47,13 +39,12 @@ class StateLayout {
            const std::function<bool(const GraphValue&)>& wanted = {});
 
   std::span<const StateTensor> tensors() const { return tensors_; }
-  std::span<const StateUnit> units() const { return units_; }
   // Returns nullptr when there is no tensor of that name.
   const StateTensor* find(std::string_view name) const;
   // Returns the gradient, low-precision copy or average of a parameter or buffer, or nullptr.
   const StateTensor* find(std::string_view owner, Role role) const;
-  // Returns the offset of a graph's value: a full tensor, or a part of a unit. Throws
-  // Error(internal) when the layout does not contain it.
+  // Returns the offset of a graph's value: a tensor, or a window into the memory of others
+  // (FlatGroup). Throws Error(internal) when the layout does not contain it.
   size_t offset_of(const GraphValue& value) const;
   // True if this rank stores only a shard of some tensors.
   bool has_shards() const;
@@ -62,10 +53,8 @@ class StateLayout {
   size_t bytes(Role role) const;
 
  private:
-  const StateUnit* find_unit(std::string_view name) const;
-
   std::vector<StateTensor> tensors_;
-  std::vector<StateUnit> units_;
+  std::map<std::string, size_t, std::less<>> windows_;  // their offsets
   size_t bytes_ = 0;
 };
 

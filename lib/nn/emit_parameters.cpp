@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "graph/state_name.h"
 #include "nn/emission.h"
 #include "ops/rules.h"
 

@@ -1,9 +1,9 @@
-// Messages between two ranks, the members of the group along the axis of the attribute `over`.
-// Both ranks issue their messages in the same order.
+// Messages between two ranks of the group along the axis of the attribute `over`. Both issue their
+// messages in the same order.
 //
-// send_begin(x): starts to send x. Attribute: root, the sender's place in the group.
+// send_begin(x): starts to send x. Attribute: peer, the place of the other rank in the group.
 // send_end(x): later work waits until x has been sent; x stays as it is until then.
-// receive_begin(): starts to receive a tensor. Attributes: root, shape, dtype.
+// receive_begin(): starts to receive a tensor. Attributes: peer, shape, dtype.
 // receive_end(y): later work waits for it.
 // Attribute of all: slot (integer).
 #include "base/error.h"

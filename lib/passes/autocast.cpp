@@ -169,19 +169,13 @@ Graph autocast(Graph graph, DType dtype, const std::vector<ValueId>& keep, bool 
 }
 
 void emit_low_precision_update(Graph& graph) {
-  // Maps each state value to the value that the update wrote last.
-  std::map<ValueId, ValueId> newest;
-  for (const Node& node : graph.nodes) {
-    if (node.phase != Phase::update || !node.op->has_effect) continue;
-    for (ValueId id : node.outputs) newest[graph.storage(id)] = id;
-  }
   GraphBuilder builder(graph);
   builder.set_phase(Phase::update);
   builder.set_layer("optimizer");
   for (ValueId copy : graph.with_role(Role::low_precision)) {
-    const auto written = newest.find(graph.value(copy).of);
-    if (written == newest.end()) continue;
-    builder.emit("low_precision_update", {newest.at(builder.step_state()), written->second, copy});
+    const ValueId parameter = graph.value(copy).of, written = graph.newest(parameter);
+    if (written == parameter) continue;
+    builder.emit("low_precision_update", {graph.newest(builder.step_state()), written, copy});
   }
 }
 

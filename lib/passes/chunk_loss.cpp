@@ -25,12 +25,7 @@ class ChunkLoss {
       : graph_(graph), gradients_(gradients), limits_(limits), builder_(graph) {}
 
   void run() {
-    readers_.resize(graph_.values.size());
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      for (ValueId id : graph_.nodes[i].inputs) {
-        if (id != kNoValue) readers_[at(id)].push_back(static_cast<int>(i));
-      }
-    }
+    readers_ = graph_.readers();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (graph_.nodes[i].op->name != "softmax_cross_entropy") continue;
       if (const auto head = find(static_cast<int>(i))) {

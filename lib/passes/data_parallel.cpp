@@ -6,132 +6,182 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "comm/mesh.h"
 #include "graph/memory_planner.h"
+#include "passes/partition.h"
+#include "passes/zero_parts.h"
 
 namespace dltrain {
 namespace {
 
+// Sums that are one message.
 struct Bucket {
-  std::vector<ValueId> members;
-  int complete = -1;  // the last node that writes one of them
+  std::vector<ValueId> members;  // as the micro-steps of this rank give them
+  UnitParts* unit = nullptr;     // whose part this rank gets; nullptr: every rank gets the sums
+  int complete = -1;             // the last node that writes a member
+  bool rounded = false;          // sent in reduce_dtype
+  int64_t slot = 0, slot_between = 0;  // of the message, and of the one between groups (hybrid)
+  size_t group = 0;                    // of a unit's gradients
+  std::vector<ValueId> sent = {};      // what the message reads
+  std::vector<ValueId> begun = {};     // the outputs of its begin
 };
 
-// Returns for each value if it is already reduced.
-std::vector<bool> find_reduced(const Graph& graph) {
-  std::vector<bool> reduced(graph.values.size(), false);
-  for (const Node& node : graph.nodes) {
-    if (node.op->message != MessageKind::all_reduce) continue;
-    for (ValueId id : node.inputs) reduced[static_cast<size_t>(graph.storage(id))] = true;
-  }
-  return reduced;
-}
-
-std::vector<Bucket> make_buckets(const Graph& graph, const DataParallelOptions& options) {
-  const std::vector<bool> reduced = find_reduced(graph);
-  std::vector<Bucket> buckets;
-  for (const RoleRules& rules : role_table()) {
-    if (!rules.reduced || (rules.role == Role::gradient && !options.gradients)) continue;
-    const GraphValue* neighbour = nullptr;
-    size_t filled = 0;
-    for (ValueId begun : graph.with_role(rules.role)) {
-      const ValueId id = graph.whole_sum(begun);
-      const GraphValue& value = graph.value(id);
-      if (value.producer < 0 || reduced[static_cast<size_t>(begun)]) {
-        neighbour = nullptr;
-        continue;
-      }
-      const size_t bytes = align_up(value.spec.bytes());
-      if (neighbour == nullptr || neighbour->spec.dtype != value.spec.dtype ||
-          filled + bytes > options.bucket_bytes) {
-        buckets.emplace_back();
-        filled = 0;
-      }
-      buckets.back().members.push_back(id);
-      buckets.back().complete = std::max(buckets.back().complete, value.producer);
-      filled += bytes;
-      neighbour = &value;
+class Reductions {
+ public:
+  Reductions(Graph& graph, std::vector<UnitParts>& parts, const DataParallelOptions& options)
+      : graph_(graph),
+        builder_(graph),
+        options_(options),
+        over_(options.mesh.over(mesh_axes::kData)),
+        scatters_always_(options.zero_stage > 1 && !parts.empty()) {
+    find_buckets(!parts.empty());
+    find_units(parts);
+    std::ranges::stable_sort(buckets_, {}, &Bucket::complete);
+    int64_t slot = graph.next_slot();
+    for (Bucket& bucket : buckets_) {
+      const GraphValue& sum = graph_.value(graph_.storage(bucket.members.front()));
+      bucket.rounded = options_.ranks() > 1 && options_.reduce_dtype != DType::f32 &&
+                       (bucket.unit != nullptr || sum.role == Role::gradient) &&
+                       sum.spec.dtype == DType::f32;
+      bucket.slot = slot++;
+      if (bucket.unit != nullptr && options_.hybrid()) bucket.slot_between = slot++;
     }
   }
-  std::stable_sort(buckets.begin(), buckets.end(),
-                   [](const Bucket& a, const Bucket& b) { return a.complete < b.complete; });
-  return buckets;
-}
 
-class Lowering {
- public:
-  Lowering(Graph graph, std::vector<Bucket> buckets, const DataParallelOptions& options)
-      : nodes_(std::move(graph.nodes)),
-        graph_(std::move(graph)),
-        builder_(graph_),
-        buckets_(std::move(buckets)),
-        options_(options) {
-    graph_.nodes.clear();
-  }
-
-  Graph run(int64_t first_slot) {
-    std::vector<ValueId> replaced(graph_.values.size());
-    for (size_t i = 0; i < replaced.size(); ++i) replaced[i] = static_cast<ValueId>(i);
+  void run() {
+    if (buckets_.empty()) return;
     size_t next = 0;
     bool ended = false;
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      Node& node = nodes_[i];
-      if (node.phase == Phase::update) {
-        if (!ended) end_all(Phase::update, first_slot, replaced);
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      Node& node = nodes[i];
+      const Phase phase = node.phase;
+      if (phase == Phase::update) {
+        if (!ended) end_all(Phase::update);
         ended = true;
         for (ValueId& id : node.inputs) {
-          if (id != kNoValue) id = replaced[static_cast<size_t>(id)];
+          if (const auto found = reduced_.find(id); found != reduced_.end()) id = found->second;
         }
       }
-      const Phase phase = node.phase;
       graph_.nodes.push_back(std::move(node));
       for (; next < buckets_.size() && buckets_[next].complete == static_cast<int>(i); ++next) {
-        begin(buckets_[next], phase, first_slot + static_cast<int64_t>(next));
+        builder_.set_phase(phase);
+        begin(buckets_[next]);
       }
     }
-    if (!ended) end_all(graph_.nodes.back().phase, first_slot, replaced);
+    if (!ended) end_all(graph_.nodes.back().phase);
     graph_.update_producers();
-    return std::move(graph_);
   }
 
  private:
-  void begin(const Bucket& bucket, Phase phase, int64_t slot) {
-    builder_.set_phase(phase);
-    std::vector<ValueId> sums = bucket.members;
-    if (options_.fixed && options_.micro_steps > 1) sums = combine(bucket);
-    if (options_.ranks > 1) {
-      if (is_rounded(sums.front())) sums = rounded(sums);
-      sums = builder_.emit("all_reduce_begin", sums, attributes(slot));
-      graph_.nodes.back().once_per_step = true;
+  // Sums that every rank gets.
+  void find_buckets(bool units_have_gradients) {
+    std::vector<bool> reduced(graph_.values.size(), false);
+    for (const Node& node : graph_.nodes) {
+      if (node.op->message != MessageKind::all_reduce) continue;
+      for (ValueId id : node.inputs) reduced[static_cast<size_t>(graph_.storage(id))] = true;
     }
-    begun_.push_back(std::move(sums));
+    for (const RoleRules& rules : role_table()) {
+      if (!rules.accumulates || (rules.role == Role::gradient && units_have_gradients)) continue;
+      const GraphValue* neighbour = nullptr;
+      size_t filled = 0;
+      for (ValueId begun : graph_.with_role(rules.role)) {
+        const ValueId id = graph_.whole_sum(begun);
+        const GraphValue& value = graph_.value(id);
+        if (value.producer < 0 || reduced[static_cast<size_t>(begun)]) {
+          neighbour = nullptr;
+          continue;
+        }
+        const size_t bytes = align_up(value.spec.bytes());
+        if (neighbour == nullptr || neighbour->spec.dtype != value.spec.dtype ||
+            filled + bytes > options_.bucket_bytes) {
+          buckets_.push_back({.members = {}});
+          filled = 0;
+        }
+        buckets_.back().members.push_back(id);
+        buckets_.back().complete = std::max(buckets_.back().complete, value.producer);
+        filled += bytes;
+        neighbour = &value;
+      }
+    }
   }
 
-  Attributes attributes(int64_t slot) const {
-    Attributes out{{"slot", slot}};
-    if (!options_.over.empty()) out.set(kOver, options_.over);
+  // The gradients of ZeRO's units, and their memory.
+  void find_units(std::vector<UnitParts>& parts) {
+    const std::map<ValueId, const Node*> updates = find_updates(graph_);
+    for (UnitParts& unit : parts) {
+      if (!unit.unit->trainable) continue;
+      Bucket bucket{.members = {}, .unit = &unit, .group = graph_.groups.size()};
+      std::vector<ValueId> roots;
+      for (ValueId parameter : unit.parameters) {
+        bucket.members.push_back(updates.at(parameter)->inputs[2]);
+        roots.push_back(graph_.storage(bucket.members.back()));
+        bucket.complete = std::max(bucket.complete, graph_.value(bucket.members.back()).producer);
+      }
+      graph_.groups.push_back(unit_group(graph_, *unit.unit, roots, options_));
+      for (size_t i = 0; scatters_always_ && i < graph_.values.size(); ++i) {
+        if (std::ranges::find(roots, graph_.storage(static_cast<ValueId>(i))) == roots.end()) {
+          continue;
+        }
+        graph_.values[i].role = Role::activation;
+      }
+      buckets_.push_back(std::move(bucket));
+    }
+  }
+
+  // Emits a node; `always`: it runs in every micro-step.
+  std::vector<ValueId> emit(const char* op, std::vector<ValueId> inputs, Attributes attributes,
+                            bool always = false) {
+    std::vector<ValueId> out = builder_.emit(op, std::move(inputs), std::move(attributes));
+    graph_.nodes.back().once_per_step = !always && builder_.phase() != Phase::update;
     return out;
   }
 
-  bool is_rounded(ValueId sum) const {
-    const GraphValue& value = graph_.value(graph_.storage(sum));
-    return options_.reduce_dtype != DType::f32 && value.role == Role::gradient &&
-           value.spec.dtype == DType::f32;
+  ValueId cast(ValueId x, DType dtype, bool always = false) {
+    return emit("cast", {x}, {{"dtype", std::string(dtype_name(dtype))}}, always)[0];
   }
 
-  std::vector<ValueId> rounded(const std::vector<ValueId>& sums) {
+  void begin(Bucket& bucket) {
+    const bool scatters = bucket.unit != nullptr, always = scatters && scatters_always_;
+    if (scatters && (always || options_.hybrid())) end_scatters();
+    bucket.sent = bucket.members;
+    if (options_.fixed && options_.micro_steps > 1) bucket.sent = combine(bucket);
+    if (options_.ranks() == 1) {
+      bucket.begun = bucket.sent;
+      return;
+    }
+    if (bucket.rounded) {
+      for (ValueId& id : bucket.sent) id = cast(id, options_.reduce_dtype, always);
+      graph_.groups.push_back(scatters
+                                  ? unit_group(graph_, *bucket.unit->unit, bucket.sent, options_)
+                                  : adjacent(bucket.sent));
+    }
+    Attributes attributes = message(bucket);
+    if (!scatters) {
+      bucket.begun = emit("all_reduce_begin", bucket.sent, attributes);
+      return;
+    }
+    attributes.set("elements", bucket.unit->unit->elements);
+    attributes.set("ranks", int64_t{options_.shards()});
+    bucket.begun = emit("reduce_scatter_begin", bucket.sent, attributes, always);
+    if (!always && !bucket.rounded) lay_into_gradients(bucket, bucket.begun[0]);
+    scattered_.push_back(&bucket);
+  }
+
+  Attributes message(const Bucket& bucket) const {
+    return message_attributes(
+        bucket.slot, bucket.unit != nullptr ? options_.mesh.over(mesh_axes::kShard) : over_);
+  }
+  static Attributes message_between(const Bucket& bucket) {
+    return message_attributes(bucket.slot_between, mesh_axes::kReplica);
+  }
+
+  FlatGroup adjacent(const std::vector<ValueId>& values) const {
     FlatGroup group;
-    for (ValueId id : sums) {
-      const ValueId low =
-          builder_.emit1("cast", {id}, {{"dtype", std::string(dtype_name(options_.reduce_dtype))}});
-      graph_.nodes.back().once_per_step = true;
-      group.members.push_back({low, group.bytes});
-      group.bytes += align_up(graph_.value(low).spec.bytes());
+    for (ValueId id : values) {
+      group.members.push_back({id, group.bytes});
+      group.bytes += align_up(graph_.value(id).spec.bytes());
     }
-    std::vector<ValueId> out;
-    for (const FlatGroup::Member& member : group.members) out.push_back(member.value);
-    graph_.groups.push_back(std::move(group));
-    return out;
+    return group;
   }
 
   // Emits the tree_sum of a bucket; returns the rank's sums after its last micro-step.
@@ -156,57 +206,113 @@ class Lowering {
     return out;
   }
 
-  void end_all(Phase phase, int64_t first_slot, std::vector<ValueId>& replaced) {
-    builder_.set_phase(phase);
-    for (size_t i = 0; i < begun_.size(); ++i) {
-      std::vector<ValueId> reduced = begun_[i];
-      if (options_.ranks > 1) {
-        reduced = builder_.emit("all_reduce_end", reduced,
-                                attributes(first_slot + static_cast<int64_t>(i)));
-        graph_.nodes.back().once_per_step = phase != Phase::update;
+  // Makes a part a window into the memory of the unit's gradients.
+  void lay_into_gradients(const Bucket& bucket, ValueId id) {
+    GraphValue& part = graph_.value(id);
+    part.name = state_name("gradient", bucket.unit->unit->name);
+    part.role = Role::partial;
+    const size_t offset = static_cast<size_t>(options_.part()) * part.spec.bytes();
+    graph_.groups[bucket.group].members.push_back({id, offset, true});
+  }
+
+  // Casts the reduced gradient `low` to f32, into the memory of the gradient `sum`.
+  ValueId widen(ValueId low, ValueId sum) {
+    const ValueId root = graph_.storage(sum);
+    const ValueId wide = cast(low, DType::f32);
+    GraphValue& value = graph_.value(wide);
+    value.name = "reduced." + graph_.value(root).name;
+    value.role = Role::partial;
+    graph_.groups.push_back({{{root, 0}, {wide, 0, true}}, value.spec.bytes()});
+    return wide;
+  }
+
+  // Likewise the part of a unit whose gradients are accumulated.
+  ValueId widen_part(const Bucket& bucket, ValueId low) {
+    const ValueId wide = cast(low, DType::f32);
+    lay_into_gradients(bucket, wide);
+    return wide;
+  }
+
+  void end_scatters() {
+    for (Bucket* bucket : scattered_) {
+      std::vector<ValueId> inputs = bucket->begun;
+      inputs.insert(inputs.end(), bucket->sent.begin(), bucket->sent.end());
+      ValueId part = emit("reduce_scatter_end", inputs, message(*bucket), scatters_always_)[0];
+      if (scatters_always_) {
+        part = bucket->rounded ? cast(part, DType::f32, true) : builder_.emit1("identity", {part});
+        part = builder_.accumulate(part, state_name("gradient", bucket->unit->unit->name),
+                                   Role::gradient);
       }
-      for (size_t k = 0; k < reduced.size(); ++k) {
-        const ValueId member = buckets_[i].members[k];
-        const bool rounded = options_.ranks > 1 && is_rounded(member);
-        replaced[static_cast<size_t>(member)] =
-            rounded ? widen_reduced(builder_, reduced[k], member) : reduced[k];
+      bucket->unit->gradient = part;
+      if (options_.hybrid()) {
+        // The sum of the part over the groups, in the dtype of messages.
+        if (scatters_always_ && bucket->rounded) part = cast(part, options_.reduce_dtype);
+        bucket->begun = emit("all_reduce_begin", {part}, message_between(*bucket));
+      } else if (!scatters_always_ && bucket->rounded) {
+        bucket->unit->gradient = widen_part(*bucket, part);
+      }
+    }
+    scattered_.clear();
+  }
+
+  void end_all(Phase phase) {
+    builder_.set_phase(scatters_always_ ? Phase::backward : phase);
+    end_scatters();
+    builder_.set_phase(phase);
+    for (Bucket& bucket : buckets_) {
+      if (bucket.unit == nullptr) {
+        end(bucket);
+      } else if (options_.hybrid()) {
+        end_between(bucket);
       }
     }
   }
 
-  std::vector<Node> nodes_;  // of the input graph
-  Graph graph_;
+  void end(const Bucket& bucket) {
+    std::vector<ValueId> sums = bucket.begun;
+    if (options_.ranks() > 1) sums = emit("all_reduce_end", sums, message(bucket));
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const ValueId member = bucket.members[i];
+      reduced_[member] = bucket.rounded ? widen(sums[i], member) : sums[i];
+    }
+  }
+
+  void end_between(const Bucket& bucket) {
+    ValueId& part = bucket.unit->gradient;
+    const ValueId sum = emit("all_reduce_end", bucket.begun, message_between(bucket))[0];
+    if (!bucket.rounded) {
+      part = sum;
+    } else {
+      part = scatters_always_ ? widen(sum, part) : widen_part(bucket, sum);
+    }
+  }
+
+  Graph& graph_;
   GraphBuilder builder_;
-  std::vector<Bucket> buckets_;
   const DataParallelOptions& options_;
-  std::vector<std::vector<ValueId>> begun_;  // per bucket: outputs of its begin
+  std::string over_;                    // the axes of the data-parallel ranks
+  const bool scatters_always_;          // in every micro-step (stages 2 and 3)
+  std::vector<Bucket> buckets_;         // in the order in which they begin
+  std::vector<Bucket*> scattered_;      // those of units that have begun and not ended
+  std::map<ValueId, ValueId> reduced_;  // sums of this rank, and those of all ranks
 };
 
 }  // namespace
 
-ValueId widen_reduced(GraphBuilder& builder, ValueId low, ValueId sum) {
-  Graph& graph = builder.graph();
-  const ValueId root = graph.storage(sum);
-  const ValueId wide = builder.emit1("cast", {low}, {{"dtype", "f32"}});
-  GraphValue& value = graph.value(wide);
-  value.name = "reduced." + graph.value(root).name;
-  value.role = Role::partial;
-  graph.groups.push_back({{{root, 0}, {wide, 0, true}}, value.spec.bytes()});
-  return wide;
+void reduce_sums(Graph& graph, std::vector<UnitParts>& parts, const DataParallelOptions& options) {
+  Reductions(graph, parts, options).run();
 }
 
 Graph data_parallel(Graph graph, const DataParallelOptions& options) {
   const bool combines = options.fixed && options.micro_steps > 1;
-  if (options.ranks == 1 && !combines) return graph;
-  check_internal(!options.fixed || options.ranks == 1 ||
+  if (options.ranks() == 1 && !combines) return graph;
+  check_internal(!options.fixed || options.ranks() == 1 ||
                      std::has_single_bit(static_cast<uint64_t>(options.micro_steps)),
                  "{} micro-steps with several ranks: not a power of two", options.micro_steps);
-  std::vector<Bucket> buckets = make_buckets(graph, options);
-  if (buckets.empty()) return graph;
-  const int64_t first_slot = graph.next_slot();
-  Graph out = Lowering(std::move(graph), std::move(buckets), options).run(first_slot);
-  verify_graph(out);
-  return out;
+  std::vector<UnitParts> none;
+  reduce_sums(graph, none, options);
+  verify_graph(graph);
+  return graph;
 }
 
 }  // namespace dltrain

@@ -4,41 +4,54 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 
-#include "graph/builder.h"
+#include "comm/mesh.h"
+#include "graph/graph.h"
 
 namespace dltrain {
 
 struct DataParallelOptions {
-  int ranks = 1;
-  std::string over = {};  // their axes (Mesh::over); empty: all ranks of the run
+  Mesh mesh = {};      // the data-parallel ranks are those along its axes `replica` and `shard`
+  int rank = 0;        // of all ranks
+  int zero_stage = 0;  // passes/zero.h
   // Target size of a reduction message: large enough to use the link well, small enough that most
   // messages are sent while the backward still runs. A tensor is never split.
   size_t bucket_bytes = size_t{25} << 20;
-  bool gradients = true;            // false: another pass reduces them (passes/zero.h)
   DType reduce_dtype = DType::f32;  // bf16: f32 gradients are sent as bf16
   // training.reduction: fixed. Sums are added as one binary tree over the micro-batches of the
   // global batch (ops/tree_sum.cpp). With several ranks micro_steps must be a power of two.
   // Micro-steps of the program must overwrite sums (ProgramOptions::several_micro_steps false).
   bool fixed = false;
   int64_t micro_steps = 1, micro_batch = 1;  // of a rank and step; its samples
+
+  int ranks() const { return mesh.size(mesh_axes::kReplica) * shards(); }
+  // The ranks that share the state with ZeRO, and this rank's place among them.
+  int shards() const { return mesh.size(mesh_axes::kShard); }
+  int part() const { return mesh.coordinate(rank, mesh_axes::kShard); }
+  bool shards_state() const { return zero_stage > 0 && shards() > 1; }
+  bool hybrid() const { return mesh.size(mesh_axes::kReplica) > 1; }
 };
 
 // Adds the reductions. Returns the graph unchanged with one rank (and one micro-step, or without a
 // fixed order).
 //
-// A bucket contains sums of one role and dtype that are adjacent in the StateLayout (ascending
-// value ids), so it is one range of memory. Its all_reduce_begin is right after the last node that
-// writes one of its members and runs in the last micro-step only; its all_reduce_end is at the
-// start of the update, whose nodes then read the reduced sums. In a graph without an update
-// (evaluation) the ends come last. Slots number the buckets in the order in which they begin, which
-// is the same on all ranks. With a fixed order a bucket's tree_sum precedes its begin, and runs in
-// every micro-step. Gradients sent as bf16 are rounded once per rank, before their begin; the f32
-// sums that the update reads replace the gradients in memory.
+// Every sum of a step is partial over the data-parallel ranks. A bucket contains sums of one role
+// and dtype that are adjacent in the StateLayout (ascending value ids), so it is one range of
+// memory. Its all_reduce_begin is right after the last node that writes one of its members and runs
+// in the last micro-step only; its all_reduce_end is at the start of the update, whose nodes then
+// read the reduced sums. In a graph without an update (evaluation) the ends come last. Slots number
+// the buckets in the order in which they begin, which is the same on all ranks. With a fixed order
+// a bucket's tree_sum precedes its begin, and runs in every micro-step. Gradients sent as bf16 are
+// rounded once per rank, before their begin; the f32 sums that the update reads replace the
+// gradients in memory.
+//
+// With ZeRO (passes/zero.h) the gradients of a unit are a bucket of which each rank needs a part
+// only, so its message is a reduce-scatter. Stage 1: gradients are accumulated over the micro-steps
+// in their own memory, and the part is a window into it. Stage 2: gradients live in the memory of
+// activations from their first writer to the reduction, which every micro-step has, and only the
+// part is accumulated. The wait is placed where the next unit's reduction begins: one unit is sent
+// while the next is computed, and at most two exist. Hybrid: both stages wait there, since in the
+// last micro-step the sum of the part over the groups follows, for which the update waits.
 Graph data_parallel(Graph graph, const DataParallelOptions& options);
-
-// Casts the reduced gradient `low` to f32, into the memory of the gradient `sum`.
-ValueId widen_reduced(GraphBuilder& builder, ValueId low, ValueId sum);
 
 }  // namespace dltrain

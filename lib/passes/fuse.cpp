@@ -7,8 +7,6 @@
 #include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "passes/fuse_norms.h"
-#include "passes/join_norms.h"
-#include "passes/remove_nodes.h"
 
 namespace dltrain {
 namespace {
@@ -39,17 +37,17 @@ void fuse_epilogues(Graph& graph) {
     producer.outputs = activation.outputs;
     gone[i] = true;
   }
-  remove_nodes(graph, gone);
+  graph.remove_nodes(gone);
 }
 
 class Groups {
  public:
   explicit Groups(Graph& graph)
       : graph_(graph),
-        readers_(graph.values.size()),
+        readers_(graph.readers()),
         writes_(graph.values.size()),
         taken_(graph.nodes.size(), false) {
-    for (size_t i = 0; i < graph.nodes.size(); ++i) note_node(i);
+    for (size_t i = 0; i < graph.nodes.size(); ++i) note_writes(i);
   }
 
   // Tries every node that is not yet in a group as the end of a new group.
@@ -67,17 +65,14 @@ class Groups {
       gone[i] = false;
       graph_.nodes[i] = std::move(fused);
     }
-    remove_nodes(graph_, gone);
+    graph_.remove_nodes(gone);
   }
 
  private:
   using Members = std::set<int>;  // indices of nodes, in order of execution
 
-  void note_node(size_t index) {
+  void note_writes(size_t index) {
     const Node& node = graph_.nodes[index];
-    for (ValueId id : node.inputs) {
-      if (id != kNoValue) readers_[static_cast<size_t>(id)].push_back(static_cast<int>(index));
-    }
     for (ValueId id : node.outputs) {
       if (!node.op->has_effect || graph_.value(id).storage_of == kNoValue) continue;
       writes_[static_cast<size_t>(graph_.storage(id))].push_back(static_cast<int>(index));

@@ -8,7 +8,7 @@
 namespace dltrain {
 
 struct FuseOptions {
-  // For engines with kernels for norms + neighbours (passes/join_norms.h); across blocks or not.
+  // For engines with kernels for norms + neighbours (passes/fuse_norms.h); across blocks or not.
   bool join_norms = false, across_blocks = true;
 };
 

@@ -1,7 +1,5 @@
 #include "passes/fuse_copies.h"
 
-#include "passes/remove_nodes.h"
-
 namespace dltrain {
 
 Graph fuse_copies(Graph graph) {
@@ -21,7 +19,7 @@ Graph fuse_copies(Graph graph) {
     update.attributes.set("copies", true);
     gone[i] = true;
   }
-  remove_nodes(graph, gone);
+  graph.remove_nodes(gone);
   verify_graph(graph);
   return graph;
 }

@@ -1,8 +1,8 @@
 #include "passes/fuse_norms.h"
 
+#include <algorithm>
+#include <map>
 #include <optional>
-
-#include "passes/remove_nodes.h"
 
 namespace dltrain {
 namespace {
@@ -10,39 +10,68 @@ namespace {
 class NormFusion {
  public:
   explicit NormFusion(Graph& graph)
-      : graph_(graph), uses_(graph.count_uses()), gone_(graph.nodes.size(), false) {}
+      : graph_(graph), readers_(graph.readers()), gone_(graph.nodes.size(), false) {}
 
-  void run() {
+  void fuse_batch_norms() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const std::string_view op = graph_.nodes[i].op->name;
       if (op == "relu") fuse_forward(i);
       if (op == "batch_norm_backward") fuse_backward(i);
     }
-    remove_nodes(graph_, gone_);
+    graph_.remove_nodes(gone_);
+  }
+
+  void join_row_norms(bool across_blocks) {
+    across_blocks_ = across_blocks;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const std::string_view op = graph_.nodes[i].op->name;
+      if (op == "layer_norm" || op == "rms_norm") {
+        take_sum(i);
+        take_casts(i);
+      } else if (op == "layer_norm_backward" || op == "rms_norm_backward") {
+        take_gradient(i);
+        take_residual(i);
+        take_casts(i);
+      }
+    }
+    for (Node& node : graph_.nodes) {
+      for (ValueId& id : node.inputs) {
+        if (const auto found = same_.find(id); found != same_.end()) id = found->second;
+      }
+    }
+    graph_.remove_nodes(gone_);
   }
 
  private:
-  // Returns the producer of `value` if it is a node of that op, with the phase and spec of
-  // `reader`, and `reader` is its only reader.
-  std::optional<size_t> sole_producer(std::string_view op, ValueId value,
-                                      const Node& reader) const {
-    const GraphValue& v = graph_.value(value);
-    if (v.producer < 0 || v.role != Role::activation || uses_[static_cast<size_t>(value)] != 1) {
-      return std::nullopt;
-    }
-    const auto index = static_cast<size_t>(v.producer);
-    const Node& node = graph_.nodes[index];
-    if (node.op->name != op || gone_[index] || node.phase != reader.phase ||
-        !node.attributes.text("activation").empty() ||
-        !(v.spec == graph_.value(reader.outputs[0]).spec)) {
-      return std::nullopt;
-    }
-    return index;
+  static size_t at(ValueId id) { return static_cast<size_t>(id); }
+  const TensorSpec& spec(ValueId id) const { return graph_.value(id).spec; }
+  bool is_temporary(ValueId id) const {
+    const GraphValue& value = graph_.value(id);
+    return value.role == Role::activation && value.storage_of == kNoValue && value.producer >= 0;
   }
-
   bool made_before(ValueId value, size_t node) const {
     return graph_.value(value).producer < static_cast<int>(node);
   }
+  // Returns the node of that op and of the phase of `reader` that produces `id`, or nullptr.
+  const Node* producer(std::string_view op, ValueId id, const Node& reader) const {
+    if (!is_temporary(id)) return nullptr;
+    const Node& node = graph_.nodes[at(graph_.value(id).producer)];
+    return node.op->name == op && node.phase == reader.phase ? &node : nullptr;
+  }
+  // Likewise its index, if `reader` is its only reader and has a result of that spec.
+  std::optional<size_t> sole_producer(std::string_view op, ValueId id, const Node& reader) const {
+    const Node* node = producer(op, id, reader);
+    const bool sole = node != nullptr && readers_[at(id)].size() == 1 &&
+                      node->attributes.text("activation").empty() &&
+                      spec(id) == spec(reader.outputs[0]);
+    return sole ? std::optional(at(graph_.value(id).producer)) : std::nullopt;
+  }
+  std::vector<size_t> readers(ValueId id) const {
+    std::vector<size_t> out(readers_[at(id)].begin(), readers_[at(id)].end());
+    std::erase_if(out, [&](size_t i) { return gone_[i]; });
+    return out;
+  }
+  void give(size_t node, ValueId id) { graph_.value(id).producer = static_cast<int>(node); }
 
   void fuse_forward(size_t relu) {
     const Node& last = graph_.nodes[relu];
@@ -73,7 +102,7 @@ class NormFusion {
     Node& node = graph_.nodes[norm];
     node.attributes.set("activation", std::string("relu"));
     node.outputs[0] = graph_.nodes[relu].outputs[0];
-    graph_.value(node.outputs[0]).producer = static_cast<int>(norm);
+    give(norm, node.outputs[0]);
     gone_[relu] = true;
   }
 
@@ -97,15 +126,120 @@ class NormFusion {
     gone_[*mask] = true;
   }
 
+  // Returns the 16-bit value of which `id` is the f32 form, or else `id`; the cast goes if only
+  // `reader` reads it.
+  ValueId narrow(ValueId id, size_t reader) {
+    const Node* cast = producer("cast", id, graph_.nodes[reader]);
+    if (cast == nullptr || spec(id).dtype != DType::f32 ||
+        !is_low_precision(spec(cast->inputs[0]).dtype)) {
+      return id;
+    }
+    if (readers(id).size() == 1) gone_[at(graph_.value(id).producer)] = true;
+    return cast->inputs[0];
+  }
+
+  bool one_block(const Node& a, const Node& b) const {
+    return across_blocks_ || a.block < 0 || b.block < 0 || a.block == b.block;
+  }
+
+  // x = a + b is computed by the norm if nothing reads it before.
+  void take_sum(size_t index) {
+    Node& norm = graph_.nodes[index];
+    const ValueId x = norm.inputs[0];
+    const Node* add = producer("add", x, norm);
+    if (add == nullptr || !one_block(*add, norm)) return;
+    const auto after = [&](size_t reader) { return reader >= index; };
+    const std::vector<size_t> all = readers(x);
+    const ValueId a = add->inputs[0], b = add->inputs[1];
+    if (!std::all_of(all.begin(), all.end(), after) || !is_temporary(a) || !is_temporary(b) ||
+        !(spec(a) == spec(x)) || !(spec(b) == spec(x))) {
+      return;
+    }
+    const size_t sum = at(graph_.value(x).producer);
+    const ValueId low_a = narrow(a, sum), delta = low_a != a ? low_a : narrow(b, sum);
+    norm.inputs[0] = low_a != a ? b : a;
+    norm.inputs.push_back(delta);
+    norm.outputs.push_back(x);
+    gone_[sum] = true;
+    give(index, x);
+  }
+
+  void take_gradient(size_t index) {
+    Node& norm = graph_.nodes[index];
+    norm.inputs[1] = narrow(norm.inputs[1], index);
+  }
+
+  // s = r + dx is computed by the gradient if r is there by then and nothing else reads dx.
+  void take_residual(size_t index) {
+    Node& norm = graph_.nodes[index];
+    const ValueId dx = norm.outputs[0];
+    const std::vector<size_t> all = readers(dx);
+    if (!is_temporary(dx) || all.size() != 1) return;
+    const Node& add = graph_.nodes[all[0]];
+    if (add.op->name != "add" || add.phase != norm.phase) return;
+    const ValueId residual = add.inputs[add.inputs[0] == dx ? 1 : 0], sum = add.outputs[0];
+    if (residual == dx || !is_temporary(residual) || !is_temporary(sum) ||
+        !(spec(residual) == spec(dx)) || !(spec(sum) == spec(dx)) ||
+        !made_before(residual, index)) {
+      return;
+    }
+    norm.inputs.push_back(residual);
+    norm.outputs[0] = sum;
+    gone_[all[0]] = true;
+    give(index, sum);
+  }
+
+  // The norm writes its f32 result in 16 bits too, or instead if nothing else reads it.
+  void take_casts(size_t index) {
+    Node& norm = graph_.nodes[index];
+    const ValueId result = norm.outputs[0];
+    if (!is_temporary(result) || spec(result).dtype != DType::f32) return;
+    ValueId low = kNoValue;
+    for (size_t reader : readers(result)) {
+      const Node& cast = graph_.nodes[reader];
+      const ValueId y = cast.outputs[0];
+      if (cast.op->same_elements != SameElements::cast || cast.phase != norm.phase ||
+          !is_temporary(y) || !is_low_precision(spec(y).dtype) ||
+          (low != kNoValue && !(spec(low) == spec(y)))) {
+        continue;
+      }
+      if (low == kNoValue) {
+        low = y;
+        give(index, y);
+      } else {
+        same_[y] = low;
+        readers_[at(low)].insert(readers_[at(low)].end(), readers_[at(y)].begin(),
+                                 readers_[at(y)].end());
+      }
+      gone_[reader] = true;
+    }
+    if (low == kNoValue) return;
+    norm.attributes.set("output_dtype", std::string(dtype_name(spec(low).dtype)));
+    if (norm.op->name.ends_with("_backward")) {
+      norm.outputs.push_back(low);
+      return;
+    }
+    norm.outputs[0] = low;
+    if (readers(result).empty()) return;
+    norm.attributes.set("wide", true);
+    norm.outputs.push_back(result);
+  }
+
   Graph& graph_;
-  std::vector<int> uses_;
+  bool across_blocks_ = true;
+  std::vector<std::vector<int>> readers_;  // by value: the nodes that read it
   std::vector<bool> gone_;
+  std::map<ValueId, ValueId> same_;  // casts of a value to one dtype: the first is read instead
 };
 
 }  // namespace
 
 void fuse_norms(Graph& graph) {
-  NormFusion(graph).run();
+  NormFusion(graph).fuse_batch_norms();
+}
+
+void join_norms(Graph& graph, bool across_blocks) {
+  NormFusion(graph).join_row_norms(across_blocks);
 }
 
 }  // namespace dltrain

@@ -43,7 +43,7 @@ class PlacementLowering {
   void lower(Node node) {
     builder_.set_phase(node.phase);
     builder_.set_layer(node.layer);
-    block_ = node.block;
+    builder_.set_block(node.block);
     const ValueId x = node.inputs.empty() ? kNoValue : node.inputs[0];
     if (node.op->name == "all_reduce_gradient") {
       replaced_[node.outputs[0]] = x;
@@ -56,17 +56,11 @@ class PlacementLowering {
     }
   }
 
-  ValueId emit(const char* op, std::vector<ValueId> inputs, Attributes attributes = {}) {
-    const ValueId out = builder_.emit1(op, std::move(inputs), std::move(attributes));
-    graph_.nodes.back().block = block_;
-    return out;
-  }
-
   // The result takes the name and role of the node's; a sum needs its own memory.
   void finish(const Node& node, ValueId result) {
     const GraphValue before = graph_.value(node.outputs[0]);
     if (before.role != Role::activation) {
-      result = emit("identity", {result});
+      result = builder_.emit1("identity", {result});
       GraphValue& value = graph_.value(result);
       value.name = before.name;
       value.role = before.role;
@@ -84,11 +78,11 @@ class PlacementLowering {
     const bool alone = value.role == Role::activation && value.storage_of == kNoValue &&
                        static_cast<size_t>(x) < readers_.size() &&
                        readers_[static_cast<size_t>(x)] == 1;
-    if (!alone) x = emit("identity", {x});
+    if (!alone) x = builder_.emit1("identity", {x});
     Attributes attributes = node.attributes;
     attributes.set("slot", slot_++);
-    x = emit("all_reduce_begin", {x}, attributes);
-    return emit("all_reduce_end", {x}, attributes);
+    x = builder_.emit1("all_reduce_begin", {x}, attributes);
+    return builder_.emit1("all_reduce_end", {x}, attributes);
   }
 
   // Messages have shards of equal length, padded at the end. They arrive one after another and are
@@ -105,49 +99,40 @@ class PlacementLowering {
       return Attributes{{"before", before}, {"after", end}};
     };
     const bool padded = length * ranks != extent;
-    if (padded) x = emit("pad", {x}, borders(length - shard[dimension]));
+    if (padded) x = builder_.emit1("pad", {x}, borders(length - shard[dimension]));
     shard[dimension] = length;
     const int64_t outer = shard.elements(0, dimension);
     const int64_t inner = length * shard.elements(dimension + 1, shard.rank());
-    Attributes attributes{{"slot", slot_++}};
-    if (node.attributes.has(kOver)) attributes.set(kOver, node.attributes.text(kOver));
+    Attributes attributes = message_attributes(slot_++, node.attributes.text(kOver));
     Attributes end = attributes;
     end.set("part", true);
     attributes.set("shapes", std::vector<int64_t>{3, ranks, outer, inner});
-    const ValueId begun = emit("all_gather_begin", {x}, attributes);
-    x = emit("all_gather_end", {begun, x}, end);
-    x = emit("transpose", {x}, {{"permutation", std::vector<int64_t>{1, 0, 2}}});
+    const ValueId begun = builder_.emit1("all_gather_begin", {x}, attributes);
+    x = builder_.emit1("all_gather_end", {begun, x}, end);
+    x = builder_.emit1("transpose", {x}, {{"permutation", std::vector<int64_t>{1, 0, 2}}});
     shard[dimension] = length * ranks;
-    x = emit("reshape", {x}, {{"shape", extents(shard)}});
-    return padded ? emit("slice", {x}, borders(length * ranks - extent)) : x;
+    x = builder_.emit1("reshape", {x}, {{"shape", extents(shard)}});
+    return padded ? builder_.emit1("slice", {x}, borders(length * ranks - extent)) : x;
   }
 
   Graph& graph_;
   GraphBuilder builder_;
   int64_t slot_;
-  int block_ = -1;
   std::vector<int> readers_;  // and views, of each value of the input graph
   std::map<ValueId, ValueId> replaced_;
 };
 
-// Gives the state that belongs to sharded parameters their layouts, and records the shards of
-// moments.
+// Gives the state that belongs to sharded parameters their layouts and shards.
 void inherit_layouts(Graph& graph) {
-  for (size_t i = 0; i < graph.values.size(); ++i) {
-    GraphValue& value = graph.values[i];
+  for (GraphValue& value : graph.values) {
     const bool inherits = value.role == Role::gradient || value.role == Role::moment;
     if (!inherits || value.of == kNoValue) continue;
     const GraphValue& parameter = graph.value(value.of);
     if (parameter.layout.empty() || !(parameter.spec.shape == value.spec.shape)) continue;
     value.layout = parameter.layout;
     if (value.role == Role::gradient) continue;
-    Shard shard = *graph.find_shard(parameter.name);
-    shard.name = value.name;
-    shard.kind = value.kind;
-    shard.whole.dtype = value.spec.dtype;
-    shard.role = value.role;
-    shard.value = static_cast<ValueId>(i);
-    graph.shards.push_back(std::move(shard));
+    value.shard = parameter.shard;
+    value.shard->whole.dtype = value.spec.dtype;
   }
 }
 
@@ -177,12 +162,16 @@ void lower_placements(Graph& graph, const PartitionOptions& options, bool norm,
   verify_graph(graph);
 }
 
-ValueId emit_all_reduce(GraphBuilder& builder, ValueId value, const std::string& over,
-                        int64_t slot) {
-  Attributes attributes{{"slot", slot}};
-  if (!over.empty()) attributes.set(kOver, over);
-  value = builder.emit1("all_reduce_begin", {value}, attributes);
-  return builder.emit1("all_reduce_end", {value}, attributes);
+Attributes message_attributes(int64_t slot, const std::string& over) {
+  Attributes out{{"slot", slot}};
+  if (!over.empty()) out.set(kOver, over);
+  return out;
+}
+
+std::vector<ValueId> emit_all_reduce(GraphBuilder& builder, const std::vector<ValueId>& values,
+                                     const std::string& over, int64_t slot) {
+  const Attributes message = message_attributes(slot, over);
+  return builder.emit("all_reduce_end", builder.emit("all_reduce_begin", values, message), message);
 }
 
 void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const ValueId> gradients,
@@ -205,7 +194,7 @@ void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const 
   for (const auto& [axes, members] : by_axes) {
     ValueId squares = builder.emit1("sum_of_squares", members);
     if (!axes.empty()) {
-      squares = emit_all_reduce(builder, squares, mesh.over(axes), slot++);
+      squares = emit_all_reduce(builder, {squares}, mesh.over(axes), slot++)[0];
     }
     sums.push_back(squares);
   }

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "base/philox.h"
-#include "passes/remove_nodes.h"
 
 namespace dltrain {
 namespace {
@@ -56,7 +55,7 @@ Graph narrow_parameters(Graph graph) {
     replace(view.storage_of);
     view.role = Role::parameter;
   }
-  remove_nodes(graph, gone);
+  graph.remove_nodes(gone);
   verify_graph(graph);
   return graph;
 }

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "passes/remove_nodes.h"
-
 namespace dltrain {
 namespace {
 
@@ -107,7 +105,7 @@ Graph pack_updates(Graph graph) {
     }
     graph.nodes[pack.front()] = packed(graph, nodes);
   }
-  remove_nodes(graph, gone);
+  graph.remove_nodes(gone);
   verify_graph(graph);
   return graph;
 }

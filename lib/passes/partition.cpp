@@ -29,14 +29,14 @@ class Partition {
              .ranks = options.ranks(),
              .rank = options.mesh.coordinate(options.rank, mesh_axes::kTensor)} {
     for (const GraphValue& value : graph_.values) whole_.push_back(value.spec);
-    if (options.shards == nullptr) {
+    if (options.same_state == nullptr) {
       find_parameters();
       return;
     }
-    for (const Shard& shard : *options.shards) {
-      const ValueId id = graph_.find(shard.name);
-      const bool is_parameter = id != kNoValue && shard.role == Role::parameter && shard.cut;
-      if (is_parameter) shard_parameter(id, shard.cut->dimension);
+    for (const GraphValue& value : options.same_state->values) {
+      const bool cut = value.role == Role::parameter && value.shard && value.shard->cut;
+      const ValueId id = cut ? graph_.find(value.name) : kNoValue;
+      if (id != kNoValue) shard_parameter(id, value.shard->cut->dimension);
     }
   }
 
@@ -148,10 +148,10 @@ class Partition {
     }
     builder_.set_phase(node.phase);
     builder_.set_layer(node.layer);
-    block_ = node.block;
+    builder_.set_block(node.block);
     if (!choice) {
       for (ValueId& id : node.inputs) id = gathered(id);
-      push(std::move(node));
+      graph_.append(std::move(node));
       return;
     }
     const ValueId bias = choice->adds_later ? node.inputs[added] : kNoValue;
@@ -167,7 +167,7 @@ class Partition {
     const std::vector<ValueId> outputs = node.outputs;
     for (size_t i = 0; i < outputs.size(); ++i) set_layout(outputs[i], choice->outputs[i]);
     if (node.op->uses_positions) set_position(node, choice->outputs[0].dimension);
-    push(std::move(node));
+    graph_.append(std::move(node));
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (choice->outputs[i].kind != Placement::partial) continue;
       ValueId sum = emit("all_reduce", {outputs[i]}, over());
@@ -176,23 +176,10 @@ class Partition {
     }
   }
 
-  void push(Node node) {
-    const SpecList inputs = graph_.input_specs(node);
-    const SpecList specs = node.op->output_specs(inputs, node.attributes);
-    const std::vector<int> aliases = node.op->output_aliases(inputs, node.attributes, specs.size());
-    for (size_t i = 0; i < specs.size(); ++i) {
-      GraphValue& value = graph_.value(node.outputs[i]);
-      value.spec = specs[i];
-      if (aliases[i] >= 0) value.storage_of = node.inputs[static_cast<size_t>(aliases[i])];
-    }
-    graph_.nodes.push_back(std::move(node));
-  }
-
   Attributes over() const { return over_.empty() ? Attributes() : Attributes{{kOver, over_}}; }
 
   ValueId emit(const char* op, std::vector<ValueId> inputs, Attributes attributes) {
     const ValueId out = builder_.emit1(op, std::move(inputs), std::move(attributes));
-    graph_.nodes.back().block = block_;
     whole_.resize(graph_.values.size());
     whole_.back() = graph_.value(out).spec;
     return out;
@@ -215,16 +202,8 @@ class Partition {
       GraphValue& value = graph_.values[i];
       if (static_cast<ValueId>(i) != parameter && value.of != parameter) continue;
       value.layout = {{mesh_axes::kTensor, {Placement::sharded, dimension}}};
-      Shard shard{.name = value.name,
-                  .owner = graph_.value(parameter).name,
-                  .kind = value.kind,
-                  .whole = value.spec,
-                  .role = value.role,
-                  .value = static_cast<ValueId>(i),
-                  .cut = cut(dimension)};
-      value.spec = shard.local();
-      shard.count = value.spec.shape.elements();
-      graph_.shards.push_back(std::move(shard));
+      value.shard = Shard{.whole = value.spec, .cut = cut(dimension)};
+      value.spec = value.shard->stored();
     }
     std::erase(free_, parameter);
   }
@@ -265,7 +244,6 @@ class Partition {
   GraphBuilder builder_;
   std::string over_;
   Cut cut_;
-  int block_ = -1;
   std::vector<ValueId> free_;      // parameters that may still be sharded
   std::vector<TensorSpec> whole_;  // of each value
   std::map<ValueId, ValueId> summed_, gathered_, read_by_shards_;

@@ -25,9 +25,9 @@ namespace dltrain {
 struct PartitionOptions {
   Mesh mesh = {};
   int rank = 0;  // of all ranks
-  // The shards of another graph over the same state (steps of other lengths, evaluation), which
-  // shards its parameters in the same way; nullptr: the pass decides.
-  const std::vector<Shard>* shards = nullptr;
+  // Another graph over the same state (steps of other lengths, evaluation), whose parameters are
+  // sharded in the same way; nullptr: the pass decides.
+  const Graph* same_state = nullptr;
   int ranks() const { return mesh.size(mesh_axes::kTensor); }
 };
 
@@ -40,10 +40,13 @@ void partition(Graph& graph, const PartitionOptions& options, std::span<ValueId*
 void lower_placements(Graph& graph, const PartitionOptions& options, bool norm,
                       std::span<ValueId* const> kept);
 
-// Emits the sum of `value` over the ranks of the group `over` (an axis, a set of axes, or empty:
-// all ranks) as a message with this slot, and returns it.
-ValueId emit_all_reduce(GraphBuilder& builder, ValueId value, const std::string& over,
-                        int64_t slot);
+// Emits the sums of `values` over the ranks of the group `over` (an axis, a set of axes, or empty:
+// all ranks) as one message with this slot, and returns them.
+std::vector<ValueId> emit_all_reduce(GraphBuilder& builder, const std::vector<ValueId>& values,
+                                     const std::string& over, int64_t slot);
+
+// The attributes of both ops of a message.
+Attributes message_attributes(int64_t slot, const std::string& over);
 
 // Emits the gradient norm in the place of `norm` where gradients are sharded: the squares of those
 // that are sharded over the same axes are summed over these, so replicated ones count once.

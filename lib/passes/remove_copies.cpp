@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "passes/remove_nodes.h"
-
 namespace dltrain {
 
 Graph remove_copies(Graph graph, bool one_rank) {
@@ -36,7 +34,7 @@ Graph remove_copies(Graph graph, bool one_rank) {
       std::replace(inputs.begin(), inputs.end(), from, sum);
     }
   }
-  remove_nodes(graph, gone);
+  graph.remove_nodes(gone);
   verify_graph(graph);
   return graph;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "comm/mesh.h"
@@ -18,17 +19,17 @@ class StageCutter {
  public:
   StageCutter(Graph graph, const StageCut& cut)
       : graph_(std::move(graph)),
-        old_(std::move(graph_.nodes)),
+        slot_(graph_.next_slot()),
+        old_(std::exchange(graph_.nodes, {})),
         cut_(cut),
         owner_(graph_.values.size(), kBoth),
         stage_(old_.size(), kBoth),
-        slot_(0),
         builder_(graph_) {
-    check_internal(graph_.groups.empty() && graph_.shards.empty(), "a stage cut of sharded state");
-    graph_.nodes.clear();
-    for (const Node& node : old_) {
-      slot_ = std::max(slot_, node.attributes.integer("slot", -1) + 1);
-    }
+    check_internal(graph_.groups.empty() && std::ranges::none_of(graph_.values,
+                                                                 [](const GraphValue& value) {
+                                                                   return value.shard.has_value();
+                                                                 }),
+                   "a stage cut of sharded state");
   }
 
   Graph run() {
@@ -96,74 +97,70 @@ class StageCutter {
 
   static bool is_norm(const Node& node) { return node.op->update == UpdateKind::norm; }
 
+  // The stage that sends values of a phase to the other.
+  static int sender_in(Phase phase) { return phase == Phase::forward ? 0 : 1; }
+
   // Lists the values that one stage makes and the other reads, in the order of their producers.
   void find_crossing() {
-    std::vector<bool> crosses(graph_.values.size(), false);
-    std::vector<int> producer(graph_.values.size(), -1);
+    std::set<std::pair<int, ValueId>> found;
     for (size_t i = 0; i < old_.size(); ++i) {
-      for (ValueId id : old_[i].outputs) producer[static_cast<size_t>(id)] = static_cast<int>(i);
-    }
-    for (size_t i = 0; i < old_.size(); ++i) {
-      if (stage_[i] == kBoth) continue;
       for (ValueId id : old_[i].inputs) {
-        const int made = id == kNoValue ? -1 : producer[static_cast<size_t>(id)];
-        if (made < 0 || stage_[static_cast<size_t>(made)] == stage_[i]) continue;
-        const Node& maker = old_[static_cast<size_t>(made)];
-        if (stage_[static_cast<size_t>(made)] == kBoth) continue;
-        const int from = maker.phase == Phase::forward ? 0 : 1;
-        check_internal(maker.phase != Phase::update && old_[i].phase == maker.phase &&
-                           stage_[static_cast<size_t>(made)] == from,
+        const int made = id == kNoValue ? -1 : graph_.value(id).producer;
+        if (made < 0) continue;
+        const int from = stage_[static_cast<size_t>(made)];
+        if (from == kBoth || stage_[i] == kBoth || from == stage_[i]) continue;
+        const Phase phase = old_[static_cast<size_t>(made)].phase;
+        check_internal(phase != Phase::update && old_[i].phase == phase && from == sender_in(phase),
                        "{} ({}) reads a value of the other stage against the order of the stages",
                        old_[i].op->name, old_[i].layer);
-        crosses[static_cast<size_t>(id)] = true;
+        found.emplace(made, id);
       }
     }
-    for (const Node& node : old_) {
-      for (ValueId id : node.outputs) {
-        if (crosses[static_cast<size_t>(id)]) crossing_.push_back({id, node.phase, slot_++});
-      }
+    for (const auto& [made, id] : found) {
+      crossing_.push_back({id, made, old_[static_cast<size_t>(made)].phase, slot_++});
     }
   }
 
   struct Crossing {
     ValueId value;
+    int producer;
     Phase phase;
     int64_t slot;
     ValueId received = kNoValue;
   };
 
-  static Attributes message(int64_t slot) {
-    return {{"slot", slot}, {kOver, mesh_axes::kPipeline}};
+  static Attributes message(const Crossing& c) {
+    return message_attributes(c.slot, mesh_axes::kPipeline);
+  }
+  Attributes begin_of(const Crossing& c) const {
+    Attributes out = message(c);
+    out.set("peer", int64_t{1 - cut_.stage});
+    return out;
   }
 
   void emit_phase(Phase phase) {
-    const int sender = phase == Phase::forward ? 0 : 1;
-    const bool sends = cut_.stage == sender;
+    const bool sends = cut_.stage == sender_in(phase);
     builder_.set_phase(phase);
     builder_.set_layer("pipeline");
     for (Crossing& c : crossing_) {
       if (c.phase != phase || sends) continue;
       const TensorSpec spec = graph_.value(c.value).spec;
-      Attributes begin = message(c.slot);
-      begin.set("root", int64_t{sender});
+      Attributes begin = begin_of(c);
       begin.set("shape", std::vector<int64_t>(spec.shape.begin(), spec.shape.end()));
       begin.set("dtype", std::string(dtype_name(spec.dtype)));
       const ValueId made = builder_.emit1("receive_begin", {}, begin);
-      c.received = builder_.emit1("receive_end", {made}, message(c.slot));
+      c.received = builder_.emit1("receive_end", {made}, message(c));
     }
     for (size_t i = 0; i < old_.size(); ++i) {
       if (old_[i].phase != phase || (stage_[i] != kBoth && stage_[i] != cut_.stage)) continue;
       emit_node(old_[i]);
       for (const Crossing& c : crossing_) {
-        const auto& outputs = old_[i].outputs;
-        if (!sends || std::find(outputs.begin(), outputs.end(), c.value) == outputs.end()) continue;
-        Attributes begin = message(c.slot);
-        begin.set("root", int64_t{sender});
-        builder_.emit("send_begin", {c.value}, begin);
+        if (!sends || c.producer != static_cast<int>(i)) continue;
+        builder_.emit("send_begin", {c.value}, begin_of(c));
       }
     }
     for (const Crossing& c : crossing_) {
-      if (c.phase == phase && sends) builder_.emit("send_end", {c.value}, message(c.slot));
+      if (c.phase == phase && sends) builder_.emit("send_end", {c.value}, message(c));
     }
   }
 
@@ -183,18 +180,18 @@ class StageCutter {
                  [&](ValueId id) { return owner_of(id) == cut_.stage; });
     check_internal(!own.empty(), "a stage without parameters");
     // The slot is the same on both stages.
-    const ValueId squares = emit_all_reduce(builder_, builder_.emit1("sum_of_squares", own),
-                                            mesh_axes::kPipeline, slot_);
-    builder_.emit1("gradient_norm_of", {node.inputs[0], squares});
+    const std::vector<ValueId> squares = emit_all_reduce(
+        builder_, builder_.emit("sum_of_squares", own), mesh_axes::kPipeline, slot_);
+    builder_.emit1("gradient_norm_of", {node.inputs[0], squares[0]});
     graph_.nodes.back().outputs = node.outputs;  // read by the rest of the update
   }
 
   Graph graph_;
+  int64_t slot_;
   std::vector<Node> old_;
   const StageCut& cut_;
   std::vector<int> owner_;  // by storage root
   std::vector<int> stage_;  // by old node
-  int64_t slot_;
   GraphBuilder builder_;
   std::vector<Crossing> crossing_;
 };

@@ -8,18 +8,6 @@
 namespace dltrain {
 namespace {
 
-// Returns the output of the last in-place writer of the memory of `root`.
-ValueId newest(const Graph& graph, ValueId root) {
-  ValueId out = root;
-  for (const Node& node : graph.nodes) {
-    if (!node.op->has_effect) continue;
-    for (ValueId id : node.outputs) {
-      if (graph.storage(id) == root) out = id;
-    }
-  }
-  return out;
-}
-
 ValueId add_average(GraphBuilder& builder, ValueId id) {
   return builder.add_state_of(id, "ema", builder.spec(id), Role::ema);
 }
@@ -29,7 +17,7 @@ void emit_averages(GraphBuilder& builder, ValueId state, const EmaConfig& ema,
   for (ValueId id : builder.graph().with_role(Role::buffer)) averaged.push_back(id);
   builder.set_layer("ema");
   for (ValueId id : averaged) {
-    builder.emit("ema_update", {state, newest(builder.graph(), id), add_average(builder, id)},
+    builder.emit("ema_update", {state, builder.graph().newest(id), add_average(builder, id)},
                  {{"decay", ema.decay}, {"start", ema.start_step}, {"warmup", ema.warmup}});
   }
 }

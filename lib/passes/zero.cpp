@@ -7,8 +7,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "comm/mesh.h"
-#include "graph/state_name.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -20,9 +18,8 @@ int64_t aligned(int64_t elements) {
   return (elements + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// The optimizer's settings of a parameter, and how the step reads it.
+// How the step reads a parameter.
 struct ParameterUse {
-  double lr_scale = 1, weight_decay = 0;
   bool trainable = false, master = false;
   std::optional<DType> copy;
 };
@@ -48,19 +45,17 @@ std::map<ValueId, ParameterUse> find_uses(const Graph& graph, std::vector<ValueI
     const auto found = uses.find(parameter);
     check_internal(found != uses.end(), "a parameter with a gradient that nothing reads");
     found->second.trainable = true;
-    found->second.lr_scale = update->attributes.numbers("lr_scale", {1})[0];
-    found->second.weight_decay = update->attributes.numbers("weight_decay", {0})[0];
   }
   return uses;
 }
 
 }  // namespace
 
-std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& options) {
+std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOptions& options) {
   std::vector<ValueId> order;
   const std::map<ValueId, ParameterUse> uses = find_uses(graph, order);
   std::vector<ZeroUnit> units;
-  using Key = std::tuple<double, double, bool, bool, std::optional<DType>, DType, bool>;
+  using Key = std::tuple<bool, bool, std::optional<DType>, DType, bool>;
   struct UnitInProgress {
     size_t unit;
     int64_t filled;
@@ -69,23 +64,22 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
   for (ValueId id : order) {
     const GraphValue& parameter = graph.value(id);
     const ParameterUse& use = uses.at(id);
-    if (!use.trainable && options.stage < 3) continue;
-    const Key key{use.lr_scale, use.weight_decay,     use.trainable,           use.master,
-                  use.copy,     parameter.spec.dtype, parameter.layout.empty()};
+    if (!use.trainable && options.zero_stage < 3) continue;
+    const Key key{use.trainable, use.master, use.copy, parameter.spec.dtype,
+                  parameter.layout.empty()};
     const int64_t elements = parameter.spec.shape.elements();
     const int64_t most = static_cast<int64_t>(options.bucket_bytes / sizeof(float));
     auto at = open.find(key);
     if (at == open.end() || at->second.filled + elements > most) {
       units.push_back({.name = fmt::format("zero.{}", units.size()),
                        .members = {},
-                       .lr_scale = use.lr_scale,
-                       .weight_decay = use.weight_decay,
                        .trainable = use.trainable,
                        .reads_master = use.master,
                        .copies = use.copy,
-                       .layout = parameter.layout.empty()
-                                     ? Layout()
-                                     : Layout{{parameter.layout.front().axis, {}}}});
+                       .layout = {{mesh_axes::kShard, {Placement::sharded, 0}}}});
+      for (const AxisPlacement& other : parameter.layout) {
+        units.back().layout.push_back({other.axis, {}});
+      }
       at = open.insert_or_assign(key, UnitInProgress{units.size() - 1, 0}).first;
     }
     units[at->second.unit].members.push_back({parameter.name, parameter.spec, at->second.filled});
@@ -94,7 +88,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
   for (ZeroUnit& unit : units) {
     const ZeroUnit::Member& last = unit.members.back();
     const int64_t filled = last.first + last.spec.shape.elements();
-    unit.elements = aligned((filled + options.ranks() - 1) / options.ranks());
+    unit.elements = aligned((filled + options.shards() - 1) / options.shards());
   }
   return units;
 }
@@ -109,197 +103,119 @@ std::map<ValueId, const Node*> find_updates(const Graph& graph) {
   return out;
 }
 
-namespace {
-
-std::string kind_of(const std::string& kind, const std::string& owner) {
-  return kind.empty() ? owner : state_name(kind, owner);
-}
-
-}  // namespace
-
-MemberRange range_in_part(const ZeroUnit& unit, const ZeroUnit::Member& member,
-                          const ZeroOptions& options) {
-  const int64_t elements = member.spec.shape.elements();
-  const int64_t from = options.part() * unit.elements, to = from + unit.elements;
-  const int64_t begin = std::clamp<int64_t>(from - member.first, 0, elements);
-  const int64_t end = std::clamp<int64_t>(to - member.first, 0, elements);
-  return {begin, end - begin, end > begin ? member.first + begin - from : 0};
-}
-
-ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& kind, DType dtype,
-                 Role role, const ZeroOptions& options) {
-  GraphBuilder builder(graph);
-  const ValueId part =
-      builder.add_value(kind_of(kind, unit.name), {Shape{unit.elements}, dtype}, role);
-  graph.value(part).layout = part_layout(unit);
-  for (const ZeroUnit::Member& member : unit.members) {
-    record_in_part(graph, unit, member, kind, part, options);
-  }
-  return part;
-}
-
-void record_in_part(Graph& graph, const ZeroUnit& unit, const ZeroUnit::Member& member,
-                    const std::string& kind, ValueId part, const ZeroOptions& options) {
-  const MemberRange range = range_in_part(unit, member, options);
-  Shard shard{.name = kind_of(kind, member.parameter),
-              .owner = member.parameter,
-              .kind = kind,
-              .whole = {member.spec.shape, graph.value(part).spec.dtype},
-              .role = graph.value(part).role,
-              .value = part,
-              .begin = range.begin,
-              .count = range.count,
-              .at = range.at,
-              .first = member.first};
-  if (const Shard* local = graph.find_shard(member.parameter)) {
-    shard.whole.shape = local->whole.shape;
-    shard.cut = local->cut;
-  }
-  std::erase_if(graph.shards, [&](const Shard& old) { return old.name == shard.name; });
-  graph.shards.push_back(std::move(shard));
-}
-
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
-                     DType dtype, const ZeroOptions& options) {
+                     const DataParallelOptions& options) {
   FlatGroup group;
-  group.bytes = static_cast<size_t>(unit.elements * options.ranks()) * dtype_size(dtype);
+  const size_t element = dtype_size(graph.value(values.front()).spec.dtype);
+  group.bytes = static_cast<size_t>(unit.elements * options.shards()) * element;
   for (size_t i = 0; i < values.size(); ++i) {
-    check_internal(values[i] != kNoValue && graph.value(values[i]).spec.dtype == dtype,
-                   "{} has no {}", unit.name, unit.members[i].parameter);
-    group.members.push_back(
-        {values[i], static_cast<size_t>(unit.members[i].first) * dtype_size(dtype)});
+    group.members.push_back({values[i], static_cast<size_t>(unit.members[i].first) * element});
   }
   return group;
 }
 
-Layout part_layout(const ZeroUnit& unit) {
-  Layout out{{mesh_axes::kShard, {Placement::sharded, 0}}};
-  out.insert(out.end(), unit.layout.begin(), unit.layout.end());
+ValueId add_window(Graph& graph, size_t group, std::string name, TensorSpec spec, size_t offset) {
+  const ValueId out = GraphBuilder(graph).add_value(std::move(name), spec, Role::partial);
+  graph.groups[group].members.push_back({out, offset, true});
   return out;
-}
-
-Attributes shared_collective(int64_t slot, const ZeroOptions& options) {
-  Attributes out{{"slot", slot}};
-  if (const std::string over = options.mesh.over(mesh_axes::kShard); !over.empty()) {
-    out.set(kOver, over);
-  }
-  return out;
-}
-
-void make_activation(Graph& graph, ValueId value) {
-  graph.value(value).role = Role::activation;
 }
 
 namespace {
 
-UnitParts members_of(const Graph& graph, const ZeroUnit& unit) {
-  UnitParts out{.unit = &unit, .parameters = {}, .copies = {}, .averages = {}};
-  for (const ZeroUnit::Member& member : unit.members) {
-    out.parameters.push_back(graph.find(member.parameter));
+// Places the state of the members of units.
+class UnitPlacement {
+ public:
+  UnitPlacement(Graph& graph, const std::vector<ZeroUnit>& units,
+                const DataParallelOptions& options)
+      : graph_(graph), options_(options), trains_(!find_updates(graph).empty()) {
+    for (const ZeroUnit& unit : units)
+      parts_.push_back({.unit = &unit, .parameters = {}, .gathered = {}});
   }
-  return out;
-}
 
-// Adds this rank's part as a window into the full tensors.
-ValueId add_window(Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
-                   const std::string& kind, DType dtype, Role role, const ZeroOptions& options) {
-  GraphBuilder builder(graph);
-  const ValueId part =
-      builder.add_value(kind_of(kind, unit.name), {Shape{unit.elements}, dtype}, role);
-  FlatGroup group = unit_group(graph, unit, values, dtype, options);
-  group.members.push_back(
-      {part, static_cast<size_t>(options.part() * unit.elements) * dtype_size(dtype), true});
-  graph.groups.push_back(std::move(group));
-  return part;
-}
+  std::vector<UnitParts> run() {
+    std::map<ValueId, std::pair<size_t, size_t>> members;  // by parameter: unit, and place in it
+    for (size_t u = 0; u < parts_.size(); ++u) {
+      for (const ZeroUnit::Member& member : parts_[u].unit->members) {
+        const ValueId id = graph_.find(member.parameter);
+        if (id != kNoValue) members[id] = {u, parts_[u].parameters.size()};
+        parts_[u].parameters.push_back(id);
+      }
+    }
+    // The state of each unit by role and kind.
+    using Kind = std::tuple<size_t, Role, std::string>;
+    std::map<Kind, std::vector<ValueId>> state;
+    for (const Role role : {Role::parameter, Role::low_precision, Role::moment, Role::ema}) {
+      for (ValueId id : graph_.with_role(role)) {
+        const GraphValue& value = graph_.value(id);
+        const auto found = members.find(role == Role::parameter ? id : value.of);
+        if (found == members.end()) continue;
+        const auto [u, at] = found->second;
+        const ZeroUnit& unit = *parts_[u].unit;
+        // Some optimizers have moments of another shape.
+        if (!(value.spec.shape == unit.members[at].spec.shape)) continue;
+        auto& values = state[{u, role, value.kind}];
+        values.resize(unit.members.size(), kNoValue);
+        values[at] = id;
+      }
+    }
+    for (const auto& [kind, values] : state) {
+      place(parts_[std::get<size_t>(kind)], std::get<Role>(kind), values);
+    }
+    return std::move(parts_);
+  }
+
+ private:
+  void place(UnitParts& parts, Role role, const std::vector<ValueId>& values) {
+    const ZeroUnit& unit = *parts.unit;
+    const bool read = (role == Role::parameter && unit.reads_master) ||
+                      role == Role::low_precision || (role == Role::ema && !trains_);
+    const bool whole = options_.zero_stage < 3 && read && role != Role::ema;
+    if (whole && !trains_) return;
+    const GraphValue first =
+        graph_.value(*std::ranges::find_if(values, [](ValueId id) { return id != kNoValue; }));
+    const TensorSpec part{Shape{unit.elements}, first.spec.dtype};
+    const size_t own = whole ? static_cast<size_t>(options_.part()) * part.bytes() : 0;
+    const size_t group = graph_.groups.size();
+    graph_.groups.push_back(whole ? unit_group(graph_, unit, values, options_)
+                                  : shard(unit, values, part));
+    if (!read) return;
+    const std::string name = first.kind.empty() ? unit.name : state_name(first.kind, unit.name);
+    parts.gathered.push_back({add_window(graph_, group, name, part, own), values});
+  }
+
+  // Makes each value this rank's range of it, in the memory of the rank's part of the unit.
+  FlatGroup shard(const ZeroUnit& unit, const std::vector<ValueId>& values, TensorSpec part) {
+    FlatGroup group{.members = {}, .bytes = part.bytes()};
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (values[i] == kNoValue) continue;
+      GraphValue& value = graph_.value(values[i]);
+      if (!value.shard) value.shard = Shard{.whole = value.spec};
+      value.shard->flat = {unit.members[i].first, unit.elements, options_.part()};
+      value.spec = value.shard->stored();
+      value.layout = unit.layout;
+      group.members.push_back(
+          {values[i], static_cast<size_t>(value.shard->range().at) * dtype_size(part.dtype)});
+    }
+    return group;
+  }
+
+  Graph& graph_;
+  const DataParallelOptions& options_;
+  bool trains_;
+  std::vector<UnitParts> parts_;
+};
 
 }  // namespace
 
-namespace {
-
-// For an evaluation with averages (training.ema): of these each rank stores its part.
-bool add_average_parts(Graph& graph, std::vector<UnitParts>& parts, const ZeroOptions& options) {
-  std::map<ValueId, ValueId> averages;  // by parameter
-  for (ValueId id : graph.with_role(Role::ema)) averages[graph.value(id).of] = id;
-  bool any = false;
-  for (UnitParts& part : parts) {
-    for (ValueId parameter : part.parameters) {
-      const auto average = averages.find(parameter);
-      part.averages.push_back(average == averages.end() ? kNoValue : average->second);
-    }
-    const ValueId first = part.averages.front();
-    if (first == kNoValue) continue;
-    any = true;
-    const GraphValue value = graph.value(first);
-    part.average = add_part(graph, *part.unit, value.kind, value.spec.dtype, Role::ema, options);
-    for (ValueId id : part.averages) make_activation(graph, id);
-  }
-  return any;
-}
-
-// For an evaluation that reads copies: removes the masters, which no rank stores in full.
-void retire_masters(Graph& graph, const std::vector<ZeroUnit>& units) {
-  for (const ZeroUnit& unit : units) {
-    for (const ZeroUnit::Member& member : unit.members) {
-      const ValueId id = graph.find(member.parameter);
-      if (!unit.reads_master && id != kNoValue) make_activation(graph, id);
-    }
-  }
-}
-
-}  // namespace
-
-std::vector<UnitParts> make_unit_parts(Graph& graph, const std::vector<ZeroUnit>& units,
-                                       const ZeroOptions& options) {
-  const std::string low = "low_precision";
-  std::map<ValueId, ValueId> copies;  // by parameter
-  for (ValueId id : graph.with_role(Role::low_precision)) copies[graph.value(id).of] = id;
-  std::vector<UnitParts> out;
-  for (const ZeroUnit& unit : units) {
-    UnitParts parts = members_of(graph, unit);
-    for (ValueId parameter : parts.parameters) {
-      const auto copy = copies.find(parameter);
-      parts.copies.push_back(copy == copies.end() ? kNoValue : copy->second);
-    }
-    const DType dtype = unit.members.front().spec.dtype;
-    if (unit.reads_master && options.stage < 3) {
-      parts.master = add_window(graph, unit, parts.parameters, "", dtype, Role::parameter, options);
-    } else {
-      parts.master = add_part(graph, unit, "", dtype, Role::parameter, options);
-      for (ValueId id : parts.parameters) {
-        if (id != kNoValue) make_activation(graph, id);
-      }
-    }
-    if (unit.copies && options.stage < 3) {
-      parts.copy =
-          add_window(graph, unit, parts.copies, low, *unit.copies, Role::low_precision, options);
-    } else if (unit.copies) {
-      parts.copy = add_part(graph, unit, low, *unit.copies, Role::low_precision, options);
-      for (ValueId id : parts.copies) {
-        if (id != kNoValue) make_activation(graph, id);
-      }
-    }
-    out.push_back(std::move(parts));
-  }
-  return out;
-}
-
-Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const ZeroOptions& options) {
+Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const DataParallelOptions& options) {
+  if (!options.shards_state()) return graph;
   const bool trains = !find_updates(graph).empty();
-  if (!options.active()) return graph;
-  std::vector<UnitParts> parts;
-  if (trains || options.stage == 3) {
-    parts = make_unit_parts(graph, units, options);
-  } else {
-    retire_masters(graph, units);
-    for (const ZeroUnit& unit : units) parts.push_back(members_of(graph, unit));
-  }
+  std::vector<UnitParts> parts = UnitPlacement(graph, units, options).run();
   if (trains) {
-    shard_gradients(graph, parts, options);
+    reduce_sums(graph, parts, options);
     shard_optimizer(graph, parts, options);
   }
-  const bool averages = !trains && add_average_parts(graph, parts, options);
-  if (options.stage == 3 || averages) gather_parameters(graph, parts, options);
+  if (!trains || options.zero_stage == 3) gather_parameters(graph, parts, options);
   verify_graph(graph);
   return graph;
 }

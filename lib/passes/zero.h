@@ -1,18 +1,18 @@
 // ZeRO (Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 // Models"): state that data parallelism replicates is sharded over the ranks.
 //
-//   stage 1  optimizer moments, and f32 masters where products read low-precision copies
+//   stage 1  optimizer moments, averages, and f32 masters where products read low-precision copies
 //   stage 2  gradients too: every micro-step ends in a reduce-scatter
 //   stage 3  parameters and copies too: gathered before use, in forward and backward each, one unit
 //            ahead, and released after use
 //
 // Parameters are grouped to units in the order in which the step uses them: each is one piece of
 // memory (graph.h: FlatGroup) of ranks · elements, of which rank r owns part r, and is sent as one
-// message. The members of a unit have the same learning rate and decay, so that the optimizer's
-// element-wise update works on parts. Everything else (statistics, metrics, running statistics, the
-// StepState) is replicated on every rank.
+// message. A rank thus owns a range of the elements of each tensor (placement.h: FlatCut), stores
+// these ranges of sharded tensors, and updates each of them as a tensor. Everything else
+// (statistics, metrics, running statistics, the StepState) is replicated on every rank.
 //
-// The graphs of the ranks differ only in the elements of each tensor that are in the rank's part.
+// The graphs of the ranks differ only in these ranges.
 //
 // Hybrid (several ranks along the mesh's axis `replica`; MiCS, Zhang et al. 2022; FSDP's
 // HYBRID_SHARD): state is sharded over the ranks of a group, usually one node, and replicated over
@@ -22,26 +22,11 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "comm/mesh.h"
-#include "graph/graph.h"
+#include "passes/data_parallel.h"
 
 namespace dltrain {
-
-struct ZeroOptions {
-  int stage = 0;
-  Mesh mesh = {};
-  int rank = 0;                            // of all ranks
-  size_t bucket_bytes = size_t{25} << 20;  // of f32 in a unit; a larger tensor is a unit of its own
-  DType reduce_dtype = DType::f32;         // see DataParallelOptions
-  // The ranks that share the state, and this rank's place among them.
-  int ranks() const { return mesh.size(mesh_axes::kShard); }
-  int part() const { return mesh.coordinate(rank, mesh_axes::kShard); }
-  bool active() const { return stage > 0 && ranks() > 1; }
-  bool hybrid() const { return mesh.size(mesh_axes::kReplica) > 1; }
-};
 
 struct ZeroUnit {
   struct Member {
@@ -51,22 +36,20 @@ struct ZeroUnit {
   };
   std::string name;  // "zero.3"
   std::vector<Member> members;
-  int64_t elements = 0;  // that a rank owns, including padding
-  double lr_scale = 1, weight_decay = 0;
+  int64_t elements = 0;         // that a rank owns, including padding
   bool trainable = true;        // false: frozen or without gradient (stage 3 only)
   bool reads_master = true;     // some op of the forward or backward reads the parameters
   std::optional<DType> copies;  // of the low-precision copies that products read
-  Layout layout = {};           // of the parameters, over other axes
+  Layout layout = {};           // of a rank's part of the parameters
 };
 
 // Returns the units of a training graph, which must have its update segment. Graphs over the same
 // state (steps of other lengths, evaluation) must use the same units.
-std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& options);
+std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOptions& options);
 
-// Rewrites a graph of training, or of evaluation (where only stage 3 has an effect). Runs last,
-// since recomputed nodes of the backward read gathered parameters too. The graph must contain the
-// reductions of statistics and metrics, but not those of gradients
-// (DataParallelOptions::gradients).
-Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const ZeroOptions& options);
+// Rewrites a graph of training, with the reductions of data_parallel(), or of evaluation (where
+// only parameters of stage 3 and averages have to be gathered). Runs last, since recomputed nodes
+// of the backward read gathered parameters too.
+Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const DataParallelOptions& options);
 
 }  // namespace dltrain

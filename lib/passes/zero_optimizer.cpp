@@ -1,207 +1,183 @@
-// ZeRO: each rank updates its parts. Moments exist for parts only. Optimizers that need sums over
-// whole tensors (LARS, LAMB, Adafactor) update this rank's range of each tensor. Parameters (or
-// their low-precision copies) that every rank stores in full are all-gathered in place after the
-// update.
+// ZeRO: each rank updates its ranges of the tensors. Sums over whole tensors that an optimizer
+// needs (LARS, LAMB, Adafactor) are added up over the ranks. Parameters (or their low-precision
+// copies) that every rank stores in full are all-gathered in place after the update.
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "graph/memory_planner.h"
-#include "graph/state_name.h"
 #include "passes/partition.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
 namespace {
 
-class Update {
+class RangeUpdate {
  public:
-  Update(Graph& graph, std::vector<UnitParts>& parts, const ZeroOptions& options)
-      : graph_(graph), builder_(graph), parts_(parts), options_(options) {
+  RangeUpdate(Graph& graph, std::vector<UnitParts>& parts, const DataParallelOptions& options)
+      : graph_(graph),
+        builder_(graph),
+        parts_(parts),
+        options_(options),
+        over_(options.mesh.over(mesh_axes::kShard)),
+        slot_(graph.next_slot()) {
     builder_.set_phase(Phase::update);
     builder_.set_layer("optimizer");
   }
 
   void run() {
-    for (UnitParts& part : parts_) {
-      for (ValueId id : part.parameters) unit_of_[id] = &part;
-    }
-    slot_ = graph_.next_slot();
-    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
-    for (Node& node : nodes) {
-      const UpdateKind kind = node.op->update;
-      const auto unit =
-          kind > UpdateKind::norm ? unit_of_.find(graph_.storage(node.inputs[1])) : unit_of_.end();
-      if (kind == UpdateKind::norm) {
+    cut_tensors();
+    for (Node& node : std::exchange(graph_.nodes, {})) {
+      const auto member = node.op->update > UpdateKind::norm
+                              ? members_.find(graph_.storage(node.inputs[1]))
+                              : members_.end();
+      if (node.op->update == UpdateKind::norm) {
         norm(node);
-      } else if (unit != unit_of_.end() && node.op->independent_elements) {
-        update(node, *unit->second);
-      } else if (unit != unit_of_.end()) {
-        update_range(node, *unit->second);
+      } else if (member != members_.end()) {
+        update(std::move(node), member->second);
       } else {
         graph_.nodes.push_back(std::move(node));
       }
     }
-    if (options_.stage < 3) collect();
+    if (options_.zero_stage < 3) gather();
     graph_.update_producers();
   }
 
  private:
+  struct Member {
+    Shape shape;
+    FlatCut::Range range;
+  };
+
+  // Adds this rank's ranges of tensors that are not stored as such: windows into its parts.
+  void cut_tensors() {
+    const std::map<ValueId, const Node*> updates = find_updates(graph_);
+    for (UnitParts& unit : parts_) {
+      for (const UnitParts::Gathered& gathered : unit.gathered) {
+        if (options_.zero_stage < 3) cut(unit, gathered.tensors, gathered.part);
+      }
+      for (size_t i = 0; i < unit.parameters.size(); ++i) {
+        const ValueId parameter = unit.parameters[i];
+        const ZeroUnit::Member& member = unit.unit->members[i];
+        const auto range = now_.find(parameter);
+        members_[parameter] = {member.spec.shape, range_of(*unit.unit, member)};
+        if (range != now_.end()) members_[range->second] = members_[parameter];
+      }
+      if (!unit.unit->trainable) continue;
+      std::vector<ValueId> gradients;
+      for (ValueId parameter : unit.parameters) {
+        gradients.push_back(updates.at(parameter)->inputs[2]);
+      }
+      cut(unit, gradients, unit.gradient);
+    }
+  }
+
+  void cut(const UnitParts& unit, const std::vector<ValueId>& tensors, ValueId part) {
+    part = graph_.storage(part);
+    const GraphValue whole = graph_.value(part);
+    Graph::GroupOffset at = graph_.group_offsets()[static_cast<size_t>(part)];
+    if (at.group < 0) {
+      at.group = static_cast<int>(graph_.groups.size());
+      graph_.groups.push_back({{{part, 0}}, whole.spec.bytes()});
+    }
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const ZeroUnit::Member& member = unit.unit->members[i];
+      const FlatCut::Range own = range_of(*unit.unit, member);
+      now_[tensors[i]] =
+          add_window(graph_, static_cast<size_t>(at.group),
+                     fmt::format("{} in {}", member.parameter, whole.name),
+                     {Shape{own.count}, whole.spec.dtype},
+                     at.offset + static_cast<size_t>(own.at) * dtype_size(whole.spec.dtype));
+    }
+  }
+
+  FlatCut::Range range_of(const ZeroUnit& unit, const ZeroUnit::Member& member) const {
+    return FlatCut{member.first, unit.elements, options_.part()}.range(
+        member.spec.shape.elements());
+  }
+
   void norm(const Node& old) {
     std::vector<ValueId> gradients;
     for (const UnitParts& part : parts_) {
       if (!part.unit->trainable) continue;
       gradients.push_back(part.gradient);
-      graph_.value(graph_.storage(part.gradient)).layout = part_layout(*part.unit);
+      graph_.value(graph_.storage(part.gradient)).layout = part.unit->layout;
     }
     emit_sharded_norm(builder_, old, gradients, options_.mesh, slot_);
   }
 
-  // Replaces the nodes that update the tensors of a unit by one that updates this rank's part.
-  void update(const Node& old, UnitParts& part) {
-    const bool first = updated_.emplace(old.op, &part).second;
-    std::vector<ValueId> inputs{old.inputs[0], part.master};
-    for (size_t role = 2; role < old.inputs.size(); ++role) {
-      const GraphValue state = graph_.value(graph_.storage(old.inputs[role]));
-      if (old.op->update == UpdateKind::rounding) {
-        inputs.push_back(part.copy);
-      } else if (role == 2 && old.op->update == UpdateKind::optimizer) {
-        inputs.push_back(part.gradient);
-      } else {
-        make_activation(graph_, old.inputs[role]);  // only parts of it are left
-        if (!first) continue;
-        inputs.push_back(
-            add_part(graph_, *part.unit, state.kind, state.spec.dtype, state.role, options_));
-      }
+  // Makes a node that updates a tensor one that updates this rank's range of it. Sums over ranges
+  // are added up over the ranks before the step that reads them.
+  void update(Node node, const Member& member) {
+    const bool reads_sums = std::ranges::any_of(
+        node.inputs, [&](ValueId id) { return std::ranges::find(sums_, id) != sums_.end(); });
+    if (reads_sums) add_sums();
+    for (ValueId& id : node.inputs) {
+      if (const auto now = now_.find(id); now != now_.end()) id = now->second;
     }
-    if (!first) return;
-    const ValueId written = builder_.emit(old.op->name, std::move(inputs), old.attributes)[0];
-    if (old.op->update == UpdateKind::optimizer) part.master = written;
-    if (old.op->update == UpdateKind::rounding) part.copy = written;
-  }
-
-  // Replaces a node that updates a tensor by one that updates this rank's range of it. Sums over
-  // ranges are added up over the ranks before the step that reads them.
-  void update_range(const Node& old, UnitParts& part) {
-    if (std::ranges::any_of(
-            old.inputs, [&](ValueId id) { return std::ranges::find(sums_, id) != sums_.end(); })) {
-      add_sums();
+    if (!node.op->independent_elements) {
+      const Shape& shape = member.shape;
+      const bool matrix = shape.rank() > 1;
+      node.attributes.set("range", std::vector<int64_t>{member.range.begin, matrix ? shape[0] : 0,
+                                                        matrix ? shape.elements(1, shape.rank())
+                                                               : shape.elements()});
+    } else if (member.range.count == 0) {
+      return;
     }
-    const auto at = std::ranges::find(part.parameters, graph_.storage(old.inputs[1]));
-    const auto& member = part.unit->members[static_cast<size_t>(at - part.parameters.begin())];
-    std::vector<ValueId> inputs{old.inputs[0]};
-    for (size_t role = 1; role < old.inputs.size(); ++role) {
-      const ValueId id = old.inputs[role];
-      const auto [known, added] = now_.try_emplace(id, id);
-      // Absent moments and those of another shape are not cut.
-      if (added && id != kNoValue && graph_.value(id).spec.shape == member.spec.shape) {
-        known->second = range(part, part_of(id, role, part, member), member);
-      }
-      inputs.push_back(known->second);
+    for (ValueId id : node.outputs) graph_.value(id).storage_of = kNoValue;
+    graph_.append(std::move(node));
+    for (ValueId id : graph_.nodes.back().outputs) {
+      if (graph_.value(id).storage_of == kNoValue) sums_.push_back(id);
     }
-    const Shape& shape = member.spec.shape;
-    const bool matrix = shape.rank() > 1;
-    Attributes attributes = old.attributes;
-    attributes.set(
-        "range", std::vector<int64_t>{range_in_part(*part.unit, member, options_).begin,
-                                      matrix ? shape[0] : 0,
-                                      matrix ? shape.elements(1, shape.rank()) : shape.elements()});
-    const auto written = builder_.emit(old.op->name, std::move(inputs), attributes);
-    for (size_t i = 0; i < written.size(); ++i) {
-      now_[old.outputs[i]] = written[i];
-      if (graph_.value(written[i]).storage_of == kNoValue) sums_.push_back(old.outputs[i]);
-    }
-  }
-
-  // Returns this rank's part of the unit of a parameter, gradient or moment. Some members of a unit
-  // may lack a moment.
-  ValueId part_of(ValueId id, size_t role, const UnitParts& part, const ZeroUnit::Member& member) {
-    if (role <= 2 && graph_.value(id).role != Role::moment) {
-      return role == 1 ? part.master : part.gradient;
-    }
-    const GraphValue moment = graph_.value(id);
-    make_activation(graph_, id);  // only parts of it are left
-    const auto [known, added] = moments_.try_emplace({moment.kind, part.unit}, kNoValue);
-    if (added) {
-      known->second =
-          builder_.add_value(state_name(moment.kind, part.unit->name),
-                             {Shape{part.unit->elements}, moment.spec.dtype}, Role::moment);
-    }
-    record_in_part(graph_, *part.unit, member, moment.kind, known->second, options_);
-    return known->second;
-  }
-
-  // Adds this rank's range of a tensor as a value of its own in the memory of its part.
-  ValueId range(const UnitParts& unit, ValueId part, const ZeroUnit::Member& member) {
-    const ValueId root = graph_.storage(part);
-    const TensorSpec spec = graph_.value(root).spec;
-    const MemberRange own = range_in_part(*unit.unit, member, options_);
-    const ValueId out =
-        builder_.add_value(fmt::format("{} in {}", member.parameter, graph_.value(root).name),
-                           {Shape{own.count}, spec.dtype}, Role::partial);
-    Graph::GroupOffset at = graph_.group_offsets()[static_cast<size_t>(root)];
-    if (at.group < 0) {
-      at.group = static_cast<int>(graph_.groups.size());
-      graph_.groups.push_back({{{root, 0}}, spec.bytes()});
-    }
-    const size_t offset = at.offset + static_cast<size_t>(own.at) * dtype_size(spec.dtype);
-    graph_.groups[static_cast<size_t>(at.group)].members.push_back({out, offset, true});
-    return out;
   }
 
   void add_sums() {
-    if (sums_.empty()) return;
     FlatGroup group;
-    std::vector<ValueId> sums;
     for (ValueId id : sums_) {
-      sums.push_back(now_.at(id));
-      group.members.push_back({sums.back(), group.bytes});
-      group.bytes += align_up(graph_.value(sums.back()).spec.bytes());
+      group.members.push_back({id, group.bytes});
+      group.bytes += align_up(graph_.value(id).spec.bytes());
     }
     graph_.groups.push_back(std::move(group));
-    const Attributes over = shared_collective(slot_++, options_);
-    sums = builder_.emit("all_reduce_end", builder_.emit("all_reduce_begin", sums, over), over);
+    const std::vector<ValueId> sums = emit_all_reduce(builder_, sums_, over_, slot_++);
     for (size_t i = 0; i < sums.size(); ++i) now_[sums_[i]] = sums[i];
     sums_.clear();
   }
 
   // All-gathers the tensors that every rank stores in full, for the next step.
-  void collect() {
-    std::vector<std::pair<std::vector<ValueId>, int64_t>> begun;
-    const auto begin = [&](ValueId part, const std::vector<ValueId>& tensors) {
-      std::vector<ValueId> inputs{part};
-      inputs.insert(inputs.end(), tensors.begin(), tensors.end());
-      begun.emplace_back(
-          builder_.emit("all_gather_begin", inputs, shared_collective(slot_, options_)), slot_);
-      ++slot_;
-    };
-    for (const UnitParts& part : parts_) {
-      if (part.unit->reads_master) begin(part.master, part.parameters);
-      if (part.unit->copies) begin(part.copy, part.copies);
+  void gather() {
+    std::vector<std::vector<ValueId>> begun;
+    const int64_t first_slot = slot_;
+    for (const UnitParts& unit : parts_) {
+      for (const UnitParts::Gathered& gathered : unit.gathered) {
+        std::vector<ValueId> inputs{gathered.part};
+        inputs.insert(inputs.end(), gathered.tensors.begin(), gathered.tensors.end());
+        begun.push_back(
+            builder_.emit("all_gather_begin", inputs, message_attributes(slot_++, over_)));
+      }
     }
-    for (const auto& [tensors, its] : begun) {
-      builder_.emit("all_gather_end", tensors, shared_collective(its, options_));
+    for (size_t i = 0; i < begun.size(); ++i) {
+      builder_.emit("all_gather_end", begun[i],
+                    message_attributes(first_slot + static_cast<int64_t>(i), over_));
     }
   }
 
   Graph& graph_;
   GraphBuilder builder_;
   std::vector<UnitParts>& parts_;
-  const ZeroOptions& options_;
-  std::map<ValueId, UnitParts*> unit_of_;  // by parameter
-  int64_t slot_ = 0;
-  std::map<ValueId, ValueId> now_;  // values of whole tensors, and what stands for them here
-  std::vector<ValueId> sums_;       // of whole tensors: not yet added up
-  std::map<std::pair<std::string, const ZeroUnit*>, ValueId> moments_;  // parts
-  std::set<std::pair<const OpDef*, UnitParts*>> updated_;  // of which units the part is updated
+  const DataParallelOptions& options_;
+  std::string over_;
+  int64_t slot_;
+  std::map<ValueId, Member> members_;  // by parameter, and by its range
+  std::map<ValueId, ValueId> now_;     // whole tensors and sums, and what stands for them here
+  std::vector<ValueId> sums_;          // of whole tensors: not yet added up
 };
 
 }  // namespace
 
-void shard_optimizer(Graph& graph, std::vector<UnitParts>& parts, const ZeroOptions& options) {
-  Update(graph, parts, options).run();
+void shard_optimizer(Graph& graph, std::vector<UnitParts>& parts,
+                     const DataParallelOptions& options) {
+  RangeUpdate(graph, parts, options).run();
 }
 
 }  // namespace dltrain

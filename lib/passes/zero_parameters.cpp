@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "passes/partition.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -24,23 +25,22 @@ struct Gather {
 
 class Gathering {
  public:
-  Gathering(Graph& graph, const std::vector<UnitParts>& parts, const ZeroOptions& options)
+  Gathering(Graph& graph, const std::vector<UnitParts>& parts, const DataParallelOptions& options)
       : graph_(graph), builder_(graph), options_(options), slot_(graph.next_slot()) {
+    // Gathers read the state itself; the output of the update is for the next step.
     for (const UnitParts& unit : parts) {
-      if (options.stage == 3) {
-        add_source(unit, unit.master, unit.parameters);
-        if (unit.unit->copies) add_source(unit, unit.copy, unit.copies);
+      for (const UnitParts::Gathered& gathered : unit.gathered) {
+        for (ValueId id : gathered.tensors) {
+          if (id != kNoValue) source_of_[id] = sources_.size();
+        }
+        sources_.push_back(
+            {.unit = unit.unit, .part = gathered.part, .tensors = gathered.tensors, .begun = {}});
       }
-      if (unit.average != kNoValue) add_source(unit, unit.average, unit.averages);
     }
   }
 
   void run() {
     nodes_ = std::exchange(graph_.nodes, {});
-    made_by_.assign(graph_.values.size(), -1);
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      for (ValueId id : nodes_[i].outputs) made_by_[static_cast<size_t>(id)] = static_cast<int>(i);
-    }
     size_t i = 0;
     for (Phase phase : {Phase::forward, Phase::backward}) {
       size_t end = i;
@@ -53,15 +53,6 @@ class Gathering {
   }
 
  private:
-  void add_source(const UnitParts& unit, ValueId part, const std::vector<ValueId>& tensors) {
-    // Gathers read the state itself; the output of the update is for the next step.
-    sources_.push_back(
-        {.unit = unit.unit, .part = graph_.storage(part), .tensors = tensors, .begun = {}});
-    for (ValueId id : tensors) {
-      if (id != kNoValue) source_of_[id] = sources_.size() - 1;
-    }
-  }
-
   void run_phase(Phase phase, size_t begin, size_t end) {
     builder_.set_phase(phase);
     now_.clear();
@@ -95,22 +86,24 @@ class Gathering {
     return view != views_.end() ? view->second : graph_.storage(id);
   }
 
+  Attributes message(const Gather& gather) const {
+    return message_attributes(gather.slot, options_.mesh.over(mesh_axes::kShard));
+  }
+
   void start(Gather& gather) {
     std::vector<int64_t> shapes;
     for (const ZeroUnit::Member& member : gather.unit->members) {
       shapes.push_back(member.spec.shape.rank());
       shapes.insert(shapes.end(), member.spec.shape.begin(), member.spec.shape.end());
     }
-    Attributes attributes = shared_collective(gather.slot, options_);
+    Attributes attributes = message(gather);
     attributes.set("shapes", shapes);
     gather.begun = builder_.emit("all_gather_begin", {gather.part}, attributes);
-    graph_.groups.push_back(unit_group(graph_, *gather.unit, gather.begun,
-                                       graph_.value(gather.part).spec.dtype, options_));
+    graph_.groups.push_back(unit_group(graph_, *gather.unit, gather.begun, options_));
   }
 
   void finish(const Gather& gather) {
-    const auto whole =
-        builder_.emit("all_gather_end", gather.begun, shared_collective(gather.slot, options_));
+    const auto whole = builder_.emit("all_gather_end", gather.begun, message(gather));
     for (size_t i = 0; i < whole.size(); ++i) {
       if (gather.tensors[i] == kNoValue) continue;
       now_[gather.tensors[i]] = whole[i];
@@ -138,7 +131,7 @@ class Gathering {
   ValueId replaced(ValueId id) {
     if (const auto found = now_.find(id); found != now_.end()) return found->second;
     if (!views_.contains(id)) return id;
-    const Node& view = nodes_[static_cast<size_t>(made_by_[static_cast<size_t>(id)])];
+    const Node& view = nodes_[static_cast<size_t>(graph_.value(id).producer)];
     check_internal(view.inputs.size() == 1, "{} of a parameter is not a view", view.op->name);
     const ValueId again =
         builder_.emit1(view.op->name, {replaced(view.inputs[0])}, view.attributes);
@@ -147,10 +140,9 @@ class Gathering {
 
   Graph& graph_;
   GraphBuilder builder_;
-  const ZeroOptions& options_;
+  const DataParallelOptions& options_;
   int64_t slot_;
-  std::vector<Node> nodes_;
-  std::vector<int> made_by_;  // by value: the node of nodes_
+  std::vector<Node> nodes_;  // of the input graph, in which producers are indices
   std::vector<Gather> sources_;
   std::map<ValueId, size_t> source_of_;  // by parameter or copy
   std::map<ValueId, ValueId> views_;     // views of parameters in the input graph
@@ -160,7 +152,7 @@ class Gathering {
 }  // namespace
 
 void gather_parameters(Graph& graph, const std::vector<UnitParts>& parts,
-                       const ZeroOptions& options) {
+                       const DataParallelOptions& options) {
   Gathering(graph, parts, options).run();
 }
 

@@ -73,15 +73,12 @@ LanguageModel::LanguageModel(Experiment experiment, std::optional<ResumeChoice> 
 }
 
 DecodeRequest LanguageModel::request() const {
-  DecodeRequest request{.model = experiment_.model,
-                        .vocabulary = tokenizer_ ? tokenizer_->vocab_size() : 0,
-                        .precision = experiment_.precision.compute,
-                        .low_residual = experiment_.precision.low_residual(),
-                        .trained = [this](const std::string& name) {
-                          const auto at = trained_.find(name);
-                          return at == trained_.end() ? nullptr : &at->second;
-                        }};
-  describe_inputs(experiment_, request);
+  DecodeRequest request = decode_request(experiment_);
+  request.vocabulary = tokenizer_ ? tokenizer_->vocab_size() : 0;
+  request.trained = [this](const std::string& name) {
+    const auto at = trained_.find(name);
+    return at == trained_.end() ? nullptr : &at->second;
+  };
   return request;
 }
 
@@ -129,13 +126,16 @@ std::vector<TextRequest> text_requests(const std::vector<std::vector<int32_t>>& 
   return out;
 }
 
-void describe_inputs(const Experiment& experiment, DecodeRequest& request) {
+DecodeRequest decode_request(const Experiment& experiment) {
+  DecodeRequest request{.model = experiment.model,
+                        .precision = experiment.precision.compute,
+                        .low_residual = experiment.precision.low_residual()};
   const DatasetConfig* data = experiment.data.train.get();
-  if (data == nullptr) return;
-  const auto source = data->source_text();
-  if (!source) return;
+  const auto source = data != nullptr ? data->source_text() : std::nullopt;
+  if (!source) return request;
   request.input = data->next_token_input();
   request.source = SourceRequest{.length = source->length, .lengths = source->lengths};
+  return request;
 }
 
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text,

@@ -57,9 +57,9 @@ class LanguageModel {
 std::vector<TextRequest> text_requests(const std::vector<std::vector<int32_t>>& prompts,
                                        int64_t copies, const std::optional<PairTokens>& pair = {});
 
-// Sets the inputs of the request from an experiment: the input with the tokens of the texts, and
-// the source, if there is one.
-void describe_inputs(const Experiment& experiment, DecodeRequest& request);
+// The request for the model of an experiment: its precision, the input with the tokens of the
+// texts, and the source, if there is one.
+DecodeRequest decode_request(const Experiment& experiment);
 
 // Throws Error(data) with the number of the prompt and the byte for invalid UTF-8 and for
 // characters that are not in the vocabulary.

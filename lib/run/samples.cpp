@@ -8,26 +8,21 @@
 namespace dltrain {
 namespace {
 
-DecodeRequest decode_request(const Session& session) {
+DecodeRequest request_of(const Session& session) {
   const Experiment& experiment = *session.experiment;
   Executor& executor = *session.executor;
-  DecodeRequest request{.model = experiment.model,
-                        .input = session.data.train->fields()[0].name,
-                        .precision = experiment.precision.compute,
-                        .low_residual = experiment.precision.low_residual(),
-                        .narrow_parameters = experiment.precision.narrow_parameters(),
-                        .trained = [&executor](const std::string& name) -> const Shape* {
-                          for (const ParameterInfo& info : executor.weights()) {
-                            if (info.name == name) return &info.spec.shape;
-                          }
-                          return nullptr;
-                        }};
+  DecodeRequest request = decode_request(experiment);
+  if (!request.source) request.input = session.data.train->fields()[0].name;
+  request.narrow_parameters = experiment.precision.narrow_parameters();
+  request.trained = [&executor](const std::string& name) -> const Shape* {
+    const auto info = std::ranges::find(executor.weights(), name, &ParameterInfo::name);
+    return info == executor.weights().end() ? nullptr : &info->spec.shape;
+  };
   if (experiment.training.ema) {
     request.has_average = [&executor](const std::string& name) {
       return executor.layout().find(name, Role::ema) != nullptr;
     };
   }
-  describe_inputs(experiment, request);
   return request;
 }
 
@@ -63,7 +58,7 @@ size_t sample_bytes(const Session& session) {
   for (const TextRequest& text : texts) longest = std::max(longest, text.prompt.size());
   std::byte there{};
   const auto options =
-      decoder_options(session, decode_request(session), texts, [&](const std::string& name) {
+      decoder_options(session, request_of(session), texts, [&](const std::string& name) {
         return session.executor->layout().find(name) != nullptr ? &there : nullptr;
       });
   return decoder_bytes(options, static_cast<int64_t>(longest));
@@ -76,7 +71,7 @@ void check_samples(const Session& session) {
     fail_at(config, "prompts", "samples need data with a tokenizer (type text, jsonl or tokens)");
   }
   try {
-    const DecodeRequest request = decode_request(session);
+    const DecodeRequest request = request_of(session);
     check_prompts(decoder_info(request), encoded_prompts(*session.experiment, *tokenizer));
     // Has this engine all kernels?
     const Program check(build_decode_graph(request).graph, {.engine = &session.executor->engine(),
@@ -105,7 +100,7 @@ Samples::Samples(Session& session)
               .stop = config_.stop,
               .tokenizer = tokenizer_.get()};
   decoder_ = std::make_unique<Decoder>(
-      decoder_options(session, decode_request(session), requests_,
+      decoder_options(session, request_of(session), requests_,
                       [executor = session.executor.get()](const std::string& name) {
                         return executor->find_state(name);
                       }));

@@ -243,10 +243,7 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
       variant.inputs = model_inputs(fields);
       variant.targets.sample = fields.back().sample;
     }
-    if (!graphs.empty()) {
-      variant.zero_units = &graphs.front().zero_units;
-      variant.shards = &graphs.front().graph.shards;
-    }
+    if (!graphs.empty()) variant.same_state = &graphs.front();
     graphs.push_back(build_training_graph(variant));
   }
   std::reverse(graphs.begin(), graphs.end());
@@ -472,14 +469,14 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       .streams = stream_info(data, *session.data.train, session.batch.global_batch),
       .micro_batch = session.batch.micro_batch,
       .micro_batches = session.batch.micro_batches(),
-      .ranks = session.coordinates.data.count,
-      .zero = {.stage = static_cast<int>(experiment.parallelism.zero_stage),
-               .mesh = mesh,
-               .rank = options.ranks.rank,
-               .bucket_bytes = experiment.parallelism.bucket_bytes(),
-               .reduce_dtype = options.compute == DType::f32 ? experiment.parallelism.reduce_dtype
-                                                             : DType::f32},
-      .fixed_reduction = experiment.training.reduction == Reduction::fixed,
+      .parallel = {.mesh = mesh,
+                   .rank = options.ranks.rank,
+                   .zero_stage = static_cast<int>(experiment.parallelism.zero_stage),
+                   .bucket_bytes = experiment.parallelism.bucket_bytes(),
+                   .reduce_dtype = options.compute == DType::f32
+                                       ? experiment.parallelism.reduce_dtype
+                                       : DType::f32,
+                   .fixed = experiment.training.reduction == Reduction::fixed},
       .compute = options.compute,
       .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
       .low_residual = experiment.precision.low_residual(),
@@ -518,7 +515,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
                            .micro_steps = session.batch.micro_steps,
                            .in_flight = options.in_flight,
                            .global_batch = session.batch.global_batch,
-                           .fixed_reduction = request.fixed_reduction,
+                           .fixed_reduction = request.parallel.fixed,
                            .keep_gradients = keep_gradients};
   if (exact) {
     executor.device = options.engines.reference->open(0);
@@ -538,8 +535,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     session.metrics = choose_metrics(experiment, session.target_kind, training, *executor.engine);
     quiet.metrics = session.metrics;
     check_metrics(experiment, session.metrics);
-    quiet.zero_units = &training.zero_units;
-    quiet.shards = &training.graph.shards;
+    quiet.same_state = &training;
     evaluation = build_evaluation_graph(quiet);
     session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
   }

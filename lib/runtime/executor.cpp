@@ -194,21 +194,30 @@ void Executor::collect_shards(const TensorUse& use) {
     }
     use(tensor, whole);
   };
-  for (size_t u = 0; u < layout_.units().size(); ++u) {
-    const StateUnit& part = layout_.units()[u];
-    if (part.window || !rules_of(part.role).checkpointed) continue;
-    const std::vector<std::byte> unit =
-        gather_bytes(read_bytes(part.offset, part.spec.bytes()), mesh_axes::kShard);
-    for (const StateTensor& tensor : layout_.tensors()) {
-      if (tensor.unit != u) continue;
-      const TensorSpec local = tensor.shard->local();
-      const size_t first = static_cast<size_t>(tensor.shard->first) * dtype_size(local.dtype);
-      use_whole(tensor, std::span(unit).subspan(first, local.bytes()));
-    }
-  }
+  // Ranges of tensors in one unit are adjacent, and are gathered together.
+  std::vector<std::pair<size_t, const StateTensor*>> shards;  // by the beginning of the unit's part
   for (const StateTensor& tensor : layout_.tensors()) {
-    if (!tensor.shard || tensor.unit || !rules_of(tensor.role).checkpointed) continue;
-    use_whole(tensor, read_bytes(tensor.offset, tensor.own_bytes()));
+    if (!tensor.shard || !rules_of(tensor.role).checkpointed) continue;
+    const size_t at = tensor.shard->flat ? static_cast<size_t>(tensor.shard->range().at) : 0;
+    shards.emplace_back(tensor.offset - at * dtype_size(tensor.spec.dtype), &tensor);
+  }
+  std::ranges::stable_sort(shards, {}, [](const auto& shard) { return shard.first; });
+  std::vector<std::byte> unit;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const auto& [begin, tensor] = shards[i];
+    const TensorSpec box = tensor->shard->box();
+    if (!tensor->shard->flat) {
+      use_whole(*tensor, read_bytes(begin, box.bytes()));
+      continue;
+    }
+    const FlatCut& flat = *tensor->shard->flat;
+    const size_t element = dtype_size(box.dtype);
+    if (i == 0 || shards[i - 1].first != begin) {
+      unit = gather_bytes(read_bytes(begin, static_cast<size_t>(flat.length) * element),
+                          mesh_axes::kShard);
+    }
+    use_whole(*tensor,
+              std::span(unit).subspan(static_cast<size_t>(flat.first) * element, box.bytes()));
   }
 }
 

@@ -33,19 +33,17 @@ InputSlots::~InputSlots() {
   }
 }
 
-void InputSlots::fill_directly(std::span<const InputBuffer> buffers, FieldSpan fields,
-                               const StepInputs& inputs, Stream& stream) {
-  for (size_t i = 0; i < fields.size(); ++i) {
-    device_.copy(buffers[i].address, fields[i], buffers[i].bytes, stream);
-  }
-  device_.copy(device_inputs_, &inputs, sizeof inputs, stream);
-}
-
 void InputSlots::fill(std::span<const InputBuffer> buffers, FieldSpan fields,
                       const StepInputs& inputs, Stream& stream) {
   check_internal(fields.size() == buffers.size(), "a batch of {} fields for {} slots",
                  fields.size(), buffers.size());
-  if (!copies_) return fill_directly(buffers, fields, inputs, stream);
+  if (!copies_) {
+    for (size_t i = 0; i < fields.size(); ++i) {
+      device_.copy(buffers[i].address, fields[i], buffers[i].bytes, stream);
+    }
+    device_.copy(device_inputs_, &inputs, sizeof inputs, stream);
+    return;
+  }
   Stage& stage = stages_[next_];
   next_ = (next_ + 1) % stages_.size();
   Stage& before = stages_[next_];

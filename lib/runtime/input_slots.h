@@ -48,9 +48,6 @@ class InputSlots {
     std::unique_ptr<Event> filled, freed;  // by the copies to it and from it
   };
 
-  void fill_directly(std::span<const InputBuffer> buffers, FieldSpan fields,
-                     const StepInputs& inputs, Stream& stream);
-
   Device& device_;
   std::byte* device_inputs_;
   Buffer pinned_;

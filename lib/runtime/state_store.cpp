@@ -17,8 +17,9 @@ bool is_cut(const StateTensor& tensor) {
 ByteRange stored_range(const StateTensor& tensor) {
   if (!tensor.shard) return {0, tensor.spec.bytes()};
   const size_t element = dtype_size(tensor.spec.dtype);
-  const size_t begin = static_cast<size_t>(tensor.shard->begin) * element;
-  return {begin, begin + static_cast<size_t>(tensor.shard->count) * element};
+  const FlatCut::Range own = tensor.shard->range();
+  const size_t begin = static_cast<size_t>(own.begin) * element;
+  return {begin, begin + static_cast<size_t>(own.count) * element};
 }
 
 }  // namespace
@@ -54,7 +55,7 @@ void StateStore::write_state(std::string_view name, std::span<const std::byte> b
                  name, bytes.size());
   if (!is_cut(*tensor)) return write_range(name, 0, bytes);
   const Cut& cut = *tensor->shard->cut;
-  std::vector<std::byte> local(tensor->shard->local().bytes());
+  std::vector<std::byte> local(tensor->shard->box().bytes());
   copy_from_box(tensor->spec, cut.box(tensor->spec.shape, cut.rank), bytes, local);
   const ByteRange own = stored_range(*tensor);
   device_->copy(state_address(name), local.data() + own.begin, own.end - own.begin, *stream_);

@@ -49,7 +49,7 @@ TEST_CASE("blocks that live at the same time never overlap") {
     CHECK(count_overlaps(blocks) == 0);
     CHECK(outside == 0);
     CHECK(misaligned == 0);
-    CHECK(total >= lower_bound_bytes(blocks));
+    CHECK(total >= busiest_step(blocks).bytes);
   }
 }
 
@@ -84,8 +84,8 @@ TEST_CASE("lent memory is used where and when it is free, and the rest needs no 
     }
     CHECK(count_overlaps(all) == 0);
     CHECK(outside == 0);
-    CHECK(total >= lower_bound_bytes(blocks));
-    CHECK(lower_bound_bytes(blocks) <= lower_bound_bytes(without));
+    CHECK(total >= busiest_step(blocks).bytes);
+    CHECK(busiest_step(blocks).bytes <= busiest_step(without).bytes);
   }
   CHECK(reused_blocks > 1000);
 }
@@ -94,9 +94,9 @@ TEST_CASE("the lower bound is the greatest sum of bytes alive at one time") {
   std::vector<MemoryBlock> blocks{{.bytes = 256, .first = 0, .last = 2},
                                   {.bytes = 300, .first = 2, .last = 3},  // 512 when aligned
                                   {.bytes = 512, .first = 4, .last = 5}};
-  CHECK(lower_bound_bytes(blocks) == 768);
+  CHECK(busiest_step(blocks).bytes == 768);
   CHECK(place_blocks(blocks) == 768);
-  CHECK(lower_bound_bytes({}) == 0);
+  CHECK(busiest_step({}).bytes == 0);
 }
 
 TEST_CASE("training graphs need at most a tenth more than the lower bound") {

@@ -15,25 +15,22 @@ TEST_CASE("the rules of every role are as documented") {
     table += r.name;
     table += r.persistent ? ": persistent" : ":";
     table += r.accumulates ? " accumulates" : "";
-    table += r.reduced ? " reduced" : "";
-    table += r.checkpointed ? " checkpointed" : "";
-    table += r.guarded ? " guarded\n" : "\n";
+    table += r.checkpointed ? " checkpointed\n" : "\n";
   }
   CHECK(table ==
         "activations:\n"
         "inputs:\n"
         "outputs:\n"
         "step state: persistent\n"
-        "gradients: persistent accumulates reduced\n"
-        "statistics: persistent accumulates reduced\n"
-        "metrics: persistent accumulates reduced\n"
-        "parameters: persistent checkpointed guarded\n"
+        "gradients: persistent accumulates\n"
+        "statistics: persistent accumulates\n"
+        "metrics: persistent accumulates\n"
+        "parameters: persistent checkpointed\n"
         "low-precision copies: persistent\n"
-        "buffers: persistent checkpointed guarded\n"
-        "optimizer moments: persistent checkpointed guarded\n"
-        "averaged parameters: persistent checkpointed guarded\n"
-        "carried state: persistent checkpointed guarded\n"
-        "scales: persistent checkpointed\n"
+        "buffers: persistent checkpointed\n"
+        "optimizer moments: persistent checkpointed\n"
+        "averaged parameters: persistent checkpointed\n"
+        "carried state: persistent checkpointed\n"
         "constants: persistent\n"
         "caches: persistent\n"
         "evaluation state: persistent\n"

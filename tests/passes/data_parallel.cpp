@@ -8,6 +8,10 @@
 namespace dltrain {
 namespace {
 
+Mesh data_ranks(int ranks) {
+  return Mesh({{mesh_axes::kShard, ranks}});
+}
+
 // Three gradients of 16 floats (64 bytes, 256 with alignment) in the order c, b, a of production,
 // a statistic and a metric from the forward, and an update that reads all of them.
 Graph training_example_data_parallel() {
@@ -35,7 +39,7 @@ Graph training_example_data_parallel() {
 
 TEST_CASE("data parallelism reduces full buckets as soon as their last writer has run") {
   const Graph after =
-      data_parallel(training_example_data_parallel(), {.ranks = 2, .bucket_bytes = 512});
+      data_parallel(training_example_data_parallel(), {.mesh = data_ranks(2), .bucket_bytes = 512});
   CHECK(print_graph(after) ==
         "forward:\n"
         "  %2 = mul(x, p) : f32[16]\n"
@@ -92,13 +96,14 @@ class SameEverywhere final : public Collectives {
 
 TEST_CASE("one rank, and a graph that is reduced already, come back unchanged") {
   const Graph before = training_example_data_parallel();
-  CHECK(print_graph(data_parallel(before, {.ranks = 1})) == print_graph(before));
-  const Graph once = data_parallel(before, {.ranks = 2});
-  CHECK(print_graph(data_parallel(once, {.ranks = 2})) == print_graph(once));
+  CHECK(print_graph(data_parallel(before, {.mesh = data_ranks(1)})) == print_graph(before));
+  const Graph once = data_parallel(before, {.mesh = data_ranks(2)});
+  CHECK(print_graph(data_parallel(once, {.mesh = data_ranks(2)})) == print_graph(once));
 }
 
 TEST_CASE("a fixed order combines the micro-steps of a bucket before it leaves") {
-  DataParallelOptions options{.ranks = 2, .fixed = true, .micro_steps = 4, .micro_batch = 3};
+  DataParallelOptions options{
+      .mesh = data_ranks(2), .fixed = true, .micro_steps = 4, .micro_batch = 3};
   const Graph after = data_parallel(training_example_data_parallel(), options);
   int sums = 0;
   for (size_t i = 0; i < after.nodes.size(); ++i) {
@@ -112,19 +117,19 @@ TEST_CASE("a fixed order combines the micro-steps of a bucket before it leaves")
     CHECK(next.inputs.front() == node.outputs.front());
   }
   CHECK(sums == 3);  // a statistic, a metric, all gradients
-  options.ranks = 1;
+  options.mesh = data_ranks(1);
   const Graph alone = data_parallel(training_example_data_parallel(), options);
   CHECK(print_graph(alone).find("all_reduce") == std::string::npos);
   options.micro_steps = 1;
   CHECK(print_graph(data_parallel(training_example_data_parallel(), options)) ==
         print_graph(training_example_data_parallel()));
-  options = {.ranks = 2, .fixed = true, .micro_steps = 3};
+  options = {.mesh = data_ranks(2), .fixed = true, .micro_steps = 3};
   CHECK_THROWS_AS(data_parallel(training_example_data_parallel(), options), Error);
 }
 
 TEST_CASE("gradients that travel in bf16 are rounded before and f32 after, in their own memory") {
-  const Graph after =
-      data_parallel(training_example_data_parallel(), {.ranks = 2, .reduce_dtype = DType::bf16});
+  const Graph after = data_parallel(training_example_data_parallel(),
+                                    {.mesh = data_ranks(2), .reduce_dtype = DType::bf16});
   const ValueId wide = after.find("reduced.a");
   REQUIRE(wide != kNoValue);
   CHECK(after.value(wide).spec.dtype == DType::f32);
@@ -141,7 +146,7 @@ TEST_CASE("gradients that travel in bf16 are rounded before and f32 after, in th
 
 TEST_CASE("a tensor larger than a bucket travels alone") {
   const Graph after =
-      data_parallel(training_example_data_parallel(), {.ranks = 2, .bucket_bytes = 1});
+      data_parallel(training_example_data_parallel(), {.mesh = data_ranks(2), .bucket_bytes = 1});
   int begins = 0;
   for (const Node& node : after.nodes) {
     if (node.op->name != "all_reduce_begin") continue;
@@ -180,7 +185,7 @@ TEST_CASE("without an update the sums are waited for at the end of the last micr
   b.accumulate(b.emit1("exp", {x}), "loss", Role::metric);
   b.accumulate(b.emit1("square", {x}), "correct", Role::metric);
   b.emit1("sqrt", {x});
-  const Graph after = data_parallel(graph, {.ranks = 4});
+  const Graph after = data_parallel(graph, {.mesh = data_ranks(4)});
   CHECK(print_graph(after) ==
         "forward:\n"
         "  loss = exp(x) : f64[1]\n"
@@ -207,7 +212,7 @@ TEST_CASE("without an update the sums are waited for at the end of the last micr
 
 TEST_CASE("the update reads the sums over all ranks") {
   SameEverywhere group(3);
-  const Graph after = data_parallel(training_example_data_parallel(), {.ranks = 3});
+  const Graph after = data_parallel(training_example_data_parallel(), {.mesh = data_ranks(3)});
   GraphRun alone(training_example_data_parallel()),
       together(after, false, reference_engine(), &group);
   for (GraphRun* run : {&alone, &together}) {

@@ -1,10 +1,9 @@
-#include "passes/join_norms.h"
-
 #include "catch.h"
 #include "graph/builder.h"
 #include "graph/reverse.h"
 #include "passes/autocast.h"
 #include "passes/dead_code.h"
+#include "passes/fuse_norms.h"
 #include "passes/remove_copies.h"
 #include "run_graph.h"
 

@@ -32,9 +32,11 @@ Graph training_example_zero() {
 }
 
 // A unit for each parameter: 64 elements for 2 ranks, the second of which has 8 that count.
-ZeroOptions options(int stage, int rank = 0) {
-  return {
-      .stage = stage, .mesh = Mesh({{mesh_axes::kShard, 2}}), .rank = rank, .bucket_bytes = 160};
+DataParallelOptions options(int stage, int rank = 0) {
+  return {.mesh = Mesh({{mesh_axes::kShard, 2}}),
+          .rank = rank,
+          .zero_stage = stage,
+          .bucket_bytes = 160};
 }
 
 std::string lowered(int stage) {
@@ -62,20 +64,20 @@ TEST_CASE("stage 1 reduces gradients to parts after the last micro-step and coll
             "update:\n"
             "  %20 = reduce_scatter_end(gradient of zero.1, gradient of b) {slot=0} : f32[32]\n"
             "  %21 = reduce_scatter_end(gradient of zero.0, gradient of a) {slot=1} : f32[32]\n"
-            "  %22 = sum_of_squares(%21, %20) : f64[1]  # optimizer\n"
-            "  %23 = all_reduce_begin(%22) {slot=2} : f64[1]  # optimizer\n"
-            "  %24 = all_reduce_end(%23) {slot=2} : f64[1]  # optimizer\n"
-            "  %9 = gradient_norm_of(step_state, %24) : " +
+            "  %26 = sum_of_squares(%21, %20) : f64[1]  # optimizer\n"
+            "  %27 = all_reduce_begin(%26) {slot=2} : f64[1]  # optimizer\n"
+            "  %28 = all_reduce_end(%27) {slot=2} : f64[1]  # optimizer\n"
+            "  %9 = gradient_norm_of(step_state, %28) : " +
             kStateSpec +
             "  # optimizer\n"
-            "  %27, %28 = sgd_update(%9, zero.0, %21, momentum of zero.0) "
-            "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
-            "  %30, %31 = sgd_update(%9, zero.1, %20, momentum of zero.1) "
-            "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
-            "  %32 = all_gather_begin(%27, a) {slot=3} : f32[40]  # optimizer\n"
-            "  %33 = all_gather_begin(%30, b) {slot=4} : f32[40]  # optimizer\n"
-            "  %34 = all_gather_end(%32) {slot=3} : f32[40]  # optimizer\n"
-            "  %35 = all_gather_end(%33) {slot=4} : f32[40]  # optimizer\n");
+            "  %12, %13 = sgd_update(%9, a in zero.0, a in gradient of zero.0, momentum of a) "
+            "{momentum=0.9} : f32[32], f32[32]\n"
+            "  %14, %15 = sgd_update(%9, b in zero.1, b in gradient of zero.1, momentum of b) "
+            "{momentum=0.9} : f32[32], f32[32]\n"
+            "  %30 = all_gather_begin(zero.0, a) {slot=3} : f32[40]  # optimizer\n"
+            "  %31 = all_gather_begin(zero.1, b) {slot=4} : f32[40]  # optimizer\n"
+            "  %32 = all_gather_end(%30) {slot=3} : f32[40]  # optimizer\n"
+            "  %33 = all_gather_end(%31) {slot=4} : f32[40]  # optimizer\n");
 }
 
 TEST_CASE("stage 2 reduces gradients to parts in every micro-step") {
@@ -95,37 +97,37 @@ TEST_CASE("stage 2 reduces gradients to parts in every micro-step") {
             "  %22 = reduce_scatter_end(%21, gradient of a) {slot=1} : f32[32]\n"
             "  gradient of zero.0 = identity(%22) : f32[32]\n"
             "update:\n"
-            "  %24 = sum_of_squares(gradient of zero.0, gradient of zero.1) : f64[1]  # optimizer\n"
-            "  %25 = all_reduce_begin(%24) {slot=2} : f64[1]  # optimizer\n"
-            "  %26 = all_reduce_end(%25) {slot=2} : f64[1]  # optimizer\n"
-            "  %9 = gradient_norm_of(step_state, %26) : " +
+            "  %28 = sum_of_squares(gradient of zero.0, gradient of zero.1) : f64[1]  # optimizer\n"
+            "  %29 = all_reduce_begin(%28) {slot=2} : f64[1]  # optimizer\n"
+            "  %30 = all_reduce_end(%29) {slot=2} : f64[1]  # optimizer\n"
+            "  %9 = gradient_norm_of(step_state, %30) : " +
             kStateSpec +
             "  # optimizer\n"
-            "  %29, %30 = sgd_update(%9, zero.0, gradient of zero.0, momentum of zero.0) "
-            "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
-            "  %32, %33 = sgd_update(%9, zero.1, gradient of zero.1, momentum of zero.1) "
-            "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
-            "  %34 = all_gather_begin(%29, a) {slot=3} : f32[40]  # optimizer\n"
-            "  %35 = all_gather_begin(%32, b) {slot=4} : f32[40]  # optimizer\n"
-            "  %36 = all_gather_end(%34) {slot=3} : f32[40]  # optimizer\n"
-            "  %37 = all_gather_end(%35) {slot=4} : f32[40]  # optimizer\n");
+            "  %12, %13 = sgd_update(%9, a in zero.0, a in gradient of zero.0, momentum of a) "
+            "{momentum=0.9} : f32[32], f32[32]\n"
+            "  %14, %15 = sgd_update(%9, b in zero.1, b in gradient of zero.1, momentum of b) "
+            "{momentum=0.9} : f32[32], f32[32]\n"
+            "  %32 = all_gather_begin(zero.0, a) {slot=3} : f32[40]  # optimizer\n"
+            "  %33 = all_gather_begin(zero.1, b) {slot=4} : f32[40]  # optimizer\n"
+            "  %34 = all_gather_end(%32) {slot=3} : f32[40]  # optimizer\n"
+            "  %35 = all_gather_end(%33) {slot=4} : f32[40]  # optimizer\n");
 }
 
 TEST_CASE("stage 3 gathers parameters a unit ahead, in forward and backward") {
   CHECK(lowered(3) ==
         std::string() +
             "forward:\n"
-            "  %34 = all_gather_begin(zero.0) {shapes=[1, 40], slot=3} : f32[40]\n"
-            "  a = all_gather_end(%34) {slot=3} : f32[40]\n"
-            "  %36 = all_gather_begin(zero.1) {shapes=[1, 40], slot=4} : f32[40]\n"
+            "  %30 = all_gather_begin(zero.0) {shapes=[1, 40], slot=3} : f32[40]\n"
+            "  a = all_gather_end(%30) {slot=3} : f32[40]\n"
+            "  %32 = all_gather_begin(zero.1) {shapes=[1, 40], slot=4} : f32[40]\n"
             "  %3 = mul(x, a) : f32[40]\n"
-            "  b = all_gather_end(%36) {slot=4} : f32[40]\n"
+            "  b = all_gather_end(%32) {slot=4} : f32[40]\n"
             "  %4 = mul(%3, b) : f32[40]\n"
             "backward:\n"
-            "  %38 = all_gather_begin(zero.1) {shapes=[1, 40], slot=5} : f32[40]\n"
+            "  %34 = all_gather_begin(zero.1) {shapes=[1, 40], slot=5} : f32[40]\n"
             "  gradient of b = mul(%3, x) : f32[40]\n"
             "  %18 = reduce_scatter_begin(gradient of b) {elements=32, ranks=2, slot=0} : f32[32]\n"
-            "  b = all_gather_end(%38) {slot=5} : f32[40]\n"
+            "  b = all_gather_end(%34) {slot=5} : f32[40]\n"
             "  %6 = mul(b, x) : f32[40]\n"
             "  gradient of a = mul(%6, x) : f32[40]\n"
             "  %19 = reduce_scatter_end(%18, gradient of b) {slot=0} : f32[32]\n"
@@ -134,22 +136,22 @@ TEST_CASE("stage 3 gathers parameters a unit ahead, in forward and backward") {
             "  %22 = reduce_scatter_end(%21, gradient of a) {slot=1} : f32[32]\n"
             "  gradient of zero.0 = identity(%22) : f32[32]\n"
             "update:\n"
-            "  %24 = sum_of_squares(gradient of zero.0, gradient of zero.1) : f64[1]  # optimizer\n"
-            "  %25 = all_reduce_begin(%24) {slot=2} : f64[1]  # optimizer\n"
-            "  %26 = all_reduce_end(%25) {slot=2} : f64[1]  # optimizer\n"
-            "  %9 = gradient_norm_of(step_state, %26) : " +
+            "  %26 = sum_of_squares(gradient of zero.0, gradient of zero.1) : f64[1]  # optimizer\n"
+            "  %27 = all_reduce_begin(%26) {slot=2} : f64[1]  # optimizer\n"
+            "  %28 = all_reduce_end(%27) {slot=2} : f64[1]  # optimizer\n"
+            "  %9 = gradient_norm_of(step_state, %28) : " +
             kStateSpec +
             "  # optimizer\n"
-            "  %29, %30 = sgd_update(%9, zero.0, gradient of zero.0, momentum of zero.0) "
-            "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
-            "  %32, %33 = sgd_update(%9, zero.1, gradient of zero.1, momentum of zero.1) "
-            "{momentum=0.9} : f32[32], f32[32]  # optimizer\n");
+            "  %12, %13 = sgd_update(%9, a, a in gradient of zero.0, momentum of a) "
+            "{momentum=0.9} : f32[32], f32[32]\n"
+            "  %14, %15 = sgd_update(%9, b, b in gradient of zero.1, momentum of b) "
+            "{momentum=0.9} : f32[32], f32[32]\n");
 }
 
 // Two groups of two ranks.
 std::string lowered_in_groups(int stage, DType reduce_dtype = DType::f32) {
   Graph graph = training_example_zero();
-  ZeroOptions hybrid = options(stage);
+  DataParallelOptions hybrid = options(stage);
   hybrid.mesh = Mesh({{mesh_axes::kReplica, 2}, {mesh_axes::kShard, 2}});
   hybrid.reduce_dtype = reduce_dtype;
   const auto units = find_zero_units(graph, hybrid);
@@ -196,20 +198,20 @@ TEST_CASE("in groups, parts of gradients are summed between groups after the las
           "update:\n"
           "  %26 = all_reduce_end(%21) {over=replica, slot=1} : f32[32]\n"
           "  %27 = all_reduce_end(%25) {over=replica, slot=3} : f32[32]\n"
-          "  %28 = sum_of_squares(%27, %26) : f64[1]  # optimizer\n"
-          "  %29 = all_reduce_begin(%28) {over=shard, slot=4} : f64[1]  # optimizer\n"
-          "  %30 = all_reduce_end(%29) {over=shard, slot=4} : f64[1]  # optimizer\n"
-          "  %9 = gradient_norm_of(step_state, %30) : " +
+          "  %32 = sum_of_squares(%27, %26) : f64[1]  # optimizer\n"
+          "  %33 = all_reduce_begin(%32) {over=shard, slot=4} : f64[1]  # optimizer\n"
+          "  %34 = all_reduce_end(%33) {over=shard, slot=4} : f64[1]  # optimizer\n"
+          "  %9 = gradient_norm_of(step_state, %34) : " +
           kStateSpec +
           "  # optimizer\n"
-          "  %33, %34 = sgd_update(%9, zero.0, %27, momentum of zero.0) "
-          "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
-          "  %36, %37 = sgd_update(%9, zero.1, %26, momentum of zero.1) "
-          "{momentum=0.9} : f32[32], f32[32]  # optimizer\n"
-          "  %38 = all_gather_begin(%33, a) {over=shard, slot=5} : f32[40]  # optimizer\n"
-          "  %39 = all_gather_begin(%36, b) {over=shard, slot=6} : f32[40]  # optimizer\n"
-          "  %40 = all_gather_end(%38) {over=shard, slot=5} : f32[40]  # optimizer\n"
-          "  %41 = all_gather_end(%39) {over=shard, slot=6} : f32[40]  # optimizer\n");
+          "  %12, %13 = sgd_update(%9, a in zero.0, a in gradient of zero.0, momentum of a) "
+          "{momentum=0.9} : f32[32], f32[32]\n"
+          "  %14, %15 = sgd_update(%9, b in zero.1, b in gradient of zero.1, momentum of b) "
+          "{momentum=0.9} : f32[32], f32[32]\n"
+          "  %36 = all_gather_begin(zero.0, a) {over=shard, slot=5} : f32[40]  # optimizer\n"
+          "  %37 = all_gather_begin(zero.1, b) {over=shard, slot=6} : f32[40]  # optimizer\n"
+          "  %38 = all_gather_end(%36) {over=shard, slot=5} : f32[40]  # optimizer\n"
+          "  %39 = all_gather_end(%37) {over=shard, slot=6} : f32[40]  # optimizer\n");
 }
 
 TEST_CASE("in groups, a part leaves while the next unit is computed, in what gradients travel") {
@@ -238,9 +240,9 @@ TEST_CASE("in groups, a part leaves while the next unit is computed, in what gra
                   "sum_of_squares(reduced.gradient of zero.0, reduced.gradient of zero.1)"}));
 }
 
-TEST_CASE("units hold parameters of equal settings, and every element lies on one rank") {
+TEST_CASE("units hold parameters that are read alike, and every element lies on one rank") {
   Graph graph = training_example_zero();
-  ZeroOptions joined = options(3, 1);
+  DataParallelOptions joined = options(3, 1);
   joined.bucket_bytes = 1 << 20;
   const auto units = find_zero_units(graph, joined);
   REQUIRE(units.size() == 1);
@@ -258,17 +260,17 @@ TEST_CASE("units hold parameters of equal settings, and every element lies on on
       REQUIRE(tensor != nullptr);
       REQUIRE(tensor->shard);
       const bool here = name[std::string(name).size() - 1] == (rank == 0 ? 'a' : 'b');
-      CHECK(tensor->shard->count == (here ? 40 : 0));
+      CHECK(tensor->shard->range().count == (here ? 40 : 0));
     }
-    CHECK(layout.bytes(Role::moment) == 64 * sizeof(float));
-    CHECK(layout.bytes(Role::parameter) == 64 * sizeof(float));
+    CHECK(layout.bytes(Role::moment) == 40 * sizeof(float));
+    CHECK(layout.bytes(Role::parameter) == 40 * sizeof(float));
   }
 }
 
 TEST_CASE("one rank, or stage 0, leaves a graph as it is") {
   const Graph graph = training_example_zero();
-  CHECK(print_graph(zero(graph, {}, {.stage = 3})) == print_graph(graph));
-  CHECK(print_graph(zero(graph, {}, {.stage = 0, .mesh = Mesh({{mesh_axes::kShard, 4}})})) ==
+  CHECK(print_graph(zero(graph, {}, {.zero_stage = 3})) == print_graph(graph));
+  CHECK(print_graph(zero(graph, {}, {.mesh = Mesh({{mesh_axes::kShard, 4}})})) ==
         print_graph(graph));
 }
 

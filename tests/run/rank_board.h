@@ -59,7 +59,7 @@ class RankBoard {
     return out;
   }
 
-  // Where some of the ranks meet; the same for all who name the same ones.
+  // Where some of the ranks meet; the same for all who name the same ones in the same order.
   RankBoard& of(std::span<const int> ranks) {
     const std::lock_guard lock(mutex_);
     auto& part = parts_[{ranks.begin(), ranks.end()}];

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -64,6 +65,8 @@ class ThreadCollectives final : public Collectives {
   };
   struct UnderWay {
     CollectiveCall call;
+    RankBoard* board = nullptr;
+    uint64_t number = 0;                   // there
     std::vector<std::byte> input, output;  // as they must still be at the wait
   };
 
@@ -83,12 +86,27 @@ class ThreadCollectives final : public Collectives {
     const CollectiveExtent extent = extent_of(call, rank_, size());
     // In a broadcast, every rank contributes data.
     const size_t input_bytes = std::max(extent.input, call.count) * dtype_size(call.dtype);
-    const size_t output_bytes = std::max(extent.output, call.count) * dtype_size(call.dtype);
+    const size_t output_bytes =
+        call.output == nullptr ? 0 : std::max(extent.output, call.count) * dtype_size(call.dtype);
     const void* input = input_of(call);
     auto data = std::make_shared<const std::vector<std::byte>>(copy_of(input, input_bytes));
-    board_.lay_out(++issued_, rank_, call, std::move(data));
+    UnderWay its{.call = call, .board = &board_, .input = {}, .output = {}};
+    if (call.is_between_two()) {
+      // Two ranks meet in descending order, unlike those of a part.
+      its.board = &board_.of(std::array{std::max(rank_, call.peer), std::min(rank_, call.peer)});
+      its.number = ++between_[call.peer];
+      CollectiveCall shared = call;
+      shared.kind = CollectiveKind::send;
+      shared.root = sender_of(call);
+      its.board->lay_out(its.number, rank_ < call.peer ? 1 : 0, shared, std::move(data));
+    } else {
+      its.number = ++among_all_;
+      board_.lay_out(its.number, rank_, call, std::move(data));
+    }
     if (extent.output > 0) std::memset(call.output, 0xff, output_bytes);
-    under_way_[issued_] = {call, copy_of(input, input_bytes), copy_of(call.output, output_bytes)};
+    its.input = copy_of(input, input_bytes);
+    its.output = copy_of(call.output, output_bytes);
+    under_way_[++issued_] = std::move(its);
     tally_->under_way.insert(describe(call));
     return issued_;
   }
@@ -105,7 +123,12 @@ class ThreadCollectives final : public Collectives {
                    what);
     check_internal(is(its.call.output, its.output), "the output of {} was written on the way",
                    what);
-    finish(its.call, board_.take(ticket));
+    finish(its.call, its.board->take(its.number));
+  }
+
+  // The place of the sender where two ranks meet.
+  int sender_of(const CollectiveCall& call) const {
+    return (call.kind == CollectiveKind::send) == (rank_ > call.peer) ? 0 : 1;
   }
 
   void finish(const CollectiveCall& call, const std::vector<RankBoard::Data>& data) const {
@@ -115,7 +138,10 @@ class ThreadCollectives final : public Collectives {
     for (const RankBoard::Data& all : data) {
       parts.push_back(all->data() + (scatters ? static_cast<size_t>(rank_) * bytes : 0));
     }
-    if (call.kind == CollectiveKind::broadcast) {
+    if (call.kind == CollectiveKind::send) return;
+    if (call.kind == CollectiveKind::receive) {
+      std::memcpy(call.output, parts[static_cast<size_t>(sender_of(call))], bytes);
+    } else if (call.kind == CollectiveKind::broadcast) {
       std::memcpy(call.output, parts[static_cast<size_t>(call.root)], bytes);
     } else if (call.kind == CollectiveKind::all_gather) {
       for (size_t r = 0; r < parts.size(); ++r) {
@@ -128,11 +154,11 @@ class ThreadCollectives final : public Collectives {
 
   // A sum takes its way twice, in parts.
   void count_sent(const CollectiveCall& call) {
-    if (call.kind == CollectiveKind::broadcast) return;
+    if (call.kind == CollectiveKind::broadcast || call.kind == CollectiveKind::receive) return;
     const size_t bytes = call.bytes();
     const bool sums = call.kind == CollectiveKind::all_reduce;
     for (int peer = 0; peer < size(); ++peer) {
-      if (peer == rank_) continue;
+      if (peer == rank_ || (call.is_between_two() && peer != call.peer)) continue;
       tally_->sent[ranks_[static_cast<size_t>(peer)]] += sums ? 2 * bytes / ranks_.size() : bytes;
     }
   }
@@ -142,6 +168,8 @@ class ThreadCollectives final : public Collectives {
   std::vector<int> ranks_;  // what the members are called in the whole group
   std::shared_ptr<Tally> tally_;
   Ticket issued_ = 0;
+  uint64_t among_all_ = 0;           // operations of all ranks of the group
+  std::map<int, uint64_t> between_;  // and those of this rank and another one
   std::map<Ticket, UnderWay> under_way_;
 };
 
