@@ -84,10 +84,9 @@ __global__ void binary_counts_kernel(MetricCall c, const T* x, const T* t, doubl
 }
 
 template <typename T>
-void launch_typed(const MetricCall& c, const void* x, const void* targets, double* sums,
-                  CudaStream stream) {
-  const T* values = static_cast<const T*>(x);
-  const T* numbers = static_cast<const T*>(targets);
+void launch_metric(const MetricCall& c, const Bindings& b, CudaStream stream) {
+  const T *values = b.input<T>(0), *numbers = b.input<T>(1);
+  auto* sums = b.output<double>(0);
   switch (c.kind) {
     case MetricCall::Kind::regression:
       DLTRAIN_LAUNCH(regression_kernel<T>, static_cast<unsigned>(c.width), kBlock, stream, c,
@@ -100,7 +99,7 @@ void launch_typed(const MetricCall& c, const void* x, const void* targets, doubl
     default:
       DLTRAIN_LAUNCH(label_counts_kernel<T>,
                      static_cast<unsigned>(divide_up(c.rows, kBlock / kWarp)), kBlock, stream, c,
-                     values, static_cast<const int32_t*>(targets), sums);
+                     values, b.input<int32_t>(1), sums);
   }
 }
 
@@ -120,9 +119,7 @@ std::unique_ptr<Kernel> make_cuda_metric_sums(const KernelRequest& request) {
   return make_kernel([call, sums](const Bindings& b, Stream& stream) {
     if (!call.accumulate) launch_fill(8, 0, b.outputs[0], sums, stream.native());
     if (call.rows * call.width == 0) return;
-    (call.dtype == DType::f64 ? launch_typed<double>
-                              : launch_typed<float>)(call, b.inputs[0], b.inputs[1],
-                                                     b.output<double>(0), stream.native());
+    with_wide(call.dtype, [&]<typename T>(T) { launch_metric<T>(call, b, stream.native()); });
   });
 }
 

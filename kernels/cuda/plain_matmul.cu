@@ -66,15 +66,6 @@ __global__ void plain_matmul_kernel(PlainMatmulCall c, const T* a, const T* b, c
   }
 }
 
-template <typename T>
-void matmul_typed(const PlainMatmulCall& c, const void* a, const void* b, const void* bias, void* y,
-                  CudaStream stream) {
-  const auto grid = static_cast<unsigned>(divide_up(c.m, kTile) * divide_up(c.n, kTile));
-  DLTRAIN_LAUNCH(plain_matmul_kernel<T>, grid, dim3(kSide, kSide), stream, c,
-                 static_cast<const T*>(a), static_cast<const T*>(b), static_cast<const T*>(bias),
-                 static_cast<T*>(y));
-}
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_plain_matmul(const KernelRequest& request) {
@@ -84,7 +75,6 @@ std::unique_ptr<Kernel> make_cuda_plain_matmul(const KernelRequest& request) {
   }
   const MatmulSizes s(request);
   const int64_t a_last = request.inputs[0].shape[-1], b_last = request.inputs[1].shape[1];
-  const std::string activation = request.attributes.text("activation");
   const PlainMatmulCall call{.dtype = dtype,
                              .m = s.m,
                              .n = s.n,
@@ -93,14 +83,16 @@ std::unique_ptr<Kernel> make_cuda_plain_matmul(const KernelRequest& request) {
                              .a_inner = s.transpose_a ? a_last : 1,
                              .b_inner = s.transpose_b ? 1 : b_last,
                              .b_column = s.transpose_b ? b_last : 1,
-                             .activation = activation_of(activation),
+                             .activation = activation_of(request.attributes.text("activation")),
                              .accumulate = request.accumulate};
   return make_kernel([call, has_bias = s.has_bias](const Bindings& b, Stream& stream) {
     if (call.m * call.n == 0) return;
-    (call.dtype == DType::f64 ? matmul_typed<double>
-                              : matmul_typed<float>)(call, b.inputs[0], b.inputs[1],
-                                                     has_bias ? b.inputs[2] : nullptr, b.outputs[0],
-                                                     stream.native());
+    const auto grid = static_cast<unsigned>(divide_up(call.m, kTile) * divide_up(call.n, kTile));
+    with_wide(call.dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH(plain_matmul_kernel<T>, grid, dim3(kSide, kSide), stream.native(), call,
+                     b.input<T>(0), b.input<T>(1), has_bias ? b.input<T>(2) : nullptr,
+                     b.output<T>(0));
+    });
   });
 }
 

@@ -151,27 +151,6 @@ __global__ void cross_entropy_backward_kernel(const T* logits, const int32_t* ta
   });
 }
 
-template <typename T>
-void forward_typed(const CrossEntropyCall& c, const void* logits, const int32_t* targets,
-                   void* log_sum_exp, double* workspace, CudaStream stream) {
-  using M = MathOf<T>;
-  DLTRAIN_LAUNCH_ROWS(cross_entropy_kernel, T, c.rows, c.classes, stream,
-                      static_cast<const T*>(logits), targets, static_cast<M*>(log_sum_exp),
-                      workspace, workspace + c.rows, c.rows, c.columns, c.classes, c.ignore_index,
-                      static_cast<M>(c.label_smoothing), static_cast<M>(c.z_loss));
-}
-
-template <typename T>
-void backward_typed(const CrossEntropyCall& c, const void* logits, const int32_t* targets,
-                    const void* log_sum_exp, const double* dloss, void* dlogits,
-                    CudaStream stream) {
-  DLTRAIN_LAUNCH_ROWS(cross_entropy_backward_kernel, T, c.rows, c.classes, stream,
-                      static_cast<const T*>(logits), targets,
-                      static_cast<const MathOf<T>*>(log_sum_exp), dloss, static_cast<T*>(dlogits),
-                      c.rows, c.columns, c.classes, c.ignore_index,
-                      static_cast<MathOf<T>>(c.label_smoothing), static_cast<MathOf<T>>(c.z_loss));
-}
-
 }  // namespace
 
 // (logits, targets) → loss, log_sum_exp, correct.
@@ -182,7 +161,11 @@ std::unique_ptr<Kernel> make_cuda_cross_entropy(const KernelRequest& request) {
     auto* rows = static_cast<double*>(b.workspace);
     if (c.rows > 0) {
       with_floating(c.dtype, [&]<typename T>(T) {
-        forward_typed<T>(c, b.inputs[0], b.input<int32_t>(1), b.outputs[1], rows, stream.native());
+        using M = MathOf<T>;
+        DLTRAIN_LAUNCH_ROWS(cross_entropy_kernel, T, c.rows, c.classes, stream.native(),
+                            b.input<T>(0), b.input<int32_t>(1), b.output<M>(1), rows, rows + c.rows,
+                            c.rows, c.columns, c.classes, c.ignore_index,
+                            static_cast<M>(c.label_smoothing), static_cast<M>(c.z_loss));
       });
     }
     DLTRAIN_LAUNCH(add_rows_kernel, 1u, kBlock, stream.native(), rows, rows + c.rows, c.rows,
@@ -197,8 +180,11 @@ std::unique_ptr<Kernel> make_cuda_cross_entropy_backward(const KernelRequest& re
   return make_kernel([c = cross_entropy_call(request)](const Bindings& b, Stream& stream) {
     if (c.rows * c.columns == 0) return;
     with_floating(c.dtype, [&]<typename T>(T) {
-      backward_typed<T>(c, b.inputs[0], b.input<int32_t>(1), b.inputs[2], b.input<double>(3),
-                        b.outputs[0], stream.native());
+      using M = MathOf<T>;
+      DLTRAIN_LAUNCH_ROWS(cross_entropy_backward_kernel, T, c.rows, c.classes, stream.native(),
+                          b.input<T>(0), b.input<int32_t>(1), b.input<M>(2), b.input<double>(3),
+                          b.output<T>(0), c.rows, c.columns, c.classes, c.ignore_index,
+                          static_cast<M>(c.label_smoothing), static_cast<M>(c.z_loss));
     });
   });
 }

@@ -1,7 +1,7 @@
-// The kernel tables of the CUDA engine.
+// The kernel table of the CUDA engine.
 //
 // Own kernels are plain CUDA (no vendor library, no inline PTX): the same sources run on the CPU
-// under tests/cuda_emulation. Vendor rows come first in the engine's table.
+// under tests/cuda_emulation. vendor/table.cpp puts the vendors' rows before them.
 #pragma once
 
 #include <span>
@@ -10,8 +10,7 @@
 
 namespace dltrain {
 
-std::span<const KernelRow> cuda_vendor_rows();  // vendor/table.cpp
-std::span<const KernelRow> cuda_own_rows();     // table.cpp
+std::span<const KernelRow> cuda_own_rows();  // table.cpp
 
 // The engine of these kernels: the plug-in's, or the emulated one of the tests.
 const Engine& cuda_engine();

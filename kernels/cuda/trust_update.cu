@@ -143,46 +143,6 @@ __global__ void lamb_step_kernel(const UpdateChunk* chunks, LambRule rule, const
   }
 }
 
-void sums_of_tensors(const TrustTables& t, const StepState* state, CudaStream stream) {
-  DLTRAIN_LAUNCH(tensor_sums_kernel, static_cast<unsigned>(t.tensor_count), kBlock, stream,
-                 t.tensors, t.chunk_sums, state, t.sums);
-}
-
-template <typename T>
-void lars_sums_typed(const TrustTables& t, const StepState* state, CudaStream stream) {
-  if (t.chunks.count > 0) {
-    DLTRAIN_LAUNCH(lars_sums_kernel<T>, static_cast<unsigned>(t.chunks.count), kBlock, stream,
-                   t.chunks.chunks, state, t.chunk_sums);
-  }
-  sums_of_tensors(t, state, stream);
-}
-
-template <typename T, typename Rule>
-void lars_typed(const TrustTables& t, const Rule& rule, const LarsTrust& trust,
-                const StepState* state, CudaStream stream) {
-  if (t.chunks.count == 0) return;
-  DLTRAIN_LAUNCH((lars_step_kernel<T, Rule>), static_cast<unsigned>(t.chunks.count), kBlock, stream,
-                 t.chunks.chunks, rule, trust, state, t.sums);
-}
-
-template <typename T>
-void lamb_moments_typed(const TrustTables& t, const LambRule& rule, const StepState* state,
-                        CudaStream stream) {
-  if (t.chunks.count > 0) {
-    DLTRAIN_LAUNCH(lamb_moments_kernel<T>, static_cast<unsigned>(t.chunks.count), kBlock, stream,
-                   t.chunks.chunks, rule, state, t.chunk_sums);
-  }
-  sums_of_tensors(t, state, stream);
-}
-
-template <typename T>
-void lamb_typed(const TrustTables& t, const LambRule& rule, const StepState* state,
-                CudaStream stream) {
-  if (t.chunks.count == 0) return;
-  DLTRAIN_LAUNCH(lamb_step_kernel<T>, static_cast<unsigned>(t.chunks.count), kBlock, stream,
-                 t.chunks.chunks, rule, state, t.sums);
-}
-
 // Removes the sums, the last role of the inputs or outputs.
 KernelRequest without_sums(const KernelRequest& request, bool makes_sums) {
   const auto count = static_cast<size_t>(request.attributes.integer("count", 1));
@@ -199,7 +159,7 @@ struct BoundTrustTables {
   DeviceTable<NormPair*> sums;
 };
 
-// run(tables, state, stream).
+// run(tables, state, stream, a number of the dtype of the tensors).
 template <typename Run>
 std::unique_ptr<Kernel> make_trust_kernel(const KernelRequest& request, size_t roles,
                                           bool makes_sums, const Run& run) {
@@ -229,30 +189,46 @@ std::unique_ptr<Kernel> make_trust_kernel(const KernelRequest& request, size_t r
         return out;
       },
       [run](const BoundTrustTables& bound, const Bindings& b, Stream& stream) {
-        run(bound.tables, b.input<StepState>(0), stream.native());
+        with_wide(bound.tables.chunks.dtype, [&](auto number) {
+          run(bound.tables, b.input<StepState>(0), stream.native(), number);
+        });
       },
       makes_sums ? static_cast<size_t>(chunks.chunks()) * sizeof(NormPair) : 0);
 }
 
+// Launches kernel(chunks, arguments …) with a block per chunk.
+#define DLTRAIN_LAUNCH_CHUNKS(kernel, table, stream, ...)                                          \
+  do {                                                                                             \
+    if ((table).count > 0) {                                                                       \
+      DLTRAIN_LAUNCH(kernel, static_cast<unsigned>((table).count), kBlock, stream, (table).chunks, \
+                     __VA_ARGS__);                                                                 \
+    }                                                                                              \
+  } while (false)
+
+void sums_of_tensors(const TrustTables& t, const StepState* state, CudaStream stream) {
+  DLTRAIN_LAUNCH(tensor_sums_kernel, static_cast<unsigned>(t.tensor_count), kBlock, stream,
+                 t.tensors, t.chunk_sums, state, t.sums);
+}
+
 template <typename Rule>
 std::unique_ptr<Kernel> make_lars(const KernelRequest& request, const Rule& rule) {
-  return make_trust_kernel(request, Rule::kMoments + 2, false,
-                           [rule, trust = lars_trust(request.attributes)](
-                               const TrustTables& t, const StepState* state, CudaStream stream) {
-                             (t.chunks.dtype == DType::f64
-                                  ? lars_typed<double, Rule>
-                                  : lars_typed<float, Rule>)(t, rule, trust, state, stream);
-                           });
+  const auto run = [rule, trust = lars_trust(request.attributes)]<typename T>(
+                       const TrustTables& t, const StepState* state, CudaStream stream, T) {
+    DLTRAIN_LAUNCH_CHUNKS((lars_step_kernel<T, Rule>), t.chunks, stream, rule, trust, state,
+                          t.sums);
+  };
+  return make_trust_kernel(request, Rule::kMoments + 2, false, run);
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_lars_sums(const KernelRequest& request) {
-  return make_trust_kernel(
-      request, 2, true, [](const TrustTables& t, const StepState* state, CudaStream stream) {
-        (t.chunks.dtype == DType::f64 ? lars_sums_typed<double> : lars_sums_typed<float>)(t, state,
-                                                                                          stream);
-      });
+  const auto run = []<typename T>(const TrustTables& t, const StepState* state, CudaStream stream,
+                                  T) {
+    DLTRAIN_LAUNCH_CHUNKS(lars_sums_kernel<T>, t.chunks, stream, state, t.chunk_sums);
+    sums_of_tensors(t, state, stream);
+  };
+  return make_trust_kernel(request, 2, true, run);
 }
 
 std::unique_ptr<Kernel> make_cuda_lars_update(const KernelRequest& request) {
@@ -262,23 +238,20 @@ std::unique_ptr<Kernel> make_cuda_lars_update(const KernelRequest& request) {
 }
 
 std::unique_ptr<Kernel> make_cuda_lamb_moments(const KernelRequest& request) {
-  return make_trust_kernel(request, 4, true,
-                           [rule = lamb_rule(request.attributes)](
-                               const TrustTables& t, const StepState* state, CudaStream stream) {
-                             (t.chunks.dtype == DType::f64
-                                  ? lamb_moments_typed<double>
-                                  : lamb_moments_typed<float>)(t, rule, state, stream);
-                           });
+  const auto run = [rule = lamb_rule(request.attributes)]<typename T>(
+                       const TrustTables& t, const StepState* state, CudaStream stream, T) {
+    DLTRAIN_LAUNCH_CHUNKS(lamb_moments_kernel<T>, t.chunks, stream, rule, state, t.chunk_sums);
+    sums_of_tensors(t, state, stream);
+  };
+  return make_trust_kernel(request, 4, true, run);
 }
 
 std::unique_ptr<Kernel> make_cuda_lamb_update(const KernelRequest& request) {
-  return make_trust_kernel(request, 3, false,
-                           [rule = lamb_rule(request.attributes)](
-                               const TrustTables& t, const StepState* state, CudaStream stream) {
-                             (t.chunks.dtype == DType::f64
-                                  ? lamb_typed<double>
-                                  : lamb_typed<float>)(t, rule, state, stream);
-                           });
+  const auto run = [rule = lamb_rule(request.attributes)]<typename T>(
+                       const TrustTables& t, const StepState* state, CudaStream stream, T) {
+    DLTRAIN_LAUNCH_CHUNKS(lamb_step_kernel<T>, t.chunks, stream, rule, state, t.sums);
+  };
+  return make_trust_kernel(request, 3, false, run);
 }
 
 }  // namespace dltrain

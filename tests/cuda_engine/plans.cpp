@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "catch.h"
-#include "cuda/vendor/cudnn_plan.h"
+#include "cuda/vendor/cudnn_convolution.h"
 #include "cuda_engine/described.h"
 #include "ops/case.h"
 #include "ops/conv2d.h"

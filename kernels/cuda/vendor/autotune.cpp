@@ -23,12 +23,6 @@ constexpr size_t kMaxSets = 256;
 
 using Clock = std::chrono::steady_clock;
 
-EventHandle timing_event() {
-  EventHandle event;
-  check_cuda(cudaEventCreateWithFlags(event.out(), cudaEventDefault), "making an event");
-  return event;
-}
-
 // Returns the shortest time of a run, in milliseconds; infinity if the candidate fails.
 float time_of(const std::function<bool(Stream&)>& run, Stream& stream, cudaEvent_t begin,
               cudaEvent_t end, Clock::time_point deadline) {
@@ -113,7 +107,7 @@ std::optional<size_t> fastest(CudaDevice& device, size_t candidates,
   const Clock::time_point deadline = device.tuning().deadline;
   device.make_current();
   const auto stream = device.make_stream();
-  const EventHandle begin = timing_event(), end = timing_event();
+  const EventHandle begin = make_event(cudaEventDefault), end = make_event(cudaEventDefault);
   std::optional<size_t> best;
   float least = std::numeric_limits<float>::infinity();
   for (size_t i = 0; i < candidates && (i == 0 || Clock::now() < deadline); ++i) {

@@ -48,6 +48,12 @@ void check_cublas(cublasStatus_t code, std::string_view what) {
   throw KernelRefused(ExitCode::device, message);
 }
 
+EventHandle make_event(unsigned flags) {
+  EventHandle event;
+  check_cuda(cudaEventCreateWithFlags(event.out(), flags), "making an event");
+  return event;
+}
+
 void check_launch(int code, const char* kernel) {
   check_cuda(static_cast<cudaError_t>(code), kernel);
 }

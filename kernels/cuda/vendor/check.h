@@ -48,4 +48,7 @@ using EventHandle = Handle<cudaEvent_t, cudaEventDestroy>;
 using GraphHandle = Handle<cudaGraph_t, cudaGraphDestroy>;
 using GraphExecHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
+// With cudaEventDefault the event has a time.
+EventHandle make_event(unsigned flags = cudaEventDisableTiming);
+
 }  // namespace dltrain

@@ -10,15 +10,49 @@
 #include "cuda/elementwise.h"
 #include "cuda/makers.h"
 #include "cuda/vendor/autotune.h"
-#include "cuda/vendor/cudnn_plan.h"
-#include "cuda/vendor/cudnn_problem.h"
+#include "cuda/vendor/cudnn_convolution.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/requests.h"
+#include "ops/conv2d.h"
 #include "ops/kernel_refused.h"
 #include "ops/rules.h"
 
 namespace dltrain {
 namespace {
+
+// x, w and y are those of the forward for every pass; attributes are those of conv2d.
+ConvolutionProblem read_convolution(const KernelRequest& request, ConvolutionPass pass,
+                                    const Shape& x, const Shape& w, const Shape& y) {
+  const Conv2dAttributes attributes(request.attributes);
+  ConvolutionProblem p{.pass = pass,
+                       .dtype = request.inputs[0].dtype,
+                       .samples = x[0],
+                       .in_channels = x[3],
+                       .out_channels = y[3],
+                       .groups = attributes.groups};
+  for (int i = 0; i < 2; ++i) {
+    p.in[i] = x[i + 1];
+    p.out[i] = y[i + 1];
+    p.kernel[i] = w[i + 1];
+    p.stride[i] = attributes.stride[i];
+    p.padding[i] = attributes.padding[i];
+    p.dilation[i] = attributes.dilation[i];
+  }
+  return p;
+}
+
+// Returns "convolution forward bf16, 64 of 56x56x64 to …": the key of tuned choices.
+std::string key_of_convolution(const ConvolutionProblem& p) {
+  const char* pass = p.pass == ConvolutionPass::forward ? "forward"
+                     : p.pass == ConvolutionPass::input ? "input"
+                                                        : "weight";
+  return fmt::format(
+      "convolution {} {}, {} of {}x{}x{} to {}x{}x{}, kernel {}x{}, groups {}, stride {}x{}, "
+      "padding {}x{}, dilation {}x{}",
+      pass, dtype_name(p.dtype), p.samples, p.in[0], p.in[1], p.in_channels, p.out[0], p.out[1],
+      p.out_channels, p.kernel[0], p.kernel[1], p.groups, p.stride[0], p.stride[1], p.padding[0],
+      p.padding[1], p.dilation[0], p.dilation[1]);
+}
 
 // The workspace contains cuDNN's part and the temporary result.
 constexpr size_t kCudnnConv2dAlignment = 256;
@@ -121,11 +155,12 @@ std::shared_ptr<CudnnPlan> choose_cudnn_conv2d(CudaDevice& device,
       return std::make_unique<CudnnConvolution>(device, problem, std::move(plan),
                                                 request.outputs[0], options);
     };
-    const std::string chosen = tuned_choice(device, describe(problem), [&]() -> std::string {
-      const std::optional<size_t> best =
-          fastest_kernel(device, request.inputs, request.outputs, proposals.size(), candidate);
-      return best ? proposals.name(*best) : std::string();
-    });
+    const std::string chosen =
+        tuned_choice(device, key_of_convolution(problem), [&]() -> std::string {
+          const std::optional<size_t> best =
+              fastest_kernel(device, request.inputs, request.outputs, proposals.size(), candidate);
+          return best ? proposals.name(*best) : std::string();
+        });
     for (size_t i = 0; i < proposals.size(); ++i) {
       if (proposals.name(i) != chosen) continue;
       if (auto plan = shared(proposals.build(i))) return plan;
@@ -147,7 +182,8 @@ std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& request,
   CudaDevice& device = cuda_device(request);
   std::string why;
   auto plan = device.plans().get<CudnnPlan>(
-      fmt::format("{}, autotune {}", describe(problem), static_cast<int>(device.tuning().mode)),
+      fmt::format("{}, autotune {}", key_of_convolution(problem),
+                  static_cast<int>(device.tuning().mode)),
       why, [&](std::string& reason) {
         return choose_cudnn_conv2d(device, problem, request, options, reason);
       });

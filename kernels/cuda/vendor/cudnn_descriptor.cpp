@@ -1,23 +1,34 @@
 #include "cuda/vendor/cudnn_descriptor.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 
+#include "ops/kernel_refused.h"
+
 namespace dltrain {
 
+std::string cudnn_text(cudnnStatus_t code) {
+  char text[256] = "";
+  cudnnGetLastErrorString(text, sizeof text);
+  return fmt::format("{}{}{}", cudnnGetErrorString(code), *text == '\0' ? "" : " ", text);
+}
+
+void check_cudnn(cudnnStatus_t code, std::string_view what) {
+  if (code == CUDNN_STATUS_SUCCESS) return;
+  const std::string message = fmt::format("cuDNN: {}: {}", what, cudnn_text(code));
+  if (code == CUDNN_STATUS_ALLOC_FAILED) throw Error(ExitCode::memory, message);
+  throw KernelRefused(ExitCode::device, message);
+}
+
+cudnnDataType_t cudnn_type(DType dtype) {
+  return dtype == DType::bf16  ? CUDNN_DATA_BFLOAT16
+         : dtype == DType::f16 ? CUDNN_DATA_HALF
+                               : CUDNN_DATA_FLOAT;
+}
+
 CudnnDescriptor::CudnnDescriptor(cudnnBackendDescriptorType_t type) {
-  check_cudnn(cudnnBackendCreateDescriptor(type, &descriptor_), "making a descriptor");
-}
-CudnnDescriptor::CudnnDescriptor(CudnnDescriptor&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, nullptr)) {}
-CudnnDescriptor& CudnnDescriptor::operator=(CudnnDescriptor&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-CudnnDescriptor::~CudnnDescriptor() {
-  if (descriptor_ != nullptr) cudnnBackendDestroyDescriptor(descriptor_);
+  check_cudnn(cudnnBackendCreateDescriptor(type, descriptor_.out()), "making a descriptor");
 }
 
 void CudnnDescriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,

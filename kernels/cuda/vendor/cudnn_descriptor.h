@@ -8,6 +8,9 @@
 
 #include <cudnn_graph.h>
 
+#include "cuda/vendor/check.h"
+#include "tensor/dtype.h"
+
 namespace dltrain {
 
 // Returns cuDNN's name and text of the last error.
@@ -16,13 +19,13 @@ std::string cudnn_text(cudnnStatus_t code);
 // memory is lacking.
 void check_cudnn(cudnnStatus_t code, std::string_view what);
 
+// Returns cuDNN's name of f32, bf16 or f16.
+cudnnDataType_t cudnn_type(DType dtype);
+
 // One descriptor of the graph API, destroyed with the object. Move-only.
 class CudnnDescriptor {
  public:
   explicit CudnnDescriptor(cudnnBackendDescriptorType_t type);
-  CudnnDescriptor(CudnnDescriptor&& other) noexcept;
-  CudnnDescriptor& operator=(CudnnDescriptor&& other) noexcept;
-  ~CudnnDescriptor();
 
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
            const void* values);
@@ -35,7 +38,7 @@ class CudnnDescriptor {
   cudnnBackendDescriptor_t get() const { return descriptor_; }
 
  private:
-  cudnnBackendDescriptor_t descriptor_ = nullptr;
+  Handle<cudnnBackendDescriptor_t, cudnnBackendDestroyDescriptor> descriptor_;
 };
 
 // The target of a plan: a GPU with a handle, or a description of one.

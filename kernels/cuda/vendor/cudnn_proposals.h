@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "cuda/vendor/cudnn_descriptor.h"
-#include "tensor/dtype.h"
 
 namespace dltrain {
 

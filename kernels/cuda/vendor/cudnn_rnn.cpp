@@ -8,12 +8,6 @@
 namespace dltrain {
 namespace {
 
-cudnnDataType_t library_type_cudnn_rnn(DType dtype) {
-  return dtype == DType::bf16  ? CUDNN_DATA_BFLOAT16
-         : dtype == DType::f16 ? CUDNN_DATA_HALF
-                               : CUDNN_DATA_FLOAT;
-}
-
 cudnnRNNMode_t library_mode(RecurrentKind kind) {
   switch (kind) {
     case RecurrentKind::lstm:
@@ -54,9 +48,9 @@ void add_piece(std::vector<CudnnRnn::Piece>& pieces, const CudnnRnn::Piece& piec
 
 }  // namespace
 
-cudnnStatus_t CudnnRnn::make() {
-  const RnnProblem& p = problem_;
-  const auto type = library_type_cudnn_rnn(p.dtype);
+CudnnRnn::CudnnRnn(const RnnProblem& p) : problem_(p) {
+  constexpr const char* kWhat = "describing a recurrent network";
+  const auto type = cudnn_type(p.dtype);
   const auto inputs = static_cast<int>(p.inputs), hidden = static_cast<int>(p.hidden),
              samples = static_cast<int>(p.samples), tokens = static_cast<int>(p.tokens);
   check_cudnn(cudnnCreateRNNDescriptor(rnn_.out()), "making a recurrent network");
@@ -66,32 +60,28 @@ cudnnStatus_t CudnnRnn::make() {
   // As elsewhere f32 is plain f32, without TF32. Tensors with samples as the first axis need padded
   // input and output, although all sequences have the same length.
   const cudnnMathType_t math = p.dtype == DType::f32 ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
-  cudnnStatus_t code = cudnnSetRNNDescriptor_v8(rnn_, CUDNN_RNN_ALGO_STANDARD, library_mode(p.kind),
-                                                p.bias ? CUDNN_RNN_DOUBLE_BIAS : CUDNN_RNN_NO_BIAS,
-                                                CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, type,
-                                                CUDNN_DATA_FLOAT, math, inputs, hidden, hidden, 1,
-                                                nullptr, CUDNN_RNN_PADDED_IO_ENABLED);
-  if (code != CUDNN_STATUS_SUCCESS) return code;
+  check_cudnn(cudnnSetRNNDescriptor_v8(rnn_, CUDNN_RNN_ALGO_STANDARD, library_mode(p.kind),
+                                       p.bias ? CUDNN_RNN_DOUBLE_BIAS : CUDNN_RNN_NO_BIAS,
+                                       CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, type,
+                                       CUDNN_DATA_FLOAT, math, inputs, hidden, hidden, 1, nullptr,
+                                       CUDNN_RNN_PADDED_IO_ENABLED),
+              kWhat);
   const std::vector<int> lengths(static_cast<size_t>(samples), tokens);
   const auto describe = [&](cudnnRNNDataDescriptor_t data, int width) {
-    return cudnnSetRNNDataDescriptor(data, type, CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED, tokens,
-                                     samples, width, lengths.data(), nullptr);
+    check_cudnn(cudnnSetRNNDataDescriptor(data, type, CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED,
+                                          tokens, samples, width, lengths.data(), nullptr),
+                kWhat);
   };
-  code = describe(x_, inputs);
-  if (code != CUDNN_STATUS_SUCCESS) return code;
-  code = describe(y_, hidden);
-  if (code != CUDNN_STATUS_SUCCESS) return code;
+  describe(x_, inputs);
+  describe(y_, hidden);
   const int extents[] = {1, samples, hidden}, strides[] = {samples * hidden, hidden, 1};
-  return cudnnSetTensorNdDescriptor(state_, type, 3, extents, strides);
+  check_cudnn(cudnnSetTensorNdDescriptor(state_, type, 3, extents, strides), kWhat);
 }
 
-std::optional<CudnnRnn> CudnnRnn::describe(const RnnProblem& problem) {
-  const RnnProblem& p = problem;
+std::optional<CudnnRnn> CudnnRnn::describe(const RnnProblem& p) {
   constexpr int64_t kMax = std::numeric_limits<int>::max();
   if (p.samples * p.hidden > kMax || p.tokens > kMax || p.inputs > kMax) return {};
-  CudnnRnn out(problem);
-  check_cudnn(out.make(), "describing a recurrent network");
-  return out;
+  return CudnnRnn(p);
 }
 
 CudnnRnn::Sizes CudnnRnn::sizes(cudnnHandle_t handle, cudnnForwardMode_t mode) const {

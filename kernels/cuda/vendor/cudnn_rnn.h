@@ -52,8 +52,7 @@ class CudnnRnn {
   cudnnTensorDescriptor_t state() const { return state_; }  // [1, samples, hidden]
 
  private:
-  explicit CudnnRnn(const RnnProblem& problem) : problem_(problem) {}
-  cudnnStatus_t make();
+  explicit CudnnRnn(const RnnProblem& problem);
 
   RnnProblem problem_;
   Handle<cudnnRNNDescriptor_t, cudnnDestroyRNNDescriptor> rnn_;

@@ -115,9 +115,6 @@ class CudaStreamObject final : public Stream {
 
 class CudaEventObject final : public Event {
  public:
-  CudaEventObject() {
-    check_cuda(cudaEventCreateWithFlags(event_.out(), cudaEventDisableTiming), "making an event");
-  }
   void record(Stream& stream) override {
     check_cuda(cudaEventRecord(event_, native_stream(stream)), "recording an event");
   }
@@ -127,7 +124,7 @@ class CudaEventObject final : public Event {
   void synchronize() override { check_cuda(cudaEventSynchronize(event_), "waiting for the GPU"); }
 
  private:
-  EventHandle event_;
+  EventHandle event_ = make_event();
 };
 
 class CudaCapturedGraph final : public CapturedGraph {

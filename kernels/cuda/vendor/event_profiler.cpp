@@ -17,12 +17,6 @@ int64_t now_event_profiler() {
       .count();
 }
 
-EventHandle timed_event() {
-  EventHandle event;
-  check_cuda(cudaEventCreateWithFlags(event.out(), cudaEventDefault), "making an event");
-  return event;
-}
-
 class EventProfiler final : public DeviceProfiler {
  public:
   explicit EventProfiler(const std::string& why)
@@ -31,7 +25,9 @@ class EventProfiler final : public DeviceProfiler {
   void begin(int64_t tag, const char* label, Stream& stream) override {
     const cudaStream_t native = native_stream(stream);
     if (used_ == 0) mark_zero(native);
-    if (used_ == pairs_.size()) pairs_.push_back({.begin = timed_event(), .end = timed_event()});
+    if (used_ == pairs_.size())
+      pairs_.push_back(
+          {.begin = make_event(cudaEventDefault), .end = make_event(cudaEventDefault)});
     nvtxRangePushA(label);
     Pair& pair = pairs_[used_];
     pair.tag = tag;
@@ -76,7 +72,7 @@ class EventProfiler final : public DeviceProfiler {
 
   // Records the reference event for all times, and the host's time.
   void mark_zero(cudaStream_t stream) {
-    if (zero_ == nullptr) zero_ = timed_event();
+    if (zero_ == nullptr) zero_ = make_event(cudaEventDefault);
     check_cuda(cudaEventRecord(zero_, stream), "recording an event");
     check_cuda(cudaEventSynchronize(zero_), "waiting for the GPU");
     zero_time_ = now_event_profiler();

@@ -8,14 +8,89 @@
 #include <mutex>
 #include <thread>
 
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <nccl.h>
+
 #include "base/error.h"
 #include "base/signals.h"
 #include "cuda/vendor/device.h"
-#include "cuda/vendor/nccl_library.h"
 #include "cuda/vendor/stream_progress.h"
 
 namespace dltrain {
 namespace {
+
+constexpr int kMinVersion =
+    21800;  // 2.18, of CUDA 12: the oldest with ncclCommSplit and a reliable abort
+
+// The functions of libnccl.so.2.
+struct NcclLibrary {
+  decltype(&ncclGetVersion) version;
+  decltype(&ncclGetUniqueId) unique_id;
+  decltype(&ncclCommInitRank) init_rank;
+  decltype(&ncclCommSplit) split;
+  decltype(&ncclCommDestroy) destroy;
+  decltype(&ncclCommAbort) abort;
+  decltype(&ncclCommGetAsyncError) async_error;
+  decltype(&ncclGetErrorString) error_string;
+  decltype(&ncclGetLastError) last_error;
+  decltype(&ncclAllReduce) all_reduce;
+  decltype(&ncclReduceScatter) reduce_scatter;
+  decltype(&ncclAllGather) all_gather;
+  decltype(&ncclBroadcast) broadcast;
+  decltype(&ncclSend) send;
+  decltype(&ncclRecv) receive;
+  std::string name;  // "NCCL 2.28.9"
+
+  std::string problem;  // the reason, in one line, if the library is missing or too old
+
+  // Returns "unhandled system error: …", with NCCL's message on the communicator (nullptr: none).
+  std::string text_of(ncclResult_t result, ncclComm_t comm) const {
+    std::string text = fmt::format("{}: {}", name, error_string(result));
+    const char* more = last_error(comm);
+    if (more != nullptr && more[0] != '\0') text += fmt::format(" ({})", more);
+    return text;
+  }
+};
+
+bool load(NcclLibrary& to, void* library) {
+  const auto get = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    return function != nullptr;
+  };
+  return get(to.version, "ncclGetVersion") && get(to.unique_id, "ncclGetUniqueId") &&
+         get(to.init_rank, "ncclCommInitRank") && get(to.split, "ncclCommSplit") &&
+         get(to.destroy, "ncclCommDestroy") && get(to.abort, "ncclCommAbort") &&
+         get(to.async_error, "ncclCommGetAsyncError") &&
+         get(to.error_string, "ncclGetErrorString") && get(to.last_error, "ncclGetLastError") &&
+         get(to.all_reduce, "ncclAllReduce") && get(to.reduce_scatter, "ncclReduceScatter") &&
+         get(to.all_gather, "ncclAllGather") && get(to.broadcast, "ncclBroadcast") &&
+         get(to.send, "ncclSend") && get(to.receive, "ncclRecv");
+}
+
+NcclLibrary open_nccl() {
+  NcclLibrary out{};
+  void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // never closed
+  if (library == nullptr) {
+    const char* text = dlerror();
+    out.problem = fmt::format("libnccl.so.2 cannot be loaded: {}", text ? text : "unknown error");
+    return out;
+  }
+  int version = 0;
+  if (!load(out, library) || out.version(&version) != ncclSuccess) {
+    out.problem = "libnccl.so.2 is not a usable NCCL";
+    return out;
+  }
+  out.name = fmt::format("NCCL {}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+  if (version < kMinVersion) out.problem = out.name + " is too old; 2.18 is needed";
+  return out;
+}
+
+// Opens the library at the first use.
+const NcclLibrary& opened() {
+  static const NcclLibrary instance = open_nccl();
+  return instance;
+}
 
 // The types of reductions; other operations move bytes.
 ncclDataType_t type_of(DType dtype) {
@@ -170,9 +245,8 @@ class NcclBackend final : public CollectiveBackend {
 };
 
 const NcclLibrary& library() {
-  const NcclLibrary* found = NcclLibrary::find();
-  if (found == nullptr) fail(ExitCode::device, "{}", NcclLibrary::problem());
-  return *found;
+  if (!opened().problem.empty()) fail(ExitCode::device, "{}", opened().problem);
+  return opened();
 }
 
 std::vector<std::byte> make_id() {
@@ -209,7 +283,7 @@ std::unique_ptr<CollectiveBackend> join(Device& device, std::span<const std::byt
 
 const VendorCollectives* nccl_collectives() {
   static constexpr VendorCollectives offered{.library = [] { return library().name; },
-                                             .problem = [] { return NcclLibrary::problem(); },
+                                             .problem = [] { return opened().problem; },
                                              .make_id = make_id,
                                              .join = join};
   return &offered;

@@ -5,12 +5,6 @@ namespace {
 
 constexpr size_t kFirstMarks = 64;
 
-EventHandle make_event() {
-  EventHandle event;
-  check_cuda(cudaEventCreateWithFlags(event.out(), cudaEventDisableTiming), "making an event");
-  return event;
-}
-
 bool is_over(cudaEvent_t event) {
   const cudaError_t code = cudaEventQuery(event);
   // Clear "not ready", which would be reported as the error of this thread's next launch.

@@ -1,10 +1,18 @@
-// Kernels by cuBLASLt, cuDNN and NVRTC. None has run on a GPU yet, so every row is unproven;
-// tests/cuda_engine builds the plans of the cuDNN rows from descriptions of GPUs.
+// The plug-in's engine: its entry, which libdltrain_cuda.so exports and nothing else, and its
+// kernels by cuBLASLt, cuDNN and NVRTC, which precede the engine's own. None of them has run on a
+// GPU yet, so every row is unproven; tests/cuda_engine builds the plans of the cuDNN rows from
+// descriptions of GPUs.
+#include <vector>
+
 #include "cuda/makers.h"
 #include "cuda/tables.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/requests.h"
+#include "device/engine.h"
 #include "ops/kernel_refused.h"
+#if defined(DLTRAIN_NCCL)
+#include "cuda/vendor/nccl.h"
+#endif
 
 namespace dltrain {
 namespace {
@@ -40,6 +48,18 @@ constinit const KernelRow kVendorRows[] = {
      attention_missing},
 };
 
+std::unique_ptr<Device> open_device(int index) {
+  return std::make_unique<CudaDevice>(index);
+}
+
+const VendorCollectives* offered_collectives() {
+#if defined(DLTRAIN_NCCL)
+  return nccl_collectives();
+#else
+  return nullptr;
+#endif
+}
+
 }  // namespace
 
 #if !defined(DLTRAIN_CUDNN_FRONTEND)
@@ -52,8 +72,27 @@ std::unique_ptr<Kernel> make_cudnn_attention_backward(const KernelRequest& reque
 }
 #endif
 
-std::span<const KernelRow> cuda_vendor_rows() {
-  return kVendorRows;
+const Engine& cuda_engine() {
+  static const std::vector<KernelRow> rows = [] {
+    std::vector<KernelRow> all(std::begin(kVendorRows), std::end(kVendorRows));
+    all.insert(all.end(), cuda_own_rows().begin(), cuda_own_rows().end());
+    return all;
+  }();
+  static const Engine engine{.name = "cuda",
+                             .kernels = rows.data(),
+                             .kernel_count = rows.size(),
+                             .device_count = cuda_device_count,
+                             .problem = cuda_problem,
+                             .open = open_device,
+                             .collectives = offered_collectives(),
+                             .libraries = cuda_libraries};
+  return engine;
 }
 
 }  // namespace dltrain
+
+extern "C" const dltrain::Engine* dltrain_engine(uint32_t abi) {
+  using namespace dltrain;
+  if (abi != kEngineAbi) return nullptr;
+  return &cuda_engine();
+}
