@@ -122,7 +122,7 @@ std::string kind_for(const fs::path& path, const std::string& trained, const Con
          "for each class) or a file of `dltrain data prepare`",
          path.string());
   }
-  const bool pairs = text_of_key(split, "prompt") != "" || text_of_key(split, "source") != "";
+  const bool pairs = !text_of_key(split, "prompt").empty() || !text_of_key(split, "source").empty();
   if (!is_one_of(trained, kTexts) || pairs) return trained;
   if (name.ends_with(".bin")) return "tokens";
   return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz") ? "jsonl" : "text";

@@ -54,7 +54,7 @@ struct Sum {
 struct Max {
   template <typename A>
   A operator()(A a, A b) const {
-    return a > b || a != a ? a : b;
+    return a > b || a != a ? a : b;  // NOLINT(misc-redundant-expression): true for NaN
   }
 };
 

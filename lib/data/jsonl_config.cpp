@@ -98,6 +98,7 @@ struct JsonlConfig final : SequenceConfig {
     return pairs() ? open_pairs(nullptr) : SequenceConfig::open({});
   }
   DataSplit open_split(const HeldOut& part, const OpenOptions& how) const override {
+    // NOLINTNEXTLINE(bugprone-parent-virtual-call): pairs are no sequences of tokens
     return pairs() ? DatasetConfig::open_split(part, how) : SequenceConfig::open_split(part, how);
   }
   std::shared_ptr<const Dataset> open_as_eval(

@@ -189,7 +189,7 @@ void TrainLoader::fill_field(Worker& worker, int field, std::span<const int64_t>
   const TensorSpec& sample = fields_[f].sample;
   const int64_t whole = sample.shape.rank() == 0 ? 0 : sample.shape[0];
   const int64_t extent = options_.lengths ? options_.lengths->extents()[variant][f] : whole;
-  if (extent == whole) {
+  if (whole == 0 || extent == whole) {
     std::byte* out = batch.fields[f] + static_cast<size_t>(row) * sample.bytes();
     dataset_->gather_training(field, chosen, first, out);
     return;

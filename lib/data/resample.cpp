@@ -114,6 +114,7 @@ void store(const float* from, int64_t n, float* to) {
 }
 void store(const float* from, int64_t n, uint8_t* to) {
   for (int64_t i = 0; i < n; ++i) {
+    // NOLINTNEXTLINE(bugprone-incorrect-roundings): not negative
     const int value = static_cast<int>(from[i] + 0.5f);
     to[i] = static_cast<uint8_t>(std::min(value, 255));
   }

@@ -319,7 +319,7 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& argumen
     fail(ExitCode::usage, "cannot start {} processes: expected 1 to 4096", options.processes);
   }
   // For each rank: two pipes, its log files and its connection to the store.
-  const auto needed = static_cast<size_t>(20 + 6 * options.processes);
+  const auto needed = 20 + 6 * static_cast<size_t>(options.processes);
   allow_descriptors(needed);
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed) {
