@@ -91,9 +91,8 @@ class Step {
       in.push_back(t->spec);
       from.push_back(t->data);
     }
-    const SpecList out = def->infer(in, attributes);
-    const auto aliases =
-        def->aliases ? def->aliases(in, attributes) : std::vector<int>(out.size(), -1);
+    const SpecList out = def->output_specs(in, attributes);
+    const std::vector<int> aliases = def->output_aliases(in, attributes, out.size());
     std::vector<Tensor*> outputs;
     for (size_t i = 0; i < out.size(); ++i) {
       outputs.push_back(aliases[i] < 0 ? tensor(out[i]) : inputs[static_cast<size_t>(aliases[i])]);

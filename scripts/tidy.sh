@@ -27,7 +27,7 @@ fi
 # One compile command per source, which the unity build does not have.
 cmake -S . -B build/tidy -G Ninja -DCMAKE_BUILD_TYPE=Release -DDLTRAIN_UNITY=OFF -DDLTRAIN_CUDA=OFF \
   -DDLTRAIN_BUILD_TESTS=OFF --log-level=WARNING >/dev/null
-# A header that is generated when the program is built.
+# The build generates this header, which sources include.
 ninja -C build/tidy generated/ops/definitions.h >/dev/null
 files=("$@")
 if [ ${#files[@]} = 0 ]; then

@@ -78,7 +78,7 @@ void print_columns(const std::vector<ColumnReport>& columns) {
   }
 }
 
-// "3" or "3 (cat)".
+// Returns "3" or "3 (cat)".
 std::string label_text(const Dataset& dataset, int64_t label) {
   const auto& names = dataset.class_names();
   if (label < 0 || label >= static_cast<int64_t>(names.size())) return std::to_string(label);

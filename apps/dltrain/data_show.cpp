@@ -1,7 +1,5 @@
 // dltrain data show: the first batch as the net gets it: a contact sheet of images, or text.
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <cstring>
 
 #include "base/file.h"
@@ -114,9 +112,9 @@ bool holds_text(const std::vector<FieldSpec>& fields) {
          target.shape.rank() == 1;
 }
 
-// The samples of a batch with these fields: inputs, decoded where `tokenizer` is not null and as
-// ids otherwise, and the targets that the loss counts, with `…` for those between that it leaves
-// out. `masked`: input and target have the same places; counted ones are in brackets in the
+// Describes the samples of a batch with these fields: inputs, decoded where `tokenizer` is not null
+// and as ids otherwise, and the targets that the loss counts, with `…` for those between that it
+// leaves out. `masked`: input and target have the same places; counted ones are in brackets in the
 // input.
 std::string describe_texts(const std::vector<FieldSpec>& fields, const Batch& batch,
                            const Tokenizer* tokenizer, bool masked) {

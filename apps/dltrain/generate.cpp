@@ -229,7 +229,7 @@ class TextPrinter {
   TextPrinter(size_t texts, std::function<std::string(size_t text)> begin)
       : begin_(std::move(begin)), texts_(texts) {}
 
-  // A further piece of a text. Returns false when standard output cannot be written any more.
+  // Adds a piece to a text. Returns false when standard output cannot be written any more.
   bool add(size_t text, std::string_view piece, bool done) {
     texts_[text].held += piece;
     texts_[text].done |= done;
@@ -263,8 +263,8 @@ class TextPrinter {
   std::function<std::string(size_t)> begin_;
   std::vector<Text> texts_;
   size_t current_ = 0;
-  bool begun_ = false;   // the current text has its begin
-  bool failed_ = false;  // standard output
+  bool begun_ = false;   // the beginning of the current text is printed
+  bool failed_ = false;  // standard output cannot be written
 };
 
 ExitCode run_generate(const GenerateFlags& o) {

@@ -48,7 +48,7 @@ struct ChannelRows {
 
   int64_t rows_of(int64_t chunk) const { return std::min(chunk_rows, rows - chunk * chunk_rows); }
 
-  // f(chunk, its first element, its rows)
+  // Calls f(chunk, its first element, its rows) in parallel.
   template <typename F>
   void for_chunks(const F& f) const {
     parallel_each(chunks, 1, [&](int64_t c) { f(c, c * chunk_rows * channels, rows_of(c)); });
@@ -61,7 +61,7 @@ struct ChannelRows {
       for (int64_t c = end; c-- > begin;) f(c, c * chunk_rows * channels, rows_of(c));
     });
   }
-  // f(first channel, channels) for blocks of at most kBlock channels.
+  // Calls f(first channel, channels) for blocks of at most kBlock channels, in parallel.
   template <typename F>
   void for_channels(const F& f) const {
     const int64_t grain = std::max<int64_t>(1, 16384 / (kBlock * chunks));

@@ -5,7 +5,6 @@
 
 #include "cpu/makers.h"
 #include "cpu/onednn.h"
-#include "cpu/support.h"
 #include "cpu/weight_reorder.h"
 #include "ops/rules.h"
 #include "shared/make_kernel.h"

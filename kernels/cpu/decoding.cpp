@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "cpu/makers.h"
-#include "cpu/support.h"
 #include "shared/make_kernel.h"
 
 namespace dltrain {

@@ -9,7 +9,6 @@
 #include "cpu/elementwise_steps.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
-#include "cpu/support.h"
 #include "ops/fused.h"
 
 namespace dltrain {

@@ -77,7 +77,7 @@ std::unique_ptr<Kernel> make_group_kernel(const KernelRequest& request, int64_t 
 std::unique_ptr<Kernel> make_group_norm(const KernelRequest& request) {
   const auto run = [](const GroupRows& s, const Bindings& b, const GroupWorkspace& workspace) {
     const float *x = b.input<float>(0), *weight = b.input<float>(1), *bias = b.input<float>(2);
-    const auto [means, squares_in] = workspace.of_chunks;
+    float *means = workspace.of_chunks[0], *squares_in = workspace.of_chunks[1];
     float *centre = workspace.of_samples(0), *scale = workspace.of_samples(1);
     float* shift = workspace.of_samples(2);  // the bias, or zeros
     for (int64_t k = 0; k < s.channels; ++k) shift[k] = bias == nullptr ? 0 : bias[k];
@@ -122,7 +122,7 @@ std::unique_ptr<Kernel> make_group_norm_backward(const KernelRequest& request) {
     const float *x = b.input<float>(0), *dy = b.input<float>(1), *weights = b.input<float>(2);
     const float *mean = b.input<float>(3), *rstd_in = b.input<float>(4);
     float *dweight_out = b.output<float>(1), *dbias_out = b.output<float>(2);
-    const auto [sums, weighted_sums] = workspace.of_chunks;
+    float *sums = workspace.of_chunks[0], *weighted_sums = workspace.of_chunks[1];
     float *centre = workspace.of_samples(0), *scale = workspace.of_samples(1),
           *slope = workspace.of_samples(2), *offset = workspace.of_samples(3),
           *part_dweight = workspace.of_samples(4), *part_dbias = workspace.of_samples(5);

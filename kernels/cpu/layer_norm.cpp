@@ -147,7 +147,7 @@ bool usable(const KernelRequest& request, size_t inputs) {
          request.inputs.size() == inputs && !request.attributes.has("output_dtype");
 }
 
-// Adds up the vectors of every chunk, `stride` apart, in double.
+// Adds up the vectors of all chunks, which are `stride` floats apart, in double.
 void merge_chunks(const float* parts, int64_t chunks, int64_t stride, int64_t columns,
                   double* total, float* to) {
   parallel_for(columns, 256, [&](int64_t begin, int64_t end) {

@@ -5,7 +5,6 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/strided_copy.h"
-#include "cpu/support.h"
 #include "shared/make_kernel.h"
 
 namespace dltrain {

@@ -3,7 +3,6 @@
 #include "cpu/makers.h"
 #include "cpu/onednn.h"
 #include "cpu/parallel.h"
-#include "cpu/support.h"
 #include "ops/rules.h"
 #include "shared/make_kernel.h"
 

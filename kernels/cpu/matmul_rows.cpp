@@ -3,7 +3,6 @@
 // threads. The weight is read only once, which dominates the time: a tile of kColumns of its rows
 // stays in cache while it is multiplied with all rows of a. 16-bit operands are widened when
 // loaded, and sums are f32.
-#include <algorithm>
 
 #include "cpu/convert.h"
 #include "cpu/elementwise_steps.h"

@@ -90,6 +90,12 @@ HWY_INLINE void store_position(IntVec v, uint8_t* p, size_t count) {
   hn::BlendedStore(bytes, hn::FirstN(ByteTag(), count), ByteTag(), p);
 }
 
+// Whole vectors need no mask, which costs much without AVX-512.
+template <typename T>
+HWY_INLINE ElementVec load_part(const T* p, size_t count) {
+  return count == hn::Lanes(ElementTag()) ? load(p) : load_n(p, count);
+}
+
 HWY_INLINE hn::Mask<ElementTag> wins(ElementVec a, ElementVec b) {
   return hn::Or(hn::Gt(a, b), hn::IsNaN(a));
 }
@@ -103,8 +109,8 @@ struct Best {
 template <typename T>
 HWY_INLINE Best best_of_2x2(const T* x, int64_t line, int64_t channels, size_t count) {
   const IntTag di;
-  const ElementVec v0 = load_n(x, count), v1 = load_n(x + channels, count);
-  const ElementVec v2 = load_n(x + line, count), v3 = load_n(x + line + channels, count);
+  const ElementVec v0 = load_part(x, count), v1 = load_part(x + channels, count);
+  const ElementVec v2 = load_part(x + line, count), v3 = load_part(x + line + channels, count);
   const auto right0 = wins(v1, v0), right1 = wins(v3, v2);
   const ElementVec upper = hn::IfThenElse(right0, v1, v0), lower = hn::IfThenElse(right1, v3, v2);
   const auto down = wins(lower, upper);
@@ -127,7 +133,7 @@ HWY_INLINE Best best_of(const Pool& g, const PoolWindow& rows, const PoolWindow&
             index(rows.first, columns.first)};
   for (int64_t h = rows.first; h < rows.last; ++h) {
     for (int64_t w = columns.first; w < columns.last; ++w) {
-      const ElementVec v = load_n(image + h * line + w * g.channels, count);
+      const ElementVec v = load_part(image + h * line + w * g.channels, count);
       const auto won = wins(v, best.value);
       best.value = hn::IfThenElse(won, v, best.value);
       best.position = hn::IfThenElse(hn::RebindMask(di, won), index(h, w), best.position);
@@ -227,7 +233,7 @@ void pool_backward_row(const Pool& g, const T* dy, const Position* position, T* 
           const int64_t at =
               ((sample * g.rows.outputs() + oh) * g.columns.outputs() + ow) * g.channels + c;
           const auto won = hn::Eq(load_position(position + at, count), hn::Set(di, index));
-          sum = hn::Add(sum, hn::IfThenElseZero(hn::RebindMask(d, won), load_n(dy + at, count)));
+          sum = hn::Add(sum, hn::IfThenElseZero(hn::RebindMask(d, won), load_part(dy + at, count)));
         }
       }
       store_n(sum, to + c, count);
@@ -235,22 +241,29 @@ void pool_backward_row(const Pool& g, const T* dy, const Position* position, T* 
   }
 }
 
-// `from`, `to`: x and y, or dy and dx.
+// Computes rows [begin, end). `from`, `to`: x and y, or dy and dx.
 template <typename Position>
-void run_row_of(const Pool& g, bool backward, const void* from, void* to, Position* position,
-                int64_t row) {
+void run_rows_of(const Pool& g, bool backward, const void* from, void* to, Position* position,
+                 int64_t begin, int64_t end) {
+  const bool overlaps = g.rows.overlaps || g.columns.overlaps;
   with_element_type(g.dtype, [&]<typename T>(T) {
     const auto* in = static_cast<const T*>(from);
     auto* out = static_cast<T*>(to);
-    if (!backward) return pool_row(g, in, out, position, row);
-    g.rows.overlaps || g.columns.overlaps ? pool_backward_row(g, in, position, out, row)
-                                          : pool_backward_apart(g, in, position, out, row);
+    for (int64_t row = begin; row < end; ++row) {
+      if (!backward) {
+        pool_row(g, in, out, position, row);
+      } else if (overlaps) {
+        pool_backward_row(g, in, position, out, row);
+      } else {
+        pool_backward_apart(g, in, position, out, row);
+      }
+    }
   });
 }
-void run_row(const Pool& g, bool backward, const void* from, void* to, void* position,
-             int64_t row) {
-  g.wide ? run_row_of(g, backward, from, to, static_cast<int32_t*>(position), row)
-         : run_row_of(g, backward, from, to, static_cast<uint8_t*>(position), row);
+void run_rows(const Pool& g, bool backward, const void* from, void* to, void* position,
+              int64_t begin, int64_t end) {
+  g.wide ? run_rows_of(g, backward, from, to, static_cast<int32_t*>(position), begin, end)
+         : run_rows_of(g, backward, from, to, static_cast<uint8_t*>(position), begin, end);
 }
 
 }  // namespace
@@ -260,7 +273,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dltrain {
 namespace {
-HWY_EXPORT(run_row);
+HWY_EXPORT(run_rows);
 
 PoolAxis axis_of(const Attributes& attributes, size_t axis, int64_t inputs, int64_t outputs) {
   const auto kernel = attributes.integers("kernel"), stride = attributes.integers("stride", kernel),
@@ -289,10 +302,10 @@ std::unique_ptr<Kernel> make_pool(const KernelRequest& r, const Pool& pool, bool
   const int64_t rows = pool.samples * (backward ? pool.rows.extent : pool.rows.outputs());
   const int64_t grain = std::max<int64_t>(1, 4096 / (pool.columns.extent * pool.channels));
   return make_kernel([=](const Bindings& b, Stream&) {
-    const auto function = HWY_DYNAMIC_DISPATCH(run_row);
+    const auto function = HWY_DYNAMIC_DISPATCH(run_rows);
     void* position = backward ? b.inputs[1] : b.outputs[1];
-    parallel_each(rows, grain, [&](int64_t row) {
-      function(pool, backward, b.inputs[0], b.outputs[0], position, row);
+    parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+      function(pool, backward, b.inputs[0], b.outputs[0], position, begin, end);
     });
   });
 }

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "cpu/makers.h"
-#include "cpu/support.h"
 #include "shared/make_kernel.h"
 
 namespace dltrain {

@@ -33,8 +33,8 @@ class TensorChunks {
 
   int64_t size() const { return size_; }
 
-  // Calls f(c, chunk) for all chunks over the threads, each with `elements` on average at least
-  // (many chunks may be tiny).
+  // Calls f(c, chunk) for all chunks, divided over the threads so that a thread gets at least
+  // `elements` on average (many chunks may be tiny).
   template <typename F>
   void parallel(int64_t elements, const F& f) const {
     const int64_t grain = size_ * elements / std::max<int64_t>(1, total_);

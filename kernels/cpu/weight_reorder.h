@@ -10,11 +10,11 @@
 
 namespace dltrain {
 
-// Runs with all threads. `to` has the bytes of the layout; padding is set to zero.
+// Copies a weight with all threads. `to` has the bytes of the layout; padding is set to zero.
 using WeightReorder = std::function<void(const void* weight, void* to)>;
 
-// From `weight`, an OHWI tensor in f32 or bf16 without groups, to `layout`. Returns nullptr for
-// unknown layouts or processors without AVX-512; use oneDNN's reorder then.
+// Returns the copy from `weight`, an OHWI tensor in f32 or bf16 without groups, to `layout`, or
+// nullptr for unknown layouts and processors without AVX-512; use oneDNN's reorder then.
 WeightReorder find_weight_reorder(const TensorSpec& weight, const dnnl::memory::desc& layout);
 
 }  // namespace dltrain

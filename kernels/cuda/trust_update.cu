@@ -159,7 +159,7 @@ struct BoundTrustTables {
   DeviceTable<NormPair*> sums;
 };
 
-// run(tables, state, stream, a number of the dtype of the tensors).
+// A kernel run(tables, state, stream, number) with a number of the dtype of the tensors.
 template <typename Run>
 std::unique_ptr<Kernel> make_trust_kernel(const KernelRequest& request, size_t roles,
                                           bool makes_sums, const Run& run) {

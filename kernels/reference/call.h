@@ -44,9 +44,10 @@ struct NaiveCall {
   bool accumulate;
   std::span<void*const> in, out;
 
+  // nullptr for absent inputs, also beyond the end.
   template <typename T>
   const T* input(size_t i) const {
-    return static_cast<const T*>(in[i]);
+    return i < in.size() ? static_cast<const T*>(in[i]) : nullptr;
   }
   template <typename T>
   T* output(size_t i) const {
@@ -67,10 +68,6 @@ struct NaiveCall {
     return std::vector<double>(static_cast<size_t>(outputs[i].shape.elements()));
   }
   bool has_input(size_t i) const { return i < in.size() && in[i] != nullptr; }
-  template <typename T>
-  const T* optional_input(size_t i) const {
-    return has_input(i) ? input<T>(i) : nullptr;
-  }
 
   // The same for tensors of any dtype that the engine supports (element.cpp): reads an element of
   // an input, writes one of a floating output.

@@ -33,7 +33,7 @@ void each_product(const NaiveCall& c, const TensorSpec& x_spec, const TensorSpec
 
 std::unique_ptr<Kernel> reference_conv2d(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
-    const T *x = c.input<T>(0), *w = c.input<T>(1), *bias = c.optional_input<T>(2);
+    const T *x = c.input<T>(0), *w = c.input<T>(1), *bias = c.input<T>(2);
     const ElementwiseOp activation = activation_of(c.attributes.text("activation"));
     const size_t channels = static_cast<size_t>(c.outputs[0].shape[3]);
     std::vector<double> sums = c.zeros(0);

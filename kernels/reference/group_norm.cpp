@@ -36,7 +36,7 @@ struct Groups {
 std::unique_ptr<Kernel> reference_group_norm(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Groups own(c);
-    const T *x = c.input<T>(0), *weight = c.optional_input<T>(1), *bias = c.optional_input<T>(2);
+    const T *x = c.input<T>(0), *weight = c.input<T>(1), *bias = c.input<T>(2);
     for (int64_t s = 0; s < own.samples * own.groups; ++s) {
       double mean = 0, variance = 0;
       own.visit(s, [&](int64_t i, int64_t) { mean += x[i] / own.count(); });
@@ -55,7 +55,7 @@ std::unique_ptr<Kernel> reference_group_norm(const KernelRequest& request) {
 std::unique_ptr<Kernel> reference_group_norm_backward(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Groups own(c);
-    const T *x = c.input<T>(0), *dy = c.input<T>(1), *weights = c.optional_input<T>(2);
+    const T *x = c.input<T>(0), *dy = c.input<T>(1), *weights = c.input<T>(2);
     const auto weight = [&](int64_t k) { return weights ? double{weights[k]} : 1.0; };
     std::vector<double> dweight(static_cast<size_t>(own.channels)), dbias(dweight);
     for (int64_t s = 0; s < own.samples * own.groups; ++s) {

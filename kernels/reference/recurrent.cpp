@@ -37,8 +37,8 @@ struct Recurrent {
         z(static_cast<size_t>(s.width())) {}
 
   void run() {
-    const T* h0 = c.optional_input<T>(3);
-    const T* c0 = c.optional_input<T>(4);
+    const T* h0 = c.input<T>(3);
+    const T* c0 = c.input<T>(4);
     for (int64_t n = 0; n < s.samples; ++n) {
       for (int64_t j = 0; j < s.hidden; ++j) {
         const auto u = static_cast<size_t>(j);
@@ -51,7 +51,7 @@ struct Recurrent {
 
   // Computes z = W_hh·h + b_hh, then the new state.
   void token(int64_t n, int64_t t) {
-    const T *w = c.input<T>(1), *b = c.optional_input<T>(2);
+    const T *w = c.input<T>(1), *b = c.input<T>(2);
     for (int64_t row = 0; row < s.width(); ++row) {
       double sum = b == nullptr ? 0 : static_cast<double>(b[row]);
       for (int64_t j = 0; j < s.hidden; ++j) {
@@ -125,7 +125,7 @@ struct RecurrentBackward {
 
   void token(int64_t n, int64_t t) {
     const int64_t token_row = n * s.tokens + t;
-    const T* h0 = c.optional_input<T>(6);
+    const T* h0 = c.input<T>(6);
     for (int64_t j = 0; j < s.hidden; ++j) unit(n, t, j);
     const T* w = c.input<T>(4);
     for (int64_t row = 0; row < s.width(); ++row) {
@@ -155,7 +155,7 @@ struct RecurrentBackward {
     };
     if (s.kind == RecurrentKind::lstm) {
       const double in = gate(0), forget = gate(1), candidate = gate(2), out = gate(3);
-      const T* c0 = c.optional_input<T>(7);
+      const T* c0 = c.input<T>(7);
       const double before = state_before(s, c.input<T>(3), c0, n, t, j);
       const double squashed =
           std::tanh(static_cast<double>(c.input<T>(3)[token_row * s.hidden + j]));
@@ -168,7 +168,7 @@ struct RecurrentBackward {
     } else if (s.kind == RecurrentKind::gru) {
       const double reset = gate(0), update = gate(1), candidate = gate(2);
       const double product = static_cast<double>(c.input<T>(3)[token_row * s.hidden + j]);
-      const T* h0 = c.optional_input<T>(6);
+      const T* h0 = c.input<T>(6);
       const double before = state_before(s, c.input<T>(1), h0, n, t, j);
       const double dn = d * (1 - update) * (1 - candidate * candidate);
       set(0, dn * product * reset * (1 - reset));

@@ -1,8 +1,8 @@
 // Collectives between processes over host memory and TCP.
 //
-// All ranks of a group construct it with the same size and group name; that ends when all
-// are connected. Operations run in order on the communication thread of the group, or on the thread
-// that waits for them, which is faster for small messages.
+// All ranks of a group construct a HostCollectives with the same size and group name; the
+// constructor returns when all have come. Operations run in order on the communication thread of
+// the group, or on the thread that waits for them, which is faster for small messages.
 //
 // Determinism: see comm/collective_algorithms.h. Dtypes: all for moving; f32, f64, bf16, f16, i32
 // and i64 for reductions. `after` and `before` are ignored, because work on CPU streams is complete

@@ -18,8 +18,8 @@ namespace dltrain {
 namespace {
 
 // The longest wait for the rest of a handshake whose first bytes have come.
-constexpr std::chrono::milliseconds kHandshakeTime{1000};
-// The time that the system keeps connections without any bytes, in seconds.
+constexpr std::chrono::milliseconds kHandshakeTime{200};
+// The time for which the system does not report connections without any bytes, in seconds.
 constexpr int kSilentSeconds = 60;
 // How often a rank that waits for a peer's connection looks whether the peer is still there.
 constexpr std::chrono::milliseconds kLookInterval{500};
@@ -179,8 +179,9 @@ FileDescriptor PeerConnector::connect_to_peer(int peer, int group) {
   fail(ExitCode::rank, "lost rank {} while connecting to it", peer);
 }
 
-// Waits for a connection. The system reports it when its first bytes have come, so one that sends
-// nothing delays nobody. Returns 0 or errno.
+// Waits for a connection. The system reports it when its first bytes have come, or after
+// kSilentSeconds, so a stranger that sends nothing or not enough delays the ranks by kHandshakeTime
+// at most. Returns 0 or errno.
 int PeerConnector::accept_one(Clock::time_point deadline) {
   pollfd entry{listener_.get(), POLLIN, 0};
   if (poll(&entry, 1, static_cast<int>(time_until(deadline).count())) <= 0) return 0;

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "comm/device_group.h"
@@ -38,8 +38,11 @@ struct HostCalls : std::enable_shared_from_this<HostCalls> {
   void run_next() {
     std::shared_ptr<HostCalls> last;  // destroyed after the lock
     std::unique_lock lock(mutex);
-    const Call call = std::move(queued.front());
-    queued.pop_front();
+    const Call call = std::move(queued[next++]);
+    if (2 * next > queued.size()) {
+      queued.erase(queued.begin(), queued.begin() + static_cast<std::ptrdiff_t>(next));
+      next = 0;
+    }
     if (queued.empty()) last = std::move(self);
     if (failure || closed) return;
     ++begun;
@@ -71,7 +74,8 @@ struct HostCalls : std::enable_shared_from_this<HostCalls> {
   HostStream stream;
   std::mutex mutex;  // protects the members below
   std::condition_variable ended;
-  std::deque<Call> queued;
+  std::vector<Call> queued;                  // keeps its memory, so that steps allocate nothing
+  size_t next = 0;                           // the first of them that has not run
   std::shared_ptr<HostCalls> self;           // while calls are queued
   std::optional<CollectiveFailure> failure;  // the first
   uint64_t begun = 0, done = 0;

@@ -148,7 +148,8 @@ void StoreServer::accept_clients() {
       return ended;
     });
     if (socket) {
-      Client& client = clients_.emplace_back(std::move(socket));
+      Client& client = clients_.emplace_back();
+      client.socket = std::move(socket);
       try {
         client.thread = std::thread([this, &client] { serve(client); });
       } catch (const std::system_error&) {  // no more threads are allowed; closes the connection
@@ -279,7 +280,9 @@ void StoreClient::handshake(Clock::time_point deadline) {
   fail(
       ExitCode::rank,
       "the server at {} is not a dltrain store of this version of dltrain ({}); is the port right?",
-      endpoint(), result == Transfer::timeout ? "no answer in time" : "it uses another protocol");
+      endpoint(),
+      result == Transfer::timeout ? "no answer in time"
+                                  : "it uses another protocol, or can serve no more ranks");
 }
 
 void StoreClient::check_interrupted() {

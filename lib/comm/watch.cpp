@@ -214,13 +214,13 @@ void RankWatch::run() {
   } catch (const Error& error) {
     std::lock_guard lock(mutex_);
     if (finished_ || stopping_) return;
-    if (options_.on_store_lost) options_.on_store_lost();
     failure_ = store_failure(error);
   }
   end_if_unnoticed();
 }
 
 RankFailure RankWatch::store_failure(const Error& error) const {
+  if (options_.on_store_lost) options_.on_store_lost();
   return {.rank = 0,
           .message = fmt::format("{} lost its connection to the run: {}", self_, error.what())};
 }

@@ -44,6 +44,7 @@ struct Range {
   uint8_t pixel(float value) const {
     if (!(greatest > least)) return 128;
     const float share = (value - least) / (greatest - least);
+    if (!(share >= 0)) return 128;  // not a number
     return static_cast<uint8_t>(std::clamp(share * 255.0f + 0.5f, 0.0f, 255.0f));
   }
 };

@@ -1,7 +1,5 @@
 #include "data/synthetic.h"
 
-#include <cmath>
-
 #include "base/error.h"
 #include "base/philox.h"
 #include "data/config.h"

@@ -23,7 +23,8 @@ class Attributes {
   void set(std::string name, AttributeValue value);
   void erase(std::string_view name);
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  // True where `name` is true, a number that is not 0 or a text, and for an empty name.
+  // Returns true if the attribute is true, a number other than 0 or a text that is not empty; also
+  // for an empty name.
   bool is_set(std::string_view name) const;
 
   // The value of `name`, or the fallback when it is not set. A value of another kind is a bug and

@@ -13,7 +13,6 @@
 //     state ← next; like every write to state it is skipped in a step that is not finite.
 #include "base/error.h"
 #include "ops/definitions.h"
-#include "ops/rules.h"
 
 namespace dltrain {
 namespace {

@@ -13,11 +13,8 @@
 //   slot slots[n] gets the last valid token of y; unchanged where there is none.
 //
 // Nothing flows back.
-#include <algorithm>
-
 #include "base/error.h"
 #include "ops/definitions.h"
-#include "ops/rules.h"
 #include "ops/token_axis.h"
 
 namespace dltrain {

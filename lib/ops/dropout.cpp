@@ -7,7 +7,6 @@
 // accumulation. The first axis is samples. Attributes: rate (number in [0, 1)), stream (integer:
 // random_stream of the layer's path, as int64).
 #include "ops/definitions.h"
-#include "ops/rules.h"
 #include "ops/token_axis.h"
 
 namespace dltrain {

@@ -5,7 +5,6 @@
 //   random_uniform(seed, stream, step, (sample_offset + n) · C + c) >= rate
 // Attributes as for dropout (dropout.cpp).
 #include "ops/definitions.h"
-#include "ops/rules.h"
 
 namespace dltrain {
 namespace {

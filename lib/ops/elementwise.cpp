@@ -7,7 +7,6 @@
 // elu need non-negative parameters: else the sign of x does not follow from y.
 #include "ops/elementwise.h"
 
-#include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/elementwise_list.h"
 #include "ops/rules.h"

@@ -7,7 +7,6 @@
 // −1: none): the row whose gradient is 0.
 //
 // The data path rejects ids outside [0, V) before they get here.
-#include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
 #include "ops/token_axis.h"

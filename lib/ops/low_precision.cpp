@@ -5,9 +5,7 @@
 //
 // Matrix products read the copies, which are written once a step instead of cast in every
 // micro-step.
-#include "base/error.h"
 #include "ops/definitions.h"
-#include "ops/rules.h"
 
 namespace dltrain {
 constinit const OpDef kLowPrecisionUpdateOp{.name = "low_precision_update",

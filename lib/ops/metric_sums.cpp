@@ -20,7 +20,7 @@ void check_top_k(SpecSpan, const Attributes& attributes) {
   check_internal(attributes.integer("k") >= 1, "top_k_correct without k");
 }
 
-// So many sums for each element of a sample.
+// The shape rule of ops that have `sums` sums for each element of a sample.
 template <int sums>
 SpecList infer_sums(SpecSpan inputs, const Attributes&) {
   const Shape& x = inputs[0].shape;

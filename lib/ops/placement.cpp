@@ -9,7 +9,6 @@
 // all_reduce_gradient(x): x, replicated, for ops of which every rank computes a part: the gradient
 //   is the sum of those of the ranks.
 #include "ops/definitions.h"
-#include "ops/rules.h"
 
 namespace dltrain {
 namespace {

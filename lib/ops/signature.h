@@ -73,11 +73,6 @@ class Signature {
   friend class SignatureMatch;
   static constexpr size_t kMaxTensors = 16;
 
-  std::span<const TensorPattern> inputs() const { return std::span(tensors_).first(inputs_); }
-  std::span<const TensorPattern> outputs() const {
-    return std::span(tensors_).first(count_).subspan(inputs_);
-  }
-
   constexpr void parse();
   constexpr TensorPattern tensor();
   constexpr bool take(std::string_view token) {

@@ -8,7 +8,6 @@
 // Attribute of all: slot (integer).
 #include "base/error.h"
 #include "ops/definitions.h"
-#include "ops/rules.h"
 
 namespace dltrain {
 namespace {

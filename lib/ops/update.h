@@ -14,7 +14,7 @@ struct AdafactorMatrix {
   int64_t rows, columns;  // 1 row where not factored
   int64_t begin, count;
 
-  // Of the op adafactor_sums.
+  // The number of sums that the op adafactor_sums makes of the tensor.
   int64_t sums() const { return 1 + (factored ? rows + columns : 0); }
 };
 // `p`: the shape of the op's parameter `tensor`.

@@ -11,9 +11,7 @@
 //   with k = updates − start: k ≤ 1: e ← s; else d = decay, with `warmup` at most (1 + k)/(10 + k).
 //   s are the values after the update. Attributes: count (n, 1 if absent), decay,
 //   start, warmup.
-#include "base/error.h"
 #include "ops/definitions.h"
-#include "ops/rules.h"
 
 namespace dltrain {
 constinit const OpDef kClipPercentileOp{.name = "clip_percentile",

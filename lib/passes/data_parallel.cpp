@@ -153,7 +153,7 @@ class Reductions {
       for (ValueId& id : bucket.sent) id = cast(id, options_.reduce_dtype, always);
       graph_.groups.push_back(scatters
                                   ? unit_group(graph_, *bucket.unit->unit, bucket.sent, options_)
-                                  : adjacent(bucket.sent));
+                                  : adjacent(graph_, bucket.sent));
     }
     Attributes attributes = message(bucket);
     if (!scatters) {
@@ -173,15 +173,6 @@ class Reductions {
   }
   static Attributes message_between(const Bucket& bucket) {
     return message_attributes(bucket.slot_between, mesh_axes::kReplica);
-  }
-
-  FlatGroup adjacent(const std::vector<ValueId>& values) const {
-    FlatGroup group;
-    for (ValueId id : values) {
-      group.members.push_back({id, group.bytes});
-      group.bytes += align_up(graph_.value(id).spec.bytes());
-    }
-    return group;
   }
 
   // Emits the tree_sum of a bucket; returns the rank's sums after its last micro-step.

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <map>
 
-#include "base/error.h"
 #include "passes/partition.h"
 
 namespace dltrain {

@@ -4,7 +4,6 @@
 #include <map>
 #include <optional>
 
-#include "base/error.h"
 #include "ops/kernel.h"
 #include "ops/rules.h"
 #include "ops/shard_position.h"

@@ -114,6 +114,15 @@ FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector
   return group;
 }
 
+FlatGroup adjacent(const Graph& graph, const std::vector<ValueId>& values) {
+  FlatGroup group;
+  for (ValueId id : values) {
+    group.members.push_back({id, group.bytes});
+    group.bytes += align_up(graph.value(id).spec.bytes());
+  }
+  return group;
+}
+
 ValueId add_window(Graph& graph, size_t group, std::string name, TensorSpec spec, size_t offset) {
   const ValueId out = GraphBuilder(graph).add_value(std::move(name), spec, Role::partial);
   graph.groups[group].members.push_back({out, offset, true});

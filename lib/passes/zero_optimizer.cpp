@@ -133,12 +133,7 @@ class RangeUpdate {
   }
 
   void add_sums() {
-    FlatGroup group;
-    for (ValueId id : sums_) {
-      group.members.push_back({id, group.bytes});
-      group.bytes += align_up(graph_.value(id).spec.bytes());
-    }
-    graph_.groups.push_back(std::move(group));
+    graph_.groups.push_back(adjacent(graph_, sums_));
     const std::vector<ValueId> sums = emit_all_reduce(builder_, sums_, over_, slot_++);
     for (size_t i = 0; i < sums.size(); ++i) now_[sums_[i]] = sums[i];
     sums_.clear();

@@ -29,6 +29,9 @@ struct UnitParts {
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
                      const DataParallelOptions& options);
 
+// Returns a group in which `values` follow each other.
+FlatGroup adjacent(const Graph& graph, const std::vector<ValueId>& values);
+
 // Adds a value that is a range of the memory of a group.
 ValueId add_window(Graph& graph, size_t group, std::string name, TensorSpec spec, size_t offset);
 

@@ -89,8 +89,8 @@ class TensorBoard(support.DltrainTest):
         png = image.encoded_image_string
         self.assertTrue(png.startswith(b"\x89PNG"))
         self.assertEqual(struct.unpack(">II", png[16:24]), (image.width, image.height))
-        self.assertGreaterEqual(image.width, 4 * 5)
-        self.assertGreaterEqual(image.height, 4 * 6)
+        # 16 images, each pixel enlarged 16 times, with captions and gaps
+        self.assertEqual((image.width, image.height), (4 * (5 * 16 + 4) + 4, 4 * (6 * 16 + 18) + 4))
         (text,) = read.Tensors("configuration")
         self.assertIn(b"global_batch_size: 16", text.tensor_proto.string_val[0])
         self.assertEqual(read.summary_metadata["configuration"].plugin_data.plugin_name, "text")

@@ -1,5 +1,6 @@
 #include "data/decode.h"
 
+#include "data/picture.h"
 #include "data/resample.h"
 #include "images.h"
 #include "refusal.h"
@@ -18,6 +19,23 @@ TEST_CASE("every form of PNG gives the same picture") {
   CHECK(largest_difference(pixels_of(decoded(golden_image("photo.png"), 1)), gray) <= 1);
   const auto spread = pixels_of(decoded(golden_image("photo.gray.png"), 3));
   for (size_t i = 0; i < gray.size(); ++i) REQUIRE(spread[3 * i + 1] == gray[i]);
+}
+
+TEST_CASE("a picture that the program draws is a PNG of its pixels") {
+  const std::vector<float> image{0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1};  // black, red; green, blue
+  const Picture sheet = contact_sheet(image, 2, 2, 3, {""});
+  const std::string png = sheet.png();
+  const auto pixels = pixels_of(decoded({png.begin(), png.end()}));
+  REQUIRE(pixels.size() == static_cast<size_t>(3 * sheet.height() * sheet.width()));
+  const auto pixel = [&](int64_t y, int64_t x) {  // in the middle of an enlarged one
+    const auto at = static_cast<size_t>(3 * ((4 + 24 + 48 * y) * sheet.width() + 4 + 24 + 48 * x));
+    return std::vector<int>(pixels.begin() + static_cast<std::ptrdiff_t>(at),
+                            pixels.begin() + static_cast<std::ptrdiff_t>(at + 3));
+  };
+  CHECK(pixel(0, 0) == std::vector{0, 0, 0});
+  CHECK(pixel(0, 1) == std::vector{255, 0, 0});
+  CHECK(pixel(1, 0) == std::vector{0, 255, 0});
+  CHECK(pixel(1, 1) == std::vector{0, 0, 255});
 }
 
 TEST_CASE("JPEG is decoded as Pillow does, in every form") {

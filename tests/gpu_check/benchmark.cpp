@@ -61,7 +61,7 @@ double median_time(Stream& stream, int samples, int repeats, const std::function
 bool time_op(const TimedOp& timed, const KernelRow* row, const Engine& engine, Device& device,
              Stream& stream, double sample_ms, Timing& timing) {
   const OpDef& op = *find_op(timed.op);
-  const SpecList outputs = op.infer(timed.inputs, timed.attributes);
+  const SpecList outputs = op.output_specs(timed.inputs, timed.attributes);
   const KernelRequest request{.op = timed.op,
                               .attributes = timed.attributes,
                               .inputs = timed.inputs,
@@ -71,9 +71,8 @@ bool time_op(const TimedOp& timed, const KernelRow* row, const Engine& engine, D
                                      : FoundKernel{.kernel = row->make(request), .row = row};
   if (found.kernel == nullptr) return false;
   timing.variant = found.row->variant;
-  const std::vector<int> aliases = op.aliases != nullptr
-                                       ? op.aliases(timed.inputs, timed.attributes)
-                                       : std::vector<int>(outputs.size(), -1);
+  const std::vector<int> aliases =
+      op.output_aliases(timed.inputs, timed.attributes, outputs.size());
   std::vector<Buffer> memory;
   std::vector<void*> in, out;
   for (const TensorSpec& spec : timed.inputs) {
@@ -134,7 +133,7 @@ class TimedNetwork {
   void time_row(const KernelRow& row, const std::function<void(const Timing&)>& show) {
     memory_.clear();
     Attributes attributes{{"kind", "lstm"}, {"reverse", false}, {"kept_bytes", int64_t{0}}};
-    SpecList outputs = find_op(kForward)->infer(inputs_, attributes);
+    SpecList outputs = find_op(kForward)->output_specs(inputs_, attributes);
     const KernelRequest request{.op = kForward,
                                 .attributes = attributes,
                                 .inputs = inputs_,
@@ -144,11 +143,11 @@ class TimedNetwork {
                                                 : std::optional(parts_kept_bytes(request));
     if (!kept) return;
     attributes.set("kept_bytes", *kept);
-    outputs = find_op(kForward)->infer(inputs_, attributes);
+    outputs = find_op(kForward)->output_specs(inputs_, attributes);
     const TensorSpec y = outputs[0];
     const SpecList back{y,          inputs_[0], y,          inputs_[1], inputs_[2],
                         inputs_[3], inputs_[4], inputs_[5], inputs_[6], outputs.back()};
-    const SpecList gradients = find_op(kBackward)->infer(back, attributes);
+    const SpecList gradients = find_op(kBackward)->output_specs(back, attributes);
     std::vector<void*> x = allocate(inputs_, true), made = allocate(outputs, false);
     std::vector<void*> from{
         allocate({y}, true)[0], x[0], made[0], x[1], x[2], x[3], x[4], x[5], x[6], made.back()};

@@ -66,7 +66,7 @@ class ThreadCollectives final : public Collectives {
   struct UnderWay {
     CollectiveCall call;
     RankBoard* board = nullptr;
-    uint64_t number = 0;                   // there
+    uint64_t number = 0;                   // of the operation on the board
     std::vector<std::byte> input, output;  // as they must still be at the wait
   };
 
@@ -78,7 +78,7 @@ class ThreadCollectives final : public Collectives {
     return {begin, begin + bytes};
   }
   static bool is(const void* data, const std::vector<std::byte>& bytes) {
-    return std::memcmp(data, bytes.data(), bytes.size()) == 0;
+    return bytes.empty() || std::memcmp(data, bytes.data(), bytes.size()) == 0;
   }
 
   Ticket queue(const CollectiveCall& call, Stream&) override {
@@ -92,7 +92,8 @@ class ThreadCollectives final : public Collectives {
     auto data = std::make_shared<const std::vector<std::byte>>(copy_of(input, input_bytes));
     UnderWay its{.call = call, .board = &board_, .input = {}, .output = {}};
     if (call.is_between_two()) {
-      // Two ranks meet in descending order, unlike those of a part.
+      // Two ranks name their board in descending order, and the ranks of a part theirs in ascending
+      // order, so that no part has the same board.
       its.board = &board_.of(std::array{std::max(rank_, call.peer), std::min(rank_, call.peer)});
       its.number = ++between_[call.peer];
       CollectiveCall shared = call;
@@ -169,7 +170,7 @@ class ThreadCollectives final : public Collectives {
   std::shared_ptr<Tally> tally_;
   Ticket issued_ = 0;
   uint64_t among_all_ = 0;           // operations of all ranks of the group
-  std::map<int, uint64_t> between_;  // and those of this rank and another one
+  std::map<int, uint64_t> between_;  // by rank: operations of this rank and that one
   std::map<Ticket, UnderWay> under_way_;
 };
 

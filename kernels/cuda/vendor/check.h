@@ -48,7 +48,7 @@ using EventHandle = Handle<cudaEvent_t, cudaEventDestroy>;
 using GraphHandle = Handle<cudaGraph_t, cudaGraphDestroy>;
 using GraphExecHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
-// With cudaEventDefault the event has a time.
+// Returns a new event. Times can be read from it only with cudaEventDefault.
 EventHandle make_event(unsigned flags = cudaEventDisableTiming);
 
 }  // namespace dltrain

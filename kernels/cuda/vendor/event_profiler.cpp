@@ -25,9 +25,10 @@ class EventProfiler final : public DeviceProfiler {
   void begin(int64_t tag, const char* label, Stream& stream) override {
     const cudaStream_t native = native_stream(stream);
     if (used_ == 0) mark_zero(native);
-    if (used_ == pairs_.size())
+    if (used_ == pairs_.size()) {
       pairs_.push_back(
           {.begin = make_event(cudaEventDefault), .end = make_event(cudaEventDefault)});
+    }
     nvtxRangePushA(label);
     Pair& pair = pairs_[used_];
     pair.tag = tag;
