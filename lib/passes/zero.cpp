@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "graph/memory_planner.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {

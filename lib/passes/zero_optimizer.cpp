@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "graph/memory_planner.h"
 #include "passes/partition.h"
 #include "passes/zero_parts.h"
 
