@@ -69,7 +69,7 @@ class SignatureMatch {
   }
 
   int64_t& extent(char letter) {
-    int64_t& known = extents_[static_cast<size_t>(letter)];
+    int64_t& known = extents_[static_cast<unsigned char>(letter)];
     if (letter >= '0' && letter <= '9') known = letter - '0';
     return known;
   }

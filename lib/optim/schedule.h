@@ -28,7 +28,7 @@ struct Schedule : ConfigVariant {
   double min_ratio = 0;
 
   virtual ~Schedule() = default;
-  virtual void describe(Fields& f);
+  void describe(Fields& f) override;
   void validate(Diagnostics& diagnostics) const override;
 
   // Returns warnings about settings that do not suit a run of `max_steps` steps.

@@ -160,7 +160,7 @@ std::string kernels_of_step(const Session& session) {
   std::string text;
   if (properties.on_host) return text;
   for (const auto& [kernel, calls] : session.executor->training_program().variants()) {
-    const auto& [op, variant] = kernel;
+    const std::string_view op = kernel.first, variant = kernel.second;
     const auto known = std::count_if(
         engine.kernels, engine.kernels + engine.kernel_count,
         [&](const KernelRow& row) { return row.op == op && row.variant != "through f32"; });
