@@ -108,8 +108,8 @@ struct Graph {
   // Removes the nodes that are marked in `gone` (one mark per node); the others keep their order.
   void remove_nodes(const std::vector<bool>& gone);
 
-  // How many nodes read each value, and which (indices into nodes; one that reads it twice is there
-  // twice).
+  // Return, for each value, the number of nodes that read it, and their indices into nodes. A node
+  // that reads a value twice counts twice.
   std::vector<int> count_uses() const;
   std::vector<std::vector<int>> readers() const;
 

@@ -56,8 +56,8 @@ struct FlatCut {
   Range range(int64_t elements) const;
 };
 
-// What this rank stores of a tensor of the model or of the optimizer: the box of its cut, and with
-// `flat` only a range of the elements of this box. Files have whole tensors.
+// A shard is the part of a tensor that this rank stores: the box of its cut, and with `flat` only a
+// range of the elements of this box. Files have whole tensors.
 struct Shard {
   TensorSpec whole;
   std::optional<Cut> cut = {};  // none: the box is the whole tensor

@@ -26,7 +26,7 @@ struct StateTensor {
   size_t offset = 0;  // from the start of the region, a multiple of kMemoryAlignment outside groups
   std::optional<Shard> shard = {};  // of a tensor that this rank does not store in full
 
-  // What the rank stores.
+  // Returns the spec of the part that this rank stores.
   TensorSpec stored() const { return shard ? shard->stored() : spec; }
 };
 

@@ -76,6 +76,17 @@ std::vector<int> aliases_norm(SpecSpan, const Attributes&) {
   return {0};
 }
 
+// An optimizer whose elements are independent.
+constexpr OpDef element_update(std::string_view name, std::string_view doc, Signature signature) {
+  return {.name = name,
+          .doc = doc,
+          .signature = signature,
+          .check = check_update,
+          .update = UpdateKind::optimizer,
+          .independent_elements = true,
+          .has_effect = true};
+}
+
 }  // namespace
 
 constinit const OpDef kLossSeedOp{.name = "loss_seed",
@@ -87,55 +98,24 @@ constinit const OpDef kGradientNormOp{.name = "gradient_norm",
                                       .aliases = aliases_norm,
                                       .update = UpdateKind::norm,
                                       .has_effect = true};
-constinit const OpDef kSgdUpdateOp{
-    .name = "sgd_update",
-    .doc = "SGD with momentum over all parameters",
-    .signature = "step | p[*]:parameter g[*] m[*]?@momentum copy[*]:low?@copies -> p! m! copy!",
-    .check = check_update,
-    .update = UpdateKind::optimizer,
-    .independent_elements = true,
-    .has_effect = true};
-constinit const OpDef kAdamUpdateOp{
-    .name = "adam_update",
-    .doc = "Adam with L2 decay over all parameters",
-    .signature = "step | p[*]:parameter g[*] m[*] v[*] copy[*]:low?@copies -> p! m! v! copy!",
-    .check = check_update,
-    .update = UpdateKind::optimizer,
-    .independent_elements = true,
-    .has_effect = true};
-constinit const OpDef kAdamwUpdateOp{
-    .name = "adamw_update",
-    .doc = "AdamW over all parameters",
-    .signature = "step | p[*]:parameter g[*] m[*] v[*] copy[*]:low?@copies -> p! m! v! copy!",
-    .check = check_update,
-    .update = UpdateKind::optimizer,
-    .independent_elements = true,
-    .has_effect = true};
-constinit const OpDef kAdagradUpdateOp{
-    .name = "adagrad_update",
-    .doc = "Adagrad over all parameters",
-    .signature = "step | p[*]:parameter g[*] s[*] copy[*]:low?@copies -> p! s! copy!",
-    .check = check_update,
-    .update = UpdateKind::optimizer,
-    .independent_elements = true,
-    .has_effect = true};
-constinit const OpDef kRmspropUpdateOp{
-    .name = "rmsprop_update",
-    .doc = "RMSprop over all parameters",
-    .signature =
-        "step | p[*]:parameter g[*] s[*] a[*]?@centered "
-        "m[*]?@momentum copy[*]:low?@copies -> p! s! a! m! copy!",
-    .check = check_update,
-    .update = UpdateKind::optimizer,
-    .independent_elements = true,
-    .has_effect = true};
-constinit const OpDef kLionUpdateOp{
-    .name = "lion_update",
-    .doc = "Lion over all parameters",
-    .signature = "step | p[*]:parameter g[*] m[*] copy[*]:low?@copies -> p! m! copy!",
-    .check = check_update,
-    .update = UpdateKind::optimizer,
-    .independent_elements = true,
-    .has_effect = true};
+constinit const OpDef kSgdUpdateOp =
+    element_update("sgd_update", "SGD with momentum over all parameters",
+                   "step | p[*]:parameter g[*] m[*]?@momentum copy[*]:low?@copies -> p! m! copy!");
+constinit const OpDef kAdamUpdateOp =
+    element_update("adam_update", "Adam with L2 decay over all parameters",
+                   "step | p[*]:parameter g[*] m[*] v[*] copy[*]:low?@copies -> p! m! v! copy!");
+constinit const OpDef kAdamwUpdateOp =
+    element_update("adamw_update", "AdamW over all parameters",
+                   "step | p[*]:parameter g[*] m[*] v[*] copy[*]:low?@copies -> p! m! v! copy!");
+constinit const OpDef kAdagradUpdateOp =
+    element_update("adagrad_update", "Adagrad over all parameters",
+                   "step | p[*]:parameter g[*] s[*] copy[*]:low?@copies -> p! s! copy!");
+constinit const OpDef kRmspropUpdateOp =
+    element_update("rmsprop_update", "RMSprop over all parameters",
+                   "step | p[*]:parameter g[*] s[*] a[*]?@centered "
+                   "m[*]?@momentum copy[*]:low?@copies -> p! s! a! m! copy!");
+constinit const OpDef kLionUpdateOp =
+    element_update("lion_update", "Lion over all parameters",
+                   "step | p[*]:parameter g[*] m[*] copy[*]:low?@copies -> p! m! copy!");
 
 }  // namespace dltrain

@@ -1,4 +1,4 @@
-// What the optimizers' ops share.
+// Functions that the ops of several optimizers use.
 #pragma once
 
 #include "ops/op.h"

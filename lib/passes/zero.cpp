@@ -19,7 +19,7 @@ int64_t aligned(int64_t elements) {
   return (elements + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// How the step reads a parameter.
+// Describes how the step reads a parameter.
 struct ParameterUse {
   bool trainable = false, master = false;
   std::optional<DType> copy;

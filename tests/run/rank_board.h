@@ -59,7 +59,8 @@ class RankBoard {
     return out;
   }
 
-  // Where some of the ranks meet; the same for all who name the same ones in the same order.
+  // Returns the board of some of the ranks: the same one for all that name the same ranks in the
+  // same order.
   RankBoard& of(std::span<const int> ranks) {
     const std::lock_guard lock(mutex_);
     auto& part = parts_[{ranks.begin(), ranks.end()}];
