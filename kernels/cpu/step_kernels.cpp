@@ -8,12 +8,17 @@
 
 namespace dltrain {
 
-std::unique_ptr<Kernel> make_loss_seed(const KernelRequest&) {
-  return make_kernel([](const Bindings& b, Stream&) {
+std::unique_ptr<Kernel> make_loss_seed(const KernelRequest& request) {
+  const std::vector<double> weights = request.attributes.numbers("weights");
+  const auto count = static_cast<size_t>(request.outputs[0].shape[0]);
+  return make_kernel([=](const Bindings& b, Stream&) {
     const auto& state = *b.input<StepState>(0);
     const auto* loss = b.input<double>(1);
-    const bool finite = loss == nullptr || std::isfinite(*loss);
-    *b.output<double>(0) = finite ? state.out.loss_scale * state.in.inverse_valid : NAN;
+    for (size_t i = 0; i < count; ++i) {
+      const double weight = weights.empty() ? state.in.inverse_valid : weights[i];
+      const bool finite = loss == nullptr || std::isfinite(loss[i]);
+      b.output<double>(0)[i] = finite ? state.out.loss_scale * weight : NAN;
+    }
   });
 }
 

@@ -181,9 +181,12 @@ __global__ void batch_norm_update_kernel(BatchNormUpdateCall c, const StepState*
   variance[k] = running_statistic(variance[k], variance_sum[k], c.momentum, c.groups, c.unbias);
 }
 
-__global__ void loss_seed_kernel(const StepState* state, const double* loss, double* seed) {
+// `weight` is that of the loss, if it is `given`.
+__global__ void loss_seed_kernel(const StepState* state, const double* loss, double* seed,
+                                 bool given, double weight) {
   // 0 · loss is 0 for a finite loss and NaN for any other.
-  *seed = state->out.loss_scale * state->in.inverse_valid + (loss != nullptr ? 0.0 * *loss : 0.0);
+  *seed = state->out.loss_scale * (given ? weight : state->in.inverse_valid) +
+          (loss != nullptr ? 0.0 * *loss : 0.0);
 }
 
 void partial_sums(const UpdateTable& table, double* partial, CudaStream stream) {
@@ -335,10 +338,16 @@ std::unique_ptr<Kernel> make_cuda_batch_norm_update(const KernelRequest& request
 }
 
 // (state, optional loss) → the seed: NaN for a loss that is not finite.
-std::unique_ptr<Kernel> make_cuda_loss_seed(const KernelRequest&) {
-  return make_kernel([](const Bindings& b, Stream& stream) {
-    DLTRAIN_LAUNCH(loss_seed_kernel, 1u, 1u, stream.native(), b.input<StepState>(0),
-                   b.input<double>(1), b.output<double>(0));
+std::unique_ptr<Kernel> make_cuda_loss_seed(const KernelRequest& request) {
+  const std::vector<double> weights = request.attributes.numbers("weights");
+  const auto count = static_cast<size_t>(request.outputs[0].shape[0]);
+  return make_kernel([=](const Bindings& b, Stream& stream) {
+    for (size_t i = 0; i < count; ++i) {
+      const auto* loss = b.input<double>(1);
+      DLTRAIN_LAUNCH(loss_seed_kernel, 1u, 1u, stream.native(), b.input<StepState>(0),
+                     loss == nullptr ? loss : loss + i, b.output<double>(0) + i, !weights.empty(),
+                     weights.empty() ? 0.0 : weights[i]);
+    }
   });
 }
 

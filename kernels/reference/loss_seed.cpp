@@ -1,4 +1,4 @@
-// loss_seed: loss_scale · inverse_valid, NaN for a loss that is not finite.
+// loss_seed: loss_scale times inverse_valid or the weights, NaN for a loss that is not finite.
 #include <cmath>
 
 #include "ops/step_state.h"
@@ -9,8 +9,11 @@ namespace dltrain {
 std::unique_ptr<Kernel> reference_loss_seed(const KernelRequest& request) {
   return make_naive_of<double>(request, [](const NaiveCall& c, double) {
     const StepState& state = *c.input<StepState>(0);
-    const bool finite = c.inputs.size() < 2 || std::isfinite(*c.input<double>(1));
-    *c.output<double>(0) = finite ? state.out.loss_scale * state.in.inverse_valid : NAN;
+    const auto weights = c.attributes.numbers("weights", {state.in.inverse_valid});
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const bool finite = !c.has_input(1) || std::isfinite(c.input<double>(1)[i]);
+      c.output<double>(0)[i] = finite ? state.out.loss_scale * weights[i] : NAN;
+    }
   });
 }
 

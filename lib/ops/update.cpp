@@ -1,8 +1,10 @@
 // Ops of the update segment. They read and write StepState (f: StepState::out) and state in place;
 // every write to state is skipped when the step's gradients are not finite (StepResults::finite).
 //
-// loss_seed(step_state [, loss_sum f64 [1]]): loss_scale · inverse_valid, the seed of the backward;
-//   NaN when the loss is not finite, so that the gradients are not either and the step is skipped.
+// loss_seed(step_state [, loss f64 [N]]): loss_scale · inverse_valid, the seed of the backward (N =
+// 1);
+//   with the attribute `weights` (N numbers) loss_scale · weights. NaN where the loss is not
+//   finite, so that the gradients are not either and the step is skipped.
 // gradient_norm(step_state, g₁ … gₙ): writes StepResults: the Euclidean norm of all gradients,
 //   divided by loss_scale, `finite`, gradient_factor = min(1, max_grad_norm / (norm + 1e-6)) /
 //   loss_scale (1/loss_scale without clipping; PyTorch's clip_grad_norm_), and counts the update
@@ -66,6 +68,14 @@ void check_update(SpecSpan, const Attributes& attributes) {
 
 namespace {
 
+SpecList infer_seed(SpecSpan inputs, const Attributes& attributes) {
+  const bool has_loss = inputs.size() > 1 && !is_absent(inputs[1]);
+  const TensorSpec seed = has_loss ? inputs[1] : TensorSpec{Shape{1}, DType::f64};
+  check_internal(seed.shape[0] == static_cast<int64_t>(attributes.numbers("weights", {1}).size()),
+                 "loss_seed: weights of {} losses", seed.shape[0]);
+  return {seed};
+}
+
 SpecList infer_update_norm(SpecSpan inputs, const Attributes&) {
   expect_inputs("gradient_norm", inputs, 2, SIZE_MAX);
   expect_step_state("gradient_norm", inputs[0]);
@@ -91,7 +101,8 @@ constexpr OpDef element_update(std::string_view name, std::string_view doc, Sign
 
 constinit const OpDef kLossSeedOp{.name = "loss_seed",
                                   .doc = "loss_scale · inverse_valid: the seed of the backward",
-                                  .signature = "step loss[1]:f64? -> seed[1]:f64"};
+                                  .signature = "step loss[N]:f64?",
+                                  .infer = infer_seed};
 constinit const OpDef kGradientNormOp{.name = "gradient_norm",
                                       .doc = "gradient norm, finite flag and clipping factor",
                                       .infer = infer_update_norm,

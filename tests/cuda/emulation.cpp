@@ -56,13 +56,14 @@ std::set<std::string> check_low_precision(DType dtype, size_t least,
 TEST_CASE("the emulated CUDA kernels in bf16 agree with the reference but for rounding") {
   const std::set<std::string> widened =
       check_low_precision(DType::bf16, 400, [](const OpCase&) { return true; });
-  // Products and convolutions in 16 bits are the vendor's; the others read a value a class or are
-  // run once a step.
-  CHECK(widened == std::set<std::string>{"adafactor_sums", "confusion_matrix", "conv2d",
-                                         "conv2d_backward_input", "conv2d_backward_weight",
-                                         "lars_sums", "matmul", "sum_of_squares", "top_k_correct",
-                                         "weighted_cross_entropy",
-                                         "weighted_cross_entropy_backward"});
+  // Products and convolutions in 16 bits are the vendor's; the others read a value a class, are run
+  // once a step, or get f32 in training (routers).
+  CHECK(widened ==
+        std::set<std::string>{"adafactor_sums", "confusion_matrix", "conv2d",
+                              "conv2d_backward_input", "conv2d_backward_weight", "lars_sums",
+                              "matmul", "router_losses", "router_losses_backward", "sum_of_squares",
+                              "top_k_correct", "top_k_routing", "top_k_routing_backward",
+                              "weighted_cross_entropy", "weighted_cross_entropy_backward"});
 }
 
 // The kernels are the same templates as in bf16: some of each kind will do.

@@ -20,6 +20,7 @@ enum class Fill {
   labels,      // i32 in [0, bound), every seventh one ignored (−100)
   ids,         // i32 in [0, bound)
   slots,       // i32, each another one: …, 2, 1, 0
+  groups,      // i32, growing from 0 to bound: the rows of experts, of which the first has none
   targets,     // standard normal, every seventh one NaN: does not count. No gradient flows to these
   shares,      // uniform in [0, 1], every seventh one NaN
   distributions,  // rows of the last axis that sum to 1, every seventh row NaN
@@ -90,6 +91,7 @@ void add_decoding_cases(std::vector<OpCase>& cases);
 void add_recurrent_cases(std::vector<OpCase>& cases);
 void add_position_cases(std::vector<OpCase>& cases);
 void add_losses_cases(std::vector<OpCase>& cases);
+void add_expert_cases(std::vector<OpCase>& cases);
 void add_update_cases(std::vector<OpCase>& cases);
 
 // Short forms for the parts of a case.

@@ -31,6 +31,7 @@ constexpr Family kFamilies[] = {
     {add_recurrent_cases, kSums},
     {add_position_cases, kSums},
     {add_losses_cases, kSums},
+    {add_expert_cases, kSums},
     {add_update_cases, kFewRoundings},
 };
 

@@ -54,6 +54,11 @@ void add_loss_cases(std::vector<OpCase>& cases) {
   cases.push_back({"loss_seed that looks at the loss",
                    "loss_seed",
                    {case_state(), {{Shape{1}, DType::f64}, Fill::seed}}});
+  cases.push_back({"loss_seed with weights",
+                   "loss_seed",
+                   {case_state(), {{Shape{2}, DType::f64}, Fill::seed}},
+                   {{"weights", std::vector<double>{0.5, 0.25}}}});
+  cases.back().state.out.loss_scale = 1024;
   cases.push_back({"loss_seed of a loss that is not finite",
                    "loss_seed",
                    {case_state(), {{Shape{1}, DType::f64}, Fill::not_finite}}});
