@@ -77,6 +77,48 @@ def plain(f):
     return Function(f, plain=True)
 
 
+class Experts(nn.Module):
+    """A mixture of experts by its definition: every expert gets every token, and the weights of those not chosen are 0."""
+
+    plain = True
+
+    def __init__(self, width, hidden, experts, k, normalize=True, act=F.silu, gated=True, shared=0):
+        super().__init__()
+        self.k, self.normalize, self.act, self.gated = k, normalize, act, gated
+        self.gate = nn.Linear(width, experts, bias=False)
+        nn.init.normal_(self.gate.weight)
+        self.experts = self.mlps([experts], width, hidden)
+        self.shared_experts = self.mlps([], width, shared * hidden) if shared else None
+
+    def mlps(self, first, width, hidden):
+        mlp = nn.Module()
+        for name, shape in (("gate_proj", [hidden, width]), ("up_proj", [hidden, width]), ("down_proj", [width, hidden])):
+            if name == "gate_proj" and not self.gated:
+                continue
+            part = nn.Module()
+            part.weight = nn.Parameter(torch.randn(first + shape) / 3)
+            setattr(mlp, name, part)
+        return mlp
+
+    def run(self, mlp, x):
+        """x [..., width], or [tokens, 1, width] for all experts."""
+        product = (lambda a, w: a @ w.mT) if mlp is not self.experts else (lambda a, w: torch.einsum("tei,eoi->teo", a, w))
+        up = product(x, mlp.up_proj.weight)
+        up = self.act(product(x, mlp.gate_proj.weight)) * up if self.gated else self.act(up)
+        return product(up, mlp.down_proj.weight)
+
+    def forward(self, x):
+        tokens = x.reshape(-1, x.shape[-1])
+        p = self.gate(tokens).softmax(-1)
+        most = p.sort(-1, descending=True).values
+        assert (most[:, self.k - 1] / most[:, self.k]).min() > 1.01, "nearly equal probabilities"
+        values, chosen = p.topk(self.k, -1)
+        weights = torch.zeros_like(p).scatter(-1, chosen, values / values.sum(-1, keepdim=True) if self.normalize else values)
+        y = self.run(self.experts, tokens[:, None].expand(-1, p.shape[-1], -1))
+        y = (weights[..., None] * y).sum(1).reshape(x.shape)
+        return y + self.run(self.shared_experts, x) if self.shared_experts else y
+
+
 def slope(m):
     """Gives the parameters of a module values that are not all 0 and 1."""
     for p in m.parameters():
@@ -205,6 +247,13 @@ def cases():
     yield "pooling", "avg_ceil", "{type: avg_pool2d, kernel_size: 2, ceil_mode: true}", nn.AvgPool2d(2, ceil_mode=True), I
     yield "pooling", "avg_ceil_padded", "{type: avg_pool2d, kernel_size: [3, 2], stride: [2, 3], padding: 1, ceil_mode: true}", nn.AvgPool2d((3, 2), (2, 3), 1, ceil_mode=True), I
     yield "pooling", "avg_ceil_inside", "{type: avg_pool2d, kernel_size: [3, 2], stride: [2, 3], padding: 1, ceil_mode: true, count_include_pad: false}", nn.AvgPool2d((3, 2), (2, 3), 1, ceil_mode=True, count_include_pad=False), I
+
+    keys = "num_experts: 4, experts_per_token: 2, intermediate_size: 7"
+    yield "experts", "gated", f"moe: {{{keys}}}", Experts(5, 7, 4, 2), [2, 6, 5]
+    yield ("experts", "plain", "moe: {num_experts: 5, experts_per_token: 1, intermediate_size: 7, activation: gelu, gated: false, "
+           "normalize_top_k: false}", Experts(5, 7, 5, 1, False, F.gelu, False), [9, 5])
+    yield ("experts", "shared", f"moe: {{{keys}, normalize_top_k: false, shared_experts: 2}}",
+           Experts(5, 7, 4, 2, False, shared=2), [2, 6, 5])
 
 
 def record(tensors, name, module, shape):

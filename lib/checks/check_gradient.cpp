@@ -60,6 +60,12 @@ std::vector<Checked> choose_elements(Session& session) {
   return out;
 }
 
+// The loss with what the routers of experts add to it.
+double whole_loss(Session& session, const OneBatch& batch) {
+  const double loss = run_forward(session, batch);
+  return loss + added_loss(read_routers(session));
+}
+
 using CheckGradientClock = std::chrono::steady_clock;
 
 // Returns the relative difference between the gradient of chosen element `k` and the central
@@ -82,9 +88,9 @@ std::optional<double> gradient_error(Session& session, const OneBatch& batch,
       break;
     }
     write(kept + step);
-    const double above = run_forward(session, batch);
+    const double above = whole_loss(session, batch);
     write(kept - step);
-    const double below = run_forward(session, batch);
+    const double below = whole_loss(session, batch);
     const double numeric = (above - below) / (2 * step);
     error = std::min(*error, std::abs(numeric - checked.gradients[k]) / checked.largest);
     if (*error <= kGradientTolerance) break;

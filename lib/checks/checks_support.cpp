@@ -66,6 +66,16 @@ double run_forward(Session& session, const OneBatch& batch) {
   return mean_loss(session, batch);
 }
 
+std::vector<RouterSums> read_routers(Session& session) {
+  std::vector<RouterSums> out;
+  for (const StepMetric& metric : session.executor->training().metrics) {
+    if (metric.router) {
+      out.push_back({*metric.router, read_numbers(*session.executor, metric.name)});
+    }
+  }
+  return out;
+}
+
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
                                   const CheckSetup& how) {
   auto prepared = std::make_unique<Prepared>();

@@ -26,6 +26,9 @@ double run_batch(Session& session, const OneBatch& batch);
 // The forward alone.
 double run_forward(Session& session, const OneBatch& batch);
 
+// The routers of the last run (nn/routers.h).
+std::vector<RouterSums> read_routers(Session& session);
+
 struct Prepared {
   Experiment experiment;
   Session session;
@@ -85,6 +88,8 @@ CheckResult check_target_leak(const CheckOptions& options, int64_t samples);
 CheckResult check_sample_independence(const CheckOptions& options, int64_t samples);
 CheckResult check_unused_parameters(const CheckOptions& options, int64_t samples);
 CheckResult check_dead_activations(const CheckOptions& options, int64_t samples);
+// For models with experts.
+CheckResult check_dead_experts(const CheckOptions& options, int64_t samples);
 CheckResult check_resume(const CheckOptions& options, int64_t samples);
 
 }  // namespace dltrain

@@ -44,6 +44,10 @@ constexpr std::array kEfficiencies{
     Efficiency{KernelKind::column, 0.75},
     Efficiency{KernelKind::gather, 0.60},
     Efficiency{KernelKind::update, 0.90},
+    // The engine's own kernel has no tensor cores and four results a thread: a share of the f32
+    // rate, an
+    // estimate.
+    Efficiency{KernelKind::grouped_matmul, 0.15},
 };
 
 // The kernels of kernels/cuda and its vendors for an op. The first `reread` inputs are read twice.
@@ -55,6 +59,11 @@ struct OpKernels {
 };
 constexpr std::array kOpKernels{
     OpKernels{"matmul", KernelKind::matmul},
+    OpKernels{"grouped_matmul", KernelKind::grouped_matmul},
+    OpKernels{"grouped_matmul_backward_weight", KernelKind::grouped_matmul},
+    OpKernels{"dispatch_tokens", KernelKind::gather},
+    OpKernels{"combine_experts", KernelKind::gather},
+    OpKernels{"top_k_routing", KernelKind::row, 4},
     OpKernels{"conv2d", KernelKind::convolution},
     OpKernels{"conv2d_backward_input", KernelKind::convolution},
     OpKernels{"conv2d_backward_weight", KernelKind::convolution, 2},

@@ -26,6 +26,7 @@ enum class KernelKind : uint8_t {
   row,     // norms and cross-entropy: rows that are read at once
   column,  // sums over rows: gradients of biases and norms
   gather,  // rows by index
+  grouped_matmul,
   update,  // of all parameters
 };
 

@@ -69,10 +69,17 @@ std::unique_ptr<Kernel> make_described(const KernelRequest& request) {
 
 // As in the tables of kernels/cuda.
 bool described_accumulates(const OpDef& op) {
-  constexpr std::array kAdding{
-      "matmul",          "conv2d_backward_input", "conv2d_backward_weight", "broadcast",
-      "reduce",          "embedding_backward",    "confusion_matrix",       "top_k_correct",
-      "regression_sums", "binary_counts"};
+  constexpr std::array kAdding{"matmul",
+                               "conv2d_backward_input",
+                               "conv2d_backward_weight",
+                               "broadcast",
+                               "reduce",
+                               "embedding_backward",
+                               "confusion_matrix",
+                               "top_k_correct",
+                               "regression_sums",
+                               "binary_counts",
+                               "grouped_matmul_backward_weight"};
   return op.elementwise || op.name == "identity" ||
          std::ranges::find(kAdding, op.name) != kAdding.end();
 }

@@ -47,6 +47,20 @@ std::vector<ValueId> learning_parameters(const StepRequest& r, StepGraph& out) {
   return learning;
 }
 
+// The losses of routers are means over the tokens of a micro-batch; what is added to the loss is
+// their mean over the micro-batches of the global batch.
+std::vector<AddedLosses> added_losses(const StepRequest& r,
+                                      const std::vector<EmittedRouter>& routers) {
+  std::vector<AddedLosses> out;
+  const auto count = static_cast<double>(r.micro_batches);
+  for (const EmittedRouter& router : routers) {
+    const RouterInfo& info = router.info;
+    if (info.balance_loss == 0 && info.router_z_loss == 0) continue;
+    out.push_back({router.losses, {info.balance_loss / count, info.router_z_loss / count}});
+  }
+  return out;
+}
+
 StepGraph emit(const StepRequest& r, bool training) {
   EmittedModel model = emit_model({.model = r.model,
                                    .loss = r.loss,
@@ -96,6 +110,7 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (partition_options.ranks() > 1) {
     std::vector<ValueId*> kept{&out.output, &model.output, &model.loss.loss_sum};
     for (auto& [label, sum] : model.loss.metrics) kept.push_back(&sum);
+    for (EmittedRouter& router : model.routers) kept.push_back(&router.sums);
     for (auto& update : model.updates) {
       for (ValueId& id : update.inputs) kept.push_back(&id);
     }
@@ -129,12 +144,19 @@ StepGraph emit(const StepRequest& r, bool training) {
       out.metrics.push_back({sum.label, prefix + sum.label, builder.spec(total).shape.elements()});
     }
   }
+  for (const EmittedRouter& router : model.routers) {
+    builder.set_layer(router.info.layer);
+    const std::string name = prefix + "router." + router.info.layer;
+    const ValueId total = builder.accumulate(router.sums, name, Role::metric);
+    out.metrics.push_back({"router", name, builder.spec(total).shape.elements(), router.info});
+  }
   builder.step_state();  // present in every plan, so that the host can always write it
 
   if (training && r.probe) r.probe(builder, out);
   if (training) {
     const std::vector<ValueId> parameters = learning_parameters(r, out);
-    auto gradients = reverse(out.graph, {model.loss.loss_sum}, parameters);
+    auto gradients =
+        reverse(out.graph, {model.loss.loss_sum}, parameters, added_losses(r, model.routers));
     for (ValueId parameter : parameters) {
       if (std::none_of(gradients.begin(), gradients.end(),
                        [&](const auto& g) { return g.parameter == parameter; })) {
@@ -206,6 +228,17 @@ StepGraph emit(const StepRequest& r, bool training) {
 }
 
 }  // namespace
+
+std::vector<RouterSums> router_sums(const std::vector<StepMetric>& metrics,
+                                    std::span<const double> sums) {
+  std::vector<RouterSums> out;
+  for (const StepMetric& metric : metrics) {
+    const auto own = sums.first(static_cast<size_t>(metric.size));
+    if (metric.router) out.push_back({*metric.router, {own.begin(), own.end()}});
+    sums = sums.subspan(own.size());
+  }
+  return out;
+}
 
 StepGraph build_training_graph(const StepRequest& request) {
   return emit(request, true);

@@ -65,12 +65,18 @@ struct StepRequest {
 };
 
 // A sum that a step (or an evaluation pass) computes: state value `name`, f64, contains the sum
-// over the global batch (or the pass). Metrics of training have one element.
+// over the global batch (or the pass). Metrics of training have one element, but for those of
+// routers, which come last.
 struct StepMetric {
-  std::string label;  // "loss", "accuracy"
-  std::string name;   // "metric.loss"
-  int64_t size = 1;   // elements
+  std::string label;                      // "loss", "accuracy"
+  std::string name;                       // "metric.loss"
+  int64_t size = 1;                       // elements
+  std::optional<RouterInfo> router = {};  // the sums are those of this router
 };
+
+// Returns the sums of the routers. `sums`: the elements of each metric, in order.
+std::vector<RouterSums> router_sums(const std::vector<StepMetric>& metrics,
+                                    std::span<const double> sums);
 
 struct StepGraph {
   Graph graph;

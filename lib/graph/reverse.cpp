@@ -17,12 +17,20 @@ class Reverse {
     mark_dependents();
   }
 
-  std::vector<ParameterGradient> run(const std::vector<ValueId>& losses) {
+  std::vector<ParameterGradient> run(const std::vector<ValueId>& losses,
+                                     const std::vector<AddedLosses>& added) {
     const size_t forward_nodes = graph_.nodes.size();
     partials_.resize(graph_.values.size());
     for (ValueId loss : losses) {
       const ValueId seed = builder_.emit1("loss_seed", {builder_.step_state(), loss});
       partials_[static_cast<size_t>(loss)].push_back(seed);
+    }
+    for (const AddedLosses& loss : added) {
+      const int producer = graph_.value(loss.value).producer;
+      builder_.set_layer(graph_.nodes[static_cast<size_t>(producer)].layer);
+      const ValueId seed = builder_.emit1("loss_seed", {builder_.step_state(), loss.value},
+                                          {{"weights", loss.weights}});
+      partials_[static_cast<size_t>(loss.value)].push_back(seed);
     }
     std::vector<int> last_use = last_forward_reader(forward_nodes);
     std::vector<ParameterGradient> out;
@@ -154,8 +162,9 @@ class Reverse {
 }  // namespace
 
 std::vector<ParameterGradient> reverse(Graph& graph, const std::vector<ValueId>& losses,
-                                       const std::vector<ValueId>& parameters) {
-  return Reverse(graph, parameters).run(losses);
+                                       const std::vector<ValueId>& parameters,
+                                       const std::vector<AddedLosses>& added) {
+  return Reverse(graph, parameters).run(losses, added);
 }
 
 }  // namespace dltrain

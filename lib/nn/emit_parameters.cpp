@@ -46,7 +46,13 @@ Initializer LayerContext::initializer_of(const std::string& name, const Initiali
   if (found == nullptr && file.rank() >= 2) found = default_init_;
   if (found == nullptr) return own;
   // Fans refer to [out, in], the rows of an orthogonal matrix to the file.
-  Initializer init = found->resolve(layout.in_first ? Shape{file[1], file[0]} : file).value_or(own);
+  const Shape fans = layout.in_first  ? Shape{file[1], file[0]}
+                     : layout.stacked ? Shape{file[1], file[2]}
+                                      : file;
+  Initializer init = found->resolve(fans).value_or(own);
+  if (init.kind == Initializer::orthogonal && layout.stacked) {
+    fail(ExitCode::usage, "{} has a matrix for each expert; orthogonal is for one matrix", name);
+  }
   if (init.kind == Initializer::orthogonal) init.rows = file[0];
   init.zeros_at = own.zeros_at;
   return init;
@@ -115,6 +121,12 @@ void LayerContext::carry(const std::string& name, ValueId x) {
       builder_.emit1("carry_state", {builder_.step_state(), x}, {{"rows", streams_.rows}});
   const ValueId next = builder_.accumulate(rows, state_name("next", full), Role::statistic);
   defer_update("carried_update", {state, next}, {});
+}
+
+void LayerContext::add_router(RouterInfo info, ValueId logits, ValueId offsets) {
+  if (decoding_ != nullptr || !constant_.empty()) return;
+  const auto made = builder_.emit("router_losses", {logits, offsets});
+  routers_.push_back({std::move(info), made[0], made[1]});
 }
 
 ValueId LayerContext::add(Role role, const std::string& name, const Shape& memory,

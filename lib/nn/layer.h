@@ -13,6 +13,7 @@
 #include "config/fields.h"
 #include "graph/builder.h"
 #include "nn/parameters.h"
+#include "nn/routers.h"
 
 namespace dltrain {
 
@@ -119,6 +120,11 @@ class LayerContext {
     updates_.push_back({path(), std::move(op), std::move(inputs), std::move(attributes)});
   }
 
+  // Emits the losses of a router and what reports tell about it; nothing if the model generates
+  // text or is a teacher. `logits` and `offsets`: see router_losses (lib/ops/experts.cpp).
+  void add_router(RouterInfo info, ValueId logits, ValueId offsets);
+  const std::vector<EmittedRouter>& routers() const { return routers_; }
+
   struct DeferredUpdate {
     std::string layer;
     std::string op;
@@ -157,6 +163,7 @@ class LayerContext {
   int64_t ghost_groups_;
   std::vector<ParameterInfo> parameters_;
   std::vector<DeferredUpdate> updates_;
+  std::vector<EmittedRouter> routers_;
   std::map<std::string, size_t, std::less<>> index_;          // of parameters_, by name
   std::map<std::string, SourceLocation, std::less<>> paths_;  // of the layers emitted so far
   std::map<std::string, ValueId> carried_;                    // state of the streams, by name

@@ -199,6 +199,7 @@ EmittedModel emit_model(const ModelRequest& r) {
   }
   out.parameters = context.parameters();
   out.updates = context.updates();
+  out.routers = context.routers();
   return out;
 }
 

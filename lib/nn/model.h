@@ -42,6 +42,7 @@ struct EmittedModel {
   std::vector<ParameterInfo> parameters;  // in order of emission
   std::vector<ParameterInfo> constants;   // of the teacher, "teacher.<name>"
   std::vector<LayerContext::DeferredUpdate> updates;
+  std::vector<EmittedRouter> routers = {};
   bool asked_vocabulary = false;  // a layer takes the size of the vocabulary
 };
 

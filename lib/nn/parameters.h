@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/graph.h"
@@ -16,6 +17,7 @@ struct FileLayout {
   Shape shape;
   std::vector<int> permutation;  // empty: the same order
   bool in_first = false;         // a matrix [in, out]; other weights are [out, in, …]
+  bool stacked = false;          // a matrix [out, in] for each expert: [experts, out, in]
 };
 
 struct ParameterInfo {
@@ -25,6 +27,11 @@ struct ParameterInfo {
   Initializer initializer;
   FileLayout file;
 };
+
+// The name of a part of a stacked tensor (nn/huggingface/families.h).
+inline std::string part_name(std::string_view name, int64_t part) {
+  return std::string(name).append("[").append(std::to_string(part)).append("]");
+}
 
 // Converts f32 elements from file order to memory order, and back. Sizes must agree with `info`.
 void file_to_memory(const ParameterInfo& info, std::span<const float> file,

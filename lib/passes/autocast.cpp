@@ -65,6 +65,7 @@ class Autocast {
         node.outputs.begin(), node.outputs.end(),
         [&](ValueId id) { return !is_weight(id) && graph_.value(id).role != Role::activation; });
     if (writes_state) return none;
+    if (node.attributes.boolean("full_precision")) return none;
     if (node.layer == kLossLayer && node.op->autocast != CastPolicy::logits) return none;
     switch (node.op->autocast) {
       case CastPolicy::low:

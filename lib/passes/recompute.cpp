@@ -9,8 +9,9 @@
 namespace dltrain {
 namespace {
 
-constexpr std::array<std::string_view, 6> kExpensive{
-    "matmul", "conv2d", "conv2d_backward_input", "attention", "recurrent", "recurrent_network"};
+constexpr std::array<std::string_view, 7> kExpensive{
+    "matmul",    "grouped_matmul", "conv2d",           "conv2d_backward_input",
+    "attention", "recurrent",      "recurrent_network"};
 
 // Returns true if the node writes only activations and so can be recomputed.
 bool repeatable(const Graph& graph, const Node& node) {

@@ -40,6 +40,9 @@ std::optional<EvaluationRecord> evaluate(Session& session, int64_t step, const S
                           .metrics = {{"loss", sums[0] / at[1]}},  // NaN where nothing counts
                           .classes = std::move(report.classes)};
   record.metrics.insert(record.metrics.end(), report.values.begin(), report.values.end());
+  RouterReport routers = report_routers(router_sums(session.executor->evaluation_metrics(), sums));
+  record.metrics.insert(record.metrics.end(), routers.values.begin(), routers.values.end());
+  record.expert_load = std::move(routers.load);
   record.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return record;

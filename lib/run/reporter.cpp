@@ -39,6 +39,15 @@ std::string timing_text(const TrainOutcome& outcome, int64_t first_step) {
   return text;
 }
 
+// Adds the load of the experts of each layer, as {layer: [share, …]}.
+void add_load(JsonObject& line, std::string_view key,
+              const std::vector<std::pair<std::string, std::vector<double>>>& load) {
+  if (load.empty()) return;
+  JsonObject layers;
+  for (const auto& [layer, shares] : load) layers.add_loss(layer, shares);
+  line.add(key, layers);
+}
+
 }  // namespace
 
 Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
@@ -132,6 +141,7 @@ void Reporter::log_step(const StepRecord& r) {
   JsonObject line = line_of(r.step, r.tokens_seen);
   line.add_rounded("epoch", r.epoch).add_loss("loss", r.loss);
   for (const auto& [label, value] : r.metrics) line.add_loss(label, value);
+  add_load(line, "expert_load", r.expert_load);
   line.add_loss("learning_rate", r.learning_rate).add_loss("grad_norm", r.grad_norm);
   if (r.loss_scale > 0) line.add_rounded("loss_scale", r.loss_scale);
   if (r.skipped) line.add("skipped", true);
@@ -157,6 +167,7 @@ void Reporter::log_evaluation(const EvaluationRecord& r) {
                 ? fmt::format("{}accuracy {:.2f} %", text.empty() ? "" : ", ", 100 * value)
                 : fmt::format("{}{} {:.4f}", text.empty() ? "" : ", ", label, value);
   }
+  add_load(line, "eval_expert_load", r.expert_load);
   if (r.best) line.add("best", true);
   line.add("eval_samples", r.samples).add_rounded("eval_seconds", r.seconds);
   metrics_->write(line);

@@ -279,9 +279,12 @@ void Loop::handle(const StepReport& report) {
       .tokens_seen = tokens,
       .tokens_per_second = static_cast<double>(tokens - last_record_tokens_) / elapsed};
   const auto& metrics = session_.executor->training().metrics;
-  for (size_t i = 1; i < metrics.size(); ++i) {
+  for (size_t i = 1; i < metrics.size() && !metrics[i].router; ++i) {
     record.metrics.emplace_back(metrics[i].label, report.sums[i] / valid);
   }
+  RouterReport routers = report_routers(router_sums(metrics, report.sums));
+  record.metrics.insert(record.metrics.end(), routers.values.begin(), routers.values.end());
+  record.expert_load = std::move(routers.load);
   last_record_ = TrainerClock::now();
   last_record_step_ = report.step + 1;
   last_record_wait_ = wait;

@@ -22,6 +22,7 @@ struct StepRecord {
   double epoch = 0;
   double loss = 0;  // mean over the global batch's valid targets
   std::vector<std::pair<std::string, double>> metrics;  // accuracy, …: means likewise
+  std::vector<std::pair<std::string, std::vector<double>>> expert_load = {};  // RouterReport::load
   double learning_rate = 0;
   double grad_norm = 0;           // before clipping
   bool skipped = false;           // not finite, nothing was changed (on_non_finite: skip, or fp16)
@@ -36,8 +37,9 @@ struct StepRecord {
 struct EvaluationRecord {
   int64_t step = 0;
   int64_t samples = 0;
-  std::vector<std::pair<std::string, double>> metrics;  // loss first
-  int64_t tokens_seen = 0;                              // in training
+  std::vector<std::pair<std::string, double>> metrics;                        // loss first
+  std::vector<std::pair<std::string, std::vector<double>>> expert_load = {};  // RouterReport::load
+  int64_t tokens_seen = 0;                                                    // in training
   double seconds = 0;
   bool best = false;    // by checkpoint.metric, of all evaluations of the run so far
   ClassReport classes;  // empty unless evaluation.metrics asks for it

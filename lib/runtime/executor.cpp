@@ -141,7 +141,9 @@ void Executor::allocate() {
     evaluation_buffers_ = buffers_of(*evaluation_, evaluation_program_->frame());
   }
 
-  const size_t metrics = training().metrics.size(), each = slot_bytes(metrics);
+  size_t metrics = 0;
+  for (const StepMetric& metric : training().metrics) metrics += static_cast<size_t>(metric.size);
+  const size_t each = slot_bytes(metrics);
   host_ = Buffer(device, kSlots * each, Memory::pinned_host);
   for (size_t i = 0; i < kSlots; ++i) {
     slots_.push_back({host_.data() + i * each, device.make_event()});
@@ -150,7 +152,8 @@ void Executor::allocate() {
   inputs_ =
       std::make_unique<InputSlots>(device, work + frames * work_bytes_, stages, device_state_);
   for (const StepMetric& metric : training().metrics) {
-    metric_addresses_.push_back(state_address(metric.name));
+    metric_bytes_.emplace_back(state_address(metric.name),
+                               static_cast<size_t>(metric.size) * sizeof(double));
   }
   pending_.reserve(kSlots);
   report_.sums.resize(metrics);
@@ -270,9 +273,10 @@ void Executor::queue_report(int64_t step) {
   HostSlot& slot = slots_[next_slot_];
   options_.device->copy(slot.data, device_state_ + offsetof(StepState, out), sizeof(StepResults),
                         *stream_);
-  for (size_t i = 0; i < metric_addresses_.size(); ++i) {
-    options_.device->copy(slot.data + sizeof(StepResults) + i * sizeof(double),
-                          metric_addresses_[i], sizeof(double), *stream_);
+  std::byte* to = slot.data + sizeof(StepResults);
+  for (const std::span<const std::byte> metric : metric_bytes_) {
+    options_.device->copy(to, metric.data(), metric.size(), *stream_);
+    to += metric.size();
   }
   slot.ready->record(*stream_);
   pending_.push_back({step, next_slot_});

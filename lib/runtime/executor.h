@@ -51,7 +51,7 @@ struct ExecutorOptions {
 // Sums of one step over the global batch, and the results of the update.
 struct StepReport {
   int64_t step = -1;
-  std::vector<double> sums;  // in the order of StepGraph::metrics
+  std::vector<double> sums;  // the elements of each of StepGraph::metrics
   StepResults results{};
 };
 
@@ -179,7 +179,7 @@ class Executor final : public StateStore {
   std::vector<InputBuffer> evaluation_buffers_;
   std::vector<HostSlot> slots_;
   std::byte* device_state_ = nullptr;
-  std::vector<const std::byte*> metric_addresses_;
+  std::vector<std::span<const std::byte>> metric_bytes_;
   std::vector<Pending> pending_;
   size_t next_slot_ = 0;
   StepReport report_;

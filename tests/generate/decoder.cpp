@@ -49,6 +49,10 @@ const std::vector<std::pair<std::string, std::string>> kModels{
      "{lm_head: {}}]}"},
     {"softmax in the end",
      "{layers: [{embedding: {embedding_dim: 12}}, {gru: 16}, {lm_head: {}}, log_softmax]}"},
+    {"experts",
+     "{layers: [{embedding: {embedding_dim: 24}}, {residual: [{multi_head_attention: {num_heads: "
+     "3, causal: true}}]}, {residual: [{moe: {num_experts: 6, experts_per_token: 2, "
+     "intermediate_size: 20, shared_experts: 1}}]}, {lm_head: {}}]}"},
 };
 
 // Logits of every token of a text that the model sees as a whole, f64.

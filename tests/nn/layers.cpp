@@ -327,6 +327,63 @@ TEST_CASE("embedding takes integers only, dropout2d drops channels in training")
 }
 
 // A new row of the table fails here until its keys have been thought of.
+TEST_CASE("moe: rows sorted by expert, one product for all experts, losses of the router") {
+  const std::string keys = "num_experts: 4, experts_per_token: 2, intermediate_size: 3";
+  const EmittedModel model =
+      emit_text("layers: [moe: {" + keys + ", balance_loss: 0.5, router_z_loss: 0.25}]", {5});
+  CHECK(forward_of(model) ==
+        "forward:\n"
+        "  %2 = matmul(input.x, layers.0.gate.weight) {full_precision=true, transpose_b=true} : "
+        "f32[2, 4]  # layers.0\n"
+        "  %3 = softmax(%2) : f32[2, 4]  # layers.0\n"
+        "  %4, %5, %6, %7, %8 = top_k_routing(%3) {k=2, normalize=true} : f32[2, 2], i32[2, 2], "
+        "i32[2, 2], i32[4], i32[5]  # layers.0\n"
+        "  %9 = dispatch_tokens(input.x, %7, %6) : f32[4, 5]  # layers.0\n"
+        "  %11 = grouped_matmul(%9, layers.0.experts.gate_proj.weight, %8) {transpose_b=true} : "
+        "f32[4, 3]  # layers.0\n"
+        "  %12 = silu(%11) : f32[4, 3]  # layers.0\n"
+        "  %14 = grouped_matmul(%9, layers.0.experts.up_proj.weight, %8) {transpose_b=true} : "
+        "f32[4, 3]  # layers.0\n"
+        "  %15 = mul(%12, %14) : f32[4, 3]  # layers.0\n"
+        "  %17 = grouped_matmul(%15, layers.0.experts.down_proj.weight, %8) {transpose_b=true} : "
+        "f32[4, 5]  # layers.0\n"
+        "  %18 = combine_experts(%17, %6, %7, %4) : f32[2, 5]  # layers.0\n"
+        "  %19, %20 = router_losses(%2, %8) : f64[2], f64[7]  # layers.0\n");
+  CHECK(parameters_of(model) ==
+        "layers.0.gate.weight f32[4, 5]\n"
+        "layers.0.experts.gate_proj.weight f32[4, 3, 5]\n"
+        "layers.0.experts.up_proj.weight f32[4, 3, 5]\n"
+        "layers.0.experts.down_proj.weight f32[4, 5, 3]\n");
+  CHECK(model.parameters[1].initializer.value == Approx(1 / std::sqrt(5.0)));
+  REQUIRE(model.routers.size() == 1);
+  CHECK(model.routers[0].info.balance_loss == 0.5);
+  CHECK(model.routers[0].info.router_z_loss == 0.25);
+  const EmittedModel other =
+      emit_text("layers: [moe: {" + keys +
+                    ", gated: false, router_bias: true, shared_experts: 2, activation: gelu}]",
+                {5});
+  CHECK(parameters_of(other) ==
+        "layers.0.gate.weight f32[4, 5]\n"
+        "layers.0.gate.bias f32[4]\n"
+        "layers.0.experts.up_proj.weight f32[4, 3, 5]\n"
+        "layers.0.experts.down_proj.weight f32[4, 5, 3]\n"
+        "layers.0.shared_experts.up_proj.weight f32[6, 5]\n"
+        "layers.0.shared_experts.down_proj.weight f32[5, 6]\n");
+  // Fans are those of one expert.
+  const EmittedModel scaled =
+      emit_text("{init: xavier_normal, layers: [moe: {" + keys + "}]}", {5});
+  CHECK(scaled.parameters[1].initializer.value == Approx(std::sqrt(2.0 / (3 + 5))));
+  CHECK_THAT(refusal("{init: orthogonal, layers: [moe: {" + keys + "}]}", {5}),
+             Contains("experts.gate_proj.weight has a matrix for each expert"));
+  CHECK_THAT(refusal("layers: [moe: {" + keys + ", activation: softmax}]", {5}),
+             Contains("softmax cannot be the activation of experts"));
+  CHECK_THAT(mistakes_in("layers: [moe: {num_experts: 2, experts_per_token: 3, "
+                         "intermediate_size: 3}]"),
+             Contains("a token cannot choose 3 of 2 experts"));
+  CHECK_THAT(mistakes_in("layers: [moe: {" + keys + ", activation: {type: relu, name: a}}]"),
+             Contains("takes only its own keys"));
+}
+
 TEST_CASE("the keys of every layer are as documented") {
   std::set<std::string> table;
   for (const KindRow<Layer>& row : layer_table().rows) {
@@ -398,7 +455,8 @@ TEST_CASE("the keys of every layer are as documented") {
                                          "gru hidden_size",
                                          "rnn hidden_size",
                                          "attention num_heads",
-                                         "multi_head_attention num_heads"};
+                                         "multi_head_attention num_heads",
+                                         "moe"};
   CHECK(table == documented);
 }
 

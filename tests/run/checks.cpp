@@ -72,6 +72,25 @@ TEST_CASE("models that are too large for the float64 engine are checked in f32")
   CHECK(check_sample_independence(joined, 32).outcome == CheckOutcome::fail);
 }
 
+TEST_CASE("experts that get no token are named") {
+  const std::string experts =
+      "{moe: {num_experts: 4, experts_per_token: 2, intermediate_size: 8}, name: mixture";
+  const auto layers = [&](const char* more) {
+    return "[linear: 16, relu, " + experts + more + "}, linear: 3]";
+  };
+  const auto results = run_checks(options_of({.layers = layers("")}));
+  CHECK(results.size() == 12);
+  for (const CheckResult& result : results) {
+    INFO(result.name << ": " << result.detail);
+    CHECK(result.outcome == CheckOutcome::pass);
+  }
+  // All probabilities are equal, so that the first experts are chosen.
+  CHECK_THAT(
+      failure(check_dead_experts, {.layers = layers(", weight_init: zeros")}),
+      Contains("2 of 4 experts get no token of the first batch: 2 of mixture, 3 of mixture"));
+  CHECK(check_dead_experts(options_of({.layers = layers("")}), 4).outcome == CheckOutcome::skip);
+}
+
 TEST_CASE("checks of many steps take fewer samples where time is short, or are passed over") {
   CheckOptions options = options_of({});
   CHECK(samples_in_time(options, 32, 1, 100) == 32);

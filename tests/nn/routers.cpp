@@ -1,0 +1,27 @@
+// What reports tell about the routers of experts.
+#include "nn/routers.h"
+
+#include "catch.h"
+
+namespace dltrain {
+
+TEST_CASE("reports of routers are means over the tokens, and over the layers") {
+  // 4 tokens choose 2 of 3 experts.
+  const RouterSums first{{.layer = "a", .experts = 3, .choices = 2, .balance_loss = 0.5},
+                         {4, 3, 1, 8, 2, 1}};
+  const RouterSums second{{.layer = "b", .experts = 3, .choices = 2, .router_z_loss = 0.25},
+                          {2, 2, 4, 12, 6, 3}};
+  const RouterReport report = report_routers(std::vector{first, second});
+  REQUIRE(report.values.size() == 4);
+  CHECK(report.values[0] == std::pair<std::string, double>("balance_loss", 2.5));
+  CHECK(report.values[1] == std::pair<std::string, double>("router_z_loss", 1.0));
+  CHECK(report.values[2] == std::pair<std::string, double>("router_entropy", 0.5));
+  CHECK(report.values[3] == std::pair<std::string, double>("max_expert_load", 1.0));
+  REQUIRE(report.load.size() == 2);
+  CHECK(report.load[0].second == std::vector<double>{1, 0.75, 0.25});
+  CHECK(report.load[1].first == "b");
+  CHECK(added_loss(std::vector{first, second}) == Approx(0.5 * 2 + 0.25 * 1.5));
+  CHECK(report_routers({}).values.empty());
+}
+
+}  // namespace dltrain
