@@ -8,6 +8,7 @@ prefix of the language model), and logits.safetensors with input [samples, token
 and logits as f64 gives them. Also tests/golden/language/<model>.json: the config.json of the models of
 scripts/record_golden_language.py, and the seeds of tests/fuzz/huggingface.cpp.
 """
+import itertools
 import json
 import os
 import shutil
@@ -17,9 +18,11 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (BertConfig, BertForMaskedLM, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig,
-                          LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+                          LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 import record_golden_language
+from record_golden_language import EAGER, routed
 
 GOLDEN = os.path.join(os.path.dirname(__file__), "..", "tests", "golden")
 OUT = os.path.join(GOLDEN, "huggingface")
@@ -57,11 +60,20 @@ def cases():
     }
 
 
+def later_cases():
+    """Made after the others are recorded, whose random numbers stay as they were."""
+    yield "mixtral", (routed(MixtralForCausalLM(MixtralConfig(num_local_experts=4, num_experts_per_tok=2, head_dim=6,
+                                                              sliding_window=7, **EAGER, **SMALL))), torch.bfloat16, {})
+    yield "qwen3_moe", (routed(Qwen3MoeForCausalLM(Qwen3MoeConfig(
+        num_experts=6, num_experts_per_tok=2, moe_intermediate_size=10, norm_topk_prob=True, head_dim=8, output_router_logits=True,
+        router_aux_loss_coef=0.05, **EAGER, **SMALL))), torch.float32, {"max_shard_size": "10KB"})
+
+
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(20263)
     shutil.rmtree(OUT, ignore_errors=True)
-    for name, (model, dtype, keys) in cases().items():
+    for name, (model, dtype, keys) in itertools.chain(cases().items(), later_cases()):
         with torch.no_grad():
             for p in model.parameters():
                 if p.dim() == 1:  # away from 1 and 0, so that each is seen to be read
@@ -76,7 +88,7 @@ def main():
             mask = (torch.arange(TOKENS)[None] < torch.tensor([[TOKENS], [TOKENS - 4]])).int()
             tensors["attention_mask"], inputs["attention_mask"] = mask, mask
         with torch.no_grad():
-            read = type(model).from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+            read = type(model).from_pretrained(folder, attn_implementation="eager", dtype=torch.float32, **(EAGER if "experts" in str(model) else {}))
             tensors["logits"] = read.double().eval()(**inputs).logits.float()
         save_file({key: t.contiguous() for key, t in tensors.items()}, os.path.join(folder, "logits.safetensors"))
         for leftover in ("generation_config.json",):
@@ -86,8 +98,9 @@ def main():
         for file in os.listdir(folder):  # transformers leaves weights readable by the owner alone
             os.chmod(os.path.join(folder, file), 0o644)
         shutil.copy(os.path.join(folder, "config.json"), os.path.join(SEEDS, name))
-    for name in ("gpt2", "llama", "qwen2", "qwen3", "bert"):
-        model = record_golden_language.models()[name]
+    models = {**record_golden_language.models(), **dict(record_golden_language.later_models())}
+    for name in ("gpt2", "llama", "qwen2", "qwen3", "bert", "mixtral", "qwen3_moe"):
+        model = models[name]
         with tempfile.TemporaryDirectory() as folder:
             model.config.architectures = [type(model).__name__]
             model.config.save_pretrained(folder)

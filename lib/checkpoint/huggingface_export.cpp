@@ -268,7 +268,8 @@ ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
   const auto weights = find_weights(parameters, files, {}, strict, loaded, /*keys=*/false);
   for (const FoundTensor& found : weights) {
     const auto [file, entry] = found.source;
-    tensors.push_back({found.info->name, found.info->file.shape,
+    const std::string& name = found.info->name;
+    tensors.push_back({found.part < 0 ? name : part_name(name, found.part), entry->spec.shape,
                        [file = file, entry = entry] { return as_f32(*file, *entry); }});
   }
   report.dtype = out.dtype.value_or(common_dtype(weights));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
 
 #include "base/atomic_directory.h"
@@ -29,6 +30,33 @@ void add_zero_biases(std::vector<OutputTensor>& tensors) {
                          return std::vector<float>(static_cast<size_t>(width));
                        }});
   }
+}
+
+// Replaces stacked tensors by their parts. The parts of a tensor are written one after the other,
+// so its values are read once.
+std::vector<OutputTensor> unstacked(std::vector<OutputTensor> tensors,
+                                    const HuggingFaceFamily& family) {
+  std::vector<OutputTensor> out;
+  for (OutputTensor& tensor : tensors) {
+    if (!family.stacked(tensor.name) || tensor.name.ends_with(']')) {
+      out.push_back(std::move(tensor));
+      continue;
+    }
+    const int64_t parts = tensor.shape[0];
+    const Shape shape(tensor.shape.dims().subspan(1));
+    const auto whole = std::make_shared<std::vector<float>>();
+    for (int64_t i = 0; i < parts; ++i) {
+      out.push_back({part_name(tensor.name, i), shape,
+                     [whole, i, parts, read = tensor.values, count = shape.elements()] {
+                       if (whole->empty()) *whole = read();
+                       const auto begin = whole->begin() + i * count;
+                       std::vector<float> part(begin, begin + count);
+                       if (i + 1 == parts) *whole = {};
+                       return part;
+                     }});
+    }
+  }
+  return out;
 }
 
 // Distributes the tensors over files, in order, as many as fit.
@@ -104,6 +132,7 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
   if (model.lacks_biases) add_zero_biases(tensors);
   std::sort(tensors.begin(), tensors.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
+  tensors = unstacked(std::move(tensors), *model.family);
   for (OutputTensor& tensor : tensors) tensor.name = model.family->exported(tensor.name);
   const auto shards = cut(std::move(tensors), folder);
 

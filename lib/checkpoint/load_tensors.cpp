@@ -1,11 +1,19 @@
 #include "checkpoint/load_tensors.h"
 
 #include <algorithm>
+#include <map>
 
 #include "tensor/float_tensors.h"
 
 namespace dltrain {
 namespace {
+
+// Stacked tensors of which not all parts have been read.
+struct Stack {
+  std::vector<float> values;
+  int64_t missing = 0;
+};
+using Stacks = std::map<std::string, Stack, std::less<>>;
 
 // Returns the bytes of the file that are needed, and whether they are written as they come.
 std::pair<ByteRange, bool> wanted_bytes(const WeightStore& store, const FoundTensor& tensor,
@@ -15,7 +23,7 @@ std::pair<ByteRange, bool> wanted_bytes(const WeightStore& store, const FoundTen
   const bool as_in_memory = tensor.info == nullptr || tensor.info->file.permutation.empty();
   // Pieces are multiples of an element, so that no element is divided.
   const bool aligned = begin % dtype_size(entry.spec.dtype) == 0;
-  if (as_in_memory && aligned && !values) {
+  if (as_in_memory && aligned && !values && tensor.part < 0) {
     if (const auto range = store.writable_range(tensor.name, entry.spec.dtype)) {
       return {{begin + range->begin, begin + range->end}, true};
     }
@@ -25,12 +33,21 @@ std::pair<ByteRange, bool> wanted_bytes(const WeightStore& store, const FoundTen
 
 // Writes a tensor that was read in full.
 void write_whole(WeightStore& store, const FoundTensor& tensor, std::span<const std::byte> bytes,
-                 std::vector<std::string>* not_finite) {
+                 std::vector<std::string>* not_finite, Stacks& stacks) {
   const DType dtype = tensor.source.entry->spec.dtype;
   if (tensor.info == nullptr) return store.write_state(tensor.name, bytes);
   const std::vector<float> values = floats_of(bytes, dtype);
   if (not_finite != nullptr && !all_finite(values)) not_finite->push_back(tensor.name);
-  write_values(store, *tensor.info, tensor.name, values);
+  if (tensor.part < 0) return write_values(store, *tensor.info, tensor.name, values);
+  const Shape& whole = tensor.info->file.shape;
+  const auto [at, first] = stacks.try_emplace(tensor.name);
+  Stack& stack = at->second;
+  if (first) stack = {std::vector<float>(static_cast<size_t>(whole.elements())), whole[0]};
+  std::ranges::copy(
+      values, stack.values.begin() + tensor.part * static_cast<std::ptrdiff_t>(values.size()));
+  if (--stack.missing > 0) return;
+  write_values(store, *tensor.info, tensor.name, stack.values);
+  stacks.erase(at);
 }
 
 }  // namespace
@@ -58,6 +75,7 @@ void load_tensors(WeightStore& store, std::vector<FoundTensor> tensors, Verified
   std::ranges::sort(tensors, {}, [](const FoundTensor& tensor) {
     return std::pair(tensor.source.file->path(), tensor.source.entry->begin);
   });
+  Stacks stacks;
   struct Target {
     const FoundTensor* tensor;
     ByteRange range;
@@ -85,7 +103,7 @@ void load_tensors(WeightStore& store, std::vector<FoundTensor> tensors, Verified
                  }
                  whole.insert(whole.end(), bytes.begin(), bytes.end());
                  if (offset + bytes.size() < target->range.end) return;
-                 write_whole(store, tensor, whole, not_finite);
+                 write_whole(store, tensor, whole, not_finite, stacks);
                  whole.clear();
                });
   }

@@ -15,6 +15,9 @@ struct FoundTensor {
   SafetensorsSet::Tensor source;
   std::string name = {};                // in the store
   const ParameterInfo* info = nullptr;  // the order in files; nullptr: that of memory
+  // The index among the parts of a stacked tensor along its first axis; −1: the whole. All parts
+  // must be found.
+  int64_t part = -1;
 };
 
 // Reads the tensors in the order of their bytes, and of each only what the store keeps; a tensor

@@ -78,25 +78,37 @@ std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& paramete
                                       bool strict, LoadedWeights& report, bool keys) {
   std::map<std::string, Found> by_name = named_tensors(files, rename);
   std::vector<FoundTensor> out;
-  for (const ParameterInfo& info : parameters) {
-    const auto at = by_name.find(info.name);
+  // Takes the tensor of a parameter, or a part of it.
+  const auto take = [&](const ParameterInfo& info, const std::string& name, const Shape& shape,
+                        int64_t part) {
+    const auto at = by_name.find(name);
     if (at == by_name.end()) {
-      if (info.role == Role::parameter) {
-        report.missing.push_back(with_shape(info.name, info.file.shape));
-      }
-      continue;
+      if (info.role == Role::parameter) report.missing.push_back(with_shape(name, shape));
+      return;
     }
     const auto& [file, entry] = at->second.tensor;
-    if (!(entry->spec.shape == info.file.shape)) {
+    if (!(entry->spec.shape == shape)) {
       fail(ExitCode::storage, "{}: {} has shape {}, the model expects {}", file->path().string(),
-           entry->name, to_string(entry->spec.shape), to_string(info.file.shape));
+           entry->name, to_string(entry->spec.shape), to_string(shape));
     }
     if (!is_floating(entry->spec.dtype)) {
       fail(ExitCode::storage, "{}: {} is {}, expected a floating dtype", file->path().string(),
            entry->name, to_string(entry->spec));
     }
-    out.push_back({at->second.tensor, info.name, &info});
+    out.push_back({at->second.tensor, info.name, &info, part});
     by_name.erase(at);
+  };
+  for (const ParameterInfo& info : parameters) {
+    const Shape& shape = info.file.shape;
+    if (!info.file.stacked || !by_name.contains(part_name(info.name, 0))) {
+      take(info, info.name, shape, -1);
+      continue;
+    }
+    const size_t found = out.size();
+    const Shape part(shape.dims().subspan(1));
+    for (int64_t i = 0; i < shape[0]; ++i) take(info, part_name(info.name, i), part, i);
+    // A stack is loaded only if it is complete.
+    if (out.size() != found + static_cast<size_t>(shape[0])) out.resize(found);
   }
   for (const auto& [name, found] : by_name) {
     if (found.spare) continue;
@@ -119,7 +131,8 @@ std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& paramete
          files.name(), listed(report.unexpected), listed(report.missing),
          keys ? " (model.rename changes names)" : "");
   }
-  report.loaded = static_cast<int>(out.size());
+  report.loaded = static_cast<int>(
+      std::ranges::count_if(out, [](const FoundTensor& tensor) { return tensor.part <= 0; }));
   return out;
 }
 

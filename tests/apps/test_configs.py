@@ -15,7 +15,7 @@ SAMPLES = {
 # Columns and classes of the tables (1: a number).
 TABLES = {"breast-cancer-mlp": (30, 2), "wine-mlp": (13, 3), "diabetes-mlp": (10, 1)}
 # The number of characters of the text of each recipe that has one.
-CHARACTERS = {"bible-char-gpt": 63, "bible-char-lstm": 63, "shakespeare-char-gpt": 65}
+CHARACTERS = {"bible-char-gpt": 63, "bible-char-moe": 63, "bible-char-lstm": 63, "shakespeare-char-gpt": 65}
 # Those that begin with a folder of Hugging Face.
 FOLDERS = {"finetune-gpt2"}
 # The keys of the pairs of texts of each recipe that has such.
@@ -24,7 +24,7 @@ PAIRS = {"number-words": ("digits", "words")}
 IMAGES = {"lenet": "[28, 28, 1]"}
 
 # Families of language models, whose data are tokens.
-LANGUAGE = ("gpt2", "llama", "qwen", "bert", "albert", "char_lstm")
+LANGUAGE = ("gpt2", "llama", "mixtral", "qwen", "bert", "albert", "char_lstm")
 
 
 class Configs(support.DltrainTest):

@@ -10,7 +10,7 @@ from support import SOURCES, steps
 TOLERANCE = 1e-5
 GOLDEN = "tests/golden/language"
 
-FOLDERS = ("bert", "gpt2", "llama", "qwen2", "qwen3")  # families whose folders are read
+FOLDERS = ("bert", "gpt2", "llama", "mixtral", "qwen2", "qwen3", "qwen3_moe")  # families whose folders are read
 MODELS = ("albert", *FOLDERS)
 
 
@@ -47,7 +47,8 @@ class Language(support.DltrainTest):
             folder.mkdir()
             shutil.copy(SOURCES / GOLDEN / f"{name}.json", folder / "config.json")
             shutil.copy(SOURCES / GOLDEN / f"{name}.safetensors", folder / "model.safetensors")
-            keys = ", dropout: 0, attention_dropout: 0, attention_mask: true" if name == "bert" else ""
+            keys = {"bert": ", dropout: 0, attention_dropout: 0, attention_mask: true",
+                    "mixtral": ", balance_loss: 0.1, router_z_loss: 0.01"}.get(name, "")
             self.check(name, self.run_model(name, f"{name}-from", model=f"{{from: {folder}{keys}}}"))
 
     def test_language_models_do_not_depend_on_the_micro_batch_or_on_ranks(self):

@@ -127,7 +127,7 @@ TEST_CASE("a convnet with batch norm on emulated CUDA kernels follows PyTorch's 
 }
 
 TEST_CASE("language models on emulated CUDA kernels follow the losses of transformers") {
-  for (const std::string name : {"gpt2", "llama", "qwen3", "bert"}) {
+  for (const std::string name : {"gpt2", "llama", "qwen3", "bert", "mixtral"}) {
     compare("language", name, {}, name + ".safetensors");
   }
 }

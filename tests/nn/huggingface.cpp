@@ -43,6 +43,13 @@ TEST_CASE("named architectures are recognised by their layers") {
       {"{type: qwen2_5_0_5b}", "qwen2", "use_sliding_window", false},
       {"{type: qwen2_5_1_5b, sliding_window: 100}", "qwen2", "sliding_window", 100},
       {"{type: qwen3_0_6b}", "qwen3", "head_dim", 128},
+      {"{type: mixtral, num_layers: 2}", "mixtral", "num_local_experts", 8},
+      {"{type: mixtral, num_layers: 2, balance_loss: 0.02}", "mixtral", "router_aux_loss_coef",
+       0.02},
+      {"{type: mixtral, num_layers: 2, sliding_window: 9}", "mixtral", "sliding_window", 9},
+      {"{type: qwen3_moe, num_layers: 2}", "qwen3_moe", "moe_intermediate_size", 768},
+      {"{type: qwen3_moe, num_layers: 2, normalize_top_k: false}", "qwen3_moe", "norm_topk_prob",
+       false},
       {"{type: bert}", "bert", "layer_norm_eps", 1e-12},
       {"{type: bert_large, attention_mask: true}", "bert", "hidden_size", 1024},
   };
@@ -60,9 +67,37 @@ TEST_CASE("named architectures are recognised by their layers") {
 
 TEST_CASE("models of no family, and nearly of one, are refused with what differs") {
   CHECK_THROWS_WITH(identify_text("layers: [flatten, {linear: 3}]"),
-                    Catch::Contains("gpt2, llama, qwen2, qwen3, bert"));
+                    Catch::Contains("gpt2, llama, qwen2, qwen3, mixtral, qwen3_moe, bert"));
+  CHECK_THROWS_WITH(identify_text("{type: mixtral, num_layers: 1, shared_experts: 1}"),
+                    Catch::Contains("nearest is mixtral, which has no 'shared_experts: 1'"));
   CHECK_THROWS_WITH(identify_text("{type: llama, attention_bias: true, mlp_bias: true}"),
                     Catch::Contains("nearest is llama, which has no '"));
+}
+
+TEST_CASE("the weights of experts have a name for each expert in files") {
+  const struct {
+    const char *family, *file, *memory;
+  } rows[] = {
+      {"mixtral", "model.layers.2.block_sparse_moe.gate.weight", "model.layers.2.mlp.gate.weight"},
+      {"mixtral", "model.layers.2.block_sparse_moe.experts.13.w1.weight",
+       "model.layers.2.mlp.experts.gate_proj.weight[13]"},
+      {"mixtral", "model.layers.2.block_sparse_moe.experts.0.w2.weight",
+       "model.layers.2.mlp.experts.down_proj.weight[0]"},
+      {"mixtral", "model.layers.2.block_sparse_moe.experts.0.w3.weight",
+       "model.layers.2.mlp.experts.up_proj.weight[0]"},
+      {"qwen3_moe", "model.layers.0.mlp.experts.7.gate_proj.weight",
+       "model.layers.0.mlp.experts.gate_proj.weight[7]"},
+      {"qwen3_moe", "model.layers.0.mlp.gate.weight", "model.layers.0.mlp.gate.weight"},
+      {"qwen3_moe", "model.norm.weight", "model.norm.weight"},
+  };
+  for (const auto& row : rows) {
+    INFO(row.file);
+    const HuggingFaceFamily& family = *find_huggingface_family(row.family);
+    CHECK(family.tensor(row.file).name == row.memory);
+    CHECK(family.exported(row.memory) == row.file);
+  }
+  CHECK(find_huggingface_family("mixtral")->stacked("model.layers.0.mlp.experts.up_proj.weight"));
+  CHECK_FALSE(find_huggingface_family("mixtral")->stacked("model.layers.0.mlp.gate.weight"));
 }
 
 TEST_CASE("every error of a config.json is reported") {

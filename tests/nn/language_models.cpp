@@ -51,7 +51,11 @@ TEST_CASE(
        "max_positions: 32}"},
       {"albert",
        "{type: albert, num_layers: 3, embedding_size: 16, hidden_size: 32, num_heads: 4, "
-       "intermediate_size: 48, max_positions: 32}"}};
+       "intermediate_size: 48, max_positions: 32}"},
+      {"mixtral", "{type: mixtral, num_experts: 4, " + small + "}"},
+      {"qwen3_moe",
+       "{type: qwen3_moe, num_layers: 2, hidden_size: 32, num_heads: 4, num_kv_heads: 2, head_dim: "
+       "16, num_experts: 8, experts_per_token: 3, intermediate_size: 24}"}};
   const auto wanted = recorded_names("language");
   REQUIRE(wanted.size() == models.size());
   for (const auto& [name, tensors] : wanted) {

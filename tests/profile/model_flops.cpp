@@ -12,14 +12,17 @@ using Catch::Matchers::WithinRel;
 
 namespace {
 
-// Returns the FLOP of a GPT-2 of two layers of width 32 on 8 sequences of 16 of 20 characters.
-double gpt_flops(const std::vector<std::string>& more) {
+constexpr const char* kGpt =
+    "{type: gpt2, num_layers: 2, hidden_size: 32, num_heads: 2, max_positions: 16}";
+
+// Returns the FLOP of a model of two layers of width 32 on 8 sequences of 16 of 20 characters.
+double gpt_flops(const std::vector<std::string>& more, const std::string& model = kGpt) {
   const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + (i * i + i / 7) % 20);
   std::ofstream(folder / "text.txt") << text;
   std::vector<std::string> overrides{
-      "model={type: gpt2, num_layers: 2, hidden_size: 32, num_heads: 2, max_positions: 16}",
+      "model=" + model,
       "data={type: text, tokenizer: char, sequence_length: 16, path: " +
           (folder / "text.txt").string() + "}",
       "optimizer={type: adamw, learning_rate: 0.001}",
@@ -43,6 +46,17 @@ TEST_CASE("a transformer's arithmetic is 6 N and 6 L d T a token") {
   CHECK_THAT(gpt_flops({"precision.compute=bf16"}), WithinRel(whole, 1e-12));
   // Frozen parameters need no gradient.
   CHECK(gpt_flops({"training.freeze=[\"*.mlp.*\"]"}) < whole);
+}
+
+TEST_CASE("of a mixture of experts the chosen ones count") {
+  constexpr double d = 32, layers = 2, tokens = 16, experts = 6, chosen = 2, hidden = 40;
+  constexpr double layer = 4 * d * d + chosen * 3 * d * hidden + experts * d;
+  constexpr double whole = 8 * tokens * (6 * (layers * layer + 20 * d) + 6 * layers * d * tokens);
+  const double found =
+      gpt_flops({},
+                "{type: mixtral, num_layers: 2, hidden_size: 32, num_heads: 2, num_kv_heads: 2, "
+                "num_experts: 6, experts_per_token: 2, intermediate_size: 40, balance_loss: 0.01}");
+  CHECK_THAT(found, WithinRel(whole, 1e-12));
 }
 
 }  // namespace

@@ -116,8 +116,9 @@ std::string activation_name(const ConfigNode* layer) {
 }
 
 std::span<const HuggingFaceFamily> huggingface_families() {
-  static const HuggingFaceFamily families[] = {gpt2_family(), llama_family(), qwen2_family(),
-                                               qwen3_family(), bert_family()};
+  static const HuggingFaceFamily families[] = {gpt2_family(),  llama_family(),   qwen2_family(),
+                                               qwen3_family(), mixtral_family(), qwen3_moe_family(),
+                                               bert_family()};
   return families;
 }
 

@@ -31,7 +31,8 @@ struct HuggingFaceModel {
   void set_activation(ConfigJson& config, const char* json_key, const std::string& absent);
 };
 
-// The name in dltrain of a tensor in a file.
+// The name in dltrain of a tensor in a file. "NAME[3]" is part 3 of the stacked tensor NAME, which
+// files keep as a tensor for each expert.
 struct TensorName {
   std::string name;
   bool spare = false;  // ignored by models that have no such parameter
@@ -54,11 +55,13 @@ struct HuggingFaceFamily {
   // Proposes a config.json for a model with these layers (the resolved list of `config.yaml`). It
   // is correct if `read` gives the same layers.
   std::optional<nlohmann::ordered_json> (*propose)(const ConfigNode& layers, int64_t vocab_size);
-  // Returns the name of a parameter in files of transformers.
+  // Returns the name of a parameter, or of a part of one, in files of transformers.
   std::string (*exported)(std::string_view name) = [](std::string_view n) {
     return std::string(n);
   };
   HuggingFaceOption option = {};
+  // Whether files have the parts of this parameter instead of the whole.
+  bool (*stacked)(std::string_view name) = [](std::string_view) { return false; };
 };
 
 std::span<const HuggingFaceFamily> huggingface_families();
@@ -69,6 +72,8 @@ HuggingFaceFamily gpt2_family();
 HuggingFaceFamily llama_family();
 HuggingFaceFamily qwen2_family();
 HuggingFaceFamily qwen3_family();
+HuggingFaceFamily mixtral_family();
+HuggingFaceFamily qwen3_moe_family();
 HuggingFaceFamily bert_family();
 
 // Returns the first layer, at any depth, that has these values of keys, such as {type: embedding,

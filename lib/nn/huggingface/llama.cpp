@@ -1,4 +1,6 @@
-// Llama (LlamaConfig), Qwen 2 and Qwen 3, which are the architecture `llama` with different keys.
+// Llama (LlamaConfig), Qwen 2 and Qwen 3, which are the architecture `llama` with different keys;
+// Mixtral and Qwen 3 with experts, which are the architecture `mixtral`. Their files have a tensor
+// for each expert.
 #include <fmt/format.h>
 
 #include "nn/huggingface/families.h"
@@ -10,6 +12,7 @@ constexpr std::string_view kLlamaPrefix = "model.";
 
 constexpr NumberRange kTheta{"a number above 1", 1};
 constexpr NumberRange kFactor{"a number of at least 1", -kNoBound, 1};
+constexpr NumberRange kCoefficient{"a number of at least 0", -kNoBound, 0};
 constexpr NumberRange kPositive{"a number above 0", 0};
 
 // Reads rope_theta and rope_scaling, which transformers 5 writes as one map rope_parameters. A
@@ -140,6 +143,30 @@ void read_qwen2(ConfigJson& config, HuggingFaceModel& model) {
   read_window(config, model, config.integer("num_hidden_layers", 1));
 }
 
+constexpr double kAuxiliaryLoss = 0.001;  // the default of transformers
+
+// The keys of both families with experts.
+void read_experts(ConfigJson& config, HuggingFaceModel& model, int64_t experts, int64_t choices) {
+  if (model.type.empty()) model.type = "mixtral";
+  read_common(config, model);
+  // The attribute has two names in transformers.
+  const int64_t count = config.integer("num_experts", config.integer("num_local_experts", experts));
+  model.set_integer("num_experts", count);
+  model.set_integer("experts_per_token", config.integer("num_experts_per_tok", choices, count));
+  // Without output_router_logits training in transformers does not balance the experts.
+  const double balance = config.number("router_aux_loss_coef", kAuxiliaryLoss, kCoefficient);
+  model.set_number("balance_loss", config.boolean("output_router_logits", false) ? balance : 0);
+}
+
+void read_mixtral(ConfigJson& config, HuggingFaceModel& model) {
+  read_experts(config, model, 8, 2);
+  set_head_dim(config, model, 0);
+  model.set_integer("sliding_window",
+                    config.has("sliding_window") ? config.integer("sliding_window", 1) : 0);
+  config.only("router_jitter_noise", 0.0);
+  config.ignore({"sliding_window"});
+}
+
 void read_qwen3(ConfigJson& config, HuggingFaceModel& model) {
   read_common(config, model);
   set_head_dim(config, model, 128);
@@ -154,6 +181,17 @@ void read_qwen3(ConfigJson& config, HuggingFaceModel& model) {
   model.set("head_norm", norm.arguments);
 }
 
+void read_qwen3_moe(ConfigJson& config, HuggingFaceModel& model) {
+  if (model.type.empty()) model.type = "mixtral";
+  read_qwen3(config, model);
+  read_experts(config, model, 128, 8);
+  // intermediate_size is that of layers without experts, of which there are none.
+  model.set_integer("intermediate_size", config.integer("moe_intermediate_size", 768));
+  model.set_boolean("normalize_top_k", config.boolean("norm_topk_prob", false));
+  config.only("decoder_sparse_step", 1);
+  config.only("mlp_only_layers", nlohmann::json::array());
+}
+
 // Files of the model without head have no prefix.
 TensorName tensor_llama(std::string_view name) {
   std::string out(name);
@@ -161,6 +199,61 @@ TensorName tensor_llama(std::string_view name) {
     if (name.starts_with(bare)) out = std::string(kLlamaPrefix) + out;
   }
   return {out, name == "lm_head.weight" || name.ends_with("rotary_emb.inv_freq")};
+}
+
+// The names of an expert's weights in memory and in files of Mixtral.
+constexpr std::pair<std::string_view, std::string_view> kMixtralNames[] = {
+    {"gate_proj", "w1"}, {"down_proj", "w2"}, {"up_proj", "w3"}};
+
+// Replaces the first `from` by `to`; returns whether there is one.
+bool replace_part(std::string& text, std::string_view from, std::string_view to) {
+  const size_t at = text.find(from);
+  if (at != std::string::npos) text.replace(at, from.size(), to);
+  return at != std::string::npos;
+}
+
+// "….experts.3.up_proj.weight" is the part 3 of a stacked tensor: "….experts.up_proj.weight[3]".
+TensorName tensor_qwen3_moe(std::string_view name) {
+  TensorName out = tensor_llama(name);
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t at = out.name.find(kExperts);
+  if (at == std::string::npos) return out;
+  const size_t begin = at + kExperts.size(), end = out.name.find('.', begin);
+  const std::string number = out.name.substr(begin, end - begin);
+  const bool digits = number.find_first_not_of("0123456789") == std::string::npos;
+  if (end == std::string::npos || number.empty() || !digits) return out;
+  out.name.erase(begin, number.size() + 1);
+  out.name += fmt::format("[{}]", number);
+  return out;
+}
+
+TensorName tensor_mixtral(std::string_view name) {
+  TensorName out = tensor_qwen3_moe(name);
+  if (!replace_part(out.name, ".block_sparse_moe.", ".mlp.")) return out;
+  for (const auto& [memory, file] : kMixtralNames) {
+    if (replace_part(out.name, fmt::format(".experts.{}.", file),
+                     fmt::format(".experts.{}.", memory))) {
+      break;
+    }
+  }
+  return out;
+}
+
+std::string exported_qwen3_moe(std::string_view name) {
+  std::string out(name);
+  const size_t part = out.find('[');
+  if (part == std::string::npos) return out;
+  const std::string number = out.substr(part + 1, out.size() - part - 2);
+  out.resize(part);
+  replace_part(out, ".experts.", fmt::format(".experts.{}.", number));
+  return out;
+}
+
+std::string exported_mixtral(std::string_view name) {
+  std::string out = exported_qwen3_moe(name);
+  if (!replace_part(out, ".mlp.", ".block_sparse_moe.")) return out;
+  for (const auto& [memory, file] : kMixtralNames) replace_part(out, memory, file);
+  return out;
 }
 
 nlohmann::ordered_json rope_json(const ConfigNode* rotary) {
@@ -250,6 +343,55 @@ std::optional<nlohmann::ordered_json> propose_qwen3(const ConfigNode& layers, in
   return out;
 }
 
+// Replaces the keys of the hidden layer by those of the experts; nothing for layers without
+// experts.
+std::optional<nlohmann::ordered_json> propose_experts(const ConfigNode& layers, int64_t vocab_size,
+                                                      const char* model_type,
+                                                      const char* architecture) {
+  const ConfigNode* moe = find_layer(layers, {{"type", "moe"}});
+  auto out = moe != nullptr ? named(propose_common(layers, vocab_size), model_type, architecture)
+                            : std::nullopt;
+  if (!out) return {};
+  (*out)["intermediate_size"] = integer_of(moe, "intermediate_size");
+  (*out)["hidden_act"] = activation_name(moe->find("activation"));
+  (*out)["num_experts_per_tok"] = integer_of(moe, "experts_per_token");
+  const double balance = number_of(moe, "balance_loss");
+  (*out)["output_router_logits"] = balance > 0;
+  (*out)["router_aux_loss_coef"] = balance > 0 ? balance : kAuxiliaryLoss;
+  // Both names of one attribute: files of the hub have either.
+  (*out)["num_local_experts"] = integer_of(moe, "num_experts");
+  return out;
+}
+
+std::optional<nlohmann::ordered_json> propose_mixtral(const ConfigNode& layers,
+                                                      int64_t vocab_size) {
+  auto out = propose_experts(layers, vocab_size, "mixtral", "MixtralForCausalLM");
+  if (!out) return {};
+  (*out)["router_jitter_noise"] = 0.0;
+  const int64_t window = integer_of(find_layer(layers, {{"type", "attention"}}), "sliding_window");
+  (*out)["sliding_window"] = window > 0 ? nlohmann::ordered_json(window) : nullptr;
+  return out;
+}
+
+std::optional<nlohmann::ordered_json> propose_qwen3_moe(const ConfigNode& layers,
+                                                        int64_t vocab_size) {
+  auto out = propose_experts(layers, vocab_size, "qwen3_moe", "Qwen3MoeForCausalLM");
+  if (!out) return {};
+  (*out)["num_experts"] = (*out)["num_local_experts"];
+  (*out)["decoder_sparse_step"] = 1;
+  (*out)["mlp_only_layers"] = nlohmann::ordered_json::array();
+  (*out)["moe_intermediate_size"] = (*out)["intermediate_size"];
+  (*out)["norm_topk_prob"] =
+      find_layer(layers, {{"type", "moe"}, {"normalize_top_k", "true"}}) != nullptr;
+  (*out)["attention_bias"] = has_bias(layers, "q_proj");
+  put_window(layers, *out);
+  return out;
+}
+
+bool is_of_experts(std::string_view name) {
+  return name.find(".mlp.experts.") != std::string_view::npos;
+}
+
 }  // namespace
 
 HuggingFaceFamily llama_family() {
@@ -260,6 +402,22 @@ HuggingFaceFamily qwen2_family() {
 }
 HuggingFaceFamily qwen3_family() {
   return {"qwen3", read_qwen3, tensor_llama, propose_qwen3};
+}
+HuggingFaceFamily mixtral_family() {
+  return {.model_type = "mixtral",
+          .read = read_mixtral,
+          .tensor = tensor_mixtral,
+          .propose = propose_mixtral,
+          .exported = exported_mixtral,
+          .stacked = is_of_experts};
+}
+HuggingFaceFamily qwen3_moe_family() {
+  return {.model_type = "qwen3_moe",
+          .read = read_qwen3_moe,
+          .tensor = tensor_qwen3_moe,
+          .propose = propose_qwen3_moe,
+          .exported = exported_qwen3_moe,
+          .stacked = is_of_experts};
 }
 
 }  // namespace dltrain
