@@ -47,6 +47,14 @@ TEST_CASE("stages that share a parameter add their gradients and make the same s
     CHECK(greatest_difference(run.norms, one.norms) < 1e-5);
     CHECK(run.state.size() == one.state.size());
   }
+  for (int zero : {1, 2, 3}) {
+    INFO("zero_stage " << zero);
+    const LayoutRun run =
+        layout_run(gpt, 4, over_stages(2, {fmt::format("parallelism.zero_stage={}", zero)}));
+    CHECK(greatest_difference(run.losses, one.losses) < 1e-5);
+    CHECK(greatest_difference(run.norms, one.norms) < 1e-5);
+    CHECK(run.state.size() == one.state.size());
+  }
 }
 
 TEST_CASE("a pipeline works with data parallelism, ZeRO and tensor parallelism") {
