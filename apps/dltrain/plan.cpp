@@ -411,7 +411,7 @@ CommandBody add_plan(CLI::App& command) {
   return [options, rates_given, disk] {
     Experiment experiment = options->config.load();
     const int64_t ranks =
-        std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.tensor;
+        std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.ranks_of_model();
     PlanRequest request = options->request;
     request.storage.disk_given = disk->count() > 0;
     if (request.world == 0) {

@@ -222,7 +222,9 @@ bool Loop::one_step(int64_t step) {
 // Gives a frame its micro-batch. Returns false if the run is stopped before.
 bool Loop::fill(int64_t step, const ScheduledSegment& forward) {
   const int64_t a = forward.micro_batch;
-  if ((a > 0 || step == first_step_) && stop_wanted()) return false;
+  // The stages of a pipeline begin a step together, and its micro-batches at different times.
+  const bool asks = session_.coordinates.pipeline.count > 1 ? a == 0 : a > 0 || step == first_step_;
+  if (asks && stop_wanted()) return false;
   const Batch& batch = [&]() -> const Batch& {
     const ObservedPart part(observer_, StepPart::data, a);
     return loader_.next();
@@ -311,7 +313,7 @@ void Loop::diverged(const StepReport& report) {
   const RunRanks& ranks = session_.options.ranks;
   // With sharded gradients, parameters or layers a rank cannot repeat the step alone.
   const bool alone = ranks.world == 1 || (experiment_.parallelism.zero_stage < 2 &&
-                                          session_.coordinates.tensor.count == 1);
+                                          experiment_.parallelism.ranks_of_model() == 1);
   std::string found = alone ? find_non_finite(report.step) : "";
   try {
     if (alone && !ends_alone_) found = first_finding(ranks.collectives, found);

@@ -60,6 +60,16 @@ class Language(support.DltrainTest):
         for name in MODELS:
             self.check(name, self.run_model(name, f"{name}-bf16", "-s", "precision.compute=bf16"), 0.1)
 
+    def test_the_load_of_experts_is_in_the_metrics(self):
+        for line in self.run_model("mixtral", "load", "--max-steps", "3"):
+            self.assertEqual(list(line["expert_load"]), ["model.layers.0.mlp", "model.layers.1.mlp"])
+            for load in line["expert_load"].values():
+                self.assertEqual(len(load), 4)
+                self.assertAlmostEqual(sum(load), 2, delta=1e-6)  # experts_per_token
+                self.assertLessEqual(max(load), line["max_expert_load"] + 1e-8)
+            self.assertGreater(line["balance_loss"], 0)
+            self.assertLess(line["router_entropy"], 1.3863)  # ln 4
+
     def test_the_vocabulary_of_the_data_stands_in_the_run(self):
         configuration = self.write("vocabulary.yaml", """
 name: vocabulary

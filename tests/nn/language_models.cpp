@@ -85,6 +85,8 @@ TEST_CASE("published sizes have the published numbers of parameters") {
   CHECK(count("qwen2_5_0_5b", 151936) == 494032768);
   CHECK(count("qwen2_5_1_5b", 151936) == 1543714304);
   CHECK(count("qwen3_0_6b", 151936) == 596049920);
+  CHECK(count("mixtral", 32000) == 46702792704);
+  CHECK(count("qwen3_moe", 151936) == 30532122624);
   CHECK(count("bert", 30522) == 109514298);
   CHECK(count("bert_large", 30522) == 335174458);
   CHECK(count("albert", 30000) == 11221680);

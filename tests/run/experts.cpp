@@ -50,6 +50,15 @@ TEST_CASE("experts: ZeRO and tensor ranks have the losses of one rank") {
   CHECK(greatest_difference(tensor.losses, alone.losses) < 1e-5);
 }
 
+TEST_CASE("experts: a pipeline has the losses and weights of accumulation, to the bit") {
+  const LayoutRun alone = layout_run(expert_network(), 1, micro_batches_of(6));
+  const LayoutRun stages =
+      layout_run(expert_network(), 2, micro_batches_of(6, {"parallelism.pipeline=2"}));
+  CHECK(stages.losses == alone.losses);
+  CHECK(stages.norms.size() == alone.norms.size());
+  CHECK(greatest_difference(stages.norms, alone.norms) < 1e-6);
+}
+
 TEST_CASE("experts: recomputation changes no bit, and bf16 little") {
   const LayoutRun kept = layout_run(expert_network(), 1, {});
   for (const char* mode : {"selective", "blocks", "full"}) {
