@@ -81,8 +81,9 @@ TEST_CASE("a stage has its own layers, parameters and update, and messages in bo
 TEST_CASE("the gradient norm adds up the stages") {
   Graph graph = stage_cut(whole_step(), {.stage = 0, .begins = {"layers.1"}});
   shard_norm(graph, Mesh({{mesh_axes::kPipeline, 2}}));
-  CHECK(ops(graph, Phase::update).find("sum_of_squares pad all_reduce_begin all_reduce_end "
-                                       "gradient_norm_of") != std::string::npos);
+  CHECK(ops(graph, Phase::update)
+            .find("sum_of_squares pad all_reduce_begin all_reduce_end "
+                  "gradient_norm_of") != std::string::npos);
 }
 
 // y = f2(f1(f0(x)) + f0(x)): the output of the first layer is read by the third.
@@ -100,7 +101,8 @@ Graph with_a_skip() {
     x = builder.emit1("mul", {x, parameters.back()});
     if (i == 0) skipped = x;
   }
-  const ValueId loss = builder.emit1("reduce", {x}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0}}});
+  const ValueId loss =
+      builder.emit1("reduce", {x}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0}}});
   reverse(graph, {loss}, parameters);
   return graph;
 }
@@ -110,9 +112,8 @@ TEST_CASE("values for a stage further away pass through those between") {
     return stage_cut(with_a_skip(), {.stage = stage, .begins = {"layers.1", "layers.2"}});
   };
   const auto count = [](const Graph& graph, Phase phase, const std::string& op) {
-    return std::ranges::count_if(graph.nodes, [&](const Node& node) {
-      return node.phase == phase && node.op->name == op;
-    });
+    return std::ranges::count_if(
+        graph.nodes, [&](const Node& node) { return node.phase == phase && node.op->name == op; });
   };
   for (Phase phase : {Phase::forward, Phase::backward}) {
     const bool forward = phase == Phase::forward;
@@ -133,9 +134,9 @@ TEST_CASE("stages are chosen such that the slowest takes the least time") {
   int layer = 0;
   for (int64_t outputs : {256, 256, 256, 256, 1024, 256}) {  // the last two: twice four layers
     builder.set_layer(fmt::format("layers.{}", layer));
-    const ValueId w = builder.add_value(
-        fmt::format("w{}", layer), {Shape{builder.spec(x).shape[1], outputs}, DType::f32},
-        Role::parameter);
+    const ValueId w =
+        builder.add_value(fmt::format("w{}", layer),
+                          {Shape{builder.spec(x).shape[1], outputs}, DType::f32}, Role::parameter);
     x = builder.emit1("matmul", {x, w});
     builder.set_layer(fmt::format("layers.{}", layer + 1));
     x = builder.emit1("relu", {x});
@@ -148,7 +149,11 @@ TEST_CASE("stages are chosen such that the slowest takes the least time") {
   CHECK_THAT(refusal_of([&] { choose_stages(graph, 7); }, ExitCode::usage),
              Catch::Matchers::Contains("take at most 6"));
   CHECK_NOTHROW(check_stages(graph, {"layers.3", "layers.9"}));
-  CHECK_THAT(refusal_of([&] { check_stages(graph, {"layers.9", "layers.3"}); }, ExitCode::usage),
+  CHECK_THAT(refusal_of(
+                 [&] {
+                   check_stages(graph, {"layers.9", "layers.3"});
+                 },
+                 ExitCode::usage),
              Catch::Matchers::Contains("no stage can begin with 'layers.3'"));
   CHECK_THAT(refusal_of([&] { check_stages(graph, {"layers.0"}); }, ExitCode::usage),
              Catch::Matchers::Contains("no stage can begin with 'layers.0'"));
