@@ -272,7 +272,11 @@ class StageCutter {
       if (c.phase != phase || c.from == own_) continue;
       const ValueId begun = receive(graph_.value(c.value).spec, own_ - step, phase, c.slot_in);
       received_[c.value] = end_receive(begun, phase, c.slot_in);
-      if (c.to != own_) send(received_[c.value], own_ + step, phase, c.slot_out);
+    }
+    // Not before the others are received: a message to a stage that is busy would delay them.
+    for (const Crossing& c : crossing_) {
+      if (c.phase != phase || c.from == own_ || c.to == own_) continue;
+      send(received_[c.value], own_ + step, phase, c.slot_out);
     }
     for (size_t i = 0; i < old_.size(); ++i) {
       if (old_[i].phase != phase || !is_here(stages_[i])) continue;

@@ -253,13 +253,15 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
   return graphs;
 }
 
-// Returns the number of micro-batches between forward and backward on this rank's stage.
-int64_t in_flight(const Session& session) {
+// Returns the number of micro-batches between forward and backward on this rank's stage. On a GPU
+// all messages share one stream, so they must have the same order on all stages.
+int64_t in_flight(const Session& session, const Device& device) {
   const RankCoordinates::Place& stage = session.coordinates.pipeline;
   if (stage.count == 1) return session.options.in_flight;
-  return session.experiment->parallelism.pipeline_schedule == PipelineSchedule::gpipe
-             ? session.batch.micro_steps
-             : stage.count - stage.index;
+  if (session.experiment->parallelism.pipeline_schedule == PipelineSchedule::gpipe) {
+    return session.batch.micro_steps;
+  }
+  return stage.count - (device.properties().on_host ? stage.index : 0);
 }
 
 // Returns the sets of axes over which the graphs communicate, and with shards of layers also those
@@ -531,7 +533,6 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
                                         .rank = options.ranks.rank,
                                         .per_node = options.ranks.on_this_node()},
                            .micro_steps = session.batch.micro_steps,
-                           .in_flight = in_flight(session),
                            .global_batch = session.batch.global_batch,
                            .fixed_reduction = request.parallel.fixed,
                            .keep_gradients = keep_gradients};
@@ -542,6 +543,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     check_compute(experiment.precision, *chosen.device);
     session.device_note = chosen.note;
   }
+  executor.in_flight = in_flight(session, exact ? *executor.device : *chosen.device);
   std::optional<StepGraph> evaluation;
   if (options.evaluation && session.has_evaluation()) {
     StepRequest quiet = request;

@@ -206,6 +206,9 @@ class Loop {
   // stop_wanted(): calls since the last communication, and calls until the next one.
   int32_t calls_ = 0, quiet_calls_ = 0;
   TrainerClock::time_point asked_{};
+  // take_requests(): likewise, in steps.
+  int32_t steps_ = 0, quiet_steps_ = 0;
+  TrainerClock::time_point steps_begin_ = TrainerClock::now();
 };
 
 // Returns false if the run was stopped before the update: no parameter has changed.
@@ -379,9 +382,13 @@ bool Loop::stop_wanted() {
   return values[0] != 0;
 }
 
-// Lets all ranks agree whether to stop and save after this step: one request is enough.
+// Lets all ranks agree whether to stop and save after this step: one request is enough. They
+// communicate after the first step and then every kAskEvery seconds.
 Loop::Requests Loop::take_requests() {
-  std::array<int32_t, 3> request{own_stop(), 0, checkpoints_.writes() ? 1 : 0};
+  if (steps_++ < quiet_steps_) return {};
+  const double quiet = kAskEvery / std::max(seconds_since(steps_begin_) / steps_, 1e-6);
+  std::array<int32_t, 4> request{own_stop(), 0, checkpoints_.writes() ? 1 : 0,
+                                 -static_cast<int32_t>(quiet)};
   const auto& minutes = experiment_.checkpoint.save_minutes;
   // Ranks may receive a forwarded signal in different steps, so only rank 0 requests to save.
   request[1] = (is_leader() && options_.handle_signals && take_save_request()) ||
@@ -392,6 +399,9 @@ Loop::Requests Loop::take_requests() {
     reduce_on_host(session_.options.ranks.collectives, std::span<int32_t>(request), ReduceOp::max,
                    subject);
   }
+  steps_ = quiet_steps_ = 0;
+  steps_begin_ = TrainerClock::now();
+  if (session_.options.ranks.world > 1) quiet_steps_ = -request[3];
   if (checkpoints_.sharded() && request[2] == 0) announce(checkpoints_.poll());
   if (request[0] != 0) note_stop(request[0]);
   return {.stop = request[0] != 0, .save = request[1] != 0};
