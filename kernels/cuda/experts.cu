@@ -19,39 +19,29 @@ __global__ void route_kernel(RouterSizes s, const T* p, T* weights, int32_t* cho
   }
 }
 
-// One block for each expert.
-__global__ void count_pairs_kernel(const int32_t* chosen, int64_t pairs, int32_t* counts) {
-  int32_t own = 0;
-  for (int64_t i = threadIdx.x; i < pairs; i += kExpertBlock) {
-    own += chosen[i] == static_cast<int32_t>(blockIdx.x) ? 1 : 0;
-  }
-  own = block_sum(own);
-  if (threadIdx.x == 0) counts[blockIdx.x] = own;
-}
-
-__global__ void offsets_kernel(const int32_t* counts, int32_t* offsets, int64_t experts) {
-  offsets[0] = 0;
-  for (int64_t e = 0; e < experts; ++e) offsets[e + 1] = offsets[e] + counts[e];
-}
-
-// One block for each expert; each thread has a run of pairs.
-__global__ void place_pairs_kernel(const int32_t* chosen, int64_t pairs, const int32_t* offsets,
-                                   int32_t* rows, int32_t* sources) {
+// One block for each expert; each thread has a run of pairs. The rows of an expert follow those of
+// the experts before it.
+__global__ void place_pairs_kernel(const int32_t* chosen, int64_t pairs, int32_t* rows,
+                                   int32_t* sources, int32_t* offsets) {
   __shared__ int32_t before[kExpertBlock];
   const auto expert = static_cast<int32_t>(blockIdx.x);
   const int64_t run = divide_up(pairs, kExpertBlock), begin = threadIdx.x * run;
   const int64_t end = begin + run < pairs ? begin + run : pairs;
-  int32_t own = 0;
-  for (int64_t i = begin; i < end; ++i) own += chosen[i] == expert ? 1 : 0;
+  int32_t own = 0, less = 0;
+  for (int64_t i = begin; i < end; ++i) {
+    own += chosen[i] == expert ? 1 : 0;
+    less += chosen[i] < expert ? 1 : 0;
+  }
   before[threadIdx.x] = own;
-  __syncthreads();
+  const int32_t first = block_sum(less);
   if (threadIdx.x == 0) {
-    int32_t row = offsets[expert];
+    int32_t row = offsets[expert] = first;
     for (int i = 0; i < kExpertBlock; ++i) {
       const int32_t count = before[i];
       before[i] = row;
       row += count;
     }
+    if (blockIdx.x + 1 == gridDim.x) offsets[expert + 1] = row;
   }
   __syncthreads();
   int32_t row = before[threadIdx.x];
@@ -187,23 +177,17 @@ std::unique_ptr<Kernel> make_expert_kernel(DType dtype, int64_t count, Launch la
 std::unique_ptr<Kernel> make_cuda_top_k_routing(const KernelRequest& request) {
   const RouterSizes s(request);
   if (!is_wide(s.dtype)) return nullptr;
-  const auto run = [s](const Bindings& b, Stream& queue) {
-    const CudaStream stream = queue.native();
+  return make_kernel([s](const Bindings& b, Stream& stream) {
     if (s.tokens == 0) return;
-    auto *chosen = b.output<int32_t>(1), *offsets = b.output<int32_t>(4);
-    auto* counts = static_cast<int32_t*>(b.workspace);
+    auto* chosen = b.output<int32_t>(1);
     with_wide(s.dtype, [&]<typename T>(T) {
-      DLTRAIN_LAUNCH(route_kernel<T>, stride_grid(s.tokens, kExpertBlock), kExpertBlock, stream, s,
-                     b.input<T>(0), b.output<T>(0), chosen);
+      DLTRAIN_LAUNCH(route_kernel<T>, stride_grid(s.tokens, kExpertBlock), kExpertBlock,
+                     stream.native(), s, b.input<T>(0), b.output<T>(0), chosen);
     });
-    const auto blocks = static_cast<unsigned>(s.experts);
-    const int64_t pairs = s.tokens * s.k;
-    DLTRAIN_LAUNCH(count_pairs_kernel, blocks, kExpertBlock, stream, chosen, pairs, counts);
-    DLTRAIN_LAUNCH(offsets_kernel, 1u, 1u, stream, counts, offsets, s.experts);
-    DLTRAIN_LAUNCH(place_pairs_kernel, blocks, kExpertBlock, stream, chosen, pairs, offsets,
-                   b.output<int32_t>(2), b.output<int32_t>(3));
-  };
-  return make_kernel(run, static_cast<size_t>(s.experts) * sizeof(int32_t));
+    DLTRAIN_LAUNCH(place_pairs_kernel, static_cast<unsigned>(s.experts), kExpertBlock,
+                   stream.native(), chosen, s.tokens * s.k, b.output<int32_t>(2),
+                   b.output<int32_t>(3), b.output<int32_t>(4));
+  });
 }
 
 std::unique_ptr<Kernel> make_cuda_top_k_routing_backward(const KernelRequest& request) {

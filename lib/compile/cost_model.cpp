@@ -63,7 +63,7 @@ constexpr std::array kOpKernels{
     OpKernels{"grouped_matmul_backward_weight", KernelKind::grouped_matmul},
     OpKernels{"dispatch_tokens", KernelKind::gather},
     OpKernels{"combine_experts", KernelKind::gather},
-    OpKernels{"top_k_routing", KernelKind::row, 4},
+    OpKernels{"top_k_routing", KernelKind::row, 2},
     OpKernels{"conv2d", KernelKind::convolution},
     OpKernels{"conv2d_backward_input", KernelKind::convolution},
     OpKernels{"conv2d_backward_weight", KernelKind::convolution, 2},
