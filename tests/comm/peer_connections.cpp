@@ -236,8 +236,7 @@ TEST_CASE("pairs connect when they first exchange, in any order of groups") {
     char of_all = 0;
     const PeerExchange in_pair{1 - pair.rank(), &own, 1, &received[static_cast<size_t>(rank)], 1};
     const PeerExchange in_all{2 - rank, &own, 1, &of_all, 1};
-    made_before[static_cast<size_t>(rank)] =
-        all.traffic().connections + pair.traffic().connections;
+    made_before[static_cast<size_t>(rank)] = all.traffic().connections + pair.traffic().connections;
     std::thread first([&] {
       rank == 0 ? all.exchange(2, {&in_all, 1}) : pair.exchange(2, {&in_pair, 1});
     });
