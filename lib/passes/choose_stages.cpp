@@ -41,15 +41,22 @@ std::vector<Border> find_borders(const Graph& graph, const Rates& rates) {
       if (id != kNoValue) last_reader[static_cast<size_t>(id)] = i;
     }
   }
+  const auto reads_parameters = [&](const Node& node) {
+    return std::ranges::any_of(node.inputs, [&](ValueId id) {
+      return id != kNoValue && graph.value(graph.storage(id)).role == Role::parameter;
+    });
+  };
+  std::set<std::string> with_parameters;  // layers
+  for (const Node& node : graph.nodes) {
+    if (reads_parameters(node)) with_parameters.insert(node.layer);
+  }
   std::vector<Border> out;
   std::set<std::string> seen;
   double before = 0;
   bool parameters_before = false;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    const bool has_parameters = std::ranges::any_of(node.inputs, [&](ValueId id) {
-      return id != kNoValue && graph.value(graph.storage(id)).role == Role::parameter;
-    });
+    const bool has_parameters = with_parameters.contains(node.layer);
     if (seen.insert(node.layer).second && has_parameters && parameters_before) {
       Border border{.node = i, .before = before};
       for (size_t v = 0; v < graph.values.size(); ++v) {
