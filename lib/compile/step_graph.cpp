@@ -92,6 +92,7 @@ StepGraph emit(const StepRequest& r, bool training) {
   const PartitionOptions partition_options{
       .mesh = r.parallel.mesh,
       .rank = r.parallel.rank,
+      .key = r.parallel.tensor_key,
       .same_state = r.same_state != nullptr ? &r.same_state->graph : nullptr};
   if (partition_options.ranks() > 1) {
     std::vector<ValueId*> kept{&out.output, &model.output, &model.loss.loss_sum};

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "ops/gathered_parts.h"
 #include "passes/partition.h"
 
 namespace dltrain {
@@ -84,21 +85,20 @@ class PlacementLowering {
     return builder_.emit1("all_reduce_end", {x}, attributes);
   }
 
-  // Messages have shards of equal length, padded at the end. They arrive one after another and are
-  // put in a row along the dimension.
+  // Messages have shards of equal length, padded at the end: those of rank 0. They arrive one after
+  // another and are put in a row along the dimension, then what is not padding is put in order.
   ValueId gather(const Node& node, ValueId x) {
     const int dimension = static_cast<int>(node.attributes.integer("dimension"));
-    const int64_t ranks = node.attributes.integer("ranks");
-    const int64_t extent = node.attributes.integer("extent");
-    const int64_t length = (extent + ranks - 1) / ranks;
+    const auto ranks = static_cast<int>(node.attributes.integer("ranks"));
+    const CutParts parts = gathered_parts(node.attributes);
+    const int64_t length = cut_extent(parts, 0);
     Shape shard = graph_.value(x).spec.shape;
-    const auto borders = [&](int64_t after) {
-      std::vector<int64_t> before(static_cast<size_t>(shard.rank()), 0), end = before;
-      end[static_cast<size_t>(dimension)] = after;
-      return Attributes{{"before", before}, {"after", end}};
-    };
-    const bool padded = length * ranks != extent;
-    if (padded) x = builder_.emit1("pad", {x}, borders(length - shard[dimension]));
+    const int64_t missing = length - shard[dimension];
+    if (missing > 0) {
+      std::vector<int64_t> before(static_cast<size_t>(shard.rank()), 0), after = before;
+      after[static_cast<size_t>(dimension)] = missing;
+      x = builder_.emit1("pad", {x}, {{"before", before}, {"after", after}});
+    }
     shard[dimension] = length;
     const int64_t outer = shard.elements(0, dimension);
     const int64_t inner = length * shard.elements(dimension + 1, shard.rank());
@@ -111,7 +111,19 @@ class PlacementLowering {
     x = builder_.emit1("transpose", {x}, {{"permutation", std::vector<int64_t>{1, 0, 2}}});
     shard[dimension] = length * ranks;
     x = builder_.emit1("reshape", {x}, {{"shape", extents(shard)}});
-    return padded ? builder_.emit1("slice", {x}, borders(length * ranks - extent)) : x;
+    // One part: the ranges of the ranks are adjacent, and padding is at the end.
+    if (parts.size() == 1 && parts[0].extent == length * ranks) return x;
+    if (parts.size() == 1) return emit_ranges(builder_, x, dimension, {{{0, parts[0].extent}}});
+    std::vector<CutRange> pieces;
+    for (size_t part = 0; part < parts.size(); ++part) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        int64_t at = length * rank;
+        const auto ranges = cut_ranges(parts, rank);
+        for (size_t earlier = 0; earlier < part; ++earlier) at += ranges[earlier].extent;
+        pieces.push_back({at, ranges[part].extent});
+      }
+    }
+    return emit_ranges(builder_, x, dimension, pieces);
   }
 
   Graph& graph_;

@@ -18,13 +18,15 @@
 #include <vector>
 
 #include "comm/mesh.h"
+#include "config/source_location.h"
 #include "graph/builder.h"
 
 namespace dltrain {
 
 struct PartitionOptions {
   Mesh mesh = {};
-  int rank = 0;  // of all ranks
+  int rank = 0;             // of all ranks
+  SourceLocation key = {};  // parallelism.tensor, for errors
   // Another graph over the same state (steps of other lengths, evaluation), whose parameters are
   // sharded in the same way; nullptr: the pass decides.
   const Graph* same_state = nullptr;
@@ -32,7 +34,7 @@ struct PartitionOptions {
 };
 
 // Partitions a graph of the forward. `kept`: values that others refer to; each is replaced by one
-// that is replicated.
+// that is replicated. Throws ConfigError at the key if an op cannot be divided among the ranks.
 void partition(Graph& graph, const PartitionOptions& options, std::span<ValueId* const> kept);
 
 // Lowers the changes of placement, records the shards of moments and copies, and reduces the norm

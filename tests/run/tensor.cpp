@@ -124,6 +124,11 @@ TEST_CASE("each rank stores its shards only, and initial weights are those of on
 }
 
 TEST_CASE("a checkpoint of shards is one of whole tensors, which any layout takes over") {
+  // The weights of its queries, keys and values are packed.
+  const Network heads{"gpt2",
+                      {"model={type: gpt2, num_layers: 1, hidden_size: 24, num_heads: 6, "
+                       "max_positions: 8, vocab_size: 29, dropout: 0.1}",
+                       networks()[2].overrides[1]}};
   const auto state_of = [](const Session& session, int rank) {
     std::map<std::string, std::vector<std::byte>> out;
     StateSnapshot snapshot;
@@ -135,11 +140,18 @@ TEST_CASE("a checkpoint of shards is one of whole tensors, which any layout take
     int ranks, tensor, stage;
   };
   std::map<std::string, std::vector<std::byte>> saved;
-  for (const Layout& from : {Layout{4, 2, 0}, {1, 1, 0}, {4, 2, 3}}) {
+  for (const auto& start : {std::pair(networks()[0], Layout{4, 2, 0}),
+                            {networks()[0], {1, 1, 0}},
+                            {networks()[0], {4, 2, 3}},
+                            {heads, {2, 2, 0}},
+                            {heads, {4, 2, 3}}}) {
+    const Network& network = start.first;
+    const Layout& from = start.second;
+    INFO(network.name);
     const TemporaryFolder folder;
-    const auto experiment_of = [](const Layout& layout, int seed) {
+    const auto experiment_of = [&](const Layout& layout, int seed) {
       return layout_experiment(
-          networks()[0],
+          network,
           over_tensor(layout.tensor, {fmt::format("parallelism.zero_stage={}", layout.stage),
                                       fmt::format("seed={}", seed)}));
     };

@@ -1,0 +1,127 @@
+// Transformers over the tensor axis (passes/partition.h): attention by heads, with the losses of
+// one rank and as few messages as Megatron-LM.
+#include "refusal.h"
+#include "run/layout_run.h"
+
+using namespace dltrain;
+
+namespace {
+
+const std::string kTokens =
+    "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}";
+
+const std::vector<Network>& transformers() {
+  static const std::vector<Network> all{
+      {"gpt2",
+       {"model={type: gpt2, num_layers: 2, hidden_size: 24, num_heads: 6, max_positions: 8, "
+        "vocab_size: 29, dropout: 0.1}",
+        kTokens}},
+      // Two ranks have 2 and 1 of 3 heads of keys and values.
+      {"llama",
+       {"model={type: llama, num_layers: 2, hidden_size: 24, num_heads: 6, num_kv_heads: 3, "
+        "intermediate_size: 20, max_positions: 8, vocab_size: 29, attention_dropout: 0.1, "
+        "head_norm: {type: rms_norm, name: .}}",
+        kTokens}},
+      {"bert",
+       {"model={type: bert, num_layers: 2, hidden_size: 24, num_heads: 6, max_positions: 8, "
+        "vocab_size: 29, dropout: 0.1}",
+        kTokens}},
+      {"vit",
+       {"model={type: vit_b_16, num_layers: 2, hidden_size: 24, num_heads: 6, patch_size: 2, "
+        "intermediate_size: 20, dropout: 0.1}",
+        "data.train={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 96}"}},
+      {"alibi",
+       {"model={vocab_size: 29, layers: [{embedding: {embedding_dim: 24}}, {linear: 72, name: "
+        "qkv}, {attention: "
+        "{num_heads: 6, causal: true, alibi: true, dropout: 0.2}}, {linear: 24}, {lm_head: {bias: "
+        "true}}]}",
+        kTokens}},
+  };
+  return all;
+}
+
+const std::string kTwentySteps =
+    "training={global_batch_size: 24, max_steps: 20, max_grad_norm: 0.5}";
+
+std::vector<std::string> over_tensor_ranks(int ranks, std::vector<std::string> more = {}) {
+  more.push_back(fmt::format("parallelism.tensor={}", ranks));
+  return more;
+}
+
+}  // namespace
+
+TEST_CASE("transformers train over the tensor axis with the losses of one rank") {
+  for (const Network& network : transformers()) {
+    const LayoutRun one = layout_run(network, 1, {kTwentySteps});
+    for (const auto& [ranks, tensor] : {std::pair(2, 2), {4, 2}, {3, 3}}) {
+      INFO(network.name << ", " << ranks << " ranks, tensor " << tensor);
+      const LayoutRun shards =
+          layout_run(network, ranks, over_tensor_ranks(tensor, {kTwentySteps}));
+      CHECK(greatest_difference(shards.losses, one.losses) < 1e-5);
+      CHECK(greatest_difference(shards.norms, one.norms) < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("bf16, ZeRO, accumulation and recompute work with attention by heads") {
+  const std::vector<std::vector<std::string>> variations{
+      {"precision.compute=bf16"},
+      {"parallelism.zero_stage=1"},
+      {"parallelism.zero_stage=2", "training.micro_batch_size=3"},
+      {"parallelism.zero_stage=3", "memory.recompute=full"},
+      {"memory.recompute=full", "precision.compute=bf16"},
+      {"memory.recompute=selective", "training.micro_batch_size=4"}};
+  for (const Network& network : transformers()) {
+    for (const std::vector<std::string>& variation : variations) {
+      INFO(network.name << ", " << variation.front());
+      std::vector<std::string> alone = variation;
+      std::erase_if(alone, [](const std::string& text) { return text.starts_with("parallelism"); });
+      const LayoutRun one = layout_run(network, 1, alone);
+      const LayoutRun shards = layout_run(network, 4, over_tensor_ranks(2, variation));
+      const bool bf16 = variation.front().ends_with("bf16") || variation.back().ends_with("bf16");
+      CHECK(greatest_difference(shards.losses, one.losses) < (bf16 ? 1e-2 : 1e-5));
+    }
+  }
+}
+
+TEST_CASE("a block has two messages in the forward and two in the backward") {
+  for (const Network& network : transformers()) {
+    const auto messages = [&](int layers) {
+      std::map<Phase, int> counts;
+      run_rank_threads(2, [&](ThreadCollectives& ranks) {
+        Experiment experiment = layout_experiment(
+            network, over_tensor_ranks(2, {fmt::format("model.num_layers={}", layers)}));
+        const Session session = open_session(experiment, layout_options(ranks));
+        if (ranks.rank() != 0) return;
+        for (const Node& node : session.executor->training().graph.nodes) {
+          if (node.op->name.ends_with("_begin")) ++counts[node.phase];
+        }
+      });
+      return counts;
+    };
+    INFO(network.name);
+    if (network.name == std::string("alibi")) continue;  // no blocks
+    auto two = messages(2), five = messages(5);
+    // Weights that are norms of heads are read by all heads: two further sums in the backward.
+    const bool head_norms = network.name == std::string("llama");
+    CHECK(five[Phase::forward] - two[Phase::forward] == 3 * 2);
+    CHECK(five[Phase::backward] - two[Phase::backward] == 3 * (head_norms ? 4 : 2));
+  }
+}
+
+TEST_CASE("heads that cannot be divided among the ranks are refused at the key") {
+  const auto refused = [](int ranks) {
+    return refusal_of(
+        [&] {
+          run_rank_threads(ranks, [&](ThreadCollectives& collectives) {
+            Experiment experiment = layout_experiment(transformers()[1], over_tensor_ranks(ranks));
+            open_session(experiment, layout_options(collectives));
+          });
+        },
+        ExitCode::usage);
+  };
+  CHECK_THAT(refused(4), Catch::Matchers::Contains("-s parallelism.tensor=4") &&
+                             Catch::Matchers::Contains(
+                                 "model.layers.0.self_attn.9: 3 heads of keys and values cannot be "
+                                 "divided among 4 ranks; numbers of ranks that fit: 1, 2, 3"));
+}
