@@ -95,7 +95,9 @@ StepGraph emit(const StepRequest& r, bool training) {
       .key = r.parallel.tensor_key,
       .same_state = r.same_state != nullptr ? &r.same_state->graph : nullptr};
   if (partition_options.ranks() > 1) {
-    std::vector<ValueId*> kept{&out.output, &model.output, &model.loss.loss_sum};
+    std::vector<ValueId*> kept{&model.loss.loss_sum};
+    // The output stays sharded where only the loss reads it.
+    if (r.probe || !r.metrics.empty()) kept.insert(kept.end(), {&out.output, &model.output});
     for (auto& [label, sum] : model.loss.metrics) kept.push_back(&sum);
     for (auto& update : model.updates) {
       for (ValueId& id : update.inputs) kept.push_back(&id);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,6 +58,18 @@ struct LocalNode {
   std::span<const Placement> placements;  // of the inputs
   const Placement& output;                // of the first output
   int rank = 0;
+};
+
+// A node for which communication is emitted (OpDef::emit_sharded).
+struct ShardedNode {
+  OpEmitter& emitter;
+  SpecSpan inputs;                  // whole
+  std::span<const ValueId> values;  // of this rank
+  std::span<const Placement> placements;
+  const Attributes& attributes;
+  int rank;
+  // Emits the gather of a value of this rank [rows, …] to [ranks · rows, …].
+  std::function<ValueId(ValueId)> gathered_rows;
 };
 
 // The kind of a node of the update segment. Its inputs are the step state, then one tensor of
@@ -131,6 +144,9 @@ struct OpDef {
   // Changes the attributes to those with which a rank runs the op on its shards, where they differ:
   // extents, positions in the whole tensor.
   void (*localize)(Attributes& attributes, const LocalNode& node) = nullptr;
+  // Emits the op, and messages, where it runs on shards that its placement rule does not allow;
+  // returns its outputs, which are replicated, or none if it does not.
+  std::vector<ValueId> (*emit_sharded)(const ShardedNode& node) = nullptr;
   // Returns the placements of the inputs for which the op runs on shards but which do not follow
   // from its inputs (heads): the partition cuts the parameters that they come from accordingly.
   // Throws Error(usage) if the op cannot be divided among so many ranks.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "config/diagnostics.h"
@@ -59,7 +60,8 @@ class Partition {
     int64_t sharded = 0;      // elements of parameters
   };
 
-  // A parameter may be sharded if one node reads it, or nodes that are alike.
+  // A parameter may be sharded if one node reads it, nodes that are alike, or nodes that all can
+  // take a dimension of it as shards (tied embeddings).
   void find_parameters() {
     std::map<ValueId, std::vector<const Node*>> readers;
     for (const Node& node : graph_.nodes) {
@@ -73,8 +75,30 @@ class Partition {
       const auto alike = [&](const Node* node) {
         return node->op == nodes[0]->op && node->attributes == nodes[0]->attributes;
       };
-      if (std::ranges::all_of(nodes, alike)) free_.push_back(parameter);
+      const Shape& shape = whole_spec(parameter).shape;
+      for (int d = 0; d < shape.rank(); ++d) free_[parameter].push_back(d);
+      if (!std::ranges::all_of(nodes, alike)) shared_.insert(parameter);
     }
+    for (ValueId parameter : shared_) {
+      std::erase_if(free_[parameter], [&](int d) {
+        return !std::ranges::all_of(readers[parameter],
+                                    [&](const Node* n) { return takes(*n, parameter, d); });
+      });
+      if (free_[parameter].empty()) free_.erase(parameter);
+    }
+  }
+
+  // Returns whether a node can run with a parameter that is sharded on a dimension.
+  bool takes(const Node& node, ValueId parameter, int dimension) const {
+    if (node.op->place == nullptr) return false;
+    const Placements whole(node.inputs.size(), kReplicated);
+    return std::ranges::any_of(choices(node, whole, nullptr), [&](const Choice& choice) {
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const bool is_it = node.inputs[i] != kNoValue && parameter_of(node.inputs[i]) == parameter;
+        if (is_it && choice.inputs[i].dimension != dimension) return false;
+      }
+      return true;
+    });
   }
 
   // Finds the products whose columns ops want to be cut in another way than evenly, and the cuts.
@@ -137,9 +161,7 @@ class Partition {
     if (value.role == Role::low_precision) return value.of;
     return value.role == Role::parameter && value.storage_of == kNoValue ? id : kNoValue;
   }
-  bool is_free(ValueId id) const {
-    return id != kNoValue && std::ranges::find(free_, parameter_of(id)) != free_.end();
-  }
+  bool is_free(ValueId id) const { return id != kNoValue && free_.contains(parameter_of(id)); }
 
   Placement placement(ValueId id) const {
     if (id == kNoValue || graph_.value(id).layout.empty()) return kReplicated;
@@ -175,7 +197,7 @@ class Partition {
         add(given[i]);
         if (!is_free(node.inputs[i])) continue;
         const Shape& shape = whole_spec(node.inputs[i]).shape;
-        for (int d = 0; d < shape.rank(); ++d) {
+        for (int d : free_.at(parameter_of(node.inputs[i]))) {
           for (CutParts& parts : cuts(shape[d], given, wanted)) {
             add({Placement::sharded, d, std::move(parts)});
           }
@@ -211,7 +233,7 @@ class Partition {
   // must be whole.
   std::optional<Choice> choose(const Node& node, bool adds_later) const {
     const bool reads_others = std::ranges::any_of(node.inputs, [&](ValueId id) {
-      return id != kNoValue && !is_free(id) && is_floating(whole_spec(id).dtype);
+      return id != kNoValue && !is_free(id) && whole_spec(id).dtype != DType::u8;
     });
     const bool only_activations = std::ranges::all_of(
         node.outputs, [&](ValueId id) { return graph_.value(id).role == Role::activation; });
@@ -222,6 +244,7 @@ class Partition {
     std::vector<Choice> found;
     if (wanted != wanted_.end()) found = choices(node, given, &wanted->second);
     if (found.empty()) found = choices(node, given, nullptr);
+    std::erase_if(found, [&](const Choice& c) { return !is_worth_a_sum(node, c); });
     if (adds_later) std::erase_if(found, [](const Choice& c) { return !is_partial(c.outputs[0]); });
     const auto best = std::ranges::max_element(found, {}, &Choice::sharded);
     if (best == found.end()) return {};
@@ -229,10 +252,24 @@ class Partition {
     return *best;
   }
 
+  // A sum of results that are partial only because a table is sharded must be smaller than the
+  // table, unless other nodes read its shards too.
+  bool is_worth_a_sum(const Node& node, const Choice& choice) const {
+    if (!is_partial(choice.outputs[0])) return true;
+    for (ValueId id : node.inputs) {
+      if (id != kNoValue && (is_sharded(placement(id)) || shared_.contains(parameter_of(id)))) {
+        return true;
+      }
+    }
+    return choice.sharded > whole_spec(node.outputs[0]).shape.elements();
+  }
+
   void place(Node node) {
     for (ValueId& id : node.inputs) {
       if (const auto summed = summed_.find(id); summed != summed_.end()) id = summed->second;
     }
+    set_place(node);
+    if (node.op->emit_sharded != nullptr && emit_sharded(node)) return;
     std::optional<Choice> choice = choose(node, false);
     const auto added = static_cast<size_t>(node.op->added_input);
     const bool adds = added > 0 && added < node.inputs.size() && node.inputs[added] != kNoValue;
@@ -241,9 +278,6 @@ class Partition {
       without.inputs.resize(added);
       choice = choose(without, true);
     }
-    builder_.set_phase(node.phase);
-    builder_.set_layer(node.layer);
-    builder_.set_block(node.block);
     if (!choice) {
       for (ValueId& id : node.inputs) id = gathered(id);
       graph_.append(std::move(node));
@@ -269,6 +303,38 @@ class Partition {
       if (bias != kNoValue) sum = emit("add", {sum, bias}, {});
       summed_[outputs[i]] = sum;
     }
+  }
+
+  // Emits the node with the messages that it needs on shards; returns whether this is possible.
+  bool emit_sharded(const Node& node) {
+    SpecList specs;
+    Placements placements;
+    for (ValueId id : node.inputs) {
+      specs.push_back(id == kNoValue ? absent_spec() : whole_spec(id));
+      placements.push_back(placement(id));
+    }
+    if (std::ranges::none_of(placements, is_sharded)) return false;
+    const auto gathered_rows = [this](ValueId id) {
+      const int64_t rows = builder_.spec(id).shape[0];
+      return gather(id, {Placement::sharded, 0, {{rows * ranks_, rows}}});
+    };
+    const auto made = node.op->emit_sharded({.emitter = builder_,
+                                             .inputs = specs,
+                                             .values = node.inputs,
+                                             .placements = placements,
+                                             .attributes = node.attributes,
+                                             .rank = rank_,
+                                             .gathered_rows = gathered_rows});
+    whole_.resize(graph_.values.size());
+    if (made.empty()) return false;
+    graph_.nodes.back().outputs = node.outputs;
+    return true;
+  }
+
+  void set_place(const Node& node) {
+    builder_.set_phase(node.phase);
+    builder_.set_layer(node.layer);
+    builder_.set_block(node.block);
   }
 
   void localize(Node& node, const Choice& choice) const {
@@ -314,7 +380,7 @@ class Partition {
                                      .parts = placement.parts}};
       value.spec = value.shard->stored();
     }
-    std::erase(free_, parameter);
+    free_.erase(parameter);
   }
 
   // Returns a replicated value as ops read it that run on shards.
@@ -330,24 +396,27 @@ class Partition {
     const Placement shards = placement(id);
     if (!is_sharded(shards)) return id;
     const auto [whole, first] = gathered_.try_emplace(id, kNoValue);
-    if (first) {
-      Attributes attributes = over();
-      attributes.set("dimension", int64_t{shards.dimension});
-      attributes.set("ranks", int64_t{ranks_});
-      attributes.set("rank", int64_t{rank_});
-      set_gathered_parts(attributes, shards.parts);
-      whole->second = emit("all_gather", {id}, std::move(attributes));
-    }
+    if (first) whole->second = gather(id, shards);
     return whole->second;
+  }
+
+  ValueId gather(ValueId id, const Placement& shards) {
+    Attributes attributes = over();
+    attributes.set("dimension", int64_t{shards.dimension});
+    attributes.set("ranks", int64_t{ranks_});
+    attributes.set("rank", int64_t{rank_});
+    set_gathered_parts(attributes, shards.parts);
+    return emit("all_gather", {id}, std::move(attributes));
   }
 
   Graph& graph_;
   GraphBuilder builder_;
   std::string over_;
   int ranks_, rank_;
-  std::vector<ValueId> free_;            // parameters that may still be sharded
-  std::vector<TensorSpec> whole_;        // of each value
-  std::map<ValueId, Placement> wanted_;  // of results, by ops that read them (OpDef::wanted)
+  std::map<ValueId, std::vector<int>> free_;  // parameters that may be sharded, on which dimensions
+  std::set<ValueId> shared_;                  // parameters that nodes read that are not alike
+  std::vector<TensorSpec> whole_;             // of each value
+  std::map<ValueId, Placement> wanted_;       // of results, by ops that read them (OpDef::wanted)
   std::map<ValueId, ValueId> summed_, gathered_, read_by_shards_;
 };
 

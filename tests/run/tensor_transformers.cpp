@@ -109,6 +109,44 @@ TEST_CASE("a block has two messages in the forward and two in the backward") {
   }
 }
 
+TEST_CASE("logits stay sharded by vocabulary, and a tied table is stored once") {
+  for (const Network& network : {transformers()[0], transformers()[2]}) {
+    INFO(network.name);
+    std::vector<size_t> stored;
+    run_rank_threads(2, [&](ThreadCollectives& ranks) {
+      Experiment experiment = layout_experiment(network, over_tensor_ranks(2));
+      const Session session = open_session(experiment, layout_options(ranks));
+      if (ranks.rank() != 0) return;
+      for (const GraphValue& value : session.executor->training().graph.values) {
+        const Shape& shape = value.spec.shape;
+        // A rank has 15 of the 29 classes.
+        CHECK_FALSE((shape.rank() == 3 && (shape[2] == 29 || shape[2] == 30)));
+        const bool table = value.role == Role::parameter && value.shard &&
+                           value.shard->whole.shape == Shape{29, 24};
+        if (table) stored.push_back(value.spec.bytes());
+      }
+    });
+    CHECK(stored == std::vector<size_t>{sizeof(float) * 15 * 24});
+  }
+}
+
+TEST_CASE("smoothing, ignored targets and accuracy on sharded logits are those of one rank") {
+  Network network = transformers()[0];
+  network.overrides.insert(
+      network.overrides.end(),
+      {"loss={type: cross_entropy, label_smoothing: 0.1, z_loss: 0.01, ignore_index: 3}",
+       "data.eval={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 13, seed: 2}",
+       "training={global_batch_size: 24, max_steps: 2}", "evaluation.eval_steps=1"});
+  const LayoutRun one = layout_run(network, 1, {});
+  for (int ranks : {2, 3}) {
+    const LayoutRun shards = layout_run(network, ranks, over_tensor_ranks(ranks));
+    CHECK(greatest_difference(shards.losses, one.losses) < 1e-5);
+    REQUIRE_FALSE(one.accuracies.empty());
+    CHECK(greatest_difference(shards.accuracies, one.accuracies) < 1e-12);
+    CHECK(shards.evaluation == Approx(one.evaluation).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("heads that cannot be divided among the ranks are refused at the key") {
   const auto refused = [](int ranks) {
     return refusal_of(
