@@ -285,6 +285,10 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
     fmt::print("  frozen: {} tensors, {} to {}\n", graph.frozen.size(), graph.frozen.front(),
                graph.frozen.back());
   }
+  if (!graph.gathered.empty()) {
+    fmt::print("  gathered: {} op{} without a rule for shards: {}\n", graph.gathered.size(),
+               graph.gathered.size() == 1 ? "" : "s", fmt::join(graph.gathered, ", "));
+  }
   for (const std::string& sentence : advice(session)) fmt::print("warning: {}\n", sentence);
   print_layers(r);
   print_memory(session, r);

@@ -67,6 +67,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .parameters = std::move(model.parameters),
                 .unused = {},
                 .frozen = {},
+                .gathered = {},
                 .constants = std::move(model.constants),
                 .metrics = {},
                 .output_spec = {},
@@ -102,7 +103,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     for (auto& update : model.updates) {
       for (ValueId& id : update.inputs) kept.push_back(&id);
     }
-    partition(out.graph, partition_options, kept);
+    out.gathered = partition(out.graph, partition_options, kept);
     log("partition");
   }
   if (!training) {

@@ -111,22 +111,26 @@ double scores(const AttentionSizes& a, const Attributes& attributes) {
 // all.
 std::vector<Placement> heads_over_ranks(SpecSpan inputs, const Attributes& attributes, int ranks) {
   const AttentionSizes a = attention_sizes("attention", inputs, attributes);
-  const CutPart kv = even_cut(a.kv_heads, ranks).front();
+  // More ranks than heads of keys and values: several have copies of one.
+  const auto kv_of = [&](int64_t n) {
+    const bool copied = n > a.kv_heads && n % a.kv_heads == 0 && a.heads % n == 0;
+    return copied ? CutPart{a.kv_heads, 1, n / a.kv_heads}
+                  : even_cut(a.kv_heads, static_cast<int>(n)).front();
+  };
+  const CutPart kv = kv_of(ranks);
   if (!is_possible({kv}, ranks)) {
     std::string fitting;
-    for (int n = 1; n <= a.kv_heads; ++n) {
-      if (!is_possible(even_cut(a.kv_heads, n), n)) continue;
+    for (int n = 1; n <= a.heads; ++n) {
+      if (!is_possible({kv_of(n)}, n)) continue;
       fitting += fmt::format("{}{}", fitting.empty() ? "" : ", ", n);
     }
     fail(ExitCode::usage,
          "{} heads{} cannot be divided among {} ranks; numbers of ranks that fit: {}", a.kv_heads,
          a.kv_heads == a.heads ? "" : " of keys and values", ranks, fitting);
   }
-  const auto part = [&](int64_t heads, int64_t size) {
-    return CutPart{heads * size, kv.length * (heads / a.kv_heads) * size};
-  };
   const int64_t size = a.packed ? a.head_dim : 1;
-  const CutPart q = part(a.heads, size), k = part(a.kv_heads, size);
+  const CutPart q{a.heads * size, kv.length * (a.heads / a.kv_heads) / kv.copies * size};
+  const CutPart k{a.kv_heads * size, kv.length * size, kv.copies};
   std::vector<Placement> out(inputs.size(), kReplicated);
   if (a.packed) {
     out[0] = {Placement::sharded, 2, {q, k, k}};
@@ -141,11 +145,16 @@ std::optional<std::vector<Placement>> place_attention(SpecSpan inputs, const Att
                                                       std::span<const Placement> p) {
   const AttentionSizes a = attention_sizes("attention", inputs, attributes);
   if (p[0].kind != Placement::sharded || p[0].dimension != 2) return {};
-  const CutPart q = p[0].parts.front();
+  const CutParts& kv = p[a.packed ? 0 : 1].parts;
+  if (kv.empty()) return {};
+  const CutPart q = p[0].parts.front(), k = kv.back();
   const int64_t size = a.packed ? a.head_dim : 1, length = q.length / size;
-  // The placements of the inputs that have so many heads of queries a rank.
-  if (q.extent != a.heads * size || length % (a.heads / a.kv_heads) != 0) return {};
-  const CutPart k{a.kv_heads * size, length / (a.heads / a.kv_heads) * size};
+  // The heads of keys and values of a rank are those of its heads of queries.
+  if (q.extent != a.heads * size || k.extent != a.kv_heads * size || k.length % size != 0 ||
+      length * a.kv_heads * k.copies != k.length / size * a.heads) {
+    return {};
+  }
+  if (k.copies > 1 && (k.length != size || q.extent % q.length != 0)) return {};
   for (size_t i = 0; i < p.size(); ++i) {
     Placement fitting = kReplicated;
     if (i == 0) fitting = {Placement::sharded, 2, a.packed ? CutParts{q, k, k} : CutParts{q}};
@@ -162,7 +171,9 @@ void localize_attention(Attributes& attributes, const LocalNode& node) {
   if (!a.packed) return;
   const int64_t heads = node.local.shape[2] / a.head_dim;
   attributes.set("heads", heads);
-  attributes.set("kv_heads", heads / (a.heads / a.kv_heads));
+  attributes.set("kv_heads", node.placements[0].parts.back().copies > 1
+                                 ? int64_t{1}
+                                 : heads / (a.heads / a.kv_heads));
 }
 
 // Two products per score in the forward, five in the backward.

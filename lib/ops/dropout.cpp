@@ -21,7 +21,8 @@ std::vector<ValueId> gradient_dropout(const GradientRequest& r) {
 // shard must be one range of each row.
 std::optional<std::vector<Placement>> place_dropout(SpecSpan, const Attributes&,
                                                     std::span<const Placement> p) {
-  if (p[0].kind != Placement::sharded || p[0].dimension == 0 || p[0].parts.size() > 1) {
+  if (p[0].kind != Placement::sharded || p[0].dimension == 0 || p[0].parts.size() > 1 ||
+      has_copies(p[0].parts)) {
     return {};
   }
   return {{p[0]}};

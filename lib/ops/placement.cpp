@@ -41,7 +41,7 @@ std::vector<ValueId> gradient_all_gather(const GradientRequest& r) {
 CutParts gathered_parts(const Attributes& attributes) {
   const auto numbers = attributes.integers("parts");
   CutParts out;
-  for (size_t i = 0; i + 1 < numbers.size(); i += 2) out.push_back({numbers[i], numbers[i + 1]});
+  for (size_t i = 0; i + 1 < numbers.size(); i += 2) out.push_back({numbers[i], numbers[i + 1], 1});
   return out;
 }
 

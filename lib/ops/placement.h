@@ -10,8 +10,11 @@ namespace dltrain {
 // A part of a dimension that is cut over the ranks by itself: rank r has its elements
 // [r · length, (r + 1) · length), the last rank those that remain. Heads and other groups of
 // elements that belong together are not separated, because `length` is a multiple of their size.
+// With copies, so many neighbouring ranks have the same elements (fewer heads of keys and values
+// than ranks): r counts their groups. The gradient of a copy is partial, as the copies add up to
+// it.
 struct CutPart {
-  int64_t extent = 0, length = 0;
+  int64_t extent = 0, length = 0, copies = 1;
   bool operator==(const CutPart&) const = default;
 };
 using CutParts = std::vector<CutPart>;
@@ -42,6 +45,7 @@ std::vector<CutRange> cut_ranges(const CutParts& parts, int rank);
 // The number of elements in all ranges of a rank, and in the whole dimension.
 int64_t cut_extent(const CutParts& parts, int rank);
 int64_t whole_extent(const CutParts& parts);
+bool has_copies(const CutParts& parts);
 // Returns whether every rank has elements of every part.
 bool is_possible(const CutParts& parts, int ranks);
 // The parts of a plain dimension of `extent` groups of `size` elements.

@@ -10,7 +10,7 @@ std::vector<CutRange> cut_ranges(const CutParts& parts, int rank) {
   std::vector<CutRange> out;
   int64_t begin = 0;  // of the part
   for (const CutPart& part : parts) {
-    const int64_t first = std::min(part.length * rank, part.extent);
+    const int64_t first = std::min(part.length * (rank / part.copies), part.extent);
     out.push_back({begin + first, std::min(part.length, part.extent - first)});
     begin += part.extent;
   }
@@ -29,9 +29,14 @@ int64_t whole_extent(const CutParts& parts) {
   return sum;
 }
 
+bool has_copies(const CutParts& parts) {
+  return std::ranges::any_of(parts, [](const CutPart& part) { return part.copies > 1; });
+}
+
 bool is_possible(const CutParts& parts, int ranks) {
-  return std::ranges::all_of(
-      parts, [&](const CutPart& part) { return part.length * (ranks - 1) < part.extent; });
+  return std::ranges::all_of(parts, [&](const CutPart& part) {
+    return ranks % part.copies == 0 && part.length * (ranks / part.copies - 1) < part.extent;
+  });
 }
 
 CutParts even_cut(int64_t extent, int ranks, int64_t size) {
@@ -42,18 +47,19 @@ Placement reshaped(const Placement& placement, const Shape& from, const Shape& t
   if (placement.kind != Placement::sharded) return placement;
   const int d = placement.dimension;
   const int64_t outer = from.elements(0, d), inner = from.elements(d + 1, from.rank());
-  for (int e = to.rank() - 1; e >= 0; --e) {
+  for (int e = 0; e < to.rank(); ++e) {
     if (to.elements(0, e) != outer) continue;
     // An element of the dimension is inner / other elements of the other one.
     const int64_t other = to.elements(e + 1, to.rank());
     Placement out = placement.moved_to(e);
+    bool fits = true;
     for (CutPart& part : out.parts) {
       for (int64_t* count : {&part.extent, &part.length}) {
-        if (*count * inner % other != 0) return kReplicated;
+        fits = fits && *count * inner % other == 0;
         *count = *count * inner / other;
       }
     }
-    return whole_extent(out.parts) == to[e] ? out : kReplicated;
+    if (fits && whole_extent(out.parts) == to[e]) return out;
   }
   return kReplicated;
 }

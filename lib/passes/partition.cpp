@@ -46,10 +46,11 @@ class Partition {
     }
   }
 
-  void run(std::span<ValueId* const> kept) {
+  std::vector<std::string> run(std::span<ValueId* const> kept) {
     for (Node& node : std::exchange(graph_.nodes, {})) place(std::move(node));
     for (ValueId* id : kept) *id = gathered(*id);
     graph_.update_producers();
+    return std::move(without_rule_);
   }
 
  private:
@@ -103,6 +104,7 @@ class Partition {
 
   // Finds the products whose columns ops want to be cut in another way than evenly, and the cuts.
   void find_wanted(const SourceLocation& key) {
+    uses_ = graph_.count_uses();
     for (const Node& node : graph_.nodes) {
       if (node.op->wanted == nullptr) continue;
       const SpecList specs = graph_.input_specs(node);
@@ -114,7 +116,8 @@ class Partition {
       };
       if (!trace_all(node.op->wanted(specs, node.attributes, 1), false)) continue;
       try {
-        trace_all(node.op->wanted(specs, node.attributes, ranks_), true);
+        const Placements wanted = node.op->wanted(specs, node.attributes, ranks_);
+        if (trace_all(wanted, false)) trace_all(wanted, true);
       } catch (const Error& e) {
         fail_at(key, "tensor {}: {}: {}", ranks_, node.layer, e.what());
       }
@@ -127,6 +130,7 @@ class Partition {
     if (producer < 0) return false;
     const Node& node = graph_.nodes[static_cast<size_t>(producer)];
     if (node.op->place == nullptr || node.outputs[0] != id) return false;
+    if (has_copies(wanted.parts) && uses_[static_cast<size_t>(id)] > 1) return false;
     if (record) wanted_[id] = wanted;
     Placements inputs(node.inputs.size(), kReplicated);
     if (!choices(node, inputs, &wanted).empty()) return true;
@@ -279,6 +283,10 @@ class Partition {
       choice = choose(without, true);
     }
     if (!choice) {
+      const auto shards = [this](ValueId id) { return is_sharded(placement(id)); };
+      if (std::ranges::any_of(node.inputs, shards)) {
+        without_rule_.push_back(fmt::format("{}: {}", node.layer, node.op->name));
+      }
       for (ValueId& id : node.inputs) id = gathered(id);
       graph_.append(std::move(node));
       return;
@@ -287,8 +295,14 @@ class Partition {
     if (choice->adds_later) node.inputs.resize(added);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       ValueId& id = node.inputs[i];
-      if (is_free(id) && is_sharded(choice->inputs[i])) {
-        shard_parameter(id, choice->inputs[i]);
+      const Placement& wanted = choice->inputs[i];
+      if (is_free(id) && has_copies(wanted.parts)) {
+        // Ranks whose shards overlap store the whole parameter, and add up its gradients.
+        id = emit_ranges(builder_, read_by_shards(id), wanted.dimension,
+                         cut_ranges(wanted.parts, rank_));
+        whole_.resize(graph_.values.size());
+      } else if (is_free(id) && is_sharded(wanted)) {
+        shard_parameter(id, wanted);
       } else if (choice->inputs[i] == kReplicated) {
         id = read_by_shards(id);
       }
@@ -401,6 +415,7 @@ class Partition {
   }
 
   ValueId gather(ValueId id, const Placement& shards) {
+    check_internal(!has_copies(shards.parts), "copies of heads are not gathered");
     Attributes attributes = over();
     attributes.set("dimension", int64_t{shards.dimension});
     attributes.set("ranks", int64_t{ranks_});
@@ -417,15 +432,19 @@ class Partition {
   std::set<ValueId> shared_;                  // parameters that nodes read that are not alike
   std::vector<TensorSpec> whole_;             // of each value
   std::map<ValueId, Placement> wanted_;       // of results, by ops that read them (OpDef::wanted)
+  std::vector<std::string> without_rule_;
+  std::vector<int> uses_;  // of each value of the forward
   std::map<ValueId, ValueId> summed_, gathered_, read_by_shards_;
 };
 
 }  // namespace
 
-void partition(Graph& graph, const PartitionOptions& options, std::span<ValueId* const> kept) {
-  if (options.ranks() == 1) return;
-  Partition(graph, options).run(kept);
+std::vector<std::string> partition(Graph& graph, const PartitionOptions& options,
+                                   std::span<ValueId* const> kept) {
+  if (options.ranks() == 1) return {};
+  std::vector<std::string> without_rule = Partition(graph, options).run(kept);
   verify_graph(graph);
+  return without_rule;
 }
 
 }  // namespace dltrain

@@ -34,8 +34,11 @@ struct PartitionOptions {
 };
 
 // Partitions a graph of the forward. `kept`: values that others refer to; each is replaced by one
-// that is replicated. Throws ConfigError at the key if an op cannot be divided among the ranks.
-void partition(Graph& graph, const PartitionOptions& options, std::span<ValueId* const> kept);
+// that is replicated. Returns the ops that read gathered inputs because they have no rule for
+// shards: "layers.1: batch_norm". Throws ConfigError at the key if an op cannot be divided among
+// the ranks.
+std::vector<std::string> partition(Graph& graph, const PartitionOptions& options,
+                                   std::span<ValueId* const> kept);
 
 // Lowers the changes of placement, records the shards of moments and copies, and reduces the norm
 // of gradients (if `norm`) over the ranks. `kept`: see partition().

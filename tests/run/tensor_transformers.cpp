@@ -22,6 +22,12 @@ const std::vector<Network>& transformers() {
         "intermediate_size: 20, max_positions: 8, vocab_size: 29, attention_dropout: 0.1, "
         "head_norm: {type: rms_norm, name: .}}",
         kTokens}},
+      // Every rank has a copy of the one head of keys and values.
+      {"one head of keys",
+       {"model={type: llama, num_layers: 2, hidden_size: 24, num_heads: 6, num_kv_heads: 1, "
+        "intermediate_size: 20, max_positions: 8, vocab_size: 29, attention_bias: true, "
+        "attention_dropout: 0.1, head_norm: {type: rms_norm, name: .}}",
+        kTokens}},
       {"bert",
        {"model={type: bert, num_layers: 2, hidden_size: 24, num_heads: 6, max_positions: 8, "
         "vocab_size: 29, dropout: 0.1}",
@@ -102,10 +108,12 @@ TEST_CASE("a block has two messages in the forward and two in the backward") {
     INFO(network.name);
     if (network.name == std::string("alibi")) continue;  // no blocks
     auto two = messages(2), five = messages(5);
-    // Weights that are norms of heads are read by all heads: two further sums in the backward.
+    // Weights that are norms of heads are read by all heads: two further sums in the backward; and
+    // weights and biases of a head of keys and of values.
     const bool head_norms = network.name == std::string("llama");
+    const bool copies = network.name == std::string("one head of keys");
     CHECK(five[Phase::forward] - two[Phase::forward] == 3 * 2);
-    CHECK(five[Phase::backward] - two[Phase::backward] == 3 * (head_norms ? 4 : 2));
+    CHECK(five[Phase::backward] - two[Phase::backward] == 3 * (copies ? 8 : head_norms ? 4 : 2));
   }
 }
 
@@ -161,5 +169,5 @@ TEST_CASE("heads that cannot be divided among the ranks are refused at the key")
   CHECK_THAT(refused(4), Catch::Matchers::Contains("-s parallelism.tensor=4") &&
                              Catch::Matchers::Contains(
                                  "model.layers.0.self_attn.9: 3 heads of keys and values cannot be "
-                                 "divided among 4 ranks; numbers of ranks that fit: 1, 2, 3"));
+                                 "divided among 4 ranks; numbers of ranks that fit: 1, 2, 3, 6"));
 }
