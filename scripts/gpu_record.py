@@ -202,8 +202,9 @@ def unpack(archive, work, identity):
     # Runs and their checkpoints are not in a record: where jobs compare with them, the part begins again.
     again = [part for part in ("repeat", "autotune", "ranks")
              if re.search("cut|not run", found["parts"].get(part, {}).get("result", ""))]
-    lines = (work / "jobs.jsonl").read_text().splitlines(keepends=True)
-    (work / "jobs.jsonl").write_text("".join(line for line in lines if json.loads(line)["part"] not in again))
+    jobs = work / "jobs.jsonl"  # missing where the call ended before its first job
+    lines = jobs.read_text().splitlines(keepends=True) if jobs.exists() else []
+    jobs.write_text("".join(line for line in lines if json.loads(line)["part"] not in again))
 
 
 def newest():

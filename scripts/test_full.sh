@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.." || exit
 
 jobs=$(nproc)
 export OMP_WAIT_POLICY=passive
-all_parts="asan-build asan-core asan-ops asan-train asan-apps tsan fuzz tidy-lib tidy-rest highway bench tests long-runs long-damage long-hostile long-foreign long-strangers"
+all_parts="asan-build asan-core asan-ops asan-train asan-apps tsan fuzz tidy-lib tidy-rest highway bench tests layouts long-runs long-damage long-hostile long-foreign long-strangers"
 state=build/full
 mkdir -p "$state"
 # A hash of the sources, including uncommitted changes, without docs.
@@ -58,6 +58,10 @@ run_part() {
     tidy-rest) tidy kernels apps ;;
     bench) cmake --build build --parallel "$jobs" --target bench_kernels bench_data bench_plan bench_text bench_overlap bench_checkpoint -- --quiet ;;
     tests) ctest --test-dir build --parallel "$jobs" --output-on-failure --label-exclude '^long$' ;;
+    layouts)
+      DLTRAIN_LAYOUTS=2000 build/test_run 'random layouts with delayed messages*' &&
+        echo "layouts: 2000 random ones, each with the losses of one rank;"
+      ;;
     highway) scripts/newest_highway.sh ;;
     long-runs) long_tests -E '^faults: (damage|foreign|strangers)' ;;
     long-damage) long_tests -R '^faults: damage: .* damaged' ;;
@@ -80,7 +84,7 @@ for part in "${parts[@]}"; do
   echo "== $part (output: $state/$part.log)"
   start=$SECONDS
   if run_part "$part" >"$state/$part.log" 2>&1; then result=passed; else result=FAILED; fi
-  note=$(grep -hoE '[0-9]+% tests passed.*|^fuzz_.*|clang-tidy: .*|(damage|hostile inputs|foreign files|strangers): .*|[0-9]+ (hangs|signals), .*|[^ ]+: [0-9]+ equal variants.*' \
+  note=$(grep -hoE '[0-9]+% tests passed.*|^fuzz_.*|clang-tidy: .*|(damage|hostile inputs|foreign files|strangers|layouts): .*|[0-9]+ (hangs|signals), .*|[^ ]+: [0-9]+ equal variants.*' \
     "$state/$part.log" | tr '\n' ';' | sed 's/;$//; s/;/; /g')
   echo "$revision $name $result $((SECONDS - start)) $(date -u '+%Y-%m-%d %H:%M') $note" >"$state/$part"
   [ $result = passed ] || tail -n 40 "$state/$part.log"

@@ -91,8 +91,8 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
     }
   }
   const DataSchema& schema = out.checkpoint.state.data;
-  out.experiment = std::make_unique<Experiment>(
-      own.load({"parallelism.data=1", "parallelism.tensor=1"}, [&](ConfigNode& tree) {
+  out.experiment =
+      std::make_unique<Experiment>(own.load(one_rank_overrides(), [&](ConfigNode& tree) {
         if (foreign) use_hugging_face_model(tree, given);
         if (arguments.data.empty()) return;
         NewData data{.path = arguments.data,

@@ -75,7 +75,7 @@ std::unique_ptr<LanguageModel> open_model(const GenerateFlags& o) {
   config.files = {folder ? (checkpoint->checkpoint / "config.yaml").string() : o.model};
   config.sets = o.sets;
   config.device = o.device;
-  std::vector<std::string> extra{"parallelism.data=1", "parallelism.tensor=1"};
+  std::vector<std::string> extra = one_rank_overrides();
   for (const std::string& key : precision_of(o)) extra.push_back(key);
   return std::make_unique<LanguageModel>(config.load(extra), std::move(checkpoint), engines(),
                                          o.tokenizer);

@@ -224,10 +224,11 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
                           static_cast<double>(t.gathered);
   const auto whole = [](size_t bytes) { return human_bytes(bytes); };
   fmt::print(
-      "ranks: each sends {} per step ({} all-reduced, {} reduce-scattered, {} gathered), {:.2f} "
+      "ranks: each sends {} per step ({} all-reduced, {} reduce-scattered, {} gathered{}), {:.2f} "
       "times the parameters in f32\n",
       human_bytes(static_cast<size_t>(t.sent())), whole(t.reduced), whole(t.scattered),
       whole(t.gathered),
+      t.passed_on > 0 ? fmt::format(", {} to other stages", whole(t.passed_on)) : "",
       messages / (sizeof(float) * static_cast<double>(parameter_elements(session))));
   const RankTopology& topology = r.topology;
   if (topology.nodes() > 1) {
@@ -262,6 +263,49 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
       e.communication > 0 ? 100 * (1 - e.exposed / e.communication) : 100.0);
 }
 
+// Returns the first and last layer of the nodes that a stage runs.
+std::string layers_of(const Session& session) {
+  std::string first, last;
+  for (const LayerCost& layer : session.executor->report().layers) {
+    if (layer.layer == "pipeline" || layer.activation_bytes == 0) continue;
+    if (first.empty()) first = layer.layer;
+    last = layer.layer;
+  }
+  return first == last ? first : first + " to " + last;
+}
+
+// Prints a row for each stage of a pipeline: that of its first data-parallel rank.
+void print_stages(const Session& session) {
+  const RankCoordinates::Place& stage = session.coordinates.pipeline;
+  if (stage.count == 1) return;
+  std::vector<double> flops;
+  std::vector<std::array<std::string, 4>> rows{{"layers", "parameters", "memory", "FLOP"}};
+  for (int i = 0; i < stage.count; ++i) {
+    SessionOptions options = session.options;
+    options.log = {};
+    options.ranks.rank = i * (session.options.ranks.world / stage.count);
+    const Session other = open_session(*session.experiment, options);
+    const PlanReport r = other.executor->report();
+    int64_t parameters = 0;
+    for (const LayerCost& layer : r.layers) parameters += layer.parameters;
+    flops.push_back(r.flops_per_step / static_cast<double>(session.batch.micro_steps));
+    rows.push_back({layers_of(other), fmt::format("{}", parameters), human_bytes(r.arena_bytes),
+                    human_count(flops.back())});
+  }
+  const double busy = static_cast<double>(session.batch.micro_steps) * std::ranges::max(flops);
+  const double waits = 1 - busy / pipeline_seconds(flops, session.batch.micro_steps);
+  const bool gpipe = session.experiment->parallelism.pipeline_schedule == PipelineSchedule::gpipe;
+  fmt::print("stages ({}, {} micro-batches; by FLOP the slowest waits for {:.0f} % of a step):\n",
+             gpipe ? "gpipe" : "1f1b", session.batch.micro_steps, 100 * waits);
+  size_t width = 0;
+  for (const auto& row : rows) width = std::max(width, row[0].size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    fmt::print("  {:>5}  {:<{}}  {:>12}  {:>11}  {:>12}\n",
+               i == 0 ? "stage" : fmt::format("{}", i - 1), rows[i][0], width, rows[i][1],
+               rows[i][2], rows[i][3]);
+  }
+}
+
 void print_session(const Session& session, const PlanRequest& request, const MachineRates& rates) {
   const PlanReport r = session.executor->report();
   const StepGraph& graph = session.executor->training();
@@ -290,6 +334,7 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
                graph.gathered.size() == 1 ? "" : "s", fmt::join(graph.gathered, ", "));
   }
   for (const std::string& sentence : advice(session)) fmt::print("warning: {}\n", sentence);
+  print_stages(session);
   print_layers(r);
   print_memory(session, r);
   print_lengths(session, r);
@@ -415,7 +460,7 @@ CommandBody add_plan(CLI::App& command) {
   return [options, rates_given, disk] {
     Experiment experiment = options->config.load();
     const int64_t ranks =
-        std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.tensor;
+        std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.ranks_of_model();
     PlanRequest request = options->request;
     request.storage.disk_given = disk->count() > 0;
     if (request.world == 0) {

@@ -79,6 +79,8 @@ std::unique_ptr<Kernel> make_pad(const KernelRequest& request) {
   switch (request.inputs[0].dtype) {
     case DType::f32:
       return make_pad_of<float>(request);
+    case DType::f64:
+      return make_pad_of<double>(request);
     case DType::i32:
       return make_pad_of<int32_t>(request);
     default:

@@ -234,9 +234,8 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
   ExportReport report;
   const ResumeChoice choice = find_checkpoint(run_or_checkpoint);
   report.checkpoint = choice.checkpoint;
-  const auto experiment =
-      load_config<Experiment>({.files = {report.checkpoint / "config.yaml"},
-                               .overrides = {"parallelism.data=1", "parallelism.tensor=1"}});
+  const auto experiment = load_config<Experiment>(
+      {.files = {report.checkpoint / "config.yaml"}, .overrides = one_rank_overrides()});
   IdentifiedModel model = identify_model(experiment.model);
   report.model_type = model.family->model_type;
   const std::deque<SafetensorsSet> files = trained_weights(report.checkpoint);

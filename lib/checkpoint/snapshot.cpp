@@ -8,11 +8,18 @@
 namespace dltrain {
 namespace {
 
-// Assigns the tensor to the rank with the least bytes so far.
-int assign_writer(std::vector<size_t>& assigned, const StateTensor& tensor) {
-  const auto least = std::min_element(assigned.begin(), assigned.end());
+// Assigns the tensor to the rank with the least bytes so far, of those of its stage: these are
+// neighbours.
+int assign_writer(std::vector<size_t>& assigned, const StateTensor& tensor, int stages) {
+  const auto ranks = static_cast<ptrdiff_t>(assigned.size()) / stages;
+  const ptrdiff_t first = tensor.shard ? tensor.shard->stage * ranks : 0;
+  const auto begin = assigned.begin() + first;
+  const auto least = std::min_element(begin, begin + ranks);
   *least += tensor.spec.bytes();
   return static_cast<int>(least - assigned.begin());
+}
+int stages_of(const Executor& executor) {
+  return executor.mesh().size(mesh_axes::kPipeline);
 }
 
 }  // namespace
@@ -30,7 +37,7 @@ void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live, int r
     copy.spec = tensor.spec;
     copy.role = tensor.role;
     copy.info = file.info;
-    copy.owner = assign_writer(assigned, tensor);
+    copy.owner = assign_writer(assigned, tensor, stages_of(executor));
     const bool own = copy.owner == rank;
     copy.live = own && live && !tensor.shard ? &executor : nullptr;
     if (!own || copy.live != nullptr) {
@@ -51,7 +58,7 @@ void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live, int r
 size_t snapshot_bytes(const Executor& executor, int writers) {
   std::vector<size_t> assigned(static_cast<size_t>(writers));
   for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (rules_of(tensor.role).checkpointed) assign_writer(assigned, tensor);
+    if (rules_of(tensor.role).checkpointed) assign_writer(assigned, tensor, stages_of(executor));
   }
   return *std::max_element(assigned.begin(), assigned.end());
 }

@@ -25,7 +25,8 @@ using StateSnapshot = std::vector<TensorCopy>;
 // Copies the checkpointed state and reuses the snapshot's memory. The executor must outlive the
 // snapshot. `live`: only sharded tensors are copied; the others are read when the snapshot is
 // written, and no step may run until then. `rank` of `writers`: the tensors are distributed over
-// the writers by size. With sharded tensors all ranks must call this.
+// the writers by size, those of a stage of a pipeline over its ranks (`writers` is then the number
+// of all ranks). With sharded tensors all ranks must call this.
 void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live = false, int rank = 0,
                    int writers = 1);
 // The greatest number of bytes that a rank copies.

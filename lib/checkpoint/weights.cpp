@@ -40,6 +40,8 @@ std::string listed(const std::vector<std::string>& names) {
 void initialize_weights(Executor& executor, uint64_t seed) {
   std::vector<float> values;  // one memory for all of them
   for (const ParameterInfo& info : executor.training().parameters) {
+    const StateTensor* tensor = executor.layout().find(info.name);
+    if (tensor != nullptr && tensor->shard && !tensor->shard->is_here) continue;
     values.resize(static_cast<size_t>(info.spec.shape.elements()));
     initialize(info.initializer, seed, info.name, values);
     write_values(executor, info, info.name, values);

@@ -58,7 +58,7 @@ std::vector<CheckResult> run_checks(CheckOptions options) {
   };
   int64_t samples = 0;
   {
-    Experiment experiment = options.load({"parallelism.data=1", "parallelism.tensor=1"});
+    Experiment experiment = options.load(one_rank_overrides());
     const Session session = open_session(experiment, {.engines = options.engines});
     samples = std::min<int64_t>(session.batch.micro_batch, session.data.train->size());
     options.fewest_samples = fewest_samples(session);

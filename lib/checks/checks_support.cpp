@@ -11,9 +11,11 @@ namespace dltrain {
 namespace {
 
 std::vector<std::string> one_batch_overrides(int64_t samples) {
-  return {fmt::format("training.global_batch_size={}", samples),
-          fmt::format("training.micro_batch_size={}", samples),
-          "training.gradient_accumulation_steps=1", "parallelism.data=1", "parallelism.tensor=1"};
+  std::vector<std::string> out = one_rank_overrides();
+  out.insert(out.end(), {fmt::format("training.global_batch_size={}", samples),
+                         fmt::format("training.micro_batch_size={}", samples),
+                         "training.gradient_accumulation_steps=1"});
+  return out;
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ int Mesh::size(std::string_view axis) const {
 namespace {
 
 bool contains_axis(std::string_view axes, std::string_view name) {
+  axes = axes.substr(0, axes.find(':'));
   return fmt::format(",{},", axes).find(fmt::format(",{},", name)) != std::string::npos;
 }
 
@@ -83,7 +84,9 @@ RankCoordinates coordinates_of(const Mesh& mesh, int rank) {
                             mesh.coordinate(rank, mesh_axes::kShard),
                    .count = mesh.size(mesh_axes::kReplica) * shard},
           .tensor = {.index = mesh.coordinate(rank, mesh_axes::kTensor),
-                     .count = mesh.size(mesh_axes::kTensor)}};
+                     .count = mesh.size(mesh_axes::kTensor)},
+          .pipeline = {.index = mesh.coordinate(rank, mesh_axes::kPipeline),
+                       .count = mesh.size(mesh_axes::kPipeline)}};
 }
 
 MeshGroups::MeshGroups(Collectives& world, const Mesh& mesh, const std::set<std::string>& sets)
@@ -93,7 +96,9 @@ MeshGroups::MeshGroups(Collectives& world, const Mesh& mesh, const std::set<std:
   for (const std::string& axes : sets) {
     const std::vector<int> ranks = mesh.group(world.rank(), axes);
     auto& part = parts_[axes];
-    if (static_cast<int>(ranks.size()) < world.size()) part = world.split(ranks);
+    // Stages exchange messages at points of the step that differ, unlike all that `world` does.
+    const bool own = axes.starts_with(mesh_axes::kPipeline);
+    if (own || static_cast<int>(ranks.size()) < world.size()) part = world.split(ranks);
   }
 }
 

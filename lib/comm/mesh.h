@@ -1,11 +1,15 @@
 // The ranks of a run as a grid with named axes, and the groups over sets of axes.
 //
 // Axes are listed outermost first: neighbours along the last one are neighbouring ranks, which are
-// on the same node if possible. The axes are `replica` × `shard` × `tensor`: ranks along `tensor`
-// hold shards of each layer and the same samples (parallelism.tensor); the others are the
+// on the same node if possible. The axes are `pipeline` × `replica` × `shard` × `tensor`: ranks
+// along `pipeline` are the stages of a model (parallelism.pipeline), ranks along `tensor` hold
+// shards of each layer (parallelism.tensor), and both have the same samples; the others are the
 // data-parallel ranks. Of these, ranks along `shard` hold the parts of one state and ranks along
 // `replica` the same part (parallelism.zero_shard_size). The attribute kOver of an op names the
 // axes over which it reduces or gathers (Mesh::over); without it the op involves all ranks.
+//
+// A pipeline has two groups over the same ranks, so that a gradient does not wait for the message
+// of an activation that its receiver does not read yet: the text after a colon distinguishes them.
 #pragma once
 
 #include <map>
@@ -22,9 +26,11 @@ namespace dltrain {
 namespace mesh_axes {
 inline constexpr const char* kReplica = "replica";
 inline constexpr const char* kShard = "shard";
-inline constexpr const char* kPipeline = "pipeline";  // the stages of a model (passes/stage_cut.h)
+inline constexpr const char* kPipeline = "pipeline";           // passes/stage_cut.h
+inline constexpr const char* kPipelineBack = "pipeline:back";  // for gradients
 inline constexpr const char* kTensor = "tensor";
 inline constexpr const char* kData = "replica,shard";  // the set of the data-parallel ranks
+inline constexpr const char* kDataAndPipeline = "pipeline,replica,shard";
 }  // namespace mesh_axes
 
 // The attribute of collective ops.
@@ -58,12 +64,13 @@ class Mesh {
 };
 
 // The place of a rank along the mesh. What depends on the rank follows from it: the samples of a
-// rank and its share of an evaluation from `data`, its shards of layers from `tensor`.
+// rank and its share of an evaluation from `data`, its shards of layers from `tensor`, its layers
+// from `pipeline`.
 struct RankCoordinates {
   struct Place {
     int index = 0, count = 1;
   };
-  Place data, tensor;
+  Place data, tensor, pipeline;
 };
 RankCoordinates coordinates_of(const Mesh& mesh, int rank);
 

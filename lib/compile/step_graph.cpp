@@ -16,6 +16,7 @@
 #include "passes/pack_updates.h"
 #include "passes/partition.h"
 #include "passes/remove_copies.h"
+#include "passes/stage_cut.h"
 #include "passes/update.h"
 
 namespace dltrain {
@@ -45,6 +46,16 @@ std::vector<ValueId> learning_parameters(const StepRequest& r, StepGraph& out) {
     diagnostics.throw_if_any();
   }
   return learning;
+}
+
+// Returns the layers with which the stages of a pipeline begin; none without a pipeline.
+std::vector<std::string> stages_of(const StepRequest& r, const Graph& forward) {
+  const int stages = r.parallel.mesh.size(mesh_axes::kPipeline);
+  if (stages == 1) return {};
+  if (r.same_state != nullptr) return r.same_state->stages;
+  if (r.stages.empty()) return choose_stages(forward, stages);
+  check_stages(forward, r.stages);
+  return r.stages;
 }
 
 StepGraph emit(const StepRequest& r, bool training) {
@@ -80,6 +91,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     if (r.log) r.log(pass, out.graph);
   };
   log("emit");
+  out.stages = stages_of(r, out.graph);
   // Must run before autocast, since low-precision copies are made from parameters, not averages.
   if (!training && r.update.ema) read_averages(out.graph, learning_parameters(r, out));
   if (r.precision != DType::f32) {
@@ -164,12 +176,18 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   if (partition_options.ranks() > 1) {
     ValueId* const kept[]{&out.output};
-    lower_placements(out.graph, partition_options, training && !r.parallel.shards_state(), kept);
+    lower_placements(out.graph, partition_options, kept);
     log("lower_placements");
   }
   out.graph = eliminate_dead_code(std::move(out.graph));
   log("dead_code");
   if (training) out.model_flops = model_flops(out.graph);
+  if (!out.stages.empty()) {
+    const int stage = r.parallel.mesh.coordinate(r.parallel.rank, mesh_axes::kPipeline);
+    out.graph = stage_cut(std::move(out.graph), {.stage = stage, .begins = out.stages});
+    log("stage_cut");
+  }
+  if (training && !r.parallel.shards_state()) shard_norm(out.graph, r.parallel.mesh);
   if (r.fuse) {
     out.graph = fuse(std::move(out.graph), {.join_norms = gpu_memory() != 0,
                                             .across_blocks = r.recompute == Recompute::none});

@@ -2,10 +2,10 @@
 // in their fixed order.
 //
 //   training:    emit, autocast, lower recurrent, partition, reverse, update, narrow parameters,
-//                lower placements, dead code, fuse, recompute, data parallel or zero, remove
-//                copies, pack updates
+//                lower placements, dead code, stage cut, fuse, recompute, data parallel or zero,
+//                remove copies, pack updates
 //   evaluation:  emit, autocast, lower recurrent, partition, narrow parameters, lower placements,
-//                dead code, fuse, zero (sums are reduced after the evaluation pass)
+//                dead code, stage cut, fuse, zero (sums are reduced after the evaluation pass)
 #pragma once
 
 #include <functional>
@@ -46,6 +46,8 @@ struct StepRequest {
   DataParallelOptions parallel = {};  // with the mesh of all ranks, without micro-steps
   // Another graph over the same state, which is sharded in the same way; null: none.
   const StepGraph* same_state = nullptr;
+  // The layers with which the stages of a pipeline begin (passes/stage_cut.h); empty: chosen.
+  std::vector<std::string> stages = {};
   DType compute = DType::f32;      // f64 for gradient checks on the reference engine
   DType precision = DType::f32;    // bf16, f16: matrix products and activations (with compute f32)
   bool low_residual = false;       // with precision: see passes/autocast.h
@@ -85,10 +87,11 @@ struct StepGraph {
   std::vector<StepMetric> metrics;        // the loss first
   TensorSpec output_spec;
   std::vector<ZeroUnit> zero_units;
-  double model_flops = 0;         // of a micro-batch (compile/model_flops.h)
-  int recomputed_nodes = 0;       // forward nodes that run again in the backward
-  double recomputed_flops = 0;    // of these, a micro-batch
-  bool asked_vocabulary = false;  // a layer uses the size of the vocabulary
+  std::vector<std::string> stages = {};  // layers with which the stages of a pipeline begin
+  double model_flops = 0;                // of a micro-batch (compile/model_flops.h)
+  int recomputed_nodes = 0;              // forward nodes that run again in the backward
+  double recomputed_flops = 0;           // of these, a micro-batch
+  bool asked_vocabulary = false;         // a layer uses the size of the vocabulary
 };
 
 StepGraph build_training_graph(const StepRequest& request);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 
 #include "compile/cost_model.h"
 #include "graph/slots.h"
@@ -25,14 +26,23 @@ Traffic message(const Graph& graph, const Node& node, const RankTopology& topolo
   if (node.op->message == MessageKind::reduce_scatter) out.scattered = parts * bytes(node.outputs);
   if (node.op->message == MessageKind::all_gather)
     out.gathered = parts * bytes({node.inputs.front()});
+  const auto add = [&](int rank, double sent) {
+    const bool here = rank / topology.per_node == topology.rank / topology.per_node;
+    (here ? out.within_node : out.between_nodes) += sent;
+  };
+  if (node.op->message == MessageKind::send || node.op->message == MessageKind::receive) {
+    const bool sends = node.op->message == MessageKind::send;
+    out.passed_on = bytes(sends ? node.inputs : node.outputs);
+    add(group[static_cast<size_t>(node.attributes.integer("peer"))],
+        static_cast<double>(out.passed_on));
+    return out;
+  }
   // Every other rank of the group gets the same number of bytes.
   const double each = (2.0 * static_cast<double>(out.reduced) + static_cast<double>(out.scattered) +
                        static_cast<double>(out.gathered)) /
                       static_cast<double>(parts);
   for (int rank : group) {
-    if (rank == topology.rank) continue;
-    const bool here = rank / topology.per_node == topology.rank / topology.per_node;
-    (here ? out.within_node : out.between_nodes) += each;
+    if (rank != topology.rank) add(rank, each);
   }
   return out;
 }
@@ -88,14 +98,21 @@ class CallSums {
 Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankTopology& topology) {
   Traffic sum;
   each_run(graph, micro_steps, [&](const Node& node, bool) {
+    if (node.op->message == MessageKind::receive) return;
     const Traffic one = message(graph, node, topology);
     sum.reduced += one.reduced;
     sum.scattered += one.scattered;
     sum.gathered += one.gathered;
+    sum.passed_on += one.passed_on;
     sum.within_node += one.within_node;
     sum.between_nodes += one.between_nodes;
   });
   return sum;
+}
+
+double pipeline_seconds(std::span<const double> stages, int64_t micro_batches) {
+  return std::accumulate(stages.begin(), stages.end(), 0.0) +
+         static_cast<double>(micro_batches - 1) * std::ranges::max(stages);
 }
 
 StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTopology& topology,

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct Traffic {
   size_t reduced = 0;    // all-reduce
   size_t scattered = 0;  // reduce-scatter, with the padding of units
   size_t gathered = 0;   // all-gather, likewise
+  size_t passed_on = 0;  // sent to other stages of a pipeline
   // Bytes that the rank sends (and receives): twice the message for an all-reduce, once for the
   // others, minus the rank's own part. Ranks send to each other directly
   // (comm/collective_algorithms.h), so the share of a message between nodes is the share of the
@@ -57,12 +59,17 @@ struct CallSum {
 // Seconds of a step. A call takes the time of its arithmetic or, on a GPU, that of the cost model;
 // a message takes that of its bytes, and a wait the remaining time of its message. Messages of one
 // group are sequential in graph order; those of different groups overlap, as do the parts of one
-// message within a node and between nodes.
+// message within a node and between nodes. Waiting for other stages of a pipeline is not included
+// (pipeline_seconds).
 struct StepEstimate {
   double compute = 0, communication = 0;
   double exposed = 0;          // communication time that computation does not hide
   std::vector<CallSum> calls;  // on a GPU, longest first
 };
+// Seconds of a step in a pipeline of stages that take these times for a micro-batch, forward and
+// backward: the first micro-batch passes all stages, the slowest stage sets the pace of the others.
+double pipeline_seconds(std::span<const double> stages, int64_t micro_batches);
+
 StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTopology& topology,
                            const MachineRates& rates);
 

@@ -170,11 +170,29 @@ void ParallelismConfig::describe(Fields& f) {
   f.integer("tensor", tensor,
             {.doc = "Ranks that share each layer (tensor parallelism): neighbouring ranks compute "
                     "shards of the products of the same samples. The number of ranks is data × "
-                    "tensor",
+                    "tensor × pipeline",
              .min = 1,
              .max = 1024,
              .known_as = {"tensor_parallel", "tp", "tensor_model_parallel_size",
                           "tensor_parallel_size", "tensor_parallel_degree"}});
+  f.integer("pipeline", pipeline,
+            {.doc = "Stages of the model (pipeline parallelism): each group of ranks has some of "
+                    "the layers, and the micro-batches of a step pass through them",
+             .min = 1,
+             .max = 64,
+             .known_as = {"pipeline_parallel", "pp", "pipeline_model_parallel_size",
+                          "pipeline_parallel_size", "pipeline_parallel_degree"}});
+  f.choice("pipeline_schedule", pipeline_schedule,
+           {{"1f1b", PipelineSchedule::one_forward_one_backward,
+             "forward and backward in turn: a stage has at most as many micro-batches in memory as "
+             "there are stages"},
+            {"gpipe", PipelineSchedule::gpipe, "all forwards, then all backwards"}},
+           {.doc = "Order of the micro-batches on a stage. Losses do not depend on it"});
+  f.texts("pipeline_stages", pipeline_stages,
+          {.doc = "Layers with which the second and every later stage begin: their paths, as "
+                  "`dltrain plan` prints them. Absent or `auto`: chosen by the time of the layers "
+                  "and the size of messages",
+           .scalar_ok = true});
   f.number("timeout", timeout,
            {.doc = "Seconds without a heartbeat of a rank, or of waiting in a collective, after "
                    "which the run ends with exit code 6",
@@ -424,7 +442,9 @@ void Experiment::validate(Diagnostics& diagnostics) const {
     diagnostics.add(stopping->location,
                     "early_stopping needs evaluations: give evaluation.eval_steps or eval_epochs");
   }
-  if (parallelism.zero_stage > 0 || parallelism.tensor > 1) validate_shards(diagnostics);
+  if (parallelism.zero_stage > 0 || parallelism.tensor > 1 || parallelism.pipeline > 1) {
+    validate_shards(diagnostics);
+  }
   if (precision.narrow_parameters()) validate_narrow_parameters(diagnostics);
   if (training.reduction == Reduction::fixed && parallelism.reduce_dtype != DType::f32) {
     diagnostics.add(parallelism, "reduce_dtype",

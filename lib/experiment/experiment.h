@@ -62,16 +62,26 @@ struct PrecisionConfig : ConfigObject {
   bool narrow_parameters() const { return parameters == DType::bf16; }
 };
 
+enum class PipelineSchedule : uint8_t { one_forward_one_backward, gpipe };
+
 struct ParallelismConfig : ConfigObject {
   int64_t data = -1;
   int64_t tensor = 1;
-  double timeout = 600, join_timeout = 60;  // s
+  int64_t pipeline = 1;
+  PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
+  std::optional<std::vector<std::string>> pipeline_stages;  // absent or {"auto"}: chosen
+  double timeout = 600, join_timeout = 60;                  // s
   double straggler_factor = 2;
   int64_t zero_stage = 0;
   std::string zero_shard_size = "all";  // or "node", or a number of ranks
   double bucket_mb = 25;
   DType reduce_dtype = DType::f32;
   CollectiveBackendKind collectives = CollectiveBackendKind::automatic;
+  bool chooses_stages() const {
+    return !pipeline_stages || *pipeline_stages == std::vector<std::string>{"auto"};
+  }
+  // Ranks that together have one copy of the model.
+  int64_t ranks_of_model() const { return tensor * pipeline; }
   size_t bucket_bytes() const { return static_cast<size_t>(bucket_mb * (1 << 20)); }
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;
@@ -167,9 +177,12 @@ struct BatchLayout {
 // not fit their number. A launcher calls it before it starts ranks.
 BatchLayout check_ranks(const Experiment& experiment, int ranks);
 
-// Returns the mesh of the ranks: replica × shard × tensor. `ranks_per_node` (0: all ranks on one
-// node) determines the groups of zero_shard_size: node; a size greater than the number of
-// data-parallel ranks means all. Throws ConfigError if the ranks cannot be divided into such
+// Overrides for a configuration that is used on one rank, such as that of a trained model.
+const std::vector<std::string>& one_rank_overrides();
+
+// Returns the mesh of the ranks: pipeline × replica × shard × tensor. `ranks_per_node` (0: all
+// ranks on one node) determines the groups of zero_shard_size: node; a size greater than the number
+// of data-parallel ranks means all. Throws ConfigError if the ranks cannot be divided into such
 // groups.
 Mesh rank_mesh(const Experiment& experiment, int ranks, int ranks_per_node);
 

@@ -28,6 +28,13 @@ void ParallelismConfig::validate(Diagnostics& diagnostics) const {
                     "zero_shard_size {} has no effect with zero_stage 0; give zero_stage 1, 2 or 3",
                     zero_shard_size);
   }
+  if (chooses_stages() || pipeline == 1) return;
+  if (std::ssize(*pipeline_stages) != pipeline - 1) {
+    diagnostics.add(*this, "pipeline_stages",
+                    "{} layers, but {} stages need {}: that with which the second stage begins, "
+                    "and so on",
+                    pipeline_stages->size(), pipeline, pipeline - 1);
+  }
 }
 
 namespace {
@@ -46,9 +53,10 @@ std::string advice(int64_t batch, int64_t ranks) {
 
 // Refuses keys that need tensors which no rank stores in full.
 void Experiment::validate_shards(Diagnostics& diagnostics) const {
-  const bool zero = parallelism.zero_stage > 0;
-  const std::string key = fmt::format("parallelism.{} {}", zero ? "zero_stage" : "tensor",
-                                      zero ? parallelism.zero_stage : parallelism.tensor);
+  const bool zero = parallelism.zero_stage > 0, tensor = parallelism.tensor > 1;
+  const std::string key = zero ? fmt::format("parallelism.zero_stage {}", parallelism.zero_stage)
+                          : tensor ? fmt::format("parallelism.tensor {}", parallelism.tensor)
+                                   : fmt::format("parallelism.pipeline {}", parallelism.pipeline);
   const auto refuse = [&](const SourceLocation& at, const std::string& why) {
     diagnostics.add(at, "{}: {}", key, why);
   };
@@ -59,16 +67,22 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
         "element-wise optimizer (adamw, adam, sgd, adagrad, rmsprop, lion), or tensor: 1",
         parallelism.tensor, optimizer->kind);
   }
-  if (training.reduction == Reduction::fixed) {
+  if (training.reduction == Reduction::fixed && (zero || tensor)) {
     refuse(training.location_of("reduction"),
            zero ? "sharded gradients cannot be added in the order of reduction: fixed"
                 : "the products of shards are not added in the order of reduction: fixed");
   }
-  if (autotune != Autotune::off && parallelism.tensor > 1) {
+  if (autotune != Autotune::off && (tensor || parallelism.pipeline > 1)) {
     diagnostics.add(*this, "autotune",
-                    "parallelism.tensor {}: ranks with shards of different sizes cannot share "
-                    "measurements; take autotune: off",
-                    parallelism.tensor);
+                    "{}: ranks with different layers or shards cannot share measurements; take "
+                    "autotune: off",
+                    key);
+  }
+  if (parallelism.pipeline > 1 && loss && loss->teacher() != nullptr) {
+    diagnostics.add(location_of("loss"),
+                    "parallelism.pipeline {}: a teacher is not divided into stages; take pipeline: "
+                    "1",
+                    parallelism.pipeline);
   }
   if (parallelism.tensor > 1 && training.ema) {
     diagnostics.add(training.ema->location,
@@ -171,14 +185,20 @@ BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
 }  // namespace
 
 BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
-  const int64_t tensor = experiment.parallelism.tensor;
-  if (all_ranks % tensor != 0) {
-    fail_at(experiment.parallelism, "tensor",
-            "{} rank{} cannot be divided into groups of {} for tensor parallelism; start a "
-            "multiple of {} ranks (--nproc-per-node)",
-            all_ranks, all_ranks == 1 ? "" : "s", tensor, tensor);
+  const ParallelismConfig& parallelism = experiment.parallelism;
+  const int64_t parts = parallelism.ranks_of_model();
+  if (all_ranks % parts != 0) {
+    const bool both = parallelism.tensor > 1 && parallelism.pipeline > 1;
+    fail_at(parallelism, parallelism.tensor > 1 ? "tensor" : "pipeline",
+            "{} rank{} cannot be divided into groups of {} for {} parallelism; start a multiple of "
+            "{} ranks (--nproc-per-node)",
+            all_ranks, all_ranks == 1 ? "" : "s", parts,
+            both                     ? "tensor and pipeline"
+            : parallelism.tensor > 1 ? "tensor"
+                                     : "pipeline",
+            parts);
   }
-  const int ranks = all_ranks / static_cast<int>(tensor);  // data-parallel ones
+  const int ranks = all_ranks / static_cast<int>(parts);  // data-parallel ones
   const int64_t wanted = experiment.parallelism.data;
   if (wanted == 0 || (wanted > 0 && wanted != ranks)) {
     fail_at(experiment.parallelism, "data",
@@ -203,10 +223,17 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
   return out;
 }
 
+const std::vector<std::string>& one_rank_overrides() {
+  static const std::vector<std::string> overrides{"parallelism.data=1", "parallelism.tensor=1",
+                                                  "parallelism.pipeline=1"};
+  return overrides;
+}
+
 Mesh rank_mesh(const Experiment& experiment, int all_ranks, int ranks_per_node) {
   const ParallelismConfig& parallelism = experiment.parallelism;
   const std::string& text = parallelism.zero_shard_size;
-  const int tensor = static_cast<int>(parallelism.tensor), ranks = all_ranks / tensor;
+  const int tensor = static_cast<int>(parallelism.tensor);
+  const int ranks = all_ranks / static_cast<int>(parallelism.ranks_of_model());
   int shard = ranks;
   if (text == "node" && ranks_per_node > 0) {
     shard = std::clamp(ranks_per_node / tensor, 1, ranks);
@@ -216,7 +243,8 @@ Mesh rank_mesh(const Experiment& experiment, int all_ranks, int ranks_per_node) 
     fail_at(parallelism, "zero_shard_size", "{} ranks cannot be divided into groups of {}{}", ranks,
             shard, text == "node" ? ", the ranks of this node" : "");
   }
-  return Mesh({{mesh_axes::kReplica, ranks / shard},
+  return Mesh({{mesh_axes::kPipeline, static_cast<int>(parallelism.pipeline)},
+               {mesh_axes::kReplica, ranks / shard},
                {mesh_axes::kShard, shard},
                {mesh_axes::kTensor, tensor}});
 }

@@ -40,12 +40,13 @@ FlatCut::Range FlatCut::range(int64_t elements) const {
 }
 
 FlatCut::Range Shard::range() const {
+  if (!is_here) return {};
   const int64_t elements = box().shape.elements();
   return flat ? flat->range(elements) : FlatCut::Range{0, elements, 0};
 }
 
 TensorSpec Shard::stored() const {
-  return flat ? TensorSpec{Shape{range().count}, whole.dtype} : box();
+  return flat || !is_here ? TensorSpec{Shape{range().count}, whole.dtype} : box();
 }
 
 void copy_from_cut(const TensorSpec& whole, const Cut& cut, int rank,

@@ -58,6 +58,9 @@ struct Shard {
   TensorSpec whole;
   std::optional<Cut> cut = {};  // none: the box is the whole tensor
   std::optional<FlatCut> flat = {};
+  // In a pipeline: the stage that saves the tensor, and whether the stage of this rank stores it.
+  int stage = 0;
+  bool is_here = true;
 
   TensorSpec box() const { return {cut ? cut->local(whole.shape) : whole.shape, whole.dtype}; }
   // The elements of the box that are stored, and those as a tensor.

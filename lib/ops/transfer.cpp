@@ -25,21 +25,25 @@ constinit const OpDef kSendBeginOp{.name = "send_begin",
                                    .doc = "starts to send a tensor to another rank",
                                    .signature = "x[*]:any",
                                    .has_effect = true,
+                                   .message = MessageKind::send,
                                    .slot = SlotUse::begins};
 constinit const OpDef kSendEndOp{.name = "send_end",
                                  .doc = "waits until a tensor has been sent",
                                  .signature = "x[*]:any",
                                  .has_effect = true,
+                                 .message = MessageKind::send,
                                  .slot = SlotUse::ends};
 constinit const OpDef kReceiveBeginOp{.name = "receive_begin",
                                       .doc = "starts to receive a tensor from another rank",
                                       .infer = infer_receive,
                                       .has_effect = true,
+                                      .message = MessageKind::receive,
                                       .slot = SlotUse::begins};
 constinit const OpDef kReceiveEndOp{.name = "receive_end",
                                     .doc = "waits for a tensor from another rank",
                                     .signature = "x[*]:any -> x!",
                                     .has_effect = true,
+                                    .message = MessageKind::receive,
                                     .slot = SlotUse::ends};
 
 }  // namespace dltrain

@@ -33,7 +33,7 @@ class Reductions {
         options_(options),
         over_(options.mesh.over(mesh_axes::kData)),
         scatters_always_(options.zero_stage > 1 && !parts.empty()) {
-    find_buckets(!parts.empty());
+    find_buckets(parts);
     find_units(parts);
     std::ranges::stable_sort(buckets_, {}, &Bucket::complete);
     int64_t slot = graph.next_slot();
@@ -73,15 +73,23 @@ class Reductions {
   }
 
  private:
-  // Sums that every rank gets.
-  void find_buckets(bool units_have_gradients) {
+  // Sums that every rank gets: all but the gradients of units.
+  void find_buckets(const std::vector<UnitParts>& parts) {
     std::vector<bool> reduced(graph_.values.size(), false);
+    const std::map<ValueId, const Node*> updates = find_updates(graph_);
+    for (const UnitParts& unit : parts) {
+      for (ValueId parameter : unit.parameters) {
+        const auto update = updates.find(parameter);
+        if (update == updates.end()) continue;
+        reduced[static_cast<size_t>(graph_.storage(update->second->inputs[2]))] = true;
+      }
+    }
     for (const Node& node : graph_.nodes) {
       if (node.op->message != MessageKind::all_reduce) continue;
       for (ValueId id : node.inputs) reduced[static_cast<size_t>(graph_.storage(id))] = true;
     }
     for (const RoleRules& rules : role_table()) {
-      if (!rules.accumulates || (rules.role == Role::gradient && units_have_gradients)) continue;
+      if (!rules.accumulates) continue;
       const GraphValue* neighbour = nullptr;
       size_t filled = 0;
       for (ValueId begun : graph_.with_role(rules.role)) {

@@ -147,7 +147,21 @@ void inherit_layouts(Graph& graph) {
   }
 }
 
+// The most sets of axes over which gradients can be sharded: none, `shard`, `tensor` and both.
+constexpr int64_t kMostSets = 4;
+
+}  // namespace
+
+void lower_placements(Graph& graph, const PartitionOptions& options,
+                      std::span<ValueId* const> kept) {
+  if (options.ranks() == 1) return;
+  PlacementLowering(graph).run(kept);
+  inherit_layouts(graph);
+  verify_graph(graph);
+}
+
 void shard_norm(Graph& graph, const Mesh& mesh) {
+  if (mesh.size(mesh_axes::kTensor) == 1 && mesh.size(mesh_axes::kPipeline) == 1) return;
   int64_t slot = graph.next_slot();
   GraphBuilder builder(graph);
   builder.set_phase(Phase::update);
@@ -160,16 +174,6 @@ void shard_norm(Graph& graph, const Mesh& mesh) {
     emit_sharded_norm(builder, node, std::span(node.inputs).subspan(1), mesh, slot);
   }
   graph.update_producers();
-}
-
-}  // namespace
-
-void lower_placements(Graph& graph, const PartitionOptions& options, bool norm,
-                      std::span<ValueId* const> kept) {
-  if (options.ranks() == 1) return;
-  PlacementLowering(graph).run(kept);
-  inherit_layouts(graph);
-  if (norm) shard_norm(graph, options.mesh);
   verify_graph(graph);
 }
 
@@ -209,8 +213,14 @@ void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const 
     }
     sums.push_back(squares);
   }
-  const ValueId all =
-      sums.size() == 1 ? sums[0] : builder.emit1("concat", sums, {{"axis", int64_t{0}}});
+  ValueId all = sums.size() == 1 ? sums[0] : builder.emit1("concat", sums, {{"axis", int64_t{0}}});
+  if (mesh.size(mesh_axes::kPipeline) > 1) {
+    // The stages may have different sets of axes, but send as many numbers.
+    all = builder.emit1("pad", {all},
+                        {{"before", std::vector<int64_t>{0}},
+                         {"after", std::vector{kMostSets - static_cast<int64_t>(sums.size())}}});
+    all = emit_all_reduce(builder, {all}, mesh_axes::kPipeline, slot++)[0];
+  }
   builder.emit("gradient_norm_of", {norm.inputs[0], all});
   graph.nodes.back().outputs = norm.outputs;  // read by the rest of the update
 }

@@ -40,10 +40,13 @@ struct PartitionOptions {
 std::vector<std::string> partition(Graph& graph, const PartitionOptions& options,
                                    std::span<ValueId* const> kept);
 
-// Lowers the changes of placement, records the shards of moments and copies, and reduces the norm
-// of gradients (if `norm`) over the ranks. `kept`: see partition().
-void lower_placements(Graph& graph, const PartitionOptions& options, bool norm,
+// Lowers the changes of placement, and records the shards of moments and copies. `kept`: see
+// partition().
+void lower_placements(Graph& graph, const PartitionOptions& options,
                       std::span<ValueId* const> kept);
+
+// Makes the norm of gradients that of all ranks, where these have shards or stages of the model.
+void shard_norm(Graph& graph, const Mesh& mesh);
 
 // Emits the sums of `values` over the ranks of the group `over` (an axis, a set of axes, or empty:
 // all ranks) as one message with this slot, and returns them.
@@ -54,7 +57,8 @@ std::vector<ValueId> emit_all_reduce(GraphBuilder& builder, const std::vector<Va
 Attributes message_attributes(int64_t slot, const std::string& over);
 
 // Emits the gradient norm in the place of `norm` where gradients are sharded: the squares of those
-// that are sharded over the same axes are summed over these, so replicated ones count once.
+// that are sharded over the same axes are summed over these, so replicated ones count once. The
+// squares of the stages of a pipeline are summed.
 void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const ValueId> gradients,
                        const Mesh& mesh, int64_t& slot);
 

@@ -28,6 +28,11 @@ class Rewriting {
     } else {
       drop_within(recomputed_pieces(graph_, mode));
     }
+    // What is being sent stays as it is.
+    for (const Node& node : graph_.nodes) {
+      if (node.op->slot != SlotUse::ends || node.phase == Phase::update) continue;
+      for (ValueId id : node.inputs) drop_[static_cast<size_t>(id)] = false;
+    }
     old_ = std::exchange(graph_.nodes, {});
   }
 

@@ -1,6 +1,7 @@
 #include "passes/stage_cut.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <set>
 
@@ -13,187 +14,462 @@
 namespace dltrain {
 namespace {
 
-constexpr int kBoth = -1;  // on both stages, such as the state of the step
+using Stages = uint64_t;  // a set: bit s is stage s
+constexpr Stages kUnknown = 0;
+
+Stages only(int stage) {
+  return Stages{1} << stage;
+}
+int first_of(Stages stages) {
+  return std::countr_zero(stages);
+}
+bool is_one(Stages stages) {
+  return std::has_single_bit(stages);
+}
 
 class StageCutter {
  public:
   StageCutter(Graph graph, const StageCut& cut)
       : graph_(std::move(graph)),
-        slot_(graph_.next_slot()),
-        old_(std::exchange(graph_.nodes, {})),
+        own_(cut.stage),
+        last_(cut.stages() - 1),
         cut_(cut),
-        owner_(graph_.values.size(), kBoth),
-        stage_(old_.size(), kBoth),
+        owners_(graph_.values.size(), kUnknown),
+        stages_(graph_.nodes.size(), kUnknown),
         builder_(graph_) {
-    check_internal(graph_.groups.empty() && std::ranges::none_of(graph_.values,
-                                                                 [](const GraphValue& value) {
-                                                                   return value.shard.has_value();
-                                                                 }),
-                   "a stage cut of sharded state");
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      roots_.push_back(graph_.storage(static_cast<ValueId>(i)));
+      if (rules_of(graph_.values[i].role).accumulates) {
+        whole_sums_[roots_.back()] = graph_.whole_sum(roots_.back());
+      }
+    }
+    old_ = std::exchange(graph_.nodes, {});
+    for (const Node& node : old_) {
+      slot_ = std::max(slot_, node.attributes.integer("slot", -1) + 1);
+      trains_ = trains_ || node.phase == Phase::update;
+    }
   }
 
   Graph run() {
-    assign();
+    assign_forward();
+    assign_backward();
+    join_owners();
+    assign_update();
     find_crossing();
-    for (Phase phase : {Phase::forward, Phase::backward, Phase::update}) emit_phase(phase);
-    for (size_t i = 0; i < owner_.size(); ++i) {
-      GraphValue& value = graph_.values[i];
-      if (!rules_of(value.role).persistent || owner_[i] == kBoth || owner_[i] == cut_.stage) {
-        continue;
-      }
-      value.role = Role::activation;
-      value.name.clear();
-    }
+    split_sums();
+    emit(Phase::forward);
+    emit(Phase::backward);
+    if (trains_) emit_update();
+    place_state();
     graph_.update_producers();
     return eliminate_dead_code(std::move(graph_));
   }
 
  private:
-  bool is_shared(ValueId root) const {
-    return root == graph_.storage(graph_.step_state) || graph_.value(root).role == Role::constant ||
-           graph_.value(root).role == Role::input;
+  Stages all() const { return only(last_ + 1) - 1; }
+  bool is_here(Stages stages) const { return (stages & only(own_)) != 0; }
+
+  // State that stages own, unlike the state of the step, inputs, constants and activations.
+  bool is_owned(ValueId root) const {
+    const Role role = graph_.value(root).role;
+    return rules_of(role).persistent && role != Role::step_state && role != Role::constant;
+  }
+  Stages& owners(ValueId id) { return owners_[static_cast<size_t>(graph_.storage(id))]; }
+
+  // Records that a node of the forward or backward uses state.
+  void claim(const Node& node, int stage) {
+    const auto claim_value = [&](ValueId id) {
+      if (id == kNoValue || !is_owned(graph_.storage(id))) return;
+      const Role role = graph_.value(graph_.storage(id)).role;
+      Stages& stages = owners(id);
+      stages |= only(stage);
+      check_internal(is_one(stages) || role == Role::parameter || role == Role::low_precision ||
+                         role == Role::gradient || role == Role::ema,
+                     "{} ({}): two stages use {}", node.op->name, node.layer,
+                     graph_.value(graph_.storage(id)).name);
+    };
+    for (ValueId id : node.inputs) claim_value(id);
+    for (ValueId id : node.outputs) claim_value(id);
   }
 
-  // Records that a node of `stage` uses a value.
-  void claim(ValueId id, int stage, const Node& node) {
-    const ValueId root = graph_.storage(id);
-    if (is_shared(root)) return;
-    int& owner = owner_[static_cast<size_t>(root)];
-    check_internal(owner == kBoth || owner == stage || stage == kBoth,
-                   "{} ({}): {} belongs to the other stage", node.op->name, node.layer,
-                   graph_.value(root).name);
-    if (stage != kBoth) owner = stage;
+  // The stage whose node produces a value in a phase; −1: none does.
+  int made_on(ValueId id, Phase phase) const {
+    const int made = id == kNoValue ? -1 : graph_.value(id).producer;
+    if (made < 0 || old_[static_cast<size_t>(made)].phase != phase) return -1;
+    return first_of(stages_[static_cast<size_t>(made)]);
   }
 
-  void assign() {
-    std::map<std::string, int> layers;
-    bool second = false;
+  void assign_forward() {
+    int current = 0;
     for (size_t i = 0; i < old_.size(); ++i) {
       const Node& node = old_[i];
-      if (node.phase == Phase::forward) {
-        second = second || node.layer == cut_.second || node.layer.starts_with(cut_.second + ".");
-        stage_[i] = layers.emplace(node.layer, second ? 1 : 0).first->second;
-      } else if (node.phase == Phase::backward) {
-        // The backward starts with the loss, which has no layer.
-        stage_[i] = node.layer.empty() ? 1 : layers.at(node.layer);
-      } else if (is_norm(node)) {
-        continue;  // each stage adds up its own gradients
-      } else {
-        for (ValueId id : node.inputs) {
-          if (id != kNoValue) stage_[i] = std::max(stage_[i], owner_of(id));
-        }
+      if (node.phase != Phase::forward) continue;
+      if (current < last_ && is_within(node.layer, cut_.begins[static_cast<size_t>(current)])) {
+        ++current;
       }
-      for (ValueId id : node.outputs) claim(id, stage_[i], node);
-      for (ValueId id : node.inputs) {
-        if (id == kNoValue) continue;
-        const bool is_state = rules_of(graph_.value(graph_.storage(id)).role).persistent;
-        if (is_state || node.phase == Phase::update) claim(id, stage_[i], node);
-      }
+      int stage = layers_.emplace(node.layer, current).first->second;
+      for (ValueId id : node.inputs) stage = std::max(stage, made_on(id, Phase::forward));
+      stages_[i] = only(stage);
+      claim(node, stage);
     }
-    check_internal(second, "there is no layer {}", cut_.second);
+    check_internal(current == last_, "there is no layer {}",
+                   current < last_ ? cut_.begins[static_cast<size_t>(current)] : "");
   }
 
-  int owner_of(ValueId id) const { return owner_[static_cast<size_t>(graph_.storage(id))]; }
+  // A node runs on the stage of its layer, unless what it reads requires another one. A sum of
+  // gradients of a later stage is made there, so that one message is enough.
+  void assign_backward() {
+    for (size_t i = 0; i < old_.size(); ++i) {
+      const Node& node = old_[i];
+      if (node.phase != Phase::backward) continue;
+      const auto layer = layers_.find(node.layer);
+      int least = 0, most = last_, gradients = 0;
+      bool only_gradients = true;
+      for (ValueId id : node.inputs) {
+        if (id == kNoValue) continue;
+        const int forward = made_on(id, Phase::forward), backward = made_on(id, Phase::backward);
+        const Stages stages = owners(id);
+        least = std::max(least, forward);
+        if (backward >= 0) {
+          most = std::min(most, backward);
+          ++gradients;
+        } else if (is_one(stages)) {
+          least = std::max(least, first_of(stages));
+          most = std::min(most, first_of(stages));
+        }
+        only_gradients = only_gradients && backward >= 0;
+      }
+      check_internal(least <= most, "{} ({}) reads values of stages {} and {}", node.op->name,
+                     node.layer, least, most);
+      const bool adds = only_gradients && gradients > 1 && node.outputs.size() == 1;
+      const int stage =
+          adds ? most : std::clamp(layer == layers_.end() ? last_ : layer->second, least, most);
+      stages_[i] = only(stage);
+      claim(node, stage);
+    }
+  }
+
+  // State that belongs to a parameter is where the parameter is.
+  void join_owners() {
+    for (const GraphValue& value : graph_.values) {
+      if (value.of == kNoValue || value.storage_of != kNoValue) continue;
+      owners(value.of) |= owners(static_cast<ValueId>(&value - graph_.values.data()));
+    }
+    for (ValueId id : graph_.with_role(Role::parameter)) {
+      if (owners(id) == kUnknown && trains_) owners(id) = only(0);
+    }
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      const GraphValue& value = graph_.values[i];
+      if (value.of != kNoValue && value.role != Role::gradient) owners_[i] = owners(value.of);
+    }
+  }
 
   static bool is_norm(const Node& node) { return node.op->update == UpdateKind::norm; }
 
-  // The stage that sends values of a phase to the other.
-  static int sender_in(Phase phase) { return phase == Phase::forward ? 0 : 1; }
-
-  // Lists the values that one stage makes and the other reads, in the order of their producers.
-  void find_crossing() {
-    std::set<std::pair<int, ValueId>> found;
+  // A node of the update runs where all its state is.
+  void assign_update() {
     for (size_t i = 0; i < old_.size(); ++i) {
-      for (ValueId id : old_[i].inputs) {
-        const int made = id == kNoValue ? -1 : graph_.value(id).producer;
-        if (made < 0) continue;
-        const int from = stage_[static_cast<size_t>(made)];
-        if (from == kBoth || stage_[i] == kBoth || from == stage_[i]) continue;
-        const Phase phase = old_[static_cast<size_t>(made)].phase;
-        check_internal(phase != Phase::update && old_[i].phase == phase && from == sender_in(phase),
-                       "{} ({}) reads a value of the other stage against the order of the stages",
-                       old_[i].op->name, old_[i].layer);
-        found.emplace(made, id);
+      const Node& node = old_[i];
+      if (node.phase != Phase::update) continue;
+      Stages stages = all();
+      const auto each = [&](const auto& use) {
+        for (const auto* ids : {&node.inputs, &node.outputs}) {
+          for (ValueId id : *ids) {
+            if (id != kNoValue && is_owned(graph_.storage(id))) use(owners(id));
+          }
+        }
+      };
+      if (!is_norm(node)) {
+        each([&](Stages& owner) { stages &= owner == kUnknown ? all() : owner; });
+        for (ValueId id : node.inputs) {
+          const int made = id == kNoValue ? -1 : graph_.value(id).producer;
+          if (made >= 0 && old_[static_cast<size_t>(made)].phase == Phase::update) {
+            stages &= stages_[static_cast<size_t>(made)];
+          }
+        }
+        check_internal(stages != 0, "{} ({}) needs the state of several stages", node.op->name,
+                       node.layer);
+        each([&](Stages& owner) { owner = owner == kUnknown ? stages : owner; });
       }
-    }
-    for (const auto& [made, id] : found) {
-      crossing_.push_back({id, made, old_[static_cast<size_t>(made)].phase, slot_++});
+      stages_[i] = stages;
     }
   }
 
+  // A value that this stage receives or sends on, or both.
   struct Crossing {
     ValueId value;
-    int producer;
+    int from, to;  // the stage that produces it, and the last one that reads it
     Phase phase;
-    int64_t slot;
-    ValueId received = kNoValue;
+    int64_t slot_in, slot_out;
   };
 
-  static Attributes message(const Crossing& c) {
-    return message_attributes(c.slot, mesh_axes::kPipeline);
-  }
-  Attributes begin_of(const Crossing& c) const {
-    Attributes out = message(c);
-    out.set("peer", int64_t{1 - cut_.stage});
-    return out;
-  }
-
-  void emit_phase(Phase phase) {
-    const bool sends = cut_.stage == sender_in(phase);
-    builder_.set_phase(phase);
-    builder_.set_layer("pipeline");
-    for (Crossing& c : crossing_) {
-      if (c.phase != phase || sends) continue;
-      const TensorSpec spec = graph_.value(c.value).spec;
-      Attributes begin = begin_of(c);
-      begin.set("shape", std::vector<int64_t>(spec.shape.begin(), spec.shape.end()));
-      begin.set("dtype", std::string(dtype_name(spec.dtype)));
-      const ValueId made = builder_.emit1("receive_begin", {}, begin);
-      c.received = builder_.emit1("receive_end", {made}, message(c));
-    }
+  // The stages between the producer of a value and its readers, in the order in which both
+  // neighbours send and receive.
+  void find_crossing() {
+    std::map<ValueId, int> furthest;  // of the readers
     for (size_t i = 0; i < old_.size(); ++i) {
-      if (old_[i].phase != phase || (stage_[i] != kBoth && stage_[i] != cut_.stage)) continue;
-      emit_node(old_[i]);
-      for (const Crossing& c : crossing_) {
-        if (!sends || c.producer != static_cast<int>(i)) continue;
-        builder_.emit("send_begin", {c.value}, begin_of(c));
+      if (old_[i].phase == Phase::update) continue;
+      const int stage = first_of(stages_[i]);
+      for (ValueId id : old_[i].inputs) {
+        for (Phase phase : {Phase::forward, Phase::backward}) {
+          const int from = made_on(id, phase);
+          if (from < 0 || from == stage) continue;
+          int& to = furthest.try_emplace(id, from).first->second;
+          to = phase == Phase::forward ? std::max(to, stage) : std::min(to, stage);
+        }
       }
     }
-    for (const Crossing& c : crossing_) {
-      if (c.phase == phase && sends) builder_.emit("send_end", {c.value}, message(c));
+    for (const auto& [id, to] : furthest) {
+      const Node& made = old_[static_cast<size_t>(graph_.value(id).producer)];
+      const int from = made_on(id, made.phase);
+      const int step = made.phase == Phase::forward ? 1 : -1;
+      if ((own_ - from) * step < 0 || (to - own_) * step < 0) continue;
+      crossing_.push_back({id, from, to, made.phase, 0, 0});
     }
+    std::ranges::sort(crossing_, {}, [&](const Crossing& c) {
+      const int distance = c.phase == Phase::forward ? c.from : -c.from;
+      return std::tuple(c.phase, distance, graph_.value(c.value).producer, c.value);
+    });
+    for (Crossing& c : crossing_) {
+      c.slot_in = slot_++;
+      c.slot_out = slot_++;
+    }
+  }
+
+  static Attributes message(Phase phase, int64_t slot) {
+    return message_attributes(
+        slot, phase == Phase::backward ? mesh_axes::kPipelineBack : mesh_axes::kPipeline);
+  }
+  static Attributes with_peer(Attributes attributes, int peer) {
+    attributes.set("peer", int64_t{peer});
+    return attributes;
+  }
+
+  // Returns the begun value, which `end` completes.
+  ValueId receive(const TensorSpec& spec, int from, Phase phase, int64_t slot) {
+    Attributes begin = with_peer(message(phase, slot), from);
+    begin.set("shape", std::vector<int64_t>(spec.shape.begin(), spec.shape.end()));
+    begin.set("dtype", std::string(dtype_name(spec.dtype)));
+    return builder_.emit1("receive_begin", {}, begin);
+  }
+  ValueId end_receive(ValueId begun, Phase phase, int64_t slot) {
+    return builder_.emit1("receive_end", {begun}, message(phase, slot));
+  }
+  void send(ValueId id, int to, Phase phase, int64_t slot) {
+    builder_.emit("send_begin", {id}, with_peer(message(phase, slot), to));
+  }
+  void end_send(ValueId id, Phase phase, int64_t slot) {
+    builder_.emit("send_end", {id}, message(phase, slot));
+  }
+
+  void emit(Phase phase) {
+    builder_.set_phase(phase);
+    builder_.set_layer("pipeline");
+    const int step = phase == Phase::forward ? 1 : -1;
+    // Until the backward of a micro-batch, its activations have certainly arrived.
+    if (phase == Phase::backward && trains_) end_sends(Phase::forward);
+    for (const Crossing& c : crossing_) {
+      if (c.phase != phase || c.from == own_) continue;
+      const ValueId begun = receive(graph_.value(c.value).spec, own_ - step, phase, c.slot_in);
+      received_[c.value] = end_receive(begun, phase, c.slot_in);
+    }
+    // Not before the others are received: a message to a stage that is busy would delay them.
+    for (const Crossing& c : crossing_) {
+      if (c.phase != phase || c.from == own_ || c.to == own_) continue;
+      send(received_[c.value], own_ + step, phase, c.slot_out);
+    }
+    for (size_t i = 0; i < old_.size(); ++i) {
+      if (old_[i].phase != phase || !is_here(stages_[i])) continue;
+      emit_node(old_[i]);
+      for (const Crossing& c : crossing_) {
+        const bool made = c.from == own_ && graph_.value(c.value).producer == static_cast<int>(i);
+        if (made) send(c.value, own_ + step, phase, c.slot_out);
+      }
+    }
+    if (phase == Phase::backward || !trains_) end_sends(phase);
+  }
+
+  void end_sends(Phase phase) {
+    for (const Crossing& c : crossing_) {
+      if (c.phase == phase && c.to != own_) end_send(here(c.value), phase, c.slot_out);
+    }
+  }
+
+  // The value of this stage.
+  ValueId here(ValueId id) const {
+    const auto found = received_.find(id);
+    return found == received_.end() ? id : found->second;
   }
 
   void emit_node(Node node) {
-    if (is_norm(node)) return emit_norm(node);
-    for (ValueId& id : node.inputs) {
-      for (const Crossing& c : crossing_) {
-        if (id == c.value && c.received != kNoValue) id = c.received;
-      }
+    for (ValueId& id : node.inputs) id = here(id);
+    for (ValueId id : node.outputs) {
+      ValueId& base = graph_.value(id).storage_of;
+      base = here(base);
     }
     graph_.nodes.push_back(std::move(node));
   }
 
-  void emit_norm(const Node& node) {
-    std::vector<ValueId> own;
-    std::copy_if(node.inputs.begin() + 1, node.inputs.end(), std::back_inserter(own),
-                 [&](ValueId id) { return owner_of(id) == cut_.stage; });
-    check_internal(!own.empty(), "a stage without parameters");
-    // The slot is the same on both stages.
-    const std::vector<ValueId> squares = emit_all_reduce(
-        builder_, builder_.emit("sum_of_squares", own), mesh_axes::kPipeline, slot_);
-    builder_.emit1("gradient_norm_of", {node.inputs[0], squares[0]});
-    graph_.nodes.back().outputs = node.outputs;  // read by the rest of the update
+  // A gradient to which layers of several stages add becomes a sum of this stage's part.
+  void split_sums() {
+    for (ValueId id : graph_.with_role(Role::gradient)) {
+      if (is_one(owners(id)) || graph_.value(id).storage_of != kNoValue) continue;
+      const GraphValue sum = graph_.value(id);
+      check_internal(sum.of == kNoValue || owners(id) == owners(sum.of),
+                     "a stage that reads {} makes no part of its gradient", sum.name);
+      const Stages stages = owners(id);
+      const ValueId whole = whole_sums_.at(id);
+      ValueId part = kNoValue;  // the last one of this stage
+      for (size_t i = 0; i < graph_.values.size(); ++i) {
+        const auto link = static_cast<ValueId>(i);
+        if (roots_[i] != id) continue;
+        GraphValue& value = graph_.value(link);
+        if (made_on(link, Phase::backward) != own_) {
+          value = {.name = {}, .spec = value.spec, .producer = value.producer};
+          continue;
+        }
+        if (part == kNoValue) {
+          const int producer = value.producer;
+          value = sum;
+          value.producer = producer;
+          owners_[i] = stages;
+        } else {
+          value.storage_of = part;
+        }
+        part = link;
+      }
+      if (part != kNoValue) shared_.push_back({whole, part, stages});
+    }
+  }
+
+  void emit_update() {
+    builder_.set_phase(Phase::update);
+    builder_.set_layer("pipeline");
+    for (const SharedSum& sum : shared_) received_[sum.whole] = exchange(sum);
+    send_metrics();
+    for (size_t i = 0; i < old_.size(); ++i) {
+      if (old_[i].phase != Phase::update || !is_here(stages_[i])) continue;
+      Node node = old_[i];
+      if (is_norm(node)) {
+        std::erase_if(node.inputs, [&](ValueId id) {
+          const Stages stages = owners_[static_cast<size_t>(roots_[static_cast<size_t>(id)])];
+          return stages != kUnknown && first_of(stages) != own_;
+        });
+        if (node.inputs.size() < 2) {
+          fail(ExitCode::usage,
+               "stage {} of the pipeline has no parameters that learn; take fewer stages or set "
+               "parallelism.pipeline_stages",
+               own_);
+        }
+      }
+      emit_node(std::move(node));
+    }
+  }
+
+  // The sum over the stages that share a parameter, added in their order.
+  struct SharedSum {
+    ValueId whole, part;
+    Stages stages;
+  };
+  ValueId exchange(const SharedSum& sum) {
+    const TensorSpec spec = graph_.value(sum.part).spec;
+    std::map<int, ValueId> parts{{own_, sum.part}};
+    const auto in_order = [&](int sender, int receiver) {
+      const int64_t slot = slot_++;
+      if (sender == own_) {
+        send(sum.part, receiver, Phase::update, slot);
+        end_send(sum.part, Phase::update, slot);
+      } else if (receiver == own_) {
+        const ValueId begun = receive(spec, sender, Phase::update, slot);
+        parts[sender] = end_receive(begun, Phase::update, slot);
+      }
+    };
+    for (int a = 0; a <= last_; ++a) {
+      for (int b = a + 1; b <= last_; ++b) {
+        if ((sum.stages & only(a)) == 0 || (sum.stages & only(b)) == 0) continue;
+        in_order(a, b);
+        in_order(b, a);
+      }
+    }
+    ValueId total = kNoValue;
+    for (const auto& [stage, part] : parts) {
+      total = total == kNoValue ? part : builder_.emit1("add", {total, part});
+    }
+    graph_.value(total).layout = graph_.value(graph_.storage(sum.part)).layout;
+    owners_.resize(graph_.values.size(), kUnknown);
+    return total;
+  }
+
+  void send_metrics() {
+    for (ValueId id : graph_.with_role(Role::metric)) {
+      if (graph_.value(id).storage_of != kNoValue) continue;
+      const int from = first_of(owners(id));
+      const GraphValue metric = graph_.value(id);
+      for (int to = 0; to <= last_; ++to) {
+        const int64_t slot = slot_++;
+        if (to == from) continue;
+        if (own_ == from) {
+          send(whole_sums_.at(id), to, Phase::update, slot);
+          end_send(whole_sums_.at(id), Phase::update, slot);
+        } else if (own_ == to) {
+          const ValueId begun = receive(metric.spec, from, Phase::update, slot);
+          graph_.value(id).name.clear();
+          graph_.value(begun).name = metric.name;
+          graph_.value(begun).role = Role::partial;
+          end_receive(begun, Phase::update, slot);
+        }
+      }
+    }
+    owners_.resize(graph_.values.size(), kUnknown);
+  }
+
+  // State of other stages is dropped, apart from what checkpoints contain.
+  void place_state() {
+    for (size_t i = 0; i < owners_.size(); ++i) {
+      GraphValue& value = graph_.values[i];
+      const Stages stages = owners_[i];
+      const bool checkpointed = rules_of(value.role).checkpointed;
+      if (checkpointed && value.storage_of == kNoValue) {
+        if (stages == kUnknown && !trains_) {  // training decides where it is
+          value.role = Role::activation;
+          value.name.clear();
+          continue;
+        }
+        if (!value.shard) value.shard = Shard{.whole = value.spec};
+        value.shard->stage = stages == kUnknown ? 0 : first_of(stages);
+        value.shard->is_here = stages == kUnknown || is_here(stages);
+        value.spec = value.shard->stored();
+        continue;
+      }
+      const bool made_elsewhere =
+          value.role == Role::output && made_on(static_cast<ValueId>(i), Phase::forward) != own_;
+      if (made_elsewhere || (stages != kUnknown && !is_here(stages))) {
+        value.role = Role::activation;
+        value.name.clear();
+      }
+    }
+  }
+
+  static bool is_within(const std::string& layer, const std::string& path) {
+    return layer == path || layer.starts_with(path + ".");
   }
 
   Graph graph_;
-  int64_t slot_;
   std::vector<Node> old_;
+  const int own_, last_;
   const StageCut& cut_;
-  std::vector<int> owner_;  // by storage root
-  std::vector<int> stage_;  // by old node
+  bool trains_ = false;
+  int64_t slot_ = 0;
+  std::map<std::string, int> layers_;
+  std::vector<Stages> owners_;  // by storage root
+  std::vector<Stages> stages_;  // by old node; of the forward and backward, one
   GraphBuilder builder_;
   std::vector<Crossing> crossing_;
+  // Of the whole graph: the storage of each value, and the last value of each sum by its storage.
+  std::vector<ValueId> roots_;
+  std::map<ValueId, ValueId> whole_sums_;
+  std::vector<SharedSum> shared_;
+  std::map<ValueId, ValueId> received_;  // values of other stages, and sums over stages
 };
 
 }  // namespace

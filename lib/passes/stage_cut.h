@@ -1,24 +1,47 @@
-// Pipelines of two stages: the part of a training step that the rank of one stage runs. It has the
-// nodes of its layers, their backward and update, and only their parameters and other state.
+// Pipeline parallelism: the part of a step that the ranks of one stage run. It has the nodes of its
+// layers, their backward and update, and only their parameters and other state.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "graph/graph.h"
 
 namespace dltrain {
 
 struct StageCut {
-  int stage = 0;       // 0 or 1: the place of the rank along the axis "pipeline"
-  std::string second;  // path of the layer with which stage 1 begins
+  int stage = 0;  // the place of the rank along the axis `pipeline`
+  // Of each stage but the first: the path of the layer with which it begins.
+  std::vector<std::string> begins;
+  int stages() const { return static_cast<int>(begins.size()) + 1; }
 };
 
-// Values that stage 1 reads of stage 0 are sent at the end of their production and received at the
-// start of the forward, and gradients likewise backwards, in every micro-batch. Both ranks run the
-// same schedule, so that their messages have one order. The gradient norm is that of all stages.
+// Returns the layers with which so many stages but the first should begin, such that the slowest
+// stage takes the least time for arithmetic and messages, at fixed rates (as all ranks must agree).
+// `forward`: of the whole model, before it is differentiated. Throws Error(usage) if the model has
+// too few layers with parameters.
+std::vector<std::string> choose_stages(const Graph& forward, int stages);
+
+// Throws Error(usage) unless the layers are in the model, in this order.
+void check_stages(const Graph& forward, const std::vector<std::string>& begins);
+
+// Stages send each other, in every micro-batch,
+//   in the forward   the values that later stages read, when they are produced;
+//   in the backward  the gradients that earlier stages read.
+// A value for a stage further away passes through those between. Messages are received when the
+// segment begins. Those of the forward and of the backward have groups of their own
+// (comm/mesh.h), in each of which their order is that of the micro-batches, so stages may have
+// different numbers of micro-batches in flight (graph/schedule.h).
 //
-// Refused with Error(internal): state that both stages use (tied weights), collectives over tensors
-// of both, and ZeRO. Precedes pack_updates.
+// Parameters that layers of several stages read (tied embeddings) are on each of them. In the
+// update these stages exchange the gradients, add them in the order of the stages, and make the
+// same step. The sums for metrics are sent to all stages. The node of the gradient norm has only
+// gradients of this stage, each on one stage; shard_norm() (passes/partition.h) adds up the stages.
+//
+// Checkpointed state of other stages stays in the graph, as a tensor of which this rank stores
+// nothing (Shard::is_here). Precedes fuse and the reductions over data-parallel ranks.
+//
+// Throws Error(usage) for a stage without parameters that learn.
 Graph stage_cut(Graph graph, const StageCut& cut);
 
 }  // namespace dltrain

@@ -22,6 +22,7 @@ int64_t aligned(int64_t elements) {
 // Describes how the step reads a parameter.
 struct ParameterUse {
   bool trainable = false, master = false;
+  bool shared = false;  // by stages of a pipeline, which add its gradients in the update
   std::optional<DType> copy;
 };
 
@@ -46,6 +47,9 @@ std::map<ValueId, ParameterUse> find_uses(const Graph& graph, std::vector<ValueI
     const auto found = uses.find(parameter);
     check_internal(found != uses.end(), "a parameter with a gradient that nothing reads");
     found->second.trainable = true;
+    const int made = graph.value(update->inputs[2]).producer;
+    found->second.shared =
+        made >= 0 && graph.nodes[static_cast<size_t>(made)].phase == Phase::update;
   }
   return uses;
 }
@@ -65,7 +69,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
   for (ValueId id : order) {
     const GraphValue& parameter = graph.value(id);
     const ParameterUse& use = uses.at(id);
-    if (!use.trainable && options.zero_stage < 3) continue;
+    if (use.shared || (!use.trainable && options.zero_stage < 3)) continue;
     const Key key{use.trainable, use.master, use.copy, parameter.spec.dtype,
                   parameter.layout.empty()};
     const int64_t elements = parameter.spec.shape.elements();

@@ -10,7 +10,8 @@
 // memory (graph.h: FlatGroup) of ranks · elements, of which rank r owns part r, and is sent as one
 // message. A rank thus owns a range of the elements of each tensor (placement.h: FlatCut), stores
 // these ranges of sharded tensors, and updates each of them as a tensor. Everything else
-// (statistics, metrics, running statistics, the StepState) is replicated on every rank.
+// (statistics, metrics, running statistics, the StepState, parameters that stages of a pipeline
+// share) is replicated on every rank.
 //
 // The graphs of the ranks differ only in these ranges.
 //

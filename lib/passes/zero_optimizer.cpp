@@ -103,6 +103,9 @@ class RangeUpdate {
       gradients.push_back(part.gradient);
       graph_.value(graph_.storage(part.gradient)).layout = part.unit->layout;
     }
+    for (size_t i = 1; i < old.inputs.size(); ++i) {
+      if (!now_.contains(old.inputs[i])) gradients.push_back(old.inputs[i]);
+    }
     emit_sharded_norm(builder_, old, gradients, options_.mesh, slot_);
   }
 

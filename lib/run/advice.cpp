@@ -152,6 +152,17 @@ LargestInput largest_input(const Dataset& data) {
   return out;
 }
 
+// Warns of a pipeline that cannot be kept full.
+std::string waiting_stages(const Session& session) {
+  const int64_t stages = session.coordinates.pipeline.count, steps = session.batch.micro_steps;
+  if (steps >= stages) return {};
+  return fmt::format(
+      "parallelism.pipeline {} with {} micro-batch{} a step: each stage waits for {:.0f} % of the "
+      "time; a smaller training.micro_batch_size gives more micro-batches",
+      stages, steps, steps == 1 ? "" : "es",
+      100.0 * static_cast<double>(stages - 1) / static_cast<double>(steps + stages - 1));
+}
+
 }  // namespace
 
 std::string kernels_of_step(const Session& session) {
@@ -190,6 +201,7 @@ std::string first_loss_advice(const Session& session, double loss) {
 
 std::vector<std::string> advice(const Session& session) {
   std::vector<std::string> out;
+  if (std::string waits = waiting_stages(session); !waits.empty()) out.push_back(std::move(waits));
   const DataSplit& data = session.data;
   if (std::string other = other_tokenizer(session.experiment->model, *data.train); !other.empty()) {
     out.push_back(std::move(other));

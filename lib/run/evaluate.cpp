@@ -16,8 +16,10 @@ std::optional<EvaluationRecord> evaluate(Session& session, int64_t step, const S
   bool first = true, stopped = false;
   while (const Batch* batch = loader.next()) {
     if ((stopped = stop && stop())) break;
-    valid += static_cast<double>(batch->valid_targets);
-    divisor += batch->loss_divisor;
+    if (session.has_loss()) {
+      valid += static_cast<double>(batch->valid_targets);
+      divisor += batch->loss_divisor;
+    }
     session.executor->evaluate(batch->fields, batch->position, first);
     first = false;
   }
@@ -26,7 +28,7 @@ std::optional<EvaluationRecord> evaluate(Session& session, int64_t step, const S
   if (stopped) return std::nullopt;
   sums.insert(sums.end(), {valid, divisor});
   static const auto subject = std::make_shared<const std::string>("sums of the evaluation");
-  reduce_on_host(session.data_ranks(), std::span(sums), ReduceOp::sum, subject);
+  reduce_on_host(session.evaluation_ranks(), std::span(sums), ReduceOp::sum, subject);
   std::vector<SummedMetric> metrics;
   const double* at = sums.data();
   for (const StepMetric& metric : session.executor->evaluation_metrics()) {

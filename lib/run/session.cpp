@@ -253,6 +253,17 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
   return graphs;
 }
 
+// Returns the number of micro-batches between forward and backward on this rank's stage. On a GPU
+// all messages share one stream, so they must have the same order on all stages.
+int64_t in_flight(const Session& session, const Device& device) {
+  const RankCoordinates::Place& stage = session.coordinates.pipeline;
+  if (stage.count == 1) return session.options.in_flight;
+  if (session.experiment->parallelism.pipeline_schedule == PipelineSchedule::gpipe) {
+    return session.batch.micro_steps;
+  }
+  return stage.count - (device.properties().on_host ? stage.index : 0);
+}
+
 // Returns the sets of axes over which the graphs communicate, and with shards of layers also those
 // that evaluations and checkpoints use.
 std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& training,
@@ -263,9 +274,16 @@ std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& 
   };
   for (const StepGraph& graph : training) add(graph);
   if (evaluation != nullptr) add(*evaluation);
-  if (mesh.size(mesh_axes::kTensor) > 1) {
-    for (const char* axes : {mesh_axes::kData, mesh_axes::kShard, mesh_axes::kTensor}) {
-      sets.insert(mesh.over(axes));
+  if (mesh.size(mesh_axes::kTensor) > 1 || mesh.size(mesh_axes::kPipeline) > 1) {
+    for (const char* axes : {mesh_axes::kDataAndPipeline, mesh_axes::kShard, mesh_axes::kTensor}) {
+      if (mesh.size(axes) > 1 || axes == mesh_axes::kDataAndPipeline) sets.insert(mesh.over(axes));
+    }
+  }
+  if (mesh.size(mesh_axes::kPipeline) > 1) {
+    // Also those that the graph of this stage does not use, since all ranks make the same groups.
+    for (const char* axes : {mesh_axes::kPipeline, mesh_axes::kPipelineBack}) sets.insert(axes);
+    for (const char* axes : {mesh_axes::kData, mesh_axes::kReplica}) {
+      if (!mesh.over(axes).empty()) sets.insert(mesh.over(axes));
     }
   }
   sets.erase("");
@@ -312,9 +330,9 @@ int64_t Session::scale_growth_interval() const {
   return scales_loss() ? experiment->precision.growth_interval.value_or(2000) : 0;
 }
 
-Collectives* Session::data_ranks() const {
-  if (coordinates.data.count == 1) return nullptr;
-  const std::string over = mesh.over(mesh_axes::kData);
+Collectives* Session::evaluation_ranks() const {
+  if (coordinates.data.count * coordinates.pipeline.count == 1) return nullptr;
+  const std::string over = mesh.over(mesh_axes::kDataAndPipeline);
   return over.empty() ? options.ranks.collectives : &groups->along(over);
 }
 
@@ -478,6 +496,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
                                        ? experiment.parallelism.reduce_dtype
                                        : DType::f32,
                    .fixed = experiment.training.reduction == Reduction::fixed},
+      .stages = experiment.parallelism.chooses_stages() ? std::vector<std::string>()
+                                                        : *experiment.parallelism.pipeline_stages,
       .compute = options.compute,
       .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
       .low_residual = experiment.precision.low_residual(),
@@ -514,7 +534,6 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
                                         .rank = options.ranks.rank,
                                         .per_node = options.ranks.on_this_node()},
                            .micro_steps = session.batch.micro_steps,
-                           .in_flight = options.in_flight,
                            .global_batch = session.batch.global_batch,
                            .fixed_reduction = request.parallel.fixed,
                            .keep_gradients = keep_gradients};
@@ -525,6 +544,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     check_compute(experiment.precision, *chosen.device);
     session.device_note = chosen.note;
   }
+  executor.in_flight = in_flight(session, exact ? *executor.device : *chosen.device);
   std::optional<StepGraph> evaluation;
   if (options.evaluation && session.has_evaluation()) {
     StepRequest quiet = request;

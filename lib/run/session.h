@@ -75,8 +75,11 @@ struct Session {
   // Arithmetic of a rank's step (compile/model_flops.h); 0 where steps have several amounts of it
   // (lengths).
   double step_model_flops() const;
-  // The group of the data-parallel ranks over host memory; nullptr with one.
-  Collectives* data_ranks() const;
+  // The group over host memory of the ranks that together have all samples and stages; nullptr
+  // with one.
+  Collectives* evaluation_ranks() const;
+  // Returns whether this rank has the loss and metrics: it is in the last stage.
+  bool has_loss() const { return coordinates.pipeline.index + 1 == coordinates.pipeline.count; }
   // The columns and classes of the training data.
   DataSchema data_schema() const;
   bool has_evaluation() const { return data.eval != nullptr; }

@@ -206,6 +206,9 @@ class Loop {
   // stop_wanted(): calls since the last communication, and calls until the next one.
   int32_t calls_ = 0, quiet_calls_ = 0;
   TrainerClock::time_point asked_{};
+  // take_requests(): likewise, in steps.
+  int32_t steps_ = 0, quiet_steps_ = 0;
+  TrainerClock::time_point steps_begin_ = TrainerClock::now();
 };
 
 // Returns false if the run was stopped before the update: no parameter has changed.
@@ -222,7 +225,9 @@ bool Loop::one_step(int64_t step) {
 // Gives a frame its micro-batch. Returns false if the run is stopped before.
 bool Loop::fill(int64_t step, const ScheduledSegment& forward) {
   const int64_t a = forward.micro_batch;
-  if ((a > 0 || step == first_step_) && stop_wanted()) return false;
+  // The stages of a pipeline begin a step together, and its micro-batches at different times.
+  const bool asks = session_.coordinates.pipeline.count > 1 ? a == 0 : a > 0 || step == first_step_;
+  if (asks && stop_wanted()) return false;
   const Batch& batch = [&]() -> const Batch& {
     const ObservedPart part(observer_, StepPart::data, a);
     return loader_.next();
@@ -308,7 +313,7 @@ void Loop::diverged(const StepReport& report) {
   const RunRanks& ranks = session_.options.ranks;
   // With sharded gradients, parameters or layers a rank cannot repeat the step alone.
   const bool alone = ranks.world == 1 || (experiment_.parallelism.zero_stage < 2 &&
-                                          session_.coordinates.tensor.count == 1);
+                                          experiment_.parallelism.ranks_of_model() == 1);
   std::string found = alone ? find_non_finite(report.step) : "";
   try {
     if (alone && !ends_alone_) found = first_finding(ranks.collectives, found);
@@ -374,9 +379,13 @@ bool Loop::stop_wanted() {
   return values[0] != 0;
 }
 
-// Lets all ranks agree whether to stop and save after this step: one request is enough.
+// Lets all ranks agree whether to stop and save after this step: one request is enough. They
+// communicate after the first step and then every kAskEvery seconds.
 Loop::Requests Loop::take_requests() {
-  std::array<int32_t, 3> request{own_stop(), 0, checkpoints_.writes() ? 1 : 0};
+  if (steps_++ < quiet_steps_) return {};
+  const double quiet = kAskEvery / std::max(seconds_since(steps_begin_) / steps_, 1e-6);
+  std::array<int32_t, 4> request{own_stop(), 0, checkpoints_.writes() ? 1 : 0,
+                                 -static_cast<int32_t>(quiet)};
   const auto& minutes = experiment_.checkpoint.save_minutes;
   // Ranks may receive a forwarded signal in different steps, so only rank 0 requests to save.
   request[1] = (is_leader() && options_.handle_signals && take_save_request()) ||
@@ -387,6 +396,9 @@ Loop::Requests Loop::take_requests() {
     reduce_on_host(session_.options.ranks.collectives, std::span<int32_t>(request), ReduceOp::max,
                    subject);
   }
+  steps_ = quiet_steps_ = 0;
+  steps_begin_ = TrainerClock::now();
+  if (session_.options.ranks.world > 1) quiet_steps_ = -request[3];
   if (checkpoints_.sharded() && request[2] == 0) announce(checkpoints_.poll());
   if (request[0] != 0) note_stop(request[0]);
   return {.stop = request[0] != 0, .save = request[1] != 0};

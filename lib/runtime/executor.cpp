@@ -196,7 +196,7 @@ void Executor::collect_shards(const TensorUse& use) {
   // Ranges of tensors in one unit are adjacent, and are gathered together.
   std::vector<std::pair<size_t, const StateTensor*>> shards;  // by the beginning of the unit's part
   for (const StateTensor& tensor : layout_.tensors()) {
-    if (!tensor.shard || !rules_of(tensor.role).checkpointed) continue;
+    if (!tensor.shard || !tensor.shard->is_here || !rules_of(tensor.role).checkpointed) continue;
     const size_t at = tensor.shard->flat ? static_cast<size_t>(tensor.shard->range().at) : 0;
     shards.emplace_back(tensor.offset - at * dtype_size(tensor.spec.dtype), &tensor);
   }
@@ -325,7 +325,10 @@ std::vector<double> Executor::evaluation_sums() {
   double* at = sums.data();
   for (const StepMetric& metric : evaluation_->metrics) {
     const auto size = static_cast<size_t>(metric.size);
-    options_.device->copy(at, state_address(metric.name), size * sizeof(double), *stream_);
+    // Other stages of a pipeline have the metric.
+    if (const std::byte* sum = find_state(metric.name)) {
+      options_.device->copy(at, sum, size * sizeof(double), *stream_);
+    }
     at += size;
   }
   wait_for_device();

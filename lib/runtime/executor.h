@@ -72,6 +72,7 @@ class Executor final : public StateStore {
   }
   const Frame& training_frame() const { return training_programs_.back().frame(); }
   size_t variants() const { return training_.size(); }
+  const Mesh& mesh() const { return options_.topology.mesh; }
   // Sets the observer from the next micro-step of training on (Frame::observe).
   void observe(StepObserver* observer);
   Device& device() { return *options_.device; }
@@ -84,7 +85,7 @@ class Executor final : public StateStore {
   void allocate();
 
   // Gathers the checkpointed tensors that are sharded over ranks and calls use(tensor, full
-  // content) for each, on every rank. All ranks must call it.
+  // content) for each, on every rank of the stage that has it. All ranks must call it.
   using TensorUse =
       std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>;
   void collect_shards(const TensorUse& use);

@@ -68,6 +68,15 @@ TEST_CASE("state that groups of ranks share gives the losses of the CPUs") {
   check_as_on_cpus(mlp(), 6, stage(3, {"parallelism.zero_shard_size=3"}));
 }
 
+TEST_CASE("stages of a pipeline on GPUs have the losses of the CPUs") {
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    const std::vector<std::string> stages{fmt::format("parallelism.pipeline_schedule={}", schedule),
+                                          "parallelism.pipeline=2", "training.micro_batch_size=3"};
+    check_as_on_cpus(mlp(), 2, stages);
+    check_as_on_cpus(gpt(), 4, stages);
+  }
+}
+
 TEST_CASE("in bf16 they agree but for rounding, with ZeRO and with messages in bf16") {
   check_as_on_cpus(gpt(), 2, stage(2, {"precision.compute=bf16"}), 5e-3);
   check_as_on_cpus(mlp(), 2, stage(3, {"precision.compute=bf16", "parallelism.reduce_dtype=bf16"}),
@@ -135,6 +144,8 @@ TEST_CASE("by NCCL ranks have the losses that they have through host memory") {
       CHECK(found.warning == "");
     }
   }
+  const std::vector<std::string> stages{"parallelism.pipeline=2", "training.micro_batch_size=3"};
+  CHECK(run_on({gpt(), 4, stages, RankBackend::nccl}).same_as(run_on({gpt(), 4, stages})));
   const auto groups = stage(3, {"training.micro_batch_size=3", "parallelism.zero_shard_size=2"});
   CHECK(run_on({gpt(), 4, groups, RankBackend::nccl}).same_as(run_on({gpt(), 4, groups})));
   const auto bf16 = stage(2, {"precision.compute=bf16", "parallelism.reduce_dtype=bf16"});

@@ -36,10 +36,10 @@ class Ranks(DltrainTest):
             return 0
         return int(lines[-1][8:].split(b",")[0]) if lines else 0
 
-    def disturb(self, faults, distance, seed):
+    def disturb(self, faults, distance, seed, layout=()):
         """Trains on 4 ranks while a random rank is hit every so many steps; every third time it is stopped, not killed."""
         dice = random.Random(seed)
-        length = ("-s", f"training.max_steps={distance * (faults + 1)}")
+        length = ("-s", f"training.max_steps={distance * (faults + 1)}", *layout)
         self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "quiet", "--nproc-per-node", 4, *RUN, *length)
         process = self.start("launch", "--nproc-per-node", 4, "--max-restarts", 1000, self.small(), "-q", "--output-dir",
                              self.folder / "run", *RUN, *length, "-s", "parallelism.timeout=1")
@@ -59,6 +59,9 @@ class Ranks(DltrainTest):
 
     def test_killed_and_stopped_ranks_cost_nothing_but_time(self):
         self.disturb(faults=5, distance=120, seed=time.time_ns())
+
+    def test_killed_and_stopped_stages_cost_nothing_but_time(self):
+        self.disturb(faults=3, distance=60, seed=4, layout=("-s", "parallelism.pipeline=2", "-s", "training.micro_batch_size=2"))
 
     def test_long_fifty_faults_cost_nothing_but_time(self):
         self.disturb(faults=50, distance=200, seed=time.time_ns())

@@ -1,26 +1,22 @@
+// The parts of stages and the choice of their layers; tests/run/pipeline.cpp trains them.
 #include "passes/stage_cut.h"
-
-#include <cstring>
-#include <mutex>
 
 #include "catch.h"
 #include "comm/mesh.h"
+#include "graph/builder.h"
 #include "graph/examples.h"
-#include "graph/frame.h"
-#include "graph/state_layout.h"
-#include "ops/step_state.h"
-#include "reference/engine.h"
-#include "run/rank_threads.h"
+#include "graph/reverse.h"
+#include "passes/partition.h"
+#include "refusal.h"
 
 namespace dltrain {
 namespace {
 
-constexpr int64_t kSteps = 3, kMicroBatches = 4, kSamples = 2;
 const std::vector<int64_t> kSizes{6, 8, 7, 5};
 
 // A training step with one update node for each parameter, as optimizers emit them.
 Graph whole_step() {
-  Graph graph = mlp_step(kSamples, kSizes, DType::f32, 0.9);
+  Graph graph = mlp_step(2, kSizes, DType::f32, 0.9);
   const Node packed = graph.nodes.back();
   graph.nodes.pop_back();
   const auto count = static_cast<size_t>(packed.attributes.integer("count"));
@@ -41,136 +37,126 @@ Graph whole_step() {
   return graph;
 }
 
-// The state after the steps, by name, and the loss of each step.
-struct Trained {
-  std::map<std::string, std::vector<std::byte>> state;
-  std::vector<double> losses;
-};
-
-// Trains a graph, or the part of a stage, with so many micro-batches in flight.
-Trained train_graph(const Graph& graph, int64_t in_flight, Collectives* ranks = nullptr) {
-  const auto device = reference_engine().open(0);
-  const auto stream = device->make_stream();
-  std::unique_ptr<const MeshGroups> groups;
-  if (ranks != nullptr) {
-    groups = std::make_unique<const MeshGroups>(*ranks, Mesh({{mesh_axes::kPipeline, 2}}),
-                                                std::set<std::string>{mesh_axes::kPipeline});
+std::string ops(const Graph& graph, Phase phase) {
+  std::string out;
+  for (const Node& node : graph.nodes) {
+    if (node.phase == phase) out += std::string(node.op->name) + " ";
   }
-  const Program program(graph, {.engine = &reference_engine(),
-                                .device = device.get(),
-                                .collectives = ranks,
-                                .groups = groups.get(),
-                                .several_micro_steps = true});
-  StateLayout layout;
-  layout.add(graph);
-  const Buffer state(*device, layout.bytes());
-  const StepSchedule schedule = step_schedule(kMicroBatches, in_flight);
-  const Buffer work(*device, frames_of(schedule) * program.work_bytes());
-  std::vector<Frame> frames;
-  for (size_t i = 0; i < frames_of(schedule); ++i) {
-    frames.emplace_back(
-        program, [&](const GraphValue& value) { return state.data() + layout.offset_of(value); },
-        work.data() + i * program.work_bytes());
-  }
-  // The same weights for any cut: a function of the name.
-  for (const StateTensor& tensor : layout.tensors()) {
-    if (tensor.role != Role::parameter) continue;
-    auto* values = reinterpret_cast<float*>(state.data() + tensor.offset);
-    for (int64_t i = 0; i < tensor.spec.shape.elements(); ++i) {
-      values[i] = random_uniform(7, random_stream(tensor.name), 0, static_cast<uint64_t>(i)) - 0.5f;
-    }
-  }
-  auto& step_state = *static_cast<StepState*>(frames[0].address(graph.step_state));
-  step_state.out.loss_scale = 1;
-  step_state.in = {.seed = 1,
-                   .step = 0,
-                   .sample_offset = 0,
-                   .learning_rate = 0.2,
-                   .inverse_valid = 1.0 / (kMicroBatches * kSamples),
-                   .max_grad_norm = 0};
-  Trained out;
-  for (int64_t step = 0; step < kSteps; ++step) {
-    for (const ScheduledSegment& segment : schedule) {
-      Frame& frame = frames[segment.frame];
-      if (segment.segment == Phase::forward) {
-        const auto number = static_cast<uint64_t>(step * kMicroBatches + segment.micro_batch);
-        auto* x = static_cast<float*>(frame.address(graph.find("x")));
-        for (int64_t i = 0; i < kSamples * kSizes[0]; ++i) {
-          x[i] = random_uniform(9, number, 0, static_cast<uint64_t>(i)) - 0.5f;
-        }
-        auto* targets = static_cast<int32_t*>(frame.address(graph.find("targets")));
-        for (int64_t i = 0; i < kSamples; ++i) {
-          targets[i] = static_cast<int32_t>(number + static_cast<uint64_t>(i)) % 5;
-        }
-      }
-      frame.run(segment.segment, segment.variant, *stream);
-    }
-    if (layout.find("loss") == nullptr) continue;
-    double loss = 0;
-    std::memcpy(&loss, state.data() + layout.find("loss")->offset, sizeof loss);
-    out.losses.push_back(loss);
-  }
-  for (const StateTensor& tensor : layout.tensors()) {
-    if (!rules_of(tensor.role).checkpointed) continue;
-    const std::byte* at = state.data() + tensor.offset;
-    out.state[tensor.name] = {at, at + tensor.spec.bytes()};
-  }
-  CHECK(step_state.out.updates == kSteps);
   return out;
 }
 
-TEST_CASE("an MLP on two stages has the losses and weights of one rank, to the bit") {
-  const Trained whole = train_graph(whole_step(), 1);
-  REQUIRE(whole.losses.size() == kSteps);
-  CHECK(whole.losses.back() < whole.losses.front());
-  for (int64_t in_flight : {int64_t{1}, int64_t{2}, kMicroBatches}) {
-    INFO(in_flight << " micro-batches in flight");
-    std::mutex mutex;
-    std::array<Trained, 2> stages;
-    run_rank_threads(2, [&](ThreadCollectives& ranks) {
-      const Graph part = stage_cut(whole_step(), {.stage = ranks.rank(), .second = "layers.1"});
-      Trained trained = train_graph(part, in_flight, &ranks);
-      const std::lock_guard lock(mutex);
-      stages[static_cast<size_t>(ranks.rank())] = std::move(trained);
-    });
-    CHECK(stages[0].losses.empty());
-    CHECK(stages[1].losses == whole.losses);
-    std::map<std::string, std::vector<std::byte>> state = stages[0].state;
-    for (const auto& [name, bytes] : stages[1].state) CHECK(state.emplace(name, bytes).second);
-    CHECK(state == whole.state);
+// The names of state that the stage stores, or that others store.
+std::string names(const Graph& graph, Role role, bool here = true) {
+  std::string out;
+  for (ValueId id : graph.with_role(role)) {
+    const GraphValue& value = graph.value(id);
+    if (here == (!value.shard || value.shard->is_here)) out += value.name + " ";
   }
+  return out;
 }
 
 TEST_CASE("a stage has its own layers, parameters and update, and messages in both directions") {
-  const Graph first = stage_cut(whole_step(), {.stage = 0, .second = "layers.1"});
-  const Graph second = stage_cut(whole_step(), {.stage = 1, .second = "layers.1"});
-  const auto names = [](const Graph& graph, Role role) {
-    std::string out;
-    for (ValueId id : graph.with_role(role)) {
-      if (graph.value(id).storage_of == kNoValue) out += graph.value(id).name + " ";
-    }
-    return out;
-  };
+  const Graph first = stage_cut(whole_step(), {.stage = 0, .begins = {"layers.1"}});
+  const Graph second = stage_cut(whole_step(), {.stage = 1, .begins = {"layers.1"}});
   CHECK(names(first, Role::parameter) == "w0 b0 ");
+  CHECK(names(first, Role::parameter, false) == "w1 b1 w2 b2 ");
   CHECK(names(second, Role::parameter) == "w1 b1 w2 b2 ");
   CHECK(names(second, Role::metric) == "loss correct ");
-  const auto ops = [](const Graph& graph, Phase phase) {
-    std::string out;
-    for (const Node& node : graph.nodes) {
-      if (node.phase == phase) out += std::string(node.op->name) + " ";
-    }
-    return out;
-  };
-  CHECK(ops(first, Phase::forward) == "matmul send_begin send_end ");
-  CHECK(ops(first, Phase::backward).starts_with("receive_begin receive_end "));
+  CHECK(names(first, Role::metric) == "");
+  CHECK(names(first, Role::partial) == "loss correct ");  // received
+  for (ValueId id : first.with_role(Role::parameter)) {
+    const GraphValue& value = first.value(id);
+    CHECK(value.shard->stage == (value.shard->is_here ? 0 : 1));
+    CHECK((value.spec.bytes() == 0) == !value.shard->is_here);
+  }
+  CHECK(ops(first, Phase::forward) == "matmul send_begin ");
+  CHECK(ops(first, Phase::backward).starts_with("send_end receive_begin receive_end "));
   CHECK(ops(second, Phase::forward).starts_with("receive_begin receive_end relu matmul "));
   CHECK(ops(second, Phase::backward).ends_with("send_end "));
   CHECK(ops(first, Phase::update) ==
-        "sum_of_squares all_reduce_begin all_reduce_end gradient_norm_of sgd_update sgd_update ");
+        "receive_begin receive_end receive_begin receive_end gradient_norm sgd_update sgd_update ");
+  CHECK(ops(second, Phase::update).starts_with("send_begin send_end send_begin send_end "));
 }
 
-TEST_CASE("a cut that stages cannot have is refused") {
-  CHECK_THROWS_AS(stage_cut(whole_step(), {.stage = 0, .second = "layers.9"}), Error);
+TEST_CASE("the gradient norm adds up the stages") {
+  Graph graph = stage_cut(whole_step(), {.stage = 0, .begins = {"layers.1"}});
+  shard_norm(graph, Mesh({{mesh_axes::kPipeline, 2}}));
+  CHECK(ops(graph, Phase::update)
+            .find("sum_of_squares pad all_reduce_begin all_reduce_end "
+                  "gradient_norm_of") != std::string::npos);
+}
+
+// y = f2(f1(f0(x)) + f0(x)): the output of the first layer is read by the third.
+Graph with_a_skip() {
+  Graph graph;
+  GraphBuilder builder(graph);
+  ValueId x = builder.add_value("x", {Shape{4}, DType::f64}, Role::input);
+  ValueId skipped = kNoValue;
+  std::vector<ValueId> parameters;
+  for (int i = 0; i < 3; ++i) {
+    builder.set_layer(fmt::format("layers.{}", i));
+    parameters.push_back(
+        builder.add_value(fmt::format("w{}", i), {Shape{4}, DType::f64}, Role::parameter));
+    if (i == 2) x = builder.emit1("add", {x, skipped});
+    x = builder.emit1("mul", {x, parameters.back()});
+    if (i == 0) skipped = x;
+  }
+  const ValueId loss =
+      builder.emit1("reduce", {x}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0}}});
+  reverse(graph, {loss}, parameters);
+  return graph;
+}
+
+TEST_CASE("values for a stage further away pass through those between") {
+  const auto part = [](int stage) {
+    return stage_cut(with_a_skip(), {.stage = stage, .begins = {"layers.1", "layers.2"}});
+  };
+  const auto count = [](const Graph& graph, Phase phase, const std::string& op) {
+    return std::ranges::count_if(
+        graph.nodes, [&](const Node& node) { return node.phase == phase && node.op->name == op; });
+  };
+  for (Phase phase : {Phase::forward, Phase::backward}) {
+    const bool forward = phase == Phase::forward;
+    const Graph near = part(forward ? 0 : 2), middle = part(1), far = part(forward ? 2 : 0);
+    INFO(phase_name(phase));
+    CHECK(count(near, phase, "receive_begin") == 0);
+    CHECK(count(near, phase, "send_begin") == count(middle, phase, "receive_begin"));
+    CHECK(count(middle, phase, "send_begin") == count(far, phase, "receive_begin"));
+    CHECK(count(far, phase, "receive_begin") == (forward ? 2 : 1));  // gradients are added before
+    CHECK(count(far, phase, "send_begin") == 0);
+  }
+}
+
+TEST_CASE("stages are chosen such that the slowest takes the least time") {
+  Graph graph;
+  GraphBuilder builder(graph);
+  ValueId x = builder.add_value("x", {Shape{64, 256}, DType::f32}, Role::input);
+  int layer = 0;
+  for (int64_t outputs : {256, 256, 256, 256, 1024, 256}) {  // the last two: twice four layers
+    builder.set_layer(fmt::format("layers.{}", layer));
+    const ValueId w =
+        builder.add_value(fmt::format("w{}", layer),
+                          {Shape{builder.spec(x).shape[1], outputs}, DType::f32}, Role::parameter);
+    x = builder.emit1("matmul", {x, w});
+    builder.set_layer(fmt::format("layers.{}", layer + 1));
+    x = builder.emit1("relu", {x});
+    layer += 2;
+  }
+  using Paths = std::vector<std::string>;
+  CHECK(choose_stages(graph, 2) == Paths{"layers.8"});
+  CHECK(choose_stages(graph, 6) ==
+        Paths{"layers.2", "layers.4", "layers.6", "layers.8", "layers.10"});
+  CHECK_THAT(refusal_of([&] { choose_stages(graph, 7); }, ExitCode::usage),
+             Catch::Matchers::Contains("take at most 6"));
+  CHECK_NOTHROW(check_stages(graph, {"layers.3", "layers.9"}));
+  CHECK_THAT(refusal_of(
+                 [&] {
+                   check_stages(graph, {"layers.9", "layers.3"});
+                 },
+                 ExitCode::usage),
+             Catch::Matchers::Contains("no stage can begin with 'layers.3'"));
+  CHECK_THAT(refusal_of([&] { check_stages(graph, {"layers.0"}); }, ExitCode::usage),
+             Catch::Matchers::Contains("no stage can begin with 'layers.0'"));
 }
 
 }  // namespace

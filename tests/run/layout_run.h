@@ -86,10 +86,11 @@ inline double greatest_difference(const std::vector<double>& a, const std::vecto
   return most;
 }
 
-// Returns the report and state of rank 0. `per_node`: ranks; 0: all.
+// Returns the report of rank 0 and the state of all. `per_node`: ranks; 0: all.
 inline LayoutRun layout_run(const Network& network, int ranks,
                             const std::vector<std::string>& overrides, int per_node = 0) {
   LayoutRun out;
+  std::mutex mutex;
   run_rank_threads(ranks, [&](ThreadCollectives& collectives) {
     Experiment experiment = layout_experiment(network, overrides);
     SessionOptions options = layout_options(collectives);
@@ -109,13 +110,16 @@ inline LayoutRun layout_run(const Network& network, int ranks,
     train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
     const std::map<int, size_t> sent = collectives.sent();
     StateSnapshot snapshot;
-    take_snapshot(*session.executor, snapshot, false, collectives.rank());
+    take_snapshot(*session.executor, snapshot, false, collectives.rank(), collectives.size());
+    const std::lock_guard lock(mutex);
+    for (const TensorCopy& copy : snapshot) {
+      if (copy.owner == collectives.rank()) out.state[copy.state] = copy.bytes;
+    }
     if (collectives.rank() != 0) return;
     for (const auto& [rank, bytes] : sent) {
       (per_node == 0 || rank < per_node ? out.sent_within : out.sent_between) += bytes;
     }
     out.report = session.executor->report();
-    for (const TensorCopy& copy : snapshot) out.state[copy.state] = copy.bytes;
   });
   return out;
 }

@@ -59,12 +59,11 @@ class RankBoard {
     return out;
   }
 
-  // Returns the board of some of the ranks: the same one for all that name the same ranks in the
-  // same order.
-  RankBoard& of(std::span<const int> ranks) {
+  // Returns the board of so many of the ranks: the same one for all that give the same name.
+  RankBoard& of(std::span<const int> name, int size) {
     const std::lock_guard lock(mutex_);
-    auto& part = parts_[{ranks.begin(), ranks.end()}];
-    if (!part) part = std::make_unique<RankBoard>(static_cast<int>(ranks.size()));
+    auto& part = parts_[{name.begin(), name.end()}];
+    if (!part) part = std::make_unique<RankBoard>(size);
     if (broken_) part->break_up();
     return *part;
   }

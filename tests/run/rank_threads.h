@@ -47,7 +47,11 @@ class ThreadCollectives final : public Collectives {
   void barrier() override { board_.meet(); }
   std::unique_ptr<Collectives> split(std::span<const int> ranks) override {
     const auto own = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
-    auto part = std::make_unique<ThreadCollectives>(board_.of(ranks), static_cast<int>(own));
+    // Groups of the same ranks do not meet: a number that is no rank tells them apart.
+    std::vector<int> name(ranks.begin(), ranks.end());
+    name.push_back(-++splits_[name]);
+    auto part = std::make_unique<ThreadCollectives>(board_.of(name, static_cast<int>(ranks.size())),
+                                                    static_cast<int>(own));
     part->ranks_.assign(ranks.begin(), ranks.end());
     part->tally_ = tally_;
     return part;
@@ -92,9 +96,8 @@ class ThreadCollectives final : public Collectives {
     auto data = std::make_shared<const std::vector<std::byte>>(copy_of(input, input_bytes));
     UnderWay its{.call = call, .board = &board_, .input = {}, .output = {}};
     if (call.is_between_two()) {
-      // Two ranks name their board in descending order, and the ranks of a part theirs in ascending
-      // order, so that no part has the same board.
-      its.board = &board_.of(std::array{std::max(rank_, call.peer), std::min(rank_, call.peer)});
+      // The name of no part ends with a rank.
+      its.board = &board_.of(std::array{std::max(rank_, call.peer), std::min(rank_, call.peer)}, 2);
       its.number = ++between_[call.peer];
       CollectiveCall shared = call;
       shared.kind = CollectiveKind::send;
@@ -172,6 +175,7 @@ class ThreadCollectives final : public Collectives {
   uint64_t among_all_ = 0;           // operations of all ranks of the group
   std::map<int, uint64_t> between_;  // by rank: operations of this rank and that one
   std::map<Ticket, UnderWay> under_way_;
+  std::map<std::vector<int>, int> splits_;
 };
 
 // Calls body(collectives of the rank) as so many ranks at once. Throws what the first rank threw

@@ -126,33 +126,40 @@ TEST_CASE("each rank stores its shards only, and initial weights are those of on
 TEST_CASE("a checkpoint of shards is one of whole tensors, which any layout takes over") {
   // The weights of its queries, keys and values are packed.
   const Network heads{"gpt2",
-                      {"model={type: gpt2, num_layers: 1, hidden_size: 24, num_heads: 6, "
+                      {"model={type: gpt2, num_layers: 2, hidden_size: 24, num_heads: 6, "
                        "max_positions: 8, vocab_size: 29, dropout: 0.1}",
                        networks()[2].overrides[1]}};
-  const auto state_of = [](const Session& session, int rank) {
-    std::map<std::string, std::vector<std::byte>> out;
+  using State = std::map<std::string, std::vector<std::byte>>;
+  std::mutex mutex;
+  const auto add_state = [&](const Session& session, const ThreadCollectives& ranks, State& to) {
     StateSnapshot snapshot;
-    take_snapshot(*session.executor, snapshot, false, rank);
-    for (const TensorCopy& copy : snapshot) out[copy.state] = copy.bytes;
-    return out;
+    take_snapshot(*session.executor, snapshot, false, ranks.rank(), ranks.size());
+    const std::lock_guard lock(mutex);
+    for (const TensorCopy& copy : snapshot) {
+      if (copy.owner == ranks.rank()) to[copy.state] = copy.bytes;
+    }
   };
   struct Layout {
-    int ranks, tensor, stage;
+    int ranks, tensor, pipeline, stage;
   };
-  std::map<std::string, std::vector<std::byte>> saved;
-  for (const auto& start : {std::pair(networks()[0], Layout{4, 2, 0}),
-                            {networks()[0], {1, 1, 0}},
-                            {networks()[0], {4, 2, 3}},
-                            {heads, {2, 2, 0}},
-                            {heads, {4, 2, 3}}}) {
+  for (const auto& start : {std::pair(networks()[0], Layout{4, 2, 1, 0}),
+                            {networks()[0], {1, 1, 1, 0}},
+                            {networks()[0], {4, 2, 1, 3}},
+                            {networks()[0], {8, 2, 2, 0}},
+                            {networks()[0], {8, 2, 2, 2}},
+                            {heads, {2, 2, 1, 0}},
+                            {heads, {4, 2, 1, 3}},
+                            {heads, {4, 2, 2, 0}}}) {
     const Network& network = start.first;
     const Layout& from = start.second;
     INFO(network.name);
+    State saved;
     const TemporaryFolder folder;
     const auto experiment_of = [&](const Layout& layout, int seed) {
       return layout_experiment(
           network,
           over_tensor(layout.tensor, {fmt::format("parallelism.zero_stage={}", layout.stage),
+                                      fmt::format("parallelism.pipeline={}", layout.pipeline),
                                       fmt::format("seed={}", seed)}));
     };
     run_rank_threads(from.ranks, [&](ThreadCollectives& ranks) {
@@ -167,20 +174,27 @@ TEST_CASE("a checkpoint of shards is one of whole tensors, which any layout take
                     {.step = 2, .updates = 2, .seed = 0, .global_batch = 24, .train_samples = 96});
         writer.finish();
       }
-      auto state = state_of(session, ranks.rank());
-      if (ranks.rank() == 0) saved = std::move(state);
+      add_state(session, ranks, saved);
     });
     const auto checkpoint = folder.path() / "step-000002";
-    for (const Layout& to : {Layout{1, 1, 0}, {2, 2, 0}, {3, 3, 0}, {4, 2, 2}, {2, 1, 1}}) {
-      INFO(from.tensor << " to " << to.tensor << ", stage " << to.stage);
-      std::map<std::string, std::vector<std::byte>> found;
+    for (const Layout& to : {Layout{1, 1, 1, 0},
+                             {2, 2, 1, 0},
+                             {3, 3, 1, 0},
+                             {4, 2, 1, 2},
+                             {2, 1, 1, 1},
+                             {3, 1, 3, 0},
+                             {4, 2, 2, 0},
+                             {4, 1, 2, 3}}) {
+      INFO(from.ranks << " ranks, tensor " << from.tensor << ", pipeline " << from.pipeline
+                      << " to tensor " << to.tensor << ", pipeline " << to.pipeline << ", stage "
+                      << to.stage);
+      State found;
       run_rank_threads(to.ranks, [&](ThreadCollectives& ranks) {
         Experiment experiment = experiment_of(to, 5);
         Session session = open_session(experiment, layout_options(ranks));
         start_session(session);
         load_checkpoint(*session.executor, checkpoint, read_checkpoint_state(checkpoint));
-        auto state = state_of(session, ranks.rank());
-        if (ranks.rank() == 0) found = std::move(state);
+        add_state(session, ranks, found);
       });
       CHECK(found == saved);
     }

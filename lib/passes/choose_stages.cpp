@@ -1,0 +1,130 @@
+// The layers with which the stages of a pipeline begin.
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "passes/stage_cut.h"
+
+namespace dltrain {
+namespace {
+
+// Seconds of a rank; only their ratios matter, and all ranks must use the same.
+constexpr double kPerFlop = 1e-12, kPerByte = 1e-11, kPerSentByte = 1e-10;
+// The backward of a layer takes about twice as long as its forward.
+constexpr double kSteps = 3, kDirections = 2;
+
+bool is_activation(const Graph& graph, ValueId id) {
+  const GraphValue& value = graph.value(graph.storage(id));
+  return value.role == Role::activation && value.producer >= 0;
+}
+
+// A place between two nodes where a stage can begin.
+struct Border {
+  size_t node = 0;     // the first one of the stage
+  double sending = 0;  // seconds for the values that cross it
+  double before = 0;   // seconds of the nodes before it
+};
+
+// Stages begin with layers that have parameters, so that activation functions stay with the
+// products before them.
+std::vector<Border> find_borders(const Graph& graph) {
+  std::vector<size_t> last_reader(graph.values.size(), 0);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    for (ValueId id : graph.nodes[i].inputs) {
+      if (id != kNoValue) last_reader[static_cast<size_t>(id)] = i;
+    }
+  }
+  std::vector<Border> out;
+  std::set<std::string> seen;
+  double before = 0;
+  bool parameters_before = false;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    const bool has_parameters = std::ranges::any_of(node.inputs, [&](ValueId id) {
+      return id != kNoValue && graph.value(graph.storage(id)).role == Role::parameter;
+    });
+    if (seen.insert(node.layer).second && has_parameters && parameters_before) {
+      Border border{.node = i, .before = before};
+      for (size_t v = 0; v < graph.values.size(); ++v) {
+        const auto id = static_cast<ValueId>(v);
+        const bool crosses = last_reader[v] >= i && is_activation(graph, id) &&
+                             graph.value(id).producer >= 0 &&
+                             static_cast<size_t>(graph.value(id).producer) < i;
+        if (crosses) {
+          border.sending +=
+              kDirections * kPerSentByte * static_cast<double>(graph.value(id).spec.bytes());
+        }
+      }
+      out.push_back(border);
+    }
+    parameters_before = parameters_before || has_parameters;
+    const Cost cost =
+        op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes);
+    before += kSteps * (kPerFlop * cost.flops + kPerByte * cost.bytes);
+  }
+  out.push_back({.node = graph.nodes.size(), .before = before});
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> choose_stages(const Graph& forward, int stages) {
+  const std::vector<Border> borders = find_borders(forward);  // the last one is the end
+  const size_t count = static_cast<size_t>(stages), end = borders.size() - 1;
+  if (end + 1 < count) {
+    fail(ExitCode::usage,
+         "parallelism.pipeline: {} stages, but the model has only {} layers with parameters; take "
+         "at most {}",
+         stages, end + 1, end + 1);
+  }
+  // slowest[k][b]: the least possible time of the slowest of stages 0 … k, which end at border b.
+  const auto seconds = [&](const Border* from, const Border& to) {
+    return to.before - (from ? from->before : 0) + to.sending + (from ? from->sending : 0);
+  };
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> slowest(count, std::vector<double>(end + 1, kNever));
+  std::vector<std::vector<size_t>> previous(count, std::vector<size_t>(end + 1, 0));
+  for (size_t b = 0; b <= end; ++b) slowest[0][b] = seconds(nullptr, borders[b]);
+  for (size_t k = 1; k < count; ++k) {
+    for (size_t b = k; b <= end; ++b) {
+      for (size_t a = k - 1; a < b; ++a) {
+        const double time = std::max(slowest[k - 1][a], seconds(&borders[a], borders[b]));
+        if (time >= slowest[k][b]) continue;
+        slowest[k][b] = time;
+        previous[k][b] = a;
+      }
+    }
+  }
+  std::vector<std::string> out(count - 1);
+  for (size_t k = count - 1, b = end; k > 0; --k) {
+    b = previous[k][b];
+    out[k - 1] = forward.nodes[borders[b].node].layer;
+  }
+  return out;
+}
+
+void check_stages(const Graph& forward, const std::vector<std::string>& begins) {
+  size_t found = 0, at = 0;
+  for (const Node& node : forward.nodes) {
+    if (found == begins.size()) break;
+    const std::string& path = begins[found];
+    const bool begins_here = node.layer == path || node.layer.starts_with(path + ".");
+    if (begins_here && at == 0) break;  // nothing is left for the stage before
+    found += begins_here ? 1 : 0;
+    ++at;
+  }
+  if (found == begins.size()) return;
+  std::vector<std::string> layers;
+  for (const Node& node : forward.nodes) {
+    if (node.layer.empty() || std::ranges::find(layers, node.layer) != layers.end()) continue;
+    layers.push_back(node.layer);
+  }
+  fail(ExitCode::usage,
+       "parallelism.pipeline_stages: no stage can begin with '{}'; the layers are, in order: {}",
+       begins[found], fmt::join(layers, ", "));
+}
+
+}  // namespace dltrain

@@ -1,0 +1,92 @@
+"""Stages of a model on several ranks (parallelism.pipeline), as processes. Layouts are swept in tests/run/pipeline.cpp, with threads as
+ranks."""
+import json
+import os
+import re
+import shutil
+import signal
+import time
+
+from launching import ENDLESS, LaunchTest, ranks_of
+from support import OK, RANK, SMALL, SOURCES, STOPPED, USAGE, main, steps
+
+GOLDEN = "tests/golden/language"
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+MICRO = ("-s", "training.micro_batch_size=2", "-s", "checkpoint.save_total_limit=0")
+TWO = ("-s", "parallelism.pipeline=2", *MICRO)
+
+
+class Pipeline(LaunchTest):
+    def train(self, configuration, folder, *arguments, ranks=1, code=OK):
+        run = self.folder / folder
+        self.run_dltrain(configuration, "-q", "--output-dir", run, "--nproc-per-node", ranks, *arguments, env=ONE_THREAD, code=code)
+        return run
+
+    def test_stages_have_the_trajectory_of_torch(self):
+        golden = json.loads((SOURCES / GOLDEN / "losses.json").read_text())["cases"]["gpt2"]["f64"]
+        for ranks, stages, zero in ((2, 2, 0), (4, 2, 1), (3, 3, 0)):
+            run = self.train(SOURCES / GOLDEN / "gpt2.yaml", f"{ranks}-{stages}", "-s", f"parallelism.pipeline={stages}",
+                             "-s", f"parallelism.zero_stage={zero}", "-s", "training.micro_batch_size=1", ranks=ranks)
+            for i, line in enumerate(steps(run)):
+                for series in ("loss", "grad_norm"):
+                    self.assertLessEqual(abs(line[series] - golden[series][i]), 1e-5 * golden[series][i],
+                                         f"{stages} stages on {ranks} ranks: {series} of step {i + 1}")
+
+    def test_one_rank_continues_a_pipeline_to_the_bit_and_the_reverse(self):
+        alone = self.train(self.small(), "alone", *MICRO)
+        stages = self.train(self.small(), "stages", *TWO, ranks=2)
+        self.assertEqual([line["loss"] for line in steps(stages)], [line["loss"] for line in steps(alone)])
+        for name, source, arguments, ranks in (("to-one", stages, MICRO, 1), ("to-two", alone, TWO, 2), ("same", stages, TWO, 2)):
+            run = self.train(self.small(), name, *arguments, "--resume", source / "checkpoints" / "step-000020", ranks=ranks)
+            self.assertEqual([line["loss"] for line in steps(run)], [line["loss"] for line in steps(alone)[20:]], name)
+        evaluations = [re.sub("^.*?: ", "", self.run_dltrain("eval", run).out) for run in (alone, stages)]
+        self.assertEqual(*evaluations)
+
+    def test_a_stopped_pipeline_continues_to_the_bit(self):
+        length = ("-s", "training.max_steps=600")
+        whole = self.train(self.small(), "whole", *TWO, *length, ranks=2)
+        process = self.start("launch", "--nproc-per-node", 2, "--", self.small(), "-q", "--output-dir", self.folder / "run", *TWO,
+                             *length, env=ONE_THREAD)
+        self.wait_for_a_step(process)
+        process.send_signal(signal.SIGTERM)
+        result = self.end(process)
+        self.assertEqual(result.code, STOPPED, str(result))
+        run = self.train(self.small(), "run", *TWO, *length, "--resume", "auto", ranks=2)
+        self.assertEqual(steps(run)[-1]["loss"], steps(whole)[-1]["loss"])
+
+    def test_a_lost_or_stopped_stage_is_named_in_time(self):
+        for victim, with_signal in ((0, signal.SIGSTOP), (2, signal.SIGSTOP), (1, signal.SIGKILL)):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            process = self.start("launch", "--nproc-per-node", 3, "--", self.small(SMALL.replace("16", "18")), "-q", "--output-dir",
+                                 self.folder / "run", *ENDLESS, "-s", "parallelism.timeout=1", "-s", "training.micro_batch_size=2",
+                                 "-s", "model.layers=[{linear: 16}, relu, {linear: 16}, relu, {linear: 4}]",
+                                 "-s", "parallelism.pipeline=3", "-s", "parallelism.pipeline_stages=[layers.2, layers.4]")
+            self.wait_for_a_step(process)
+            time.sleep(0.6)  # they tell where they are four times a second
+            pid = ranks_of(process)[victim]
+            os.kill(pid, with_signal)
+            begin = time.monotonic()
+            result = self.end(process)
+            self.assertLess(time.monotonic() - begin, 3, str(result))
+            self.assertEqual(result.code, RANK, str(result))
+            self.assertRegex(result.err, rf"dltrain: rank {victim} \(process {pid}")
+
+    def test_what_does_not_fit_is_refused(self):
+        for ranks, arguments, message in (
+                (3, TWO, "3 ranks cannot be divided into groups of 2 for pipeline parallelism"),
+                (5, ("-s", "parallelism.pipeline=5"), "the model has only 2 layers with parameters; take at most 2"),
+                (2, (*TWO, "-s", "parallelism.pipeline_stages=[a, b]"), "2 layers, but 2 stages need 1"),
+                (2, (*TWO, "-s", "parallelism.pipeline_stages=[foo]"), "no stage can begin with 'foo'")):
+            result = self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "refused", "--nproc-per-node", ranks, *arguments,
+                                      code=USAGE)
+            self.assertIn(message, result.err)
+            self.assertEqual(result.err.count("error:"), 1, str(result))
+
+    def test_the_plan_shows_the_stages(self):
+        result = self.run_dltrain("plan", self.small(), *TWO)
+        self.assertRegex(result.out, r"\nstages \(1f1b, 8 micro-batches; by FLOP the slowest waits for \d+ % of a step\):\n")
+        result = self.run_dltrain("plan", self.small(), "-s", "parallelism.pipeline=2")
+        self.assertIn("warning: parallelism.pipeline 2 with 1 micro-batch a step: each stage waits for 50 % of the time", result.out)
+
+
+main()

@@ -1,0 +1,113 @@
+// Random layouts over real connections whose operations are delayed at random: no order of messages
+// may let ranks wait for each other for ever, and losses are those of one rank.
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "comm/host_collectives.h"
+#include "comm/store.h"
+#include "run/layout_run.h"
+
+using namespace dltrain;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct RandomLayout {
+  int ranks = 1;
+  std::vector<std::string> overrides;
+};
+
+// The output of the first layer passes through the stages between it and the last but one.
+const Network& skipping() {
+  static const Network network{
+      "skip",
+      {"model.layers=[flatten, {linear: 16, name: first}, gelu, {linear: 16}, gelu, {linear: 16, "
+       "name: third}, {type: add, inputs: [first, third]}, gelu, {linear: 16, name: fourth}, "
+       "{type: add, inputs: [first, fourth]}, {linear: 5}]",
+       "data.train={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 96}"}};
+  return network;
+}
+
+RandomLayout random_layout(std::mt19937& dice) {
+  const auto one_of = [&](std::initializer_list<int> values) {
+    return values.begin()[std::uniform_int_distribution<size_t>(0, values.size() - 1)(dice)];
+  };
+  int data = 0, tensor = 0, pipeline = 0;
+  do {
+    data = one_of({1, 2, 3});
+    tensor = one_of({1, 2});
+    pipeline = one_of({1, 2, 3});
+  } while (data * tensor * pipeline < 2 || data * tensor * pipeline > 6);
+  const int share = 24 / data;
+  int micro = 0;
+  do {
+    micro = one_of({1, 2, 3, 4, 6, 8});
+  } while (share % micro != 0);
+  const char* recompute[]{"none", "selective", "full"};
+  return {.ranks = data * tensor * pipeline,
+          .overrides = {
+              fmt::format("parallelism={{tensor: {}, pipeline: {}, pipeline_schedule: {}, "
+                          "zero_stage: {}, bucket_mb: 0.002}}",
+                          tensor, pipeline, one_of({0, 1}) == 0 ? "1f1b" : "gpipe",
+                          one_of({0, 1, 2, 3})),
+              fmt::format("memory.recompute={}", recompute[one_of({0, 1, 2})]),
+              fmt::format("training={{global_batch_size: 24, max_steps: 3, max_grad_norm: 0.5, "
+                          "micro_batch_size: {}}}",
+                          micro)}};
+}
+
+// Trains over TCP connections in this process; every operation begins up to 2 ms late.
+std::vector<double> losses_with_delays(const Network& network, const RandomLayout& layout,
+                                       unsigned seed) {
+  StoreServer server("127.0.0.1", 0);
+  std::vector<double> losses;
+  run_rank_threads(layout.ranks, [&](ThreadCollectives& place) {
+    StoreClient store({.port = server.port(), .prefix = "layouts/"});
+    std::mutex mutex;  // groups have threads of their own
+    std::mt19937 dice(seed * 100 + static_cast<unsigned>(place.rank()));
+    const auto delay = [&] {
+      std::chrono::microseconds time;
+      {
+        const std::lock_guard lock(mutex);
+        time = std::uniform_int_distribution(0, 3)(dice) != 0
+                   ? 0us
+                   : std::chrono::microseconds(std::uniform_int_distribution(0, 2000)(dice));
+      }
+      std::this_thread::sleep_for(time);
+    };
+    HostCollectives group(
+        store,
+        {.rank = place.rank(), .size = layout.ranks, .timeout = 30s, .before_operation = delay});
+    Experiment experiment = layout_experiment(network, layout.overrides);
+    SessionOptions options = layout_options(place);
+    options.ranks.collectives = &group;
+    Session session = open_session(experiment, options);
+    start_session(session);
+    TrainEvents events;
+    events.on_step = [&](const StepRecord& record) { losses.push_back(record.loss); };
+    train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
+    group.barrier();
+  });
+  return losses;
+}
+
+}  // namespace
+
+TEST_CASE("random layouts with delayed messages end, with the losses of one rank") {
+  const char* wanted = std::getenv("DLTRAIN_LAYOUTS");
+  const int count = wanted != nullptr ? std::atoi(wanted) : 9;
+  for (int i = 0; i < count; ++i) {
+    std::mt19937 dice(static_cast<unsigned>(i));
+    const Network& network = i % 3 == 0 ? networks()[0] : i % 3 == 1 ? networks()[2] : skipping();
+    const RandomLayout layout = random_layout(dice);
+    INFO("layout " << i << ": " << network.name << " on " << layout.ranks << " ranks, "
+                   << layout.overrides[0] << ", " << layout.overrides[1] << ", "
+                   << layout.overrides[2]);
+    const LayoutRun one = layout_run(
+        network, 1, {"training={global_batch_size: 24, max_steps: 3, max_grad_norm: 0.5}"});
+    CHECK(greatest_difference(losses_with_delays(network, layout, static_cast<unsigned>(i)),
+                              one.losses) < 1e-5);
+  }
+}
