@@ -4,6 +4,7 @@
 
 #include "ops/gathered_parts.h"
 #include "passes/partition.h"
+#include "passes/zero_parts.h"
 
 namespace dltrain {
 namespace {
@@ -136,7 +137,8 @@ class PlacementLowering {
 // Gives the state that belongs to sharded parameters their layouts and shards.
 void inherit_layouts(Graph& graph) {
   for (GraphValue& value : graph.values) {
-    const bool inherits = value.role == Role::gradient || value.role == Role::moment;
+    const bool inherits =
+        value.role == Role::gradient || value.role == Role::moment || value.role == Role::ema;
     if (!inherits || value.of == kNoValue) continue;
     const GraphValue& parameter = graph.value(value.of);
     if (parameter.layout.empty() || !(parameter.spec.shape == value.spec.shape)) continue;
@@ -145,6 +147,38 @@ void inherit_layouts(Graph& graph) {
     value.shard = parameter.shard;
     value.shard->whole.dtype = value.spec.dtype;
   }
+}
+
+// Adds up the sums over whole tensors that an optimizer needs (LARS, LAMB) where ranks have shards.
+void reduce_tensor_sums(Graph& graph, const Mesh& mesh) {
+  GraphBuilder builder(graph);
+  builder.set_phase(Phase::update);
+  builder.set_layer("optimizer");
+  int64_t slot = graph.next_slot();
+  std::vector<ValueId> sums;
+  std::map<ValueId, ValueId> reduced;
+  for (Node& node : std::exchange(graph.nodes, {})) {
+    const bool reads = std::ranges::any_of(
+        node.inputs, [&](ValueId id) { return std::ranges::find(sums, id) != sums.end(); });
+    if (reads) {
+      graph.groups.push_back(adjacent(graph, sums));
+      const auto made = emit_all_reduce(builder, sums, mesh.over(mesh_axes::kTensor), slot++);
+      for (size_t i = 0; i < sums.size(); ++i) reduced[sums[i]] = made[i];
+      sums.clear();
+    }
+    for (ValueId& id : node.inputs) {
+      if (const auto found = reduced.find(id); found != reduced.end()) id = found->second;
+    }
+    graph.nodes.push_back(std::move(node));
+    const Node& last = graph.nodes.back();
+    if (last.op->update != UpdateKind::sums || !graph.value(graph.storage(last.inputs[1])).shard) {
+      continue;
+    }
+    for (ValueId id : last.outputs) {
+      if (graph.value(id).storage_of == kNoValue) sums.push_back(id);
+    }
+  }
+  graph.update_producers();
 }
 
 // The most sets of axes over which gradients can be sharded: none, `shard`, `tensor` and both.
@@ -157,6 +191,7 @@ void lower_placements(Graph& graph, const PartitionOptions& options,
   if (options.ranks() == 1) return;
   PlacementLowering(graph).run(kept);
   inherit_layouts(graph);
+  reduce_tensor_sums(graph, options.mesh);
   verify_graph(graph);
 }
 

@@ -6,8 +6,13 @@
 // if the placement rule (OpDef::place) of the one node that reads it allows this with that node's
 // other inputs as they are: a product of a replicated input shards its columns, a product of an
 // input that is sharded on its inner dimension shards its rows and gives partial sums, biases and
-// scales follow what they are added to. Partial results are summed at once; an op without a rule
-// for its inputs gets them gathered. Shapes become those of this rank.
+// scales follow what they are added to. So do parameters that several nodes read in the same way,
+// or can read on the same shards (tied embeddings). Partial results are summed at once; an op
+// without a rule for its inputs gets them gathered. Shapes become those of this rank.
+//
+// A dimension is cut evenly, but the columns of products that an op reads by heads
+// (OpDef::wanted) as that op wants. These products are found first, by following the wanted
+// placements from the op to its inputs.
 //
 // The changes of placement are ops with gradients (ops/placement.cpp), so the reverse pass derives
 // the communication of the backward from that of the forward, and the update pass makes state of
