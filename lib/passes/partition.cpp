@@ -72,7 +72,9 @@ class Partition {
         }
       }
     }
-    for (const auto& [parameter, nodes] : readers) {
+    for (const auto& entry : readers) {
+      const ValueId parameter = entry.first;
+      const std::vector<const Node*>& nodes = entry.second;
       const auto alike = [&](const Node* node) {
         return node->op == nodes[0]->op && node->attributes == nodes[0]->attributes;
       };

@@ -32,6 +32,11 @@ const std::vector<Network>& transformers() {
        {"model={type: bert, num_layers: 2, hidden_size: 24, num_heads: 6, max_positions: 8, "
         "vocab_size: 29, dropout: 0.1}",
         kTokens}},
+      // All layers have the same weights.
+      {"albert",
+       {"model={type: albert, num_layers: 2, hidden_size: 24, embedding_size: 12, num_heads: 6, "
+        "max_positions: 8, vocab_size: 29, dropout: 0.1}",
+        kTokens}},
       {"vit",
        {"model={type: vit_b_16, num_layers: 2, hidden_size: 24, num_heads: 6, patch_size: 2, "
         "intermediate_size: 20, dropout: 0.1}",
