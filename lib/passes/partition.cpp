@@ -35,6 +35,7 @@ class Partition {
     if (options.same_state == nullptr) {
       find_parameters();
       find_wanted(options.key);
+      find_packed();
       return;
     }
     for (const GraphValue& value : options.same_state->values) {
@@ -107,6 +108,7 @@ class Partition {
   // Finds the products whose columns ops want to be cut in another way than evenly, and the cuts.
   void find_wanted(const SourceLocation& key) {
     uses_ = graph_.count_uses();
+    readers_ = graph_.readers();
     for (const Node& node : graph_.nodes) {
       if (node.op->wanted == nullptr) continue;
       const SpecList specs = graph_.input_specs(node);
@@ -124,6 +126,45 @@ class Partition {
         fail_at(key, "tensor {}: {}: {}", ranks_, node.layer, e.what());
       }
     }
+  }
+
+  // Products that slices divide (gate and up of gated layers) are cut in the parts of the slices.
+  void find_packed() {
+    for (const Node& node : graph_.nodes) {
+      if (node.op->name != "slice" || wanted_.contains(node.inputs[0])) continue;
+      const Shape &x = whole_spec(node.inputs[0]).shape, &y = whole_spec(node.outputs[0]).shape;
+      for (int d = 1; d < x.rank(); ++d) {
+        const Placement part{Placement::sharded, d, even_cut(y[d], ranks_)};
+        const bool cuts = y[d] < x[d] && is_possible(part.parts, ranks_);
+        if (cuts && trace(node.outputs[0], part, false)) trace(node.outputs[0], part, true);
+      }
+    }
+  }
+
+  // Returns the placement of a value of which the slice `node` has this placement, and other slices
+  // theirs; kReplicated if they do not divide the dimension.
+  Placement joined(const Node& node, const Placement& wanted) const {
+    const auto axis = static_cast<size_t>(wanted.dimension);
+    std::map<int64_t, Placement> slices;  // by their beginning
+    for (int reader : readers_[static_cast<size_t>(node.inputs[0])]) {
+      const Node& other = graph_.nodes[static_cast<size_t>(reader)];
+      if (other.op != node.op) return kReplicated;
+      const ValueId y = other.outputs[0];
+      const auto known = wanted_.find(y);
+      Placement part{Placement::sharded, wanted.dimension,
+                     even_cut(whole_spec(y).shape[wanted.dimension], ranks_)};
+      if (known != wanted_.end()) part = known->second;
+      if (y == node.outputs[0]) part = wanted;
+      slices[other.attributes.integers("before")[axis]] = part;
+    }
+    Placement out = wanted.moved_to(wanted.dimension);
+    out.parts.clear();
+    for (const auto& [begin, slice] : slices) {
+      const bool fits = begin == whole_extent(out.parts) && slice.dimension == wanted.dimension;
+      if (!fits || !is_sharded(slice)) return kReplicated;
+      out.parts.insert(out.parts.end(), slice.parts.begin(), slice.parts.end());
+    }
+    return out;
   }
 
   // Returns whether the value can have this placement because a parameter is sharded.
@@ -154,6 +195,7 @@ class Partition {
     if (node.op->same_elements == SameElements::view) {
       return {reshaped(output, whole_spec(node.outputs[0]).shape, input)};
     }
+    if (node.op->name == "slice") return {joined(node, output)};
     std::vector<Placement> out;
     for (int d = 0; d < input.rank(); ++d) {
       if (input[d] == whole_extent(output.parts)) out.push_back(output.moved_to(d));
@@ -436,6 +478,7 @@ class Partition {
   std::map<ValueId, Placement> wanted_;       // of results, by ops that read them (OpDef::wanted)
   std::vector<std::string> without_rule_;
   std::vector<int> uses_;  // of each value of the forward
+  std::vector<std::vector<int>> readers_;
   std::map<ValueId, ValueId> summed_, gathered_, read_by_shards_;
 };
 

@@ -41,6 +41,16 @@ const std::vector<Network>& transformers() {
        {"model={type: vit_b_16, num_layers: 2, hidden_size: 24, num_heads: 6, patch_size: 2, "
         "intermediate_size: 20, dropout: 0.1}",
         "data.train={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 96}"}},
+      // Packed products that slices divide: queries, keys and values; gate and up.
+      {"slices",
+       {"model={vocab_size: 29, layers: [{embedding: {embedding_dim: 24}}, {linear: 48, name: "
+        "qkv}, "
+        "{slice: {start: 0, stop: 24}, name: q}, {slice: {start: 24, stop: 36}, name: k, inputs: "
+        "qkv}, {slice: {start: 36}, name: v, inputs: qkv}, {attention: {num_heads: 6, "
+        "num_kv_heads: 3, causal: true, dropout: 0.2}, inputs: [q, k, v]}, {linear: 24}, {linear: "
+        "30, name: packed}, {slice: {stop: 15}}, {silu: {}, name: gate}, {slice: {start: 15}, "
+        "name: up, inputs: packed}, {multiply: [gate, up]}, {linear: 24}, {lm_head: {}}]}",
+        kTokens}},
       {"alibi",
        {"model={vocab_size: 29, layers: [{embedding: {embedding_dim: 24}}, {linear: 72, name: "
         "qkv}, {attention: "
@@ -111,7 +121,7 @@ TEST_CASE("a block has two messages in the forward and two in the backward") {
       return counts;
     };
     INFO(network.name);
-    if (network.name == std::string("alibi")) continue;  // no blocks
+    if (network.name == std::string("alibi") || network.name == std::string("slices")) continue;
     auto two = messages(2), five = messages(5);
     // Weights that are norms of heads are read by all heads: two further sums in the backward; and
     // weights and biases of a head of keys and of values.
@@ -157,6 +167,24 @@ TEST_CASE("smoothing, ignored targets and accuracy on sharded logits are those o
     REQUIRE_FALSE(one.accuracies.empty());
     CHECK(greatest_difference(shards.accuracies, one.accuracies) < 1e-12);
     CHECK(shards.evaluation == Approx(one.evaluation).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("only the norm of BERT's head gathers shards") {
+  for (const Network& network : transformers()) {
+    // The linear layer after ALBERT's embedding has columns that no other layer takes as rows.
+    if (network.name == std::string("albert")) continue;
+    run_rank_threads(2, [&](ThreadCollectives& ranks) {
+      Experiment experiment = layout_experiment(network, over_tensor_ranks(2));
+      const Session session = open_session(experiment, layout_options(ranks));
+      INFO(network.name);
+      const std::vector<std::string>& gathered = session.executor->training().gathered;
+      const bool head = network.name == std::string("bert");
+      if (ranks.rank() == 0) CHECK(gathered.size() == (head ? 1 : 0));
+      if (ranks.rank() == 0 && head) {
+        CHECK(gathered[0].ends_with("LayerNorm: layer_norm"));
+      }
+    });
   }
 }
 
