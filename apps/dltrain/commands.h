@@ -101,6 +101,15 @@ struct PlanRequest {
   std::vector<Gpu> gpus = {};  // plan for these instead of the device; several: a line for each
 };
 
+using LoadExperiment = std::function<Experiment(const std::vector<std::string>& overrides)>;
+// Prints the fastest layouts of `request.world` ranks on the first of `request.gpus` that fit:
+// data, tensor and pipeline ranks, ZeRO stage, micro-batch and recomputation, for the same global
+// batch. Estimates order all of them; in this order the first are planned, with exact memory.
+// Throws Error(memory) if none fits.
+void search_layouts(const LoadExperiment& load, const PlanRequest& request);
+// Opens the session of rank 0 of a plan for GPUs that need not be there.
+Session open_planned(Experiment& experiment, int world, int ranks_per_node, const Gpu& gpu);
+
 // Prints the plan. `also` is called with the compiled session at the end.
 void print_plan(Experiment& experiment, const PlanRequest& request,
                 const std::function<void(const Session&)>& also = {});

@@ -11,30 +11,32 @@ constexpr size_t kCalls = 10;
 constexpr double kReserve = double{1 << 30};
 
 struct GpuEstimate {
-  StepEstimate step;
+  LayoutEstimate layout;
   double seconds = 0, rate = 0;
   std::string unit;  // of the rate
   std::string mfu;   // in percent; "-" where steps have several lengths
-  double needed = 0, memory = 0;
 };
+
+StepEstimate estimate_rank(const Session& session, const MachineRates& rates) {
+  const Executor& executor = *session.executor;
+  return estimate_step(executor.training().graph, session.batch.micro_steps,
+                       executor.report().topology, rates);
+}
 
 GpuEstimate estimate(const Session& session, const MachineRates& rates) {
   const Executor& executor = *session.executor;
-  const PlanReport report = executor.report();
   GpuEstimate out;
-  out.step =
-      estimate_step(executor.training().graph, session.batch.micro_steps, report.topology, rates);
-  out.seconds = out.step.compute + out.step.exposed;
+  out.layout = estimate_layout(session, rates);
+  out.seconds = out.layout.seconds;
   const int64_t tokens = session.tokens_of_sample(executor.variants() - 1);
   out.unit = tokens > 0 ? "tokens/s" : "samples/s";
   out.rate =
       static_cast<double>(session.batch.global_batch * std::max<int64_t>(tokens, 1)) / out.seconds;
   const DType precision = session.experiment->precision.compute;
-  const double flops = session.step_model_flops();
+  const double flops = session.step_model_flops() /
+                       static_cast<double>(session.experiment->parallelism.ranks_of_model());
   const double share = flops / out.seconds / rates.gpu->peak_flops(precision);
   out.mfu = flops > 0 ? fmt::format("{:.1f}", 100 * share) : "-";
-  out.needed = static_cast<double>(report.arena_bytes) + kReserve;
-  out.memory = static_cast<double>(rates.gpu->memory_bytes);
   return out;
 }
 
@@ -53,14 +55,56 @@ SelectedDevice described(const Gpu& gpu, const Experiment& experiment) {
   return {&described_engine(), make_described_device(gpu), {}};
 }
 
+Session open_stage(const Session& session, int stage, const std::optional<Gpu>& gpu) {
+  SessionOptions options = session.options;
+  options.log = {};
+  options.log_notices = false;
+  options.ranks.rank = stage * (options.ranks.world / session.coordinates.pipeline.count);
+  return open_session(*session.experiment, options,
+                      gpu ? described(*gpu, *session.experiment) : SelectedDevice());
+}
+
+LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates, int planned) {
+  LayoutEstimate out{.memory = static_cast<double>(rates.gpu->memory_bytes)};
+  const auto steps = static_cast<double>(session.batch.micro_steps);
+  std::vector<double> stages;  // seconds of a micro-batch
+  const auto add = [&](const Session& rank) {
+    const StepEstimate e = estimate_rank(rank, rates);
+    stages.push_back((e.compute + e.exposed) / steps);
+    out.needed =
+        std::max(out.needed, static_cast<double>(rank.executor->report().arena_bytes) + kReserve);
+    if (stages.back() < std::ranges::max(stages)) return;
+    out.compute = e.compute;
+    out.exposed = e.exposed;
+  };
+  add(session);
+  const int count = session.coordinates.pipeline.count;
+  for (int i = 1; i < count; ++i) {
+    if (i >= planned - 1 && i + 1 < count) {
+      stages.push_back(stages.back());
+    } else {
+      add(open_stage(session, i, rates.gpu));
+    }
+  }
+  out.seconds = pipeline_seconds(stages, session.batch.micro_steps);
+  out.waits = out.seconds - out.compute - out.exposed;
+  return out;
+}
+
 void print_gpu_estimate(const Session& session, const MachineRates& rates) {
   const GpuEstimate e = estimate(session, rates);
   fmt::print("estimate for {}, from published rates of kernels (docs/gpu/predictions.md):\n",
              rates.gpu->name);
   fmt::print("  step {:.2f} ms, {:.0f} {}, MFU {} %\n", 1e3 * e.seconds, e.rate, e.unit, e.mfu);
+  if (session.coordinates.pipeline.count > 1) {
+    fmt::print(
+        "  of the slowest stage: {:.2f} ms of calls, {:.2f} ms of messages, {:.2f} ms of "
+        "waiting for other stages\n",
+        1e3 * e.layout.compute, 1e3 * e.layout.exposed, 1e3 * e.layout.waits);
+  }
   fmt::print("  memory {} of {} GiB, 1 GiB of it for the driver and its libraries: {}\n",
-             gib(e.needed), gib(e.memory), e.needed <= e.memory ? "fits" : "does not fit");
-  const auto& calls = e.step.calls;
+             gib(e.layout.needed), gib(e.layout.memory), e.layout.fits() ? "fits" : "does not fit");
+  const std::vector<CallSum> calls = estimate_rank(session, rates).calls;
   size_t width = 5;
   for (const CallSum& call : calls) width = std::max(width, call.name.size());
   fmt::print("  {:<{}}  {:>6}  {:>9}  {:>5}  {:>9}  {:>8}  limit\n", "calls", width, "number", "ms",
@@ -91,8 +135,8 @@ void print_gpu_line(const Session& session, const MachineRates& rates, bool head
                "MFU %");
   }
   fmt::print("{:<12}  {:>10.2f}  {:>10.0f}  {:>6}  {} of {}: {}\n", rates.gpu->name,
-             1e3 * e.seconds, e.rate, e.mfu, gib(e.needed), gib(e.memory),
-             e.needed <= e.memory ? "fits" : "does not fit");
+             1e3 * e.seconds, e.rate, e.mfu, gib(e.layout.needed), gib(e.layout.memory),
+             e.layout.fits() ? "fits" : "does not fit");
 }
 
 }  // namespace dltrain

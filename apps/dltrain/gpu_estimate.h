@@ -10,6 +10,24 @@ namespace dltrain {
 // compute in the precision of the experiment.
 SelectedDevice described(const Gpu& gpu, const Experiment& experiment);
 
+// A step on all ranks. The first fields are of the slowest stage of a pipeline, `needed` of the one
+// with the most memory.
+struct LayoutEstimate {
+  double seconds = 0;  // compute + exposed + waits
+  double compute = 0;
+  double exposed = 0;             // messages that computation does not hide
+  double waits = 0;               // for other stages
+  double needed = 0, memory = 0;  // bytes, with what drivers and libraries use
+  bool fits() const { return needed <= memory; }
+};
+// `planned`: the most stages that are planned; those between the first and the last are assumed to
+// be equal where there are more.
+LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates,
+                               int planned = 1 << 20);
+
+// Opens the session of another rank of a plan.
+Session open_stage(const Session& session, int stage, const std::optional<Gpu>& gpu);
+
 // Prints the time of a step, the rate of samples or tokens, MFU, whether the memory suffices, and
 // the most expensive calls.
 void print_gpu_estimate(const Session& session, const MachineRates& rates);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 
 #include "base/error.h"
 #include "checkpoint/weights.h"
@@ -275,16 +276,13 @@ std::string layers_of(const Session& session) {
 }
 
 // Prints a row for each stage of a pipeline: that of its first data-parallel rank.
-void print_stages(const Session& session) {
+void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
   const RankCoordinates::Place& stage = session.coordinates.pipeline;
   if (stage.count == 1) return;
   std::vector<double> flops;
   std::vector<std::array<std::string, 4>> rows{{"layers", "parameters", "memory", "FLOP"}};
   for (int i = 0; i < stage.count; ++i) {
-    SessionOptions options = session.options;
-    options.log = {};
-    options.ranks.rank = i * (session.options.ranks.world / stage.count);
-    const Session other = open_session(*session.experiment, options);
+    const Session other = open_stage(session, i, gpu);
     const PlanReport r = other.executor->report();
     int64_t parameters = 0;
     for (const LayerCost& layer : r.layers) parameters += layer.parameters;
@@ -335,7 +333,7 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
                fmt::join(graph.gathered, ", "));
   }
   for (const std::string& sentence : advice(session)) fmt::print("warning: {}\n", sentence);
-  print_stages(session);
+  print_stages(session, rates.gpu);
   print_layers(r);
   print_memory(session, r);
   print_lengths(session, r);
@@ -371,6 +369,19 @@ class UnconnectedRanks final : public Collectives {
 };
 
 }  // namespace
+
+Session open_planned(Experiment& experiment, int world, int ranks_per_node, const Gpu& gpu) {
+  static std::map<int, UnconnectedRanks> ranks;  // outlive their sessions
+  UnconnectedRanks& all = ranks.try_emplace(world, world).first->second;
+  return open_session(experiment,
+                      {.engines = engines(),
+                       .ranks = {.collectives = world > 1 ? &all : nullptr,
+                                 .world = world,
+                                 .ranks_per_node = ranks_per_node},
+                       .evaluation = false,
+                       .log_notices = false},
+                      described(gpu, experiment));
+}
 
 void print_plan(Experiment& experiment, const PlanRequest& request,
                 const std::function<void(const Session&)>& also) {
@@ -419,6 +430,7 @@ CommandBody add_plan(CLI::App& command) {
     ConfigOptions config;
     PlanRequest request{.world = 0};  // 0: as in the configuration
     std::string gpu;
+    bool search = false;
   };
   auto options = std::make_shared<Options>();
   options->config.add_to(command);
@@ -458,7 +470,21 @@ CommandBody add_plan(CLI::App& command) {
       ->excludes(rates_given[0])
       ->excludes(command.get_option("--device"));
   command.add_flag("--passes", options->request.passes, "Print the graph after each pass");
+  command.add_flag("--search", options->search,
+                   "Find the fastest layouts of --world ranks that fit --gpu: data, tensor and "
+                   "pipeline parallelism, ZeRO stage, micro-batch, recomputation");
   return [options, rates_given, disk] {
+    if (options->search) {
+      PlanRequest request = options->request;
+      if (options->gpu.empty() || request.world < 2) {
+        fail(ExitCode::usage, "--search requires --gpu and --world");
+      }
+      request.gpus = find_gpus(options->gpu);
+      search_layouts(
+          [&](const std::vector<std::string>& extra) { return options->config.load(extra); },
+          request);
+      return ExitCode::ok;
+    }
     Experiment experiment = options->config.load();
     const int64_t ranks =
         std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.ranks_of_model();

@@ -53,7 +53,8 @@ std::vector<std::string> stages_of(const StepRequest& r, const Graph& forward) {
   const int stages = r.parallel.mesh.size(mesh_axes::kPipeline);
   if (stages == 1) return {};
   if (r.same_state != nullptr) return r.same_state->stages;
-  if (r.stages.empty()) return choose_stages(forward, stages);
+  const bool on_gpu = r.gpu_memory && r.gpu_memory() != 0;
+  if (r.stages.empty()) return choose_stages(forward, stages, on_gpu);
   check_stages(forward, r.stages);
   return r.stages;
 }

@@ -11,8 +11,12 @@
 namespace dltrain {
 namespace {
 
-// Seconds of a rank; only their ratios matter, and all ranks must use the same.
-constexpr double kPerFlop = 1e-12, kPerByte = 1e-11, kPerSentByte = 1e-10;
+// Seconds; only their ratios matter, and all ranks must use the same.
+struct Rates {
+  double flop, byte, sent_byte;
+};
+constexpr Rates kCpu{.flop = 1e-12, .byte = 1e-11, .sent_byte = 1e-10};
+constexpr Rates kGpu{.flop = 1e-15, .byte = 5e-13, .sent_byte = 1e-11};
 // The backward of a layer takes about twice as long as its forward.
 constexpr double kSteps = 3, kDirections = 2;
 
@@ -30,12 +34,21 @@ struct Border {
 
 // Stages begin with layers that have parameters, so that activation functions stay with the
 // products before them.
-std::vector<Border> find_borders(const Graph& graph) {
+std::vector<Border> find_borders(const Graph& graph, const Rates& rates) {
   std::vector<size_t> last_reader(graph.values.size(), 0);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     for (ValueId id : graph.nodes[i].inputs) {
       if (id != kNoValue) last_reader[static_cast<size_t>(id)] = i;
     }
+  }
+  const auto reads_parameters = [&](const Node& node) {
+    return std::ranges::any_of(node.inputs, [&](ValueId id) {
+      return id != kNoValue && graph.value(graph.storage(id)).role == Role::parameter;
+    });
+  };
+  std::set<std::string> with_parameters;  // layers
+  for (const Node& node : graph.nodes) {
+    if (reads_parameters(node)) with_parameters.insert(node.layer);
   }
   std::vector<Border> out;
   std::set<std::string> seen;
@@ -43,9 +56,7 @@ std::vector<Border> find_borders(const Graph& graph) {
   bool parameters_before = false;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    const bool has_parameters = std::ranges::any_of(node.inputs, [&](ValueId id) {
-      return id != kNoValue && graph.value(graph.storage(id)).role == Role::parameter;
-    });
+    const bool has_parameters = with_parameters.contains(node.layer);
     if (seen.insert(node.layer).second && has_parameters && parameters_before) {
       Border border{.node = i, .before = before};
       for (size_t v = 0; v < graph.values.size(); ++v) {
@@ -55,7 +66,7 @@ std::vector<Border> find_borders(const Graph& graph) {
                              static_cast<size_t>(graph.value(id).producer) < i;
         if (crosses) {
           border.sending +=
-              kDirections * kPerSentByte * static_cast<double>(graph.value(id).spec.bytes());
+              kDirections * rates.sent_byte * static_cast<double>(graph.value(id).spec.bytes());
         }
       }
       out.push_back(border);
@@ -63,7 +74,7 @@ std::vector<Border> find_borders(const Graph& graph) {
     parameters_before = parameters_before || has_parameters;
     const Cost cost =
         op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes);
-    before += kSteps * (kPerFlop * cost.flops + kPerByte * cost.bytes);
+    before += kSteps * (rates.flop * cost.flops + rates.byte * cost.bytes);
   }
   out.push_back({.node = graph.nodes.size(), .before = before});
   return out;
@@ -71,8 +82,9 @@ std::vector<Border> find_borders(const Graph& graph) {
 
 }  // namespace
 
-std::vector<std::string> choose_stages(const Graph& forward, int stages) {
-  const std::vector<Border> borders = find_borders(forward);  // the last one is the end
+std::vector<std::string> choose_stages(const Graph& forward, int stages, bool on_gpu) {
+  const std::vector<Border> borders =
+      find_borders(forward, on_gpu ? kGpu : kCpu);  // the last one is the end
   const size_t count = static_cast<size_t>(stages), end = borders.size() - 1;
   if (end + 1 < count) {
     fail(ExitCode::usage,

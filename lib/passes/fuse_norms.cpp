@@ -197,9 +197,9 @@ class NormFusion {
     ValueId low = kNoValue;
     for (size_t reader : readers(result)) {
       const Node& cast = graph_.nodes[reader];
+      if (cast.op->same_elements != SameElements::cast) continue;  // a message has no outputs
       const ValueId y = cast.outputs[0];
-      if (cast.op->same_elements != SameElements::cast || cast.phase != norm.phase ||
-          !is_temporary(y) || !is_low_precision(spec(y).dtype) ||
+      if (cast.phase != norm.phase || !is_temporary(y) || !is_low_precision(spec(y).dtype) ||
           (low != kNoValue && !(spec(low) == spec(y)))) {
         continue;
       }

@@ -107,8 +107,12 @@ class StageCutter {
       if (current < last_ && is_within(node.layer, cut_.begins[static_cast<size_t>(current)])) {
         ++current;
       }
-      int stage = layers_.emplace(node.layer, current).first->second;
+      // A layer may go on after others: the addition of a residual block. Its backward runs on the
+      // last stage that its forward has reached.
+      int& layer = layers_.emplace(node.layer, current).first->second;
+      int stage = layer;
       for (ValueId id : node.inputs) stage = std::max(stage, made_on(id, Phase::forward));
+      layer = stage;
       stages_[i] = only(stage);
       claim(node, stage);
     }

@@ -17,10 +17,10 @@ struct StageCut {
 };
 
 // Returns the layers with which so many stages but the first should begin, such that the slowest
-// stage takes the least time for arithmetic and messages, at fixed rates (as all ranks must agree).
-// `forward`: of the whole model, before it is differentiated. Throws Error(usage) if the model has
-// too few layers with parameters.
-std::vector<std::string> choose_stages(const Graph& forward, int stages);
+// stage takes the least time for arithmetic and messages, at the fixed rates of a kind of device
+// (as all ranks must agree). `forward`: of the whole model, before it is differentiated. Throws
+// Error(usage) if the model has too few layers with parameters.
+std::vector<std::string> choose_stages(const Graph& forward, int stages, bool on_gpu = false);
 
 // Throws Error(usage) unless the layers are in the model, in this order.
 void check_stages(const Graph& forward, const std::vector<std::string>& begins);

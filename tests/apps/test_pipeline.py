@@ -8,7 +8,7 @@ import signal
 import time
 
 from launching import ENDLESS, LaunchTest, ranks_of
-from support import OK, RANK, SMALL, SOURCES, STOPPED, USAGE, main, steps
+from support import MEMORY, OK, RANK, SMALL, SOURCES, STOPPED, USAGE, main, steps
 
 GOLDEN = "tests/golden/language"
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -87,6 +87,26 @@ class Pipeline(LaunchTest):
         self.assertRegex(result.out, r"\nstages \(1f1b, 8 micro-batches; by FLOP the slowest waits for \d+ % of a step\):\n")
         result = self.run_dltrain("plan", self.small(), "-s", "parallelism.pipeline=2")
         self.assertIn("warning: parallelism.pipeline 2 with 1 micro-batch a step: each stage waits for 50 % of the time", result.out)
+
+    def test_the_search_finds_layouts_that_fit(self):
+        configuration = SOURCES / "configs/gpu/gpt2_124m_b16.yaml"
+        search = ("--gpu", "l4", "--world", 4, "--search")
+        result = self.run_dltrain("plan", configuration, *search)
+        best = re.search(r"^the fastest that fits: (.*)$", result.out, re.MULTILINE)[1].split()
+        rows = [line.split() for line in result.out.splitlines() if re.match(r"  +\d+  +\d+  +\d+  +\d ", line)]
+        self.assertGreater(len(rows), 1, str(result))
+        times = [float(row[6]) for row in rows if "fit:" not in row]
+        self.assertEqual(times, sorted(times))
+        self.assertEqual(int(rows[0][0]) * int(rows[0][1]) * int(rows[0][2]), 4)
+        planned = self.run_dltrain("plan", configuration, *best, "--gpu", "l4", "--world", 4)
+        self.assertRegex(planned.out, r"memory .* GiB, .*: fits")
+        self.assertIn(f"step {times[0]:.1f}"[:-2], planned.out)
+        # Nothing fits: the least that is missing is shown.
+        result = self.run_dltrain("plan", SOURCES / "configs/gpu/gpt2_xl.yaml", "--gpu", "t4", "--world", 2, "--search",
+                                  "-s", "precision.compute=fp16", code=MEMORY)
+        self.assertRegex(result.out, r"does not fit: [\d.]+ of [\d.]+ GiB")
+        result = self.run_dltrain("plan", configuration, "--search", code=USAGE)
+        self.assertIn("--search requires --gpu and --world", result.err)
 
 
 main()

@@ -99,6 +99,28 @@ TEST_CASE("reduction: fixed gives the same bits over data and pipeline") {
   }
 }
 
+TEST_CASE("stages may begin within a block") {
+  // The additions of a residual block have the layer of the block, on both sides of the border.
+  const Network llama{
+      "llama",
+      {"model={type: llama, num_layers: 2, hidden_size: 16, num_heads: 2, num_kv_heads: 1, "
+       "intermediate_size: 24, max_positions: 8, vocab_size: 29}",
+       "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}"}};
+  for (const char* compute : {"f32", "bf16"}) {
+    const std::string precision = fmt::format("precision.compute={}", compute);
+    const LayoutRun one = layout_run(llama, 1, {kMicro[0], precision});
+    for (const char* layer : {"mlp.down_proj", "self_attn.o_proj", "mlp.gate_proj"}) {
+      INFO(layer << " in " << compute);
+      const LayoutRun run = layout_run(
+          llama, 2,
+          over_stages(2, {precision,
+                          fmt::format("parallelism.pipeline_stages=[model.layers.1.{}]", layer)}));
+      CHECK(run.losses == one.losses);
+      CHECK(run.state == one.state);
+    }
+  }
+}
+
 TEST_CASE("an evaluation in a pipeline is that of one rank") {
   const std::vector<std::string> eval{
       "data.eval={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 13, seed: 2}",

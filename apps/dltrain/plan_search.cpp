@@ -1,0 +1,262 @@
+// dltrain plan --search: the layouts of a number of GPUs, and the fastest ones that fit.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/error.h"
+#include "dltrain/commands.h"
+#include "dltrain/gpu_estimate.h"
+#include "run/session.h"
+
+namespace dltrain {
+namespace {
+
+// Meshes (data × tensor × pipeline) that are shown, and exact plans of each.
+// No layout of a mesh is planned after two that fit.
+constexpr size_t kMeshes = 6, kPlans = 5, kFitting = 2;
+
+struct Candidate {
+  int64_t data = 1, tensor = 1, pipeline = 1, zero = 0, micro_batch = 1;
+  std::string recompute = {};
+  double guess = 0;             // seconds of a step, by which candidates are ordered
+  LayoutEstimate planned = {};  // exact memory
+  std::string refused = {};     // why there is no plan
+
+  bool has_mesh_of(const Candidate& other) const {
+    return tensor == other.tensor && pipeline == other.pipeline;
+  }
+  // Those that fit come first, the fastest of them, then those that lack the least memory.
+  std::tuple<bool, bool, double> order() const {
+    const bool fits = planned.fits();
+    return {!refused.empty(), !fits, fits ? planned.seconds : planned.needed};
+  }
+  std::vector<std::string> overrides() const {
+    return {fmt::format("parallelism.tensor={}", tensor),
+            fmt::format("parallelism.pipeline={}", pipeline),
+            fmt::format("parallelism.zero_stage={}", zero),
+            fmt::format("training.micro_batch_size={}", micro_batch),
+            "memory.recompute=" + recompute};
+  }
+};
+
+std::vector<int64_t> divisors(int64_t n, int64_t most) {
+  std::vector<int64_t> out;
+  for (int64_t d = 1; d <= std::min(n, most); ++d) {
+    if (n % d == 0) out.push_back(d);
+  }
+  return out;
+}
+
+// What one rank needs for a whole model, from which layouts are guessed.
+struct OneRank {
+  double replicated = 0, gradients = 0, moments = 0;  // bytes of state
+  double seconds = 0;                                 // of a micro-batch of one sample
+  double activations = 0;                             // bytes of it
+  double residual = 0;                                // bytes between blocks, of a sample
+  int64_t blocks = 0;
+};
+
+OneRank measure(const Session& session, const MachineRates& rates) {
+  const PlanReport report = session.executor->report();
+  OneRank out;
+  for (const auto& [role, bytes] : report.state_bytes) {
+    double& sum = role == rules_of(Role::gradient).name ? out.gradients
+                  : role == rules_of(Role::moment).name ? out.moments
+                                                        : out.replicated;
+    sum += static_cast<double>(bytes);
+  }
+  out.gradients = std::max(out.gradients, static_cast<double>(report.gradient_bytes));
+  out.activations = static_cast<double>(report.work_bytes);
+  const Graph& graph = session.executor->training().graph;
+  const StepEstimate step = estimate_step(graph, session.batch.micro_steps, report.topology, rates);
+  out.seconds = step.compute / static_cast<double>(session.batch.global_batch);
+  std::map<size_t, int> sizes;  // the size of most activations of the forward
+  std::set<int> blocks;
+  for (const Node& node : graph.nodes) {
+    if (node.phase != Phase::forward) continue;
+    if (node.block >= 0) blocks.insert(node.block);
+    for (ValueId id : node.outputs) ++sizes[graph.value(id).spec.bytes()];
+  }
+  const auto most = std::ranges::max_element(sizes, {}, [](const auto& s) { return s.second; });
+  out.residual = static_cast<double>(most->first) / static_cast<double>(session.batch.micro_batch);
+  out.blocks = std::max<int64_t>(std::ssize(blocks), 1);
+  return out;
+}
+
+class LayoutSearch {
+ public:
+  LayoutSearch(const LoadExperiment& load, const PlanRequest& request)
+      : load_(load), request_(request), rates_(request.rates) {
+    rates_.gpu = request.gpus.front();
+  }
+
+  void run() {
+    enumerate();
+    std::ranges::stable_sort(candidates_, {}, &Candidate::guess);
+    std::vector<std::vector<Candidate>> meshes;  // with the candidates that were planned
+    for (Candidate& candidate : candidates_) {
+      auto mesh = std::ranges::find_if(
+          meshes, [&](const auto& m) { return m.front().has_mesh_of(candidate); });
+      if (mesh == meshes.end()) {
+        if (meshes.size() == kMeshes) continue;
+        mesh = meshes.emplace(mesh);
+      }
+      const auto fits = [](const Candidate& c) { return c.refused.empty() && c.planned.fits(); };
+      if (mesh->size() == kPlans || std::ranges::count_if(*mesh, fits) == kFitting) continue;
+      plan(candidate);
+      mesh->push_back(candidate);
+      ++planned_;
+    }
+    std::vector<Candidate> best;  // of each mesh
+    for (const auto& mesh : meshes) {
+      best.push_back(*std::ranges::min_element(mesh, {}, &Candidate::order));
+    }
+    std::ranges::stable_sort(best, {}, &Candidate::order);
+    print(best);
+  }
+
+ private:
+  Session open(Experiment& experiment, int world) const {
+    return open_planned(experiment, world, request_.ranks_per_node, *rates_.gpu);
+  }
+
+  void enumerate() {
+    const int64_t world = request_.world;
+    const int64_t node = request_.ranks_per_node > 0 ? request_.ranks_per_node : world;
+    Experiment given = load_({});
+    const int64_t batch = given.training.global_batch_size.value_or(0);
+    if (batch == 0) {
+      fail_at(given.training, "global_batch_size",
+              "--search keeps the global batch; give global_batch_size");
+    }
+    for (const char* recompute : {"none", "selective", "full"}) {
+      const Candidate alone{.recompute = recompute};
+      std::vector<std::string> overrides = alone.overrides();
+      overrides.insert(overrides.end(),
+                       {"training.global_batch_size=1", "training.gradient_accumulation_steps=1"});
+      Experiment experiment = load_(overrides);
+      const OneRank one = measure(open(experiment, 1), rates_);
+      for (int64_t tensor : divisors(world, std::min<int64_t>(node, 8))) {
+        for (int64_t pipeline : divisors(world / tensor, one.blocks)) {
+          const int64_t data = world / (tensor * pipeline);
+          if (batch % data != 0) continue;
+          for (int64_t zero = 0; zero <= (data > 1 ? 3 : 0); ++zero) {
+            add(one,
+                {.data = data,
+                 .tensor = tensor,
+                 .pipeline = pipeline,
+                 .zero = zero,
+                 .recompute = recompute},
+                batch / data);
+          }
+        }
+      }
+    }
+  }
+
+  // Adds the layout with the two largest micro-batches that should fit.
+  void add(const OneRank& one, Candidate candidate, int64_t share) {
+    const auto parts = static_cast<double>(candidate.tensor * candidate.pipeline);
+    const auto over = [&](int64_t stage) {
+      return candidate.zero >= stage ? static_cast<double>(candidate.data) : 1.0;
+    };
+    const double state =
+        (one.moments / over(1) + one.gradients / over(2) + one.replicated / over(3)) / parts;
+    int added = 0;
+    const std::vector<int64_t> sizes = divisors(share, share);
+    for (auto micro = sizes.rbegin(); micro != sizes.rend() && added < 2; ++micro) {
+      const int64_t steps = share / *micro;
+      const auto frames = static_cast<double>(std::min(steps, candidate.pipeline));
+      const double activations = one.activations * static_cast<double>(*micro) * frames / parts;
+      // The guess may be too high; the exact plan decides.
+      if (0.8 * (state + activations) > static_cast<double>(rates_.gpu->memory_bytes)) continue;
+      candidate.micro_batch = *micro;
+      candidate.guess = guess(one, candidate, steps);
+      candidates_.push_back(candidate);
+      ++added;
+    }
+    if (added == 0) ++too_large_;
+  }
+
+  double guess(const OneRank& one, const Candidate& c, int64_t steps) const {
+    const auto parts = static_cast<double>(c.tensor * c.pipeline),
+               data = static_cast<double>(c.data);
+    const auto samples = static_cast<double>(steps * c.micro_batch);
+    const double compute = one.seconds * samples / parts;
+    const double waits = compute * static_cast<double>(c.pipeline - 1) / static_cast<double>(steps);
+    const auto tensor = static_cast<double>(c.tensor);
+    const double link = rates_.link;
+    const double between = rates_.node_link > 0 ? rates_.node_link : link;
+    const double sums = 4 * static_cast<double>(one.blocks) / static_cast<double>(c.pipeline) *
+                        samples * one.residual * 2 * (tensor - 1) / tensor / link;
+    const double passed = c.pipeline > 1 ? 2 * samples * one.residual / between : 0;
+    const double rounds = c.zero >= 2 ? static_cast<double>(steps) : 1;
+    const double reduced =
+        (c.zero == 3 ? 1.5 : 1) * rounds * 2 * (data - 1) / data * one.gradients / parts / between;
+    return compute + waits + sums + passed + std::max(0.0, reduced - compute / 2);
+  }
+
+  void plan(Candidate& candidate) const {
+    try {
+      Experiment experiment = load_(candidate.overrides());
+      candidate.planned = estimate_layout(open(experiment, request_.world), rates_, 3);
+    } catch (const Error& error) {
+      candidate.refused = error.what();
+    }
+  }
+
+  static std::string named(const Candidate& c) {
+    return fmt::format("{:>4}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}", c.data, c.tensor, c.pipeline,
+                       c.zero, c.micro_batch, c.recompute);
+  }
+
+  void print(const std::vector<Candidate>& best) const {
+    fmt::print(
+        "layouts of {} ranks on {}: {} considered, {} planned; the best for each number of data, "
+        "tensor and pipeline ranks\n",
+        request_.world, rates_.gpu->name, candidates_.size() + too_large_, planned_);
+    fmt::print(
+        "  {:>4}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}  {:>9}  {:>7}  {:>8}  {:>8}  {:>8}  "
+        "memory\n",
+        "data", "tensor", "pipeline", "zero", "micro-batch", "recompute", "step (ms)", "",
+        "compute", "messages", "waits");
+    for (const Candidate& c : best) {
+      const LayoutEstimate& e = c.planned;
+      if (!c.refused.empty()) {
+        fmt::print("  {}  refused: {}\n", named(c), c.refused.substr(0, c.refused.find('\n')));
+      } else if (!e.fits()) {
+        fmt::print("  {}  does not fit: {:.1f} of {:.1f} GiB\n", named(c), e.needed / (1 << 30),
+                   e.memory / (1 << 30));
+      } else {
+        const double longer = e.seconds / best.front().planned.seconds - 1;
+        fmt::print("  {}  {:>9.1f}  {:>7}  {:>7.0f}%  {:>7.0f}%  {:>7.0f}%  {:.1f} GiB\n", named(c),
+                   1e3 * e.seconds, longer > 0 ? fmt::format("+{:.0f} %", 100 * longer) : "",
+                   100 * e.compute / e.seconds, 100 * e.exposed / e.seconds,
+                   std::max(0.0, 100 * e.waits / e.seconds), e.needed / (1 << 30));
+      }
+    }
+    if (best.empty() || !best.front().refused.empty() || !best.front().planned.fits()) {
+      fail(ExitCode::memory, "none of the {} layouts that were planned fits {}; take more ranks",
+           planned_, rates_.gpu->name);
+    }
+    std::string command;
+    for (const std::string& override : best.front().overrides()) command += " -s " + override;
+    fmt::print("the fastest that fits:{}\n", command);
+  }
+
+  const LoadExperiment& load_;
+  const PlanRequest& request_;
+  MachineRates rates_;
+  std::vector<Candidate> candidates_;
+  size_t too_large_ = 0, planned_ = 0;
+};
+
+}  // namespace
+
+void search_layouts(const LoadExperiment& load, const PlanRequest& request) {
+  LayoutSearch(load, request).run();
+}
+
+}  // namespace dltrain
