@@ -327,6 +327,11 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
     fmt::print("  frozen: {} tensors, {} to {}\n", graph.frozen.size(), graph.frozen.front(),
                graph.frozen.back());
   }
+  if (!graph.gathered.empty()) {
+    fmt::print("  gathered: {} op{} without a rule for the shards of the inputs: {}\n",
+               graph.gathered.size(), graph.gathered.size() == 1 ? "" : "s",
+               fmt::join(graph.gathered, ", "));
+  }
   for (const std::string& sentence : advice(session)) fmt::print("warning: {}\n", sentence);
   print_stages(session, rates.gpu);
   print_layers(r);

@@ -109,7 +109,7 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
   std::fill(sum, sum + kBlock, 0.0f);
   const AttentionPattern& p = c.pattern;
   const bool plain = p.window == 0 && !p.alibi && !p.masked;
-  const auto slope = static_cast<float>(p.alibi ? alibi_slope(h, a.heads) : 0);
+  const auto slope = static_cast<float>(p.alibi ? a.slope(h) : 0);
   const int64_t all = c.keys_of(n), end = p.end_key(first + count - 1, all);
   for (int64_t key = p.first_key(first) / kBlock * kBlock; key < end; key += kBlock) {
     const int64_t keys = std::min(kBlock, end - key);

@@ -42,11 +42,8 @@ struct AttentionCall {
   // Multiplies the weights of one query with the dropout mask: w[i·step] is key `first` + i.
   void drop(int64_t sample, int64_t head, int64_t query, int64_t first, int64_t count, float* w,
             int64_t step) const {
-    const uint64_t row =
-        (static_cast<uint64_t>((state->in.sample_offset + sample) * sizes.heads + head)) *
-            static_cast<uint64_t>(sizes.queries) +
-        static_cast<uint64_t>(query);
-    const uint64_t begin = row * static_cast<uint64_t>(sizes.keys) + static_cast<uint64_t>(first);
+    const auto begin = static_cast<uint64_t>(
+        sizes.random_row(state->in.sample_offset + sample, head, query) + first);
     const auto kept = static_cast<float>(1 / (1 - dropout));
     for (int64_t i = 0; i < count; ++i) {
       const double u = random_uniform(state->in.seed, stream, static_cast<uint64_t>(state->in.step),

@@ -127,7 +127,7 @@ void weigh_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int
     for (int64_t t = 0; t < queries; ++t) f.drop(n, h, query + t, key, keys, b.mask + t, kBlock);
   }
   const int32_t* visible = f.key_mask(n, key);
-  const auto slope = static_cast<float>(p.alibi ? alibi_slope(h, f.sizes.heads) : 0);
+  const auto slope = static_cast<float>(p.alibi ? f.sizes.slope(h) : 0);
   for (int64_t s = 0; s < keys; ++s) {
     const int64_t at = key + s - query;  // index of the key's token among the queries of the block
     int64_t begin = p.causal ? at : p.window > 0 ? at - p.window + 1 : 0;

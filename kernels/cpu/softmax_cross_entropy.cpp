@@ -22,14 +22,21 @@ struct CrossEntropyArguments {
   const int32_t* targets;
   float* log_sum_exp;  // written by the forward, read by the backward
   int64_t columns, classes, ignore_index;
+  int64_t first, all_classes;  // the classes of a shard
   double smoothing, z_loss;
+
+  // Returns the column of a target; −1: another rank has it.
+  int64_t column(int64_t target) const {
+    const int64_t at = target - first;
+    return at >= 0 && at < classes ? at : -1;
+  }
 
   // Returns the arguments for row `r` alone, with its logits at `wide`.
   CrossEntropyArguments row(int64_t r, const float* wide) const {
     CrossEntropyArguments out = *this;
     out.logits = wide;
     out.targets += r;
-    out.log_sum_exp += r;
+    if (out.log_sum_exp != nullptr) out.log_sum_exp += r;
     return out;
   }
 };
@@ -63,6 +70,8 @@ struct ChunkSums {
   double loss, correct;
 };
 
+constexpr int64_t kPartsOfRow = 5;  // of cross_entropy_parts
+
 }  // namespace
 }  // namespace dltrain
 #endif
@@ -91,52 +100,78 @@ HWY_INLINE void along_row(const float* row, int64_t count, float padding, const 
   }
 }
 
-ChunkSums forward_rows(const CrossEntropyArguments& a, int64_t begin, int64_t end) {
+struct RowSums {
+  float greatest;
+  double log_sum_exp;
+  double total;  // with smoothing
+};
+
+RowSums row_sums(const CrossEntropyArguments& a, const float* row) {
   const Floats d;
   const float lowest = -std::numeric_limits<float>::infinity();
+  FloatVec greatest_vec = hn::Set(d, lowest), total_vec = hn::Zero(d);
+  along_row(row, a.classes, lowest, [&](FloatVec v, int64_t, int64_t) HWY_ATTR {
+    greatest_vec = hn::Max(greatest_vec, v);
+  });
+  const float greatest = hn::GetLane(hn::MaxOfLanes(d, greatest_vec));
+  const FloatVec shift = hn::Set(d, greatest);
+  FloatVec exp_sum = hn::Zero(d);
+  along_row(row, a.classes, lowest, [&](FloatVec v, int64_t, int64_t) HWY_ATTR {
+    exp_sum = hn::Add(exp_sum, exp_vec(hn::Sub(v, shift)));
+  });
+  if (a.smoothing != 0) {
+    along_row(row, a.classes, 0,
+              [&](FloatVec v, int64_t, int64_t) HWY_ATTR { total_vec = hn::Add(total_vec, v); });
+  }
+  return {greatest,
+          greatest + std::log(static_cast<double>(hn::GetLane(hn::SumOfLanes(d, exp_sum)))),
+          static_cast<double>(hn::GetLane(hn::SumOfLanes(d, total_vec)))};
+}
+
+// Returns whether the target has the greatest logit; the first of equal ones wins.
+bool leads(const float* row, int64_t target, float greatest) {
+  return row[target] == greatest && std::find(row, row + target, greatest) == row + target;
+}
+
+ChunkSums forward_rows(const CrossEntropyArguments& a, int64_t begin, int64_t end) {
   ChunkSums sums{0, 0};
   for (int64_t r = begin; r < end; ++r) {
     const float* row = a.logits + r * a.columns;
-    FloatVec greatest_vec = hn::Set(d, lowest), total_vec = hn::Zero(d);
-    along_row(row, a.classes, lowest, [&](FloatVec v, int64_t, int64_t) HWY_ATTR {
-      greatest_vec = hn::Max(greatest_vec, v);
-    });
-    const float greatest = hn::GetLane(hn::MaxOfLanes(d, greatest_vec));
-    const FloatVec shift = hn::Set(d, greatest);
-    FloatVec exp_sum = hn::Zero(d);
-    along_row(row, a.classes, lowest, [&](FloatVec v, int64_t, int64_t) HWY_ATTR {
-      exp_sum = hn::Add(exp_sum, exp_vec(hn::Sub(v, shift)));
-    });
-    const double log_sum_exp =
-        greatest + std::log(static_cast<double>(hn::GetLane(hn::SumOfLanes(d, exp_sum))));
+    const auto [greatest, log_sum_exp, total] = row_sums(a, row);
     a.log_sum_exp[r] = static_cast<float>(log_sum_exp);
     const int64_t target = a.targets[r];
     if (target == a.ignore_index) continue;
     double expected = (1 - a.smoothing) * row[target];
-    if (a.smoothing != 0) {
-      along_row(row, a.classes, 0,
-                [&](FloatVec v, int64_t, int64_t) HWY_ATTR { total_vec = hn::Add(total_vec, v); });
-      expected += a.smoothing / static_cast<double>(a.classes) *
-                  static_cast<double>(hn::GetLane(hn::SumOfLanes(d, total_vec)));
-    }
+    if (a.smoothing != 0) expected += a.smoothing / static_cast<double>(a.classes) * total;
     sums.loss += log_sum_exp - expected + a.z_loss * log_sum_exp * log_sum_exp;
-    // The first of equal logits wins.
-    const bool best = row[target] == greatest;
-    sums.correct += best && std::find(row, row + target, greatest) == row + target ? 1 : 0;
+    sums.correct += leads(row, target, greatest) ? 1 : 0;
   }
   return sums;
+}
+
+void part_rows(const CrossEntropyArguments& a, float* parts, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r, parts += kPartsOfRow) {
+    const float* row = a.logits + r * a.columns;
+    const RowSums sums = row_sums(a, row);
+    const int64_t target = a.column(a.targets[r]);
+    parts[0] = static_cast<float>(sums.log_sum_exp);
+    parts[1] = sums.greatest;
+    parts[2] = target >= 0 ? row[target] : 0;
+    parts[3] = target >= 0 && leads(row, target, sums.greatest) ? 1 : 0;
+    parts[4] = static_cast<float>(sums.total);
+  }
 }
 
 void backward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits, int64_t begin,
                    int64_t end) {
   const Floats d;
-  const FloatVec everywhere = constant(dloss * a.smoothing / static_cast<double>(a.classes));
+  const FloatVec everywhere = constant(dloss * a.smoothing / static_cast<double>(a.all_classes));
   for (int64_t r = begin; r < end; ++r) {
     const float* row = a.logits + r * a.columns;
     float* out = dlogits + r * a.columns;
     std::fill(out + a.classes, out + a.columns, 0.0f);
-    const int64_t target = a.targets[r];
-    if (target == a.ignore_index) {
+    const int64_t target = a.column(a.targets[r]);
+    if (a.targets[r] == a.ignore_index) {
       std::fill_n(out, a.classes, 0.0f);
       continue;
     }
@@ -147,7 +182,7 @@ void backward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits,
       const FloatVec gradient = hn::MulSub(softmax, scale, everywhere);
       hn::BlendedStore(gradient, hn::FirstN(d, static_cast<size_t>(count)), d, out + at);
     });
-    out[target] -= static_cast<float>(dloss * (1 - a.smoothing));
+    if (target >= 0) out[target] -= static_cast<float>(dloss * (1 - a.smoothing));
   }
 }
 
@@ -160,14 +195,18 @@ namespace dltrain {
 namespace {
 HWY_EXPORT(forward_rows);
 HWY_EXPORT(backward_rows);
+HWY_EXPORT(part_rows);
 
 CrossEntropyArguments arguments(const KernelRequest& request) {
+  const int64_t classes = cross_entropy_classes(request.inputs[0], request.attributes);
   return {.logits = nullptr,
           .targets = nullptr,
           .log_sum_exp = nullptr,
           .columns = request.inputs[0].shape[-1],
-          .classes = cross_entropy_classes(request.inputs[0], request.attributes),
+          .classes = classes,
           .ignore_index = request.attributes.integer("ignore_index", -100),
+          .first = request.attributes.integer("first_class"),
+          .all_classes = request.attributes.integer("all_classes", classes),
           .smoothing = request.attributes.number("label_smoothing", 0),
           .z_loss = request.attributes.number("z_loss", 0)};
 }
@@ -179,8 +218,68 @@ bool with_f32_sums(const KernelRequest& request) {
 
 }  // namespace
 
+namespace {
+
+// The loss from the parts of the ranks: little work, so one thread does it.
+std::unique_ptr<Kernel> make_joined_cross_entropy(const KernelRequest& request) {
+  const CrossEntropyArguments a = arguments(request);
+  const int64_t rows = request.inputs[1].shape.elements();
+  const int64_t ranks = request.inputs[2].shape[0] / rows;
+  return make_kernel([a, rows, ranks](const Bindings& b, Stream&) {
+    ChunkSums total{0, 0};
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto part = [&](int64_t rank, int64_t i) {
+        return b.input<float>(2)[(rank * rows + r) * kPartsOfRow + i];
+      };
+      int64_t best = 0;  // the first rank with the greatest logit
+      double shift = part(0, 0), sum = 0, expected = 0;
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        if (part(rank, 1) > part(best, 1)) best = rank;
+        shift = std::max<double>(shift, part(rank, 0));
+        expected += (1 - a.smoothing) * part(rank, 2) +
+                    a.smoothing / static_cast<double>(a.all_classes) * part(rank, 4);
+      }
+      for (int64_t rank = 0; rank < ranks; ++rank) sum += std::exp(part(rank, 0) - shift);
+      const double log_sum_exp = shift + std::log(sum);
+      b.output<float>(1)[r] = static_cast<float>(log_sum_exp);
+      if (b.input<int32_t>(1)[r] == a.ignore_index) continue;
+      total.loss += log_sum_exp - expected + a.z_loss * log_sum_exp * log_sum_exp;
+      total.correct += part(best, 3);
+    }
+    *b.output<double>(0) = total.loss;
+    *b.output<double>(2) = total.correct;
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cross_entropy_parts(const KernelRequest& request) {
+  if (!with_f32_sums(request)) return nullptr;
+  const CrossEntropyArguments call = arguments(request);
+  const LowRows low(request.inputs[0]);
+  const int64_t rows = request.inputs[1].shape.elements();
+  return make_kernel(
+      [call, low, rows](const Bindings& b, Stream&) {
+        CrossEntropyArguments bound = call;
+        bound.logits = b.input<float>(0);
+        bound.targets = b.input<int32_t>(1);
+        auto* parts = b.output<float>(0);
+        const auto function = HWY_DYNAMIC_DISPATCH(part_rows);
+        parallel_parts(rows, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
+          if (!low) return function(bound, parts + begin * kPartsOfRow, begin, end);
+          float* wide = static_cast<float*>(b.workspace) + part * call.columns;
+          for (int64_t r = begin; r < end; ++r) {
+            low.load(bound.logits, r, wide);
+            function(bound.row(r, wide), parts + r * kPartsOfRow, 0, 1);
+          }
+        });
+      },
+      low.buffer_bytes());
+}
+
 std::unique_ptr<Kernel> make_softmax_cross_entropy(const KernelRequest& request) {
   if (!with_f32_sums(request)) return nullptr;
+  if (request.inputs.size() > 2) return make_joined_cross_entropy(request);
   const CrossEntropyArguments call = arguments(request);
   const LowRows low(request.inputs[0]);
   const int64_t rows = request.inputs[1].shape.elements();

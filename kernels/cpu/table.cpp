@@ -65,6 +65,7 @@ constinit const KernelRow kTable[] = {
     row("log_softmax", "simd", make_softmax),
     row("log_softmax_backward", "simd", make_softmax),
     row("softmax_cross_entropy", "simd", make_softmax_cross_entropy),
+    row("cross_entropy_parts", "simd", make_cross_entropy_parts),
     row("softmax_cross_entropy_backward", "simd", make_softmax_cross_entropy_backward),
     row("attention", "blocks", make_attention),
     row("attention_backward", "blocks", make_attention_backward),

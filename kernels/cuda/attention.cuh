@@ -39,12 +39,13 @@ struct AttentionScores {
   __device__ AttentionScores(const AttentionCall& c, const AttentionInputs& in, int64_t sample_,
                              int64_t head_)
       : call(c), mask(in.mask), sample(sample_), head(head_), slope(0) {
-    if (c.alibi) slope = static_cast<M>(alibi_slope(head, c.heads));
+    if (c.alibi) slope = static_cast<M>(alibi_slope(c.first_head + head, c.all_heads));
     if (c.dropout > 0) {
       const StepInputs& state = in.state->in;
       seed = state.seed;
       step = static_cast<uint64_t>(state.step);
-      first_element = ((state.sample_offset + sample) * c.heads + head) * c.queries * c.keys;
+      first_element =
+          ((state.sample_offset + sample) * c.all_heads + c.first_head + head) * c.queries * c.keys;
     }
   }
 

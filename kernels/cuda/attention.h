@@ -17,6 +17,7 @@ struct AttentionCall {
   DType dtype = DType::f32;
   int64_t samples = 0, queries = 0, keys = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t first_head = 0, all_heads = 0;
   int64_t query_stride = 0, key_stride = 0;  // from token to token
   int64_t first_key_head = 0;                // heads before the first key's in its tensor
   int64_t value_offset = 0;                  // from a key to its value, packed; else 0
@@ -78,6 +79,8 @@ inline AttentionCall attention_call(const AttentionSizes& a, DType dtype,
           .heads = a.heads,
           .kv_heads = a.kv_heads,
           .head_dim = a.head_dim,
+          .first_head = a.first_head,
+          .all_heads = a.all_heads,
           .query_stride = a.query_stride,
           .key_stride = a.key_stride,
           .first_key_head = a.packed ? a.heads : 0,

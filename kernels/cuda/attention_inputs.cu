@@ -29,7 +29,8 @@ __global__ void inputs_kernel(AttentionCall c, AttentionInputs in, float exclude
     const Philox4 bits = random_block(s.seed, c.stream, static_cast<uint64_t>(s.step),
                                       static_cast<uint64_t>(s.sample_offset));
     random[0] = bits.v[0] | uint64_t{bits.v[1]} << 32;
-    random[2] = 0;
+    // Ranks with other heads draw other numbers of the sequence.
+    random[2] = static_cast<uint64_t>(c.first_head * c.samples * c.queries * c.keys);
   }
 }
 

@@ -16,7 +16,8 @@ AttentionInputs read_attention_inputs(const AttentionCall& call, std::span<void*
 
 // Writes, in 16 bits, with a mask: bias [samples, keys], which added to the scores leaves no weight
 // to invalid keys; with dropout: random[0], a seed for this layer, step and micro-batch, and
-// random[2] = 0, cuDNN's offset (cuDNN needs addresses aligned to 16 bytes).
+// random[2], cuDNN's offset: 0, or for a rank's heads that of the first (cuDNN needs addresses
+// aligned to 16 bytes).
 void launch_attention_inputs(const AttentionCall& call, const AttentionInputs& in, void* bias,
                              uint64_t* random, CudaStream stream);
 

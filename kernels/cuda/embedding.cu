@@ -17,31 +17,42 @@ struct EmbeddingBackwardCall {
   DType dtype;            // of dy
   int64_t ids;            // number of ids
   int64_t rows, columns;  // of weight
+  int64_t first;          // id of its first row
   int64_t padding_idx;
   bool accumulate;
 };
 
 constexpr int kBlock = 256;
 
-// E: 1, 2, 4, 8 or 16 bytes; a row has `width` of them.
+// E: 1, 2, 4, 8 or 16 bytes; a row has `width` of them. Ids outside [first, first + rows) give
+// zeros.
 template <typename E>
 __global__ void embedding_kernel(const int32_t* ids, const E* weight, E* y, int64_t count,
-                                 int64_t width) {
+                                 int64_t width, int64_t first, int64_t rows) {
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    y[i] = weight[static_cast<int64_t>(ids[i / width]) * width + i % width];
+    const int64_t row = ids[i / width] - first;
+    y[i] = row >= 0 && row < rows ? weight[row * width + i % width] : E{};
   }
 }
 
 template <typename E>
-void embedding_typed(int64_t ids, int64_t row_bytes, const Bindings& b, Stream& stream) {
+void embedding_typed(int64_t ids, int64_t row_bytes, int64_t first, int64_t rows, const Bindings& b,
+                     Stream& stream) {
   const int64_t width = row_bytes / static_cast<int64_t>(sizeof(E));
   DLTRAIN_LAUNCH(embedding_kernel<E>, stride_grid(ids * width, kBlock), kBlock, stream.native(),
-                 b.input<int32_t>(0), b.input<E>(1), b.output<E>(0), ids * width, width);
+                 b.input<int32_t>(0), b.input<E>(1), b.output<E>(0), ids * width, width, first,
+                 rows);
 }
 
-__global__ void count_kernel(const int32_t* ids, int32_t* counts, int64_t count, int64_t padding) {
-  for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    if (ids[i] != padding) atomicAdd(&counts[ids[i]], 1);
+// Returns the row that gets the gradient of an id; −1: none of this weight.
+__device__ int64_t row_of(const EmbeddingBackwardCall& c, int32_t id) {
+  const int64_t row = id - c.first;
+  return row >= 0 && row < c.rows && row != c.padding_idx ? row : -1;
+}
+
+__global__ void count_kernel(EmbeddingBackwardCall c, const int32_t* ids, int32_t* counts) {
+  for (int64_t i = thread_index(); i < c.ids; i += thread_count()) {
+    if (const int64_t row = row_of(c, ids[i]); row >= 0) atomicAdd(&counts[row], 1);
   }
 }
 
@@ -74,20 +85,23 @@ __global__ void start_kernel(int32_t* counts, int32_t* starts, int64_t rows) {
   }
 }
 
-__global__ void collect_kernel(const int32_t* ids, int32_t* next, int32_t* positions, int64_t count,
-                               int64_t padding) {
-  for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    if (ids[i] != padding) positions[atomicAdd(&next[ids[i]], 1)] = static_cast<int32_t>(i);
+__global__ void collect_kernel(EmbeddingBackwardCall c, const int32_t* ids, int32_t* next,
+                               int32_t* positions) {
+  for (int64_t i = thread_index(); i < c.ids; i += thread_count()) {
+    if (const int64_t row = row_of(c, ids[i]); row >= 0) {
+      positions[atomicAdd(&next[row], 1)] = static_cast<int32_t>(i);
+    }
   }
 }
 
 // Orders the entries of each id: each moves after those that are smaller.
 __global__ void order_kernel(const int32_t* ids, const int32_t* starts, const int32_t* positions,
-                             int32_t* ordered, int64_t rows) {
+                             int32_t* ordered, int64_t rows, int64_t first) {
   const int64_t count = starts[rows];
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    const int32_t position = positions[i], id = ids[position];
-    const int32_t begin = starts[id], end = starts[id + 1];
+    const int32_t position = positions[i];
+    const int64_t row = ids[position] - first;
+    const int32_t begin = starts[row], end = starts[row + 1];
     int32_t less = 0;
     for (int32_t k = begin; k < end; ++k) less += positions[k] < position ? 1 : 0;
     ordered[begin + less] = position;
@@ -101,14 +115,14 @@ constexpr int kRun = 64;  // ordered entries of a block, so frequent tokens are 
 template <typename T>
 __global__ void add_runs_kernel(const T* dy, const int32_t* ids, const int32_t* starts,
                                 const int32_t* ordered, MathOf<T>* dweight, MathOf<T>* partial,
-                                int64_t rows, int64_t columns, bool accumulate) {
+                                int64_t rows, int64_t columns, int64_t first_row, bool accumulate) {
   using M = MathOf<T>;
   const int32_t begin = static_cast<int32_t>(blockIdx.x) * kRun, all = starts[rows];
   const int32_t end = begin + kRun < all ? begin + kRun : all;
   __shared__ int32_t position[kRun], id[kRun];
   for (int32_t k = begin + static_cast<int32_t>(threadIdx.x); k < end; k += kBlock) {
     position[k - begin] = ordered[k];
-    id[k - begin] = ids[ordered[k]];
+    id[k - begin] = ids[ordered[k]] - static_cast<int32_t>(first_row);
   }
   __syncthreads();
   for (int64_t c = threadIdx.x; c < columns; c += kBlock) {
@@ -132,10 +146,10 @@ __global__ void add_runs_kernel(const T* dy, const int32_t* ids, const int32_t* 
 template <typename M>
 __global__ void join_runs_kernel(const int32_t* ids, const int32_t* starts, const int32_t* ordered,
                                  const M* partial, M* dweight, int64_t rows, int64_t columns,
-                                 bool accumulate) {
+                                 int64_t first_row, bool accumulate) {
   const int32_t end = (static_cast<int32_t>(blockIdx.x) + 1) * kRun;
   if (end >= starts[rows]) return;
-  const int64_t id = ids[ordered[end - 1]];
+  const int64_t id = ids[ordered[end - 1]] - first_row;
   const int32_t after = starts[id + 1];
   if (starts[id] < end - kRun || after <= end) return;
   for (int64_t c = threadIdx.x; c < columns; c += kBlock) {
@@ -153,6 +167,7 @@ __global__ void join_runs_kernel(const int32_t* ids, const int32_t* starts, cons
 std::unique_ptr<Kernel> make_cuda_embedding(const KernelRequest& request) {
   const TensorSpec& weight = request.inputs[1];
   const int64_t ids = request.inputs[0].shape.elements();
+  const int64_t first = request.attributes.integer("first_row"), rows = weight.shape[0];
   const int64_t bytes = weight.shape[1] * static_cast<int64_t>(dtype_size(weight.dtype));
   return make_kernel([=](const Bindings& b, Stream& stream) {
     if (ids * bytes == 0) return;
@@ -161,7 +176,7 @@ std::unique_ptr<Kernel> make_cuda_embedding(const KernelRequest& request) {
     (all % 16 == 0  ? embedding_typed<Pack<uint64_t>>
      : all % 8 == 0 ? embedding_typed<uint64_t>
      : all % 4 == 0 ? embedding_typed<uint32_t>
-                    : embedding_typed<uint16_t>)(ids, bytes, b, stream);
+                    : embedding_typed<uint16_t>)(ids, bytes, first, rows, b, stream);
   });
 }
 
@@ -171,6 +186,7 @@ std::unique_ptr<Kernel> make_cuda_embedding_backward(const KernelRequest& reques
                                 .ids = request.inputs[0].shape.elements(),
                                 .rows = request.outputs[0].shape[0],
                                 .columns = request.outputs[0].shape[1],
+                                .first = request.attributes.integer("first_row"),
                                 .padding_idx = request.attributes.integer("padding_idx", -1),
                                 .accumulate = request.accumulate};
   if (c.ids > kMax || c.rows > kMax) return nullptr;
@@ -189,11 +205,11 @@ std::unique_ptr<Kernel> make_cuda_embedding_backward(const KernelRequest& reques
     int32_t* ordered = positions + c.ids;
     launch_fill(4, 0, counts, c.rows, stream);
     const unsigned grid = stride_grid(c.ids > 0 ? c.ids : 1, kBlock);
-    DLTRAIN_LAUNCH(count_kernel, grid, kBlock, stream, ids, counts, c.ids, c.padding_idx);
+    DLTRAIN_LAUNCH(count_kernel, grid, kBlock, stream, c, ids, counts);
     DLTRAIN_LAUNCH(start_kernel, 1u, kBlock, stream, counts, starts, c.rows);
-    DLTRAIN_LAUNCH(collect_kernel, grid, kBlock, stream, ids, counts, positions, c.ids,
-                   c.padding_idx);
-    DLTRAIN_LAUNCH(order_kernel, grid, kBlock, stream, ids, starts, positions, ordered, c.rows);
+    DLTRAIN_LAUNCH(collect_kernel, grid, kBlock, stream, c, ids, counts, positions);
+    DLTRAIN_LAUNCH(order_kernel, grid, kBlock, stream, ids, starts, positions, ordered, c.rows,
+                   c.first);
     if (!c.accumulate) launch_fill(4, 0, b.outputs[0], c.rows * c.columns * words, stream);
     if (c.ids == 0) return;
     with_floating(c.dtype, [&]<typename T>(T) {
@@ -201,9 +217,9 @@ std::unique_ptr<Kernel> make_cuda_embedding_backward(const KernelRequest& reques
       auto* partial = reinterpret_cast<M*>(static_cast<std::byte*>(b.workspace) + partial_at);
       const auto blocks = static_cast<unsigned>(divide_up(c.ids, kRun));
       DLTRAIN_LAUNCH(add_runs_kernel<T>, blocks, kBlock, stream, b.input<T>(1), ids, starts,
-                     ordered, b.output<M>(0), partial, c.rows, c.columns, c.accumulate);
+                     ordered, b.output<M>(0), partial, c.rows, c.columns, c.first, c.accumulate);
       DLTRAIN_LAUNCH(join_runs_kernel<M>, blocks, kBlock, stream, ids, starts, ordered,
-                     static_cast<const M*>(partial), b.output<M>(0), c.rows, c.columns,
+                     static_cast<const M*>(partial), b.output<M>(0), c.rows, c.columns, c.first,
                      c.accumulate);
     });
   };

@@ -18,15 +18,19 @@ namespace {
 struct CrossEntropyCall {
   DType dtype;
   int64_t rows, columns, classes, ignore_index;  // the first `classes` columns count
+  int64_t first, all_classes;                    // the classes of a shard
   double label_smoothing, z_loss;
 };
 
 CrossEntropyCall cross_entropy_call(const KernelRequest& request) {
+  const int64_t classes = cross_entropy_classes(request.inputs[0], request.attributes);
   return {.dtype = request.inputs[0].dtype,
           .rows = request.inputs[1].shape.elements(),
           .columns = request.inputs[0].shape[-1],
-          .classes = cross_entropy_classes(request.inputs[0], request.attributes),
+          .classes = classes,
           .ignore_index = request.attributes.integer("ignore_index", -100),
+          .first = request.attributes.integer("first_class"),
+          .all_classes = request.attributes.integer("all_classes", classes),
           .label_smoothing = request.attributes.number("label_smoothing", 0),
           .z_loss = request.attributes.number("z_loss", 0)};
 }
@@ -64,17 +68,22 @@ struct OnlineSoftmax {
   }
 };
 
+constexpr int64_t kPartsOfRow = 5;  // of cross_entropy_parts
+
+// With `parts` the results of a row are what this rank's classes, from `first` on, add to it.
 template <typename T, int kThreads>
 __global__ void cross_entropy_kernel(const T* logits, const int32_t* targets,
                                      MathOf<T>* log_sum_exp, double* row_loss, double* row_correct,
-                                     int64_t rows, int64_t columns, int64_t classes,
-                                     int64_t ignore_index, MathOf<T> smoothing, MathOf<T> z_loss) {
+                                     MathOf<T>* parts, int64_t rows, int64_t columns,
+                                     int64_t classes, int64_t first_class, int64_t ignore_index,
+                                     MathOf<T> smoothing, MathOf<T> z_loss) {
   using M = MathOf<T>;
   const int64_t row = own_row<kThreads>();
   if (row >= rows) return;  // uniform over a warp
   const T *x = logits + row * columns, *end = logits + rows * columns;
-  const int64_t target = targets[row];
-  const bool counted = target != ignore_index;
+  const int64_t target = targets[row] - first_class;
+  const bool counted =
+      parts != nullptr ? target >= 0 && target < classes : targets[row] != ignore_index;
   const M aim = counted ? static_cast<M>(x[target]) : M(0);
   OnlineSoftmax<M> own;
   bool beaten = false;  // by a greater logit, or by an equal one of an earlier class
@@ -99,6 +108,15 @@ __global__ void cross_entropy_kernel(const T* logits, const int32_t* targets,
   const M losses = row_sum<kThreads>(beaten ? M(1) : M(0));
   if (own_lane<kThreads>() != 0) return;
 
+  if (parts != nullptr) {
+    MathOf<T>* part = parts + row * kPartsOfRow;
+    part[0] = top + log_sum;
+    part[1] = top;
+    part[2] = aim;
+    part[3] = counted && losses == M(0) && log_sum == log_sum ? M(1) : M(0);
+    part[4] = smoothing > M(0) ? static_cast<M>(classes) * top - distances : M(0);
+    return;
+  }
   // −log softmax at the target, and its mean over all classes.
   const M missed = counted ? log_sum + (top - aim) : M(0);
   const M spread = log_sum + distances / static_cast<M>(classes);
@@ -109,6 +127,33 @@ __global__ void cross_entropy_kernel(const T* logits, const int32_t* targets,
   row_loss[row] = counted ? static_cast<double>(loss) : 0.0;
   // A NaN among the logits makes the sum NaN.
   row_correct[row] = counted && losses == M(0) && log_sum == log_sum ? 1.0 : 0.0;
+}
+
+// The results of a row from the parts of the ranks, one thread a row.
+template <typename M>
+__global__ void join_parts_kernel(const M* parts, const int32_t* targets, M* log_sum_exp,
+                                  double* row_loss, double* row_correct, int64_t rows,
+                                  int64_t ranks, int64_t all_classes, int64_t ignore_index,
+                                  double smoothing, double z_loss) {
+  for (int64_t row = thread_index(); row < rows; row += thread_count()) {
+    const auto part = [&](int64_t rank, int i) {
+      return static_cast<double>(parts[(rank * rows + row) * kPartsOfRow + i]);
+    };
+    int64_t best = 0;  // the first rank with the greatest logit
+    double shift = part(0, 0), sum = 0, expected = 0;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      if (part(rank, 1) > part(best, 1)) best = rank;
+      if (part(rank, 0) > shift) shift = part(rank, 0);
+      expected += (1 - smoothing) * part(rank, 2);
+      if (smoothing > 0) expected += smoothing / static_cast<double>(all_classes) * part(rank, 4);
+    }
+    for (int64_t rank = 0; rank < ranks; ++rank) sum += std::exp(part(rank, 0) - shift);
+    const double log_sum = shift + std::log(sum);
+    const bool counted = targets[row] != ignore_index;
+    log_sum_exp[row] = static_cast<M>(log_sum);
+    row_loss[row] = counted ? log_sum - expected + z_loss * log_sum * log_sum : 0.0;
+    row_correct[row] = counted ? part(best, 3) : 0.0;
+  }
 }
 
 __global__ void add_rows_kernel(const double* row_loss, const double* row_correct, int64_t rows,
@@ -130,14 +175,15 @@ template <typename T, int kThreads>
 __global__ void cross_entropy_backward_kernel(const T* logits, const int32_t* targets,
                                               const MathOf<T>* log_sum_exp, const double* dloss,
                                               T* dlogits, int64_t rows, int64_t columns,
-                                              int64_t classes, int64_t ignore_index,
+                                              int64_t classes, int64_t first_class,
+                                              int64_t all_classes, int64_t ignore_index,
                                               MathOf<T> smoothing, MathOf<T> z_loss) {
   using M = MathOf<T>;
   const int64_t row = own_row<kThreads>();
   if (row >= rows) return;
   const int32_t target = targets[row];
   const M log_sum = log_sum_exp[row], pull = M(1) + M(2) * z_loss * log_sum;
-  const M scale = static_cast<M>(*dloss), rest = smoothing / static_cast<M>(classes);
+  const M scale = static_cast<M>(*dloss), rest = smoothing / static_cast<M>(all_classes);
   const T* x = logits + row * columns;
   T* dx = dlogits + row * columns;
   if (target == ignore_index) {
@@ -146,16 +192,56 @@ __global__ void cross_entropy_backward_kernel(const T* logits, const int32_t* ta
   }
   const M hit = M(1) - smoothing + rest;
   map_row<kThreads>(x, dx, columns, [&](int64_t c, M value) {
-    const M wanted = static_cast<int32_t>(c) == target ? hit : rest;
+    const M wanted = c + first_class == target ? hit : rest;
     return c < classes ? scale * (pull * std::exp(value - log_sum) - wanted) : M(0);
   });
 }
 
 }  // namespace
 
+namespace {
+
+// (logits, targets, parts) → loss, log_sum_exp, correct.
+std::unique_ptr<Kernel> make_joined(const KernelRequest& request) {
+  const CrossEntropyCall c = cross_entropy_call(request);
+  const int64_t ranks = c.rows == 0 ? 1 : request.inputs[2].shape[0] / c.rows;
+  const auto run = [c, ranks](const Bindings& b, Stream& stream) {
+    auto* rows = static_cast<double*>(b.workspace);
+    with_floating(c.dtype, [&]<typename T>(T) {
+      using M = MathOf<T>;
+      DLTRAIN_LAUNCH(join_parts_kernel<M>, stride_grid(c.rows > 0 ? c.rows : 1, kBlock), kBlock,
+                     stream.native(), b.input<M>(2), b.input<int32_t>(1), b.output<M>(1), rows,
+                     rows + c.rows, c.rows, ranks, c.all_classes, c.ignore_index, c.label_smoothing,
+                     c.z_loss);
+    });
+    DLTRAIN_LAUNCH(add_rows_kernel, 1u, kBlock, stream.native(), rows, rows + c.rows, c.rows,
+                   b.output<double>(0), b.output<double>(2));
+  };
+  return make_kernel(run, static_cast<size_t>(2 * c.rows) * sizeof(double));
+}
+
+}  // namespace
+
+// (logits, targets) → parts.
+std::unique_ptr<Kernel> make_cuda_cross_entropy_parts(const KernelRequest& request) {
+  if (!is_floating(request.inputs[0].dtype)) return nullptr;
+  return make_kernel([c = cross_entropy_call(request)](const Bindings& b, Stream& stream) {
+    if (c.rows == 0) return;
+    with_floating(c.dtype, [&]<typename T>(T) {
+      using M = MathOf<T>;
+      DLTRAIN_LAUNCH_ROWS(cross_entropy_kernel, T, c.rows, c.classes, stream.native(),
+                          b.input<T>(0), b.input<int32_t>(1), static_cast<M*>(nullptr),
+                          static_cast<double*>(nullptr), static_cast<double*>(nullptr),
+                          b.output<M>(0), c.rows, c.columns, c.classes, c.first, c.ignore_index,
+                          static_cast<M>(c.label_smoothing), static_cast<M>(c.z_loss));
+    });
+  });
+}
+
 // (logits, targets) → loss, log_sum_exp, correct.
 std::unique_ptr<Kernel> make_cuda_cross_entropy(const KernelRequest& request) {
   if (!is_floating(request.inputs[0].dtype)) return nullptr;
+  if (request.inputs.size() > 2) return make_joined(request);
   const CrossEntropyCall c = cross_entropy_call(request);
   const auto run = [c](const Bindings& b, Stream& stream) {
     auto* rows = static_cast<double*>(b.workspace);
@@ -164,8 +250,9 @@ std::unique_ptr<Kernel> make_cuda_cross_entropy(const KernelRequest& request) {
         using M = MathOf<T>;
         DLTRAIN_LAUNCH_ROWS(cross_entropy_kernel, T, c.rows, c.classes, stream.native(),
                             b.input<T>(0), b.input<int32_t>(1), b.output<M>(1), rows, rows + c.rows,
-                            c.rows, c.columns, c.classes, c.ignore_index,
-                            static_cast<M>(c.label_smoothing), static_cast<M>(c.z_loss));
+                            static_cast<M*>(nullptr), c.rows, c.columns, c.classes, c.first,
+                            c.ignore_index, static_cast<M>(c.label_smoothing),
+                            static_cast<M>(c.z_loss));
       });
     }
     DLTRAIN_LAUNCH(add_rows_kernel, 1u, kBlock, stream.native(), rows, rows + c.rows, c.rows,
@@ -183,8 +270,9 @@ std::unique_ptr<Kernel> make_cuda_cross_entropy_backward(const KernelRequest& re
       using M = MathOf<T>;
       DLTRAIN_LAUNCH_ROWS(cross_entropy_backward_kernel, T, c.rows, c.classes, stream.native(),
                           b.input<T>(0), b.input<int32_t>(1), b.input<M>(2), b.input<double>(3),
-                          b.output<T>(0), c.rows, c.columns, c.classes, c.ignore_index,
-                          static_cast<M>(c.label_smoothing), static_cast<M>(c.z_loss));
+                          b.output<T>(0), c.rows, c.columns, c.classes, c.first, c.all_classes,
+                          c.ignore_index, static_cast<M>(c.label_smoothing),
+                          static_cast<M>(c.z_loss));
     });
   });
 }

@@ -69,6 +69,7 @@ constinit const KernelRow kRows[] = {
     {"slot_state", "own", make_cuda_slot_state, kOverwrites, kUnproven},
     {"slot_state_update", "own", make_cuda_slot_state_update, kOverwrites, kUnproven},
     {"softmax_cross_entropy", "own", make_cuda_cross_entropy, kOverwrites, kUnproven},
+    {"cross_entropy_parts", "own", make_cuda_cross_entropy_parts, kOverwrites, kUnproven},
     {"softmax_cross_entropy_backward", "own", make_cuda_cross_entropy_backward, kOverwrites,
      kUnproven},
     {"weighted_cross_entropy", "own", make_cuda_weighted_cross_entropy, kOverwrites, kUnproven},

@@ -42,15 +42,14 @@ struct Naive {
     const int64_t from = a.query(n, t, h), to = a.key(n, s, a.kv_head(h));
     for (int64_t d = 0; d < a.head_dim; ++d) sum += double{q()[from + d]} * k()[to + d];
     const double distance = pattern.alibi ? static_cast<double>(std::abs(t - s)) : 0;
-    return scale * sum - distance * alibi_slope(h, a.heads);
+    return scale * sum - distance * a.slope(h);
   }
 
   // Returns the dropout's factor of a weight.
   double kept(int64_t n, int64_t h, int64_t t, int64_t s) const {
     if (dropout == 0) return 1;
     const StepInputs& state = static_cast<const StepState*>(c.in.back())->in;
-    const int64_t element =
-        (((state.sample_offset + n) * a.heads + h) * a.queries + t) * a.keys + s;
+    const int64_t element = a.random_row(state.sample_offset + n, h, t) + s;
     const double u = random_uniform(state.seed, stream, static_cast<uint64_t>(state.step),
                                     static_cast<uint64_t>(element));
     return u >= dropout ? 1 / (1 - dropout) : 0;

@@ -1,6 +1,7 @@
 // softmax_cross_entropy and its gradient, row by row.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "ops/rules.h"
 #include "reference/call.h"
@@ -14,22 +15,81 @@ struct SoftmaxCrossEntropyRows {
       : rows(c.inputs[1].shape.elements()),
         columns(c.inputs[0].shape[-1]),
         classes(cross_entropy_classes(c.inputs[0], c.attributes)),
+        first(c.attributes.integer("first_class")),
+        all(c.attributes.integer("all_classes", classes)),
         ignored(c.attributes.integer("ignore_index", -100)),
         smoothing(c.attributes.number("label_smoothing", 0)),
         z_loss(c.attributes.number("z_loss", 0)) {}
 
-  // Returns the target distribution at class k.
+  // Returns the target distribution at class k of the logits.
   double wanted(int64_t target, int64_t k) const {
-    return (k == target ? 1 - smoothing : 0) + smoothing / static_cast<double>(classes);
+    return (first + k == target ? 1 - smoothing : 0) + smoothing / static_cast<double>(all);
   }
 
-  int64_t rows, columns, classes, ignored;
+  int64_t rows, columns, classes, first, all, ignored;
   double smoothing, z_loss;
 };
 
 }  // namespace
 
+namespace {
+
+template <typename T>
+double log_sum_of(const T* logits, int64_t count, double greatest) {
+  double sum = 0;
+  for (int64_t k = 0; k < count; ++k) sum += std::exp(logits[k] - greatest);
+  return greatest + std::log(sum);
+}
+
+std::unique_ptr<Kernel> reference_joined_cross_entropy(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const SoftmaxCrossEntropyRows s(c);
+    const int64_t ranks = c.inputs[2].shape[0] / s.rows;
+    double loss = 0, correct = 0;
+    for (int64_t r = 0; r < s.rows; ++r) {
+      std::vector<double> sums, greatest, aims, leads, totals;
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        const T* part = c.input<T>(2) + (rank * s.rows + r) * 5;
+        for (auto* list : {&sums, &greatest, &aims, &leads, &totals}) list->push_back(*part++);
+      }
+      const double log_sum_exp =
+          log_sum_of(sums.data(), ranks, *std::max_element(sums.begin(), sums.end()));
+      c.put<T>(1, r, log_sum_exp);
+      if (c.input<int32_t>(1)[r] == s.ignored) continue;
+      const double aim = std::accumulate(aims.begin(), aims.end(), 0.0);
+      const double mean =
+          std::accumulate(totals.begin(), totals.end(), 0.0) / static_cast<double>(s.all);
+      loss += log_sum_exp - (1 - s.smoothing) * aim - s.smoothing * mean +
+              s.z_loss * log_sum_exp * log_sum_exp;
+      correct += leads[static_cast<size_t>(std::max_element(greatest.begin(), greatest.end()) -
+                                           greatest.begin())];
+    }
+    c.put<double>(0, 0, loss);
+    c.put<double>(2, 0, correct);
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> reference_cross_entropy_parts(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const SoftmaxCrossEntropyRows s(c);
+    for (int64_t r = 0; r < s.rows; ++r) {
+      const T* logits = c.input<T>(0) + r * s.columns;
+      const T* greatest = std::max_element(logits, logits + s.classes);
+      const int64_t target = c.input<int32_t>(1)[r] - s.first;
+      const bool here = target >= 0 && target < s.classes;
+      const double total = s.smoothing > 0 ? std::accumulate(logits, logits + s.classes, 0.0) : 0;
+      const double parts[]{log_sum_of(logits, s.classes, *greatest), *greatest,
+                           here ? double{logits[target]} : 0,
+                           here && greatest - logits == target ? 1.0 : 0.0, total};
+      for (int64_t i = 0; i < 5; ++i) c.put<T>(0, r * 5 + i, parts[i]);
+    }
+  });
+}
+
 std::unique_ptr<Kernel> reference_softmax_cross_entropy(const KernelRequest& request) {
+  if (request.inputs.size() > 2) return reference_joined_cross_entropy(request);
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const SoftmaxCrossEntropyRows s(c);
     double loss = 0, correct = 0;
@@ -37,9 +97,7 @@ std::unique_ptr<Kernel> reference_softmax_cross_entropy(const KernelRequest& req
       const T* logits = c.input<T>(0) + r * s.columns;
       const int64_t target = c.input<int32_t>(1)[r];
       const T* greatest = std::max_element(logits, logits + s.classes);  // the first on ties
-      double sum = 0;
-      for (int64_t k = 0; k < s.classes; ++k) sum += std::exp(logits[k] - double{*greatest});
-      const double log_sum_exp = *greatest + std::log(sum);
+      const double log_sum_exp = log_sum_of(logits, s.classes, *greatest);
       c.put<T>(1, r, log_sum_exp);
       if (target == s.ignored) continue;
       loss += s.z_loss * log_sum_exp * log_sum_exp;

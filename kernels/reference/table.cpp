@@ -58,6 +58,7 @@ constexpr KernelRow kTable[] = {
     row("log_softmax", reference_softmax, kOverwrites),
     row("log_softmax_backward", reference_softmax_backward, kAccumulates),
     row("softmax_cross_entropy", reference_softmax_cross_entropy, kOverwrites),
+    row("cross_entropy_parts", reference_cross_entropy_parts, kOverwrites),
     row("softmax_cross_entropy_backward", reference_softmax_cross_entropy_backward, kAccumulates),
     row("attention", reference_attention, kOverwrites),
     row("attention_backward", reference_attention_backward, kOverwrites),

@@ -78,6 +78,7 @@ constexpr std::array kOpKernels{
     OpKernels{"batch_norm", KernelKind::column, 3, 1},
     OpKernels{"batch_norm_backward", KernelKind::column, 3, 2},
     OpKernels{"softmax_cross_entropy", KernelKind::row, 2},
+    OpKernels{"cross_entropy_parts", KernelKind::row},
     OpKernels{"softmax_cross_entropy_backward", KernelKind::row},
     OpKernels{"reduce", KernelKind::column, 2},
     OpKernels{"embedding", KernelKind::gather},

@@ -41,7 +41,8 @@ std::vector<IdBound> id_bounds(const Graph& graph, const std::vector<ValueId>& s
   std::vector<IdBound> out;
   for (const Node& node : graph.nodes) {
     if (node.op->name != "embedding") continue;
-    const int64_t rows = graph.value(node.inputs[1]).spec.shape[0];
+    const int64_t rows =
+        node.attributes.integer("all_rows", graph.value(node.inputs[1]).spec.shape[0]);
     for (size_t slot : sources(graph, node.inputs[0], slots, node.layer)) {
       const auto known = std::find_if(out.begin(), out.end(),
                                       [&](const IdBound& bound) { return bound.slot == slot; });

@@ -93,6 +93,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .parameters = std::move(model.parameters),
                 .unused = {},
                 .frozen = {},
+                .gathered = {},
                 .constants = std::move(model.constants),
                 .metrics = {},
                 .output_spec = {},
@@ -119,15 +120,18 @@ StepGraph emit(const StepRequest& r, bool training) {
   const PartitionOptions partition_options{
       .mesh = r.parallel.mesh,
       .rank = r.parallel.rank,
+      .key = r.parallel.tensor_key,
       .same_state = r.same_state != nullptr ? &r.same_state->graph : nullptr};
   if (partition_options.ranks() > 1) {
-    std::vector<ValueId*> kept{&out.output, &model.output, &model.loss.loss_sum};
+    std::vector<ValueId*> kept{&model.loss.loss_sum};
+    // The output stays sharded where only the loss reads it.
+    if (r.probe || !r.metrics.empty()) kept.insert(kept.end(), {&out.output, &model.output});
     for (auto& [label, sum] : model.loss.metrics) kept.push_back(&sum);
     for (EmittedRouter& router : model.routers) kept.push_back(&router.sums);
     for (auto& update : model.updates) {
       for (ValueId& id : update.inputs) kept.push_back(&id);
     }
-    partition(out.graph, partition_options, kept);
+    out.gathered = partition(out.graph, partition_options, kept);
     log("partition");
   }
   if (!training) {

@@ -88,6 +88,7 @@ struct StepGraph {
   std::vector<ParameterInfo> parameters;  // and buffers, in order of emission
   std::vector<std::string> unused;        // parameters without a gradient, except frozen ones
   std::vector<std::string> frozen;        // parameters that do not learn
+  std::vector<std::string> gathered;      // ops without a rule for shards (passes/partition.h)
   std::vector<ParameterInfo> constants;   // of the teacher
   std::vector<StepMetric> metrics;        // the loss first
   TensorSpec output_spec;

@@ -60,12 +60,14 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
   const auto refuse = [&](const SourceLocation& at, const std::string& why) {
     diagnostics.add(at, "{}: {}", key, why);
   };
-  if (parallelism.tensor > 1 && optimizer && !find_op(optimizer->op())->independent_elements) {
+  const bool sums = optimizer && !find_op(optimizer->op())->independent_elements;
+  if (tensor && sums && (zero || optimizer->kind == "adafactor")) {
     diagnostics.add(
         location_of("optimizer"),
-        "parallelism.tensor {}: {} needs full tensors, but a rank holds shards; take an "
-        "element-wise optimizer (adamw, adam, sgd, adagrad, rmsprop, lion), or tensor: 1",
-        parallelism.tensor, optimizer->kind);
+        "parallelism.tensor {}: {} needs sums over full tensors, but a rank holds shards; take an "
+        "element-wise optimizer (adamw, adam, sgd, adagrad, rmsprop, lion), {}",
+        parallelism.tensor, optimizer->kind,
+        optimizer->kind == "adafactor" ? "or tensor: 1" : "zero_stage: 0, or tensor: 1");
   }
   if (training.reduction == Reduction::fixed && (zero || tensor)) {
     refuse(training.location_of("reduction"),
@@ -83,12 +85,6 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
                     "parallelism.pipeline {}: a teacher is not divided into stages; take pipeline: "
                     "1",
                     parallelism.pipeline);
-  }
-  if (parallelism.tensor > 1 && training.ema) {
-    diagnostics.add(training.ema->location,
-                    "parallelism.tensor {}: averaged weights are not sharded; leave training.ema "
-                    "out, or take tensor: 1",
-                    parallelism.tensor);
   }
   if (generation) {
     refuse(generation->location,

@@ -6,47 +6,29 @@
 namespace dltrain {
 namespace {
 
-// The length of all ranges of a cut dimension but the last.
-int64_t range_length(int64_t extent, int ranks) {
-  return (extent + ranks - 1) / ranks;
-}
-
-// Calls copy(byte of the tensor, byte of the contents, bytes) for each contiguous run of a box.
+// Calls copy(byte of the tensor, byte of the shard, bytes) for each contiguous run of a shard.
 template <typename Copy>
-void for_each_run(const TensorSpec& whole, const TensorBox& box, const Copy& copy) {
-  const int rank = whole.shape.rank();
-  int inner = rank;  // the dimensions from here on are whole, and so is a run of them
-  while (inner > 0 && box.extent[inner - 1] == whole.shape[inner - 1]) --inner;
-  const int split = std::max(inner - 1, 0);
-  const int64_t inside = whole.shape.elements(std::min(split + 1, rank), rank);
-  const int64_t run = rank == 0 ? 1 : box.extent[split] * inside;
-  const int64_t runs = box.extent.elements(0, split);
-  const size_t element = dtype_size(whole.dtype);
-  for (int64_t i = 0; i < runs; ++i) {
-    int64_t at = rank == 0 ? 0 : box.offset[split] * inside, left = i;
-    int64_t stride = rank == 0 ? 1 : whole.shape[split] * inside;
-    for (int d = split - 1; d >= 0; --d) {
-      at += (box.offset[d] + left % box.extent[d]) * stride;
-      left /= box.extent[d];
-      stride *= whole.shape[d];
+void for_each_run(const TensorSpec& whole, const Cut& cut, int rank, const Copy& copy) {
+  const int64_t outer = whole.shape.elements(0, cut.dimension);
+  const size_t inner =
+      static_cast<size_t>(whole.shape.elements(cut.dimension + 1, whole.shape.rank())) *
+      dtype_size(whole.dtype);
+  size_t at = 0;
+  for (int64_t i = 0; i < outer; ++i) {
+    for (const CutRange& range : cut_ranges(cut.parts, rank)) {
+      const auto first = static_cast<size_t>(i * whole.shape[cut.dimension] + range.offset);
+      const size_t bytes = static_cast<size_t>(range.extent) * inner;
+      copy(first * inner, at, bytes);
+      at += bytes;
     }
-    copy(static_cast<size_t>(at) * element, static_cast<size_t>(i * run) * element,
-         static_cast<size_t>(run) * element);
   }
 }
 
 }  // namespace
 
-bool Cut::is_possible(int64_t extent, int ranks) {
-  return range_length(extent, ranks) * (ranks - 1) < extent;
-}
-
-TensorBox Cut::box(const Shape& whole, int of_rank) const {
-  TensorBox out{.offset = whole, .extent = whole};
-  for (int d = 0; d < whole.rank(); ++d) out.offset[d] = 0;
-  const int64_t extent = whole[dimension], length = range_length(extent, ranks);
-  out.offset[dimension] = length * of_rank;
-  out.extent[dimension] = std::min(length, extent - length * of_rank);
+Shape Cut::local(const Shape& whole, int of_rank) const {
+  Shape out = whole;
+  out[dimension] = cut_extent(parts, of_rank);
   return out;
 }
 
@@ -67,17 +49,17 @@ TensorSpec Shard::stored() const {
   return flat || !is_here ? TensorSpec{Shape{range().count}, whole.dtype} : box();
 }
 
-void copy_from_box(const TensorSpec& whole, const TensorBox& box, std::span<const std::byte> tensor,
-                   std::span<std::byte> contents) {
-  for_each_run(whole, box, [&](size_t from, size_t to, size_t bytes) {
-    std::memcpy(contents.data() + to, tensor.data() + from, bytes);
+void copy_from_cut(const TensorSpec& whole, const Cut& cut, int rank,
+                   std::span<const std::byte> tensor, std::span<std::byte> shard) {
+  for_each_run(whole, cut, rank, [&](size_t from, size_t to, size_t bytes) {
+    std::memcpy(shard.data() + to, tensor.data() + from, bytes);
   });
 }
 
-void copy_to_box(const TensorSpec& whole, const TensorBox& box, std::span<const std::byte> contents,
-                 std::span<std::byte> tensor) {
-  for_each_run(whole, box, [&](size_t to, size_t from, size_t bytes) {
-    std::memcpy(tensor.data() + to, contents.data() + from, bytes);
+void copy_to_cut(const TensorSpec& whole, const Cut& cut, int rank,
+                 std::span<const std::byte> shard, std::span<std::byte> tensor) {
+  for_each_run(whole, cut, rank, [&](size_t to, size_t from, size_t bytes) {
+    std::memcpy(tensor.data() + to, shard.data() + from, bytes);
   });
 }
 

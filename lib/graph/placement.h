@@ -1,8 +1,9 @@
 // How values and stored tensors are laid out over the ranks.
 //
-// A value has one placement (ops/op.h) for each axis of the mesh; axes that are not listed
-// replicate it. A rank of a sharded dimension has one range of it, all of equal length but the
-// last, which may be shorter: nothing is padded except in messages.
+// A value has one placement (ops/placement.h) for each axis of the mesh; axes that are not listed
+// replicate it. A rank of a sharded dimension has one range of it, or of each part of it if it is
+// packed (queries, keys and values). Ranges have equal lengths except those of the last rank, which
+// may be shorter: nothing is padded except in messages.
 #pragma once
 
 #include <cstddef>
@@ -23,22 +24,16 @@ struct AxisPlacement {
 };
 using Layout = std::vector<AxisPlacement>;
 
-// A box of a tensor.
-struct TensorBox {
-  Shape offset, extent;
-};
-
 // A dimension that is cut over the ranks of an axis.
 struct Cut {
   std::string axis;
   int dimension = 0;
   int ranks = 1, rank = 0;
+  CutParts parts = {};  // of the dimension
 
-  // Returns whether every rank gets a part of the dimension.
-  static bool is_possible(int64_t extent, int ranks);
-  // The box of `whole` that a rank has.
-  TensorBox box(const Shape& whole, int of_rank) const;
-  Shape local(const Shape& whole) const { return box(whole, rank).extent; }
+  // The shape of a rank's shard.
+  Shape local(const Shape& whole, int of_rank) const;
+  Shape local(const Shape& whole) const { return local(whole, rank); }
 };
 
 // A range of the elements of a tensor, for ZeRO (passes/zero.h): tensors lie one after another in a
@@ -56,8 +51,9 @@ struct FlatCut {
   Range range(int64_t elements) const;
 };
 
-// A shard is the part of a tensor that this rank stores: the box of its cut, and with `flat` only a
-// range of the elements of this box. Files have whole tensors.
+// A shard is the part of a tensor that this rank stores: its ranges of the cut dimension, one after
+// another (the box), and with `flat` only a range of the elements of this box. Files have whole
+// tensors.
 struct Shard {
   TensorSpec whole;
   std::optional<Cut> cut = {};  // none: the box is the whole tensor
@@ -72,10 +68,10 @@ struct Shard {
   TensorSpec stored() const;
 };
 
-// Copies a box between a tensor and contiguous memory.
-void copy_from_box(const TensorSpec& whole, const TensorBox& box, std::span<const std::byte> tensor,
-                   std::span<std::byte> contents);
-void copy_to_box(const TensorSpec& whole, const TensorBox& box, std::span<const std::byte> contents,
-                 std::span<std::byte> tensor);
+// Copies the shard of a rank between a tensor and memory of its own.
+void copy_from_cut(const TensorSpec& whole, const Cut& cut, int rank,
+                   std::span<const std::byte> tensor, std::span<std::byte> shard);
+void copy_to_cut(const TensorSpec& whole, const Cut& cut, int rank,
+                 std::span<const std::byte> shard, std::span<std::byte> tensor);
 
 }  // namespace dltrain

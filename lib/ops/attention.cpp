@@ -13,6 +13,8 @@
 //   sums  [samples, heads, queries]: log Σ exp(scale · q·k) of every row, which the backward reads
 //         (+∞ for a query without a key)
 //
+// The heads of a rank may be sharded (ops/shard_position.h): y is then a shard of the whole output.
+//
 // Attributes: scale (default 1/√head_dim); causal (bool): a token attends to itself and earlier
 // ones; window (integer, 0: none): it attends to tokens at a smaller distance; alibi (bool): a
 // score decreases with the distance of its tokens (alibi_slope); these three need queries = keys.
@@ -35,6 +37,7 @@
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
+#include "ops/shard_position.h"
 #include "ops/token_axis.h"
 
 namespace dltrain {
@@ -104,6 +107,75 @@ double scores(const AttentionSizes& a, const Attributes& attributes) {
   return static_cast<double>(a.samples * a.heads) * static_cast<double>(a.queries) * row;
 }
 
+// Every rank has as many heads of queries for each of its heads of keys and values as there are in
+// all.
+std::vector<Placement> heads_over_ranks(SpecSpan inputs, const Attributes& attributes, int ranks) {
+  const AttentionSizes a = attention_sizes("attention", inputs, attributes);
+  // More ranks than heads of keys and values: several have copies of one.
+  const auto kv_of = [&](int64_t n) {
+    const bool copied = n > a.kv_heads && n % a.kv_heads == 0 && a.heads % n == 0;
+    return copied ? CutPart{a.kv_heads, 1, n / a.kv_heads}
+                  : even_cut(a.kv_heads, static_cast<int>(n)).front();
+  };
+  const CutPart kv = kv_of(ranks);
+  if (!is_possible({kv}, ranks)) {
+    std::string fitting;
+    for (int n = 1; n <= a.heads; ++n) {
+      if (!is_possible({kv_of(n)}, n)) continue;
+      fitting += fmt::format("{}{}", fitting.empty() ? "" : ", ", n);
+    }
+    fail(ExitCode::usage,
+         "{} heads{} cannot be divided among {} ranks; numbers of ranks that fit: {}", a.kv_heads,
+         a.kv_heads == a.heads ? "" : " of keys and values", ranks, fitting);
+  }
+  const int64_t size = a.packed ? a.head_dim : 1;
+  const CutPart q{a.heads * size, kv.length * (a.heads / a.kv_heads) / kv.copies * size};
+  const CutPart k{a.kv_heads * size, kv.length * size, kv.copies};
+  std::vector<Placement> out(inputs.size(), kReplicated);
+  if (a.packed) {
+    out[0] = {Placement::sharded, 2, {q, k, k}};
+  } else {
+    out[0] = {Placement::sharded, 2, {q}};
+    out[1] = out[2] = {Placement::sharded, 2, {k}};
+  }
+  return out;
+}
+
+std::optional<std::vector<Placement>> place_attention(SpecSpan inputs, const Attributes& attributes,
+                                                      std::span<const Placement> p) {
+  const AttentionSizes a = attention_sizes("attention", inputs, attributes);
+  if (p[0].kind != Placement::sharded || p[0].dimension != 2) return {};
+  const CutParts& kv = p[a.packed ? 0 : 1].parts;
+  if (kv.empty()) return {};
+  const CutPart q = p[0].parts.front(), k = kv.back();
+  const int64_t size = a.packed ? a.head_dim : 1, length = q.length / size;
+  // The heads of keys and values of a rank are those of its heads of queries.
+  if (q.extent != a.heads * size || k.extent != a.kv_heads * size || k.length % size != 0 ||
+      length * a.kv_heads * k.copies != k.length / size * a.heads) {
+    return {};
+  }
+  if (k.copies > 1 && (k.length != size || q.extent % q.length != 0)) return {};
+  for (size_t i = 0; i < p.size(); ++i) {
+    Placement fitting = kReplicated;
+    if (i == 0) fitting = {Placement::sharded, 2, a.packed ? CutParts{q, k, k} : CutParts{q}};
+    if (i > 0 && i < tensors(inputs)) fitting = {Placement::sharded, 2, {k}};
+    if (p[i] != fitting) return {};
+  }
+  const Placement y{Placement::sharded, 2, {q}}, sums{Placement::sharded, 1, {{a.heads, length}}};
+  return {{y, sums}};
+}
+
+void localize_attention(Attributes& attributes, const LocalNode& node) {
+  const AttentionSizes a = attention_sizes("attention", node.inputs, attributes);
+  localize_position(attributes, node);
+  if (!a.packed) return;
+  const int64_t heads = node.local.shape[2] / a.head_dim;
+  attributes.set("heads", heads);
+  attributes.set("kv_heads", node.placements[0].parts.back().copies > 1
+                                 ? int64_t{1}
+                                 : heads / (a.heads / a.kv_heads));
+}
+
 // Two products per score in the forward, five in the backward.
 Cost cost_attention(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const AttentionSizes a = attention_sizes("attention", inputs, attributes);
@@ -162,6 +234,9 @@ AttentionSizes attention_sizes(std::string_view op, SpecSpan inputs, const Attri
     fail(ExitCode::usage, "{}: needs at least one key and one element a head, got {}", op,
          to_string(q));
   }
+  const ShardPosition position(attributes, a.heads * a.head_dim);
+  a.first_head = position.offset / a.head_dim;
+  a.all_heads = position.whole_row / a.head_dim;
   const AttentionPattern pattern(attributes);
   if ((pattern.causal || pattern.window > 0 || pattern.alibi) && a.queries != a.keys) {
     fail(ExitCode::usage,
@@ -180,10 +255,17 @@ double alibi_slope(int64_t head, int64_t heads) {
   return std::exp2(-8 * i / static_cast<double>(power));
 }
 
+double AttentionSizes::slope(int64_t head) const {
+  return alibi_slope(first_head + head, all_heads);
+}
+
 constinit const OpDef kAttentionOp{.name = "attention",
                                    .doc = "y = softmax(scale · q·kᵀ)·v for every head",
                                    .infer = infer_attention,
                                    .gradient = gradient_attention,
+                                   .place = place_attention,
+                                   .localize = localize_attention,
+                                   .wanted = heads_over_ranks,
                                    .cost = cost_attention,
                                    .autocast = CastPolicy::low,
                                    .token_axis = tokens_of_attention};

@@ -10,6 +10,9 @@ namespace dltrain {
 struct AttentionSizes {
   int64_t samples = 0, queries = 0, keys = 0;  // tokens
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  // With heads that are sharded over ranks: the first of these heads, and all of them. Slopes and
+  // random numbers of a head are those of its number among all.
+  int64_t first_head = 0, all_heads = 0;
   bool packed = false;
   // Distance between tokens, in elements, for queries, and for keys and values.
   int64_t query_stride = 0, key_stride = 0;
@@ -34,6 +37,11 @@ struct AttentionSizes {
   int64_t row(int64_t sample, int64_t head, int64_t token) const {
     return (sample * heads + head) * queries + token;
   }
+  // The first random number of a query's weights, of a sample in the global batch.
+  int64_t random_row(int64_t sample, int64_t head, int64_t token) const {
+    return ((sample * all_heads + first_head + head) * queries + token) * keys;
+  }
+  double slope(int64_t head) const;  // alibi_slope()
 };
 
 // The keys that a query attends to, apart from a mask.

@@ -52,13 +52,19 @@ std::vector<ValueId> gradient_concat(const GradientRequest& r) {
   return out;
 }
 
+// Along the sharded axis the result has the parts of all inputs.
 std::optional<std::vector<Placement>> place_concat(SpecSpan, const Attributes& attributes,
                                                    std::span<const Placement> p) {
-  for (const Placement& placement : p) {
-    if (!(placement == p[0])) return {};
+  const bool joins =
+      p[0].kind == Placement::sharded && p[0].dimension == attributes.integer("axis");
+  Placement out = p[0];
+  for (const Placement& other : p.subspan(1)) {
+    const bool fits =
+        joins ? other.kind == p[0].kind && other.dimension == p[0].dimension : other == p[0];
+    if (!fits) return {};
+    if (joins) out.parts.insert(out.parts.end(), other.parts.begin(), other.parts.end());
   }
-  if (p[0].kind == Placement::sharded && p[0].dimension == attributes.integer("axis")) return {};
-  return {{p[0]}};
+  return {{out}};
 }
 
 int tokens_of_concat(const TokenAxes& node) {

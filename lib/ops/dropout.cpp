@@ -7,6 +7,7 @@
 // accumulation. The first axis is samples. Attributes: rate (number in [0, 1)), stream (integer:
 // random_stream of the layer's path, as int64).
 #include "ops/definitions.h"
+#include "ops/rules.h"
 #include "ops/token_axis.h"
 
 namespace dltrain {
@@ -16,10 +17,14 @@ std::vector<ValueId> gradient_dropout(const GradientRequest& r) {
   return {r.emitter.emit1("dropout", {r.output_gradients[0], r.inputs[1]}, r.attributes), kNoValue};
 }
 
-// Samples must not be sharded: they are numbered from the micro-batch's first.
+// Samples must not be sharded: they are numbered from the micro-batch's first. The elements of a
+// shard must be one range of each row.
 std::optional<std::vector<Placement>> place_dropout(SpecSpan, const Attributes&,
                                                     std::span<const Placement> p) {
-  if (p[0].kind != Placement::sharded || p[0].dimension == 0) return {};
+  if (p[0].kind != Placement::sharded || p[0].dimension == 0 || p[0].parts.size() > 1 ||
+      has_copies(p[0].parts)) {
+    return {};
+  }
   return {{p[0]}};
 }
 
@@ -30,9 +35,9 @@ constinit const OpDef kDropoutOp{.name = "dropout",
                                  .signature = "x[N,*] step -> y[N,*]",
                                  .gradient = gradient_dropout,
                                  .place = place_dropout,
+                                 .localize = localize_position,
                                  .in_place_allowed = true,
                                  .autocast = CastPolicy::follow,
-                                 .token_axis = tokens_of_first,
-                                 .uses_positions = true};
+                                 .token_axis = tokens_of_first};
 
 }  // namespace dltrain

@@ -75,6 +75,14 @@ std::vector<ValueId> gradient_rms_norm(const GradientRequest& r) {
   return out;
 }
 
+// For norms that are not joined with their neighbours yet.
+template <size_t kInputs>
+std::optional<std::vector<Placement>> place_norm(SpecSpan inputs, const Attributes& attributes,
+                                                 std::span<const Placement> p) {
+  if (p.size() > kInputs || attributes.has("output_dtype") || attributes.has("wide")) return {};
+  return place_rows<kInputs>(inputs, attributes, p);
+}
+
 }  // namespace
 
 // Sums, deviations and the result: about 8 operations per element in the forward, 14 in the
@@ -87,6 +95,7 @@ constinit const OpDef kLayerNormOp{
         "mean[N,*]:sum rstd[N,*]:sum x_delta[N,*,C]?delta wide[N,*,C]?@wide",
     .check = check_norm<3>,
     .gradient = gradient_layer_norm,
+    .place = place_norm<3>,
     .cost = cost_an_element<8>,
     .autocast = CastPolicy::follow_first,
     .token_axis = tokens_before_last};
@@ -106,6 +115,7 @@ constinit const OpDef kRmsNormOp{
         "x_delta[N,*,C]?delta wide[N,*,C]?@wide",
     .check = check_norm<2>,
     .gradient = gradient_rms_norm,
+    .place = place_norm<2>,
     .cost = cost_an_element<5>,
     .autocast = CastPolicy::follow_first,
     .token_axis = tokens_before_last};

@@ -100,12 +100,14 @@ std::optional<std::vector<Placement>> place_matmul(SpecSpan inputs, const Attrib
       (!has_bias || p[2] == kReplicated)) {
     return {{p[0]}};
   }
-  if (p[0] == kReplicated && is_sharded(1, tb ? 0 : 1) && (!has_bias || is_sharded(2, 0))) {
-    return {{Placement{Placement::sharded, ta ? 1 : last}}};
+  const bool bias_fits = !has_bias || (is_sharded(2, 0) && p[2].parts == p[1].parts);
+  if (p[0] == kReplicated && is_sharded(1, tb ? 0 : 1) && bias_fits) {
+    return {{p[1].moved_to(ta ? 1 : last)}};
   }
   // The rows of a flattened a are sharded in another way than those of b.
   const bool inner_a = ta ? last == 1 && is_sharded(0, 0) : is_sharded(0, last);
-  if (inner_a && is_sharded(1, tb ? 1 : 0) && !has_bias && linear) return {{kPartial}};
+  const bool inner = inner_a && is_sharded(1, tb ? 1 : 0) && p[0].parts == p[1].parts;
+  if (inner && !has_bias && linear) return {{kPartial}};
   return {};
 }
 

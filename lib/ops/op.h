@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "ops/attributes.h"
+#include "ops/placement.h"
 #include "ops/signature.h"
 #include "tensor/shape.h"
 
@@ -48,17 +50,26 @@ struct GradientRequest {
   const Attributes& attributes;
 };
 
-// How one tensor is laid out over the ranks of a mesh axis.
-struct Placement {
-  enum Kind : uint8_t {
-    replicated,  // every rank has all of it
-    sharded,     // every rank has a range of one dimension (graph/placement.h)
-    partial      // the tensor is the sum of those of the ranks
-  };
-  Kind kind = replicated;
-  int dimension = -1;  // sharded
+// A node that runs on shards (OpDef::localize).
+struct LocalNode {
+  SpecSpan inputs;          // whole
+  const TensorSpec& whole;  // the first output, whole and that of this rank
+  const TensorSpec& local;
+  std::span<const Placement> placements;  // of the inputs
+  const Placement& output;                // of the first output
+  int rank = 0;
+};
 
-  bool operator==(const Placement&) const = default;
+// A node for which communication is emitted (OpDef::emit_sharded).
+struct ShardedNode {
+  OpEmitter& emitter;
+  SpecSpan inputs;                  // whole
+  std::span<const ValueId> values;  // of this rank
+  std::span<const Placement> placements;
+  const Attributes& attributes;
+  int rank;
+  // Emits the gather of a value of this rank [rows, …] to [ranks · rows, …].
+  std::function<ValueId(ValueId)> gathered_rows;
 };
 
 // The kind of a node of the update segment. Its inputs are the step state, then one tensor of
@@ -130,6 +141,17 @@ struct OpDef {
   // forward; the ops of the backward need none.
   std::optional<std::vector<Placement>> (*place)(SpecSpan inputs, const Attributes& attributes,
                                                  std::span<const Placement> placements) = nullptr;
+  // Changes the attributes to those with which a rank runs the op on its shards, where they differ:
+  // extents, positions in the whole tensor.
+  void (*localize)(Attributes& attributes, const LocalNode& node) = nullptr;
+  // Emits the op, and messages, where it runs on shards that its placement rule does not allow;
+  // returns its outputs, which are replicated, or none if it does not.
+  std::vector<ValueId> (*emit_sharded)(const ShardedNode& node) = nullptr;
+  // Returns the placements of the inputs for which the op runs on shards but which do not follow
+  // from its inputs (heads): the partition cuts the parameters that they come from accordingly.
+  // Throws Error(usage) if the op cannot be divided among so many ranks.
+  std::vector<Placement> (*wanted)(SpecSpan inputs, const Attributes& attributes,
+                                   int ranks) = nullptr;
 
   // Absent: no flops, every input and output moved once.
   Cost (*cost)(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) = nullptr;
@@ -183,9 +205,6 @@ struct OpDef {
   // The index of an optional input that is added to the result (a bias); 0: none. It is added
   // elsewhere if the result is partial.
   int added_input = 0;
-
-  // The result depends on the position of an element in the whole tensor (ops/shard_position.h).
-  bool uses_positions = false;
 
   // The shape rule: signature, check and infer.
   SpecList output_specs(SpecSpan inputs, const Attributes& attributes) const;

@@ -4,18 +4,20 @@
 //
 // all_reduce(x): partial → replicated, the sum over the ranks. The gradient is dy as it is.
 // all_gather(x): sharded → replicated, the shards of the ranks in a row along `dimension`.
-//   Attributes: dimension, ranks, rank, extent (of the whole dimension). The gradient is the rank's
-//   slice of dy.
+//   Attributes: dimension, ranks, rank, parts (extent and length of each, see ops/placement.h). The
+//   gradient is the rank's slice of dy.
 // all_reduce_gradient(x): x, replicated, for ops of which every rank computes a part: the gradient
 //   is the sum of those of the ranks.
 #include "ops/definitions.h"
+#include "ops/gathered_parts.h"
 
 namespace dltrain {
 namespace {
 
 SpecList infer_all_gather(SpecSpan inputs, const Attributes& attributes) {
   TensorSpec y = inputs[0];
-  y.shape[static_cast<int>(attributes.integer("dimension"))] = attributes.integer("extent");
+  y.shape[static_cast<int>(attributes.integer("dimension"))] =
+      whole_extent(gathered_parts(attributes));
   return {y};
 }
 
@@ -28,18 +30,43 @@ std::vector<ValueId> gradient_all_reduce_gradient(const GradientRequest& r) {
 }
 
 std::vector<ValueId> gradient_all_gather(const GradientRequest& r) {
-  const Shape x = r.emitter.spec(r.inputs[0]).shape;
-  const int dimension = static_cast<int>(r.attributes.integer("dimension"));
-  const int64_t extent = r.attributes.integer("extent"), ranks = r.attributes.integer("ranks");
-  std::vector<int64_t> before(static_cast<size_t>(x.rank()), 0), after = before;
-  const auto at = static_cast<size_t>(dimension);
-  before[at] = (extent + ranks - 1) / ranks * r.attributes.integer("rank");
-  after[at] = extent - before[at] - x[dimension];
-  return {
-      r.emitter.emit1("slice", {r.output_gradients[0]}, {{"before", before}, {"after", after}})};
+  const auto rank = static_cast<int>(r.attributes.integer("rank"));
+  return {emit_ranges(r.emitter, r.output_gradients[0],
+                      static_cast<int>(r.attributes.integer("dimension")),
+                      cut_ranges(gathered_parts(r.attributes), rank))};
 }
 
 }  // namespace
+
+CutParts gathered_parts(const Attributes& attributes) {
+  const auto numbers = attributes.integers("parts");
+  CutParts out;
+  for (size_t i = 0; i + 1 < numbers.size(); i += 2) out.push_back({numbers[i], numbers[i + 1], 1});
+  return out;
+}
+
+void set_gathered_parts(Attributes& attributes, const CutParts& parts) {
+  std::vector<int64_t> numbers;
+  for (const CutPart& part : parts) {
+    numbers.push_back(part.extent);
+    numbers.push_back(part.length);
+  }
+  attributes.set("parts", numbers);
+}
+
+ValueId emit_ranges(OpEmitter& emitter, ValueId x, int dimension,
+                    std::span<const CutRange> ranges) {
+  const Shape shape = emitter.spec(x).shape;
+  std::vector<ValueId> slices;
+  for (const CutRange& range : ranges) {
+    std::vector<int64_t> before(static_cast<size_t>(shape.rank()), 0), after = before;
+    before[static_cast<size_t>(dimension)] = range.offset;
+    after[static_cast<size_t>(dimension)] = shape[dimension] - range.offset - range.extent;
+    slices.push_back(emitter.emit1("slice", {x}, {{"before", before}, {"after", after}}));
+  }
+  if (slices.size() == 1) return slices[0];
+  return emitter.emit1("concat", slices, {{"axis", int64_t{dimension}}});
+}
 
 std::span<const OpDef> placement_ops() {
   static constexpr OpDef kOps[]{{.name = "all_reduce",

@@ -49,6 +49,12 @@ std::vector<ValueId> gradient_rotary(const GradientRequest& r) {
   return out;
 }
 
+// Heads may be sharded; positions count from the first token.
+std::optional<std::vector<Placement>> place_rotary(SpecSpan inputs, const Attributes& attributes,
+                                                   std::span<const Placement> p) {
+  return p[0].dimension == 2 ? place_rows<1>(inputs, attributes, p) : std::nullopt;
+}
+
 Cost cost_positions(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {3.0 * static_cast<double>(inputs[0].shape.elements()),
           static_cast<double>(inputs[0].bytes() + outputs[0].bytes())};
@@ -103,6 +109,7 @@ constinit const OpDef kRotaryOp{.name = "rotary",
                                 .signature = "x[N,T,H,D] first_position[N]:i32? -> y[N,T,H,D]",
                                 .check = check_rotary,
                                 .gradient = gradient_rotary,
+                                .place = place_rotary,
                                 .cost = cost_positions,
                                 .in_place_allowed = true,
                                 .autocast = CastPolicy::follow,

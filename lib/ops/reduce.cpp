@@ -72,7 +72,7 @@ std::optional<std::vector<Placement>> place_reduce(SpecSpan inputs, const Attrib
     removed_before += axis < p[0].dimension ? 1 : 0;
   }
   (void)inputs;
-  return {{Placement{Placement::sharded, p[0].dimension - removed_before}}};
+  return {{p[0].moved_to(p[0].dimension - removed_before)}};
 }
 
 SpecList infer_broadcast(SpecSpan inputs, const Attributes& attributes) {
@@ -97,6 +97,15 @@ SpecList infer_reshape(SpecSpan inputs, const Attributes& attributes) {
 std::vector<ValueId> gradient_reshape(const GradientRequest& r) {
   const Shape x = r.emitter.spec(r.inputs[0]).shape;
   return {r.emitter.emit1("reshape", {r.output_gradients[0]}, {{"shape", as_list_reduce(x)}})};
+}
+
+std::optional<std::vector<Placement>> place_reshape(SpecSpan inputs, const Attributes& attributes,
+                                                    std::span<const Placement> p) {
+  const Placement out = reshaped(p[0], inputs[0].shape, Shape(attributes.integers("shape")));
+  return out == kReplicated ? std::nullopt : std::optional(std::vector{out});
+}
+void localize_shape(Attributes& attributes, const LocalNode& node) {
+  attributes.set("shape", as_list_reduce(node.local.shape));
 }
 
 std::vector<int> alias_first(SpecSpan, const Attributes&) {
@@ -137,6 +146,8 @@ constinit const OpDef kReshapeOp{.name = "reshape",
                                  .signature = "x[*]:any",
                                  .infer = infer_reshape,
                                  .gradient = gradient_reshape,
+                                 .place = place_reshape,
+                                 .localize = localize_shape,
                                  .aliases = alias_first,
                                  .autocast = CastPolicy::follow,
                                  .token_axis = tokens_of_reshape,

@@ -115,27 +115,4 @@ double bytes_moved(SpecSpan inputs, SpecSpan outputs) {
   return sum;
 }
 
-std::optional<std::vector<Placement>> place_elementwise(SpecSpan inputs, const Attributes&,
-                                                        std::span<const Placement> placements) {
-  int rank = 0;
-  for (const TensorSpec& spec : inputs) rank = std::max(rank, spec.shape.rank());
-  // The sharded dimension, counted in the output: broadcasting aligns the innermost ones.
-  int axis = -1;
-  for (size_t i = 0; i < placements.size(); ++i) {
-    if (placements[i].kind == Placement::partial) return {};  // not linear in general
-    if (placements[i].kind != Placement::sharded) continue;
-    const int here = placements[i].dimension + rank - inputs[i].shape.rank();
-    if (axis >= 0 && here != axis) return {};
-    axis = here;
-  }
-  if (axis < 0) return std::vector<Placement>{kReplicated};
-  // An operand that has the dimension must be sharded, one that is broadcast along it must not.
-  for (size_t i = 0; i < placements.size(); ++i) {
-    const int own = axis - (rank - inputs[i].shape.rank());
-    const bool repeated = own < 0 || inputs[i].shape[own] == 1;
-    if (repeated == (placements[i].kind == Placement::sharded)) return {};
-  }
-  return std::vector<Placement>{Placement{Placement::sharded, axis}};
-}
-
 }  // namespace dltrain

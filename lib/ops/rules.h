@@ -60,7 +60,27 @@ Cost cost_an_element(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
 std::optional<std::vector<Placement>> place_elementwise(SpecSpan inputs, const Attributes&,
                                                         std::span<const Placement> placements);
 
-inline constexpr Placement kReplicated{Placement::replicated, -1};
-inline constexpr Placement kPartial{Placement::partial, -1};
+// The placement rule of ops that work on each row of the last axis: the first input may be sharded
+// on an axis before it, and with it all kOutputs outputs; the other inputs are replicated.
+template <int kOutputs>
+std::optional<std::vector<Placement>> place_rows(SpecSpan inputs, const Attributes&,
+                                                 std::span<const Placement> p) {
+  if (p[0].kind != Placement::sharded || p[0].dimension == inputs[0].shape.rank() - 1) return {};
+  for (const Placement& other : p.subspan(1)) {
+    if (other.kind != Placement::replicated) return {};
+  }
+  return std::vector<Placement>(kOutputs, p[0]);
+}
+
+// Returns the placement of a tensor that is sharded as `placement` after a change of its shape;
+// kReplicated if its shards are not ranges of a dimension then.
+Placement reshaped(const Placement& placement, const Shape& from, const Shape& to);
+
+// Records in the attributes where the shard of a rank lies in the whole output
+// (ops/shard_position.h).
+void localize_position(Attributes& attributes, const LocalNode& node);
+
+inline const Placement kReplicated{Placement::replicated, -1, {}};
+inline const Placement kPartial{Placement::partial, -1, {}};
 
 }  // namespace dltrain

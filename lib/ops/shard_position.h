@@ -1,5 +1,5 @@
 // Positions of the elements of a shard in the whole tensor, for ops whose results depend on them
-// (OpDef::uses_positions). Without attributes the tensor is whole.
+// (OpDef::localize). Without attributes the tensor is whole.
 #pragma once
 
 #include "base/host_device.h"

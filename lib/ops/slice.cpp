@@ -62,8 +62,8 @@ std::vector<ValueId> gradient_pad(const GradientRequest& r) {
 }
 
 // Dimensions whose borders are 0 may be sharded.
-std::optional<std::vector<Placement>> place_slice(SpecSpan, const Attributes& attributes,
-                                                  std::span<const Placement> p) {
+std::optional<std::vector<Placement>> place_borders(SpecSpan, const Attributes& attributes,
+                                                    std::span<const Placement> p) {
   if (p[0].kind == Placement::partial) {
     return attributes.number("value") == 0 ? std::optional(std::vector{kPartial}) : std::nullopt;
   }
@@ -71,6 +71,41 @@ std::optional<std::vector<Placement>> place_slice(SpecSpan, const Attributes& at
   const bool whole =
       attributes.integers("before")[axis] == 0 && attributes.integers("after")[axis] == 0;
   return whole ? std::optional(std::vector{p[0]}) : std::nullopt;
+}
+
+// A slice of a sharded dimension may have whole parts of it.
+std::optional<std::vector<Placement>> place_slice(SpecSpan inputs, const Attributes& attributes,
+                                                  std::span<const Placement> p) {
+  if (auto placed = place_borders(inputs, attributes, p)) return placed;
+  const auto axis = static_cast<size_t>(p[0].dimension);
+  const int64_t begin = attributes.integers("before")[axis];
+  const int64_t end = inputs[0].shape[p[0].dimension] - attributes.integers("after")[axis];
+  Placement out = p[0].moved_to(p[0].dimension);
+  out.parts.clear();
+  int64_t at = 0;
+  for (const CutPart& part : p[0].parts) {
+    if (at >= begin && at + part.extent <= end) out.parts.push_back(part);
+    at += part.extent;
+  }
+  return whole_extent(out.parts) == end - begin ? std::optional(std::vector{out}) : std::nullopt;
+}
+
+void localize_slice(Attributes& attributes, const LocalNode& node) {
+  const Placement& x = node.placements[0];
+  if (x.kind != Placement::sharded) return;
+  const auto axis = static_cast<size_t>(x.dimension);
+  const int64_t begin = attributes.integers("before")[axis];
+  int64_t at = 0, before = 0;  // of the rank: elements before the slice
+  for (const CutPart& part : x.parts) {
+    if (at < begin) before += cut_extent({part}, node.rank);
+    at += part.extent;
+  }
+  const int64_t after = cut_extent(x.parts, node.rank) - before - node.local.shape[x.dimension];
+  for (const auto& [name, border] : {std::pair("before", before), {"after", after}}) {
+    auto borders = attributes.integers(name);
+    borders[axis] = border;
+    attributes.set(name, borders);
+  }
 }
 
 Cost cost_slice(SpecSpan, SpecSpan outputs, const Attributes&) {
@@ -85,6 +120,7 @@ constinit const OpDef kSliceOp{.name = "slice",
                                .infer = infer_slice,
                                .gradient = gradient_slice,
                                .place = place_slice,
+                               .localize = localize_slice,
                                .cost = cost_slice,
                                .autocast = CastPolicy::follow,
                                .token_axis = tokens_within_borders};
@@ -93,7 +129,7 @@ constinit const OpDef kPadOp{.name = "pad",
                              .signature = "x[*]:any",
                              .infer = infer_pad,
                              .gradient = gradient_pad,
-                             .place = place_slice,
+                             .place = place_borders,
                              .autocast = CastPolicy::follow,
                              .token_axis = tokens_within_borders};
 

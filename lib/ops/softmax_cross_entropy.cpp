@@ -13,10 +13,19 @@
 //   dlogits = dloss · ((1 + 2ζ·log_sum_exp)·softmax(logits) − target distribution), 0 for ignored
 //   rows. It may be written over the logits, so that a sequence needs them once, in their dtype.
 //
-// Attributes of both: ignore_index (integer, −100), label_smoothing, z_loss (numbers, 0); classes
-// (integer, 0: all): the columns from there on only pad the rows (passes/chunk_loss.h). They are
-// not classes, and their gradient is 0. The data path rejects targets outside [0, C) other than
-// ignore_index before they get here.
+// Logits of a shard: a rank has the classes from first_class on, of all_classes. Each computes
+//   cross_entropy_parts(logits, targets) → parts [rows, 5] in the accumulation dtype, of each row:
+//     log Σ exp(logits); the greatest logit; the target's logit, 0 if another rank has it; 1 if
+//     that is the first of the greatest, else 0; the sum of the logits (0 without label smoothing)
+// and softmax_cross_entropy(logits, targets, parts [ranks · rows, 5]) computes loss, log_sum_exp
+// and correct of all classes from the parts of the ranks, one after another, without the logits.
+// The gradient is that of the rank's logits.
+//
+// Attributes of all: first_class (integer, 0), all_classes (integer, 0: those of the logits).
+// Attributes of the loss: ignore_index (integer, −100), label_smoothing, z_loss (numbers, 0);
+// classes (integer, 0: all): the columns from there on only pad the rows (passes/chunk_loss.h).
+// They are not classes, and their gradient is 0. The data path rejects targets outside [0, C) other
+// than ignore_index before they get here.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -24,15 +33,38 @@
 namespace dltrain {
 namespace {
 
+constexpr int64_t kParts = 5;  // numbers of a row
+
 void check_cross_entropy(SpecSpan inputs, const Attributes& attributes) {
   cross_entropy_classes(inputs[0], attributes);
+}
+
+SpecList infer_parts(SpecSpan inputs, const Attributes&) {
+  return {{Shape{inputs[1].shape.elements(), kParts}, accumulation_dtype(inputs[0].dtype)}};
+}
+
+// Emits the parts of a rank, one message, and the loss of all.
+std::vector<ValueId> shard_cross_entropy(const ShardedNode& node) {
+  const Placement& logits = node.placements[0];
+  const int last = node.inputs[0].shape.rank() - 1;
+  if (logits.kind != Placement::sharded || logits.dimension != last || logits.parts.size() != 1 ||
+      node.placements[1] != kReplicated) {
+    return {};
+  }
+  Attributes attributes = node.attributes;
+  attributes.set("first_class", cut_ranges(logits.parts, node.rank).front().offset);
+  attributes.set("all_classes", node.inputs[0].shape[last]);
+  std::vector<ValueId> inputs{node.values[0], node.values[1]};
+  inputs.push_back(
+      node.gathered_rows(node.emitter.emit1("cross_entropy_parts", inputs, attributes)));
+  return node.emitter.emit("softmax_cross_entropy", inputs, attributes);
 }
 
 std::vector<ValueId> gradient_softmax_cross_entropy(const GradientRequest& r) {
   return {r.emitter.emit1("softmax_cross_entropy_backward",
                           {r.inputs[0], r.inputs[1], r.outputs[1], r.output_gradients[0]},
                           r.attributes),
-          kNoValue};
+          kNoValue, kNoValue};
 }
 
 Cost cost_softmax_cross_entropy(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
@@ -52,11 +84,19 @@ int64_t cross_entropy_classes(const TensorSpec& logits, const Attributes& attrib
 constinit const OpDef kSoftmaxCrossEntropyOp{
     .name = "softmax_cross_entropy",
     .doc = "summed negative log likelihood of integer targets, and the number of correct rows",
-    .signature = "logits[*,C] targets[*]:i32 -> loss_sum[1]:f64 log_sum_exp[*]:sum correct[1]:f64",
+    .signature =
+        "logits[*,C] targets[*]:i32 parts[R,5]:sum? -> loss_sum[1]:f64 log_sum_exp[*]:sum "
+        "correct[1]:f64",
     .check = check_cross_entropy,
     .gradient = gradient_softmax_cross_entropy,
+    .emit_sharded = shard_cross_entropy,
     .cost = cost_softmax_cross_entropy,
     .autocast = CastPolicy::logits};
+constinit const OpDef kCrossEntropyPartsOp{.name = "cross_entropy_parts",
+                                           .doc = "what a rank's logits add to cross-entropy",
+                                           .signature = "logits[*,C] targets[*]:i32",
+                                           .infer = infer_parts,
+                                           .cost = cost_softmax_cross_entropy};
 constinit const OpDef kSoftmaxCrossEntropyBackwardOp{
     .name = "softmax_cross_entropy_backward",
     .doc = "dlogits = dloss·(softmax(logits) − targets)",

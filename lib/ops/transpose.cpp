@@ -44,8 +44,7 @@ std::optional<std::vector<Placement>> place_transpose(SpecSpan, const Attributes
   if (p[0].kind == Placement::partial) return {{kPartial}};
   const auto permutation = attributes.integers("permutation");
   for (size_t i = 0; i < permutation.size(); ++i) {
-    if (permutation[i] == p[0].dimension)
-      return {{Placement{Placement::sharded, static_cast<int>(i)}}};
+    if (permutation[i] == p[0].dimension) return {{p[0].moved_to(static_cast<int>(i))}};
   }
   return {};
 }

@@ -28,6 +28,7 @@ class ChunkLoss {
     readers_ = graph_.readers();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (graph_.nodes[i].op->name != "softmax_cross_entropy") continue;
+      if (graph_.nodes[i].inputs.size() > 2) return;  // the logits are sharded
       if (const auto head = find(static_cast<int>(i))) {
         rewrite(*head);
         return;  // at most one loss per graph

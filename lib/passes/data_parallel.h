@@ -6,14 +6,16 @@
 #include <cstddef>
 
 #include "comm/mesh.h"
+#include "config/source_location.h"
 #include "graph/graph.h"
 
 namespace dltrain {
 
 struct DataParallelOptions {
-  Mesh mesh = {};      // the data-parallel ranks are those along its axes `replica` and `shard`
-  int rank = 0;        // of all ranks
-  int zero_stage = 0;  // passes/zero.h
+  Mesh mesh = {};  // the data-parallel ranks are those along its axes `replica` and `shard`
+  int rank = 0;    // of all ranks
+  SourceLocation tensor_key = {};  // parallelism.tensor, for errors
+  int zero_stage = 0;              // passes/zero.h
   // Target size of a reduction message: large enough to use the link well, small enough that most
   // messages are sent while the backward still runs. A tensor is never split.
   size_t bucket_bytes = size_t{25} << 20;

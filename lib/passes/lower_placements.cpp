@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <map>
 
+#include "ops/gathered_parts.h"
 #include "passes/partition.h"
+#include "passes/zero_parts.h"
 
 namespace dltrain {
 namespace {
@@ -84,21 +86,20 @@ class PlacementLowering {
     return builder_.emit1("all_reduce_end", {x}, attributes);
   }
 
-  // Messages have shards of equal length, padded at the end. They arrive one after another and are
-  // put in a row along the dimension.
+  // Messages have shards of equal length, padded at the end: those of rank 0. They arrive one after
+  // another and are put in a row along the dimension, then what is not padding is put in order.
   ValueId gather(const Node& node, ValueId x) {
     const int dimension = static_cast<int>(node.attributes.integer("dimension"));
-    const int64_t ranks = node.attributes.integer("ranks");
-    const int64_t extent = node.attributes.integer("extent");
-    const int64_t length = (extent + ranks - 1) / ranks;
+    const auto ranks = static_cast<int>(node.attributes.integer("ranks"));
+    const CutParts parts = gathered_parts(node.attributes);
+    const int64_t length = cut_extent(parts, 0);
     Shape shard = graph_.value(x).spec.shape;
-    const auto borders = [&](int64_t after) {
-      std::vector<int64_t> before(static_cast<size_t>(shard.rank()), 0), end = before;
-      end[static_cast<size_t>(dimension)] = after;
-      return Attributes{{"before", before}, {"after", end}};
-    };
-    const bool padded = length * ranks != extent;
-    if (padded) x = builder_.emit1("pad", {x}, borders(length - shard[dimension]));
+    const int64_t missing = length - shard[dimension];
+    if (missing > 0) {
+      std::vector<int64_t> before(static_cast<size_t>(shard.rank()), 0), after = before;
+      after[static_cast<size_t>(dimension)] = missing;
+      x = builder_.emit1("pad", {x}, {{"before", before}, {"after", after}});
+    }
     shard[dimension] = length;
     const int64_t outer = shard.elements(0, dimension);
     const int64_t inner = length * shard.elements(dimension + 1, shard.rank());
@@ -111,7 +112,19 @@ class PlacementLowering {
     x = builder_.emit1("transpose", {x}, {{"permutation", std::vector<int64_t>{1, 0, 2}}});
     shard[dimension] = length * ranks;
     x = builder_.emit1("reshape", {x}, {{"shape", extents(shard)}});
-    return padded ? builder_.emit1("slice", {x}, borders(length * ranks - extent)) : x;
+    // One part: the ranges of the ranks are adjacent, and padding is at the end.
+    if (parts.size() == 1 && parts[0].extent == length * ranks) return x;
+    if (parts.size() == 1) return emit_ranges(builder_, x, dimension, {{{0, parts[0].extent}}});
+    std::vector<CutRange> pieces;
+    for (size_t part = 0; part < parts.size(); ++part) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        int64_t at = length * rank;
+        const auto ranges = cut_ranges(parts, rank);
+        for (size_t earlier = 0; earlier < part; ++earlier) at += ranges[earlier].extent;
+        pieces.push_back({at, ranges[part].extent});
+      }
+    }
+    return emit_ranges(builder_, x, dimension, pieces);
   }
 
   Graph& graph_;
@@ -124,7 +137,8 @@ class PlacementLowering {
 // Gives the state that belongs to sharded parameters their layouts and shards.
 void inherit_layouts(Graph& graph) {
   for (GraphValue& value : graph.values) {
-    const bool inherits = value.role == Role::gradient || value.role == Role::moment;
+    const bool inherits =
+        value.role == Role::gradient || value.role == Role::moment || value.role == Role::ema;
     if (!inherits || value.of == kNoValue) continue;
     const GraphValue& parameter = graph.value(value.of);
     if (parameter.layout.empty() || !(parameter.spec.shape == value.spec.shape)) continue;
@@ -133,6 +147,38 @@ void inherit_layouts(Graph& graph) {
     value.shard = parameter.shard;
     value.shard->whole.dtype = value.spec.dtype;
   }
+}
+
+// Adds up the sums over whole tensors that an optimizer needs (LARS, LAMB) where ranks have shards.
+void reduce_tensor_sums(Graph& graph, const Mesh& mesh) {
+  GraphBuilder builder(graph);
+  builder.set_phase(Phase::update);
+  builder.set_layer("optimizer");
+  int64_t slot = graph.next_slot();
+  std::vector<ValueId> sums;
+  std::map<ValueId, ValueId> reduced;
+  for (Node& node : std::exchange(graph.nodes, {})) {
+    const bool reads = std::ranges::any_of(
+        node.inputs, [&](ValueId id) { return std::ranges::find(sums, id) != sums.end(); });
+    if (reads) {
+      graph.groups.push_back(adjacent(graph, sums));
+      const auto made = emit_all_reduce(builder, sums, mesh.over(mesh_axes::kTensor), slot++);
+      for (size_t i = 0; i < sums.size(); ++i) reduced[sums[i]] = made[i];
+      sums.clear();
+    }
+    for (ValueId& id : node.inputs) {
+      if (const auto found = reduced.find(id); found != reduced.end()) id = found->second;
+    }
+    graph.nodes.push_back(std::move(node));
+    const Node& last = graph.nodes.back();
+    if (last.op->update != UpdateKind::sums || !graph.value(graph.storage(last.inputs[1])).shard) {
+      continue;
+    }
+    for (ValueId id : last.outputs) {
+      if (graph.value(id).storage_of == kNoValue) sums.push_back(id);
+    }
+  }
+  graph.update_producers();
 }
 
 // The most sets of axes over which gradients can be sharded: none, `shard`, `tensor` and both.
@@ -145,6 +191,7 @@ void lower_placements(Graph& graph, const PartitionOptions& options,
   if (options.ranks() == 1) return;
   PlacementLowering(graph).run(kept);
   inherit_layouts(graph);
+  reduce_tensor_sums(graph, options.mesh);
   verify_graph(graph);
 }
 

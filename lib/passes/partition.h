@@ -6,8 +6,13 @@
 // if the placement rule (OpDef::place) of the one node that reads it allows this with that node's
 // other inputs as they are: a product of a replicated input shards its columns, a product of an
 // input that is sharded on its inner dimension shards its rows and gives partial sums, biases and
-// scales follow what they are added to. Partial results are summed at once; an op without a rule
-// for its inputs gets them gathered. Shapes become those of this rank.
+// scales follow what they are added to. So do parameters that several nodes read in the same way,
+// or can read on the same shards (tied embeddings). Partial results are summed at once; an op
+// without a rule for its inputs gets them gathered. Shapes become those of this rank.
+//
+// A dimension is cut evenly, but the columns of products that an op reads by heads
+// (OpDef::wanted) as that op wants. These products are found first, by following the wanted
+// placements from the op to its inputs.
 //
 // The changes of placement are ops with gradients (ops/placement.cpp), so the reverse pass derives
 // the communication of the backward from that of the forward, and the update pass makes state of
@@ -18,13 +23,15 @@
 #include <vector>
 
 #include "comm/mesh.h"
+#include "config/source_location.h"
 #include "graph/builder.h"
 
 namespace dltrain {
 
 struct PartitionOptions {
   Mesh mesh = {};
-  int rank = 0;  // of all ranks
+  int rank = 0;             // of all ranks
+  SourceLocation key = {};  // parallelism.tensor, for errors
   // Another graph over the same state (steps of other lengths, evaluation), whose parameters are
   // sharded in the same way; nullptr: the pass decides.
   const Graph* same_state = nullptr;
@@ -32,8 +39,11 @@ struct PartitionOptions {
 };
 
 // Partitions a graph of the forward. `kept`: values that others refer to; each is replaced by one
-// that is replicated.
-void partition(Graph& graph, const PartitionOptions& options, std::span<ValueId* const> kept);
+// that is replicated. Returns the ops that read gathered inputs because they have no rule for
+// shards: "layers.1: batch_norm". Throws ConfigError at the key if an op cannot be divided among
+// the ranks.
+std::vector<std::string> partition(Graph& graph, const PartitionOptions& options,
+                                   std::span<ValueId* const> kept);
 
 // Lowers the changes of placement, and records the shards of moments and copies. `kept`: see
 // partition().

@@ -489,6 +489,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       .micro_batches = session.batch.micro_batches(),
       .parallel = {.mesh = mesh,
                    .rank = options.ranks.rank,
+                   .tensor_key = experiment.parallelism.location_of("tensor"),
                    .zero_stage = static_cast<int>(experiment.parallelism.zero_stage),
                    .bucket_bytes = experiment.parallelism.bucket_bytes(),
                    .reduce_dtype = options.compute == DType::f32

@@ -184,14 +184,13 @@ void Executor::collect_shards(const TensorUse& use) {
     if (!tensor.shard->cut) return use(tensor, local);
     const Cut& cut = *tensor.shard->cut;
     const auto bytes_of = [&](int rank) {
-      const TensorBox box = cut.box(tensor.spec.shape, rank);
-      return static_cast<size_t>(box.extent.elements()) * dtype_size(tensor.spec.dtype);
+      return TensorSpec{cut.local(tensor.spec.shape, rank), tensor.spec.dtype}.bytes();
     };
     std::vector<std::byte> own(local.begin(), local.end()), whole(tensor.spec.bytes());
     own.resize(bytes_of(0));
     const std::vector<std::byte> all = gather_bytes(own, cut.axis);
     for (int rank = 0; rank < cut.ranks; ++rank) {
-      copy_to_box(tensor.spec, cut.box(tensor.spec.shape, rank),
+      copy_to_cut(tensor.spec, cut, rank,
                   std::span(all).subspan(own.size() * static_cast<size_t>(rank), bytes_of(rank)),
                   whole);
     }

@@ -56,7 +56,7 @@ void StateStore::write_state(std::string_view name, std::span<const std::byte> b
   if (!is_cut(*tensor)) return write_range(name, 0, bytes);
   const Cut& cut = *tensor->shard->cut;
   std::vector<std::byte> local(tensor->shard->box().bytes());
-  copy_from_box(tensor->spec, cut.box(tensor->spec.shape, cut.rank), bytes, local);
+  copy_from_cut(tensor->spec, cut, cut.rank, bytes, local);
   const ByteRange own = stored_range(*tensor);
   device_->copy(state_address(name), local.data() + own.begin, own.end - own.begin, *stream_);
   stream_->synchronize();

@@ -52,6 +52,7 @@ class EncoderDecoder(support.DltrainTest):
             self.check(name, f"{name}-micro", "-s", "training.micro_batch_size=1")
             self.check(name, f"{name}-bf16", "-s", "precision.compute=bf16", tolerance=0.1)
         self.check("pre", "ranks", "--nproc-per-node", "2")
+        self.check("pre", "tensor", "--nproc-per-node", "2", "-s", "parallelism.tensor=2")
         self.check("pre", "zero", "--nproc-per-node", "2", "-s", "parallelism.zero_stage=3", "-s", "parallelism.bucket_mb=0.02")
 
     def recipe(self, count):

@@ -56,6 +56,10 @@ class Language(support.DltrainTest):
             self.check(name, self.run_model(name, f"{name}-micro", "-s", "training.micro_batch_size=1"))
             self.check(name, self.run_model(name, f"{name}-ranks", "--nproc-per-node", "2"))
 
+    def test_language_models_divided_by_heads_have_the_trajectory_of_torch(self):
+        for name in MODELS:
+            self.check(name, self.run_model(name, f"{name}-tensor", "--nproc-per-node", "2", "-s", "parallelism.tensor=2"))
+
     def test_language_models_in_bf16_stay_near(self):
         for name in MODELS:
             self.check(name, self.run_model(name, f"{name}-bf16", "-s", "precision.compute=bf16"), 0.1)

@@ -4,6 +4,7 @@
 
 #include "base/philox.h"
 #include "ops/case.h"
+#include "ops/shard_position.h"
 
 namespace dltrain {
 namespace {
@@ -14,7 +15,8 @@ struct Attended {
   double dropout = 0;
   int64_t window = 0;
   bool alibi = false;
-  int mask = 0;  // 1: lengths, 2: keys
+  int mask = 0;                           // 1: lengths, 2: keys
+  int64_t first_head = 0, all_heads = 0;  // of a rank's heads
 };
 
 void add_attention(std::vector<OpCase>& cases, const Attended& a) {
@@ -25,7 +27,8 @@ void add_attention(std::vector<OpCase>& cases, const Attended& a) {
       (a.window > 0 ? fmt::format(" window {}", a.window) : "") + (a.alibi ? " alibi" : "") +
       (a.mask == 1   ? " lengths"
        : a.mask == 2 ? " masked"
-                     : "");
+                     : "") +
+      (a.all_heads > 0 ? fmt::format(", heads from {} of {}", a.first_head, a.all_heads) : "");
   const Shape y = a.packed ? Shape{a.samples, a.queries, a.heads * a.head_dim}
                            : Shape{a.samples, a.queries, a.heads, a.head_dim};
   const Shape keys{a.samples, a.keys, a.kv_heads, a.head_dim};
@@ -41,6 +44,10 @@ void add_attention(std::vector<OpCase>& cases, const Attended& a) {
   c.attributes.set("causal", a.causal);
   c.attributes.set("dropout", a.dropout);
   c.attributes.set("stream", static_cast<int64_t>(random_stream("layers.1")));
+  if (a.all_heads > 0) {
+    ShardPosition::set(c.attributes, a.heads * a.head_dim, a.all_heads * a.head_dim,
+                       a.first_head * a.head_dim);
+  }
   if (a.window > 0) c.attributes.set("window", a.window);
   if (a.alibi) c.attributes.set("alibi", true);
   if (a.mask != 0) {
@@ -91,6 +98,9 @@ void add_attention_cases(std::vector<OpCase>& cases) {
   add_attention(cases, {5, 9, 9, 2, 1, 8, true, true, 0, 0, false, 2});
   add_attention(cases, {7, 3, 5, 2, 2, 16, false, false, 0, 0, false, 1});
   add_attention(cases, {7, 3, 2, 2, 2, 16, false, false, 0, 0, false, 2});
+  // Heads of one rank.
+  add_attention(cases, {2, 7, 7, 2, 1, 4, true, true, 0.25, 0, true, 0, 4, 6});
+  add_attention(cases, {3, 70, 70, 2, 2, 8, false, true, 0.25, 0, true, 0, 1, 3});
 }
 
 }  // namespace dltrain

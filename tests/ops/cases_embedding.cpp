@@ -35,6 +35,16 @@ void add_embedding_cases(std::vector<OpCase>& cases) {
   add_cases_embedding(cases, {4, 33}, 17, 65, 0);
   add_cases_embedding(cases, {2, 3, 5}, 1000, 8, 999);
   add_cases_embedding(cases, {64, 40}, 11, 32, -1);  // rows of many ids
+  // Rows from 5 on of a table, where the rank has no row of some ids.
+  for (const char* op : {"embedding", "embedding_backward"}) {
+    const bool backward = op == std::string("embedding_backward");
+    const CaseInput ids{{{6, 30}, DType::i32}, Fill::ids, 23};
+    cases.push_back({fmt::format("{} of a shard", op),
+                     op,
+                     {ids, case_tensor(backward ? Shape{6, 30, 17} : Shape{9, 17})},
+                     {{"first_row", int64_t{5}}, {"padding_idx", int64_t{-1}}}});
+    if (backward) cases.back().attributes.set("rows", int64_t{9});
+  }
 }
 
 }  // namespace dltrain

@@ -48,6 +48,26 @@ void add_loss_cases(std::vector<OpCase>& cases) {
   add_cases_loss(cases, {7, 24}, 0.1, 0.1, 5);
   add_cases_loss(cases, {3, 1104}, 0, 0, 7);
 
+  // Classes 8 to 17 of 40, and the loss of three ranks.
+  for (const Shape& logits : {Shape{33, 10}, Shape{3, 5, 10}, Shape{9, 1033}}) {
+    const Shape targets(logits.dims().first(static_cast<size_t>(logits.rank() - 1)));
+    const CaseInput x = case_tensor(logits, Fill::constant);
+    const CaseInput t{{targets, DType::i32}, Fill::labels, logits[-1] + 30};
+    const Attributes attributes{{"label_smoothing", 0.1},
+                                {"z_loss", 0.01},
+                                {"first_class", int64_t{8}},
+                                {"all_classes", logits[-1] + 30}};
+    const auto add = [&](const std::string& op, std::vector<CaseInput> inputs) {
+      cases.push_back({op + " of a shard " + to_string(logits), op, std::move(inputs), attributes});
+    };
+    CaseInput parts = case_tensor({3 * targets.elements(), 5}, Fill::constant);
+    parts.wide = true;
+    add("cross_entropy_parts", {x, t});
+    add("softmax_cross_entropy", {x, t, parts});
+    add("softmax_cross_entropy_backward",
+        {x, t, case_tensor(targets, Fill::positive), {{Shape{1}, DType::f64}, Fill::seed}});
+  }
+
   cases.push_back({"loss_seed", "loss_seed", {case_state()}});
   cases.push_back({"loss_seed with a loss scale", "loss_seed", {case_state()}});
   cases.back().state.out.loss_scale = 1024;

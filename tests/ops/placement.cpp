@@ -1,11 +1,13 @@
 // Placement rules: what a rule says of the outputs of two ranks must give the whole when put
 // together.
+#include "graph/placement.h"
+
 #include <algorithm>
 
+#include "base/error.h"
 #include "catch.h"
 #include "ops/compare.h"
 #include "ops/rules.h"
-#include "ops/shard_position.h"
 #include "reference/engine.h"
 
 using namespace dltrain;
@@ -14,43 +16,16 @@ namespace {
 
 constexpr double kPlacementTolerance = 1e-12;  // f64; partial sums are added in another order
 
-// Elements [first, last) along `axis`.
-HostTensor slice(const HostTensor& whole, int axis, int64_t first, int64_t last) {
-  Shape shape = whole.spec.shape;
-  const int64_t extent = shape[axis], inner = shape.elements(axis + 1, shape.rank());
-  shape[axis] = last - first;
-  HostTensor out({shape, whole.spec.dtype});
-  const int64_t outer = shape.elements(0, axis), part = (last - first) * inner;
-  for (int64_t o = 0; o < outer; ++o) {
-    for (int64_t i = 0; i < part; ++i) {
-      out.set(o * part + i, whole.get((o * extent + first) * inner + i));
-    }
-  }
-  return out;
-}
+constexpr int kRanks = 2;
 
-HostTensor joined(const HostTensor& a, const HostTensor& b, int axis) {
-  Shape shape = a.spec.shape;
-  shape[axis] += b.spec.shape[axis];
-  HostTensor out({shape, a.spec.dtype});
-  const int64_t inner = shape.elements(axis + 1, shape.rank());
-  for (int64_t i = 0; i < out.elements(); ++i) {
-    const int64_t at = i / inner % shape[axis], outer = i / inner / shape[axis];
-    const bool in_a = at < a.spec.shape[axis];
-    const HostTensor& from = in_a ? a : b;
-    const int64_t row = outer * from.spec.shape[axis] + (in_a ? at : at - a.spec.shape[axis]);
-    out.set(i, from.get(row * inner + i % inner));
-  }
-  return out;
-}
-
-// Returns the part of a tensor that rank 0 or 1 holds. The first shard is the longer one; a partial
-// tensor is 3/4 and 1/4 of the whole.
+// Returns the part of a tensor that a rank holds; a partial tensor is 3/4 and 1/4 of the whole.
 HostTensor held(const HostTensor& whole, const Placement& p, int rank) {
   if (p.kind == Placement::sharded) {
-    const int64_t extent = whole.spec.shape[p.dimension], middle = (extent + 1) / 2;
-    return rank == 0 ? slice(whole, p.dimension, 0, middle)
-                     : slice(whole, p.dimension, middle, extent);
+    const Cut cut{
+        .axis = {}, .dimension = p.dimension, .ranks = kRanks, .rank = rank, .parts = p.parts};
+    HostTensor out({cut.local(whole.spec.shape), whole.spec.dtype});
+    copy_from_cut(whole.spec, cut, rank, whole.data, out.data);
+    return out;
   }
   HostTensor out = whole;
   if (p.kind == Placement::partial) {
@@ -63,14 +38,24 @@ std::vector<Placement> choices(const CaseInput& input) {
   std::vector<Placement> out{kReplicated};
   if (input.fill == Fill::state || input.fill == Fill::absent) return out;
   for (int axis = 0; axis < input.spec.shape.rank(); ++axis) {
-    if (input.spec.shape[axis] > 1) out.push_back({Placement::sharded, axis});
+    const int64_t extent = input.spec.shape[axis];
+    if (extent > 1) out.push_back({Placement::sharded, axis, even_cut(extent, kRanks)});
   }
   if (is_floating(input.spec.dtype)) out.push_back(kPartial);
   return out;
 }
 
-// Every choice of placements, but all replicated.
-std::vector<std::vector<Placement>> combinations(const OpCase& c) {
+// Every choice of placements, but all replicated, and that which the op asks for.
+std::vector<std::vector<Placement>> combinations(const OpCase& c, const Attributes& attributes,
+                                                 SpecSpan specs) {
+  const OpDef& op = *find_op(c.op);
+  if (op.wanted != nullptr) {
+    try {
+      return {op.wanted(specs, attributes, kRanks)};
+    } catch (const Error&) {
+      return {};  // one head
+    }
+  }
   std::vector<std::vector<Placement>> out{{}};
   for (const CaseInput& input : c.inputs) {
     std::vector<std::vector<Placement>> longer;
@@ -98,8 +83,16 @@ std::string describe(const std::vector<Placement>& placements) {
 
 // The whole output from those of the two ranks.
 HostTensor combined(const HostTensor& first, const HostTensor& second, const Placement& p) {
-  if (p.kind == Placement::sharded) return joined(first, second, p.dimension);
   HostTensor out = first;
+  if (p.kind == Placement::sharded) {
+    Cut cut{.axis = {}, .dimension = p.dimension, .ranks = kRanks, .rank = 0, .parts = p.parts};
+    TensorSpec whole = first.spec;
+    whole.shape[p.dimension] = whole_extent(p.parts);
+    out = HostTensor(whole);
+    copy_to_cut(whole, cut, 0, first.data, out.data);
+    copy_to_cut(whole, cut, 1, second.data, out.data);
+    return out;
+  }
   if (p.kind == Placement::partial) {
     for (int64_t i = 0; i < out.elements(); ++i) out.set(i, out.get(i) + second.get(i));
   } else {
@@ -115,23 +108,26 @@ TEST_CASE("ops run in parts as their placement rules say give the whole") {
   std::vector<std::string_view> placed_ops;
   for (const OpCase& c : op_cases()) {
     const OpDef& op = *find_op(c.op);
-    if (op.place == nullptr || c.attributes.has("shard_row")) continue;
+    if (op.place == nullptr || c.attributes.has("shard_row") || c.attributes.has("first_row")) {
+      continue;
+    }
     const Attributes attributes = case_attributes(c, DType::f64);
     const auto inputs = case_inputs(c, DType::f64);
     const auto whole = runner.run({.op = c.op, .attributes = attributes, .inputs = inputs}).outputs;
-    for (const auto& placements : combinations(c)) {
+    for (const auto& placements : combinations(c, attributes, specs_of(inputs))) {
       const auto rule = op.place(specs_of(inputs), attributes, placements);
       if (!rule) continue;
       INFO(c.name << describe(placements));
       std::vector<HostTensor> parts[2];
       for (int rank = 0; rank < 2; ++rank) {
         OpRun run{.op = c.op, .attributes = attributes, .inputs = {}};
-        if (op.uses_positions) {
-          const int d = (*rule)[0].dimension;
-          const Shape& y = whole[0].spec.shape;
-          const int64_t inner = y.elements(d + 1, y.rank()), middle = (y[d] + 1) / 2;
-          ShardPosition::set(run.attributes, (rank == 0 ? middle : y[d] - middle) * inner,
-                             y[d] * inner, rank == 0 ? 0 : middle * inner);
+        if (op.localize != nullptr) {
+          op.localize(run.attributes, {.inputs = specs_of(inputs),
+                                       .whole = whole[0].spec,
+                                       .local = held(whole[0], (*rule)[0], rank).spec,
+                                       .placements = placements,
+                                       .output = (*rule)[0],
+                                       .rank = rank});
         }
         for (size_t i = 0; i < inputs.size(); ++i) {
           run.inputs.push_back(held(inputs[i], placements[i], rank));

@@ -58,7 +58,7 @@ TEST_CASE("products alternate between columns and rows, and the backward follows
         "  %8 = tanh(%16) : f32[4, 2]\n"
         "  %17 = all_reduce_gradient(%8) : f32[4, 2]\n"
         "  %10 = matmul(%17, e) {transpose_b=true} : f32[4, 1]\n"
-        "  %18 = all_gather(%10) {dimension=1, extent=3, rank=1, ranks=2} : f32[4, 3]\n"
+        "  %18 = all_gather(%10) {dimension=1, parts=[3, 2], rank=1, ranks=2} : f32[4, 3]\n"
         "  %11 = softmax(%18) : f32[4, 3]\n"
         "  %12 = reduce(%11) {axes=[0, 1], kind=sum} : f32[1]\n"
         "  %13 = cast(%12) {dtype=f64} : f64[1]\n"

@@ -43,6 +43,7 @@ inline const std::array<Network, 3>& networks() {
 
 struct LayoutRun {
   std::vector<double> losses, norms;
+  std::vector<double> accuracies;            // of each step
   double evaluation = 0;                     // loss, where there is an eval split
   size_t sent_within = 0, sent_between = 0;  // bytes by rank 0 in all steps, of and between nodes
   PlanReport report;
@@ -100,6 +101,7 @@ inline LayoutRun layout_run(const Network& network, int ranks,
     events.on_step = [&](const StepRecord& record) {
       out.losses.push_back(record.loss);
       out.norms.push_back(record.grad_norm);
+      for (const auto& metric : record.metrics) out.accuracies.push_back(metric.second);
     };
     events.on_evaluation = [&](const EvaluationRecord& record) {
       out.evaluation = record.metrics.front().second;
