@@ -476,10 +476,12 @@ CommandBody add_plan(CLI::App& command) {
   return [options, rates_given, disk] {
     if (options->search) {
       PlanRequest request = options->request;
+      request.world = std::max(request.world, request.ranks_per_node);
       if (options->gpu.empty() || request.world < 2) {
-        fail(ExitCode::usage, "--search requires --gpu and --world");
+        fail(ExitCode::usage, "--search requires --gpu, and --world with at least 2 ranks");
       }
       request.gpus = find_gpus(options->gpu);
+      if (request.gpus.size() != 1) fail(ExitCode::usage, "--search requires one GPU in --gpu");
       search_layouts(
           [&](const std::vector<std::string>& extra) { return options->config.load(extra); },
           request);

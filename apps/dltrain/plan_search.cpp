@@ -14,8 +14,8 @@ namespace dltrain {
 namespace {
 
 // Meshes (data × tensor × pipeline) that are shown, and exact plans of each.
-// No layout of a mesh is planned after two that fit.
-constexpr size_t kMeshes = 6, kPlans = 5, kFitting = 2;
+// No layout of a mesh is planned after three that fit.
+constexpr size_t kMeshes = 8, kPlans = 6, kFitting = 3;
 
 struct Candidate {
   int64_t data = 1, tensor = 1, pipeline = 1, zero = 0, micro_batch = 1;
@@ -52,13 +52,15 @@ std::vector<int64_t> divisors(int64_t n, int64_t most) {
 // What one rank needs for a whole model, from which layouts are guessed.
 struct OneRank {
   double replicated = 0, gradients = 0, moments = 0;  // bytes of state
-  double seconds = 0;                                 // of a micro-batch of one sample
-  double activations = 0;                             // bytes of it
-  double residual = 0;                                // bytes between blocks, of a sample
+  // Seconds of an update, of a micro-batch, and of each of its samples.
+  double update = 0, micro_batch = 0, sample = 0;
+  double activations = 0;  // bytes of a sample
+  double residual = 0;     // bytes between blocks, of a sample
   int64_t blocks = 0;
 };
 
-OneRank measure(const Session& session, const MachineRates& rates) {
+// `session`: of one micro-batch of one sample.
+OneRank measure(const Session& session) {
   const PlanReport report = session.executor->report();
   OneRank out;
   for (const auto& [role, bytes] : report.state_bytes) {
@@ -70,18 +72,18 @@ OneRank measure(const Session& session, const MachineRates& rates) {
   out.gradients = std::max(out.gradients, static_cast<double>(report.gradient_bytes));
   out.activations = static_cast<double>(report.work_bytes);
   const Graph& graph = session.executor->training().graph;
-  const StepEstimate step = estimate_step(graph, session.batch.micro_steps, report.topology, rates);
-  out.seconds = step.compute / static_cast<double>(session.batch.global_batch);
   std::map<size_t, int> sizes;  // the size of most activations of the forward
   std::set<int> blocks;
+  std::set<std::string> layers;
   for (const Node& node : graph.nodes) {
     if (node.phase != Phase::forward) continue;
     if (node.block >= 0) blocks.insert(node.block);
+    layers.insert(node.layer);
     for (ValueId id : node.outputs) ++sizes[graph.value(id).spec.bytes()];
   }
   const auto most = std::ranges::max_element(sizes, {}, [](const auto& s) { return s.second; });
-  out.residual = static_cast<double>(most->first) / static_cast<double>(session.batch.micro_batch);
-  out.blocks = std::max<int64_t>(std::ssize(blocks), 1);
+  out.residual = static_cast<double>(most->first);
+  out.blocks = blocks.empty() ? std::ssize(layers) : std::ssize(blocks);
   return out;
 }
 
@@ -132,12 +134,23 @@ class LayoutSearch {
               "--search keeps the global batch; give global_batch_size");
     }
     for (const char* recompute : {"none", "selective", "full"}) {
-      const Candidate alone{.recompute = recompute};
-      std::vector<std::string> overrides = alone.overrides();
-      overrides.insert(overrides.end(),
-                       {"training.global_batch_size=1", "training.gradient_accumulation_steps=1"});
-      Experiment experiment = load_(overrides);
-      const OneRank one = measure(open(experiment, 1), rates_);
+      const auto seconds = [&](int64_t micro, int64_t steps, OneRank* one) {
+        const Candidate alone{.micro_batch = micro, .recompute = recompute};
+        std::vector<std::string> overrides = alone.overrides();
+        overrides.push_back(fmt::format("training.global_batch_size={}", micro * steps));
+        Experiment experiment = load_(overrides);
+        const Session session = open(experiment, 1);
+        if (one != nullptr) *one = measure(session);
+        return estimate_step(session.executor->training().graph, steps,
+                             session.executor->report().topology, rates_)
+            .compute;
+      };
+      OneRank one;
+      const double first = seconds(1, 1, &one), twice = seconds(1, 2, nullptr),
+                   larger = seconds(4, 1, nullptr);
+      one.sample = (larger - first) / 3;
+      one.micro_batch = std::max(0.0, twice - first - one.sample);
+      one.update = std::max(0.0, first - one.micro_batch - one.sample);
       for (int64_t tensor : divisors(world, std::min<int64_t>(node, 8))) {
         for (int64_t pipeline : divisors(world / tensor, one.blocks)) {
           const int64_t data = world / (tensor * pipeline);
@@ -156,7 +169,7 @@ class LayoutSearch {
     }
   }
 
-  // Adds the layout with the two largest micro-batches that should fit.
+  // Adds the layout with each size of micro-batches that should fit.
   void add(const OneRank& one, Candidate candidate, int64_t share) {
     const auto parts = static_cast<double>(candidate.tensor * candidate.pipeline);
     const auto over = [&](int64_t stage) {
@@ -164,28 +177,29 @@ class LayoutSearch {
     };
     const double state =
         (one.moments / over(1) + one.gradients / over(2) + one.replicated / over(3)) / parts;
-    int added = 0;
-    const std::vector<int64_t> sizes = divisors(share, share);
-    for (auto micro = sizes.rbegin(); micro != sizes.rend() && added < 2; ++micro) {
-      const int64_t steps = share / *micro;
+    bool fits = false;
+    for (int64_t micro : divisors(share, share)) {
+      const int64_t steps = share / micro;
       const auto frames = static_cast<double>(std::min(steps, candidate.pipeline));
-      const double activations = one.activations * static_cast<double>(*micro) * frames / parts;
+      const double activations = one.activations * static_cast<double>(micro) * frames / parts;
       // The guess may be too high; the exact plan decides.
       if (0.8 * (state + activations) > static_cast<double>(rates_.gpu->memory_bytes)) continue;
-      candidate.micro_batch = *micro;
+      candidate.micro_batch = micro;
       candidate.guess = guess(one, candidate, steps);
       candidates_.push_back(candidate);
-      ++added;
+      fits = true;
     }
-    if (added == 0) ++too_large_;
+    if (!fits) ++too_large_;
   }
 
   double guess(const OneRank& one, const Candidate& c, int64_t steps) const {
     const auto parts = static_cast<double>(c.tensor * c.pipeline),
                data = static_cast<double>(c.data);
     const auto samples = static_cast<double>(steps * c.micro_batch);
-    const double compute = one.seconds * samples / parts;
+    const double compute =
+        (one.micro_batch * static_cast<double>(steps) + one.sample * samples) / parts;
     const double waits = compute * static_cast<double>(c.pipeline - 1) / static_cast<double>(steps);
+    const double update = one.update / parts / (c.zero > 0 ? data : 1);
     const auto tensor = static_cast<double>(c.tensor);
     const double link = rates_.link;
     const double between = rates_.node_link > 0 ? rates_.node_link : link;
@@ -195,7 +209,7 @@ class LayoutSearch {
     const double rounds = c.zero >= 2 ? static_cast<double>(steps) : 1;
     const double reduced =
         (c.zero == 3 ? 1.5 : 1) * rounds * 2 * (data - 1) / data * one.gradients / parts / between;
-    return compute + waits + sums + passed + std::max(0.0, reduced - compute / 2);
+    return update + compute + waits + sums + passed + std::max(0.0, reduced - compute / 2);
   }
 
   void plan(Candidate& candidate) const {
@@ -236,6 +250,11 @@ class LayoutSearch {
                    100 * e.compute / e.seconds, 100 * e.exposed / e.seconds,
                    std::max(0.0, 100 * e.waits / e.seconds), e.needed / (1 << 30));
       }
+    }
+    if (best.empty() && too_large_ == 0) {
+      fail(ExitCode::usage,
+           "no number of data-parallel ranks of {} ranks divides training.global_batch_size",
+           request_.world);
     }
     if (best.empty() || !best.front().refused.empty() || !best.front().planned.fits()) {
       fail(ExitCode::memory, "none of the {} layouts that were planned fits {}; take more ranks",

@@ -69,8 +69,7 @@ std::vector<std::string> stages_of(const StepRequest& r, const Graph& forward) {
   if (r.same_state != nullptr) return r.same_state->stages;
   const bool on_gpu = r.gpu_memory && r.gpu_memory() != 0;
   if (r.stages.empty()) return choose_stages(forward, stages, on_gpu);
-  check_stages(forward, r.stages);
-  return r.stages;
+  return find_stages(forward, r.stages);
 }
 
 StepGraph emit(const StepRequest& r, bool training) {

@@ -31,9 +31,10 @@ void ParallelismConfig::validate(Diagnostics& diagnostics) const {
   if (chooses_stages() || pipeline == 1) return;
   if (std::ssize(*pipeline_stages) != pipeline - 1) {
     diagnostics.add(*this, "pipeline_stages",
-                    "{} layers, but {} stages need {}: that with which the second stage begins, "
+                    "{} layer{}, but {} stages need {}: that with which the second stage begins, "
                     "and so on",
-                    pipeline_stages->size(), pipeline, pipeline - 1);
+                    pipeline_stages->size(), pipeline_stages->size() == 1 ? "" : "s", pipeline,
+                    pipeline - 1);
   }
 }
 
@@ -197,9 +198,13 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
   const int ranks = all_ranks / static_cast<int>(parts);  // data-parallel ones
   const int64_t wanted = experiment.parallelism.data;
   if (wanted == 0 || (wanted > 0 && wanted != ranks)) {
-    fail_at(experiment.parallelism, "data",
-            "{} data-parallel ranks asked for, {} started (−1: as many as there are)", wanted,
-            ranks);
+    fail_at(parallelism, "data",
+            "{} data-parallel rank{} asked for{}, {} started (−1: as many as there are)", wanted,
+            wanted == 1 ? "" : "s",
+            parts > 1 ? fmt::format(", which means {} ranks with tensor and pipeline parallelism",
+                                    wanted * parts)
+                      : "",
+            all_ranks);
   }
   const BatchLayout out = batch_layout(experiment.training, ranks);
   if (experiment.training.reduction == Reduction::fixed && ranks > 1 &&

@@ -25,6 +25,17 @@ bool is_activation(const Graph& graph, ValueId id) {
   return value.role == Role::activation && value.producer >= 0;
 }
 
+std::set<std::string> layers_with_parameters(const Graph& graph) {
+  std::set<std::string> out;
+  for (const Node& node : graph.nodes) {
+    const bool reads = std::ranges::any_of(node.inputs, [&](ValueId id) {
+      return id != kNoValue && graph.value(graph.storage(id)).role == Role::parameter;
+    });
+    if (reads) out.insert(node.layer);
+  }
+  return out;
+}
+
 // A place between two nodes where a stage can begin.
 struct Border {
   size_t node = 0;     // the first one of the stage
@@ -41,15 +52,7 @@ std::vector<Border> find_borders(const Graph& graph, const Rates& rates) {
       if (id != kNoValue) last_reader[static_cast<size_t>(id)] = i;
     }
   }
-  const auto reads_parameters = [&](const Node& node) {
-    return std::ranges::any_of(node.inputs, [&](ValueId id) {
-      return id != kNoValue && graph.value(graph.storage(id)).role == Role::parameter;
-    });
-  };
-  std::set<std::string> with_parameters;  // layers
-  for (const Node& node : graph.nodes) {
-    if (reads_parameters(node)) with_parameters.insert(node.layer);
-  }
+  const std::set<std::string> with_parameters = layers_with_parameters(graph);
   std::vector<Border> out;
   std::set<std::string> seen;
   double before = 0;
@@ -88,9 +91,10 @@ std::vector<std::string> choose_stages(const Graph& forward, int stages, bool on
   const size_t count = static_cast<size_t>(stages), end = borders.size() - 1;
   if (end + 1 < count) {
     fail(ExitCode::usage,
-         "parallelism.pipeline: {} stages, but the model has only {} layers with parameters; take "
-         "at most {}",
-         stages, end + 1, end + 1);
+         "parallelism.pipeline: {} stages, but the model has only {} layer{} with parameters; take "
+         "at "
+         "most {}",
+         stages, end + 1, end == 0 ? "" : "s", end + 1);
   }
   // slowest[k][b]: the least possible time of the slowest of stages 0 … k, which end at border b.
   const auto seconds = [&](const Border* from, const Border& to) {
@@ -118,25 +122,37 @@ std::vector<std::string> choose_stages(const Graph& forward, int stages, bool on
   return out;
 }
 
-void check_stages(const Graph& forward, const std::vector<std::string>& begins) {
-  size_t found = 0, at = 0;
+std::vector<std::string> find_stages(const Graph& forward, const std::vector<std::string>& begins) {
+  std::vector<std::string> layers, out;  // in order
   for (const Node& node : forward.nodes) {
-    if (found == begins.size()) break;
-    const std::string& path = begins[found];
-    const bool begins_here = node.layer == path || node.layer.starts_with(path + ".");
-    if (begins_here && at == 0) break;  // nothing is left for the stage before
-    found += begins_here ? 1 : 0;
-    ++at;
+    const bool is_new = std::ranges::find(layers, node.layer) == layers.end();
+    if (is_new && !node.layer.empty()) layers.push_back(node.layer);
   }
-  if (found == begins.size()) return;
-  std::vector<std::string> layers;
-  for (const Node& node : forward.nodes) {
-    if (node.layer.empty() || std::ranges::find(layers, node.layer) != layers.end()) continue;
-    layers.push_back(node.layer);
+  const std::set<std::string> with_parameters = layers_with_parameters(forward);
+  const auto refuse = [&](const std::string& path, const std::string& why) {
+    fail(ExitCode::usage, "parallelism.pipeline_stages: no stage can begin with '{}': {}", path,
+         why);
+  };
+  size_t after = 0;  // the first layer of the stage before
+  for (const std::string& path : begins) {
+    const auto is_within = [&](const std::string& layer) {
+      return layer == path || layer.starts_with(path + ".");
+    };
+    auto found = std::ranges::find_if(layers, is_within);
+    if (found == layers.end()) {
+      refuse(path, fmt::format("the model has no such layer; its layers are, in order: {}",
+                               fmt::join(layers, ", ")));
+    }
+    found = std::find_if(found, layers.end(),
+                         [&](const std::string& layer) { return with_parameters.contains(layer); });
+    if (found == layers.end()) refuse(path, "no layer from there on has parameters");
+    const auto at = static_cast<size_t>(found - layers.begin());
+    if (at == 0) refuse(path, "it is the first layer");
+    if (at <= after) refuse(path, fmt::format("it is not behind '{}'", layers[after]));
+    out.push_back(layers[at]);
+    after = at;
   }
-  fail(ExitCode::usage,
-       "parallelism.pipeline_stages: no stage can begin with '{}'; the layers are, in order: {}",
-       begins[found], fmt::join(layers, ", "));
+  return out;
 }
 
 }  // namespace dltrain

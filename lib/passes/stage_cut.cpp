@@ -83,10 +83,13 @@ class StageCutter {
       const Role role = graph_.value(graph_.storage(id)).role;
       Stages& stages = owners(id);
       stages |= only(stage);
-      check_internal(is_one(stages) || role == Role::parameter || role == Role::low_precision ||
-                         role == Role::gradient || role == Role::ema,
-                     "{} ({}): two stages use {}", node.op->name, node.layer,
-                     graph_.value(graph_.storage(id)).name);
+      const bool may_be_shared = role == Role::parameter || role == Role::low_precision ||
+                                 role == Role::gradient || role == Role::ema;
+      if (is_one(stages) || may_be_shared) return;
+      fail(ExitCode::usage,
+           "parallelism.pipeline: stages cannot share {}; set pipeline_stages such that all layers "
+           "that use it are on one stage",
+           graph_.value(graph_.storage(id)).name);
     };
     for (ValueId id : node.inputs) claim_value(id);
     for (ValueId id : node.outputs) claim_value(id);
@@ -121,8 +124,12 @@ class StageCutter {
   }
 
   // A node runs on the stage of its layer, unless what it reads requires another one. A sum of
-  // gradients of a later stage is made there, so that one message is enough.
+  // gradients of a later stage is made there, so that one message is enough, and so is the copy
+  // that becomes the gradient of a parameter, since the parameter is there.
   void assign_backward() {
+    for (ValueId id : graph_.with_role(Role::low_precision)) {
+      owners(graph_.value(id).of) |= owners(id);
+    }
     for (size_t i = 0; i < old_.size(); ++i) {
       const Node& node = old_[i];
       if (node.phase != Phase::backward) continue;
@@ -145,12 +152,20 @@ class StageCutter {
       }
       check_internal(least <= most, "{} ({}) reads values of stages {} and {}", node.op->name,
                      node.layer, least, most);
-      const bool adds = only_gradients && gradients > 1 && node.outputs.size() == 1;
+      const bool adds =
+          only_gradients && node.outputs.size() == 1 &&
+          (gradients > 1 || (node.op->same_elements == SameElements::copy && is_shared(node)));
       const int stage =
           adds ? most : std::clamp(layer == layers_.end() ? last_ : layer->second, least, most);
       stages_[i] = only(stage);
       claim(node, stage);
     }
+  }
+
+  // Returns whether a node makes the gradient of a parameter that several stages read.
+  bool is_shared(const Node& node) {
+    const GraphValue& sum = graph_.value(graph_.storage(node.outputs[0]));
+    return sum.role == Role::gradient && sum.of != kNoValue && !is_one(owners(sum.of));
   }
 
   // State that belongs to a parameter is where the parameter is.
@@ -164,7 +179,11 @@ class StageCutter {
     }
     for (size_t i = 0; i < graph_.values.size(); ++i) {
       const GraphValue& value = graph_.values[i];
-      if (value.of != kNoValue && value.role != Role::gradient) owners_[i] = owners(value.of);
+      if (value.of == kNoValue || value.storage_of != kNoValue) continue;
+      check_internal(value.role != Role::gradient || owners_[i] == owners(value.of),
+                     "a stage that reads {} makes no part of its gradient",
+                     graph_.value(value.of).name);
+      owners_[i] = owners(value.of);
     }
   }
 
@@ -319,8 +338,6 @@ class StageCutter {
     for (ValueId id : graph_.with_role(Role::gradient)) {
       if (is_one(owners(id)) || graph_.value(id).storage_of != kNoValue) continue;
       const GraphValue sum = graph_.value(id);
-      check_internal(sum.of == kNoValue || owners(id) == owners(sum.of),
-                     "a stage that reads {} makes no part of its gradient", sum.name);
       const Stages stages = owners(id);
       const ValueId whole = whole_sums_.at(id);
       ValueId part = kNoValue;  // the last one of this stage
@@ -359,15 +376,18 @@ class StageCutter {
           const Stages stages = owners_[static_cast<size_t>(roots_[static_cast<size_t>(id)])];
           return stages != kUnknown && first_of(stages) != own_;
         });
-        if (node.inputs.size() < 2) {
-          fail(ExitCode::usage,
-               "stage {} of the pipeline has no parameters that learn; take fewer stages or set "
-               "parallelism.pipeline_stages",
-               own_);
-        }
+        if (node.inputs.size() < 2) node.inputs.push_back(empty_state());
       }
       emit_node(std::move(node));
     }
+  }
+
+  // State of another stage, of which this one stores no element: it adds 0 to the norm.
+  ValueId empty_state() {
+    for (ValueId id : graph_.with_role(Role::parameter)) {
+      if (!is_here(owners_[static_cast<size_t>(id)])) return id;
+    }
+    fail(ExitCode::internal, "internal error: stage {} has all parameters and no gradients", own_);
   }
 
   // The sum over the stages that share a parameter, added in their order.

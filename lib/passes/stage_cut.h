@@ -11,7 +11,7 @@ namespace dltrain {
 
 struct StageCut {
   int stage = 0;  // the place of the rank along the axis `pipeline`
-  // Of each stage but the first: the path of the layer with which it begins.
+  // Of each stage but the first: the layer with which it begins.
   std::vector<std::string> begins;
   int stages() const { return static_cast<int>(begins.size()) + 1; }
 };
@@ -22,8 +22,9 @@ struct StageCut {
 // Error(usage) if the model has too few layers with parameters.
 std::vector<std::string> choose_stages(const Graph& forward, int stages, bool on_gpu = false);
 
-// Throws Error(usage) unless the layers are in the model, in this order.
-void check_stages(const Graph& forward, const std::vector<std::string>& begins);
+// Returns for each path the first layer from there on that has parameters: evaluations lack some
+// layers without. Throws Error(usage) unless the layers are in the model, in this order.
+std::vector<std::string> find_stages(const Graph& forward, const std::vector<std::string>& begins);
 
 // Stages send each other, in every micro-batch,
 //   in the forward   the values that later stages read, when they are produced;
@@ -40,8 +41,6 @@ void check_stages(const Graph& forward, const std::vector<std::string>& begins);
 //
 // Checkpointed state of other stages stays in the graph, as a tensor of which this rank stores
 // nothing (Shard::is_here). Precedes fuse and the reductions over data-parallel ranks.
-//
-// Throws Error(usage) for a stage without parameters that learn.
 Graph stage_cut(Graph graph, const StageCut& cut);
 
 }  // namespace dltrain

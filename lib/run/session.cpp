@@ -227,6 +227,16 @@ void check_same_parameters(const StepGraph& graph, const StepGraph& other,
   }
 }
 
+// Gives an error that names a key of `parallelism` the place of that key.
+void at_parallelism(const Experiment& experiment, const Error& error) {
+  const std::string_view text = error.what();
+  for (const char* key : {"pipeline", "pipeline_stages"}) {
+    const std::string prefix = fmt::format("parallelism.{}: ", key);
+    if (!text.starts_with(prefix)) continue;
+    fail_at(experiment.parallelism, key, "{}", text.substr(prefix.size()));
+  }
+}
+
 // Builds the graphs of all variants of a step, the longest last.
 std::vector<StepGraph> training_graphs(const Session& session, const StepRequest& request) {
   std::vector<StepGraph> graphs;
@@ -244,7 +254,12 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
       variant.targets.sample = fields.back().sample;
     }
     if (!graphs.empty()) variant.same_state = &graphs.front();
-    graphs.push_back(build_training_graph(variant));
+    try {
+      graphs.push_back(build_training_graph(variant));
+    } catch (const Error& error) {
+      at_parallelism(*session.experiment, error);
+      throw;
+    }
   }
   std::reverse(graphs.begin(), graphs.end());
   for (const StepGraph& graph : graphs) {

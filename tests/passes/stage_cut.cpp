@@ -148,15 +148,17 @@ TEST_CASE("stages are chosen such that the slowest takes the least time") {
         Paths{"layers.2", "layers.4", "layers.6", "layers.8", "layers.10"});
   CHECK_THAT(refusal_of([&] { choose_stages(graph, 7); }, ExitCode::usage),
              Catch::Matchers::Contains("take at most 6"));
-  CHECK_NOTHROW(check_stages(graph, {"layers.3", "layers.9"}));
-  CHECK_THAT(refusal_of(
-                 [&] {
-                   check_stages(graph, {"layers.9", "layers.3"});
-                 },
-                 ExitCode::usage),
-             Catch::Matchers::Contains("no stage can begin with 'layers.3'"));
-  CHECK_THAT(refusal_of([&] { check_stages(graph, {"layers.0"}); }, ExitCode::usage),
-             Catch::Matchers::Contains("no stage can begin with 'layers.0'"));
+  CHECK(find_stages(graph, {"layers.3", "layers.8"}) == Paths{"layers.4", "layers.8"});
+  const auto refused = [&](const Paths& begins, const std::string& why) {
+    CHECK_THAT(
+        refusal_of([&] { find_stages(graph, begins); }, ExitCode::usage),
+        Catch::Matchers::Contains("no stage can begin with '" + begins.back() + "': " + why));
+  };
+  refused({"layers.8", "layers.3"}, "it is not behind 'layers.8'");
+  refused({"layers.2", "layers.2"}, "it is not behind 'layers.2'");
+  refused({"layers.0"}, "it is the first layer");
+  refused({"layers.11"}, "no layer from there on has parameters");
+  refused({"foo"}, "the model has no such layer; its layers are, in order: layers.0, ");
 }
 
 }  // namespace

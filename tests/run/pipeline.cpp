@@ -99,6 +99,35 @@ TEST_CASE("reduction: fixed gives the same bits over data and pipeline") {
   }
 }
 
+TEST_CASE("stages may share a norm, whose gradients are copies, and may learn nothing") {
+  const Network shared{
+      "shared",
+      {"model.layers=[{embedding: {embedding_dim: 16}}, {linear: 16, name: a}, {layer_norm: {}, "
+       "name: n}, "
+       "gelu, {linear: 16, name: c}, {layer_norm: {}, share: n}, {linear: 16}, lm_head]",
+       "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}",
+       "model.vocab_size=29"}};
+  const LayoutRun one = layout_run(shared, 1, kMicro);
+  for (const char* layer : {"c", "layers.7"}) {
+    INFO(layer);
+    const LayoutRun run = layout_run(
+        shared, 2, over_stages(2, {fmt::format("parallelism.pipeline_stages=[{}]", layer)}));
+    CHECK(greatest_difference(run.losses, one.losses) < 1e-6);
+    CHECK(greatest_difference(run.norms, one.norms) < 1e-6);
+  }
+  // The last stage has only a copy of the embedding, or the first one nothing that learns.
+  const LayoutRun gpt = layout_run(networks()[2], 1, kMicro);
+  const LayoutRun head =
+      layout_run(networks()[2], 2, over_stages(2, {"parallelism.pipeline_stages=[lm_head]"}));
+  CHECK(greatest_difference(head.losses, gpt.losses) < 1e-5);
+  const std::vector<std::string> frozen{kMicro[0], "training.freeze=[\"layers.1.*\"]"};
+  const LayoutRun mlp = layout_run(networks()[0], 1, frozen);
+  const LayoutRun run = layout_run(
+      networks()[0], 2, over_stages(2, {frozen[1], "parallelism.pipeline_stages=[layers.2]"}));
+  CHECK(run.losses == mlp.losses);
+  CHECK(run.state == mlp.state);
+}
+
 TEST_CASE("stages may begin within a block") {
   // The additions of a residual block have the layer of the block, on both sides of the border.
   const Network llama{
