@@ -261,7 +261,8 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
       "arithmetic, {:.3g} s of communication, of which {:.3g} s are exposed ({:.0f} % overlap)\n",
       rank, human_bytes(static_cast<size_t>(rates.link)), between, rates.gpu ? "--gpu" : "--flops",
       e.compute, e.communication, e.exposed,
-      e.communication > 0 ? 100 * (1 - e.exposed / e.communication) : 100.0);
+      e.communication > e.exposed ? 100 * (1 - e.exposed / e.communication)
+                                  : (e.communication > 0 ? 0.0 : 100.0));
 }
 
 // Returns the first and last layer of the nodes that a stage runs.

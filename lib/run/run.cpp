@@ -266,6 +266,10 @@ CheckpointState Run::origin() {
 
 void Run::log_start() const {
   if (!session_.device_note.empty()) log_info("{}", session_.device_note);
+  if (const auto& begins = session_.executor->training().stages; !begins.empty()) {
+    log_info("{} stages; those after the first begin with {}", begins.size() + 1,
+             fmt::join(begins, ", "));
+  }
   if (const auto kernels = kernels_of_step(session_); !kernels.empty()) log_info("{}", kernels);
   log_notices(session_.executor->device());
   for (const std::string& sentence : advice(session_)) log_warning("{}", sentence);
