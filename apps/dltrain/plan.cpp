@@ -266,9 +266,9 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
 }
 
 // Returns the first and last layer of the nodes that a stage runs.
-std::string layers_of(const Session& session) {
+std::string layers_of(const PlanReport& report) {
   std::string first, last;
-  for (const LayerCost& layer : session.executor->report().layers) {
+  for (const LayerCost& layer : report.layers) {
     if (layer.layer == "pipeline" || layer.activation_bytes == 0) continue;
     if (first.empty()) first = layer.layer;
     last = layer.layer;
@@ -288,7 +288,7 @@ void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
     int64_t parameters = 0;
     for (const LayerCost& layer : r.layers) parameters += layer.parameters;
     flops.push_back(r.flops_per_step / static_cast<double>(session.batch.micro_steps));
-    rows.push_back({layers_of(other), fmt::format("{}", parameters), human_bytes(r.arena_bytes),
+    rows.push_back({layers_of(r), fmt::format("{}", parameters), human_bytes(r.arena_bytes),
                     human_count(flops.back())});
   }
   const double busy = static_cast<double>(session.batch.micro_steps) * std::ranges::max(flops);

@@ -199,7 +199,7 @@ std::unique_ptr<Kernel> reference_router_losses_backward(const KernelRequest& re
     std::vector<double> p(static_cast<size_t>(experts));
     for (int64_t t = 0; t < tokens; ++t) {
       const double log_sum_exp = softmax_of(c.input<T>(0) + t * experts, p);
-      // Of the balancing loss by each probability, and its mean under p.
+      // The gradient of the balancing loss with respect to each probability, and its mean under p.
       const auto slope = [&](size_t e) {
         return dlosses[0] * static_cast<double>(experts) / count *
                static_cast<double>(offsets[e + 1] - offsets[e]) / count;

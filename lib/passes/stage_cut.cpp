@@ -34,6 +34,7 @@ class StageCutter {
         own_(cut.stage),
         last_(cut.stages() - 1),
         cut_(cut),
+        slot_(graph_.next_slot()),
         owners_(graph_.values.size(), kUnknown),
         stages_(graph_.nodes.size(), kUnknown),
         builder_(graph_) {
@@ -44,10 +45,7 @@ class StageCutter {
       }
     }
     old_ = std::exchange(graph_.nodes, {});
-    for (const Node& node : old_) {
-      slot_ = std::max(slot_, node.attributes.integer("slot", -1) + 1);
-      trains_ = trains_ || node.phase == Phase::update;
-    }
+    trains_ = std::ranges::any_of(old_, [](const Node& n) { return n.phase == Phase::update; });
   }
 
   Graph run() {
@@ -107,9 +105,7 @@ class StageCutter {
     for (size_t i = 0; i < old_.size(); ++i) {
       const Node& node = old_[i];
       if (node.phase != Phase::forward) continue;
-      if (current < last_ && is_within(node.layer, cut_.begins[static_cast<size_t>(current)])) {
-        ++current;
-      }
+      if (current < last_ && node.layer == cut_.begins[static_cast<size_t>(current)]) ++current;
       // A layer may go on after others: the addition of a residual block. Its backward runs on the
       // last stage that its forward has reached.
       int& layer = layers_.emplace(node.layer, current).first->second;
@@ -125,7 +121,7 @@ class StageCutter {
 
   // A node runs on the stage of its layer, unless what it reads requires another one. A sum of
   // gradients of a later stage is made there, so that one message is enough, and so is the copy
-  // that becomes the gradient of a parameter, since the parameter is there.
+  // that becomes the gradient of a parameter that several stages have.
   void assign_backward() {
     for (ValueId id : graph_.with_role(Role::low_precision)) {
       owners(graph_.value(id).of) |= owners(id);
@@ -336,7 +332,7 @@ class StageCutter {
   // A gradient to which layers of several stages add becomes a sum of this stage's part.
   void split_sums() {
     for (ValueId id : graph_.with_role(Role::gradient)) {
-      if (is_one(owners(id)) || graph_.value(id).storage_of != kNoValue) continue;
+      if (is_one(owners(id))) continue;
       const GraphValue sum = graph_.value(id);
       const Stages stages = owners(id);
       const ValueId whole = whole_sums_.at(id);
@@ -420,13 +416,11 @@ class StageCutter {
       total = total == kNoValue ? part : builder_.emit1("add", {total, part});
     }
     graph_.value(total).layout = graph_.value(graph_.storage(sum.part)).layout;
-    owners_.resize(graph_.values.size(), kUnknown);
     return total;
   }
 
   void send_metrics() {
     for (ValueId id : graph_.with_role(Role::metric)) {
-      if (graph_.value(id).storage_of != kNoValue) continue;
       const int from = first_of(owners(id));
       const GraphValue metric = graph_.value(id);
       for (int to = 0; to <= last_; ++to) {
@@ -444,7 +438,6 @@ class StageCutter {
         }
       }
     }
-    owners_.resize(graph_.values.size(), kUnknown);
   }
 
   // State of other stages is dropped, apart from what checkpoints contain.
@@ -474,22 +467,18 @@ class StageCutter {
     }
   }
 
-  static bool is_within(const std::string& layer, const std::string& path) {
-    return layer == path || layer.starts_with(path + ".");
-  }
-
   Graph graph_;
   std::vector<Node> old_;
   const int own_, last_;
   const StageCut& cut_;
   bool trains_ = false;
-  int64_t slot_ = 0;
+  int64_t slot_;
   std::map<std::string, int> layers_;
-  std::vector<Stages> owners_;  // by storage root
+  std::vector<Stages> owners_;  // by storage root of the whole graph
   std::vector<Stages> stages_;  // by old node; of the forward and backward, one
   GraphBuilder builder_;
   std::vector<Crossing> crossing_;
-  // Of the whole graph: the storage of each value, and the last value of each sum by its storage.
+  // The storage of each value of the whole graph, and the last value of each sum by its storage.
   std::vector<ValueId> roots_;
   std::map<ValueId, ValueId> whole_sums_;
   std::vector<SharedSum> shared_;

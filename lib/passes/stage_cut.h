@@ -11,7 +11,7 @@ namespace dltrain {
 
 struct StageCut {
   int stage = 0;  // the place of the rank along the axis `pipeline`
-  // Of each stage but the first: the layer with which it begins.
+  // The layer with which each stage but the first begins.
   std::vector<std::string> begins;
   int stages() const { return static_cast<int>(begins.size()) + 1; }
 };

@@ -47,6 +47,28 @@ class Stopwatch {
   TrainerClock::time_point from_ = TrainerClock::now();
 };
 
+// Says when the ranks communicate again about something that they are asked in each of many calls:
+// about every kAskEvery seconds. They agree on the number of calls until then.
+class AskingPause {
+ public:
+  // Counts a call. Returns whether it falls into the pause.
+  bool covers_call() { return calls_++ < length_; }
+  int32_t calls() const { return calls_; }
+  // The number of calls that this rank makes in that time.
+  int32_t proposal() const {
+    return static_cast<int32_t>(kAskEvery / std::max(seconds_since(begin_) / calls_, 1e-6));
+  }
+  void restart(int32_t length = 0) {
+    calls_ = 0;
+    length_ = length;
+    begin_ = TrainerClock::now();
+  }
+
+ private:
+  int32_t calls_ = 0, length_ = 0;
+  TrainerClock::time_point begin_ = TrainerClock::now();
+};
+
 class Loop {
  public:
   Loop(Session& session, const TrainEvents& events, const TrainOptions& options)
@@ -155,10 +177,7 @@ class Loop {
     outcome_.signal = request % kTimeLimit;
   }
   // Makes the next stop_wanted() ask the other ranks, before micro-batches of another duration.
-  void ask_at_once() {
-    calls_ = quiet_calls_ = 0;
-    asked_ = TrainerClock::now();
-  }
+  void ask_at_once() { stop_pause_.restart(); }
   bool stop_wanted();
   bool look_at_model(int64_t step, bool evaluates, bool samples);
   bool catch_up();
@@ -203,12 +222,8 @@ class Loop {
   bool state_is_complete_ = true;  // no micro-step has changed the state after outcome_.steps
   double loss_scale_ = 1;          // of the step that is reported next
   bool evaluation_due_ = false;    // see CheckpointState
-  // stop_wanted(): calls since the last communication, and calls until the next one.
-  int32_t calls_ = 0, quiet_calls_ = 0;
-  TrainerClock::time_point asked_{};
-  // take_requests(): likewise, in steps.
-  int32_t steps_ = 0, quiet_steps_ = 0;
-  TrainerClock::time_point steps_begin_ = TrainerClock::now();
+  AskingPause stop_pause_;         // of stop_wanted()
+  AskingPause request_pause_;      // of take_requests()
 };
 
 // Returns false if the run was stopped before the update: no parameter has changed.
@@ -370,14 +385,13 @@ void Loop::save(int64_t step, bool last) {
 // Returns whether to stop here, between micro-batches, with the same result on all ranks, which
 // must call it at the same places. The ranks communicate only every kAskEvery seconds.
 bool Loop::stop_wanted() {
-  if (calls_++ < quiet_calls_) return false;
-  const double quiet = kAskEvery / std::max(seconds_since(asked_) / calls_, 1e-6);
-  std::array<int32_t, 2> values{own_stop(), -std::min(2 * calls_, static_cast<int32_t>(quiet))};
+  if (stop_pause_.covers_call()) return false;
+  std::array<int32_t, 2> values{own_stop(),
+                                -std::min(2 * stop_pause_.calls(), stop_pause_.proposal())};
   static const auto subject = std::make_shared<const std::string>("whether to stop");
   reduce_on_host(session_.options.ranks.collectives, std::span<int32_t>(values), ReduceOp::max,
                  subject);
-  ask_at_once();
-  if (session_.options.ranks.world > 1) quiet_calls_ = -values[1];
+  stop_pause_.restart(session_.options.ranks.world > 1 ? -values[1] : 0);
   if (values[0] != 0) note_stop(values[0]);
   return values[0] != 0;
 }
@@ -385,10 +399,9 @@ bool Loop::stop_wanted() {
 // Lets all ranks agree whether to stop and save after this step: one request is enough. They
 // communicate after the first step and then every kAskEvery seconds.
 Loop::Requests Loop::take_requests() {
-  if (steps_++ < quiet_steps_) return {};
-  const double quiet = kAskEvery / std::max(seconds_since(steps_begin_) / steps_, 1e-6);
+  if (request_pause_.covers_call()) return {};
   std::array<int32_t, 4> request{own_stop(), 0, checkpoints_.writes() ? 1 : 0,
-                                 -static_cast<int32_t>(quiet)};
+                                 -request_pause_.proposal()};
   const auto& minutes = experiment_.checkpoint.save_minutes;
   // Ranks may receive a forwarded signal in different steps, so only rank 0 requests to save.
   request[1] = (is_leader() && options_.handle_signals && take_save_request()) ||
@@ -399,9 +412,7 @@ Loop::Requests Loop::take_requests() {
     reduce_on_host(session_.options.ranks.collectives, std::span<int32_t>(request), ReduceOp::max,
                    subject);
   }
-  steps_ = quiet_steps_ = 0;
-  steps_begin_ = TrainerClock::now();
-  if (session_.options.ranks.world > 1) quiet_steps_ = -request[3];
+  request_pause_.restart(session_.options.ranks.world > 1 ? -request[3] : 0);
   if (checkpoints_.sharded() && request[2] == 0) announce(checkpoints_.poll());
   if (request[0] != 0) note_stop(request[0]);
   return {.stop = request[0] != 0, .save = request[1] != 0};

@@ -1,4 +1,4 @@
-// What reports tell about the routers of experts.
+// The metrics of routers of experts in reports.
 #include "nn/routers.h"
 
 #include "catch.h"

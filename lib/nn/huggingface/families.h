@@ -60,7 +60,7 @@ struct HuggingFaceFamily {
     return std::string(n);
   };
   HuggingFaceOption option = {};
-  // Whether files have the parts of this parameter instead of the whole.
+  // Returns whether files have the parts of this parameter instead of the whole.
   bool (*stacked)(std::string_view name) = [](std::string_view) { return false; };
 };
 
