@@ -225,10 +225,12 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
                           static_cast<double>(t.gathered);
   const auto whole = [](size_t bytes) { return human_bytes(bytes); };
   fmt::print(
-      "ranks: each sends {} per step ({} all-reduced, {} reduce-scattered, {} gathered{}), {:.2f} "
+      "ranks: each sends {} per step ({} all-reduced, {} reduce-scattered, {} gathered{}{}), "
+      "{:.2f} "
       "times the parameters in f32\n",
       human_bytes(static_cast<size_t>(t.sent())), whole(t.reduced), whole(t.scattered),
       whole(t.gathered),
+      t.exchanged > 0 ? fmt::format(", {} between experts", whole(t.exchanged)) : "",
       t.passed_on > 0 ? fmt::format(", {} to other stages", whole(t.passed_on)) : "",
       messages / (sizeof(float) * static_cast<double>(parameter_elements(session))));
   const RankTopology& topology = r.topology;
@@ -241,10 +243,13 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
     fmt::print("  tensor parallelism: groups of {} ranks share the layers of the same samples\n",
                session.coordinates.tensor.count);
   }
+  if (const int experts = topology.mesh.size(mesh_axes::kExpert); experts > 1) {
+    fmt::print("  expert parallelism: groups of {} ranks divide the experts\n", experts);
+  }
   if (topology.mesh.size(mesh_axes::kReplica) > 1) {
     fmt::print(
         "  the state is sharded over groups of {} ranks; each of the {} groups holds all of it\n",
-        topology.mesh.size(mesh_axes::kShard), topology.mesh.size(mesh_axes::kReplica));
+        topology.mesh.size_of(mesh_axes::kState), topology.mesh.size(mesh_axes::kReplica));
   } else if (session.experiment->parallelism.zero_shard_size == "node" && topology.nodes() == 1) {
     fmt::print("  all ranks are assumed to be on one node (--nproc-per-node)\n");
   }

@@ -65,11 +65,15 @@ std::unique_ptr<Kernel> make_dispatch_tokens(const KernelRequest& request) {
   return make_kernel([s, bytes = static_cast<size_t>(s.width) * dtype_size(s.dtype)](
                          const Bindings& b, Stream&) {
     const auto* sources = b.input<int32_t>(1);
-    parallel_each(s.pairs, grain_of(s.width), [&](int64_t r) {
+    parallel_each(s.rows, grain_of(s.width), [&](int64_t r) {
+      auto* to = b.output<std::byte>(0) + static_cast<size_t>(r) * bytes;
+      if (sources[r] < 0) {
+        std::memset(to, 0, bytes);
+        return;
+      }
       const int64_t token = sources[r] / s.k;
       if (!s.weighted) {
-        std::memcpy(b.output<std::byte>(0) + static_cast<size_t>(r) * bytes,
-                    b.input<std::byte>(0) + static_cast<size_t>(token) * bytes, bytes);
+        std::memcpy(to, b.input<std::byte>(0) + static_cast<size_t>(token) * bytes, bytes);
         return;
       }
       const float weight = b.input<float>(3)[sources[r]], *x = b.input<float>(0) + token * s.width;
@@ -86,7 +90,14 @@ std::unique_ptr<Kernel> make_combine_experts(const KernelRequest& request) {
       float* out = b.output<float>(0) + t * s.width;
       for (int64_t j = 0; j < s.k; ++j) {
         const int64_t pair = t * s.k + j;
-        const float* y = b.input<float>(0) + b.input<int32_t>(1)[pair] * s.width;
+        const int32_t row = b.input<int32_t>(1)[pair];
+        if (row < 0) {
+          for (int64_t d = 0; d < s.width; ++d) {
+            out[d] = missing_row<float>(row) + (j > 0 ? out[d] : 0.0f);
+          }
+          continue;
+        }
+        const float* y = b.input<float>(0) + row * s.width;
         const float weight = s.weighted ? b.input<float>(3)[pair] : 1.0f;
         for (int64_t d = 0; d < s.width; ++d) out[d] = weight * y[d] + (j > 0 ? out[d] : 0.0f);
       }
@@ -99,6 +110,10 @@ std::unique_ptr<Kernel> make_combine_experts_backward_weights(const KernelReques
   return make_kernel([s = MoveSizes(request)](const Bindings& b, Stream&) {
     parallel_each(s.pairs, grain_of(s.width), [&](int64_t pair) {
       constexpr int64_t kSums = 16;  // which the compiler keeps in vectors
+      if (const int32_t row = b.input<int32_t>(2)[pair]; row < 0) {
+        b.output<float>(0)[pair] = missing_row<float>(row);
+        return;
+      }
       const float* dout = b.input<float>(0) + pair / s.k * s.width;
       const float* y = b.input<float>(1) + b.input<int32_t>(2)[pair] * s.width;
       float sums[kSums] = {};
@@ -110,6 +125,34 @@ std::unique_ptr<Kernel> make_combine_experts_backward_weights(const KernelReques
       float sum = 0;
       for (float part : sums) sum += part;
       b.output<float>(0)[pair] = sum;
+    });
+  });
+}
+
+std::unique_ptr<Kernel> make_place_rows(const KernelRequest& request) {
+  const int64_t bins = request.outputs[4].shape[0] - 2;
+  return make_kernel([p = RowPlaces(request), bins](const Bindings& b, Stream&) {
+    const auto *rows = b.input<int32_t>(0), *offsets = b.input<int32_t>(1);
+    auto *places = b.output<int32_t>(0), *sources = b.output<int32_t>(1);
+    std::fill_n(sources, p.ranks * p.buffer, kNoRow);
+    parallel_each(p.pairs, kTokensAtOnce, [&](int64_t i) {
+      places[i] = p.place(offsets, rows[i]);
+      if (places[i] >= 0) sources[places[i]] = static_cast<int32_t>(i);
+    });
+    p.finish_place(offsets, b.output<int32_t>(2), b.output<int32_t>(3), b.output<double>(4), bins);
+  });
+}
+
+std::unique_ptr<Kernel> make_sort_received(const KernelRequest& request) {
+  return make_kernel([p = RowPlaces(request)](const Bindings& b, Stream&) {
+    const auto* counts = b.input<int32_t>(0);
+    auto *sources = b.output<int32_t>(0), *rows = b.output<int32_t>(1);
+    auto* offsets = b.output<int32_t>(2);
+    p.finish_sort(counts, offsets, b.output<int32_t>(3));
+    std::fill_n(sources, p.ranks * p.buffer, kNoRow);
+    parallel_each(p.ranks * p.buffer, kTokensAtOnce, [&](int64_t i) {
+      rows[i] = p.sorted(counts, offsets, i / p.buffer, i % p.buffer);
+      if (rows[i] >= 0) sources[rows[i]] = static_cast<int32_t>(i);
     });
   });
 }

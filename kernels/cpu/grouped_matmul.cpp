@@ -3,6 +3,7 @@
 // is one sum over the inner axis in order, so a row of y depends neither on the other rows nor on
 // the number of threads. 16-bit operands are widened when they are copied; sums are f32.
 #include <algorithm>
+#include <cstring>
 
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
@@ -178,7 +179,7 @@ std::unique_ptr<Kernel> make_grouped_matmul(const KernelRequest& request) {
   if (dtype == DType::f64) return nullptr;
   const auto functions = HWY_DYNAMIC_DISPATCH(grouped_functions)(dtype, dtype);
   const int64_t experts = request.inputs[1].shape[0], inner = request.inputs[0].shape[1];
-  const int64_t columns = request.outputs[0].shape[1];
+  const int64_t columns = request.outputs[0].shape[1], all = request.inputs[0].shape[0];
   const bool transposed = request.attributes.boolean("transpose_b");
   const int64_t parts = product_threads(request.inputs[0].shape[0], inner, columns);
   const auto size = static_cast<int64_t>(dtype_size(dtype));
@@ -202,8 +203,11 @@ std::unique_ptr<Kernel> make_grouped_matmul(const KernelRequest& request) {
                      .c_stride = columns,
                      .scratch = scratch});
     };
-    each_panel(b.input<int32_t>(2), experts, columns, functions.columns, parts,
+    const auto* offsets = b.input<int32_t>(2);
+    each_panel(offsets, experts, columns, functions.columns, parts,
                static_cast<float*>(b.workspace), grouped_scratch(inner), multiply);
+    const int64_t used = offsets[experts] * columns * size;
+    std::memset(b.output<std::byte>(0) + used, 0, static_cast<size_t>(all * columns * size - used));
   };
   return make_kernel(run, static_cast<size_t>(parts * grouped_scratch(inner)) * sizeof(float));
 }

@@ -65,8 +65,12 @@ template <typename T>
 __global__ void dispatch_kernel(MoveSizes s, const T* x, const int32_t* sources,
                                 const MathOf<T>* weights, T* y) {
   using M = MathOf<T>;
-  for (int64_t i = thread_index(); i < s.pairs * s.width; i += thread_count()) {
+  for (int64_t i = thread_index(); i < s.rows * s.width; i += thread_count()) {
     const int32_t pair = sources[i / s.width];
+    if (pair < 0) {
+      y[i] = static_cast<T>(M(0));
+      continue;
+    }
     const M weight = s.weighted ? weights[pair] : M(1);
     y[i] = static_cast<T>(weight * static_cast<M>(x[pair / s.k * s.width + i % s.width]));
   }
@@ -81,9 +85,41 @@ __global__ void combine_kernel(MoveSizes s, const T* y, const int32_t* rows,
     for (int64_t j = 0; j < s.k; ++j) {
       const int64_t pair = i / s.width * s.k + j;
       const M weight = s.weighted ? weights[pair] : M(1);
-      sum += weight * static_cast<M>(y[rows[pair] * s.width + i % s.width]);
+      const int32_t row = rows[pair];
+      sum +=
+          row < 0 ? missing_row<M>(row) : weight * static_cast<M>(y[row * s.width + i % s.width]);
     }
     out[i] = static_cast<T>(sum);
+  }
+}
+
+__global__ void clear_places_kernel(int32_t* sources, int64_t count) {
+  for (int64_t i = thread_index(); i < count; i += thread_count()) sources[i] = kNoRow;
+}
+
+__global__ void place_rows_kernel(RowPlaces p, const int32_t* rows, const int32_t* offsets,
+                                  int32_t* places, int32_t* sources) {
+  for (int64_t i = thread_index(); i < p.pairs; i += thread_count()) {
+    places[i] = p.place(offsets, rows[i]);
+    if (places[i] >= 0) sources[places[i]] = static_cast<int32_t>(i);
+  }
+}
+
+__global__ void finish_place_kernel(RowPlaces p, const int32_t* offsets, int32_t* counts,
+                                    int32_t* sent, double* sums, int64_t bins) {
+  p.finish_place(offsets, counts, sent, sums, bins);
+}
+
+__global__ void finish_sort_kernel(RowPlaces p, const int32_t* counts, int32_t* offsets,
+                                   int32_t* received) {
+  p.finish_sort(counts, offsets, received);
+}
+
+__global__ void sort_received_kernel(RowPlaces p, const int32_t* counts, const int32_t* offsets,
+                                     int32_t* sources, int32_t* rows) {
+  for (int64_t i = thread_index(); i < p.ranks * p.buffer; i += thread_count()) {
+    rows[i] = p.sorted(counts, offsets, i / p.buffer, i % p.buffer);
+    if (rows[i] >= 0) sources[rows[i]] = static_cast<int32_t>(i);
   }
 }
 
@@ -94,9 +130,10 @@ __global__ void combine_backward_weights_kernel(MoveSizes s, const T* dout, cons
   using M = MathOf<T>;
   const int64_t pair = thread_index() / kWarp;
   if (pair >= s.pairs) return;  // uniform over a warp
-  const T *a = dout + pair / s.k * s.width, *b = y + rows[pair] * s.width;
-  M sum = 0;
-  for (int64_t d = threadIdx.x % kWarp; d < s.width; d += kWarp) {
+  const int32_t row = rows[pair];
+  const T *a = dout + pair / s.k * s.width, *b = y + (row < 0 ? 0 : row) * s.width;
+  M sum = missing_row<M>(row);
+  for (int64_t d = threadIdx.x % kWarp; row >= 0 && d < s.width; d += kWarp) {
     sum += static_cast<M>(a[d]) * static_cast<M>(b[d]);
   }
   sum = warp_sum(sum);
@@ -205,13 +242,40 @@ std::unique_ptr<Kernel> make_cuda_top_k_routing_backward(const KernelRequest& re
 
 std::unique_ptr<Kernel> make_cuda_dispatch_tokens(const KernelRequest& request) {
   const MoveSizes s(request);
-  const int64_t count = s.pairs * s.width;
+  const int64_t count = s.rows * s.width;
   return make_expert_kernel(
       s.dtype, count, [=]<typename T>(T, const Bindings& b, CudaStream stream) {
         DLTRAIN_LAUNCH(dispatch_kernel<T>, stride_grid(count, kExpertBlock), kExpertBlock, stream,
                        s, b.input<T>(0), b.input<int32_t>(1), b.input<MathOf<T>>(3),
                        b.output<T>(0));
       });
+}
+
+std::unique_ptr<Kernel> make_cuda_place_rows(const KernelRequest& request) {
+  const int64_t bins = request.outputs[4].shape[0] - 2;
+  return make_kernel([p = RowPlaces(request), bins](const Bindings& b, Stream& stream) {
+    const int64_t room = p.ranks * p.buffer;
+    DLTRAIN_LAUNCH(clear_places_kernel, stride_grid(room, kExpertBlock), kExpertBlock,
+                   stream.native(), b.output<int32_t>(1), room);
+    DLTRAIN_LAUNCH(place_rows_kernel, stride_grid(p.pairs, kExpertBlock), kExpertBlock,
+                   stream.native(), p, b.input<int32_t>(0), b.input<int32_t>(1),
+                   b.output<int32_t>(0), b.output<int32_t>(1));
+    DLTRAIN_LAUNCH(finish_place_kernel, 1u, 1, stream.native(), p, b.input<int32_t>(1),
+                   b.output<int32_t>(2), b.output<int32_t>(3), b.output<double>(4), bins);
+  });
+}
+
+std::unique_ptr<Kernel> make_cuda_sort_received(const KernelRequest& request) {
+  return make_kernel([p = RowPlaces(request)](const Bindings& b, Stream& stream) {
+    const int64_t room = p.ranks * p.buffer;
+    DLTRAIN_LAUNCH(finish_sort_kernel, 1u, 1, stream.native(), p, b.input<int32_t>(0),
+                   b.output<int32_t>(2), b.output<int32_t>(3));
+    DLTRAIN_LAUNCH(clear_places_kernel, stride_grid(room, kExpertBlock), kExpertBlock,
+                   stream.native(), b.output<int32_t>(0), room);
+    DLTRAIN_LAUNCH(sort_received_kernel, stride_grid(room, kExpertBlock), kExpertBlock,
+                   stream.native(), p, b.input<int32_t>(0), b.output<int32_t>(2),
+                   b.output<int32_t>(0), b.output<int32_t>(1));
+  });
 }
 
 std::unique_ptr<Kernel> make_cuda_combine_experts(const KernelRequest& request) {

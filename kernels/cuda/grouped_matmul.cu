@@ -36,6 +36,15 @@ __global__ void grouped_matmul_kernel(GroupedCall c, const T* a, const T* b, con
                    });
 }
 
+// Rows after those of the last expert.
+template <typename T>
+__global__ void clear_rest_kernel(GroupedCall c, const int32_t* offsets, T* y) {
+  const int64_t first = offsets[c.experts] * c.product.n, end = c.rows * c.product.n;
+  for (int64_t i = first + thread_index(); i < end; i += thread_count()) {
+    y[i] = static_cast<T>(MathOf<T>(0));
+  }
+}
+
 // Block z is an expert. `product` has no k.
 template <typename T>
 __global__ void grouped_matmul_weight_kernel(GroupedCall c, const T* a, const T* b,
@@ -52,6 +61,7 @@ __global__ void grouped_matmul_weight_kernel(GroupedCall c, const T* a, const T*
                    });
 }
 
+constexpr int kClearBlock = 256;
 constexpr int64_t kMostBlocks = 65535;  // of the second and third axis of a grid
 
 unsigned grouped_tiles(int64_t extent) {
@@ -74,7 +84,8 @@ std::unique_ptr<Kernel> make_cuda_grouped_matmul(const KernelRequest& request) {
                                   .b_inner = transposed ? 1 : n,
                                   .b_column = transposed ? k : 1}};
   if (grouped_tiles(n) > kMostBlocks) return nullptr;
-  return make_kernel([c](const Bindings& b, Stream& stream) {
+  const bool all_in_use = request.attributes.integer("rows") == 0;
+  return make_kernel([c, all_in_use](const Bindings& b, Stream& stream) {
     if (c.rows * c.product.n == 0) return;
     // Each expert may have one tile that is not full.
     const dim3 grid(static_cast<unsigned>(c.rows / kTileExtent + c.experts),
@@ -82,6 +93,9 @@ std::unique_ptr<Kernel> make_cuda_grouped_matmul(const KernelRequest& request) {
     with_floating(c.dtype, [&]<typename T>(T) {
       DLTRAIN_LAUNCH(grouped_matmul_kernel<T>, grid, dim3(kTileSide, kTileSide), stream.native(), c,
                      b.input<T>(0), b.input<T>(1), b.input<int32_t>(2), b.output<T>(0));
+      if (all_in_use) return;
+      DLTRAIN_LAUNCH(clear_rest_kernel<T>, stride_grid(c.rows * c.product.n, kClearBlock),
+                     kClearBlock, stream.native(), c, b.input<int32_t>(2), b.output<T>(0));
     });
   });
 }

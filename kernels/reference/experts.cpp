@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "ops/expert_places.h"
 #include "reference/call.h"
 #include "reference/makers.h"
 
@@ -96,6 +97,10 @@ std::unique_ptr<Kernel> reference_dispatch_tokens(const KernelRequest& request) 
     const int64_t width = c.inputs[0].shape[-1], k = c.inputs[2].shape[-1];
     for (int64_t r = 0; r < c.outputs[0].shape[0]; ++r) {
       const int64_t pair = c.input<int32_t>(1)[r];
+      if (pair < 0) {
+        for (int64_t d = 0; d < width; ++d) c.put<T>(0, r * width + d, 0);
+        continue;
+      }
       const double weight = c.has_input(3) ? double{c.input<T>(3)[pair]} : 1;
       for (int64_t d = 0; d < width; ++d) {
         c.put<T>(0, r * width + d, weight * c.input<T>(0)[pair / k * width + d]);
@@ -111,6 +116,10 @@ std::unique_ptr<Kernel> reference_combine_experts(const KernelRequest& request) 
       double sum = 0;
       for (int64_t j = 0; j < k; ++j) {
         const int64_t pair = i / width * k + j, row = c.input<int32_t>(1)[pair];
+        if (row < 0) {
+          sum += row == kOverflowRow ? std::nan("") : 0;
+          continue;
+        }
         const double weight = c.has_input(3) ? double{c.input<T>(3)[pair]} : 1;
         sum += weight * c.input<T>(0)[row * width + i % width];
       }
@@ -125,10 +134,80 @@ std::unique_ptr<Kernel> reference_combine_experts_backward_weights(const KernelR
     for (int64_t pair = 0; pair < c.outputs[0].shape.elements(); ++pair) {
       const T* dout = c.input<T>(0) + pair / k * width;
       const T* y = c.input<T>(1) + c.input<int32_t>(2)[pair] * width;
-      double sum = 0;
-      for (int64_t d = 0; d < width; ++d) sum += double{dout[d]} * y[d];
+      const int32_t row = c.input<int32_t>(2)[pair];
+      double sum = row == kOverflowRow ? std::nan("") : 0;
+      for (int64_t d = 0; row >= 0 && d < width; ++d) sum += double{dout[d]} * y[d];
       c.put<T>(0, pair, sum);
     }
+  });
+}
+
+std::unique_ptr<Kernel> reference_place_rows(const KernelRequest& request) {
+  return make_kernel([r = NaiveRequest(request)](const Bindings& bindings, Stream&) {
+    const NaiveCall c(r, bindings);
+    const int64_t owners = c.outputs[2].shape[0], experts = c.inputs[1].shape[0] - 1;
+    const int64_t buffer = c.attributes.integer("buffer");
+    const int64_t capacity = c.attributes.integer("capacity"), pairs = c.inputs[0].shape.elements();
+    auto *places = c.output<int32_t>(0), *sources = c.output<int32_t>(1);
+    auto *counts = c.output<int32_t>(2), *sent = c.output<int32_t>(3);
+    std::fill_n(sources, owners * buffer, kNoRow);
+    std::fill_n(counts, experts, 0);
+    std::fill_n(sent, owners, 0);
+    std::vector<double> sums(static_cast<size_t>(c.outputs[4].shape[0]));
+    std::vector<int64_t> wanted(static_cast<size_t>(owners));
+    each_expert(c, 1, [&](int64_t expert, int64_t first, int64_t end) {
+      const int64_t owner = expert / (experts / owners);
+      for (int64_t row = first; row < end; ++row) {
+        const auto* rows = c.input<int32_t>(0);
+        const auto pair = static_cast<int32_t>(std::find(rows, rows + pairs, row) - rows);
+        if (capacity > 0 && row - first >= capacity) {
+          places[pair] = kNoRow;
+          ++sums[0];
+        } else if (++wanted[static_cast<size_t>(owner)]; sent[owner] == buffer) {
+          places[pair] = kOverflowRow;
+          ++sums[1];
+        } else {
+          places[pair] = static_cast<int32_t>(owner * buffer + sent[owner]++);
+          sources[places[pair]] = pair;
+          ++counts[expert];
+        }
+      }
+    });
+    const auto most = static_cast<double>(*std::ranges::max_element(wanted));
+    for (size_t bin = 2; bin < sums.size(); ++bin) {
+      const double reach = std::exp2(static_cast<double>(bin - 2) / 8);
+      if (bin + 1 < sums.size() && most * static_cast<double>(owners) > reach * double(pairs))
+        continue;
+      sums[bin] = 1;
+      break;
+    }
+    c.put_all<double>(4, sums);
+  });
+}
+
+std::unique_ptr<Kernel> reference_sort_received(const KernelRequest& request) {
+  return make_kernel([r = NaiveRequest(request)](const Bindings& bindings, Stream&) {
+    const NaiveCall c(r, bindings);
+    const int64_t ranks = c.inputs[0].shape[0], experts = c.inputs[0].shape[1];
+    const int64_t buffer = c.attributes.integer("buffer");
+    const auto* counts = c.input<int32_t>(0);
+    auto *sources = c.output<int32_t>(0), *rows = c.output<int32_t>(1);
+    auto *offsets = c.output<int32_t>(2), *received = c.output<int32_t>(3);
+    std::fill_n(sources, ranks * buffer, kNoRow);
+    std::fill_n(rows, ranks * buffer, kNoRow);
+    std::fill_n(received, ranks, 0);
+    int32_t row = 0;
+    for (int64_t e = 0; e < experts; ++e) {
+      offsets[e] = row;
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        for (int32_t i = 0; i < counts[rank * experts + e]; ++i) {
+          const auto at = static_cast<int32_t>(rank * buffer + received[rank]++);
+          rows[at] = row;
+          sources[row++] = at;
+        }
+      }
+    }
+    offsets[experts] = row;
   });
 }
 
@@ -136,6 +215,8 @@ std::unique_ptr<Kernel> reference_grouped_matmul(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const int64_t inner = c.inputs[0].shape[1], columns = c.outputs[0].shape[1];
     const bool transposed = c.attributes.boolean("transpose_b");
+    const int64_t used = c.input<int32_t>(2)[c.inputs[2].shape[0] - 1];
+    for (int64_t i = used * columns; i < c.outputs[0].shape.elements(); ++i) c.put<T>(0, i, 0);
     each_expert(c, 2, [&](int64_t expert, int64_t first, int64_t end) {
       const T* b = c.input<T>(1) + expert * inner * columns;
       for (int64_t i = first * columns; i < end * columns; ++i) {

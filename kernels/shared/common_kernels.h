@@ -23,10 +23,11 @@ std::unique_ptr<Kernel> make_reshape(const KernelRequest& request);
 std::unique_ptr<Kernel> make_all_reduce_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_all_reduce_end(const KernelRequest& request);
 
-// The ops of lib/ops/sharded.cpp and lib/ops/transfer.cpp, likewise; make_wait serves the ends.
-// gradient_norm_of needs device memory that the host can access.
+// The ops of lib/ops/sharded.cpp, transfer.cpp and expert_places.cpp, likewise; make_wait serves
+// the ends. gradient_norm_of needs device memory that the host can access.
 std::unique_ptr<Kernel> make_reduce_scatter_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_all_gather_begin(const KernelRequest& request);
+std::unique_ptr<Kernel> make_all_to_all_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_send_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_receive_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_wait(const KernelRequest& request);

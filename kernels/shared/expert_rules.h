@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/host_device.h"
+#include "ops/expert_places.h"
 #include "ops/kernel.h"
 #include "ops/rules.h"
 
@@ -32,13 +33,113 @@ struct MoveSizes {
       : dtype(request.inputs[0].dtype),
         width(request.inputs[0].shape[-1]),
         weighted(request.inputs.size() > 3 && !is_absent(request.inputs[3])) {
-    const TensorSpec& rows = request.inputs[request.op == "combine_experts" ? 1 : 2];
-    k = rows.shape[-1];
-    pairs = rows.shape.elements();
+    const TensorSpec& of_pairs = request.inputs[request.op == "combine_experts" ? 1 : 2];
+    k = of_pairs.shape[-1];
+    pairs = of_pairs.shape.elements();
+    rows = request.op == "dispatch_tokens" ? request.outputs[0].shape[0] : 0;
   }
   DType dtype;
-  int64_t width, k = 0, pairs = 0;
+  int64_t width, k = 0, pairs = 0, rows = 0;
   bool weighted;
+};
+
+// What is read in the place of a missing row.
+template <typename T>
+DLTRAIN_HD T missing_row(int32_t row) {
+  return row == kOverflowRow ? static_cast<T>(NAN) : static_cast<T>(0);
+}
+
+// The ops of lib/ops/expert_places.cpp.
+struct RowPlaces {
+  explicit RowPlaces(const KernelRequest& request)
+      : buffer(request.attributes.integer("buffer")),
+        capacity(request.attributes.integer("capacity")) {
+    const Shape& counts =
+        request.op == "place_rows" ? request.outputs[2].shape : request.inputs[0].shape;
+    ranks = counts[0];
+    local = counts[1];
+    if (request.op == "place_rows") pairs = request.inputs[0].shape.elements();
+  }
+
+  // The rows of one expert, and of the experts from `first` to before `end`, that are not dropped.
+  DLTRAIN_HD int64_t kept(const int32_t* offsets, int64_t first, int64_t end) const {
+    if (capacity == 0) return offsets[end] - offsets[first];
+    int64_t sum = 0;
+    for (int64_t e = first; e < end; ++e) {
+      const int64_t count = offsets[e + 1] - offsets[e];
+      sum += count < capacity ? count : capacity;
+    }
+    return sum;
+  }
+
+  // Where place_rows puts a row of the sorted order.
+  DLTRAIN_HD int32_t place(const int32_t* offsets, int32_t row) const {
+    int64_t expert = 0;
+    while (offsets[expert + 1] <= row) ++expert;
+    const int64_t in_expert = row - offsets[expert], owner = expert / local;
+    if (capacity > 0 && in_expert >= capacity) return kNoRow;
+    const int64_t at = kept(offsets, owner * local, expert) + in_expert;
+    return at < buffer ? static_cast<int32_t>(owner * buffer + at) : kOverflowRow;
+  }
+
+  DLTRAIN_HD void finish_place(const int32_t* offsets, int32_t* counts, int32_t* sent, double* sums,
+                               int64_t bins) const {
+    int64_t all = 0, most = 0, beyond = 0;
+    for (int64_t owner = 0; owner < ranks; ++owner) {
+      int64_t rows = 0, placed = 0;
+      for (int64_t e = owner * local; e < (owner + 1) * local; ++e) {
+        rows += kept(offsets, e, e + 1);
+        const int64_t end = rows < buffer ? rows : buffer;
+        counts[e] = static_cast<int32_t>(end - placed);
+        placed = end;
+      }
+      sent[owner] = static_cast<int32_t>(placed);
+      all += rows;
+      most = rows > most ? rows : most;
+      beyond += rows - placed;
+    }
+    sums[0] = static_cast<double>(pairs - all);
+    sums[1] = static_cast<double>(beyond);
+    const double average = static_cast<double>(pairs) / static_cast<double>(ranks);
+    bool found = false;
+    for (int64_t bin = 0; bin < bins; ++bin) {
+      const bool fits = bin + 1 == bins || static_cast<double>(most) <=
+                                               average * std::exp2(static_cast<double>(bin) / 8);
+      sums[2 + bin] = fits && !found ? 1 : 0;
+      found = found || fits;
+    }
+  }
+
+  DLTRAIN_HD void finish_sort(const int32_t* counts, int32_t* offsets, int32_t* received) const {
+    for (int64_t s = 0; s < ranks; ++s) received[s] = 0;
+    offsets[0] = 0;
+    for (int64_t e = 0; e < local; ++e) {
+      int32_t count = 0;
+      for (int64_t s = 0; s < ranks; ++s) {
+        count += counts[s * local + e];
+        received[s] += counts[s * local + e];
+      }
+      offsets[e + 1] = offsets[e] + count;
+    }
+  }
+
+  // The place in the order by expert of row `at` of rank `rank`; −1 if there is no such row.
+  DLTRAIN_HD int32_t sorted(const int32_t* counts, const int32_t* offsets, int64_t rank,
+                            int64_t at) const {
+    for (int64_t e = 0; e < local; ++e) {
+      const int32_t count = counts[rank * local + e];
+      if (at >= count) {
+        at -= count;
+        continue;
+      }
+      int64_t row = offsets[e] + at;
+      for (int64_t s = 0; s < rank; ++s) row += counts[s * local + e];
+      return static_cast<int32_t>(row);
+    }
+    return kNoRow;
+  }
+
+  int64_t buffer, capacity, ranks = 0, local = 0, pairs = 0;
 };
 
 // Chooses the k experts of the greatest probabilities, the greatest first; of equal ones the first.

@@ -47,6 +47,25 @@ std::unique_ptr<Kernel> make_all_gather_begin(const KernelRequest& request) {
   });
 }
 
+std::unique_ptr<Kernel> make_all_to_all_begin(const KernelRequest& request) {
+  const TensorSpec& x = request.inputs[0];
+  const auto ranks = static_cast<size_t>(request.collectives->size());
+  const auto elements = static_cast<size_t>(x.shape.elements());
+  return make_host_kernel(
+      [&group = *request.collectives,
+       call = CollectiveCall{.kind = CollectiveKind::all_to_all,
+                             .dtype = x.dtype,
+                             .count = elements / ranks,
+                             .row = elements / static_cast<size_t>(x.shape[0]),
+                             .subject = request.subject}](const Bindings& b, Stream& stream) {
+        CollectiveCall its = call;
+        its.input = b.inputs[0];
+        its.output = b.outputs[0];
+        its.sent_rows = b.input<int32_t>(1);
+        its.received_rows = b.input<int32_t>(2);
+        *b.ticket = group.issue(its, stream);
+      });
+}
 std::unique_ptr<Kernel> make_send_begin(const KernelRequest& request) {
   return make_host_kernel([&group = *request.collectives, spec = request.inputs[0],
                            peer = static_cast<int>(request.attributes.integer("peer")),

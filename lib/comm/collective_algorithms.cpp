@@ -166,6 +166,23 @@ void CollectiveAlgorithms::all_gather(const void* input, void* output, size_t by
   copy_bytes(part(connections_.rank()), input, bytes);
 }
 
+void CollectiveAlgorithms::all_to_all(const CollectiveCall& call, uint64_t slot) {
+  const auto* input = static_cast<const std::byte*>(call.input);
+  auto* output = static_cast<std::byte*>(call.output);
+  const auto used = [&](const int32_t* rows, int p) {
+    return rows != nullptr ? static_cast<size_t>(rows[p]) * call.row * dtype_size(call.dtype)
+                           : call.bytes();
+  };
+  exchange_all(slot, [&](int p) {
+    const size_t at = static_cast<size_t>(p) * call.bytes();
+    return PeerExchange{p, input + at, used(call.sent_rows, p), output + at,
+                        used(call.received_rows, p)};
+  });
+  const int own = connections_.rank();
+  const size_t at = static_cast<size_t>(own) * call.bytes();
+  copy_bytes(output + at, input + at, used(call.sent_rows, own));
+}
+
 void CollectiveAlgorithms::broadcast(void* data, size_t bytes, int root, uint64_t slot) {
   if (bytes > 0) send_down(data, bytes, root, slot);
 }

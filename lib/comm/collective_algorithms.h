@@ -50,6 +50,7 @@ class CollectiveAlgorithms {
   void reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp op,
                       uint64_t slot);
   void all_gather(const void* input, void* output, size_t bytes, uint64_t slot);
+  void all_to_all(const CollectiveCall& call, uint64_t slot);
   void broadcast(void* data, size_t bytes, int root, uint64_t slot);
   // Sends to one rank, or receives from it; the other direction is empty.
   void send(const void* data, size_t bytes, int to, uint64_t slot);

@@ -132,6 +132,8 @@ void HostCollectives::run(const Queued& queued) {
                                         slot);
     case CollectiveKind::all_gather:
       return algorithms_.all_gather(call.input, call.output, call.bytes(), slot);
+    case CollectiveKind::all_to_all:
+      return algorithms_.all_to_all(call, slot);
     case CollectiveKind::broadcast:
       return algorithms_.broadcast(call.output, call.bytes(), call.root, slot);
     case CollectiveKind::send:

@@ -50,6 +50,22 @@ int Mesh::coordinate(int rank, std::string_view axis) const {
   return 0;
 }
 
+int Mesh::size_of(std::string_view axes) const {
+  int ranks = 1;
+  for (const MeshAxis& axis : axes_) {
+    if (contains_axis(axes, axis.name)) ranks *= axis.size;
+  }
+  return ranks;
+}
+
+int Mesh::place_in(int rank, std::string_view axes) const {
+  int place = 0;
+  for (const MeshAxis& axis : axes_) {
+    if (contains_axis(axes, axis.name)) place = place * axis.size + coordinate(rank, axis.name);
+  }
+  return place;
+}
+
 std::string Mesh::over(std::string_view axes) const {
   std::string out;
   bool all = true;
@@ -79,10 +95,8 @@ std::vector<int> Mesh::group(int rank, std::string_view axes) const {
 }
 
 RankCoordinates coordinates_of(const Mesh& mesh, int rank) {
-  const int shard = mesh.size(mesh_axes::kShard);
-  return {.data = {.index = mesh.coordinate(rank, mesh_axes::kReplica) * shard +
-                            mesh.coordinate(rank, mesh_axes::kShard),
-                   .count = mesh.size(mesh_axes::kReplica) * shard},
+  return {.data = {.index = mesh.place_in(rank, mesh_axes::kData),
+                   .count = mesh.size_of(mesh_axes::kData)},
           .tensor = {.index = mesh.coordinate(rank, mesh_axes::kTensor),
                      .count = mesh.size(mesh_axes::kTensor)},
           .pipeline = {.index = mesh.coordinate(rank, mesh_axes::kPipeline),

@@ -1,12 +1,13 @@
 // The ranks of a run as a grid with named axes, and the groups over sets of axes.
 //
 // Axes are listed outermost first: neighbours along the last one are neighbouring ranks, which are
-// on the same node if possible. The axes are `pipeline` × `replica` × `shard` × `tensor`: ranks
-// along `pipeline` are the stages of a model (parallelism.pipeline), ranks along `tensor` hold
-// shards of each layer (parallelism.tensor), and both have the same samples; the others are the
-// data-parallel ranks. Of these, ranks along `shard` hold the parts of one state and ranks along
-// `replica` the same part (parallelism.zero_shard_size). The attribute kOver of an op names the
-// axes over which it reduces or gathers (Mesh::over); without it the op involves all ranks.
+// on the same node if possible. The axes are `pipeline` × `replica` × `shard` × `expert` ×
+// `tensor`: ranks along `pipeline` are the stages of a model (parallelism.pipeline), ranks along
+// `tensor` hold shards of each layer (parallelism.tensor), and both have the same samples; the
+// others are the data-parallel ranks. Of these, ranks along `expert` have experts of their own
+// (parallelism.expert), ranks along `shard` and `expert` hold the parts of one state and ranks
+// along `replica` the same part (parallelism.zero_shard_size). The attribute kOver of an op names
+// the axes over which it reduces or gathers (Mesh::over); without it the op involves all ranks.
 //
 // A pipeline has two groups over the same ranks, so that a gradient does not wait for the message
 // of an activation that its receiver does not read yet: the text after a colon distinguishes them.
@@ -29,8 +30,12 @@ inline constexpr const char* kShard = "shard";
 inline constexpr const char* kPipeline = "pipeline";           // passes/stage_cut.h
 inline constexpr const char* kPipelineBack = "pipeline:back";  // for gradients
 inline constexpr const char* kTensor = "tensor";
-inline constexpr const char* kData = "replica,shard";  // the set of the data-parallel ranks
-inline constexpr const char* kDataAndPipeline = "pipeline,replica,shard";
+inline constexpr const char* kExpert = "expert";
+// Sets: the data-parallel ranks, those of one expert, and those that hold the parts of one state.
+inline constexpr const char* kData = "replica,shard,expert";
+inline constexpr const char* kDataOfExpert = "replica,shard";
+inline constexpr const char* kState = "shard,expert";
+inline constexpr const char* kDataAndPipeline = "pipeline,replica,shard,expert";
 }  // namespace mesh_axes
 
 // The attribute of collective ops.
@@ -51,6 +56,9 @@ class Mesh {
   const std::vector<MeshAxis>& axes() const { return axes_; }
   // The size of an axis (1 if there is none of that name), and the position of a rank along it.
   int size(std::string_view axis) const;
+  // The number of ranks along a set of axes together, and the place of a rank among them.
+  int size_of(std::string_view axes) const;
+  int place_in(int rank, std::string_view axes) const;
   int coordinate(int rank, std::string_view axis) const;
   // A set of axes is a text: their names in the order of the mesh, separated by commas; "" is all
   // axes. Returns the set without axes of one rank, and "" if it then contains all other axes.

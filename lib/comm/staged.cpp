@@ -101,6 +101,8 @@ class StagedBackend final : public CollectiveBackend {
     HostCalls::Call both{call, call};
     both.on_host.input = input;
     both.on_host.output = output;
+    // The numbers of rows are in device memory.
+    both.on_host.sent_rows = both.on_host.received_rows = nullptr;
     calls_->add(std::move(both));
     device_.call_on_host(stream, HostCalls::run, calls_.get());
     device_.copy(call.output, output, out, stream);

@@ -133,6 +133,12 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.gathered = partition(out.graph, partition_options, kept);
     log("partition");
   }
+  const bool divided = r.parallel.mesh.size_of("expert,tensor") > 1;
+  if (ExpertCutOptions experts = r.experts; experts.changes()) {
+    if (!training) experts.capacity = 0;
+    expert_cut(out.graph, experts, model.routers);
+    log("expert_cut");
+  }
   if (!training) {
     if (out.graph.value(out.output).producer < 0) {  // a model without layers: an input stays one
       GraphBuilder copying(out.graph);
@@ -196,7 +202,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = narrow_parameters(std::move(out.graph));
     log("narrow_parameters");
   }
-  if (partition_options.ranks() > 1) {
+  if (divided) {
     ValueId* const kept[]{&out.output};
     lower_placements(out.graph, partition_options, kept);
     log("lower_placements");

@@ -15,6 +15,7 @@
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "optim/update_config.h"
+#include "passes/expert_cut.h"
 #include "passes/lower_recurrent.h"
 #include "passes/recompute.h"
 #include "passes/zero.h"
@@ -44,6 +45,7 @@ struct StepRequest {
   int64_t micro_batch = 1;                // samples of a micro-batch
   int64_t micro_batches = 1;          // in the global batch: data-parallel ranks × accumulation
   DataParallelOptions parallel = {};  // with the mesh of all ranks, without micro-steps
+  ExpertCutOptions experts = {};
   // Another graph over the same state, which is sharded in the same way; null: none.
   const StepGraph* same_state = nullptr;
   // The layers with which the stages of a pipeline begin (passes/stage_cut.h); empty: chosen.

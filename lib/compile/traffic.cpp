@@ -26,6 +26,9 @@ Traffic message(const Graph& graph, const Node& node, const RankTopology& topolo
   if (node.op->message == MessageKind::reduce_scatter) out.scattered = parts * bytes(node.outputs);
   if (node.op->message == MessageKind::all_gather)
     out.gathered = parts * bytes({node.inputs.front()});
+  if (node.op->message == MessageKind::all_to_all) {
+    out.exchanged = bytes({node.inputs.front()});
+  }
   const auto add = [&](int rank, double sent) {
     const bool here = rank / topology.per_node == topology.rank / topology.per_node;
     (here ? out.within_node : out.between_nodes) += sent;
@@ -39,7 +42,7 @@ Traffic message(const Graph& graph, const Node& node, const RankTopology& topolo
   }
   // Every other rank of the group gets the same number of bytes.
   const double each = (2.0 * static_cast<double>(out.reduced) + static_cast<double>(out.scattered) +
-                       static_cast<double>(out.gathered)) /
+                       static_cast<double>(out.gathered) + static_cast<double>(out.exchanged)) /
                       static_cast<double>(parts);
   for (int rank : group) {
     if (rank != topology.rank) add(rank, each);
@@ -103,6 +106,7 @@ Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankTopology
     sum.reduced += one.reduced;
     sum.scattered += one.scattered;
     sum.gathered += one.gathered;
+    sum.exchanged += one.exchanged;
     sum.passed_on += one.passed_on;
     sum.within_node += one.within_node;
     sum.between_nodes += one.between_nodes;

@@ -28,6 +28,7 @@ struct Traffic {
   size_t reduced = 0;    // all-reduce
   size_t scattered = 0;  // reduce-scatter, with the padding of units
   size_t gathered = 0;   // all-gather, likewise
+  size_t exchanged = 0;  // all-to-all: whole buffers, of which CPUs send the rows in use
   size_t passed_on = 0;  // sent to other stages of a pipeline
   // Bytes that the rank sends (and receives): twice the message for an all-reduce, once for the
   // others, minus the rank's own part. Ranks send to each other directly

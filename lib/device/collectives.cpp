@@ -19,6 +19,8 @@ const char* error_in(const CollectiveCall& call, int rank, int size) {
       return call.root >= 0 && call.root < size ? "" : "there is no such root";
     case Kind::all_gather:
       return "";
+    case Kind::all_to_all:
+      return call.input != nullptr ? "" : "an all_to_all cannot be in place";
     case Kind::send:
     case Kind::receive:
       return call.peer >= 0 && call.peer < size && call.peer != rank ? "" : "there is no such peer";
@@ -35,8 +37,8 @@ bool is_reducible(DType dtype) {
 }
 
 const char* collective_name(CollectiveKind kind) {
-  constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                    "send",       "receive",        "barrier"};
+  constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                    "broadcast",  "send",           "receive",    "barrier"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -59,6 +61,8 @@ CollectiveExtent extent_of(const CollectiveCall& call, int rank, int size) {
       return {all, part, false};
     case Kind::all_gather:
       return {part, all, false};
+    case Kind::all_to_all:
+      return {all, all, false};
     case Kind::broadcast:
       return call.root == rank ? CollectiveExtent{part, 0, true} : CollectiveExtent{0, part, true};
     case Kind::send:

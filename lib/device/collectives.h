@@ -48,6 +48,7 @@ enum class CollectiveKind : uint8_t {
   all_reduce,
   reduce_scatter,
   all_gather,
+  all_to_all,
   broadcast,
   send,
   receive,
@@ -68,6 +69,11 @@ struct CollectiveCall {
   const void* input = nullptr;  // nullptr: in place, in `output`
   void* output = nullptr;
   size_t count = 0;  // as in the methods of Collectives
+  // all_to_all: rows of `row` elements, of which only the first sent_rows[r] of part r are sent,
+  // and received_rows[r] of part r of the output arrive, the rest of which is then unspecified.
+  // nullptr: whole parts. A backend may send whole parts all the same.
+  const int32_t *sent_rows = nullptr, *received_rows = nullptr;
+  size_t row = 0;
   OperationSubject subject = nullptr;
 
   size_t bytes() const { return count * dtype_size(dtype); }
@@ -117,7 +123,9 @@ class Collectives {
               OperationSubject subject = nullptr);
   Ticket receive(void* data, size_t count, DType dtype, int from, Stream& after,
                  OperationSubject subject = nullptr);
-  // Issues any of the operations above. The kind must not be barrier.
+  // Issues any of the operations above, or an all_to_all: input and output have size() parts of
+  // `count` elements; part r of the input is sent to rank r, and part r of the output comes from
+  // there. The kind must not be barrier.
   Ticket issue(const CollectiveCall& call, Stream& after);
 
   virtual void wait(Ticket ticket, Stream& before) = 0;

@@ -182,6 +182,24 @@ void ParallelismConfig::describe(Fields& f) {
              .max = 64,
              .known_as = {"pipeline_parallel", "pp", "pipeline_model_parallel_size",
                           "pipeline_parallel_size", "pipeline_parallel_degree"}});
+  f.integer(
+      "expert", expert,
+      {.doc = "Ranks over which the experts of a mixture (layer moe) are divided. It does not "
+              "multiply the number of ranks: groups of so many data-parallel ranks exchange "
+              "the tokens of their samples",
+       .min = 1,
+       .max = 1024,
+       .known_as = {"expert_parallel", "ep", "expert_model_parallel_size", "expert_parallel_size",
+                    "expert_parallel_degree", "ep_size"}});
+  f.text(
+      "expert_buffer", expert_buffer,
+      {.doc = "Rows that a rank has room for in a message to another rank of its group: `worst`, "
+              "those of all its tokens; or a multiple of the average. If a step needs more, it "
+              "changes nothing and the run ends with exit code 5"});
+  f.text("expert_capacity", expert_capacity,
+         {.doc = "Tokens of a micro-batch that an expert takes in training, the first ones: "
+                 "`dropless`, all; or a multiple of the average, and further tokens go without it",
+          .known_as = {"capacity_factor", "moe_capacity_factor", "moe_expert_capacity_factor"}});
   f.choice("pipeline_schedule", pipeline_schedule,
            {{"1f1b", PipelineSchedule::one_forward_one_backward,
              "forward and backward in turn: a stage has at most as many micro-batches in memory as "
@@ -442,7 +460,8 @@ void Experiment::validate(Diagnostics& diagnostics) const {
     diagnostics.add(stopping->location,
                     "early_stopping needs evaluations: give evaluation.eval_steps or eval_epochs");
   }
-  if (parallelism.zero_stage > 0 || parallelism.tensor > 1 || parallelism.pipeline > 1) {
+  if (parallelism.zero_stage > 0 || parallelism.tensor > 1 || parallelism.pipeline > 1 ||
+      parallelism.expert > 1) {
     validate_shards(diagnostics);
   }
   if (precision.narrow_parameters()) validate_narrow_parameters(diagnostics);

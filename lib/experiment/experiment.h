@@ -68,6 +68,8 @@ struct ParallelismConfig : ConfigObject {
   int64_t data = -1;
   int64_t tensor = 1;
   int64_t pipeline = 1;
+  int64_t expert = 1;
+  std::string expert_buffer = "worst", expert_capacity = "dropless";  // or a factor
   PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
   std::optional<std::vector<std::string>> pipeline_stages;  // absent or {"auto"}: chosen
   double timeout = 600, join_timeout = 60;                  // s
@@ -82,6 +84,9 @@ struct ParallelismConfig : ConfigObject {
   }
   // Ranks that together have one copy of the model.
   int64_t ranks_of_model() const { return tensor * pipeline; }
+  // passes/expert_cut.h; 0 for the words.
+  double buffer_factor() const;
+  double capacity_factor() const;
   size_t bucket_bytes() const { return static_cast<size_t>(bucket_mb * (1 << 20)); }
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;

@@ -16,7 +16,22 @@ int shard_number(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() ? number : 0;
 }
 
+// The number in a text; 0 for anything else.
+double factor_in(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  return is_number && number > 0 && number <= 1e6 ? number : 0;
+}
+
 }  // namespace
+
+double ParallelismConfig::buffer_factor() const {
+  return factor_in(expert_buffer);
+}
+double ParallelismConfig::capacity_factor() const {
+  return factor_in(expert_capacity);
+}
 
 void ParallelismConfig::validate(Diagnostics& diagnostics) const {
   const bool word = zero_shard_size == "all" || zero_shard_size == "node";
@@ -27,6 +42,17 @@ void ParallelismConfig::validate(Diagnostics& diagnostics) const {
     diagnostics.add(*this, "zero_shard_size",
                     "zero_shard_size {} has no effect with zero_stage 0; give zero_stage 1, 2 or 3",
                     zero_shard_size);
+  }
+  if (expert_buffer != "worst" && buffer_factor() < 1) {
+    diagnostics.add(*this, "expert_buffer", "'{}' is neither worst nor a number of at least 1",
+                    expert_buffer);
+  } else if (expert_buffer != "worst" && expert == 1) {
+    diagnostics.add(*this, "expert_buffer",
+                    "expert_buffer has no effect with expert: 1, where no rows are sent");
+  }
+  if (expert_capacity != "dropless" && capacity_factor() == 0) {
+    diagnostics.add(*this, "expert_capacity", "'{}' is neither dropless nor a positive number",
+                    expert_capacity);
   }
   if (chooses_stages() || pipeline == 1) return;
   if (std::ssize(*pipeline_stages) != pipeline - 1) {
@@ -55,27 +81,31 @@ std::string advice(int64_t batch, int64_t ranks) {
 // Refuses keys that need tensors which no rank stores in full.
 void Experiment::validate_shards(Diagnostics& diagnostics) const {
   const bool zero = parallelism.zero_stage > 0, tensor = parallelism.tensor > 1;
+  const bool experts = parallelism.expert > 1;
   const std::string key = zero ? fmt::format("parallelism.zero_stage {}", parallelism.zero_stage)
-                          : tensor ? fmt::format("parallelism.tensor {}", parallelism.tensor)
-                                   : fmt::format("parallelism.pipeline {}", parallelism.pipeline);
+                          : tensor  ? fmt::format("parallelism.tensor {}", parallelism.tensor)
+                          : experts ? fmt::format("parallelism.expert {}", parallelism.expert)
+                                    : fmt::format("parallelism.pipeline {}", parallelism.pipeline);
   const auto refuse = [&](const SourceLocation& at, const std::string& why) {
     diagnostics.add(at, "{}: {}", key, why);
   };
   const bool sums = optimizer && !find_op(optimizer->op())->independent_elements;
-  if (tensor && sums && (zero || optimizer->kind == "adafactor")) {
+  if ((tensor || experts) && sums && (zero || optimizer->kind == "adafactor")) {
+    const std::string axis = tensor ? "tensor" : "expert";
     diagnostics.add(
         location_of("optimizer"),
-        "parallelism.tensor {}: {} needs sums over full tensors, but a rank holds shards; take an "
-        "element-wise optimizer (adamw, adam, sgd, adagrad, rmsprop, lion), {}",
-        parallelism.tensor, optimizer->kind,
-        optimizer->kind == "adafactor" ? "or tensor: 1" : "zero_stage: 0, or tensor: 1");
+        "parallelism.{} {}: {} needs sums over full tensors, but a rank holds shards; take an "
+        "element-wise optimizer (adamw, adam, sgd, adagrad, rmsprop, lion), {}or {}: 1",
+        axis, tensor ? parallelism.tensor : parallelism.expert, optimizer->kind,
+        optimizer->kind == "adafactor" ? "" : "zero_stage: 0, ", axis);
   }
-  if (training.reduction == Reduction::fixed && (zero || tensor)) {
+  if (training.reduction == Reduction::fixed && (zero || tensor || experts)) {
     refuse(training.location_of("reduction"),
-           zero ? "sharded gradients cannot be added in the order of reduction: fixed"
-                : "the products of shards are not added in the order of reduction: fixed");
+           zero     ? "sharded gradients cannot be added in the order of reduction: fixed"
+           : tensor ? "the products of shards are not added in the order of reduction: fixed"
+                    : "the gradients of experts are not added in the order of reduction: fixed");
   }
-  if (autotune != Autotune::off && (tensor || parallelism.pipeline > 1)) {
+  if (autotune != Autotune::off && (tensor || experts || parallelism.pipeline > 1)) {
     diagnostics.add(*this, "autotune",
                     "{}: ranks with different layers or shards cannot share measurements; take "
                     "autotune: off",
@@ -86,6 +116,11 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
                     "parallelism.pipeline {}: a teacher is not divided into stages; take pipeline: "
                     "1",
                     parallelism.pipeline);
+  }
+  if (experts && loss && loss->teacher() != nullptr) {
+    diagnostics.add(location_of("loss"),
+                    "parallelism.expert {}: a teacher is not divided over ranks; take expert: 1",
+                    parallelism.expert);
   }
   if (generation) {
     refuse(generation->location,
@@ -115,6 +150,9 @@ void Experiment::validate_narrow_parameters(Diagnostics& diagnostics) const {
   }
   if (parallelism.tensor > 1) {
     diagnostics.add(parallelism, "tensor", why + "only f32 weights are sharded; take tensor: 1");
+  }
+  if (parallelism.expert > 1) {
+    diagnostics.add(parallelism, "expert", why + "only f32 weights are sharded; take expert: 1");
   }
   if (training.ema) {
     diagnostics.add(training.ema->location,
@@ -206,6 +244,12 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
                       : "",
             all_ranks);
   }
+  if (ranks % parallelism.expert != 0) {
+    fail_at(parallelism, "expert",
+            "{} data-parallel rank{} cannot be divided into groups of {} for the experts; start a "
+            "multiple of {} ranks, or take an expert that divides {}",
+            ranks, ranks == 1 ? "" : "s", parallelism.expert, parts * parallelism.expert, ranks);
+  }
   const BatchLayout out = batch_layout(experiment.training, ranks);
   if (experiment.training.reduction == Reduction::fixed && ranks > 1 &&
       !std::has_single_bit(static_cast<uint64_t>(out.micro_steps))) {
@@ -226,7 +270,8 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
 
 const std::vector<std::string>& one_rank_overrides() {
   static const std::vector<std::string> overrides{"parallelism.data=1", "parallelism.tensor=1",
-                                                  "parallelism.pipeline=1"};
+                                                  "parallelism.pipeline=1", "parallelism.expert=1",
+                                                  "parallelism.expert_buffer=worst"};
   return overrides;
 }
 
@@ -235,6 +280,7 @@ Mesh rank_mesh(const Experiment& experiment, int all_ranks, int ranks_per_node) 
   const std::string& text = parallelism.zero_shard_size;
   const int tensor = static_cast<int>(parallelism.tensor);
   const int ranks = all_ranks / static_cast<int>(parallelism.ranks_of_model());
+  const int expert = static_cast<int>(parallelism.expert);
   int shard = ranks;
   if (text == "node" && ranks_per_node > 0) {
     shard = std::clamp(ranks_per_node / tensor, 1, ranks);
@@ -244,9 +290,16 @@ Mesh rank_mesh(const Experiment& experiment, int all_ranks, int ranks_per_node) 
     fail_at(parallelism, "zero_shard_size", "{} ranks cannot be divided into groups of {}{}", ranks,
             shard, text == "node" ? ", the ranks of this node" : "");
   }
+  if (shard % expert != 0) {
+    fail_at(parallelism, "zero_shard_size",
+            "groups of {} ranks cannot be divided into groups of {} for the experts; take a "
+            "multiple of {}",
+            shard, expert, expert);
+  }
   return Mesh({{mesh_axes::kPipeline, static_cast<int>(parallelism.pipeline)},
                {mesh_axes::kReplica, ranks / shard},
-               {mesh_axes::kShard, shard},
+               {mesh_axes::kShard, shard / expert},
+               {mesh_axes::kExpert, expert},
                {mesh_axes::kTensor, tensor}});
 }
 

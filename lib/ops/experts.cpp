@@ -12,7 +12,8 @@
 // top_k_routing_backward(probabilities, experts, dweights) → dprobabilities. Attribute normalize.
 //
 // dispatch_tokens(x [..., D], sources, rows [, weights]) → y [R, D]: y[r] is the x of the token of
-//   row r, times its weight.
+//   row r, times its weight. Of the moves rows may be missing (lib/ops/expert_places.cpp): with a
+//   source of −1 y[r] is zero, and what is read from row −1 is zero, from row −2 NaN.
 // combine_experts(y [R, D], rows [..., K], sources [, weights]) → out [..., D]: the sum over j of
 //   weights[t, j] · y[rows[t, j]], in order of j.
 // combine_experts_backward_weights(dout [..., D], y [R, D], rows [..., K]) → dweights [..., K] in
@@ -20,7 +21,9 @@
 //
 // grouped_matmul(a [R, I], b [E, I, O], offsets) → y [R, O]: each row times the matrix of its
 // expert;
-//   transpose_b (bool): b is [E, O, I]. A row of y depends on its row of a only, to the bit.
+//   transpose_b (bool): b is [E, O, I]. A row of y depends on its row of a only, to the bit; rows
+//   after those of the last expert are zero. Attribute of both products: rows, those to be expected
+//   where fewer than R are in use.
 // grouped_matmul_backward_weight(a [R, M], b [R, N], offsets) → dw [E, M, N] in the accumulation
 //   dtype: aᵀ·b over the rows of each expert; 0 for an expert without rows.
 //
@@ -65,13 +68,6 @@ std::vector<ValueId> gradient_routing(const GradientRequest& r) {
                           {{"normalize", r.attributes.boolean("normalize")}})};
 }
 
-void check_dispatch(SpecSpan inputs, const Attributes&) {
-  expect_shape("dispatch_tokens", "sources", inputs[1].shape, Shape{inputs[2].shape.elements()});
-}
-void check_combine(SpecSpan inputs, const Attributes&) {
-  expect_shape("combine_experts", "sources", inputs[2].shape, Shape{inputs[1].shape.elements()});
-}
-
 ValueId weights_of(const GradientRequest& r) {
   return r.inputs.size() > 3 ? r.inputs[3] : kNoValue;
 }
@@ -111,16 +107,21 @@ SpecList infer_grouped(SpecSpan inputs, const Attributes& attributes) {
 
 std::vector<ValueId> gradient_grouped(const GradientRequest& r) {
   OpEmitter& e = r.emitter;
+  const int64_t rows = r.attributes.integer("rows");
+  const auto with_rows = [&](Attributes attributes) {
+    if (rows > 0) attributes.set("rows", rows);
+    return attributes;
+  };
   const bool transposed = r.attributes.boolean("transpose_b");
   const ValueId a = r.inputs[0], b = r.inputs[1], offsets = r.inputs[2], dy = r.output_gradients[0];
   std::vector<ValueId> out(3, kNoValue);
   if (r.wanted[0]) {
-    out[0] = e.emit1("grouped_matmul", {dy, b, offsets}, {{"transpose_b", !transposed}});
+    out[0] = e.emit1("grouped_matmul", {dy, b, offsets}, with_rows({{"transpose_b", !transposed}}));
   }
   if (r.wanted[1]) {
     out[1] = e.emit1("grouped_matmul_backward_weight",
                      {transposed ? dy : a, transposed ? a : dy, offsets},
-                     {{"experts", e.spec(b).shape[0]}});
+                     with_rows({{"experts", e.spec(b).shape[0]}}));
   }
   return out;
 }
@@ -131,10 +132,12 @@ void check_grouped_weight(SpecSpan inputs, const Attributes& attributes) {
 }
 
 // Every row is multiplied with one matrix.
-Cost cost_grouped(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+Cost cost_grouped(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const bool weight = outputs[0].shape.rank() == 3;
   const int64_t other = weight ? inputs[1].shape[1] : outputs[0].shape[1];
-  return {2.0 * static_cast<double>(inputs[0].shape.elements()) * static_cast<double>(other),
+  const int64_t expected = attributes.integer("rows");
+  const int64_t rows = expected > 0 ? expected : inputs[0].shape[0];
+  return {2.0 * static_cast<double>(rows * inputs[0].shape[1]) * static_cast<double>(other),
           bytes_moved(inputs, outputs)};
 }
 
@@ -175,7 +178,6 @@ constinit const OpDef kDispatchTokensOp{
     .name = "dispatch_tokens",
     .doc = "the rows of the tokens, sorted by expert",
     .signature = "x[*,D] sources[R]:i32 rows[*,K]:i32 weights[*,K]:sum? -> y[R,D]",
-    .check = check_dispatch,
     .gradient = gradient_dispatch,
     .autocast = CastPolicy::low,
     .token_axis = tokens_of_dispatch};
@@ -183,7 +185,6 @@ constinit const OpDef kCombineExpertsOp{
     .name = "combine_experts",
     .doc = "the weighted sum of the rows of each token",
     .signature = "y[R,D] rows[*,K]:i32 sources[R]:i32 weights[*,K]:sum? -> out[*,D]",
-    .check = check_combine,
     .gradient = gradient_combine,
     .autocast = CastPolicy::follow_first,
     .token_axis = tokens_of_combine};

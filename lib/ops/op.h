@@ -98,7 +98,15 @@ enum class CastPolicy : uint8_t {
 enum class SlotUse : uint8_t { none, begins, ends };
 
 // The operation between ranks that a node starts or ends.
-enum class MessageKind : uint8_t { none, all_reduce, reduce_scatter, all_gather, send, receive };
+enum class MessageKind : uint8_t {
+  none,
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  all_to_all,
+  send,
+  receive
+};
 
 // The output has the elements of the input: in memory of its own, in another dtype, or in the same
 // memory.

@@ -6,6 +6,9 @@
 // all_gather(x): sharded → replicated, the shards of the ranks in a row along `dimension`.
 //   Attributes: dimension, ranks, rank, parts (extent and length of each, see ops/placement.h). The
 //   gradient is the rank's slice of dy.
+// all_to_all(x [, sent, received]): the ranks' parts of x, exchanged (lib/ops/expert_places.cpp).
+// The
+//   gradient goes the same way back.
 // all_reduce_gradient(x): x, replicated, for ops of which every rank computes a part: the gradient
 //   is the sum of those of the ranks.
 #include "ops/definitions.h"
@@ -34,6 +37,15 @@ std::vector<ValueId> gradient_all_gather(const GradientRequest& r) {
   return {emit_ranges(r.emitter, r.output_gradients[0],
                       static_cast<int>(r.attributes.integer("dimension")),
                       cut_ranges(gathered_parts(r.attributes), rank))};
+}
+
+SpecList infer_all_to_all(SpecSpan inputs, const Attributes&) {
+  return {inputs[0]};
+}
+std::vector<ValueId> gradient_all_to_all(const GradientRequest& r) {
+  return {r.emitter.emit1("all_to_all", {r.output_gradients[0], r.inputs[2], r.inputs[1]},
+                          r.attributes),
+          kNoValue, kNoValue};
 }
 
 }  // namespace
@@ -78,6 +90,11 @@ std::span<const OpDef> placement_ops() {
                                  .signature = "x[*]:any",
                                  .infer = infer_all_gather,
                                  .gradient = gradient_all_gather},
+                                {.name = "all_to_all",
+                                 .doc = "parts of the ranks, exchanged",
+                                 .signature = "x[*]:any sent[P]:i32? received[P]:i32?",
+                                 .infer = infer_all_to_all,
+                                 .gradient = gradient_all_to_all},
                                 {.name = "all_reduce_gradient",
                                  .doc = "x, whose gradient is summed over ranks",
                                  .signature = "x[*]:any -> x!",

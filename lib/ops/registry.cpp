@@ -1,4 +1,5 @@
 // The table of ops: the element-wise ones and those of all files of this folder.
+#include <algorithm>
 #include <vector>
 
 #include "ops/definitions.h"

@@ -21,6 +21,7 @@ struct Bucket {
   bool rounded = false;          // sent in reduce_dtype
   int64_t slot = 0, slot_between = 0;  // of the message, and of the one between groups (hybrid)
   size_t group = 0;                    // of a unit's gradients
+  bool of_experts = false;             // gradients that ranks with other experts do not have
   std::vector<ValueId> sent = {};      // what the message reads
   std::vector<ValueId> begun = {};     // the outputs of its begin
 };
@@ -31,7 +32,6 @@ class Reductions {
       : graph_(graph),
         builder_(graph),
         options_(options),
-        over_(options.mesh.over(mesh_axes::kData)),
         scatters_always_(options.zero_stage > 1 && !parts.empty()) {
     find_buckets(parts);
     find_units(parts);
@@ -39,7 +39,7 @@ class Reductions {
     int64_t slot = graph.next_slot();
     for (Bucket& bucket : buckets_) {
       const GraphValue& sum = graph_.value(graph_.storage(bucket.members.front()));
-      bucket.rounded = options_.ranks() > 1 && options_.reduce_dtype != DType::f32 &&
+      bucket.rounded = ranks(bucket) > 1 && options_.reduce_dtype != DType::f32 &&
                        (bucket.unit != nullptr || sum.role == Role::gradient) &&
                        sum.spec.dtype == DType::f32;
       bucket.slot = slot++;
@@ -73,6 +73,16 @@ class Reductions {
   }
 
  private:
+  bool is_of_experts(ValueId gradient) const {
+    const Layout& layout = graph_.value(graph_.storage(gradient)).layout;
+    return !layout.empty() && layout.front().axis == mesh_axes::kExpert;
+  }
+  // The ranks over which a bucket is partial.
+  static const char* axes_of(const Bucket& bucket) {
+    return bucket.of_experts ? mesh_axes::kDataOfExpert : mesh_axes::kData;
+  }
+  int ranks(const Bucket& bucket) const { return options_.mesh.size_of(axes_of(bucket)); }
+
   // Sums that every rank gets: all but the gradients of units.
   void find_buckets(const std::vector<UnitParts>& parts) {
     std::vector<bool> reduced(graph_.values.size(), false);
@@ -100,9 +110,10 @@ class Reductions {
           continue;
         }
         const size_t bytes = align_up(value.spec.bytes());
+        const bool of_experts = is_of_experts(id);
         if (neighbour == nullptr || neighbour->spec.dtype != value.spec.dtype ||
-            filled + bytes > options_.bucket_bytes) {
-          buckets_.push_back({.members = {}});
+            buckets_.back().of_experts != of_experts || filled + bytes > options_.bucket_bytes) {
+          buckets_.push_back({.members = {}, .of_experts = of_experts});
           filled = 0;
         }
         buckets_.back().members.push_back(id);
@@ -118,14 +129,17 @@ class Reductions {
     const std::map<ValueId, const Node*> updates = find_updates(graph_);
     for (UnitParts& unit : parts) {
       if (!unit.unit->trainable) continue;
-      Bucket bucket{.members = {}, .unit = &unit, .group = graph_.groups.size()};
+      Bucket bucket{.members = {},
+                    .unit = &unit,
+                    .group = graph_.groups.size(),
+                    .of_experts = unit.unit->axes == mesh_axes::kShard};
       std::vector<ValueId> roots;
       for (ValueId parameter : unit.parameters) {
         bucket.members.push_back(updates.at(parameter)->inputs[2]);
         roots.push_back(graph_.storage(bucket.members.back()));
         bucket.complete = std::max(bucket.complete, graph_.value(bucket.members.back()).producer);
       }
-      graph_.groups.push_back(unit_group(graph_, *unit.unit, roots, options_));
+      graph_.groups.push_back(unit_group(graph_, *unit.unit, roots));
       for (size_t i = 0; scatters_always_ && i < graph_.values.size(); ++i) {
         if (std::ranges::find(roots, graph_.storage(static_cast<ValueId>(i))) == roots.end()) {
           continue;
@@ -153,15 +167,14 @@ class Reductions {
     if (scatters && (always || options_.hybrid())) end_scatters();
     bucket.sent = bucket.members;
     if (options_.fixed && options_.micro_steps > 1) bucket.sent = combine(bucket);
-    if (options_.ranks() == 1) {
+    if (ranks(bucket) == 1) {
       bucket.begun = bucket.sent;
       return;
     }
     if (bucket.rounded) {
       for (ValueId& id : bucket.sent) id = cast(id, options_.reduce_dtype, always);
-      graph_.groups.push_back(scatters
-                                  ? unit_group(graph_, *bucket.unit->unit, bucket.sent, options_)
-                                  : adjacent(graph_, bucket.sent));
+      graph_.groups.push_back(scatters ? unit_group(graph_, *bucket.unit->unit, bucket.sent)
+                                       : adjacent(graph_, bucket.sent));
     }
     Attributes attributes = message(bucket);
     if (!scatters) {
@@ -169,15 +182,15 @@ class Reductions {
       return;
     }
     attributes.set("elements", bucket.unit->unit->elements);
-    attributes.set("ranks", int64_t{options_.shards()});
+    attributes.set("ranks", int64_t{bucket.unit->unit->ranks});
     bucket.begun = emit("reduce_scatter_begin", bucket.sent, attributes, always);
     if (!always && !bucket.rounded) lay_into_gradients(bucket, bucket.begun[0]);
     scattered_.push_back(&bucket);
   }
 
   Attributes message(const Bucket& bucket) const {
-    return message_attributes(
-        bucket.slot, bucket.unit != nullptr ? options_.mesh.over(mesh_axes::kShard) : over_);
+    const std::string axes = bucket.unit != nullptr ? bucket.unit->unit->axes : axes_of(bucket);
+    return message_attributes(bucket.slot, options_.mesh.over(axes));
   }
   static Attributes message_between(const Bucket& bucket) {
     return message_attributes(bucket.slot_between, mesh_axes::kReplica);
@@ -210,7 +223,8 @@ class Reductions {
     GraphValue& part = graph_.value(id);
     part.name = state_name("gradient", bucket.unit->unit->name);
     part.role = Role::partial;
-    const size_t offset = static_cast<size_t>(options_.part()) * part.spec.bytes();
+    const size_t offset =
+        static_cast<size_t>(options_.part(bucket.unit->unit->axes)) * part.spec.bytes();
     graph_.groups[bucket.group].members.push_back({id, offset, true});
   }
 
@@ -269,7 +283,7 @@ class Reductions {
 
   void end(const Bucket& bucket) {
     std::vector<ValueId> sums = bucket.begun;
-    if (options_.ranks() > 1) sums = emit("all_reduce_end", sums, message(bucket));
+    if (ranks(bucket) > 1) sums = emit("all_reduce_end", sums, message(bucket));
     for (size_t i = 0; i < sums.size(); ++i) {
       const ValueId member = bucket.members[i];
       reduced_[member] = bucket.rounded ? widen(sums[i], member) : sums[i];
@@ -289,7 +303,6 @@ class Reductions {
   Graph& graph_;
   GraphBuilder builder_;
   const DataParallelOptions& options_;
-  std::string over_;                    // the axes of the data-parallel ranks
   const bool scatters_always_;          // in every micro-step (stages 2 and 3)
   std::vector<Bucket> buckets_;         // in the order in which they begin
   std::vector<Bucket*> scattered_;      // those of units that have begun and not ended

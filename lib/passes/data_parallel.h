@@ -12,8 +12,8 @@
 namespace dltrain {
 
 struct DataParallelOptions {
-  Mesh mesh = {};  // the data-parallel ranks are those along its axes `replica` and `shard`
-  int rank = 0;    // of all ranks
+  Mesh mesh = {};                  // the data-parallel ranks are those along mesh_axes::kData
+  int rank = 0;                    // of all ranks
   SourceLocation tensor_key = {};  // parallelism.tensor, for errors
   int zero_stage = 0;              // passes/zero.h
   // Target size of a reduction message: large enough to use the link well, small enough that most
@@ -26,18 +26,18 @@ struct DataParallelOptions {
   bool fixed = false;
   int64_t micro_steps = 1, micro_batch = 1;  // of a rank and step; its samples
 
-  int ranks() const { return mesh.size(mesh_axes::kReplica) * shards(); }
-  // The ranks that share the state with ZeRO, and this rank's place among them.
-  int shards() const { return mesh.size(mesh_axes::kShard); }
-  int part() const { return mesh.coordinate(rank, mesh_axes::kShard); }
-  bool shards_state() const { return zero_stage > 0 && shards() > 1; }
+  int ranks() const { return mesh.size_of(mesh_axes::kData); }
+  // This rank's place among those that hold the parts of one state (ZeroUnit::axes).
+  int part(std::string_view axes) const { return mesh.place_in(rank, axes); }
+  bool shards_state() const { return zero_stage > 0 && mesh.size_of(mesh_axes::kState) > 1; }
   bool hybrid() const { return mesh.size(mesh_axes::kReplica) > 1; }
 };
 
 // Adds the reductions. Returns the graph unchanged with one rank (and one micro-step, or without a
 // fixed order).
 //
-// Every sum of a step is partial over the data-parallel ranks. A bucket contains sums of one role
+// Every sum of a step is partial over the data-parallel ranks, gradients of experts only over those
+// that have the same ones (passes/expert_cut.h). A bucket contains sums of one role
 // and dtype that are adjacent in the StateLayout (ascending value ids), so it is one range of
 // memory. Its all_reduce_begin is right after the last node that writes one of its members and runs
 // in the last micro-step only; its all_reduce_end is at the start of the update, whose nodes then

@@ -50,6 +50,8 @@ class PlacementLowering {
       replaced_[node.outputs[0]] = x;
     } else if (node.op->name == "all_reduce") {
       finish(node, reduce(node, x));
+    } else if (node.op->name == "all_to_all") {
+      finish(node, exchange(node));
     } else if (node.op->name == "all_gather") {
       finish(node, gather(node, x));
     } else {
@@ -84,6 +86,14 @@ class PlacementLowering {
     attributes.set("slot", slot_++);
     x = builder_.emit1("all_reduce_begin", {x}, attributes);
     return builder_.emit1("all_reduce_end", {x}, attributes);
+  }
+
+  ValueId exchange(const Node& node) {
+    const Attributes attributes = message_attributes(slot_++, node.attributes.text(kOver));
+    std::vector<ValueId> inputs = node.inputs;
+    const ValueId begun = builder_.emit1("all_to_all_begin", inputs, attributes);
+    inputs.insert(inputs.begin(), begun);
+    return builder_.emit1("all_to_all_end", inputs, attributes);
   }
 
   // Messages have shards of equal length, padded at the end: those of rank 0. They arrive one after
@@ -155,40 +165,45 @@ void reduce_tensor_sums(Graph& graph, const Mesh& mesh) {
   builder.set_phase(Phase::update);
   builder.set_layer("optimizer");
   int64_t slot = graph.next_slot();
-  std::vector<ValueId> sums;
+  std::map<std::string, std::vector<ValueId>> by_axis;
   std::map<ValueId, ValueId> reduced;
   for (Node& node : std::exchange(graph.nodes, {})) {
-    const bool reads = std::ranges::any_of(
-        node.inputs, [&](ValueId id) { return std::ranges::find(sums, id) != sums.end(); });
-    if (reads) {
-      graph.groups.push_back(adjacent(graph, sums));
-      const auto made = emit_all_reduce(builder, sums, mesh.over(mesh_axes::kTensor), slot++);
-      for (size_t i = 0; i < sums.size(); ++i) reduced[sums[i]] = made[i];
-      sums.clear();
+    const auto is_read = [&](const auto& sums) {
+      return std::ranges::any_of(node.inputs, [&](ValueId id) {
+        return std::ranges::find(sums.second, id) != sums.second.end();
+      });
+    };
+    if (std::ranges::any_of(by_axis, is_read)) {
+      for (const auto& [axis, sums] : std::exchange(by_axis, {})) {
+        graph.groups.push_back(adjacent(graph, sums));
+        const auto made = emit_all_reduce(builder, sums, mesh.over(axis), slot++);
+        for (size_t i = 0; i < sums.size(); ++i) reduced[sums[i]] = made[i];
+      }
     }
     for (ValueId& id : node.inputs) {
       if (const auto found = reduced.find(id); found != reduced.end()) id = found->second;
     }
     graph.nodes.push_back(std::move(node));
     const Node& last = graph.nodes.back();
-    if (last.op->update != UpdateKind::sums || !graph.value(graph.storage(last.inputs[1])).shard) {
-      continue;
-    }
+    if (last.op->update != UpdateKind::sums) continue;
+    const std::optional<Shard>& shard = graph.value(graph.storage(last.inputs[1])).shard;
+    if (!shard || !shard->cut) continue;
     for (ValueId id : last.outputs) {
-      if (graph.value(id).storage_of == kNoValue) sums.push_back(id);
+      if (graph.value(id).storage_of == kNoValue) by_axis[shard->cut->axis].push_back(id);
     }
   }
   graph.update_producers();
 }
 
-// The most sets of axes over which gradients can be sharded: none, `shard`, `tensor` and both.
-constexpr int64_t kMostSets = 4;
+// The most sets of axes over which gradients can be sharded: any of none, `tensor` and `expert`,
+// with and without those of ZeRO.
+constexpr int64_t kMostSets = 6;
 
 }  // namespace
 
 void lower_placements(Graph& graph, const PartitionOptions& options,
                       std::span<ValueId* const> kept) {
-  if (options.ranks() == 1) return;
+  if (options.ranks() * options.mesh.size(mesh_axes::kExpert) == 1) return;
   PlacementLowering(graph).run(kept);
   inherit_layouts(graph);
   reduce_tensor_sums(graph, options.mesh);
@@ -196,7 +211,7 @@ void lower_placements(Graph& graph, const PartitionOptions& options,
 }
 
 void shard_norm(Graph& graph, const Mesh& mesh) {
-  if (mesh.size(mesh_axes::kTensor) == 1 && mesh.size(mesh_axes::kPipeline) == 1) return;
+  if (mesh.size_of("pipeline,expert,tensor") == 1) return;
   int64_t slot = graph.next_slot();
   GraphBuilder builder(graph);
   builder.set_phase(Phase::update);

@@ -39,7 +39,8 @@ class Partition {
       return;
     }
     for (const GraphValue& value : options.same_state->values) {
-      const bool cut = value.role == Role::parameter && value.shard && value.shard->cut;
+      const bool cut = value.role == Role::parameter && value.shard && value.shard->cut &&
+                       value.shard->cut->axis == mesh_axes::kTensor;
       const ValueId id = cut ? graph_.find(value.name) : kNoValue;
       if (id == kNoValue) continue;
       shard_parameter(id,

@@ -60,7 +60,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
   std::vector<ValueId> order;
   const std::map<ValueId, ParameterUse> uses = find_uses(graph, order);
   std::vector<ZeroUnit> units;
-  using Key = std::tuple<bool, bool, std::optional<DType>, DType, bool>;
+  using Key = std::tuple<bool, bool, std::optional<DType>, DType, std::string>;
   struct UnitInProgress {
     size_t unit;
     int64_t filled;
@@ -70,13 +70,17 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
     const GraphValue& parameter = graph.value(id);
     const ParameterUse& use = uses.at(id);
     if (use.shared || (!use.trainable && options.zero_stage < 3)) continue;
-    const Key key{use.trainable, use.master, use.copy, parameter.spec.dtype,
-                  parameter.layout.empty()};
+    const std::string cut = parameter.layout.empty() ? "" : parameter.layout.front().axis;
+    const char* axes = cut == mesh_axes::kExpert ? mesh_axes::kShard : mesh_axes::kState;
+    if (options.mesh.size_of(axes) == 1) continue;
+    const Key key{use.trainable, use.master, use.copy, parameter.spec.dtype, cut};
     const int64_t elements = parameter.spec.shape.elements();
     const int64_t most = static_cast<int64_t>(options.bucket_bytes / sizeof(float));
     auto at = open.find(key);
     if (at == open.end() || at->second.filled + elements > most) {
       units.push_back({.name = fmt::format("zero.{}", units.size()),
+                       .axes = axes,
+                       .ranks = options.mesh.size_of(axes),
                        .members = {},
                        .trainable = use.trainable,
                        .reads_master = use.master,
@@ -84,6 +88,9 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
                        .layout = {{mesh_axes::kShard, {Placement::sharded, 0, {}}}}});
       for (const AxisPlacement& other : parameter.layout) {
         units.back().layout.push_back({other.axis, {}});
+      }
+      if (options.mesh.size(mesh_axes::kExpert) > 1 && cut != mesh_axes::kExpert) {
+        units.back().layout.push_back({mesh_axes::kExpert, {}});
       }
       at = open.insert_or_assign(key, UnitInProgress{units.size() - 1, 0}).first;
     }
@@ -93,7 +100,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
   for (ZeroUnit& unit : units) {
     const ZeroUnit::Member& last = unit.members.back();
     const int64_t filled = last.first + last.spec.shape.elements();
-    unit.elements = aligned((filled + options.shards() - 1) / options.shards());
+    unit.elements = aligned((filled + unit.ranks - 1) / unit.ranks);
   }
   return units;
 }
@@ -108,11 +115,10 @@ std::map<ValueId, const Node*> find_updates(const Graph& graph) {
   return out;
 }
 
-FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
-                     const DataParallelOptions& options) {
+FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values) {
   FlatGroup group;
   const size_t element = dtype_size(graph.value(values.front()).spec.dtype);
-  group.bytes = static_cast<size_t>(unit.elements * options.shards()) * element;
+  group.bytes = static_cast<size_t>(unit.elements * unit.ranks) * element;
   for (size_t i = 0; i < values.size(); ++i) {
     group.members.push_back({values[i], static_cast<size_t>(unit.members[i].first) * element});
   }
@@ -188,10 +194,9 @@ class UnitPlacement {
     const GraphValue first =
         graph_.value(*std::ranges::find_if(values, [](ValueId id) { return id != kNoValue; }));
     const TensorSpec part{Shape{unit.elements}, first.spec.dtype};
-    const size_t own = whole ? static_cast<size_t>(options_.part()) * part.bytes() : 0;
+    const size_t own = whole ? static_cast<size_t>(options_.part(unit.axes)) * part.bytes() : 0;
     const size_t group = graph_.groups.size();
-    graph_.groups.push_back(whole ? unit_group(graph_, unit, values, options_)
-                                  : shard(unit, values, part));
+    graph_.groups.push_back(whole ? unit_group(graph_, unit, values) : shard(unit, values, part));
     if (!read) return;
     const std::string name = first.kind.empty() ? unit.name : state_name(first.kind, unit.name);
     parts.gathered.push_back({add_window(graph_, group, name, part, own), values});
@@ -204,7 +209,7 @@ class UnitPlacement {
       if (values[i] == kNoValue) continue;
       GraphValue& value = graph_.value(values[i]);
       if (!value.shard) value.shard = Shard{.whole = value.spec};
-      value.shard->flat = {unit.members[i].first, unit.elements, options_.part()};
+      value.shard->flat = {unit.members[i].first, unit.elements, options_.part(unit.axes)};
       value.spec = value.shard->stored();
       value.layout = unit.layout;
       group.members.push_back(

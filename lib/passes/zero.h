@@ -36,6 +36,9 @@ struct ZeroUnit {
     int64_t first = 0;  // element of the unit at which it begins
   };
   std::string name;  // "zero.3"
+  // The ranks that hold the parts: all along `shard` and `expert`, of experts those along `shard`.
+  std::string axes = mesh_axes::kState;
+  int ranks = 1;
   std::vector<Member> members;
   int64_t elements = 0;         // that a rank owns, including padding
   bool trainable = true;        // false: frozen or without gradient (stage 3 only)

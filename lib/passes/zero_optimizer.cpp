@@ -19,7 +19,7 @@ class RangeUpdate {
         builder_(graph),
         parts_(parts),
         options_(options),
-        over_(options.mesh.over(mesh_axes::kShard)),
+        over_(options.mesh.over(mesh_axes::kState)),
         slot_(graph.next_slot()) {
     builder_.set_phase(Phase::update);
     builder_.set_layer("optimizer");
@@ -92,7 +92,7 @@ class RangeUpdate {
   }
 
   FlatCut::Range range_of(const ZeroUnit& unit, const ZeroUnit::Member& member) const {
-    return FlatCut{member.first, unit.elements, options_.part()}.range(
+    return FlatCut{member.first, unit.elements, options_.part(unit.axes)}.range(
         member.spec.shape.elements());
   }
 
@@ -144,18 +144,21 @@ class RangeUpdate {
   // All-gathers the tensors that every rank stores in full, for the next step.
   void gather() {
     std::vector<std::vector<ValueId>> begun;
+    std::vector<std::string> overs;
     const int64_t first_slot = slot_;
     for (const UnitParts& unit : parts_) {
       for (const UnitParts::Gathered& gathered : unit.gathered) {
         std::vector<ValueId> inputs{gathered.part};
         inputs.insert(inputs.end(), gathered.tensors.begin(), gathered.tensors.end());
         begun.push_back(
-            builder_.emit("all_gather_begin", inputs, message_attributes(slot_++, over_)));
+            builder_.emit("all_gather_begin", inputs,
+                          message_attributes(slot_++, options_.mesh.over(unit.unit->axes))));
+        overs.push_back(options_.mesh.over(unit.unit->axes));
       }
     }
     for (size_t i = 0; i < begun.size(); ++i) {
       builder_.emit("all_gather_end", begun[i],
-                    message_attributes(first_slot + static_cast<int64_t>(i), over_));
+                    message_attributes(first_slot + static_cast<int64_t>(i), overs[i]));
     }
   }
 

@@ -87,7 +87,7 @@ class Gathering {
   }
 
   Attributes message(const Gather& gather) const {
-    return message_attributes(gather.slot, options_.mesh.over(mesh_axes::kShard));
+    return message_attributes(gather.slot, options_.mesh.over(gather.unit->axes));
   }
 
   void start(Gather& gather) {
@@ -99,7 +99,7 @@ class Gathering {
     Attributes attributes = message(gather);
     attributes.set("shapes", shapes);
     gather.begun = builder_.emit("all_gather_begin", {gather.part}, attributes);
-    graph_.groups.push_back(unit_group(graph_, *gather.unit, gather.begun, options_));
+    graph_.groups.push_back(unit_group(graph_, *gather.unit, gather.begun));
   }
 
   void finish(const Gather& gather) {

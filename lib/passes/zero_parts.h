@@ -26,8 +26,7 @@ struct UnitParts {
 };
 
 // Returns the group that places `values` like the unit's members.
-FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
-                     const DataParallelOptions& options);
+FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values);
 
 // Returns a group in which `values` follow each other.
 FlatGroup adjacent(const Graph& graph, const std::vector<ValueId>& values);

@@ -289,15 +289,16 @@ std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& 
   };
   for (const StepGraph& graph : training) add(graph);
   if (evaluation != nullptr) add(*evaluation);
-  if (mesh.size(mesh_axes::kTensor) > 1 || mesh.size(mesh_axes::kPipeline) > 1) {
-    for (const char* axes : {mesh_axes::kDataAndPipeline, mesh_axes::kShard, mesh_axes::kTensor}) {
-      if (mesh.size(axes) > 1 || axes == mesh_axes::kDataAndPipeline) sets.insert(mesh.over(axes));
+  if (mesh.size_of("pipeline,expert,tensor") > 1) {
+    for (const char* axes : {mesh_axes::kDataAndPipeline, mesh_axes::kShard, mesh_axes::kExpert,
+                             mesh_axes::kState, mesh_axes::kTensor}) {
+      if (mesh.size_of(axes) > 1) sets.insert(mesh.over(axes));
     }
   }
   if (mesh.size(mesh_axes::kPipeline) > 1) {
     // Also those that the graph of this stage does not use, since all ranks make the same groups.
     for (const char* axes : {mesh_axes::kPipeline, mesh_axes::kPipelineBack}) sets.insert(axes);
-    for (const char* axes : {mesh_axes::kData, mesh_axes::kReplica}) {
+    for (const char* axes : {mesh_axes::kData, mesh_axes::kDataOfExpert, mesh_axes::kReplica}) {
       if (!mesh.over(axes).empty()) sets.insert(mesh.over(axes));
     }
   }
@@ -511,6 +512,12 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
                                        ? experiment.parallelism.reduce_dtype
                                        : DType::f32,
                    .fixed = experiment.training.reduction == Reduction::fixed},
+      .experts = {.mesh = mesh,
+                  .rank = options.ranks.rank,
+                  .key = experiment.parallelism.location_of("expert"),
+                  .capacity_key = experiment.parallelism.location_of("expert_capacity"),
+                  .buffer = experiment.parallelism.buffer_factor(),
+                  .capacity = experiment.parallelism.capacity_factor()},
       .stages = experiment.parallelism.chooses_stages() ? std::vector<std::string>()
                                                         : *experiment.parallelism.pipeline_stages,
       .compute = options.compute,

@@ -264,6 +264,11 @@ void Loop::handle(const StepReport& report) {
   const double valid = count.valid > 0 ? static_cast<double>(count.valid) : 1.0;
   const double loss = report.sums[0] / (count.divisor > 0 ? count.divisor : 1.0);
   const bool finite = report.results.finite != 0 && std::isfinite(loss);
+  const auto& metrics = session_.executor->training().metrics;
+  if (experiment_.parallelism.expert > 1) {
+    check_expert_buffers(session_, router_sums(metrics, report.sums),
+                         fmt::format("step {}, of which nothing was kept", report.step + 1));
+  }
   // An overflow in fp16 is not a divergence while the loss scale can still be reduced.
   const double scale = std::exchange(loss_scale_, report.results.loss_scale);
   const bool rescaled = loss_scale_ < scale;
@@ -298,7 +303,6 @@ void Loop::handle(const StepReport& report) {
       .data_wait_ms = 1e3 * (wait - last_record_wait_) / static_cast<double>(steps),
       .tokens_seen = tokens,
       .tokens_per_second = static_cast<double>(tokens - last_record_tokens_) / elapsed};
-  const auto& metrics = session_.executor->training().metrics;
   for (size_t i = 1; i < metrics.size() && !metrics[i].router; ++i) {
     record.metrics.emplace_back(metrics[i].label, report.sums[i] / valid);
   }
@@ -331,7 +335,8 @@ void Loop::diverged(const StepReport& report) {
   const RunRanks& ranks = session_.options.ranks;
   // With sharded gradients, parameters or layers a rank cannot repeat the step alone.
   const bool alone = ranks.world == 1 || (experiment_.parallelism.zero_stage < 2 &&
-                                          experiment_.parallelism.ranks_of_model() == 1);
+                                          experiment_.parallelism.ranks_of_model() == 1 &&
+                                          experiment_.parallelism.expert == 1);
   std::string found = alone ? find_non_finite(report.step) : "";
   try {
     if (alone && !ends_alone_) found = first_finding(ranks.collectives, found);

@@ -153,6 +153,45 @@ void check_moves(RankContext& context, Collectives& group) {
   }
 }
 
+// Whole parts, and rows of which each pair of ranks has another number, also none.
+void check_all_to_all(RankContext& context, Collectives& group) {
+  constexpr size_t kRow = 3;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::i32, DType::f64}) {
+    for (const size_t rows : {size_t{0}, size_t{1}, size_t{6}, size_t{9000}}) {
+      const size_t row = kRow * dtype_size(dtype), part = rows * row;
+      const auto rows_of = [&](int from, int to) {
+        return static_cast<int32_t>(rows * static_cast<size_t>((from + 2 * to) % 4) / 3);
+      };
+      std::vector<std::byte> input, output(part * context.size, std::byte{0xaa}), whole = output;
+      std::vector<std::byte> expected, parts;
+      std::vector<int32_t> sent, received;
+      for (int r = 0; r < context.size; ++r) {
+        const auto to = pattern(context.rank, r, part), from = pattern(r, context.rank, part);
+        input.insert(input.end(), to.begin(), to.end());
+        parts.insert(parts.end(), from.begin(), from.end());
+        sent.push_back(rows_of(context.rank, r));
+        received.push_back(rows_of(r, context.rank));
+        const size_t used = static_cast<size_t>(received.back()) * row;
+        expected.insert(expected.end(), from.begin(), from.begin() + static_cast<ptrdiff_t>(used));
+        expected.resize(part * static_cast<size_t>(r + 1), std::byte{0xaa});
+      }
+      CollectiveCall call{.kind = CollectiveKind::all_to_all,
+                          .dtype = dtype,
+                          .input = input.data(),
+                          .output = whole.data(),
+                          .count = rows * kRow,
+                          .row = kRow};
+      group.wait(group.issue(call, context.stream), context.stream);
+      expect(whole == parts, fmt::format("all_to_all of {} rows", rows));
+      call.output = output.data();
+      call.sent_rows = sent.data();
+      call.received_rows = received.data();
+      group.wait(group.issue(call, context.stream), context.stream);
+      expect(output == expected, fmt::format("all_to_all of some of {} rows", rows));
+    }
+  }
+}
+
 // Every pair of ranks, in the order of one sequence of all messages, in both directions, between
 // collectives.
 void check_pairs(RankContext& context, Collectives& group) {
@@ -202,6 +241,7 @@ TEST_CASE("every collective gives the computed answer for every type and size") 
     check_all_reduce(context, *group);
     check_reduce_scatter(context, *group);
     check_moves(context, *group);
+    check_all_to_all(context, *group);
     check_pairs(context, *group);
     group->barrier();
   });

@@ -119,6 +119,19 @@ void check_operations(Device& device, Collectives& group, DType dtype) {
   is("all_gather", gathered.download(*stream),
      [&](size_t i) { return brought(static_cast<int>(i / kCount), i); });
 
+  Values outgoing(device, dtype, own(rank, ranks * kCount));
+  Values incoming(device, dtype, std::vector<double>(ranks * kCount));
+  outgoing.upload(*stream);
+  const CollectiveCall exchange{.kind = CollectiveKind::all_to_all,
+                                .dtype = dtype,
+                                .input = outgoing.data(),
+                                .output = incoming.data(),
+                                .count = kCount};
+  group.wait(group.issue(exchange, *stream), *stream);
+  is("all_to_all", incoming.download(*stream), [&](size_t i) {
+    return brought(static_cast<int>(i / kCount), static_cast<size_t>(rank) * kCount + i % kCount);
+  });
+
   Values sent(device, dtype, own(rank, kCount));
   sent.upload(*stream);
   group.wait(group.broadcast(sent.data(), kCount, dtype, 1, *stream), *stream);

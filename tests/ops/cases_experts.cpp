@@ -55,6 +55,21 @@ void add_moves(std::vector<OpCase>& cases, const Shape& pairs, int64_t width) {
   cases.push_back({"combine_experts_backward_weights " + what,
                    "combine_experts_backward_weights",
                    {case_tensor(tokens), case_tensor({rows, width}), reversed(pairs)}});
+  const CaseInput places{{pairs, DType::i32}, Fill::gaps};
+  const CaseInput sources{{Shape{rows}, DType::i32}, Fill::gaps};
+  for (const bool weighted : {false, true}) {
+    const std::string moves = (weighted ? " weighted gaps " : " gaps ") + what;
+    cases.push_back(
+        {"dispatch_tokens" + moves, "dispatch_tokens", {case_tensor(tokens), sources, places}});
+    cases.push_back({"combine_experts" + moves,
+                     "combine_experts",
+                     {case_tensor({rows, width}), places, sources}});
+    if (!weighted) continue;
+    for (size_t i : {1, 2}) cases[cases.size() - i].inputs.push_back(weights);
+  }
+  cases.push_back({"combine_experts_backward_weights gaps " + what,
+                   "combine_experts_backward_weights",
+                   {case_tensor(tokens), case_tensor({rows, width}), places}});
 }
 
 void add_products(std::vector<OpCase>& cases, int64_t experts, int64_t rows, int64_t inner,
@@ -72,6 +87,40 @@ void add_products(std::vector<OpCase>& cases, int64_t experts, int64_t rows, int
                    "grouped_matmul_backward_weight",
                    {a, case_tensor({rows, columns}), offsets},
                    {{"experts", experts}}});
+}
+
+// The last rows belong to no expert.
+void add_unused_rows(std::vector<OpCase>& cases) {
+  for (const bool transposed : {false, true}) {
+    cases.push_back({fmt::format("grouped_matmul unused rows{}", transposed ? " transposed b" : ""),
+                     "grouped_matmul",
+                     {case_tensor({60, 17}),
+                      case_tensor(transposed ? Shape{4, 30, 17} : Shape{4, 17, 30}), groups(4, 41)},
+                     {{"transpose_b", transposed}, {"rows", int64_t{40}}}});
+  }
+  cases.push_back({"grouped_matmul_backward_weight unused rows",
+                   "grouped_matmul_backward_weight",
+                   {case_tensor({60, 17}), case_tensor({60, 30}), groups(4, 41)},
+                   {{"experts", int64_t{4}}, {"rows", int64_t{40}}}});
+}
+
+// Rows of the sorted order are at the places of their pairs in reverse.
+void add_places(std::vector<OpCase>& cases, const Shape& pairs, int64_t owners, int64_t experts,
+                int64_t buffer, int64_t capacity) {
+  const int64_t rows = pairs.elements();
+  const std::string what = fmt::format("{} over {} of {} buffer {} capacity {}", to_string(pairs),
+                                       experts, owners, buffer, capacity);
+  cases.push_back({"place_rows " + what,
+                   "place_rows",
+                   {reversed(pairs), groups(experts, rows)},
+                   {{"owners", owners}, {"buffer", buffer}, {"capacity", capacity}}});
+}
+
+void add_received(std::vector<OpCase>& cases, int64_t ranks, int64_t experts, int64_t most) {
+  cases.push_back({fmt::format("sort_received {} ranks {} experts", ranks, experts),
+                   "sort_received",
+                   {{{Shape{ranks, experts}, DType::i32}, Fill::ids, most}},
+                   {{"buffer", experts * (most - 1)}}});
 }
 
 void add_losses(std::vector<OpCase>& cases, const Shape& logits, int64_t k) {
@@ -101,6 +150,16 @@ void add_expert_cases(std::vector<OpCase>& cases) {
   add_products(cases, 4, 50, 17, 70);
   add_products(cases, 8, 64, 64, 128);
   add_products(cases, 3, 1400, 6, 9);  // several blocks of rows
+  add_unused_rows(cases);
+  add_places(cases, {1, 1}, 1, 1, 1, 0);
+  add_places(cases, {30, 2}, 2, 6, 60, 0);
+  add_places(cases, {30, 2}, 2, 6, 20, 0);  // too small a buffer
+  add_places(cases, {5, 7, 3}, 4, 8, 105, 9);
+  add_places(cases, {300, 4}, 3, 3, 420, 400);
+  add_places(cases, {40, 2}, 1, 5, 60, 12);
+  add_received(cases, 1, 1, 4);
+  add_received(cases, 2, 3, 5);
+  add_received(cases, 4, 16, 20);
   add_losses(cases, {1, 1}, 1);
   add_losses(cases, {6, 4}, 2);
   add_losses(cases, {2, 70, 8}, 2);

@@ -137,6 +137,11 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
     case Fill::slots:
       for (int64_t i = 0; i < n; ++i) t.set(i, static_cast<double>(n - 1 - i));
       break;
+    case Fill::gaps:
+      for (int64_t i = 0; i < n; ++i) {
+        t.set(i, std::min(i, n - 1 - i) % 3 == 0 ? -1 : static_cast<double>(n - 1 - i));
+      }
+      break;
     case Fill::groups:
       for (int64_t i = 1; i < n; ++i) {
         const double share = n == 2 ? 1 : static_cast<double>(i - 1) / static_cast<double>(n - 2);

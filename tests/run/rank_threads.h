@@ -147,6 +147,17 @@ class ThreadCollectives final : public Collectives {
       std::memcpy(call.output, parts[static_cast<size_t>(sender_of(call))], bytes);
     } else if (call.kind == CollectiveKind::broadcast) {
       std::memcpy(call.output, parts[static_cast<size_t>(call.root)], bytes);
+    } else if (call.kind == CollectiveKind::all_to_all) {
+      // Rows that are not in use stay NaN.
+      for (size_t r = 0; r < parts.size(); ++r) {
+        const size_t used =
+            call.received_rows == nullptr
+                ? bytes
+                : static_cast<size_t>(call.received_rows[r]) * call.row * dtype_size(call.dtype);
+        std::memcpy(static_cast<std::byte*>(call.output) + r * bytes,
+                    static_cast<const std::byte*>(parts[r]) + static_cast<size_t>(rank_) * bytes,
+                    used);
+      }
     } else if (call.kind == CollectiveKind::all_gather) {
       for (size_t r = 0; r < parts.size(); ++r) {
         std::memcpy(static_cast<std::byte*>(call.output) + r * bytes, parts[r], bytes);

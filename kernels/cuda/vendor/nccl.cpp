@@ -31,6 +31,7 @@ struct NcclLibrary {
   decltype(&ncclCommSplit) split;
   decltype(&ncclCommDestroy) destroy;
   decltype(&ncclCommAbort) abort;
+  decltype(&ncclCommCount) count;
   decltype(&ncclCommGetAsyncError) async_error;
   decltype(&ncclGetErrorString) error_string;
   decltype(&ncclGetLastError) last_error;
@@ -40,6 +41,8 @@ struct NcclLibrary {
   decltype(&ncclBroadcast) broadcast;
   decltype(&ncclSend) send;
   decltype(&ncclRecv) receive;
+  decltype(&ncclGroupStart) group_start;
+  decltype(&ncclGroupEnd) group_end;
   std::string name;  // "NCCL 2.28.9"
 
   std::string problem;  // the reason, in one line, if the library is missing or too old
@@ -61,11 +64,12 @@ bool load(NcclLibrary& to, void* library) {
   return get(to.version, "ncclGetVersion") && get(to.unique_id, "ncclGetUniqueId") &&
          get(to.init_rank, "ncclCommInitRank") && get(to.split, "ncclCommSplit") &&
          get(to.destroy, "ncclCommDestroy") && get(to.abort, "ncclCommAbort") &&
-         get(to.async_error, "ncclCommGetAsyncError") &&
+         get(to.count, "ncclCommCount") && get(to.async_error, "ncclCommGetAsyncError") &&
          get(to.error_string, "ncclGetErrorString") && get(to.last_error, "ncclGetLastError") &&
          get(to.all_reduce, "ncclAllReduce") && get(to.reduce_scatter, "ncclReduceScatter") &&
          get(to.all_gather, "ncclAllGather") && get(to.broadcast, "ncclBroadcast") &&
-         get(to.send, "ncclSend") && get(to.receive, "ncclRecv");
+         get(to.send, "ncclSend") && get(to.receive, "ncclRecv") &&
+         get(to.group_start, "ncclGroupStart") && get(to.group_end, "ncclGroupEnd");
 }
 
 NcclLibrary open_nccl() {
@@ -198,6 +202,8 @@ class NcclBackend final : public CollectiveBackend {
                                     stream);
       case CollectiveKind::all_gather:
         return nccl_.all_gather(c.input, c.output, c.bytes(), ncclUint8, comm_, stream);
+      case CollectiveKind::all_to_all:
+        return exchange(c, stream);
       case CollectiveKind::broadcast:
         return nccl_.broadcast(c.output, c.output, c.bytes(), ncclUint8, c.root, comm_, stream);
       case CollectiveKind::send:
@@ -208,6 +214,23 @@ class NcclBackend final : public CollectiveBackend {
         break;
     }
     fail(ExitCode::internal, "internal error: {} by NCCL", collective_name(c.kind));
+  }
+
+  // Whole parts, because the host does not know the numbers of rows.
+  ncclResult_t exchange(const CollectiveCall& c, cudaStream_t stream) {
+    int ranks = 0;
+    ncclResult_t result = nccl_.count(comm_, &ranks);
+    if (result == ncclSuccess) result = nccl_.group_start();
+    for (int peer = 0; peer < ranks && result == ncclSuccess; ++peer) {
+      const size_t at = static_cast<size_t>(peer) * c.bytes();
+      result = nccl_.send(static_cast<const std::byte*>(c.input) + at, c.bytes(), ncclUint8, peer,
+                          comm_, stream);
+      if (result != ncclSuccess) break;
+      result = nccl_.receive(static_cast<std::byte*>(c.output) + at, c.bytes(), ncclUint8, peer,
+                             comm_, stream);
+    }
+    const ncclResult_t ended = nccl_.group_end();
+    return result != ncclSuccess ? result : ended;
   }
 
   void fail_with(ncclResult_t result) { fail_now(nccl_.text_of(result, comm_)); }

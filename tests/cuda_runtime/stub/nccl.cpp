@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -105,7 +106,7 @@ struct ncclComm {
 namespace {
 
 struct Call {
-  enum Kind { all_reduce, reduce_scatter, all_gather, broadcast, send, receive } kind;
+  enum Kind { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send, receive } kind;
   ncclComm* comm;
   const void* input;
   void* output;
@@ -136,6 +137,11 @@ void finish(const Call& c) {
                           c.dtype, c.op);
     case Call::all_gather:
       for (int r = 0; r < ranks; ++r) std::memcpy(out + r * bytes, c.comm->area(r), bytes);
+      return;
+    case Call::all_to_all:
+      for (int r = 0; r < ranks; ++r) {
+        std::memcpy(out + r * bytes, c.comm->area(r) + c.comm->rank * bytes, bytes);
+      }
       return;
     case Call::broadcast:
       std::memcpy(out, c.comm->area(c.root), bytes);
@@ -180,7 +186,7 @@ void run(void* argument) {
     comm.wait_for_abort();
     return;
   }
-  const bool whole = call->kind == Call::reduce_scatter;
+  const bool whole = call->kind == Call::reduce_scatter || call->kind == Call::all_to_all;
   const size_t bytes = call->count * dtype_size(call->dtype) * (whole ? comm.size : 1);
   if (bytes > kAreaBytes) refuse(bytes);
   if (call->input != nullptr) std::memcpy(comm.area(comm.rank), call->input, bytes);
@@ -212,7 +218,19 @@ ncclResult_t join(ncclComm_t* comm, const std::string& name, int flags, int size
   return ncclSuccess;
 }
 
+// Between ncclGroupStart and ncclGroupEnd.
+struct GroupedCall {
+  Call call;
+  cudaStream_t stream;
+};
+thread_local bool in_group = false;
+thread_local std::vector<GroupedCall> grouped;
+
 ncclResult_t queue(const Call& call, cudaStream_t stream) {
+  if (in_group) {
+    grouped.push_back({call, stream});
+    return ncclSuccess;
+  }
   const cudaError_t code = cudaLaunchHostFunc(stream, run, new Call(call));
   return code == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
@@ -312,6 +330,35 @@ ncclResult_t ncclBroadcast(const void* input, void* output, size_t count, ncclDa
   const void* own = comm->rank == root ? input : nullptr;
   return queue({Call::broadcast, comm, own, output, count, type_of(type), {}, root}, stream);
 }
+ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
+  *count = comm->size;
+  return ncclSuccess;
+}
+
+// A group sends to all ranks and receives from all, one part of a buffer each, in order.
+ncclResult_t ncclGroupStart() {
+  in_group = true;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  in_group = false;
+  if (grouped.empty()) return ncclSuccess;
+  const std::vector<GroupedCall> calls = std::exchange(grouped, {});
+  Call call = calls[0].call;
+  call.kind = Call::all_to_all;
+  call.output = calls[1].call.output;
+  if (calls.size() != 2 * static_cast<size_t>(call.comm->size)) return ncclInvalidUsage;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const size_t at = i / 2 * call.count * dtype_size(call.dtype);
+    const Call& c = calls[i].call;
+    const bool fits = i % 2 == 0 ? c.input == static_cast<const std::byte*>(call.input) + at
+                                 : c.output == static_cast<std::byte*>(call.output) + at;
+    if (!fits || c.count != call.count || c.root != static_cast<int>(i / 2))
+      return ncclInvalidUsage;
+  }
+  return queue(call, calls[0].stream);
+}
+
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
   return queue({Call::send, comm, data, nullptr, count, type_of(type), {}, peer}, stream);

@@ -1,0 +1,241 @@
+#include "passes/expert_cut.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "config/diagnostics.h"
+#include "graph/builder.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+// Returns the numbers of ranks that divide the experts: "1, 2, 4 or 8".
+std::string divisors(int64_t experts) {
+  std::vector<int64_t> all;
+  for (int64_t n = 1; n <= experts; ++n) {
+    if (experts % n == 0) all.push_back(n);
+  }
+  const int64_t last = all.back();
+  all.pop_back();
+  return all.empty() ? fmt::format("{}", last)
+                     : fmt::format("{} or {}", fmt::join(all, ", "), last);
+}
+
+class ExpertCutter {
+ public:
+  ExpertCutter(Graph& graph, const ExpertCutOptions& options)
+      : graph_(graph),
+        builder_(graph),
+        options_(options),
+        ranks_(options.ranks()),
+        over_(options.mesh.over(mesh_axes::kExpert)) {}
+
+  void run(std::vector<EmittedRouter>& routers) {
+    if (routers.empty()) {
+      fail_at(ranks_ > 1 ? options_.key : options_.capacity_key,
+              "the model has no experts (layer moe); take {}",
+              ranks_ > 1 ? "expert: 1" : "expert_capacity: dropless");
+    }
+    for (Node& node : std::exchange(graph_.nodes, {})) {
+      builder_.set_phase(node.phase);
+      builder_.set_layer(node.layer);
+      builder_.set_block(node.block);
+      rewrite(std::move(node));
+    }
+    for (EmittedRouter& router : routers) {
+      const auto makes_sums = [&](const Node& node) {
+        return std::ranges::find(node.outputs, router.sums) != node.outputs.end();
+      };
+      const Node& losses = *std::ranges::find_if(graph_.nodes, makes_sums);
+      builder_.set_phase(Phase::forward);
+      builder_.set_layer(losses.layer);
+      builder_.set_block(losses.block);
+      const ValueId sums = layer_of(losses.inputs[1])->sums;
+      router.sums = builder_.emit1("concat", {router.sums, sums}, {{"axis", int64_t{0}}});
+      router.info.owners = ranks_;
+      router.info.capacity = options_.capacity;
+      router.info.buffer = options_.buffer;
+    }
+    graph_.update_producers();
+  }
+
+ private:
+  // A layer with experts.
+  struct Layer {
+    ValueId rows = kNoValue, sources = kNoValue;   // in the buffers
+    ValueId sent = kNoValue, received = kNoValue;  // rows of each rank
+    ValueId sorted_rows = kNoValue, sorted_sources = kNoValue, sorted_offsets = kNoValue;
+    ValueId sums = kNoValue;
+    int64_t expected = 0;  // rows of this rank's experts
+  };
+
+  void rewrite(Node node) {
+    for (ValueId& id : node.inputs) {
+      if (const auto found = replaced_.find(id); found != replaced_.end()) id = found->second;
+    }
+    if (node.op->name == "top_k_routing") {
+      const std::vector<ValueId> outputs = node.outputs;
+      graph_.append(std::move(node));
+      add_layer(outputs);
+    } else if (node.op->name == "dispatch_tokens" && layer_of(node.inputs[2])) {
+      dispatch(node, *layer_of(node.inputs[2]));
+    } else if (node.op->name == "combine_experts" && layer_of(node.inputs[1])) {
+      combine(node, *layer_of(node.inputs[1]));
+    } else if (node.op->name == "grouped_matmul" && layer_of(node.inputs[2])) {
+      const Layer& layer = *layer_of(node.inputs[2]);
+      shard(node.inputs[1]);
+      node.inputs[2] = layer.sorted_offsets;
+      node.attributes.set("rows", layer.expected);
+      emit_again(node);
+    } else if (std::ranges::any_of(node.inputs, [&](ValueId id) { return moved_.contains(id); })) {
+      emit_again(node);
+    } else {
+      graph_.append(std::move(node));
+    }
+  }
+
+  const Layer* layer_of(ValueId output_of_routing) const {
+    const auto found = routed_.find(output_of_routing);
+    return found == routed_.end() ? nullptr : &layers_[found->second];
+  }
+
+  // Rows for each owner: of K choices of T tokens.
+  int64_t buffer_of(int64_t pairs, int64_t local, int64_t capacity) const {
+    int64_t buffer = pairs;
+    if (ranks_ > 1 && options_.buffer > 0) {
+      const double average = static_cast<double>(pairs) / ranks_;
+      buffer = std::min(buffer, static_cast<int64_t>(std::ceil(options_.buffer * average)));
+    }
+    return capacity > 0 ? std::min(buffer, capacity * local) : buffer;
+  }
+
+  void add_layer(const std::vector<ValueId>& routed) {
+    const ValueId rows = routed[2], offsets = routed[4];
+    const int64_t pairs = builder_.spec(rows).shape.elements();
+    const int64_t experts = builder_.spec(offsets).shape[0] - 1;
+    if (experts % ranks_ != 0) {
+      fail_at(options_.key, "expert {}: {} has {} experts, which {} ranks fit", ranks_,
+              builder_.layer(), experts, divisors(experts));
+    }
+    const int64_t local = experts / ranks_;
+    int64_t capacity = 0;
+    if (options_.capacity > 0) {
+      const double average = static_cast<double>(pairs) / static_cast<double>(experts);
+      capacity = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(options_.capacity * average)));
+    }
+    const int64_t buffer = buffer_of(pairs, local, capacity);
+    const auto placed =
+        builder_.emit("place_rows", {rows, offsets},
+                      {{"owners", int64_t{ranks_}}, {"buffer", buffer}, {"capacity", capacity}});
+    Layer layer;
+    layer.rows = placed[0];
+    layer.sources = placed[1];
+    layer.sent = placed[3];
+    layer.sums = placed[4];
+    const ValueId counts = exchange({placed[2]});
+    const auto sorted = builder_.emit("sort_received", {counts}, {{"buffer", buffer}});
+    layer.sorted_sources = sorted[0];
+    layer.sorted_rows = sorted[1];
+    layer.sorted_offsets = sorted[2];
+    layer.received = sorted[3];
+    layer.expected = std::min(pairs, buffer * ranks_);
+    for (size_t i : {2, 3, 4}) routed_[routed[i]] = layers_.size();
+    layers_.push_back(layer);
+  }
+
+  // Each rank's part goes to that rank. With one rank there is nothing to do.
+  ValueId exchange(std::vector<ValueId> inputs) {
+    if (ranks_ == 1) return inputs[0];
+    Attributes attributes;
+    if (!over_.empty()) attributes.set(kOver, over_);
+    return builder_.emit1("all_to_all", std::move(inputs), std::move(attributes));
+  }
+
+  void dispatch(const Node& node, const Layer& layer) {
+    const ValueId placed =
+        builder_.emit1("dispatch_tokens", {node.inputs[0], layer.sources, layer.rows});
+    ValueId rows = exchange({placed, layer.sent, layer.received});
+    if (ranks_ > 1) {
+      rows = builder_.emit1("dispatch_tokens", {rows, layer.sorted_sources, layer.sorted_rows});
+    }
+    replace(node.outputs[0], rows);
+  }
+
+  void combine(Node node, const Layer& layer) {
+    ValueId rows = node.inputs[0];
+    if (ranks_ > 1) {
+      rows = builder_.emit1("combine_experts", {rows, layer.sorted_rows, layer.sorted_sources});
+    }
+    node.inputs[0] = exchange({rows, layer.received, layer.sent});
+    node.inputs[1] = layer.rows;
+    node.inputs[2] = layer.sources;
+    graph_.append(std::move(node));
+  }
+
+  // Emits a node on rows of experts, whose number has changed.
+  void emit_again(const Node& node) {
+    const std::vector<ValueId> outputs =
+        builder_.emit(std::string(node.op->name), node.inputs, node.attributes);
+    for (size_t i = 0; i < outputs.size(); ++i) replace(node.outputs[i], outputs[i]);
+  }
+
+  void replace(ValueId old, ValueId made) {
+    replaced_[old] = made;
+    moved_[made] = true;
+  }
+
+  // Cuts the experts of a parameter, or of the average or copy that is read in its place.
+  void shard(ValueId read) {
+    if (ranks_ == 1) return;
+    const auto made = std::ranges::find_if(
+        graph_.nodes, [&](const Node& node) { return node.outputs == std::vector{read}; });
+    if (made != graph_.nodes.end()) {  // a cast
+      const ValueId from = made->inputs[0];
+      shard(from);
+      graph_.value(read).spec.shape = builder_.spec(from).shape;
+      return;
+    }
+    const GraphValue& value = graph_.value(read);
+    const ValueId parameter = value.of != kNoValue ? value.of : read;
+    if (graph_.value(parameter).shard) return;
+    const Placement placement{Placement::sharded, 0,
+                              even_cut(graph_.value(parameter).spec.shape[0], ranks_)};
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      GraphValue& its = graph_.values[i];
+      if (static_cast<ValueId>(i) != parameter && its.of != parameter) continue;
+      its.layout = {{mesh_axes::kExpert, placement}};
+      its.shard =
+          Shard{.whole = its.spec,
+                .cut = Cut{.axis = mesh_axes::kExpert,
+                           .dimension = 0,
+                           .ranks = ranks_,
+                           .rank = options_.mesh.coordinate(options_.rank, mesh_axes::kExpert),
+                           .parts = placement.parts}};
+      its.spec = its.shard->stored();
+    }
+  }
+
+  Graph& graph_;
+  GraphBuilder builder_;
+  const ExpertCutOptions& options_;
+  const int ranks_;
+  const std::string over_;
+  std::vector<Layer> layers_;
+  std::map<ValueId, size_t> routed_;  // rows, sources and offsets of top_k_routing, and their layer
+  std::map<ValueId, ValueId> replaced_;
+  std::map<ValueId, bool> moved_;  // rows of experts
+};
+
+}  // namespace
+
+void expert_cut(Graph& graph, const ExpertCutOptions& options,
+                std::vector<EmittedRouter>& routers) {
+  if (!options.changes()) return;
+  ExpertCutter(graph, options).run(routers);
+  verify_graph(graph);
+}
+
+}  // namespace dltrain
