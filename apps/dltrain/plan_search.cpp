@@ -129,6 +129,7 @@ class LayoutSearch {
     const int64_t node = request_.ranks_per_node > 0 ? request_.ranks_per_node : world;
     Experiment given = load_({});
     const int64_t batch = given.training.global_batch_size.value_or(0);
+    experts_ = given.parallelism.expert;
     if (batch == 0) {
       fail_at(given.training, "global_batch_size",
               "--search keeps the global batch; give global_batch_size");
@@ -138,6 +139,8 @@ class LayoutSearch {
         const Candidate alone{.micro_batch = micro, .recompute = recompute};
         std::vector<std::string> overrides = alone.overrides();
         overrides.push_back(fmt::format("training.global_batch_size={}", micro * steps));
+        overrides.insert(overrides.end(),
+                         {"parallelism.expert=1", "parallelism.expert_buffer=worst"});
         Experiment experiment = load_(overrides);
         const Session session = open(experiment, 1);
         if (one != nullptr) *one = measure(session);
@@ -154,7 +157,7 @@ class LayoutSearch {
       for (int64_t tensor : divisors(world, std::min<int64_t>(node, 8))) {
         for (int64_t pipeline : divisors(world / tensor, one.blocks)) {
           const int64_t data = world / (tensor * pipeline);
-          if (batch % data != 0) continue;
+          if (batch % data != 0 || data % experts_ != 0) continue;
           for (int64_t zero = 0; zero <= (data > 1 ? 3 : 0); ++zero) {
             add(one,
                 {.data = data,
@@ -176,7 +179,8 @@ class LayoutSearch {
       return candidate.zero >= stage ? static_cast<double>(candidate.data) : 1.0;
     };
     const double state =
-        (one.moments / over(1) + one.gradients / over(2) + one.replicated / over(3)) / parts;
+        (one.moments / over(1) + one.gradients / over(2) + one.replicated / over(3)) /
+        (parts * static_cast<double>(experts_));  // as if all parameters were those of experts
     bool fits = false;
     for (int64_t micro : divisors(share, share)) {
       const int64_t steps = share / micro;
@@ -268,6 +272,7 @@ class LayoutSearch {
   const LoadExperiment& load_;
   const PlanRequest& request_;
   MachineRates rates_;
+  int64_t experts_ = 1;  // parallelism.expert, which all candidates have
   std::vector<Candidate> candidates_;
   size_t too_large_ = 0, planned_ = 0;
 };

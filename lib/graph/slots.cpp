@@ -123,6 +123,7 @@ bool begins_slot(const Node& node) {
 }
 
 std::string subject_of(const Graph& graph, const Node& begin) {
+  if (begin.op->message == MessageKind::all_to_all) return "rows of experts of " + begin.layer;
   std::span<const ValueId> tensors = begin.inputs;
   if (begin.op->message == MessageKind::all_gather) {
     // The first is a part of a unit, whose name is internal. The tensors of the unit are the other

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "config/diagnostics.h"
@@ -39,22 +40,22 @@ class ExpertCutter {
               "the model has no experts (layer moe); take {}",
               ranks_ > 1 ? "expert: 1" : "expert_capacity: dropless");
     }
+    // The offsets of the layers by the sums of their routers. A teacher's layers have none.
+    std::map<ValueId, ValueId> offsets;
+    for (const Node& node : graph_.nodes) {
+      if (node.op->name != "router_losses") continue;
+      offsets[node.outputs[1]] = node.inputs[1];
+      students_.insert(node.inputs[1]);
+    }
     for (Node& node : std::exchange(graph_.nodes, {})) {
-      builder_.set_phase(node.phase);
-      builder_.set_layer(node.layer);
-      builder_.set_block(node.block);
+      set_place(node);
       rewrite(std::move(node));
     }
+    graph_.update_producers();
     for (EmittedRouter& router : routers) {
-      const auto makes_sums = [&](const Node& node) {
-        return std::ranges::find(node.outputs, router.sums) != node.outputs.end();
-      };
-      const Node& losses = *std::ranges::find_if(graph_.nodes, makes_sums);
-      builder_.set_phase(Phase::forward);
-      builder_.set_layer(losses.layer);
-      builder_.set_block(losses.block);
-      const ValueId sums = layer_of(losses.inputs[1])->sums;
-      router.sums = builder_.emit1("concat", {router.sums, sums}, {{"axis", int64_t{0}}});
+      const Layer& layer = *layer_of(offsets.at(router.sums));
+      set_place(graph_.nodes[static_cast<size_t>(graph_.value(layer.sums).producer)]);
+      router.sums = builder_.emit1("concat", {router.sums, layer.sums}, {{"axis", int64_t{0}}});
       router.info.owners = ranks_;
       router.info.capacity = options_.capacity;
       router.info.buffer = options_.buffer;
@@ -72,11 +73,17 @@ class ExpertCutter {
     int64_t expected = 0;  // rows of this rank's experts
   };
 
+  void set_place(const Node& node) {
+    builder_.set_phase(node.phase);
+    builder_.set_layer(node.layer);
+    builder_.set_block(node.block);
+  }
+
   void rewrite(Node node) {
     for (ValueId& id : node.inputs) {
       if (const auto found = replaced_.find(id); found != replaced_.end()) id = found->second;
     }
-    if (node.op->name == "top_k_routing") {
+    if (node.op->name == "top_k_routing" && students_.contains(node.outputs[4])) {
       const std::vector<ValueId> outputs = node.outputs;
       graph_.append(std::move(node));
       add_layer(outputs);
@@ -224,6 +231,7 @@ class ExpertCutter {
   const int ranks_;
   const std::string over_;
   std::vector<Layer> layers_;
+  std::set<ValueId> students_;        // offsets of the routers
   std::map<ValueId, size_t> routed_;  // rows, sources and offsets of top_k_routing, and their layer
   std::map<ValueId, ValueId> replaced_;
   std::map<ValueId, bool> moved_;  // rows of experts

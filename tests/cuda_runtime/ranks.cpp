@@ -16,6 +16,16 @@ const Network& gpt() {
   return networks()[2];
 }
 
+const Network& experts() {
+  static const Network network{
+      "experts",
+      {"model.layers=[{embedding: {embedding_dim: 16}}, {residual: [layer_norm, {moe: "
+       "{num_experts: 4, experts_per_token: 2, intermediate_size: 24, balance_loss: 0.1}}]}, "
+       "{lm_head: {}}]",
+       "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}"}};
+  return network;
+}
+
 // Units of some hundred elements, so that there are several.
 std::vector<std::string> stage(int stage, std::vector<std::string> more = {}) {
   more.push_back(fmt::format("parallelism.zero_stage={}", stage));
@@ -90,6 +100,13 @@ TEST_CASE("stages of a pipeline on GPUs have the losses of the CPUs") {
   }
 }
 
+TEST_CASE("experts over ranks on GPUs have the losses of the CPUs") {
+  check_as_on_cpus(experts(), 2, {"parallelism.expert=2"});
+  check_as_on_cpus(experts(), 4,
+                   {"parallelism.expert=2", "parallelism.zero_stage=1",
+                    "training.micro_batch_size=3", "parallelism.expert_capacity=1.5"});
+}
+
 TEST_CASE("in bf16 they agree but for rounding, with ZeRO and with messages in bf16") {
   check_as_on_cpus(gpt(), 2, stage(2, {"precision.compute=bf16"}), 5e-3);
   check_as_on_cpus(mlp(), 2, stage(3, {"precision.compute=bf16", "parallelism.reduce_dtype=bf16"}),
@@ -159,6 +176,10 @@ TEST_CASE("by NCCL ranks have the losses that they have through host memory") {
   }
   const auto groups = stage(3, {"training.micro_batch_size=3", "parallelism.zero_shard_size=2"});
   CHECK(run_on({gpt(), 4, groups, RankBackend::nccl}).same_as(run_on({gpt(), 4, groups})));
+  // NCCL sends whole buffers.
+  const std::vector<std::string> over_two{"parallelism.expert=2", "parallelism.expert_buffer=2"};
+  CHECK(run_on({experts(), 2, over_two, RankBackend::nccl})
+            .same_as(run_on({experts(), 2, over_two})));
   const auto bf16 = stage(2, {"precision.compute=bf16", "parallelism.reduce_dtype=bf16"});
   CHECK(run_on({mlp(), 4, bf16, RankBackend::nccl}).same_as(run_on({mlp(), 4, bf16})));
 }

@@ -160,9 +160,13 @@ TEST_CASE("experts over ranks: memory and messages are as planned") {
 }
 
 TEST_CASE("too small a buffer between ranks of experts ends the run and changes nothing") {
-  run_rank_threads(2, [&](ThreadCollectives& collectives) {
+  const auto [ranks, layout] = GENERATE(table<int, std::string>({{2, "parallelism.pipeline=1"},
+                                                                 {4, "parallelism.pipeline=2"},
+                                                                 {4, "parallelism.zero_stage=1"},
+                                                                 {4, "parallelism.tensor=2"}}));
+  run_rank_threads(ranks, [&, layout = layout](ThreadCollectives& collectives) {
     Experiment experiment = layout_experiment(
-        mixtures()[0], with(kFiveSteps, {expert(2), "parallelism.expert_buffer=1"}));
+        mixtures()[0], with(kFiveSteps, {expert(2), layout, "parallelism.expert_buffer=1"}));
     Session session = open_session(experiment, layout_options(collectives));
     start_session(session);
     const auto state = [&] {

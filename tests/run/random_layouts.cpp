@@ -30,7 +30,18 @@ const Network& skipping() {
   return network;
 }
 
-RandomLayout random_layout(std::mt19937& dice) {
+// The losses of routers would depend on the micro-batch.
+const Network& mixture() {
+  static const Network network{
+      "experts",
+      {"model.layers=[{embedding: {embedding_dim: 16}}, {repeat: {times: 2, layers: [{residual: "
+       "[layer_norm, {moe: {num_experts: 6, experts_per_token: 2, intermediate_size: 12}}]}]}}, "
+       "{lm_head: {}}]",
+       "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}"}};
+  return network;
+}
+
+RandomLayout random_layout(std::mt19937& dice, bool experts) {
   const auto one_of = [&](std::initializer_list<int> values) {
     return values.begin()[std::uniform_int_distribution<size_t>(0, values.size() - 1)(dice)];
   };
@@ -41,6 +52,12 @@ RandomLayout random_layout(std::mt19937& dice) {
     pipeline = one_of({1, 2, 3});
   } while (data * tensor * pipeline < 2 || data * tensor * pipeline > 6);
   const int share = 24 / data;
+  int expert = 1;
+  if (experts) {
+    do {
+      expert = one_of({1, 2, 3});
+    } while (data % expert != 0);
+  }
   int micro = 0;
   do {
     micro = one_of({1, 2, 3, 4, 6, 8});
@@ -48,9 +65,9 @@ RandomLayout random_layout(std::mt19937& dice) {
   const char* recompute[]{"none", "selective", "full"};
   return {.ranks = data * tensor * pipeline,
           .overrides = {
-              fmt::format("parallelism={{tensor: {}, pipeline: {}, pipeline_schedule: {}, "
-                          "zero_stage: {}, bucket_mb: 0.002}}",
-                          tensor, pipeline, one_of({0, 1}) == 0 ? "1f1b" : "gpipe",
+              fmt::format("parallelism={{tensor: {}, pipeline: {}, expert: {}, pipeline_schedule: "
+                          "{}, zero_stage: {}, bucket_mb: 0.002}}",
+                          tensor, pipeline, expert, one_of({0, 1}) == 0 ? "1f1b" : "gpipe",
                           one_of({0, 1, 2, 3})),
               fmt::format("memory.recompute={}", recompute[one_of({0, 1, 2})]),
               fmt::format("training={{global_batch_size: 24, max_steps: 3, max_grad_norm: 0.5, "
@@ -97,11 +114,14 @@ std::vector<double> losses_with_delays(const Network& network, const RandomLayou
 
 TEST_CASE("random layouts with delayed messages end, with the losses of one rank") {
   const char* wanted = std::getenv("DLTRAIN_LAYOUTS");
-  const int count = wanted != nullptr ? std::atoi(wanted) : 9;
+  const int count = wanted != nullptr ? std::atoi(wanted) : 12;
   for (int i = 0; i < count; ++i) {
     std::mt19937 dice(static_cast<unsigned>(i));
-    const Network& network = i % 3 == 0 ? networks()[0] : i % 3 == 1 ? networks()[2] : skipping();
-    const RandomLayout layout = random_layout(dice);
+    const Network& network = i % 4 == 0   ? networks()[0]
+                             : i % 4 == 1 ? networks()[2]
+                             : i % 4 == 2 ? skipping()
+                                          : mixture();
+    const RandomLayout layout = random_layout(dice, i % 4 == 3);
     INFO("layout " << i << ": " << network.name << " on " << layout.ranks << " ranks, "
                    << layout.overrides[0] << ", " << layout.overrides[1] << ", "
                    << layout.overrides[2]);
