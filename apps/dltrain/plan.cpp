@@ -134,8 +134,9 @@ void print_lengths(const Session& session, const PlanReport& r) {
 size_t message_bytes(const Session& session, const Mesh& mesh) {
   size_t bytes = CollectiveAlgorithms::scratch_bytes(mesh.size());
   if (!session.groups) return bytes;
-  for (const MeshAxis& axis : mesh.axes()) {
-    if (axis.size < mesh.size()) bytes += CollectiveAlgorithms::scratch_bytes(axis.size);
+  for (const std::string& axes : session.groups->sets()) {
+    const bool own = axes.starts_with(mesh_axes::kPipeline) || mesh.size_of(axes) < mesh.size();
+    if (own) bytes += CollectiveAlgorithms::scratch_bytes(mesh.size_of(axes));
   }
   return bytes;
 }

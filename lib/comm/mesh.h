@@ -35,6 +35,9 @@ inline constexpr const char* kExpert = "expert";
 inline constexpr const char* kData = "replica,shard,expert";
 inline constexpr const char* kDataOfExpert = "replica,shard";
 inline constexpr const char* kState = "shard,expert";
+// Along these, ranks have different parts of the parameters.
+inline constexpr const char* kCut = "expert,tensor";
+inline constexpr const char* kCutAndPipeline = "pipeline,expert,tensor";
 inline constexpr const char* kDataAndPipeline = "pipeline,replica,shard,expert";
 }  // namespace mesh_axes
 

@@ -133,7 +133,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.gathered = partition(out.graph, partition_options, kept);
     log("partition");
   }
-  const bool divided = r.parallel.mesh.size_of("expert,tensor") > 1;
+  const bool divided = r.parallel.mesh.size_of(mesh_axes::kCut) > 1;
   if (ExpertCutOptions experts = r.experts; experts.changes()) {
     if (!training) experts.capacity = 0;
     expert_cut(out.graph, experts, model.routers);

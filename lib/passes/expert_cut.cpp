@@ -40,20 +40,23 @@ class ExpertCutter {
               "the model has no experts (layer moe); take {}",
               ranks_ > 1 ? "expert: 1" : "expert_capacity: dropless");
     }
-    // The offsets of the layers by the sums of their routers. A teacher's layers have none.
-    std::map<ValueId, ValueId> offsets;
-    for (const Node& node : graph_.nodes) {
-      if (node.op->name != "router_losses") continue;
-      offsets[node.outputs[1]] = node.inputs[1];
-      students_.insert(node.inputs[1]);
+    // A teacher's layers are not among the routers.
+    std::vector<ValueId> offsets;
+    for (const EmittedRouter& router : routers) {
+      const auto losses = std::ranges::find_if(graph_.nodes, [&](const Node& node) {
+        return node.op->name == "router_losses" && node.outputs[1] == router.sums;
+      });
+      offsets.push_back(losses->inputs[1]);
     }
+    students_.insert(offsets.begin(), offsets.end());
     for (Node& node : std::exchange(graph_.nodes, {})) {
       set_place(node);
       rewrite(std::move(node));
     }
     graph_.update_producers();
-    for (EmittedRouter& router : routers) {
-      const Layer& layer = *layer_of(offsets.at(router.sums));
+    for (size_t i = 0; i < routers.size(); ++i) {
+      EmittedRouter& router = routers[i];
+      const Layer& layer = *layer_of(offsets[i]);
       set_place(graph_.nodes[static_cast<size_t>(graph_.value(layer.sums).producer)]);
       router.sums = builder_.emit1("concat", {router.sums, layer.sums}, {{"axis", int64_t{0}}});
       router.info.owners = ranks_;
@@ -191,7 +194,7 @@ class ExpertCutter {
 
   void replace(ValueId old, ValueId made) {
     replaced_[old] = made;
-    moved_[made] = true;
+    moved_.insert(made);
   }
 
   // Cuts the experts of a parameter, or of the average or copy that is read in its place.
@@ -234,7 +237,7 @@ class ExpertCutter {
   std::set<ValueId> students_;        // offsets of the routers
   std::map<ValueId, size_t> routed_;  // rows, sources and offsets of top_k_routing, and their layer
   std::map<ValueId, ValueId> replaced_;
-  std::map<ValueId, bool> moved_;  // rows of experts
+  std::set<ValueId> moved_;  // rows of experts
 };
 
 }  // namespace

@@ -289,7 +289,7 @@ std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& 
   };
   for (const StepGraph& graph : training) add(graph);
   if (evaluation != nullptr) add(*evaluation);
-  if (mesh.size_of("pipeline,expert,tensor") > 1) {
+  if (mesh.size_of(mesh_axes::kCutAndPipeline) > 1) {
     for (const char* axes : {mesh_axes::kDataAndPipeline, mesh_axes::kShard, mesh_axes::kExpert,
                              mesh_axes::kState, mesh_axes::kTensor}) {
       if (mesh.size_of(axes) > 1) sets.insert(mesh.over(axes));

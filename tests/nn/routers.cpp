@@ -1,6 +1,8 @@
 // The metrics of routers of experts in reports.
 #include "nn/routers.h"
 
+#include <cmath>
+
 #include "catch.h"
 
 namespace dltrain {
@@ -22,6 +24,24 @@ TEST_CASE("reports of routers are means over the tokens, and over the layers") {
   CHECK(report.load[1].first == "b");
   CHECK(added_loss(std::vector{first, second}) == Approx(0.5 * 2 + 0.25 * 1.5));
   CHECK(report_routers({}).values.empty());
+}
+
+TEST_CASE("reports of experts over ranks tell what was dropped, and what buffers were needed") {
+  // 4 of 16 pairs were dropped; one message needed 1.5 times the average, at most.
+  const RouterInfo info{
+      .layer = "a", .experts = 2, .choices = 2, .owners = 2, .buffer = 2, .capacity = 1};
+  RouterSums sums{info, {8, 8, 1, 1, 1, 4, 0, 1, 0, 0, 0, 0, 3, 0, 0, 0}};
+  const RouterReport report = report_routers(std::vector{sums});
+  REQUIRE(report.values.size() == 6);
+  CHECK(report.values[4] == std::pair<std::string, double>("dropped_share", 0.25));
+  CHECK(report.values[5].first == "expert_buffer");
+  CHECK(report.values[5].second == Approx(std::exp2(5.0 / 8)));
+  CHECK(check_buffers(std::vector{sums}).empty());
+  sums.info.buffer = 1;
+  sums.sums[6] = 7;
+  CHECK(check_buffers(std::vector{sums}) ==
+        "a: 7 rows had no room in the buffers between the ranks of the experts; "
+        "parallelism.expert_buffer is 1, 1.55 would have been enough here, and `worst` always is");
 }
 
 }  // namespace dltrain

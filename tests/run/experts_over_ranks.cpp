@@ -110,6 +110,7 @@ TEST_CASE("experts over ranks work with ZeRO, pipelines, tensor ranks and traini
     compare(2, {expert(2)}, {fmt::format("memory.recompute={}", recompute)});
   }
   compare(2, {expert(2)}, {"precision.compute=bf16"}, 5e-3);
+  compare(2, {expert(2)}, {"precision.compute=fp16"}, 5e-3);
   compare(2, {expert(2)}, {"optimizer={type: lamb, learning_rate: 0.01}"});
   compare(2, {expert(2)}, {"optimizer={type: lars, learning_rate: 0.1}"});
   compare(2, {expert(2)}, {"training.ema={decay: 0.9}"});
