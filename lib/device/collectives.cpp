@@ -20,7 +20,7 @@ const char* error_in(const CollectiveCall& call, int rank, int size) {
     case Kind::all_gather:
       return "";
     case Kind::all_to_all:
-      return call.input != nullptr ? "" : "an all_to_all cannot be in place";
+      return call.input != nullptr || call.count == 0 ? "" : "an all_to_all is not in place";
     case Kind::send:
     case Kind::receive:
       return call.peer >= 0 && call.peer < size && call.peer != rank ? "" : "there is no such peer";
