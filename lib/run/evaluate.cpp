@@ -2,17 +2,8 @@
 
 #include "run/trainer.h"
 #include "runtime/host_reduce.h"
-#include "runtime/remote_error.h"
 
 namespace dltrain {
-
-void check_expert_buffers(const Session& session, std::span<const RouterSums> routers,
-                          std::string_view when) {
-  const std::string wrong = check_buffers(routers);
-  if (wrong.empty()) return;
-  if (!session.options.ranks.is_leader()) throw RemoteError(0, ExitCode::memory);
-  fail(ExitCode::memory, "{}: {}", when, wrong);
-}
 
 std::optional<EvaluationRecord> evaluate(Session& session, int64_t step, const StopCheck& stop) {
   const auto started = std::chrono::steady_clock::now();
@@ -51,10 +42,7 @@ std::optional<EvaluationRecord> evaluate(Session& session, int64_t step, const S
                           .metrics = {{"loss", sums[0] / at[1]}},  // NaN where nothing counts
                           .classes = std::move(report.classes)};
   record.metrics.insert(record.metrics.end(), report.values.begin(), report.values.end());
-  const std::vector<RouterSums> of_layers =
-      router_sums(session.executor->evaluation_metrics(), sums);
-  check_expert_buffers(session, of_layers, "evaluation");
-  RouterReport routers = report_routers(of_layers);
+  RouterReport routers = report_routers(router_sums(session.executor->evaluation_metrics(), sums));
   record.metrics.insert(record.metrics.end(), routers.values.begin(), routers.values.end());
   record.expert_load = std::move(routers.load);
   record.seconds =

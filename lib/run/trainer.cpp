@@ -266,8 +266,11 @@ void Loop::handle(const StepReport& report) {
   const bool finite = report.results.finite != 0 && std::isfinite(loss);
   const auto& metrics = session_.executor->training().metrics;
   if (experiment_.parallelism.expert > 1) {
-    check_expert_buffers(session_, router_sums(metrics, report.sums),
-                         fmt::format("step {}, of which nothing was kept", report.step + 1));
+    const std::string full = check_buffers(router_sums(metrics, report.sums));
+    if (!full.empty()) {
+      if (!is_leader()) throw RemoteError(0, ExitCode::memory);
+      fail(ExitCode::memory, "step {}, of which nothing was kept: {}", report.step + 1, full);
+    }
   }
   // An overflow in fp16 is not a divergence while the loss scale can still be reduced.
   const double scale = std::exchange(loss_scale_, report.results.loss_scale);

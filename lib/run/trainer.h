@@ -105,15 +105,11 @@ struct TrainOutcome {
   TimeSpent time;                              // of all attempts
 };
 
-// Throws Error(diverged), Error(storage), Error(rank), and Error(data) for a sample that cannot be
-// read: rank 0 has then saved a checkpoint of the last complete step, unless ranks save together.
+// Throws Error(diverged), Error(memory) if rows had no room in the buffers between the ranks of
+// experts (parallelism.expert_buffer), Error(storage), Error(rank), and Error(data) for a sample
+// that cannot be read: rank 0 has then saved a checkpoint of the last complete step, unless ranks
+// save together.
 TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptions& options);
-
-// Throws Error(memory) on rank 0 and RemoteError on the others if rows had no room in the buffers
-// between the ranks of experts (parallelism.expert_buffer). All ranks have the same sums. `when`:
-// "evaluation".
-void check_expert_buffers(const Session& session, std::span<const RouterSums> routers,
-                          std::string_view when);
 
 // Evaluates the model on the eval split (or its first `samples`). Returns nothing if `stop`, which
 // is called before each micro-batch and must return the same on all ranks, has ended it.
