@@ -278,8 +278,8 @@ std::string layers_of(const PlanReport& report) {
   return first == last ? first : first + " to " + last;
 }
 
-// Prints a row for each stage of a pipeline, that of its first data-parallel rank; on GPUs one for
-// equal stages in sequence. (On CPUs their numbers of micro-batches in flight differ.)
+// Prints a row for each stage of a pipeline, that of its first data-parallel rank. Equal stages in
+// sequence have one, with the memory of the first, which has the most micro-batches in flight.
 void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
   const RankCoordinates::Place& stage = session.coordinates.pipeline;
   if (stage.count == 1) return;
@@ -294,7 +294,7 @@ void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
   std::vector<double> flops;
   const std::vector<int>& equal = session.executor->training().equal_stages;
   for (int i = 0; i < stage.count; ++i) {
-    const int like = gpu ? equal[static_cast<size_t>(i)] : i;
+    const int like = equal[static_cast<size_t>(i)];
     if (like < i && rows.back().first == like) {
       rows.back().last = i;
       flops.push_back(flops.back());
@@ -315,11 +315,14 @@ void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
              gpipe ? "gpipe" : "1f1b", session.batch.micro_steps, 100 * waits);
   size_t width = 6;
   for (Row& row : rows) {
-    if (row.first < row.last) row.layers += ", and so on";
+    if (row.first < row.last) {
+      row.layers += ", and so on";
+      row.memory = "<= " + row.memory;
+    }
     width = std::max(width, row.layers.size());
   }
   const auto print_row = [&](const std::string& name, const Row& row) {
-    fmt::print("  {:>5}  {:<{}}  {:>12}  {:>11}  {:>12}\n", name, row.layers, width, row.parameters,
+    fmt::print("  {:>5}  {:<{}}  {:>12}  {:>13}  {:>12}\n", name, row.layers, width, row.parameters,
                row.memory, row.flop);
   };
   print_row("stage", {0, 0, "layers", "parameters", "memory", "FLOP"});
@@ -367,6 +370,7 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
   if (session.options.ranks.world > 1) print_traffic(session, r, rates);
   print_checkpoint(session, request.storage, rates.link);
   if (rates.gpu) print_gpu_estimate(session, rates);
+  if (!request.timeline.empty()) write_timeline(request.timeline, session, rates);
   print_promises(session);
 }
 
@@ -427,6 +431,7 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
   }
   MachineRates rates = request.rates;
   if (request.gpus.size() > 1) {
+    if (!request.timeline.empty()) fail(ExitCode::usage, "--timeline requires one GPU in --gpu");
     for (const Gpu& gpu : request.gpus) {
       if (gpu.flops(experiment.precision.compute) == 0) {
         fmt::print("{:<12}  does not compute in {}\n", gpu.name,
@@ -494,6 +499,8 @@ CommandBody add_plan(CLI::App& command) {
       ->excludes(rates_given[0])
       ->excludes(command.get_option("--device"));
   command.add_flag("--passes", options->request.passes, "Print the graph after each pass");
+  command.add_option("--timeline", options->request.timeline,
+                     "Write the estimated step to this file, as a trace for ui.perfetto.dev");
   command.add_flag("--search", options->search,
                    "Find the fastest layouts of --world ranks that fit --gpu: data, tensor and "
                    "pipeline parallelism, ZeRO stage, micro-batch, recomputation");
@@ -501,6 +508,7 @@ CommandBody add_plan(CLI::App& command) {
     if (options->search) {
       PlanRequest request = options->request;
       request.world = std::max(request.world, request.ranks_per_node);
+      if (!request.timeline.empty()) fail(ExitCode::usage, "--search has no --timeline");
       if (options->gpu.empty() || request.world < 2) {
         fail(ExitCode::usage, "--search requires --gpu, and --world with at least 2 ranks");
       }

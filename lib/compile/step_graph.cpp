@@ -207,7 +207,8 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training) out.model_flops = model_flops(out.graph);
   if (!out.stages.empty()) {
     const int stage = r.parallel.mesh.coordinate(r.parallel.rank, mesh_axes::kPipeline);
-    out.graph = stage_cut(std::move(out.graph), {.stage = stage, .begins = out.stages});
+    out.graph = stage_cut(std::move(out.graph),
+                          {.stage = stage, .begins = out.stages, .sends_last = gpu_memory() != 0});
     log("stage_cut");
   }
   if (training && !r.parallel.shards_state()) shard_norm(out.graph, r.parallel.mesh);

@@ -268,17 +268,6 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
   return graphs;
 }
 
-// Returns the number of micro-batches between forward and backward on this rank's stage. On a GPU
-// all messages share one stream, so they must have the same order on all stages.
-int64_t in_flight(const Session& session, const Device& device) {
-  const RankCoordinates::Place& stage = session.coordinates.pipeline;
-  if (stage.count == 1) return session.options.in_flight;
-  if (session.experiment->parallelism.pipeline_schedule == PipelineSchedule::gpipe) {
-    return session.batch.micro_steps;
-  }
-  return stage.count - (device.properties().on_host ? stage.index : 0);
-}
-
 // Returns the sets of axes over which the graphs communicate, and with shards of layers also those
 // that evaluations and checkpoints use.
 std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& training,
@@ -355,6 +344,12 @@ double Session::step_model_flops() const {
   if (executor->variants() > 1) return 0;
   return executor->training().model_flops * static_cast<double>(batch.micro_steps) /
          coordinates.pipeline.count;
+}
+
+int64_t Session::in_flight(int stage) const {
+  if (coordinates.pipeline.count == 1) return options.in_flight;
+  const bool gpipe = experiment->parallelism.pipeline_schedule == PipelineSchedule::gpipe;
+  return gpipe ? batch.micro_steps : coordinates.pipeline.count - stage;
 }
 
 int64_t Session::tokens_of_sample(size_t variant) const {
@@ -563,7 +558,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     check_compute(experiment.precision, *chosen.device);
     session.device_note = chosen.note;
   }
-  executor.in_flight = in_flight(session, exact ? *executor.device : *chosen.device);
+  executor.in_flight = session.in_flight(session.coordinates.pipeline.index);
   std::optional<StepGraph> evaluation;
   if (options.evaluation && session.has_evaluation()) {
     StepRequest quiet = request;
