@@ -33,8 +33,8 @@ GpuEstimate estimate(const Session& session, const MachineRates& rates) {
   out.rate =
       static_cast<double>(session.batch.global_batch * std::max<int64_t>(tokens, 1)) / out.seconds;
   const DType precision = session.experiment->precision.compute;
-  const double flops = session.step_model_flops() /
-                       static_cast<double>(session.experiment->parallelism.ranks_of_model());
+  const double flops =
+      session.step_model_flops() / static_cast<double>(session.coordinates.pipeline.count);
   const double share = flops / out.seconds / rates.gpu->peak_flops(precision);
   out.mfu = flops > 0 ? fmt::format("{:.1f}", 100 * share) : "-";
   return out;

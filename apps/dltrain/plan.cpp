@@ -241,10 +241,14 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
     fmt::print("  tensor parallelism: groups of {} ranks share the layers of the same samples\n",
                session.coordinates.tensor.count);
   }
+  if (const int ranks = session.coordinates.context.count; ranks > 1) {
+    fmt::print("  context parallelism: groups of {} ranks share the tokens of the same samples\n",
+               ranks);
+  }
   if (topology.mesh.size(mesh_axes::kReplica) > 1) {
     fmt::print(
         "  the state is sharded over groups of {} ranks; each of the {} groups holds all of it\n",
-        topology.mesh.size(mesh_axes::kShard), topology.mesh.size(mesh_axes::kReplica));
+        topology.mesh.size(mesh_axes::kParts), topology.mesh.size(mesh_axes::kReplica));
   } else if (session.experiment->parallelism.zero_shard_size == "node" && topology.nodes() == 1) {
     fmt::print("  all ranks are assumed to be on one node (--nproc-per-node)\n");
   }
@@ -327,6 +331,12 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
   if (!graph.frozen.empty()) {
     fmt::print("  frozen: {} tensors, {} to {}\n", graph.frozen.size(), graph.frozen.front(),
                graph.frozen.back());
+  }
+  if (!graph.gathered_tokens.empty()) {
+    fmt::print("  gathered: {} op{} that run{} on all tokens of a sample on each rank: {}\n",
+               graph.gathered_tokens.size(), graph.gathered_tokens.size() == 1 ? "" : "s",
+               graph.gathered_tokens.size() == 1 ? "s" : "",
+               fmt::join(graph.gathered_tokens, ", "));
   }
   if (!graph.gathered.empty()) {
     fmt::print("  gathered: {} op{} without a rule for the shards of the inputs: {}\n",

@@ -182,6 +182,9 @@ std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request, bool 
       (c.window > 0 && (!c.causal || masked))) {
     return nullptr;
   }
+  // cuDNN aligns the first query with the first key, and draws the numbers of whole texts.
+  const bool is_part = c.query_offset > 0 || c.queries < c.all_queries || c.keys < c.all_keys;
+  if (is_part && (c.causal || c.window > 0 || c.dropout > 0)) return nullptr;
   CudaDevice& device = cuda_device(request);
   const Direction own{backward,
                       {request.inputs.begin(), request.inputs.end()},

@@ -1,0 +1,217 @@
+// Transformers over the context axis (passes/context_cut.h): every rank computes its tokens of each
+// sample, with the losses of one rank.
+#include <cstring>
+#include <fstream>
+
+#include "refusal.h"
+#include "run/layout_run.h"
+#include "temporary_folder.h"
+
+using namespace dltrain;
+
+namespace {
+
+const std::string kTokens =
+    "data.train={type: synthetic_tokens, vocab_size: 29, length: 16, samples: 96}";
+
+const std::vector<Network>& texts() {
+  static const std::vector<Network> all{
+      {"gpt2",
+       {"model={type: gpt2, num_layers: 2, hidden_size: 16, num_heads: 4, max_positions: 20, "
+        "vocab_size: 29, dropout: 0.1}",
+        kTokens}},
+      {"llama",
+       {"model={type: llama, num_layers: 2, hidden_size: 16, num_heads: 4, num_kv_heads: 2, "
+        "intermediate_size: 20, max_positions: 16, vocab_size: 29, attention_dropout: 0.1, "
+        "sliding_window: 5, head_norm: {type: rms_norm, name: .}}",
+        kTokens}},
+      {"bert",
+       {"model={type: bert, num_layers: 2, hidden_size: 16, num_heads: 4, max_positions: 16, "
+        "vocab_size: 29, dropout: 0.1}",
+        kTokens}},
+      {"alibi",
+       {"model={vocab_size: 29, layers: [{embedding: {embedding_dim: 16}}, sinusoidal_positions, "
+        "{linear: 48, name: qkv}, {attention: {num_heads: 4, causal: true, alibi: true, dropout: "
+        "0.2}}, {linear: 16}, {lm_head: {bias: true}}]}",
+        kTokens}},
+      // Batch norm has no rule for tokens.
+      {"gathered",
+       {"model={vocab_size: 29, layers: [{embedding: {embedding_dim: 16}}, batch_norm, "
+        "{multi_head_attention: {num_heads: 4, causal: true}}, {dropout: 0.1}, {linear: 16}, "
+        "{lm_head: {bias: true}}]}",
+        kTokens}},
+  };
+  return all;
+}
+
+const std::string kTwentySteps =
+    "training={global_batch_size: 12, max_steps: 20, max_grad_norm: 0.5}";
+
+std::vector<std::string> over_context(int ranks, std::vector<std::string> more = {}) {
+  more.push_back(fmt::format("parallelism.context={}", ranks));
+  return more;
+}
+
+// Writes integer tensors as a file of safetensors: name, shape and elements of each.
+struct IntegerTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<int32_t> values;
+};
+void write_integers(const std::filesystem::path& path, const std::vector<IntegerTensor>& tensors) {
+  std::string header, data;
+  for (const IntegerTensor& tensor : tensors) {
+    const size_t begin = data.size();
+    data.append(reinterpret_cast<const char*>(tensor.values.data()), 4 * tensor.values.size());
+    header += fmt::format("{}\"{}\":{{\"dtype\":\"I32\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                          header.empty() ? "{" : ",", tensor.name, fmt::join(tensor.shape, ","),
+                          begin, data.size());
+  }
+  header += "}";
+  uint64_t length = header.size();
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&length), sizeof length);
+  file << header << data;
+}
+
+// 96 texts of 16 tokens with 1 to 16 that count: ids, next ids, what is padding, and classes.
+struct PaddedTexts {
+  TemporaryFolder folder;
+  std::filesystem::path path = folder.path() / "texts.safetensors";
+
+  PaddedTexts() {
+    constexpr int kTexts = 96, kTokens = 16;
+    std::vector<int32_t> ids, next, mask, lengths, classes;
+    for (int n = 0; n < kTexts; ++n) {
+      lengths.push_back(1 + n * 7 % kTokens);
+      classes.push_back(n % 3);
+      for (int t = 0; t < kTokens; ++t) {
+        ids.push_back((n * 11 + t * t * 5 + classes.back()) % 29);
+        mask.push_back(t < lengths.back() ? 1 : 0);
+        next.push_back(mask.back() == 1 && t % 3 != 1 ? (n + t * 3) % 29 : -100);
+      }
+    }
+    write_integers(path, {{"ids", {kTexts, kTokens}, ids},
+                          {"next", {kTexts, kTokens}, next},
+                          {"mask", {kTexts, kTokens}, mask},
+                          {"lengths", {kTexts}, lengths},
+                          {"classes", {kTexts}, classes}});
+  }
+  std::string data(const std::string& inputs, const std::string& targets) const {
+    return fmt::format("{{type: tensors, path: '{}', inputs: {}, targets: {}}}", path.string(),
+                       inputs, targets);
+  }
+};
+
+void check_equal(const LayoutRun& parts, const LayoutRun& one) {
+  CHECK(greatest_difference(parts.losses, one.losses) < 1e-5);
+  CHECK(greatest_difference(parts.norms, one.norms) < 1e-5);
+}
+
+}  // namespace
+
+TEST_CASE("transformers train over the context axis with the losses of one rank") {
+  for (const Network& network : texts()) {
+    const LayoutRun one = layout_run(network, 1, {kTwentySteps});
+    for (const auto& [ranks, context] : {std::pair(2, 2), {4, 4}, {4, 2}}) {
+      INFO(network.name << ", " << ranks << " ranks, context " << context);
+      // Batch norm depends on the micro-batch.
+      const bool statistics = network.name == std::string("gathered");
+      if (statistics && ranks != context) continue;
+      const LayoutRun parts = layout_run(network, ranks, over_context(context, {kTwentySteps}));
+      check_equal(parts, one);
+    }
+  }
+}
+
+TEST_CASE("padding, ignored targets, evaluations and accuracy are those of one rank") {
+  const PaddedTexts texts;
+  const auto eval = [&](const std::string& data) {
+    return std::vector<std::string>{"data.train=" + data, "data.eval=" + data,
+                                    "evaluation={eval_steps: 5, samples: 21}",
+                                    "evaluation.metrics=[accuracy, top_3]"};
+  };
+  const std::string bert =
+      "num_layers: 2, hidden_size: 16, num_heads: 4, max_positions: 16, vocab_size: 29, dropout: "
+      "0.1";
+  std::vector<Network> networks;
+  networks.push_back({"bert", eval(texts.data("{input: ids, attention_mask: mask}", "next"))});
+  networks.back().overrides.push_back("model={type: bert, " + bert + "}");
+  // The loss is that of whole texts.
+  networks.push_back(
+      {"classifier", eval(texts.data("{input: ids, attention_mask: mask}", "classes"))});
+  networks.back().overrides.push_back("model={type: bert_classifier, num_classes: 3, " + bert +
+                                      "}");
+  networks.back().overrides[3] = "evaluation.metrics=[accuracy, f1]";
+  networks.push_back(
+      {"transformer",
+       eval(texts.data("{source: ids, source_lengths: lengths, decoder_input: ids}", "next"))});
+  networks.back().overrides.emplace_back(
+      "model={type: transformer, num_layers: 1, hidden_size: 16, num_heads: 4, dropout: 0.1, "
+      "vocab_size: 29}");
+  for (const Network& network : networks) {
+    const LayoutRun one = layout_run(network, 1, {kTwentySteps});
+    for (const auto& [ranks, context] : {std::pair(2, 2), {4, 4}, {4, 2}}) {
+      INFO(network.name << ", " << ranks << " ranks, context " << context);
+      const LayoutRun parts = layout_run(network, ranks, over_context(context, {kTwentySteps}));
+      check_equal(parts, one);
+      CHECK(greatest_difference(parts.accuracies, one.accuracies) < 1e-12);
+      CHECK(parts.evaluation == Approx(one.evaluation).epsilon(1e-5));
+    }
+  }
+}
+
+TEST_CASE("context works with the other axes, ZeRO, accumulation, recomputation and bf16") {
+  const std::vector<std::vector<std::string>> variations{
+      {"precision.compute=bf16"},
+      {"parallelism.zero_stage=1"},
+      {"parallelism.zero_stage=2", "training.micro_batch_size=3"},
+      {"parallelism.zero_stage=3", "memory.recompute=full"},
+      {"memory.recompute=selective", "training.micro_batch_size=4"},
+      {"parallelism.reduce_dtype=bf16"},
+      {"parallelism.tensor=2"},
+      {"parallelism.tensor=2", "parallelism.zero_stage=3"},
+      {"parallelism.pipeline=2", "training.micro_batch_size=4"},
+      {"parallelism.pipeline=2", "parallelism.zero_stage=1", "training.micro_batch_size=4"},
+      {"parallelism.pipeline=2", "parallelism.tensor=2", "training.micro_batch_size=6"}};
+  for (const Network& network : texts()) {
+    if (network.name == std::string("gathered")) continue;  // depends on the micro-batch
+    for (const std::vector<std::string>& variation : variations) {
+      INFO(network.name << ", " << variation.front() << " " << variation.back());
+      std::vector<std::string> alone = variation;
+      std::erase_if(alone, [](const std::string& text) { return text.starts_with("parallelism"); });
+      const LayoutRun one = layout_run(network, 1, alone);
+      int model = 1;
+      for (const std::string& text : variation) {
+        model *= text == "parallelism.tensor=2" || text == "parallelism.pipeline=2" ? 2 : 1;
+      }
+      const int ranks = model == 4 ? 8 : 4;
+      const LayoutRun parts = layout_run(network, ranks, over_context(2, variation));
+      const bool bf16 = variation.front().ends_with("bf16");
+      CHECK(greatest_difference(parts.losses, one.losses) < (bf16 ? 1e-2 : 1e-5));
+    }
+  }
+}
+
+TEST_CASE("groups that share state over context and data give the losses of whole state") {
+  const LayoutRun one = layout_run(texts()[0], 1, {});
+  for (int stage : {1, 2, 3}) {
+    check_equal(layout_run(texts()[0], 8,
+                           over_context(2, {fmt::format("parallelism.zero_stage={}", stage),
+                                            "parallelism.zero_shard_size=2",
+                                            "training.micro_batch_size=3"})),
+                one);
+  }
+}
+
+TEST_CASE("experts are chosen by each rank for its tokens, and their losses are those of all") {
+  const Network network{
+      "mixtral",
+      {"model={type: mixtral, num_layers: 2, hidden_size: 16, num_heads: 4, num_kv_heads: 2, "
+       "intermediate_size: 12, num_experts: 4, max_positions: 16, vocab_size: 29, balance_loss: "
+       "0.02}",
+       kTokens}};
+  const std::vector<std::string> micro_batch{"training.micro_batch_size=12"};
+  const LayoutRun one = layout_run(network, 1, micro_batch);
+  check_equal(layout_run(network, 4, over_context(2, micro_batch)), one);
+}
