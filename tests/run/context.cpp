@@ -3,6 +3,9 @@
 #include <cstring>
 #include <fstream>
 
+#include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/run_folder.h"
+#include "compile/traffic.h"
 #include "refusal.h"
 #include "run/layout_run.h"
 #include "temporary_folder.h"
@@ -214,4 +217,156 @@ TEST_CASE("experts are chosen by each rank for its tokens, and their losses are 
   const std::vector<std::string> micro_batch{"training.micro_batch_size=12"};
   const LayoutRun one = layout_run(network, 1, micro_batch);
   check_equal(layout_run(network, 4, over_context(2, micro_batch)), one);
+}
+
+TEST_CASE("a layer sends its keys and values twice and their gradients once") {
+  // The widths of keys and values of all heads, and whether their projections are packed.
+  for (const auto& [network, width, packed] :
+       {std::tuple(texts()[0], 16, true), {texts()[1], 8, false}}) {
+    struct Counts {
+      std::map<Phase, int> messages;
+      Traffic traffic;
+    };
+    const auto counted = [&, &network = network](int layers) {
+      Counts out;
+      run_rank_threads(4, [&](ThreadCollectives& ranks) {
+        Experiment experiment = layout_experiment(
+            network, over_context(4, {fmt::format("model.num_layers={}", layers),
+                                      "training={global_batch_size: 12, max_steps: 1, "
+                                      "micro_batch_size: 3}"}));
+        const Session session = open_session(experiment, layout_options(ranks));
+        if (ranks.rank() != 0) return;
+        const Graph& graph = session.executor->training().graph;
+        for (const Node& node : graph.nodes) {
+          const bool begins = node.op->slot == SlotUse::begins;
+          if (begins && !node.once_per_step) ++out.messages[node.phase];
+        }
+        out.traffic =
+            step_traffic(graph, session.batch.micro_steps, session.executor->report().topology);
+      });
+      return out;
+    };
+    INFO(network.name);
+    Counts two = counted(2), five = counted(5);
+    const int each = packed ? 1 : 2;
+    CHECK(five.messages[Phase::forward] - two.messages[Phase::forward] == 3 * each);
+    CHECK(five.messages[Phase::backward] - two.messages[Phase::backward] == 3 * 2 * each);
+    // Keys and values of 12 samples of 16 tokens.
+    const size_t bytes = sizeof(float) * 2 * 12 * 16 * static_cast<size_t>(width);
+    CHECK(five.traffic.gathered - two.traffic.gathered == 3 * 2 * bytes);
+    CHECK(five.traffic.scattered - two.traffic.scattered == 3 * bytes);
+  }
+}
+
+TEST_CASE("four ranks have a quarter of the activations of one") {
+  for (const char* recompute : {"none", "full"}) {
+    Network network{
+        "llama",
+        {"model={type: llama, num_layers: 8, hidden_size: 64, num_heads: 4, num_kv_heads: 2, "
+         "intermediate_size: 160, max_positions: 512, vocab_size: 61}",
+         "data.train={type: synthetic_tokens, vocab_size: 61, length: 512, samples: 8}",
+         "training={global_batch_size: 1, max_steps: 1}",
+         fmt::format("memory.recompute={}", recompute)}};
+    const auto bytes = [&](int ranks) {
+      size_t out = 0;
+      run_rank_threads(ranks, [&](ThreadCollectives& collectives) {
+        Experiment experiment = layout_experiment(network, over_context(ranks));
+        const Session session = open_session(experiment, layout_options(collectives));
+        if (collectives.rank() == 0) out = session.executor->report().work_bytes;
+      });
+      return static_cast<double>(out);
+    };
+    INFO("recompute " << recompute);
+    CHECK(bytes(4) < (recompute == std::string("none") ? 0.27 : 0.5) * bytes(1));
+  }
+}
+
+TEST_CASE("checkpoints of parts of texts are those of any layout") {
+  using State = std::map<std::string, std::vector<std::byte>>;
+  std::mutex mutex;
+  const auto add_state = [&](const Session& session, const ThreadCollectives& ranks, State& to) {
+    StateSnapshot snapshot;
+    take_snapshot(*session.executor, snapshot, false, ranks.rank(), ranks.size());
+    const std::lock_guard lock(mutex);
+    for (const TensorCopy& copy : snapshot) {
+      if (copy.owner == ranks.rank()) to[copy.state] = copy.bytes;
+    }
+  };
+  struct Layout {
+    int context, tensor, pipeline, stage, ranks;
+  };
+  const auto experiment_of = [&](const Layout& layout, int seed) {
+    return layout_experiment(
+        texts()[0],
+        over_context(layout.context, {fmt::format("parallelism.tensor={}", layout.tensor),
+                                      fmt::format("parallelism.pipeline={}", layout.pipeline),
+                                      fmt::format("parallelism.zero_stage={}", layout.stage),
+                                      fmt::format("seed={}", seed)}));
+  };
+  const std::vector<Layout> layouts{{2, 1, 1, 0, 2}, {1, 1, 1, 0, 1}, {1, 2, 1, 0, 2},
+                                    {2, 2, 1, 2, 4}, {4, 1, 1, 3, 4}, {2, 1, 2, 1, 8}};
+  for (const Layout& from : layouts) {
+    State saved;
+    const TemporaryFolder folder;
+    run_rank_threads(from.ranks, [&](ThreadCollectives& ranks) {
+      Experiment experiment = experiment_of(from, 0);
+      Session session = open_session(experiment, layout_options(ranks));
+      start_session(session);
+      train(session, {}, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
+      CheckpointWriter writer(folder.path(), {}, "name: x\n", true,
+                              session.shares_state() ? &ranks : nullptr);
+      if (ranks.rank() == 0 || session.shares_state()) {
+        writer.save(*session.executor,
+                    {.step = 2, .updates = 2, .seed = 0, .global_batch = 24, .train_samples = 96});
+        writer.finish();
+      }
+      add_state(session, ranks, saved);
+    });
+    const auto checkpoint = folder.path() / "step-000002";
+    for (const Layout& to : layouts) {
+      INFO("context " << from.context << ", tensor " << from.tensor << ", stage " << from.stage
+                      << " to context " << to.context << ", tensor " << to.tensor << ", stage "
+                      << to.stage);
+      State found;
+      run_rank_threads(to.ranks, [&](ThreadCollectives& ranks) {
+        Experiment experiment = experiment_of(to, 5);
+        Session session = open_session(experiment, layout_options(ranks));
+        start_session(session);
+        load_checkpoint(*session.executor, checkpoint, read_checkpoint_state(checkpoint));
+        add_state(session, ranks, found);
+      });
+      CHECK(found == saved);
+    }
+  }
+}
+
+TEST_CASE("what context parallelism cannot divide is refused at its key") {
+  const auto refused = [](const Network& network, int context, int ranks) {
+    return refusal_of(
+        [&] {
+          run_rank_threads(ranks, [&](ThreadCollectives& collectives) {
+            Experiment experiment = layout_experiment(network, over_context(context));
+            open_session(experiment, layout_options(collectives));
+          });
+        },
+        ExitCode::usage);
+  };
+  using Catch::Matchers::Contains;
+  CHECK_THAT(refused(texts()[0], 3, 3),
+             Contains("-s parallelism.context=3") &&
+                 Contains("16 tokens of input.input cannot be divided into 6 equal chunks, two for "
+                          "each rank as attention is causal; 12 or 18 would fit"));
+  CHECK_THAT(refused(texts()[2], 3, 3),
+             Contains("16 tokens of input.input cannot be divided into 3 equal chunks; 15 or 18"));
+  CHECK_THAT(refused(networks()[0], 2, 2), Contains("the model has no attention between tokens"));
+  const Network lstm{"lstm",
+                     {"model={vocab_size: 29, layers: [{embedding: {embedding_dim: 16}}, {lstm: "
+                      "{hidden_size: 16}}, {lm_head: {bias: true}}]}",
+                      kTokens}};
+  CHECK_THAT(refused(lstm, 2, 2), Contains("recurrent layers read the tokens of a text one after"));
+  Network fixed = texts()[0];
+  fixed.overrides.emplace_back("training={global_batch_size: 12, max_steps: 1, reduction: fixed}");
+  CHECK_THAT(refused(fixed, 2, 2), Contains("sums over tokens are not added in the order of"));
+  CHECK_THAT(refused(texts()[0], 2, 3),
+             Contains("3 ranks cannot be divided into groups of 2 for context parallelism"));
 }

@@ -30,7 +30,8 @@ const Network& skipping() {
   return network;
 }
 
-RandomLayout random_layout(std::mt19937& dice) {
+// `text`: the network has attention, whose tokens can be shared.
+RandomLayout random_layout(std::mt19937& dice, bool text) {
   const auto one_of = [&](std::initializer_list<int> values) {
     return values.begin()[std::uniform_int_distribution<size_t>(0, values.size() - 1)(dice)];
   };
@@ -46,11 +47,12 @@ RandomLayout random_layout(std::mt19937& dice) {
     micro = one_of({1, 2, 3, 4, 6, 8});
   } while (share % micro != 0);
   const char* recompute[]{"none", "selective", "full"};
-  return {.ranks = data * tensor * pipeline,
+  const int context = text && data * tensor * pipeline <= 4 ? one_of({1, 2}) : 1;
+  return {.ranks = data * context * tensor * pipeline,
           .overrides = {
-              fmt::format("parallelism={{tensor: {}, pipeline: {}, pipeline_schedule: {}, "
-                          "zero_stage: {}, bucket_mb: 0.002}}",
-                          tensor, pipeline, one_of({0, 1}) == 0 ? "1f1b" : "gpipe",
+              fmt::format("parallelism={{tensor: {}, context: {}, pipeline: {}, "
+                          "pipeline_schedule: {}, zero_stage: {}, bucket_mb: 0.002}}",
+                          tensor, context, pipeline, one_of({0, 1}) == 0 ? "1f1b" : "gpipe",
                           one_of({0, 1, 2, 3})),
               fmt::format("memory.recompute={}", recompute[one_of({0, 1, 2})]),
               fmt::format("training={{global_batch_size: 24, max_steps: 3, max_grad_norm: 0.5, "
@@ -101,7 +103,7 @@ TEST_CASE("random layouts with delayed messages end, with the losses of one rank
   for (int i = 0; i < count; ++i) {
     std::mt19937 dice(static_cast<unsigned>(i));
     const Network& network = i % 3 == 0 ? networks()[0] : i % 3 == 1 ? networks()[2] : skipping();
-    const RandomLayout layout = random_layout(dice);
+    const RandomLayout layout = random_layout(dice, i % 3 == 1);
     INFO("layout " << i << ": " << network.name << " on " << layout.ranks << " ranks, "
                    << layout.overrides[0] << ", " << layout.overrides[1] << ", "
                    << layout.overrides[2]);
