@@ -229,7 +229,7 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
       "times the parameters in f32\n",
       human_bytes(static_cast<size_t>(t.sent())), whole(t.reduced), whole(t.scattered),
       whole(t.gathered),
-      t.passed_on > 0 ? fmt::format(", {} to other stages", whole(t.passed_on)) : "",
+      t.passed_on > 0 ? fmt::format(", {} to single ranks", whole(t.passed_on)) : "",
       messages / (sizeof(float) * static_cast<double>(parameter_elements(session))));
   const RankTopology& topology = r.topology;
   if (topology.nodes() > 1) {

@@ -121,6 +121,7 @@ StepGraph emit(const StepRequest& r, bool training) {
   const ContextOptions context{.mesh = r.parallel.mesh,
                                .rank = r.parallel.rank,
                                .compute = r.compute,
+                               .ring = r.parallel.ring,
                                .key = r.parallel.context_key};
   bool shares_metrics = false;
   if (context.ranks() > 1) {

@@ -183,6 +183,14 @@ void ParallelismConfig::describe(Fields& f) {
        .min = 1,
        .max = 1024,
        .known_as = {"context_parallel", "cp", "context_parallel_size", "context_parallel_degree"}});
+  f.choice("context_method", context_method,
+           {{"all_gather", ContextMethod::all_gather,
+             "every rank gets the keys and values of all tokens, in the backward again"},
+            {"ring", ContextMethod::ring,
+             "they pass from rank to rank while attention to those that have arrived is computed; "
+             "without masks, windows, ALiBi and dropout of attention's weights"}},
+           {.doc = "How attention reaches the tokens of other ranks",
+            .known_as = {"cp_comm_type", "rotate_method"}});
   f.integer("pipeline", pipeline,
             {.doc = "Stages of the model (pipeline parallelism): each group of ranks has some of "
                     "the layers, and the micro-batches of a step pass through them",

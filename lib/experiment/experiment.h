@@ -64,10 +64,13 @@ struct PrecisionConfig : ConfigObject {
 
 enum class PipelineSchedule : uint8_t { one_forward_one_backward, gpipe };
 
+enum class ContextMethod : uint8_t { all_gather, ring };
+
 struct ParallelismConfig : ConfigObject {
   int64_t data = -1;
   int64_t tensor = 1;
   int64_t context = 1;
+  ContextMethod context_method = ContextMethod::all_gather;
   int64_t pipeline = 1;
   PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
   std::optional<std::vector<std::string>> pipeline_stages;  // absent or {"auto"}: chosen

@@ -1,7 +1,7 @@
 // Context parallelism: every rank of the mesh's axis `context` computes its tokens of each sample
 // (ops/token_runs.h) in all that works token by token; attention communicates. As in Llama 3
 // (Dubey et al. 2024, section 3.3.2) the keys and values of all tokens are gathered, in the
-// backward again, so that no rank keeps them.
+// backward again, so that no rank keeps them; or they pass from rank to rank (ring attention).
 //
 // cut_context() runs before partition() and the reverse pass. Inputs stay whole: ids are sliced
 // where an embedding reads them. From there the pass follows the axis along which values count
@@ -28,6 +28,7 @@ struct ContextOptions {
   Mesh mesh = {};
   int rank = 0;  // of all ranks
   DType compute = DType::f32;
+  bool ring = false;        // parallelism.context_method
   SourceLocation key = {};  // parallelism.context, for errors
   int ranks() const { return mesh.size(mesh_axes::kContext); }
 };

@@ -15,6 +15,7 @@ struct DataParallelOptions {
   Mesh mesh = {};                                    // see mesh_axes for the sets of ranks
   int rank = 0;                                      // of all ranks
   SourceLocation tensor_key = {}, context_key = {};  // of parallelism, for errors
+  bool ring = false;                                 // of context parallelism
   int zero_stage = 0;                                // passes/zero.h
   // Target size of a reduction message: large enough to use the link well, small enough that most
   // messages are sent while the backward still runs. A tensor is never split.

@@ -219,6 +219,56 @@ TEST_CASE("experts are chosen by each rank for its tokens, and their losses are 
   check_equal(layout_run(network, 4, over_context(2, micro_batch)), one);
 }
 
+TEST_CASE("ring attention has the losses of one rank") {
+  const std::string tokens =
+      "data.train={type: synthetic_tokens, vocab_size: 29, length: 24, samples: 96}";
+  const std::vector<Network> rings{
+      {"gpt2",
+       {"model={type: gpt2, num_layers: 2, hidden_size: 16, num_heads: 4, max_positions: 24, "
+        "vocab_size: 29, dropout: 0.1, attention_dropout: 0}",
+        tokens}},
+      {"llama",
+       {"model={type: llama, num_layers: 2, hidden_size: 16, num_heads: 4, num_kv_heads: 2, "
+        "intermediate_size: 20, max_positions: 24, vocab_size: 29}",
+        tokens}},
+      {"bert",
+       {"model={type: bert, num_layers: 2, hidden_size: 16, num_heads: 4, max_positions: 24, "
+        "vocab_size: 29, dropout: 0.1, attention_dropout: 0}",
+        tokens}},
+      // One packed product, of which attention reads all parts.
+      {"packed",
+       {"model={vocab_size: 29, layers: [{embedding: {embedding_dim: 16}}, {multi_head_attention: "
+        "{num_heads: 4, num_kv_heads: 2, causal: true}}, {lm_head: {bias: true}}]}",
+        tokens}}};
+  const std::vector<std::vector<std::string>> variations{
+      {"precision.compute=bf16"},
+      {"parallelism.zero_stage=3", "memory.recompute=full"},
+      {"memory.recompute=selective", "training.micro_batch_size=4"},
+      {"parallelism.tensor=2"},
+      {"parallelism.pipeline=2", "training.micro_batch_size=4"}};
+  for (const Network& network : rings) {
+    const LayoutRun one = layout_run(network, 1, {kTwentySteps});
+    for (int context : {2, 3, 4}) {
+      INFO(network.name << ", context " << context);
+      check_equal(
+          layout_run(network, context,
+                     over_context(context, {kTwentySteps, "parallelism.context_method=ring"})),
+          one);
+    }
+    for (std::vector<std::string> variation : variations) {
+      INFO(network.name << ", " << variation.front() << " " << variation.back());
+      const bool stages = variation.front() == "parallelism.pipeline=2";
+      if (stages && network.name == std::string("packed")) continue;
+      std::vector<std::string> alone = variation;
+      std::erase_if(alone, [](const std::string& text) { return text.starts_with("parallelism"); });
+      variation.emplace_back("parallelism.context_method=ring");
+      const bool bf16 = variation.front().ends_with("bf16");
+      CHECK(greatest_difference(layout_run(network, 4, over_context(2, variation)).losses,
+                                layout_run(network, 1, alone).losses) < (bf16 ? 1e-2 : 1e-5));
+    }
+  }
+}
+
 TEST_CASE("a layer sends its keys and values twice and their gradients once") {
   // The widths of keys and values of all heads, and whether their projections are packed.
   for (const auto& [network, width, packed] :
@@ -259,14 +309,16 @@ TEST_CASE("a layer sends its keys and values twice and their gradients once") {
 }
 
 TEST_CASE("four ranks have a quarter of the activations of one") {
-  for (const char* recompute : {"none", "full"}) {
+  for (const auto& [recompute, method] :
+       {std::pair("none", "all_gather"), {"none", "ring"}, {"full", "all_gather"}}) {
     Network network{
         "llama",
         {"model={type: llama, num_layers: 8, hidden_size: 64, num_heads: 4, num_kv_heads: 2, "
          "intermediate_size: 160, max_positions: 512, vocab_size: 61}",
          "data.train={type: synthetic_tokens, vocab_size: 61, length: 512, samples: 8}",
          "training={global_batch_size: 1, max_steps: 1}",
-         fmt::format("memory.recompute={}", recompute)}};
+         fmt::format("memory.recompute={}", recompute),
+         fmt::format("parallelism.context_method={}", method)}};
     const auto bytes = [&](int ranks) {
       size_t out = 0;
       run_rank_threads(ranks, [&](ThreadCollectives& collectives) {
@@ -276,7 +328,7 @@ TEST_CASE("four ranks have a quarter of the activations of one") {
       });
       return static_cast<double>(out);
     };
-    INFO("recompute " << recompute);
+    INFO("recompute " << recompute << ", " << method);
     CHECK(bytes(4) < (recompute == std::string("none") ? 0.27 : 0.5) * bytes(1));
   }
 }
@@ -364,6 +416,9 @@ TEST_CASE("what context parallelism cannot divide is refused at its key") {
                       "{hidden_size: 16}}, {lm_head: {bias: true}}]}",
                       kTokens}};
   CHECK_THAT(refused(lstm, 2, 2), Contains("recurrent layers read the tokens of a text one after"));
+  Network ring = texts()[0];
+  ring.overrides.emplace_back("parallelism.context_method=ring");
+  CHECK_THAT(refused(ring, 2, 2), Contains("attention with a mask, window, ALiBi or dropout of"));
   Network fixed = texts()[0];
   fixed.overrides.emplace_back("training={global_batch_size: 12, max_steps: 1, reduction: fixed}");
   CHECK_THAT(refused(fixed, 2, 2), Contains("sums over tokens are not added in the order of"));
