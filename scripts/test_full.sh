@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.." || exit
 
 jobs=$(nproc)
 export OMP_WAIT_POLICY=passive
-all_parts="asan-build asan-core asan-ops asan-train asan-apps tsan fuzz tidy-lib tidy-rest highway bench tests layouts long-runs long-damage long-hostile long-foreign long-strangers"
+all_parts="asan-build asan-core asan-ops asan-train asan-apps tsan fuzz tidy highway bench tests layouts long-runs long-damage long-hostile long-foreign long-strangers"
 state=build/full
 mkdir -p "$state"
 # A hash of the sources, including uncommitted changes, without docs.
@@ -37,10 +37,6 @@ fuzzers() {
     echo "fuzz_$name: no failure in ${FUZZ_SECONDS:-60} s;"
   done
 }
-tidy() { # tidy FIND_ARGUMENTS…
-  find "$@" -name '*.cpp' ! -path 'kernels/cuda/*' | sort | xargs scripts/tidy.sh
-}
-
 long_tests() { # long_tests CTEST_ARGUMENTS…; prints what the campaigns counted
   ctest --test-dir build --parallel "$jobs" --verbose -L '^long$' "$@"
 }
@@ -54,8 +50,7 @@ run_part() {
     asan-apps) asan_tests -R '^(apps|faults)' ;;
     tsan) build_preset tsan && ctest --preset tsan --parallel "$jobs" --label-exclude '^long$' ;;
     fuzz) fuzzers ;;
-    tidy-lib) tidy lib ;;
-    tidy-rest) tidy kernels apps ;;
+    tidy) scripts/tidy.sh ;;
     bench) cmake --build build --parallel "$jobs" --target bench_kernels bench_data bench_plan bench_text bench_overlap bench_checkpoint -- --quiet ;;
     tests) ctest --test-dir build --parallel "$jobs" --output-on-failure --label-exclude '^long$' ;;
     layouts)

@@ -108,7 +108,8 @@ using LoadExperiment = std::function<Experiment(const std::vector<std::string>& 
 // Throws Error(memory) if none fits.
 void search_layouts(const LoadExperiment& load, const PlanRequest& request);
 // Opens the session of rank 0 of a plan for GPUs that need not be there.
-Session open_planned(Experiment& experiment, int world, int ranks_per_node, const Gpu& gpu);
+Session open_planned(Experiment& experiment, int world, int ranks_per_node, const Gpu& gpu,
+                     const std::optional<DataSplit>& data);
 
 // Prints the plan. `also` is called with the compiled session at the end.
 void print_plan(Experiment& experiment, const PlanRequest& request,

@@ -33,8 +33,7 @@ GpuEstimate estimate(const Session& session, const MachineRates& rates) {
   out.rate =
       static_cast<double>(session.batch.global_batch * std::max<int64_t>(tokens, 1)) / out.seconds;
   const DType precision = session.experiment->precision.compute;
-  const double flops =
-      session.step_model_flops() / static_cast<double>(session.coordinates.pipeline.count);
+  const double flops = session.step_model_flops();
   const double share = flops / out.seconds / rates.gpu->peak_flops(precision);
   out.mfu = flops > 0 ? fmt::format("{:.1f}", 100 * share) : "-";
   return out;
@@ -64,7 +63,7 @@ Session open_stage(const Session& session, int stage, const std::optional<Gpu>& 
                       gpu ? described(*gpu, *session.experiment) : SelectedDevice());
 }
 
-LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates, int planned) {
+LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates) {
   LayoutEstimate out{.memory = static_cast<double>(rates.gpu->memory_bytes)};
   const auto steps = static_cast<double>(session.batch.micro_steps);
   std::vector<double> stages;  // seconds of a micro-batch
@@ -78,10 +77,11 @@ LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates
     out.exposed = e.exposed;
   };
   add(session);
-  const int count = session.coordinates.pipeline.count;
-  for (int i = 1; i < count; ++i) {
-    if (i >= planned - 1 && i + 1 < count) {
-      stages.push_back(stages.back());
+  const std::vector<int>& equal = session.executor->training().equal_stages;
+  for (int i = 1; i < session.coordinates.pipeline.count; ++i) {
+    const int like = equal[static_cast<size_t>(i)];
+    if (like < i) {
+      stages.push_back(stages[static_cast<size_t>(like)]);
     } else {
       add(open_stage(session, i, rates.gpu));
     }

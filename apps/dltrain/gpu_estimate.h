@@ -20,10 +20,7 @@ struct LayoutEstimate {
   double needed = 0, memory = 0;  // bytes, with what drivers and libraries use
   bool fits() const { return needed <= memory; }
 };
-// `planned`: the most stages that are planned; those between the first and the last are assumed to
-// be equal where there are more.
-LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates,
-                               int planned = 1 << 20);
+LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates);
 
 // Opens the session of another rank of a plan.
 Session open_stage(const Session& session, int stage, const std::optional<Gpu>& gpu);

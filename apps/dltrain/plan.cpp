@@ -99,7 +99,9 @@ void print_memory(const Session& session, const PlanReport& r) {
   SizeTable table;
   for (const auto& [kind, bytes] : r.state_bytes) table.add(kind, bytes);
   table.add("activations, workspaces", r.work_bytes,
-            fmt::format("memory is reused; the minimum is {}", human_bytes(r.work_lower_bound)));
+            r.frames > 1 ? fmt::format("memory is reused; {} micro-batches in flight", r.frames)
+                         : fmt::format("memory is reused; the minimum is {}",
+                                       human_bytes(r.work_lower_bound)));
   add_peak(r.peak, table);
   if (r.gradient_bytes != 0) {
     table.add("gradients", r.gradient_bytes, "in the memory of the activations");
@@ -280,19 +282,34 @@ std::string layers_of(const PlanReport& report) {
   return first == last ? first : first + " to " + last;
 }
 
-// Prints a row for each stage of a pipeline: that of its first data-parallel rank.
+// Prints a row for each stage of a pipeline, that of its first data-parallel rank; on GPUs one for
+// equal stages in sequence. (On CPUs their numbers of micro-batches in flight differ.)
 void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
   const RankCoordinates::Place& stage = session.coordinates.pipeline;
   if (stage.count == 1) return;
+  struct Row {
+    int first, last;  // stage
+    std::string layers, parameters, memory, flop;
+    std::string name() const {
+      return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+    }
+  };
+  std::vector<Row> rows;
   std::vector<double> flops;
-  std::vector<std::array<std::string, 4>> rows{{"layers", "parameters", "memory", "FLOP"}};
+  const std::vector<int>& equal = session.executor->training().equal_stages;
   for (int i = 0; i < stage.count; ++i) {
+    const int like = gpu ? equal[static_cast<size_t>(i)] : i;
+    if (like < i && rows.back().first == like) {
+      rows.back().last = i;
+      flops.push_back(flops.back());
+      continue;
+    }
     const Session other = open_stage(session, i, gpu);
     const PlanReport r = other.executor->report();
     int64_t parameters = 0;
     for (const LayerCost& layer : r.layers) parameters += layer.parameters;
     flops.push_back(r.flops_per_step / static_cast<double>(session.batch.micro_steps));
-    rows.push_back({layers_of(r), fmt::format("{}", parameters), human_bytes(r.arena_bytes),
+    rows.push_back({i, i, layers_of(r), fmt::format("{}", parameters), human_bytes(r.arena_bytes),
                     human_count(flops.back())});
   }
   const double busy = static_cast<double>(session.batch.micro_steps) * std::ranges::max(flops);
@@ -300,13 +317,17 @@ void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
   const bool gpipe = session.experiment->parallelism.pipeline_schedule == PipelineSchedule::gpipe;
   fmt::print("stages ({}, {} micro-batches; by FLOP the slowest waits for {:.0f} % of a step):\n",
              gpipe ? "gpipe" : "1f1b", session.batch.micro_steps, 100 * waits);
-  size_t width = 0;
-  for (const auto& row : rows) width = std::max(width, row[0].size());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    fmt::print("  {:>5}  {:<{}}  {:>12}  {:>11}  {:>12}\n",
-               i == 0 ? "stage" : fmt::format("{}", i - 1), rows[i][0], width, rows[i][1],
-               rows[i][2], rows[i][3]);
+  size_t width = 6;
+  for (Row& row : rows) {
+    if (row.first < row.last) row.layers += ", and so on";
+    width = std::max(width, row.layers.size());
   }
+  const auto print_row = [&](const std::string& name, const Row& row) {
+    fmt::print("  {:>5}  {:<{}}  {:>12}  {:>11}  {:>12}\n", name, row.layers, width, row.parameters,
+               row.memory, row.flop);
+  };
+  print_row("stage", {0, 0, "layers", "parameters", "memory", "FLOP"});
+  for (const Row& row : rows) print_row(row.name(), row);
 }
 
 void print_session(const Session& session, const PlanRequest& request, const MachineRates& rates) {
@@ -381,7 +402,8 @@ class UnconnectedRanks final : public Collectives {
 
 }  // namespace
 
-Session open_planned(Experiment& experiment, int world, int ranks_per_node, const Gpu& gpu) {
+Session open_planned(Experiment& experiment, int world, int ranks_per_node, const Gpu& gpu,
+                     const std::optional<DataSplit>& data) {
   static std::map<int, UnconnectedRanks> ranks;  // outlive their sessions
   UnconnectedRanks& all = ranks.try_emplace(world, world).first->second;
   return open_session(experiment,
@@ -390,6 +412,7 @@ Session open_planned(Experiment& experiment, int world, int ranks_per_node, cons
                                  .world = world,
                                  .ranks_per_node = ranks_per_node},
                        .evaluation = false,
+                       .data = data,
                        .log_notices = false},
                       described(gpu, experiment));
 }

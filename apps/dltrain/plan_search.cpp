@@ -121,7 +121,7 @@ class LayoutSearch {
 
  private:
   Session open(Experiment& experiment, int world) const {
-    return open_planned(experiment, world, request_.ranks_per_node, *rates_.gpu);
+    return open_planned(experiment, world, request_.ranks_per_node, *rates_.gpu, data_);
   }
 
   void enumerate() {
@@ -143,6 +143,7 @@ class LayoutSearch {
         overrides.push_back(fmt::format("training.global_batch_size={}", micro * steps));
         Experiment experiment = load_(overrides);
         const Session session = open(experiment, 1);
+        data_ = session.options.data;
         if (one != nullptr) *one = measure(session);
         return estimate_step(session.executor->training().graph, steps,
                              session.executor->report().topology, rates_)
@@ -220,7 +221,7 @@ class LayoutSearch {
   void plan(Candidate& candidate) const {
     try {
       Experiment experiment = load_(candidate.overrides());
-      candidate.planned = estimate_layout(open(experiment, request_.world), rates_, 3);
+      candidate.planned = estimate_layout(open(experiment, request_.world), rates_);
     } catch (const Error& error) {
       candidate.refused = error.what();
     }
@@ -274,6 +275,7 @@ class LayoutSearch {
   const LoadExperiment& load_;
   const PlanRequest& request_;
   MachineRates rates_;
+  std::optional<DataSplit> data_;  // opened once
   std::vector<Candidate> candidates_;
   int64_t context_ = 1;  // as configured
   size_t too_large_ = 0, planned_ = 0;

@@ -25,7 +25,10 @@ struct Groups {
       }
     }
   }
-  double count() const { return static_cast<double>(spatial_size * (channels / groups)); }
+  double count() const {
+    const int64_t width = channels / groups;
+    return static_cast<double>(spatial_size * width);
+  }
 
   int64_t samples, channels, spatial_size, groups;
   double epsilon;

@@ -49,7 +49,7 @@ std::unique_ptr<Kernel> reference_joined_cross_entropy(const KernelRequest& requ
     for (int64_t r = 0; r < s.rows; ++r) {
       std::vector<double> sums, greatest, aims, leads, totals;
       for (int64_t rank = 0; rank < ranks; ++rank) {
-        const T* part = c.input<T>(2) + (rank * s.rows + r) * 5;
+        const T* part = static_cast<const T*>(c.in[2]) + (rank * s.rows + r) * 5;
         for (auto* list : {&sums, &greatest, &aims, &leads, &totals}) list->push_back(*part++);
       }
       const double log_sum_exp =

@@ -28,7 +28,7 @@ enum class ElementwiseOp : uint8_t {
 
 #if !defined(__CUDACC_RTC__)
 #define DLTRAIN_NAME(name, ...) #name,
-#define DLTRAIN_BACKWARD(name, ...) #name "_backward",
+#define DLTRAIN_BACKWARD(name, ...) (#name "_backward"),
 inline constexpr std::string_view kElementwiseNames[] = {
     DLTRAIN_ACTIVATIONS(DLTRAIN_NAME) DLTRAIN_FUNCTIONS(DLTRAIN_NAME)
         DLTRAIN_ACTIVATIONS(DLTRAIN_BACKWARD) DLTRAIN_BINARIES(DLTRAIN_NAME)};

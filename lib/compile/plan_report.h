@@ -40,6 +40,7 @@ struct PlanReport {
       0;                   // of gradients that share that memory (ProgramOptions::keep_gradients)
   size_t stage_bytes = 0;  // staging buffers for batches on devices with separate memory
   size_t work_lower_bound = 0;
+  size_t frames = 1;  // micro-batches in flight; work_lower_bound and the peak are those of one
   MemoryPeak peak;
   size_t workspace_bytes = 0;  // the largest workspace of a kernel
   size_t arena_bytes = 0;      // state_total + work_bytes + stage_bytes: what is allocated

@@ -108,6 +108,7 @@ StepGraph emit(const StepRequest& r, bool training) {
   };
   log("emit");
   out.stages = stages_of(r, out.graph);
+  if (training && !out.stages.empty()) out.equal_stages = find_equal_stages(out.graph, out.stages);
   // Must run before autocast, since low-precision copies are made from parameters, not averages.
   if (!training && r.update.ema) read_averages(out.graph, learning_parameters(r, out));
   if (r.precision != DType::f32) {

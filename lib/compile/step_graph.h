@@ -97,6 +97,7 @@ struct StepGraph {
   TensorSpec output_spec;
   std::vector<ZeroUnit> zero_units;
   std::vector<std::string> stages = {};  // layers with which the stages of a pipeline begin
+  std::vector<int> equal_stages = {};    // passes/stage_cut.h
   double model_flops = 0;                // of a micro-batch (compile/model_flops.h)
   int recomputed_nodes = 0;              // forward nodes that run again in the backward
   double recomputed_flops = 0;           // of these, a micro-batch

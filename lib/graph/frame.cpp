@@ -21,7 +21,7 @@ int64_t count_non_finite(DType dtype, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Frame::Frame(const Program& program, const StateAddress& state, std::byte* work)
+Frame::Frame(const Program& program, const StateAddress& state, std::byte* work, std::byte* shared)
     : program_(&program), tickets_(program.slots(), 0) {
   const Graph& graph = program.graph();
   std::byte* reused = nullptr;  // the memory of low-precision copies
@@ -32,7 +32,7 @@ Frame::Frame(const Program& program, const StateAddress& state, std::byte* work)
                    graph.value(copy).name);
   }
   const auto at = [&](const MemoryPlace& place) -> void* {
-    return (place.reused ? reused : work) + place.offset;
+    return (place.reused ? reused : place.shared ? shared : work) + place.offset;
   };
   addresses_.assign(graph.values.size(), nullptr);
   for (size_t i = 0; i < addresses_.size(); ++i) {

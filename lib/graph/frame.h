@@ -23,9 +23,10 @@ using StateAddress = std::function<std::byte*(const GraphValue& value)>;
 
 class Frame {
  public:
-  // `work` has program.work_bytes(). Frames that never run at the same time may share it. The
-  // program outlives the frame.
-  Frame(const Program& program, const StateAddress& state, std::byte* work);
+  // `work` has program.work_bytes(), `shared` program.shared_bytes(). Frames that never run at the
+  // same time may share `work` too. The program outlives the frame.
+  Frame(const Program& program, const StateAddress& state, std::byte* work,
+        std::byte* shared = nullptr);
 
   const Program& program() const { return *program_; }
   // The content of state and inputs can be accessed at any time between runs, that of activations

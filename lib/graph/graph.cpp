@@ -1,6 +1,7 @@
 #include "graph/graph.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -43,11 +44,12 @@ bool Graph::continues_sum(ValueId id) const {
          std::find(node.inputs.begin(), node.inputs.end(), v.storage_of) == node.inputs.end();
 }
 
-ValueId Graph::whole_sum(ValueId id) const {
-  ValueId out = id;
+std::vector<ValueId> Graph::whole_sums() const {
+  std::vector<ValueId> out(values.size());
+  std::iota(out.begin(), out.end(), 0);
   for (const Node& node : nodes) {
     for (ValueId made : node.outputs) {
-      if (value(made).storage_of == out && continues_sum(made)) out = made;
+      if (continues_sum(made)) out[static_cast<size_t>(storage(made))] = made;
     }
   }
   return out;

@@ -80,8 +80,9 @@ struct Graph {
   // Returns true if the value continues a sum: it shares the memory of another value, which its
   // node does not read, and its node adds to that memory in every micro-step.
   bool continues_sum(ValueId id) const;
-  // Returns the last of the values that continue the sum `id`, or `id` itself.
-  ValueId whole_sum(ValueId id) const;
+  // Returns for each value that begins a sum the last of those that continue it; for others the
+  // value itself.
+  std::vector<ValueId> whole_sums() const;
   // Returns the output of the last in-place writer of the memory of `root`, or `root` itself.
   ValueId newest(ValueId root) const;
   // Returns the value named `name`, or kNoValue.

@@ -15,6 +15,7 @@ struct MemoryBlock {
   int last = 0;
   size_t offset = 0;    // written by place_blocks, a multiple of kMemoryAlignment
   bool reused = false;  // written by place_blocks: the offset refers to the reused region
+  bool shared = false;  // the offset refers to memory that frames share (graph/program.h)
 };
 
 inline constexpr size_t kMemoryAlignment = 256;

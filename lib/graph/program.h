@@ -40,12 +40,14 @@ struct ProgramOptions {
   // reuse the memory of low-precision copies between the copies' last read and their rewrite by the
   // update. Requires one micro-step and one rank.
   bool keep_gradients = true;
+  size_t frames = 1;  // micro-batches in flight
 };
 
-// A place in the memory of activations, or in the reused memory of low-precision copies.
+// A place in the memory of a frame, in the memory that all frames share, or in the reused memory of
+// low-precision copies.
 struct MemoryPlace {
   size_t offset = 0;
-  bool reused = false;
+  bool reused = false, shared = false;
 };
 
 // One kernel call of a segment.
@@ -69,8 +71,10 @@ class Program {
 
   const Graph& graph() const { return graph_; }
   const ProgramOptions& options() const { return options_; }
-  // Memory of one frame for values and workspaces that do not outlive a micro-step.
+  // Memory for values and workspaces that do not outlive a micro-step: that of one frame, and that
+  // of all frames together for what does not outlive a segment (with one frame there is none).
   size_t work_bytes() const { return work_bytes_; }
+  size_t shared_bytes() const { return shared_bytes_; }
   // A lower bound of the bytes that any placement of the same blocks needs.
   size_t work_lower_bound() const { return busiest_step(blocks_).bytes; }
   size_t workspace_bytes() const;  // the largest workspace of a call
@@ -115,9 +119,10 @@ class Program {
   void place_memory();
   void merge_in_place(size_t node, const std::vector<int>& last_use);
   ReusableRegion reuse_copies();
+  void share_blocks();
   MemoryPlace place_of_block(int block) const {
     const MemoryBlock& at = blocks_[static_cast<size_t>(block)];
-    return {at.offset, at.reused};
+    return {at.offset, at.reused, at.shared};
   }
   void fill_segments();
   // True if values of this role are stored in the region of state rather than that of activations.
@@ -132,7 +137,7 @@ class Program {
   std::vector<MemoryBlock> blocks_;
   std::vector<int> value_block_;  // per value (storage roots only), -1: state
   std::vector<Graph::GroupOffset> group_offsets_;
-  size_t work_bytes_ = 0;
+  size_t work_bytes_ = 0, shared_bytes_ = 0;
   std::vector<std::pair<ValueId, size_t>> copies_;
   std::array<std::array<std::vector<size_t>, 4>, 3> segments_;  // [phase][variant]
 };

@@ -87,9 +87,34 @@ void Program::place_memory() {
     temporaries.push_back(temporary);
   }
   work_bytes_ = place_blocks(blocks_, reuse_copies());
+  if (options_.frames > 1) share_blocks();
   for (size_t i = 0; i < calls_.size(); ++i) {
     calls_[i].workspace = place_of_block(workspaces[i]);
     if (temporaries[i] >= 0) calls_[i].temporary = place_of_block(temporaries[i]);
+  }
+}
+
+// Moves the blocks that are used within one segment to memory that the frames share, because their
+// segments run one after another.
+void Program::share_blocks() {
+  check_internal(std::ranges::is_sorted(graph_.nodes, {}, &Node::phase),
+                 "nodes are not in the order of the segments");
+  const int end = static_cast<int>(graph_.nodes.size());
+  const auto phase_at = [&](int step) { return graph_.nodes[static_cast<size_t>(step)].phase; };
+  std::vector<MemoryBlock> own, shared;
+  std::vector<bool> is_shared;
+  for (const MemoryBlock& block : blocks_) {
+    is_shared.push_back(block.first >= 0 && block.last < end && block.last >= block.first &&
+                        phase_at(block.first) == phase_at(block.last));
+    (is_shared.back() ? shared : own).push_back(block);
+  }
+  const size_t own_bytes = place_blocks(own), shared_bytes = place_blocks(shared);
+  if (options_.frames * own_bytes + shared_bytes >= options_.frames * work_bytes_) return;
+  work_bytes_ = own_bytes;
+  shared_bytes_ = shared_bytes;
+  for (size_t i = 0, o = 0, s = 0; i < blocks_.size(); ++i) {
+    blocks_[i] = is_shared[i] ? shared[s++] : own[o++];
+    blocks_[i].shared = is_shared[i];
   }
 }
 

@@ -1,6 +1,7 @@
 // The layers with which the stages of a pipeline begin.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -83,6 +84,12 @@ std::vector<Border> find_borders(const Graph& graph, const Rates& rates) {
   return out;
 }
 
+std::string show_specs(const SpecList& specs) {
+  std::string out;
+  for (const TensorSpec& spec : specs) out += to_string(spec) + " ";
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::string> choose_stages(const Graph& forward, int stages, bool on_gpu) {
@@ -118,6 +125,44 @@ std::vector<std::string> choose_stages(const Graph& forward, int stages, bool on
   for (size_t k = count - 1, b = end; k > 0; --k) {
     b = previous[k][b];
     out[k - 1] = forward.nodes[borders[b].node].layer;
+  }
+  return out;
+}
+
+std::vector<int> find_equal_stages(const Graph& forward, const std::vector<std::string>& begins) {
+  const size_t count = begins.size() + 1;
+  std::vector<size_t> stage_of;  // of each node
+  for (const Node& node : forward.nodes) {
+    size_t stage = stage_of.empty() ? 0 : stage_of.back();
+    if (stage < begins.size() && node.layer == begins[stage]) ++stage;
+    stage_of.push_back(stage);
+  }
+  std::vector<std::string> texts(count);
+  std::map<ValueId, size_t> furthest;  // the last stage that reads a value
+  for (size_t i = 0; i < forward.nodes.size(); ++i) {
+    const Node& node = forward.nodes[i];
+    Attributes attributes = node.attributes;
+    attributes.set("stream", int64_t{0});  // random numbers differ by layer
+    texts[stage_of[i]] += fmt::format("{} {} {}\n", node.op->name, to_string(attributes),
+                                      show_specs(forward.input_specs(node)));
+    for (ValueId id : node.inputs) {
+      if (id != kNoValue) furthest[id] = stage_of[i];
+    }
+  }
+  for (const auto& [id, last] : furthest) {
+    const int producer = forward.value(id).producer;
+    if (producer < 0) continue;
+    const size_t first = stage_of[static_cast<size_t>(producer)];
+    for (size_t stage = first; stage <= last && last > first; ++stage) {
+      texts[stage] += fmt::format("{} crosses{}{}\n", to_string(forward.value(id).spec),
+                                  stage == first ? " out" : "", stage == last ? " in" : "");
+    }
+  }
+  std::vector<int> out;
+  for (size_t i = 0; i < count; ++i) {
+    const bool inner = i > 0 && i + 1 < count;
+    const auto equal = std::find(texts.begin() + 1, texts.end(), texts[i]);
+    out.push_back(static_cast<int>(inner ? equal - texts.begin() : static_cast<long>(i)));
   }
   return out;
 }

@@ -88,12 +88,13 @@ class Reductions {
       if (node.op->message != MessageKind::all_reduce) continue;
       for (ValueId id : node.inputs) reduced[static_cast<size_t>(graph_.storage(id))] = true;
     }
+    const std::vector<ValueId> whole_sums = graph_.whole_sums();
     for (const RoleRules& rules : role_table()) {
       if (!rules.accumulates) continue;
       const GraphValue* neighbour = nullptr;
       size_t filled = 0;
       for (ValueId begun : graph_.with_role(rules.role)) {
-        const ValueId id = graph_.whole_sum(begun);
+        const ValueId id = whole_sums[static_cast<size_t>(begun)];
         const GraphValue& value = graph_.value(id);
         if (value.producer < 0 || reduced[static_cast<size_t>(begun)]) {
           neighbour = nullptr;

@@ -37,12 +37,10 @@ class StageCutter {
         slot_(graph_.next_slot()),
         owners_(graph_.values.size(), kUnknown),
         stages_(graph_.nodes.size(), kUnknown),
-        builder_(graph_) {
+        builder_(graph_),
+        whole_sums_(graph_.whole_sums()) {
     for (size_t i = 0; i < graph_.values.size(); ++i) {
       roots_.push_back(graph_.storage(static_cast<ValueId>(i)));
-      if (rules_of(graph_.values[i].role).accumulates) {
-        whole_sums_[roots_.back()] = graph_.whole_sum(roots_.back());
-      }
     }
     old_ = std::exchange(graph_.nodes, {});
     trains_ = std::ranges::any_of(old_, [](const Node& n) { return n.phase == Phase::update; });
@@ -64,7 +62,7 @@ class StageCutter {
   }
 
  private:
-  Stages all() const { return only(last_ + 1) - 1; }
+  Stages all() const { return ~kUnknown >> (63 - last_); }
   bool is_here(Stages stages) const { return (stages & only(own_)) != 0; }
 
   // State that stages own, unlike the state of the step, inputs, constants and activations.
@@ -335,7 +333,7 @@ class StageCutter {
       if (is_one(owners(id))) continue;
       const GraphValue sum = graph_.value(id);
       const Stages stages = owners(id);
-      const ValueId whole = whole_sums_.at(id);
+      const ValueId whole = whole_sums_[static_cast<size_t>(id)];
       ValueId part = kNoValue;  // the last one of this stage
       for (size_t i = 0; i < graph_.values.size(); ++i) {
         const auto link = static_cast<ValueId>(i);
@@ -427,8 +425,8 @@ class StageCutter {
         const int64_t slot = slot_++;
         if (to == from) continue;
         if (own_ == from) {
-          send(whole_sums_.at(id), to, Phase::update, slot);
-          end_send(whole_sums_.at(id), Phase::update, slot);
+          send(whole_sums_[static_cast<size_t>(id)], to, Phase::update, slot);
+          end_send(whole_sums_[static_cast<size_t>(id)], Phase::update, slot);
         } else if (own_ == to) {
           const ValueId begun = receive(metric.spec, from, Phase::update, slot);
           graph_.value(id).name.clear();
@@ -478,9 +476,8 @@ class StageCutter {
   std::vector<Stages> stages_;  // by old node; of the forward and backward, one
   GraphBuilder builder_;
   std::vector<Crossing> crossing_;
-  // The storage of each value of the whole graph, and the last value of each sum by its storage.
-  std::vector<ValueId> roots_;
-  std::map<ValueId, ValueId> whole_sums_;
+  std::vector<ValueId> roots_;       // the storage of each value of the whole graph
+  std::vector<ValueId> whole_sums_;  // likewise (Graph::whole_sums)
   std::vector<SharedSum> shared_;
   std::map<ValueId, ValueId> received_;  // values of other stages, and sums over stages
 };

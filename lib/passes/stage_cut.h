@@ -26,6 +26,11 @@ std::vector<std::string> choose_stages(const Graph& forward, int stages, bool on
 // layers without. Throws Error(usage) unless the layers are in the model, in this order.
 std::vector<std::string> find_stages(const Graph& forward, const std::vector<std::string>& begins);
 
+// Returns for each stage the first one that has the same ops, shapes and messages in the forward,
+// and so the same plan: equal blocks make most stages of a deep model equal. The first and the last
+// stage have no equal.
+std::vector<int> find_equal_stages(const Graph& forward, const std::vector<std::string>& begins);
+
 // Stages send each other, in every micro-batch,
 //   in the forward   the values that later stages read, when they are produced;
 //   in the backward  the gradients that earlier stages read.

@@ -193,8 +193,8 @@ void Reporter::log_samples(const SampleRecord& r) {
 }
 
 bool Reporter::write_predictions(int64_t step, const StopCheck& stop) const {
-  const auto& wanted = session_.experiment->evaluation.predictions;
-  const Predictions predictions = predict(session_, *wanted, stop);
+  const auto& limit = session_.experiment->evaluation.predictions;
+  const Predictions predictions = predict(session_, limit, stop);
   if (predictions.samples == 0) return false;
   const std::string name = fmt::format("predictions/step-{:06}.jsonl", step);
   claim_files(folder_, {name});

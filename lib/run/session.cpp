@@ -354,7 +354,8 @@ Collectives* Session::evaluation_ranks() const {
 
 double Session::step_model_flops() const {
   if (executor->variants() > 1) return 0;
-  return executor->training().model_flops * static_cast<double>(batch.micro_steps);
+  return executor->training().model_flops * static_cast<double>(batch.micro_steps) /
+         coordinates.pipeline.count;
 }
 
 int64_t Session::tokens_of_sample(size_t variant) const {
@@ -451,7 +452,10 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   session.experiment = &experiment;
   session.options = options;
   session.batch = check_ranks(experiment, options.ranks.world);
-  session.data = experiment.data.open({.trained = options.trained, .targets = options.targets});
+  session.data =
+      options.data ? *options.data
+                   : experiment.data.open({.trained = options.trained, .targets = options.targets});
+  session.options.data = session.data;
   const int64_t vocabulary = experiment.model.vocab_size ? 0 : vocabulary_of(session.data);
   const DatasetConfig& data = *experiment.data.train;
   cut_streams(data, session.data, session.batch.global_batch);

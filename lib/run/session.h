@@ -34,7 +34,9 @@ struct SessionOptions {
   GraphProbe probe = {};        // see StepRequest
   bool keep_gradients = false;  // see ExecutorOptions
   int64_t in_flight = 1;        // likewise
-  bool log_notices = true;      // of the device; false: the caller does, once it has a log
+  // The data, if another session with these keys has opened it.
+  std::optional<DataSplit> data = {};
+  bool log_notices = true;  // of the device; false: the caller does, once it has a log
 };
 
 // The trained model that a distillation loss uses.
@@ -72,8 +74,8 @@ struct Session {
   int64_t scale_growth_interval() const;
   // Returns whether the ranks hold shards of the state (ZeRO, tensor parallelism).
   bool shares_state() const { return executor->layout().has_shards(); }
-  // Arithmetic of a rank's step (compile/model_flops.h); 0 where steps have several amounts of it
-  // (lengths).
+  // Arithmetic of a rank's step (compile/model_flops.h), of a pipeline the mean of its stages; 0
+  // where steps have several amounts of it (lengths).
   double step_model_flops() const;
   // The group over host memory of the ranks that together have all samples and stages; nullptr
   // with one.

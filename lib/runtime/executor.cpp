@@ -59,12 +59,13 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
       .groups = device_groups_ ? device_groups_.get() : options_.groups,
       .several_micro_steps = options_.micro_steps > 1 && !options_.fixed_reduction,
       .capture = options_.capture,
-      .keep_gradients = gradients};
+      .keep_gradients = gradients,
+      .frames = frames_of(schedule_)};
   // The longest variant comes first: it defines the order of the state.
   for (size_t i = training_.size(); i-- > 0;) {
     training_programs_.emplace_back(training_[i].graph, program_options);
     layout_.add(training_[i].graph, gradients);
-    work_bytes_ = std::max(work_bytes_, training_programs_.back().program().work_bytes());
+    work_bytes_ = std::max(work_bytes_, work_bytes(training_programs_.back().program()));
   }
   std::reverse(training_programs_.begin(), training_programs_.end());
   variant_ = training_.size() - 1;
@@ -73,6 +74,7 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
     evaluation_options.several_micro_steps = true;  // sums run over all batches of a pass
     evaluation_options.capture = false;
     evaluation_options.keep_gradients = true;  // there are none
+    evaluation_options.frames = 1;
     evaluation_program_.emplace(evaluation_->graph, evaluation_options);
     layout_.add(evaluation_->graph);
     work_bytes_ = std::max(work_bytes_, evaluation_program_->program().work_bytes());
@@ -91,12 +93,12 @@ Executor::~Executor() {
 }
 
 PlanReport Executor::report() const {
-  PlanReport report =
-      make_plan_report(training_program(), layout_, frames_of(schedule_) * work_bytes_,
-                       options_.micro_steps, options_.topology);
+  PlanReport report = make_plan_report(training_program(), layout_, work_bytes_,
+                                       options_.micro_steps, options_.topology);
   for (const LoadedProgram& loaded : training_programs_) {
-    report.variant_bytes.push_back(loaded.program().work_bytes());
+    report.variant_bytes.push_back(work_bytes(loaded.program()));
   }
+  report.frames = frames_of(schedule_);
   report.stage_bytes = stage_bytes();
   report.arena_bytes += report.stage_bytes;
   return report;
@@ -107,6 +109,10 @@ void Executor::observe(StepObserver* observer) {
   for (LoadedProgram& loaded : training_programs_) {
     for (Frame& frame : loaded.frames()) frame.observe(observer);
   }
+}
+
+size_t Executor::work_bytes(const Program& program) const {
+  return frames_of(schedule_) * program.work_bytes() + program.shared_bytes();
 }
 
 size_t Executor::stage_bytes() const {
@@ -123,14 +129,14 @@ size_t Executor::stage_bytes() const {
 void Executor::allocate() {
   Device& device = *options_.device;
   const size_t stages = stage_bytes();
-  const size_t frames = frames_of(schedule_);
-  arena_ = Buffer(device, layout_.bytes() + frames * work_bytes_ + stages);
+  arena_ = Buffer(device, layout_.bytes() + work_bytes_ + stages);
   std::byte* work = arena_.data() + layout_.bytes();
   stream_ = device.make_stream();
   place_state(device, *stream_, arena_.data());
   const StateAddress state = state_addresses();
   for (size_t i = 0; i < training_.size(); ++i) {
-    training_programs_[i].load(state, work, frames, work_bytes_);
+    LoadedProgram& loaded = training_programs_[i];
+    loaded.load(state, work, frames_of(schedule_), loaded.program().work_bytes());
     auto& buffers = training_buffers_.emplace_back();
     for (const Frame& frame : training_programs_[i].frames()) {
       buffers.push_back(buffers_of(training_[i], frame));
@@ -149,8 +155,7 @@ void Executor::allocate() {
     slots_.push_back({host_.data() + i * each, device.make_event()});
   }
   device_state_ = state_address("step_state");
-  inputs_ =
-      std::make_unique<InputSlots>(device, work + frames * work_bytes_, stages, device_state_);
+  inputs_ = std::make_unique<InputSlots>(device, work + work_bytes_, stages, device_state_);
   for (const StepMetric& metric : training().metrics) {
     metric_bytes_.emplace_back(state_address(metric.name),
                                static_cast<size_t>(metric.size) * sizeof(double));

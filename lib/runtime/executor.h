@@ -155,6 +155,7 @@ class Executor final : public StateStore {
 
   // Also throws if a collective on the stream has failed.
   void wait_for_device() override;
+  size_t work_bytes(const Program& program) const;  // of all frames
   size_t stage_bytes() const;
   std::vector<std::byte> read_bytes(size_t offset, size_t bytes);
   std::vector<std::byte> gather_bytes(std::span<const std::byte> own, std::string_view axis) const;
@@ -172,7 +173,7 @@ class Executor final : public StateStore {
   size_t variant_ = 0;                 // of the step under way
   std::vector<StepInputs> inputs_of_;  // of the micro-batch in each frame
   size_t inputs_frame_ = 0;            // whose StepInputs are on the device
-  size_t work_bytes_ = 0;              // of a frame
+  size_t work_bytes_ = 0;              // of all frames
   Buffer arena_, host_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<InputSlots> inputs_;

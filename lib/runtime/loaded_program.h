@@ -17,10 +17,13 @@ class LoadedProgram {
 
   const Program& program() const { return *program_; }
 
-  // Fixes the addresses of `frames` frames, which lie `stride` bytes apart in `work`.
+  // Fixes the addresses of `frames` frames, which lie `stride` bytes apart in `work`, behind the
+  // memory that they share.
   void load(const StateAddress& state, std::byte* work, size_t frames = 1, size_t stride = 0) {
     frames_.clear();
-    for (size_t i = 0; i < frames; ++i) frames_.emplace_back(*program_, state, work + i * stride);
+    for (size_t i = 0; i < frames; ++i) {
+      frames_.emplace_back(*program_, state, work + program_->shared_bytes() + i * stride, work);
+    }
   }
   Frame& frame(size_t i = 0) { return frames_[i]; }
   const Frame& frame(size_t i = 0) const { return frames_[i]; }
