@@ -175,15 +175,15 @@ class ContextCut {
     };
     int axis = rule();
     if (axis == kMixesTokens && slice_operands(node)) axis = rule();
-    if (axis == kMixesTokens) {
+    const bool keeps_order =
+        axis != kNoTokenAxis && std::ranges::any_of(node.inputs, [&](ValueId id) {
+          return id != kNoValue && state(id).kind == TokenState::cut;
+        });
+    if (axis == kMixesTokens || (!keeps_order && node.op->localize_tokens != nullptr)) {
       run_whole(std::move(node));
-    } else if (axis == kNoTokenAxis) {
-      add_local(std::move(node), {TokenState::rows, 0});
     } else {
-      const bool rows = std::ranges::none_of(node.inputs, [&](ValueId id) {
-        return id != kNoValue && state(id).kind == TokenState::cut;
-      });
-      add_local(std::move(node), {rows ? TokenState::rows : TokenState::cut, axis});
+      add_local(std::move(node),
+                keeps_order ? TokenState{TokenState::cut, axis} : TokenState{TokenState::rows, 0});
     }
   }
 

@@ -269,35 +269,37 @@ TEST_CASE("ring attention has the losses of one rank") {
   }
 }
 
-TEST_CASE("a layer sends its keys and values twice and their gradients once") {
+TEST_CASE("messages of a layer are as many as the formulas say") {
+  struct Counts {
+    std::map<Phase, int> messages;  // that this rank begins, but for those that it receives
+    Traffic traffic;
+  };
+  const auto counted = [](const Network& network, int layers, const std::string& method) {
+    Counts out;
+    run_rank_threads(4, [&](ThreadCollectives& ranks) {
+      Experiment experiment = layout_experiment(
+          network, over_context(4, {fmt::format("model.num_layers={}", layers), method,
+                                    "training={global_batch_size: 12, max_steps: 1, "
+                                    "micro_batch_size: 3}"}));
+      const Session session = open_session(experiment, layout_options(ranks));
+      if (ranks.rank() != 0) return;
+      const Graph& graph = session.executor->training().graph;
+      for (const Node& node : graph.nodes) {
+        const bool begins = node.op->slot == SlotUse::begins && !node.once_per_step &&
+                            node.op->message != MessageKind::receive;
+        if (begins) ++out.messages[node.phase];
+      }
+      out.traffic =
+          step_traffic(graph, session.batch.micro_steps, session.executor->report().topology);
+    });
+    return out;
+  };
   // The widths of keys and values of all heads, and whether their projections are packed.
   for (const auto& [network, width, packed] :
        {std::tuple(texts()[0], 16, true), {texts()[1], 8, false}}) {
-    struct Counts {
-      std::map<Phase, int> messages;
-      Traffic traffic;
-    };
-    const auto counted = [&, &network = network](int layers) {
-      Counts out;
-      run_rank_threads(4, [&](ThreadCollectives& ranks) {
-        Experiment experiment = layout_experiment(
-            network, over_context(4, {fmt::format("model.num_layers={}", layers),
-                                      "training={global_batch_size: 12, max_steps: 1, "
-                                      "micro_batch_size: 3}"}));
-        const Session session = open_session(experiment, layout_options(ranks));
-        if (ranks.rank() != 0) return;
-        const Graph& graph = session.executor->training().graph;
-        for (const Node& node : graph.nodes) {
-          const bool begins = node.op->slot == SlotUse::begins;
-          if (begins && !node.once_per_step) ++out.messages[node.phase];
-        }
-        out.traffic =
-            step_traffic(graph, session.batch.micro_steps, session.executor->report().topology);
-      });
-      return out;
-    };
     INFO(network.name);
-    Counts two = counted(2), five = counted(5);
+    const std::string method = "parallelism.context_method=all_gather";
+    Counts two = counted(network, 2, method), five = counted(network, 5, method);
     const int each = packed ? 1 : 2;
     CHECK(five.messages[Phase::forward] - two.messages[Phase::forward] == 3 * each);
     CHECK(five.messages[Phase::backward] - two.messages[Phase::backward] == 3 * 2 * each);
@@ -306,6 +308,17 @@ TEST_CASE("a layer sends its keys and values twice and their gradients once") {
     CHECK(five.traffic.gathered - two.traffic.gathered == 3 * 2 * bytes);
     CHECK(five.traffic.scattered - two.traffic.scattered == 3 * bytes);
   }
+  const Network ring{"llama",
+                     {"model={type: llama, num_layers: 2, hidden_size: 16, num_heads: 4, "
+                      "num_kv_heads: 2, intermediate_size: 20, max_positions: 16, vocab_size: 29}",
+                      kTokens}};
+  const std::string method = "parallelism.context_method=ring";
+  Counts two = counted(ring, 2, method), five = counted(ring, 5, method);
+  CHECK(five.messages[Phase::forward] - two.messages[Phase::forward] == 3 * 2 * 3);
+  CHECK(five.messages[Phase::backward] - two.messages[Phase::backward] == 3 * 2 * 7);
+  // Blocks of 4 tokens.
+  CHECK(five.traffic.passed_on - two.traffic.passed_on ==
+        3 * 2 * (3 + 7) * sizeof(float) * 12 * 4 * 8);
 }
 
 TEST_CASE("four ranks have a quarter of the activations of one") {
