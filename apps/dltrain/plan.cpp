@@ -250,7 +250,7 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
   if (topology.mesh.size(mesh_axes::kReplica) > 1) {
     fmt::print(
         "  the state is sharded over groups of {} ranks; each of the {} groups holds all of it\n",
-        topology.mesh.size(mesh_axes::kParts), topology.mesh.size(mesh_axes::kReplica));
+        topology.mesh.size(mesh_axes::kState), topology.mesh.size(mesh_axes::kReplica));
   } else if (session.experiment->parallelism.zero_shard_size == "node" && topology.nodes() == 1) {
     fmt::print("  all ranks are assumed to be on one node (--nproc-per-node)\n");
   }

@@ -35,8 +35,8 @@ inline constexpr const char* kTensor = "tensor";
 // added up, ranks that hold the parts of one state, and ranks that add up an evaluation.
 inline constexpr const char* kData = "replica,shard";
 inline constexpr const char* kSums = "replica,shard,context";
-inline constexpr const char* kParts = "shard,context";
-inline constexpr const char* kEvaluation = "pipeline,replica,shard,context";
+inline constexpr const char* kState = "shard,context";
+inline constexpr const char* kDataAndPipeline = "pipeline,replica,shard,context";
 }  // namespace mesh_axes
 
 // The attribute of collective ops.

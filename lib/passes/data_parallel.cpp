@@ -178,7 +178,7 @@ class Reductions {
 
   Attributes message(const Bucket& bucket) const {
     return message_attributes(
-        bucket.slot, bucket.unit != nullptr ? options_.mesh.over(mesh_axes::kParts) : over_);
+        bucket.slot, bucket.unit != nullptr ? options_.mesh.over(mesh_axes::kState) : over_);
   }
   static Attributes message_between(const Bucket& bucket) {
     return message_attributes(bucket.slot_between, mesh_axes::kReplica);

@@ -31,8 +31,8 @@ struct DataParallelOptions {
   int ranks() const { return mesh.size(mesh_axes::kSums); }
   int data_ranks() const { return mesh.size(mesh_axes::kData); }
   // The ranks that share the state with ZeRO, and this rank's place among them.
-  int shards() const { return mesh.size(mesh_axes::kParts); }
-  int part() const { return mesh.coordinate(rank, mesh_axes::kParts); }
+  int shards() const { return mesh.size(mesh_axes::kState); }
+  int part() const { return mesh.coordinate(rank, mesh_axes::kState); }
   bool shards_state() const { return zero_stage > 0 && shards() > 1; }
   bool hybrid() const { return mesh.size(mesh_axes::kReplica) > 1; }
 };

@@ -290,9 +290,9 @@ std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& 
   for (const StepGraph& graph : training) add(graph);
   if (evaluation != nullptr) add(*evaluation);
   if (mesh.size("pipeline,context,tensor") > 1) {
-    for (const char* axes :
-         {mesh_axes::kEvaluation, mesh_axes::kParts, mesh_axes::kContext, mesh_axes::kTensor}) {
-      if (mesh.size(axes) > 1 || axes == mesh_axes::kEvaluation) sets.insert(mesh.over(axes));
+    for (const char* axes : {mesh_axes::kDataAndPipeline, mesh_axes::kState, mesh_axes::kContext,
+                             mesh_axes::kTensor}) {
+      if (mesh.size(axes) > 1 || axes == mesh_axes::kDataAndPipeline) sets.insert(mesh.over(axes));
     }
   }
   if (mesh.size(mesh_axes::kPipeline) > 1) {
@@ -347,8 +347,8 @@ int64_t Session::scale_growth_interval() const {
 }
 
 Collectives* Session::evaluation_ranks() const {
-  if (mesh.size(mesh_axes::kEvaluation) == 1) return nullptr;
-  const std::string over = mesh.over(mesh_axes::kEvaluation);
+  if (mesh.size(mesh_axes::kDataAndPipeline) == 1) return nullptr;
+  const std::string over = mesh.over(mesh_axes::kDataAndPipeline);
   return over.empty() ? options.ranks.collectives : &groups->along(over);
 }
 
