@@ -231,7 +231,7 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
       "times the parameters in f32\n",
       human_bytes(static_cast<size_t>(t.sent())), whole(t.reduced), whole(t.scattered),
       whole(t.gathered),
-      t.passed_on > 0 ? fmt::format(", {} to other stages", whole(t.passed_on)) : "",
+      t.passed_on > 0 ? fmt::format(", {} to single ranks", whole(t.passed_on)) : "",
       messages / (sizeof(float) * static_cast<double>(parameter_elements(session))));
   const RankTopology& topology = r.topology;
   if (topology.nodes() > 1) {
@@ -243,10 +243,14 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
     fmt::print("  tensor parallelism: groups of {} ranks share the layers of the same samples\n",
                session.coordinates.tensor.count);
   }
+  if (const int ranks = session.coordinates.context.count; ranks > 1) {
+    fmt::print("  context parallelism: groups of {} ranks share the tokens of the same samples\n",
+               ranks);
+  }
   if (topology.mesh.size(mesh_axes::kReplica) > 1) {
     fmt::print(
         "  the state is sharded over groups of {} ranks; each of the {} groups holds all of it\n",
-        topology.mesh.size(mesh_axes::kShard), topology.mesh.size(mesh_axes::kReplica));
+        topology.mesh.size(mesh_axes::kState), topology.mesh.size(mesh_axes::kReplica));
   } else if (session.experiment->parallelism.zero_shard_size == "node" && topology.nodes() == 1) {
     fmt::print("  all ranks are assumed to be on one node (--nproc-per-node)\n");
   }
@@ -351,6 +355,12 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
   if (!graph.frozen.empty()) {
     fmt::print("  frozen: {} tensors, {} to {}\n", graph.frozen.size(), graph.frozen.front(),
                graph.frozen.back());
+  }
+  if (!graph.gathered_tokens.empty()) {
+    fmt::print("  gathered: {} op{} that run{} on all tokens of a sample on each rank: {}\n",
+               graph.gathered_tokens.size(), graph.gathered_tokens.size() == 1 ? "" : "s",
+               graph.gathered_tokens.size() == 1 ? "s" : "",
+               fmt::join(graph.gathered_tokens, ", "));
   }
   if (!graph.gathered.empty()) {
     fmt::print("  gathered: {} op{} without a rule for the shards of the inputs: {}\n",

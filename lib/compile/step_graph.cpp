@@ -8,6 +8,7 @@
 #include "nn/metrics.h"
 #include "passes/autocast.h"
 #include "passes/chunk_loss.h"
+#include "passes/context_cut.h"
 #include "passes/data_parallel.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
@@ -93,6 +94,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .unused = {},
                 .frozen = {},
                 .gathered = {},
+                .gathered_tokens = {},
                 .constants = std::move(model.constants),
                 .metrics = {},
                 .output_spec = {},
@@ -117,6 +119,22 @@ StepGraph emit(const StepRequest& r, bool training) {
     log("autocast");
   }
   out.graph = lower_recurrent(std::move(out.graph), r.fuse ? r.kept_bytes : KeptBytes(), training);
+  const ContextOptions context{.mesh = r.parallel.mesh,
+                               .rank = r.parallel.rank,
+                               .compute = r.compute,
+                               .ring = r.parallel.ring,
+                               .key = r.parallel.context_key};
+  bool shares_metrics = false;
+  if (context.ranks() > 1) {
+    std::vector<ValueId*> sums{&model.loss.loss_sum};
+    for (auto& [label, sum] : model.loss.metrics) sums.push_back(&sum);
+    for (EmittedRouter& router : model.routers)
+      sums.insert(sums.end(), {&router.losses, &router.sums});
+    ContextCutResult cut = cut_context(out.graph, context, sums, model.output, model.targets);
+    shares_metrics = cut.whole_output;
+    out.gathered_tokens = std::move(cut.gathered);
+    log("context_cut");
+  }
   const PartitionOptions partition_options{
       .mesh = r.parallel.mesh,
       .rank = r.parallel.rank,
@@ -157,7 +175,8 @@ StepGraph emit(const StepRequest& r, bool training) {
     const TargetKind kind = r.loss.target_kind(r.targets);
     for (const MetricSum& sum :
          emit_metric_sums(builder, r.metrics, kind, model.output, model.targets)) {
-      const ValueId total = builder.accumulate(sum.value, prefix + sum.label, Role::metric);
+      const ValueId part = shares_metrics ? emit_share(builder, sum.value, context) : sum.value;
+      const ValueId total = builder.accumulate(part, prefix + sum.label, Role::metric);
       out.metrics.push_back({sum.label, prefix + sum.label, builder.spec(total).shape.elements()});
     }
   }
@@ -202,6 +221,10 @@ StepGraph emit(const StepRequest& r, bool training) {
     lower_placements(out.graph, partition_options, kept);
     log("lower_placements");
   }
+  if (context.ranks() > 1) {
+    lower_context(out.graph, context);
+    log("lower_context");
+  }
   out.graph = eliminate_dead_code(std::move(out.graph));
   log("dead_code");
   if (training) out.model_flops = model_flops(out.graph);
@@ -234,12 +257,12 @@ StepGraph emit(const StepRequest& r, bool training) {
     log("zero");
   } else if (training) {
     DataParallelOptions options = r.parallel;
-    options.micro_steps = r.micro_batches / options.ranks();
+    options.micro_steps = r.micro_batches / options.data_ranks();
     options.micro_batch = r.micro_batch;
     out.graph = data_parallel(std::move(out.graph), options);
     log("data_parallel");
   }
-  if (training && r.fuse && r.micro_batches == r.parallel.ranks()) {
+  if (training && r.fuse && r.micro_batches == r.parallel.data_ranks()) {
     out.graph = remove_copies(std::move(out.graph), r.parallel.ranks() == 1);
     log("remove_copies");
   }

@@ -18,6 +18,14 @@ int shard_number(const std::string& text) {
 
 }  // namespace
 
+std::vector<std::string> ParallelismConfig::keys_of_model() const {
+  std::vector<std::string> out;
+  if (tensor > 1) out.emplace_back("tensor");
+  if (context > 1) out.emplace_back("context");
+  if (pipeline > 1) out.emplace_back("pipeline");
+  return out;
+}
+
 void ParallelismConfig::validate(Diagnostics& diagnostics) const {
   const bool word = zero_shard_size == "all" || zero_shard_size == "node";
   if (!word && shard_number(zero_shard_size) < 1) {
@@ -55,9 +63,11 @@ std::string advice(int64_t batch, int64_t ranks) {
 // Refuses keys that need tensors which no rank stores in full.
 void Experiment::validate_shards(Diagnostics& diagnostics) const {
   const bool zero = parallelism.zero_stage > 0, tensor = parallelism.tensor > 1;
+  const bool context = parallelism.context > 1;
   const std::string key = zero ? fmt::format("parallelism.zero_stage {}", parallelism.zero_stage)
-                          : tensor ? fmt::format("parallelism.tensor {}", parallelism.tensor)
-                                   : fmt::format("parallelism.pipeline {}", parallelism.pipeline);
+                          : tensor  ? fmt::format("parallelism.tensor {}", parallelism.tensor)
+                          : context ? fmt::format("parallelism.context {}", parallelism.context)
+                                    : fmt::format("parallelism.pipeline {}", parallelism.pipeline);
   const auto refuse = [&](const SourceLocation& at, const std::string& why) {
     diagnostics.add(at, "{}: {}", key, why);
   };
@@ -70,12 +80,13 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
         parallelism.tensor, optimizer->kind,
         optimizer->kind == "adafactor" ? "or tensor: 1" : "zero_stage: 0, or tensor: 1");
   }
-  if (training.reduction == Reduction::fixed && (zero || tensor)) {
+  if (training.reduction == Reduction::fixed && (zero || tensor || context)) {
     refuse(training.location_of("reduction"),
-           zero ? "sharded gradients cannot be added in the order of reduction: fixed"
-                : "the products of shards are not added in the order of reduction: fixed");
+           zero     ? "sharded gradients cannot be added in the order of reduction: fixed"
+           : tensor ? "the products of shards are not added in the order of reduction: fixed"
+                    : "sums over tokens are not added in the order of reduction: fixed");
   }
-  if (autotune != Autotune::off && (tensor || parallelism.pipeline > 1)) {
+  if (autotune != Autotune::off && (tensor || context || parallelism.pipeline > 1)) {
     diagnostics.add(*this, "autotune",
                     "{}: ranks with different layers or shards cannot share measurements; take "
                     "autotune: off",
@@ -184,16 +195,12 @@ BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
 BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
   const ParallelismConfig& parallelism = experiment.parallelism;
   const int64_t parts = parallelism.ranks_of_model();
+  const std::vector<std::string> keys = parallelism.keys_of_model();
   if (all_ranks % parts != 0) {
-    const bool both = parallelism.tensor > 1 && parallelism.pipeline > 1;
-    fail_at(parallelism, parallelism.tensor > 1 ? "tensor" : "pipeline",
+    fail_at(parallelism, keys.front(),
             "{} rank{} cannot be divided into groups of {} for {} parallelism; start a multiple of "
             "{} ranks (--nproc-per-node)",
-            all_ranks, all_ranks == 1 ? "" : "s", parts,
-            both                     ? "tensor and pipeline"
-            : parallelism.tensor > 1 ? "tensor"
-                                     : "pipeline",
-            parts);
+            all_ranks, all_ranks == 1 ? "" : "s", parts, fmt::join(keys, " and "), parts);
   }
   const int ranks = all_ranks / static_cast<int>(parts);  // data-parallel ones
   const int64_t wanted = experiment.parallelism.data;
@@ -201,8 +208,8 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
     fail_at(parallelism, "data",
             "{} data-parallel rank{} asked for{}, {} started (−1: as many as there are)", wanted,
             wanted == 1 ? "" : "s",
-            parts > 1 ? fmt::format(", which means {} ranks with tensor and pipeline parallelism",
-                                    wanted * parts)
+            parts > 1 ? fmt::format(", which means {} ranks with {} parallelism", wanted * parts,
+                                    fmt::join(keys, " and "))
                       : "",
             all_ranks);
   }
@@ -226,6 +233,7 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
 
 const std::vector<std::string>& one_rank_overrides() {
   static const std::vector<std::string> overrides{"parallelism.data=1", "parallelism.tensor=1",
+                                                  "parallelism.context=1",
                                                   "parallelism.pipeline=1"};
   return overrides;
 }
@@ -234,10 +242,11 @@ Mesh rank_mesh(const Experiment& experiment, int all_ranks, int ranks_per_node) 
   const ParallelismConfig& parallelism = experiment.parallelism;
   const std::string& text = parallelism.zero_shard_size;
   const int tensor = static_cast<int>(parallelism.tensor);
+  const int context = static_cast<int>(parallelism.context);
   const int ranks = all_ranks / static_cast<int>(parallelism.ranks_of_model());
   int shard = ranks;
   if (text == "node" && ranks_per_node > 0) {
-    shard = std::clamp(ranks_per_node / tensor, 1, ranks);
+    shard = std::clamp(ranks_per_node / (tensor * context), 1, ranks);
   }
   if (const int number = shard_number(text); number > 0) shard = std::min(ranks, number);
   if (ranks % shard != 0) {
@@ -247,6 +256,7 @@ Mesh rank_mesh(const Experiment& experiment, int all_ranks, int ranks_per_node) 
   return Mesh({{mesh_axes::kPipeline, static_cast<int>(parallelism.pipeline)},
                {mesh_axes::kReplica, ranks / shard},
                {mesh_axes::kShard, shard},
+               {mesh_axes::kContext, context},
                {mesh_axes::kTensor, tensor}});
 }
 

@@ -6,6 +6,9 @@
 // all_gather(x): sharded → replicated, the shards of the ranks in a row along `dimension`.
 //   Attributes: dimension, ranks, rank, parts (extent and length of each, see ops/placement.h). The
 //   gradient is the rank's slice of dy.
+// gather_tokens(x): the tokens of the ranks (ops/token_runs.h) along `axis`, in the order of the
+//   text. The gradient is scatter_tokens.
+// scatter_tokens(x): the tokens of this rank of the sum of x over the ranks.
 // all_reduce_gradient(x): x, replicated, for ops of which every rank computes a part: the gradient
 //   is the sum of those of the ranks.
 #include "ops/definitions.h"
@@ -34,6 +37,32 @@ std::vector<ValueId> gradient_all_gather(const GradientRequest& r) {
   return {emit_ranges(r.emitter, r.output_gradients[0],
                       static_cast<int>(r.attributes.integer("dimension")),
                       cut_ranges(gathered_parts(r.attributes), rank))};
+}
+
+SpecList infer_tokens(SpecSpan inputs, const Attributes& attributes, bool gathers) {
+  TensorSpec y = inputs[0];
+  int64_t& tokens = y.shape[static_cast<int>(attributes.integer("axis"))];
+  const int ranks = TokenCut(attributes).ranks;
+  tokens = gathers ? tokens * ranks : tokens / ranks;
+  return {y};
+}
+SpecList infer_gather_tokens(SpecSpan inputs, const Attributes& attributes) {
+  return infer_tokens(inputs, attributes, true);
+}
+SpecList infer_scatter_tokens(SpecSpan inputs, const Attributes& attributes) {
+  return infer_tokens(inputs, attributes, false);
+}
+
+std::vector<ValueId> gradient_gather_tokens(const GradientRequest& r) {
+  return {r.emitter.emit1("scatter_tokens", {r.output_gradients[0]}, r.attributes)};
+}
+
+// Along another axis x may be sharded over other ranks.
+std::optional<std::vector<Placement>> place_tokens(SpecSpan, const Attributes& attributes,
+                                                   std::span<const Placement> p) {
+  const bool other =
+      p[0].kind == Placement::sharded && p[0].dimension != attributes.integer("axis");
+  return other ? std::optional(std::vector{p[0]}) : std::nullopt;
 }
 
 }  // namespace
@@ -78,6 +107,16 @@ std::span<const OpDef> placement_ops() {
                                  .signature = "x[*]:any",
                                  .infer = infer_all_gather,
                                  .gradient = gradient_all_gather},
+                                {.name = "gather_tokens",
+                                 .doc = "the tokens of the ranks in the order of the text",
+                                 .signature = "x[*]:any",
+                                 .infer = infer_gather_tokens,
+                                 .gradient = gradient_gather_tokens,
+                                 .place = place_tokens},
+                                {.name = "scatter_tokens",
+                                 .doc = "a rank's tokens of the sum over ranks",
+                                 .signature = "x[*]",
+                                 .infer = infer_scatter_tokens},
                                 {.name = "all_reduce_gradient",
                                  .doc = "x, whose gradient is summed over ranks",
                                  .signature = "x[*]:any -> x!",

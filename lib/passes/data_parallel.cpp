@@ -31,7 +31,7 @@ class Reductions {
       : graph_(graph),
         builder_(graph),
         options_(options),
-        over_(options.mesh.over(mesh_axes::kData)),
+        over_(options.mesh.over(mesh_axes::kSums)),
         scatters_always_(options.zero_stage > 1 && !parts.empty()) {
     find_buckets(parts);
     find_units(parts);
@@ -178,7 +178,7 @@ class Reductions {
 
   Attributes message(const Bucket& bucket) const {
     return message_attributes(
-        bucket.slot, bucket.unit != nullptr ? options_.mesh.over(mesh_axes::kShard) : over_);
+        bucket.slot, bucket.unit != nullptr ? options_.mesh.over(mesh_axes::kState) : over_);
   }
   static Attributes message_between(const Bucket& bucket) {
     return message_attributes(bucket.slot_between, mesh_axes::kReplica);
@@ -290,7 +290,7 @@ class Reductions {
   Graph& graph_;
   GraphBuilder builder_;
   const DataParallelOptions& options_;
-  std::string over_;                    // the axes of the data-parallel ranks
+  std::string over_;                    // the axes over which sums are added
   const bool scatters_always_;          // in every micro-step (stages 2 and 3)
   std::vector<Bucket> buckets_;         // in the order in which they begin
   std::vector<Bucket*> scattered_;      // those of units that have begun and not ended

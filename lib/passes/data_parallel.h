@@ -12,10 +12,11 @@
 namespace dltrain {
 
 struct DataParallelOptions {
-  Mesh mesh = {};  // the data-parallel ranks are those along its axes `replica` and `shard`
-  int rank = 0;    // of all ranks
-  SourceLocation tensor_key = {};  // parallelism.tensor, for errors
-  int zero_stage = 0;              // passes/zero.h
+  Mesh mesh = {};                                    // see mesh_axes for the sets of ranks
+  int rank = 0;                                      // of all ranks
+  SourceLocation tensor_key = {}, context_key = {};  // of parallelism, for errors
+  bool ring = false;                                 // of context parallelism
+  int zero_stage = 0;                                // passes/zero.h
   // Target size of a reduction message: large enough to use the link well, small enough that most
   // messages are sent while the backward still runs. A tensor is never split.
   size_t bucket_bytes = size_t{25} << 20;
@@ -26,10 +27,12 @@ struct DataParallelOptions {
   bool fixed = false;
   int64_t micro_steps = 1, micro_batch = 1;  // of a rank and step; its samples
 
-  int ranks() const { return mesh.size(mesh_axes::kReplica) * shards(); }
+  // The ranks whose sums are added up, and those that have different samples.
+  int ranks() const { return mesh.size(mesh_axes::kSums); }
+  int data_ranks() const { return mesh.size(mesh_axes::kData); }
   // The ranks that share the state with ZeRO, and this rank's place among them.
-  int shards() const { return mesh.size(mesh_axes::kShard); }
-  int part() const { return mesh.coordinate(rank, mesh_axes::kShard); }
+  int shards() const { return mesh.size(mesh_axes::kState); }
+  int part() const { return mesh.coordinate(rank, mesh_axes::kState); }
   bool shards_state() const { return zero_stage > 0 && shards() > 1; }
   bool hybrid() const { return mesh.size(mesh_axes::kReplica) > 1; }
 };
@@ -37,7 +40,7 @@ struct DataParallelOptions {
 // Adds the reductions. Returns the graph unchanged with one rank (and one micro-step, or without a
 // fixed order).
 //
-// Every sum of a step is partial over the data-parallel ranks. A bucket contains sums of one role
+// Every sum of a step is partial over the ranks along kSums. A bucket contains sums of one role
 // and dtype that are adjacent in the StateLayout (ascending value ids), so it is one range of
 // memory. Its all_reduce_begin is right after the last node that writes one of its members and runs
 // in the last micro-step only; its all_reduce_end is at the start of the update, whose nodes then

@@ -81,7 +81,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
                        .trainable = use.trainable,
                        .reads_master = use.master,
                        .copies = use.copy,
-                       .layout = {{mesh_axes::kShard, {Placement::sharded, 0, {}}}}});
+                       .layout = {{mesh_axes::kState, {Placement::sharded, 0, {}}}}});
       for (const AxisPlacement& other : parameter.layout) {
         units.back().layout.push_back({other.axis, {}});
       }

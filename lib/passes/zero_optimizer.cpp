@@ -19,7 +19,7 @@ class RangeUpdate {
         builder_(graph),
         parts_(parts),
         options_(options),
-        over_(options.mesh.over(mesh_axes::kShard)),
+        over_(options.mesh.over(mesh_axes::kState)),
         slot_(graph.next_slot()) {
     builder_.set_phase(Phase::update);
     builder_.set_layer("optimizer");

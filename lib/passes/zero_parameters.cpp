@@ -87,7 +87,7 @@ class Gathering {
   }
 
   Attributes message(const Gather& gather) const {
-    return message_attributes(gather.slot, options_.mesh.over(mesh_axes::kShard));
+    return message_attributes(gather.slot, options_.mesh.over(mesh_axes::kState));
   }
 
   void start(Gather& gather) {

@@ -278,15 +278,16 @@ std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& 
   };
   for (const StepGraph& graph : training) add(graph);
   if (evaluation != nullptr) add(*evaluation);
-  if (mesh.size(mesh_axes::kTensor) > 1 || mesh.size(mesh_axes::kPipeline) > 1) {
-    for (const char* axes : {mesh_axes::kDataAndPipeline, mesh_axes::kShard, mesh_axes::kTensor}) {
+  if (mesh.size("pipeline,context,tensor") > 1) {
+    for (const char* axes : {mesh_axes::kDataAndPipeline, mesh_axes::kState, mesh_axes::kContext,
+                             mesh_axes::kTensor}) {
       if (mesh.size(axes) > 1 || axes == mesh_axes::kDataAndPipeline) sets.insert(mesh.over(axes));
     }
   }
   if (mesh.size(mesh_axes::kPipeline) > 1) {
     // Also those that the graph of this stage does not use, since all ranks make the same groups.
     for (const char* axes : {mesh_axes::kPipeline, mesh_axes::kPipelineBack}) sets.insert(axes);
-    for (const char* axes : {mesh_axes::kData, mesh_axes::kReplica}) {
+    for (const char* axes : {mesh_axes::kSums, mesh_axes::kReplica}) {
       if (!mesh.over(axes).empty()) sets.insert(mesh.over(axes));
     }
   }
@@ -335,7 +336,7 @@ int64_t Session::scale_growth_interval() const {
 }
 
 Collectives* Session::evaluation_ranks() const {
-  if (coordinates.data.count * coordinates.pipeline.count == 1) return nullptr;
+  if (mesh.size(mesh_axes::kDataAndPipeline) == 1) return nullptr;
   const std::string over = mesh.over(mesh_axes::kDataAndPipeline);
   return over.empty() ? options.ranks.collectives : &groups->along(over);
 }
@@ -504,6 +505,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       .parallel = {.mesh = mesh,
                    .rank = options.ranks.rank,
                    .tensor_key = experiment.parallelism.location_of("tensor"),
+                   .context_key = experiment.parallelism.location_of("context"),
+                   .ring = experiment.parallelism.context_method == ContextMethod::ring,
                    .zero_stage = static_cast<int>(experiment.parallelism.zero_stage),
                    .bucket_bytes = experiment.parallelism.bucket_bytes(),
                    .reduce_dtype = options.compute == DType::f32

@@ -80,8 +80,12 @@ struct Session {
   // The group over host memory of the ranks that together have all samples and stages; nullptr
   // with one.
   Collectives* evaluation_ranks() const;
-  // Returns whether this rank has the loss and metrics: it is in the last stage.
-  bool has_loss() const { return coordinates.pipeline.index + 1 == coordinates.pipeline.count; }
+  // Returns whether this rank counts the targets of its batches: one of those that have the same
+  // ones, in the last stage.
+  bool counts_targets() const {
+    const auto& [data, context, tensor, pipeline] = coordinates;
+    return context.index == 0 && pipeline.index + 1 == pipeline.count;
+  }
   // The columns and classes of the training data.
   DataSchema data_schema() const;
   bool has_evaluation() const { return data.eval != nullptr; }

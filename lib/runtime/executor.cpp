@@ -221,7 +221,7 @@ void Executor::collect_shards(const TensorUse& use) {
     const size_t element = dtype_size(box.dtype);
     if (i == 0 || shards[i - 1].first != begin) {
       unit = gather_bytes(read_bytes(begin, static_cast<size_t>(flat.length) * element),
-                          mesh_axes::kShard);
+                          mesh_axes::kState);
     }
     use_whole(*tensor,
               std::span(unit).subspan(static_cast<size_t>(flat.first) * element, box.bytes()));

@@ -16,7 +16,8 @@ namespace {
 
 struct RandomLayout {
   int ranks = 1;
-  std::vector<std::string> overrides;
+  std::vector<std::string> overrides = {};
+  bool ring = false;  // of context parallelism
 };
 
 // The output of the first layer passes through the stages between it and the last but one.
@@ -30,7 +31,18 @@ const Network& skipping() {
   return network;
 }
 
-RandomLayout random_layout(std::mt19937& dice) {
+// Ring attention has no dropout of weights.
+const Network& ring_text() {
+  static const Network network{
+      "gpt, a ring",
+      {"model={type: gpt2, num_layers: 2, hidden_size: 16, num_heads: 2, max_positions: 8, "
+       "vocab_size: 29, dropout: 0.1, attention_dropout: 0}",
+       networks()[2].overrides[1]}};
+  return network;
+}
+
+// `text`: the network has attention, whose tokens can be shared.
+RandomLayout random_layout(std::mt19937& dice, bool text) {
   const auto one_of = [&](std::initializer_list<int> values) {
     return values.begin()[std::uniform_int_distribution<size_t>(0, values.size() - 1)(dice)];
   };
@@ -46,16 +58,21 @@ RandomLayout random_layout(std::mt19937& dice) {
     micro = one_of({1, 2, 3, 4, 6, 8});
   } while (share % micro != 0);
   const char* recompute[]{"none", "selective", "full"};
-  return {.ranks = data * tensor * pipeline,
-          .overrides = {
-              fmt::format("parallelism={{tensor: {}, pipeline: {}, pipeline_schedule: {}, "
-                          "zero_stage: {}, bucket_mb: 0.002}}",
-                          tensor, pipeline, one_of({0, 1}) == 0 ? "1f1b" : "gpipe",
-                          one_of({0, 1, 2, 3})),
-              fmt::format("memory.recompute={}", recompute[one_of({0, 1, 2})]),
-              fmt::format("training={{global_batch_size: 24, max_steps: 3, max_grad_norm: 0.5, "
-                          "micro_batch_size: {}}}",
-                          micro)}};
+  const int context = text && data * tensor * pipeline <= 4 ? one_of({1, 2}) : 1;
+  const bool ring = context > 1 && one_of({0, 1}) == 0;
+  return {
+      .ranks = data * context * tensor * pipeline,
+      .overrides = {fmt::format(
+                        "parallelism={{tensor: {}, context: {}, context_method: {}, pipeline: {}, "
+                        "pipeline_schedule: {}, zero_stage: {}, bucket_mb: 0.002}}",
+                        tensor, context, ring ? "ring" : "all_gather", pipeline,
+                        one_of({0, 1}) == 0 ? "1f1b" : "gpipe", one_of({0, 1, 2, 3})),
+                    fmt::format("memory.recompute={}", recompute[one_of({0, 1, 2})]),
+                    fmt::format(
+                        "training={{global_batch_size: 24, max_steps: 3, max_grad_norm: 0.5, "
+                        "micro_batch_size: {}}}",
+                        micro)},
+      .ring = ring};
 }
 
 // Trains over TCP connections in this process; every operation begins up to 2 ms late.
@@ -100,8 +117,11 @@ TEST_CASE("random layouts with delayed messages end, with the losses of one rank
   const int count = wanted != nullptr ? std::atoi(wanted) : 9;
   for (int i = 0; i < count; ++i) {
     std::mt19937 dice(static_cast<unsigned>(i));
-    const Network& network = i % 3 == 0 ? networks()[0] : i % 3 == 1 ? networks()[2] : skipping();
-    const RandomLayout layout = random_layout(dice);
+    const RandomLayout layout = random_layout(dice, i % 3 == 1);
+    const Network& network = layout.ring  ? ring_text()
+                             : i % 3 == 0 ? networks()[0]
+                             : i % 3 == 1 ? networks()[2]
+                                          : skipping();
     INFO("layout " << i << ": " << network.name << " on " << layout.ranks << " ranks, "
                    << layout.overrides[0] << ", " << layout.overrides[1] << ", "
                    << layout.overrides[2]);
