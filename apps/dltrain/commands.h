@@ -98,6 +98,7 @@ struct PlanRequest {
   bool unconnected = true;
   MachineRates rates = {};
   StorageRates storage = {};
+  std::string timeline = {};   // the file for a trace of the estimated step; empty: none
   std::vector<Gpu> gpus = {};  // plan for these instead of the device; several: a line for each
 };
 

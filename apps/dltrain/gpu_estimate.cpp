@@ -1,5 +1,7 @@
 #include "dltrain/gpu_estimate.h"
 
+#include <map>
+
 #include "base/error.h"
 #include "compile/described_gpu.h"
 
@@ -63,30 +65,46 @@ Session open_stage(const Session& session, int stage, const std::optional<Gpu>& 
                       gpu ? described(*gpu, *session.experiment) : SelectedDevice());
 }
 
+StageTimes stage_times(const Session& rank, const StepEstimate& estimate, int stage) {
+  const auto most = static_cast<int64_t>(estimate.forward.size());
+  StageTimes out{.schedule = step_schedule(most, std::min(most, rank.in_flight(stage))),
+                 .seconds = {}};
+  for (const ScheduledSegment& segment : out.schedule) {
+    const auto index = static_cast<size_t>(segment.micro_batch);
+    out.seconds.push_back(segment.segment == Phase::forward    ? estimate.forward[index]
+                          : segment.segment == Phase::backward ? estimate.backward[index]
+                                                               : estimate.update);
+  }
+  return out;
+}
+
 LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates) {
   LayoutEstimate out{.memory = static_cast<double>(rates.gpu->memory_bytes)};
-  const auto steps = static_cast<double>(session.batch.micro_steps);
-  std::vector<double> stages;  // seconds of a micro-batch
-  const auto add = [&](const Session& rank) {
-    const StepEstimate e = estimate_rank(rank, rates);
-    stages.push_back((e.compute + e.exposed) / steps);
+  double slowest = 0;
+  std::map<int, StepEstimate> estimates;  // of stages that differ
+  const auto estimate_stage = [&](const Session& rank) {
+    StepEstimate e = estimate_rank(rank, rates);
     out.needed =
         std::max(out.needed, static_cast<double>(rank.executor->report().arena_bytes) + kReserve);
-    if (stages.back() < std::ranges::max(stages)) return;
-    out.compute = e.compute;
-    out.exposed = e.exposed;
-  };
-  add(session);
-  const std::vector<int>& equal = session.executor->training().equal_stages;
-  for (int i = 1; i < session.coordinates.pipeline.count; ++i) {
-    const int like = equal[static_cast<size_t>(i)];
-    if (like < i) {
-      stages.push_back(stages[static_cast<size_t>(like)]);
-    } else {
-      add(open_stage(session, i, rates.gpu));
+    if (const double seconds = e.compute + e.exposed; seconds >= slowest) {
+      slowest = seconds;
+      out.compute = e.compute;
+      out.exposed = e.exposed;
     }
+    return e;
+  };
+  const std::vector<int>& equal = session.executor->training().equal_stages;
+  std::vector<StageTimes> stages;
+  for (int i = 0; i < session.coordinates.pipeline.count; ++i) {
+    const int like = i == 0 ? 0 : equal[static_cast<size_t>(i)];
+    if (i == 0) {
+      estimates[i] = estimate_stage(session);
+    } else if (like == i) {
+      estimates[i] = estimate_stage(open_stage(session, i, rates.gpu));
+    }
+    stages.push_back(stage_times(session, estimates.at(like), i));
   }
-  out.seconds = pipeline_seconds(stages, session.batch.micro_steps);
+  out.seconds = step_seconds(stages);
   out.waits = out.seconds - out.compute - out.exposed;
   return out;
 }

@@ -1,6 +1,7 @@
 // The estimates of `dltrain plan --gpu`.
 #pragma once
 
+#include "compile/schedule_times.h"
 #include "compile/traffic.h"
 #include "run/session.h"
 
@@ -21,6 +22,15 @@ struct LayoutEstimate {
   bool fits() const { return needed <= memory; }
 };
 LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates);
+
+// The segments of a step in a stage with the times of `estimate`.
+StageTimes stage_times(const Session& rank, const StepEstimate& estimate, int stage);
+
+// Writes the estimated step as a Chrome trace: the segments of every stage of a pipeline, and the
+// calls and messages of the first. Without rates.gpu calls take the time of their arithmetic.
+// Throws Error(storage).
+void write_timeline(const std::filesystem::path& path, const Session& session,
+                    const MachineRates& rates);
 
 // Opens the session of another rank of a plan.
 Session open_stage(const Session& session, int stage, const std::optional<Gpu>& gpu);

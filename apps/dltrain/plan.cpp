@@ -137,8 +137,8 @@ size_t message_bytes(const Session& session, const Mesh& mesh) {
   size_t bytes = CollectiveAlgorithms::scratch_bytes(mesh.size());
   if (!session.groups) return bytes;
   for (const std::string& axes : session.groups->sets()) {
-    const bool own = axes.starts_with(mesh_axes::kPipeline) || mesh.size_of(axes) < mesh.size();
-    if (own) bytes += CollectiveAlgorithms::scratch_bytes(mesh.size_of(axes));
+    const bool own = axes.starts_with(mesh_axes::kPipeline) || mesh.size(axes) < mesh.size();
+    if (own) bytes += CollectiveAlgorithms::scratch_bytes(mesh.size(axes));
   }
   return bytes;
 }
@@ -234,7 +234,7 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
       human_bytes(static_cast<size_t>(t.sent())), whole(t.reduced), whole(t.scattered),
       whole(t.gathered),
       t.exchanged > 0 ? fmt::format(", {} between experts", whole(t.exchanged)) : "",
-      t.passed_on > 0 ? fmt::format(", {} to other stages", whole(t.passed_on)) : "",
+      t.passed_on > 0 ? fmt::format(", {} to single ranks", whole(t.passed_on)) : "",
       messages / (sizeof(float) * static_cast<double>(parameter_elements(session))));
   const RankTopology& topology = r.topology;
   if (topology.nodes() > 1) {
@@ -246,13 +246,17 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
     fmt::print("  tensor parallelism: groups of {} ranks share the layers of the same samples\n",
                session.coordinates.tensor.count);
   }
+  if (const int ranks = session.coordinates.context.count; ranks > 1) {
+    fmt::print("  context parallelism: groups of {} ranks share the tokens of the same samples\n",
+               ranks);
+  }
   if (const int experts = topology.mesh.size(mesh_axes::kExpert); experts > 1) {
     fmt::print("  expert parallelism: groups of {} ranks divide the experts\n", experts);
   }
   if (topology.mesh.size(mesh_axes::kReplica) > 1) {
     fmt::print(
         "  the state is sharded over groups of {} ranks; each of the {} groups holds all of it\n",
-        topology.mesh.size_of(mesh_axes::kState), topology.mesh.size(mesh_axes::kReplica));
+        topology.mesh.size(mesh_axes::kState), topology.mesh.size(mesh_axes::kReplica));
   } else if (session.experiment->parallelism.zero_shard_size == "node" && topology.nodes() == 1) {
     fmt::print("  all ranks are assumed to be on one node (--nproc-per-node)\n");
   }
@@ -284,8 +288,8 @@ std::string layers_of(const PlanReport& report) {
   return first == last ? first : first + " to " + last;
 }
 
-// Prints a row for each stage of a pipeline, that of its first data-parallel rank; on GPUs one for
-// equal stages in sequence. (On CPUs their numbers of micro-batches in flight differ.)
+// Prints a row for each stage of a pipeline, that of its first data-parallel rank. Equal stages in
+// sequence have one, with the memory of the first, which has the most micro-batches in flight.
 void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
   const RankCoordinates::Place& stage = session.coordinates.pipeline;
   if (stage.count == 1) return;
@@ -300,7 +304,7 @@ void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
   std::vector<double> flops;
   const std::vector<int>& equal = session.executor->training().equal_stages;
   for (int i = 0; i < stage.count; ++i) {
-    const int like = gpu ? equal[static_cast<size_t>(i)] : i;
+    const int like = equal[static_cast<size_t>(i)];
     if (like < i && rows.back().first == like) {
       rows.back().last = i;
       flops.push_back(flops.back());
@@ -321,11 +325,14 @@ void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
              gpipe ? "gpipe" : "1f1b", session.batch.micro_steps, 100 * waits);
   size_t width = 6;
   for (Row& row : rows) {
-    if (row.first < row.last) row.layers += ", and so on";
+    if (row.first < row.last) {
+      row.layers += ", and so on";
+      row.memory = "<= " + row.memory;
+    }
     width = std::max(width, row.layers.size());
   }
   const auto print_row = [&](const std::string& name, const Row& row) {
-    fmt::print("  {:>5}  {:<{}}  {:>12}  {:>11}  {:>12}\n", name, row.layers, width, row.parameters,
+    fmt::print("  {:>5}  {:<{}}  {:>12}  {:>13}  {:>12}\n", name, row.layers, width, row.parameters,
                row.memory, row.flop);
   };
   print_row("stage", {0, 0, "layers", "parameters", "memory", "FLOP"});
@@ -355,6 +362,12 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
     fmt::print("  frozen: {} tensors, {} to {}\n", graph.frozen.size(), graph.frozen.front(),
                graph.frozen.back());
   }
+  if (!graph.gathered_tokens.empty()) {
+    fmt::print("  gathered: {} op{} that run{} on all tokens of a sample on each rank: {}\n",
+               graph.gathered_tokens.size(), graph.gathered_tokens.size() == 1 ? "" : "s",
+               graph.gathered_tokens.size() == 1 ? "s" : "",
+               fmt::join(graph.gathered_tokens, ", "));
+  }
   if (!graph.gathered.empty()) {
     fmt::print("  gathered: {} op{} without a rule for the shards of the inputs: {}\n",
                graph.gathered.size(), graph.gathered.size() == 1 ? "" : "s",
@@ -373,6 +386,7 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
   if (session.options.ranks.world > 1) print_traffic(session, r, rates);
   print_checkpoint(session, request.storage, rates.link);
   if (rates.gpu) print_gpu_estimate(session, rates);
+  if (!request.timeline.empty()) write_timeline(request.timeline, session, rates);
   print_promises(session);
 }
 
@@ -433,6 +447,7 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
   }
   MachineRates rates = request.rates;
   if (request.gpus.size() > 1) {
+    if (!request.timeline.empty()) fail(ExitCode::usage, "--timeline requires one GPU in --gpu");
     for (const Gpu& gpu : request.gpus) {
       if (gpu.flops(experiment.precision.compute) == 0) {
         fmt::print("{:<12}  does not compute in {}\n", gpu.name,
@@ -500,6 +515,8 @@ CommandBody add_plan(CLI::App& command) {
       ->excludes(rates_given[0])
       ->excludes(command.get_option("--device"));
   command.add_flag("--passes", options->request.passes, "Print the graph after each pass");
+  command.add_option("--timeline", options->request.timeline,
+                     "Write the estimated step to this file, as a trace for ui.perfetto.dev");
   command.add_flag("--search", options->search,
                    "Find the fastest layouts of --world ranks that fit --gpu: data, tensor and "
                    "pipeline parallelism, ZeRO stage, micro-batch, recomputation");
@@ -507,6 +524,7 @@ CommandBody add_plan(CLI::App& command) {
     if (options->search) {
       PlanRequest request = options->request;
       request.world = std::max(request.world, request.ranks_per_node);
+      if (!request.timeline.empty()) fail(ExitCode::usage, "--search has no --timeline");
       if (options->gpu.empty() || request.world < 2) {
         fail(ExitCode::usage, "--search requires --gpu, and --world with at least 2 ranks");
       }

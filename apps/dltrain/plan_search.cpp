@@ -125,9 +125,11 @@ class LayoutSearch {
   }
 
   void enumerate() {
-    const int64_t world = request_.world;
-    const int64_t node = request_.ranks_per_node > 0 ? request_.ranks_per_node : world;
+    const int64_t all = request_.world;
+    const int64_t node = request_.ranks_per_node > 0 ? request_.ranks_per_node : all;
     Experiment given = load_({});
+    context_ = given.parallelism.context;
+    const int64_t world = all / context_;
     const int64_t batch = given.training.global_batch_size.value_or(0);
     experts_ = given.parallelism.expert;
     if (batch == 0) {
@@ -138,6 +140,7 @@ class LayoutSearch {
       const auto seconds = [&](int64_t micro, int64_t steps, OneRank* one) {
         const Candidate alone{.micro_batch = micro, .recompute = recompute};
         std::vector<std::string> overrides = alone.overrides();
+        overrides.emplace_back("parallelism.context=1");
         overrides.push_back(fmt::format("training.global_batch_size={}", micro * steps));
         overrides.insert(overrides.end(),
                          {"parallelism.expert=1", "parallelism.expert_buffer=worst"});
@@ -159,7 +162,7 @@ class LayoutSearch {
         for (int64_t pipeline : divisors(world / tensor, one.blocks)) {
           const int64_t data = world / (tensor * pipeline);
           if (batch % data != 0 || data % experts_ != 0) continue;
-          for (int64_t zero = 0; zero <= (data > 1 ? 3 : 0); ++zero) {
+          for (int64_t zero = 0; zero <= (data * context_ > 1 ? 3 : 0); ++zero) {
             add(one,
                 {.data = data,
                  .tensor = tensor,
@@ -177,7 +180,7 @@ class LayoutSearch {
   void add(const OneRank& one, Candidate candidate, int64_t share) {
     const auto parts = static_cast<double>(candidate.tensor * candidate.pipeline);
     const auto over = [&](int64_t stage) {
-      return candidate.zero >= stage ? static_cast<double>(candidate.data) : 1.0;
+      return candidate.zero >= stage ? static_cast<double>(candidate.data * context_) : 1.0;
     };
     const double state =
         (one.moments / over(1) + one.gradients / over(2) + one.replicated / over(3)) /
@@ -186,7 +189,8 @@ class LayoutSearch {
     for (int64_t micro : divisors(share, share)) {
       const int64_t steps = share / micro;
       const auto frames = static_cast<double>(std::min(steps, candidate.pipeline));
-      const double activations = one.activations * static_cast<double>(micro) * frames / parts;
+      const double activations = one.activations * static_cast<double>(micro) * frames / parts /
+                                 static_cast<double>(context_);
       // The guess may be too high; the exact plan decides.
       if (0.8 * (state + activations) > static_cast<double>(rates_.gpu->memory_bytes)) continue;
       candidate.micro_batch = micro;
@@ -199,8 +203,9 @@ class LayoutSearch {
 
   double guess(const OneRank& one, const Candidate& c, int64_t steps) const {
     const auto parts = static_cast<double>(c.tensor * c.pipeline),
-               data = static_cast<double>(c.data);
-    const auto samples = static_cast<double>(steps * c.micro_batch);
+               data = static_cast<double>(c.data * context_);
+    const double samples =
+        static_cast<double>(steps * c.micro_batch) / static_cast<double>(context_);
     const double compute =
         (one.micro_batch * static_cast<double>(steps) + one.sample * samples) / parts;
     const double waits = compute * static_cast<double>(c.pipeline - 1) / static_cast<double>(steps);
@@ -233,9 +238,10 @@ class LayoutSearch {
 
   void print(const std::vector<Candidate>& best) const {
     fmt::print(
-        "layouts of {} ranks on {}: {} considered, {} planned; the best for each number of data, "
+        "layouts of {} ranks on {}{}: {} considered, {} planned; the best for each number of data, "
         "tensor and pipeline ranks\n",
-        request_.world, rates_.gpu->name, candidates_.size() + too_large_, planned_);
+        request_.world, rates_.gpu->name, context_ > 1 ? fmt::format(", context {}", context_) : "",
+        candidates_.size() + too_large_, planned_);
     fmt::print(
         "  {:>4}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}  {:>9}  {:>7}  {:>8}  {:>8}  {:>8}  "
         "memory\n",
@@ -276,6 +282,7 @@ class LayoutSearch {
   int64_t experts_ = 1;            // parallelism.expert, which all candidates have
   std::optional<DataSplit> data_;  // opened once
   std::vector<Candidate> candidates_;
+  int64_t context_ = 1;  // as configured
   size_t too_large_ = 0, planned_ = 0;
 };
 

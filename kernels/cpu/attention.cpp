@@ -72,7 +72,7 @@ void mask_and_bias(const AttentionCall& c, int64_t n, int64_t query, int64_t key
   constexpr float lowest = -std::numeric_limits<float>::infinity();
   if (c.pattern.alibi) {
     for (int64_t i = begin; i < count; ++i) {
-      scores[i] -= slope * static_cast<float>(std::abs(query - key - i));
+      scores[i] -= slope * static_cast<float>(std::abs(c.pattern.first_query + query - key - i));
     }
   }
   if (const int32_t* visible = c.key_mask(n, key)) {
@@ -113,7 +113,7 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
   const int64_t all = c.keys_of(n), end = p.end_key(first + count - 1, all);
   for (int64_t key = p.first_key(first) / kBlock * kBlock; key < end; key += kBlock) {
     const int64_t keys = std::min(kBlock, end - key);
-    const bool diagonal = p.causal && key == first;  // no query attends to later keys
+    const bool diagonal = p.causal && key == p.first_query + first;  // no query attends later
     Blocks::transposed(keys_in + a.key(n, key, g), a.key_stride, keys, a.head_dim, kt, width);
     Blocks::paired(values + a.value(n, key, g), a.key_stride, keys, a.head_dim, v, width);
     block_product<Blocks, false>(q, width / kStep, kt, kBlock, scores, kBlock, rows,

@@ -129,7 +129,8 @@ void weigh_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int
   const int32_t* visible = f.key_mask(n, key);
   const auto slope = static_cast<float>(p.alibi ? f.sizes.slope(h) : 0);
   for (int64_t s = 0; s < keys; ++s) {
-    const int64_t at = key + s - query;  // index of the key's token among the queries of the block
+    // Index of the key's token among the queries of the block.
+    const int64_t at = key + s - p.first_query - query;
     int64_t begin = p.causal ? at : p.window > 0 ? at - p.window + 1 : 0;
     int64_t end = p.window > 0 ? at + p.window : kBlock;
     if (visible != nullptr && visible[s] == 0) end = 0;
@@ -159,7 +160,7 @@ void query_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int
   const auto* q = static_cast<const Element*>(f.q) + a.query(n, query, h);
   const auto* dy = static_cast<const Element*>(c.dy) + a.output(n, query, h);
   // In a diagonal block of causal attention a key affects only queries from its own token on.
-  const bool diagonal = f.pattern.causal && query == key;
+  const bool diagonal = f.pattern.causal && f.pattern.first_query + query == key;
   const Half columns = diagonal ? Half::upper_columns : Half::whole;
   const Half inner = diagonal ? Half::upper_inner : Half::whole;
   Blocks::transposed(q, a.query_stride, queries, dim, b.q_transposed, width);
@@ -225,9 +226,10 @@ void group_backward(const BackwardCall& c, int64_t n, int64_t g, float* buffer) 
     std::fill(b.dk, b.dk + kBlock * width, 0.0f);
     std::fill(b.dv, b.dv + kBlock * width, 0.0f);
     // Range of queries that attend to a key of the block.
-    const int64_t before = p.window > 0 ? std::max<int64_t>(0, key - p.window + 1) : 0;
-    const int64_t begin = p.causal ? key : before / kBlock * kBlock;
-    const int64_t end = p.window > 0 ? std::min(a.queries, key + keys - 1 + p.window) : a.queries;
+    const int64_t at = key - p.first_query;
+    const int64_t before = p.causal ? at : p.window > 0 ? at - p.window + 1 : 0;
+    const int64_t begin = std::max<int64_t>(0, before) / kBlock * kBlock;
+    const int64_t end = p.window > 0 ? std::min(a.queries, at + keys - 1 + p.window) : a.queries;
     for (int64_t h = 0; h < shared && there > 0; ++h) {
       for (int64_t query = begin; query < end; query += kBlock) {
         const int64_t row = h * padded + query;

@@ -146,6 +146,7 @@ std::unique_ptr<Kernel> make_dropout(const KernelRequest& request) {
   const int64_t per_sample = count / std::max<int64_t>(1, x.shape[0]);
   const double rate = request.attributes.number("rate");
   const ShardPosition position(request.attributes, count);
+  const int64_t adjacent = position.adjacent();
   DropoutArguments arguments{};
   arguments.stream = static_cast<uint64_t>(request.attributes.integer("stream"));
   // u ≥ rate for u = draw / 2²⁴, without rounding the rate to f32.
@@ -162,7 +163,7 @@ std::unique_ptr<Kernel> make_dropout(const KernelRequest& request) {
     const auto function = HWY_DYNAMIC_DISPATCH(dropout_range);
     parallel_for(count, 4096, [&](int64_t begin, int64_t end) {
       while (begin < end) {  // rows of a shard are not adjacent in the whole tensor
-        const int64_t row_end = std::min(end, (begin / position.row + 1) * position.row);
+        const int64_t row_end = std::min(end, (begin / adjacent + 1) * adjacent);
         DropoutArguments row = a;
         row.first += static_cast<uint64_t>(position(begin) - begin);
         function(dtype, row, begin, row_end);

@@ -22,10 +22,13 @@ class Rotary final : public Kernel {
         rows_(request.inputs[0].shape.elements(0, 2)),
         has_offsets_(request.inputs.size() == 2),
         sign_(request.attributes.boolean("inverse") ? -1 : 1),
+        positions_(request.attributes),
         frequencies_(rotary_frequencies(request.attributes, dim_)) {
     if (has_offsets_) return;
     table_.resize(static_cast<size_t>(tokens_ * dim_));
-    for (int64_t token = 0; token < tokens_; ++token) fill_row(table_.data(), token, token);
+    for (int64_t token = 0; token < tokens_; ++token) {
+      fill_row(table_.data(), token, positions_(token));
+    }
   }
 
   size_t workspace_bytes() const override {
@@ -82,6 +85,7 @@ class Rotary final : public Kernel {
   int64_t tokens_, heads_, size_, dim_, rows_;
   bool has_offsets_;
   double sign_;
+  TokenPositions positions_;
   std::vector<double> frequencies_;
   std::vector<float> table_;  // [tokens, dim]; none with offsets
 };
@@ -97,6 +101,7 @@ std::unique_ptr<Kernel> make_sinusoidal_positions(const KernelRequest& request) 
   if (!computes_in_f32(request)) return nullptr;
   const Shape& x = request.inputs[0].shape;
   const int64_t rows = x[0] * x[1], tokens = x[1], width = x[2], elements = x.elements();
+  const TokenPositions positions(request.attributes);
   const auto fill_row = [width](float* row, int64_t position) {
     for (int64_t i = 0; i < width; ++i) {
       row[i] = static_cast<float>(sinusoid(position, i, width));
@@ -120,7 +125,9 @@ std::unique_ptr<Kernel> make_sinusoidal_positions(const KernelRequest& request) 
     return make_kernel(run, static_cast<size_t>(elements) * sizeof(float));
   }
   std::vector<float> table(static_cast<size_t>(tokens * width));
-  for (int64_t token = 0; token < tokens; ++token) fill_row(table.data() + token * width, token);
+  for (int64_t token = 0; token < tokens; ++token) {
+    fill_row(table.data() + token * width, positions(token));
+  }
   return make_kernel([=](const Bindings& b, Stream&) { add(b, table.data(), tokens * width); });
 }
 

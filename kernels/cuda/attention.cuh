@@ -45,7 +45,9 @@ struct AttentionScores {
       seed = state.seed;
       step = static_cast<uint64_t>(state.step);
       first_element =
-          ((state.sample_offset + sample) * c.all_heads + c.first_head + head) * c.queries * c.keys;
+          (((state.sample_offset + sample) * c.all_heads + c.first_head + head) * c.all_queries +
+           c.query_offset) *
+          c.all_keys;
     }
   }
 
@@ -59,14 +61,15 @@ struct AttentionScores {
     return mask[sample * call.keys + key] != 0;
   }
   __device__ M score(M dot, int64_t query, int64_t key) const {
-    const int64_t distance = query > key ? query - key : key - query;
+    const int64_t at = call.query_offset + query, distance = at > key ? at - key : key - at;
     return static_cast<M>(call.scale) * dot - slope * static_cast<M>(distance);
   }
   // Returns the dropout's factor of a weight.
   __device__ M kept(int64_t query, int64_t key) const {
     if (call.dropout == 0) return M(1);
-    const float u = random_uniform(seed, call.stream, step,
-                                   static_cast<uint64_t>(first_element + query * call.keys + key));
+    const float u =
+        random_uniform(seed, call.stream, step,
+                       static_cast<uint64_t>(first_element + query * call.all_keys + key));
     return static_cast<double>(u) >= call.dropout ? static_cast<M>(1 / (1 - call.dropout)) : M(0);
   }
 

@@ -18,9 +18,10 @@ struct AttentionCall {
   int64_t samples = 0, queries = 0, keys = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t first_head = 0, all_heads = 0;
-  int64_t query_stride = 0, key_stride = 0;  // from token to token
-  int64_t first_key_head = 0;                // heads before the first key's in its tensor
-  int64_t value_offset = 0;                  // from a key to its value, packed; else 0
+  int64_t query_offset = 0, all_queries = 0, all_keys = 0;  // first_query of AttentionSizes, …
+  int64_t query_stride = 0, key_stride = 0;                 // from token to token
+  int64_t first_key_head = 0;  // heads before the first key's in its tensor
+  int64_t value_offset = 0;    // from a key to its value, packed; else 0
   double scale = 1;
   bool causal = false, alibi = false;
   int64_t window = 0;
@@ -46,17 +47,20 @@ struct AttentionCall {
   // A query may attend to keys [first_key, end_key); queries [first_query, end_query) may attend to
   // a key.
   DLTRAIN_HD int64_t first_key(int64_t query) const {
-    return window > 0 && query >= window ? query - window + 1 : 0;
+    const int64_t at = query_offset + query;
+    return window > 0 && at >= window ? at - window + 1 : 0;
   }
   DLTRAIN_HD int64_t end_key(int64_t query) const {
-    const int64_t end = causal ? query + 1 : window > 0 ? query + window : keys;
+    const int64_t at = query_offset + query;
+    const int64_t end = causal ? at + 1 : window > 0 ? at + window : keys;
     return end < keys ? end : keys;
   }
   DLTRAIN_HD int64_t first_query(int64_t key) const {
-    return causal ? key : window > 0 && key >= window ? key - window + 1 : 0;
+    const int64_t at = key - query_offset, first = causal ? at : window > 0 ? at - window + 1 : 0;
+    return first > 0 ? first : 0;
   }
   DLTRAIN_HD int64_t end_query(int64_t key) const {
-    const int64_t end = window > 0 ? key + window : queries;
+    const int64_t end = window > 0 ? key - query_offset + window : queries;
     return end < queries ? end : queries;
   }
 };
@@ -81,6 +85,9 @@ inline AttentionCall attention_call(const AttentionSizes& a, DType dtype,
           .head_dim = a.head_dim,
           .first_head = a.first_head,
           .all_heads = a.all_heads,
+          .query_offset = a.first_query,
+          .all_queries = a.all_queries,
+          .all_keys = a.all_keys,
           .query_stride = a.query_stride,
           .key_stride = a.key_stride,
           .first_key_head = a.packed ? a.heads : 0,

@@ -40,7 +40,7 @@ __global__ void dropout_kernel(const T* x, const StepState* state, T* y, uint32_
     load_elements<T, N>(x, at, value);
     DLTRAIN_UNROLL
     for (int j = 0; j < N; j += 4) {
-      const int64_t element = position.row < count ? position(at + j) : at + j;
+      const int64_t element = position.is_whole(count) ? at + j : position(at + j);
       const auto index = static_cast<uint64_t>(first + element);
       const Philox4 bits =
           random_block(in.seed, stream, static_cast<uint64_t>(in.step), index >> 2);
@@ -90,7 +90,7 @@ std::unique_ptr<Kernel> make_dropout_kernel(const KernelRequest& request, Run ru
 std::unique_ptr<Kernel> make_cuda_dropout(const KernelRequest& request) {
   return make_dropout_kernel(
       request, []<typename T>(const DropoutCall& c, const Bindings& b, Stream& stream, T) {
-        const bool packs = c.position.row == c.count && is_pack_aligned(b.inputs[0]) &&
+        const bool packs = c.position.is_whole(c.count) && is_pack_aligned(b.inputs[0]) &&
                            is_pack_aligned(b.outputs[0]);
         // Uniform numbers have 24 bits.
         const auto least = static_cast<uint32_t>(std::ceil(c.rate * 16777216.0));

@@ -20,18 +20,21 @@ struct RotaryCall {
   int pairs = 0;                // rotated pairs; elements after 2·pairs are copied
   double sign = 1;              // −1: inverse rotation
   double frequency[kMaxPairs];  // radians per token
+  TokenPositions positions = {};
 };
 
 struct SinusoidCall {
   DType dtype = DType::f32;
   int64_t count = 0, tokens = 0, width = 0;
+  TokenPositions positions = {};
 };
 
 constexpr int kBlock = 256;
 
 // Returns the position of token `row` of [samples, tokens].
-__device__ int64_t position_of(int64_t row, int64_t tokens, const int32_t* offsets) {
-  return row % tokens + (offsets == nullptr ? 0 : offsets[row / tokens]);
+__device__ int64_t position_of(int64_t row, int64_t tokens, const TokenPositions& positions,
+                               const int32_t* offsets) {
+  return positions(row % tokens) + (offsets == nullptr ? 0 : offsets[row / tokens]);
 }
 
 // A thread rotates one pair of every head of a token, or copies one element that is not rotated.
@@ -50,7 +53,8 @@ __global__ void rotary_kernel(RotaryCall c, const T* x, const int32_t* offsets, 
       }
       continue;
     }
-    const double angle = static_cast<double>(position_of(row, c.tokens, offsets)) * c.frequency[k];
+    const double angle =
+        static_cast<double>(position_of(row, c.tokens, c.positions, offsets)) * c.frequency[k];
     const M within = static_cast<M>(angle - kTurn * std::floor(angle / kTurn));
     const M cosine = std::cos(within), sine = static_cast<M>(c.sign) * std::sin(within);
     for (int64_t h = 0; h < c.heads; ++h) {
@@ -66,7 +70,8 @@ template <typename T>
 __global__ void sinusoid_kernel(SinusoidCall c, const T* x, const int32_t* offsets, T* y) {
   using M = MathOf<T>;
   for (int64_t i = thread_index(); i < c.count; i += thread_count()) {
-    const int64_t channel = i % c.width, token = position_of(i / c.width, c.tokens, offsets);
+    const int64_t channel = i % c.width,
+                  token = position_of(i / c.width, c.tokens, c.positions, offsets);
     const double exponent =
         static_cast<double>(channel - channel % 2) / static_cast<double>(c.width);
     const double angle = static_cast<double>(token) / std::pow(10000.0, exponent);
@@ -90,6 +95,7 @@ std::unique_ptr<Kernel> make_cuda_rotary(const KernelRequest& request) {
   call.heads = x.shape[2];
   call.head_dim = x.shape[3];
   call.pairs = static_cast<int>(frequencies.size());
+  call.positions = TokenPositions(request.attributes);
   call.sign = request.attributes.boolean("inverse") ? -1 : 1;
   std::copy(frequencies.begin(), frequencies.end(), call.frequency);
   const int64_t threads = call.rows * (call.head_dim - call.pairs);
@@ -104,8 +110,11 @@ std::unique_ptr<Kernel> make_cuda_rotary(const KernelRequest& request) {
 
 std::unique_ptr<Kernel> make_cuda_sinusoidal_positions(const KernelRequest& request) {
   const TensorSpec& x = request.inputs[0];
-  const SinusoidCall call{
-      .dtype = x.dtype, .count = x.shape.elements(), .tokens = x.shape[1], .width = x.shape[2]};
+  const SinusoidCall call{.dtype = x.dtype,
+                          .count = x.shape.elements(),
+                          .tokens = x.shape[1],
+                          .width = x.shape[2],
+                          .positions = TokenPositions(request.attributes)};
   return make_kernel([call](const Bindings& b, Stream& stream) {
     if (call.count == 0) return;
     with_floating(call.dtype, [&]<typename T>(T) {

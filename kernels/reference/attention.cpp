@@ -41,7 +41,8 @@ struct Naive {
     double sum = 0;
     const int64_t from = a.query(n, t, h), to = a.key(n, s, a.kv_head(h));
     for (int64_t d = 0; d < a.head_dim; ++d) sum += double{q()[from + d]} * k()[to + d];
-    const double distance = pattern.alibi ? static_cast<double>(std::abs(t - s)) : 0;
+    const double distance =
+        pattern.alibi ? static_cast<double>(std::abs(a.first_query + t - s)) : 0;
     return scale * sum - distance * a.slope(h);
   }
 

@@ -9,9 +9,11 @@
 namespace dltrain {
 namespace {
 
-// Returns the position of the first token of a sample.
-int64_t first_position(const NaiveCall& c, int64_t sample) {
-  return c.has_input(1) ? c.input<int32_t>(1)[sample] : 0;
+// Returns the position of row `row` of [samples, tokens].
+int64_t position_of(const NaiveCall& c, int64_t row) {
+  const int64_t tokens = c.inputs[0].shape[1];
+  return TokenPositions(c.attributes)(row % tokens) +
+         (c.has_input(1) ? c.input<int32_t>(1)[row / tokens] : 0);
 }
 
 }  // namespace
@@ -22,9 +24,9 @@ std::unique_ptr<Kernel> reference_rotary(const KernelRequest& request) {
     const double sign = c.attributes.boolean("inverse") ? -1 : 1;
     const std::vector<double> frequencies(rotary_frequencies(c.attributes, dim));
     const Shape& shape = c.inputs[0].shape;
-    const int64_t half = dim / 2, tokens = shape[1], heads = shape[2], size = shape[3];
+    const int64_t half = dim / 2, heads = shape[2], size = shape[3];
     for (int64_t row = 0; row < shape.elements(0, 3); ++row) {
-      const int64_t token = row / heads % tokens + first_position(c, row / heads / tokens);
+      const int64_t token = position_of(c, row / heads);
       const T* x = c.input<T>(0) + row * size;
       for (int64_t i = 0; i < half; ++i) {
         const double angle = static_cast<double>(token) * frequencies[static_cast<size_t>(i)];
@@ -42,9 +44,7 @@ std::unique_ptr<Kernel> reference_sinusoidal_positions(const KernelRequest& requ
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape& shape = c.inputs[0].shape;
     for (int64_t i = 0; i < shape.elements(); ++i) {
-      const int64_t row = i / shape[2],
-                    position = row % shape[1] + first_position(c, row / shape[1]);
-      const double added = sinusoid(position, i % shape[2], shape[2]);
+      const double added = sinusoid(position_of(c, i / shape[2]), i % shape[2], shape[2]);
       c.put<T>(0, i, c.input<T>(0)[i] + added);
     }
   });

@@ -26,44 +26,32 @@ int Mesh::size() const {
                          [](int ranks, const MeshAxis& axis) { return ranks * axis.size; });
 }
 
-int Mesh::size(std::string_view axis) const {
-  for (const MeshAxis& a : axes_) {
-    if (a.name == axis) return a.size;
-  }
-  return 1;
-}
-
 namespace {
 
 bool contains_axis(std::string_view axes, std::string_view name) {
+  if (axes.empty()) return true;
   axes = axes.substr(0, axes.find(':'));
   return fmt::format(",{},", axes).find(fmt::format(",{},", name)) != std::string::npos;
 }
 
 }  // namespace
 
-int Mesh::coordinate(int rank, std::string_view axis) const {
-  for (auto a = axes_.rbegin(); a != axes_.rend(); ++a) {
-    if (a->name == axis) return rank % a->size;
-    rank /= a->size;
-  }
-  return 0;
-}
-
-int Mesh::size_of(std::string_view axes) const {
+int Mesh::size(std::string_view axes) const {
   int ranks = 1;
-  for (const MeshAxis& axis : axes_) {
-    if (contains_axis(axes, axis.name)) ranks *= axis.size;
-  }
+  for (const MeshAxis& axis : axes_) ranks *= contains_axis(axes, axis.name) ? axis.size : 1;
   return ranks;
 }
 
-int Mesh::place_in(int rank, std::string_view axes) const {
-  int place = 0;
-  for (const MeshAxis& axis : axes_) {
-    if (contains_axis(axes, axis.name)) place = place * axis.size + coordinate(rank, axis.name);
+int Mesh::coordinate(int rank, std::string_view axes) const {
+  int position = 0, stride = 1;
+  for (auto axis = axes_.rbegin(); axis != axes_.rend(); ++axis) {
+    if (contains_axis(axes, axis->name)) {
+      position += rank % axis->size * stride;
+      stride *= axis->size;
+    }
+    rank /= axis->size;
   }
-  return place;
+  return position;
 }
 
 std::string Mesh::over(std::string_view axes) const {
@@ -71,7 +59,7 @@ std::string Mesh::over(std::string_view axes) const {
   bool all = true;
   for (const MeshAxis& axis : axes_) {
     if (axis.size == 1) continue;
-    const bool in = axes.empty() || contains_axis(axes, axis.name);
+    const bool in = contains_axis(axes, axis.name);
     if (in) out += (out.empty() ? "" : ",") + axis.name;
     all = all && in;
   }
@@ -81,7 +69,7 @@ std::string Mesh::over(std::string_view axes) const {
 std::vector<int> Mesh::group(int rank, std::string_view axes) const {
   std::vector<int> ranks{0};
   for (const MeshAxis& axis : axes_) {
-    const bool in = axes.empty() || contains_axis(axes, axis.name);
+    const bool in = contains_axis(axes, axis.name);
     const int own = coordinate(rank, axis.name);
     std::vector<int> next;
     for (int outer : ranks) {
@@ -95,12 +83,13 @@ std::vector<int> Mesh::group(int rank, std::string_view axes) const {
 }
 
 RankCoordinates coordinates_of(const Mesh& mesh, int rank) {
-  return {.data = {.index = mesh.place_in(rank, mesh_axes::kData),
-                   .count = mesh.size_of(mesh_axes::kData)},
-          .tensor = {.index = mesh.coordinate(rank, mesh_axes::kTensor),
-                     .count = mesh.size(mesh_axes::kTensor)},
-          .pipeline = {.index = mesh.coordinate(rank, mesh_axes::kPipeline),
-                       .count = mesh.size(mesh_axes::kPipeline)}};
+  const auto place = [&](const char* axes) {
+    return RankCoordinates::Place{.index = mesh.coordinate(rank, axes), .count = mesh.size(axes)};
+  };
+  return {.data = place(mesh_axes::kData),
+          .context = place(mesh_axes::kContext),
+          .tensor = place(mesh_axes::kTensor),
+          .pipeline = place(mesh_axes::kPipeline)};
 }
 
 MeshGroups::MeshGroups(Collectives& world, const Mesh& mesh, const std::set<std::string>& sets)

@@ -2,12 +2,14 @@
 //
 // Axes are listed outermost first: neighbours along the last one are neighbouring ranks, which are
 // on the same node if possible. The axes are `pipeline` × `replica` × `shard` × `expert` ×
-// `tensor`: ranks along `pipeline` are the stages of a model (parallelism.pipeline), ranks along
-// `tensor` hold shards of each layer (parallelism.tensor), and both have the same samples; the
+// `context` × `tensor`: ranks along `pipeline` are the stages of a model (parallelism.pipeline),
+// ranks along `context` have parts of the tokens of each sample (parallelism.context), ranks along
+// `tensor` shards of each layer (parallelism.tensor), and all three have the same samples; the
 // others are the data-parallel ranks. Of these, ranks along `expert` have experts of their own
-// (parallelism.expert), ranks along `shard` and `expert` hold the parts of one state and ranks
-// along `replica` the same part (parallelism.zero_shard_size). The attribute kOver of an op names
-// the axes over which it reduces or gathers (Mesh::over); without it the op involves all ranks.
+// (parallelism.expert). Ranks along `shard`, `expert` and `context` hold the parts of one state and
+// ranks along `replica` the same part (parallelism.zero_shard_size). The attribute kOver of an op
+// names the axes over which it reduces or gathers (Mesh::over); without it the op involves all
+// ranks.
 //
 // A pipeline has two groups over the same ranks, so that a gradient does not wait for the message
 // of an activation that its receiver does not read yet: the text after a colon distinguishes them.
@@ -29,16 +31,21 @@ inline constexpr const char* kReplica = "replica";
 inline constexpr const char* kShard = "shard";
 inline constexpr const char* kPipeline = "pipeline";           // passes/stage_cut.h
 inline constexpr const char* kPipelineBack = "pipeline:back";  // for gradients
+inline constexpr const char* kContext = "context";             // passes/context_cut.h
 inline constexpr const char* kTensor = "tensor";
-inline constexpr const char* kExpert = "expert";
-// Sets: the data-parallel ranks, those of one expert, and those that hold the parts of one state.
+inline constexpr const char* kExpert = "expert";  // passes/expert_cut.h
+// Sets of axes: ranks with different samples, ranks whose gradients, statistics and metrics are
+// added up, ranks that hold the parts of one state, and ranks that add up an evaluation.
 inline constexpr const char* kData = "replica,shard,expert";
-inline constexpr const char* kDataOfExpert = "replica,shard";
-inline constexpr const char* kState = "shard,expert";
+inline constexpr const char* kSums = "replica,shard,expert,context";
+inline constexpr const char* kState = "shard,expert,context";
+inline constexpr const char* kDataAndPipeline = "pipeline,replica,shard,expert,context";
+// Of experts: ranks whose gradients are added up, and ranks that hold the parts of their state.
+inline constexpr const char* kSumsOfExpert = "replica,shard,context";
+inline constexpr const char* kStateOfExpert = "shard,context";
 // Along these, ranks have different parts of the parameters.
 inline constexpr const char* kCut = "expert,tensor";
 inline constexpr const char* kCutAndPipeline = "pipeline,expert,tensor";
-inline constexpr const char* kDataAndPipeline = "pipeline,replica,shard,expert";
 }  // namespace mesh_axes
 
 // The attribute of collective ops.
@@ -57,14 +64,12 @@ class Mesh {
 
   int size() const;  // ranks
   const std::vector<MeshAxis>& axes() const { return axes_; }
-  // The size of an axis (1 if there is none of that name), and the position of a rank along it.
-  int size(std::string_view axis) const;
-  // The number of ranks along a set of axes together, and the place of a rank among them.
-  int size_of(std::string_view axes) const;
-  int place_in(int rank, std::string_view axes) const;
-  int coordinate(int rank, std::string_view axis) const;
   // A set of axes is a text: their names in the order of the mesh, separated by commas; "" is all
-  // axes. Returns the set without axes of one rank, and "" if it then contains all other axes.
+  // axes. The number of ranks along a set (1 for axes that do not exist), and the position of a
+  // rank among those of its group().
+  int size(std::string_view axes) const;
+  int coordinate(int rank, std::string_view axes) const;
+  // Returns the set without axes of one rank, and "" if it then contains all other axes.
   std::string over(std::string_view axes) const;
   // The ranks that differ from `rank` in these axes only, and `rank`, ascending. They are numbered
   // by their coordinates in these axes.
@@ -75,13 +80,13 @@ class Mesh {
 };
 
 // The place of a rank along the mesh. What depends on the rank follows from it: the samples of a
-// rank and its share of an evaluation from `data`, its shards of layers from `tensor`, its layers
-// from `pipeline`.
+// rank and its share of an evaluation from `data`, its tokens of them from `context`, its shards of
+// layers from `tensor`, its layers from `pipeline`.
 struct RankCoordinates {
   struct Place {
     int index = 0, count = 1;
   };
-  Place data, tensor, pipeline;
+  Place data, context, tensor, pipeline;
 };
 RankCoordinates coordinates_of(const Mesh& mesh, int rank);
 

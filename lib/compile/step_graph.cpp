@@ -8,6 +8,7 @@
 #include "nn/metrics.h"
 #include "passes/autocast.h"
 #include "passes/chunk_loss.h"
+#include "passes/context_cut.h"
 #include "passes/data_parallel.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
@@ -93,6 +94,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .unused = {},
                 .frozen = {},
                 .gathered = {},
+                .gathered_tokens = {},
                 .constants = std::move(model.constants),
                 .metrics = {},
                 .output_spec = {},
@@ -117,6 +119,22 @@ StepGraph emit(const StepRequest& r, bool training) {
     log("autocast");
   }
   out.graph = lower_recurrent(std::move(out.graph), r.fuse ? r.kept_bytes : KeptBytes(), training);
+  const ContextOptions context{.mesh = r.parallel.mesh,
+                               .rank = r.parallel.rank,
+                               .compute = r.compute,
+                               .ring = r.parallel.ring,
+                               .key = r.parallel.context_key};
+  bool shares_metrics = false;
+  if (context.ranks() > 1) {
+    std::vector<ValueId*> sums{&model.loss.loss_sum};
+    for (auto& [label, sum] : model.loss.metrics) sums.push_back(&sum);
+    for (EmittedRouter& router : model.routers)
+      sums.insert(sums.end(), {&router.losses, &router.sums});
+    ContextCutResult cut = cut_context(out.graph, context, sums, model.output, model.targets);
+    shares_metrics = cut.whole_output;
+    out.gathered_tokens = std::move(cut.gathered);
+    log("context_cut");
+  }
   const PartitionOptions partition_options{
       .mesh = r.parallel.mesh,
       .rank = r.parallel.rank,
@@ -134,7 +152,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.gathered = partition(out.graph, partition_options, kept);
     log("partition");
   }
-  const bool divided = r.parallel.mesh.size_of(mesh_axes::kCut) > 1;
+  const bool divided = r.parallel.mesh.size(mesh_axes::kCut) > 1;
   if (ExpertCutOptions experts = r.experts; experts.changes()) {
     if (!training) experts.capacity = experts.buffer = 0;  // padding is not balanced
     expert_cut(out.graph, experts, model.routers);
@@ -163,7 +181,8 @@ StepGraph emit(const StepRequest& r, bool training) {
     const TargetKind kind = r.loss.target_kind(r.targets);
     for (const MetricSum& sum :
          emit_metric_sums(builder, r.metrics, kind, model.output, model.targets)) {
-      const ValueId total = builder.accumulate(sum.value, prefix + sum.label, Role::metric);
+      const ValueId part = shares_metrics ? emit_share(builder, sum.value, context) : sum.value;
+      const ValueId total = builder.accumulate(part, prefix + sum.label, Role::metric);
       out.metrics.push_back({sum.label, prefix + sum.label, builder.spec(total).shape.elements()});
     }
   }
@@ -208,12 +227,17 @@ StepGraph emit(const StepRequest& r, bool training) {
     lower_placements(out.graph, partition_options, kept);
     log("lower_placements");
   }
+  if (context.ranks() > 1) {
+    lower_context(out.graph, context);
+    log("lower_context");
+  }
   out.graph = eliminate_dead_code(std::move(out.graph));
   log("dead_code");
   if (training) out.model_flops = model_flops(out.graph);
   if (!out.stages.empty()) {
     const int stage = r.parallel.mesh.coordinate(r.parallel.rank, mesh_axes::kPipeline);
-    out.graph = stage_cut(std::move(out.graph), {.stage = stage, .begins = out.stages});
+    out.graph = stage_cut(std::move(out.graph),
+                          {.stage = stage, .begins = out.stages, .sends_last = gpu_memory() != 0});
     log("stage_cut");
   }
   if (training && !r.parallel.shards_state()) shard_norm(out.graph, r.parallel.mesh);
@@ -239,12 +263,12 @@ StepGraph emit(const StepRequest& r, bool training) {
     log("zero");
   } else if (training) {
     DataParallelOptions options = r.parallel;
-    options.micro_steps = r.micro_batches / options.ranks();
+    options.micro_steps = r.micro_batches / options.data_ranks();
     options.micro_batch = r.micro_batch;
     out.graph = data_parallel(std::move(out.graph), options);
     log("data_parallel");
   }
-  if (training && r.fuse && r.micro_batches == r.parallel.ranks()) {
+  if (training && r.fuse && r.micro_batches == r.parallel.data_ranks()) {
     out.graph = remove_copies(std::move(out.graph), r.parallel.ranks() == 1);
     log("remove_copies");
   }

@@ -1,11 +1,13 @@
 // Builds the graph of a whole step from a model description: emits the forward and runs the passes
 // in their fixed order.
 //
-//   training:    emit, autocast, lower recurrent, partition, reverse, update, narrow parameters,
-//                lower placements, dead code, stage cut, fuse, recompute, data parallel or zero,
-//                remove copies, pack updates
-//   evaluation:  emit, autocast, lower recurrent, partition, narrow parameters, lower placements,
-//                dead code, stage cut, fuse, zero (sums are reduced after the evaluation pass)
+//   training:    emit, autocast, lower recurrent, context cut, partition, reverse, update, narrow
+//   parameters,
+//                lower placements, lower context, dead code, stage cut, fuse, recompute,
+//                data parallel or zero, remove copies, pack updates
+//   evaluation:  emit, autocast, lower recurrent, context cut, partition, narrow parameters,
+//                lower placements, lower context, dead code, stage cut, fuse, zero (sums are
+//                reduced after the evaluation pass)
 #pragma once
 
 #include <functional>
@@ -87,12 +89,13 @@ struct StepGraph {
   std::vector<ValueId> slots;  // filled by the host: the inputs of the model, then the targets
   ValueId targets() const { return slots.back(); }
   ValueId output = kNoValue;  // in evaluation the host may read it after each micro-batch
-  std::vector<ParameterInfo> parameters;  // and buffers, in order of emission
-  std::vector<std::string> unused;        // parameters without a gradient, except frozen ones
-  std::vector<std::string> frozen;        // parameters that do not learn
-  std::vector<std::string> gathered;      // ops without a rule for shards (passes/partition.h)
-  std::vector<ParameterInfo> constants;   // of the teacher
-  std::vector<StepMetric> metrics;        // the loss first
+  std::vector<ParameterInfo> parameters;     // and buffers, in order of emission
+  std::vector<std::string> unused;           // parameters without a gradient, except frozen ones
+  std::vector<std::string> frozen;           // parameters that do not learn
+  std::vector<std::string> gathered;         // ops without a rule for shards (passes/partition.h)
+  std::vector<std::string> gathered_tokens;  // ops that run on all tokens (passes/context_cut.h)
+  std::vector<ParameterInfo> constants;      // of the teacher
+  std::vector<StepMetric> metrics;           // the loss first
   TensorSpec output_spec;
   std::vector<ZeroUnit> zero_units;
   std::vector<std::string> stages = {};  // layers with which the stages of a pipeline begin

@@ -1,7 +1,6 @@
 #include "compile/traffic.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <numeric>
 
@@ -50,18 +49,18 @@ Traffic message(const Graph& graph, const Node& node, const RankTopology& topolo
   return out;
 }
 
-// Calls visit(node, first) for the nodes of a whole step, in order; `first`: of their micro-step.
+// Calls visit(node, micro_batch) for the nodes of a whole step, in order; 0 in the update.
 template <typename SampleVisit>
 void each_run(const Graph& graph, int64_t micro_steps, const SampleVisit& visit) {
-  const auto pass = [&](bool update, bool first, bool last) {
+  const auto pass = [&](bool update, int64_t micro_batch, bool last) {
     for (const Node& node : graph.nodes) {
       if ((node.phase == Phase::update) == update && (last || !node.once_per_step)) {
-        visit(node, first);
+        visit(node, micro_batch);
       }
     }
   };
-  for (int64_t a = 0; a < micro_steps; ++a) pass(false, a == 0, a + 1 == micro_steps);
-  pass(true, true, true);
+  for (int64_t a = 0; a < micro_steps; ++a) pass(false, a, a + 1 == micro_steps);
+  pass(true, 0, true);
 }
 
 // The calls of a step, added up by name.
@@ -100,7 +99,7 @@ class CallSums {
 
 Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankTopology& topology) {
   Traffic sum;
-  each_run(graph, micro_steps, [&](const Node& node, bool) {
+  each_run(graph, micro_steps, [&](const Node& node, int64_t) {
     if (node.op->message == MessageKind::receive) return;
     const Traffic one = message(graph, node, topology);
     sum.reduced += one.reduced;
@@ -120,10 +119,14 @@ double pipeline_seconds(std::span<const double> stages, int64_t micro_batches) {
 }
 
 StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTopology& topology,
-                           const MachineRates& rates) {
+                           const MachineRates& rates,
+                           const std::function<void(const EstimatedEvent&)>& seen) {
   StepEstimate out;
   const double node_link = rates.node_link > 0 ? rates.node_link : rates.link;
-  double now = 0;
+  out.forward.resize(static_cast<size_t>(micro_steps));
+  out.backward.resize(static_cast<size_t>(micro_steps));
+  double now = 0, begin = 0;              // `begin`: of the segment
+  double* segment = &out.forward[0];      // its seconds
   std::map<std::string, double> free_at;  // by group
   std::vector<double> arrives(static_cast<size_t>(graph.next_slot()));
   CallSums calls;
@@ -140,8 +143,17 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTo
     if (cost.seconds > 0) calls.add(call_name(graph, node), cost);
     return cost.seconds;
   };
-  each_run(graph, micro_steps, [&](const Node& node, bool first) {
+  each_run(graph, micro_steps, [&](const Node& node, int64_t micro_batch) {
+    const auto index = static_cast<size_t>(micro_batch);
+    double* const own = node.phase == Phase::forward    ? &out.forward[index]
+                        : node.phase == Phase::backward ? &out.backward[index]
+                                                        : &out.update;
+    if (own != segment) begin = now;
+    segment = own;
     const auto slot = static_cast<size_t>(node.attributes.integer("slot"));
+    const auto tell = [&](bool is_message, double from, double seconds) {
+      if (seen && seconds > 0) seen({node, is_message, micro_batch, from - begin, seconds});
+    };
     if (begins_slot(node)) {
       const Traffic sent = message(graph, node, topology);
       const double seconds =
@@ -149,14 +161,17 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTo
       double& free = free_at[node.attributes.text(kOver)];
       arrives[slot] = free = std::max(free, now) + seconds;
       out.communication += seconds;
+      tell(true, free - seconds, seconds);
     } else if (node.op->slot == SlotUse::ends) {
       out.exposed += std::max(0.0, arrives[slot] - now);
       now = std::max(now, arrives[slot]);
     } else {
-      const double seconds = seconds_of(node, first);
+      const double seconds = seconds_of(node, micro_batch == 0);
+      tell(false, now, seconds);
       now += seconds;
       out.compute += seconds;
     }
+    *segment = now - begin;
   });
   out.calls = calls.sorted();
   return out;

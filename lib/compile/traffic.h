@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -66,12 +67,25 @@ struct StepEstimate {
   double compute = 0, communication = 0;
   double exposed = 0;          // communication time that computation does not hide
   std::vector<CallSum> calls;  // on a GPU, longest first
+  // Seconds of each forward and backward by micro-batch, and of the update.
+  std::vector<double> forward, backward;
+  double update = 0;
+};
+
+// A call of the estimated step, or a message.
+struct EstimatedEvent {
+  const Node& node;
+  bool is_message = false;
+  int64_t micro_batch = 0;
+  double begin = 0, seconds = 0;  // `begin`: since the beginning of the segment
 };
 // Seconds of a step in a pipeline of stages that take these times for a micro-batch, forward and
 // backward: the first micro-batch passes all stages, the slowest stage sets the pace of the others.
 double pipeline_seconds(std::span<const double> stages, int64_t micro_batches);
 
+// `seen` gets all events, in order.
 StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTopology& topology,
-                           const MachineRates& rates);
+                           const MachineRates& rates,
+                           const std::function<void(const EstimatedEvent&)>& seen = {});
 
 }  // namespace dltrain

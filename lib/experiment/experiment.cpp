@@ -170,11 +170,27 @@ void ParallelismConfig::describe(Fields& f) {
   f.integer("tensor", tensor,
             {.doc = "Ranks that share each layer (tensor parallelism): neighbouring ranks compute "
                     "shards of the products of the same samples. The number of ranks is data × "
-                    "tensor × pipeline",
+                    "context × tensor × pipeline",
              .min = 1,
              .max = 1024,
              .known_as = {"tensor_parallel", "tp", "tensor_model_parallel_size",
                           "tensor_parallel_size", "tensor_parallel_degree"}});
+  f.integer(
+      "context", context,
+      {.doc = "Ranks that share the tokens of each sample (context parallelism): each computes "
+              "a part of them, and attention gathers keys and values. For long texts: "
+              "activations take 1/context of the memory",
+       .min = 1,
+       .max = 1024,
+       .known_as = {"context_parallel", "cp", "context_parallel_size", "context_parallel_degree"}});
+  f.choice("context_method", context_method,
+           {{"all_gather", ContextMethod::all_gather,
+             "every rank gets the keys and values of all tokens, in the backward again"},
+            {"ring", ContextMethod::ring,
+             "they pass from rank to rank while attention to those that have arrived is computed; "
+             "without masks, windows, ALiBi and dropout of attention's weights"}},
+           {.doc = "How attention reaches the tokens of other ranks",
+            .known_as = {"cp_comm_type", "rotate_method"}});
   f.integer("pipeline", pipeline,
             {.doc = "Stages of the model (pipeline parallelism): each group of ranks has some of "
                     "the layers, and the micro-batches of a step pass through them",
@@ -460,8 +476,7 @@ void Experiment::validate(Diagnostics& diagnostics) const {
     diagnostics.add(stopping->location,
                     "early_stopping needs evaluations: give evaluation.eval_steps or eval_epochs");
   }
-  if (parallelism.zero_stage > 0 || parallelism.tensor > 1 || parallelism.pipeline > 1 ||
-      parallelism.expert > 1) {
+  if (parallelism.zero_stage > 0 || parallelism.ranks_of_model() > 1 || parallelism.expert > 1) {
     validate_shards(diagnostics);
   }
   if (precision.narrow_parameters()) validate_narrow_parameters(diagnostics);

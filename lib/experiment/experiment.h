@@ -64,9 +64,13 @@ struct PrecisionConfig : ConfigObject {
 
 enum class PipelineSchedule : uint8_t { one_forward_one_backward, gpipe };
 
+enum class ContextMethod : uint8_t { all_gather, ring };
+
 struct ParallelismConfig : ConfigObject {
   int64_t data = -1;
   int64_t tensor = 1;
+  int64_t context = 1;
+  ContextMethod context_method = ContextMethod::all_gather;
   int64_t pipeline = 1;
   int64_t expert = 1;
   std::string expert_buffer = "worst", expert_capacity = "dropless";  // or a factor
@@ -82,8 +86,9 @@ struct ParallelismConfig : ConfigObject {
   bool chooses_stages() const {
     return !pipeline_stages || *pipeline_stages == std::vector<std::string>{"auto"};
   }
-  // Ranks that together have one copy of the model.
-  int64_t ranks_of_model() const { return tensor * pipeline; }
+  // The keys with which several ranks together have one copy of the model, and these ranks.
+  std::vector<std::string> keys_of_model() const;
+  int64_t ranks_of_model() const { return tensor * context * pipeline; }
   // passes/expert_cut.h; 0 for the words.
   double buffer_factor() const;
   double capacity_factor() const;
@@ -185,10 +190,10 @@ BatchLayout check_ranks(const Experiment& experiment, int ranks);
 // Overrides for a configuration that is used on one rank, such as that of a trained model.
 const std::vector<std::string>& one_rank_overrides();
 
-// Returns the mesh of the ranks: pipeline × replica × shard × tensor. `ranks_per_node` (0: all
-// ranks on one node) determines the groups of zero_shard_size: node; a size greater than the number
-// of data-parallel ranks means all. Throws ConfigError if the ranks cannot be divided into such
-// groups.
+// Returns the mesh of the ranks: pipeline × replica × shard × context × tensor. `ranks_per_node`
+// (0: all ranks on one node) determines the groups of zero_shard_size: node; a size greater than
+// the number of data-parallel ranks means all. Throws ConfigError if the ranks cannot be divided
+// into such groups.
 Mesh rank_mesh(const Experiment& experiment, int ranks, int ranks_per_node);
 
 }  // namespace dltrain

@@ -33,6 +33,14 @@ double ParallelismConfig::capacity_factor() const {
   return factor_in(expert_capacity);
 }
 
+std::vector<std::string> ParallelismConfig::keys_of_model() const {
+  std::vector<std::string> out;
+  if (tensor > 1) out.emplace_back("tensor");
+  if (context > 1) out.emplace_back("context");
+  if (pipeline > 1) out.emplace_back("pipeline");
+  return out;
+}
+
 void ParallelismConfig::validate(Diagnostics& diagnostics) const {
   const bool word = zero_shard_size == "all" || zero_shard_size == "node";
   if (!word && shard_number(zero_shard_size) < 1) {
@@ -81,14 +89,21 @@ std::string advice(int64_t batch, int64_t ranks) {
 // Refuses keys that need tensors which no rank stores in full.
 void Experiment::validate_shards(Diagnostics& diagnostics) const {
   const bool zero = parallelism.zero_stage > 0, tensor = parallelism.tensor > 1;
-  const bool experts = parallelism.expert > 1;
+  const bool context = parallelism.context > 1, experts = parallelism.expert > 1;
   const std::string key = zero ? fmt::format("parallelism.zero_stage {}", parallelism.zero_stage)
                           : tensor  ? fmt::format("parallelism.tensor {}", parallelism.tensor)
+                          : context ? fmt::format("parallelism.context {}", parallelism.context)
                           : experts ? fmt::format("parallelism.expert {}", parallelism.expert)
                                     : fmt::format("parallelism.pipeline {}", parallelism.pipeline);
   const auto refuse = [&](const SourceLocation& at, const std::string& why) {
     diagnostics.add(at, "{}: {}", key, why);
   };
+  if (context && (experts || parallelism.capacity_factor() > 0)) {
+    const char* key = experts ? "expert" : "expert_capacity";
+    diagnostics.add(parallelism, key,
+                    "parallelism.{} cannot be combined with context {} yet; take {}", key,
+                    parallelism.context, experts ? "expert: 1" : "expert_capacity: dropless");
+  }
   const bool sums = optimizer && !find_op(optimizer->op())->independent_elements;
   if ((tensor || experts) && sums && (zero || optimizer->kind == "adafactor")) {
     const std::string axis = tensor ? "tensor" : "expert";
@@ -99,13 +114,14 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
         axis, tensor ? parallelism.tensor : parallelism.expert, optimizer->kind,
         optimizer->kind == "adafactor" ? "" : "zero_stage: 0, ", axis);
   }
-  if (training.reduction == Reduction::fixed && (zero || tensor || experts)) {
+  if (training.reduction == Reduction::fixed && (zero || tensor || context || experts)) {
     refuse(training.location_of("reduction"),
-           zero     ? "sharded gradients cannot be added in the order of reduction: fixed"
-           : tensor ? "the products of shards are not added in the order of reduction: fixed"
-                    : "the gradients of experts are not added in the order of reduction: fixed");
+           zero      ? "sharded gradients cannot be added in the order of reduction: fixed"
+           : tensor  ? "the products of shards are not added in the order of reduction: fixed"
+           : context ? "sums over tokens are not added in the order of reduction: fixed"
+                     : "the gradients of experts are not added in the order of reduction: fixed");
   }
-  if (autotune != Autotune::off && (tensor || experts || parallelism.pipeline > 1)) {
+  if (autotune != Autotune::off && (tensor || context || experts || parallelism.pipeline > 1)) {
     diagnostics.add(*this, "autotune",
                     "{}: ranks with different layers or shards cannot share measurements; take "
                     "autotune: off",
@@ -222,16 +238,12 @@ BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
 BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
   const ParallelismConfig& parallelism = experiment.parallelism;
   const int64_t parts = parallelism.ranks_of_model();
+  const std::vector<std::string> keys = parallelism.keys_of_model();
   if (all_ranks % parts != 0) {
-    const bool both = parallelism.tensor > 1 && parallelism.pipeline > 1;
-    fail_at(parallelism, parallelism.tensor > 1 ? "tensor" : "pipeline",
+    fail_at(parallelism, keys.front(),
             "{} rank{} cannot be divided into groups of {} for {} parallelism; start a multiple of "
             "{} ranks (--nproc-per-node)",
-            all_ranks, all_ranks == 1 ? "" : "s", parts,
-            both                     ? "tensor and pipeline"
-            : parallelism.tensor > 1 ? "tensor"
-                                     : "pipeline",
-            parts);
+            all_ranks, all_ranks == 1 ? "" : "s", parts, fmt::join(keys, " and "), parts);
   }
   const int ranks = all_ranks / static_cast<int>(parts);  // data-parallel ones
   const int64_t wanted = experiment.parallelism.data;
@@ -239,8 +251,8 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
     fail_at(parallelism, "data",
             "{} data-parallel rank{} asked for{}, {} started (−1: as many as there are)", wanted,
             wanted == 1 ? "" : "s",
-            parts > 1 ? fmt::format(", which means {} ranks with tensor and pipeline parallelism",
-                                    wanted * parts)
+            parts > 1 ? fmt::format(", which means {} ranks with {} parallelism", wanted * parts,
+                                    fmt::join(keys, " and "))
                       : "",
             all_ranks);
   }
@@ -269,9 +281,9 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
 }
 
 const std::vector<std::string>& one_rank_overrides() {
-  static const std::vector<std::string> overrides{"parallelism.data=1", "parallelism.tensor=1",
-                                                  "parallelism.pipeline=1", "parallelism.expert=1",
-                                                  "parallelism.expert_buffer=worst"};
+  static const std::vector<std::string> overrides{
+      "parallelism.data=1",     "parallelism.tensor=1", "parallelism.context=1",
+      "parallelism.pipeline=1", "parallelism.expert=1", "parallelism.expert_buffer=worst"};
   return overrides;
 }
 
@@ -279,11 +291,12 @@ Mesh rank_mesh(const Experiment& experiment, int all_ranks, int ranks_per_node) 
   const ParallelismConfig& parallelism = experiment.parallelism;
   const std::string& text = parallelism.zero_shard_size;
   const int tensor = static_cast<int>(parallelism.tensor);
+  const int context = static_cast<int>(parallelism.context);
   const int ranks = all_ranks / static_cast<int>(parallelism.ranks_of_model());
   const int expert = static_cast<int>(parallelism.expert);
   int shard = ranks;
   if (text == "node" && ranks_per_node > 0) {
-    shard = std::clamp(ranks_per_node / tensor, 1, ranks);
+    shard = std::clamp(ranks_per_node / (tensor * context), 1, ranks);
   }
   if (const int number = shard_number(text); number > 0) shard = std::min(ranks, number);
   if (ranks % shard != 0) {
@@ -300,6 +313,7 @@ Mesh rank_mesh(const Experiment& experiment, int all_ranks, int ranks_per_node) 
                {mesh_axes::kReplica, ranks / shard},
                {mesh_axes::kShard, shard / expert},
                {mesh_axes::kExpert, expert},
+               {mesh_axes::kContext, context},
                {mesh_axes::kTensor, tensor}});
 }
 

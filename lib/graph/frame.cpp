@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "tensor/float_tensors.h"
@@ -69,7 +70,7 @@ void Frame::run_call(size_t call, Stream& stream) const {
   }
 }
 
-void Frame::run_observed(const std::vector<size_t>& list, Stream& stream) const {
+void Frame::run_observed(std::span<const size_t> list, Stream& stream) const {
   for (size_t call : list) {
     observer_->begin_call(*program_, call, stream);
     run_call(call, stream);
@@ -95,26 +96,56 @@ std::vector<Frame::Piece> Frame::capture(const std::vector<size_t>& segment, Str
   return pieces;
 }
 
-void Frame::run(Phase segment, MicroStep variant, Stream& stream) {
+size_t Frame::count_messages(std::span<const size_t> list, std::string_view kind,
+                             bool at_end) const {
+  size_t count = 0;
+  for (; count < list.size(); ++count) {
+    const size_t call = list[at_end ? list.size() - 1 - count : count];
+    const Node& node = program_->graph().nodes[program_->calls()[call].node];
+    if (!node.op->name.starts_with(kind)) break;
+  }
+  return count;
+}
+
+void Frame::receive(Phase segment, MicroStep variant, Stream& stream) {
   const std::vector<size_t>& list = program_->segment(segment, variant);
-  if (observer_ != nullptr) return run_observed(list, stream);
-  Capture& capture = captures_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
+  received_ = count_messages(list, "receive_", false);
+  for (size_t i = 0; i < received_; ++i) run_call(list[i], stream);
+}
+
+void Frame::run(Phase segment, MicroStep variant, Stream& stream,
+                const std::function<void()>& before_sends) {
+  const std::span<const size_t> list = program_->segment(segment, variant);
+  const size_t first = std::exchange(received_, 0);
+  const size_t sends =
+      before_sends ? list.size() - count_messages(list, "send_", true) : list.size();
   const auto run_calls = [&](size_t begin, size_t end) {
+    begin = std::max(begin, first);
+    if (observer_ != nullptr) {
+      return run_observed(list.subspan(begin, end - std::min(begin, end)), stream);
+    }
     for (size_t i = begin; i < end; ++i) run_call(list[i], stream);
   };
+  Capture& capture = captures_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
   // The first run is never captured: vendor libraries finish their set-up in it.
-  if (program_->options().capture && capture.runs == 1) {
-    capture.pieces = this->capture(list, stream);
+  if (observer_ == nullptr && program_->options().capture && capture.runs == 1) {
+    capture.pieces = this->capture(program_->segment(segment, variant), stream);
   }
-  if (capture.runs < 2) ++capture.runs;
-  if (capture.pieces.empty()) return run_calls(0, list.size());
-  for (const Piece& piece : capture.pieces) {
-    if (piece.graph) {
-      piece.graph->launch(stream);
-    } else {
-      run_calls(piece.begin, piece.end);
+  if (observer_ == nullptr && capture.runs < 2) ++capture.runs;
+  if (observer_ != nullptr || capture.pieces.empty()) {
+    run_calls(0, sends);
+  } else {
+    for (const Piece& piece : capture.pieces) {
+      if (piece.graph) {
+        piece.graph->launch(stream);
+      } else {
+        run_calls(piece.begin, std::min(piece.end, sends));
+      }
     }
   }
+  if (sends == list.size()) return;
+  before_sends();
+  run_calls(sends, list.size());
 }
 
 std::string Frame::find_non_finite(Phase segment, MicroStep variant, Stream& stream) {

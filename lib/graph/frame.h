@@ -10,7 +10,9 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/call_observer.h"
@@ -40,7 +42,12 @@ class Frame {
   // and ends in the update, which is another graph, and the host counts them for the watchdog
   // (comm/watch.h). Throws the device's error, with op and layer added (for a captured segment:
   // with the segment).
-  void run(Phase segment, MicroStep variant, Stream& stream);
+  // `before_sends` is called before the messages to other stages that end the segment.
+  void run(Phase segment, MicroStep variant, Stream& stream,
+           const std::function<void()>& before_sends = {});
+
+  // Queues the messages from other stages with which a segment begins; its next run omits them.
+  void receive(Phase segment, MicroStep variant, Stream& stream);
 
   // Sets the observer that is called around every kernel call, starting with the next run; nullptr
   // removes it. With an observer, captured segments run call by call.
@@ -61,7 +68,10 @@ class Frame {
   };
 
   void run_call(size_t call, Stream& stream) const;
-  void run_observed(const std::vector<size_t>& list, Stream& stream) const;
+  void run_observed(std::span<const size_t> list, Stream& stream) const;
+  // Returns the number of calls with a message of this kind (its beginning or end) at the beginning
+  // or end of a list.
+  size_t count_messages(std::span<const size_t> list, std::string_view kind, bool at_end) const;
   std::vector<Piece> capture(const std::vector<size_t>& segment, Stream& stream) const;
 
   const Program* program_;
@@ -70,6 +80,7 @@ class Frame {
   std::vector<BoundCall> calls_;
   std::array<std::array<Capture, 4>, 3> captures_;  // [phase][variant]
   CallObserver* observer_ = nullptr;
+  size_t received_ = 0;  // calls of the next segment that receive() has queued
 };
 
 }  // namespace dltrain

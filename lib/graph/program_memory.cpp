@@ -73,6 +73,18 @@ void Program::place_memory() {
       }
     }
   }
+  for (const Node& node : graph_.nodes) {
+    // On GPUs they are received before the inputs are filled, while the backward of the frame's
+    // last micro-batch still sends (Executor::run).
+    if (node.op->message != MessageKind::receive || node.phase != Phase::forward ||
+        options_.device->properties().on_host) {
+      continue;
+    }
+    const ValueId root = graph_.storage(node.outputs[0]);
+    MemoryBlock& block = blocks_[static_cast<size_t>(value_block_[static_cast<size_t>(root)])];
+    block.first = -1;
+    block.last = end;
+  }
   std::vector<int> workspaces, temporaries;  // blocks of each call
   for (const Call& call : calls_) {
     const int at = static_cast<int>(call.node);

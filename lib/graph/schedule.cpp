@@ -26,6 +26,11 @@ StepSchedule step_schedule(int64_t micro_batches, int64_t in_flight) {
     add(Phase::forward, i);
   }
   while (done < micro_batches) add(Phase::backward, done++);
+  for (size_t i = 0; i + 1 < out.size(); ++i) {
+    if (out[i].segment != Phase::backward || out[i + 1].segment != Phase::forward) continue;
+    out[i].next_frame = static_cast<int64_t>(out[i + 1].frame);
+    out[i].next_variant = out[i + 1].variant;
+  }
   // The frame of the last backward waits for the reductions that it has started.
   out.push_back({Phase::update, out.back().frame, out.back().micro_batch, MicroStep::only});
   return out;

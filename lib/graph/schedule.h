@@ -22,6 +22,9 @@ struct ScheduledSegment {
   size_t frame = 0;
   int64_t micro_batch = 0;  // of the step; of the update: the last one
   MicroStep variant = MicroStep::only;
+  // Of a backward: the frame and variant of the forward that follows it; −1: none does.
+  int64_t next_frame = -1;
+  MicroStep next_variant = MicroStep::only;
 };
 using StepSchedule = std::vector<ScheduledSegment>;
 

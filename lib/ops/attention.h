@@ -13,6 +13,9 @@ struct AttentionSizes {
   // With heads that are sharded over ranks: the first of these heads, and all of them. Slopes and
   // random numbers of a head are those of its number among all.
   int64_t first_head = 0, all_heads = 0;
+  // With queries that are a part of the text: the position of the first among the keys, and the
+  // tokens of the whole text, by which random numbers are counted.
+  int64_t first_query = 0, all_queries = 0, all_keys = 0;
   bool packed = false;
   // Distance between tokens, in elements, for queries, and for keys and values.
   int64_t query_stride = 0, key_stride = 0;
@@ -39,7 +42,8 @@ struct AttentionSizes {
   }
   // The first random number of a query's weights, of a sample in the global batch.
   int64_t random_row(int64_t sample, int64_t head, int64_t token) const {
-    return ((sample * all_heads + first_head + head) * queries + token) * keys;
+    return ((sample * all_heads + first_head + head) * all_queries + first_query + token) *
+           all_keys;
   }
   double slope(int64_t head) const;  // alibi_slope()
 };
@@ -49,21 +53,25 @@ struct AttentionPattern {
   bool causal = false;
   int64_t window = 0;  // 0: none
   bool alibi = false;
-  bool masked = false;  // the last tensor defines the valid keys
+  bool masked = false;      // the last tensor defines the valid keys
+  int64_t first_query = 0;  // the position of the first query among the keys
 
   explicit AttentionPattern(const Attributes& attributes)
       : causal(attributes.boolean("causal")),
         window(attributes.integer("window")),
         alibi(attributes.boolean("alibi")),
-        masked(attributes.boolean("masked")) {}
+        masked(attributes.boolean("masked")),
+        first_query(attributes.integer("first_query")) {}
   AttentionPattern() = default;
 
   // Keys [first_key, end_key) of `keys`.
   int64_t first_key(int64_t query) const {
-    return window > 0 && query >= window ? query - window + 1 : 0;
+    const int64_t at = first_query + query;
+    return window > 0 && at >= window ? at - window + 1 : 0;
   }
   int64_t end_key(int64_t query, int64_t keys) const {
-    const int64_t end = causal ? query + 1 : window > 0 ? query + window : keys;
+    const int64_t at = first_query + query;
+    const int64_t end = causal ? at + 1 : window > 0 ? at + window : keys;
     return end < keys ? end : keys;
   }
 };

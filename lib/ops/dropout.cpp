@@ -2,9 +2,9 @@
 //
 // Element e of the micro-batch is kept when
 //   random_uniform(seed, stream, step, sample_offset · elements_per_sample + e) >= rate
-// (base/philox.h; seed, step and sample_offset from StepState.in; for a shard e is the element of
-// the whole tensor, ops/shard_position.h), so a mask never depends on threads, ranks or
-// accumulation. The first axis is samples. Attributes: rate (number in [0, 1)), stream (integer:
+// (base/philox.h; seed, step and sample_offset from StepState.in; for a shard or some tokens e is
+// the element of the whole tensor, ops/shard_position.h), so a mask never depends on threads, ranks
+// or accumulation. The first axis is samples. Attributes: rate (number in [0, 1)), stream (integer:
 // random_stream of the layer's path, as int64).
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -38,6 +38,7 @@ constinit const OpDef kDropoutOp{.name = "dropout",
                                  .localize = localize_position,
                                  .in_place_allowed = true,
                                  .autocast = CastPolicy::follow,
-                                 .token_axis = tokens_of_first};
+                                 .token_axis = tokens_of_first,
+                                 .localize_tokens = localize_token_elements};
 
 }  // namespace dltrain

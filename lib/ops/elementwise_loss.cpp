@@ -59,7 +59,8 @@ constinit const OpDef kElementwiseLossOp{
     .signature = "x[N,*] targets[N,*]:sum",
     .check = check_elementwise_loss,
     .infer = infer_elementwise_loss,
-    .gradient = gradient_elementwise_loss};
+    .gradient = gradient_elementwise_loss,
+    .sums_rows = true};
 constinit const OpDef kElementwiseLossBackwardOp{
     .name = "elementwise_loss_backward",
     .doc = "dx = dloss·(derivative of the loss by x)",

@@ -157,6 +157,10 @@ std::vector<ValueId> gradient_losses(const GradientRequest& r) {
 int tokens_of_dispatch(const TokenAxes&) {
   return kNoTokenAxis;
 }
+// Rows of a rank's tokens; the other inputs are theirs too.
+int tokens_of_grouped(const TokenAxes& node) {
+  return node.axes[0];
+}
 int tokens_of_combine(const TokenAxes& node) {
   return node.axes[1];
 }
@@ -198,7 +202,8 @@ constinit const OpDef kGroupedMatmulOp{.name = "grouped_matmul",
                                        .infer = infer_grouped,
                                        .gradient = gradient_grouped,
                                        .cost = cost_grouped,
-                                       .autocast = CastPolicy::low};
+                                       .autocast = CastPolicy::low,
+                                       .token_axis = tokens_of_grouped};
 constinit const OpDef kGroupedMatmulBackwardWeightOp{
     .name = "grouped_matmul_backward_weight",
     .doc = "aᵀ·b over the rows of each expert",

@@ -17,6 +17,7 @@
 #include "ops/attributes.h"
 #include "ops/placement.h"
 #include "ops/signature.h"
+#include "ops/token_runs.h"
 #include "tensor/shape.h"
 
 namespace dltrain {
@@ -121,6 +122,14 @@ struct TokenAxes {
   std::vector<int> axes;  // of the inputs; at least one counts tokens
 };
 
+// A node that runs on the tokens of a rank (OpDef::localize_tokens): its first output counts them
+// along `axis`.
+struct TokenNode {
+  const TensorSpec& whole;  // the first output
+  int axis;
+  const TokenCut& cut;
+};
+
 struct Cost {
   double flops = 0;  // multiply-adds count twice
   double bytes = 0;  // read and written at least once
@@ -197,6 +206,10 @@ struct OpDef {
   // Returns the axis along which the outputs count tokens (ops/token_axis.h). nullptr: the op mixes
   // tokens, so that models that use it cannot generate text.
   int (*token_axis)(const TokenAxes& node) = nullptr;
+  // Changes the attributes to those with which a rank runs the op on its tokens, where they differ.
+  void (*localize_tokens)(Attributes& attributes, const TokenNode& node) = nullptr;
+  // Its f64 outputs are sums over all rows of its inputs, which are aligned at their first axes.
+  bool sums_rows = false;
   bool makes_tokens = false;  // its output counts tokens along axis 1, whatever its inputs do
 
   MessageKind message = MessageKind::none;

@@ -9,6 +9,9 @@
 // all_to_all(x [, sent, received]): the ranks' parts of x, exchanged (lib/ops/expert_places.cpp).
 // The
 //   gradient goes the same way back.
+// gather_tokens(x): the tokens of the ranks (ops/token_runs.h) along `axis`, in the order of the
+//   text. The gradient is scatter_tokens.
+// scatter_tokens(x): the tokens of this rank of the sum of x over the ranks.
 // all_reduce_gradient(x): x, replicated, for ops of which every rank computes a part: the gradient
 //   is the sum of those of the ranks.
 #include "ops/definitions.h"
@@ -46,6 +49,32 @@ std::vector<ValueId> gradient_all_to_all(const GradientRequest& r) {
   return {r.emitter.emit1("all_to_all", {r.output_gradients[0], r.inputs[2], r.inputs[1]},
                           r.attributes),
           kNoValue, kNoValue};
+}
+
+SpecList infer_tokens(SpecSpan inputs, const Attributes& attributes, bool gathers) {
+  TensorSpec y = inputs[0];
+  int64_t& tokens = y.shape[static_cast<int>(attributes.integer("axis"))];
+  const int ranks = TokenCut(attributes).ranks;
+  tokens = gathers ? tokens * ranks : tokens / ranks;
+  return {y};
+}
+SpecList infer_gather_tokens(SpecSpan inputs, const Attributes& attributes) {
+  return infer_tokens(inputs, attributes, true);
+}
+SpecList infer_scatter_tokens(SpecSpan inputs, const Attributes& attributes) {
+  return infer_tokens(inputs, attributes, false);
+}
+
+std::vector<ValueId> gradient_gather_tokens(const GradientRequest& r) {
+  return {r.emitter.emit1("scatter_tokens", {r.output_gradients[0]}, r.attributes)};
+}
+
+// Along another axis x may be sharded over other ranks.
+std::optional<std::vector<Placement>> place_tokens(SpecSpan, const Attributes& attributes,
+                                                   std::span<const Placement> p) {
+  const bool other =
+      p[0].kind == Placement::sharded && p[0].dimension != attributes.integer("axis");
+  return other ? std::optional(std::vector{p[0]}) : std::nullopt;
 }
 
 }  // namespace
@@ -95,6 +124,16 @@ std::span<const OpDef> placement_ops() {
                                  .signature = "x[*]:any sent[P]:i32? received[P]:i32?",
                                  .infer = infer_all_to_all,
                                  .gradient = gradient_all_to_all},
+                                {.name = "gather_tokens",
+                                 .doc = "the tokens of the ranks in the order of the text",
+                                 .signature = "x[*]:any",
+                                 .infer = infer_gather_tokens,
+                                 .gradient = gradient_gather_tokens,
+                                 .place = place_tokens},
+                                {.name = "scatter_tokens",
+                                 .doc = "a rank's tokens of the sum over ranks",
+                                 .signature = "x[*]",
+                                 .infer = infer_scatter_tokens},
                                 {.name = "all_reduce_gradient",
                                  .doc = "x, whose gradient is summed over ranks",
                                  .signature = "x[*]:any -> x!",

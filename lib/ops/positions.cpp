@@ -113,7 +113,8 @@ constinit const OpDef kRotaryOp{.name = "rotary",
                                 .cost = cost_positions,
                                 .in_place_allowed = true,
                                 .autocast = CastPolicy::follow,
-                                .token_axis = tokens_at_one};
+                                .token_axis = tokens_at_one,
+                                .localize_tokens = localize_token_positions};
 constinit const OpDef kSinusoidalPositionsOp{
     .name = "sinusoidal_positions",
     .doc = "x + sines and cosines of the token's position",
@@ -122,6 +123,7 @@ constinit const OpDef kSinusoidalPositionsOp{
     .cost = cost_positions,
     .in_place_allowed = true,
     .autocast = CastPolicy::follow,
-    .token_axis = tokens_at_one};
+    .token_axis = tokens_at_one,
+    .localize_tokens = localize_token_positions};
 
 }  // namespace dltrain

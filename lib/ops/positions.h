@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ops/op.h"
+#include "ops/token_runs.h"
 
 namespace dltrain {
 

@@ -140,7 +140,8 @@ constinit const OpDef kBroadcastOp{.name = "broadcast",
                                    .infer = infer_broadcast,
                                    .gradient = gradient_broadcast,
                                    .autocast = CastPolicy::follow,
-                                   .token_axis = tokens_of_elements};
+                                   .token_axis = tokens_of_elements,
+                                   .localize_tokens = localize_token_shape};
 constinit const OpDef kReshapeOp{.name = "reshape",
                                  .doc = "x with another shape, without a copy",
                                  .signature = "x[*]:any",
@@ -151,6 +152,7 @@ constinit const OpDef kReshapeOp{.name = "reshape",
                                  .aliases = alias_first,
                                  .autocast = CastPolicy::follow,
                                  .token_axis = tokens_of_reshape,
+                                 .localize_tokens = localize_token_shape,
                                  .same_elements = SameElements::view};
 
 }  // namespace dltrain

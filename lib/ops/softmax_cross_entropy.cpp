@@ -91,7 +91,8 @@ constinit const OpDef kSoftmaxCrossEntropyOp{
     .gradient = gradient_softmax_cross_entropy,
     .emit_sharded = shard_cross_entropy,
     .cost = cost_softmax_cross_entropy,
-    .autocast = CastPolicy::logits};
+    .autocast = CastPolicy::logits,
+    .sums_rows = true};
 constinit const OpDef kCrossEntropyPartsOp{.name = "cross_entropy_parts",
                                            .doc = "what a rank's logits add to cross-entropy",
                                            .signature = "logits[*,C] targets[*]:i32",

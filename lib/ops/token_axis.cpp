@@ -52,4 +52,21 @@ int no_tokens(const TokenAxes&) {
   return kNoTokenAxis;
 }
 
+void localize_token_shape(Attributes& attributes, const TokenNode& node) {
+  std::vector<int64_t> shape = attributes.integers("shape");
+  auto& tokens = shape[static_cast<size_t>(node.axis)];
+  tokens = node.cut.local(tokens);
+  attributes.set("shape", shape);
+}
+
+void localize_token_positions(Attributes& attributes, const TokenNode& node) {
+  TokenPositions::set(attributes, node.cut, node.whole.shape[node.axis]);
+}
+
+void localize_token_elements(Attributes& attributes, const TokenNode& node) {
+  const Shape& shape = node.whole.shape;
+  localize_token_positions(attributes, node);
+  attributes.set("token_size", shape.elements(node.axis + 1, shape.rank()));
+}
+
 }  // namespace dltrain

@@ -75,7 +75,8 @@ constinit const OpDef kWeightedCrossEntropyOp{
         "correct[1]:f64",
     .check = check_forward,
     .gradient = gradient_weighted_cross_entropy,
-    .cost = cost_weighted_cross_entropy};
+    .cost = cost_weighted_cross_entropy,
+    .sums_rows = true};
 constinit const OpDef kWeightedCrossEntropyBackwardOp{
     .name = "weighted_cross_entropy_backward",
     .doc = "dlogits = dloss·(softmax(logits)·Σq − q), q the weighted targets",

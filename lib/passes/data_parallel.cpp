@@ -79,9 +79,9 @@ class Reductions {
   }
   // The ranks over which a bucket is partial.
   static const char* axes_of(const Bucket& bucket) {
-    return bucket.of_experts ? mesh_axes::kDataOfExpert : mesh_axes::kData;
+    return bucket.of_experts ? mesh_axes::kSumsOfExpert : mesh_axes::kSums;
   }
-  int ranks(const Bucket& bucket) const { return options_.mesh.size_of(axes_of(bucket)); }
+  int ranks(const Bucket& bucket) const { return options_.mesh.size(axes_of(bucket)); }
 
   // Sums that every rank gets: all but the gradients of units.
   void find_buckets(const std::vector<UnitParts>& parts) {
@@ -133,7 +133,7 @@ class Reductions {
       Bucket bucket{.members = {},
                     .unit = &unit,
                     .group = graph_.groups.size(),
-                    .of_experts = unit.unit->axes == mesh_axes::kShard};
+                    .of_experts = unit.unit->axes == mesh_axes::kStateOfExpert};
       std::vector<ValueId> roots;
       for (ValueId parameter : unit.parameters) {
         bucket.members.push_back(updates.at(parameter)->inputs[2]);

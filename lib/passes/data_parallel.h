@@ -12,10 +12,11 @@
 namespace dltrain {
 
 struct DataParallelOptions {
-  Mesh mesh = {};                  // the data-parallel ranks are those along mesh_axes::kData
-  int rank = 0;                    // of all ranks
-  SourceLocation tensor_key = {};  // parallelism.tensor, for errors
-  int zero_stage = 0;              // passes/zero.h
+  Mesh mesh = {};                                    // see mesh_axes for the sets of ranks
+  int rank = 0;                                      // of all ranks
+  SourceLocation tensor_key = {}, context_key = {};  // of parallelism, for errors
+  bool ring = false;                                 // of context parallelism
+  int zero_stage = 0;                                // passes/zero.h
   // Target size of a reduction message: large enough to use the link well, small enough that most
   // messages are sent while the backward still runs. A tensor is never split.
   size_t bucket_bytes = size_t{25} << 20;
@@ -26,17 +27,19 @@ struct DataParallelOptions {
   bool fixed = false;
   int64_t micro_steps = 1, micro_batch = 1;  // of a rank and step; its samples
 
-  int ranks() const { return mesh.size_of(mesh_axes::kData); }
+  // The ranks whose sums are added up, and those that have different samples.
+  int ranks() const { return mesh.size(mesh_axes::kSums); }
+  int data_ranks() const { return mesh.size(mesh_axes::kData); }
   // This rank's place among those that hold the parts of one state (ZeroUnit::axes).
-  int part(std::string_view axes) const { return mesh.place_in(rank, axes); }
-  bool shards_state() const { return zero_stage > 0 && mesh.size_of(mesh_axes::kState) > 1; }
+  int part(std::string_view axes) const { return mesh.coordinate(rank, axes); }
+  bool shards_state() const { return zero_stage > 0 && mesh.size(mesh_axes::kState) > 1; }
   bool hybrid() const { return mesh.size(mesh_axes::kReplica) > 1; }
 };
 
 // Adds the reductions. Returns the graph unchanged with one rank (and one micro-step, or without a
 // fixed order).
 //
-// Every sum of a step is partial over the data-parallel ranks, gradients of experts only over those
+// Every sum of a step is partial over the ranks along kSums, gradients of experts only over those
 // that have the same ones (passes/expert_cut.h). A bucket contains sums of one role
 // and dtype that are adjacent in the StateLayout (ascending value ids), so it is one range of
 // memory. Its all_reduce_begin is right after the last node that writes one of its members and runs

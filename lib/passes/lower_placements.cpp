@@ -203,7 +203,7 @@ constexpr int64_t kMostSets = 6;
 
 void lower_placements(Graph& graph, const PartitionOptions& options,
                       std::span<ValueId* const> kept) {
-  if (options.mesh.size_of(mesh_axes::kCut) == 1) return;
+  if (options.mesh.size(mesh_axes::kCut) == 1) return;
   PlacementLowering(graph).run(kept);
   inherit_layouts(graph);
   reduce_tensor_sums(graph, options.mesh);
@@ -211,7 +211,7 @@ void lower_placements(Graph& graph, const PartitionOptions& options,
 }
 
 void shard_norm(Graph& graph, const Mesh& mesh) {
-  if (mesh.size_of(mesh_axes::kCutAndPipeline) == 1) return;
+  if (mesh.size(mesh_axes::kCutAndPipeline) == 1) return;
   int64_t slot = graph.next_slot();
   GraphBuilder builder(graph);
   builder.set_phase(Phase::update);

@@ -16,6 +16,8 @@ constexpr std::array<std::string_view, 7> kExpensive{
 // Returns true if the node writes only activations and so can be recomputed.
 bool repeatable(const Graph& graph, const Node& node) {
   if (node.op->has_effect || node.once_per_step) return false;
+  // Instead of the result the keys of other ranks (passes/context_cut.h) would have to be kept.
+  if (node.attributes.has("first_query") || node.attributes.has("kept")) return false;
   return std::all_of(node.outputs.begin(), node.outputs.end(),
                      [&](ValueId id) { return graph.value(id).role == Role::activation; });
 }

@@ -290,9 +290,10 @@ class StageCutter {
       const ValueId begun = receive(graph_.value(c.value).spec, own_ - step, phase, c.slot_in);
       received_[c.value] = end_receive(begun, phase, c.slot_in);
     }
+    const bool sends_last = cut_.sends_last && phase == Phase::backward;
     // Not before the others are received: a message to a stage that is busy would delay them.
     for (const Crossing& c : crossing_) {
-      if (c.phase != phase || c.from == own_ || c.to == own_) continue;
+      if (c.phase != phase || c.from == own_ || c.to == own_ || sends_last) continue;
       send(received_[c.value], own_ + step, phase, c.slot_out);
     }
     for (size_t i = 0; i < old_.size(); ++i) {
@@ -300,7 +301,12 @@ class StageCutter {
       emit_node(old_[i]);
       for (const Crossing& c : crossing_) {
         const bool made = c.from == own_ && graph_.value(c.value).producer == static_cast<int>(i);
-        if (made) send(c.value, own_ + step, phase, c.slot_out);
+        if (made && !sends_last) send(c.value, own_ + step, phase, c.slot_out);
+      }
+    }
+    for (const Crossing& c : crossing_) {
+      if (sends_last && c.phase == phase && c.to != own_) {
+        send(here(c.value), own_ + step, phase, c.slot_out);
       }
     }
     if (phase == Phase::backward || !trains_) end_sends(phase);

@@ -13,6 +13,9 @@ struct StageCut {
   int stage = 0;  // the place of the rank along the axis `pipeline`
   // The layer with which each stage but the first begins.
   std::vector<std::string> begins;
+  // The gradients are sent at the end of the backward, so that the next forward's values can be
+  // received before (Executor::run).
+  bool sends_last = false;
   int stages() const { return static_cast<int>(begins.size()) + 1; }
 };
 

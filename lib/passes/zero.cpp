@@ -71,8 +71,8 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
     const ParameterUse& use = uses.at(id);
     if (use.shared || (!use.trainable && options.zero_stage < 3)) continue;
     const std::string cut = parameter.layout.empty() ? "" : parameter.layout.front().axis;
-    const char* axes = cut == mesh_axes::kExpert ? mesh_axes::kShard : mesh_axes::kState;
-    if (options.mesh.size_of(axes) == 1) continue;
+    const char* axes = cut == mesh_axes::kExpert ? mesh_axes::kStateOfExpert : mesh_axes::kState;
+    if (options.mesh.size(axes) == 1) continue;
     const Key key{use.trainable, use.master, use.copy, parameter.spec.dtype, cut};
     const int64_t elements = parameter.spec.shape.elements();
     const int64_t most = static_cast<int64_t>(options.bucket_bytes / sizeof(float));
@@ -80,12 +80,12 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
     if (at == open.end() || at->second.filled + elements > most) {
       units.push_back({.name = fmt::format("zero.{}", units.size()),
                        .axes = axes,
-                       .ranks = options.mesh.size_of(axes),
+                       .ranks = options.mesh.size(axes),
                        .members = {},
                        .trainable = use.trainable,
                        .reads_master = use.master,
                        .copies = use.copy,
-                       .layout = {{mesh_axes::kShard, {Placement::sharded, 0, {}}}}});
+                       .layout = {{mesh_axes::kState, {Placement::sharded, 0, {}}}}});
       for (const AxisPlacement& other : parameter.layout) {
         units.back().layout.push_back({other.axis, {}});
       }

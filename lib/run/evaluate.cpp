@@ -16,7 +16,7 @@ std::optional<EvaluationRecord> evaluate(Session& session, int64_t step, const S
   bool first = true, stopped = false;
   while (const Batch* batch = loader.next()) {
     if ((stopped = stop && stop())) break;
-    if (session.has_loss()) {
+    if (session.counts_targets()) {
       valid += static_cast<double>(batch->valid_targets);
       divisor += batch->loss_divisor;
     }

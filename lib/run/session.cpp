@@ -268,17 +268,6 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
   return graphs;
 }
 
-// Returns the number of micro-batches between forward and backward on this rank's stage. On a GPU
-// all messages share one stream, so they must have the same order on all stages.
-int64_t in_flight(const Session& session, const Device& device) {
-  const RankCoordinates::Place& stage = session.coordinates.pipeline;
-  if (stage.count == 1) return session.options.in_flight;
-  if (session.experiment->parallelism.pipeline_schedule == PipelineSchedule::gpipe) {
-    return session.batch.micro_steps;
-  }
-  return stage.count - (device.properties().on_host ? stage.index : 0);
-}
-
 // Returns the sets of axes over which the graphs communicate, and with shards of layers also those
 // that evaluations and checkpoints use.
 std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& training,
@@ -289,16 +278,17 @@ std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& 
   };
   for (const StepGraph& graph : training) add(graph);
   if (evaluation != nullptr) add(*evaluation);
-  if (mesh.size_of(mesh_axes::kCutAndPipeline) > 1) {
-    for (const char* axes : {mesh_axes::kDataAndPipeline, mesh_axes::kShard, mesh_axes::kExpert,
-                             mesh_axes::kState, mesh_axes::kTensor}) {
-      if (mesh.size_of(axes) > 1) sets.insert(mesh.over(axes));
+  if (mesh.size("pipeline,expert,context,tensor") > 1) {
+    for (const char* axes :
+         {mesh_axes::kDataAndPipeline, mesh_axes::kState, mesh_axes::kStateOfExpert,
+          mesh_axes::kExpert, mesh_axes::kContext, mesh_axes::kTensor}) {
+      if (mesh.size(axes) > 1 || axes == mesh_axes::kDataAndPipeline) sets.insert(mesh.over(axes));
     }
   }
   if (mesh.size(mesh_axes::kPipeline) > 1) {
     // Also those that the graph of this stage does not use, since all ranks make the same groups.
     for (const char* axes : {mesh_axes::kPipeline, mesh_axes::kPipelineBack}) sets.insert(axes);
-    for (const char* axes : {mesh_axes::kData, mesh_axes::kDataOfExpert, mesh_axes::kReplica}) {
+    for (const char* axes : {mesh_axes::kSums, mesh_axes::kSumsOfExpert, mesh_axes::kReplica}) {
       if (!mesh.over(axes).empty()) sets.insert(mesh.over(axes));
     }
   }
@@ -347,7 +337,7 @@ int64_t Session::scale_growth_interval() const {
 }
 
 Collectives* Session::evaluation_ranks() const {
-  if (coordinates.data.count * coordinates.pipeline.count == 1) return nullptr;
+  if (mesh.size(mesh_axes::kDataAndPipeline) == 1) return nullptr;
   const std::string over = mesh.over(mesh_axes::kDataAndPipeline);
   return over.empty() ? options.ranks.collectives : &groups->along(over);
 }
@@ -356,6 +346,12 @@ double Session::step_model_flops() const {
   if (executor->variants() > 1) return 0;
   return executor->training().model_flops * static_cast<double>(batch.micro_steps) /
          coordinates.pipeline.count;
+}
+
+int64_t Session::in_flight(int stage) const {
+  if (coordinates.pipeline.count == 1) return options.in_flight;
+  const bool gpipe = experiment->parallelism.pipeline_schedule == PipelineSchedule::gpipe;
+  return gpipe ? batch.micro_steps : coordinates.pipeline.count - stage;
 }
 
 int64_t Session::tokens_of_sample(size_t variant) const {
@@ -510,6 +506,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       .parallel = {.mesh = mesh,
                    .rank = options.ranks.rank,
                    .tensor_key = experiment.parallelism.location_of("tensor"),
+                   .context_key = experiment.parallelism.location_of("context"),
+                   .ring = experiment.parallelism.context_method == ContextMethod::ring,
                    .zero_stage = static_cast<int>(experiment.parallelism.zero_stage),
                    .bucket_bytes = experiment.parallelism.bucket_bytes(),
                    .reduce_dtype = options.compute == DType::f32
@@ -570,7 +568,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     check_compute(experiment.precision, *chosen.device);
     session.device_note = chosen.note;
   }
-  executor.in_flight = in_flight(session, exact ? *executor.device : *chosen.device);
+  executor.in_flight = session.in_flight(session.coordinates.pipeline.index);
   std::optional<StepGraph> evaluation;
   if (options.evaluation && session.has_evaluation()) {
     StepRequest quiet = request;

@@ -80,8 +80,12 @@ struct Session {
   // The group over host memory of the ranks that together have all samples and stages; nullptr
   // with one.
   Collectives* evaluation_ranks() const;
-  // Returns whether this rank has the loss and metrics: it is in the last stage.
-  bool has_loss() const { return coordinates.pipeline.index + 1 == coordinates.pipeline.count; }
+  // Returns whether this rank counts the targets of its batches: one of those that have the same
+  // ones, in the last stage.
+  bool counts_targets() const {
+    const auto& [data, context, tensor, pipeline] = coordinates;
+    return context.index == 0 && pipeline.index + 1 == pipeline.count;
+  }
   // The columns and classes of the training data.
   DataSchema data_schema() const;
   bool has_evaluation() const { return data.eval != nullptr; }
@@ -89,6 +93,8 @@ struct Session {
   double learning_rate(int64_t step) const {
     return experiment->optimizer->learning_rate * experiment->lr_scheduler->factor(step, max_steps);
   }
+  // The most micro-batches between forward and backward in a stage.
+  int64_t in_flight(int stage) const;
   // Tokens of a sample as steps of a variant see it; 0 where the data has none.
   int64_t tokens_of_sample(size_t variant) const;
   // The position after so many steps in all.

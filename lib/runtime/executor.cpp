@@ -222,7 +222,7 @@ void Executor::collect_shards(const TensorUse& use) {
     if (i == 0 || shards[i - 1].first != begin) {
       unit = gather_bytes(read_bytes(begin, static_cast<size_t>(flat.length) * element),
                           tensor->shard->cut && tensor->shard->cut->axis == mesh_axes::kExpert
-                              ? mesh_axes::kShard
+                              ? mesh_axes::kStateOfExpert
                               : mesh_axes::kState);
     }
     use_whole(*tensor,
@@ -249,7 +249,17 @@ void Executor::run(const ScheduledSegment& segment) {
     inputs_frame_ = segment.frame;
     inputs_->fill({}, {}, inputs_of_[segment.frame], *stream_);
   }
-  training_programs_[variant_].frame(segment.frame).run(segment.segment, segment.variant, *stream_);
+  LoadedProgram& program = training_programs_[variant_];
+  // On GPUs all messages share one stream, so their order must be that of the neighbours: the stage
+  // before sends the next forward's values before it receives this backward's gradients.
+  std::function<void()> receive_next;
+  if (!options_.device->properties().on_host && segment.next_frame >= 0) {
+    receive_next = [&] {
+      program.frame(static_cast<size_t>(segment.next_frame))
+          .receive(Phase::forward, segment.next_variant, *stream_);
+    };
+  }
+  program.frame(segment.frame).run(segment.segment, segment.variant, *stream_, receive_next);
   if (segment.segment == Phase::update) queue_report(inputs_of_[segment.frame].step);
 }
 

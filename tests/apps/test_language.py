@@ -60,6 +60,10 @@ class Language(support.DltrainTest):
         for name in MODELS:
             self.check(name, self.run_model(name, f"{name}-tensor", "--nproc-per-node", "2", "-s", "parallelism.tensor=2"))
 
+    def test_language_models_divided_by_tokens_have_the_trajectory_of_torch(self):
+        for name in MODELS:
+            self.check(name, self.run_model(name, f"{name}-context", "--nproc-per-node", "2", "-s", "parallelism.context=2"))
+
     def test_language_models_in_bf16_stay_near(self):
         for name in MODELS:
             self.check(name, self.run_model(name, f"{name}-bf16", "-s", "precision.compute=bf16"), 0.1)

@@ -89,6 +89,26 @@ class Pipeline(LaunchTest):
         result = self.run_dltrain("plan", self.small(), "-s", "parallelism.pipeline=2")
         self.assertIn("warning: parallelism.pipeline 2 with 1 micro-batch a step: each stage waits for 50 % of the time", result.out)
 
+    def test_the_plan_writes_the_estimated_step_as_a_trace(self):
+        trace = self.folder / "step.json"
+        result = self.run_dltrain("plan", SOURCES / "configs/gpu/gpt2_124m.yaml", "--gpu", "l4", "--world", 4, "--timeline", trace, "-s",
+                                  "parallelism={pipeline: 4}", "-s", "training={global_batch_size: 8, micro_batch_size: 1}")
+        step = float(re.search(r"  step ([\d.]+) ms", result.out)[1])
+        slices = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+        for stage in range(4):
+            segments = [e for e in slices if e["pid"] == stage and e.get("cat") == "segment"]
+            self.assertEqual(len(segments), 2 * 8 + 1)  # forwards, backwards, update
+            for one, next_one in zip(segments, segments[1:]):
+                self.assertLessEqual(one["ts"] + one["dur"], next_one["ts"] + 0.01)
+        self.assertAlmostEqual(max(e["ts"] + e["dur"] for e in slices) / 1e3, step, delta=0.02)
+        # The calls of the first stage lie within its segments.
+        calls = sum(e["dur"] for e in slices if e["pid"] == 0 and e.get("cat") == "call")
+        whole = sum(e["dur"] for e in slices if e["pid"] == 0 and e.get("cat") == "segment")
+        self.assertGreater(calls, 0.5 * whole)
+        self.assertLessEqual(calls, 1.001 * whole)
+        result = self.run_dltrain("plan", SOURCES / "configs/gpu/gpt2_124m.yaml", "--gpu", "all", "--timeline", trace, code=USAGE)
+        self.assertIn("--timeline requires one GPU", result.err)
+
     def test_the_search_finds_layouts_that_fit(self):
         configuration = SOURCES / "configs/gpu/gpt2_124m_b16.yaml"
         search = ("--gpu", "l4", "--world", 4, "--search")

@@ -97,6 +97,10 @@ TEST_CASE("sets of axes are named without axes of one rank, and have groups") {
   CHECK(mesh.group(7, "replica,context") == std::vector<int>{1, 4, 7, 10});
   CHECK(mesh.group(7, "context,tensor") == std::vector<int>{6, 7, 8, 9, 10, 11});
   CHECK(mesh.group(7, "replica,context,tensor").size() == 12);
+  CHECK(mesh.size("replica,context") == 4);
+  CHECK(mesh.coordinate(7, "replica,context") == 2);
+  CHECK(mesh.coordinate(7, "context,tensor") == 1);
+  CHECK(mesh.coordinate(7, "pipeline") == 0);
 }
 
 TEST_CASE("a rank's samples and shards follow from its coordinates") {
@@ -110,6 +114,14 @@ TEST_CASE("a rank's samples and shards follow from its coordinates") {
   }
   CHECK(places == std::vector<std::pair<int, int>>{
                       {0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 0}, {3, 1}});
+}
+
+TEST_CASE("ranks of one context have the same samples") {
+  const Mesh mesh({{"replica", 1}, {"shard", 2}, {"context", 2}, {"tensor", 2}});
+  const RankCoordinates at = coordinates_of(mesh, 6);
+  CHECK((at.data.index == 1 && at.data.count == 2));
+  CHECK((at.context.index == 1 && at.context.count == 2));
+  CHECK(at.tensor.index == 0);
 }
 
 TEST_CASE("axes of one name, or of more ranks than can be counted, are a bug") {

@@ -81,11 +81,12 @@ TEST_CASE("state that groups of ranks share gives the losses of the CPUs") {
 TEST_CASE("stages of a pipeline on GPUs have the losses of the CPUs") {
   // Streams work at once: late ones wait for their host, which may wait for another stage. A
   // message then blocks its host, so this also tests that the order of all messages is one.
-  const std::vector<std::string> stages{"parallelism.pipeline=2", "training.micro_batch_size=3"};
-  for (const auto& [network, ranks] : {std::pair(mlp(), 2), {gpt(), 4}}) {
+  for (const auto& [network, ranks, stages] :
+       {std::tuple(mlp(), 2, 2), {gpt(), 4, 2}, {gpt(), 3, 3}, {gpt(), 4, 4}}) {
     for (const char* schedule : {"1f1b", "gpipe"}) {
-      INFO(network.name << ", " << schedule);
-      std::vector<std::string> overrides = stages;
+      INFO(network.name << ", " << stages << " stages, " << schedule);
+      std::vector<std::string> overrides{fmt::format("parallelism.pipeline={}", stages),
+                                         "training.micro_batch_size=1"};
       overrides.push_back(fmt::format("parallelism.pipeline_schedule={}", schedule));
       const auto run = [&](RankBackend backend) {
         return run_on({network, ranks, overrides, backend, fake_cuda::Order::eager});

@@ -17,6 +17,7 @@ struct Attended {
   bool alibi = false;
   int mask = 0;                           // 1: lengths, 2: keys
   int64_t first_head = 0, all_heads = 0;  // of a rank's heads
+  int64_t first_query = -1, all = 0;      // of a rank's tokens, and all tokens
 };
 
 void add_attention(std::vector<OpCase>& cases, const Attended& a) {
@@ -28,7 +29,8 @@ void add_attention(std::vector<OpCase>& cases, const Attended& a) {
       (a.mask == 1   ? " lengths"
        : a.mask == 2 ? " masked"
                      : "") +
-      (a.all_heads > 0 ? fmt::format(", heads from {} of {}", a.first_head, a.all_heads) : "");
+      (a.all_heads > 0 ? fmt::format(", heads from {} of {}", a.first_head, a.all_heads) : "") +
+      (a.all > 0 ? fmt::format(", queries from {} of {}", a.first_query, a.all) : "");
   const Shape y = a.packed ? Shape{a.samples, a.queries, a.heads * a.head_dim}
                            : Shape{a.samples, a.queries, a.heads, a.head_dim};
   const Shape keys{a.samples, a.keys, a.kv_heads, a.head_dim};
@@ -47,6 +49,11 @@ void add_attention(std::vector<OpCase>& cases, const Attended& a) {
   if (a.all_heads > 0) {
     ShardPosition::set(c.attributes, a.heads * a.head_dim, a.all_heads * a.head_dim,
                        a.first_head * a.head_dim);
+  }
+  if (a.all > 0) {
+    c.attributes.set("first_query", a.first_query);
+    c.attributes.set("all_queries", a.all);
+    c.attributes.set("all_keys", a.all);
   }
   if (a.window > 0) c.attributes.set("window", a.window);
   if (a.alibi) c.attributes.set("alibi", true);
@@ -101,6 +108,14 @@ void add_attention_cases(std::vector<OpCase>& cases) {
   // Heads of one rank.
   add_attention(cases, {2, 7, 7, 2, 1, 4, true, true, 0.25, 0, true, 0, 4, 6});
   add_attention(cases, {3, 70, 70, 2, 2, 8, false, true, 0.25, 0, true, 0, 1, 3});
+  // Queries that are a part of the text: keys end with the last of them, or go on.
+  add_attention(cases, {2, 3, 7, 4, 2, 4, false, true, 0, 0, false, 0, 0, 0, 4, 12});
+  add_attention(cases, {1, 130, 322, 2, 1, 16, false, true, 0.25, 0, true, 0, 0, 0, 192, 400});
+  add_attention(cases, {1, 100, 250, 2, 2, 8, false, true, 0, 70, false, 0, 0, 0, 130, 300});
+  add_attention(cases, {2, 64, 192, 2, 1, 8, false, true, 0.1, 150, true, 2, 0, 0, 128, 256});
+  add_attention(cases, {3, 40, 200, 1, 1, 8, false, false, 0.25, 30, true, 1, 0, 0, 65, 200});
+  add_attention(cases, {1, 8, 200, 2, 2, 8, false, false, 0, 10, false, 0, 0, 0, 3, 200});
+  add_attention(cases, {2, 9, 40, 2, 1, 8, false, true, 0.25, 0, true, 0, 1, 3, 5, 40});
 }
 
 }  // namespace dltrain

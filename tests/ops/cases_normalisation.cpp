@@ -90,6 +90,19 @@ void add_normalisation_cases(std::vector<OpCase>& cases) {
   add_dropout(cases, {300, 128}, 0.5, 1'000'003, "dropout", ", a shard");
   ShardPosition::set(cases.back().attributes, 128, 257, 129);
 
+  for (const bool balanced : {false, true}) {
+    add_dropout(cases, {3, 12, 7}, 0.5, 11, "dropout",
+                fmt::format(", {} runs of tokens", balanced ? 2 : 1));
+    Attributes& attributes = cases.back().attributes;
+    TokenPositions::set(attributes, TokenCut(2, 1, balanced), 24);
+    attributes.set("token_size", int64_t{7});
+    add_dropout(cases, {3, 12, 7}, 0.5, 11, "dropout",
+                fmt::format(", {} runs of tokens and a shard", balanced ? 2 : 1));
+    Attributes& shard = cases.back().attributes;
+    TokenPositions::set(shard, TokenCut(2, 1, balanced), 24);
+    shard.set("token_size", int64_t{20});
+    ShardPosition::set(shard, 7, 20, 9);
+  }
   add_dropout(cases, {1, 1}, 0.5, 0, "dropout2d");
   add_dropout(cases, {3, 17}, 0.1, 5, "dropout2d");
   add_dropout(cases, {2, 3, 5, 7}, 0.25, 1, "dropout2d");

@@ -23,6 +23,17 @@ void add_position_cases(std::vector<OpCase>& cases) {
                           {"low_freq_factor", 1.0},
                           {"high_freq_factor", 4.0},
                           {"original_max_positions", 256.0}});
+  // The tokens of a rank: one run, and two.
+  for (const bool balanced : {false, true}) {
+    Attributes attributes;
+    TokenPositions::set(attributes, TokenCut(4, 1, balanced), 48);
+    cases.push_back({fmt::format("sinusoidal_positions of a part, {} runs", balanced ? 2 : 1),
+                     "sinusoidal_positions",
+                     {case_tensor({2, 12, 6})},
+                     attributes});
+    attributes.set("inverse", balanced);
+    rotary({2, 12, 3, 8}, attributes);
+  }
   const auto places = [](int64_t samples) {
     return CaseInput{{{samples}, DType::i32}, Fill::ids, 50};
   };

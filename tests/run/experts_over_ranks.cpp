@@ -37,7 +37,7 @@ std::string expert(int ranks) {
   return fmt::format("parallelism.expert={}", ranks);
 }
 
-const std::vector<std::string> kTwentySteps{
+const std::vector<std::string> kLongRun{
     "training={global_batch_size: 24, max_steps: 20, max_grad_norm: 0.5, micro_batch_size: 3}"};
 const std::vector<std::string> kFiveSteps{"training.micro_batch_size=3"};
 
@@ -69,10 +69,10 @@ double metric_of(const StepRecord& record, std::string_view name) {
 TEST_CASE("experts over ranks have the losses of one rank") {
   for (const Network& network : mixtures()) {
     INFO(network.name);
-    const LayoutRun alone = layout_run(network, 1, kTwentySteps);
+    const LayoutRun alone = layout_run(network, 1, kLongRun);
     for (const auto& [ranks, experts] : {std::pair(2, 2), {4, 4}, {4, 2}}) {
       INFO(ranks << " ranks, expert " << experts);
-      const LayoutRun run = layout_run(network, ranks, with(kTwentySteps, {expert(experts)}));
+      const LayoutRun run = layout_run(network, ranks, with(kLongRun, {expert(experts)}));
       CHECK(greatest_difference(run.losses, alone.losses) < 1e-5);
       CHECK(greatest_difference(run.norms, alone.norms) < 1e-5);
     }
@@ -205,7 +205,7 @@ TEST_CASE("too small a buffer between ranks of experts ends the run and changes 
 
 TEST_CASE("a capacity drops the rows beyond it, on any number of ranks with the same micro-batch") {
   const Network& network = mixtures()[0];
-  const std::vector<std::string> limited = with(kTwentySteps, {"parallelism.expert_capacity=0.9"});
+  const std::vector<std::string> limited = with(kLongRun, {"parallelism.expert_capacity=0.9"});
   const StepRecord first = records_of(network, 1, {"parallelism.expert_capacity=0.9"}).front();
   // One micro-batch of 24 samples of 8 tokens with two choices among 4 experts.
   const double tokens = 24 * 8, capacity = std::ceil(0.9 * tokens * 2 / 4);
@@ -219,8 +219,8 @@ TEST_CASE("a capacity drops the rows beyond it, on any number of ranks with the 
   CHECK(dropped > 0.01);
   CHECK(metric_of(first, "dropped_share") == Approx(dropped).epsilon(1e-12));
   // Without a limit that any expert reaches the result is that of dropless, to the bit.
-  const LayoutRun dropless = layout_run(network, 1, kTwentySteps);
-  CHECK(layout_run(network, 1, with(kTwentySteps, {"parallelism.expert_capacity=4"})).losses ==
+  const LayoutRun dropless = layout_run(network, 1, kLongRun);
+  CHECK(layout_run(network, 1, with(kLongRun, {"parallelism.expert_capacity=4"})).losses ==
         dropless.losses);
   const LayoutRun alone = layout_run(network, 1, limited);
   CHECK(greatest_difference(alone.losses, dropless.losses) > 1e-4);
@@ -249,6 +249,9 @@ TEST_CASE("what experts over ranks cannot do is refused at its key") {
   refuses(networks()[2], 2, {expert(2)}, "the model has no experts (layer moe); take expert: 1");
   refuses(networks()[2], 1, {"parallelism.expert_capacity=2"}, "take expert_capacity: dropless");
   refuses(network, 2, {expert(2), "training.reduction=fixed"}, "reduction: fixed");
+  refuses(network, 4, {expert(2), "parallelism.context=2"}, "cannot be combined with context 2");
+  refuses(network, 2, {"parallelism.expert_capacity=2", "parallelism.context=2"},
+          "take expert_capacity: dropless");
   refuses(network, 2, {expert(2), "autotune=on"}, "autotune");
   refuses(network, 2, {expert(2), "optimizer={type: adafactor, learning_rate: 0.01}"}, "adafactor");
   refuses(network, 2, {expert(2), "parallelism.expert_buffer=0.5"}, "at least 1");

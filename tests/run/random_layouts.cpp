@@ -16,7 +16,8 @@ namespace {
 
 struct RandomLayout {
   int ranks = 1;
-  std::vector<std::string> overrides;
+  std::vector<std::string> overrides = {};
+  bool ring = false;  // of context parallelism
 };
 
 // The output of the first layer passes through the stages between it and the last but one.
@@ -35,13 +36,26 @@ const Network& mixture() {
   static const Network network{
       "experts",
       {"model.layers=[{embedding: {embedding_dim: 16}}, {repeat: {times: 2, layers: [{residual: "
-       "[layer_norm, {moe: {num_experts: 6, experts_per_token: 2, intermediate_size: 12}}]}]}}, "
+       "[layer_norm, {linear: 48}, {attention: {num_heads: 2, causal: true}}, {linear: 16}]}, "
+       "{residual: [layer_norm, {moe: {num_experts: 6, experts_per_token: 2, intermediate_size: "
+       "12}}]}]}}, "
        "{lm_head: {}}]",
        "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}"}};
   return network;
 }
 
-RandomLayout random_layout(std::mt19937& dice, bool experts) {
+// Ring attention has no dropout of weights.
+const Network& ring_text() {
+  static const Network network{
+      "gpt, a ring",
+      {"model={type: gpt2, num_layers: 2, hidden_size: 16, num_heads: 2, max_positions: 8, "
+       "vocab_size: 29, dropout: 0.1, attention_dropout: 0}",
+       networks()[2].overrides[1]}};
+  return network;
+}
+
+// `text`: the samples have tokens, which ranks can share; `experts`: the network has 6.
+RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
   const auto one_of = [&](std::initializer_list<int> values) {
     return values.begin()[std::uniform_int_distribution<size_t>(0, values.size() - 1)(dice)];
   };
@@ -63,16 +77,19 @@ RandomLayout random_layout(std::mt19937& dice, bool experts) {
     micro = one_of({1, 2, 3, 4, 6, 8});
   } while (share % micro != 0);
   const char* recompute[]{"none", "selective", "full"};
-  return {.ranks = data * tensor * pipeline,
-          .overrides = {
-              fmt::format("parallelism={{tensor: {}, pipeline: {}, expert: {}, pipeline_schedule: "
-                          "{}, zero_stage: {}, bucket_mb: 0.002}}",
-                          tensor, pipeline, expert, one_of({0, 1}) == 0 ? "1f1b" : "gpipe",
-                          one_of({0, 1, 2, 3})),
-              fmt::format("memory.recompute={}", recompute[one_of({0, 1, 2})]),
-              fmt::format("training={{global_batch_size: 24, max_steps: 3, max_grad_norm: 0.5, "
-                          "micro_batch_size: {}}}",
-                          micro)}};
+  const int context = text && expert == 1 && data * tensor * pipeline <= 4 ? one_of({1, 2}) : 1;
+  const bool ring = context > 1 && !experts && one_of({0, 1}) == 0;
+  return {.ranks = data * context * tensor * pipeline,
+          .overrides = {fmt::format("parallelism={{tensor: {}, context: {}, context_method: {}, "
+                                    "pipeline: {}, expert: {}, pipeline_schedule: {}, zero_stage: "
+                                    "{}, bucket_mb: 0.002}}",
+                                    tensor, context, ring ? "ring" : "all_gather", pipeline, expert,
+                                    one_of({0, 1}) == 0 ? "1f1b" : "gpipe", one_of({0, 1, 2, 3})),
+                        fmt::format("memory.recompute={}", recompute[one_of({0, 1, 2})]),
+                        fmt::format("training={{global_batch_size: 24, max_steps: 3, "
+                                    "max_grad_norm: 0.5, micro_batch_size: {}}}",
+                                    micro)},
+          .ring = ring};
 }
 
 // Trains over TCP connections in this process; every operation begins up to 2 ms late.
@@ -117,11 +134,12 @@ TEST_CASE("random layouts with delayed messages end, with the losses of one rank
   const int count = wanted != nullptr ? std::atoi(wanted) : 12;
   for (int i = 0; i < count; ++i) {
     std::mt19937 dice(static_cast<unsigned>(i));
-    const Network& network = i % 4 == 0   ? networks()[0]
+    const RandomLayout layout = random_layout(dice, i % 2 == 1, i % 4 == 3);
+    const Network& network = layout.ring  ? ring_text()
+                             : i % 4 == 0 ? networks()[0]
                              : i % 4 == 1 ? networks()[2]
                              : i % 4 == 2 ? skipping()
                                           : mixture();
-    const RandomLayout layout = random_layout(dice, i % 4 == 3);
     INFO("layout " << i << ": " << network.name << " on " << layout.ranks << " ranks, "
                    << layout.overrides[0] << ", " << layout.overrides[1] << ", "
                    << layout.overrides[2]);

@@ -168,8 +168,11 @@ std::shared_ptr<Plan> shared_plan(CudaDevice& device, const AttentionCall& c, co
       "attention {} {}, {} of {}x{} and {}x{}, head {}, strides {} and {}, scale {}, causal {}, "
       "window {}, masked {}, dropout {}",
       d.backward ? "backward" : "forward", dtype_name(c.dtype), c.samples, c.queries, c.heads,
-      c.keys, c.kv_heads, c.head_dim, c.query_stride, c.key_stride, c.scale, c.causal, c.window,
-      c.mask != AttentionCall::Mask::none, c.dropout);
+      c.keys, c.kv_heads, c.head_dim, c.query_stride, c.key_stride, c.scale,
+      c.causal && c.query_offset > 0 ? "to the last key"
+      : c.causal                     ? "true"
+                                     : "false",
+      c.window, c.mask != AttentionCall::Mask::none, c.dropout);
   return device.plans().get<Plan>(
       fmt::format("{}, autotune {}", key, static_cast<int>(device.tuning().mode)), why,
       [&](std::string& reason) { return make_plan(device, c, d, key, reason); });
@@ -182,6 +185,10 @@ std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request, bool 
       (c.window > 0 && (!c.causal || masked))) {
     return nullptr;
   }
+  // Of a text it can compute queries that end with the last key, without the numbers of the whole.
+  const bool is_part = c.queries < c.all_queries || c.keys < c.all_keys;
+  const bool ends = c.query_offset + c.queries == c.keys && !masked;
+  if (is_part && (c.window > 0 || c.dropout > 0 || (c.causal && !ends))) return nullptr;
   CudaDevice& device = cuda_device(request);
   const Direction own{backward,
                       {request.inputs.begin(), request.inputs.end()},

@@ -72,7 +72,12 @@ Options options_of(fe::graph::Graph& graph, const AttentionCall& p, const char* 
     };
     options.set_dropout(static_cast<float>(p.dropout), number(kSeed), number(kOffset));
   }
-  options.set_name(name).set_attn_scale(static_cast<float>(p.scale)).set_causal_mask(p.causal);
+  options.set_name(name).set_attn_scale(static_cast<float>(p.scale));
+  if (p.causal && p.query_offset > 0) {
+    options.set_causal_mask_bottom_right(true);
+  } else {
+    options.set_causal_mask(p.causal);
+  }
   if (p.window > 0) options.set_diagonal_band_left_bound(static_cast<int>(p.window));
   return options;
 }

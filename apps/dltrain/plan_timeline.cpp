@@ -1,0 +1,74 @@
+// dltrain plan --timeline: the estimated step as a trace.
+#include <map>
+
+#include "dltrain/gpu_estimate.h"
+#include "telemetry/chrome_trace.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kSegments = 1, kCalls = 2;  // threads
+
+int64_t nanoseconds(double seconds) {
+  return static_cast<int64_t>(1e9 * seconds);
+}
+
+}  // namespace
+
+void write_timeline(const std::filesystem::path& path, const Session& session,
+                    const MachineRates& rates) {
+  const Executor& executor = *session.executor;
+  const int count = session.coordinates.pipeline.count;
+  std::vector<EstimatedEvent> events;  // of the first stage
+  std::vector<StageTimes> stages{
+      stage_times(session,
+                  estimate_step(executor.training().graph, session.batch.micro_steps,
+                                executor.report().topology, rates,
+                                [&](const EstimatedEvent& event) { events.push_back(event); }),
+                  0)};
+  for (int i = 1; i < count; ++i) {
+    const Session other = open_stage(session, i, rates.gpu);
+    stages.push_back(
+        stage_times(other,
+                    estimate_step(other.executor->training().graph, session.batch.micro_steps,
+                                  other.executor->report().topology, rates),
+                    i));
+  }
+  const std::vector<std::vector<double>> begins = begin_times(stages);
+  std::vector<std::string> out;
+  std::map<std::pair<Phase, int64_t>, double> first;  // beginnings of the first stage's segments
+  for (size_t s = 0; s < stages.size(); ++s) {
+    ChromeTrace trace(static_cast<int>(s),
+                      count > 1 ? fmt::format("stage {}", s) : std::string("rank 0"));
+    trace.name_thread(kSegments, "segments");
+    for (size_t i = 0; i < stages[s].schedule.size(); ++i) {
+      const ScheduledSegment& segment = stages[s].schedule[i];
+      const bool update = segment.segment == Phase::update;
+      if (s == 0) first[{segment.segment, update ? 0 : segment.micro_batch}] = begins[s][i];
+      trace.slice(
+          kSegments,
+          update ? "update"
+                 : fmt::format("{} {}", phase_name(segment.segment), segment.micro_batch + 1),
+          "segment", nanoseconds(begins[s][i]), nanoseconds(begins[s][i] + stages[s].seconds[i]));
+    }
+    if (s == 0) {
+      trace.name_thread(kCalls, "calls");
+      int64_t id = 0;
+      for (const EstimatedEvent& event : events) {
+        const double begin = first.at({event.node.phase, event.micro_batch}) + event.begin;
+        const int64_t from = nanoseconds(begin), to = nanoseconds(begin + event.seconds);
+        const std::string name = fmt::format("{} {}", event.node.op->name, event.node.layer);
+        if (event.is_message) {
+          trace.async_slice(id++, name, "message", from, to);
+        } else {
+          trace.slice(kCalls, name, "call", from, to);
+        }
+      }
+    }
+    out.push_back(trace.events());
+  }
+  write_chrome_trace(path, out);
+  fmt::print("timeline: {} (for ui.perfetto.dev)\n", path.string());
+}
+
+}  // namespace dltrain
