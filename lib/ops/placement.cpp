@@ -6,8 +6,7 @@
 // all_gather(x): sharded → replicated, the shards of the ranks in a row along `dimension`.
 //   Attributes: dimension, ranks, rank, parts (extent and length of each, see ops/placement.h). The
 //   gradient is the rank's slice of dy.
-// all_to_all(x [, sent, received]): the ranks' parts of x, exchanged (lib/ops/expert_places.cpp).
-// The
+// all_to_all(x [, sent, received]): the ranks' parts of x, exchanged (ops/expert_places.cpp). The
 //   gradient goes the same way back.
 // gather_tokens(x): the tokens of the ranks (ops/token_runs.h) along `axis`, in the order of the
 //   text. The gradient is scatter_tokens.
