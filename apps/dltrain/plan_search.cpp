@@ -267,7 +267,12 @@ class LayoutSearch {
            "no number of data-parallel ranks of {} ranks divides training.global_batch_size",
            request_.world);
     }
-    if (best.empty() || !best.front().refused.empty() || !best.front().planned.fits()) {
+    if (!best.empty() && !best.front().refused.empty()) {
+      fail(ExitCode::usage,
+           "all {} layouts that were planned are refused, the first because of: {}", planned_,
+           best.front().refused);
+    }
+    if (best.empty() || !best.front().planned.fits()) {
       fail(ExitCode::memory, "none of the {} layouts that were planned fits {}; take more ranks",
            planned_, rates_.gpu->name);
     }

@@ -161,7 +161,7 @@ struct Moe final : Layer {
 std::vector<KindRow<Layer>> moe_rows() {
   return {{"moe",
            "a mixture of experts: each token goes through the MLPs that a router chooses for it "
-           "(Shazeer et al. 2017), and no token is dropped",
+           "(Shazeer et al. 2017), and no token is dropped without parallelism.expert_capacity",
            make_kind_of<Moe>}};
 }
 

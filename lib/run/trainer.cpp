@@ -268,6 +268,7 @@ void Loop::handle(const StepReport& report) {
   if (experiment_.parallelism.expert > 1) {
     const std::string full = check_buffers(router_sums(metrics, report.sums));
     if (!full.empty()) {
+      announce(checkpoints_.finish());  // the one that is being written is whole
       if (!is_leader()) throw RemoteError(0, ExitCode::memory);
       fail(ExitCode::memory, "step {}, of which nothing was kept: {}", report.step + 1, full);
     }
@@ -342,6 +343,7 @@ void Loop::diverged(const StepReport& report) {
                                           experiment_.parallelism.expert == 1);
   std::string found = alone ? find_non_finite(report.step) : "";
   try {
+    if (!ends_alone_) announce(checkpoints_.finish());  // the one that is being written is whole
     if (alone && !ends_alone_) found = first_finding(ranks.collectives, found);
   } catch (const Error&) {
     if (!is_leader()) throw;  // a rank was lost: rank 0 reports its own result

@@ -53,8 +53,28 @@ class Experts(LaunchTest):
     def test_too_small_a_buffer_ends_the_run(self):
         result = self.train("mixtral", "run", "-s", "parallelism.expert=2", "-s", "parallelism.expert_buffer=1", ranks=2, code=MEMORY)
         self.assertRegex(result.err, r"step 1, of which nothing was kept: .*: \d+ rows had no room in the buffers between the ranks of the "
-                                     r"experts; parallelism.expert_buffer is 1, [\d.]+ would have been enough here")
+                                     r"experts; parallelism.expert_buffer is 1, [\d.]+ would have been enough in this step")
         self.assertEqual(result.err.count("had no room"), 1, str(result))
+
+    def test_a_buffer_that_becomes_too_small_costs_no_checkpoint(self):
+        (self.folder / "t.txt").write_text("".join(chr(97 + (i * i + i // 7) % 26) for i in range(4000)))
+        configuration = self.folder / "moe.yaml"
+        configuration.write_text(f"""model: {{type: mixtral, num_layers: 2, hidden_size: 32, num_heads: 4, num_kv_heads: 2, num_experts: 4,
+  experts_per_token: 2, intermediate_size: 24, max_positions: 64}}
+data: {{type: text, path: {self.folder}/t.txt, tokenizer: char, sequence_length: 32, eval_fraction: 0.1}}
+optimizer: {{type: adamw, learning_rate: 3.0e-2}}
+training: {{global_batch_size: 8, max_steps: 20}}
+checkpoint: {{save_steps: 1}}
+logging: {{logging_steps: 1}}
+parallelism: {{expert: 2}}
+""")
+        run = ("-q", "--nproc-per-node", 2)
+        self.run_dltrain(configuration, *run, "--output-dir", self.folder / "worst", env=ONE_THREAD)
+        needed = [line["expert_buffer"] for line in steps(self.folder / "worst")]
+        step = next(i for i in range(1, len(needed)) if needed[i] > 1.05 * max(needed[:i]))
+        self.run_dltrain(configuration, *run, "--output-dir", self.folder / "late", "-s",
+                         f"parallelism.expert_buffer={1.02 * max(needed[:step])}", env=ONE_THREAD, code=MEMORY)
+        self.assertTrue((self.folder / "late" / "checkpoints" / f"step-{step:06}" / "model.safetensors.index.json").exists(), needed)
 
     def test_the_plan_shows_the_exchange(self):
         configuration = SOURCES / GOLDEN / "mixtral.yaml"
