@@ -73,8 +73,7 @@ std::string check_buffers(std::span<const RouterSums> routers) {
   return fmt::format(
       "{}: {:.0f} rows had no room in the buffers between the ranks of the experts; "
       "parallelism.expert_buffer is {}, {:.2f} would have been enough in this step, and `worst` "
-      "always is; --resume auto continues from "
-      "the last checkpoint",
+      "always is; --resume auto continues from the last checkpoint",
       first->layer, rows, first->buffer, std::ceil(needed * 100) / 100);
 }
 

@@ -41,7 +41,9 @@ TEST_CASE("reports of experts over ranks tell what was dropped, and what buffers
   sums.sums[6] = 7;
   CHECK(check_buffers(std::vector{sums}) ==
         "a: 7 rows had no room in the buffers between the ranks of the experts; "
-        "parallelism.expert_buffer is 1, 1.55 would have been enough here, and `worst` always is");
+        "parallelism.expert_buffer is 1, 1.55 would have been enough in this step, and `worst` "
+        "always is; --resume auto continues from the "
+        "last checkpoint");
 }
 
 }  // namespace dltrain
