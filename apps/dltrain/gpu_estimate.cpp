@@ -19,10 +19,11 @@ struct GpuEstimate {
   std::string mfu;   // in percent; "-" where steps have several lengths
 };
 
-StepEstimate estimate_rank(const Session& session, const MachineRates& rates) {
+StepEstimate estimate_rank(const Session& session, const MachineRates& rates,
+                           const std::function<void(const EstimatedEvent&)>& seen = {}) {
   const Executor& executor = *session.executor;
   return estimate_step(executor.training().graph, session.batch.micro_steps,
-                       executor.report().topology, rates);
+                       executor.report().topology, rates, seen);
 }
 
 GpuEstimate estimate(const Session& session, const MachineRates& rates) {
@@ -65,15 +66,37 @@ Session open_stage(const Session& session, int stage, const std::optional<Gpu>& 
                       gpu ? described(*gpu, *session.experiment) : SelectedDevice());
 }
 
-StageTimes stage_times(const Session& rank, const StepEstimate& estimate, int stage) {
-  const auto most = static_cast<int64_t>(estimate.forward.size());
-  StageTimes out{.schedule = step_schedule(most, std::min(most, rank.in_flight(stage))),
-                 .seconds = {}};
-  for (const ScheduledSegment& segment : out.schedule) {
-    const auto index = static_cast<size_t>(segment.micro_batch);
-    out.seconds.push_back(segment.segment == Phase::forward    ? estimate.forward[index]
-                          : segment.segment == Phase::backward ? estimate.backward[index]
-                                                               : estimate.update);
+std::vector<StageTimes> estimate_stages(
+    const Session& session, const MachineRates& rates,
+    const std::function<void(const Session&, const StepEstimate&)>& visit,
+    const std::function<void(const EstimatedEvent&)>& first_events) {
+  const int64_t micro_steps = session.batch.micro_steps;
+  const int count = session.coordinates.pipeline.count;
+  std::map<int, StepEstimate> estimates;  // of stages that differ
+  const auto estimate = [&](int stage, const Session& rank) {
+    estimates[stage] =
+        estimate_step(rank.executor->training().graph, micro_steps,
+                      rank.executor->report().topology, rates, stage == 0 ? first_events : nullptr);
+    if (visit) visit(rank, estimates[stage]);
+  };
+  std::vector<StageTimes> out;
+  for (int i = 0; i < count; ++i) {
+    const int like =
+        count == 1 ? 0 : session.executor->training().equal_stages[static_cast<size_t>(i)];
+    if (i == 0) {
+      estimate(i, session);
+    } else if (like == i) {
+      estimate(i, open_stage(session, i, rates.gpu));
+    }
+    const StepEstimate& e = estimates.at(like);
+    StageTimes& times = out.emplace_back();
+    times.schedule = step_schedule(micro_steps, std::min(micro_steps, session.in_flight(i)));
+    for (const ScheduledSegment& segment : times.schedule) {
+      const auto index = static_cast<size_t>(segment.micro_batch);
+      times.seconds.push_back(segment.segment == Phase::forward    ? e.forward[index]
+                              : segment.segment == Phase::backward ? e.backward[index]
+                                                                   : e.update);
+    }
   }
   return out;
 }
@@ -81,30 +104,15 @@ StageTimes stage_times(const Session& rank, const StepEstimate& estimate, int st
 LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates) {
   LayoutEstimate out{.memory = static_cast<double>(rates.gpu->memory_bytes)};
   double slowest = 0;
-  std::map<int, StepEstimate> estimates;  // of stages that differ
-  const auto estimate_stage = [&](const Session& rank) {
-    StepEstimate e = estimate_rank(rank, rates);
+  const auto add = [&](const Session& rank, const StepEstimate& e) {
     out.needed =
         std::max(out.needed, static_cast<double>(rank.executor->report().arena_bytes) + kReserve);
-    if (const double seconds = e.compute + e.exposed; seconds >= slowest) {
-      slowest = seconds;
-      out.compute = e.compute;
-      out.exposed = e.exposed;
-    }
-    return e;
+    if (e.compute + e.exposed < slowest) return;
+    slowest = e.compute + e.exposed;
+    out.compute = e.compute;
+    out.exposed = e.exposed;
   };
-  const std::vector<int>& equal = session.executor->training().equal_stages;
-  std::vector<StageTimes> stages;
-  for (int i = 0; i < session.coordinates.pipeline.count; ++i) {
-    const int like = i == 0 ? 0 : equal[static_cast<size_t>(i)];
-    if (i == 0) {
-      estimates[i] = estimate_stage(session);
-    } else if (like == i) {
-      estimates[i] = estimate_stage(open_stage(session, i, rates.gpu));
-    }
-    stages.push_back(stage_times(session, estimates.at(like), i));
-  }
-  out.seconds = step_seconds(stages);
+  out.seconds = step_seconds(estimate_stages(session, rates, add));
   out.waits = out.seconds - out.compute - out.exposed;
   return out;
 }

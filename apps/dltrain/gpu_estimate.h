@@ -23,8 +23,12 @@ struct LayoutEstimate {
 };
 LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates);
 
-// The segments of a step in a stage with the times of `estimate`.
-StageTimes stage_times(const Session& rank, const StepEstimate& estimate, int stage);
+// Estimates the stages of a pipeline; equal ones are opened and estimated once. `visit` gets the
+// session and the estimate of each that is opened, `first_events` the events of the first.
+std::vector<StageTimes> estimate_stages(
+    const Session& session, const MachineRates& rates,
+    const std::function<void(const Session&, const StepEstimate&)>& visit = {},
+    const std::function<void(const EstimatedEvent&)>& first_events = {});
 
 // Writes the estimated step as a Chrome trace: the segments of every stage of a pipeline, and the
 // calls and messages of the first. Without rates.gpu calls take the time of their arithmetic.

@@ -17,23 +17,10 @@ int64_t nanoseconds(double seconds) {
 
 void write_timeline(const std::filesystem::path& path, const Session& session,
                     const MachineRates& rates) {
-  const Executor& executor = *session.executor;
   const int count = session.coordinates.pipeline.count;
   std::vector<EstimatedEvent> events;  // of the first stage
-  std::vector<StageTimes> stages{
-      stage_times(session,
-                  estimate_step(executor.training().graph, session.batch.micro_steps,
-                                executor.report().topology, rates,
-                                [&](const EstimatedEvent& event) { events.push_back(event); }),
-                  0)};
-  for (int i = 1; i < count; ++i) {
-    const Session other = open_stage(session, i, rates.gpu);
-    stages.push_back(
-        stage_times(other,
-                    estimate_step(other.executor->training().graph, session.batch.micro_steps,
-                                  other.executor->report().topology, rates),
-                    i));
-  }
+  const std::vector<StageTimes> stages = estimate_stages(
+      session, rates, {}, [&](const EstimatedEvent& event) { events.push_back(event); });
   const std::vector<std::vector<double>> begins = begin_times(stages);
   std::vector<std::string> out;
   std::map<std::pair<Phase, int64_t>, double> first;  // beginnings of the first stage's segments

@@ -72,7 +72,7 @@ struct RowPlaces {
     return sum;
   }
 
-  // Where place_rows puts a row of the sorted order.
+  // Returns the position at which place_rows puts a row of the sorted order.
   DLTRAIN_HD int32_t place(const int32_t* offsets, int32_t row) const {
     int64_t expert = 0;
     while (offsets[expert + 1] <= row) ++expert;

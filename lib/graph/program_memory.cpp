@@ -74,9 +74,10 @@ void Program::place_memory() {
     }
   }
   for (const Node& node : graph_.nodes) {
-    // On GPUs they are received before the inputs are filled, while the backward of the frame's
-    // last micro-batch still sends (Executor::run).
+    // On GPUs the values of the stage before are received before the inputs are filled, while the
+    // backward of the frame's last micro-batch still sends (Executor::run).
     if (node.op->message != MessageKind::receive || node.phase != Phase::forward ||
+        node.attributes.text(kOver) != mesh_axes::kPipeline ||
         options_.device->properties().on_host) {
       continue;
     }

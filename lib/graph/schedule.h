@@ -22,7 +22,7 @@ struct ScheduledSegment {
   size_t frame = 0;
   int64_t micro_batch = 0;  // of the step; of the update: the last one
   MicroStep variant = MicroStep::only;
-  // Of a backward: the frame and variant of the forward that follows it; −1: none does.
+  // The frame and variant of the forward that follows a backward; −1: none follows.
   int64_t next_frame = -1;
   MicroStep next_variant = MicroStep::only;
 };

@@ -1,4 +1,4 @@
-// Where the rows of mixtures of experts are when experts drop tokens or are divided over ranks
+// Ops that place the rows of mixtures of experts that drop tokens or are divided over ranks
 // (passes/expert_cut.h). Ranks that own the experts in equal parts, in order, exchange rows in
 // buffers of fixed size; which of their rows are in use is data. An index of −1 (kNoRow) stands for
 // no row, which is zero where it is read, −2 (kOverflowRow) for one that found no place, which is
