@@ -74,9 +74,7 @@ std::vector<StageTimes> estimate_stages(
   const int count = session.coordinates.pipeline.count;
   std::map<int, StepEstimate> estimates;  // of stages that differ
   const auto estimate = [&](int stage, const Session& rank) {
-    estimates[stage] =
-        estimate_step(rank.executor->training().graph, micro_steps,
-                      rank.executor->report().topology, rates, stage == 0 ? first_events : nullptr);
+    estimates[stage] = estimate_rank(rank, rates, stage == 0 ? first_events : nullptr);
     if (visit) visit(rank, estimates[stage]);
   };
   std::vector<StageTimes> out;
