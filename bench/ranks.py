@@ -3,6 +3,7 @@
 DistributedDataParallel over Gloo in the same set-up; all interleaved on the same machine.
 
     bench/ranks.py CASE... [--rounds 3] [--steps 60] [--no-torch] [--set KEY=VALUE]
+    bench/ranks.py gpt_char --layout tensor|pipeline    # ranks share the model (bench/torch_layouts.py)
 
 A case is one of bench/compare.py. The figure is the shortest step after warm-up over all rounds.
 --python selects a Python with PyTorch (default: the environment variable TORCH_PYTHON, or python3).
@@ -16,6 +17,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+LAYOUTS = {"tensor": ["parallelism.tensor=2"], "pipeline": ["parallelism.pipeline=2", "training.micro_batch_size=2"]}
 
 
 def run(command, threads):
@@ -31,15 +34,18 @@ def dltrain(arguments, case, ranks, threads):
         result = Path(folder) / "result.json"
         command = [arguments.dltrain, "--config", f"configs/bench/{case}.yaml", "--max-steps", arguments.steps + 10, "--quiet",
                    "--device", "cpu", "--output-dir", Path(folder) / "run", "--result", result, "--nproc-per-node", ranks]
-        for assignment in arguments.set:
+        for assignment in [*(LAYOUTS[arguments.layout] if ranks > 1 and arguments.layout else []), *arguments.set]:
             command += ["-s", assignment]
         run(command, threads)
         return json.loads(result.read_text())["step_ms_min"]
 
 
 def torch(arguments, case, ranks, threads):
+    if ranks > 1 and arguments.layout:
+        bench = ["bench/torch_layouts.py", arguments.layout, "--threads", threads, "--steps", arguments.steps]
+        return json.loads(run([arguments.python, *LAUNCH, ranks, *bench], threads).splitlines()[-1])["ms_min"]
     bench = [ROOT / "bench" / "torch_bench.py", case, "--threads", threads, "--steps", arguments.steps, "--json"]
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks] if ranks > 1 else []
+    launch = [*LAUNCH, ranks] if ranks > 1 else []
     lines = run([arguments.python, *launch, *bench], threads).splitlines()
     return json.loads([line for line in lines if line.startswith("{")][-1])["ms_min"]
 
@@ -49,6 +55,7 @@ def main():
     parser.add_argument("cases", nargs="+", metavar="CASE")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=60, help="timed steps")
+    parser.add_argument("--layout", choices=LAYOUTS, help="what the two ranks share; without it each has samples of its own")
     parser.add_argument("--no-torch", action="store_true")
     parser.add_argument("--python", default=os.environ.get("TORCH_PYTHON", "python3"), help="a Python with torch")
     parser.add_argument("--dltrain", default=str(ROOT / "build" / "dltrain"))
