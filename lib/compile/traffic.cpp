@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "compile/cost_model.h"
 #include "graph/slots.h"
@@ -113,9 +112,10 @@ Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankTopology
   return sum;
 }
 
-double pipeline_seconds(std::span<const double> stages, int64_t micro_batches) {
-  return std::accumulate(stages.begin(), stages.end(), 0.0) +
-         static_cast<double>(micro_batches - 1) * std::ranges::max(stages);
+double StepEstimate::of(const ScheduledSegment& segment) const {
+  if (segment.segment == Phase::update) return update;
+  const auto& times = segment.segment == Phase::forward ? forward : backward;
+  return times[static_cast<size_t>(segment.chunk)][static_cast<size_t>(segment.micro_batch)];
 }
 
 StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTopology& topology,
@@ -123,10 +123,13 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTo
                            const std::function<void(const EstimatedEvent&)>& seen) {
   StepEstimate out;
   const double node_link = rates.node_link > 0 ? rates.node_link : rates.link;
-  out.forward.resize(static_cast<size_t>(micro_steps));
-  out.backward.resize(static_cast<size_t>(micro_steps));
+  int chunks = 1;
+  for (const Node& node : graph.nodes) chunks = std::max(chunks, node.chunk + 1);
+  const std::vector<double> none(static_cast<size_t>(micro_steps));
+  out.forward.resize(static_cast<size_t>(chunks), none);
+  out.backward.resize(static_cast<size_t>(chunks), none);
   double now = 0, begin = 0;              // `begin`: of the segment
-  double* segment = &out.forward[0];      // its seconds
+  double* segment = &out.forward[0][0];   // its seconds
   std::map<std::string, double> free_at;  // by group
   std::vector<double> arrives(static_cast<size_t>(graph.next_slot()));
   CallSums calls;
@@ -145,8 +148,9 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTo
   };
   each_run(graph, micro_steps, [&](const Node& node, int64_t micro_batch) {
     const auto index = static_cast<size_t>(micro_batch);
-    double* const own = node.phase == Phase::forward    ? &out.forward[index]
-                        : node.phase == Phase::backward ? &out.backward[index]
+    const auto chunk = static_cast<size_t>(node.chunk);
+    double* const own = node.phase == Phase::forward    ? &out.forward[chunk][index]
+                        : node.phase == Phase::backward ? &out.backward[chunk][index]
                                                         : &out.update;
     if (own != segment) begin = now;
     segment = own;

@@ -1,5 +1,6 @@
 // Memory of a program's values: blocks with the lifetime from first to last use, and their places.
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "graph/program.h"
@@ -73,19 +74,7 @@ void Program::place_memory() {
       }
     }
   }
-  for (const Node& node : graph_.nodes) {
-    // On GPUs the values of the stage before are received before the inputs are filled, while the
-    // backward of the frame's last micro-batch still sends (Executor::run).
-    if (node.op->message != MessageKind::receive || node.phase != Phase::forward ||
-        node.attributes.text(kOver) != mesh_axes::kPipeline ||
-        options_.device->properties().on_host) {
-      continue;
-    }
-    const ValueId root = graph_.storage(node.outputs[0]);
-    MemoryBlock& block = blocks_[static_cast<size_t>(value_block_[static_cast<size_t>(root)])];
-    block.first = -1;
-    block.last = end;
-  }
+  keep_received(end);
   std::vector<int> workspaces, temporaries;  // blocks of each call
   for (const Call& call : calls_) {
     const int at = static_cast<int>(call.node);
@@ -100,10 +89,38 @@ void Program::place_memory() {
     temporaries.push_back(temporary);
   }
   work_bytes_ = place_blocks(blocks_, reuse_copies());
-  if (options_.frames > 1) share_blocks();
+  frame_offsets_.assign(1, {});
+  for (size_t i = 0; i < options_.frames; ++i) frame_offsets_[0].push_back(i * work_bytes_);
+  if (options_.frames > 1 || !options_.lives.empty()) {
+    share_blocks();
+  }
   for (size_t i = 0; i < calls_.size(); ++i) {
     calls_[i].workspace = place_of_block(workspaces[i]);
     if (temporaries[i] >= 0) calls_[i].temporary = place_of_block(temporaries[i]);
+  }
+}
+
+// Messages that are received before their segment begins (ScheduledSegment) keep their memory: on
+// GPUs the values of the stage before, which come while the backward of the frame's last
+// micro-batch still sends; with several chunks all.
+void Program::keep_received(int end) {
+  const bool several = !options_.lives.empty();
+  const auto in_chunk = [](int chunk) {
+    return [chunk](const Node& n) { return n.phase != Phase::update && n.chunk == chunk; };
+  };
+  for (const Call& call : calls_) {
+    const Node& node = graph_.nodes[call.node];
+    if (!call.receives ||
+        (!several && (node.phase != Phase::forward || options_.device->properties().on_host))) {
+      continue;
+    }
+    const ValueId root = graph_.storage(node.outputs[0]);
+    MemoryBlock& block = blocks_[static_cast<size_t>(value_block_[static_cast<size_t>(root)])];
+    const auto& nodes = graph_.nodes;
+    const auto first = std::ranges::find_if(nodes, in_chunk(node.chunk));
+    const auto last = std::find_if(nodes.rbegin(), nodes.rend(), in_chunk(node.chunk));
+    block.first = several ? static_cast<int>(first - nodes.begin()) : -1;
+    block.last = several ? static_cast<int>(nodes.rend() - last) - 1 : end;
   }
 }
 
@@ -113,21 +130,69 @@ void Program::share_blocks() {
   check_internal(std::ranges::is_sorted(graph_.nodes, {}, &Node::phase),
                  "nodes are not in the order of the segments");
   const int end = static_cast<int>(graph_.nodes.size());
-  const auto phase_at = [&](int step) { return graph_.nodes[static_cast<size_t>(step)].phase; };
-  std::vector<MemoryBlock> own, shared;
-  std::vector<bool> is_shared;
+  const size_t pieces = std::max<size_t>(1, options_.lives.size());
+  std::vector<std::vector<MemoryBlock>> lists(pieces + 1);  // the last one is shared
+  std::vector<size_t> list_of;
   for (const MemoryBlock& block : blocks_) {
-    is_shared.push_back(block.first >= 0 && block.last < end && block.last >= block.first &&
-                        phase_at(block.first) == phase_at(block.last));
-    (is_shared.back() ? shared : own).push_back(block);
+    const bool within = block.first >= 0 && block.last < end && block.last >= block.first;
+    const Node& first = graph_.nodes[static_cast<size_t>(within ? block.first : 0)];
+    const Node& last = graph_.nodes[static_cast<size_t>(within ? block.last : 0)];
+    const bool in_chunk = within && first.chunk == last.chunk;
+    list_of.push_back(in_chunk && first.phase == last.phase     ? pieces
+                      : in_chunk && last.phase != Phase::update ? static_cast<size_t>(first.chunk)
+                                                                : pieces - 1);
+    lists[list_of.back()].push_back(block);
   }
-  const size_t own_bytes = place_blocks(own), shared_bytes = place_blocks(shared);
-  if (options_.frames * own_bytes + shared_bytes >= options_.frames * work_bytes_) return;
-  work_bytes_ = own_bytes;
-  shared_bytes_ = shared_bytes;
-  for (size_t i = 0, o = 0, s = 0; i < blocks_.size(); ++i) {
-    blocks_[i] = is_shared[i] ? shared[s++] : own[o++];
-    blocks_[i].shared = is_shared[i];
+  std::vector<size_t> bytes;
+  for (std::vector<MemoryBlock>& list : lists) bytes.push_back(place_blocks(list));
+  const size_t frames = options_.frames;
+  if (pieces == 1 && frames * bytes[0] + bytes[1] >= frames * work_bytes_) {
+    work_bytes_ *= frames;
+    return;
+  }
+  std::vector<size_t> next(pieces + 1);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const size_t list = list_of[i];
+    blocks_[i] = lists[list][next[list]++];
+    blocks_[i].shared = list == pieces;
+    blocks_[i].chunk = blocks_[i].shared ? 0 : static_cast<int>(list);
+  }
+  place_frames(bytes);
+}
+
+// Places the pieces of all frames, the largest first; those that are used at different times may
+// overlap. `bytes`: of a frame's piece for each chunk, and last those that frames share.
+void Program::place_frames(const std::vector<size_t>& bytes) {
+  struct Piece {
+    size_t chunk = 0, frame = 0, offset = 0;
+  };
+  const size_t pieces = bytes.size() - 1, shared = bytes.back();
+  const auto meet = [&](const Piece& a, const Piece& b) {
+    if (options_.lives.empty()) return true;
+    return std::ranges::any_of(options_.lives[a.chunk][a.frame], [&](const FrameLife& x) {
+      return std::ranges::any_of(options_.lives[b.chunk][b.frame], [&](const FrameLife& y) {
+        return x.first <= y.last && y.first <= x.last;
+      });
+    });
+  };
+  std::vector<Piece> all, placed;
+  for (size_t chunk = 0; chunk < pieces; ++chunk) {
+    for (size_t i = 0; i < options_.frames; ++i) all.push_back({chunk, i});
+  }
+  std::ranges::stable_sort(all, std::greater{}, [&](const Piece& p) { return bytes[p.chunk]; });
+  frame_offsets_.assign(pieces, std::vector<size_t>(options_.frames));
+  work_bytes_ = shared;
+  for (Piece& piece : all) {
+    piece.offset = shared;  // behind those that it meets, which are in the order of their offsets
+    for (const Piece& other : placed) {
+      if (piece.offset + bytes[piece.chunk] <= other.offset) break;
+      if (meet(piece, other)) {
+        piece.offset = std::max(piece.offset, other.offset + bytes[other.chunk]);
+      }
+    }
+    frame_offsets_[piece.chunk][piece.frame] = piece.offset;
+    work_bytes_ = std::max(work_bytes_, piece.offset + bytes[piece.chunk]);
+    placed.insert(std::ranges::upper_bound(placed, piece.offset, {}, &Piece::offset), piece);
   }
 }
 

@@ -1,5 +1,5 @@
 // The times of a pipeline's segments against the formulas of the schedules' papers.
-#include "compile/schedule_times.h"
+#include "graph/schedule_times.h"
 
 #include "catch.h"
 
