@@ -99,10 +99,7 @@ std::vector<StageTimes> estimate_stages(
     } else if (like == i) {
       estimate(i, open_stage(session, i, rates.gpu));
     }
-    const StepEstimate& e = estimates.at(like);
-    StageTimes& times = out.emplace_back();
-    times.schedule = std::move(schedules[static_cast<size_t>(i)]);
-    for (const ScheduledSegment& segment : times.schedule) times.seconds.push_back(e.of(segment));
+    out.push_back(estimates.at(like).times(std::move(schedules[static_cast<size_t>(i)])));
   }
   return out;
 }

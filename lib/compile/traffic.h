@@ -13,7 +13,7 @@
 #include "comm/mesh.h"
 #include "compile/gpu.h"
 #include "graph/graph.h"
-#include "graph/schedule.h"
+#include "graph/schedule_times.h"
 
 namespace dltrain {
 
@@ -71,7 +71,10 @@ struct StepEstimate {
   // Seconds of each forward and backward by chunk and micro-batch, and of the update.
   std::vector<std::vector<double>> forward, backward;
   double update = 0;
-  double of(const ScheduledSegment& segment) const;
+  // Seconds of the messages from the stage before, by chunk. They may come while others compute. A
+  // backward ends when its gradients are sent, so the next one need not wait for them.
+  std::vector<double> received;
+  StageTimes times(StepSchedule schedule) const;
 };
 
 // A call of the estimated step, or a message.

@@ -78,7 +78,9 @@ class Clock {
     const bool forward = segment.segment == Phase::forward;
     const size_t stage = stage_of(r, segment);
     if (stage == (forward ? 0 : stages_ - 1)) return 0;
-    return end_of(segment.segment, forward ? stage - 1 : stage + 1, segment.micro_batch);
+    const double end =
+        end_of(segment.segment, forward ? stage - 1 : stage + 1, segment.micro_batch);
+    return end < 0 || ranks_[r].delays.empty() ? end : end + ranks_[r].delays[begins_[r].size()];
   }
 
   std::span<const StageTimes> ranks_;

@@ -12,11 +12,13 @@ namespace dltrain {
 struct StageTimes {
   StepSchedule schedule;
   std::vector<double> seconds;  // of each segment
+  // Of each segment: from the end of the one whose values it reads to their arrival; empty: 0.
+  std::vector<double> delays = {};
 };
 
 // Returns the beginning of each segment of the ranks along a pipeline, in seconds. A forward begins
-// when the rank is free and that of the stage before has ended, a backward when that of the next
-// stage has ended, the update when all ranks have ended their last backward (for the gradient
+// when the rank is free and the values of the stage before have arrived, a backward when those of
+// the next stage have, the update when all ranks have ended their last backward (for the gradient
 // norm). Chunk c of rank r is stage c · ranks + r.
 std::vector<std::vector<double>> begin_times(std::span<const StageTimes> ranks);
 
