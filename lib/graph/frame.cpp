@@ -25,7 +25,8 @@ int64_t count_non_finite(DType dtype, std::span<const std::byte> bytes) {
 Frame::Frame(const Program& program, const StateAddress& state, std::byte* work, size_t index)
     : program_(&program),
       tickets_(program.slots(), 0),
-      captures_(static_cast<size_t>(program.chunks())) {
+      captures_(static_cast<size_t>(program.chunks())),
+      sent_(captures_.size()) {
   const Graph& graph = program.graph();
   std::byte* reused = nullptr;  // the memory of low-precision copies
   for (const auto& [copy, offset] : program.reused_copies()) {
@@ -36,7 +37,7 @@ Frame::Frame(const Program& program, const StateAddress& state, std::byte* work,
   }
   const auto at = [&](const MemoryPlace& place) -> void* {
     if (place.reused) return reused + place.offset;
-    return work + (place.shared ? 0 : program.frame_offset(index, place.chunk)) + place.offset;
+    return work + (place.shared ? 0 : program.frame_offset(index, place.piece)) + place.offset;
   };
   addresses_.assign(graph.values.size(), nullptr);
   for (size_t i = 0; i < addresses_.size(); ++i) {
@@ -98,15 +99,24 @@ void Frame::receive(Phase segment, MicroStep variant, Stream& stream, int chunk)
   received_ = true;
 }
 
+void Frame::end_sends(Stream& stream, int chunk) {
+  for (size_t call : program_->segment(Phase::backward, MicroStep::only, chunk)) {
+    if (program_->calls()[call].ends_forward) run_call(call, stream);
+  }
+  sent_[static_cast<size_t>(chunk)] = true;
+}
+
 void Frame::run(Phase segment, MicroStep variant, Stream& stream,
                 const std::function<void()>& before_sends, int chunk) {
   const std::vector<size_t>& list = program_->segment(segment, variant, chunk);
   const bool received = std::exchange(received_, false);
+  const bool forward_sent = sent_[static_cast<size_t>(chunk)];
+  if (segment == Phase::backward) sent_[static_cast<size_t>(chunk)] = false;
   bool sent = !before_sends;
   const auto run_calls = [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const Call& call = program_->calls()[list[i]];
-      if (call.receives && received) continue;
+      if ((call.receives && received) || (call.ends_forward && forward_sent)) continue;
       if (call.sends && !std::exchange(sent, true)) before_sends();
       if (observer_ != nullptr) observer_->begin_call(*program_, list[i], stream);
       run_call(list[i], stream);

@@ -44,6 +44,8 @@ class Frame {
   void run(Phase segment, MicroStep variant, Stream& stream,
            const std::function<void()>& before_sends = {}, int chunk = 0);
 
+  // Waits for what the forward of a chunk has sent; its backward does it otherwise.
+  void end_sends(Stream& stream, int chunk);
   // Begins to receive the messages from other stages with which the next segment begins.
   void receive(Phase segment, MicroStep variant, Stream& stream, int chunk = 0);
 
@@ -74,7 +76,8 @@ class Frame {
   std::vector<BoundCall> calls_;
   std::vector<std::array<std::array<Capture, 4>, 3>> captures_;  // [chunk][phase][variant]
   CallObserver* observer_ = nullptr;
-  bool received_ = false;  // receive() has begun the messages of the next segment
+  bool received_ = false;   // receive() has begun the messages of the next segment
+  std::vector<bool> sent_;  // by chunk: end_sends() has waited
 };
 
 }  // namespace dltrain

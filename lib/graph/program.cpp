@@ -79,10 +79,14 @@ void Program::add_call(size_t index, bool accumulate, std::vector<size_t>& list)
     list.push_back(calls_.size());
     calls_.push_back(
         {.kernel = std::move(found.kernel), .row = found.row, .node = index, .accumulate = add});
-    const bool begins = begins_slot(node) && node.phase != Phase::update &&
-                        node.attributes.text(kOver).starts_with(mesh_axes::kPipeline);
-    calls_.back().receives = begins && node.op->message == MessageKind::receive;
-    calls_.back().sends = begins && node.op->message == MessageKind::send;
+    const std::string over = node.attributes.text(kOver);
+    const bool sends = node.op->message == MessageKind::send, begins = begins_slot(node);
+    if (node.phase != Phase::update && over.starts_with(mesh_axes::kPipeline)) {
+      calls_.back().receives = begins && node.op->message == MessageKind::receive;
+      calls_.back().sends = begins && sends;
+      calls_.back().ends_forward =
+          sends && !begins && node.phase == Phase::backward && over == mesh_axes::kPipeline;
+    }
     return calls_.back();
   };
   try {

@@ -47,12 +47,11 @@ struct ProgramOptions {
 };
 
 // A place in the memory of a frame, in the memory that all frames share, or in the reused memory of
-// low-precision copies. With several chunks a frame has a piece of memory for each, and one for
-// what outlives their segments.
+// low-precision copies. With several chunks the memory of a frame is in pieces (frame_lives).
 struct MemoryPlace {
   size_t offset = 0;
   bool reused = false, shared = false;
-  int chunk = 0;
+  int piece = 0;
 };
 
 // One kernel call of a segment.
@@ -64,8 +63,9 @@ struct Call {
   MemoryPlace workspace = {};
   std::optional<MemoryPlace> temporary = {};  // the output is written here, then added to the sum
   bool adds_temporary = false;                // this call is that addition
-  // Begins a message from or to another stage of a pipeline, in the forward or backward.
-  bool receives = false, sends = false;
+  // Begins a message from or to another stage of a pipeline, in the forward or backward; waits in a
+  // backward for what its forward has sent.
+  bool receives = false, sends = false, ends_forward = false;
 };
 
 class Program {
@@ -82,8 +82,8 @@ class Program {
   // with what they share: what does not outlive a segment (with one frame there is none).
   size_t work_bytes() const { return work_bytes_; }
   // The beginning of a frame's memory in it.
-  size_t frame_offset(size_t frame, int chunk = 0) const {
-    return frame_offsets_[static_cast<size_t>(chunk)][frame];
+  size_t frame_offset(size_t frame, int piece = 0) const {
+    return frame_offsets_[static_cast<size_t>(piece)][frame];
   }
   // A lower bound of the bytes that any placement of the same blocks needs.
   size_t work_lower_bound() const { return busiest_step(blocks_).bytes; }
@@ -131,12 +131,12 @@ class Program {
   void place_memory();
   void merge_in_place(size_t node, const std::vector<int>& last_use);
   ReusableRegion reuse_copies();
-  void keep_received(int end);
+  void keep_messages(int end);
   void share_blocks();
   void place_frames(const std::vector<size_t>& bytes);
   MemoryPlace place_of_block(int block) const {
     const MemoryBlock& at = blocks_[static_cast<size_t>(block)];
-    return {at.offset, at.reused, at.shared, at.chunk};
+    return {at.offset, at.reused, at.shared, at.piece};
   }
   void fill_segments();
   // True if values of this role are stored in the region of state rather than that of activations.
@@ -152,7 +152,7 @@ class Program {
   std::vector<int> value_block_;  // per value (storage roots only), -1: state
   std::vector<Graph::GroupOffset> group_offsets_;
   size_t work_bytes_ = 0;
-  std::vector<std::vector<size_t>> frame_offsets_;  // [chunk][frame]
+  std::vector<std::vector<size_t>> frame_offsets_;  // [piece][frame]
   std::vector<std::pair<ValueId, size_t>> copies_;
   std::vector<std::array<std::array<std::vector<size_t>, 4>, 3>> segments_;  // [chunk][phase]
 };

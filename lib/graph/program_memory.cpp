@@ -32,6 +32,8 @@ void Program::place_memory() {
   std::vector<int> last_use(graph_.values.size(), -2);
   for (int i = 0; i < end; ++i) {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
+    const Call& call = calls_[plain_calls_[static_cast<size_t>(i)].front()];
+    if (call.ends_forward && !options_.lives.empty()) continue;  // see keep_messages()
     for (const auto* ids : {&node.inputs, &node.outputs}) {
       for (ValueId id : *ids) {
         if (id != kNoValue) last_use[static_cast<size_t>(graph_.storage(id))] = i;
@@ -74,7 +76,7 @@ void Program::place_memory() {
       }
     }
   }
-  keep_received(end);
+  keep_messages(end);
   std::vector<int> workspaces, temporaries;  // blocks of each call
   for (const Call& call : calls_) {
     const int at = static_cast<int>(call.node);
@@ -102,25 +104,36 @@ void Program::place_memory() {
 
 // Messages that are received before their segment begins (ScheduledSegment) keep their memory: on
 // GPUs the values of the stage before, which come while the backward of the frame's last
-// micro-batch still sends; with several chunks all.
-void Program::keep_received(int end) {
+// micro-batch still sends; with several chunks all, and what is sent.
+void Program::keep_messages(int end) {
   const bool several = !options_.lives.empty();
-  const auto in_chunk = [](int chunk) {
+  const auto block_of = [&](ValueId id) -> MemoryBlock& {
+    const int block = value_block_[static_cast<size_t>(graph_.storage(id))];
+    return blocks_[static_cast<size_t>(block)];
+  };
+  const auto is_in = [](int chunk) {
     return [chunk](const Node& n) { return n.phase != Phase::update && n.chunk == chunk; };
   };
+  const auto& nodes = graph_.nodes;
   for (const Call& call : calls_) {
-    const Node& node = graph_.nodes[call.node];
-    if (!call.receives ||
-        (!several && (node.phase != Phase::forward || options_.device->properties().on_host))) {
-      continue;
+    const Node& node = nodes[call.node];
+    const bool forward = node.phase == Phase::forward;
+    if (several && call.ends_forward) {
+      MemoryBlock& block = block_of(node.inputs[0]);
+      const bool only_sent = block.first >= 0 && block.last < static_cast<int>(call.node) &&
+                             nodes[static_cast<size_t>(block.last)].phase == Phase::forward;
+      if (only_sent) block.piece = piece_of(node.chunk, FramePiece::sent);
+    } else if (several && call.receives && forward) {
+      const auto first = std::ranges::find_if(nodes, is_in(node.chunk));
+      const auto last = std::find_if(nodes.rbegin(), nodes.rend(), is_in(node.chunk));
+      block_of(node.outputs[0]).first = static_cast<int>(first - nodes.begin());
+      block_of(node.outputs[0]).last = static_cast<int>(nodes.rend() - last) - 1;
+    } else if (several && call.receives) {
+      block_of(node.outputs[0]).piece = piece_of(node.chunk, FramePiece::received);
+    } else if (call.receives && forward && !options_.device->properties().on_host) {
+      block_of(node.outputs[0]).first = -1;
+      block_of(node.outputs[0]).last = end;
     }
-    const ValueId root = graph_.storage(node.outputs[0]);
-    MemoryBlock& block = blocks_[static_cast<size_t>(value_block_[static_cast<size_t>(root)])];
-    const auto& nodes = graph_.nodes;
-    const auto first = std::ranges::find_if(nodes, in_chunk(node.chunk));
-    const auto last = std::find_if(nodes.rbegin(), nodes.rend(), in_chunk(node.chunk));
-    block.first = several ? static_cast<int>(first - nodes.begin()) : -1;
-    block.last = several ? static_cast<int>(nodes.rend() - last) - 1 : end;
   }
 }
 
@@ -138,9 +151,12 @@ void Program::share_blocks() {
     const Node& first = graph_.nodes[static_cast<size_t>(within ? block.first : 0)];
     const Node& last = graph_.nodes[static_cast<size_t>(within ? block.last : 0)];
     const bool in_chunk = within && first.chunk == last.chunk;
-    list_of.push_back(in_chunk && first.phase == last.phase     ? pieces
-                      : in_chunk && last.phase != Phase::update ? static_cast<size_t>(first.chunk)
-                                                                : pieces - 1);
+    const bool outlives = pieces == 1 || !in_chunk || last.phase == Phase::update;
+    const int kept = piece_of(first.chunk, FramePiece::kept);
+    list_of.push_back(block.piece != 0                        ? static_cast<size_t>(block.piece)
+                      : in_chunk && first.phase == last.phase ? pieces
+                      : outlives                              ? 0
+                                                              : static_cast<size_t>(kept));
     lists[list_of.back()].push_back(block);
   }
   std::vector<size_t> bytes;
@@ -155,43 +171,43 @@ void Program::share_blocks() {
     const size_t list = list_of[i];
     blocks_[i] = lists[list][next[list]++];
     blocks_[i].shared = list == pieces;
-    blocks_[i].chunk = blocks_[i].shared ? 0 : static_cast<int>(list);
+    blocks_[i].piece = blocks_[i].shared ? 0 : static_cast<int>(list);
   }
   place_frames(bytes);
 }
 
 // Places the pieces of all frames, the largest first; those that are used at different times may
-// overlap. `bytes`: of a frame's piece for each chunk, and last those that frames share.
+// overlap. `bytes`: of each piece of a frame, and last those that frames share.
 void Program::place_frames(const std::vector<size_t>& bytes) {
   struct Piece {
-    size_t chunk = 0, frame = 0, offset = 0;
+    size_t number = 0, frame = 0, offset = 0;
   };
   const size_t pieces = bytes.size() - 1, shared = bytes.back();
   const auto meet = [&](const Piece& a, const Piece& b) {
     if (options_.lives.empty()) return true;
-    return std::ranges::any_of(options_.lives[a.chunk][a.frame], [&](const FrameLife& x) {
-      return std::ranges::any_of(options_.lives[b.chunk][b.frame], [&](const FrameLife& y) {
+    return std::ranges::any_of(options_.lives[a.number][a.frame], [&](const FrameLife& x) {
+      return std::ranges::any_of(options_.lives[b.number][b.frame], [&](const FrameLife& y) {
         return x.first <= y.last && y.first <= x.last;
       });
     });
   };
   std::vector<Piece> all, placed;
-  for (size_t chunk = 0; chunk < pieces; ++chunk) {
-    for (size_t i = 0; i < options_.frames; ++i) all.push_back({chunk, i});
+  for (size_t number = 0; number < pieces; ++number) {
+    for (size_t i = 0; i < options_.frames; ++i) all.push_back({number, i});
   }
-  std::ranges::stable_sort(all, std::greater{}, [&](const Piece& p) { return bytes[p.chunk]; });
+  std::ranges::stable_sort(all, std::greater{}, [&](const Piece& p) { return bytes[p.number]; });
   frame_offsets_.assign(pieces, std::vector<size_t>(options_.frames));
   work_bytes_ = shared;
   for (Piece& piece : all) {
     piece.offset = shared;  // behind those that it meets, which are in the order of their offsets
     for (const Piece& other : placed) {
-      if (piece.offset + bytes[piece.chunk] <= other.offset) break;
+      if (piece.offset + bytes[piece.number] <= other.offset) break;
       if (meet(piece, other)) {
-        piece.offset = std::max(piece.offset, other.offset + bytes[other.chunk]);
+        piece.offset = std::max(piece.offset, other.offset + bytes[other.number]);
       }
     }
-    frame_offsets_[piece.chunk][piece.frame] = piece.offset;
-    work_bytes_ = std::max(work_bytes_, piece.offset + bytes[piece.chunk]);
+    frame_offsets_[piece.number][piece.frame] = piece.offset;
+    work_bytes_ = std::max(work_bytes_, piece.offset + bytes[piece.number]);
     placed.insert(std::ranges::upper_bound(placed, piece.offset, {}, &Piece::offset), piece);
   }
 }

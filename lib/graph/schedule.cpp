@@ -151,16 +151,24 @@ class Interleaving {
         list.push_back(receives[next].second);
       }
     };
+    std::vector<std::pair<Key, size_t>> under_way;  // forwards
     for (size_t i = 0; i < schedule.size(); ++i) {
       ScheduledSegment& segment = schedule[i];
       if (exists(source(segment))) {
-        receive_until(key(segment.segment, source(segment), segment.micro_batch), segment.first);
+        const Key received = key(segment.segment, source(segment), segment.micro_batch);
+        receive_until(received, segment.first);
         if (next < receives.size() && receives[next].second == i) ++next;
+        // What precedes a message that this segment waits for has been sent by then.
+        std::erase_if(under_way, [&](const std::pair<Key, size_t>& forward) {
+          if (forward.first < received) segment.sent.push_back(forward.second);
+          return forward.first < received;
+        });
       }
       const int own = stage_of(rank, segment);
-      if (own != (segment.segment == Phase::forward ? chunks_ * ranks_ - 1 : 0)) {
-        receive_until(key(segment.segment, own, segment.micro_batch), segment.before_sends);
-      }
+      if (own == (segment.segment == Phase::forward ? chunks_ * ranks_ - 1 : 0)) continue;
+      const Key sent = key(segment.segment, own, segment.micro_batch);
+      receive_until(sent, segment.before_sends);
+      if (segment.segment == Phase::forward) under_way.emplace_back(sent, i);
     }
   }
 
@@ -207,19 +215,27 @@ int chunks_of(const StepSchedule& schedule) {
 }
 
 FrameLives frame_lives(const StepSchedule& schedule) {
-  const auto chunks = static_cast<size_t>(chunks_of(schedule));
-  FrameLives out(chunks + 1, {frames_of(schedule), std::vector<FrameLife>()});
+  const int pieces = piece_of(chunks_of(schedule), FramePiece::kept);
+  FrameLives out(static_cast<size_t>(pieces), {frames_of(schedule), std::vector<FrameLife>()});
+  const auto lives = [&](const ScheduledSegment& segment, FramePiece piece) -> auto& {
+    return out[static_cast<size_t>(piece_of(segment.chunk, piece))][segment.frame];
+  };
   const std::vector<size_t> received = receive_times(schedule);
   for (size_t i = 0; i + 1 < schedule.size(); ++i) {
-    const auto chunk = static_cast<size_t>(schedule[i].chunk);
-    for (size_t part : {chunk, chunks}) {
-      if (part == chunks && chunk != 0) continue;
-      std::vector<FrameLife>& lives = out[part][schedule[i].frame];
-      if (schedule[i].segment == Phase::forward) lives.push_back({received[i], i});
-      lives.back().last = i;
+    const ScheduledSegment& segment = schedule[i];
+    for (size_t forward : segment.sent) lives(schedule[forward], FramePiece::sent).back().last = i;
+    if (segment.segment == Phase::forward) {
+      lives(segment, FramePiece::kept).push_back({received[i], i});
+      lives(segment, FramePiece::sent).push_back({i, schedule.size()});
+    } else {
+      lives(segment, FramePiece::kept).back().last = i;
+      lives(segment, FramePiece::received).push_back({received[i], i});
+      FrameLife& sent = lives(segment, FramePiece::sent).back();
+      sent.last = std::min(sent.last, i);
     }
   }
-  out[chunks][schedule.back().frame].back().last = schedule.size() - 1;
+  out[0] = out[static_cast<size_t>(piece_of(0, FramePiece::kept))];
+  out[0][schedule.back().frame].back().last = schedule.size() - 1;
   return out;
 }
 

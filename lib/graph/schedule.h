@@ -24,8 +24,8 @@ struct ScheduledSegment {
   MicroStep variant = MicroStep::only;
   int chunk = 0;  // of the forwards and backwards of a rank with several stages of a pipeline
   // Later segments of the schedule whose messages are received before this one begins, and before
-  // it sends its own.
-  std::vector<size_t> first = {}, before_sends = {};
+  // it sends its own; earlier forwards whose messages have been sent before this one begins.
+  std::vector<size_t> first = {}, before_sends = {}, sent = {};
 };
 using StepSchedule = std::vector<ScheduledSegment>;
 
@@ -53,12 +53,19 @@ std::vector<StepSchedule> interleaved_schedules(int64_t micro_batches, int ranks
 size_t frames_of(const StepSchedule& schedule);
 int chunks_of(const StepSchedule& schedule);
 
-// When the frames of a schedule of several chunks use their memory: for each chunk, and then for
-// what outlives the segments of a chunk, by frame.
+// When the frames of a schedule of several chunks use their pieces of memory, by piece and frame.
 struct FrameLife {
   size_t first = 0, last = 0;  // indices of the schedule
 };
 using FrameLives = std::vector<std::vector<std::vector<FrameLife>>>;
 FrameLives frame_lives(const StepSchedule& schedule);
+
+// The first piece is for what outlives the segments of a chunk. The others are those of the chunks:
+// for what lives from forward to backward, what only the message of a forward reads, and what a
+// backward receives.
+enum class FramePiece : uint8_t { kept, sent, received };
+constexpr int piece_of(int chunk, FramePiece piece) {
+  return 1 + 3 * chunk + static_cast<int>(piece);
+}
 
 }  // namespace dltrain

@@ -261,6 +261,9 @@ void Executor::run(const ScheduledSegment& segment) {
   if (blocks && !segment.before_sends.empty()) {
     receive_next = [&] { receive(segment.before_sends); };
   }
+  for (size_t i : segment.sent) {
+    program.frame(schedule_[i].frame).end_sends(*stream_, schedule_[i].chunk);
+  }
   receive(segment.first);
   program.frame(segment.frame)
       .run(segment.segment, segment.variant, *stream_, receive_next, segment.chunk);
