@@ -16,7 +16,9 @@ namespace {
 // Meshes (data × tensor × pipeline) that are shown, and exact plans of each.
 // No layout of a mesh is planned after three that fit.
 constexpr size_t kMeshes = 8, kPlans = 6, kFitting = 3;
+// Stages are interleaved where they wait for more than this part of the arithmetic otherwise.
 constexpr int64_t kMostChunks = 4;
+constexpr double kWaiting = 0.05;
 
 struct Candidate {
   int64_t data = 1, tensor = 1, pipeline = 1, chunks = 1, zero = 0, micro_batch = 1;
@@ -36,6 +38,7 @@ struct Candidate {
   }
   std::vector<std::string> overrides() const {
     std::vector<std::string> out{fmt::format("parallelism.tensor={}", tensor),
+                                 fmt::format("parallelism.sequence_parallel={}", tensor > 1),
                                  fmt::format("parallelism.pipeline={}", pipeline),
                                  fmt::format("parallelism.zero_stage={}", zero),
                                  fmt::format("training.micro_batch_size={}", micro_batch),
@@ -144,27 +147,26 @@ class LayoutSearch {
               "--search keeps the global batch; give global_batch_size");
     }
     for (const char* recompute : {"none", "selective", "full"}) {
-      const auto seconds = [&](int64_t micro, int64_t steps, OneRank* one) {
+      OneRank one;
+      const auto seconds = [&](int64_t micro) {
         const Candidate alone{.micro_batch = micro, .recompute = recompute};
         std::vector<std::string> overrides = alone.overrides();
         overrides.emplace_back("parallelism.context=1");
-        overrides.push_back(fmt::format("training.global_batch_size={}", micro * steps));
+        overrides.push_back(fmt::format("training.global_batch_size={}", micro));
         overrides.insert(overrides.end(),
                          {"parallelism.expert=1", "parallelism.expert_buffer=worst"});
         Experiment experiment = load_(overrides);
         const Session session = open(experiment, 1);
         data_ = session.options.data;
-        if (one != nullptr) *one = measure(session);
-        return estimate_step(session.executor->training().graph, steps,
-                             session.executor->report().topology, rates_)
-            .compute;
+        if (micro == 1) one = measure(session);
+        const StepEstimate estimate = estimate_step(session.executor->training().graph, 1,
+                                                    session.executor->report().topology, rates_);
+        one.update = estimate.update;
+        return estimate.forward[0][0] + estimate.backward[0][0];
       };
-      OneRank one;
-      const double first = seconds(1, 1, &one), twice = seconds(1, 2, nullptr),
-                   larger = seconds(4, 1, nullptr);
-      one.sample = (larger - first) / 3;
-      one.micro_batch = std::max(0.0, twice - first - one.sample);
-      one.update = std::max(0.0, first - one.micro_batch - one.sample);
+      const double first = seconds(1);
+      one.sample = (seconds(4) - first) / 3;
+      one.micro_batch = std::max(0.0, first - one.sample);
       for (int64_t tensor : divisors(world, std::min<int64_t>(node, 8))) {
         for (int64_t pipeline : divisors(world / tensor, one.blocks)) {
           const int64_t data = world / (tensor * pipeline);
@@ -201,15 +203,15 @@ class LayoutSearch {
         (parts * static_cast<double>(experts_));  // as if all parameters were those of experts
     bool fits = false;
     for (int64_t micro : divisors(share, share)) {
-      const int64_t steps = share / micro;
-      const int64_t units =
-          2 * candidate.pipeline - 1 + (candidate.chunks - 1) * candidate.pipeline;
-      const auto frames = candidate.chunks == 1
-                              ? static_cast<double>(std::min(steps, candidate.pipeline))
-                              : static_cast<double>(std::min(steps * candidate.chunks, units)) /
-                                    static_cast<double>(candidate.chunks);
+      const int64_t steps = share / micro, chunks = candidate.chunks;
+      if (chunks > 1 &&
+          static_cast<double>(candidate.pipeline - 1) < kWaiting * static_cast<double>(steps))
+        continue;
+      const int64_t passes = (chunks + 1) * candidate.pipeline - 1;  // of chunks, in flight
+      const auto frames = static_cast<double>(chunks == 1 ? std::min(steps, candidate.pipeline)
+                                                          : std::min(steps * chunks, passes));
       const double activations = one.activations * static_cast<double>(micro) * frames / parts /
-                                 static_cast<double>(context_);
+                                 static_cast<double>(chunks * context_);
       // The guess may be too high; the exact plan decides.
       if (0.8 * (state + activations) > static_cast<double>(rates_.gpu->memory_bytes)) continue;
       candidate.micro_batch = micro;
