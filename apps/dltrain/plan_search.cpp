@@ -256,7 +256,7 @@ class LayoutSearch {
 
   static std::string named(const Candidate& c) {
     const std::string pipeline =
-        c.chunks > 1 ? fmt::format("{} x {}", c.pipeline, c.chunks) : fmt::format("{}", c.pipeline);
+        c.chunks > 1 ? fmt::format("{}x{}", c.pipeline, c.chunks) : fmt::format("{}", c.pipeline);
     return fmt::format("{:>4}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}", c.data, c.tensor, pipeline,
                        c.zero, c.micro_batch, c.recompute);
   }

@@ -138,11 +138,11 @@ class Pipeline(LaunchTest):
         search = ("--gpu", "l4", "--world", 4, "--search")
         result = self.run_dltrain("plan", configuration, *search)
         best = re.search(r"^the fastest that fits: (.*)$", result.out, re.MULTILINE)[1].split()
-        rows = [line.split() for line in result.out.splitlines() if re.match(r"  +\d+  +\d+  +\d+  +\d ", line)]
+        rows = [line.split() for line in result.out.splitlines() if re.match(r"  +\d+  +\d+  +\d+(x\d+)?  +\d ", line)]
         self.assertGreater(len(rows), 1, str(result))
         times = [float(row[6]) for row in rows if "fit:" not in row]
         self.assertEqual(times, sorted(times))
-        self.assertEqual(int(rows[0][0]) * int(rows[0][1]) * int(rows[0][2]), 4)
+        self.assertEqual(int(rows[0][0]) * int(rows[0][1]) * int(rows[0][2].split("x")[0]), 4)
         planned = self.run_dltrain("plan", configuration, *best, "--gpu", "l4", "--world", 4)
         self.assertRegex(planned.out, r"memory .* GiB, .*: fits")
         self.assertIn(f"step {times[0]:.1f}"[:-2], planned.out)
