@@ -93,9 +93,7 @@ void Program::place_memory() {
   work_bytes_ = place_blocks(blocks_, reuse_copies());
   frame_offsets_.assign(1, {});
   for (size_t i = 0; i < options_.frames; ++i) frame_offsets_[0].push_back(i * work_bytes_);
-  if (options_.frames > 1 || !options_.lives.empty()) {
-    share_blocks();
-  }
+  if (options_.frames > 1 || !options_.lives.empty()) share_blocks();
   for (size_t i = 0; i < calls_.size(); ++i) {
     calls_[i].workspace = place_of_block(workspaces[i]);
     if (temporaries[i] >= 0) calls_[i].temporary = place_of_block(temporaries[i]);
@@ -119,6 +117,7 @@ void Program::keep_messages(int end) {
     const Node& node = nodes[call.node];
     const bool forward = node.phase == Phase::forward;
     if (several && call.ends_forward) {
+      if (is_state(graph_.storage(node.inputs[0]))) continue;
       MemoryBlock& block = block_of(node.inputs[0]);
       const bool only_sent = block.first >= 0 && block.last < static_cast<int>(call.node) &&
                              nodes[static_cast<size_t>(block.last)].phase == Phase::forward;
@@ -185,10 +184,11 @@ void Program::place_frames(const std::vector<size_t>& bytes) {
   const size_t pieces = bytes.size() - 1, shared = bytes.back();
   const auto meet = [&](const Piece& a, const Piece& b) {
     if (options_.lives.empty()) return true;
+    const std::vector<FrameLife>& others = options_.lives[b.number][b.frame];  // in their order
+    auto y = others.begin();
     return std::ranges::any_of(options_.lives[a.number][a.frame], [&](const FrameLife& x) {
-      return std::ranges::any_of(options_.lives[b.number][b.frame], [&](const FrameLife& y) {
-        return x.first <= y.last && y.first <= x.last;
-      });
+      while (y != others.end() && y->last < x.first) ++y;
+      return y != others.end() && y->first <= x.last;
     });
   };
   std::vector<Piece> all, placed;
