@@ -13,7 +13,10 @@ A100 = ("a100-80g", "2.4e11", "2.25e10")
 H100 = ("h100-80g", "3.6e11", "4.5e10")
 TITAN = ("{configs}/h100_96g_500w.yaml", *H100[1:])
 LLAMA_70B = ["model.num_layers=80", "model.hidden_size=8192", "model.num_heads=64", "model.intermediate_size=28672"]
-LLAMA_405B = ["model.num_layers=126", "model.hidden_size=16384", "model.num_heads=128", "model.intermediate_size=53248"]
+# The published run gave the embedding and the head stages of their own, and so each of the 126 layers.
+LLAMA_405B = ["model.num_layers=126", "model.hidden_size=16384", "model.num_heads=128", "model.intermediate_size=53248",
+              "parallelism.pipeline_schedule=interleaved", "parallelism.virtual_stages=8",
+              f"parallelism.pipeline_stages=[{','.join(f'model.layers.{i}' for i in range(126))},model.norm]"]
 
 # Table 1 of Narayanan and others 2021: parameters in billions, heads, width, layers, tensor, pipeline, GPUs, batch, TFLOP/s of
 # a GPU with the arithmetic of recomputation. Micro-batches are not given there; they are of one sample here.

@@ -57,6 +57,20 @@ SelectedDevice described(const Gpu& gpu, const Experiment& experiment) {
   return {&described_engine(), make_described_device(gpu), {}};
 }
 
+int equal_rank(const Session& session, int rank) {
+  const std::vector<int>& equal = session.executor->training().equal_stages;
+  const auto count = static_cast<size_t>(session.coordinates.pipeline.count);
+  const auto is_like = [&](size_t other) {
+    for (size_t stage = 0; stage < equal.size(); stage += count) {
+      if (equal[stage + other] != equal[stage + static_cast<size_t>(rank)]) return false;
+    }
+    return true;
+  };
+  int like = 0;
+  while (like < rank && !is_like(static_cast<size_t>(like))) ++like;
+  return like;
+}
+
 Session open_stage(const Session& session, int stage, const std::optional<Gpu>& gpu) {
   SessionOptions options = session.options;
   options.log = {};
@@ -70,31 +84,22 @@ std::vector<StageTimes> estimate_stages(
     const Session& session, const MachineRates& rates,
     const std::function<void(const Session&, const StepEstimate&)>& visit,
     const std::function<void(const EstimatedEvent&)>& first_events) {
-  const int64_t micro_steps = session.batch.micro_steps;
   const int count = session.coordinates.pipeline.count;
-  std::map<int, StepEstimate> estimates;  // of stages that differ
+  std::map<int, StepEstimate> estimates;  // of ranks that differ
   const auto estimate = [&](int stage, const Session& rank) {
     estimates[stage] = estimate_rank(rank, rates, stage == 0 ? first_events : nullptr);
     if (visit) visit(rank, estimates[stage]);
   };
   std::vector<StageTimes> out;
+  std::vector<StepSchedule> schedules = session.schedules();
   for (int i = 0; i < count; ++i) {
-    const int like =
-        count == 1 ? 0 : session.executor->training().equal_stages[static_cast<size_t>(i)];
+    const int like = equal_rank(session, i);
     if (i == 0) {
       estimate(i, session);
     } else if (like == i) {
       estimate(i, open_stage(session, i, rates.gpu));
     }
-    const StepEstimate& e = estimates.at(like);
-    StageTimes& times = out.emplace_back();
-    times.schedule = step_schedule(micro_steps, std::min(micro_steps, session.in_flight(i)));
-    for (const ScheduledSegment& segment : times.schedule) {
-      const auto index = static_cast<size_t>(segment.micro_batch);
-      times.seconds.push_back(segment.segment == Phase::forward    ? e.forward[index]
-                              : segment.segment == Phase::backward ? e.backward[index]
-                                                                   : e.update);
-    }
+    out.push_back(estimates.at(like).times(std::move(schedules[static_cast<size_t>(i)])));
   }
   return out;
 }

@@ -1,8 +1,8 @@
 // The estimates of `dltrain plan --gpu`.
 #pragma once
 
-#include "compile/schedule_times.h"
 #include "compile/traffic.h"
+#include "graph/schedule_times.h"
 #include "run/session.h"
 
 namespace dltrain {
@@ -35,6 +35,9 @@ std::vector<StageTimes> estimate_stages(
 // Throws Error(storage).
 void write_timeline(const std::filesystem::path& path, const Session& session,
                     const MachineRates& rates);
+
+// Returns the first rank along the pipeline whose stages are equal to those of a rank.
+int equal_rank(const Session& session, int rank);
 
 // Opens the session of another rank of a plan.
 Session open_stage(const Session& session, int stage, const std::optional<Gpu>& gpu);

@@ -277,9 +277,18 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
                                   : (e.communication > 0 ? 0.0 : 100.0));
 }
 
-// Returns the first and last layer of the nodes that a stage runs.
-std::string layers_of(const PlanReport& report) {
+// Returns the first and last layer of the nodes that a rank runs; with several chunks those of its
+// first.
+std::string layers_of(const Session& session, const PlanReport& report) {
   std::string first, last;
+  const int chunks = session.executor->training_program().chunks();
+  for (const Node& node : session.executor->training().graph.nodes) {
+    if (chunks == 1 || node.phase != Phase::forward || node.chunk > 0) break;
+    if (node.layer == "pipeline") continue;
+    if (first.empty()) first = node.layer;
+    last = node.layer;
+  }
+  if (chunks > 1) return fmt::format("{} to {}, {} more", first, last, chunks - 1);
   for (const LayerCost& layer : report.layers) {
     if (layer.layer == "pipeline" || layer.activation_bytes == 0) continue;
     if (first.empty()) first = layer.layer;
@@ -302,9 +311,8 @@ void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
   };
   std::vector<Row> rows;
   std::vector<double> flops;
-  const std::vector<int>& equal = session.executor->training().equal_stages;
   for (int i = 0; i < stage.count; ++i) {
-    const int like = equal[static_cast<size_t>(i)];
+    const int like = equal_rank(session, i);
     if (like < i && rows.back().first == like) {
       rows.back().last = i;
       flops.push_back(flops.back());
@@ -315,14 +323,27 @@ void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
     int64_t parameters = 0;
     for (const LayerCost& layer : r.layers) parameters += layer.parameters;
     flops.push_back(r.flops_per_step / static_cast<double>(session.batch.micro_steps));
-    rows.push_back({i, i, layers_of(r), fmt::format("{}", parameters), human_bytes(r.arena_bytes),
-                    human_count(flops.back())});
+    rows.push_back({i, i, layers_of(other, r), fmt::format("{}", parameters),
+                    human_bytes(r.arena_bytes), human_count(flops.back())});
   }
   const double busy = static_cast<double>(session.batch.micro_steps) * std::ranges::max(flops);
-  const double waits = 1 - busy / pipeline_seconds(flops, session.batch.micro_steps);
-  const bool gpipe = session.experiment->parallelism.pipeline_schedule == PipelineSchedule::gpipe;
+  std::vector<StageTimes> times;
+  for (StepSchedule& schedule : session.schedules()) {
+    const double each = flops[times.size()] / (3 * chunks_of(schedule));
+    StageTimes& rank = times.emplace_back(StageTimes{std::move(schedule), {}});
+    for (const ScheduledSegment& segment : rank.schedule) {
+      rank.seconds.push_back(segment.segment == Phase::forward    ? each
+                             : segment.segment == Phase::backward ? 2 * each
+                                                                  : 0);
+    }
+  }
+  const ParallelismConfig& parallelism = session.experiment->parallelism;
   fmt::print("stages ({}, {} micro-batches; by FLOP the slowest waits for {:.0f} % of a step):\n",
-             gpipe ? "gpipe" : "1f1b", session.batch.micro_steps, 100 * waits);
+             parallelism.pipeline_schedule == PipelineSchedule::interleaved
+                 ? fmt::format("interleaved, {} on each rank", parallelism.virtual_stages)
+             : parallelism.pipeline_schedule == PipelineSchedule::gpipe ? "gpipe"
+                                                                        : "1f1b",
+             session.batch.micro_steps, 100 * (1 - busy / step_seconds(times)));
   size_t width = 6;
   for (Row& row : rows) {
     if (row.first < row.last) {
@@ -335,7 +356,8 @@ void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
     fmt::print("  {:>5}  {:<{}}  {:>12}  {:>13}  {:>12}\n", name, row.layers, width, row.parameters,
                row.memory, row.flop);
   };
-  print_row("stage", {0, 0, "layers", "parameters", "memory", "FLOP"});
+  print_row(parallelism.virtual_stages > 1 ? "rank" : "stage",
+            {0, 0, "layers", "parameters", "memory", "FLOP"});
   for (const Row& row : rows) print_row(row.name(), row);
 }
 

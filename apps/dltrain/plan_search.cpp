@@ -16,10 +16,14 @@ namespace {
 // Meshes (data × tensor × pipeline) that are shown, and exact plans of each.
 // No layout of a mesh is planned after three that fit.
 constexpr size_t kMeshes = 8, kPlans = 6, kFitting = 3;
+// Stages are interleaved where they wait for more than this part of the arithmetic otherwise.
+constexpr int64_t kMostChunks = 4;
+constexpr double kWaiting = 0.05;
 
 struct Candidate {
-  int64_t data = 1, tensor = 1, pipeline = 1, zero = 0, micro_batch = 1;
+  int64_t data = 1, tensor = 1, pipeline = 1, chunks = 1, zero = 0, micro_batch = 1;
   std::string recompute = {};
+  std::string schedule = {};    // empty: as configured
   double guess = 0;             // seconds of a step, by which candidates are ordered
   LayoutEstimate planned = {};  // exact memory
   std::string refused = {};     // why there is no plan
@@ -33,12 +37,16 @@ struct Candidate {
     return {!refused.empty(), !fits, fits ? planned.seconds : planned.needed};
   }
   std::vector<std::string> overrides() const {
-    return {fmt::format("parallelism.tensor={}", tensor),
-            fmt::format("parallelism.sequence_parallel={}", tensor > 1),
-            fmt::format("parallelism.pipeline={}", pipeline),
-            fmt::format("parallelism.zero_stage={}", zero),
-            fmt::format("training.micro_batch_size={}", micro_batch),
-            "memory.recompute=" + recompute};
+    std::vector<std::string> out{fmt::format("parallelism.tensor={}", tensor),
+                                 fmt::format("parallelism.sequence_parallel={}", tensor > 1),
+                                 fmt::format("parallelism.pipeline={}", pipeline),
+                                 fmt::format("parallelism.zero_stage={}", zero),
+                                 fmt::format("training.micro_batch_size={}", micro_batch),
+                                 "memory.recompute=" + recompute};
+    if (schedule.empty()) return out;
+    out.push_back("parallelism.pipeline_schedule=" + schedule);
+    out.push_back(fmt::format("parallelism.virtual_stages={}", chunks));
+    return out;
   }
 };
 
@@ -133,6 +141,7 @@ class LayoutSearch {
     const int64_t world = all / context_;
     const int64_t batch = given.training.global_batch_size.value_or(0);
     experts_ = given.parallelism.expert;
+    const bool interleaved = given.parallelism.pipeline_schedule == PipelineSchedule::interleaved;
     if (batch == 0) {
       fail_at(given.training, "global_batch_size",
               "--search keeps the global batch; give global_batch_size");
@@ -153,7 +162,7 @@ class LayoutSearch {
         const StepEstimate estimate = estimate_step(session.executor->training().graph, 1,
                                                     session.executor->report().topology, rates_);
         one.update = estimate.update;
-        return estimate.forward[0] + estimate.backward[0];
+        return estimate.forward[0][0] + estimate.backward[0][0];
       };
       const double first = seconds(1);
       one.sample = (seconds(4) - first) / 3;
@@ -162,14 +171,21 @@ class LayoutSearch {
         for (int64_t pipeline : divisors(world / tensor, one.blocks)) {
           const int64_t data = world / (tensor * pipeline);
           if (batch % data != 0 || data % experts_ != 0) continue;
-          for (int64_t zero = 0; zero <= (data * context_ > 1 ? 3 : 0); ++zero) {
-            add(one,
-                {.data = data,
-                 .tensor = tensor,
-                 .pipeline = pipeline,
-                 .zero = zero,
-                 .recompute = recompute},
-                batch / data);
+          for (int64_t chunks = 1; chunks <= (pipeline > 1 ? kMostChunks : 1); ++chunks) {
+            if (chunks > 1 && one.blocks % (pipeline * chunks) != 0) continue;
+            for (int64_t zero = 0; zero <= (data * context_ > 1 ? 3 : 0); ++zero) {
+              add(one,
+                  {.data = data,
+                   .tensor = tensor,
+                   .pipeline = pipeline,
+                   .chunks = chunks,
+                   .zero = zero,
+                   .recompute = recompute,
+                   .schedule = chunks > 1    ? "interleaved"
+                               : interleaved ? "1f1b"
+                                             : ""},
+                  batch / data);
+            }
           }
         }
       }
@@ -187,10 +203,15 @@ class LayoutSearch {
         (parts * static_cast<double>(experts_));  // as if all parameters were those of experts
     bool fits = false;
     for (int64_t micro : divisors(share, share)) {
-      const int64_t steps = share / micro;
-      const auto frames = static_cast<double>(std::min(steps, candidate.pipeline));
+      const int64_t steps = share / micro, chunks = candidate.chunks;
+      if (chunks > 1 &&
+          static_cast<double>(candidate.pipeline - 1) < kWaiting * static_cast<double>(steps))
+        continue;
+      const int64_t passes = (chunks + 1) * candidate.pipeline - 1;  // of chunks, in flight
+      const auto frames = static_cast<double>(chunks == 1 ? std::min(steps, candidate.pipeline)
+                                                          : std::min(steps * chunks, passes));
       const double activations = one.activations * static_cast<double>(micro) * frames / parts /
-                                 static_cast<double>(context_);
+                                 static_cast<double>(chunks * context_);
       // The guess may be too high; the exact plan decides.
       if (0.8 * (state + activations) > static_cast<double>(rates_.gpu->memory_bytes)) continue;
       candidate.micro_batch = micro;
@@ -208,14 +229,16 @@ class LayoutSearch {
         static_cast<double>(steps * c.micro_batch) / static_cast<double>(context_);
     const double compute =
         (one.micro_batch * static_cast<double>(steps) + one.sample * samples) / parts;
-    const double waits = compute * static_cast<double>(c.pipeline - 1) / static_cast<double>(steps);
+    const double waits =
+        compute * static_cast<double>(c.pipeline - 1) / static_cast<double>(steps * c.chunks);
     const double update = one.update / parts / (c.zero > 0 ? data : 1);
     const auto tensor = static_cast<double>(c.tensor);
     const double link = rates_.link;
     const double between = rates_.node_link > 0 ? rates_.node_link : link;
     const double sums = 4 * static_cast<double>(one.blocks) / static_cast<double>(c.pipeline) *
                         samples * one.residual * 2 * (tensor - 1) / tensor / link;
-    const double passed = c.pipeline > 1 ? 2 * samples * one.residual / between : 0;
+    const double passed =
+        c.pipeline > 1 ? 2 * samples * one.residual * static_cast<double>(c.chunks) / between : 0;
     const double rounds = c.zero >= 2 ? static_cast<double>(steps) : 1;
     const double reduced =
         (c.zero == 3 ? 1.5 : 1) * rounds * 2 * (data - 1) / data * one.gradients / parts / between;
@@ -232,7 +255,9 @@ class LayoutSearch {
   }
 
   static std::string named(const Candidate& c) {
-    return fmt::format("{:>4}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}", c.data, c.tensor, c.pipeline,
+    const std::string pipeline =
+        c.chunks > 1 ? fmt::format("{}x{}", c.pipeline, c.chunks) : fmt::format("{}", c.pipeline);
+    return fmt::format("{:>4}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}", c.data, c.tensor, pipeline,
                        c.zero, c.micro_batch, c.recompute);
   }
 

@@ -71,7 +71,7 @@ std::vector<std::string> stages_of(const StepRequest& r, const Graph& forward) {
   if (stages == 1) return {};
   if (r.same_state != nullptr) return r.same_state->stages;
   const bool on_gpu = r.gpu_memory && r.gpu_memory() != 0;
-  if (r.stages.empty()) return choose_stages(forward, stages, on_gpu);
+  if (r.stages.empty()) return choose_stages(forward, stages * r.virtual_stages, on_gpu);
   return find_stages(forward, r.stages);
 }
 
@@ -249,9 +249,12 @@ StepGraph emit(const StepRequest& r, bool training) {
   log("dead_code");
   if (training) out.model_flops = model_flops(out.graph);
   if (!out.stages.empty()) {
-    const int stage = r.parallel.mesh.coordinate(r.parallel.rank, mesh_axes::kPipeline);
-    out.graph = stage_cut(std::move(out.graph),
-                          {.stage = stage, .begins = out.stages, .sends_last = gpu_memory() != 0});
+    out.graph =
+        stage_cut(std::move(out.graph),
+                  {.rank = r.parallel.mesh.coordinate(r.parallel.rank, mesh_axes::kPipeline),
+                   .begins = out.stages,
+                   .sends_last = gpu_memory() != 0,
+                   .chunks = r.virtual_stages});
     log("stage_cut");
   }
   if (training && !r.parallel.shards_state()) shard_norm(out.graph, r.parallel.mesh);

@@ -52,6 +52,7 @@ struct StepRequest {
   const StepGraph* same_state = nullptr;
   // The layers with which the stages of a pipeline begin (passes/stage_cut.h); empty: chosen.
   std::vector<std::string> stages = {};
+  int virtual_stages = 1;          // of each rank along the pipeline
   DType compute = DType::f32;      // f64 for gradient checks on the reference engine
   DType precision = DType::f32;    // bf16, f16: matrix products and activations (with compute f32)
   bool low_residual = false;       // with precision: see passes/autocast.h

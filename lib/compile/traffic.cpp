@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "compile/cost_model.h"
 #include "graph/slots.h"
@@ -113,9 +112,18 @@ Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankTopology
   return sum;
 }
 
-double pipeline_seconds(std::span<const double> stages, int64_t micro_batches) {
-  return std::accumulate(stages.begin(), stages.end(), 0.0) +
-         static_cast<double>(micro_batches - 1) * std::ranges::max(stages);
+StageTimes StepEstimate::times(StepSchedule schedule) const {
+  StageTimes out{std::move(schedule), {}};
+  for (const ScheduledSegment& segment : out.schedule) {
+    const auto chunk = static_cast<size_t>(segment.chunk);
+    const auto index = static_cast<size_t>(segment.micro_batch);
+    const bool is_forward = segment.segment == Phase::forward;
+    out.seconds.push_back(segment.segment == Phase::update ? update
+                          : is_forward                     ? forward[chunk][index]
+                                                           : backward[chunk][index]);
+    out.delays.push_back(is_forward ? received[chunk] : 0);
+  }
+  return out;
 }
 
 StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTopology& topology,
@@ -123,10 +131,14 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTo
                            const std::function<void(const EstimatedEvent&)>& seen) {
   StepEstimate out;
   const double node_link = rates.node_link > 0 ? rates.node_link : rates.link;
-  out.forward.resize(static_cast<size_t>(micro_steps));
-  out.backward.resize(static_cast<size_t>(micro_steps));
+  int chunks = 1;
+  for (const Node& node : graph.nodes) chunks = std::max(chunks, node.chunk + 1);
+  const std::vector<double> none(static_cast<size_t>(micro_steps));
+  out.forward.resize(static_cast<size_t>(chunks), none);
+  out.backward.resize(static_cast<size_t>(chunks), none);
+  out.received.resize(static_cast<size_t>(chunks));
   double now = 0, begin = 0;              // `begin`: of the segment
-  double* segment = &out.forward[0];      // its seconds
+  double* segment = &out.forward[0][0];   // its seconds
   std::map<std::string, double> free_at;  // by group
   std::vector<double> arrives(static_cast<size_t>(graph.next_slot()));
   CallSums calls;
@@ -145,8 +157,9 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTo
   };
   each_run(graph, micro_steps, [&](const Node& node, int64_t micro_batch) {
     const auto index = static_cast<size_t>(micro_batch);
-    double* const own = node.phase == Phase::forward    ? &out.forward[index]
-                        : node.phase == Phase::backward ? &out.backward[index]
+    const auto chunk = static_cast<size_t>(node.chunk);
+    double* const own = node.phase == Phase::forward    ? &out.forward[chunk][index]
+                        : node.phase == Phase::backward ? &out.backward[chunk][index]
                                                         : &out.update;
     if (own != segment) begin = now;
     segment = own;
@@ -158,9 +171,16 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTo
       const Traffic sent = message(graph, node, topology);
       const double seconds =
           std::max(sent.within_node / rates.link, sent.between_nodes / node_link);
-      double& free = free_at[node.attributes.text(kOver)];
-      arrives[slot] = free = std::max(free, now) + seconds;
+      const std::string over = node.attributes.text(kOver);
       out.communication += seconds;
+      if (node.op->message == MessageKind::receive && node.phase != Phase::update &&
+          over.starts_with(mesh_axes::kPipeline)) {
+        if (node.phase == Phase::forward && micro_batch == 0) out.received[chunk] += seconds;
+        arrives[slot] = now;
+        return;
+      }
+      double& free = free_at[over];
+      arrives[slot] = free = std::max(free, now) + seconds;
       tell(true, free - seconds, seconds);
     } else if (node.op->slot == SlotUse::ends) {
       out.exposed += std::max(0.0, arrives[slot] - now);

@@ -13,6 +13,7 @@
 #include "comm/mesh.h"
 #include "compile/gpu.h"
 #include "graph/graph.h"
+#include "graph/schedule_times.h"
 
 namespace dltrain {
 
@@ -62,14 +63,18 @@ struct CallSum {
 // a message takes that of its bytes, and a wait the remaining time of its message. Messages of one
 // group are sequential in graph order; those of different groups overlap, as do the parts of one
 // message within a node and between nodes. Waiting for other stages of a pipeline is not included
-// (pipeline_seconds).
+// (graph/schedule_times.h).
 struct StepEstimate {
   double compute = 0, communication = 0;
   double exposed = 0;          // communication time that computation does not hide
   std::vector<CallSum> calls;  // on a GPU, longest first
-  // Seconds of each forward and backward by micro-batch, and of the update.
-  std::vector<double> forward, backward;
+  // Seconds of each forward and backward by chunk and micro-batch, and of the update.
+  std::vector<std::vector<double>> forward, backward;
   double update = 0;
+  // Seconds of the messages from the stage before, by chunk. They may come while others compute. A
+  // backward ends when its gradients are sent, so the next one need not wait for them.
+  std::vector<double> received;
+  StageTimes times(StepSchedule schedule) const;
 };
 
 // A call of the estimated step, or a message.
@@ -79,10 +84,6 @@ struct EstimatedEvent {
   int64_t micro_batch = 0;
   double begin = 0, seconds = 0;  // `begin`: since the beginning of the segment
 };
-// Seconds of a step in a pipeline of stages that take these times for a micro-batch, forward and
-// backward: the first micro-batch passes all stages, the slowest stage sets the pace of the others.
-double pipeline_seconds(std::span<const double> stages, int64_t micro_batches);
-
 // `seen` gets all events, in order.
 StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTopology& topology,
                            const MachineRates& rates,

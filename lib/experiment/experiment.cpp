@@ -221,12 +221,24 @@ void ParallelismConfig::describe(Fields& f) {
          {.doc = "Tokens of a micro-batch that an expert takes in training, the first ones: "
                  "`dropless`, all; or a multiple of the average, and further tokens go without it",
           .known_as = {"capacity_factor", "moe_capacity_factor", "moe_expert_capacity_factor"}});
-  f.choice("pipeline_schedule", pipeline_schedule,
-           {{"1f1b", PipelineSchedule::one_forward_one_backward,
-             "forward and backward in turn: a stage has at most as many micro-batches in memory as "
-             "there are stages"},
-            {"gpipe", PipelineSchedule::gpipe, "all forwards, then all backwards"}},
-           {.doc = "Order of the micro-batches on a stage. Losses do not depend on it"});
+  f.choice(
+      "pipeline_schedule", pipeline_schedule,
+      {{"1f1b", PipelineSchedule::one_forward_one_backward,
+        "forward and backward in turn: a stage has at most as many micro-batches in memory as "
+        "there are stages"},
+       {"gpipe", PipelineSchedule::gpipe, "all forwards, then all backwards"},
+       {"interleaved", PipelineSchedule::interleaved,
+        "1f1b with several stages on each rank (virtual_stages), between which it takes turns: "
+        "ranks wait less, and exchange more messages"}},
+      {.doc = "Order of the micro-batches on a rank. Losses do not depend on it"});
+  f.integer(
+      "virtual_stages", virtual_stages,
+      {.doc = "Stages of each rank along `pipeline`, with pipeline_schedule interleaved: stage "
+              "s is on rank s modulo `pipeline`",
+       .min = 1,
+       .max = 64,
+       .known_as = {"interleave", "num_virtual_stages", "virtual_pipeline_degree",
+                    "virtual_pipeline_model_parallel_size"}});
   f.texts("pipeline_stages", pipeline_stages,
           {.doc = "Layers with which the second and every later stage begin: their paths, as "
                   "`dltrain plan` prints them. Absent or `auto`: chosen by the time of the layers "

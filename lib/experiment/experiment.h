@@ -62,7 +62,7 @@ struct PrecisionConfig : ConfigObject {
   bool narrow_parameters() const { return parameters == DType::bf16; }
 };
 
-enum class PipelineSchedule : uint8_t { one_forward_one_backward, gpipe };
+enum class PipelineSchedule : uint8_t { one_forward_one_backward, gpipe, interleaved };
 
 enum class ContextMethod : uint8_t { all_gather, ring };
 
@@ -76,6 +76,7 @@ struct ParallelismConfig : ConfigObject {
   int64_t expert = 1;
   std::string expert_buffer = "worst", expert_capacity = "dropless";  // or a factor
   PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
+  int64_t virtual_stages = 1;
   std::optional<std::vector<std::string>> pipeline_stages;  // absent or {"auto"}: chosen
   double timeout = 600, join_timeout = 60;                  // s
   double straggler_factor = 2;

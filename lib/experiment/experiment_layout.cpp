@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "experiment/experiment.h"
+#include "passes/stage_cut.h"
 
 namespace dltrain {
 namespace {
@@ -66,13 +67,28 @@ void ParallelismConfig::validate(Diagnostics& diagnostics) const {
     diagnostics.add(*this, "expert_capacity", "'{}' is neither dropless nor a positive number",
                     expert_capacity);
   }
-  if (chooses_stages() || pipeline == 1) return;
-  if (std::ssize(*pipeline_stages) != pipeline - 1) {
+  const bool interleaved = pipeline_schedule == PipelineSchedule::interleaved;
+  if (interleaved && virtual_stages == 1) {
+    diagnostics.add(*this, "virtual_stages",
+                    "pipeline_schedule interleaved needs several stages on each rank; give "
+                    "virtual_stages of 2 or more");
+  } else if (!interleaved && virtual_stages > 1) {
+    diagnostics.add(*this, "virtual_stages",
+                    "virtual_stages {} needs pipeline_schedule: interleaved", virtual_stages);
+  }
+  if (pipeline == 1) return;
+  const int64_t stages = pipeline * virtual_stages;
+  if (stages > kMostStages) {
+    diagnostics.add(*this, "virtual_stages", "{} stages on each of {} ranks are more than {}",
+                    virtual_stages, pipeline, kMostStages);
+  }
+  if (chooses_stages()) return;
+  if (std::ssize(*pipeline_stages) != stages - 1) {
     diagnostics.add(*this, "pipeline_stages",
                     "{} layer{}, but {} stages need {}: that with which the second stage begins, "
                     "and so on",
-                    pipeline_stages->size(), pipeline_stages->size() == 1 ? "" : "s", pipeline,
-                    pipeline - 1);
+                    pipeline_stages->size(), pipeline_stages->size() == 1 ? "" : "s", stages,
+                    stages - 1);
   }
 }
 

@@ -36,7 +36,8 @@ std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId
             .outputs = {},
             .layer = layer_,
             .phase = phase_,
-            .block = block_};
+            .block = block_,
+            .chunk = chunk_};
   check_internal(node.op != nullptr, "no op is named {}", op);
   const SpecList in = graph_.input_specs(node);
   SpecList specs;

@@ -16,6 +16,9 @@ class GraphBuilder final : public OpEmitter {
   const std::string& layer() const { return layer_; }
   void set_phase(Phase phase) { phase_ = phase; }
   Phase phase() const { return phase_; }
+  // Nodes emitted from now on belong to this chunk (Node::chunk).
+  void set_chunk(int chunk) { chunk_ = chunk; }
+  int chunk() const { return chunk_; }
 
   // Nodes emitted from now on belong to this block.
   void set_block(int block) { block_ = block; }
@@ -66,7 +69,7 @@ class GraphBuilder final : public OpEmitter {
   Graph& graph_;
   std::string layer_;
   Phase phase_ = Phase::forward;
-  int block_ = -1, blocks_ = 0;
+  int block_ = -1, blocks_ = 0, chunk_ = 0;
 };
 
 }  // namespace dltrain

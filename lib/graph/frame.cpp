@@ -22,8 +22,11 @@ int64_t count_non_finite(DType dtype, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Frame::Frame(const Program& program, const StateAddress& state, std::byte* work, std::byte* shared)
-    : program_(&program), tickets_(program.slots(), 0) {
+Frame::Frame(const Program& program, const StateAddress& state, std::byte* work, size_t index)
+    : program_(&program),
+      tickets_(program.slots(), 0),
+      captures_(static_cast<size_t>(program.chunks())),
+      sent_(captures_.size()) {
   const Graph& graph = program.graph();
   std::byte* reused = nullptr;  // the memory of low-precision copies
   for (const auto& [copy, offset] : program.reused_copies()) {
@@ -33,7 +36,8 @@ Frame::Frame(const Program& program, const StateAddress& state, std::byte* work,
                    graph.value(copy).name);
   }
   const auto at = [&](const MemoryPlace& place) -> void* {
-    return (place.reused ? reused : place.shared ? shared : work) + place.offset;
+    if (place.reused) return reused + place.offset;
+    return work + (place.shared ? 0 : program.frame_offset(index, place.piece)) + place.offset;
   };
   addresses_.assign(graph.values.size(), nullptr);
   for (size_t i = 0; i < addresses_.size(); ++i) {
@@ -70,14 +74,6 @@ void Frame::run_call(size_t call, Stream& stream) const {
   }
 }
 
-void Frame::run_observed(std::span<const size_t> list, Stream& stream) const {
-  for (size_t call : list) {
-    observer_->begin_call(*program_, call, stream);
-    run_call(call, stream);
-    observer_->end_call(*program_, call, stream);
-  }
-}
-
 // Returns no pieces if the backend does not support capture.
 std::vector<Frame::Piece> Frame::capture(const std::vector<size_t>& segment, Stream& stream) const {
   std::vector<Piece> pieces;
@@ -96,56 +92,56 @@ std::vector<Frame::Piece> Frame::capture(const std::vector<size_t>& segment, Str
   return pieces;
 }
 
-size_t Frame::count_messages(std::span<const size_t> list, std::string_view kind,
-                             bool at_end) const {
-  size_t count = 0;
-  for (; count < list.size(); ++count) {
-    const size_t call = list[at_end ? list.size() - 1 - count : count];
-    const Node& node = program_->graph().nodes[program_->calls()[call].node];
-    if (!node.op->name.starts_with(kind)) break;
+void Frame::receive(Phase segment, MicroStep variant, Stream& stream, int chunk) {
+  for (size_t call : program_->segment(segment, variant, chunk)) {
+    if (program_->calls()[call].receives) run_call(call, stream);
   }
-  return count;
+  received_ = true;
 }
 
-void Frame::receive(Phase segment, MicroStep variant, Stream& stream) {
-  const std::vector<size_t>& list = program_->segment(segment, variant);
-  received_ = count_messages(list, "receive_", false);
-  for (size_t i = 0; i < received_; ++i) run_call(list[i], stream);
+void Frame::end_sends(Stream& stream, int chunk) {
+  for (size_t call : program_->segment(Phase::backward, MicroStep::only, chunk)) {
+    if (program_->calls()[call].ends_forward) run_call(call, stream);
+  }
+  sent_[static_cast<size_t>(chunk)] = true;
 }
 
 void Frame::run(Phase segment, MicroStep variant, Stream& stream,
-                const std::function<void()>& before_sends) {
-  const std::span<const size_t> list = program_->segment(segment, variant);
-  const size_t first = std::exchange(received_, 0);
-  const size_t sends =
-      before_sends ? list.size() - count_messages(list, "send_", true) : list.size();
+                const std::function<void()>& before_sends, int chunk) {
+  const std::vector<size_t>& list = program_->segment(segment, variant, chunk);
+  const bool received = std::exchange(received_, false);
+  const bool forward_sent = sent_[static_cast<size_t>(chunk)];
+  if (segment == Phase::backward) sent_[static_cast<size_t>(chunk)] = false;
+  bool sent = !before_sends;
   const auto run_calls = [&](size_t begin, size_t end) {
-    begin = std::max(begin, first);
-    if (observer_ != nullptr) {
-      return run_observed(list.subspan(begin, end - std::min(begin, end)), stream);
+    for (size_t i = begin; i < end; ++i) {
+      const Call& call = program_->calls()[list[i]];
+      if ((call.receives && received) || (call.ends_forward && forward_sent)) continue;
+      if (call.sends && !std::exchange(sent, true)) before_sends();
+      if (observer_ != nullptr) observer_->begin_call(*program_, list[i], stream);
+      run_call(list[i], stream);
+      if (observer_ != nullptr) observer_->end_call(*program_, list[i], stream);
     }
-    for (size_t i = begin; i < end; ++i) run_call(list[i], stream);
   };
-  Capture& capture = captures_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
+  Capture& capture = captures_[static_cast<size_t>(chunk)][static_cast<size_t>(segment)]
+                              [static_cast<size_t>(variant)];
   // The first run is never captured: vendor libraries finish their set-up in it.
   if (observer_ == nullptr && program_->options().capture && capture.runs == 1) {
-    capture.pieces = this->capture(program_->segment(segment, variant), stream);
+    capture.pieces = this->capture(list, stream);
   }
   if (observer_ == nullptr && capture.runs < 2) ++capture.runs;
   if (observer_ != nullptr || capture.pieces.empty()) {
-    run_calls(0, sends);
+    run_calls(0, list.size());
   } else {
     for (const Piece& piece : capture.pieces) {
       if (piece.graph) {
         piece.graph->launch(stream);
       } else {
-        run_calls(piece.begin, std::min(piece.end, sends));
+        run_calls(piece.begin, piece.end);
       }
     }
   }
-  if (sends == list.size()) return;
-  before_sends();
-  run_calls(sends, list.size());
+  if (!sent) before_sends();
 }
 
 std::string Frame::find_non_finite(Phase segment, MicroStep variant, Stream& stream) {

@@ -12,7 +12,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "graph/call_observer.h"
@@ -25,10 +24,9 @@ using StateAddress = std::function<std::byte*(const GraphValue& value)>;
 
 class Frame {
  public:
-  // `work` has program.work_bytes(), `shared` program.shared_bytes(). Frames that never run at the
-  // same time may share `work` too. The program outlives the frame.
-  Frame(const Program& program, const StateAddress& state, std::byte* work,
-        std::byte* shared = nullptr);
+  // `work` has program.work_bytes(), and `index` is the number of the frame in it. The program
+  // outlives the frame.
+  Frame(const Program& program, const StateAddress& state, std::byte* work, size_t index = 0);
 
   const Program& program() const { return *program_; }
   // The content of state and inputs can be accessed at any time between runs, that of activations
@@ -42,12 +40,14 @@ class Frame {
   // and ends in the update, which is another graph, and the host counts them for the watchdog
   // (comm/watch.h). Throws the device's error, with op and layer added (for a captured segment:
   // with the segment).
-  // `before_sends` is called before the messages to other stages that end the segment.
+  // `before_sends` is called before the first message to another stage, or at the end.
   void run(Phase segment, MicroStep variant, Stream& stream,
-           const std::function<void()>& before_sends = {});
+           const std::function<void()>& before_sends = {}, int chunk = 0);
 
-  // Queues the messages from other stages with which a segment begins; its next run omits them.
-  void receive(Phase segment, MicroStep variant, Stream& stream);
+  // Waits for what the forward of a chunk has sent; its backward does it otherwise.
+  void end_sends(Stream& stream, int chunk);
+  // Begins to receive the messages from other stages with which the next segment begins.
+  void receive(Phase segment, MicroStep variant, Stream& stream, int chunk = 0);
 
   // Sets the observer that is called around every kernel call, starting with the next run; nullptr
   // removes it. With an observer, captured segments run call by call.
@@ -68,19 +68,16 @@ class Frame {
   };
 
   void run_call(size_t call, Stream& stream) const;
-  void run_observed(std::span<const size_t> list, Stream& stream) const;
-  // Returns the number of calls with a message of this kind (its beginning or end) at the beginning
-  // or end of a list.
-  size_t count_messages(std::span<const size_t> list, std::string_view kind, bool at_end) const;
   std::vector<Piece> capture(const std::vector<size_t>& segment, Stream& stream) const;
 
   const Program* program_;
   std::vector<Collectives::Ticket> tickets_;  // by slot
   std::vector<void*> addresses_;              // by value
   std::vector<BoundCall> calls_;
-  std::array<std::array<Capture, 4>, 3> captures_;  // [phase][variant]
+  std::vector<std::array<std::array<Capture, 4>, 3>> captures_;  // [chunk][phase][variant]
   CallObserver* observer_ = nullptr;
-  size_t received_ = 0;  // calls of the next segment that receive() has queued
+  bool received_ = false;   // receive() has begun the messages of the next segment
+  std::vector<bool> sent_;  // by chunk: end_sends() has waited
 };
 
 }  // namespace dltrain

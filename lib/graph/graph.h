@@ -51,6 +51,7 @@ struct Node {
   Phase phase = Phase::forward;
   int block = -1;  // the copy of a `repeat` that it belongs to, numbered over the model; −1: none
   bool once_per_step = false;  // runs in the last micro-step only (collectives over sums)
+  int chunk = 0;  // of a rank with several stages of a pipeline: forwards and backwards of its own
 };
 
 // Values that are adjacent in memory so that one message transfers them, such as the tensors of a

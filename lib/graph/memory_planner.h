@@ -16,6 +16,7 @@ struct MemoryBlock {
   size_t offset = 0;    // written by place_blocks, a multiple of kMemoryAlignment
   bool reused = false;  // written by place_blocks: the offset refers to the reused region
   bool shared = false;  // the offset refers to memory that frames share (graph/program.h)
+  int piece = 0;        // it refers to this piece of a frame (MemoryPlace)
 };
 
 inline constexpr size_t kMemoryAlignment = 256;

@@ -79,6 +79,14 @@ void Program::add_call(size_t index, bool accumulate, std::vector<size_t>& list)
     list.push_back(calls_.size());
     calls_.push_back(
         {.kernel = std::move(found.kernel), .row = found.row, .node = index, .accumulate = add});
+    const std::string over = node.attributes.text(kOver);
+    const bool sends = node.op->message == MessageKind::send, begins = begins_slot(node);
+    if (node.phase != Phase::update && over.starts_with(mesh_axes::kPipeline)) {
+      calls_.back().receives = begins && node.op->message == MessageKind::receive;
+      calls_.back().sends = begins && sends;
+      calls_.back().ends_forward =
+          sends && !begins && node.phase == Phase::backward && over == mesh_axes::kPipeline;
+    }
     return calls_.back();
   };
   try {
@@ -103,6 +111,9 @@ void Program::add_call(size_t index, bool accumulate, std::vector<size_t>& list)
 }
 
 void Program::fill_segments() {
+  int chunks = 1;
+  for (const Node& node : graph_.nodes) chunks = std::max(chunks, node.chunk + 1);
+  segments_.resize(static_cast<size_t>(chunks));
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     const Node& node = graph_.nodes[i];
     for (MicroStep variant : kVariants) {
@@ -111,7 +122,8 @@ void Program::fill_segments() {
       if (node.once_per_step && !ends) continue;
       const auto& calls =
           begins || accumulating_calls_[i].empty() ? plain_calls_[i] : accumulating_calls_[i];
-      auto& list = segments_[static_cast<size_t>(node.phase)][static_cast<size_t>(variant)];
+      auto& list = segments_[static_cast<size_t>(node.chunk)][static_cast<size_t>(node.phase)]
+                            [static_cast<size_t>(variant)];
       list.insert(list.end(), calls.begin(), calls.end());
     }
   }

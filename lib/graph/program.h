@@ -5,6 +5,8 @@
 //   backward  of it
 //   update    norm, clipping, optimizer; once a step
 //
+// A rank with several stages of a pipeline has a forward and a backward for each, its chunks.
+//
 // Forward and backward exist in variants for the first, a middle, the last and the only micro-batch
 // of a step, over the same memory (MicroStep).
 //
@@ -40,14 +42,16 @@ struct ProgramOptions {
   // reuse the memory of low-precision copies between the copies' last read and their rewrite by the
   // update. Requires one micro-step and one rank.
   bool keep_gradients = true;
-  size_t frames = 1;  // micro-batches in flight
+  size_t frames = 1;      // micro-batches in flight
+  FrameLives lives = {};  // of several chunks: when frames use their memory
 };
 
 // A place in the memory of a frame, in the memory that all frames share, or in the reused memory of
-// low-precision copies.
+// low-precision copies. With several chunks the memory of a frame is in pieces (frame_lives).
 struct MemoryPlace {
   size_t offset = 0;
   bool reused = false, shared = false;
+  int piece = 0;
 };
 
 // One kernel call of a segment.
@@ -59,6 +63,9 @@ struct Call {
   MemoryPlace workspace = {};
   std::optional<MemoryPlace> temporary = {};  // the output is written here, then added to the sum
   bool adds_temporary = false;                // this call is that addition
+  // Begins a message from or to another stage of a pipeline, in the forward or backward; waits in a
+  // backward for what its forward has sent.
+  bool receives = false, sends = false, ends_forward = false;
 };
 
 class Program {
@@ -71,10 +78,13 @@ class Program {
 
   const Graph& graph() const { return graph_; }
   const ProgramOptions& options() const { return options_; }
-  // Memory for values and workspaces that do not outlive a micro-step: that of one frame, and that
-  // of all frames together for what does not outlive a segment (with one frame there is none).
+  // Memory for values and workspaces that do not outlive a micro-step, of all frames. It begins
+  // with what they share: what does not outlive a segment (with one frame there is none).
   size_t work_bytes() const { return work_bytes_; }
-  size_t shared_bytes() const { return shared_bytes_; }
+  // The beginning of a frame's memory in it.
+  size_t frame_offset(size_t frame, int piece = 0) const {
+    return frame_offsets_[static_cast<size_t>(piece)][frame];
+  }
   // A lower bound of the bytes that any placement of the same blocks needs.
   size_t work_lower_bound() const { return busiest_step(blocks_).bytes; }
   size_t workspace_bytes() const;  // the largest workspace of a call
@@ -102,9 +112,11 @@ class Program {
   size_t slots() const { return static_cast<size_t>(graph_.next_slot()); }
 
   // The calls of a segment, in order.
-  const std::vector<size_t>& segment(Phase segment, MicroStep variant) const {
-    return segments_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
+  const std::vector<size_t>& segment(Phase segment, MicroStep variant, int chunk = 0) const {
+    return segments_[static_cast<size_t>(chunk)][static_cast<size_t>(segment)]
+                    [static_cast<size_t>(variant)];
   }
+  int chunks() const { return static_cast<int>(segments_.size()); }
   const std::vector<Call>& calls() const { return calls_; }
   // "matmul in layers.2 (forward)"
   std::string described(size_t call) const;
@@ -119,10 +131,12 @@ class Program {
   void place_memory();
   void merge_in_place(size_t node, const std::vector<int>& last_use);
   ReusableRegion reuse_copies();
+  void keep_messages(int end);
   void share_blocks();
+  void place_frames(const std::vector<size_t>& bytes);
   MemoryPlace place_of_block(int block) const {
     const MemoryBlock& at = blocks_[static_cast<size_t>(block)];
-    return {at.offset, at.reused, at.shared};
+    return {at.offset, at.reused, at.shared, at.piece};
   }
   void fill_segments();
   // True if values of this role are stored in the region of state rather than that of activations.
@@ -137,9 +151,10 @@ class Program {
   std::vector<MemoryBlock> blocks_;
   std::vector<int> value_block_;  // per value (storage roots only), -1: state
   std::vector<Graph::GroupOffset> group_offsets_;
-  size_t work_bytes_ = 0, shared_bytes_ = 0;
+  size_t work_bytes_ = 0;
+  std::vector<std::vector<size_t>> frame_offsets_;  // [piece][frame]
   std::vector<std::pair<ValueId, size_t>> copies_;
-  std::array<std::array<std::vector<size_t>, 4>, 3> segments_;  // [phase][variant]
+  std::vector<std::array<std::array<std::vector<size_t>, 4>, 3>> segments_;  // [chunk][phase]
 };
 
 }  // namespace dltrain

@@ -1,5 +1,6 @@
 // Memory of a program's values: blocks with the lifetime from first to last use, and their places.
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "graph/program.h"
@@ -31,6 +32,8 @@ void Program::place_memory() {
   std::vector<int> last_use(graph_.values.size(), -2);
   for (int i = 0; i < end; ++i) {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
+    const Call& call = calls_[plain_calls_[static_cast<size_t>(i)].front()];
+    if (call.ends_forward && !options_.lives.empty()) continue;  // see keep_messages()
     for (const auto* ids : {&node.inputs, &node.outputs}) {
       for (ValueId id : *ids) {
         if (id != kNoValue) last_use[static_cast<size_t>(graph_.storage(id))] = i;
@@ -73,19 +76,7 @@ void Program::place_memory() {
       }
     }
   }
-  for (const Node& node : graph_.nodes) {
-    // On GPUs the values of the stage before are received before the inputs are filled, while the
-    // backward of the frame's last micro-batch still sends (Executor::run).
-    if (node.op->message != MessageKind::receive || node.phase != Phase::forward ||
-        node.attributes.text(kOver) != mesh_axes::kPipeline ||
-        options_.device->properties().on_host) {
-      continue;
-    }
-    const ValueId root = graph_.storage(node.outputs[0]);
-    MemoryBlock& block = blocks_[static_cast<size_t>(value_block_[static_cast<size_t>(root)])];
-    block.first = -1;
-    block.last = end;
-  }
+  keep_messages(end);
   std::vector<int> workspaces, temporaries;  // blocks of each call
   for (const Call& call : calls_) {
     const int at = static_cast<int>(call.node);
@@ -100,10 +91,48 @@ void Program::place_memory() {
     temporaries.push_back(temporary);
   }
   work_bytes_ = place_blocks(blocks_, reuse_copies());
-  if (options_.frames > 1) share_blocks();
+  frame_offsets_.assign(1, {});
+  for (size_t i = 0; i < options_.frames; ++i) frame_offsets_[0].push_back(i * work_bytes_);
+  if (options_.frames > 1 || !options_.lives.empty()) share_blocks();
   for (size_t i = 0; i < calls_.size(); ++i) {
     calls_[i].workspace = place_of_block(workspaces[i]);
     if (temporaries[i] >= 0) calls_[i].temporary = place_of_block(temporaries[i]);
+  }
+}
+
+// Messages that are received before their segment begins (ScheduledSegment) keep their memory: on
+// GPUs the values of the stage before, which come while the backward of the frame's last
+// micro-batch still sends; with several chunks all, and what is sent.
+void Program::keep_messages(int end) {
+  const bool several = !options_.lives.empty();
+  const auto block_of = [&](ValueId id) -> MemoryBlock& {
+    const int block = value_block_[static_cast<size_t>(graph_.storage(id))];
+    return blocks_[static_cast<size_t>(block)];
+  };
+  const auto is_in = [](int chunk) {
+    return [chunk](const Node& n) { return n.phase != Phase::update && n.chunk == chunk; };
+  };
+  const auto& nodes = graph_.nodes;
+  for (const Call& call : calls_) {
+    const Node& node = nodes[call.node];
+    const bool forward = node.phase == Phase::forward;
+    if (several && call.ends_forward) {
+      if (is_state(graph_.storage(node.inputs[0]))) continue;
+      MemoryBlock& block = block_of(node.inputs[0]);
+      const bool only_sent = block.first >= 0 && block.last < static_cast<int>(call.node) &&
+                             nodes[static_cast<size_t>(block.last)].phase == Phase::forward;
+      if (only_sent) block.piece = piece_of(node.chunk, FramePiece::sent);
+    } else if (several && call.receives && forward) {
+      const auto first = std::ranges::find_if(nodes, is_in(node.chunk));
+      const auto last = std::find_if(nodes.rbegin(), nodes.rend(), is_in(node.chunk));
+      block_of(node.outputs[0]).first = static_cast<int>(first - nodes.begin());
+      block_of(node.outputs[0]).last = static_cast<int>(nodes.rend() - last) - 1;
+    } else if (several && call.receives) {
+      block_of(node.outputs[0]).piece = piece_of(node.chunk, FramePiece::received);
+    } else if (call.receives && forward && !options_.device->properties().on_host) {
+      block_of(node.outputs[0]).first = -1;
+      block_of(node.outputs[0]).last = end;
+    }
   }
 }
 
@@ -113,21 +142,73 @@ void Program::share_blocks() {
   check_internal(std::ranges::is_sorted(graph_.nodes, {}, &Node::phase),
                  "nodes are not in the order of the segments");
   const int end = static_cast<int>(graph_.nodes.size());
-  const auto phase_at = [&](int step) { return graph_.nodes[static_cast<size_t>(step)].phase; };
-  std::vector<MemoryBlock> own, shared;
-  std::vector<bool> is_shared;
+  const size_t pieces = std::max<size_t>(1, options_.lives.size());
+  std::vector<std::vector<MemoryBlock>> lists(pieces + 1);  // the last one is shared
+  std::vector<size_t> list_of;
   for (const MemoryBlock& block : blocks_) {
-    is_shared.push_back(block.first >= 0 && block.last < end && block.last >= block.first &&
-                        phase_at(block.first) == phase_at(block.last));
-    (is_shared.back() ? shared : own).push_back(block);
+    const bool within = block.first >= 0 && block.last < end && block.last >= block.first;
+    const Node& first = graph_.nodes[static_cast<size_t>(within ? block.first : 0)];
+    const Node& last = graph_.nodes[static_cast<size_t>(within ? block.last : 0)];
+    const bool in_chunk = within && first.chunk == last.chunk;
+    const bool outlives = pieces == 1 || !in_chunk || last.phase == Phase::update;
+    const int kept = piece_of(first.chunk, FramePiece::kept);
+    list_of.push_back(block.piece != 0                        ? static_cast<size_t>(block.piece)
+                      : in_chunk && first.phase == last.phase ? pieces
+                      : outlives                              ? 0
+                                                              : static_cast<size_t>(kept));
+    lists[list_of.back()].push_back(block);
   }
-  const size_t own_bytes = place_blocks(own), shared_bytes = place_blocks(shared);
-  if (options_.frames * own_bytes + shared_bytes >= options_.frames * work_bytes_) return;
-  work_bytes_ = own_bytes;
-  shared_bytes_ = shared_bytes;
-  for (size_t i = 0, o = 0, s = 0; i < blocks_.size(); ++i) {
-    blocks_[i] = is_shared[i] ? shared[s++] : own[o++];
-    blocks_[i].shared = is_shared[i];
+  std::vector<size_t> bytes;
+  for (std::vector<MemoryBlock>& list : lists) bytes.push_back(place_blocks(list));
+  const size_t frames = options_.frames;
+  if (pieces == 1 && frames * bytes[0] + bytes[1] >= frames * work_bytes_) {
+    work_bytes_ *= frames;
+    return;
+  }
+  std::vector<size_t> next(pieces + 1);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const size_t list = list_of[i];
+    blocks_[i] = lists[list][next[list]++];
+    blocks_[i].shared = list == pieces;
+    blocks_[i].piece = blocks_[i].shared ? 0 : static_cast<int>(list);
+  }
+  place_frames(bytes);
+}
+
+// Places the pieces of all frames, the largest first; those that are used at different times may
+// overlap. `bytes`: of each piece of a frame, and last those that frames share.
+void Program::place_frames(const std::vector<size_t>& bytes) {
+  struct Piece {
+    size_t number = 0, frame = 0, offset = 0;
+  };
+  const size_t pieces = bytes.size() - 1, shared = bytes.back();
+  const auto meet = [&](const Piece& a, const Piece& b) {
+    if (options_.lives.empty()) return true;
+    const std::vector<FrameLife>& others = options_.lives[b.number][b.frame];  // in their order
+    auto y = others.begin();
+    return std::ranges::any_of(options_.lives[a.number][a.frame], [&](const FrameLife& x) {
+      while (y != others.end() && y->last < x.first) ++y;
+      return y != others.end() && y->first <= x.last;
+    });
+  };
+  std::vector<Piece> all, placed;
+  for (size_t number = 0; number < pieces; ++number) {
+    for (size_t i = 0; i < options_.frames; ++i) all.push_back({number, i});
+  }
+  std::ranges::stable_sort(all, std::greater{}, [&](const Piece& p) { return bytes[p.number]; });
+  frame_offsets_.assign(pieces, std::vector<size_t>(options_.frames));
+  work_bytes_ = shared;
+  for (Piece& piece : all) {
+    piece.offset = shared;  // behind those that it meets, which are in the order of their offsets
+    for (const Piece& other : placed) {
+      if (piece.offset + bytes[piece.number] <= other.offset) break;
+      if (meet(piece, other)) {
+        piece.offset = std::max(piece.offset, other.offset + bytes[other.number]);
+      }
+    }
+    frame_offsets_[piece.number][piece.frame] = piece.offset;
+    work_bytes_ = std::max(work_bytes_, piece.offset + bytes[piece.number]);
+    placed.insert(std::ranges::upper_bound(placed, piece.offset, {}, &Piece::offset), piece);
   }
 }
 

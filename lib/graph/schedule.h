@@ -22,9 +22,10 @@ struct ScheduledSegment {
   size_t frame = 0;
   int64_t micro_batch = 0;  // of the step; of the update: the last one
   MicroStep variant = MicroStep::only;
-  // The frame and variant of the forward that follows a backward; −1: none follows.
-  int64_t next_frame = -1;
-  MicroStep next_variant = MicroStep::only;
+  int chunk = 0;  // of the forwards and backwards of a rank with several stages of a pipeline
+  // Later segments of the schedule whose messages are received before this one begins, and before
+  // it sends its own; earlier forwards whose messages have been sent before this one begins.
+  std::vector<size_t> first = {}, before_sends = {}, sent = {};
 };
 using StepSchedule = std::vector<ScheduledSegment>;
 
@@ -34,9 +35,37 @@ using StepSchedule = std::vector<ScheduledSegment>;
 //   1                  forward and backward of each micro-batch in turn: accumulation
 //   micro_batches      all forwards, then all backwards (GPipe, Huang et al. 2019)
 //   stages − own index one forward, one backward (1F1B, Narayanan et al. 2019)
+//
+// The forward that follows a backward is received before the gradients of that are sent, where
+// messages block (Executor::run).
 StepSchedule step_schedule(int64_t micro_batches, int64_t in_flight = 1);
 
-// The number of frames that a schedule uses.
+// The schedules of the ranks along a pipeline with `chunks` > 1 stages each: chunk c of rank r is
+// stage c · ranks + r (interleaved 1F1B, Narayanan et al. 2021, section 2.2). Each chunk runs both
+// segments in the order of the micro-batches. They take turns in groups of at least `ranks`
+// micro-batches (all, if there are fewer), of which later ones may have one less.
+//
+// Messages may block: each rank has its messages in one order of all messages, that of their
+// senders' ends if a backward takes as long as two forwards. So some are received early.
+std::vector<StepSchedule> interleaved_schedules(int64_t micro_batches, int ranks, int chunks);
+
+// The numbers of frames and chunks that a schedule uses.
 size_t frames_of(const StepSchedule& schedule);
+int chunks_of(const StepSchedule& schedule);
+
+// When the frames of a schedule of several chunks use their pieces of memory, by piece and frame.
+struct FrameLife {
+  size_t first = 0, last = 0;  // indices of the schedule
+};
+using FrameLives = std::vector<std::vector<std::vector<FrameLife>>>;
+FrameLives frame_lives(const StepSchedule& schedule);
+
+// The first piece is for what outlives the segments of a chunk. The others are those of the chunks:
+// for what lives from forward to backward, what only the message of a forward reads, and what a
+// backward receives.
+enum class FramePiece : uint8_t { kept, sent, received };
+constexpr int piece_of(int chunk, FramePiece piece) {
+  return 1 + 3 * chunk + static_cast<int>(piece);
+}
 
 }  // namespace dltrain

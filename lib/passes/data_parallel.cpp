@@ -55,6 +55,9 @@ class Reductions {
     for (size_t i = 0; i < nodes.size(); ++i) {
       Node& node = nodes[i];
       const Phase phase = node.phase;
+      // What is sent in every micro-batch arrives within the chunk.
+      if (scatters_always_ && node.chunk != builder_.chunk()) end_scatters();
+      builder_.set_chunk(node.chunk);
       if (phase == Phase::update) {
         if (!ended) end_all(Phase::update);
         ended = true;

@@ -179,7 +179,8 @@ class Groups {
                .layer = last.layer,
                .phase = last.phase,
                .block = last.block,
-               .once_per_step = last.once_per_step};
+               .once_per_step = last.once_per_step,
+               .chunk = last.chunk};
     for (int member : members) {
       fused.block = std::max(fused.block, graph_.nodes[static_cast<size_t>(member)].block);
     }

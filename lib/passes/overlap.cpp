@@ -23,8 +23,10 @@ class Overlap {
 
   Graph run() {
     find_small_sums();
+    int chunk = 0;
     for (Node& node : hoisted(std::exchange(graph_.nodes, {}))) {
-      if (node.phase == Phase::update) end_backward();
+      if (node.phase == Phase::update || node.chunk != chunk) end_backward();
+      chunk = node.chunk;
       const auto small = small_.find(node.outputs.empty() ? kNoValue : node.outputs[0]);
       if (small != small_.end()) {
         parts_of_sums_[static_cast<size_t>(small->second)].push_back(std::move(node));

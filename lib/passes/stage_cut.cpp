@@ -1,7 +1,7 @@
 #include "passes/stage_cut.h"
 
 #include <algorithm>
-#include <bit>
+#include <bitset>
 #include <map>
 #include <set>
 
@@ -14,24 +14,26 @@
 namespace dltrain {
 namespace {
 
-using Stages = uint64_t;  // a set: bit s is stage s
-constexpr Stages kUnknown = 0;
+using Stages = std::bitset<kMostStages>;  // a set: bit s is stage s
+const Stages kUnknown;
 
 Stages only(int stage) {
-  return Stages{1} << stage;
+  return Stages().set(static_cast<size_t>(stage));
 }
-int first_of(Stages stages) {
-  return std::countr_zero(stages);
+int first_of(const Stages& stages) {
+  size_t stage = 0;
+  while (stage < stages.size() && !stages[stage]) ++stage;
+  return static_cast<int>(stage);
 }
-bool is_one(Stages stages) {
-  return std::has_single_bit(stages);
+bool is_one(const Stages& stages) {
+  return stages.count() == 1;
 }
 
 class StageCutter {
  public:
   StageCutter(Graph graph, const StageCut& cut)
       : graph_(std::move(graph)),
-        own_(cut.stage),
+        own_(cut.rank),
         last_(cut.stages() - 1),
         cut_(cut),
         slot_(graph_.next_slot()),
@@ -42,6 +44,7 @@ class StageCutter {
     for (size_t i = 0; i < graph_.values.size(); ++i) {
       roots_.push_back(graph_.storage(static_cast<ValueId>(i)));
     }
+    for (int chunk = 0; chunk < cut.chunks; ++chunk) mine_ |= only(stage_of(chunk));
     old_ = std::exchange(graph_.nodes, {});
     trains_ = std::ranges::any_of(old_, [](const Node& n) { return n.phase == Phase::update; });
   }
@@ -53,8 +56,9 @@ class StageCutter {
     assign_update();
     find_crossing();
     split_sums();
-    emit(Phase::forward);
-    emit(Phase::backward);
+    for (int chunk = 0; chunk < cut_.chunks; ++chunk) emit(Phase::forward, chunk);
+    for (int chunk = cut_.chunks; chunk-- > 0;) emit(Phase::backward, chunk);
+    builder_.set_chunk(0);
     if (trains_) emit_update();
     place_state();
     graph_.update_producers();
@@ -62,8 +66,20 @@ class StageCutter {
   }
 
  private:
-  Stages all() const { return ~kUnknown >> (63 - last_); }
-  bool is_here(Stages stages) const { return (stages & only(own_)) != 0; }
+  Stages all() const {
+    Stages out;
+    for (int stage = 0; stage <= last_; ++stage) out |= only(stage);
+    return out;
+  }
+  int rank_of(int stage) const { return stage % cut_.ranks(); }
+  Stages ranks_of(const Stages& stages) const {
+    Stages out;
+    for (int stage = 0; stage <= last_; ++stage) {
+      if ((stages & only(stage)).any()) out |= only(rank_of(stage));
+    }
+    return out;
+  }
+  bool is_here(const Stages& stages) const { return (stages & mine_).any(); }
 
   // State that stages own, unlike the state of the step, inputs, constants and activations.
   bool is_owned(ValueId root) const {
@@ -204,19 +220,20 @@ class StageCutter {
             stages &= stages_[static_cast<size_t>(made)];
           }
         }
-        check_internal(stages != 0, "{} ({}) needs the state of several stages", node.op->name,
-                       node.layer);
+        check_internal(stages != kUnknown, "{} ({}) needs the state of several stages",
+                       node.op->name, node.layer);
         each([&](Stages& owner) { owner = owner == kUnknown ? stages : owner; });
       }
       stages_[i] = stages;
     }
   }
 
-  // A value that this stage receives or sends on, or both.
+  // A value that a stage of this rank receives or sends on, or both.
   struct Crossing {
     ValueId value;
     int from, to;  // the stage that produces it, and the last one that reads it
     Phase phase;
+    int chunk;
     int64_t slot_in, slot_out;
   };
 
@@ -240,8 +257,11 @@ class StageCutter {
       const Node& made = old_[static_cast<size_t>(graph_.value(id).producer)];
       const int from = made_on(id, made.phase);
       const int step = made.phase == Phase::forward ? 1 : -1;
-      if ((own_ - from) * step < 0 || (to - own_) * step < 0) continue;
-      crossing_.push_back({id, from, to, made.phase, 0, 0});
+      for (int chunk = 0; chunk < cut_.chunks; ++chunk) {
+        const int stage = stage_of(chunk);
+        if ((stage - from) * step < 0 || (to - stage) * step < 0) continue;
+        crossing_.push_back({id, from, to, made.phase, chunk, 0, 0});
+      }
     }
     std::ranges::sort(crossing_, {}, [&](const Crossing& c) {
       const int distance = c.phase == Phase::forward ? c.from : -c.from;
@@ -279,52 +299,66 @@ class StageCutter {
     builder_.emit("send_end", {id}, message(phase, slot));
   }
 
-  void emit(Phase phase) {
+  int stage_of(int chunk) const { return chunk * cut_.ranks() + own_; }
+
+  void emit(Phase phase, int chunk) {
+    const bool several = cut_.chunks > 1;
+    chunk_ = chunk;
     builder_.set_phase(phase);
+    builder_.set_chunk(trains_ ? chunk : 0);
     builder_.set_layer("pipeline");
-    const int step = phase == Phase::forward ? 1 : -1;
-    // Until the backward of a micro-batch, its activations have certainly arrived.
-    if (phase == Phase::backward && trains_) end_sends(Phase::forward);
-    for (const Crossing& c : crossing_) {
-      if (c.phase != phase || c.from == own_) continue;
-      const ValueId begun = receive(graph_.value(c.value).spec, own_ - step, phase, c.slot_in);
-      received_[c.value] = end_receive(begun, phase, c.slot_in);
+    const int own = stage_of(chunk), step = phase == Phase::forward ? 1 : -1;
+    const int before = rank_of(own - step + last_ + 1), after = rank_of(own + step + last_ + 1);
+    std::vector<Crossing> crossing;
+    std::ranges::copy_if(crossing_, std::back_inserter(crossing),
+                         [&](const Crossing& c) { return c.phase == phase && c.chunk == chunk; });
+    std::vector<ValueId> begun;
+    for (const Crossing& c : crossing) {
+      if (c.from == own) continue;
+      begun.push_back(receive(graph_.value(c.value).spec, before, phase, c.slot_in));
     }
-    const bool sends_last = cut_.sends_last && phase == Phase::backward;
+    // Until the backward of a micro-batch, its activations have certainly arrived.
+    if (phase == Phase::backward && trains_) end_sends(Phase::forward, own);
+    auto next = begun.begin();
+    for (const Crossing& c : crossing) {
+      if (c.from != own) received_[{chunk, c.value}] = end_receive(*next++, phase, c.slot_in);
+    }
+    const bool sends_last = several || (cut_.sends_last && phase == Phase::backward);
     // Not before the others are received: a message to a stage that is busy would delay them.
-    for (const Crossing& c : crossing_) {
-      if (c.phase != phase || c.from == own_ || c.to == own_ || sends_last) continue;
-      send(received_[c.value], own_ + step, phase, c.slot_out);
+    for (const Crossing& c : crossing) {
+      if (c.from == own || c.to == own || sends_last) continue;
+      send(here(c.value), after, phase, c.slot_out);
     }
     for (size_t i = 0; i < old_.size(); ++i) {
-      if (old_[i].phase != phase || !is_here(stages_[i])) continue;
+      if (old_[i].phase != phase || stages_[i] != only(own)) continue;
       emit_node(old_[i]);
-      for (const Crossing& c : crossing_) {
-        const bool made = c.from == own_ && graph_.value(c.value).producer == static_cast<int>(i);
-        if (made && !sends_last) send(c.value, own_ + step, phase, c.slot_out);
+      for (const Crossing& c : crossing) {
+        const bool made = c.from == own && graph_.value(c.value).producer == static_cast<int>(i);
+        if (made && !sends_last) send(c.value, after, phase, c.slot_out);
       }
     }
-    for (const Crossing& c : crossing_) {
-      if (sends_last && c.phase == phase && c.to != own_) {
-        send(here(c.value), own_ + step, phase, c.slot_out);
-      }
+    for (const Crossing& c : crossing) {
+      if (sends_last && c.to != own) send(here(c.value), after, phase, c.slot_out);
     }
-    if (phase == Phase::backward || !trains_) end_sends(phase);
+    if (phase == Phase::backward || !trains_) end_sends(phase, own);
   }
 
-  void end_sends(Phase phase) {
+  void end_sends(Phase phase, int own) {
     for (const Crossing& c : crossing_) {
-      if (c.phase == phase && c.to != own_) end_send(here(c.value), phase, c.slot_out);
+      if (c.phase == phase && c.chunk == chunk_ && c.to != own) {
+        end_send(here(c.value), phase, c.slot_out);
+      }
     }
   }
 
   // The value of this stage.
   ValueId here(ValueId id) const {
-    const auto found = received_.find(id);
+    const auto found = received_.find({chunk_, id});
     return found == received_.end() ? id : found->second;
   }
 
   void emit_node(Node node) {
+    if (trains_ && node.phase != Phase::update) node.chunk = chunk_;
     for (ValueId& id : node.inputs) id = here(id);
     for (ValueId id : node.outputs) {
       ValueId& base = graph_.value(id).storage_of;
@@ -333,19 +367,20 @@ class StageCutter {
     graph_.nodes.push_back(std::move(node));
   }
 
-  // A gradient to which layers of several stages add becomes a sum of this stage's part.
+  // A gradient to which layers of several ranks add becomes a sum of this rank's part.
   void split_sums() {
     for (ValueId id : graph_.with_role(Role::gradient)) {
-      if (is_one(owners(id))) continue;
+      if (is_one(ranks_of(owners(id)))) continue;
       const GraphValue sum = graph_.value(id);
       const Stages stages = owners(id);
       const ValueId whole = whole_sums_[static_cast<size_t>(id)];
-      ValueId part = kNoValue;  // the last one of this stage
+      ValueId part = kNoValue;  // the last one of this rank
       for (size_t i = 0; i < graph_.values.size(); ++i) {
         const auto link = static_cast<ValueId>(i);
         if (roots_[i] != id) continue;
         GraphValue& value = graph_.value(link);
-        if (made_on(link, Phase::backward) != own_) {
+        const int stage = made_on(link, Phase::backward);
+        if (stage < 0 || rank_of(stage) != own_) {
           value = {.name = {}, .spec = value.spec, .producer = value.producer};
           continue;
         }
@@ -359,14 +394,15 @@ class StageCutter {
         }
         part = link;
       }
-      if (part != kNoValue) shared_.push_back({whole, part, stages});
+      if (part != kNoValue) shared_.push_back({whole, part, ranks_of(stages)});
     }
   }
 
   void emit_update() {
     builder_.set_phase(Phase::update);
     builder_.set_layer("pipeline");
-    for (const SharedSum& sum : shared_) received_[sum.whole] = exchange(sum);
+    chunk_ = -1;
+    for (const SharedSum& sum : shared_) received_[{chunk_, sum.whole}] = exchange(sum);
     send_metrics();
     for (size_t i = 0; i < old_.size(); ++i) {
       if (old_[i].phase != Phase::update || !is_here(stages_[i])) continue;
@@ -374,7 +410,7 @@ class StageCutter {
       if (is_norm(node)) {
         std::erase_if(node.inputs, [&](ValueId id) {
           const Stages stages = owners_[static_cast<size_t>(roots_[static_cast<size_t>(id)])];
-          return stages != kUnknown && first_of(stages) != own_;
+          return stages != kUnknown && rank_of(first_of(stages)) != own_;
         });
         if (node.inputs.size() < 2) node.inputs.push_back(empty_state());
       }
@@ -390,10 +426,10 @@ class StageCutter {
     fail(ExitCode::internal, "internal error: stage {} has all parameters and no gradients", own_);
   }
 
-  // The sum over the stages that share a parameter, added in their order.
+  // The sum over the ranks that share a parameter, added in their order.
   struct SharedSum {
     ValueId whole, part;
-    Stages stages;
+    Stages ranks;
   };
   ValueId exchange(const SharedSum& sum) {
     const TensorSpec spec = graph_.value(sum.part).spec;
@@ -408,15 +444,15 @@ class StageCutter {
         parts[sender] = end_receive(begun, Phase::update, slot);
       }
     };
-    for (int a = 0; a <= last_; ++a) {
-      for (int b = a + 1; b <= last_; ++b) {
-        if ((sum.stages & only(a)) == 0 || (sum.stages & only(b)) == 0) continue;
+    for (int a = 0; a < cut_.ranks(); ++a) {
+      for (int b = a + 1; b < cut_.ranks(); ++b) {
+        if (!sum.ranks[static_cast<size_t>(a)] || !sum.ranks[static_cast<size_t>(b)]) continue;
         in_order(a, b);
         in_order(b, a);
       }
     }
     ValueId total = kNoValue;
-    for (const auto& [stage, part] : parts) {
+    for (const auto& [rank, part] : parts) {
       total = total == kNoValue ? part : builder_.emit1("add", {total, part});
     }
     graph_.value(total).layout = graph_.value(graph_.storage(sum.part)).layout;
@@ -425,9 +461,9 @@ class StageCutter {
 
   void send_metrics() {
     for (ValueId id : graph_.with_role(Role::metric)) {
-      const int from = first_of(owners(id));
+      const int from = rank_of(first_of(owners(id)));
       const GraphValue metric = graph_.value(id);
-      for (int to = 0; to <= last_; ++to) {
+      for (int to = 0; to < cut_.ranks(); ++to) {
         const int64_t slot = slot_++;
         if (to == from) continue;
         if (own_ == from) {
@@ -457,13 +493,13 @@ class StageCutter {
           continue;
         }
         if (!value.shard) value.shard = Shard{.whole = value.spec};
-        value.shard->stage = stages == kUnknown ? 0 : first_of(stages);
+        value.shard->stage = stages == kUnknown ? 0 : rank_of(first_of(stages));
         value.shard->is_here = stages == kUnknown || is_here(stages);
         value.spec = value.shard->stored();
         continue;
       }
-      const bool made_elsewhere =
-          value.role == Role::output && made_on(static_cast<ValueId>(i), Phase::forward) != own_;
+      const int made = made_on(static_cast<ValueId>(i), Phase::forward);
+      const bool made_elsewhere = value.role == Role::output && (made < 0 || rank_of(made) != own_);
       if (made_elsewhere || (stages != kUnknown && !is_here(stages))) {
         value.role = Role::activation;
         value.name.clear();
@@ -473,7 +509,8 @@ class StageCutter {
 
   Graph graph_;
   std::vector<Node> old_;
-  const int own_, last_;
+  const int own_, last_;  // rank, stage
+  Stages mine_;           // of this rank
   const StageCut& cut_;
   bool trains_ = false;
   int64_t slot_;
@@ -485,7 +522,9 @@ class StageCutter {
   std::vector<ValueId> roots_;       // the storage of each value of the whole graph
   std::vector<ValueId> whole_sums_;  // likewise (Graph::whole_sums)
   std::vector<SharedSum> shared_;
-  std::map<ValueId, ValueId> received_;  // values of other stages, and sums over stages
+  int chunk_ = 0;  // that is emitted; −1: the update
+  // By chunk: values of other stages, and sums over ranks.
+  std::map<std::pair<int, ValueId>, ValueId> received_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Pipeline parallelism: the part of a step that the ranks of one stage run. It has the nodes of its
-// layers, their backward and update, and only their parameters and other state.
+// Pipeline parallelism: the part of a step that the ranks of one stage, or of some stages, run. It
+// has the nodes of their layers, their backward and update, and only their parameters and other
+// state.
 #pragma once
 
 #include <string>
@@ -10,14 +11,19 @@
 namespace dltrain {
 
 struct StageCut {
-  int stage = 0;  // the place of the rank along the axis `pipeline`
+  int rank = 0;  // along the axis `pipeline`
   // The layer with which each stage but the first begins.
   std::vector<std::string> begins;
   // The gradients are sent at the end of the backward, so that the next forward's values can be
   // received before (Executor::run).
   bool sends_last = false;
+  int chunks = 1;  // stages of each rank
   int stages() const { return static_cast<int>(begins.size()) + 1; }
+  int ranks() const { return stages() / chunks; }
 };
+
+// The most stages of a model.
+constexpr int kMostStages = 256;
 
 // Returns the layers with which so many stages but the first should begin, such that the slowest
 // stage takes the least time for arithmetic and messages, at the fixed rates of a kind of device
@@ -42,10 +48,15 @@ std::vector<int> find_equal_stages(const Graph& forward, const std::vector<std::
 // (comm/mesh.h), in each of which their order is that of the micro-batches, so stages may have
 // different numbers of micro-batches in flight (graph/schedule.h).
 //
-// Parameters that layers of several stages read (tied embeddings) are on each of them. In the
-// update these stages exchange the gradients, add them in the order of the stages, and make the
-// same step. The sums for metrics are sent to all stages. The node of the gradient norm has only
-// gradients of this stage, each on one stage; shard_norm() (passes/partition.h) adds up the stages.
+// With several chunks, stage s is chunk s / ranks of rank s mod ranks (Node::chunk; in evaluations
+// all run in one forward), so messages also go from the last rank to the first. All are sent at
+// the end of a segment, since the order of messages is that of interleaved_schedules()
+// (graph/schedule.h).
+//
+// Parameters that layers of several ranks read (tied embeddings) are on each of them. In the
+// update these ranks exchange the gradients, add them in their order, and make the same step. The
+// sums for metrics are sent to all stages. The node of the gradient norm has only gradients of this
+// stage, each on one stage; shard_norm() (passes/partition.h) adds up the stages.
 //
 // Checkpointed state of other stages stays in the graph, as a tensor of which this rank stores
 // nothing (Shard::is_here). Precedes fuse and the reductions over data-parallel ranks.

@@ -23,6 +23,7 @@ int64_t aligned(int64_t elements) {
 struct ParameterUse {
   bool trainable = false, master = false;
   bool shared = false;  // by stages of a pipeline, which add its gradients in the update
+  int chunk = 0;        // that reads it first
   std::optional<DType> copy;
 };
 
@@ -39,6 +40,7 @@ std::map<ValueId, ParameterUse> find_uses(const Graph& graph, std::vector<ValueI
       const ValueId parameter = copy ? value.of : root;
       const auto [use, first] = uses.try_emplace(parameter);
       if (first) order.push_back(parameter);
+      if (first) use->second.chunk = node.chunk;
       if (copy) use->second.copy = value.spec.dtype;
       if (!copy) use->second.master = true;
     }
@@ -60,7 +62,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
   std::vector<ValueId> order;
   const std::map<ValueId, ParameterUse> uses = find_uses(graph, order);
   std::vector<ZeroUnit> units;
-  using Key = std::tuple<bool, bool, std::optional<DType>, DType, std::string>;
+  using Key = std::tuple<int, bool, bool, std::optional<DType>, DType, std::string>;
   struct UnitInProgress {
     size_t unit;
     int64_t filled;
@@ -73,7 +75,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
     const std::string cut = parameter.layout.empty() ? "" : parameter.layout.front().axis;
     const char* axes = cut == mesh_axes::kExpert ? mesh_axes::kStateOfExpert : mesh_axes::kState;
     if (options.mesh.size(axes) == 1) continue;
-    const Key key{use.trainable, use.master, use.copy, parameter.spec.dtype, cut};
+    const Key key{use.chunk, use.trainable, use.master, use.copy, parameter.spec.dtype, cut};
     const int64_t elements = parameter.spec.shape.elements();
     const int64_t most = static_cast<int64_t>(options.bucket_bytes / sizeof(float));
     auto at = open.find(key);

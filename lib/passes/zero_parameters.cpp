@@ -42,10 +42,15 @@ class Gathering {
   void run() {
     nodes_ = std::exchange(graph_.nodes, {});
     size_t i = 0;
-    for (Phase phase : {Phase::forward, Phase::backward}) {
+    while (i < nodes_.size() && nodes_[i].phase != Phase::update) {
+      const Node& first = nodes_[i];
       size_t end = i;
-      while (end < nodes_.size() && nodes_[end].phase == phase) ++end;
-      run_phase(phase, i, end);
+      while (end < nodes_.size() && nodes_[end].phase == first.phase &&
+             nodes_[end].chunk == first.chunk) {
+        ++end;
+      }
+      builder_.set_chunk(first.chunk);
+      run_phase(first.phase, i, end);
       i = end;
     }
     for (; i < nodes_.size(); ++i) graph_.nodes.push_back(nodes_[i]);

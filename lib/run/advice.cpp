@@ -156,11 +156,13 @@ LargestInput largest_input(const Dataset& data) {
 std::string waiting_stages(const Session& session) {
   const int64_t stages = session.coordinates.pipeline.count, steps = session.batch.micro_steps;
   if (steps >= stages) return {};
+  // The first micro-batch passes all stages; each later one is behind it by one stage of a rank.
+  const auto chunks = static_cast<double>(session.experiment->parallelism.virtual_stages);
+  const double all = static_cast<double>(stages) + static_cast<double>(steps - 1) / chunks;
   return fmt::format(
       "parallelism.pipeline {} with {} micro-batch{} a step: each stage waits for {:.0f} % of the "
       "time; a smaller training.micro_batch_size gives more micro-batches",
-      stages, steps, steps == 1 ? "" : "es",
-      100.0 * static_cast<double>(stages - 1) / static_cast<double>(steps + stages - 1));
+      stages, steps, steps == 1 ? "" : "es", 100 * (1 - static_cast<double>(steps) / all));
 }
 
 }  // namespace

@@ -348,10 +348,22 @@ double Session::step_model_flops() const {
          coordinates.pipeline.count;
 }
 
-int64_t Session::in_flight(int stage) const {
-  if (coordinates.pipeline.count == 1) return options.in_flight;
-  const bool gpipe = experiment->parallelism.pipeline_schedule == PipelineSchedule::gpipe;
-  return gpipe ? batch.micro_steps : coordinates.pipeline.count - stage;
+std::vector<StepSchedule> Session::schedules() const {
+  const int ranks = coordinates.pipeline.count;
+  const ParallelismConfig& parallelism = experiment->parallelism;
+  if (ranks > 1 && parallelism.pipeline_schedule == PipelineSchedule::interleaved) {
+    return interleaved_schedules(batch.micro_steps, ranks,
+                                 static_cast<int>(parallelism.virtual_stages));
+  }
+  const bool gpipe = parallelism.pipeline_schedule == PipelineSchedule::gpipe;
+  std::vector<StepSchedule> out;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int64_t in_flight = ranks == 1 ? options.in_flight
+                              : gpipe    ? batch.micro_steps
+                                         : ranks - rank;
+    out.push_back(step_schedule(batch.micro_steps, std::min(in_flight, batch.micro_steps)));
+  }
+  return out;
 }
 
 int64_t Session::tokens_of_sample(size_t variant) const {
@@ -524,6 +536,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
                   .capacity = experiment.parallelism.capacity_factor()},
       .stages = experiment.parallelism.chooses_stages() ? std::vector<std::string>()
                                                         : *experiment.parallelism.pipeline_stages,
+      .virtual_stages = static_cast<int>(experiment.parallelism.virtual_stages),
       .compute = options.compute,
       .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
       .low_residual = experiment.precision.low_residual(),
@@ -570,7 +583,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     check_compute(experiment.precision, *chosen.device);
     session.device_note = chosen.note;
   }
-  executor.in_flight = session.in_flight(session.coordinates.pipeline.index);
+  executor.schedule = session.schedules()[static_cast<size_t>(session.coordinates.pipeline.index)];
   std::optional<StepGraph> evaluation;
   if (options.evaluation && session.has_evaluation()) {
     StepRequest quiet = request;

@@ -93,8 +93,8 @@ struct Session {
   double learning_rate(int64_t step) const {
     return experiment->optimizer->learning_rate * experiment->lr_scheduler->factor(step, max_steps);
   }
-  // The most micro-batches between forward and backward in a stage.
-  int64_t in_flight(int stage) const;
+  // The schedules of the ranks along the pipeline.
+  std::vector<StepSchedule> schedules() const;
   // Tokens of a sample as steps of a variant see it; 0 where the data has none.
   int64_t tokens_of_sample(size_t variant) const;
   // The position after so many steps in all.

@@ -230,7 +230,8 @@ class Loop {
 bool Loop::one_step(int64_t step) {
   ask_at_once();
   for (const ScheduledSegment& segment : session_.executor->schedule()) {
-    if (segment.segment == Phase::forward && !fill(step, segment)) return false;
+    const bool begins = segment.segment == Phase::forward && segment.chunk == 0;
+    if (begins && !fill(step, segment)) return false;
     session_.executor->run(segment);
   }
   tokens_[static_cast<size_t>(step % 4)] = tokens_seen_;

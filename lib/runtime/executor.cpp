@@ -37,8 +37,8 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
     : options_(std::move(options)),
       training_(std::move(training)),
       evaluation_(std::move(evaluation)),
-      schedule_(
-          step_schedule(options_.micro_steps, std::min(options_.in_flight, options_.micro_steps))),
+      schedule_(options_.schedule.empty() ? step_schedule(options_.micro_steps)
+                                          : std::move(options_.schedule)),
       inputs_of_(frames_of(schedule_)) {
   Collectives* group = options_.collectives;
   if (group != nullptr && !options_.device->properties().on_host) {
@@ -60,12 +60,13 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
       .several_micro_steps = options_.micro_steps > 1 && !options_.fixed_reduction,
       .capture = options_.capture,
       .keep_gradients = gradients,
-      .frames = frames_of(schedule_)};
+      .frames = frames_of(schedule_),
+      .lives = chunks_of(schedule_) > 1 ? frame_lives(schedule_) : FrameLives()};
   // The longest variant comes first: it defines the order of the state.
   for (size_t i = training_.size(); i-- > 0;) {
     training_programs_.emplace_back(training_[i].graph, program_options);
     layout_.add(training_[i].graph, gradients);
-    work_bytes_ = std::max(work_bytes_, work_bytes(training_programs_.back().program()));
+    work_bytes_ = std::max(work_bytes_, training_programs_.back().program().work_bytes());
   }
   std::reverse(training_programs_.begin(), training_programs_.end());
   variant_ = training_.size() - 1;
@@ -75,6 +76,7 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
     evaluation_options.capture = false;
     evaluation_options.keep_gradients = true;  // there are none
     evaluation_options.frames = 1;
+    evaluation_options.lives.clear();
     evaluation_program_.emplace(evaluation_->graph, evaluation_options);
     layout_.add(evaluation_->graph);
     work_bytes_ = std::max(work_bytes_, evaluation_program_->program().work_bytes());
@@ -96,7 +98,7 @@ PlanReport Executor::report() const {
   PlanReport report = make_plan_report(training_program(), layout_, work_bytes_,
                                        options_.micro_steps, options_.topology);
   for (const LoadedProgram& loaded : training_programs_) {
-    report.variant_bytes.push_back(work_bytes(loaded.program()));
+    report.variant_bytes.push_back(loaded.program().work_bytes());
   }
   report.frames = frames_of(schedule_);
   report.stage_bytes = stage_bytes();
@@ -109,10 +111,6 @@ void Executor::observe(StepObserver* observer) {
   for (LoadedProgram& loaded : training_programs_) {
     for (Frame& frame : loaded.frames()) frame.observe(observer);
   }
-}
-
-size_t Executor::work_bytes(const Program& program) const {
-  return frames_of(schedule_) * program.work_bytes() + program.shared_bytes();
 }
 
 size_t Executor::stage_bytes() const {
@@ -136,7 +134,7 @@ void Executor::allocate() {
   const StateAddress state = state_addresses();
   for (size_t i = 0; i < training_.size(); ++i) {
     LoadedProgram& loaded = training_programs_[i];
-    loaded.load(state, work, frames_of(schedule_), loaded.program().work_bytes());
+    loaded.load(state, work);
     auto& buffers = training_buffers_.emplace_back();
     for (const Frame& frame : training_programs_[i].frames()) {
       buffers.push_back(buffers_of(training_[i], frame));
@@ -250,16 +248,25 @@ void Executor::run(const ScheduledSegment& segment) {
     inputs_->fill({}, {}, inputs_of_[segment.frame], *stream_);
   }
   LoadedProgram& program = training_programs_[variant_];
-  // On GPUs all messages share one stream, so their order must be that of the neighbours: the stage
-  // before sends the next forward's values before it receives this backward's gradients.
+  const auto receive = [&](const std::vector<size_t>& list) {
+    for (size_t i : list) {
+      const ScheduledSegment& later = schedule_[i];
+      program.frame(later.frame).receive(later.segment, later.variant, *stream_, later.chunk);
+    }
+  };
+  // On GPUs all messages share one stream, and several chunks make the ranks a ring, so messages
+  // have one order for all ranks (graph/schedule.h).
+  const bool blocks = !options_.device->properties().on_host || program.program().chunks() > 1;
   std::function<void()> receive_next;
-  if (!options_.device->properties().on_host && segment.next_frame >= 0) {
-    receive_next = [&] {
-      program.frame(static_cast<size_t>(segment.next_frame))
-          .receive(Phase::forward, segment.next_variant, *stream_);
-    };
+  if (blocks && !segment.before_sends.empty()) {
+    receive_next = [&] { receive(segment.before_sends); };
   }
-  program.frame(segment.frame).run(segment.segment, segment.variant, *stream_, receive_next);
+  for (size_t i : segment.sent) {
+    program.frame(schedule_[i].frame).end_sends(*stream_, schedule_[i].chunk);
+  }
+  receive(segment.first);
+  program.frame(segment.frame)
+      .run(segment.segment, segment.variant, *stream_, receive_next, segment.chunk);
   if (segment.segment == Phase::update) queue_report(inputs_of_[segment.frame].step);
 }
 

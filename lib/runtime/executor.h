@@ -37,9 +37,9 @@ struct ExecutorOptions {
   // Where ops run over axes of the mesh: its groups over host memory; likewise.
   const MeshGroups* groups = nullptr;
   RankTopology topology = {};
-  int64_t micro_steps = 1;   // per rank and step
-  int64_t in_flight = 1;     // micro-batches between forward and backward at a time
-  int64_t global_batch = 1;  // samples of a step
+  int64_t micro_steps = 1;     // per rank and step
+  StepSchedule schedule = {};  // empty: one micro-batch after the other
+  int64_t global_batch = 1;    // samples of a step
   // Micro-steps overwrite sums, which their graph then combines (training.reduction: fixed).
   bool fixed_reduction = false;
   bool capture = true;
@@ -89,8 +89,8 @@ class Executor final : public StateStore {
   using TensorUse =
       std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>;
   void collect_shards(const TensorUse& use);
-  // The segments of a step in the order in which they are run: before a forward, fill() gives its
-  // frame the micro-batch, and run() runs each segment in turn.
+  // The segments of a step in the order in which they are run: before the first forward of a
+  // micro-batch, fill() gives it to its frame, and run() runs each segment in turn.
   const StepSchedule& schedule() const { return schedule_; }
   // Fills the input slots of a frame. `fields`: the bytes of each slot of the graph, in the order
   // of StepGraph::slots. The batch must stay as it is until the next call of fill() or run() with
@@ -155,7 +155,6 @@ class Executor final : public StateStore {
 
   // Also throws if a collective on the stream has failed.
   void wait_for_device() override;
-  size_t work_bytes(const Program& program) const;  // of all frames
   size_t stage_bytes() const;
   std::vector<std::byte> read_bytes(size_t offset, size_t bytes);
   std::vector<std::byte> gather_bytes(std::span<const std::byte> own, std::string_view axis) const;
@@ -173,7 +172,7 @@ class Executor final : public StateStore {
   size_t variant_ = 0;                 // of the step under way
   std::vector<StepInputs> inputs_of_;  // of the micro-batch in each frame
   size_t inputs_frame_ = 0;            // whose StepInputs are on the device
-  size_t work_bytes_ = 0;              // of all frames
+  size_t work_bytes_ = 0;              // of the largest program
   Buffer arena_, host_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<InputSlots> inputs_;

@@ -17,12 +17,11 @@ class LoadedProgram {
 
   const Program& program() const { return *program_; }
 
-  // Fixes the addresses of `frames` frames, which lie `stride` bytes apart in `work`, behind the
-  // memory that they share.
-  void load(const StateAddress& state, std::byte* work, size_t frames = 1, size_t stride = 0) {
+  // Fixes the addresses of the frames.
+  void load(const StateAddress& state, std::byte* work) {
     frames_.clear();
-    for (size_t i = 0; i < frames; ++i) {
-      frames_.emplace_back(*program_, state, work + program_->shared_bytes() + i * stride, work);
+    for (size_t i = 0; i < program_->options().frames; ++i) {
+      frames_.emplace_back(*program_, state, work, i);
     }
   }
   Frame& frame(size_t i = 0) { return frames_[i]; }

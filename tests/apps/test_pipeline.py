@@ -24,9 +24,12 @@ class Pipeline(LaunchTest):
 
     def test_stages_have_the_trajectory_of_torch(self):
         golden = json.loads((SOURCES / GOLDEN / "losses.json").read_text())["cases"]
-        for model, ranks, stages, zero in (("gpt2", 2, 2, 0), ("gpt2", 4, 2, 1), ("gpt2", 3, 3, 0), ("albert", 2, 2, 0)):
-            run = self.train(SOURCES / GOLDEN / f"{model}.yaml", f"{model}-{ranks}-{stages}", "-s", f"parallelism.pipeline={stages}",
-                             "-s", f"parallelism.zero_stage={zero}", "-s", "training.micro_batch_size=1", ranks=ranks)
+        for model, ranks, stages, zero, schedule in (
+                ("gpt2", 2, 2, 0, "1f1b"), ("gpt2", 4, 2, 1, "1f1b"), ("gpt2", 3, 3, 0, "1f1b"), ("albert", 2, 2, 0, "1f1b"),
+                ("gpt2", 2, 2, 0, "interleaved, virtual_stages: 3"), ("albert", 2, 2, 0, "interleaved, virtual_stages: 2")):
+            run = self.train(SOURCES / GOLDEN / f"{model}.yaml", f"{model}-{ranks}-{stages}-{schedule[:5]}", "-s",
+                             f"parallelism={{pipeline: {stages}, zero_stage: {zero}, pipeline_schedule: {schedule}}}",
+                             "-s", "training.micro_batch_size=1", ranks=ranks)
             golden_of_model = golden[model]["f64"]
             for i, line in enumerate(steps(run)):
                 for series in ("loss", "grad_norm"):
@@ -38,6 +41,19 @@ class Pipeline(LaunchTest):
         stages = self.train(self.small(), "stages", *TWO, ranks=2)
         self.assertEqual([line["loss"] for line in steps(stages)], [line["loss"] for line in steps(alone)])
         for name, source, arguments, ranks in (("to-one", stages, MICRO, 1), ("to-two", alone, TWO, 2), ("same", stages, TWO, 2)):
+            run = self.train(self.small(), name, *arguments, "--resume", source / "checkpoints" / "step-000020", ranks=ranks)
+            self.assertEqual([line["loss"] for line in steps(run)], [line["loss"] for line in steps(alone)[20:]], name)
+        evaluations = [re.sub("^.*?: ", "", self.run_dltrain("eval", run).out) for run in (alone, stages)]
+        self.assertEqual(*evaluations)
+
+    def test_interleaved_stages_continue_other_layouts_to_the_bit_and_the_reverse(self):
+        deep = ("-s", "model.layers=[{linear: 8}, relu, {linear: 8}, relu, {linear: 8}, relu, {linear: 4}]", *MICRO)
+        chunks = (*deep, "-s", "parallelism={pipeline: 2, pipeline_schedule: interleaved, virtual_stages: 2}")
+        alone = self.train(self.small(), "alone", *deep)
+        stages = self.train(self.small(), "stages", *chunks, ranks=2)
+        self.assertEqual([line["loss"] for line in steps(stages)], [line["loss"] for line in steps(alone)])
+        for name, source, arguments, ranks in (("to-one", stages, deep, 1), ("to-chunks", alone, chunks, 2), ("same", stages, chunks, 2),
+                                               ("to-1f1b", stages, (*deep, *TWO), 2)):
             run = self.train(self.small(), name, *arguments, "--resume", source / "checkpoints" / "step-000020", ranks=ranks)
             self.assertEqual([line["loss"] for line in steps(run)], [line["loss"] for line in steps(alone)[20:]], name)
         evaluations = [re.sub("^.*?: ", "", self.run_dltrain("eval", run).out) for run in (alone, stages)]
@@ -77,7 +93,11 @@ class Pipeline(LaunchTest):
                 (3, TWO, "3 ranks cannot be divided into groups of 2 for pipeline parallelism"),
                 (5, ("-s", "parallelism.pipeline=5"), "the model has only 2 layers with parameters; take at most 2"),
                 (2, (*TWO, "-s", "parallelism.pipeline_stages=[a, b]"), "2 layers, but 2 stages need 1"),
-                (2, (*TWO, "-s", "parallelism.pipeline_stages=[foo]"), "no stage can begin with 'foo'")):
+                (2, (*TWO, "-s", "parallelism.pipeline_stages=[foo]"), "no stage can begin with 'foo'"),
+                (2, (*TWO, "-s", "parallelism.pipeline_schedule=interleaved"), "give virtual_stages of 2 or more"),
+                (2, (*TWO, "-s", "parallelism.virtual_stages=2"), "virtual_stages 2 needs pipeline_schedule: interleaved"),
+                (2, (*TWO, "-s", "parallelism={pipeline_schedule: interleaved, virtual_stages: 2}"),
+                 "4 stages, but the model has only 2 layers with parameters; take at most 2")):
             result = self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "refused", "--nproc-per-node", ranks, *arguments,
                                       code=USAGE)
             self.assertIn(message, result.err)
@@ -86,6 +106,10 @@ class Pipeline(LaunchTest):
     def test_the_plan_shows_the_stages(self):
         result = self.run_dltrain("plan", self.small(), *TWO)
         self.assertRegex(result.out, r"\nstages \(1f1b, 8 micro-batches; by FLOP the slowest waits for \d+ % of a step\):\n")
+        result = self.run_dltrain("plan", SOURCES / "configs/gpu/gpt2_124m.yaml", "-s", "training={global_batch_size: 8, micro_batch_size: 1}",
+                                  "-s", "parallelism={pipeline: 4, pipeline_schedule: interleaved, virtual_stages: 3}")
+        self.assertRegex(result.out, r"\nstages \(interleaved, 3 on each rank, 8 micro-batches; by FLOP the slowest waits for \d+ % of a step\):\n"
+                                     r"   rank  .*\n      0  wte to h\.\S+, 2 more ")
         result = self.run_dltrain("plan", self.small(), "-s", "parallelism.pipeline=2")
         self.assertIn("warning: parallelism.pipeline 2 with 1 micro-batch a step: each stage waits for 50 % of the time", result.out)
 
@@ -114,11 +138,11 @@ class Pipeline(LaunchTest):
         search = ("--gpu", "l4", "--world", 4, "--search")
         result = self.run_dltrain("plan", configuration, *search)
         best = re.search(r"^the fastest that fits: (.*)$", result.out, re.MULTILINE)[1].split()
-        rows = [line.split() for line in result.out.splitlines() if re.match(r"  +\d+  +\d+  +\d+  +\d ", line)]
+        rows = [line.split() for line in result.out.splitlines() if re.match(r"  +\d+  +\d+  +\d+(x\d+)?  +\d ", line)]
         self.assertGreater(len(rows), 1, str(result))
         times = [float(row[6]) for row in rows if "fit:" not in row]
         self.assertEqual(times, sorted(times))
-        self.assertEqual(int(rows[0][0]) * int(rows[0][1]) * int(rows[0][2]), 4)
+        self.assertEqual(int(rows[0][0]) * int(rows[0][1]) * int(rows[0][2].split("x")[0]), 4)
         planned = self.run_dltrain("plan", configuration, *best, "--gpu", "l4", "--world", 4)
         self.assertRegex(planned.out, r"memory .* GiB, .*: fits")
         self.assertIn(f"step {times[0]:.1f}"[:-2], planned.out)

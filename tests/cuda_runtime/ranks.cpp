@@ -81,13 +81,24 @@ TEST_CASE("state that groups of ranks share gives the losses of the CPUs") {
 TEST_CASE("stages of a pipeline on GPUs have the losses of the CPUs") {
   // Streams work at once: late ones wait for their host, which may wait for another stage. A
   // message then blocks its host, so this also tests that the order of all messages is one.
-  for (const auto& [network, ranks, stages] :
-       {std::tuple(mlp(), 2, 2), {gpt(), 4, 2}, {gpt(), 3, 3}, {gpt(), 4, 4}}) {
-    for (const char* schedule : {"1f1b", "gpipe"}) {
-      INFO(network.name << ", " << stages << " stages, " << schedule);
-      std::vector<std::string> overrides{fmt::format("parallelism.pipeline={}", stages),
-                                         "training.micro_batch_size=1"};
-      overrides.push_back(fmt::format("parallelism.pipeline_schedule={}", schedule));
+  const char *plain[]{"1f1b", "gpipe"},
+      *chunks[]{"interleaved, virtual_stages: 2", "interleaved, virtual_stages: 3",
+                "interleaved, virtual_stages: 2, zero_stage: 2"};
+  for (const auto& [network, ranks, stages, schedules] :
+       {std::tuple(mlp(), 2, 2, std::span<const char*>(plain)),
+        {gpt(), 4, 2, plain},
+        {gpt(), 3, 3, plain},
+        {gpt(), 4, 4, plain},
+        {gpt(), 2, 2, chunks},
+        {gpt(), 3, 3, chunks},
+        {gpt(), 4, 4, chunks},
+        {gpt(), 4, 2, chunks}}) {
+    for (const char* schedule : schedules) {
+      INFO(network.name << ", " << ranks << " ranks, " << stages << " stages, " << schedule);
+      const std::vector<std::string> overrides{
+          fmt::format("parallelism={{pipeline: {}, bucket_mb: 0.002, pipeline_schedule: {}}}",
+                      stages, schedule),
+          "training.micro_batch_size=1"};
       const auto run = [&](RankBackend backend) {
         return run_on({network, ranks, overrides, backend, fake_cuda::Order::eager});
       };

@@ -56,8 +56,8 @@ std::string names(const Graph& graph, Role role, bool here = true) {
 }
 
 TEST_CASE("a stage has its own layers, parameters and update, and messages in both directions") {
-  const Graph first = stage_cut(whole_step(), {.stage = 0, .begins = {"layers.1"}});
-  const Graph second = stage_cut(whole_step(), {.stage = 1, .begins = {"layers.1"}});
+  const Graph first = stage_cut(whole_step(), {.rank = 0, .begins = {"layers.1"}});
+  const Graph second = stage_cut(whole_step(), {.rank = 1, .begins = {"layers.1"}});
   CHECK(names(first, Role::parameter) == "w0 b0 ");
   CHECK(names(first, Role::parameter, false) == "w1 b1 w2 b2 ");
   CHECK(names(second, Role::parameter) == "w1 b1 w2 b2 ");
@@ -70,7 +70,7 @@ TEST_CASE("a stage has its own layers, parameters and update, and messages in bo
     CHECK((value.spec.bytes() == 0) == !value.shard->is_here);
   }
   CHECK(ops(first, Phase::forward) == "matmul send_begin ");
-  CHECK(ops(first, Phase::backward).starts_with("send_end receive_begin receive_end "));
+  CHECK(ops(first, Phase::backward).starts_with("receive_begin send_end receive_end "));
   CHECK(ops(second, Phase::forward).starts_with("receive_begin receive_end relu matmul "));
   CHECK(ops(second, Phase::backward).ends_with("send_end "));
   CHECK(ops(first, Phase::update) ==
@@ -79,7 +79,7 @@ TEST_CASE("a stage has its own layers, parameters and update, and messages in bo
 }
 
 TEST_CASE("the gradient norm adds up the stages") {
-  Graph graph = stage_cut(whole_step(), {.stage = 0, .begins = {"layers.1"}});
+  Graph graph = stage_cut(whole_step(), {.rank = 0, .begins = {"layers.1"}});
   shard_norm(graph, Mesh({{mesh_axes::kPipeline, 2}}));
   CHECK(ops(graph, Phase::update)
             .find("sum_of_squares pad all_reduce_begin all_reduce_end "
@@ -109,7 +109,7 @@ Graph with_a_skip() {
 
 TEST_CASE("values for a stage further away pass through those between") {
   const auto part = [](int stage) {
-    return stage_cut(with_a_skip(), {.stage = stage, .begins = {"layers.1", "layers.2"}});
+    return stage_cut(with_a_skip(), {.rank = stage, .begins = {"layers.1", "layers.2"}});
   };
   const auto count = [](const Graph& graph, Phase phase, const std::string& op) {
     return std::ranges::count_if(

@@ -18,7 +18,96 @@ std::vector<std::string> over_stages(int stages, std::vector<std::string> more =
   return more;
 }
 
+std::vector<std::string> interleaved(int ranks, int chunks, std::vector<std::string> more = {}) {
+  more.push_back("parallelism.pipeline_schedule=interleaved");
+  more.push_back(fmt::format("parallelism.virtual_stages={}", chunks));
+  return over_stages(ranks, std::move(more));
+}
+
+// Nine layers with parameters, and an output that passes through stages that do not read it.
+const Network& deep() {
+  static const Network network{
+      "deep",
+      {"model.layers=[flatten, {linear: 24, name: first}, gelu, {dropout: 0.2}, {linear: 16}, "
+       "gelu, "
+       "{linear: 16}, tanh, {linear: 16}, gelu, {linear: 24, name: far}, {type: add, inputs: "
+       "[first, "
+       "far]}, gelu, {linear: 12}, gelu, {linear: 12}, gelu, {linear: 12}, gelu, {linear: 5}]",
+       "data.train={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 96}"}};
+  return network;
+}
+
 }  // namespace
+
+TEST_CASE("interleaved stages have the losses and weights of accumulation, to the bit") {
+  const LayoutRun one = layout_run(deep(), 1, kMicro);
+  for (const auto& [ranks, chunks] : {std::pair(2, 2), {2, 3}, {2, 4}, {3, 2}, {3, 3}, {4, 2}}) {
+    INFO(ranks << " ranks, " << chunks << " chunks");
+    const LayoutRun run = layout_run(deep(), ranks, interleaved(ranks, chunks));
+    CHECK(run.losses == one.losses);
+    CHECK(greatest_difference(run.norms, one.norms) < 1e-12);
+    CHECK(run.state == one.state);
+  }
+}
+
+TEST_CASE("interleaved stages work with groups of micro-batches of any size") {
+  for (int micro_batch : {1, 3, 8, 24}) {
+    const std::vector<std::string> micro{fmt::format("training.micro_batch_size={}", micro_batch)};
+    const LayoutRun one = layout_run(deep(), 1, micro);
+    for (const auto& [ranks, chunks] : {std::pair(2, 2), {3, 2}, {4, 2}}) {
+      INFO(ranks << " ranks, " << chunks << " chunks, micro-batches of " << micro_batch);
+      const LayoutRun run = layout_run(deep(), ranks, interleaved(ranks, chunks, micro));
+      CHECK(run.losses == one.losses);
+      CHECK(run.state == one.state);
+    }
+  }
+}
+
+TEST_CASE("interleaved stages work with tied weights, data parallelism, ZeRO and tensors") {
+  const LayoutRun gpt = layout_run(networks()[2], 1, kMicro);
+  const LayoutRun mlp = layout_run(deep(), 1, {});
+  for (int zero : {0, 1, 2, 3}) {
+    for (const auto& [ranks, tensor] : {std::pair(2, 1), {4, 1}, {4, 2}, {8, 2}}) {
+      INFO("zero_stage " << zero << ", " << ranks << " ranks, tensor " << tensor);
+      const std::vector<std::string> layout =
+          interleaved(2, 3,
+                      {fmt::format("parallelism.zero_stage={}", zero),
+                       fmt::format("parallelism.tensor={}", tensor)});
+      const LayoutRun text = layout_run(networks()[2], ranks, layout);
+      CHECK(greatest_difference(text.losses, gpt.losses) < 1e-5);
+      CHECK(greatest_difference(text.norms, gpt.norms) < 1e-5);
+      CHECK(text.state.size() == gpt.state.size());
+      const LayoutRun images = layout_run(deep(), ranks, layout);
+      CHECK(greatest_difference(images.losses, mlp.losses) < 1e-5);
+      CHECK(greatest_difference(images.norms, mlp.norms) < 1e-5);
+    }
+  }
+  // Groups of ranks with one state, whose sums are added up between the groups.
+  const LayoutRun hybrid = layout_run(
+      deep(), 8,
+      interleaved(
+          2, 2,
+          {"parallelism={zero_stage: 2, zero_shard_size: 2}", "training.micro_batch_size=3"}));
+  CHECK(greatest_difference(hybrid.losses, mlp.losses) < 1e-5);
+}
+
+TEST_CASE("chunks of one rank may share a layer") {
+  const Network shared{"shared",
+                       {"model.layers=[flatten, {linear: 16, name: a}, gelu, {linear: 16, name: "
+                        "b}, gelu, {linear: 16, "
+                        "share: a}, gelu, {linear: 16, name: d}, gelu, {linear: 5}]",
+                        "data.train={type: synthetic, shape: [4, 4, 1], classes: 5, samples: 96}"}};
+  const LayoutRun one = layout_run(shared, 1, kMicro);
+  for (const char* more : {"zero_stage: 0", "zero_stage: 2", "zero_stage: 3"}) {
+    INFO(more);
+    const LayoutRun run = layout_run(
+        shared, 4,
+        interleaved(2, 2,
+                    {fmt::format("parallelism={{{}, pipeline_stages: [b, layers.5, d]}}", more)}));
+    CHECK(greatest_difference(run.losses, one.losses) < 1e-5);
+    CHECK(greatest_difference(run.norms, one.norms) < 1e-5);
+  }
+}
 
 TEST_CASE("a pipeline has the losses and weights of accumulation, to the bit") {
   for (const Network& network : {networks()[0], networks()[1]}) {
@@ -81,10 +170,13 @@ TEST_CASE("training techniques work in a pipeline") {
            "precision={compute: bf16, parameters: bf16}",
            "training.clip_percentile={percentile: 50}", "data.train.shuffle=false"}) {
     INFO(variation);
-    const LayoutRun one = layout_run(networks()[0], 1, {kMicro[0], variation});
-    const LayoutRun run = layout_run(networks()[0], 2, over_stages(2, {variation}));
-    CHECK(run.losses == one.losses);
-    CHECK(run.state == one.state);
+    for (const auto& [network, layout] : {std::pair(networks()[0], over_stages(2, {variation})),
+                                          {deep(), interleaved(2, 3, {variation})}}) {
+      const LayoutRun one = layout_run(network, 1, {kMicro[0], variation});
+      const LayoutRun run = layout_run(network, 2, layout);
+      CHECK(run.losses == one.losses);
+      CHECK(run.state == one.state);
+    }
   }
 }
 
@@ -96,6 +188,12 @@ TEST_CASE("reduction: fixed gives the same bits over data and pipeline") {
     const LayoutRun run = layout_run(networks()[0], ranks, over_stages(stages, fixed));
     CHECK(run.losses == one.losses);
     CHECK(run.state == one.state);
+  }
+  const LayoutRun whole = layout_run(deep(), 1, fixed);
+  for (int ranks : {2, 4}) {
+    const LayoutRun run = layout_run(deep(), ranks, interleaved(2, 2, fixed));
+    CHECK(run.losses == whole.losses);
+    CHECK(run.state == whole.state);
   }
 }
 
@@ -161,5 +259,10 @@ TEST_CASE("an evaluation in a pipeline is that of one rank") {
     layout.push_back(fmt::format("parallelism.pipeline={}", stages));
     CHECK(layout_run(networks()[0], ranks, layout).evaluation ==
           Approx(one.evaluation).epsilon(1e-6));
+  }
+  const LayoutRun whole = layout_run(deep(), 1, eval);
+  for (const auto& [ranks, chunks] : {std::pair(2, 3), {3, 2}}) {
+    CHECK(layout_run(deep(), ranks, interleaved(ranks, chunks, eval)).evaluation ==
+          Approx(whole.evaluation).epsilon(1e-6));
   }
 }

@@ -18,6 +18,7 @@ struct RandomLayout {
   int ranks = 1;
   std::vector<std::string> overrides = {};
   bool ring = false;  // of context parallelism
+  int chunks = 1;     // of each rank in a pipeline: 9 stages in all at most
 };
 
 // The output of the first layer passes through the stages between it and the last but one.
@@ -25,8 +26,10 @@ const Network& skipping() {
   static const Network network{
       "skip",
       {"model.layers=[flatten, {linear: 16, name: first}, gelu, {linear: 16}, gelu, {linear: 16, "
-       "name: third}, {type: add, inputs: [first, third]}, gelu, {linear: 16, name: fourth}, "
-       "{type: add, inputs: [first, fourth]}, {linear: 5}]",
+       "name: third}, {type: add, inputs: [first, third]}, gelu, {linear: 16}, {linear: 8}, gelu, "
+       "{linear: 8}, {linear: 8}, gelu, {linear: 16, name: far}, {type: add, inputs: [first, "
+       "far]}, "
+       "{linear: 5}]",
        "data.train={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 96}"}};
   return network;
 }
@@ -80,20 +83,24 @@ RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
   const int context = text && expert == 1 && data * tensor * pipeline <= 4 ? one_of({1, 2}) : 1;
   const bool sequence = tensor > 1 && micro % 2 == 0 && one_of({0, 1}) == 0;
   const bool ring = context > 1 && !experts && one_of({0, 1}) == 0;
+  const int chunks = one_of({1, 1, 2, 3});
   return {
       .ranks = data * context * tensor * pipeline,
-      .overrides =
-          {fmt::format(
-               "parallelism={{tensor: {}, sequence_parallel: {}, context: {}, "
-               "context_method: {}, pipeline: {}, expert: {}, pipeline_schedule: {}, zero_stage: "
-               "{}, bucket_mb: 0.002}}",
-               tensor, sequence, context, ring ? "ring" : "all_gather", pipeline, expert,
-               one_of({0, 1}) == 0 ? "1f1b" : "gpipe", one_of({0, 1, 2, 3})),
-           fmt::format("memory.recompute={}", recompute[one_of({0, 1, 2})]),
-           fmt::format("training={{global_batch_size: 24, max_steps: 3, "
-                       "max_grad_norm: 0.5, micro_batch_size: {}}}",
-                       micro)},
-      .ring = ring};
+      .overrides = {fmt::format(
+                        "parallelism={{tensor: {}, sequence_parallel: {}, context: {}, "
+                        "context_method: {}, pipeline: {}, expert: {}, pipeline_schedule: {}, "
+                        "virtual_stages: {}, zero_stage: {}, bucket_mb: 0.002}}",
+                        tensor, sequence, context, ring ? "ring" : "all_gather", pipeline, expert,
+                        chunks > 1            ? "interleaved"
+                        : one_of({0, 1}) == 0 ? "1f1b"
+                                              : "gpipe",
+                        chunks, one_of({0, 1, 2, 3})),
+                    fmt::format("memory.recompute={}", recompute[one_of({0, 1, 2})]),
+                    fmt::format("training={{global_batch_size: 24, max_steps: 3, "
+                                "max_grad_norm: 0.5, micro_batch_size: {}}}",
+                                micro)},
+      .ring = ring,
+      .chunks = chunks};
 }
 
 // Trains over TCP connections in this process; every operation begins up to 2 ms late.
@@ -139,11 +146,11 @@ TEST_CASE("random layouts with delayed messages end, with the losses of one rank
   for (int i = 0; i < count; ++i) {
     std::mt19937 dice(static_cast<unsigned>(i));
     const RandomLayout layout = random_layout(dice, i % 2 == 1, i % 4 == 3);
-    const Network& network = layout.ring  ? ring_text()
-                             : i % 4 == 0 ? networks()[0]
-                             : i % 4 == 1 ? networks()[2]
-                             : i % 4 == 2 ? skipping()
-                                          : mixture();
+    const Network& network = layout.ring                        ? ring_text()
+                             : i % 4 == 0 && layout.chunks == 1 ? networks()[0]
+                             : i % 4 == 1                       ? networks()[2]
+                             : i % 4 == 3                       ? mixture()
+                                                                : skipping();
     INFO("layout " << i << ": " << network.name << " on " << layout.ranks << " ranks, "
                    << layout.overrides[0] << ", " << layout.overrides[1] << ", "
                    << layout.overrides[2]);

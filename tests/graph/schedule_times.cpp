@@ -1,5 +1,5 @@
 // The times of a pipeline's segments against the formulas of the schedules' papers.
-#include "compile/schedule_times.h"
+#include "graph/schedule_times.h"
 
 #include "catch.h"
 
@@ -41,6 +41,8 @@ TEST_CASE("a segment begins when its neighbour has ended, and the update after a
   // Stage 0: F0 F1 B0 B1 U; stage 1: F0 B0 F1 B1 U.
   CHECK(begins[0] == std::vector<double>{0, 1, 7, 13, 15});
   CHECK(begins[1] == std::vector<double>{1, 3, 7, 9, 15});
+  stages[1].delays = {0.5, 0, 0.5, 0, 0};  // the first message is late, the second one in time
+  CHECK(begin_times(stages)[1] == std::vector<double>{1.5, 3.5, 7.5, 9.5, 15.5});
 }
 
 }  // namespace

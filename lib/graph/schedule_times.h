@@ -1,0 +1,28 @@
+// When the stages of a pipeline run the segments of a step, by the times that these take.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "graph/schedule.h"
+
+namespace dltrain {
+
+// The segments of one rank's step in the order of its schedule, with the seconds that each takes.
+struct StageTimes {
+  StepSchedule schedule;
+  std::vector<double> seconds;  // of each segment
+  // Of each segment: from the end of the one whose values it reads to their arrival; empty: 0.
+  std::vector<double> delays = {};
+};
+
+// Returns the beginning of each segment of the ranks along a pipeline, in seconds. A forward begins
+// when the rank is free and the values of the stage before have arrived, a backward when those of
+// the next stage have, the update when all ranks have ended their last backward (for the gradient
+// norm). Chunk c of rank r is stage c · ranks + r.
+std::vector<std::vector<double>> begin_times(std::span<const StageTimes> ranks);
+
+// The seconds from the first beginning to the last end.
+double step_seconds(std::span<const StageTimes> ranks);
+
+}  // namespace dltrain
