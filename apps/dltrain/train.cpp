@@ -81,9 +81,10 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
   if (options.config.empty()) take_run_configuration(options);
   Experiment experiment = options.config.load();
   const std::string& resume = options.run.resume;
-  if (resume != "never") {
+  const bool again = environment.run_has_begun;
+  if (resume != "never" || again) {
     const std::string own = options.folder.empty() ? "runs/" + experiment.name : options.folder;
-    keep_saved_defaults(experiment, resume == "auto" ? own : resume,
+    keep_saved_defaults(experiment, resume == "auto" || again ? own : resume,
                         start ? ranks : std::max(1, environment.world_size));
   }
   if (options.print_config) {

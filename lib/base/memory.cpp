@@ -52,7 +52,7 @@ void add_groups(const fs::path& root, const GroupFiles& files, fs::path path, ui
                               number_in(group / "memory.stat", files.active).value_or(0);
       const uint64_t taken = *usage - std::min(*usage, cached);
       out.push_back({"the control group (container) has", MemoryLimit::Of::machine, used,
-                     *limit - std::min(*limit, taken)});
+                     used + *limit - std::min(*limit, taken)});
     }
     if (path.empty()) return;
   }
@@ -65,7 +65,7 @@ void add_ulimit(int resource, const char* owner, MemoryLimit::Of of, uint64_t us
       limit.rlim_cur == RLIM_INFINITY) {
     return;
   }
-  out.push_back({owner, of, used, limit.rlim_cur - std::min<uint64_t>(limit.rlim_cur, used)});
+  out.push_back({owner, of, used, limit.rlim_cur});
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ std::vector<MemoryLimit> memory_limits(const fs::path& root) {
   // Pages of files can be read again.
   const uint64_t used = own("RssAnon:") + own("RssShmem:");
   if (const auto available = number_in(root / "proc/meminfo", "MemAvailable:")) {
-    out.push_back({"this machine has", MemoryLimit::Of::machine, used, kKiB * *available});
+    out.push_back({"this machine has", MemoryLimit::Of::machine, used, used + kKiB * *available});
   }
   std::ifstream groups(root / "proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {

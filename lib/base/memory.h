@@ -13,12 +13,13 @@ namespace dltrain {
 struct MemoryLimit {
   // What is counted: memory that holds data, which all processes together may use; addresses of
   // this process, used or not (ulimit -v); those that it may write to (ulimit -d); memory of a GPU.
-  enum class Of : uint8_t { machine, addresses, data, gpu };
+  // A budget counts as the machine does, for all processes of a run.
+  enum class Of : uint8_t { machine, budget, addresses, data, gpu };
   std::string owner;  // "this machine has", of a sentence that ends in a size
   Of of = Of::machine;
   uint64_t used = 0;  // by this process
-  uint64_t free = 0;  // that it may use in addition
-  uint64_t peak = 0;  // the most that this process has used so far
+  uint64_t has = 0;   // that it may use, with what it uses now
+  uint64_t peak = 0;  // the most that it has used so far
 };
 
 // Returns the limits of this process as they are now: the machine's memory without swap (its

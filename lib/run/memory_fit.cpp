@@ -43,9 +43,11 @@ RankNeed rank_need(const Session& session) {
   if (session.data.eval) loaders += loader_workers(session, *session.data.eval);
   const auto services = static_cast<uint64_t>(loaders + kServices);
   const uint64_t threads = services + static_cast<uint64_t>(bound_cpu_count());
-  out.host =
-      kHostAllowance + kOfThread * threads + host_memory(session).total() + (on_host ? arena : 0);
-  if (!on_host) out.gpu = arena + (session.options.gpu ? kDescribedGpuReserve : kGpuLibraries);
+  const HostMemory other = host_memory(session);
+  out.host = kHostAllowance + kOfThread * threads + other.total() + (on_host ? arena : 0);
+  if (!on_host) {
+    out.gpu = arena + other.samples + (session.options.gpu ? kDescribedGpuReserve : kGpuLibraries);
+  }
   out.data = out.host + stack_bytes() * threads;
   out.addresses = out.data + kHeap * services;
   return out;
@@ -67,9 +69,8 @@ std::vector<RankNeed> needs_here(const Session& session) {
     ranks.collectives->wait(
         ranks.collectives->all_gather(&own, all.data(), kNumbers, DType::i64, host, subject), host);
     const size_t first = static_cast<size_t>(ranks.rank) / here * here;
-    all.erase(all.begin() + static_cast<ptrdiff_t>(std::min(first + here, all.size())), all.end());
-    all.erase(all.begin(), all.begin() + static_cast<ptrdiff_t>(first));
-    return all;
+    const auto begin = all.begin() + static_cast<ptrdiff_t>(first);
+    return {begin, begin + static_cast<ptrdiff_t>(std::min(here, all.size() - first))};
   }
   const int stages = session.coordinates.pipeline.count;
   if (stages == 1) return std::vector<RankNeed>(here, own);
@@ -88,24 +89,24 @@ std::vector<RankNeed> needs_here(const Session& session) {
   return out;
 }
 
-MemoryFit fit_in(const MemoryLimit& limit, const std::vector<RankNeed>& ranks) {
-  MemoryFit out{.owner = limit.owner};
-  if (limit.of == MemoryLimit::Of::machine) {
-    const uint64_t used = limit.used * ranks.size();
+// `running`: the ranks exist, and what each uses now is part of what they have.
+MemoryFit fit_in(const MemoryLimit& limit, const std::vector<RankNeed>& ranks, bool running) {
+  MemoryFit out{.owner = limit.owner, .has = limit.has};
+  using Of = MemoryLimit::Of;
+  if (limit.of == Of::machine || limit.of == Of::budget) {
     for (const RankNeed& rank : ranks) {
       out.needs += std::max(limit.peak, limit.used + rank.host);
     }
-    out.has = used + limit.free;
+    if (running && limit.of == Of::machine) out.has += limit.used * (ranks.size() - 1);
     if (ranks.size() > 1) out.ranks = fmt::format(" on {} ranks", ranks.size());
     return out;
   }
   for (const RankNeed& rank : ranks) {
-    const uint64_t need = limit.of == MemoryLimit::Of::gpu    ? rank.gpu
-                          : limit.of == MemoryLimit::Of::data ? rank.data
-                                                              : rank.addresses;
+    const uint64_t need = limit.of == Of::gpu    ? rank.gpu
+                          : limit.of == Of::data ? rank.data
+                                                 : rank.addresses;
     out.needs = std::max(out.needs, limit.used + need);
   }
-  out.has = limit.used + limit.free;
   return out;
 }
 
@@ -179,14 +180,10 @@ std::vector<MemoryLimit> limits_of(const Session& session) {
                        : (session.options.gpu ? session.options.gpu->name : device.name) + " has",
                    MemoryLimit::Of::gpu, 0, budget.value_or(device.free_memory)});
   } else if (budget) {
-    uint64_t used = 0, peak = 0;
-    std::erase_if(out, [&](const MemoryLimit& limit) {
-      if (limit.of == MemoryLimit::Of::machine)
-        std::tie(used, peak) = std::pair(limit.used, limit.peak);
-      return limit.of == MemoryLimit::Of::machine;
-    });
-    out.push_back({"memory.budget is", MemoryLimit::Of::machine, used,
-                   *budget - std::min(*budget, used), peak});
+    const MemoryLimit machine = out.empty() ? MemoryLimit{} : out.front();
+    std::erase_if(out, [](const auto& limit) { return limit.of == MemoryLimit::Of::machine; });
+    out.push_back(
+        {"memory.budget is", MemoryLimit::Of::budget, machine.used, *budget, machine.peak});
   }
   return out;
 }
@@ -196,7 +193,7 @@ MemoryFit memory_fit(const Session& session, const std::vector<MemoryLimit>& lim
   MemoryFit nearest;
   double most = -1;
   for (const MemoryLimit& limit : limits) {
-    MemoryFit fit = fit_in(limit, ranks);
+    MemoryFit fit = fit_in(limit, ranks, session.options.ranks.store != nullptr);
     const double share =
         static_cast<double>(fit.needs) / std::max(1.0, static_cast<double>(fit.has));
     if (share <= most) continue;

@@ -19,7 +19,7 @@ inline constexpr uint64_t kDescribedGpuReserve = uint64_t{1} << 30;
 struct HostMemory {
   size_t batches = 0;     // prefetched for training
   size_t evaluation = 0;  // for evaluations
-  size_t samples = 0;     // texts of the section `generation`
+  size_t samples = 0;     // texts of the section `generation`, in the memory of the device
   size_t messages = 0;    // receive buffers of collectives of ranks on CPUs
   size_t snapshot = 0;    // of checkpoints that are written while training continues
   size_t files = 0;       // tensors whose axes have another order in files
@@ -62,7 +62,8 @@ std::vector<int64_t> possible_micro_batches(const Experiment& experiment, int wo
 std::string micro_batch_matters(const Session& session);
 
 // Returns the largest micro-batch that fits, for training.micro_batch_size: auto; if none does, the
-// smallest. Plans some. Opens options.data. Throws ConfigError where results depend on it.
+// one that needs the least. Plans some. Opens options.data. Throws ConfigError where results depend
+// on it.
 int64_t choose_micro_batch(Experiment& experiment, SessionOptions& options);
 
 // Opens rank `rank` of `world` ranks, which need not exist, with the other options of a session.

@@ -106,7 +106,7 @@ class Remedies {
   bool plan(Remedy& remedy, int world = 0) const {
     // Libraries may crash without memory for their kernels.
     for (const MemoryLimit& limit : memory_limits()) {
-      if (limit.free < kRoomToPlan) return false;
+      if (limit.has < limit.used + kRoomToPlan) return false;
     }
     SessionOptions options = session_.options;
     if (world > 0) options.ranks.ranks_per_node = 1;
@@ -247,6 +247,8 @@ int64_t choose_micro_batch(Experiment& experiment, SessionOptions& options) {
   const KeptSections kept(experiment);
   std::vector<int64_t> sizes = possible_micro_batches(experiment, options.ranks.world);
   std::vector<MemoryLimit> limits;
+  int64_t least = 0;
+  MemoryFit of_least;
   const auto fits = [&](int64_t size) {
     experiment.training.micro_batch_size = size;
     const Session session = open_planned_rank(experiment, options, options.ranks.world, 0);
@@ -260,13 +262,18 @@ int64_t choose_micro_batch(Experiment& experiment, SessionOptions& options) {
       }
       limits = limits_of(session);
     }
-    return memory_fit(session, limits).fits();
+    const MemoryFit fit = memory_fit(session, limits);
+    if (least == 0 || fit.needs < of_least.needs) {
+      least = size;
+      of_least = fit;
+    }
+    return fit.fits();
   };
   // The whole share is tried first: it needs no sums of gradients over micro-batches.
   if (fits(sizes.back())) return sizes.back();
-  const int64_t smallest = sizes.front();
   sizes.pop_back();
-  return last_that_fits(sizes, fits).value_or(smallest);
+  const auto size = last_that_fits(sizes, fits);
+  return size.value_or(least);
 }
 
 }  // namespace dltrain
