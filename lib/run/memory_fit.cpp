@@ -120,7 +120,16 @@ HostMemory host_memory(const Session& session) {
   if (session.data.eval) {
     out.evaluation = batch_memory_bytes(session.data.eval->fields(), session.batch.micro_batch,
                                         PrefetchOptions{}.slots);
+    if (const auto& samples = session.experiment->evaluation.predictions) {
+      // Those of a micro-batch, then those of all samples in a vector that grows.
+      const int64_t outputs = session.executor->training().output_spec.shape.elements();
+      const int64_t all = std::min(*samples, session.data.eval->size());
+      out.evaluation +=
+          sizeof(double) * static_cast<size_t>(outputs + outputs / session.batch.micro_batch * all);
+    }
   }
+  const LoggingConfig& logging = session.experiment->logging;
+  if (logging.tensorboard) out.evaluation = std::max(out.evaluation, out.batches);  // images
   out.samples = sample_bytes(session);
   const Executor& executor = *session.executor;
   if (const Mesh& mesh = session.mesh;
@@ -136,12 +145,12 @@ HostMemory host_memory(const Session& session) {
   if (shards || saves_in_background(session)) {
     out.snapshot = snapshot_bytes(executor, shards ? session.options.ranks.world : 1);
   }
-  // A tensor in the order of files, and that in f32.
+  // A tensor in the order of files, and that in f32; histograms read both likewise.
   for (const StateTensor& tensor : executor.layout().tensors()) {
     if (!rules_of(tensor.role).checkpointed) continue;
     const StateInFiles file = in_files(executor, tensor);
     const bool permuted = file.info != nullptr && !file.info->file.permutation.empty();
-    if (!permuted && !shards) continue;
+    if (!permuted && !shards && !logging.histogram_steps) continue;
     const auto elements = static_cast<size_t>(tensor.spec.shape.elements());
     out.files = std::max(out.files, 2 * sizeof(float) * elements);
   }

@@ -18,11 +18,11 @@ inline constexpr uint64_t kDescribedGpuReserve = uint64_t{1} << 30;
 // data already has.
 struct HostMemory {
   size_t batches = 0;     // prefetched for training
-  size_t evaluation = 0;  // for evaluations
+  size_t evaluation = 0;  // of evaluations, with evaluation.predictions
   size_t samples = 0;     // texts of the section `generation`, in the memory of the device
   size_t messages = 0;    // receive buffers of collectives of ranks on CPUs
   size_t snapshot = 0;    // of checkpoints that are written while training continues
-  size_t files = 0;       // tensors whose axes have another order in files
+  size_t files = 0;       // tensors whose axes have another order in files, or for histograms
   size_t total() const { return batches + evaluation + samples + messages + snapshot + files; }
 };
 HostMemory host_memory(const Session& session);

@@ -22,17 +22,10 @@ auto sections_of(Experiment& e) {
 }
 
 // Restores the sections at the end of a scope.
-class KeptSections {
- public:
-  explicit KeptSections(Experiment& experiment)
-      : experiment_(experiment), sections_(sections_of(experiment)) {}
-  ~KeptSections() { sections_of(experiment_) = sections_; }
-  KeptSections(const KeptSections&) = delete;
-  KeptSections& operator=(const KeptSections&) = delete;
-
- private:
-  Experiment& experiment_;
-  Sections sections_;
+struct KeptSections {
+  Experiment& experiment;
+  Sections sections = sections_of(experiment);
+  ~KeptSections() { sections_of(experiment) = sections; }
 };
 
 // Returns the last of the sizes that fits; nothing if the first does not. Those that fit come
@@ -110,7 +103,7 @@ class Remedies {
     }
     SessionOptions options = session_.options;
     if (world > 0) options.ranks.ranks_per_node = 1;
-    const KeptSections kept(experiment_);
+    const KeptSections kept{experiment_};
     remedy.change(experiment_);
     try {
       Diagnostics diagnostics;
@@ -244,7 +237,7 @@ std::string micro_batch_matters(const Session& session) {
 }
 
 int64_t choose_micro_batch(Experiment& experiment, SessionOptions& options) {
-  const KeptSections kept(experiment);
+  const KeptSections kept{experiment};
   std::vector<int64_t> sizes = possible_micro_batches(experiment, options.ranks.world);
   std::vector<MemoryLimit> limits;
   int64_t least = 0;
