@@ -187,7 +187,7 @@ void print_promises(const Session& session) {
 // Compares with the same step without recomputation.
 void print_recompute(const Session& session) {
   const StepGraph& graph = session.executor->training();
-  if (graph.recomputed_nodes == 0) return;
+  if (session.experiment->memory.recompute == Recompute::none) return;
   SessionOptions options = session.options;
   options.log = {};
   options.evaluation = options.recompute = false;

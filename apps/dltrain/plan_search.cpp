@@ -34,6 +34,7 @@ struct Candidate {
   }
   std::vector<std::string> overrides() const {
     return {fmt::format("parallelism.tensor={}", tensor),
+            fmt::format("parallelism.sequence_parallel={}", tensor > 1),
             fmt::format("parallelism.pipeline={}", pipeline),
             fmt::format("parallelism.zero_stage={}", zero),
             fmt::format("training.micro_batch_size={}", micro_batch),
@@ -137,27 +138,26 @@ class LayoutSearch {
               "--search keeps the global batch; give global_batch_size");
     }
     for (const char* recompute : {"none", "selective", "full"}) {
-      const auto seconds = [&](int64_t micro, int64_t steps, OneRank* one) {
+      OneRank one;
+      const auto seconds = [&](int64_t micro) {
         const Candidate alone{.micro_batch = micro, .recompute = recompute};
         std::vector<std::string> overrides = alone.overrides();
         overrides.emplace_back("parallelism.context=1");
-        overrides.push_back(fmt::format("training.global_batch_size={}", micro * steps));
+        overrides.push_back(fmt::format("training.global_batch_size={}", micro));
         overrides.insert(overrides.end(),
                          {"parallelism.expert=1", "parallelism.expert_buffer=worst"});
         Experiment experiment = load_(overrides);
         const Session session = open(experiment, 1);
         data_ = session.options.data;
-        if (one != nullptr) *one = measure(session);
-        return estimate_step(session.executor->training().graph, steps,
-                             session.executor->report().topology, rates_)
-            .compute;
+        if (micro == 1) one = measure(session);
+        const StepEstimate estimate = estimate_step(session.executor->training().graph, 1,
+                                                    session.executor->report().topology, rates_);
+        one.update = estimate.update;
+        return estimate.forward[0] + estimate.backward[0];
       };
-      OneRank one;
-      const double first = seconds(1, 1, &one), twice = seconds(1, 2, nullptr),
-                   larger = seconds(4, 1, nullptr);
-      one.sample = (larger - first) / 3;
-      one.micro_batch = std::max(0.0, twice - first - one.sample);
-      one.update = std::max(0.0, first - one.micro_batch - one.sample);
+      const double first = seconds(1);
+      one.sample = (seconds(4) - first) / 3;
+      one.micro_batch = std::max(0.0, first - one.sample);
       for (int64_t tensor : divisors(world, std::min<int64_t>(node, 8))) {
         for (int64_t pipeline : divisors(world / tensor, one.blocks)) {
           const int64_t data = world / (tensor * pipeline);

@@ -31,7 +31,12 @@ namespace {
 bool contains_axis(std::string_view axes, std::string_view name) {
   if (axes.empty()) return true;
   axes = axes.substr(0, axes.find(':'));
-  return fmt::format(",{},", axes).find(fmt::format(",{},", name)) != std::string::npos;
+  for (size_t begin = 0; begin <= axes.size();) {
+    const size_t end = std::min(axes.find(',', begin), axes.size());
+    if (axes.substr(begin, end - begin) == name) return true;
+    begin = end + 1;
+  }
+  return false;
 }
 
 }  // namespace

@@ -14,9 +14,11 @@
 #include "passes/fuse.h"
 #include "passes/fuse_copies.h"
 #include "passes/narrow_parameters.h"
+#include "passes/overlap.h"
 #include "passes/pack_updates.h"
 #include "passes/partition.h"
 #include "passes/remove_copies.h"
+#include "passes/sequence_cut.h"
 #include "passes/stage_cut.h"
 #include "passes/update.h"
 
@@ -139,6 +141,7 @@ StepGraph emit(const StepRequest& r, bool training) {
       .mesh = r.parallel.mesh,
       .rank = r.parallel.rank,
       .key = r.parallel.tensor_key,
+      .sequence = r.parallel.sequence,
       .same_state = r.same_state != nullptr ? &r.same_state->graph : nullptr};
   if (partition_options.ranks() > 1) {
     std::vector<ValueId*> kept{&model.loss.loss_sum};
@@ -151,6 +154,17 @@ StepGraph emit(const StepRequest& r, bool training) {
     }
     out.gathered = partition(out.graph, partition_options, kept);
     log("partition");
+    if (r.parallel.sequence) {
+      for (EmittedRouter& router : model.routers) kept.push_back(&router.losses);
+      const int scattered = cut_sequence(out.graph, partition_options, kept);
+      if (scattered == 0 && training) {
+        fail_at(r.parallel.sequence_key,
+                "sequence_parallel: no sum of partial results has samples or tokens that tensor {} "
+                "divides; take a training.micro_batch_size that it divides",
+                partition_options.ranks());
+      }
+      log("sequence_cut");
+    }
   }
   const bool divided = r.parallel.mesh.size(mesh_axes::kCut) > 1;
   if (ExpertCutOptions experts = r.experts; experts.changes()) {
@@ -227,7 +241,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     lower_placements(out.graph, partition_options, kept);
     log("lower_placements");
   }
-  if (context.ranks() > 1) {
+  if (context.ranks() > 1 || (partition_options.ranks() > 1 && partition_options.sequence)) {
     lower_context(out.graph, context);
     log("lower_context");
   }
@@ -249,12 +263,16 @@ StepGraph emit(const StepRequest& r, bool training) {
       out.graph = fuse_copies(std::move(out.graph));
     log("fuse");
   }
-  if (training && r.recompute != Recompute::none) {
+  if (training) {
     Recomputed result = recompute(std::move(out.graph), r.recompute);
     out.graph = std::move(result.graph);
     out.recomputed_nodes = result.nodes;
     out.recomputed_flops = result.flops;
     log("recompute");
+  }
+  if (training && (divided || context.ranks() > 1)) {
+    out.graph = overlap_messages(std::move(out.graph));
+    log("overlap_messages");
   }
   if (r.parallel.shards_state()) {
     out.zero_units =

@@ -183,6 +183,11 @@ void ParallelismConfig::describe(Fields& f) {
              .max = 1024,
              .known_as = {"tensor_parallel", "tp", "tensor_model_parallel_size",
                           "tensor_parallel_size", "tensor_parallel_degree"}});
+  f.boolean("sequence_parallel", sequence_parallel,
+            {.doc = "With `tensor`: each rank has its rows only (samples or tokens) of the values "
+                    "between the products that ranks share. Activations take less memory, and "
+                    "messages have as many bytes",
+             .known_as = {"sp"}});
   f.integer(
       "context", context,
       {.doc = "Ranks that share the tokens of each sample (context parallelism): each computes "

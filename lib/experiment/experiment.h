@@ -78,6 +78,7 @@ enum class ContextMethod : uint8_t { all_gather, ring };
 struct ParallelismConfig : ConfigObject {
   int64_t data = -1;
   int64_t tensor = 1;
+  bool sequence_parallel = false;
   int64_t context = 1;
   ContextMethod context_method = ContextMethod::all_gather;
   int64_t pipeline = 1;

@@ -51,6 +51,10 @@ void ParallelismConfig::validate(Diagnostics& diagnostics) const {
                     "zero_shard_size {} has no effect with zero_stage 0; give zero_stage 1, 2 or 3",
                     zero_shard_size);
   }
+  if (sequence_parallel && tensor == 1) {
+    diagnostics.add(*this, "sequence_parallel",
+                    "sequence_parallel has no effect with tensor: 1; give tensor: 2 or more");
+  }
   if (expert_buffer != "worst" && buffer_factor() < 1) {
     diagnostics.add(*this, "expert_buffer", "'{}' is neither worst nor a number of at least 1",
                     expert_buffer);
@@ -282,9 +286,13 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
 }
 
 const std::vector<std::string>& one_rank_overrides() {
-  static const std::vector<std::string> overrides{
-      "parallelism.data=1",     "parallelism.tensor=1", "parallelism.context=1",
-      "parallelism.pipeline=1", "parallelism.expert=1", "parallelism.expert_buffer=worst"};
+  static const std::vector<std::string> overrides{"parallelism.data=1",
+                                                  "parallelism.tensor=1",
+                                                  "parallelism.context=1",
+                                                  "parallelism.pipeline=1",
+                                                  "parallelism.expert=1",
+                                                  "parallelism.expert_buffer=worst",
+                                                  "parallelism.sequence_parallel=false"};
   return overrides;
 }
 

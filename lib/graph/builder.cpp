@@ -8,7 +8,6 @@
 namespace dltrain {
 
 ValueId GraphBuilder::add_value(std::string name, TensorSpec spec, Role role) {
-  check_internal(graph_.find(name) == kNoValue, "two values are named {}", name);
   spec.shape.check_size();
   graph_.values.push_back({.name = std::move(name), .spec = spec, .role = role});
   return static_cast<ValueId>(graph_.values.size() - 1);
@@ -68,7 +67,8 @@ ValueId GraphBuilder::as_sum(ValueId value) {
   const GraphValue& v = graph_.value(value);
   const bool own = v.producer >= 0 && v.storage_of == kNoValue && v.role == Role::activation &&
                    graph_.nodes[static_cast<size_t>(v.producer)].outputs.size() == 1;
-  const bool read = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+  const auto after = graph_.nodes.begin() + std::max(0, v.producer);
+  const bool read = std::any_of(after, graph_.nodes.end(), [&](const Node& node) {
     return std::find(node.inputs.begin(), node.inputs.end(), value) != node.inputs.end();
   });
   return own && !read ? value : emit1("identity", {value});
@@ -76,7 +76,6 @@ ValueId GraphBuilder::as_sum(ValueId value) {
 
 ValueId GraphBuilder::accumulate(ValueId value, std::string name, Role role) {
   const ValueId sum = as_sum(value);
-  check_internal(graph_.find(name) == kNoValue, "two values are named {}", name);
   graph_.value(sum).name = std::move(name);
   graph_.value(sum).role = role;
   return sum;

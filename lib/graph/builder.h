@@ -37,7 +37,8 @@ class GraphBuilder final : public OpEmitter {
     bool outermost_;
   };
 
-  // Adds a value that no node produces: an input slot or state. Names of such values are unique.
+  // Adds a value that no node produces: an input slot or state. Names of such values are unique,
+  // which verify_graph() checks.
   ValueId add_value(std::string name, TensorSpec spec, Role role);
   // Adds state that belongs to a parameter or buffer, named "<kind> of <owner>".
   ValueId add_state_of(ValueId owner, std::string kind, TensorSpec spec, Role role);

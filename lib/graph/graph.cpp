@@ -56,14 +56,13 @@ std::vector<ValueId> Graph::whole_sums() const {
 }
 
 ValueId Graph::newest(ValueId root) const {
-  ValueId out = root;
-  for (const Node& node : nodes) {
-    if (!node.op->has_effect) continue;
-    for (ValueId id : node.outputs) {
-      if (storage(id) == root) out = id;
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    if (!node->op->has_effect) continue;
+    for (ValueId id : node->outputs) {
+      if (storage(id) == root) return id;
     }
   }
-  return out;
+  return root;
 }
 
 std::vector<ValueId> Graph::with_role(Role role) const {
@@ -199,16 +198,14 @@ class Verifier {
     check_names();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
-      check_internal(i == 0 || node.phase >= graph_.nodes[i - 1].phase,
-                     "node {}: phases out of order", i);
-      where_ = fmt::format("node {} {} ({})", i, node.op->name, node.layer);
+      at_ = i;
+      expect(i == 0 || node.phase >= graph_.nodes[i - 1].phase, "phases out of order");
       for (ValueId id : node.inputs) {
         if (id != kNoValue) check_read(node, id, i);
       }
       const SpecList expected = node.op->output_specs(graph_.input_specs(node), node.attributes);
       for (ValueId id : node.outputs) check_exists(id);
-      check_internal(expected == graph_.output_specs(node),
-                     "{}: outputs differ from the shape rule", where_);
+      expect(expected == graph_.output_specs(node), "outputs differ from the shape rule");
       check_writes(node, i);
     }
   }
@@ -217,40 +214,48 @@ class Verifier {
   void check_names() const {
     std::set<std::string_view> names;
     for (const GraphValue& value : graph_.values) {
-      if (value.storage_of != kNoValue || !rules_of(value.role).persistent) continue;
-      check_internal(!value.name.empty(), "state without a name");
+      if (value.storage_of != kNoValue) continue;
+      check_internal(!value.name.empty() || !rules_of(value.role).persistent,
+                     "state without a name");
+      if (value.name.empty()) continue;
       check_internal(names.insert(value.name).second, "two values are named {}", value.name);
     }
   }
 
+  // `what` may name the value.
+  void expect(bool holds, const char* what, ValueId id = kNoValue) const {
+    if (holds) return;
+    const Node& node = graph_.nodes[at_];
+    check_internal(false, "node {} {} ({}): {}", at_, node.op->name, node.layer,
+                   fmt::format(fmt::runtime(what), id == kNoValue ? "" : show(graph_, id)));
+  }
+
   void check_exists(ValueId id) const {
-    check_internal(id >= 0 && id < static_cast<ValueId>(graph_.values.size()), "{}: no value {}",
-                   where_, id);
+    const bool exists = id >= 0 && id < static_cast<ValueId>(graph_.values.size());
+    if (!exists)
+      check_internal(false, "node {} {}: no value {}", at_, graph_.nodes[at_].op->name, id);
   }
 
   void check_read(const Node& node, ValueId id, size_t index) const {
     check_exists(id);
     const GraphValue& value = graph_.value(id);
-    const std::string name = show(graph_, id);
-    check_internal(value.producer < static_cast<int>(index), "{}: reads {} too early", where_,
-                   name);
+    expect(value.producer < static_cast<int>(index), "reads {} too early", id);
     if (value.producer < 0) {
-      check_internal(value.role != Role::activation, "{}: reads {}, which no node produces", where_,
-                     name);
+      expect(value.role != Role::activation, "reads {}, which no node produces", id);
     } else {
       const auto& made = graph_.nodes[static_cast<size_t>(value.producer)].outputs;
-      check_internal(std::find(made.begin(), made.end(), id) != made.end(),
-                     "{}: reads {}, which no node produces", where_, name);
+      expect(std::find(made.begin(), made.end(), id) != made.end(),
+             "reads {}, which no node produces", id);
     }
     const auto root = static_cast<size_t>(graph_.storage(id));
-    check_internal(version_[static_cast<size_t>(id)] == current_[root],
-                   "{}: reads {} after it was overwritten", where_, name);
+    expect(version_[static_cast<size_t>(id)] == current_[root], "reads {} after it was overwritten",
+           id);
     // One among several results is whole at once (passes/remove_copies.h).
     const bool whole =
         value.producer >= 0 && graph_.nodes[static_cast<size_t>(value.producer)].outputs.size() > 1;
-    check_internal(!rules_of(value.role).accumulates || whole || node.phase == Phase::update ||
-                       node.once_per_step || node.op->combines_micro_steps,
-                   "{}: reads the sum {} before it is complete", where_, name);
+    expect(!rules_of(value.role).accumulates || whole || node.phase == Phase::update ||
+               node.once_per_step || node.op->combines_micro_steps,
+           "reads the sum {} before it is complete", id);
   }
 
   void check_writes(const Node& node, size_t index) {
@@ -260,21 +265,19 @@ class Verifier {
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const ValueId id = node.outputs[i];
       const GraphValue& output = graph_.value(id);
-      check_internal(output.producer == static_cast<int>(index), "{}: producer of output {}",
-                     where_, i);
+      expect(output.producer == static_cast<int>(index), "producer of output {}", id);
       const ValueId source =
           aliases[i] < 0 ? kNoValue : node.inputs[static_cast<size_t>(aliases[i])];
       if (source == kNoValue && graph_.continues_sum(id)) {
         check_continued(id);
         continue;
       }
-      check_internal(output.storage_of == source, "{}: storage of output {}", where_, i);
+      expect(output.storage_of == source, "storage of output {}", id);
       if (source == kNoValue) continue;
       const ValueId root = graph_.storage(id);
       int& now = current_[static_cast<size_t>(root)];
       if (node.op->has_effect) {
-        check_internal(written.insert(root).second, "{}: writes {} twice", where_,
-                       show(graph_, root));
+        expect(written.insert(root).second, "writes {} twice", root);
         ++now;
       }
       version_[static_cast<size_t>(id)] = now;
@@ -285,15 +288,15 @@ class Verifier {
   void check_continued(ValueId id) {
     const GraphValue &part = graph_.value(id), &before = graph_.value(part.storage_of);
     const auto root = static_cast<size_t>(graph_.storage(id));
-    check_internal(before.spec == part.spec && before.role == part.role && before.producer >= 0 &&
-                       before.producer < part.producer &&
-                       version_[static_cast<size_t>(part.storage_of)] == current_[root],
-                   "{}: cannot continue the sum {}", where_, show(graph_, part.storage_of));
+    expect(before.spec == part.spec && before.role == part.role && before.producer >= 0 &&
+               before.producer < part.producer &&
+               version_[static_cast<size_t>(part.storage_of)] == current_[root],
+           "cannot continue the sum {}", part.storage_of);
     version_[static_cast<size_t>(id)] = ++current_[root];
   }
 
   const Graph& graph_;
-  std::string where_;         // the node being checked
+  size_t at_ = 0;             // the node being checked
   std::vector<int> version_;  // per value: how often its memory had been written in place
   std::vector<int> current_;  // per storage: how often it has been written so far
 };

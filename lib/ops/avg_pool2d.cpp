@@ -83,6 +83,7 @@ constinit const OpDef kAvgPool2dOp{.name = "avg_pool2d",
                                    .signature = "x[N,H,W,C]",
                                    .infer = infer_average,
                                    .gradient = gradient_average,
+                                   .place = place_windows<1>,
                                    .cost = cost_avg_pool2d,
                                    .autocast = CastPolicy::follow};
 constinit const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
@@ -96,6 +97,7 @@ constinit const OpDef kAdaptiveMaxPool2dOp{
     .signature = "x[N,H,W,C]",
     .infer = infer_max,
     .gradient = gradient_max,
+    .place = place_windows<2>,
     .cost = cost_avg_pool2d,
     .autocast = CastPolicy::follow};
 constinit const OpDef kAdaptiveMaxPool2dBackwardOp{.name = "adaptive_max_pool2d_backward",

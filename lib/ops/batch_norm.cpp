@@ -47,6 +47,16 @@ std::vector<ValueId> gradient_batch_norm(const GradientRequest& r) {
       {r.inputs[0], r.output_gradients[0], r.inputs[1], r.outputs[1], r.outputs[2]}, r.attributes);
 }
 
+// Channels may be sharded; statistics are those of all samples.
+std::optional<std::vector<Placement>> place_batch_norm(SpecSpan inputs, const Attributes&,
+                                                       std::span<const Placement> p) {
+  const Placement channels = p[0].moved_to(0);
+  const bool fits = p[0].kind == Placement::sharded &&
+                    p[0].dimension == inputs[0].shape.rank() - 1 && p.size() == 3 &&
+                    p[1] == channels && p[2] == channels;
+  return fits ? std::optional(std::vector{p[0], channels, channels}) : std::nullopt;
+}
+
 }  // namespace
 
 constinit const OpDef kBatchNormOp{.name = "batch_norm",
@@ -56,6 +66,7 @@ constinit const OpDef kBatchNormOp{.name = "batch_norm",
                                        "y[N,*,C] mean[C]:sum variance[C]:sum",
                                    .check = check_batch_norm,
                                    .gradient = gradient_batch_norm,
+                                   .place = place_batch_norm,
                                    .cost = cost_an_element<8>,
                                    .autocast = CastPolicy::follow_first,
                                    .mixes_samples = true};

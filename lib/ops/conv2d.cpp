@@ -52,6 +52,24 @@ std::vector<ValueId> gradient_conv2d(const GradientRequest& r) {
   return out;
 }
 
+// Samples may be sharded, outputs if those of w are, as for a product; partial sums where the
+// channels of x and w are.
+std::optional<std::vector<Placement>> place_conv2d(SpecSpan inputs, const Attributes& attributes,
+                                                   std::span<const Placement> p) {
+  const bool has_bias = p.size() == 3 && !is_absent(inputs[2]);
+  const Placement &x = p[0], &w = p[1], &bias = has_bias ? p[2] : kReplicated;
+  const auto cuts = [](const Placement& of, int dimension) {
+    return of.kind == Placement::sharded && of.dimension == dimension;
+  };
+  if (attributes.integer("groups", 1) != 1) return {};
+  if (cuts(x, 0) && w == kReplicated && bias == kReplicated) return {{x}};
+  if (x == kReplicated && cuts(w, 0) && (!has_bias || bias == w)) return {{w.moved_to(3)}};
+  if (cuts(x, 3) && w == x && !has_bias && attributes.text("activation").empty()) {
+    return {{kPartial}};
+  }
+  return {};
+}
+
 SpecList infer_backward_input(SpecSpan inputs, const Attributes& attributes) {
   const Shape x(attributes.integers("input_shape"));
   expect_shape("conv2d_backward_input", "dy", inputs[0].shape,
@@ -127,9 +145,11 @@ constinit const OpDef kConv2dOp{.name = "conv2d",
                                 .signature = "x[N,H,W,I] w[O,A,B,J] bias[O]?",
                                 .infer = infer_conv2d,
                                 .gradient = gradient_conv2d,
+                                .place = place_conv2d,
                                 .cost = cost_conv2d,
                                 .autocast = CastPolicy::low,
-                                .takes_activation = true};
+                                .takes_activation = true,
+                                .added_input = 2};
 constinit const OpDef kConv2dBackwardInputOp{.name = "conv2d_backward_input",
                                              .doc = "dx of conv2d",
                                              .signature = "dy[N,Y,X,O] w[O,A,B,J]",

@@ -17,12 +17,10 @@ std::vector<ValueId> gradient_dropout(const GradientRequest& r) {
   return {r.emitter.emit1("dropout", {r.output_gradients[0], r.inputs[1]}, r.attributes), kNoValue};
 }
 
-// Samples must not be sharded: they are numbered from the micro-batch's first. The elements of a
-// shard must be one range of each row.
+// The elements of a shard must be one range of each row.
 std::optional<std::vector<Placement>> place_dropout(SpecSpan, const Attributes&,
                                                     std::span<const Placement> p) {
-  if (p[0].kind != Placement::sharded || p[0].dimension == 0 || p[0].parts.size() > 1 ||
-      has_copies(p[0].parts)) {
+  if (p[0].kind != Placement::sharded || p[0].parts.size() > 1 || has_copies(p[0].parts)) {
     return {};
   }
   return {{p[0]}};

@@ -59,6 +59,7 @@ constinit const OpDef kMaxPool2dOp{.name = "max_pool2d",
                                    .signature = "x[N,H,W,C]",
                                    .infer = infer_max_pool2d,
                                    .gradient = gradient_max_pool2d,
+                                   .place = place_windows<2>,
                                    .autocast = CastPolicy::follow};
 constinit const OpDef kMaxPool2dBackwardOp{.name = "max_pool2d_backward",
                                            .doc = "dx of max_pool2d",

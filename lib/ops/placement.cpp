@@ -10,7 +10,8 @@
 //   gradient goes the same way back.
 // gather_tokens(x): the tokens of the ranks (ops/token_runs.h) along `axis`, in the order of the
 //   text. The gradient is scatter_tokens.
-// scatter_tokens(x): the tokens of this rank of the sum of x over the ranks.
+// scatter_tokens(x): the tokens of this rank of the sum of x over the ranks. The gradient is
+//   gather_tokens.
 // all_reduce_gradient(x): x, replicated, for ops of which every rank computes a part: the gradient
 //   is the sum of those of the ranks.
 #include "ops/definitions.h"
@@ -66,6 +67,10 @@ SpecList infer_scatter_tokens(SpecSpan inputs, const Attributes& attributes) {
 
 std::vector<ValueId> gradient_gather_tokens(const GradientRequest& r) {
   return {r.emitter.emit1("scatter_tokens", {r.output_gradients[0]}, r.attributes)};
+}
+
+std::vector<ValueId> gradient_scatter_tokens(const GradientRequest& r) {
+  return {r.emitter.emit1("gather_tokens", {r.output_gradients[0]}, r.attributes)};
 }
 
 // Along another axis x may be sharded over other ranks.
@@ -132,7 +137,8 @@ std::span<const OpDef> placement_ops() {
                                 {.name = "scatter_tokens",
                                  .doc = "a rank's tokens of the sum over ranks",
                                  .signature = "x[*]",
-                                 .infer = infer_scatter_tokens},
+                                 .infer = infer_scatter_tokens,
+                                 .gradient = gradient_scatter_tokens},
                                 {.name = "all_reduce_gradient",
                                  .doc = "x, whose gradient is summed over ranks",
                                  .signature = "x[*]:any -> x!",

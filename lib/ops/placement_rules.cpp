@@ -68,6 +68,12 @@ void localize_position(Attributes& attributes, const LocalNode& node) {
   const Shape &whole = node.whole.shape, &local = node.local.shape;
   const int d = node.output.dimension;
   const int64_t inner = whole.elements(d + 1, whole.rank());
+  if (d == 0) {  // one range, in which samples are as long as in the whole tensor
+    const int64_t count = local.elements();
+    ShardPosition::set(attributes, count, count,
+                       cut_ranges(node.output.parts, node.rank).front().offset * inner);
+    return;
+  }
   ShardPosition::set(attributes, local[d] * inner, whole[d] * inner,
                      cut_ranges(node.output.parts, node.rank).front().offset * inner);
 }

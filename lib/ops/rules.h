@@ -72,6 +72,15 @@ std::optional<std::vector<Placement>> place_rows(SpecSpan inputs, const Attribut
   return std::vector<Placement>(kOutputs, p[0]);
 }
 
+// The placement rule of ops on images whose windows do not mix samples or channels: either may be
+// sharded, in the input and all kOutputs outputs.
+template <int kOutputs>
+std::optional<std::vector<Placement>> place_windows(SpecSpan, const Attributes&,
+                                                    std::span<const Placement> p) {
+  const bool fits = p[0].kind == Placement::sharded && (p[0].dimension == 0 || p[0].dimension == 3);
+  return fits ? std::optional(std::vector<Placement>(kOutputs, p[0])) : std::nullopt;
+}
+
 // Returns the placement of a tensor that is sharded as `placement` after a change of its shape;
 // kReplicated if its shards are not ranges of a dimension then.
 Placement reshaped(const Placement& placement, const Shape& from, const Shape& to);

@@ -40,7 +40,9 @@ struct ShardPosition {
     return token_size == 0 || row < run ? row : run;
   }
   // Returns whether a tensor of so many elements is whole.
-  DLTRAIN_HD bool is_whole(int64_t elements) const { return row == elements && token_size == 0; }
+  DLTRAIN_HD bool is_whole(int64_t elements) const {
+    return row == elements && offset == 0 && token_size == 0;
+  }
 
   static void set(Attributes& attributes, int64_t row, int64_t whole_row, int64_t offset) {
     attributes.set("shard_row", row);

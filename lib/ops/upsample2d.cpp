@@ -47,6 +47,7 @@ constinit const OpDef kUpsample2dOp{.name = "upsample2d",
                                     .signature = "x[N,H,W,C]",
                                     .infer = infer_upsample2d,
                                     .gradient = gradient_upsample2d,
+                                    .place = place_windows<1>,
                                     .cost = cost_upsample2d,
                                     .autocast = CastPolicy::follow};
 constinit const OpDef kUpsample2dBackwardOp{.name = "upsample2d_backward",

@@ -16,7 +16,9 @@ struct DataParallelOptions {
   int rank = 0;                                      // of all ranks
   SourceLocation tensor_key = {}, context_key = {};  // of parallelism, for errors
   bool ring = false;                                 // of context parallelism
-  int zero_stage = 0;                                // passes/zero.h
+  bool sequence = false;                             // of tensor parallelism
+  SourceLocation sequence_key = {};
+  int zero_stage = 0;  // passes/zero.h
   // Target size of a reduction message: large enough to use the link well, small enough that most
   // messages are sent while the backward still runs. A tensor is never split.
   size_t bucket_bytes = size_t{25} << 20;

@@ -1,4 +1,5 @@
-// Lowers attention over the tokens of several ranks, and gathers of tokens (context_cut.h).
+// Lowers attention over the tokens of several ranks (context_cut.h), and gathers and
+// reduce-scatters of tokens, also of sequence parallelism (sequence_cut.h).
 //
 // Ring attention (Liu et al. 2023): keys and values pass from rank to rank, and each rank attends
 // to one block of them while the next is on its way. Parts of a result are merged by the logarithms
@@ -10,6 +11,7 @@
 #include "ops/gathered_parts.h"
 #include "passes/context_cut.h"
 #include "passes/partition.h"
+#include "passes/recompute.h"
 
 namespace dltrain {
 namespace {
@@ -30,6 +32,10 @@ class ContextLowering {
         slot_(graph.next_slot()) {}
 
   void run() {
+    uses_ = graph_.count_uses();
+    for (const GraphValue& value : graph_.values) {
+      if (value.storage_of != kNoValue) ++uses_[static_cast<size_t>(value.storage_of)];
+    }
     for (Node& node : std::exchange(graph_.nodes, {})) {
       for (ValueId& id : node.inputs) id = replaced(id);
       for (ValueId id : node.outputs) {
@@ -55,9 +61,15 @@ class ContextLowering {
     const auto axis = static_cast<int>(node.attributes.integer("axis"));
     Ids made;
     if (node.op->name == "gather_tokens") {
-      made = {gather(node.inputs[0], axis, cut)};
+      const size_t begin = graph_.nodes.size();
+      made = {gather(node.inputs[0], axis, cut, node.attributes.text(kOver, over_))};
+      if (node.phase == Phase::forward && node.attributes.has(kAlwaysAgain)) {
+        for (size_t i = begin; i < graph_.nodes.size(); ++i) {
+          graph_.nodes[i].attributes.set(kAlwaysAgain, true);
+        }
+      }
     } else if (node.op->name == "scatter_tokens") {
-      made = {scatter(node.inputs[0], axis, cut)};
+      made = {scatter(node.inputs[0], axis, cut, node.attributes.text(kOver, over_))};
     } else if (node.op->name == "attention" && cut.ranks > 1) {
       made = ring_ ? attend_in_ring(node, cut) : attend(node, cut);
     } else if (node.op->name == "attention_backward" && cut.ranks > 1) {
@@ -76,7 +88,8 @@ class ContextLowering {
     }
   }
 
-  const Shape& shape(ValueId id) const { return graph_.value(id).spec.shape; }
+  // By value: the graph grows.
+  Shape shape(ValueId id) const { return graph_.value(id).spec.shape; }
 
   ValueId slice(ValueId x, int axis, CutRange range) {
     if (range.extent == shape(x)[axis]) return x;
@@ -117,11 +130,12 @@ class ContextLowering {
   }
 
   // Returns the tokens of all ranks, in the order of the text.
-  ValueId gather(ValueId x, int axis, const TokenCut& cut) {
+  ValueId gather(ValueId x, int axis, const TokenCut& cut) { return gather(x, axis, cut, over_); }
+  ValueId gather(ValueId x, int axis, const TokenCut& cut, const std::string& over) {
     Shape all = shape(x);
     const int64_t outer = all.elements(0, axis), inner = all.elements(axis, all.rank());
     all[axis] *= cut.ranks;
-    Attributes begin = message_attributes(slot_++, over_), end = begin;
+    Attributes begin = message_attributes(slot_++, over), end = begin;
     begin.set("shapes", std::vector<int64_t>{3, cut.ranks, outer, inner});
     end.set("part", true);
     const ValueId begun = builder_.emit1("all_gather_begin", {x}, begin);
@@ -132,17 +146,21 @@ class ContextLowering {
   }
 
   // Returns the tokens of this rank of the sum of x over the ranks.
-  ValueId scatter(ValueId x, int axis, const TokenCut& cut) {
+  ValueId scatter(ValueId x, int axis, const TokenCut& cut) { return scatter(x, axis, cut, over_); }
+  ValueId scatter(ValueId x, int axis, const TokenCut& cut, const std::string& over) {
     Shape local = shape(x);
     const std::vector<CutRange> runs = runs_of_ranks(cut, local[axis], false);
     if (cut.balanced) x = emit_ranges(builder_, x, axis, runs);
     local[axis] /= cut.ranks;
     const int64_t outer = local.elements(0, axis), inner = local.elements(axis, local.rank());
     // The message must not be memory that is read otherwise, such as that of a view.
-    x = outer > 1      ? transposed(x, {outer, cut.ranks, inner})
-        : cut.balanced ? x
-                       : builder_.emit1("identity", {x});
-    const Attributes end = message_attributes(slot_++, over_);
+    const GraphValue& value = graph_.value(x);
+    const bool alone = cut.balanced || (value.role == Role::activation &&
+                                        value.storage_of == kNoValue && has_one_use(x));
+    x = outer > 1 ? transposed(x, {outer, cut.ranks, inner})
+        : alone   ? x
+                  : builder_.emit1("identity", {x});
+    const Attributes end = message_attributes(slot_++, over);
     Attributes begin = end;
     begin.set("elements", local.elements());
     begin.set("ranks", int64_t{cut.ranks});
@@ -424,8 +442,13 @@ class ContextLowering {
     return {concat({flat(dq), flat(k), flat(v)}, 2)};
   }
 
+  bool has_one_use(ValueId id) const {
+    return static_cast<size_t>(id) < uses_.size() && uses_[static_cast<size_t>(id)] == 1;
+  }
+
   Graph& graph_;
   GraphBuilder builder_;
+  std::vector<int> uses_;  // and views, of each value of the input graph
   std::string over_;
   bool ring_;
   int64_t slot_;

@@ -31,7 +31,10 @@ class Partition {
         over_(options.mesh.over(mesh_axes::kTensor)),
         ranks_(options.ranks()),
         rank_(options.mesh.coordinate(options.rank, mesh_axes::kTensor)) {
-    for (const GraphValue& value : graph_.values) whole_.push_back(value.spec);
+    for (const GraphValue& value : graph_.values) {
+      if (value.of != kNoValue) copies_[value.of].push_back(static_cast<ValueId>(whole_.size()));
+      whole_.push_back(value.spec);
+    }
     if (options.same_state == nullptr) {
       find_parameters();
       find_wanted(options.key);
@@ -427,9 +430,10 @@ class Partition {
 
   void shard_parameter(ValueId read, const Placement& placement) {
     const ValueId parameter = parameter_of(read);
-    for (size_t i = 0; i < graph_.values.size(); ++i) {
-      GraphValue& value = graph_.values[i];
-      if (static_cast<ValueId>(i) != parameter && value.of != parameter) continue;
+    std::vector<ValueId> sharded = copies_[parameter];
+    sharded.push_back(parameter);
+    for (ValueId id : sharded) {
+      GraphValue& value = graph_.value(id);
       value.layout = {{mesh_axes::kTensor, placement}};
       value.shard = Shard{.whole = value.spec,
                           .cut = Cut{.axis = mesh_axes::kTensor,
@@ -476,7 +480,8 @@ class Partition {
   std::map<ValueId, std::vector<int>> free_;  // parameters that may be sharded, on which dimensions
   std::set<ValueId> shared_;                  // parameters that nodes read that are not alike
   std::vector<TensorSpec> whole_;             // of each value
-  std::map<ValueId, Placement> wanted_;       // of results, by ops that read them (OpDef::wanted)
+  std::map<ValueId, std::vector<ValueId>> copies_;  // of parameters: in low precision, averages
+  std::map<ValueId, Placement> wanted_;  // of results, by ops that read them (OpDef::wanted)
   std::vector<std::string> without_rule_;
   std::vector<int> uses_;  // of each value of the forward
   std::vector<std::vector<int>> readers_;

@@ -32,6 +32,7 @@ struct PartitionOptions {
   Mesh mesh = {};
   int rank = 0;             // of all ranks
   SourceLocation key = {};  // parallelism.tensor, for errors
+  bool sequence = false;    // parallelism.sequence_parallel (passes/sequence_cut.h)
   // Another graph over the same state (steps of other lengths, evaluation), whose parameters are
   // sharded in the same way; nullptr: the pass decides.
   const Graph* same_state = nullptr;

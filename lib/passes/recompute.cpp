@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -15,6 +16,7 @@ constexpr std::array<std::string_view, 7> kExpensive{
 
 // Returns true if the node writes only activations and so can be recomputed.
 bool repeatable(const Graph& graph, const Node& node) {
+  if (node.attributes.has(kAlwaysAgain)) return true;
   if (node.op->has_effect || node.once_per_step) return false;
   // Instead of the result the keys of other ranks (passes/context_cut.h) would have to be kept.
   if (node.attributes.has("first_query") || node.attributes.has("kept")) return false;
@@ -28,14 +30,18 @@ class Rewriting {
     drop_.assign(graph_.values.size(), false);
     if (mode == Recompute::selective) {
       drop_cheap();
-    } else {
+    } else if (mode != Recompute::none) {
       drop_within(recomputed_pieces(graph_, mode));
     }
-    // What is being sent stays as it is.
     for (const Node& node : graph_.nodes) {
-      if (node.op->slot != SlotUse::ends || node.phase == Phase::update) continue;
-      for (ValueId id : node.inputs) drop_[static_cast<size_t>(id)] = false;
+      if (node.attributes.has(kAlwaysAgain)) {
+        for (ValueId id : node.outputs) drop_[static_cast<size_t>(id)] = true;
+      } else if (node.op->slot == SlotUse::ends && node.phase != Phase::update) {
+        // What is being sent stays as it is.
+        for (ValueId id : node.inputs) drop_[static_cast<size_t>(id)] = false;
+      }
     }
+    next_slot_ = graph_.next_slot();
     old_ = std::exchange(graph_.nodes, {});
   }
 
@@ -104,6 +110,7 @@ class Rewriting {
   void run_again(const Node& node) {
     Node copy = node;
     copy.phase = Phase::backward;
+    if (node.op->slot != SlotUse::none) copy.attributes.set("slot", slot_again(node));
     for (ValueId& id : copy.inputs) id = recomputed(id);
     for (ValueId& id : copy.outputs) {
       const GraphValue value = graph_.value(id);
@@ -121,17 +128,29 @@ class Rewriting {
     graph_.nodes.push_back(std::move(copy));
   }
 
+  // The slot of a message that is sent again.
+  int64_t slot_again(const Node& node) {
+    const auto [slot, first] = slots_.try_emplace(node.attributes.integer("slot"), next_slot_);
+    if (first) ++next_slot_;
+    return slot->second;
+  }
+
   Graph graph_;
   std::vector<Node> old_;
-  std::vector<bool> drop_;      // by value of the input graph
-  std::vector<ValueId> again_;  // likewise: its copy in the backward
+  int64_t next_slot_ = 0;
+  std::map<int64_t, int64_t> slots_;  // of messages of the forward: those in the backward
+  std::vector<bool> drop_;            // by value of the input graph
+  std::vector<ValueId> again_;        // likewise: its copy in the backward
   Recomputed out_;
 };
 
 }  // namespace
 
 Recomputed recompute(Graph graph, Recompute mode) {
-  if (mode == Recompute::none) return {.graph = std::move(graph)};
+  const auto always = [](const Node& node) { return node.attributes.has(kAlwaysAgain); };
+  if (mode == Recompute::none && std::ranges::none_of(graph.nodes, always)) {
+    return {.graph = std::move(graph)};
+  }
   if (mode == Recompute::blocks && std::none_of(graph.nodes.begin(), graph.nodes.end(),
                                                 [](const Node& node) { return node.block >= 0; })) {
     fail(ExitCode::usage,

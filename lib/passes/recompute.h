@@ -19,6 +19,10 @@ namespace dltrain {
 
 enum class Recompute : uint8_t { none, selective, blocks, full };
 
+// The attribute (boolean) of forward nodes that are recomputed in every mode, `none` too: gathers,
+// whose results are larger than what they gather (passes/sequence_cut.h), and copies of these.
+inline constexpr const char* kAlwaysAgain = "always_again";
+
 struct Recomputed {
   Graph graph;
   int nodes = 0;     // forward nodes that are recomputed

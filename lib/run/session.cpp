@@ -519,6 +519,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
                    .tensor_key = experiment.parallelism.location_of("tensor"),
                    .context_key = experiment.parallelism.location_of("context"),
                    .ring = experiment.parallelism.context_method == ContextMethod::ring,
+                   .sequence = experiment.parallelism.sequence_parallel,
+                   .sequence_key = experiment.parallelism.location_of("sequence_parallel"),
                    .zero_stage = static_cast<int>(experiment.parallelism.zero_stage),
                    .bucket_bytes = experiment.parallelism.bucket_bytes(),
                    .reduce_dtype = options.compute == DType::f32

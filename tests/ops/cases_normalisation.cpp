@@ -90,6 +90,10 @@ void add_normalisation_cases(std::vector<OpCase>& cases) {
   add_dropout(cases, {300, 128}, 0.5, 1'000'003, "dropout", ", a shard");
   ShardPosition::set(cases.back().attributes, 128, 257, 129);
 
+  // Samples 2 and 3 of [4, 17].
+  add_dropout(cases, {2, 17}, 0.1, 5, "dropout", ", some samples");
+  ShardPosition::set(cases.back().attributes, 34, 34, 34);
+
   for (const bool balanced : {false, true}) {
     add_dropout(cases, {3, 12, 7}, 0.5, 11, "dropout",
                 fmt::format(", {} runs of tokens", balanced ? 2 : 1));

@@ -78,18 +78,22 @@ RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
   } while (share % micro != 0);
   const char* recompute[]{"none", "selective", "full"};
   const int context = text && expert == 1 && data * tensor * pipeline <= 4 ? one_of({1, 2}) : 1;
+  const bool sequence = tensor > 1 && micro % 2 == 0 && one_of({0, 1}) == 0;
   const bool ring = context > 1 && !experts && one_of({0, 1}) == 0;
-  return {.ranks = data * context * tensor * pipeline,
-          .overrides = {fmt::format("parallelism={{tensor: {}, context: {}, context_method: {}, "
-                                    "pipeline: {}, expert: {}, pipeline_schedule: {}, zero_stage: "
-                                    "{}, bucket_mb: 0.002}}",
-                                    tensor, context, ring ? "ring" : "all_gather", pipeline, expert,
-                                    one_of({0, 1}) == 0 ? "1f1b" : "gpipe", one_of({0, 1, 2, 3})),
-                        fmt::format("memory.recompute={}", recompute[one_of({0, 1, 2})]),
-                        fmt::format("training={{global_batch_size: 24, max_steps: 3, "
-                                    "max_grad_norm: 0.5, micro_batch_size: {}}}",
-                                    micro)},
-          .ring = ring};
+  return {
+      .ranks = data * context * tensor * pipeline,
+      .overrides =
+          {fmt::format(
+               "parallelism={{tensor: {}, sequence_parallel: {}, context: {}, "
+               "context_method: {}, pipeline: {}, expert: {}, pipeline_schedule: {}, zero_stage: "
+               "{}, bucket_mb: 0.002}}",
+               tensor, sequence, context, ring ? "ring" : "all_gather", pipeline, expert,
+               one_of({0, 1}) == 0 ? "1f1b" : "gpipe", one_of({0, 1, 2, 3})),
+           fmt::format("memory.recompute={}", recompute[one_of({0, 1, 2})]),
+           fmt::format("training={{global_batch_size: 24, max_steps: 3, "
+                       "max_grad_norm: 0.5, micro_batch_size: {}}}",
+                       micro)},
+      .ring = ring};
 }
 
 // Trains over TCP connections in this process; every operation begins up to 2 ms late.

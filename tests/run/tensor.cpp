@@ -35,6 +35,13 @@ double greatest_difference_of_state(const LayoutRun& a, const LayoutRun& b) {
   return most;
 }
 
+size_t parameter_bytes(const LayoutRun& run) {
+  for (const auto& [role, bytes] : run.report.state_bytes) {
+    if (role == "parameters") return bytes;
+  }
+  return 0;
+}
+
 const std::string kTwenty = "training={global_batch_size: 24, max_steps: 20, max_grad_norm: 0.5}";
 
 }  // namespace
@@ -80,6 +87,34 @@ TEST_CASE("networks whose ops have no placement rules gather what they read") {
   }
 }
 
+TEST_CASE("convolutions are sharded by channels, and what follows them too") {
+  const Network residual{
+      "residual",
+      {"model.layers=[{conv2d: {out_channels: 8, kernel_size: 3, padding: 1, bias: false}}, "
+       "batch_norm, relu, {max_pool2d: 2}, {conv2d: {out_channels: 6, kernel_size: 1}}, relu, "
+       "{residual: [{conv2d: {out_channels: 9, kernel_size: 3, padding: 1, bias: false}}, "
+       "batch_norm, relu, "
+       "{conv2d: {out_channels: 6, kernel_size: 3, padding: 1, groups: 3}}]}, relu, {conv2d: "
+       "{out_channels: 7, kernel_size: 2}}, {avg_pool2d: 2}, flatten, {linear: 5}]",
+       networks()[0].overrides[1],
+       "data.eval={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 13, seed: 2}",
+       "evaluation.eval_steps=1", "training.micro_batch_size=24"}};
+  const LayoutRun one = layout_run(residual, 1, {kTwenty});
+  for (int ranks : {2, 3}) {
+    for (const char* sequence : {"false", "true"}) {
+      INFO(ranks << " ranks, sequence parallel: " << sequence);
+      const LayoutRun shards = layout_run(
+          residual, ranks,
+          over_tensor(ranks, {kTwenty, fmt::format("parallelism.sequence_parallel={}", sequence)}));
+      CHECK(greatest_difference(shards.losses, one.losses) < 1e-5);
+      CHECK(greatest_difference(shards.norms, one.norms) < 1e-5);
+      CHECK(greatest_difference_of_state(shards, one) < 1e-4);
+      CHECK(shards.evaluation == Approx(one.evaluation).epsilon(1e-5));
+      CHECK(parameter_bytes(shards) < 0.7 * parameter_bytes(one));
+    }
+  }
+}
+
 TEST_CASE("bf16, frozen layers, accumulation and recompute work with tensor parallelism") {
   const std::vector<std::string> variations{
       "precision.compute=bf16",      "training.freeze=[\"layers.1.*\"]",
@@ -113,14 +148,8 @@ TEST_CASE("each rank stores its shards only, and initial weights are those of on
     INFO(name);
     if (name != "step_state") CHECK(shards.state.at(name) == bytes);
   }
-  const auto parameters = [](const LayoutRun& run) {
-    for (const auto& [role, bytes] : run.report.state_bytes) {
-      if (role == "parameters") return bytes;
-    }
-    return size_t{0};
-  };
   // Rank 0 has 3 of 5 outputs of the last layer, and all of the bias after the sum.
-  CHECK(parameters(shards) == sizeof(float) * (12 * 72 + 12 + 16 * 12 + 16 + 3 * 16 + 3));
+  CHECK(parameter_bytes(shards) == sizeof(float) * (12 * 72 + 12 + 16 * 12 + 16 + 3 * 16 + 3));
 }
 
 TEST_CASE("a checkpoint of shards is one of whole tensors, which any layout takes over") {

@@ -1,0 +1,116 @@
+#include "passes/sequence_cut.h"
+
+#include "catch.h"
+#include "graph/builder.h"
+#include "graph/reverse.h"
+#include "passes/context_cut.h"
+#include "passes/overlap.h"
+#include "passes/recompute.h"
+
+namespace dltrain {
+namespace {
+
+// Two shared products, a bias, a norm and a residual between them and two more.
+std::string with_rows_cut(int rank, bool lowered) {
+  Graph graph;
+  GraphBuilder b(graph);
+  std::vector<ValueId> parameters;
+  const auto parameter = [&](const char* name, Shape shape) {
+    parameters.push_back(b.add_value(name, {shape, DType::f32}, Role::parameter));
+    return parameters.back();
+  };
+  const Attributes transposed{{"transpose_b", true}};
+  const ValueId x = b.add_value("x", {Shape{4, 2}, DType::f32}, Role::input);
+  ValueId y = b.emit1("matmul", {x, parameter("a", {6, 2})}, transposed);
+  y = b.emit1("matmul", {y, parameter("b", {2, 6}), parameter("c", {2})}, transposed);
+  y = b.emit1("add", {y, x});
+  const ValueId norm = b.emit("rms_norm", {y, parameter("g", {2})})[0];
+  ValueId z = b.emit1("matmul", {norm, parameter("d", {6, 2})}, transposed);
+  z = b.emit1("matmul", {z, parameter("e", {2, 6})}, transposed);
+  z = b.emit1("add", {z, y});
+  const ValueId sum =
+      b.emit1("reduce", {z}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0, 1}}});
+  ValueId loss = b.emit1("cast", {sum}, {{"dtype", "f64"}});
+  const PartitionOptions options{.mesh = Mesh({{mesh_axes::kTensor, 2}}), .rank = rank};
+  ValueId* const kept[]{&loss};
+  partition(graph, options, kept);
+  CHECK(cut_sequence(graph, options, kept) == 2);
+  if (!lowered) return print_graph(graph);
+  reverse(graph, {loss}, parameters);
+  lower_placements(graph, options, kept);
+  lower_context(graph, {.mesh = options.mesh, .rank = rank});
+  graph = overlap_messages(recompute(std::move(graph), Recompute::none).graph);
+  const std::string all = print_graph(graph);
+  return all.substr(all.find("backward:"));
+}
+
+}  // namespace
+
+TEST_CASE("sums become rows of ranks, which are gathered where shared products read them") {
+  CHECK(with_rows_cut(1, false) ==
+        "forward:\n"
+        "  %17 = all_reduce_gradient(x) : f32[4, 2]\n"
+        "  %2 = matmul(%17, a) {transpose_b=true} : f32[4, 3]\n"
+        "  %5 = matmul(%2, b) {transpose_b=true} : f32[4, 2]\n"
+        "  %18 = scatter_tokens(%5) {axis=0, balanced=false, rank=1, ranks=2} : f32[2, 2]\n"
+        "  %22 = all_reduce_gradient(c) : f32[2]\n"
+        "  %19 = add(%18, %22) : f32[2, 2]\n"
+        "  %23 = all_reduce_gradient(x) : f32[4, 2]\n"
+        "  %24 = slice(%23) {after=[0, 0], before=[2, 0]} : f32[2, 2]\n"
+        "  %6 = add(%19, %24) : f32[2, 2]\n"
+        "  %25 = all_reduce_gradient(g) : f32[2]\n"
+        "  %8, %9 = rms_norm(%6, %25) : f32[2, 2], f32[2]\n"
+        "  %20 = gather_tokens(%8) {always_again=true, axis=0, balanced=false, rank=1, "
+        "ranks=2} : f32[4, 2]\n"
+        "  %11 = matmul(%20, d) {transpose_b=true} : f32[4, 3]\n"
+        "  %13 = matmul(%11, e) {transpose_b=true} : f32[4, 2]\n"
+        "  %21 = scatter_tokens(%13) {axis=0, balanced=false, rank=1, ranks=2} : f32[2, 2]\n"
+        "  %14 = add(%21, %6) : f32[2, 2]\n"
+        "  %26 = all_gather(%14) {dimension=0, parts=[4, 2], rank=1, ranks=2} : f32[4, 2]\n"
+        "  %15 = reduce(%26) {axes=[0, 1], kind=sum} : f32[1]\n"
+        "  %16 = cast(%15) {dtype=f64} : f64[1]\n");
+}
+
+TEST_CASE("rows are gathered again, and gradients of weights hide messages") {
+  CHECK(with_rows_cut(1, true) ==
+        "backward:\n"
+        "  %28 = loss_seed(step_state, %16) : f64[1]\n"
+        "  %29 = cast(%28) {dtype=f32} : f32[1]\n"
+        "  %30 = reshape(%29) {shape=[1, 1]} : f32[1, 1]\n"
+        "  %31 = broadcast(%30) {shape=[4, 2]} : f32[4, 2]\n"
+        "  %32 = slice(%31) {after=[0, 0], before=[2, 0]} : f32[2, 2]\n"
+        "  %68 = all_gather_begin(%32) {shapes=[3, 2, 1, 4], slot=6} : f32[2, 1, 4]\n"
+        "  %69 = all_gather_end(%68, %32) {part=true, slot=6} : f32[2, 1, 4]\n"
+        "  %77 = all_gather_begin(%8) {always_again=true, shapes=[3, 2, 1, 4], slot=9} : "
+        "f32[2, 1, 4]\n"
+        "  %70 = reshape(%69) {shape=[4, 2]} : f32[4, 2]\n"
+        "  %34 = matmul(%70, e) {transpose_b=false} : f32[4, 3]\n"
+        "  %36 = matmul(%34, d) {transpose_b=false} : f32[4, 2]\n"
+        "  %78 = all_gather_end(%77, %8) {always_again=true, part=true, slot=9} : f32[2, 1, "
+        "4]\n"
+        "  %79 = reshape(%78) {always_again=true, shape=[4, 2]} : f32[4, 2]\n"
+        "  %71 = reduce_scatter_begin(%36) {elements=4, ranks=2, slot=7} : f32[4]\n"
+        "  gradient of e = matmul(%70, %11) {output_dtype=f32, transpose_a=true, "
+        "transpose_b=false} : f32[2, 3]\n"
+        "  %72 = reduce_scatter_end(%71, %36) {slot=7} : f32[4]\n"
+        "  %73 = reshape(%72) {shape=[2, 2]} : f32[2, 2]\n"
+        "  %39, %40 = rms_norm_backward(%6, %73, g, %9) : f32[2, 2], f32[2]\n"
+        "  %42 = add(%32, %39) : f32[2, 2]\n"
+        "  %43 = reduce(%42) {axes=[0], kind=sum} : f32[2]\n"
+        "  %74 = all_gather_begin(%42) {shapes=[3, 2, 1, 4], slot=8} : f32[2, 1, 4]\n"
+        "  gradient of d = matmul(%34, %79) {output_dtype=f32, transpose_a=true, "
+        "transpose_b=false} : f32[3, 2]\n"
+        "  %75 = all_gather_end(%74, %42) {part=true, slot=8} : f32[2, 1, 4]\n"
+        "  %76 = reshape(%75) {shape=[4, 2]} : f32[4, 2]\n"
+        "  %46 = matmul(%76, b) {transpose_b=false} : f32[4, 3]\n"
+        "  %53, %56 = all_reduce_begin(%40, %43) {slot=1} : f32[2], f32[2]\n"
+        "  gradient of b = matmul(%76, %2) {output_dtype=f32, transpose_a=true, "
+        "transpose_b=false} : f32[2, 3]\n"
+        "  gradient of a = matmul(%46, x) {output_dtype=f32, transpose_a=true, "
+        "transpose_b=false} : f32[3, 2]\n"
+        "  %54, %57 = all_reduce_end(%53, %56) {slot=1} : f32[2], f32[2]\n"
+        "  gradient of g = identity(%54) : f32[2]\n"
+        "  gradient of c = identity(%57) : f32[2]\n");
+}
+
+}  // namespace dltrain

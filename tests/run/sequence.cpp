@@ -1,0 +1,151 @@
+// Sequence parallelism (passes/sequence_cut.h): between shared products each rank along `tensor`
+// has its rows only, with the losses and weights of one rank.
+#include "refusal.h"
+#include "run/layout_run.h"
+
+using namespace dltrain;
+
+namespace {
+
+const std::string kRowTokens =
+    "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}";
+
+const std::vector<Network>& row_networks() {
+  static const std::vector<Network> all{
+      {"gpt2",
+       {"model={type: gpt2, num_layers: 2, hidden_size: 16, num_heads: 4, max_positions: 8, "
+        "vocab_size: 29, dropout: 0.1}",
+        kRowTokens}},
+      {"llama",
+       {"model={type: llama, num_layers: 2, hidden_size: 16, num_heads: 4, num_kv_heads: 2, "
+        "intermediate_size: 20, max_positions: 8, vocab_size: 29, attention_dropout: 0.1, "
+        "head_norm: {type: rms_norm, name: .}}",
+        kRowTokens}},
+      {"bert",
+       {"model={type: bert, num_layers: 2, hidden_size: 16, num_heads: 4, max_positions: 8, "
+        "vocab_size: 29, dropout: 0.1}",
+        kRowTokens}},
+      // Routers and experts read what is gathered.
+      {"experts",
+       {"model.layers=[{embedding: {embedding_dim: 16}}, {repeat: {times: 2, layers: [{residual: "
+        "[layer_norm, {linear: 48}, {attention: {num_heads: 4, causal: true}}, {linear: 16}]}, "
+        "{residual: [layer_norm, {moe: {num_experts: 6, experts_per_token: 2, intermediate_size: "
+        "12}}]}]}}, {lm_head: {}}]",
+        kRowTokens}},
+  };
+  return all;
+}
+
+const std::string kRowSteps = "training={global_batch_size: 24, max_steps: 20, max_grad_norm: 0.5}";
+
+std::vector<std::string> over_rows(int ranks, std::vector<std::string> more = {}) {
+  more.push_back(
+      fmt::format("parallelism={{tensor: {}, sequence_parallel: true, bucket_mb: 0.002}}", ranks));
+  return more;
+}
+
+void check_rows(const LayoutRun& rows, const LayoutRun& one, double tolerance = 1e-5) {
+  CHECK(greatest_difference(rows.losses, one.losses) < tolerance);
+  CHECK(greatest_difference(rows.norms, one.norms) < tolerance);
+}
+
+size_t work_bytes(const LayoutRun& run) {
+  return run.report.work_bytes;
+}
+
+}  // namespace
+
+TEST_CASE("networks train with rows between shared products, with the losses of one rank") {
+  std::vector<Network> all = row_networks();
+  all.insert(all.end(), networks().begin(), networks().begin() + 2);
+  for (const Network& network : all) {
+    const std::vector<std::string> steps{kRowSteps};
+    const LayoutRun one = layout_run(network, 1, steps);
+    for (const auto& [ranks, tensor] : {std::pair(2, 2), {4, 2}, {4, 4}}) {
+      INFO(network.name << ", " << ranks << " ranks, tensor " << tensor);
+      const bool statistics = network.name == std::string("convnet");
+      if (statistics && ranks != tensor) continue;  // of a micro-batch
+      check_rows(layout_run(network, ranks, over_rows(tensor, steps)), one);
+    }
+  }
+}
+
+TEST_CASE("samples or tokens are divided, whichever can be") {
+  const Network& gpt = row_networks()[0];
+  const LayoutRun one = layout_run(gpt, 1, {});
+  for (int micro : {1, 2, 3, 4}) {
+    INFO("micro-batches of " << micro);
+    check_rows(
+        layout_run(gpt, 2, over_rows(2, {fmt::format("training.micro_batch_size={}", micro)})),
+        one);
+  }
+}
+
+TEST_CASE("rows between shared products work with other axes, precisions and recomputation") {
+  const std::vector<std::pair<int, std::string>> variations{
+      {4, "parallelism.context=2"},
+      {4, "parallelism.pipeline=2"},
+      {4, "parallelism.zero_stage=1"},
+      {4, "parallelism.zero_stage=3"},
+      {2, "memory.recompute=full"},
+      {2, "memory.recompute=selective"},
+      {2, "memory.recompute=blocks"},
+      {2, "precision.compute=bf16"},
+      {2, "precision={compute: bf16, residual: bf16}"},
+      {2, "training.micro_batch_size=6"}};
+  for (const Network* network : {&row_networks()[0], &row_networks()[1]}) {
+    for (const auto& [ranks, variation] : variations) {
+      INFO(network->name << ", " << variation);
+      const bool low = variation.find("bf16") != std::string::npos;
+      std::vector<std::string> alone;
+      if (ranks == 2) alone.push_back(variation);
+      const LayoutRun one = layout_run(*network, 1, alone);
+      std::vector<std::string> rows = over_rows(2);
+      rows.push_back(variation);
+      check_rows(layout_run(*network, ranks, rows), one, low ? 2e-2 : 1e-5);
+    }
+  }
+}
+
+TEST_CASE("an evaluation of rows is that of one rank, also of a last batch that is shorter") {
+  const std::vector<std::string> eval{
+      "data.eval={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 13, seed: 2}",
+      "training={global_batch_size: 24, max_steps: 2}", "evaluation.eval_steps=1",
+      "evaluation.metrics=[accuracy]"};
+  const LayoutRun one = layout_run(row_networks()[0], 1, eval);
+  CHECK(layout_run(row_networks()[0], 4, over_rows(2, eval)).evaluation ==
+        Approx(one.evaluation).epsilon(1e-6));
+}
+
+TEST_CASE("rows take less memory for activations, and messages have a quarter more bytes") {
+  const Network gpt{"gpt2",
+                    {"model={type: gpt2, num_layers: 6, hidden_size: 64, num_heads: 4, "
+                     "max_positions: 64, vocab_size: 29, dropout: 0.1}",
+                     "data.train={type: synthetic_tokens, vocab_size: 29, length: 64, samples: 96}",
+                     "training={global_batch_size: 8, max_steps: 1}"}};
+  for (const char* mode : {"none", "blocks"}) {
+    INFO(mode);
+    const std::string recompute = fmt::format("memory.recompute={}", mode);
+    const LayoutRun whole = layout_run(gpt, 4, {"parallelism.tensor=4", recompute});
+    const LayoutRun rows = layout_run(gpt, 4, over_rows(4, {recompute}));
+    check_rows(rows, whole);
+    CAPTURE(work_bytes(whole), work_bytes(rows), whole.sent_within, rows.sent_within);
+    CHECK(work_bytes(rows) < 0.65 * work_bytes(whole));
+    // Eight halves of sums a layer, and two gathers that are repeated.
+    CHECK(rows.sent_within < 1.27 * whole.sent_within);
+  }
+}
+
+TEST_CASE("rows that cannot be divided are refused at the key") {
+  const auto refused = [](const std::vector<std::string>& overrides, const std::string& why) {
+    const auto open = [&] {
+      run_rank_threads(3, [&](ThreadCollectives& ranks) {
+        Experiment experiment = layout_experiment(networks()[0], overrides);
+        open_session(experiment, layout_options(ranks));
+      });
+    };
+    CHECK_THAT(refusal_of(open, ExitCode::usage), Catch::Matchers::Contains(why));
+  };
+  refused(over_rows(3, {"training.micro_batch_size=2"}), "sequence_parallel: no sum of partial");
+  refused({"parallelism.sequence_parallel=true"}, "no effect with tensor: 1");
+}
