@@ -422,7 +422,7 @@ def text_jobs(check):
                 raise Wrong(f"does not say '{words[0]}'", log[-500:])
         return read
     jobs.append(Job("no-such-gpu", train(check, [mlp], "cuda:99"), check=says(["GPU", "NVIDIA driver"]), statuses=(8,)))
-    return [*jobs, Job("too-large", train(check, [large]), check=says(["needed"]), statuses=(5,))]
+    return [*jobs, Job("too-large", train(check, [large]), check=says(["needs"]), statuses=(5,))]
 
 
 def parts(check):

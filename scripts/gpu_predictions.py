@@ -6,6 +6,7 @@
 import argparse
 import re
 import subprocess
+import sys
 
 # Configuration, model, tokens of a sample (1: samples are counted), goal on one H100 and its unit.
 TARGETS = [
@@ -21,7 +22,10 @@ TARGETS = [
 
 def plan(options, name):
     command = [options.dltrain, "plan", f"{options.configs}/{name}.yaml", "--gpu", options.gpu]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode not in (0, 5):  # 5: does not fit, which the table says
+        sys.exit(result.stderr)
+    out = result.stdout
     step, rate, mfu = map(float, re.search(r"step ([\d.]+) ms, ([\d.]+) \S+, MFU ([\d.]+) %", out).groups())
     return step, rate, mfu, re.search(r"memory ([\d.]+) of", out)[1]
 

@@ -7,6 +7,7 @@ import argparse
 import re
 import statistics
 import subprocess
+import sys
 
 # Bytes per second of a GPU within a node and between nodes: 80 % of NVLink's peak and 90 % of the network's.
 A100 = ("a100-80g", "2.4e11", "2.25e10")
@@ -66,7 +67,10 @@ def plan(options, row):
     command += ["--gpu", gpu.format(configs=options.configs), "--link", link]
     command += ["--node-link", node_link] if row["gpus"] > 8 else []
     command += [word for setting in settings for word in ("-s", setting)]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode not in (0, 5):  # 5: does not fit, which the table says
+        sys.exit(result.stderr)
+    out = result.stdout
     rate = float(re.search(r"step [\d.]+ ms, ([\d.]+) tokens/s", out)[1]) / row["gpus"]
     memory, verdict = re.search(r"memory ([\d.]+) of .*: (.*)", out).groups()
     return rate, float(memory), verdict

@@ -30,6 +30,7 @@ struct CommandRow {
 CommandBody add_train(CLI::App& command);
 CommandBody add_launch(CLI::App& command);
 CommandBody add_plan(CLI::App& command);
+CommandBody add_fit(CLI::App& command);
 CommandBody add_profile(CLI::App& command);
 CommandBody add_check(CLI::App& command);
 CommandBody add_eval(CLI::App& command);
@@ -96,6 +97,7 @@ struct PlanRequest {
   bool passes = false;     // print the graph after each pass
   // The ranks do not exist: each would have a share of this process's CPUs.
   bool unconnected = true;
+  bool on_this_machine = false;  // the ranks share its memory
   MachineRates rates = {};
   StorageRates storage = {};
   std::string timeline = {};   // the file for a trace of the estimated step; empty: none
@@ -108,13 +110,15 @@ using LoadExperiment = std::function<Experiment(const std::vector<std::string>& 
 // batch. Estimates order all of them; in this order the first are planned, with exact memory.
 // Throws Error(memory) if none fits.
 void search_layouts(const LoadExperiment& load, const PlanRequest& request);
-// Opens the session of rank 0 of a plan for GPUs that need not be there.
-Session open_planned(Experiment& experiment, int world, int ranks_per_node, const Gpu& gpu,
-                     const std::optional<DataSplit>& data);
+// Opens the session of rank 0 of a plan for GPUs that need not be there, or for this machine.
+Session open_planned(Experiment& experiment, int world, int ranks_per_node,
+                     const std::optional<Gpu>& gpu, const std::optional<DataSplit>& data,
+                     bool evaluation = false);
 
-// Prints the plan. `also` is called with the compiled session at the end.
-void print_plan(Experiment& experiment, const PlanRequest& request,
-                const std::function<void(const Session&)>& also = {});
+// Prints the plan. `also` is called with the compiled session at the end. Returns ExitCode::memory
+// if it does not fit the GPU or this machine, with what would need less.
+ExitCode print_plan(Experiment& experiment, const PlanRequest& request,
+                    const std::function<void(const Session&)>& also = {});
 
 // Prints lines on stderr, prefixed with the rank unless there is one rank or the launcher does
 // that.

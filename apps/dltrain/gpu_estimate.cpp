@@ -3,14 +3,12 @@
 #include <map>
 
 #include "base/error.h"
-#include "compile/described_gpu.h"
+#include "run/memory_fit.h"
 
 namespace dltrain {
 namespace {
 
 constexpr size_t kCalls = 10;
-// The memory that the driver and the vendor libraries use beside the arena, in bytes: an estimate.
-constexpr double kReserve = double{1 << 30};
 
 struct GpuEstimate {
   LayoutEstimate layout;
@@ -48,13 +46,12 @@ std::string gib(double bytes) {
 
 }  // namespace
 
-SelectedDevice described(const Gpu& gpu, const Experiment& experiment) {
+void check_precision(const Gpu& gpu, const Experiment& experiment) {
   const DType precision = experiment.precision.compute;
   if (gpu.flops(precision) == 0) {
     fail(ExitCode::usage, "{} does not compute in {} (precision.compute)", gpu.name,
          dtype_name(precision));
   }
-  return {&described_engine(), make_described_device(gpu), {}};
 }
 
 int equal_rank(const Session& session, int rank) {
@@ -71,13 +68,10 @@ int equal_rank(const Session& session, int rank) {
   return like;
 }
 
-Session open_stage(const Session& session, int stage, const std::optional<Gpu>& gpu) {
-  SessionOptions options = session.options;
-  options.log = {};
-  options.log_notices = false;
-  options.ranks.rank = stage * (options.ranks.world / session.coordinates.pipeline.count);
-  return open_session(*session.experiment, options,
-                      gpu ? described(*gpu, *session.experiment) : SelectedDevice());
+Session open_stage(const Session& session, int stage) {
+  const int world = session.options.ranks.world;
+  return open_planned_rank(*session.experiment, session.options, world,
+                           stage * (world / session.coordinates.pipeline.count));
 }
 
 std::vector<StageTimes> estimate_stages(
@@ -97,7 +91,7 @@ std::vector<StageTimes> estimate_stages(
     if (i == 0) {
       estimate(i, session);
     } else if (like == i) {
-      estimate(i, open_stage(session, i, rates.gpu));
+      estimate(i, open_stage(session, i));
     }
     out.push_back(estimates.at(like).times(std::move(schedules[static_cast<size_t>(i)])));
   }
@@ -108,8 +102,8 @@ LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates
   LayoutEstimate out{.memory = static_cast<double>(rates.gpu->memory_bytes)};
   double slowest = 0;
   const auto add = [&](const Session& rank, const StepEstimate& e) {
-    out.needed =
-        std::max(out.needed, static_cast<double>(rank.executor->report().arena_bytes) + kReserve);
+    out.needed = std::max(out.needed, static_cast<double>(rank.executor->report().arena_bytes +
+                                                          kDescribedGpuReserve));
     if (e.compute + e.exposed < slowest) return;
     slowest = e.compute + e.exposed;
     out.compute = e.compute;

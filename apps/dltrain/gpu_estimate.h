@@ -7,9 +7,8 @@
 
 namespace dltrain {
 
-// The described GPU, with the engine that prepares plans for it. Throws Error(usage) if it does not
-// compute in the precision of the experiment.
-SelectedDevice described(const Gpu& gpu, const Experiment& experiment);
+// Throws Error(usage) if the GPU does not compute in the precision of the experiment.
+void check_precision(const Gpu& gpu, const Experiment& experiment);
 
 // A step on all ranks. The first fields are of the slowest stage of a pipeline, `needed` of the one
 // with the most memory.
@@ -40,7 +39,7 @@ void write_timeline(const std::filesystem::path& path, const Session& session,
 int equal_rank(const Session& session, int rank);
 
 // Opens the session of another rank of a plan.
-Session open_stage(const Session& session, int stage, const std::optional<Gpu>& gpu);
+Session open_stage(const Session& session, int stage);
 
 // Prints the time of a step, the rate of samples or tokens, MFU, whether the memory suffices, and
 // the most expensive calls.

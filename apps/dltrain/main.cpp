@@ -41,6 +41,7 @@ const std::vector<CommandRow>& commands() {
        add_launch},
       {"check", "Sanity checks of configuration, data, gradients and resume", add_check, true},
       {"plan", "Print memory, FLOP and shapes without running anything", add_plan, true},
+      {"fit", "Print the micro-batches that fit, and the best of them, from plans", add_fit, true},
       {"profile", "Measure where the time of a step goes: table and Chrome trace", add_profile},
       {"eval", "Evaluate a checkpoint", add_eval, true},
       {"predict", "Write the predictions of a checkpoint as CSV or JSONL", add_predict, true},

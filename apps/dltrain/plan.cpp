@@ -6,27 +6,18 @@
 #include <map>
 
 #include "base/error.h"
-#include "checkpoint/weights.h"
-#include "comm/collective_algorithms.h"
+#include "base/memory.h"
+#include "comm/unconnected_ranks.h"
 #include "compile/plan_report.h"
 #include "cpu/engine.h"
 #include "dltrain/commands.h"
 #include "dltrain/gpu_estimate.h"
 #include "launch/cpus.h"
 #include "run/advice.h"
-#include "run/samples.h"
-#include "run/session.h"
+#include "run/memory_fit.h"
 
 namespace dltrain {
 namespace {
-
-std::string human_bytes(size_t bytes) {
-  const double b = static_cast<double>(bytes);
-  if (bytes < 10'000) return fmt::format("{} B", bytes);
-  if (bytes < size_t{1} << 20) return fmt::format("{:.1f} KiB", b / 1024);
-  if (bytes < size_t{1} << 30) return fmt::format("{:.1f} MiB", b / (1 << 20));
-  return fmt::format("{:.2f} GiB", b / (1 << 30));
-}
 
 std::string human_count(double n) {
   if (n < 1e4) return fmt::format("{:.0f}", n);
@@ -53,7 +44,7 @@ int64_t parameter_elements(const Session& session) {
 class SizeTable {
  public:
   void add(std::string name, size_t bytes, std::string remark = "") {
-    rows_.push_back({std::move(name), human_bytes(bytes), std::move(remark)});
+    rows_.push_back({std::move(name), bytes_text(bytes), std::move(remark)});
   }
   void print() const {
     size_t width = 0;
@@ -101,7 +92,7 @@ void print_memory(const Session& session, const PlanReport& r) {
   table.add("activations, workspaces", r.work_bytes,
             r.frames > 1 ? fmt::format("memory is reused; {} micro-batches in flight", r.frames)
                          : fmt::format("memory is reused; the minimum is {}",
-                                       human_bytes(r.work_lower_bound)));
+                                       bytes_text(r.work_lower_bound)));
   add_peak(r.peak, table);
   if (r.gradient_bytes != 0) {
     table.add("gradients", r.gradient_bytes, "in the memory of the activations");
@@ -126,44 +117,30 @@ void print_lengths(const Session& session, const PlanReport& r) {
       lengths += fmt::format("{}{} {}", lengths.empty() ? "" : ", ",
                              session.data.train->fields()[field].name, extents[i][field]);
     }
-    fmt::print("  {:<24} {:>12}  {}{}\n", "activations, workspaces",
-               human_bytes(r.variant_bytes[i]), lengths,
+    fmt::print("  {:<24} {:>12}  {}{}\n", "activations, workspaces", bytes_text(r.variant_bytes[i]),
+               lengths,
                steps.empty() ? "" : fmt::format(", {} of {} steps", steps[i], buckets->batches()));
   }
 }
 
-// Returns the size of the receive buffers of ranks on CPUs.
-size_t message_bytes(const Session& session, const Mesh& mesh) {
-  size_t bytes = CollectiveAlgorithms::scratch_bytes(mesh.size());
-  if (!session.groups) return bytes;
-  for (const std::string& axes : session.groups->sets()) {
-    const bool own = axes.starts_with(mesh_axes::kPipeline) || mesh.size(axes) < mesh.size();
-    if (own) bytes += CollectiveAlgorithms::scratch_bytes(mesh.size(axes));
-  }
-  return bytes;
-}
-
 // Prints the other host memory of a run, without libraries and data.
 void print_host_memory(const Session& session) {
-  const LoaderOptions loader = train_loader_options(session, 0, 1);
-  const size_t batches = batch_memory_bytes(batch_fields(*session.data.train, loader),
-                                            loader.micro_batch, loader.slots);
+  const HostMemory memory = host_memory(session);
   fmt::print("other host memory:\n");
   SizeTable table;
-  table.add("prefetched batches", batches, fmt::format("{} micro-batches", loader.slots));
-  if (const size_t samples = sample_bytes(session); samples > 0) {
-    table.add("text samples", samples, "keys and values of attention, and plans");
+  table.add("prefetched batches", memory.batches,
+            fmt::format("{} micro-batches", train_loader_options(session, 0, 1).slots));
+  if (memory.evaluation > 0) table.add("batches of evaluations", memory.evaluation);
+  if (memory.samples > 0) {
+    table.add("text samples", memory.samples, "keys and values of attention, and plans");
   }
-  if (const Mesh& mesh = session.executor->report().topology.mesh;
-      mesh.size() > 1 && session.executor->device().properties().on_host) {
-    table.add("receive buffers", message_bytes(session, mesh), "of collectives");
+  if (memory.messages > 0) table.add("receive buffers", memory.messages, "of collectives");
+  if (memory.snapshot > 0) {
+    table.add("checkpoint snapshot", memory.snapshot,
+              saves_in_background(session) ? "from the first checkpoint before the last step on"
+                                           : "of the tensors that this rank writes");
   }
-  if (session.experiment->checkpoint.async) {
-    table.add(
-        "checkpoint snapshot",
-        snapshot_bytes(*session.executor, session.shares_state() ? session.options.ranks.world : 1),
-        "from the first checkpoint before the last step on");
-  }
+  if (memory.files > 0) table.add("buffers of files", memory.files);
   table.print();
 }
 
@@ -191,7 +168,7 @@ void print_layers(const PlanReport& r) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const LayerCost& row = rows[i];
     fmt::print("  {:<{}}  {:>12}  {:>11}  {:>12}  {:>13}\n", names[i], width, row.parameters,
-               human_bytes(row.activation_bytes), human_count(row.forward_flops),
+               bytes_text(row.activation_bytes), human_count(row.forward_flops),
                human_count(row.backward_flops));
   }
 }
@@ -218,7 +195,7 @@ void print_recompute(const Session& session) {
   const PlanReport r = session.executor->report();
   fmt::print("recompute: {} forward calls run again, {:+.1f} % FLOP; {} of memory instead of {}\n",
              graph.recomputed_nodes, 100 * (r.flops_per_step / kept.flops_per_step - 1),
-             human_bytes(r.arena_bytes), human_bytes(kept.arena_bytes));
+             bytes_text(r.arena_bytes), bytes_text(kept.arena_bytes));
 }
 
 // Prints the bytes that one rank sends in a step, and how much of their time the computation hides.
@@ -226,12 +203,12 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
   const Traffic& t = r.traffic;
   const double messages = 2.0 * static_cast<double>(t.reduced) + static_cast<double>(t.scattered) +
                           static_cast<double>(t.gathered);
-  const auto whole = [](size_t bytes) { return human_bytes(bytes); };
+  const auto whole = [](size_t bytes) { return bytes_text(bytes); };
   fmt::print(
       "ranks: each sends {} per step ({} all-reduced, {} reduce-scattered, {} gathered{}{}), "
       "{:.2f} "
       "times the parameters in f32\n",
-      human_bytes(static_cast<size_t>(t.sent())), whole(t.reduced), whole(t.scattered),
+      bytes_text(static_cast<size_t>(t.sent())), whole(t.reduced), whole(t.scattered),
       whole(t.gathered),
       t.exchanged > 0 ? fmt::format(", {} between experts", whole(t.exchanged)) : "",
       t.passed_on > 0 ? fmt::format(", {} to single ranks", whole(t.passed_on)) : "",
@@ -239,8 +216,8 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
   const RankTopology& topology = r.topology;
   if (topology.nodes() > 1) {
     fmt::print("  on {} nodes of {}: {} go to ranks of the same node, {} to other nodes\n",
-               topology.nodes(), topology.per_node, human_bytes(static_cast<size_t>(t.within_node)),
-               human_bytes(static_cast<size_t>(t.between_nodes)));
+               topology.nodes(), topology.per_node, bytes_text(static_cast<size_t>(t.within_node)),
+               bytes_text(static_cast<size_t>(t.between_nodes)));
   }
   if (session.coordinates.tensor.count > 1) {
     fmt::print("  tensor parallelism: groups of {} ranks share the layers of the same samples\n",
@@ -264,14 +241,14 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
       estimate_step(session.executor->training().graph, session.batch.micro_steps, topology, rates);
   const std::string between =
       topology.nodes() > 1 && rates.node_link > 0
-          ? fmt::format(", {}/s between nodes", human_bytes(static_cast<size_t>(rates.node_link)))
+          ? fmt::format(", {}/s between nodes", bytes_text(static_cast<size_t>(rates.node_link)))
           : "";
   const std::string rank =
       rates.gpu ? "the times of " + rates.gpu->name : human_flop(rates.flops) + "/s a rank";
   fmt::print(
       "  estimate at {} and {}/s a link{} ({}, --link, --node-link): {:.3g} s of "
       "arithmetic, {:.3g} s of communication, of which {:.3g} s are exposed ({:.0f} % overlap)\n",
-      rank, human_bytes(static_cast<size_t>(rates.link)), between, rates.gpu ? "--gpu" : "--flops",
+      rank, bytes_text(static_cast<size_t>(rates.link)), between, rates.gpu ? "--gpu" : "--flops",
       e.compute, e.communication, e.exposed,
       e.communication > e.exposed ? 100 * (1 - e.exposed / e.communication)
                                   : (e.communication > 0 ? 0.0 : 100.0));
@@ -299,7 +276,7 @@ std::string layers_of(const Session& session, const PlanReport& report) {
 
 // Prints a row for each stage of a pipeline, that of its first data-parallel rank. Equal stages in
 // sequence have one, with the memory of the first, which has the most micro-batches in flight.
-void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
+void print_stages(const Session& session) {
   const RankCoordinates::Place& stage = session.coordinates.pipeline;
   if (stage.count == 1) return;
   struct Row {
@@ -318,13 +295,13 @@ void print_stages(const Session& session, const std::optional<Gpu>& gpu) {
       flops.push_back(flops.back());
       continue;
     }
-    const Session other = open_stage(session, i, gpu);
+    const Session other = open_stage(session, i);
     const PlanReport r = other.executor->report();
     int64_t parameters = 0;
     for (const LayerCost& layer : r.layers) parameters += layer.parameters;
     flops.push_back(r.flops_per_step / static_cast<double>(session.batch.micro_steps));
     rows.push_back({i, i, layers_of(other, r), fmt::format("{}", parameters),
-                    human_bytes(r.arena_bytes), human_count(flops.back())});
+                    bytes_text(r.arena_bytes), human_count(flops.back())});
   }
   const double busy = static_cast<double>(session.batch.micro_steps) * std::ranges::max(flops);
   std::vector<StageTimes> times;
@@ -370,6 +347,12 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
       session.data.train->size(), session.options.ranks.world,
       session.options.ranks.world == 1 ? "" : "s", session.batch.micro_steps,
       session.batch.micro_steps == 1 ? "" : "s", session.batch.micro_batch);
+  const Optimizer& optimizer = *session.experiment->optimizer;
+  if (const auto& scale = optimizer.scale_learning_rate) {
+    fmt::print("learning rate: {:.6g}, that of a batch of {} times {:.6g} (scale_learning_rate)\n",
+               optimizer.peak_learning_rate(session.batch.global_batch), scale->base_batch,
+               scale->factor(session.batch.global_batch));
+  }
   fmt::print("device: {}\n", session.executor->device().properties().name);
   std::string inputs;
   for (size_t i = 0; i + 1 < graph.slots.size(); ++i) {
@@ -396,14 +379,14 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
                fmt::join(graph.gathered, ", "));
   }
   for (const std::string& sentence : advice(session)) fmt::print("warning: {}\n", sentence);
-  print_stages(session, rates.gpu);
+  print_stages(session);
   print_layers(r);
   print_memory(session, r);
   print_lengths(session, r);
   print_host_memory(session);
   print_recompute(session);
   fmt::print("step: {}, at least {} of memory traffic, {} kernel calls\n",
-             human_flop(r.flops_per_step), human_bytes(static_cast<size_t>(r.bytes_per_step)),
+             human_flop(r.flops_per_step), bytes_text(static_cast<size_t>(r.bytes_per_step)),
              r.kernel_calls);
   if (session.options.ranks.world > 1) print_traffic(session, r, rates);
   print_checkpoint(session, request.storage, rates.link);
@@ -412,54 +395,31 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
   print_promises(session);
 }
 
-// Stands for one of `size` ranks that do not exist; the plan needs only its size.
-class UnconnectedRanks final : public Collectives {
- public:
-  explicit UnconnectedRanks(int size) : size_(size) {}
-  std::unique_ptr<Collectives> split(std::span<const int> ranks) override {
-    return std::make_unique<UnconnectedRanks>(static_cast<int>(ranks.size()));
-  }
-  int rank() const override { return 0; }
-  int size() const override { return size_; }
-  void wait(Ticket, Stream&) override { never(); }
-  void barrier() override { never(); }
-
- private:
-  Ticket queue(const CollectiveCall&, Stream&) override { never(); }
-  [[noreturn]] static void never() {
-    fail(ExitCode::internal, "internal error: a plan without ranks was run");
-  }
-  int size_;
-};
-
 }  // namespace
 
-Session open_planned(Experiment& experiment, int world, int ranks_per_node, const Gpu& gpu,
-                     const std::optional<DataSplit>& data) {
-  static std::map<int, UnconnectedRanks> ranks;  // outlive their sessions
-  UnconnectedRanks& all = ranks.try_emplace(world, world).first->second;
-  return open_session(experiment,
-                      {.engines = engines(),
-                       .ranks = {.collectives = world > 1 ? &all : nullptr,
-                                 .world = world,
-                                 .ranks_per_node = ranks_per_node},
-                       .evaluation = false,
-                       .data = data,
-                       .log_notices = false},
-                      described(gpu, experiment));
+Session open_planned(Experiment& experiment, int world, int ranks_per_node,
+                     const std::optional<Gpu>& gpu, const std::optional<DataSplit>& data,
+                     bool evaluation) {
+  if (gpu) check_precision(*gpu, experiment);
+  return open_planned_rank(experiment,
+                           {.engines = engines(),
+                            .ranks = {.ranks_per_node = ranks_per_node},
+                            .evaluation = evaluation,
+                            .gpu = gpu,
+                            .data = data},
+                           world, 0);
 }
 
-void print_plan(Experiment& experiment, const PlanRequest& request,
-                const std::function<void(const Session&)>& also) {
+ExitCode print_plan(Experiment& experiment, const PlanRequest& request,
+                    const std::function<void(const Session&)>& also) {
   if (request.world > 1 && request.unconnected && std::getenv("OMP_NUM_THREADS") == nullptr) {
     // The threads that the launcher would give each rank on this machine.
     const int node = request.ranks_per_node > 0 ? request.ranks_per_node : request.world;
     const int here = std::min(node, request.world);
     set_cpu_threads(divide_cpus(find_usable_cpus(), here).threads);
   }
-  UnconnectedRanks ranks(request.world);
   SessionOptions options{.engines = engines(),
-                         .ranks = {.collectives = request.world > 1 ? &ranks : nullptr,
+                         .ranks = {.collectives = unconnected_ranks(request.world),
                                    .world = request.world,
                                    .ranks_per_node = request.ranks_per_node}};
   if (request.passes) {
@@ -470,26 +430,36 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
   MachineRates rates = request.rates;
   if (request.gpus.size() > 1) {
     if (!request.timeline.empty()) fail(ExitCode::usage, "--timeline requires one GPU in --gpu");
+    const auto micro_batch = experiment.training.micro_batch_size;
     for (const Gpu& gpu : request.gpus) {
       if (gpu.flops(experiment.precision.compute) == 0) {
         fmt::print("{:<12}  does not compute in {}\n", gpu.name,
                    dtype_name(experiment.precision.compute));
         continue;
       }
-      rates.gpu = gpu;
-      const Session session = open_session(experiment, options, described(gpu, experiment));
+      rates.gpu = options.gpu = gpu;
+      experiment.training.micro_batch_size = micro_batch;  // `auto` depends on the GPU
+      const Session session = open_session(experiment, options);
       print_gpu_line(session, rates, &gpu == &request.gpus.front());
     }
-    return;
+    return ExitCode::ok;
   }
-  SelectedDevice chosen;
   if (!request.gpus.empty()) {
-    rates.gpu = request.gpus.front();
-    chosen = described(*rates.gpu, experiment);
+    rates.gpu = options.gpu = request.gpus.front();
+    check_precision(*rates.gpu, experiment);
   }
-  const Session session = open_session(experiment, options, std::move(chosen));
+  const Session session = open_session(experiment, options);
+  MemoryFit fit;
+  std::vector<MemoryLimit> limits;
+  if (rates.gpu || request.on_this_machine) {
+    limits = limits_of(session);  // before other sessions take memory
+    fit = memory_fit(session, limits);
+  }
   print_session(session, request, rates);
   if (also) also(session);
+  if (limits.empty()) return ExitCode::ok;
+  if (!rates.gpu || !fit.fits()) fmt::print("memory: {}\n", memory_verdict(session, fit, limits));
+  return fit.fits() ? ExitCode::ok : ExitCode::memory;
 }
 
 CommandBody add_plan(CLI::App& command) {
@@ -558,6 +528,7 @@ CommandBody add_plan(CLI::App& command) {
       return ExitCode::ok;
     }
     Experiment experiment = options->config.load();
+    const bool here = options->request.world == 0 && options->gpu.empty();
     const int64_t ranks =
         std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.ranks_of_model();
     PlanRequest request = options->request;
@@ -577,8 +548,8 @@ CommandBody add_plan(CLI::App& command) {
              rate->get_name(), request.world);
       }
     }
-    print_plan(experiment, request);
-    return ExitCode::ok;
+    request.on_this_machine = here;
+    return print_plan(experiment, request);
   };
 }
 

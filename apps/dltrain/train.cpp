@@ -81,9 +81,11 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
   if (options.config.empty()) take_run_configuration(options);
   Experiment experiment = options.config.load();
   const std::string& resume = options.run.resume;
-  if (resume != "never") {
+  const bool again = environment.run_has_begun;
+  if (resume != "never" || again) {
     const std::string own = options.folder.empty() ? "runs/" + experiment.name : options.folder;
-    keep_saved_defaults(experiment, resume == "auto" ? own : resume);
+    keep_saved_defaults(experiment, resume == "auto" || again ? own : resume,
+                        start ? ranks : std::max(1, environment.world_size));
   }
   if (options.print_config) {
     fmt::print("{}", dump_config(experiment));
@@ -102,11 +104,12 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
     fmt::print("{}\n", dump_config(experiment));
     const int world = std::max(ranks, environment.world_size);
     const int per_node = environment.distributed() ? environment.local_world_size : world;
-    print_plan(
-        experiment,
-        {.world = world, .ranks_per_node = per_node, .unconnected = !environment.distributed()},
-        [&](const Session& session) { fmt::print("{}\n", check_run(session, run)); });
-    return ExitCode::ok;
+    return print_plan(experiment,
+                      {.world = world,
+                       .ranks_per_node = per_node,
+                       .unconnected = !environment.distributed(),
+                       .on_this_machine = world == per_node},
+                      [&](const Session& session) { fmt::print("{}\n", check_run(session, run)); });
   }
   if (start) {
     // Errors in the file are reported once here instead of by every rank.

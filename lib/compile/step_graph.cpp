@@ -271,7 +271,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = std::move(result.graph);
     out.recomputed_nodes = result.nodes;
     out.recomputed_flops = result.flops;
-    log("recompute");
+    if (result.nodes > 0) log("recompute");
   }
   if (training && (divided || context.ranks() > 1)) {
     out.graph = overlap_messages(std::move(out.graph));

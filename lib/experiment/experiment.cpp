@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "nn/metrics.h"
 
 namespace dltrain {
@@ -53,7 +54,9 @@ void TrainingConfig::describe(Fields& f) {
              .known_as = {"batch_size", "train_batch_size", "per_device_train_batch_size"}});
   f.integer("micro_batch_size", micro_batch_size,
             {.doc = "Samples that one rank processes at a time; default: its share of the global "
-                    "batch divided by gradient_accumulation_steps",
+                    "batch divided by gradient_accumulation_steps. `auto`: the largest number that "
+                    "fits the memory by its plan; the global batch, and so the losses but for "
+                    "rounding, stay. A resumed run keeps the number",
              .min = 1,
              .max = 1e9,
              .known_as = {"micro_batch"}});
@@ -99,6 +102,11 @@ void TrainingConfig::validate(Diagnostics& diagnostics) const {
   UpdateConfig::validate(diagnostics);
   if (!global_batch_size && !micro_batch_size) {
     diagnostics.add(location, "training needs global_batch_size");
+  }
+  if (chooses_micro_batch() && (!global_batch_size || gradient_accumulation_steps)) {
+    diagnostics.add(*this, "micro_batch_size", "{}",
+                    global_batch_size ? "auto chooses gradient_accumulation_steps too; leave it out"
+                                      : "auto divides the global batch; give global_batch_size");
   }
   if (!max_steps && !num_epochs)
     diagnostics.add(location, "training needs max_steps or num_epochs");
@@ -302,6 +310,17 @@ void MemoryConfig::describe(Fields& f) {
               "checkpointing): less memory, more arithmetic, the same bits. `dltrain "
               "plan` prints both",
        .known_as = {"gradient_checkpointing", "activation_checkpointing"}});
+  f.text("budget", budget,
+         {.doc = "Memory that the run may use, of the machine on CPUs, of each GPU otherwise: a "
+                 "size such as `20GiB` or `80GB`, or `device`: what is there. A run that needs "
+                 "more ends before its first step with exit code 5",
+          .known_as = {"limit", "max_memory"}});
+}
+
+void MemoryConfig::validate(Diagnostics& diagnostics) const {
+  if (budget == "device" || parse_bytes(budget)) return;
+  diagnostics.add(*this, "budget", "'{}' is neither device nor a size such as 20GiB or 80GB",
+                  budget);
 }
 
 void CheckpointConfig::describe(Fields& f) {
@@ -438,7 +457,7 @@ void Experiment::describe(Fields& f) {
   f.section("training", training,
             {.doc = "Duration and batch size", .required = true, .known_as = {"trainer", "train"}});
   f.section("precision", precision, {.doc = "Number formats"});
-  f.section("memory", memory, {.doc = "Recomputation of activations"});
+  f.section("memory", memory, {.doc = "Recomputation of activations, and the memory of the run"});
   f.section("parallelism", parallelism, {.doc = "How ranks share the work"});
   f.section("checkpoint", checkpoint,
             {.doc = "When checkpoints are saved", .known_as = {"checkpointing"}});

@@ -36,7 +36,8 @@ struct EarlyStoppingConfig : ConfigObject {
 };
 
 struct TrainingConfig : UpdateConfig {
-  std::optional<int64_t> global_batch_size, micro_batch_size, gradient_accumulation_steps;
+  std::optional<int64_t> global_batch_size, gradient_accumulation_steps;
+  std::optional<IntegerOrAuto> micro_batch_size;
   std::optional<int64_t> max_steps;
   std::optional<double> num_epochs;
   std::optional<double> max_time;
@@ -44,6 +45,14 @@ struct TrainingConfig : UpdateConfig {
   Reduction reduction = Reduction::fast;
   std::optional<EarlyStoppingConfig> early_stopping;
 
+  bool chooses_micro_batch() const {
+    return micro_batch_size && std::holds_alternative<Auto>(*micro_batch_size);
+  }
+  // The number that is given.
+  std::optional<int64_t> given_micro_batch() const {
+    if (!micro_batch_size || chooses_micro_batch()) return std::nullopt;
+    return std::get<int64_t>(*micro_batch_size);
+  }
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;
 };
@@ -101,7 +110,9 @@ struct ParallelismConfig : ConfigObject {
 
 struct MemoryConfig : ConfigObject {
   Recompute recompute = Recompute::none;
+  std::string budget = "device";  // or bytes (base/memory.h)
   void describe(Fields& f);
+  void validate(Diagnostics& diagnostics) const;
 };
 
 struct CheckpointConfig : ConfigObject {

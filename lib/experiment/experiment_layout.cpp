@@ -207,7 +207,7 @@ std::string share_name(int64_t global_batch, int64_t ranks) {
 
 void check_division(const TrainingConfig& t, int64_t samples, const std::string& share,
                     Diagnostics& diagnostics) {
-  const int64_t micro = t.micro_batch_size.value_or(1);
+  const int64_t micro = t.given_micro_batch().value_or(1);
   const int64_t steps = t.gradient_accumulation_steps.value_or(1);
   const auto refuse = [&](const char* key, int64_t value) {
     const int64_t below = samples / value * value;
@@ -229,17 +229,18 @@ BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
     fail_at(t, "micro_batch_size",
             "micro_batch_size alone leaves the global batch of {} ranks open; give "
             "global_batch_size (here {} for the same micro-batches)",
-            r, *t.micro_batch_size * t.gradient_accumulation_steps.value_or(1) * r);
+            r, t.given_micro_batch().value_or(1) * t.gradient_accumulation_steps.value_or(1) * r);
   }
   BatchLayout out;
-  out.global_batch = t.global_batch_size.value_or(t.micro_batch_size.value_or(1) *
+  out.global_batch = t.global_batch_size.value_or(t.given_micro_batch().value_or(1) *
                                                   t.gradient_accumulation_steps.value_or(1));
   if (out.global_batch % r != 0) {
     fail_at(t, "global_batch_size", "a global batch of {} cannot be shared evenly by {} ranks; {}",
             out.global_batch, r, advice(out.global_batch, r));
   }
   const int64_t share = out.global_batch / r;
-  out.micro_batch = t.micro_batch_size.value_or(share / t.gradient_accumulation_steps.value_or(1));
+  out.micro_batch =
+      t.given_micro_batch().value_or(share / t.gradient_accumulation_steps.value_or(1));
   Diagnostics diagnostics;
   check_division(t, share, share_name(out.global_batch, r), diagnostics);
   diagnostics.throw_if_any();

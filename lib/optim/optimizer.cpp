@@ -1,6 +1,7 @@
 #include "optim/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "config/name_patterns.h"
@@ -33,6 +34,24 @@ void ParameterGroup::validate(Diagnostics& diagnostics) const {
   }
 }
 
+void LearningRateScale::describe(Fields& f) {
+  f.choice("rule", rule,
+           {{"linear", BatchRule::linear, "× global batch / base_batch (for SGD)"},
+            {"sqrt", BatchRule::sqrt, "× √(global batch / base_batch) (for Adam and its kin)"}},
+           {.doc = "How learning rates depend on the batch", .required = true});
+  f.integer("base_batch", base_batch,
+            {.doc = "The batch for which learning rates are given",
+             .required = true,
+             .min = 1,
+             .max = 1e9,
+             .known_as = {"base_batch_size", "lr_base_size"}});
+}
+
+double LearningRateScale::factor(int64_t global_batch) const {
+  const double ratio = static_cast<double>(global_batch) / static_cast<double>(base_batch);
+  return rule == BatchRule::linear ? ratio : std::sqrt(ratio);
+}
+
 void Optimizer::describe(Fields& f) {
   f.number("learning_rate", learning_rate,
            {.doc = "Peak learning rate; the schedule scales it",
@@ -55,6 +74,9 @@ void Optimizer::describe(Fields& f) {
          {.doc = "Parameters with their own settings; if several groups match, later keys take "
                  "precedence",
           .known_as = {"param_groups", "parameter_groups"}});
+  f.section("scale_learning_rate", scale_learning_rate,
+            {.doc = "Multiply learning rates by a function of training.global_batch_size",
+             .known_as = {"scale_lr", "lr_base"}});
 }
 
 ParameterSettings Optimizer::settings(std::string_view parameter, const Shape& shape) const {

@@ -22,6 +22,18 @@ struct ParameterGroup : ConfigObject {
   void validate(Diagnostics& diagnostics) const;
 };
 
+enum class BatchRule : uint8_t { linear, sqrt };
+
+// Learning rates are those for this batch, and grow with the global batch: in proportion (Goyal and
+// others 2017, for SGD) or with its root, as the noise of Adam's steps asks for (Malladi and others
+// 2022).
+struct LearningRateScale : ConfigObject {
+  BatchRule rule = BatchRule::linear;
+  int64_t base_batch = 0;
+  void describe(Fields& f);
+  double factor(int64_t global_batch) const;
+};
+
 // The parameters to which `optimizer.weight_decay` applies.
 enum class WeightDecayOn : uint8_t {
   all,       // as torch.optim's optimizers
@@ -47,6 +59,7 @@ struct Optimizer : ConfigVariant {
   double weight_decay = 0;
   WeightDecayOn weight_decay_on = WeightDecayOn::all;
   std::vector<ParameterGroup> groups;
+  std::optional<LearningRateScale> scale_learning_rate;
 
   virtual ~Optimizer() = default;
   virtual void describe(Fields& f);
@@ -64,6 +77,11 @@ struct Optimizer : ConfigVariant {
     Attributes attributes;
   };
   virtual void emit_nodes(GraphBuilder& builder, std::vector<UpdateNode>& nodes) const;
+
+  // The peak learning rate for this global batch; those of groups are multiples of it.
+  double peak_learning_rate(int64_t global_batch) const {
+    return learning_rate * (scale_learning_rate ? scale_learning_rate->factor(global_batch) : 1.0);
+  }
 
   // Returns whether parameters without decay are updated without the trust ratio of lars and lamb.
   virtual bool adapts_decayed_only() const { return false; }

@@ -99,7 +99,10 @@ class Overlap {
 
   // Returns whether a gather can begin before the node ahead of it.
   bool may_follow(const Node& ahead, const Node& gather) const {
-    if (ahead.phase != Phase::backward || ahead.op->message != MessageKind::none) return false;
+    if (ahead.phase != Phase::backward || ahead.chunk != gather.chunk ||
+        ahead.op->message != MessageKind::none) {
+      return false;
+    }
     return std::ranges::none_of(ahead.outputs, [&](ValueId written) {
       return std::ranges::any_of(gather.inputs, [&](ValueId read) {
         return graph_.storage(written) == graph_.storage(read);

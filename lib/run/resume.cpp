@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "config/dump.h"
 #include "config/load.h"
+#include "run/memory_fit.h"
 
 namespace dltrain {
 namespace {
@@ -142,11 +143,13 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
   return changes;
 }
 
-void keep_saved_defaults(Experiment& experiment, const std::filesystem::path& folder) {
+void keep_saved_defaults(Experiment& experiment, const std::filesystem::path& folder, int world) {
   DataConfig& data = experiment.data;
   const bool split = data.eval_fraction && !data.given("eval_split");
   const bool order = data.train->kind == "tensors" && !data.train->given("shuffle");
-  if (!split && !order) return;
+  TrainingConfig& training = experiment.training;
+  const bool batch = training.chooses_micro_batch() && world > 0;
+  if (!split && !order && !batch) return;
   for (const auto& location : {folder, folder / "latest", folder / "checkpoints" / "latest"}) {
     if (!std::filesystem::exists(location / "state.json")) continue;
     try {
@@ -154,6 +157,10 @@ void keep_saved_defaults(Experiment& experiment, const std::filesystem::path& fo
           load_config<Experiment>({.files = {location / "config.yaml"}, .overrides = {}});
       if (split) data.eval_split = saved.data.eval_split;
       if (order) data.train->shuffle = saved.data.train->shuffle;
+      const auto size = saved.training.given_micro_batch();
+      if (!batch || !size || training.global_batch_size != saved.training.global_batch_size) return;
+      const auto sizes = possible_micro_batches(experiment, world);
+      if (std::ranges::find(sizes, *size) != sizes.end()) training.micro_batch_size = *size;
     } catch (const ConfigError&) {
       // The error is reported when the checkpoint is read.
     }

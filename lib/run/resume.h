@@ -24,8 +24,9 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
 
 // Sets keys of `experiment` whose defaults have changed, unless they are given, to the values of
 // the run in `folder` (or a checkpoint): the samples that eval_fraction holds out, and the order of
-// `type: tensors`. Does nothing if there is no run.
-void keep_saved_defaults(Experiment& experiment, const std::filesystem::path& folder);
+// `type: tensors`. training.micro_batch_size: auto gets that run's number if it divides the same
+// global batch on `world` ranks. Does nothing if there is no run.
+void keep_saved_defaults(Experiment& experiment, const std::filesystem::path& folder, int world);
 
 // Throws Error(usage) if the teacher of the loss lies in the run folder: it would be discarded, or
 // the student would become its own teacher.

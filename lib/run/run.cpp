@@ -19,6 +19,7 @@
 #include "config/dump.h"
 #include "run/advice.h"
 #include "run/device_ranks.h"
+#include "run/memory_fit.h"
 #include "run/process_age.h"
 #include "run/reporter.h"
 #include "run/resume.h"
@@ -69,6 +70,7 @@ class Run {
   void open();
   void start();
   void choose(const std::string& damage = "");
+  void check_memory();
   std::string finished_summary() const;
   void report_finished() const;
   void compare_starts() const;
@@ -89,6 +91,7 @@ class Run {
   std::vector<ConfigDifference> changes_;  // since the checkpoint
   int64_t attempt_ = 1;
   std::optional<LoadedWeights> loaded_;
+  std::string memory_;    // MemoryFit::text()
   std::string finished_;  // the summary of a run that needs no more steps
   bool begun_ = false;    // this run has written to the run folder
   std::optional<TrainOutcome> outcome_;
@@ -178,6 +181,7 @@ void Run::choose(const std::string& damage) {
 void Run::start() {
   prepare([this] { choose(); });
   prepare([this] { compare_starts(); });
+  if (finished_.empty()) prepare([this] { check_memory(); });
   prepare([this] { loaded_ = start_session(session_, resume_.has_value()); });
   while (resume_) {
     const std::string damage =
@@ -187,6 +191,16 @@ void Run::start() {
     prepare([this] { compare_starts(); });
   }
   if (resume_) resume_->kept.reset();  // save_total_limit may remove the checkpoint from now on
+}
+
+// Throws Error(memory) with what would need less if the memory does not suffice.
+void Run::check_memory() {
+  const std::vector<MemoryLimit> limits = limits_of(session_);
+  const MemoryFit fit = memory_fit(session_, limits);
+  memory_ = fit.text();
+  if (fit.fits()) return;
+  fail(ExitCode::memory, "the run {}",
+       is_leader() ? memory_verdict(session_, fit, limits) : memory_);
 }
 
 // Throws Error(usage) if the ranks have found different checkpoints.
@@ -271,6 +285,7 @@ void Run::log_start() const {
              fmt::join(begins, ", "));
   }
   if (const auto kernels = kernels_of_step(session_); !kernels.empty()) log_info("{}", kernels);
+  log_info("memory: {}", memory_);
   log_notices(session_.executor->device());
   for (const std::string& sentence : advice(session_)) log_warning("{}", sentence);
   if (loaded_) {

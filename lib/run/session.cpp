@@ -6,6 +6,7 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "checkpoint/run_folder.h"
+#include "compile/described_gpu.h"
 #include "compile/id_bounds.h"
 #include "compile/later_tokens.h"
 #include "config/load.h"
@@ -16,6 +17,7 @@
 #include "device/engine.h"
 #include "nn/metrics.h"
 #include "ops/kernel.h"
+#include "run/memory_fit.h"
 #include "run/samples.h"
 
 namespace dltrain {
@@ -456,6 +458,13 @@ int loader_workers(const Session& session, const Dataset& dataset) {
 }
 
 Session open_session(Experiment& experiment, const SessionOptions& options, SelectedDevice chosen) {
+  if (experiment.training.chooses_micro_batch()) {
+    SessionOptions with_data = options;
+    const auto choose = [&] { return std::to_string(choose_micro_batch(experiment, with_data)); };
+    const std::string size = options.agree ? options.agree("micro-batch", choose) : choose();
+    experiment.training.micro_batch_size = std::stoll(size);
+    return open_session(experiment, with_data, std::move(chosen));
+  }
   Session session;
   session.experiment = &experiment;
   session.options = options;
@@ -493,7 +502,9 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   // device.
   const auto open_chosen = [&]() -> const SelectedDevice& {
     if (chosen.device == nullptr) {
-      chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);
+      chosen = options.gpu
+                   ? SelectedDevice{&described_engine(), make_described_device(*options.gpu), {}}
+                   : choose_device(experiment.device, options.engines, options.ranks.local_rank);
     }
     chosen.device->set_autotune(experiment.autotune, options.agree);
     return chosen;

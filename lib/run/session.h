@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint_state.h"
 #include "checkpoint/weights.h"
+#include "compile/gpu.h"
 #include "data/loader.h"
 #include "experiment/experiment.h"
 #include "run/engines.h"
@@ -34,6 +35,8 @@ struct SessionOptions {
   GraphProbe probe = {};        // see StepRequest
   bool keep_gradients = false;  // see ExecutorOptions
   int64_t in_flight = 1;        // likewise
+  // Plans are for this GPU, which need not be there, instead of the experiment's device.
+  std::optional<Gpu> gpu = {};
   // The data, if another session with these keys has opened it.
   std::optional<DataSplit> data = {};
   bool log_notices = true;  // of the device; false: the caller does, once it has a log
@@ -91,7 +94,8 @@ struct Session {
   bool has_evaluation() const { return data.eval != nullptr; }
   // The scheduled learning rate of a step.
   double learning_rate(int64_t step) const {
-    return experiment->optimizer->learning_rate * experiment->lr_scheduler->factor(step, max_steps);
+    return experiment->optimizer->peak_learning_rate(batch.global_batch) *
+           experiment->lr_scheduler->factor(step, max_steps);
   }
   // The schedules of the ranks along the pipeline.
   std::vector<StepSchedule> schedules() const;
@@ -122,8 +126,9 @@ int loader_workers(const Session& session, const Dataset& dataset);
 
 // Checks everything that can be checked before step 1: throws ConfigError for shapes and sizes,
 // Error(data), Error(device) or Error(memory). Allocates no device memory. Sets keys of the
-// experiment that depend on the data (model.vocab_size) and the checkpoint of the teacher, so that
-// the resolved configuration does not depend on later data.
+// experiment that depend on the data (model.vocab_size), training.micro_batch_size: auto and the
+// checkpoint of the teacher, so that the resolved configuration does not depend on later data or
+// another machine.
 // `chosen`: the device if it is already open; otherwise the session opens it.
 Session open_session(Experiment& experiment, const SessionOptions& options,
                      SelectedDevice chosen = {});

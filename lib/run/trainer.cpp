@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "comm/watch.h"
 #include "run/device_ranks.h"
+#include "run/memory_fit.h"
 #include "run/process_age.h"
 #include "run/samples.h"
 #include "runtime/host_reduce.h"
@@ -80,7 +81,7 @@ class Loop {
         checkpoints_(options.run_folder / "checkpoints",
                      {.newest = session.experiment->checkpoint.save_total_limit,
                       .keep_every = session.experiment->checkpoint.keep_every.value_or(0)},
-                     options.resolved_config, session.experiment->checkpoint.async,
+                     options.resolved_config, saves_in_background(session),
                      session.shares_state() ? session.options.ranks.collectives : nullptr),
         best_(experiment_.checkpoint.watch(options.origin.best)),
         tokens_seen_(options.origin.tokens_seen),

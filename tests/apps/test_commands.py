@@ -7,7 +7,7 @@ import subprocess
 import support
 from support import CHECK, OK, PROGRAM, SMALL, SOURCES, STORAGE, USAGE, safetensors, steps
 
-COMMANDS = ("train", "launch", "check", "plan", "profile", "eval", "predict", "export", "import", "generate", "data", "init", "list", "schema", "completion", "version")
+COMMANDS = ("train", "launch", "check", "plan", "fit", "profile", "eval", "predict", "export", "import", "generate", "data", "init", "list", "schema", "completion", "version")
 
 
 class Documents(support.DltrainTest):
@@ -107,7 +107,8 @@ complete_line dltrain train -s optimizer.learning_r
             self.run_dltrain(configuration, "-q", "--output-dir", self.folder / f"run-{i}", "--max-steps", 2, "--result", result, *extra)
             summary = json.loads(result.read_text())
             self.assertEqual(summary["arena_bytes"], planned)
-            self.assertRegex(self.run_dltrain("plan", configuration, *extra).out, r"checkpoint snapshot +\d")
+            saves = "convnet" not in str(configuration)  # before its end
+            self.assertEqual("checkpoint snapshot" in self.run_dltrain("plan", configuration, *extra).out, saves)
             self.assertEqual(summary, json.loads((self.folder / f"run-{i}" / "summary.json").read_text()))
 
     def test_the_plan_estimates_checkpoints_at_the_rate_of_the_disk(self):
@@ -128,7 +129,8 @@ complete_line dltrain train -s optimizer.learning_r
         extra = ["-s", "training.micro_batch_size=4", "-s", "parallelism.zero_stage=3"]
         plan = self.run_dltrain("plan", self.small(), "--world", 2, *extra).out
         found = re.search(r"(\d+) bytes are allocated before the first step, with (\d+) threads? a rank", plan)
-        self.assertEqual(self.run_dltrain("plan", self.small(), "--nproc-per-node", 2, *extra).out, plan)
+        here = self.run_dltrain("plan", self.small(), "--nproc-per-node", 2, *extra).out
+        self.assertRegex(here.removeprefix(plan), r"^memory: fits: needs [\d.]+ MiB on 2 ranks, ")
         result = self.folder / "result.json"
         self.run_dltrain(self.small(), "-q", "--nproc-per-node", 2, "--output-dir", self.folder / "run", "--max-steps", 2, "--result", result, *extra)
         self.assertEqual(json.loads(result.read_text())["arena_bytes"], int(found[1]))

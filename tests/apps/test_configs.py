@@ -29,7 +29,7 @@ LANGUAGE = ("gpt2", "llama", "mixtral", "qwen", "bert", "albert", "char_lstm")
 
 class Configs(support.DltrainTest):
     def plan(self, config, *arguments):
-        out = self.run_dltrain("plan", config, *arguments).out
+        out = self.run_dltrain("plan", config, "-s", "memory.budget=1TB", *arguments).out
         self.assertIn("layers, for one micro-batch", out)
         return out
 

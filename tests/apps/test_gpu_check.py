@@ -85,7 +85,7 @@ class GpuParts(DltrainTest):
     def test_every_target_is_planned(self):
         self.assertEqual({path.stem for path in (SOURCES / "configs" / "gpu").glob("*.yaml")}, {target[0] for target in gpu_parts.TARGETS.values()})
         for config, settings, *_ in gpu_parts.TARGETS.values():
-            self.run_dltrain("plan", f"configs/gpu/{config}.yaml", *(word for setting in settings for word in ("-s", setting)))
+            self.run_dltrain("plan", f"configs/gpu/{config}.yaml", "-s", "memory.budget=1TB", *(word for setting in settings for word in ("-s", setting)))
 
 
 class GpuCheck(DltrainTest):

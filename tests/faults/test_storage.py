@@ -153,7 +153,7 @@ class Limits(DltrainTest):
             self.refused(code, *command, says="File name too long" if code == STORAGE else (), cwd=self.folder)
 
     def test_a_layer_that_cannot_fit_is_a_memory_error(self):
-        for size, says in (("100000000", "model.layers[3] (linear) on [16, 100000000]: a tensor of shape"), ("1000000", "MiB needed")):
+        for size, says in (("100000000", "model.layers[3] (linear) on [16, 100000000]: a tensor of shape"), ("1000000", "does not fit: needs")):
             text = SMALL.replace("out_features: 24", f"out_features: {size}").replace("out_features: 4}", f"out_features: {size}}}")
             self.refused(MEMORY, self.small(text), "--output-dir", self.folder / "run", says=says)
             self.assertFalse((self.folder / "run" / "config.yaml").exists())
