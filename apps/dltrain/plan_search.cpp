@@ -1,8 +1,11 @@
 // dltrain plan --search: the layouts of a number of GPUs, and the fastest ones that fit.
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <future>
 #include <map>
 #include <set>
+#include <thread>
 #include <tuple>
 
 #include "base/error.h"
@@ -106,23 +109,21 @@ class LayoutSearch {
   void run() {
     enumerate();
     std::ranges::stable_sort(candidates_, {}, &Candidate::guess);
-    std::vector<std::vector<Candidate>> meshes;  // with the candidates that were planned
-    for (Candidate& candidate : candidates_) {
+    std::vector<std::vector<Candidate>> meshes;
+    for (const Candidate& candidate : candidates_) {
       auto mesh = std::ranges::find_if(
           meshes, [&](const auto& m) { return m.front().has_mesh_of(candidate); });
       if (mesh == meshes.end()) {
         if (meshes.size() == kMeshes) continue;
         mesh = meshes.emplace(mesh);
       }
-      const auto fits = [](const Candidate& c) { return c.refused.empty() && c.planned.fits(); };
-      if (mesh->size() == kPlans || std::ranges::count_if(*mesh, fits) == kFitting) continue;
-      plan(candidate);
-      mesh->push_back(candidate);
-      ++planned_;
+      if (mesh->size() < kPlans) mesh->push_back(candidate);
     }
+    plan_all(meshes);
     std::vector<Candidate> best;  // of each mesh
     for (const auto& mesh : meshes) {
       best.push_back(*std::ranges::min_element(mesh, {}, &Candidate::order));
+      planned_ += mesh.size();
     }
     std::ranges::stable_sort(best, {}, &Candidate::order);
     print(best);
@@ -131,6 +132,26 @@ class LayoutSearch {
  private:
   Session open(Experiment& experiment, int world) const {
     return open_planned(experiment, world, request_.ranks_per_node, *rates_.gpu, data_);
+  }
+
+  // Plans the candidates of each mesh until so many fit, and removes the others. Each has an
+  // experiment of its own, so threads share out the meshes.
+  void plan_all(std::vector<std::vector<Candidate>>& meshes) const {
+    std::atomic<size_t> next = 0;
+    const auto work = [&] {
+      for (size_t i = next++; i < meshes.size(); i = next++) {
+        size_t fitting = 0, planned = 0;
+        while (planned < meshes[i].size() && fitting < kFitting) {
+          Candidate& candidate = meshes[i][planned++];
+          plan(candidate);
+          fitting += candidate.refused.empty() && candidate.planned.fits() ? 1 : 0;
+        }
+        meshes[i].resize(planned);
+      }
+    };
+    std::vector<std::future<void>> threads(std::max(1u, std::thread::hardware_concurrency()));
+    for (auto& thread : threads) thread = std::async(std::launch::async, work);
+    for (auto& thread : threads) thread.get();
   }
 
   void enumerate() {

@@ -1,6 +1,7 @@
 #include "comm/unconnected_ranks.h"
 
 #include <map>
+#include <mutex>
 
 #include "base/error.h"
 
@@ -29,7 +30,9 @@ class UnconnectedRanks final : public Collectives {
 }  // namespace
 
 Collectives* unconnected_ranks(int world) {
+  static std::mutex mutex;
   static std::map<int, UnconnectedRanks> ranks;
+  const std::lock_guard lock(mutex);
   return world > 1 ? &ranks.try_emplace(world, world).first->second : nullptr;
 }
 
