@@ -99,7 +99,9 @@ std::vector<StageTimes> estimate_stages(
 }
 
 LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates) {
-  LayoutEstimate out{.memory = static_cast<double>(rates.gpu->memory_bytes)};
+  const auto budget = parse_bytes(session.experiment->memory.budget);
+  LayoutEstimate out{.memory = static_cast<double>(
+                         budget.value_or(static_cast<uint64_t>(rates.gpu->memory_bytes)))};
   double slowest = 0;
   const auto add = [&](const Session& rank, const StepEstimate& e) {
     out.needed = std::max(out.needed, static_cast<double>(rank.executor->report().arena_bytes +

@@ -451,7 +451,7 @@ ExitCode print_plan(Experiment& experiment, const PlanRequest& request,
   const Session session = open_session(experiment, options);
   MemoryFit fit;
   std::vector<MemoryLimit> limits;
-  if (rates.gpu || request.on_this_machine) {
+  if (rates.gpu || request.on_this_machine || experiment.memory.budget != "device") {
     limits = limits_of(session);  // before other sessions take memory
     fit = memory_fit(session, limits);
   }

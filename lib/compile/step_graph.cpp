@@ -156,8 +156,10 @@ StepGraph emit(const StepRequest& r, bool training) {
     log("partition");
     if (r.parallel.sequence) {
       for (EmittedRouter& router : model.routers) kept.push_back(&router.losses);
+      const bool sums = std::ranges::any_of(
+          out.graph.nodes, [](const Node& node) { return node.op->name == "all_reduce"; });
       const int scattered = cut_sequence(out.graph, partition_options, kept);
-      if (scattered == 0 && training) {
+      if (sums && scattered == 0 && training) {
         fail_at(r.parallel.sequence_key,
                 "sequence_parallel: no sum of partial results has samples or tokens that tensor {} "
                 "divides; take a training.micro_batch_size that it divides",

@@ -318,8 +318,10 @@ void MemoryConfig::describe(Fields& f) {
 }
 
 void MemoryConfig::validate(Diagnostics& diagnostics) const {
-  if (budget == "device" || parse_bytes(budget)) return;
-  diagnostics.add(*this, "budget", "'{}' is neither device nor a size such as 20GiB or 80GB",
+  const auto bytes = parse_bytes(budget);
+  if (budget == "device" || (bytes && *bytes >= (uint64_t{1} << 20))) return;
+  diagnostics.add(*this, "budget",
+                  "'{}' is neither device nor a size of at least 1 MiB, such as 20GiB or 80GB",
                   budget);
 }
 

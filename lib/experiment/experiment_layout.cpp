@@ -75,6 +75,9 @@ void ParallelismConfig::validate(Diagnostics& diagnostics) const {
   } else if (!interleaved && virtual_stages > 1) {
     diagnostics.add(*this, "virtual_stages",
                     "virtual_stages {} needs pipeline_schedule: interleaved", virtual_stages);
+  } else if (interleaved && pipeline == 1) {
+    diagnostics.add(*this, "virtual_stages",
+                    "virtual_stages has no effect with pipeline: 1; give pipeline: 2 or more");
   }
   if (pipeline == 1) return;
   const int64_t stages = pipeline * virtual_stages;
@@ -306,6 +309,8 @@ const std::vector<std::string>& one_rank_overrides() {
                                                   "parallelism.tensor=1",
                                                   "parallelism.context=1",
                                                   "parallelism.pipeline=1",
+                                                  "parallelism.pipeline_schedule=1f1b",
+                                                  "parallelism.virtual_stages=1",
                                                   "parallelism.expert=1",
                                                   "parallelism.expert_buffer=worst",
                                                   "parallelism.sequence_parallel=false"};

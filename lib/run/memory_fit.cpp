@@ -190,7 +190,8 @@ std::vector<MemoryLimit> limits_of(const Session& session) {
                    MemoryLimit::Of::gpu, 0, budget.value_or(device.free_memory)});
   } else if (budget) {
     const MemoryLimit machine = out.empty() ? MemoryLimit{} : out.front();
-    std::erase_if(out, [](const auto& limit) { return limit.of == MemoryLimit::Of::machine; });
+    // The need of addresses is an estimate from above.
+    std::erase_if(out, [](const auto& limit) { return limit.of != MemoryLimit::Of::data; });
     out.push_back(
         {"memory.budget is", MemoryLimit::Of::budget, machine.used, *budget, machine.peak});
   }

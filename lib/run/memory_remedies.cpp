@@ -12,7 +12,9 @@ namespace dltrain {
 namespace {
 
 constexpr uint64_t kRoomToPlan = uint64_t{64} << 20;  // bytes, without which nothing is planned
-constexpr int kMostRanks = 64;                        // of the remedy that shards
+// What a process has more when the run begins than when its micro-batch is chosen, for each rank.
+constexpr uint64_t kRoomToStart = uint64_t{4} << 20;
+constexpr int kMostRanks = 64;  // of the remedy that shards
 
 // The sections that are changed and restored.
 using Sections =
@@ -65,8 +67,13 @@ class Remedies {
                              [kind = kind](Experiment& e) { e.memory.recompute = kind; }});
       if (r != nullptr && (least == nullptr || r->fit.needs < least->fit.needs)) least = r;
     }
+    const bool shards = session_.options.ranks.world > 1 && experiment_.parallelism.zero_stage < 3;
+    const Remedy* zero =
+        shards
+            ? add({"parallelism.zero_stage=3", [](Experiment& e) { e.parallelism.zero_stage = 3; }})
+            : nullptr;
     for (const Remedy* r :
-         {least, smaller_micro_batch(),
+         {least, zero, smaller_micro_batch(),
           add({"checkpoint.async=false", [](Experiment& e) { e.checkpoint.async = false; }})}) {
       if (r != nullptr) parts.push_back(r);
     }
@@ -152,23 +159,24 @@ class Remedies {
   bool shard(const Remedy& with) {
     if (session_.options.ranks.world > 1) return false;
     const bool gpu = !session_.executor->device().properties().on_host;
-    int most = 1;
-    while (2 * most <= kMostRanks && session_.batch.global_batch % (2 * most) == 0) most *= 2;
+    std::vector<int64_t> worlds;
+    for (int64_t world = 2; world <= kMostRanks; ++world) {
+      if (session_.batch.global_batch % world == 0) worlds.push_back(world);
+    }
     Remedy remedy{with.settings + (with.settings.empty() ? "" : " ") + "parallelism.zero_stage=3",
                   [&](Experiment& e) {
                     with.change(e);
                     e.parallelism.zero_stage = 3;
                   }};
-    const auto suffices = [&](int world) { return plan(remedy, world) && remedy.fit.fits(); };
-    if (most == 1 || !suffices(most)) return false;
-    for (int world = 2; world <= most; world *= 2) {
-      if (!suffices(world)) continue;
-      remedy.where = fmt::format(" on {} {}", world, gpu ? "GPUs" : "machines, a rank on each");
-      remedy.flops = 1;  // a rank has a part of the samples
-      found_.push_back(remedy);
-      return true;
-    }
-    return false;
+    const auto lacks = [&](int64_t world) {
+      return !plan(remedy, static_cast<int>(world)) || !remedy.fit.fits();
+    };
+    const auto least = std::ranges::partition_point(worlds, lacks);
+    if (least == worlds.end() || lacks(*least)) return false;
+    remedy.where = fmt::format(" on {} {}", *least, gpu ? "GPUs" : "machines, a rank on each");
+    remedy.flops = 1;  // a rank has a part of the samples
+    found_.push_back(remedy);
+    return true;
   }
 
   const Session& session_;
@@ -208,6 +216,9 @@ std::vector<int64_t> possible_micro_batches(const Experiment& experiment, int wo
     out.push_back(size);
     if (size * size < share) out.push_back(share / size);
   }
+  // With fewer micro-batches than stages of a pipeline ranks wait most of the time.
+  const int64_t pipeline = experiment.parallelism.pipeline;
+  if (share >= pipeline) std::erase_if(out, [&](int64_t size) { return share / size < pipeline; });
   // The tree of a fixed reduction over several ranks (check_ranks).
   if (experiment.training.reduction == Reduction::fixed && ranks > 1) {
     std::erase_if(out, [&](int64_t size) {
@@ -255,7 +266,8 @@ int64_t choose_micro_batch(Experiment& experiment, SessionOptions& options) {
       }
       limits = limits_of(session);
     }
-    const MemoryFit fit = memory_fit(session, limits);
+    MemoryFit fit = memory_fit(session, limits);
+    fit.needs += static_cast<uint64_t>(std::max(1, options.ranks.on_this_node())) * kRoomToStart;
     if (least == 0 || fit.needs < of_least.needs) {
       least = size;
       of_least = fit;

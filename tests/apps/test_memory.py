@@ -100,6 +100,7 @@ class Fits(DltrainTest):
         stages = self.run_dltrain("plan", self.wide(), "-s", "parallelism={pipeline: 2}", "-s", "training.micro_batch_size=256").out
         self.assertIn(" on 2 ranks, this machine has", stages)
         self.assertNotIn("memory: ", self.run_dltrain("plan", self.wide(), "--world", 2).out)
+        self.run_dltrain("plan", self.wide(), "--world", 2, "-s", "memory.budget=10MB", code=MEMORY)
 
     def test_a_plan_for_a_gpu_says_whether_it_fits_that(self):
         gpt = SOURCES / "configs/gpu/gpt2_124m.yaml"
@@ -109,10 +110,14 @@ class Fits(DltrainTest):
         self.run_dltrain("plan", gpt, "--gpu", "l4", "-s", "training.micro_batch_size=32")
         lines = self.run_dltrain("plan", gpt, "--gpu", "all").out.splitlines()
         self.assertTrue(lines[1].endswith(": fits") and lines[5].endswith(": does not fit"), lines)
+        self.assertNotIn(": fits", self.run_dltrain("plan", gpt, "--gpu", "all", "-s", "memory.budget=1GiB").out)
+        few = ["--world", 4, "-s", "memory.budget=3GiB", "-s", "training.micro_batch_size=1"]
+        result = self.run_dltrain("plan", gpt, "--gpu", "l4", *few, code=MEMORY)
+        self.assertRegex(result.out, r"\n  parallelism.zero_stage=3 → .*, fits\n")
 
     def test_mistakes_in_sizes_are_told(self):
-        for wrong in ("lots", "12 apples", "-1GB", "''"):
-            self.refused(USAGE, "plan", self.small(), "-s", f"memory.budget={wrong}", says="is neither device nor a size such as 20GiB or 80GB")
+        for wrong in ("lots", "12 apples", "-1GB", "''", "80"):
+            self.refused(USAGE, "plan", self.small(), "-s", f"memory.budget={wrong}", says="is neither device nor a size of at least 1 MiB")
         self.refused(USAGE, "fit", self.small(), "--memory", "big", says="memory.budget")
         self.refused(USAGE, "plan", self.small(), "-s", "memory.max_memory=1GB", says="did you mean 'budget'?")
 
@@ -124,7 +129,7 @@ class MicroBatches(DltrainTest):
     def test_auto_is_the_largest_that_fits_and_a_resumed_run_keeps_it(self):
         path = self.write("wide.yaml", WIDE)
         auto = [path, "-q", "-s", "training.micro_batch_size=auto"]
-        budget = (self.needs(path, 256) + self.needs(path, 512)) / 2
+        budget = self.needs(path, 256) + 4.5 * 2**20  # 4 MiB are spared
         run, other = self.folder / "run", self.folder / "other"
         self.run_dltrain(*auto, "--output-dir", run, "-s", f"memory.budget={int(budget)}")
         self.assertIn("micro_batch_size: 256\n", (run / "config.yaml").read_text())
@@ -139,6 +144,17 @@ class MicroBatches(DltrainTest):
         self.assertIn("does not fit: needs", result.err)
         self.run_dltrain(*auto, "--nproc-per-node", 2, "--output-dir", self.folder / "ranks", "-s", f"memory.budget={int(2 * budget)}")
         self.assertRegex((self.folder / "ranks" / "config.yaml").read_text(), r"micro_batch_size: (128|256)\n")
+
+    def test_a_micro_batch_that_auto_takes_is_not_refused(self):
+        path = self.write("wide.yaml", WIDE)
+        needs = self.needs(path, 256)
+        for more in range(4):
+            self.run_dltrain(path, "-q", "--max-steps", 1, "-s", "training.micro_batch_size=auto", "-s",
+                             f"memory.budget={int(needs + more * 2**20)}", "--output-dir", self.folder / f"run{more}")
+
+    def test_auto_gives_each_stage_of_a_pipeline_a_micro_batch(self):
+        out = self.run_dltrain("plan", self.write("wide.yaml", WIDE), "-s", "parallelism.pipeline=2", "-s", "training.micro_batch_size=auto").out
+        self.assertRegex(out, r" × 2 micro-steps of 512\n")
 
     def test_auto_is_refused_where_results_depend_on_it(self):
         convnet = SOURCES / "configs/bench/resnet18_cifar.yaml"

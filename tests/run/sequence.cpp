@@ -148,4 +148,10 @@ TEST_CASE("rows that cannot be divided are refused at the key") {
   };
   refused(over_rows(3, {"training.micro_batch_size=2"}), "sequence_parallel: no sum of partial");
   refused({"parallelism.sequence_parallel=true"}, "no effect with tensor: 1");
+  refused({"parallelism={pipeline_schedule: interleaved, virtual_stages: 2}"},
+          "virtual_stages has no effect with pipeline: 1");
+  // Without sums there is nothing to divide.
+  const Network columns{"columns",
+                        {"model.layers=[flatten, {linear: 6}]", networks()[0].overrides[1]}};
+  check_rows(layout_run(columns, 2, over_rows(2)), layout_run(columns, 1, {}));
 }
