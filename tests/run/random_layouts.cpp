@@ -83,7 +83,7 @@ RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
   const int context = text && expert == 1 && data * tensor * pipeline <= 4 ? one_of({1, 2}) : 1;
   const bool sequence = tensor > 1 && micro % 2 == 0 && one_of({0, 1}) == 0;
   const bool ring = context > 1 && !experts && one_of({0, 1}) == 0;
-  const int chunks = one_of({1, 1, 2, 3});
+  const int drawn = one_of({1, 1, 2, 3}), chunks = pipeline > 1 ? drawn : 1;
   return {
       .ranks = data * context * tensor * pipeline,
       .overrides = {fmt::format(
