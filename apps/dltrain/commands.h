@@ -2,6 +2,7 @@
 // CLI11 subcommand and returns the function that runs it.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -135,6 +136,8 @@ CLI::Option* add_number(CLI::App& command, const std::string& names, T& value, L
                         Limit high, const std::string& doc) {
   return command.add_option(names, value, doc)->check(CLI::Range(low, high))->take_last();
 }
+// Adds --link and --node-link, and returns them.
+std::array<CLI::Option*, 2> add_links(CLI::App& command, MachineRates& rates);
 // Adds an option for a file to write. It must be none of the inputs, no file that dltrain
 // has written as part of a run (unless `of_run`) and, as a result, no configuration.
 CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& path,

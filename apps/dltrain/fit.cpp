@@ -128,14 +128,7 @@ CommandBody add_fit(CLI::App& command) {
            "Plan for a GPU that need not be here, with estimates: h100-80g, h200, a100-80g, "
            "a100-40g, l4, rtx4090, t4, or a YAML file")
       ->excludes(command.get_option("--device"));
-  command
-      .add_option("--link", options->rates.link,
-                  "Bytes per second that a rank sends, for the estimates (default 1e10)")
-      ->check(CLI::PositiveNumber);
-  command
-      .add_option("--node-link", options->rates.node_link,
-                  "Bytes per second to ranks of other nodes (default: as --link)")
-      ->check(CLI::PositiveNumber);
+  add_links(command, options->rates);
   add_number(command, "--world", options->world, 1, 65536, "Plan for this many ranks");
   add_number(command, "--nproc-per-node", options->ranks_per_node, 1, 65536,
              "Ranks of a node (default: all ranks are on one)");

@@ -462,6 +462,16 @@ ExitCode print_plan(Experiment& experiment, const PlanRequest& request,
   return fit.fits() ? ExitCode::ok : ExitCode::memory;
 }
 
+std::array<CLI::Option*, 2> add_links(CLI::App& command, MachineRates& rates) {
+  const std::array out{
+      command.add_option("--link", rates.link,
+                         "Bytes per second that a rank sends, for the estimates (default 1e10)"),
+      command.add_option("--node-link", rates.node_link,
+                         "Bytes per second to ranks of other nodes (default: as --link)")};
+  for (CLI::Option* link : out) link->check(CLI::PositiveNumber);
+  return out;
+}
+
 CommandBody add_plan(CLI::App& command) {
   struct Options {
     ConfigOptions config;
@@ -479,15 +489,12 @@ CommandBody add_plan(CLI::App& command) {
                   "ranks in all")
       ->check(CLI::Range(1, 65536));
   MachineRates& rates = options->request.rates;
-  const std::array rates_given{
-      command.add_option(
-          "--flops", rates.flops,
-          "FLOP per second of a rank, for the estimate of exposed communication (default 1e12)"),
-      command.add_option("--link", rates.link,
-                         "Bytes per second that a rank sends, likewise (default 1e10)"),
-      command.add_option("--node-link", rates.node_link,
-                         "Bytes per second to ranks of other nodes (default: as --link)")};
-  for (CLI::Option* rate : rates_given) rate->check(CLI::PositiveNumber);
+  CLI::Option* const flops = command.add_option(
+      "--flops", rates.flops,
+      "FLOP per second of a rank, for the estimate of exposed communication (default 1e12)");
+  flops->check(CLI::PositiveNumber);
+  const auto [link, node_link] = add_links(command, rates);
+  const std::array rates_given{flops, link, node_link};
   StorageRates& storage = options->request.storage;
   CLI::Option* disk =
       command

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "dltrain/commands.h"
 #include "dltrain/gpu_estimate.h"
-#include "run/session.h"
+#include "run/memory_fit.h"
 
 namespace dltrain {
 namespace {
@@ -52,14 +52,6 @@ struct Candidate {
     return out;
   }
 };
-
-std::vector<int64_t> divisors(int64_t n, int64_t most) {
-  std::vector<int64_t> out;
-  for (int64_t d = 1; d <= std::min(n, most); ++d) {
-    if (n % d == 0) out.push_back(d);
-  }
-  return out;
-}
 
 // What one rank needs for a whole model, from which layouts are guessed.
 struct OneRank {

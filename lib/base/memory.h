@@ -11,9 +11,9 @@ namespace dltrain {
 
 // One limit of memory, in bytes.
 struct MemoryLimit {
-  // What is counted: memory that holds data, which all processes together may use; addresses of
-  // this process, used or not (ulimit -v); those that it may write to (ulimit -d); memory of a GPU.
-  // A budget counts as the machine does, for all processes of a run.
+  // A limit of the machine counts memory that holds data, of all processes together, and so does a
+  // budget, of the processes of a run. The others count addresses of this process, used or not
+  // (ulimit -v), addresses that it may write to (ulimit -d), or memory of a GPU.
   enum class Of : uint8_t { machine, budget, addresses, data, gpu };
   std::string owner;  // "this machine has", of a sentence that ends in a size
   Of of = Of::machine;

@@ -12,7 +12,8 @@ namespace dltrain {
 struct StageTimes {
   StepSchedule schedule;
   std::vector<double> seconds;  // of each segment
-  // Of each segment: from the end of the one whose values it reads to their arrival; empty: 0.
+  // The seconds from the end of the segment whose values each reads to their arrival. An empty list
+  // stands for zeros.
   std::vector<double> delays = {};
 };
 

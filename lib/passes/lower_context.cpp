@@ -32,10 +32,7 @@ class ContextLowering {
         slot_(graph.next_slot()) {}
 
   void run() {
-    uses_ = graph_.count_uses();
-    for (const GraphValue& value : graph_.values) {
-      if (value.storage_of != kNoValue) ++uses_[static_cast<size_t>(value.storage_of)];
-    }
+    uses_ = count_uses_and_views(graph_);
     for (Node& node : std::exchange(graph_.nodes, {})) {
       for (ValueId& id : node.inputs) id = replaced(id);
       for (ValueId id : node.outputs) {

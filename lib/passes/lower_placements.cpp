@@ -19,10 +19,7 @@ class PlacementLowering {
       : graph_(graph), builder_(graph), slot_(graph.next_slot()) {}
 
   void run(std::span<ValueId* const> kept) {
-    readers_ = graph_.count_uses();
-    for (const GraphValue& value : graph_.values) {
-      if (value.storage_of != kNoValue) ++readers_[static_cast<size_t>(value.storage_of)];
-    }
+    readers_ = count_uses_and_views(graph_);
     for (Node& node : std::exchange(graph_.nodes, {})) {
       for (ValueId& id : node.inputs) id = replaced(id);
       for (ValueId id : node.outputs) {
@@ -200,6 +197,14 @@ void reduce_tensor_sums(Graph& graph, const Mesh& mesh) {
 constexpr int64_t kMostSets = 6;
 
 }  // namespace
+
+std::vector<int> count_uses_and_views(const Graph& graph) {
+  std::vector<int> out = graph.count_uses();
+  for (const GraphValue& value : graph.values) {
+    if (value.storage_of != kNoValue) ++out[static_cast<size_t>(value.storage_of)];
+  }
+  return out;
+}
 
 void lower_placements(Graph& graph, const PartitionOptions& options,
                       std::span<ValueId* const> kept) {

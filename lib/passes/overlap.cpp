@@ -53,7 +53,7 @@ class Overlap {
           parts[0].phase == Phase::backward && begins_slot(parts[0]) &&
           parts[0].op->message == MessageKind::all_reduce && parts[0].inputs.size() == 1 &&
           x.spec.shape.rank() == 1 && x.spec.dtype == DType::f32 && x.role == Role::activation &&
-          parts[2].op->same_elements == SameElements::copy &&
+          parts[1].inputs == parts[0].outputs && parts[2].op->same_elements == SameElements::copy &&
           parts[2].inputs[0] == parts[1].outputs[0] && is_gradient_alone(parts[2]) &&
           (small_.empty() || parts[0].attributes.text(kOver) == small_over_);
       if (!is_small) continue;

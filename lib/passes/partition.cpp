@@ -265,8 +265,7 @@ class Partition {
   std::vector<Choice> choices(const Node& node, const Placements& given,
                               const Placement* wanted) const {
     std::vector<Choice> out;
-    SpecList specs;
-    for (ValueId id : node.inputs) specs.push_back(id == kNoValue ? absent_spec() : whole_spec(id));
+    const SpecList specs = whole_specs(node.inputs);
     for (Placements& inputs : candidates(node, given, wanted)) {
       if (std::ranges::none_of(inputs, is_sharded)) continue;
       auto outputs = node.op->place(specs, node.attributes, inputs);
@@ -357,7 +356,8 @@ class Partition {
     }
     const std::vector<ValueId> outputs = node.outputs;
     for (size_t i = 0; i < outputs.size(); ++i) set_layout(outputs[i], choice->outputs[i]);
-    if (node.op->localize != nullptr) localize(node, *choice);
+    localize(node, whole_specs(node.inputs), whole_spec(outputs[0]), choice->inputs,
+             choice->outputs[0], rank_);
     graph_.append(std::move(node));
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!is_partial(choice->outputs[i])) continue;
@@ -369,12 +369,9 @@ class Partition {
 
   // Emits the node with the messages that it needs on shards; returns whether this is possible.
   bool emit_sharded(const Node& node) {
-    SpecList specs;
+    const SpecList specs = whole_specs(node.inputs);
     Placements placements;
-    for (ValueId id : node.inputs) {
-      specs.push_back(id == kNoValue ? absent_spec() : whole_spec(id));
-      placements.push_back(placement(id));
-    }
+    for (ValueId id : node.inputs) placements.push_back(placement(id));
     if (std::ranges::none_of(placements, is_sharded)) return false;
     const auto gathered_rows = [this](ValueId id) {
       const int64_t rows = builder_.spec(id).shape[0];
@@ -399,28 +396,21 @@ class Partition {
     builder_.set_block(node.block);
   }
 
-  void localize(Node& node, const Choice& choice) const {
-    SpecList specs;
-    for (ValueId id : node.inputs) specs.push_back(id == kNoValue ? absent_spec() : whole_spec(id));
-    const Placement& output = choice.outputs[0];
-    const TensorSpec whole = whole_spec(node.outputs[0]);
-    TensorSpec local = whole;
-    if (is_sharded(output)) local.shape[output.dimension] = cut_extent(output.parts, rank_);
-    node.op->localize(node.attributes, {.inputs = specs,
-                                        .whole = whole,
-                                        .local = local,
-                                        .placements = choice.inputs,
-                                        .output = output,
-                                        .rank = rank_});
+  SpecList whole_specs(const std::vector<ValueId>& ids) const {
+    SpecList out;
+    for (ValueId id : ids) out.push_back(id == kNoValue ? absent_spec() : whole_spec(id));
+    return out;
   }
 
   Attributes over() const { return over_.empty() ? Attributes() : Attributes{{kOver, over_}}; }
 
   ValueId emit(const char* op, std::vector<ValueId> inputs, Attributes attributes) {
-    const ValueId out = builder_.emit1(op, std::move(inputs), std::move(attributes));
+    return recorded(builder_.emit1(op, std::move(inputs), std::move(attributes)));
+  }
+  ValueId recorded(ValueId made) {
     whole_.resize(graph_.values.size());
-    whole_.back() = graph_.value(out).spec;
-    return out;
+    whole_.back() = graph_.value(made).spec;
+    return made;
   }
 
   void set_layout(ValueId id, const Placement& placement) {
@@ -465,12 +455,7 @@ class Partition {
 
   ValueId gather(ValueId id, const Placement& shards) {
     check_internal(!has_copies(shards.parts), "copies of heads are not gathered");
-    Attributes attributes = over();
-    attributes.set("dimension", int64_t{shards.dimension});
-    attributes.set("ranks", int64_t{ranks_});
-    attributes.set("rank", int64_t{rank_});
-    set_gathered_parts(attributes, shards.parts);
-    return emit("all_gather", {id}, std::move(attributes));
+    return recorded(emit_gather(builder_, id, shards, ranks_, rank_, over()));
   }
 
   Graph& graph_;
@@ -489,6 +474,28 @@ class Partition {
 };
 
 }  // namespace
+
+ValueId emit_gather(GraphBuilder& builder, ValueId x, const Placement& shards, int ranks, int rank,
+                    Attributes over) {
+  over.set("dimension", int64_t{shards.dimension});
+  over.set("ranks", int64_t{ranks});
+  over.set("rank", int64_t{rank});
+  set_gathered_parts(over, shards.parts);
+  return builder.emit1("all_gather", {x}, std::move(over));
+}
+
+void localize(Node& node, SpecSpan inputs, const TensorSpec& whole,
+              std::span<const Placement> placements, const Placement& output, int rank) {
+  if (node.op->localize == nullptr) return;
+  TensorSpec local = whole;
+  if (is_sharded(output)) local.shape[output.dimension] = cut_extent(output.parts, rank);
+  node.op->localize(node.attributes, {.inputs = inputs,
+                                      .whole = whole,
+                                      .local = local,
+                                      .placements = placements,
+                                      .output = output,
+                                      .rank = rank});
+}
 
 std::vector<std::string> partition(Graph& graph, const PartitionOptions& options,
                                    std::span<ValueId* const> kept) {

@@ -46,6 +46,19 @@ struct PartitionOptions {
 std::vector<std::string> partition(Graph& graph, const PartitionOptions& options,
                                    std::span<ValueId* const> kept);
 
+// Emits the gather of a value of which each rank has a shard, along one axis. `over`: kOver, or
+// none.
+ValueId emit_gather(GraphBuilder& builder, ValueId x, const Placement& shards, int ranks, int rank,
+                    Attributes over);
+
+// Changes the attributes of a node to those with which a rank runs it on shards (OpDef::localize).
+// `inputs` and `whole`: the specs of its inputs and of its first output on one rank.
+void localize(Node& node, SpecSpan inputs, const TensorSpec& whole,
+              std::span<const Placement> placements, const Placement& output, int rank);
+
+// Returns, for each value, the number of nodes that read it and of values in its memory.
+std::vector<int> count_uses_and_views(const Graph& graph);
+
 // Lowers the changes of placement, and records the shards of moments and copies. `kept`: see
 // partition().
 void lower_placements(Graph& graph, const PartitionOptions& options,

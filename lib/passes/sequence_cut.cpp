@@ -129,17 +129,7 @@ class SequenceCut {
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       set_rows(node.outputs[i], (*outputs)[i].dimension, whole_spec(node.outputs[i]));
     }
-    if (node.op->localize != nullptr) {
-      const Placement& output = outputs->front();
-      TensorSpec local = all;
-      local.shape[output.dimension] /= ranks_;
-      node.op->localize(node.attributes, {.inputs = specs,
-                                          .whole = all,
-                                          .local = local,
-                                          .placements = placements,
-                                          .output = output,
-                                          .rank = rank_});
-    }
+    localize(node, specs, all, placements, outputs->front(), rank_);
     graph_.append(std::move(node));
     return true;
   }
@@ -189,12 +179,8 @@ class SequenceCut {
     if (rows == rows_.end()) return id;
     const auto [gathered, first] = whole_.try_emplace(id, kNoValue);
     if (first) {
-      Attributes attributes = over();
-      attributes.set("dimension", int64_t{rows->second.dimension});
-      attributes.set("ranks", int64_t{ranks_});
-      attributes.set("rank", int64_t{rank_});
-      set_gathered_parts(attributes, cut_of(rows->second.whole, rows->second.dimension).parts);
-      gathered->second = builder_.emit1("all_gather", {id}, std::move(attributes));
+      gathered->second = emit_gather(
+          builder_, id, cut_of(rows->second.whole, rows->second.dimension), ranks_, rank_, over());
     }
     return gathered->second;
   }

@@ -24,7 +24,7 @@ constexpr uint64_t kGpuLibraries = 512 * kMiB;
 constexpr uint64_t kHeap = 64 * kMiB;  // addresses that glibc reserves for a thread's heap
 constexpr int kServices = 3;           // threads: checkpoints, log, progress
 
-// What a rank needs in addition to what its process has, in bytes.
+// The bytes that a rank needs beside those that its process has already.
 struct RankNeed {
   uint64_t host = 0, gpu = 0, data = 0, addresses = 0;
 };

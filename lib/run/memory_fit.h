@@ -1,5 +1,5 @@
-// Whether a run fits the memory that it may use, before anything is allocated, which settings need
-// less, and the micro-batches that fit. All numbers are those of plans.
+// These functions tell, before anything is allocated, whether a run fits the memory that it may
+// use, which settings need less, and which micro-batches fit. All numbers are those of plans.
 #pragma once
 
 #include <string>
@@ -10,8 +10,7 @@
 
 namespace dltrain {
 
-// What the driver and the vendor libraries take of the memory of a described GPU, in bytes: an
-// estimate.
+// An estimate of the bytes of a described GPU that the driver and the vendor libraries take.
 inline constexpr uint64_t kDescribedGpuReserve = uint64_t{1} << 30;
 
 // Bytes of the host memory of a run that the arena does not contain, without libraries and what the
@@ -53,6 +52,9 @@ MemoryFit memory_fit(const Session& session, const std::vector<MemoryLimit>& lim
 // ZeRO on more ranks. Plans change the session's experiment and restore it.
 std::string memory_verdict(const Session& session, const MemoryFit& fit,
                            const std::vector<MemoryLimit>& limits);
+
+// Returns the divisors of n that are at most `most`, ascending.
+std::vector<int64_t> divisors(int64_t n, int64_t most);
 
 // Returns the micro-batches that divide a rank's share of the global batch, ascending.
 std::vector<int64_t> possible_micro_batches(const Experiment& experiment, int world);

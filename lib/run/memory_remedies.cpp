@@ -159,10 +159,8 @@ class Remedies {
   bool shard(const Remedy& with) {
     if (session_.options.ranks.world > 1) return false;
     const bool gpu = !session_.executor->device().properties().on_host;
-    std::vector<int64_t> worlds;
-    for (int64_t world = 2; world <= kMostRanks; ++world) {
-      if (session_.batch.global_batch % world == 0) worlds.push_back(world);
-    }
+    std::vector<int64_t> worlds = divisors(session_.batch.global_batch, kMostRanks);
+    worlds.erase(worlds.begin());  // one rank
     Remedy remedy{with.settings + (with.settings.empty() ? "" : " ") + "parallelism.zero_stage=3",
                   [&](Experiment& e) {
                     with.change(e);
@@ -207,25 +205,30 @@ std::string memory_verdict(const Session& session, const MemoryFit& fit,
   return out;
 }
 
+std::vector<int64_t> divisors(int64_t n, int64_t most) {
+  std::vector<int64_t> out;
+  for (int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    if (d <= most) out.push_back(d);
+    if (d * d < n && n / d <= most) out.push_back(n / d);
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
 std::vector<int64_t> possible_micro_batches(const Experiment& experiment, int world) {
   const int64_t ranks = world / experiment.parallelism.ranks_of_model();
   const int64_t share = check_ranks(experiment, world).global_batch / ranks;
-  std::vector<int64_t> out;
-  for (int64_t size = 1; size * size <= share; ++size) {
-    if (share % size != 0) continue;
-    out.push_back(size);
-    if (size * size < share) out.push_back(share / size);
-  }
-  // With fewer micro-batches than stages of a pipeline ranks wait most of the time.
-  const int64_t pipeline = experiment.parallelism.pipeline;
-  if (share >= pipeline) std::erase_if(out, [&](int64_t size) { return share / size < pipeline; });
+  std::vector<int64_t> out = divisors(share, share);
   // The tree of a fixed reduction over several ranks (check_ranks).
   if (experiment.training.reduction == Reduction::fixed && ranks > 1) {
     std::erase_if(out, [&](int64_t size) {
       return !std::has_single_bit(static_cast<uint64_t>(share / size));
     });
   }
-  std::ranges::sort(out);
+  // With fewer micro-batches than stages of a pipeline ranks wait most of the time.
+  const auto waits = [&](int64_t size) { return share / size < experiment.parallelism.pipeline; };
+  if (!std::ranges::all_of(out, waits)) std::erase_if(out, waits);
   return out;
 }
 
