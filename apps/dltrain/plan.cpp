@@ -187,7 +187,12 @@ void print_promises(const Session& session) {
 // Compares with the same step without recomputation.
 void print_recompute(const Session& session) {
   const StepGraph& graph = session.executor->training();
-  if (session.experiment->memory.recompute == Recompute::none) return;
+  const MemoryConfig& memory = session.experiment->memory;
+  if (memory.recompute == Recompute::none && memory.recompute_layers.empty()) return;
+  if (graph.recomputed_nodes == 0) {
+    fmt::print("recompute: no forward call runs again\n");
+    return;
+  }
   SessionOptions options = session.options;
   options.log = {};
   options.evaluation = options.recompute = false;
@@ -429,7 +434,9 @@ ExitCode print_plan(Experiment& experiment, const PlanRequest& request,
   }
   MachineRates rates = request.rates;
   if (request.gpus.size() > 1) {
-    if (!request.timeline.empty()) fail(ExitCode::usage, "--timeline requires one GPU in --gpu");
+    if (!request.timeline.empty() || request.frontier) {
+      fail(ExitCode::usage, "--timeline and --frontier require one GPU in --gpu");
+    }
     const auto micro_batch = experiment.training.micro_batch_size;
     for (const Gpu& gpu : request.gpus) {
       if (gpu.flops(experiment.precision.compute) == 0) {
@@ -447,6 +454,10 @@ ExitCode print_plan(Experiment& experiment, const PlanRequest& request,
   if (!request.gpus.empty()) {
     rates.gpu = options.gpu = request.gpus.front();
     check_precision(*rates.gpu, experiment);
+  }
+  if (request.frontier) {
+    print_frontier(experiment, options);
+    return ExitCode::ok;
   }
   const Session session = open_session(experiment, options);
   MemoryFit fit;
@@ -516,6 +527,10 @@ CommandBody add_plan(CLI::App& command) {
   command.add_flag("--passes", options->request.passes, "Print the graph after each pass");
   command.add_option("--timeline", options->request.timeline,
                      "Write the estimated step to this file, as a trace for ui.perfetto.dev");
+  command
+      .add_flag("--frontier", options->request.frontier,
+                "Print memory against time of recomputation (memory.recompute) instead of the plan")
+      ->excludes("--timeline");
   command.add_flag("--search", options->search,
                    "Find the fastest layouts of --world ranks that fit --gpu: data, tensor and "
                    "pipeline parallelism, ZeRO stage, micro-batch, recomputation");
@@ -523,7 +538,9 @@ CommandBody add_plan(CLI::App& command) {
     if (options->search) {
       PlanRequest request = options->request;
       request.world = std::max(request.world, request.ranks_per_node);
-      if (!request.timeline.empty()) fail(ExitCode::usage, "--search has no --timeline");
+      if (!request.timeline.empty() || request.frontier) {
+        fail(ExitCode::usage, "--search has neither --timeline nor --frontier");
+      }
       if (options->gpu.empty() || request.world < 2) {
         fail(ExitCode::usage, "--search requires --gpu, and --world with at least 2 ranks");
       }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compile/cost_model.h"
 #include "compile/model_flops.h"
 #include "config/name_patterns.h"
 #include "graph/builder.h"
@@ -51,6 +52,15 @@ std::vector<ValueId> learning_parameters(const StepRequest& r, StepGraph& out) {
   return learning;
 }
 
+// The seconds of a node on a core of a CPU, of which automatic recomputation uses the ratios: about
+// 10 FLOP of a product in the time of a byte of memory (docs/performance.md).
+double core_seconds(const Graph& graph, const Node& node) {
+  const Cost cost =
+      op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes);
+  constexpr double kFlops = 1e11, kBytes = 1e10;
+  return std::max(cost.flops / kFlops, cost.bytes / kBytes);
+}
+
 // The losses of routers are means over the tokens of a micro-batch; what is added to the loss is
 // their mean over the micro-batches of the global batch.
 std::vector<AddedLosses> added_losses(const StepRequest& r,
@@ -73,6 +83,19 @@ std::vector<std::string> stages_of(const StepRequest& r, const Graph& forward) {
   const bool on_gpu = r.gpu_memory && r.gpu_memory() != 0;
   if (r.stages.empty()) return choose_stages(forward, stages * r.virtual_stages, on_gpu);
   return find_stages(forward, r.stages);
+}
+
+// Throws for patterns that match no layer.
+void check_layer_patterns(const StepRequest& r, const Graph& forward) {
+  if (r.memory == nullptr) return;
+  std::vector<std::string> layers;
+  for (const Node& node : forward.nodes) {
+    if (layers.empty() || layers.back() != node.layer) layers.push_back(node.layer);
+  }
+  Diagnostics diagnostics;
+  check_patterns(diagnostics, *r.memory, "keep_layers", r.recompute.keep, layers, "layer");
+  check_patterns(diagnostics, *r.memory, "recompute_layers", r.recompute.again, layers, "layer");
+  diagnostics.throw_if_any();
 }
 
 StepGraph emit(const StepRequest& r, bool training) {
@@ -109,6 +132,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     if (r.log) r.log(pass, out.graph);
   };
   log("emit");
+  if (training) check_layer_patterns(r, out.graph);
   out.stages = stages_of(r, out.graph);
   if (training && !out.stages.empty()) out.equal_stages = find_equal_stages(out.graph, out.stages);
   // Must run before autocast, since low-precision copies are made from parameters, not averages.
@@ -262,17 +286,27 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training && !r.parallel.shards_state()) shard_norm(out.graph, r.parallel.mesh);
   if (r.fuse) {
     out.graph = fuse(std::move(out.graph), {.join_norms = gpu_memory() != 0,
-                                            .across_blocks = r.recompute == Recompute::none});
+                                            .across_blocks = r.recompute.mode == Recompute::none});
     // Units of ZeRO round their own copies.
     if (r.keep_gradients && !r.parallel.shards_state())
       out.graph = fuse_copies(std::move(out.graph));
     log("fuse");
   }
   if (training) {
-    Recomputed result = recompute(std::move(out.graph), r.recompute);
+    RecomputeOptions options = r.recompute;
+    const std::optional<Gpu> gpu =
+        r.gpu || gpu_memory() == 0 ? r.gpu : std::optional(find_gpus("h100-80g").front());
+    options.seconds = [&](const Graph& graph, const Node& node) {
+      return gpu ? call_cost(*gpu, graph, node, false).seconds : core_seconds(graph, node);
+    };
+    for (const Node& node : out.graph.nodes) {
+      if (node.phase == Phase::forward) out.forward_seconds += options.seconds(out.graph, node);
+    }
+    Recomputed result = recompute(std::move(out.graph), options);
     out.graph = std::move(result.graph);
     out.recomputed_nodes = result.nodes;
     out.recomputed_flops = result.flops;
+    out.recomputed_seconds = result.seconds;
     if (result.nodes > 0) log("recompute");
   }
   if (training && (divided || context.ranks() > 1)) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/gpu.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "optim/update_config.h"
@@ -62,11 +63,14 @@ struct StepRequest {
   // Returns the memory of a GPU in bytes: some forms of the graph are for GPUs only. Called once
   // the model is emitted; empty or 0: another device.
   std::function<uint64_t()> gpu_memory = {};
+  // The GPU whose times automatic recomputation uses; absent: an H100, or on CPUs a core.
+  std::optional<Gpu> gpu = {};
   // See ProgramOptions. Gradients that are not kept may use the memory of low-precision copies
   // until the update has read them all, so a separate op then writes the copies.
   bool keep_gradients = true;
-  KeptBytes kept_bytes = {};              // of the engine's recurrent_network; empty: none (CPU)
-  Recompute recompute = Recompute::none;  // training only
+  KeptBytes kept_bytes = {};             // of the engine's recurrent_network; empty: none (CPU)
+  RecomputeOptions recompute = {};       // training only; without `seconds`
+  const ConfigObject* memory = nullptr;  // for errors in the patterns of `recompute`
   PassLog log = {};
   GraphProbe probe = {};
 };
@@ -104,6 +108,8 @@ struct StepGraph {
   double model_flops = 0;                // of a micro-batch (compile/model_flops.h)
   int recomputed_nodes = 0;              // forward nodes that run again in the backward
   double recomputed_flops = 0;           // of these, a micro-batch
+  double recomputed_seconds = 0;         // likewise, estimated (Recompute::automatic)
+  double forward_seconds = 0;            // of the forward, by the same estimate
   bool asked_vocabulary = false;         // a layer uses the size of the vocabulary
 };
 

@@ -305,11 +305,20 @@ void MemoryConfig::describe(Fields& f) {
         "recompute cheap ops: all but matrix products, convolutions, attention and "
         "recurrent networks"},
        {"blocks", Recompute::blocks, "recompute every copy of a `repeat` from its input"},
-       {"full", Recompute::full, "recompute everything, in segments chosen for the least memory"}},
+       {"full", Recompute::full, "recompute everything, in segments chosen for the least memory"},
+       {"auto", Recompute::automatic,
+        "recompute what takes the least time such that the run fits memory.budget; nothing if it "
+        "fits without"}},
       {.doc = "What the backward recomputes instead of keeping it (gradient "
               "checkpointing): less memory, more arithmetic, the same bits. `dltrain "
               "plan` prints both",
        .known_as = {"gradient_checkpointing", "activation_checkpointing"}});
+  f.texts("keep_layers", keep_layers,
+          {.doc = "Patterns of layers whose activations are kept, whatever `recompute` says: "
+                  "`h.0.*`, or `*.attn`"});
+  f.texts(
+      "recompute_layers", recompute_layers,
+      {.doc = "Patterns of layers whose activations are recomputed, whatever `recompute` says"});
   f.text("budget", budget,
          {.doc = "Memory that the run may use, of the machine on CPUs, of each GPU otherwise: a "
                  "size such as `20GiB` or `80GB`, or `device`: what is there. A run that needs "
@@ -318,6 +327,10 @@ void MemoryConfig::describe(Fields& f) {
 }
 
 void MemoryConfig::validate(Diagnostics& diagnostics) const {
+  if (!keep_layers.empty() && recompute == Recompute::none && recompute_layers.empty()) {
+    diagnostics.add(*this, "keep_layers",
+                    "keep_layers has no effect with recompute: none, which keeps all activations");
+  }
   const auto bytes = parse_bytes(budget);
   if (budget == "device" || (bytes && *bytes >= (uint64_t{1} << 20))) return;
   diagnostics.add(*this, "budget",
@@ -518,6 +531,12 @@ void Experiment::validate(Diagnostics& diagnostics) const {
     validate_shards(diagnostics);
   }
   if (precision.narrow_parameters()) validate_narrow_parameters(diagnostics);
+  if (memory.recompute == Recompute::automatic && parallelism.virtual_stages > 1) {
+    diagnostics.add(memory, "recompute",
+                    "memory.recompute auto cannot be combined with parallelism.virtual_stages {}; "
+                    "take selective, blocks or full",
+                    parallelism.virtual_stages);
+  }
   if (training.reduction == Reduction::fixed && parallelism.reduce_dtype != DType::f32) {
     diagnostics.add(parallelism, "reduce_dtype",
                     "training.reduction: fixed gives the same bits for every number of ranks; "

@@ -110,7 +110,8 @@ struct ParallelismConfig : ConfigObject {
 
 struct MemoryConfig : ConfigObject {
   Recompute recompute = Recompute::none;
-  std::string budget = "device";  // or bytes (base/memory.h)
+  std::vector<std::string> keep_layers, recompute_layers;  // patterns (config/name_patterns.h)
+  std::string budget = "device";                           // or bytes (base/memory.h)
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "config/name_patterns.h"
 
 namespace dltrain {
 namespace {
@@ -26,14 +27,23 @@ bool repeatable(const Graph& graph, const Node& node) {
 
 class Rewriting {
  public:
-  Rewriting(Graph graph, Recompute mode) : graph_(std::move(graph)) {
+  Rewriting(Graph graph, const RecomputeOptions& options)
+      : graph_(std::move(graph)), options_(options) {
     drop_.assign(graph_.values.size(), false);
-    if (mode == Recompute::selective) {
+    if (options.mode == Recompute::selective) {
       drop_cheap();
-    } else if (mode != Recompute::none) {
-      drop_within(recomputed_pieces(graph_, mode));
+    } else if (options.mode == Recompute::automatic) {
+      drop_by_schedule();
+    } else if (options.mode != Recompute::none) {
+      drop_within(recomputed_pieces(graph_, options.mode));
     }
     for (const Node& node : graph_.nodes) {
+      if (node.phase == Phase::forward && selects(options.again, node.layer) &&
+          repeatable(graph_, node)) {
+        for (ValueId id : node.outputs) drop_[static_cast<size_t>(id)] = true;
+      } else if (selects(options.keep, node.layer)) {
+        for (ValueId id : node.outputs) drop_[static_cast<size_t>(id)] = false;
+      }
       if (node.attributes.has(kAlwaysAgain)) {
         for (ValueId id : node.outputs) drop_[static_cast<size_t>(id)] = true;
       } else if (node.op->slot == SlotUse::ends && node.phase != Phase::update) {
@@ -50,6 +60,7 @@ class Rewriting {
     for (const Node& node : old_) {
       Node copy = node;
       if (node.phase == Phase::backward) {
+        advance(node);
         for (ValueId& id : copy.inputs) id = recomputed(id);
         // A view shares the memory of its input.
         for (ValueId id : copy.outputs) {
@@ -95,6 +106,49 @@ class Rewriting {
     }
   }
 
+  void drop_by_schedule() {
+    std::vector<bool> droppable(graph_.values.size(), false);
+    for (const Node& node : graph_.nodes) {
+      if (node.phase != Phase::forward || !repeatable(graph_, node)) continue;
+      if (selects(options_.keep, node.layer)) continue;
+      for (ValueId id : node.outputs) droppable[static_cast<size_t>(id)] = true;
+    }
+    schedule_ = schedule_recomputation(graph_, options_, droppable);
+    if (schedule_.sweeps.empty()) return;
+    stage_ = schedule_.sweeps.front().last + 1;
+    std::vector<bool> kept(drop_.size(), false);
+    for (ValueId id : schedule_.sweeps.front().kept) kept[static_cast<size_t>(id)] = true;
+    read_in_.assign(drop_.size(), -1);
+    for (size_t id = 0; id < drop_.size(); ++id) {
+      const auto root = static_cast<size_t>(graph_.storage(static_cast<ValueId>(id)));
+      if (schedule_.stage[root] < 0) continue;
+      // The backward of the next stage comes first.
+      read_in_[id] = schedule_.stage[root] + (schedule_.result[root] ? 1 : 0);
+      const int producer = graph_.values[id].producer;
+      drop_[id] = producer >= 0 && !kept[root] &&
+                  graph_.nodes[static_cast<size_t>(producer)].phase == Phase::forward;
+    }
+  }
+
+  // Begins the backward of the stage whose values the node reads, if it is an earlier one.
+  void advance(const Node& node) {
+    if (schedule_.sweeps.empty()) return;
+    int reads = -1;
+    for (ValueId id : node.inputs) {
+      if (id != kNoValue) reads = std::max(reads, read_in_[static_cast<size_t>(id)]);
+    }
+    while (reads >= 0 && stage_ > reads) {
+      --stage_;
+      for (ValueId id : temporary_) again_[static_cast<size_t>(id)] = kNoValue;
+      temporary_.clear();
+      const auto sweep = std::find_if(schedule_.sweeps.begin() + 1, schedule_.sweeps.end(),
+                                      [&](const auto& s) { return s.last == stage_; });
+      if (sweep == schedule_.sweeps.end()) continue;
+      for (ValueId id : sweep->kept) recomputed(id);
+      for (ValueId id : sweep->kept) std::erase(temporary_, id);
+    }
+  }
+
   // Returns the value that the backward reads instead of a forward value.
   ValueId recomputed(ValueId id) {
     if (id == kNoValue || static_cast<size_t>(id) >= drop_.size() ||
@@ -118,10 +172,14 @@ class Rewriting {
       if (value.storage_of != kNoValue) made.storage_of = recomputed(value.storage_of);
       const auto fresh = static_cast<ValueId>(graph_.values.size());
       graph_.values.push_back(std::move(made));
-      again_[static_cast<size_t>(id)] = fresh;
+      if (ValueId& there = again_[static_cast<size_t>(id)]; there == kNoValue) {
+        there = fresh;
+        temporary_.push_back(id);
+      }
       id = fresh;
     }
     ++out_.nodes;
+    if (options_.seconds) out_.seconds += options_.seconds(graph_, copy);
     out_.flops +=
         op_cost(*copy.op, graph_.input_specs(copy), graph_.output_specs(copy), copy.attributes)
             .flops;
@@ -136,28 +194,37 @@ class Rewriting {
   }
 
   Graph graph_;
+  const RecomputeOptions& options_;
   std::vector<Node> old_;
   int64_t next_slot_ = 0;
   std::map<int64_t, int64_t> slots_;  // of messages of the forward: those in the backward
   std::vector<bool> drop_;            // by value of the input graph
   std::vector<ValueId> again_;        // likewise: its copy in the backward
+  // Of automatic: the stage whose backward runs, and values that are recomputed for it alone.
+  RecomputeSchedule schedule_;
+  int stage_ = 0;
+  std::vector<int>
+      read_in_;  // by value of the input graph: the first stage whose backward reads it
+  std::vector<ValueId> temporary_;
   Recomputed out_;
 };
 
 }  // namespace
 
-Recomputed recompute(Graph graph, Recompute mode) {
+Recomputed recompute(Graph graph, const RecomputeOptions& options) {
   const auto always = [](const Node& node) { return node.attributes.has(kAlwaysAgain); };
-  if (mode == Recompute::none && std::ranges::none_of(graph.nodes, always)) {
+  if (options.mode == Recompute::none && options.again.empty() &&
+      std::ranges::none_of(graph.nodes, always)) {
     return {.graph = std::move(graph)};
   }
-  if (mode == Recompute::blocks && std::none_of(graph.nodes.begin(), graph.nodes.end(),
-                                                [](const Node& node) { return node.block >= 0; })) {
+  if (options.mode == Recompute::blocks &&
+      std::none_of(graph.nodes.begin(), graph.nodes.end(),
+                   [](const Node& node) { return node.block >= 0; })) {
     fail(ExitCode::usage,
          "memory.recompute: blocks runs the copies of a `repeat` again, and the model has none; "
          "selective and full need none");
   }
-  return Rewriting(std::move(graph), mode).run();
+  return Rewriting(std::move(graph), options).run();
 }
 
 }  // namespace dltrain

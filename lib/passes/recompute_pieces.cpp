@@ -3,67 +3,11 @@
 #include <cmath>
 #include <limits>
 
+#include "passes/forward_cuts.h"
 #include "passes/recompute.h"
 
 namespace dltrain {
 namespace {
-
-size_t forward_nodes(const Graph& graph) {
-  size_t count = 0;
-  while (count < graph.nodes.size() && graph.nodes[count].phase == Phase::forward) ++count;
-  return count;
-}
-
-// Returns for each value the last forward node that reads its memory, or −1.
-std::vector<int> last_forward_reads(const Graph& graph, size_t count) {
-  std::vector<int> last(graph.values.size(), -1);
-  for (size_t i = 0; i < count; ++i) {
-    for (ValueId id : graph.nodes[i].inputs) {
-      if (id != kNoValue) last[static_cast<size_t>(graph.storage(id))] = static_cast<int>(i);
-    }
-  }
-  return last;
-}
-
-std::vector<bool> read_by_backward(const Graph& graph, size_t count) {
-  std::vector<bool> read(graph.values.size(), false);
-  for (size_t i = count; i < graph.nodes.size(); ++i) {
-    for (ValueId id : graph.nodes[i].inputs) {
-      if (id != kNoValue) read[static_cast<size_t>(graph.storage(id))] = true;
-    }
-  }
-  return read;
-}
-
-// A position between two forward nodes at which a single activation is live.
-struct Cut {
-  size_t after = 0;  // the node before it
-  double bytes = 0;  // of the activation
-  double kept = 0;   // bytes that the nodes up to here have produced for the backward
-};
-
-std::vector<Cut> find_cuts(const Graph& graph, size_t count) {
-  const std::vector<int> last = last_forward_reads(graph, count);
-  const std::vector<bool> needed = read_by_backward(graph, count);
-  std::vector<Cut> cuts;
-  std::vector<ValueId> alive;
-  double kept = 0;
-  for (size_t i = 0; i < count; ++i) {
-    for (ValueId id : graph.nodes[i].outputs) {
-      const GraphValue& value = graph.value(id);
-      if (value.role != Role::activation || value.storage_of != kNoValue) continue;
-      alive.push_back(id);
-      if (needed[static_cast<size_t>(id)]) kept += static_cast<double>(value.spec.bytes());
-    }
-    std::erase_if(alive,
-                  [&](ValueId id) { return last[static_cast<size_t>(id)] <= static_cast<int>(i); });
-    if (alive.size() == 1 && i + 1 < count) {
-      cuts.push_back({i, static_cast<double>(graph.value(alive[0]).spec.bytes()), kept});
-    }
-  }
-  cuts.push_back({count - 1, 0, kept});  // the end is always a cut
-  return cuts;
-}
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -73,7 +17,7 @@ struct PieceChoice {
   double borders = kNever;
   std::vector<size_t> chosen;  // indices of cuts, including the end
 };
-PieceChoice choose(const std::vector<Cut>& cuts, double limit) {
+PieceChoice choose(const std::vector<ForwardCut>& cuts, double limit) {
   const size_t n = cuts.size();
   std::vector<double> best(n, kNever);
   std::vector<size_t> before(n, n);
@@ -91,7 +35,7 @@ PieceChoice choose(const std::vector<Cut>& cuts, double limit) {
 }
 
 // Minimises the bytes of borders plus largest piece, over a geometric series of limits.
-std::vector<size_t> best_cuts(const std::vector<Cut>& cuts) {
+std::vector<size_t> best_cuts(const std::vector<ForwardCut>& cuts) {
   const double all = cuts.back().kept;
   double least = kNever;
   std::vector<size_t> out;
@@ -113,7 +57,7 @@ std::vector<size_t> best_cuts(const std::vector<Cut>& cuts) {
 
 std::vector<int> pieces_of_least_memory(const Graph& graph, size_t count) {
   std::vector<int> pieces(count, -1);
-  const std::vector<Cut> cuts = find_cuts(graph, count);
+  const std::vector<ForwardCut> cuts = find_forward_cuts(graph);
   size_t node = 0;
   int piece = 0;
   for (size_t i : best_cuts(cuts)) {

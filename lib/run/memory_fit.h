@@ -68,6 +68,11 @@ std::string micro_batch_matters(const Session& session);
 // on it.
 int64_t choose_micro_batch(Experiment& experiment, SessionOptions& options);
 
+// Returns the recomputation with the shortest estimated time with which the run fits, for
+// memory.recompute: auto; if none fits, that with the least memory. Plans up to twelve. Opens
+// options.data.
+RecomputeChoice choose_recompute(Experiment& experiment, SessionOptions& options);
+
 // Opens rank `rank` of `world` ranks, which need not exist, with the other options of a session.
 Session open_planned_rank(Experiment& experiment, SessionOptions options, int world, int rank);
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "base/error.h"
@@ -250,8 +251,48 @@ std::string micro_batch_matters(const Session& session) {
   return "";
 }
 
+RecomputeChoice choose_recompute(Experiment& experiment, SessionOptions& options) {
+  std::vector<MemoryLimit> limits;
+  RecomputeChoice fastest, least;
+  double fastest_seconds = std::numeric_limits<double>::infinity();
+  uint64_t least_needs = std::numeric_limits<uint64_t>::max();
+  const auto fits = [&](RecomputeChoice choice) {
+    options.recompute_choice = choice;
+    const Session session = open_planned_rank(experiment, options, options.ranks.world, 0);
+    options.data = session.options.data;
+    if (limits.empty()) limits = limits_of(session);
+    MemoryFit fit = memory_fit(session, limits);
+    fit.needs += static_cast<uint64_t>(std::max(1, options.ranks.on_this_node())) * kRoomToStart;
+    const double seconds = session.executor->training().recomputed_seconds;
+    if (fit.fits() && seconds < fastest_seconds) fastest = choice, fastest_seconds = seconds;
+    if (fit.needs < least_needs) least = choice, least_needs = fit.needs;
+    return fit.fits();
+  };
+  if (fits({Recompute::none})) return fastest;
+  // The planned memory follows that of the chain in general, but not in every step.
+  double low = 0, high = 1;
+  if (fits({Recompute::automatic, low})) {
+    for (int i = 0; i < 7; ++i) {
+      const double middle = (low + high) / 2;
+      (fits({Recompute::automatic, middle}) ? low : high) = middle;
+    }
+  }
+  for (const Recompute mode : {Recompute::selective, Recompute::blocks, Recompute::full}) {
+    try {
+      fits({mode});
+    } catch (const Error&) {
+      // There are no blocks.
+    }
+  }
+  return fastest_seconds < std::numeric_limits<double>::infinity() ? fastest : least;
+}
+
 int64_t choose_micro_batch(Experiment& experiment, SessionOptions& options) {
   const KeptSections kept{experiment};
+  // The largest that needs no recomputation; where none does, the smallest with it.
+  if (experiment.memory.recompute == Recompute::automatic) {
+    experiment.memory.recompute = Recompute::none;
+  }
   std::vector<int64_t> sizes = possible_micro_batches(experiment, options.ranks.world);
   std::vector<MemoryLimit> limits;
   int64_t least = 0;

@@ -465,6 +465,29 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     experiment.training.micro_batch_size = std::stoll(size);
     return open_session(experiment, with_data, std::move(chosen));
   }
+  const bool exact = options.compute == DType::f64;  // on the reference engine
+  RecomputeOptions recompute{
+      .mode = options.recompute ? experiment.memory.recompute : Recompute::none,
+      .keep = experiment.memory.keep_layers,
+      .again = options.recompute ? experiment.memory.recompute_layers : std::vector<std::string>()};
+  if (recompute.mode == Recompute::automatic) {
+    if (!options.recompute_choice && !exact) {
+      SessionOptions with_data = options;
+      const auto choose = [&] {
+        const RecomputeChoice choice = choose_recompute(experiment, with_data);
+        return fmt::format("{} {}", static_cast<int>(choice.mode), choice.share);
+      };
+      std::istringstream made(options.agree ? options.agree("recomputation", choose) : choose());
+      int mode = 0;
+      RecomputeChoice& choice = with_data.recompute_choice.emplace();
+      made >> mode >> choice.share;
+      choice.mode = static_cast<Recompute>(mode);
+      return open_session(experiment, with_data, std::move(chosen));
+    }
+    const RecomputeChoice choice = options.recompute_choice.value_or(RecomputeChoice());
+    recompute.mode = choice.mode;
+    recompute.share = choice.share;
+  }
   Session session;
   session.experiment = &experiment;
   session.options = options;
@@ -492,7 +515,6 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     session.teacher = open_teacher(*path, options.agree);
     experiment.loss->set_teacher(session.teacher->checkpoint.string());
   }
-  const bool exact = options.compute == DType::f64;  // on the reference engine
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
                               session.batch.micro_batches() > 1;
   const Mesh mesh = rank_mesh(experiment, options.ranks.world, options.ranks.ranks_per_node);
@@ -556,9 +578,11 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       .noise = options.noise,
       .fuse = options.fuse,
       .gpu_memory = exact ? std::function<uint64_t()>() : gpu_memory,
+      .gpu = options.gpu,
       .keep_gradients = keep_gradients,
       .kept_bytes = exact ? KeptBytes() : recurrent_kept_bytes(open_chosen),
-      .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
+      .recompute = std::move(recompute),
+      .memory = &experiment.memory,
       .log = options.log,
       .probe = options.probe};
   std::vector<StepGraph> variants = training_graphs(session, request);

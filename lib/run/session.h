@@ -16,6 +16,12 @@
 
 namespace dltrain {
 
+// A kind of recomputation, and of `automatic` its memory (RecomputeOptions::share).
+struct RecomputeChoice {
+  Recompute mode = Recompute::none;
+  double share = 1;
+};
+
 struct SessionOptions {
   Engines engines;
   RunRanks ranks = RunRanks();
@@ -31,6 +37,7 @@ struct SessionOptions {
   bool noise = true;    // dropout and the mixing of samples; false: training without both
   bool fuse = true;
   bool recompute = true;  // as the configuration says; false: not at all
+  std::optional<RecomputeChoice> recompute_choice = {};  // of memory.recompute: auto; absent: made
   PassLog log = {};
   GraphProbe probe = {};        // see StepRequest
   bool keep_gradients = false;  // see ExecutorOptions

@@ -109,7 +109,7 @@ void check_forms(const RecurrentExample& e, ValueId y, int networks) {
   CHECK(count_nodes(whole, "matmul") == 0);
   const auto expected = named_results_of(parts);
   REQUIRE(!expected.empty());
-  for (const Graph& graph : {whole, recompute(whole, Recompute::full).graph}) {
+  for (const Graph& graph : {whole, recompute(whole, {.mode = Recompute::full}).graph}) {
     const auto found = named_results_of(graph);
     REQUIRE(found.size() == expected.size());
     for (const auto& [name, values] : expected) {

@@ -39,7 +39,7 @@ std::string with_rows_cut(int rank, bool lowered) {
   reverse(graph, {loss}, parameters);
   lower_placements(graph, options, kept);
   lower_context(graph, {.mesh = options.mesh, .rank = rank});
-  graph = overlap_messages(recompute(std::move(graph), Recompute::none).graph);
+  graph = overlap_messages(recompute(std::move(graph), {}).graph);
   const std::string all = print_graph(graph);
   return all.substr(all.find("backward:"));
 }
