@@ -315,10 +315,11 @@ void MemoryConfig::describe(Fields& f) {
        .known_as = {"gradient_checkpointing", "activation_checkpointing"}});
   f.texts("keep_layers", keep_layers,
           {.doc = "Patterns of layers whose activations are kept, whatever `recompute` says: "
-                  "`h.0.*`, or `*.attn`"});
-  f.texts(
-      "recompute_layers", recompute_layers,
-      {.doc = "Patterns of layers whose activations are recomputed, whatever `recompute` says"});
+                  "`h.0.*`, or `*.attn`",
+           .scalar_ok = true});
+  f.texts("recompute_layers", recompute_layers,
+          {.doc = "Patterns of layers whose activations are recomputed, whatever `recompute` says",
+           .scalar_ok = true});
   f.text("budget", budget,
          {.doc = "Memory that the run may use, of the machine on CPUs, of each GPU otherwise: a "
                  "size such as `20GiB` or `80GB`, or `device`: what is there. A run that needs "

@@ -60,6 +60,10 @@ class Remedies {
     std::vector<const Remedy*> parts;
     const Remedy* least = nullptr;
     found_.reserve(16);  // pointers into it stay
+    if (experiment_.memory.recompute != Recompute::automatic) {
+      add({"memory.recompute=auto",
+           [](Experiment& e) { e.memory.recompute = Recompute::automatic; }});
+    }
     for (const auto& [name, kind] : {std::pair("selective", Recompute::selective),
                                      {"blocks", Recompute::blocks},
                                      {"full", Recompute::full}}) {
@@ -252,7 +256,6 @@ std::string micro_batch_matters(const Session& session) {
 }
 
 RecomputeChoice choose_recompute(Experiment& experiment, SessionOptions& options) {
-  std::vector<MemoryLimit> limits;
   RecomputeChoice fastest, least;
   double fastest_seconds = std::numeric_limits<double>::infinity();
   uint64_t least_needs = std::numeric_limits<uint64_t>::max();
@@ -260,9 +263,10 @@ RecomputeChoice choose_recompute(Experiment& experiment, SessionOptions& options
     options.recompute_choice = choice;
     const Session session = open_planned_rank(experiment, options, options.ranks.world, 0);
     options.data = session.options.data;
-    if (limits.empty()) limits = limits_of(session);
-    MemoryFit fit = memory_fit(session, limits);
+    MemoryFit fit = memory_fit(session, limits_of(session));
     fit.needs += static_cast<uint64_t>(std::max(1, options.ranks.on_this_node())) * kRoomToStart;
+    fmt::print(stderr, "{} {} needs {} has {}\n", (int)choice.mode, choice.share,
+               bytes_text(fit.needs), bytes_text(fit.has));
     const double seconds = session.executor->training().recomputed_seconds;
     if (fit.fits() && seconds < fastest_seconds) fastest = choice, fastest_seconds = seconds;
     if (fit.needs < least_needs) least = choice, least_needs = fit.needs;

@@ -45,5 +45,11 @@ TEST_CASE("recomputation changes no bit") {
         CHECK(kept.losses == again.losses);
       }
     }
+    for (double share : {0.0, 0.5}) {
+      INFO("auto " << share << " " << layers);
+      const ShortRun again = short_run(layers, {.overrides = {"memory.recompute=auto"},
+                                                .recompute = {Recompute::automatic, share}});
+      CHECK(short_run(layers, {}).state == again.state);
+    }
   }
 }

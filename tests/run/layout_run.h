@@ -74,7 +74,9 @@ inline SessionOptions layout_options(ThreadCollectives& ranks) {
   return {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
           .ranks = {.collectives = ranks.size() > 1 ? &ranks : nullptr,
                     .rank = ranks.rank(),
-                    .world = ranks.size()}};
+                    .world = ranks.size()},
+          // Of memory.recompute=auto: below what fits in one level of recomputation.
+          .recompute_choice = RecomputeChoice{Recompute::automatic, 0.1}};
 }
 
 inline double greatest_difference(const std::vector<double>& a, const std::vector<double>& b) {

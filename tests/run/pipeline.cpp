@@ -180,6 +180,14 @@ TEST_CASE("training techniques work in a pipeline") {
   }
 }
 
+TEST_CASE("automatic recomputation changes no bit of a pipeline") {
+  const LayoutRun kept = layout_run(networks()[2], 2, over_stages(2, {}));
+  const LayoutRun run = layout_run(networks()[2], 2, over_stages(2, {"memory.recompute=auto"}));
+  CHECK(run.losses == kept.losses);
+  CHECK(run.state == kept.state);
+  CHECK(run.report.work_bytes < kept.report.work_bytes);
+}
+
 TEST_CASE("reduction: fixed gives the same bits over data and pipeline") {
   const std::vector<std::string> fixed{"training.reduction=fixed", "training.micro_batch_size=6"};
   const LayoutRun one = layout_run(networks()[0], 1, fixed);

@@ -79,7 +79,7 @@ RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
   do {
     micro = one_of({1, 2, 3, 4, 6, 8});
   } while (share % micro != 0);
-  const char* recompute[]{"none", "selective", "full"};
+  const char* recompute[]{"none", "selective", "full", "auto"};
   const int context = text && expert == 1 && data * tensor * pipeline <= 4 ? one_of({1, 2}) : 1;
   const bool sequence = tensor > 1 && micro % 2 == 0 && one_of({0, 1}) == 0;
   const bool ring = context > 1 && !experts && one_of({0, 1}) == 0;
@@ -95,7 +95,8 @@ RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
                         : one_of({0, 1}) == 0 ? "1f1b"
                                               : "gpipe",
                         chunks, one_of({0, 1, 2, 3})),
-                    fmt::format("memory.recompute={}", recompute[one_of({0, 1, 2})]),
+                    fmt::format("memory.recompute={}",
+                                recompute[chunks > 1 ? one_of({0, 1, 2}) : one_of({0, 1, 2, 3})]),
                     fmt::format("training={{global_batch_size: 24, max_steps: 3, "
                                 "max_grad_norm: 0.5, micro_batch_size: {}}}",
                                 micro)},

@@ -83,15 +83,11 @@ TEST_CASE("samples or tokens are divided, whichever can be") {
 
 TEST_CASE("rows between shared products work with other axes, precisions and recomputation") {
   const std::vector<std::pair<int, std::string>> variations{
-      {4, "parallelism.context=2"},
-      {4, "parallelism.pipeline=2"},
-      {4, "parallelism.zero_stage=1"},
-      {4, "parallelism.zero_stage=3"},
-      {2, "memory.recompute=full"},
-      {2, "memory.recompute=selective"},
-      {2, "memory.recompute=blocks"},
-      {2, "precision.compute=bf16"},
-      {2, "precision={compute: bf16, residual: bf16}"},
+      {4, "parallelism.context=2"},      {4, "parallelism.pipeline=2"},
+      {4, "parallelism.zero_stage=1"},   {4, "parallelism.zero_stage=3"},
+      {2, "memory.recompute=full"},      {2, "memory.recompute=auto"},
+      {2, "memory.recompute=selective"}, {2, "memory.recompute=blocks"},
+      {2, "precision.compute=bf16"},     {2, "precision={compute: bf16, residual: bf16}"},
       {2, "training.micro_batch_size=6"}};
   for (const Network* network : {&row_networks()[0], &row_networks()[1]}) {
     for (const auto& [ranks, variation] : variations) {

@@ -25,6 +25,7 @@ struct Variation {
   DType compute = DType::f32;
   bool keep_gradients = false;
   int64_t in_flight = 1;
+  RecomputeChoice recompute = {};  // of memory.recompute=auto
 };
 
 // Fixed data and layers, no files: eight steps of 16 samples.
@@ -43,6 +44,7 @@ inline ShortRun short_run(const std::string& layers, const Variation& variation)
       open_session(experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
                                 .compute = variation.compute,
                                 .fuse = variation.fuse,
+                                .recompute_choice = variation.recompute,
                                 .keep_gradients = variation.keep_gradients,
                                 .in_flight = variation.in_flight});
   start_session(session);
