@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/memory.h"
-#include "commands.h"
+#include "dltrain/commands.h"
 
 namespace dltrain {
 namespace {
