@@ -1,5 +1,6 @@
 // `dltrain plan --frontier`: memory against time of recomputation.
 #include <algorithm>
+#include <cmath>
 
 #include "base/memory.h"
 #include "dltrain/commands.h"
@@ -52,7 +53,8 @@ void print_frontier(Experiment& experiment, SessionOptions options) {
     }
   }
   for (int i = 0; i < kPoints; ++i) {
-    const double share = static_cast<double>(i) / (kPoints - 1);
+    // More points where less memory costs more time.
+    const double share = std::pow(static_cast<double>(i) / (kPoints - 1), 2);
     points.push_back(planned_point(experiment, options, "auto", {Recompute::automatic, share}));
   }
   const FrontierPoint none = points.front();

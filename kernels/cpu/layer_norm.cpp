@@ -1,4 +1,5 @@
-// layer_norm, rms_norm and their gradients. One thread computes a row, with sums by lanes in a
+// layer_norm, rms_norm and their gradients, with the residual additions and casts around them
+// (passes/fuse_norms.h). One thread computes a row, with sums by lanes in a
 // fixed order; gradients of weight and bias are summed over fixed chunks of rows, and the chunks in
 // order and in double. So results do not depend on the number of threads.
 #include <algorithm>
@@ -15,17 +16,31 @@
 namespace dltrain {
 namespace {
 
+// Tensors named "low" are f32, or of the dtype `low` where is_low_… says so (ops/layer_norm.cpp).
 struct NormForward {
-  const float *x, *weight, *bias;  // weight and bias may be nullptr
-  float *y, *mean, *rstd;          // mean is nullptr for rms_norm
-  int64_t columns;
-  float epsilon;
+  const float* x = nullptr;
+  const void* delta = nullptr;                     // low; added to x; may be nullptr
+  const float *weight = nullptr, *bias = nullptr;  // may be nullptr
+  void* y = nullptr;                               // low
+  float *mean = nullptr, *rstd = nullptr;          // mean is nullptr for rms_norm
+  float* sum = nullptr;                            // x + delta
+  float* wide = nullptr;                           // y in f32; may be nullptr
+  int64_t columns = 0;
+  float epsilon = 0;
+  DType low = DType::f32;
+  bool is_low_delta = false, is_low_y = false;
 };
 
 struct NormBackward {
-  const float *x, *dy, *weight, *mean, *rstd;  // weight and mean may be nullptr
-  float* dx;
-  int64_t columns;
+  const float* x = nullptr;
+  const void* dy = nullptr;                                         // low
+  const float *weight = nullptr, *mean = nullptr, *rstd = nullptr;  // weight, mean may be nullptr
+  const float* residual = nullptr;                                  // added to dx; may be nullptr
+  float* dx = nullptr;
+  void* narrow = nullptr;  // dx in the dtype `low`; may be nullptr
+  int64_t columns = 0;
+  DType low = DType::f32;
+  bool is_low_dy = false;
 };
 
 }  // namespace
@@ -37,62 +52,98 @@ struct NormBackward {
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/element-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace dltrain::HWY_NAMESPACE {
 namespace {
-namespace hn = hwy::HWY_NAMESPACE;
-using Tag = hn::ScalableTag<float>;
-using Vec = hn::Vec<Tag>;
+using Tag = ElementTag;
+using Vec = ElementVec;
 
-// Calls f(offset, mask) along a row; the mask is full except at the end.
+// Calls f(offset, mask, n) along a row: n lanes, all except at the end.
 template <typename F>
 HWY_INLINE void along_row(int64_t count, const F& f) {
   const Tag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t i = 0; i < count; i += lanes) {
-    f(i, hn::FirstN(d, static_cast<size_t>(std::min(lanes, count - i))));
+    const auto n = static_cast<size_t>(std::min(lanes, count - i));
+    f(i, hn::FirstN(d, n), n);
   }
 }
 
-void forward_rows(const NormForward& n, int64_t begin, int64_t end) {
+template <typename Low>
+HWY_INLINE Vec load_low(const void* p, bool is_low, int64_t i, size_t n) {
+  return is_low ? load_n(static_cast<const Low*>(p) + i, n)
+                : load_n(static_cast<const float*>(p) + i, n);
+}
+
+// Calls f with a value of the type.
+template <typename F>
+HWY_INLINE void with_low(DType low, const F& f) {
+  if (low == DType::bf16) return f(Bf16{});
+  if (low == DType::f16) return f(F16{});
+  f(0.0f);
+}
+
+template <typename Low>
+void forward_rows_of(const NormForward& n, int64_t begin, int64_t end) {
   const Tag d;
   const auto count = static_cast<float>(n.columns);
   for (int64_t r = begin; r < end; ++r) {
-    const float* x = n.x + r * n.columns;
-    float* y = n.y + r * n.columns;
+    const int64_t row = r * n.columns;
+    const float* x = n.x + row;
+    if (n.delta != nullptr) {
+      float* sum = n.sum + row;
+      along_row(n.columns, [&](int64_t i, auto mask, size_t lanes) HWY_ATTR {
+        const Vec delta = load_low<Low>(n.delta, n.is_low_delta, row + i, lanes);
+        hn::BlendedStore(hn::Add(hn::MaskedLoad(mask, d, x + i), delta), mask, d, sum + i);
+      });
+      x = sum;
+    }
     Vec centre = hn::Zero(d), squares = hn::Zero(d);
     if (n.mean != nullptr) {
       Vec sum = hn::Zero(d);
-      along_row(n.columns, [&](int64_t i, auto mask)
+      along_row(n.columns, [&](int64_t i, auto mask, size_t)
                                HWY_ATTR { sum = hn::Add(sum, hn::MaskedLoad(mask, d, x + i)); });
       n.mean[r] = hn::GetLane(hn::SumOfLanes(d, sum)) / count;
       centre = hn::Set(d, n.mean[r]);
     }
-    along_row(n.columns, [&](int64_t i, auto mask) HWY_ATTR {
+    along_row(n.columns, [&](int64_t i, auto mask, size_t) HWY_ATTR {
       const Vec v = hn::IfThenElseZero(mask, hn::Sub(hn::MaskedLoad(mask, d, x + i), centre));
       squares = hn::MulAdd(v, v, squares);
     });
     n.rstd[r] = 1 / std::sqrt(hn::GetLane(hn::SumOfLanes(d, squares)) / count + n.epsilon);
     const Vec rstd = hn::Set(d, n.rstd[r]);
-    along_row(n.columns, [&](int64_t i, auto mask) HWY_ATTR {
+    along_row(n.columns, [&](int64_t i, auto mask, size_t lanes) HWY_ATTR {
       Vec v = hn::Mul(hn::Sub(hn::MaskedLoad(mask, d, x + i), centre), rstd);
       if (n.weight != nullptr) v = hn::Mul(v, hn::MaskedLoad(mask, d, n.weight + i));
       if (n.bias != nullptr) v = hn::Add(v, hn::MaskedLoad(mask, d, n.bias + i));
-      hn::BlendedStore(v, mask, d, y + i);
+      if (n.is_low_y) {
+        store_n(v, static_cast<Low*>(n.y) + row + i, lanes);
+      } else {
+        hn::BlendedStore(v, mask, d, static_cast<float*>(n.y) + row + i);
+      }
+      if (n.wide != nullptr) hn::BlendedStore(v, mask, d, n.wide + row + i);
     });
   }
 }
 
+void forward_rows(const NormForward& n, int64_t begin, int64_t end) {
+  with_low(n.low, [&](auto low) { forward_rows_of<decltype(low)>(n, begin, end); });
+}
+
 // Writes dx of a chunk of rows, and the chunk's sums of dy·x̂ and dy (nullptr: not needed).
-void backward_rows(const NormBackward& n, int64_t begin, int64_t end, float* dweight,
-                   float* dbias) {
+template <typename Low>
+void backward_rows_of(const NormBackward& n, int64_t begin, int64_t end, float* dweight,
+                      float* dbias) {
   const Tag d;
   if (dweight != nullptr) std::fill_n(dweight, n.columns, 0.0f);
   if (dbias != nullptr) std::fill_n(dbias, n.columns, 0.0f);
   const Vec inverse = hn::Set(d, 1 / static_cast<float>(n.columns));
   for (int64_t r = begin; r < end; ++r) {
-    const float *x = n.x + r * n.columns, *dy = n.dy + r * n.columns;
-    float* dx = n.dx + r * n.columns;
+    const int64_t row = r * n.columns;
+    const float* x = n.x + row;
+    float* dx = n.dx + row;
     const Vec centre = n.mean != nullptr ? hn::Set(d, n.mean[r]) : hn::Zero(d);
     const Vec rstd = hn::Set(d, n.rstd[r]);
     const auto normalised = [&](int64_t i, auto mask) HWY_ATTR {
@@ -103,8 +154,8 @@ void backward_rows(const NormBackward& n, int64_t begin, int64_t end, float* dwe
                                  : gradient;
     };
     Vec plain = hn::Zero(d), weighted = hn::Zero(d);
-    along_row(n.columns, [&](int64_t i, auto mask) HWY_ATTR {
-      const Vec gradient = hn::MaskedLoad(mask, d, dy + i);
+    along_row(n.columns, [&](int64_t i, auto mask, size_t lanes) HWY_ATTR {
+      const Vec gradient = load_low<Low>(n.dy, n.is_low_dy, row + i, lanes);
       const Vec g = scaled(i, mask, gradient), v = normalised(i, mask);
       plain = hn::Add(plain, g);
       weighted = hn::MulAdd(g, v, weighted);
@@ -119,12 +170,23 @@ void backward_rows(const NormBackward& n, int64_t begin, int64_t end, float* dwe
     });
     plain = n.mean != nullptr ? hn::Mul(hn::SumOfLanes(d, plain), inverse) : hn::Zero(d);
     weighted = hn::Mul(hn::SumOfLanes(d, weighted), inverse);
-    along_row(n.columns, [&](int64_t i, auto mask) HWY_ATTR {
-      const Vec g = scaled(i, mask, hn::MaskedLoad(mask, d, dy + i));
+    along_row(n.columns, [&](int64_t i, auto mask, size_t lanes) HWY_ATTR {
+      const Vec g = scaled(i, mask, load_low<Low>(n.dy, n.is_low_dy, row + i, lanes));
       const Vec rest = hn::NegMulAdd(normalised(i, mask), weighted, hn::Sub(g, plain));
-      hn::BlendedStore(hn::Mul(rstd, rest), mask, d, dx + i);
+      Vec gradient = hn::Mul(rstd, rest);
+      if (n.residual != nullptr) {
+        gradient = hn::Add(hn::MaskedLoad(mask, d, n.residual + row + i), gradient);
+      }
+      hn::BlendedStore(gradient, mask, d, dx + i);
+      if (n.narrow != nullptr) store_n(gradient, static_cast<Low*>(n.narrow) + row + i, lanes);
     });
   }
+}
+
+void backward_rows(const NormBackward& n, int64_t begin, int64_t end, float* dweight,
+                   float* dbias) {
+  with_low(n.low,
+           [&](auto low) { backward_rows_of<decltype(low)>(n, begin, end, dweight, dbias); });
 }
 
 }  // namespace
@@ -141,10 +203,23 @@ bool centred(const KernelRequest& request) {
   return request.op.starts_with("layer_norm");
 }
 
-// The forms with further inputs and outputs are for GPUs.
-bool usable(const KernelRequest& request, size_t inputs) {
-  return computes_in_f32(request) && request.inputs[0].shape.elements() > 0 &&
-         request.inputs.size() == inputs && !request.attributes.has("output_dtype");
+// x is f32; the inputs and outputs that may be low have at most one other dtype
+// (ops/layer_norm.cpp).
+bool usable(const KernelRequest& request) {
+  if (request.inputs[0].dtype != DType::f32 || request.inputs[0].shape.elements() == 0)
+    return false;
+  const auto known = [](const TensorSpec& spec) {
+    return is_absent(spec) || spec.dtype == DType::f32 || is_low_precision(spec.dtype);
+  };
+  return std::ranges::all_of(request.inputs, known) && std::ranges::all_of(request.outputs, known);
+}
+
+// The 16-bit dtype among these, or f32.
+DType low_of(std::initializer_list<const TensorSpec*> specs) {
+  for (const TensorSpec* spec : specs) {
+    if (spec != nullptr && is_low_precision(spec->dtype)) return spec->dtype;
+  }
+  return DType::f32;
 }
 
 // Adds up the vectors of all chunks, which are `stride` floats apart, in double.
@@ -163,19 +238,31 @@ void merge_chunks(const float* parts, int64_t chunks, int64_t stride, int64_t co
 }  // namespace
 
 std::unique_ptr<Kernel> make_layer_norm(const KernelRequest& request) {
-  if (!usable(request, centred(request) ? 3 : 2)) return nullptr;
+  if (!usable(request)) return nullptr;
+  const bool has_mean = centred(request);
+  const size_t delta = has_mean ? 3 : 2;  // the input, and the output x + delta
+  const bool adds = request.inputs.size() > delta, wide = request.attributes.boolean("wide");
+  const TensorSpec* added = adds ? &request.inputs[delta] : nullptr;
   const int64_t columns = request.inputs[0].shape[-1];
   const int64_t rows = request.inputs[0].shape.elements() / columns;
-  const auto epsilon = static_cast<float>(request.attributes.number("epsilon"));
-  return make_kernel([=, has_mean = centred(request)](const Bindings& b, Stream&) {
-    const NormForward call{.x = b.input<float>(0),
-                           .weight = b.input<float>(1),
-                           .bias = has_mean ? b.input<float>(2) : nullptr,
-                           .y = b.output<float>(0),
-                           .mean = has_mean ? b.output<float>(1) : nullptr,
-                           .rstd = b.output<float>(has_mean ? 2 : 1),
-                           .columns = columns,
-                           .epsilon = epsilon};
+  const NormForward form{.columns = columns,
+                         .epsilon = static_cast<float>(request.attributes.number("epsilon")),
+                         .low = low_of({&request.outputs[0], added}),
+                         .is_low_delta = adds && is_low_precision(added->dtype),
+                         .is_low_y = is_low_precision(request.outputs[0].dtype)};
+  return make_kernel([=](const Bindings& b, Stream&) {
+    NormForward call = form;
+    call.x = b.input<float>(0);
+    call.weight = b.input<float>(1);
+    call.bias = has_mean ? b.input<float>(2) : nullptr;
+    call.y = b.output<char>(0);
+    call.mean = has_mean ? b.output<float>(1) : nullptr;
+    call.rstd = b.output<float>(has_mean ? 2 : 1);
+    if (adds) {
+      call.delta = b.input<char>(delta);
+      call.sum = b.output<float>(delta);
+    }
+    if (wide) call.wide = b.output<float>(adds ? delta + 1 : delta);
     const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
     const int64_t grain = std::max<int64_t>(1, 4096 / columns);
     parallel_for(rows, grain, [&](int64_t begin, int64_t end) { function(call, begin, end); });
@@ -183,22 +270,32 @@ std::unique_ptr<Kernel> make_layer_norm(const KernelRequest& request) {
 }
 
 std::unique_ptr<Kernel> make_layer_norm_backward(const KernelRequest& request) {
+  if (!usable(request)) return nullptr;
   const bool has_mean = centred(request);
-  if (!usable(request, has_mean ? 5 : 4)) return nullptr;
   const bool has_weight = !is_absent(request.inputs[2]),
              has_bias = request.attributes.boolean("bias");
+  const size_t residual = has_mean ? 5 : 4;
+  const bool adds = request.inputs.size() > residual;
+  const int64_t vectors = (has_weight ? 1 : 0) + (has_bias ? 1 : 0);
+  const size_t narrow = static_cast<size_t>(vectors) + 1;
+  const bool narrows = request.outputs.size() > narrow;
   const int64_t columns = request.inputs[0].shape[-1];
   const int64_t rows = request.inputs[0].shape.elements() / columns;
   const int64_t chunk = std::max<int64_t>(16, 16384 / columns), chunks = ceil_div(rows, chunk);
-  const int64_t vectors = (has_weight ? 1 : 0) + (has_bias ? 1 : 0);
+  const NormBackward form{
+      .columns = columns,
+      .low = low_of({&request.inputs[1], narrows ? &request.outputs[narrow] : nullptr}),
+      .is_low_dy = is_low_precision(request.inputs[1].dtype)};
   const auto run = [=](const Bindings& b, Stream&) {
-    const NormBackward call{.x = b.input<float>(0),
-                            .dy = b.input<float>(1),
-                            .weight = b.input<float>(2),
-                            .mean = has_mean ? b.input<float>(3) : nullptr,
-                            .rstd = b.input<float>(has_mean ? 4 : 3),
-                            .dx = b.output<float>(0),
-                            .columns = columns};
+    NormBackward call = form;
+    call.x = b.input<float>(0);
+    call.dy = b.input<char>(1);
+    call.weight = b.input<float>(2);
+    call.mean = has_mean ? b.input<float>(3) : nullptr;
+    call.rstd = b.input<float>(has_mean ? 4 : 3);
+    call.residual = adds ? b.input<float>(residual) : nullptr;
+    call.dx = b.output<float>(0);
+    call.narrow = narrows ? b.output<char>(narrow) : nullptr;
     auto* total = static_cast<double*>(b.workspace);
     // Of each chunk: the gradient of the weight, then of the bias, where they are present.
     auto* parts = reinterpret_cast<float*>(total + columns);

@@ -285,8 +285,8 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   if (training && !r.parallel.shards_state()) shard_norm(out.graph, r.parallel.mesh);
   if (r.fuse) {
-    out.graph = fuse(std::move(out.graph), {.join_norms = gpu_memory() != 0,
-                                            .across_blocks = r.recompute.mode == Recompute::none});
+    out.graph = fuse(std::move(out.graph),
+                     {.join_norms = true, .across_blocks = r.recompute.mode == Recompute::none});
     // Units of ZeRO round their own copies.
     if (r.keep_gradients && !r.parallel.shards_state())
       out.graph = fuse_copies(std::move(out.graph));

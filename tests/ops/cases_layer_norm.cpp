@@ -61,7 +61,7 @@ void add_joined_norm(std::vector<OpCase>& cases, const Shape& x, bool wide) {
                      a});
   }
   for (size_t i = first; i < cases.size(); ++i) {
-    cases[i].gpu_only = true;
+    cases[i].one_low_dtype = true;
     cases[i].roundings = 2;  // x + delta, which is stored, and what is made of it
   }
 }

@@ -6,12 +6,8 @@
 
 using namespace dltrain;
 
-static bool on_cpu(const OpCase& c) {
-  return !c.gpu_only;
-}
-
 TEST_CASE("the CPU engine agrees with the reference on every op case") {
-  for (const CaseReport& report : compare_engine(cpu_engine(), reference_engine(), on_cpu)) {
+  for (const CaseReport& report : compare_engine(cpu_engine(), reference_engine())) {
     INFO(report.op_case->name << ", " << report.how << ", " << report.variant << ": off by "
                               << report.worst);
     CHECK(report.fault == "");
@@ -22,7 +18,7 @@ TEST_CASE("the CPU engine in bf16 and f16 agrees with the reference but for roun
   for (DType dtype : {DType::bf16, DType::f16}) {
     const auto reports = compare_engine(
         cpu_engine(), reference_engine(),
-        [](const OpCase& c) { return on_cpu(c) && has_low_precision(c); }, dtype);
+        has_low_precision, dtype);
     CHECK(reports.size() > 400);
     for (const CaseReport& report : reports) {
       INFO(dtype_name(dtype) << " " << report.op_case->name << ", " << report.how << ", "

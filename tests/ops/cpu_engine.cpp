@@ -22,7 +22,6 @@ TEST_CASE("the cpu engine's own kernels give the same bits with any number of th
   const int threads = omp_get_max_threads();
   size_t compared = 0;
   for (const OpCase& c : op_cases()) {
-    if (c.gpu_only) continue;
     OpRunner runner(cpu_engine());
     const OpRun run{.op = c.op, .attributes = c.attributes, .inputs = case_inputs(c, DType::f32)};
     omp_set_num_threads(1);

@@ -241,7 +241,7 @@ HostTensor random_tensor(const TensorSpec& spec, const std::string& name) {
 Attributes case_attributes(const OpCase& c, DType floating) {
   Attributes out = c.attributes;
   if (const auto dtype = dtype_from_name(out.text("output_dtype"));
-      c.gpu_only && dtype && is_low_precision(*dtype) && is_low_precision(floating)) {
+      c.one_low_dtype && dtype && is_low_precision(*dtype) && is_low_precision(floating)) {
     out.set("output_dtype", std::string(dtype_name(floating)));  // one 16-bit dtype
   }
   if (floating != DType::f64) return out;
