@@ -97,6 +97,7 @@ struct PlanRequest {
   int ranks_per_node = 0;  // 0: all are on one node
   bool passes = false;     // print the graph after each pass
   bool frontier = false;   // print memory against time of recomputation instead of the plan
+  bool movement = false;   // print the bytes that kernels move instead
   // The ranks do not exist: each would have a share of this process's CPUs.
   bool unconnected = true;
   bool on_this_machine = false;  // the ranks share its memory
@@ -119,6 +120,8 @@ Session open_planned(Experiment& experiment, int world, int ranks_per_node,
 
 // Prints memory and time of all kinds of recomputation that `dltrain plan --frontier` compares.
 void print_frontier(Experiment& experiment, SessionOptions options);
+// Prints the memory traffic of a step by kind of kernel, with and without fusion.
+void print_movement(Experiment& experiment, SessionOptions options);
 
 // Prints the plan. `also` is called with the compiled session at the end. Returns ExitCode::memory
 // if it does not fit the GPU or this machine, with what would need less.

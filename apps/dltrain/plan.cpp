@@ -434,8 +434,8 @@ ExitCode print_plan(Experiment& experiment, const PlanRequest& request,
   }
   MachineRates rates = request.rates;
   if (request.gpus.size() > 1) {
-    if (!request.timeline.empty() || request.frontier) {
-      fail(ExitCode::usage, "--timeline and --frontier require one GPU in --gpu");
+    if (!request.timeline.empty() || request.frontier || request.movement) {
+      fail(ExitCode::usage, "--timeline, --frontier and --movement require one GPU in --gpu");
     }
     const auto micro_batch = experiment.training.micro_batch_size;
     for (const Gpu& gpu : request.gpus) {
@@ -457,6 +457,10 @@ ExitCode print_plan(Experiment& experiment, const PlanRequest& request,
   }
   if (request.frontier) {
     print_frontier(experiment, options);
+    return ExitCode::ok;
+  }
+  if (request.movement) {
+    print_movement(experiment, options);
     return ExitCode::ok;
   }
   const Session session = open_session(experiment, options);
@@ -531,6 +535,12 @@ CommandBody add_plan(CLI::App& command) {
       .add_flag("--frontier", options->request.frontier,
                 "Print memory against time of recomputation (memory.recompute) instead of the plan")
       ->excludes("--timeline");
+  command
+      .add_flag("--movement", options->request.movement,
+                "Print the bytes that kernels read and write, by kind of kernel and beside those "
+                "of the same step op by op, instead of the plan")
+      ->excludes("--timeline")
+      ->excludes("--frontier");
   command.add_flag("--search", options->search,
                    "Find the fastest layouts of --world ranks that fit --gpu: data, tensor and "
                    "pipeline parallelism, ZeRO stage, micro-batch, recomputation");
@@ -538,8 +548,8 @@ CommandBody add_plan(CLI::App& command) {
     if (options->search) {
       PlanRequest request = options->request;
       request.world = std::max(request.world, request.ranks_per_node);
-      if (!request.timeline.empty() || request.frontier) {
-        fail(ExitCode::usage, "--search has neither --timeline nor --frontier");
+      if (!request.timeline.empty() || request.frontier || request.movement) {
+        fail(ExitCode::usage, "--search has none of --timeline, --frontier and --movement");
       }
       if (options->gpu.empty() || request.world < 2) {
         fail(ExitCode::usage, "--search requires --gpu, and --world with at least 2 ranks");

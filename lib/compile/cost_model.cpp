@@ -146,6 +146,10 @@ KernelCost call_cost(const Gpu& gpu, const Graph& graph, const Node& node, bool 
                      cost.flops, kernels.launches);
 }
 
+KernelKind kernel_kind(const Node& node) {
+  return kernels_of(node).kind;
+}
+
 std::string call_name(const Graph& graph, const Node& node) {
   const KernelKind kind =
       kind_of(kernels_of(node), graph.input_specs(node), graph.output_specs(node), node.attributes);

@@ -41,6 +41,9 @@ KernelCost kernel_cost(const Gpu& gpu, KernelKind kind, DType dtype, double byte
 // Returns the cost of a node's call. `adds`: to its output.
 KernelCost call_cost(const Gpu& gpu, const Graph& graph, const Node& node, bool adds);
 
+// Returns the kind of a node's kernel; of a product that of one with aligned rows.
+KernelKind kernel_kind(const Node& node);
+
 // Returns the node's op, and the kind of its kernel where the op has several: "matmul, unaligned".
 std::string call_name(const Graph& graph, const Node& node);
 

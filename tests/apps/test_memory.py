@@ -156,6 +156,18 @@ class Fits(DltrainTest):
         self.assertEqual({row[0] for row in rows}, {"none", "selective", "blocks", "full", "auto"})
         self.refused(USAGE, "plan", gpt, "--frontier", "--gpu", "all", says="require one GPU")
 
+    def test_movement_compares_a_plan_with_its_ops_one_by_one(self):
+        out = self.run_dltrain("plan", SOURCES / "configs/gpu/bert_large.yaml", "--gpu", "h100", "--movement").out
+        rows = {row[0].strip(): (size(row[1]), size(row[2]), float(row[3])) for row in re.findall(r"^  (\D+?)  +([\d.]+ \w+) +([\d.]+ \w+) +([+-][\d.]+)%$", out, re.M)}
+        single, fused, change = rows.pop("in all")
+        self.assertEqual(set(rows), {"products", "norms, losses, sums", "element-wise", "update", "rows by index"}, out)
+        self.assertAlmostEqual(sum(row[0] for row in rows.values()) / single, 1, delta=0.01)
+        self.assertAlmostEqual(100 * (fused / single - 1), change, delta=0.1)
+        self.assertLess(change, -10)
+        least = re.search(r"written once and read once: ([\d.]+ \w+), (\d+) % of", out)
+        self.assertAlmostEqual(100 * size(least[1]) / fused, int(least[2]), delta=1)
+        self.refused(USAGE, "plan", self.small(), "--movement", "--frontier", says="--movement excludes --frontier")
+
     def test_ranks_choose_the_same_recomputation(self):
         text = re.sub(r"model:\n(?:  .*\n)+", "model: {layers: [{type: linear, out_features: 512}, {repeat: {times: 12, layers: [{type: linear, out_features: 512}, "
                       "{type: gelu}, {type: dropout}]}}, {type: linear, out_features: 4}]}\n", WIDE)

@@ -64,7 +64,7 @@ struct OpCase {
   Attributes attributes = {};
   StepState state = kCaseState;
   bool one_low_dtype = false;  // all tensors in 16 bits, the results included, have one dtype
-  double roundings = 0;   // in 16 bits: of values between the kernel's steps (tolerances.md)
+  double roundings = 0;        // in 16 bits: of values between the kernel's steps (tolerances.md)
   double tolerance =
       0;  // of its family (cases.cpp); of a f32 backend against the f64 reference, relative to the
           // largest magnitude of the output; the reason stands in tests/ops/tolerances.md

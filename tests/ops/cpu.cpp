@@ -16,9 +16,7 @@ TEST_CASE("the CPU engine agrees with the reference on every op case") {
 
 TEST_CASE("the CPU engine in bf16 and f16 agrees with the reference but for rounding") {
   for (DType dtype : {DType::bf16, DType::f16}) {
-    const auto reports = compare_engine(
-        cpu_engine(), reference_engine(),
-        has_low_precision, dtype);
+    const auto reports = compare_engine(cpu_engine(), reference_engine(), has_low_precision, dtype);
     CHECK(reports.size() > 400);
     for (const CaseReport& report : reports) {
       INFO(dtype_name(dtype) << " " << report.op_case->name << ", " << report.how << ", "
