@@ -158,7 +158,7 @@ class Fits(DltrainTest):
 
     def test_movement_compares_a_plan_with_its_ops_one_by_one(self):
         out = self.run_dltrain("plan", SOURCES / "configs/gpu/bert_large.yaml", "--gpu", "h100", "--movement").out
-        rows = {row[0].strip(): (size(row[1]), size(row[2]), float(row[3])) for row in re.findall(r"^  (\D+?)  +([\d.]+ \w+) +([\d.]+ \w+) +([+-][\d.]+)%$", out, re.M)}
+        rows = {row[0].strip(): (size(row[1]), size(row[2]), float(row[3])) for row in re.findall(r"^  ([^\n\d]+?)  +([\d.]+ \w+) +([\d.]+ \w+) +([+-][\d.]+)%$", out, re.M)}
         single, fused, change = rows.pop("in all")
         self.assertEqual(set(rows), {"products", "norms, losses, sums", "element-wise", "update", "rows by index"}, out)
         self.assertAlmostEqual(sum(row[0] for row in rows.values()) / single, 1, delta=0.01)
