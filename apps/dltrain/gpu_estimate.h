@@ -7,6 +7,8 @@
 
 namespace dltrain {
 
+// Returns the format that the experiment needs and the GPU lacks, with its key; empty if none.
+std::string missing_precision(const Gpu& gpu, const Experiment& experiment);
 // Throws Error(usage) if the GPU does not compute in the precision of the experiment.
 void check_precision(const Gpu& gpu, const Experiment& experiment);
 

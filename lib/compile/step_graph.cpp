@@ -21,6 +21,7 @@
 #include "passes/remove_copies.h"
 #include "passes/sequence_cut.h"
 #include "passes/stage_cut.h"
+#include "passes/tf32.h"
 #include "passes/update.h"
 
 namespace dltrain {
@@ -137,13 +138,15 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training && !out.stages.empty()) out.equal_stages = find_equal_stages(out.graph, out.stages);
   // Must run before autocast, since low-precision copies are made from parameters, not averages.
   if (!training && r.update.ema) read_averages(out.graph, learning_parameters(r, out));
-  if (r.precision != DType::f32) {
+  r.precision.check_layers(out.graph);
+  if (r.precision.low() != DType::f32) {
     // In training only a probe and the loss read the output.
     std::vector<ValueId> keep;
     if (!training || r.probe) keep.push_back(out.output);
-    out.graph = autocast(std::move(out.graph), r.precision, keep, r.low_residual);
+    out.graph = autocast(std::move(out.graph), r.precision, keep);
     log("autocast");
   }
+  if (mark_tf32(out.graph, r.precision)) log("tf32");
   out.graph = lower_recurrent(std::move(out.graph), r.fuse ? r.kept_bytes : KeptBytes(), training);
   const ContextOptions context{.mesh = r.parallel.mesh,
                                .rank = r.parallel.rank,
@@ -271,6 +274,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     lower_context(out.graph, context);
     log("lower_context");
   }
+  if (training) mark_tf32(out.graph, r.precision);  // the backward
   out.graph = eliminate_dead_code(std::move(out.graph));
   log("dead_code");
   if (training) out.model_flops = model_flops(out.graph);

@@ -571,8 +571,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
                                                         : *experiment.parallelism.pipeline_stages,
       .virtual_stages = static_cast<int>(experiment.parallelism.virtual_stages),
       .compute = options.compute,
-      .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
-      .low_residual = experiment.precision.low_residual(),
+      .precision = options.compute == DType::f64 ? PrecisionConfig() : experiment.precision,
       .narrow_parameters =
           options.compute == DType::f32 && experiment.precision.narrow_parameters(),
       .noise = options.noise,
