@@ -183,6 +183,7 @@ void print_gpu_estimate(const Session& session, const MachineRates& rates) {
     rest.flops += calls[i].flops;
   }
   if (rest.count > 0) print_row("others", rest);
+  print_alignment(session.executor->training().graph, *rates.gpu);
 }
 
 void print_gpu_line(const Session& session, const MachineRates& rates, bool heading) {

@@ -250,7 +250,16 @@ StepGraph emit(const StepRequest& r, bool training) {
     }
     log("reverse");
     if (r.fuse) {
-      chunk_loss(out.graph, gradients, logit_limits(gpu_memory()));
+      LogitLimits limits = logit_limits(gpu_memory());
+      const auto& pad = r.model.pad_vocab_to;
+      if (pad) limits = {limits.most_bytes, limits.row_grain, *pad, /*least_padded=*/0};
+      const bool done = chunk_loss(out.graph, gradients, limits);
+      if (pad && !done && out.output_spec.shape[-1] % *pad != 0) {
+        fail_at(r.model, "pad_vocab_to",
+                "pads the last matrix product of a model whose logits only cross_entropy reads; "
+                "here the output of {} is not one, or parallelism.tensor divides it",
+                to_string(out.output_spec.shape));
+      }
       log("chunk_loss");
     }
     emit_update(out.graph, {.optimizer = r.optimizer,

@@ -146,6 +146,16 @@ void ModelConfig::describe(Fields& f) {
              .min = 1,
              .max = 2147483647,
              .known_as = {"vocabulary_size", "num_embeddings"}});
+  f.integer(
+      "pad_vocab_to", pad_vocab_to,
+      {.doc = "Compute the products of the last layer, the gradients' too, with a multiple of "
+              "so many classes, such as 128, which tensor cores need; the loss does not see "
+              "the padding. Weights, files and losses are those of the true size. Absent: on "
+              "GPUs 8, where logits are large",
+       .min = 1,
+       .max = 65536,
+       .known_as = {"pad_vocab_size_multiple_of", "make_vocab_size_divisible_by",
+                    "pad_to_multiple_of"}});
 }
 
 void ModelConfig::validate(Diagnostics& diagnostics) const {

@@ -18,7 +18,7 @@ struct ModelConfig : ConfigObject {
   std::optional<std::string> init_from;
   TextPairs rename;
   bool strict = true;
-  std::optional<int64_t> vocab_size;
+  std::optional<int64_t> vocab_size, pad_vocab_to;
 
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;

@@ -20,6 +20,7 @@ bool may_change(const ConfigDifference& difference, const ResumeChoice& choice,
   if (!in("model") && !in("loss") && !in("data")) return true;
   // The checkpoint has the weights.
   if (in("model.init_from") || in("model.rename") || in("model.strict")) return true;
+  if (in("model.pad_vocab_to")) return true;  // changes no result
   if (in("data.workers")) return true;
   if (in("loss.teacher")) return true;  // its fingerprint is compared
   // Files may have been moved, or their delimiter may now be detected; the samples are compared.
