@@ -100,19 +100,20 @@ void check_layer_patterns(const StepRequest& r, const Graph& forward) {
 }
 
 StepGraph emit(const StepRequest& r, bool training) {
-  EmittedModel model = emit_model({.model = r.model,
-                                   .loss = r.loss,
-                                   .teacher = training ? r.teacher : nullptr,
-                                   .inputs = r.inputs,
-                                   .targets = r.targets,
-                                   .vocabulary = r.vocabulary,
-                                   .outputs = r.outputs,
-                                   .streams = r.streams,
-                                   .samples = r.micro_batch,
-                                   .training = training,
-                                   .noise = r.noise,
-                                   .compute = r.compute,
-                                   .ghost_groups = r.micro_batches});
+  EmittedModel model =
+      emit_model({.model = r.model,
+                  .loss = r.loss,
+                  .teachers = training ? r.teachers : std::vector<const ModelConfig*>(),
+                  .inputs = r.inputs,
+                  .targets = r.targets,
+                  .vocabulary = r.vocabulary,
+                  .outputs = r.outputs,
+                  .streams = r.streams,
+                  .samples = r.micro_batch,
+                  .training = training,
+                  .noise = r.noise,
+                  .compute = r.compute,
+                  .ghost_groups = r.micro_batches});
   StepGraph out{.graph = std::move(model.graph),
                 .slots = std::move(model.inputs),
                 .output = model.output,

@@ -39,7 +39,7 @@ struct StepRequest {
   const ModelConfig& model;
   const Loss& loss;
   const Optimizer& optimizer;
-  const ModelConfig* teacher = nullptr;  // of the loss; training only
+  std::vector<const ModelConfig*> teachers = {};  // of the loss; training only
   UpdateConfig update = {};
   std::vector<InputSpec> inputs;
   TargetInfo targets = {};
@@ -99,7 +99,7 @@ struct StepGraph {
   std::vector<std::string> frozen;           // parameters that do not learn
   std::vector<std::string> gathered;         // ops without a rule for shards (passes/partition.h)
   std::vector<std::string> gathered_tokens;  // ops that run on all tokens (passes/context_cut.h)
-  std::vector<ParameterInfo> constants;      // of the teacher
+  std::vector<ParameterInfo> constants;      // of the teachers
   std::vector<StepMetric> metrics;           // the loss first
   TensorSpec output_spec;
   std::vector<ZeroUnit> zero_units;
