@@ -41,6 +41,7 @@ CommandBody add_data_show(CLI::App& command);
 CommandBody add_data_prepare(CLI::App& command);
 CommandBody add_data_tokenizer(CLI::App& command);
 CommandBody add_predict(CLI::App& command);
+CommandBody add_average(CLI::App& command);
 CommandBody add_export(CLI::App& command);
 CommandBody add_import(CLI::App& command);
 CommandBody add_generate(CLI::App& command);

@@ -7,6 +7,8 @@
 
 namespace dltrain {
 
+// Returns the format that the experiment needs and the GPU lacks, with its key; empty if none.
+std::string missing_precision(const Gpu& gpu, const Experiment& experiment);
 // Throws Error(usage) if the GPU does not compute in the precision of the experiment.
 void check_precision(const Gpu& gpu, const Experiment& experiment);
 
@@ -44,7 +46,10 @@ Session open_stage(const Session& session, int stage);
 // Prints the time of a step, the rate of samples or tokens, MFU, whether the memory suffices, and
 // the most expensive calls.
 void print_gpu_estimate(const Session& session, const MachineRates& rates);
-// Prints the same on one line, without the calls; `heading`: above it the names of the columns.
+// Prints misaligned axes of products, and how products fill the GPU.
+void print_alignment(const Graph& graph, const Gpu& gpu);
+// Prints the time of a step on one line, without the calls; `heading`: above it the names of the
+// columns.
 void print_gpu_line(const Session& session, const MachineRates& rates, bool heading);
 
 }  // namespace dltrain

@@ -45,6 +45,7 @@ const std::vector<CommandRow>& commands() {
       {"profile", "Measure where the time of a step goes: table and Chrome trace", add_profile},
       {"eval", "Evaluate a checkpoint", add_eval, true},
       {"predict", "Write the predictions of a checkpoint as CSV or JSONL", add_predict, true},
+      {"average", "Average the weights of several checkpoints", add_average, true},
       {"export", "Export a trained model as a Hugging Face folder", add_export, true},
       {"import", "Check a Hugging Face folder and prepare it for training", add_import, true},
       {"generate", "Continue texts with a trained language model", add_generate, true},

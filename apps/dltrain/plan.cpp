@@ -439,9 +439,8 @@ ExitCode print_plan(Experiment& experiment, const PlanRequest& request,
     }
     const auto micro_batch = experiment.training.micro_batch_size;
     for (const Gpu& gpu : request.gpus) {
-      if (gpu.flops(experiment.precision.compute) == 0) {
-        fmt::print("{:<12}  does not compute in {}\n", gpu.name,
-                   dtype_name(experiment.precision.compute));
+      if (const std::string lacks = missing_precision(gpu, experiment); !lacks.empty()) {
+        fmt::print("{:<12}  does not compute in {}\n", gpu.name, lacks);
         continue;
       }
       rates.gpu = options.gpu = gpu;

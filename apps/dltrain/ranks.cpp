@@ -26,7 +26,7 @@ namespace {
 constexpr std::chrono::milliseconds kSignalDelay{500}, kPoll{10};
 
 // Returns the arguments of each rank: those of this process without --nproc-per-node.
-std::vector<std::string> rank_arguments(const std::vector<std::string>& all) {
+std::vector<std::string> arguments_of_ranks(const std::vector<std::string>& all) {
   std::vector<std::string> out;
   for (size_t i = 0; i < all.size(); ++i) {
     std::string name = all[i].substr(0, all[i].find('='));
@@ -191,7 +191,7 @@ void refuse_pipes(const std::vector<std::string>& arguments) {
 
 int launch_ranks(int ranks) {
   refuse_pipes(command_line());
-  return launch({.processes = ranks}, rank_arguments(command_line()));
+  return launch({.processes = ranks}, arguments_of_ranks(command_line()));
 }
 
 }  // namespace dltrain

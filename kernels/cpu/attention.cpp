@@ -1,8 +1,8 @@
 // attention in blocks of 64 queries by 64 keys with a running maximum and sum per row (Dao et al.
 // 2022): memory is a few blocks per thread. Every block of queries is computed by one thread in the
 // order of the keys, so that results do not depend on the number of threads. Blocks that are masked
-// entirely (causal, window, length of the sample) are not computed. In bf16 the weights are rounded
-// before they are multiplied with the values; all sums are f32.
+// entirely (causal, window, length of the sample) are not computed. In bf16 and TF32 the weights
+// are rounded before they are multiplied with the values; all sums are f32.
 #include "cpu/attention.h"
 
 #include <cmath>
@@ -11,6 +11,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "ops/rules.h"
 #include "shared/make_kernel.h"
 
 #ifndef DLTRAIN_CPU_ATTENTION_ONCE
@@ -103,7 +104,7 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
         *scores = out + kBlock * width, *weights = scores + kBlock * kBlock,
         *most = weights + kBlock * kBlock, *sum = most + kBlock;
   Blocks::rows(queries + a.query(n, first, h), a.query_stride, count, a.head_dim, q, width);
-  if (kStep == 1) scale_row(q, kBlock * width, c.scale);
+  if (!Blocks::kRounds) scale_row(q, kBlock * width, c.scale);
   std::fill(out, out + kBlock * width, 0.0f);
   std::fill(most, most + kBlock, -std::numeric_limits<float>::infinity());
   std::fill(sum, sum + kBlock, 0.0f);
@@ -119,7 +120,7 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
     block_product<Blocks, false>(q, width / kStep, kt, kBlock, scores, kBlock, rows,
                                  ceil_div(a.head_dim, kStep), kBlock,
                                  diagonal ? Half::lower_columns : Half::whole);
-    if (kStep != 1) scale_row(scores, rows * kBlock, c.scale);
+    if (Blocks::kRounds) scale_row(scores, rows * kBlock, c.scale);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t query = first + i, seen = std::min(keys, p.end_key(query, all) - key);
       const int64_t begin = std::max<int64_t>(0, p.first_key(query) - key);
@@ -145,7 +146,8 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
   }
 }
 
-AttendFunction choose(DType dtype) {
+AttendFunction choose(DType dtype, bool tf32) {
+  if (dtype == DType::f32 && tf32) return attend<Tf32Blocks>;
 #if DLTRAIN_AVX512()
   if (dtype == DType::bf16 && __builtin_cpu_supports("avx512bf16")) return attend<Bf16Blocks>;
 #endif
@@ -198,7 +200,8 @@ bool of_one_format(const KernelRequest& request) {
 }
 
 std::unique_ptr<Kernel> make_attention(const KernelRequest& request) {
-  const AttendFunction function = HWY_DYNAMIC_DISPATCH(choose)(request.inputs[0].dtype);
+  const AttendFunction function =
+      HWY_DYNAMIC_DISPATCH(choose)(request.inputs[0].dtype, rounds_to_tf32(request.attributes));
   if (function == nullptr || !of_one_format(request)) return nullptr;
   const AttentionCall call = attention_call(request, 0);
   const int64_t parts = thread_count();

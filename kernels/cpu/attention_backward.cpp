@@ -1,14 +1,15 @@
 // attention_backward: weights are recomputed from the scores and the rows' sums, block by block
 // (Dao et al. 2022). One thread computes a key and value head of a sample, in a fixed order, so
 // that results do not depend on the number of threads. Blocks have the keys as rows: sums and
-// deltas of the queries are then vectors along a row. In bf16 weights and ds are rounded before
-// they are multiplied; all sums are f32 until a gradient is complete.
+// deltas of the queries are then vectors along a row. In bf16 and TF32 weights and ds are rounded
+// before they are multiplied; all sums are f32 until a gradient is complete.
 #include <cmath>
 
 #include "cpu/attention.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "ops/rules.h"
 #include "shared/make_kernel.h"
 
 #ifndef DLTRAIN_CPU_ATTENTION_BACKWARD_ONCE
@@ -250,7 +251,8 @@ void group_backward(const BackwardCall& c, int64_t n, int64_t g, float* buffer) 
   }
 }
 
-GroupFunction choose(DType dtype) {
+GroupFunction choose(DType dtype, bool tf32) {
+  if (dtype == DType::f32 && tf32) return group_backward<Tf32Blocks>;
 #if DLTRAIN_AVX512()
   if (dtype == DType::bf16 && __builtin_cpu_supports("avx512bf16")) {
     return group_backward<Bf16Blocks>;
@@ -270,7 +272,8 @@ HWY_EXPORT(choose);
 }  // namespace
 
 std::unique_ptr<Kernel> make_attention_backward(const KernelRequest& request) {
-  const GroupFunction function = HWY_DYNAMIC_DISPATCH(choose)(request.outputs[0].dtype);
+  const GroupFunction function =
+      HWY_DYNAMIC_DISPATCH(choose)(request.outputs[0].dtype, rounds_to_tf32(request.attributes));
   const bool alike = request.inputs[0].dtype == request.outputs[0].dtype &&
                      request.inputs[1].dtype == request.outputs[0].dtype;
   if (function == nullptr || !alike || !of_one_format(request)) return nullptr;

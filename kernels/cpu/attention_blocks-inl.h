@@ -18,6 +18,7 @@
 #include "cpu/block_product-inl.h"
 #include "cpu/element-inl.h"
 #include "cpu/tile-inl.h"
+#include "tensor/low_precision.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dltrain::HWY_NAMESPACE {
@@ -29,6 +30,7 @@ constexpr int64_t kBlock = kAttentionBlock;
 // `width`: padded_head(dim).
 struct F32Blocks : F32Product {
   using Element = float;
+  static constexpr bool kRounds = false;  // the operands
 
   // A left factor [kBlock, width / kStep]: words along the head.
   static void rows(const float* from, int64_t stride, int64_t count, int64_t dim, float* to,
@@ -54,9 +56,38 @@ struct F32Blocks : F32Product {
   static const float* left(const float* block, int64_t, float*) { return block; }
 };
 
+inline void round_floats(const float* from, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = to_tf32(from[i]);
+}
+
+// f32 whose products are those of TF32.
+struct Tf32Blocks : F32Blocks {
+  static constexpr bool kRounds = true;
+
+  static void rows(const float* from, int64_t stride, int64_t count, int64_t dim, float* to,
+                   int64_t width) {
+    F32Blocks::rows(from, stride, count, dim, to, width);
+    round_floats(to, kBlock * width, to);
+  }
+  static void transposed(const float* from, int64_t stride, int64_t count, int64_t dim, float* to,
+                         int64_t width) {
+    F32Blocks::transposed(from, stride, count, dim, to, width);
+    round_floats(to, dim * kBlock, to);
+  }
+  static void paired(const float* from, int64_t stride, int64_t count, int64_t dim, float* to,
+                     int64_t width) {
+    rows(from, stride, count, dim, to, width);
+  }
+  static const float* left(const float* block, int64_t rows, float* to) {
+    round_floats(block, rows * kBlock, to);
+    return to;
+  }
+};
+
 #if DLTRAIN_AVX512()
 struct Bf16Blocks : Bf16Product {
   using Element = Bf16;
+  static constexpr bool kRounds = true;
 
   static void rows(const Bf16* from, int64_t stride, int64_t count, int64_t dim, float* to,
                    int64_t width) {

@@ -16,6 +16,9 @@ using NarrowFunction = void (*)(const float* from, void* to, int64_t count);
 WidenFunction widen_function(DType from);
 NarrowFunction narrow_function(DType to);
 
+// y = x as the operand of a TF32 product, by all threads; y may be x.
+void round_to_tf32(const float* x, float* y, int64_t count);
+
 // Returns f called with a value of the element type (float, Bf16, F16), or {} for another dtype.
 template <typename F>
 auto with_element_type(DType dtype, const F& f) -> decltype(f(float{})) {

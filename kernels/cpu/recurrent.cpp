@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "cpu/convert.h"
 #include "cpu/engine.h"
 #include "cpu/makers.h"
 #include "cpu/onednn.h"
@@ -68,6 +69,28 @@ class PackedProduct {
   size_t packed_ = 0, pack_scratch_ = 0, scratch_ = 0;
 };
 
+// The operands of TF32 products, rounded into memory of their own in the workspace. Other products
+// read their operands where they are.
+template <typename T>
+class RoundedOperand {
+ public:
+  RoundedOperand(const KernelRequest& r, size_t count, WorkspaceParts& workspace)
+      : rounds_(std::is_same_v<T, float> && rounds_to_tf32(r.attributes)),
+        count_(count),
+        at_(workspace.add(rounds_ ? count * sizeof(float) : 0)) {}
+
+  void* operator()(std::byte* workspace, void* operand) const {
+    if (!rounds_) return operand;
+    auto* rounded = reinterpret_cast<float*>(workspace + at_);
+    round_to_tf32(static_cast<const float*>(operand), rounded, static_cast<int64_t>(count_));
+    return rounded;
+  }
+
+ private:
+  bool rounds_;
+  size_t count_, at_;
+};
+
 // Calls f(sample, begin, end) for all units of a step.
 template <typename F>
 void each_part(const RecurrentSizes& s, const F& f) {
@@ -91,7 +114,9 @@ class Recurrent final : public Kernel {
                  workspace_),
         product_at_(workspace_.add(products_ * sizeof(float))),
         cell_at_(workspace_.add(states_ * sizeof(float))),
-        state_at_(workspace_.add(states_ * sizeof(T))) {}
+        state_at_(workspace_.add(states_ * sizeof(T))),
+        weight_(r, static_cast<size_t>(r.inputs[1].shape.elements()), workspace_),
+        rounded_state_(r, states_, workspace_) {}
 
   size_t workspace_bytes() const override { return workspace_.total(); }
 
@@ -108,13 +133,13 @@ class Recurrent final : public Kernel {
                                 .gates = b.output<T>(1),
                                 .cells = b.output<T>(2)};
     const T* initial_state = b.input<T>(3);
-    void* packed = product_.pack(workspace, b.inputs[1]);
+    void* packed = product_.pack(workspace, weight_(workspace, b.inputs[1]));
     start(step, initial_state, b.input<T>(4));
     for (int64_t i = 0; i < sizes_.tokens; ++i) {
       if (i == 0 && initial_state == nullptr) {
         std::fill_n(products, products_, 0.0f);
       } else {
-        product_.run(workspace, step.state, packed, products);
+        product_.run(workspace, rounded_state_(workspace, step.state), packed, products);
       }
       const int64_t token = sizes_.token(i);
       each_part(sizes_, [&](int64_t sample, int64_t begin, int64_t end) {
@@ -140,6 +165,7 @@ class Recurrent final : public Kernel {
   size_t states_, products_;  // elements
   PackedProduct<T> product_;
   size_t product_at_, cell_at_, state_at_;
+  RoundedOperand<T> weight_, rounded_state_;
 };
 
 // dw = dzᵀ·h over all samples and tokens, h the state before each.
@@ -173,7 +199,11 @@ class RecurrentBackward final : public Kernel {
         dstate_at_(workspace_.add(states_ * sizeof(float))),
         dcell_at_(workspace_.add(states_ * sizeof(float))),
         dz_at_(workspace_.add(widths_ * sizeof(T))),
-        before_at_(workspace_.add(states_ * static_cast<size_t>(sizes_.tokens) * sizeof(T))) {
+        before_at_(workspace_.add(states_ * static_cast<size_t>(sizes_.tokens) * sizeof(T))),
+        rounded_weight_(r, static_cast<size_t>(r.inputs[4].shape.elements()), workspace_),
+        rounded_dz_(r, widths_, workspace_),
+        rounded_dz_all_(r, widths_ * static_cast<size_t>(sizes_.tokens), workspace_),
+        rounded_before_(r, states_ * static_cast<size_t>(sizes_.tokens), workspace_) {
     size_t scratch = 0;
     weight_ = weight_gradient<T>(sizes_, scratch);
     weight_scratch_ = workspace_.add(scratch);
@@ -201,7 +231,7 @@ class RecurrentBackward final : public Kernel {
         .dx = dx,
         .dz = reinterpret_cast<T*>(workspace + dz_at_),
         .dz_all = separate ? reinterpret_cast<T*>(workspace + dz_all_at_) : dx};
-    void* packed = product_.pack(workspace, b.inputs[4]);
+    void* packed = product_.pack(workspace, rounded_weight_(workspace, b.inputs[4]));
     std::fill_n(step.dstate, states_, 0.0f);
     std::fill_n(step.dcell, states_, 0.0f);
     for (int64_t i = sizes_.tokens - 1; i >= 0; --i) {
@@ -209,11 +239,12 @@ class RecurrentBackward final : public Kernel {
       each_part(sizes_, [&](int64_t sample, int64_t begin, int64_t end) {
         function_(step, sample, token, begin, end);
       });
-      if (i > 0) product_.run(workspace, step.dz, packed, step.dstate);
+      if (i > 0) product_.run(workspace, rounded_dz_(workspace, step.dz), packed, step.dstate);
     }
     auto* before = reinterpret_cast<T*>(workspace + before_at_);
     copy_states_before(step, before);
-    weight_.run({step.dz_all, before, b.outputs[1], workspace + weight_scratch_});
+    weight_.run({rounded_dz_all_(workspace, step.dz_all), rounded_before_(workspace, before),
+                 b.outputs[1], workspace + weight_scratch_});
     if (b.outputs.size() > 2) add_up_bias(step.dz_all, b.output<float>(2));
   }
 
@@ -253,6 +284,7 @@ class RecurrentBackward final : public Kernel {
   size_t states_, widths_;  // elements
   PackedProduct<T> product_;
   size_t dstate_at_, dcell_at_, dz_at_, before_at_, dz_all_at_ = 0, weight_scratch_ = 0;
+  RoundedOperand<T> rounded_weight_, rounded_dz_, rounded_dz_all_, rounded_before_;
   onednn::Call weight_;
 };
 

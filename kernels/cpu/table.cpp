@@ -17,6 +17,12 @@ constexpr KernelRow adding_row(std::string_view op, std::string_view variant, Ke
 }
 
 constinit const KernelRow kTable[] = {
+    adding_row("matmul", "through TF32", make_through_tf32),
+    row("conv2d", "through TF32", make_through_tf32),
+    adding_row("conv2d_backward_input", "through TF32", make_through_tf32),
+    adding_row("conv2d_backward_weight", "through TF32", make_through_tf32),
+    row("grouped_matmul", "through TF32", make_through_tf32),
+    adding_row("grouped_matmul_backward_weight", "through TF32", make_through_tf32),
     adding_row("identity", "f64", make_identity_f64),
     row("cast", "plain", make_cast),
     row("fused_elementwise", "simd", make_fused_elementwise),

@@ -53,8 +53,9 @@ __global__ void __launch_bounds__(kAttentionBlock)
   const AttentionScores<M> scores(c, in, n, h);
   const int lane = warp_lane();
 
-  queries.load(p.q, own.first, c.queries, c.head_dim,
-               [&](int64_t t) { return c.query_at(n, t, h); });
+  queries.load(
+      p.q, own.first, c.queries, c.head_dim, [&](int64_t t) { return c.query_at(n, t, h); },
+      c.tf32);
   const int64_t end = own.first + kBlockRows < c.queries ? own.first + kBlockRows : c.queries;
   M sum[kRows], most[kRows], out[kRows][kParts];
   for (int r = 0; r < kRows; ++r) {
@@ -64,8 +65,10 @@ __global__ void __launch_bounds__(kAttentionBlock)
   }
   for (int64_t s = c.first_key(own.first); s < c.end_key(end - 1); s += kTile) {
     __syncthreads();
-    keys.load(p.k, s, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); });
-    values.load(p.v, s, c.keys, c.head_dim, [&](int64_t t) { return c.value_at(n, t, g); });
+    keys.load(
+        p.k, s, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); }, c.tf32);
+    values.load(
+        p.v, s, c.keys, c.head_dim, [&](int64_t t) { return c.value_at(n, t, g); }, c.tf32);
     __syncthreads();
     for (int r = 0; r < kRows; ++r) {
       const int row = own_warp() * kRows + r;
@@ -80,7 +83,9 @@ __global__ void __launch_bounds__(kAttentionBlock)
       const M shrink = std::exp(most[r] - top);
       most[r] = top;
       sum[r] = sum[r] * shrink + warp_sum(weight);
-      if (lane < kTile) weights[row][lane] = weight * scores.kept(t, s + lane);
+      if (lane < kTile) {
+        weights[row][lane] = rounded_operand(c.tf32, weight * scores.kept(t, s + lane));
+      }
       __syncwarp();
       for (int k = 0; k < kParts; ++k) {
         M added = 0;
@@ -134,10 +139,12 @@ __global__ void __launch_bounds__(kAttentionBlock)
   const AttentionScores<M> scores(c, in, n, h);
   const int lane = warp_lane();
 
-  queries.load(p.q, own.first, c.queries, c.head_dim,
-               [&](int64_t t) { return c.query_at(n, t, h); });
-  gradients.load(dy, own.first, c.queries, c.head_dim,
-                 [&](int64_t t) { return c.output_at(n, t, h); });
+  queries.load(
+      p.q, own.first, c.queries, c.head_dim, [&](int64_t t) { return c.query_at(n, t, h); },
+      c.tf32);
+  gradients.load(
+      dy, own.first, c.queries, c.head_dim, [&](int64_t t) { return c.output_at(n, t, h); },
+      c.tf32);
   const int64_t end = own.first + kBlockRows < c.queries ? own.first + kBlockRows : c.queries;
   M out[kRows][kParts];
   for (int r = 0; r < kRows; ++r) {
@@ -145,8 +152,10 @@ __global__ void __launch_bounds__(kAttentionBlock)
   }
   for (int64_t s = c.first_key(own.first); s < c.end_key(end - 1); s += kTile) {
     __syncthreads();
-    keys.load(p.k, s, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); });
-    values.load(p.v, s, c.keys, c.head_dim, [&](int64_t t) { return c.value_at(n, t, g); });
+    keys.load(
+        p.k, s, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); }, c.tf32);
+    values.load(
+        p.v, s, c.keys, c.head_dim, [&](int64_t t) { return c.value_at(n, t, g); }, c.tf32);
     __syncthreads();
     for (int r = 0; r < kRows; ++r) {
       const int row = own_warp() * kRows + r;
@@ -161,7 +170,7 @@ __global__ void __launch_bounds__(kAttentionBlock)
           slope =
               static_cast<M>(c.scale) * weight * (reached * scores.kept(t, s + lane) - deltas[at]);
         }
-        slopes[row][lane] = slope;
+        slopes[row][lane] = rounded_operand(c.tf32, slope);
       }
       __syncwarp();
       for (int k = 0; k < kParts; ++k) {
@@ -196,8 +205,10 @@ __global__ void __launch_bounds__(kAttentionBlock)
   const int64_t n = own.sample, g = own.head, shared_by = c.heads / c.kv_heads;
   const int lane = warp_lane();
 
-  keys.load(p.k, own.first, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); });
-  values.load(p.v, own.first, c.keys, c.head_dim, [&](int64_t t) { return c.value_at(n, t, g); });
+  keys.load(
+      p.k, own.first, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); }, c.tf32);
+  values.load(
+      p.v, own.first, c.keys, c.head_dim, [&](int64_t t) { return c.value_at(n, t, g); }, c.tf32);
   const int64_t end = own.first + kBlockRows < c.keys ? own.first + kBlockRows : c.keys;
   M out_k[kRows][kParts], out_v[kRows][kParts];
   for (int r = 0; r < kRows; ++r) {
@@ -207,8 +218,10 @@ __global__ void __launch_bounds__(kAttentionBlock)
     const AttentionScores<M> scores(c, in, n, h);
     for (int64_t t = c.first_query(own.first); t < c.end_query(end - 1); t += kTile) {
       __syncthreads();
-      queries.load(p.q, t, c.queries, c.head_dim, [&](int64_t i) { return c.query_at(n, i, h); });
-      gradients.load(dy, t, c.queries, c.head_dim, [&](int64_t i) { return c.output_at(n, i, h); });
+      queries.load(
+          p.q, t, c.queries, c.head_dim, [&](int64_t i) { return c.query_at(n, i, h); }, c.tf32);
+      gradients.load(
+          dy, t, c.queries, c.head_dim, [&](int64_t i) { return c.output_at(n, i, h); }, c.tf32);
       __syncthreads();
       for (int r = 0; r < kRows; ++r) {
         const int row = own_warp() * kRows + r;
@@ -223,8 +236,8 @@ __global__ void __launch_bounds__(kAttentionBlock)
             passed = weight * kept;
             slope = static_cast<M>(c.scale) * weight * (reached * kept - deltas[at]);
           }
-          slopes[row][lane] = slope;
-          weights[row][lane] = passed;
+          slopes[row][lane] = rounded_operand(c.tf32, slope);
+          weights[row][lane] = rounded_operand(c.tf32, passed);
         }
         __syncwarp();
         for (int k = 0; k < kParts; ++k) {

@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "cuda/attention.h"
 #include "cuda/device_code.cuh"
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 
@@ -83,6 +84,12 @@ struct AttentionScores {
   }
 };
 
+// Returns an operand of a product.
+template <typename M>
+__device__ M rounded_operand(bool tf32, M x) {
+  return tf32 ? static_cast<M>(to_tf32(static_cast<float>(x))) : x;
+}
+
 // Vectors of kDim numbers, padded by one to avoid bank conflicts between lanes.
 template <typename M, int kDim, int kCount>
 struct VectorTile {
@@ -92,10 +99,11 @@ struct VectorTile {
   // offset.
   template <typename T, typename Address>
   __device__ void load(const T* from, int64_t first, int64_t end, int64_t dim,
-                       const Address& address) {
+                       const Address& address, bool tf32 = false) {
     for (int k = static_cast<int>(threadIdx.x); k < kCount * kDim; k += kAttentionBlock) {
       const int i = k / kDim, d = k % kDim;
-      at[i][d] = first + i < end && d < dim ? static_cast<M>(from[address(first + i) + d]) : M(0);
+      const M x = first + i < end && d < dim ? static_cast<M>(from[address(first + i) + d]) : M(0);
+      at[i][d] = rounded_operand(tf32, x);
     }
   }
   __device__ M dot(int i, const M* other, int64_t dim) const {

@@ -7,6 +7,7 @@
 
 #include "base/host_device.h"
 #include "ops/attention.h"
+#include "ops/rules.h"
 #include "ops/step_state.h"
 #include "tensor/dtype.h"
 
@@ -23,6 +24,7 @@ struct AttentionCall {
   int64_t first_key_head = 0;  // heads before the first key's in its tensor
   int64_t value_offset = 0;    // from a key to its value, packed; else 0
   double scale = 1;
+  bool tf32 = false;  // operands of products are rounded (ops/rules.h)
   bool causal = false, alibi = false;
   int64_t window = 0;
   enum class Mask : uint8_t { none, lengths, tokens } mask = Mask::none;
@@ -93,6 +95,7 @@ inline AttentionCall attention_call(const AttentionSizes& a, DType dtype,
           .first_key_head = a.packed ? a.heads : 0,
           .value_offset = a.packed ? a.kv_heads * a.head_dim : 0,
           .scale = attributes.number("scale", 1 / std::sqrt(static_cast<double>(a.head_dim))),
+          .tf32 = rounds_to_tf32(attributes) && dtype == DType::f32,
           .causal = pattern.causal,
           .alibi = pattern.alibi,
           .window = pattern.window,

@@ -38,8 +38,9 @@ RecurrentCall recurrent_call(const RecurrentSizes& s, DType dtype) {
 
 // Returns a matmul of the engine as part of a kernel.
 KernelPart product(const KernelRequest& request, const TensorSpec& a, const TensorSpec& b,
-                   const TensorSpec& y, const Attributes& attributes, bool accumulate,
+                   const TensorSpec& y, Attributes attributes, bool accumulate,
                    WorkspaceParts& scratch) {
+  if (rounds_to_tf32(request.attributes)) attributes.set("math", std::string("tf32"));
   return {cuda_engine(),
           request,
           {.op = "matmul",

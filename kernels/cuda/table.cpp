@@ -11,6 +11,13 @@ namespace {
 constexpr bool kAccumulates = true, kOverwrites = false, kUnproven = false;
 
 constinit const KernelRow kRows[] = {
+    {"matmul", "through TF32", make_cuda_through_tf32, kAccumulates, kUnproven},
+    {"conv2d", "through TF32", make_cuda_through_tf32, kOverwrites, kUnproven},
+    {"conv2d_backward_input", "through TF32", make_cuda_through_tf32, kAccumulates, kUnproven},
+    {"conv2d_backward_weight", "through TF32", make_cuda_through_tf32, kAccumulates, kUnproven},
+    {"grouped_matmul", "through TF32", make_cuda_through_tf32, kOverwrites, kUnproven},
+    {"grouped_matmul_backward_weight", "through TF32", make_cuda_through_tf32, kAccumulates,
+     kUnproven},
     {"cast", "own", make_cuda_cast, kOverwrites, kUnproven},
     {"fused_elementwise", "interpreter", make_cuda_fused, kOverwrites, kUnproven},
     {"broadcast", "own", make_cuda_broadcast, kAccumulates, kUnproven},

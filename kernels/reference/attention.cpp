@@ -40,7 +40,9 @@ struct Naive {
   double score(int64_t n, int64_t h, int64_t t, int64_t s) const {
     double sum = 0;
     const int64_t from = a.query(n, t, h), to = a.key(n, s, a.kv_head(h));
-    for (int64_t d = 0; d < a.head_dim; ++d) sum += double{q()[from + d]} * k()[to + d];
+    for (int64_t d = 0; d < a.head_dim; ++d) {
+      sum += c.factor(q()[from + d]) * c.factor(k()[to + d]);
+    }
     const double distance =
         pattern.alibi ? static_cast<double>(std::abs(a.first_query + t - s)) : 0;
     return scale * sum - distance * a.slope(h);
@@ -95,7 +97,8 @@ std::unique_ptr<Kernel> reference_attention(const KernelRequest& request) {
       for (int64_t d = 0; d < a.head_dim; ++d) {
         double y = 0;
         for (int64_t s = 0; s < a.keys; ++s) {
-          y += w[static_cast<size_t>(s)] * op.v()[a.value(n, s, a.kv_head(h)) + d];
+          y += c.factor(w[static_cast<size_t>(s)]) *
+               c.factor(op.v()[a.value(n, s, a.kv_head(h)) + d]);
         }
         c.put<T>(0, a.output(n, t, h) + d, y);
       }
@@ -124,13 +127,13 @@ std::unique_ptr<Kernel> reference_attention_backward(const KernelRequest& reques
         const double kept = op.kept(n, h, t, s);
         double dp = 0;
         for (int64_t d = 0; d < a.head_dim; ++d) {
-          dp += double{dy[out + d]} * op.v()[value + d];
-          dv[value + d] += p * kept * dy[out + d];
+          dp += c.factor(dy[out + d]) * c.factor(op.v()[value + d]);
+          dv[value + d] += c.factor(p * kept) * c.factor(dy[out + d]);
         }
-        const double ds = op.scale * p * (dp * kept - delta);
+        const double ds = c.factor(op.scale * p * (dp * kept - delta));
         for (int64_t d = 0; d < a.head_dim; ++d) {
-          dq[query + d] += ds * op.k()[key + d];
-          dk[key + d] += ds * op.q()[query + d];
+          dq[query + d] += ds * c.factor(op.k()[key + d]);
+          dk[key + d] += ds * c.factor(op.q()[query + d]);
         }
       }
     });

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/rules.h"
 #include "shared/make_kernel.h"
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 
@@ -35,14 +37,18 @@ struct NaiveCall {
         inputs(request.inputs),
         outputs(request.outputs),
         accumulate(request.accumulate),
+        tf32(rounds_to_tf32(attributes)),
         in(bindings.inputs),
         out(bindings.outputs) {}
 
   const std::string& op;
   const Attributes& attributes;
   const std::vector<TensorSpec>&inputs, &outputs;
-  bool accumulate;
+  bool accumulate, tf32;
   std::span<void*const> in, out;
+
+  // Returns an operand of a product.
+  double factor(double x) const { return tf32 ? to_tf32(static_cast<float>(x)) : x; }
 
   // nullptr for absent inputs, also beyond the end.
   template <typename T>

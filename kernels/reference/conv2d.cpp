@@ -38,7 +38,7 @@ std::unique_ptr<Kernel> reference_conv2d(const KernelRequest& request) {
     const size_t channels = static_cast<size_t>(c.outputs[0].shape[3]);
     std::vector<double> sums = c.zeros(0);
     each_product(c, c.inputs[0], c.inputs[1], c.outputs[0], [&](int64_t i, int64_t k, int64_t o) {
-      sums[static_cast<size_t>(o)] += double{x[i]} * w[k];
+      sums[static_cast<size_t>(o)] += c.factor(x[i]) * c.factor(w[k]);
     });
     for (size_t o = 0; o < sums.size(); ++o) {
       const double sum = (bias == nullptr ? 0.0 : bias[o % channels]) + sums[o];
@@ -53,7 +53,7 @@ std::unique_ptr<Kernel> reference_conv2d_backward_input(const KernelRequest& req
     const T *dy = c.input<T>(0), *w = c.input<T>(1);
     std::vector<double> dx = c.zeros(0);
     each_product(c, c.outputs[0], c.inputs[1], c.inputs[0], [&](int64_t i, int64_t k, int64_t o) {
-      dx[static_cast<size_t>(i)] += double{dy[o]} * w[k];
+      dx[static_cast<size_t>(i)] += c.factor(dy[o]) * c.factor(w[k]);
     });
     c.put_all<T>(0, dx);
   });
@@ -64,7 +64,7 @@ std::unique_ptr<Kernel> reference_conv2d_backward_weight(const KernelRequest& re
     const T *dy = c.input<T>(0), *x = c.input<T>(1);
     std::vector<double> dw = c.zeros(0);
     each_product(c, c.inputs[1], c.outputs[0], c.inputs[0], [&](int64_t i, int64_t k, int64_t o) {
-      dw[static_cast<size_t>(k)] += double{dy[o]} * x[i];
+      dw[static_cast<size_t>(k)] += c.factor(dy[o]) * c.factor(x[i]);
     });
     c.put_all<T>(0, dw);
   });

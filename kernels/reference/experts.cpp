@@ -224,7 +224,7 @@ std::unique_ptr<Kernel> reference_grouped_matmul(const KernelRequest& request) {
         const int64_t j = i % columns;
         double sum = 0;
         for (int64_t l = 0; l < inner; ++l) {
-          sum += double{a[l]} * b[transposed ? j * inner + l : l * columns + j];
+          sum += c.factor(a[l]) * c.factor(b[transposed ? j * inner + l : l * columns + j]);
         }
         c.put<T>(0, i, sum);
       }
@@ -239,7 +239,7 @@ std::unique_ptr<Kernel> reference_grouped_matmul_backward_weight(const KernelReq
       for (int64_t i = 0; i < m * n; ++i) {
         double sum = 0;
         for (int64_t r = first; r < end; ++r) {
-          sum += double{c.input<T>(0)[r * m + i / n]} * c.input<T>(1)[r * n + i % n];
+          sum += c.factor(c.input<T>(0)[r * m + i / n]) * c.factor(c.input<T>(1)[r * n + i % n]);
         }
         c.put<T>(0, expert * m * n + i, sum);
       }

@@ -16,7 +16,8 @@ std::unique_ptr<Kernel> reference_matmul(const KernelRequest& request) {
       for (int64_t j = 0; j < n; ++j) {
         double sum = c.has_input(2) ? c.input<T>(2)[j] : 0;
         for (int64_t l = 0; l < k; ++l) {
-          sum += double{a[ta ? l * last + i : i * last + l]} * b[tb ? j * k + l : l * n + j];
+          sum += c.factor(a[ta ? l * last + i : i * last + l]) *
+                 c.factor(b[tb ? j * k + l : l * n + j]);
         }
         c.put<T>(0, i * n + j, elementwise(activation, sum, 0.0, 0.0, 0.0));
       }

@@ -55,7 +55,7 @@ struct Recurrent {
     for (int64_t row = 0; row < s.width(); ++row) {
       double sum = b == nullptr ? 0 : static_cast<double>(b[row]);
       for (int64_t j = 0; j < s.hidden; ++j) {
-        sum += static_cast<double>(w[row * s.hidden + j]) * h[static_cast<size_t>(j)];
+        sum += c.factor(w[row * s.hidden + j]) * c.factor(h[static_cast<size_t>(j)]);
       }
       z[static_cast<size_t>(row)] = sum;
     }
@@ -133,9 +133,9 @@ struct RecurrentBackward {
       c.put<T>(0, token_row * s.width() + row, to_input[r]);
       db[r] += to_state[r];
       for (int64_t j = 0; j < s.hidden; ++j) {
-        dh[static_cast<size_t>(j)] += to_state[r] * static_cast<double>(w[row * s.hidden + j]);
+        dh[static_cast<size_t>(j)] += c.factor(to_state[r]) * c.factor(w[row * s.hidden + j]);
         dw[static_cast<size_t>(row * s.hidden + j)] +=
-            to_state[r] * state_before(s, c.input<T>(1), h0, n, t, j);
+            c.factor(to_state[r]) * c.factor(state_before(s, c.input<T>(1), h0, n, t, j));
       }
     }
   }

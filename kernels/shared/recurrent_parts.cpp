@@ -30,8 +30,14 @@ struct IntermediateTensors {
   size_t gates_at = 0, cells_at = 0;
 };
 
+// The attributes of a part: its own, and the arithmetic of products.
+Attributes with_math(Attributes own, const Attributes& whole) {
+  if (whole.has("math")) own.set("math", whole.text("math"));
+  return own;
+}
+
 Attributes direction(const Attributes& a) {
-  return {{"kind", a.text("kind")}, {"reverse", a.boolean("reverse")}};
+  return with_math({{"kind", a.text("kind")}, {"reverse", a.boolean("reverse")}}, a);
 }
 
 // Attributes of the slice that selects the token processed last.
@@ -67,7 +73,7 @@ std::unique_ptr<Kernel> make_recurrent_of_parts(const KernelRequest& r, const En
                         {.op = "matmul",
                          .inputs = {r.inputs[0], r.inputs[1], r.inputs[3]},
                          .outputs = {t.projected},
-                         .attributes = {{"transpose_b", true}}},
+                         .attributes = with_math({{"transpose_b", true}}, r.attributes)},
                         scratch);
   KernelPart::Request steps{
       .op = "recurrent",
@@ -118,16 +124,21 @@ std::unique_ptr<Kernel> make_recurrent_backward_of_parts(const KernelRequest& r,
                             .attributes = direction(r.attributes)};
   if (!is_absent(r.inputs[6])) steps.outputs.push_back(r.outputs[4]);
   KernelPart recurrent(engine, r, steps, scratch);
-  KernelPart input(
-      engine, r, {.op = "matmul", .inputs = {t.projected, r.inputs[3]}, .outputs = {r.outputs[0]}},
+  KernelPart input(engine, r,
+                   {.op = "matmul",
+                    .inputs = {t.projected, r.inputs[3]},
+                    .outputs = {r.outputs[0]},
+                    .attributes = with_math({}, r.attributes)},
+                   scratch);
+  KernelPart weight(
+      engine, r,
+      {.op = "matmul",
+       .inputs = {t.flat(t.projected), t.flat(r.inputs[1])},
+       .outputs = {r.outputs[1]},
+       .attributes = with_math(
+           {{"transpose_a", true}, {"output_dtype", std::string(dtype_name(r.outputs[1].dtype))}},
+           r.attributes)},
       scratch);
-  KernelPart weight(engine, r,
-                    {.op = "matmul",
-                     .inputs = {t.flat(t.projected), t.flat(r.inputs[1])},
-                     .outputs = {r.outputs[1]},
-                     .attributes = {{"transpose_a", true},
-                                    {"output_dtype", std::string(dtype_name(r.outputs[1].dtype))}}},
-                    scratch);
   std::optional<KernelPart> bias;
   if (!is_absent(r.inputs[5])) {
     bias.emplace(

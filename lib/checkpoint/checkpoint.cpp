@@ -12,6 +12,7 @@
 #include "base/run_lock.h"
 #include "base/version.h"
 #include "checkpoint/load_tensors.h"
+#include "checkpoint/weights.h"
 #include "tensor/safetensors_set.h"
 
 namespace dltrain {
@@ -155,6 +156,13 @@ std::filesystem::path CheckpointFolder::finish(const StateSnapshot& snapshot,
     directory_->create(file.stem + std::string(kSuffix) + ".index.json")
         .write(index.dump(2) + "\n");
   }
+  const std::filesystem::path out = publish(state, config);
+  remove_old(state, retention);
+  return out;
+}
+
+std::filesystem::path CheckpointFolder::publish(const CheckpointState& state,
+                                                const std::string& config) {
   directory_->create("config.yaml").write(config);
   const std::string json = to_json(state, directory_->names());
   directory_->create("state.json").write(json);
@@ -162,8 +170,15 @@ std::filesystem::path CheckpointFolder::finish(const StateSnapshot& snapshot,
   directory_.reset();
   set_link("latest", state.step);
   if (state.best.step == state.step) set_link("best", state.step);
-  remove_old(state, retention);
   return folder_ / step_name(state.step);
+}
+
+std::filesystem::path CheckpointFolder::write_weights(
+    const CheckpointState& state, const std::string& config,
+    const std::function<void(FileWriter&)>& write) {
+  begin(state.step);
+  write(directory_->create("model.safetensors"));
+  return publish(state, config);
 }
 
 void CheckpointFolder::set_link(const char* name, int64_t step) {
@@ -270,6 +285,7 @@ void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint
 void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint,
                      const CheckpointState& state, VerifiedFiles& files) {
   for (const TensorFile& file : tensor_files()) {
+    if (!state.made_by.empty() && file.roles.front() != Role::parameter) continue;
     if (is_optional(file)) {
       const bool saved = SafetensorsSet::holds(checkpoint, file.stem);
       if (saved != has_any(executor, file.roles)) {
@@ -282,6 +298,7 @@ void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint
     const SafetensorsSet tensors(checkpoint, ExitCode::storage, file.stem);
     load_tensors(executor, find_tensors(executor, tensors, file), files);
   }
+  if (!state.made_by.empty()) start_averages(executor);
   // Without a saved scale the initial scale of the configuration is kept.
   executor.set_progress({.updates = state.updates,
                          .loss_scale = state.loss_scale.value_or(executor.progress().loss_scale),

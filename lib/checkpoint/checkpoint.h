@@ -19,6 +19,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -57,11 +58,16 @@ class CheckpointFolder {
                                const std::string& config, const Retention& retention,
                                const std::vector<Checksums>& parts);
 
+  // Writes a checkpoint of weights alone: `write` fills model.safetensors. Points `latest` at it.
+  std::filesystem::path write_weights(const CheckpointState& state, const std::string& config,
+                                      const std::function<void(FileWriter&)>& write);
+
   // Sets `latest` and `best` as `state`, from which the run is resumed, requires: they may differ
   // if the run was killed or an older checkpoint is resumed. Removes links to missing checkpoints.
   void repair_links(const CheckpointState& state);
 
  private:
+  std::filesystem::path publish(const CheckpointState& state, const std::string& config);
   void set_link(const char* link, int64_t step);
   void remove_old(const CheckpointState& state, const Retention& retention);
 

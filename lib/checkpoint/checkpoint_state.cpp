@@ -26,7 +26,8 @@ constexpr std::pair<const char*, std::string CheckpointState::*> kTexts[] = {
     {"data_fingerprint", &CheckpointState::data_fingerprint},
     {"tokenizer", &CheckpointState::tokenizer},
     {"teacher", &CheckpointState::teacher},
-    {"teacher_checkpoint", &CheckpointState::teacher_checkpoint}};
+    {"teacher_checkpoint", &CheckpointState::teacher_checkpoint},
+    {"made_by", &CheckpointState::made_by}};
 
 nlohmann::ordered_json to_json(const MetricRecord& record) {
   if (record.metric.empty()) return nullptr;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/attention.h"
+#include "ops/rules.h"
 
 namespace dltrain {
 namespace {
@@ -114,10 +115,10 @@ KernelKind kind_of(const OpKernels& kernels, SpecSpan in, SpecSpan out, const At
 }  // namespace
 
 KernelCost kernel_cost(const Gpu& gpu, KernelKind kind, DType dtype, double bytes, double flops,
-                       int launches) {
+                       int launches, bool tf32) {
   const double efficiency = std::ranges::find(kEfficiencies, kind, &Efficiency::kind)->share;
   const bool product = kind < KernelKind::elementwise;
-  const double rate = product ? gpu.flops(dtype) : gpu.flops_f32;
+  const double rate = product ? gpu.flops(dtype, tf32) : gpu.flops_f32;
   const double memory = bytes / gpu.bytes_per_second / efficiency;
   const double compute = flops > 0 ? flops / rate / efficiency : 0;
   const double launch = launches * gpu.launch_seconds;
@@ -142,8 +143,10 @@ KernelCost call_cost(const Gpu& gpu, const Graph& graph, const Node& node, bool 
   if (kernels.op.starts_with("recurrent")) {
     kernels.launches = 2 * static_cast<int>(in[0].shape[1]);
   }
-  return kernel_cost(gpu, kind_of(kernels, in, out, node.attributes), in[0].dtype, bytes,
-                     cost.flops, kernels.launches);
+  // The engine's own kernels, of experts and of attention in f32, have no tensor cores.
+  const KernelKind kind = kind_of(kernels, in, out, node.attributes);
+  const bool tf32 = rounds_to_tf32(node.attributes) && kind <= KernelKind::convolution;
+  return kernel_cost(gpu, kind, in[0].dtype, bytes, cost.flops, kernels.launches, tf32);
 }
 
 KernelKind kernel_kind(const Node& node) {

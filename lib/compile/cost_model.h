@@ -35,8 +35,9 @@ struct KernelCost {
   double seconds = 0, bytes = 0, flops = 0;
 };
 
+// `tf32`: for products of f32 (ops/rules.h).
 KernelCost kernel_cost(const Gpu& gpu, KernelKind kind, DType dtype, double bytes, double flops,
-                       int launches = 1);
+                       int launches = 1, bool tf32 = false);
 
 // Returns the cost of a node's call. `adds`: to its output.
 KernelCost call_cost(const Gpu& gpu, const Graph& graph, const Node& node, bool adds);

@@ -10,6 +10,7 @@
 #include "passes/fuse.h"
 #include "passes/lower_recurrent.h"
 #include "passes/narrow_parameters.h"
+#include "passes/tf32.h"
 #include "passes/token_axis.h"
 #include "passes/update.h"
 
@@ -135,9 +136,8 @@ Graph finished(Graph graph, const DecodeRequest& r, ValueId output) {
   read_existing_averages(graph, r);
   std::vector<ValueId> outputs;
   if (output != kNoValue) outputs.push_back(output);
-  if (r.precision != DType::f32) {
-    graph = autocast(std::move(graph), r.precision, outputs, r.low_residual);
-  }
+  graph = autocast(std::move(graph), r.precision, outputs);
+  mark_tf32(graph, r.precision);
   graph = lower_recurrent(std::move(graph), {}, false);
   if (r.narrow_parameters) graph = narrow_parameters(std::move(graph));
   for (ValueId id : outputs) graph.value(id).role = Role::output;

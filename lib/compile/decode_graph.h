@@ -16,6 +16,7 @@
 
 #include "nn/decoding.h"
 #include "nn/model.h"
+#include "passes/precision_config.h"
 
 namespace dltrain {
 
@@ -34,9 +35,8 @@ struct DecodeRequest {
   int64_t samples = 1, tokens = 1;
   int64_t slots = 1, capacity = 64;  // nn/decoding.h
   DType compute = DType::f32;        // f64 on the reference engine
-  DType precision = DType::f32;
-  bool low_residual = false;       // precision.residual
-  bool narrow_parameters = false;  // the state comes from a run with precision.parameters: bf16
+  PrecisionConfig precision = {};    // with compute f32
+  bool narrow_parameters = false;    // the state comes from a run with precision.parameters: bf16
   // The bits of a row of a matrix product do not depend on the other rows (ops/matmul.cpp), so
   // texts do not influence each other. Only efficient for few rows.
   bool independent_rows = true;

@@ -62,19 +62,22 @@ void Gpu::describe(Fields& f) {
   rate("bytes_per_second", bytes_per_second, "Bytes per second that a large copy reads and writes");
   rate("flops_f32", flops_f32, "FLOP per second of large f32 products, without TF32");
   f.number("flops_fp16", flops_fp16, {.doc = "The same in fp16; 0: none", .min = 0});
-  f.number("flops_bf16", flops_bf16, {.doc = "The same in bf16; 0: none", .min = 0});
+  f.number("flops_bf16", flops_bf16,
+           {.doc = "The same in bf16; half of it in TF32; 0: none", .min = 0});
   rate("peak_flops_f32", peak_flops_f32, "FLOP per second in f32 of the data sheet, for MFU");
   rate("peak_flops_16", peak_flops_16, "The same in fp16 and bf16, dense");
   f.number("launch_seconds", launch_seconds,
            {.doc = "Beginning and end of a kernel in a captured step, in seconds", .min = 0});
 }
 
-double Gpu::flops(DType dtype) const {
+double Gpu::flops(DType dtype, bool tf32) const {
+  if (tf32 && dtype == DType::f32) return flops_bf16 / 2;
   if (dtype == DType::bf16) return flops_bf16;
   return dtype == DType::f16 ? flops_fp16 : flops_f32;
 }
 
-double Gpu::peak_flops(DType dtype) const {
+double Gpu::peak_flops(DType dtype, bool tf32) const {
+  if (tf32 && dtype == DType::f32) return peak_flops_16 / 2;
   return dtype == DType::bf16 || dtype == DType::f16 ? peak_flops_16 : peak_flops_f32;
 }
 

@@ -20,8 +20,10 @@ struct Gpu : ConfigObject {
   double launch_seconds = 2e-6;                  // beginning and end of a kernel
 
   void describe(Fields& f);
-  double flops(DType dtype) const;
-  double peak_flops(DType dtype) const;
+  // `tf32`: of products of f32 operands that are rounded to TF32, at half the rate of bf16, as on
+  // every GPU since sm_80.
+  double flops(DType dtype, bool tf32 = false) const;
+  double peak_flops(DType dtype, bool tf32 = false) const;
 };
 
 // Returns the GPU of this name or alias, all GPUs of the table for "all", or the GPU of a YAML

@@ -21,6 +21,7 @@
 #include "passes/remove_copies.h"
 #include "passes/sequence_cut.h"
 #include "passes/stage_cut.h"
+#include "passes/tf32.h"
 #include "passes/update.h"
 
 namespace dltrain {
@@ -99,19 +100,20 @@ void check_layer_patterns(const StepRequest& r, const Graph& forward) {
 }
 
 StepGraph emit(const StepRequest& r, bool training) {
-  EmittedModel model = emit_model({.model = r.model,
-                                   .loss = r.loss,
-                                   .teacher = training ? r.teacher : nullptr,
-                                   .inputs = r.inputs,
-                                   .targets = r.targets,
-                                   .vocabulary = r.vocabulary,
-                                   .outputs = r.outputs,
-                                   .streams = r.streams,
-                                   .samples = r.micro_batch,
-                                   .training = training,
-                                   .noise = r.noise,
-                                   .compute = r.compute,
-                                   .ghost_groups = r.micro_batches});
+  EmittedModel model =
+      emit_model({.model = r.model,
+                  .loss = r.loss,
+                  .teachers = training ? r.teachers : std::vector<const ModelConfig*>(),
+                  .inputs = r.inputs,
+                  .targets = r.targets,
+                  .vocabulary = r.vocabulary,
+                  .outputs = r.outputs,
+                  .streams = r.streams,
+                  .samples = r.micro_batch,
+                  .training = training,
+                  .noise = r.noise,
+                  .compute = r.compute,
+                  .ghost_groups = r.micro_batches});
   StepGraph out{.graph = std::move(model.graph),
                 .slots = std::move(model.inputs),
                 .output = model.output,
@@ -137,13 +139,15 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training && !out.stages.empty()) out.equal_stages = find_equal_stages(out.graph, out.stages);
   // Must run before autocast, since low-precision copies are made from parameters, not averages.
   if (!training && r.update.ema) read_averages(out.graph, learning_parameters(r, out));
-  if (r.precision != DType::f32) {
+  r.precision.check_layers(out.graph);
+  if (r.precision.low() != DType::f32) {
     // In training only a probe and the loss read the output.
     std::vector<ValueId> keep;
     if (!training || r.probe) keep.push_back(out.output);
-    out.graph = autocast(std::move(out.graph), r.precision, keep, r.low_residual);
+    out.graph = autocast(std::move(out.graph), r.precision, keep);
     log("autocast");
   }
+  if (mark_tf32(out.graph, r.precision)) log("tf32");
   out.graph = lower_recurrent(std::move(out.graph), r.fuse ? r.kept_bytes : KeptBytes(), training);
   const ContextOptions context{.mesh = r.parallel.mesh,
                                .rank = r.parallel.rank,
@@ -247,7 +251,16 @@ StepGraph emit(const StepRequest& r, bool training) {
     }
     log("reverse");
     if (r.fuse) {
-      chunk_loss(out.graph, gradients, logit_limits(gpu_memory()));
+      LogitLimits limits = logit_limits(gpu_memory());
+      const auto& pad = r.model.pad_vocab_to;
+      if (pad) limits = {limits.most_bytes, limits.row_grain, *pad, /*least_padded=*/0};
+      const bool done = chunk_loss(out.graph, gradients, limits);
+      if (pad && !done && out.output_spec.shape[-1] % *pad != 0) {
+        fail_at(r.model, "pad_vocab_to",
+                "pads the last matrix product of a model whose logits only cross_entropy reads; "
+                "here the output of {} is not one, or parallelism.tensor divides it",
+                to_string(out.output_spec.shape));
+      }
       log("chunk_loss");
     }
     emit_update(out.graph, {.optimizer = r.optimizer,
@@ -271,6 +284,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     lower_context(out.graph, context);
     log("lower_context");
   }
+  if (training) mark_tf32(out.graph, r.precision);  // the backward
   out.graph = eliminate_dead_code(std::move(out.graph));
   log("dead_code");
   if (training) out.model_flops = model_flops(out.graph);

@@ -1,11 +1,11 @@
 // Builds the graph of a whole step from a model description: emits the forward and runs the passes
 // in their fixed order.
 //
-//   training:    emit, autocast, lower recurrent, context cut, partition, reverse, update, narrow
-//   parameters,
+//   training:    emit, autocast, tf32, lower recurrent, context cut, partition, reverse, update,
+//   narrow parameters,
 //                lower placements, lower context, dead code, stage cut, fuse, recompute,
 //                data parallel or zero, remove copies, pack updates
-//   evaluation:  emit, autocast, lower recurrent, context cut, partition, narrow parameters,
+//   evaluation:  emit, autocast, tf32, lower recurrent, context cut, partition, narrow parameters,
 //                lower placements, lower context, dead code, stage cut, fuse, zero (sums are
 //                reduced after the evaluation pass)
 #pragma once
@@ -20,6 +20,7 @@
 #include "optim/update_config.h"
 #include "passes/expert_cut.h"
 #include "passes/lower_recurrent.h"
+#include "passes/precision_config.h"
 #include "passes/recompute.h"
 #include "passes/zero.h"
 
@@ -38,7 +39,7 @@ struct StepRequest {
   const ModelConfig& model;
   const Loss& loss;
   const Optimizer& optimizer;
-  const ModelConfig* teacher = nullptr;  // of the loss; training only
+  std::vector<const ModelConfig*> teachers = {};  // of the loss; training only
   UpdateConfig update = {};
   std::vector<InputSpec> inputs;
   TargetInfo targets = {};
@@ -55,8 +56,7 @@ struct StepRequest {
   std::vector<std::string> stages = {};
   int virtual_stages = 1;          // of each rank along the pipeline
   DType compute = DType::f32;      // f64 for gradient checks on the reference engine
-  DType precision = DType::f32;    // bf16, f16: matrix products and activations (with compute f32)
-  bool low_residual = false;       // with precision: see passes/autocast.h
+  PrecisionConfig precision = {};  // with compute f32
   bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h
   bool noise = true;               // of training: dropout
   bool fuse = true;
@@ -99,7 +99,7 @@ struct StepGraph {
   std::vector<std::string> frozen;           // parameters that do not learn
   std::vector<std::string> gathered;         // ops without a rule for shards (passes/partition.h)
   std::vector<std::string> gathered_tokens;  // ops that run on all tokens (passes/context_cut.h)
-  std::vector<ParameterInfo> constants;      // of the teacher
+  std::vector<ParameterInfo> constants;      // of the teachers
   std::vector<StepMetric> metrics;           // the loss first
   TensorSpec output_spec;
   std::vector<ZeroUnit> zero_units;

@@ -117,59 +117,6 @@ void TrainingConfig::validate(Diagnostics& diagnostics) const {
     check_division(*this, *global_batch_size, "global_batch_size", diagnostics);
 }
 
-void PrecisionConfig::describe(Fields& f) {
-  f.choice("compute", compute,
-           {{"f32", DType::f32, "single precision"},
-            {"bf16", DType::bf16, "bfloat16, the range of f32 with 8 bits of precision"},
-            {"fp16", DType::f16, "IEEE half precision, with dynamic loss scaling"}},
-           {.doc = "Element type of matrix products and of the activations between them; "
-                   "parameters, sums, statistics and the loss stay f32",
-            .known_as = {"dtype", "mixed_precision"}});
-  f.choice("parameters", parameters,
-           {{"f32", DType::f32,
-             "f32 master weights; matrix products read copies that are rounded after "
-             "every step"},
-            {"bf16", DType::bf16,
-             "with compute: bf16, no f32 master weights for parameters that only matrix "
-             "products read; updates are rounded stochastically"}},
-           {.doc = "Element type of parameters. bf16 saves 4 bytes each and keeps fewer digits of "
-                   "small updates (docs/design.md)",
-            .known_as = {"param_dtype", "parameter_dtype", "weights"}});
-  f.choice("residual", residual,
-           {{"f32", DType::f32, "what embeddings make, and the sums along a transformer, are f32"},
-            {"bf16", DType::bf16, "with compute: bf16, these are bf16 too"}},
-           {.doc = "Element type of the residual stream of models that begin with embeddings. bf16 "
-                   "halves its memory and traffic and keeps 8 bits of each sum",
-            .known_as = {"residual_dtype"}});
-  f.number("init_scale", init_scale,
-           {.doc = "fp16: initial scale of the loss, a power of two (default 65536). A step whose "
-                   "gradient overflows is skipped and halves it",
-            .min = 1,
-            .max = 16777216,
-            .known_as = {"loss_scale", "initial_scale"}});
-  f.integer("growth_interval", growth_interval,
-            {.doc = "fp16: finite steps after which the scale doubles (default 2000)",
-             .min = 1,
-             .max = 1e9,
-             .known_as = {"loss_scale_window", "scale_window"}});
-}
-
-void PrecisionConfig::validate(Diagnostics& diagnostics) const {
-  if (narrow_parameters() && compute != DType::bf16) {
-    diagnostics.add(*this, "parameters", "parameters: bf16 needs compute: bf16");
-  }
-  if (low_residual() && compute != DType::bf16) {
-    diagnostics.add(*this, "residual", "residual: bf16 needs compute: bf16");
-  }
-  if (init_scale && std::exp2(std::round(std::log2(*init_scale))) != *init_scale) {
-    diagnostics.add(*this, "init_scale", "{} is not a power of two", *init_scale);
-  }
-  if (scales_loss()) return;
-  if (init_scale) diagnostics.add(*this, "init_scale", "init_scale needs compute: fp16");
-  if (growth_interval)
-    diagnostics.add(*this, "growth_interval", "growth_interval needs compute: fp16");
-}
-
 void ParallelismConfig::describe(Fields& f) {
   f.integer("data", data,
             {.doc = "Data-parallel ranks; −1: as many as were started",

@@ -17,6 +17,7 @@
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "optim/update_config.h"
+#include "passes/precision_config.h"
 #include "passes/recompute.h"
 
 namespace dltrain {
@@ -55,20 +56,6 @@ struct TrainingConfig : UpdateConfig {
   }
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;
-};
-
-struct PrecisionConfig : ConfigObject {
-  DType compute = DType::f32;
-  DType parameters = DType::f32;
-  DType residual = DType::f32;
-  std::optional<double> init_scale;        // of the loss, with fp16: 65536 when absent
-  std::optional<int64_t> growth_interval;  // steps, with fp16: 2000 when absent
-
-  void describe(Fields& f);
-  void validate(Diagnostics& diagnostics) const;
-  bool scales_loss() const { return compute == DType::f16; }
-  bool low_residual() const { return residual != DType::f32; }
-  bool narrow_parameters() const { return parameters == DType::bf16; }
 };
 
 enum class PipelineSchedule : uint8_t { one_forward_one_backward, gpipe, interleaved };

@@ -150,13 +150,13 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
                     "autotune: off",
                     key);
   }
-  if (parallelism.pipeline > 1 && loss && loss->teacher() != nullptr) {
+  if (parallelism.pipeline > 1 && loss && !loss->teachers().empty()) {
     diagnostics.add(location_of("loss"),
                     "parallelism.pipeline {}: a teacher is not divided into stages; take pipeline: "
                     "1",
                     parallelism.pipeline);
   }
-  if (experts && loss && loss->teacher() != nullptr) {
+  if (experts && loss && !loss->teachers().empty()) {
     diagnostics.add(location_of("loss"),
                     "parallelism.expert {}: a teacher is not divided over ranks; take expert: 1",
                     parallelism.expert);

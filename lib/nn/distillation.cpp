@@ -1,12 +1,16 @@
-// distillation: a trained model, the teacher, gives the targets beside those of the data (Hinton,
+// distillation: trained models, the teachers, give the targets beside those of the data (Hinton,
 // Vinyals, Dean 2015, "Distilling the Knowledge in a Neural Network").
 //
-//   loss = (1 − α) · hard + α · T² · KL(softmax(teacher / T) ‖ softmax(model / T))
+//   loss = (1 − α) · hard + α · T² · KL(p ‖ softmax(model / T)),  p = Σ wₖ · softmax(teacherₖ / T)
 //
-// `hard` is a loss of the data's targets. The teacher runs in the same step on the same inputs,
-// forward only, as in evaluation (no dropout, running statistics); its weights are constants.
-// Evaluation measures the hard loss alone. Both sums have the hard loss's divisor, and a sample
-// whose label does not count (−100) counts in neither.
+// The soft targets of several teachers are the mean of their distributions (section 5 of the
+// paper), with weights that are divided by their sum. `hard` is a loss of the data's targets.
+// Teachers run in the same step on the same inputs, forward only, as in evaluation (no dropout,
+// running statistics); their weights are constants. Evaluation measures the hard loss alone. Both
+// sums have the hard loss's divisor, and a sample whose label does not count (−100) counts in
+// neither.
+#include <numeric>
+
 #include "base/error.h"
 #include "nn/loss.h"
 #include "ops/rules.h"
@@ -15,15 +19,24 @@ namespace dltrain {
 namespace {
 
 struct Distillation final : Loss {
-  std::string teacher_path;
+  std::vector<std::string> teacher_paths;
+  std::optional<std::vector<double>> teacher_weights;
   double temperature = 2, alpha = 0.5;
   std::unique_ptr<Loss> hard = make_kind(loss_table(), "cross_entropy");
 
   void describe(Fields& f) override {
-    f.text("teacher", teacher_path,
-           {.doc = "Run folder or checkpoint of the teacher, which has its own configuration",
-            .required = true,
-            .is_path = true});
+    f.texts("teacher", teacher_paths,
+            {.doc = "Run folder or checkpoint of the teacher, which has its own configuration; a "
+                    "list of several: the mean of their distributions is the target",
+             .required = true,
+             .min_size = 1,
+             .max_size = 64,
+             .scalar_ok = true,
+             .is_path = true,
+             .known_as = {"teachers"}});
+    f.numbers("teacher_weights", teacher_weights,
+              {.doc = "A weight for each of several teachers, in the same order; absent: equal",
+               .above = 0});
     f.number(
         "temperature", temperature,
         {.doc = "Logits of both are divided by it; a higher temperature gives unlikely classes "
@@ -35,7 +48,12 @@ struct Distillation final : Loss {
   }
 
   void validate(Diagnostics& diagnostics) const override {
-    if (hard->teacher() != nullptr) {
+    if (teacher_weights && teacher_weights->size() != teacher_paths.size()) {
+      diagnostics.add(*this, "teacher_weights", "{} for {}: give one for each teacher",
+                      count_text(teacher_weights->size(), "weight"),
+                      count_text(teacher_paths.size(), "teacher"));
+    }
+    if (!hard->teachers().empty()) {
       diagnostics.add(*this, "loss",
                       "the loss inside a distillation cannot be another distillation");
     }
@@ -44,14 +62,14 @@ struct Distillation final : Loss {
   LossOutput emit(LayerContext& c, ValueId output, ValueId targets,
                   const TargetInfo& info) const override {
     LossOutput out = hard->emit(c, output, targets, info);
-    const ValueId teacher = c.teacher_output();
-    if (teacher == kNoValue) return out;
-    if (!(c.shape(teacher) == c.shape(output))) {
-      fail(ExitCode::usage, "the teacher's output is {}, the model's is {}",
-           to_string(c.shape(teacher)), to_string(c.shape(output)));
+    const std::vector<ValueId>& teachers = c.teacher_outputs();
+    if (teachers.empty()) return out;
+    for (size_t i = 0; i < teachers.size(); ++i) {
+      if (c.shape(teachers[i]) == c.shape(output)) continue;
+      fail(ExitCode::usage, "the teacher's output is {}, the model's is {} ({})",
+           to_string(c.shape(teachers[i])), to_string(c.shape(output)), teacher_paths[i]);
     }
-    const ValueId soft_targets = c.builder().emit1("softmax", {divided(c, teacher)});
-    std::vector<ValueId> inputs{divided(c, output), soft_targets};
+    std::vector<ValueId> inputs{divided(c, output), soft_targets(c, teachers)};
     if (c.builder().spec(targets).dtype == DType::i32) inputs.push_back(targets);
     const ValueId soft =
         c.builder().emit("weighted_cross_entropy", std::move(inputs),
@@ -70,10 +88,30 @@ struct Distillation final : Loss {
   std::optional<int32_t> ignored_label() const override { return hard->ignored_label(); }
   int64_t classes(const TensorSpec& output) const override { return hard->classes(output); }
   TargetKind target_kind(const TargetInfo& info) const override { return hard->target_kind(info); }
-  const std::string* teacher() const override { return &teacher_path; }
-  void set_teacher(const std::string& checkpoint) override { teacher_path = checkpoint; }
+  std::vector<std::string> teachers() const override { return teacher_paths; }
+  void set_teachers(const std::vector<std::string>& checkpoints) override {
+    teacher_paths = checkpoints;
+  }
 
  private:
+  static std::string count_text(size_t count, const char* what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  }
+  ValueId soft_targets(LayerContext& c, const std::vector<ValueId>& teachers) const {
+    const auto distribution = [&](size_t i) {
+      return c.builder().emit1("softmax", {divided(c, teachers[i])});
+    };
+    if (teachers.size() == 1) return distribution(0);
+    const std::vector<double> weights =
+        teacher_weights.value_or(std::vector<double>(teachers.size(), 1));
+    const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+    ValueId mean = kNoValue;
+    for (size_t i = 0; i < teachers.size(); ++i) {
+      const ValueId part = c.scaled(distribution(i), weights[i] / all);
+      mean = i == 0 ? part : c.builder().emit1("add", {mean, part});
+    }
+    return mean;
+  }
   ValueId divided(LayerContext& c, ValueId logits) const {
     if (temperature == 1) return logits;
     return c.scaled(logits, 1 / temperature);

@@ -82,9 +82,9 @@ class LayerContext {
   // Error(usage) if it is unknown.
   int64_t outputs() const;
   void set_outputs(int64_t outputs) { outputs_ = outputs; }
-  // Returns the teacher's output for this micro-batch (nn/distillation.cpp), or kNoValue.
-  ValueId teacher_output() const { return teacher_output_; }
-  void set_teacher_output(ValueId output) { teacher_output_ = output; }
+  // The outputs of the teachers for this micro-batch (nn/distillation.cpp); none in evaluation.
+  const std::vector<ValueId>& teacher_outputs() const { return teacher_outputs_; }
+  void add_teacher_output(ValueId output) { teacher_outputs_.push_back(output); }
   // Not null if the model generates text (nn/decoding.h). The object must outlive the context.
   Decoding* decoding() const { return decoding_; }
   void set_decoding(Decoding* decoding) { decoding_ = decoding; }
@@ -173,7 +173,7 @@ class LayerContext {
   std::vector<std::pair<std::string, std::string>> copies_;
   bool spliced_ = false;  // the current list is named "."
   std::string constant_;  // see make_constant; empty: state is the model's own
-  ValueId teacher_output_ = kNoValue;
+  std::vector<ValueId> teacher_outputs_;
   Decoding* decoding_ = nullptr;
   int64_t vocabulary_ = 0;         // 0: unknown
   bool asked_vocabulary_ = false;  // a layer has used it

@@ -57,10 +57,10 @@ struct Loss : ConfigVariant {
   virtual bool wants_label_counts() const { return false; }
   // Returns a label that does not count, in addition to −100.
   virtual std::optional<int32_t> ignored_label() const { return {}; }
-  // Run folder or checkpoint of the teacher, whose output for each micro-batch the loss needs
-  // (LayerContext::teacher_output); nullptr: none.
-  virtual const std::string* teacher() const { return nullptr; }
-  virtual void set_teacher(const std::string& /*checkpoint*/) {}
+  // Run folders or checkpoints of the teachers, whose outputs for each micro-batch the loss needs
+  // (LayerContext::teacher_outputs).
+  virtual std::vector<std::string> teachers() const { return {}; }
+  virtual void set_teachers(const std::vector<std::string>& /*checkpoints*/) {}
   // The number of classes of integer targets, from the model's output; 0 for losses without
   // classes.
   virtual int64_t classes(const TensorSpec& output) const = 0;

@@ -146,12 +146,26 @@ void ModelConfig::describe(Fields& f) {
              .min = 1,
              .max = 2147483647,
              .known_as = {"vocabulary_size", "num_embeddings"}});
+  f.integer(
+      "pad_vocab_to", pad_vocab_to,
+      {.doc = "Compute the products of the last layer, the gradients' too, with a multiple of "
+              "so many classes, such as 128, which tensor cores need; the loss does not see "
+              "the padding. Weights, files and losses are those of the true size. Absent: on "
+              "GPUs 8, where logits are large",
+       .min = 1,
+       .max = 65536,
+       .known_as = {"pad_vocab_size_multiple_of", "make_vocab_size_divisible_by",
+                    "pad_to_multiple_of"}});
 }
 
 void ModelConfig::validate(Diagnostics& diagnostics) const {
   if (!init_from && !rename.empty()) {
     diagnostics.add(*this, "rename", "rename needs init_from");
   }
+}
+
+std::string teacher_name(size_t index, size_t count) {
+  return count == 1 ? "teacher" : fmt::format("teacher.{}", index);
 }
 
 EmittedModel emit_model(const ModelRequest& r) {
@@ -175,12 +189,14 @@ EmittedModel emit_model(const ModelRequest& r) {
     fields.emplace_back(r.inputs[i].name, out.inputs[i]);
   }
   out.output = context.emit_model(r.model.layers, fields, r.model.location);
-  if (r.teacher != nullptr) {
+  for (size_t i = 0; i < r.teachers.size(); ++i) {
+    const ModelConfig& model = *r.teachers[i];
     LayerContext teacher(builder, /*training=*/false, r.compute, r.ghost_groups);
-    teacher.make_constant("teacher");
-    teacher.set_vocabulary(r.teacher->vocab_size.value_or(r.vocabulary));
-    context.set_teacher_output(teacher.emit_model(r.teacher->layers, fields, r.teacher->location));
-    out.constants = teacher.parameters();
+    teacher.make_constant(teacher_name(i, r.teachers.size()));
+    teacher.set_vocabulary(model.vocab_size.value_or(r.vocabulary));
+    context.add_teacher_output(teacher.emit_model(model.layers, fields, model.location));
+    const auto& constants = teacher.parameters();
+    out.constants.insert(out.constants.end(), constants.begin(), constants.end());
   }
   builder.set_layer("loss");
   try {

@@ -18,7 +18,7 @@ struct ModelConfig : ConfigObject {
   std::optional<std::string> init_from;
   TextPairs rename;
   bool strict = true;
-  std::optional<int64_t> vocab_size;
+  std::optional<int64_t> vocab_size, pad_vocab_to;
 
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;
@@ -40,7 +40,7 @@ struct EmittedModel {
   ValueId output;               // logits
   LossOutput loss;
   std::vector<ParameterInfo> parameters;  // in order of emission
-  std::vector<ParameterInfo> constants;   // of the teacher, "teacher.<name>"
+  std::vector<ParameterInfo> constants;   // of the teachers, "<teacher_name()>.<name>"
   std::vector<LayerContext::DeferredUpdate> updates;
   std::vector<EmittedRouter> routers = {};
   bool asked_vocabulary = false;  // a layer takes the size of the vocabulary
@@ -49,8 +49,8 @@ struct EmittedModel {
 struct ModelRequest {
   const ModelConfig& model;
   const Loss& loss;
-  const ModelConfig* teacher = nullptr;  // runs beside the model on the same inputs
-  std::vector<InputSpec> inputs;         // the first is what the first layer gets
+  std::vector<const ModelConfig*> teachers = {};  // run beside the model on the same inputs
+  std::vector<InputSpec> inputs;                  // the first is what the first layer gets
   TargetInfo targets = {};
   int64_t vocabulary = 0;  // of the data, if the model has no vocab_size; 0: unknown
   int64_t outputs = 0;     // of the data; 0: unknown
@@ -61,6 +61,9 @@ struct ModelRequest {
   DType compute = DType::f32;
   int64_t ghost_groups = 1;
 };
+
+// The name of a teacher's layers: "teacher", of several "teacher.0", "teacher.1", …
+std::string teacher_name(size_t index, size_t count);
 
 // Emits layers and loss. Throws ConfigError for a layer that does not fit its input, with its place
 // in the file, its path and both shapes.

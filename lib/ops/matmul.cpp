@@ -9,7 +9,8 @@
 // that is applied last (set by the fuse pass); output_dtype (text, default: a's dtype): f32 for
 // weight gradients of 16-bit operands. independent_rows (bool): the bits of a row of y must not
 // depend on the other rows, nor on the number of threads (batched decoding); for few rows.
-// full_precision (bool): autocast leaves it in f32.
+// full_precision (bool): autocast leaves it in f32. math (text), here and in the other ops with
+// products: tf32 rounds their f32 operands (ops/rules.h).
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"

@@ -63,6 +63,10 @@ DType accumulation_dtype(DType compute) {
   return compute == DType::f64 ? DType::f64 : DType::f32;
 }
 
+bool rounds_to_tf32(const Attributes& attributes) {
+  return attributes.text("math") == "tf32";
+}
+
 Shape broadcast_shape(std::string_view op, const Shape& a, const Shape& b) {
   const Shape& longer = a.rank() >= b.rank() ? a : b;
   const Shape& shorter = a.rank() >= b.rank() ? b : a;

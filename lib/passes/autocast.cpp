@@ -10,16 +10,15 @@
 namespace dltrain {
 namespace {
 
-constexpr std::string_view kLossLayer = "loss";
-
 class Autocast {
  public:
-  Autocast(Graph graph, DType dtype, bool residual)
+  Autocast(Graph graph, const PrecisionConfig& precision)
       : nodes_(std::move(graph.nodes)),
         graph_(std::move(graph)),
         builder_(graph_),
-        dtype_(dtype),
-        residual_(residual),
+        precision_(precision),
+        dtype_(precision.low()),
+        residual_(precision.low_residual()),
         low_(graph_.values.size(), kNoValue),
         present_(graph_.values.size(), false) {
     graph_.nodes.clear();
@@ -66,6 +65,7 @@ class Autocast {
         [&](ValueId id) { return !is_weight(id) && graph_.value(id).role != Role::activation; });
     if (writes_state) return none;
     if (node.attributes.boolean("full_precision")) return none;
+    if (node.layer != kLossLayer && !precision_.computes_low(node.layer)) return none;
     if (node.layer == kLossLayer && node.op->autocast != CastPolicy::logits) return none;
     switch (node.op->autocast) {
       case CastPolicy::low:
@@ -154,6 +154,7 @@ class Autocast {
   std::vector<Node> nodes_;  // of the input graph
   Graph graph_;
   GraphBuilder builder_;
+  const PrecisionConfig& precision_;
   DType dtype_;
   bool residual_;
   std::vector<ValueId> low_;   // per input value: its low counterpart
@@ -163,8 +164,9 @@ class Autocast {
 
 }  // namespace
 
-Graph autocast(Graph graph, DType dtype, const std::vector<ValueId>& keep, bool residual) {
-  Graph out = Autocast(std::move(graph), dtype, residual).run(keep);
+Graph autocast(Graph graph, const PrecisionConfig& precision, const std::vector<ValueId>& keep) {
+  if (precision.low() == DType::f32) return graph;
+  Graph out = Autocast(std::move(graph), precision).run(keep);
   verify_graph(out);
   return out;
 }

@@ -24,16 +24,18 @@ class ChunkLoss {
   ChunkLoss(Graph& graph, std::vector<ParameterGradient>& gradients, const LogitLimits& limits)
       : graph_(graph), gradients_(gradients), limits_(limits), builder_(graph) {}
 
-  void run() {
+  // Returns whether there was something to do.
+  bool run() {
     readers_ = graph_.readers();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (graph_.nodes[i].op->name != "softmax_cross_entropy") continue;
-      if (graph_.nodes[i].inputs.size() > 2) return;  // the logits are sharded
+      if (graph_.nodes[i].inputs.size() > 2) return false;  // the logits are sharded
       if (const auto head = find(static_cast<int>(i))) {
         rewrite(*head);
-        return;  // at most one loss per graph
+        return true;  // at most one loss per graph
       }
     }
+    return false;
   }
 
  private:
@@ -279,10 +281,11 @@ LogitLimits logit_limits(uint64_t memory) {
           .column_grain = 8};
 }
 
-void chunk_loss(Graph& graph, std::vector<ParameterGradient>& gradients,
+bool chunk_loss(Graph& graph, std::vector<ParameterGradient>& gradients,
                 const LogitLimits& limits) {
-  ChunkLoss(graph, gradients, limits).run();
+  const bool changed = ChunkLoss(graph, gradients, limits).run();
   verify_graph(graph);
+  return changed;
 }
 
 }  // namespace dltrain

@@ -35,8 +35,8 @@ struct LogitLimits {
 LogitLimits logit_limits(uint64_t memory);
 
 // Runs after `reverse`, whose result `gradients` it updates. Logits that fit one chunk and need no
-// padding, and graphs of another form, remain unchanged.
-void chunk_loss(Graph& graph, std::vector<ParameterGradient>& gradients,
+// padding, and graphs of another form, remain unchanged. Returns whether it has changed the graph.
+bool chunk_loss(Graph& graph, std::vector<ParameterGradient>& gradients,
                 const LogitLimits& limits = {});
 
 }  // namespace dltrain

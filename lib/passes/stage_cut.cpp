@@ -107,6 +107,11 @@ class StageCutter {
     for (ValueId id : node.outputs) claim_value(id);
   }
 
+  bool is_parameter(ValueId id) const {
+    const Role role = graph_.value(graph_.storage(id)).role;
+    return role == Role::parameter || role == Role::low_precision;
+  }
+
   // The stage whose node produces a value in a phase; −1: none does.
   int made_on(ValueId id, Phase phase) const {
     const int made = id == kNoValue ? -1 : graph_.value(id).producer;
@@ -129,6 +134,14 @@ class StageCutter {
       stages_[i] = only(stage);
       claim(node, stage);
     }
+    // A head whose loss goes by chunks has no forward.
+    const auto has_backward = [&](const std::string& layer) {
+      return std::ranges::any_of(old_, [&](const Node& node) { return node.layer == layer; });
+    };
+    while (current < last_ && has_backward(cut_.begins[static_cast<size_t>(current)])) {
+      layers_.emplace(cut_.begins[static_cast<size_t>(current)], current + 1);
+      ++current;
+    }
     check_internal(current == last_, "there is no layer {}",
                    current < last_ ? cut_.begins[static_cast<size_t>(current)] : "");
   }
@@ -149,7 +162,9 @@ class StageCutter {
       for (ValueId id : node.inputs) {
         if (id == kNoValue) continue;
         const int forward = made_on(id, Phase::forward), backward = made_on(id, Phase::backward);
-        const Stages stages = owners(id);
+        // A parameter may be on several stages, such as one that a head in chunks shares.
+        const bool shareable = is_parameter(id) && layer == layers_.end();
+        const Stages stages = shareable ? kUnknown : owners(id);
         least = std::max(least, forward);
         if (backward >= 0) {
           most = std::min(most, backward);

@@ -35,12 +35,12 @@ double least_seconds(const BoundCall& call, Stream& stream, int runs_at_once) {
 
 // Returns the least seconds of `op`; 0 if the engine has no kernel for it.
 double time_op(const Engine& engine, Device& device, std::string_view op,
-               const std::vector<TensorSpec>& inputs, const TensorSpec& output) {
-  const Attributes none;
+               const std::vector<TensorSpec>& inputs, const TensorSpec& output,
+               const Attributes& attributes = {}) {
   FoundKernel found;
   try {
     found = find_kernel(engine, {.op = op,
-                                 .attributes = none,
+                                 .attributes = attributes,
                                  .inputs = inputs,
                                  .outputs = {&output, 1},
                                  .device = device});
@@ -62,11 +62,11 @@ double time_op(const Engine& engine, Device& device, std::string_view op,
 // Returns the best rate of products of several sizes: small ones are interrupted less often, large
 // ones use many cores better.
 double product_flops(const Engine& engine, Device& device, DType dtype,
-                     const std::vector<int64_t>& sizes) {
+                     const std::vector<int64_t>& sizes, const Attributes& attributes = {}) {
   double best = 0;
   for (int64_t n : sizes) {
     const TensorSpec square{Shape{n, n}, dtype};
-    const double seconds = time_op(engine, device, "matmul", {square, square}, square);
+    const double seconds = time_op(engine, device, "matmul", {square, square}, square, attributes);
     const auto size = static_cast<double>(n);
     if (seconds > 0) best = std::max(best, 2 * size * size * size / seconds);
   }
@@ -83,10 +83,10 @@ double MachineLimits::flops(DType dtype) const {
   return is_low(dtype) && flops_low > 0 ? flops_low : flops_f32;
 }
 
-MachineLimits find_limits(const Engine& engine, Device& device, DType low) {
+MachineLimits find_limits(const Engine& engine, Device& device, DType low, bool tf32) {
   const DeviceProperties& p = device.properties();
   if (p.peak_bytes > 0 && p.peak_flops_f32 > 0) {
-    return {.flops_f32 = p.peak_flops_f32,
+    return {.flops_f32 = tf32 ? p.peak_flops_low / 2 : p.peak_flops_f32,
             .flops_low = is_low(low) ? p.peak_flops_low : 0,
             .bytes = p.peak_bytes,
             .source = "figures of the device"};
@@ -96,7 +96,9 @@ MachineLimits find_limits(const Engine& engine, Device& device, DType low) {
       host ? std::vector<int64_t>{512, 1024} : std::vector<int64_t>{4096, 8192};
   const TensorSpec words{Shape{int64_t{1} << (host ? 25 : 28)}, DType::f32};
   MachineLimits out;
-  out.flops_f32 = product_flops(engine, device, DType::f32, sizes);
+  out.flops_f32 =
+      product_flops(engine, device, DType::f32, sizes,
+                    tf32 && !host ? Attributes{{"math", std::string("tf32")}} : Attributes());
   if (is_low(low)) out.flops_low = product_flops(engine, device, low, sizes);
   const double copy = time_op(engine, device, "identity", {words}, words);
   out.bytes = copy > 0 ? 2 * static_cast<double>(words.bytes()) / copy : 0;

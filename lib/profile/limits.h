@@ -20,7 +20,8 @@ struct MachineLimits {
 // Returns the figures of the device (DeviceProperties). If there are none, measures its kernels:
 // the best of several runs of a matrix product of two sizes (f32, and `low` if that is a 16-bit
 // type) and of a copy of memory that exceeds the caches. Takes about a second and, on the CPU, 256
-// MiB. Several ranks on a machine measure at the same time.
-MachineLimits find_limits(const Engine& engine, Device& device, DType low);
+// MiB. Several ranks on a machine measure at the same time. `tf32`: f32 products of a GPU are
+// TF32's.
+MachineLimits find_limits(const Engine& engine, Device& device, DType low, bool tf32 = false);
 
 }  // namespace dltrain

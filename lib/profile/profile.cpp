@@ -165,7 +165,8 @@ std::optional<ProfileReport> profile_training(Experiment& experiment,
                        .threads = device.properties().on_host ? omp_get_max_threads() : 0,
                        .warmup = options.warmup,
                        .samples_per_step = session.batch.global_batch};
-  report.limits = find_limits(session.executor->engine(), device, experiment.precision.compute);
+  report.limits = find_limits(session.executor->engine(), device, experiment.precision.compute,
+                              experiment.precision.matmul == ProductMath::tf32);
   const Recording recording = run_steps(session, options, report.plain_step_seconds);
   report.profile = summarize(recording, report.limits);
   report.method = recording.method;

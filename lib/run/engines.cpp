@@ -37,11 +37,17 @@ void log_notices(Device& device) {
 
 void check_compute(const PrecisionConfig& precision, const Device& device) {
   const DeviceProperties& p = device.properties();
-  if (precision.compute != DType::bf16 || p.has_bf16) return;
-  fail_at(
-      precision, "compute",
-      "bf16 needs an sm_80 GPU (Ampere) or a newer one, and {} is an sm_{}; it has fp16 and f32",
-      p.name, p.architecture.substr(3));
+  if (p.has_bf16) return;
+  const auto refuse = [&](const char* key, const char* format) {
+    fail_at(
+        precision, key,
+        "{} needs an sm_80 GPU (Ampere) or a newer one, and {} is an sm_{}; it has fp16 and f32",
+        format, p.name, p.architecture.substr(3));
+  };
+  if (precision.compute == DType::bf16) refuse("compute", "bf16");
+  if (precision.matmul == ProductMath::tf32) refuse("matmul", "tf32");
+  if (precision.low() == DType::bf16) refuse("overrides", "bf16");
+  if (precision.any_tf32()) refuse("overrides", "tf32");
 }
 
 KeptBytes recurrent_kept_bytes(std::function<const SelectedDevice&()> open) {

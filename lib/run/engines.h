@@ -31,7 +31,7 @@ SelectedDevice choose_device(const std::string& wanted, const Engines& engines, 
 // Logs the device's notices, those so far and later ones, as warnings.
 void log_notices(Device& device);
 
-// Throws ConfigError at `precision.compute` if the device has no such arithmetic.
+// Throws ConfigError at the key of `precision` if the device has no such arithmetic.
 void check_compute(const PrecisionConfig& precision, const Device& device);
 
 // The kept bytes of recurrent networks (ops/kernel.h) for the engine that `open` returns; `open` is

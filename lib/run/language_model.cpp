@@ -127,9 +127,7 @@ std::vector<TextRequest> text_requests(const std::vector<std::vector<int32_t>>& 
 }
 
 DecodeRequest decode_request(const Experiment& experiment) {
-  DecodeRequest request{.model = experiment.model,
-                        .precision = experiment.precision.compute,
-                        .low_residual = experiment.precision.low_residual()};
+  DecodeRequest request{.model = experiment.model, .precision = experiment.precision};
   const DatasetConfig* data = experiment.data.train.get();
   const auto source = data != nullptr ? data->source_text() : std::nullopt;
   if (!source) return request;

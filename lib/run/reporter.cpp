@@ -75,8 +75,10 @@ Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
 void Reporter::watch_device() {
   Device& device = session_.executor->device();
   const DeviceProperties& properties = device.properties();
-  const bool low = session_.experiment->precision.compute != DType::f32;
-  peak_flops_ = low ? properties.peak_flops_low : properties.peak_flops_f32;
+  const PrecisionConfig& precision = session_.experiment->precision;
+  peak_flops_ = precision.compute != DType::f32         ? properties.peak_flops_low
+                : precision.matmul == ProductMath::tf32 ? properties.peak_flops_low / 2
+                                                        : properties.peak_flops_f32;
   std::string why;
   if (auto sensor = device.make_sensor(why)) {
     const RunRanks& ranks = session_.options.ranks;

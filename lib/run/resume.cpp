@@ -20,8 +20,10 @@ bool may_change(const ConfigDifference& difference, const ResumeChoice& choice,
   if (!in("model") && !in("loss") && !in("data")) return true;
   // The checkpoint has the weights.
   if (in("model.init_from") || in("model.rename") || in("model.strict")) return true;
+  if (in("model.pad_vocab_to")) return true;  // changes no result
   if (in("data.workers")) return true;
-  if (in("loss.teacher")) return true;  // its fingerprint is compared
+  if (in("loss.teacher") && !in("loss.teacher_weights"))
+    return true;  // its fingerprint is compared
   // Files may have been moved, or their delimiter may now be detected; the samples are compared.
   const bool paths = difference.before.starts_with('/') && difference.after.starts_with('/');
   const std::string& saved = choice.state.data_fingerprint;
@@ -64,9 +66,9 @@ std::vector<ConfigDifference> other_run(const ResumeChoice& choice, const Sessio
     out.push_back({"training samples", std::to_string(saved), std::to_string(now)});
   }
   const std::string& teacher = choice.state.teacher;
-  if (session.teacher && !teacher.empty() && teacher != session.teacher->fingerprint) {
-    out.push_back({"weights of the teacher", choice.state.teacher_checkpoint,
-                   session.teacher->checkpoint.string()});
+  if (!session.teachers.empty() && !teacher.empty() && teacher != session.teacher_fingerprint()) {
+    out.push_back(
+        {"weights of the teacher", choice.state.teacher_checkpoint, session.teacher_checkpoints()});
   }
   return out;
 }
@@ -113,6 +115,12 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
          "{} is at step {}, the run ends at step {}; training.max_steps must be at least "
          "the step of the checkpoint",
          location, state.step, last);
+  }
+  if (!state.made_by.empty()) {
+    fail(ExitCode::usage,
+         "{} was made by `dltrain {}` and has weights only; start a new run with model.init_from: "
+         "{}",
+         location, state.made_by, location);
   }
   const std::string& optimizer = session.experiment->optimizer->kind;
   if (!state.optimizer.empty() && state.optimizer != optimizer) {
@@ -169,12 +177,13 @@ void keep_saved_defaults(Experiment& experiment, const std::filesystem::path& fo
 }
 
 void check_teacher(const Session& session, const std::filesystem::path& run_folder) {
-  if (!session.teacher || !is_inside(session.teacher->checkpoint, run_folder)) return;
-  fail(ExitCode::usage,
-       "loss.teacher: {} lies in the run folder {} itself; use --output-dir or --name to write the "
-       "run "
-       "to another folder",
-       session.teacher->checkpoint.string(), run_folder.string());
+  for (const auto& teacher : session.teachers) {
+    if (!is_inside(teacher->checkpoint, run_folder)) continue;
+    fail(ExitCode::usage,
+         "loss.teacher: {} lies in the run folder {} itself; use --output-dir or --name to write "
+         "the run to another folder",
+         teacher->checkpoint.string(), run_folder.string());
+  }
 }
 
 }  // namespace dltrain

@@ -267,8 +267,8 @@ CheckpointState Run::origin() {
     out.tokenizer = tokenizer->identity();
   }
   out.data_fingerprint = fingerprint(*session_.data.train);
-  out.teacher = session_.teacher ? session_.teacher->fingerprint : "";
-  out.teacher_checkpoint = session_.teacher ? session_.teacher->checkpoint.string() : "";
+  out.teacher = session_.teacher_fingerprint();
+  out.teacher_checkpoint = session_.teacher_checkpoints();
   const EarlierAttempts earlier = earlier_attempts(path_ / "metrics.jsonl");
   attempt_ = earlier.attempts + 1;
   if (earlier.attempts == 0) return out;

@@ -325,6 +325,20 @@ std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, const 
 
 }  // namespace
 
+std::string Session::teacher_fingerprint() const {
+  std::string out;
+  for (const auto& teacher : teachers) out += (out.empty() ? "" : "+") + teacher->fingerprint;
+  return out;
+}
+
+std::string Session::teacher_checkpoints() const {
+  std::string out;
+  for (const auto& teacher : teachers) {
+    out += (out.empty() ? "" : ", ") + teacher->checkpoint.string();
+  }
+  return out;
+}
+
 // A session in f64 (gradient check) has no 16-bit values to scale for.
 bool Session::scales_loss() const {
   return experiment->precision.scales_loss() && options.compute == DType::f32;
@@ -510,11 +524,17 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   TargetInfo targets = prepare_targets(*experiment.loss, session.data);
   targets.one_class = one_class_of(session.data);
   targets.mixed = options.noise && experiment.data.train->mixing().active();
-  if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
+  if (const auto paths = experiment.loss->teachers(); !paths.empty() && options.teacher) {
     refuse_missing_paths(ObjectRef::of(*experiment.loss), ExitCode::storage);
-    session.teacher = open_teacher(*path, options.agree);
-    experiment.loss->set_teacher(session.teacher->checkpoint.string());
+    std::vector<std::string> checkpoints;
+    for (const std::string& path : paths) {
+      session.teachers.push_back(open_teacher(path, options.agree));
+      checkpoints.push_back(session.teachers.back()->checkpoint.string());
+    }
+    experiment.loss->set_teachers(checkpoints);
   }
+  std::vector<const ModelConfig*> teachers;
+  for (const auto& teacher : session.teachers) teachers.push_back(&teacher->experiment.model);
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
                               session.batch.micro_batches() > 1;
   const Mesh mesh = rank_mesh(experiment, options.ranks.world, options.ranks.ranks_per_node);
@@ -539,7 +559,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       .model = experiment.model,
       .loss = *experiment.loss,
       .optimizer = *experiment.optimizer,
-      .teacher = session.teacher ? &session.teacher->experiment.model : nullptr,
+      .teachers = teachers,
       .update = experiment.training,
       .inputs = model_inputs(session.data.train->fields()),
       .targets = targets,
@@ -571,8 +591,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
                                                         : *experiment.parallelism.pipeline_stages,
       .virtual_stages = static_cast<int>(experiment.parallelism.virtual_stages),
       .compute = options.compute,
-      .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
-      .low_residual = experiment.precision.low_residual(),
+      .precision = options.compute == DType::f64 ? PrecisionConfig() : experiment.precision,
       .narrow_parameters =
           options.compute == DType::f32 && experiment.precision.narrow_parameters(),
       .noise = options.noise,

@@ -59,7 +59,7 @@ struct TeacherModel {
 
 struct Session {
   Experiment* experiment = nullptr;
-  std::shared_ptr<const TeacherModel> teacher;  // of the loss; null: none
+  std::vector<std::shared_ptr<const TeacherModel>> teachers;  // of the loss
   SessionOptions options;
   DataSplit data;
   std::shared_ptr<const LengthPlan> lengths;  // of training; null: samples are whole
@@ -77,6 +77,9 @@ struct Session {
   std::unique_ptr<const MeshGroups> groups;  // null: every collective is over all ranks
   std::unique_ptr<Executor> executor;
 
+  // The fingerprints and checkpoints of all teachers; empty: none.
+  std::string teacher_fingerprint() const;
+  std::string teacher_checkpoints() const;
   // Returns whether the loss is multiplied by a scale (fp16).
   bool scales_loss() const;
   // The initial loss scale, and the number of finite steps after which it doubles (0: fixed at 1).
@@ -134,7 +137,7 @@ int loader_workers(const Session& session, const Dataset& dataset);
 // Checks everything that can be checked before step 1: throws ConfigError for shapes and sizes,
 // Error(data), Error(device) or Error(memory). Allocates no device memory. Sets keys of the
 // experiment that depend on the data (model.vocab_size), training.micro_batch_size: auto and the
-// checkpoint of the teacher, so that the resolved configuration does not depend on later data or
+// checkpoints of the teachers, so that the resolved configuration does not depend on later data or
 // another machine.
 // `chosen`: the device if it is already open; otherwise the session opens it.
 Session open_session(Experiment& experiment, const SessionOptions& options,

@@ -99,9 +99,13 @@ std::optional<LoadedWeights> start_session(Session& session, bool weights_follow
   const Experiment& experiment = *session.experiment;
   session.executor->allocate();
   initialize_weights(*session.executor, static_cast<uint64_t>(experiment.seed));
-  if (session.teacher) {
-    load_trained(*session.executor, session.executor->training().constants,
-                 session.teacher->checkpoint, "teacher.");
+  for (size_t i = 0; i < session.teachers.size(); ++i) {
+    const std::string prefix = teacher_name(i, session.teachers.size()) + ".";
+    std::vector<ParameterInfo> own;
+    for (const ParameterInfo& info : session.executor->training().constants) {
+      if (info.name.starts_with(prefix)) own.push_back(info);
+    }
+    load_trained(*session.executor, own, session.teachers[i]->checkpoint, prefix);
   }
   if (experiment.model.final_bias_from_data && !weights_follow) set_final_bias(session);
   std::optional<LoadedWeights> report;

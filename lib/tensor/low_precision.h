@@ -67,4 +67,13 @@ DLTRAIN_HD void from_f32(float x, F16& out) {
   out.bits = static_cast<uint16_t>(half | sign);
 }
 
+// The operand of a TF32 product: an f32 of whose fraction 10 bits remain, rounded to nearest, ties
+// away from zero, as PTX's cvt.rna.tf32.f32 does. A tensor core that gets the f32 itself reads its
+// upper 19 bits, which truncates: whether a library rounds first is its choice (docs/equality.md).
+DLTRAIN_HD float to_tf32(float x) {
+  const auto bits = bits_as<uint32_t>(x);
+  const bool finite = (bits & 0x7F800000u) != 0x7F800000u;
+  return bits_as<float>(finite ? (bits + 0x1000u) & 0xFFFFE000u : bits);
+}
+
 }  // namespace dltrain

@@ -7,7 +7,7 @@ import subprocess
 import support
 from support import CHECK, OK, PROGRAM, SMALL, SOURCES, STORAGE, USAGE, safetensors, steps
 
-COMMANDS = ("train", "launch", "check", "plan", "fit", "profile", "eval", "predict", "export", "import", "generate", "data", "init", "list", "schema", "completion", "version")
+COMMANDS = ("train", "launch", "check", "plan", "fit", "profile", "eval", "average", "predict", "export", "import", "generate", "data", "init", "list", "schema", "completion", "version")
 
 
 class Documents(support.DltrainTest):
@@ -150,6 +150,15 @@ complete_line dltrain train -s optimizer.learning_r
         lines = self.run_dltrain("plan", small, "--gpu", "all", *bf16).out.splitlines()
         self.assertEqual([line.split()[0] for line in lines], "GPU h100-80g h200 a100-80g a100-40g l4 rtx4090 t4".split())
         self.assertIn("t4            does not compute in bf16", lines[-1])
+        self.assertIn("layers.0: 12 inputs, no multiple of 8 (16 bytes of bf16): 16, or 64", out)
+        self.assertRegex(out, r"(?m)^  16 x 24 x 12 bf16 +1 +\d+\.\d{3} +1 +0\.01 +\d\.\d$")
+        wide = ["-s", "model.layers=[{linear: 8192}, relu, {linear: 8192}, relu, {linear: 4}]", "-s", "training.global_batch_size=4096"]
+        advice = r"(?m)^  precision\.matmul=tf32 would make the step \d+\.\d\d ms shorter"
+        self.assertRegex(self.run_dltrain("plan", small, "--gpu", "a100", *wide).out, advice)
+        tf32 = ["-s", "precision.matmul=tf32"]
+        for arguments in (("a100", *wide, *tf32), ("a100", *wide, *bf16), ("t4", *wide)):
+            self.assertNotIn("tf32 would", self.run_dltrain("plan", small, "--gpu", *arguments).out)
+        self.refused(USAGE, "plan", small, "--gpu", "t4", *tf32, says="t4 does not compute in tf32 (precision.matmul)")
         self.refused(USAGE, "plan", small, "--gpu", "t4", *bf16, says="t4 does not compute in bf16")
         self.refused(USAGE, "plan", small, "--gpu", "h10", says="--gpu h10: there is no such GPU; give h100-80g, h200")
         self.refused(USAGE, "plan", small, "--gpu", "h100", "--flops", "1e12", says="--flops")

@@ -98,6 +98,38 @@ class Distillation(support.DltrainTest):
         for a, b in zip(steps(zero), steps(micro)):
             self.assertLessEqual(abs(a["loss"] - b["loss"]), 1e-5 * b["loss"])
 
+    def test_several_teachers_are_a_weighted_mean_of_their_distributions(self):
+        other = self.folder / "other"
+        self.run_dltrain(self.small(SMALL.replace("out_features: 24", "out_features: 9")), "-q", "--output-dir", other, "-s", "seed=5")
+        teachers, labels = [self.probabilities(run)[0] for run in (self.teacher, other)], self.probabilities(other)[1]
+        both = f"loss={{type: distillation, teacher: [{self.teacher}, {other}], temperature: 3, alpha: 0.25"
+        for weights, shares in (("", (0.5, 0.5)), (", teacher_weights: [3, 1]", (0.75, 0.25))):
+            run = self.folder / f"run{shares[0]}"
+            self.run_dltrain(self.small(STILL), "-q", "--output-dir", run, "-s", both + weights + "}")
+            student, _ = self.probabilities(run)
+            expected = 0
+            for a, b, s, label in zip(*teachers, student, labels, strict=True):
+                soft = [shares[0] * p + shares[1] * q for p, q in zip(softened(a, 3), softened(b, 3))]
+                divergence = sum(p * math.log(p / q) for p, q in zip(soft, softened(s, 3)) if p > 0)
+                expected += 0.75 * -math.log(s[label]) + 0.25 * 9 * divergence
+            self.assertAlmostEqual(steps(run)[0]["loss"] / (expected / 100), 1, delta=2e-5)
+        # Two equal teachers are one.
+        one, two = self.folder / "one", self.folder / "two"
+        self.distil(SMALL, one)
+        self.run_dltrain(self.small(), "-q", "--output-dir", two, "-s", f"loss={{type: distillation, teacher: [{self.teacher}, {self.teacher}]}}")
+        for a, b in zip(steps(one), steps(two), strict=True):
+            self.assertLessEqual(abs(a["loss"] - b["loss"]), 1e-5 * b["loss"])
+        # A resumed run has the same teachers, in the same order.
+        path = self.folder / "half"
+        for limit in (20, 40):
+            self.run_dltrain(self.small(SMALL.replace("type: cosine", "type: constant")), "-q", "--output-dir", path, "--resume", "auto",
+                             "--max-steps", limit, "-s", both + "}")
+        self.refused(USAGE, self.small(SMALL.replace("type: cosine", "type: constant")), "--output-dir", path, "--resume", "auto", "--max-steps", 50,
+                     "-s", both.replace(str(self.teacher), "X").replace(str(other), str(self.teacher)).replace("X", str(other)) + "}",
+                     says="weights of the teacher")
+        self.refused(USAGE, self.small(), "-s", both + ", teacher_weights: [1]}", says="1 weight for 2 teachers: give one for each teacher")
+        self.refused(USAGE, self.small(), "-s", both + ", teacher_weights: [1, -1]}", says="loss.teacher_weights[1] must be above 0")
+
     def test_teachers_that_do_not_fit_are_refused(self):
         path, run = self.small(SMALL.replace("out_features: 4", "out_features: 5")), self.folder / "run"
         self.refused(USAGE, path, "-s", f"loss={{type: distillation, teacher: {self.teacher}}}", "--output-dir", run,

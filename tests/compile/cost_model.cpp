@@ -112,6 +112,12 @@ TEST_CASE("calls cost what the CUDA kernels read and write") {
   CHECK(call_name(graph, graph.nodes.back()) == "matmul, rows not of 16 bytes");
   CHECK(cost("matmul", {x, aligned}, linear, /*adds=*/true).bytes ==
         logits.bytes + 2.0 * 4096 * 50264);
+  const ValueId wide = b.add_value("f", {Shape{4096, 768}, DType::f32}, Role::input),
+                table = b.add_value("t", {Shape{50264, 768}, DType::f32}, Role::input);
+  Attributes rounded = linear;
+  rounded.set("math", std::string("tf32"));  // half the rate of bf16 on an H100, 6.6 times f32's
+  const double exact = cost("matmul", {wide, table}, linear).seconds;
+  CHECK(cost("matmul", {wide, table}, rounded).seconds < exact / 6);
   CHECK(cost("reshape", {x}, {{"shape", std::vector<int64_t>{768, 4096}}}).seconds == 0);
   const ValueId gamma = b.add_value("gamma", {Shape{768}, DType::f32}, Role::parameter);
   const double image = 2.0 * 4096 * 768, vector = 4.0 * 768;
@@ -123,6 +129,8 @@ TEST_CASE("GPUs are found by name and alias") {
   CHECK(find_gpus("4090").front().name == "rtx4090");
   CHECK(find_gpus("all").size() == 7);
   CHECK(find_gpus("t4").front().flops(DType::bf16) == 0);
+  CHECK(find_gpus("t4").front().flops(DType::f32, true) == 0);
+  CHECK(find_gpus("a100").front().flops(DType::f32, true) == Approx(137.5e12));
   CHECK_THROWS_WITH(find_gpus(""), Catch::Matchers::Contains("there is no such GPU"));
 }
 

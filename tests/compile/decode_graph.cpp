@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "catch.h"
+#include "computing_in.h"
 #include "nn/read_model.h"
 
 namespace dltrain {
@@ -24,7 +25,7 @@ DecodeGraph decode(const std::string& text, int64_t samples, int64_t tokens, int
                              .tokens = tokens,
                              .slots = slots,
                              .capacity = capacity,
-                             .precision = precision,
+                             .precision = computing_in(precision),
                              .independent_rows = tokens == 1});
 }
 

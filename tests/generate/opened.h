@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/philox.h"
+#include "computing_in.h"
 #include "generate/decoder.h"
 #include "nn/read_model.h"
 #include "run_graph.h"
@@ -90,7 +91,7 @@ struct Opened {
                  .request = {.model = model,
                              .vocabulary = kIds,
                              .compute = compute,
-                             .precision = precision,
+                             .precision = computing_in(precision),
                              .trained =
                                  [this](const std::string& name) {
                                    return name.ends_with("pos_embedding") ? &places : nullptr;

@@ -30,7 +30,7 @@ inline DecodeRequest request_of(const ModelConfig& model, bool lengths, DType co
           .source = SourceRequest{.length = kSource, .lengths = lengths},
           .vocabulary = kIds,
           .compute = compute,
-          .precision = precision};
+          .precision = computing_in(precision)};
 }
 
 struct OpenedPair {

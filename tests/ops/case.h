@@ -70,6 +70,11 @@ struct OpCase {
           // largest magnitude of the output; the reason stands in tests/ops/tolerances.md
 };
 
+// The factors of the case's products are rounded, so its op is not smooth.
+inline bool rounds_factors(const OpCase& c) {
+  return c.attributes.has("math");
+}
+
 // At least one case for every row of all_ops() but collectives (a test proves it).
 const std::vector<OpCase>& op_cases();
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ops/case.h"
 
 namespace dltrain {
@@ -35,6 +37,24 @@ constexpr Family kFamilies[] = {
     {add_update_cases, kFewRoundings},
 };
 
+// Every fourth case of an op with products, with TF32 operands.
+void add_tf32_cases(std::vector<OpCase>& cases, size_t first) {
+  const auto has = [](const OpCase& c, std::string_view part) {
+    return c.op.find(part) != std::string::npos;
+  };
+  size_t seen = 0;
+  for (size_t i = first, end = cases.size(); i < end; ++i) {
+    const bool fused = has(cases[i], "recurrent") || cases[i].op.starts_with("attention");
+    if (!fused && !has(cases[i], "matmul") && !has(cases[i], "conv2d")) continue;
+    if (seen++ % 4 != 0) continue;
+    OpCase c = cases[i];
+    c.name += " tf32";
+    c.attributes.set("math", std::string("tf32"));
+    if (fused) c.roundings = std::max(c.roundings, 1.0);
+    cases.push_back(std::move(c));
+  }
+}
+
 }  // namespace
 
 const std::vector<OpCase>& op_cases() {
@@ -43,6 +63,7 @@ const std::vector<OpCase>& op_cases() {
     for (const Family& family : kFamilies) {
       const size_t first = cases.size();
       family.add(cases);
+      add_tf32_cases(cases, first);
       for (size_t i = first; i < cases.size(); ++i) cases[i].tolerance = family.tolerance;
     }
     return cases;

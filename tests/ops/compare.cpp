@@ -121,8 +121,11 @@ class CaseComparison {
       const OpResult result = tested_.run(run);
       if (!result.served) return;
       report.variant = result.variant;
-      // Kernels round between their steps to the dtype of their first tensor.
-      const double between = case_.roundings * unit_roundoff(run.inputs[0].spec.dtype);
+      // Kernels round between their steps to the dtype of their first tensor, or to TF32, which has
+      // the precision of f16.
+      const DType first = run.inputs[0].spec.dtype;
+      const bool tf32 = rounds_factors(case_) && first == DType::f32;
+      const double between = case_.roundings * unit_roundoff(tf32 ? DType::f16 : first);
       for (size_t i = 0; i < expected.size(); ++i) {
         if (find_op(run.op)->keeps_bytes && expected[i].spec.dtype == DType::u8) continue;
         // cuDNN's attention draws its own mask (docs/equality.md), which the sums do not have.

@@ -295,7 +295,8 @@ bool takes(const OpCase& c, DType floating) {
 }
 
 bool has_low_precision(const OpCase& c) {
-  return !find_op(c.op)->has_effect && c.op != "loss_seed" && takes(c, DType::bf16);
+  return !rounds_factors(c) && !find_op(c.op)->has_effect && c.op != "loss_seed" &&
+         takes(c, DType::bf16);
 }
 
 SpecList specs_of(const std::vector<HostTensor>& tensors) {

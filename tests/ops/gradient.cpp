@@ -22,7 +22,7 @@ bool differentiable(const OpCase& c) {
   const bool joined_norm = c.name.find("_norm joined") != std::string::npos ||
                            c.name.find("_norm plain joined") != std::string::npos ||
                            c.name.find("_norm wide") != std::string::npos;
-  return !joined_norm && find_op(c.op)->gradient != nullptr &&
+  return !joined_norm && !rounds_factors(c) && find_op(c.op)->gradient != nullptr &&
          c.attributes.text("activation").empty() && c.attributes.text("kind") != "max";
 }
 

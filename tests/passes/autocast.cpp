@@ -1,8 +1,10 @@
 #include "passes/autocast.h"
 
 #include "catch.h"
+#include "computing_in.h"
 #include "graph/builder.h"
 #include "graph/reverse.h"
+#include "passes/tf32.h"
 
 namespace dltrain {
 namespace {
@@ -42,7 +44,7 @@ TEST_CASE("autocast computes products and what follows them in bf16; cross-entro
         "  %6 = add(%4, shift) : f32[4, 6]  # layers.1\n"
         "  %8 = matmul(%6, w1) : f32[4, 3]  # layers.1\n"
         "  %9, %10, %11 = softmax_cross_entropy(%8, targets) : f64[1], f32[4], f64[1]  # loss\n");
-  const Graph after = autocast(before.graph, DType::bf16, {before.output});
+  const Graph after = autocast(before.graph, computing_in(DType::bf16), {before.output});
   CHECK(print_graph(after) ==
         "forward:\n"
         "  %12 = cast(x) {dtype=bf16} : bf16[4, 8]  # layers.0\n"
@@ -52,12 +54,13 @@ TEST_CASE("autocast computes products and what follows them in bf16; cross-entro
         "  %19 = matmul(%17, low_precision of w1) : bf16[4, 3]  # layers.1\n"
         "  %9, %10, %11 = softmax_cross_entropy(%19, targets) : f64[1], f32[4], f64[1]  # loss\n"
         "  %8 = cast(%19) {dtype=f32} : f32[4, 3]  # loss\n");
-  CHECK(print_graph(autocast(after, DType::bf16, {before.output})) == print_graph(after));
+  CHECK(print_graph(autocast(after, computing_in(DType::bf16), {before.output})) ==
+        print_graph(after));
 }
 
 TEST_CASE("the backward of a low-precision graph gives f32 gradients of the masters") {
   AutocastExample e = example_autocast();
-  Graph graph = autocast(e.graph, DType::bf16, {e.output});
+  Graph graph = autocast(e.graph, computing_in(DType::bf16), {e.output});
   const auto gradients = reverse(graph, {e.loss}, e.parameters);
   verify_graph(graph);
   REQUIRE(gradients.size() == 3);
@@ -86,7 +89,7 @@ TEST_CASE("norms keep f32 scales and statistics; views of parameters are views o
   const ValueId sum =
       b.emit1("reduce", {normalised[0]}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0, 1}}});
   b.accumulate(b.emit1("identity", {sum}), "sum", Role::metric);
-  const Graph after = autocast(graph, DType::bf16, {});
+  const Graph after = autocast(graph, computing_in(DType::bf16), {});
   CHECK(print_graph(after) ==
         "forward:\n"
         "  %3 = reshape(w) {shape=[8, 8]} : f32[8, 8]\n"
@@ -102,7 +105,7 @@ TEST_CASE("norms keep f32 scales and statistics; views of parameters are views o
 
 TEST_CASE("the copies are written once a step from what the update has written") {
   AutocastExample e = example_autocast();
-  Graph graph = autocast(e.graph, DType::f16, {e.output});
+  Graph graph = autocast(e.graph, computing_in(DType::f16), {e.output});
   const auto gradients = reverse(graph, {e.loss}, e.parameters);
   GraphBuilder b(graph);
   b.set_phase(Phase::update);
@@ -129,7 +132,7 @@ TEST_CASE("averages are read, not the copies of what they average") {
   const ValueId x = b.add_value("x", {Shape{4, 8}, DType::f32}, Role::input);
   const ValueId average = b.add_value("ema of w", {Shape{8, 2}, DType::f32}, Role::ema);
   const ValueId y = b.emit1("matmul", {x, average});
-  CHECK(print_graph(autocast(graph, DType::bf16, {y})) ==
+  CHECK(print_graph(autocast(graph, computing_in(DType::bf16), {y})) ==
         "forward:\n"
         "  %3 = cast(x) {dtype=bf16} : bf16[4, 8]\n"
         "  %4 = cast(ema of w) {dtype=bf16} : bf16[8, 2]\n"
@@ -137,12 +140,55 @@ TEST_CASE("averages are read, not the copies of what they average") {
         "  %2 = cast(%5) {dtype=f32} : f32[4, 2]\n");
 }
 
+TEST_CASE("layers that are excepted compute in their own format") {
+  const AutocastExample before = example_autocast();
+  CHECK(print_graph(autocast(before.graph, computing_in(DType::bf16, {{"layers.1", "f32"}}), {})) ==
+        "forward:\n"
+        "  %12 = cast(x) {dtype=bf16} : bf16[4, 8]  # layers.0\n"
+        "  %14 = matmul(%12, low_precision of w0) : bf16[4, 6]  # layers.0\n"
+        "  %15 = relu(%14) : bf16[4, 6]  # layers.0\n"
+        "  %4 = cast(%15) {dtype=f32} : f32[4, 6]  # layers.1\n"
+        "  %6 = add(%4, shift) : f32[4, 6]  # layers.1\n"
+        "  %8 = matmul(%6, w1) : f32[4, 3]  # layers.1\n"
+        "  %9, %10, %11 = softmax_cross_entropy(%8, targets) : f64[1], f32[4], f64[1]  # loss\n");
+  // The other way round: one layer in bf16; the last pattern that matches decides.
+  Graph one =
+      autocast(before.graph, computing_in(DType::f32, {{"layers.*", "bf16"}, {"*.1", "tf32"}}), {});
+  CHECK(print_graph(one) ==
+        print_graph(autocast(before.graph, computing_in(DType::bf16, {{"*.1", "f32"}}), {})));
+  REQUIRE(mark_tf32(one, computing_in(DType::f32, {{"layers.*", "bf16"}, {"*.1", "tf32"}})));
+  CHECK(print_graph(one).find("%8 = matmul(%6, w1) {math=tf32} : f32[4, 3]") != std::string::npos);
+  CHECK(print_graph(one).find("low_precision of w0) : bf16") != std::string::npos);
+}
+
+TEST_CASE("tf32 marks f32 products but those of excepted layers") {
+  const AutocastExample before = example_autocast();
+  PrecisionConfig precision = computing_in(DType::f32, {{"layers.0", "f32"}});
+  precision.matmul = ProductMath::tf32;
+  Graph graph = before.graph;
+  REQUIRE(mark_tf32(graph, precision));
+  verify_graph(graph);
+  CHECK(print_graph(graph) ==
+        "forward:\n"
+        "  %3 = matmul(x, w0) : f32[4, 6]  # layers.0\n"
+        "  %4 = relu(%3) : f32[4, 6]  # layers.0\n"
+        "  %6 = add(%4, shift) : f32[4, 6]  # layers.1\n"
+        "  %8 = matmul(%6, w1) {math=tf32} : f32[4, 3]  # layers.1\n"
+        "  %9, %10, %11 = softmax_cross_entropy(%8, targets) : f64[1], f32[4], f64[1]  # loss\n");
+  Graph again = graph;
+  mark_tf32(again, precision);
+  CHECK(print_graph(again) == print_graph(graph));
+  graph = before.graph;
+  CHECK_FALSE(mark_tf32(graph, computing_in(DType::f32)));
+  CHECK(print_graph(graph) == print_graph(before.graph));
+}
+
 TEST_CASE("a graph without products is left as it is") {
   Graph graph;
   GraphBuilder b(graph);
   const ValueId x = b.add_value("x", {Shape{4}, DType::f32}, Role::input);
   b.accumulate(b.emit1("relu", {b.emit1("exp", {x})}), "sum", Role::metric);
-  CHECK(print_graph(autocast(graph, DType::bf16, {})) == print_graph(graph));
+  CHECK(print_graph(autocast(graph, computing_in(DType::bf16), {})) == print_graph(graph));
   emit_low_precision_update(graph);
   CHECK(graph.nodes.size() == 2);
 }

@@ -1,4 +1,5 @@
 #include "catch.h"
+#include "computing_in.h"
 #include "graph/builder.h"
 #include "graph/reverse.h"
 #include "passes/autocast.h"
@@ -35,7 +36,7 @@ Graph residual_stream(DType dtype, DType compute) {
   b.set_layer("loss");
   const ValueId loss = b.emit("softmax_cross_entropy", {end, targets})[0];
   b.accumulate(b.emit1("identity", {loss}), "metric.loss", Role::metric);
-  if (compute != dtype) graph = autocast(std::move(graph), compute, {});
+  if (compute != dtype) graph = autocast(std::move(graph), computing_in(compute), {});
   reverse(graph, {loss}, parameters);
   return eliminate_dead_code(std::move(graph));
 }

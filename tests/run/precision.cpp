@@ -50,6 +50,60 @@ TEST_CASE("bf16 trains like f32 but for rounding, and gives the same bits twice"
   }
 }
 
+TEST_CASE("tf32 trains like f32 but for rounding, gives the same bits twice, and excepts layers") {
+  constexpr const char* kLstm = "[{reshape: [9, 8]}, {lstm: 12}, flatten, {linear: 5}]";
+  const auto tf32 = [](const std::string& more = "seed=0") {
+    return Variation{.overrides = {"precision.matmul=tf32", more}};
+  };
+  for (const char* layers : {kMlp, kConvnet, kLstm}) {
+    const ShortRun wide = short_run(layers, in("f32")), rounded = short_run(layers, tf32());
+    INFO(layers << ": losses within " << greatest_difference(rounded, wide));
+    CHECK(greatest_difference(rounded, wide) < 0.01);
+    CHECK(greatest_difference(rounded, wide) > 1e-7);
+    CHECK(short_run(layers, tf32()).state == rounded.state);
+    CHECK(short_run(layers, tf32("memory.recompute=full")).state == rounded.state);
+    CHECK(greatest_difference(short_run(layers, tf32("training.micro_batch_size=8")), rounded) <
+          (layers == kConvnet ? 1.0 : 0.01));
+    // Nothing is left of it where every layer is excepted, and where all compute in 16 bits.
+    CHECK(short_run(layers, tf32("precision.overrides={'*': f32}")).state == wide.state);
+    const ShortRun low = short_run(layers, in("bf16"));
+    CHECK(short_run(layers, in("bf16", "precision.matmul=tf32")).state == low.state);
+  }
+}
+
+TEST_CASE("an excepted layer of a bf16 run computes in f32, and the reverse") {
+  const ShortRun wide = short_run(kMlp, in("f32")), low = short_run(kMlp, in("bf16"));
+  const auto excepting = [](const char* compute, const char* overrides) {
+    return short_run(kMlp, in(compute, fmt::format("precision.overrides={}", overrides)));
+  };
+  const ShortRun head = excepting("bf16", "{layers.4: f32}");
+  CHECK(head.state != low.state);
+  CHECK(greatest_difference(head, wide) < 0.03);
+  CHECK(excepting("bf16", "{'*': f32}").state == wide.state);
+  CHECK(excepting("f32", "{'*': bf16}").state == low.state);
+  CHECK(excepting("f32", "{'*': bf16, layers.4: f32}").state == head.state);
+}
+
+TEST_CASE("formats and layers that do not fit are refused at their key") {
+  const auto refused = [](const std::string& precision) {
+    try {
+      short_run(kMlp, {.overrides = {"precision=" + precision}});
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("not refused");
+  };
+  const auto says = [&](const std::string& precision, const char* text) {
+    INFO(precision << ": " << refused(precision));
+    CHECK(refused(precision).find(text) != std::string::npos);
+  };
+  says("{matmul: tf23}", "tf32");
+  says("{overrides: {lm_hed: f32}}", "'lm_hed' matches no layer; they are layers.0 … layers.4");
+  says("{overrides: {layers.4: fp8}}", "layers.4: 'fp8' is not a format; give f32, tf32, bf16");
+  says("{compute: bf16, overrides: {layers.4: fp16}}", "fp16 needs compute: fp16");
+  says("{compute: fp16, overrides: {layers.4: bf16}}", "one 16-bit format");
+}
+
 TEST_CASE("logits of a large vocabulary go by chunks in 16 bits as in f32") {
   for (const char* precision : {"f32", "bf16"}) {
     auto experiment = load_config<Experiment>(

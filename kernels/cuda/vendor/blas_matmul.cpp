@@ -1,11 +1,12 @@
 // matmul by cuBLASLt. The library is column-major, so it computes the transposed product yᵀ =
 // op(b)ᵀ·op(a)ᵀ: row-major matrices are its transposed matrices in memory.
 //
-// f32 runs in plain f32 (no TF32); products of bf16 and f16 are added in f32, and the result has
-// either dtype. The algorithm is chosen once by cuBLASLt's heuristic among those that add partial
-// sums in the compute type, or with autotune by timing several of these; its workspace is in the
-// plan's arena. Bias, ReLU and gelu_tanh are epilogues of the product (cuBLASLt's GELU is the tanh
-// form); a separate kernel applies other activations in place.
+// f32 runs in plain f32, or with attribute math: tf32 on the tensor cores of sm_80 and newer;
+// products of bf16 and f16 are added in f32, and the result has either dtype. The algorithm is
+// chosen once by cuBLASLt's heuristic among those that add partial sums in the compute type, or
+// with autotune by timing several of these; its workspace is in the plan's arena. Bias, ReLU and
+// gelu_tanh are epilogues of the product (cuBLASLt's GELU is the tanh form); a separate kernel
+// applies other activations in place.
 #include <algorithm>
 #include <cstring>
 
@@ -20,6 +21,7 @@
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/requests.h"
 #include "ops/kernel_refused.h"
+#include "ops/rules.h"
 
 namespace dltrain {
 namespace {
@@ -72,8 +74,10 @@ class BlasMatmul final : public Kernel {
         beta_(request.accumulate ? 1.0f : 0.0f),
         ending_(epilogue_of(request.attributes.text("activation"), sizes_.has_bias)),
         in_(request.inputs[0].dtype),
-        out_(request.outputs[0].dtype) {
-    check_cublas(cublasLtMatmulDescCreate(operation_.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        out_(request.outputs[0].dtype),
+        tf32_(in_ == DType::f32 && rounds_to_tf32(request.attributes)) {
+    const cublasComputeType_t compute = tf32_ ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    check_cublas(cublasLtMatmulDescCreate(operation_.out(), compute, CUDA_R_32F),
                  "describing a product");
     set(CUBLASLT_MATMUL_DESC_TRANSA, sizes_.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, sizes_.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -155,8 +159,8 @@ class BlasMatmul final : public Kernel {
   std::string key() const {
     return fmt::format("matmul {}x{}x{} {}{} {} to {}, epilogue {}, beta {}", sizes_.m, sizes_.n,
                        sizes_.k, sizes_.transpose_a ? 'T' : 'N', sizes_.transpose_b ? 'T' : 'N',
-                       dtype_name(in_), dtype_name(out_), static_cast<int>(ending_.epilogue),
-                       beta_);
+                       tf32_ ? "tf32" : dtype_name(in_), dtype_name(out_),
+                       static_cast<int>(ending_.epilogue), beta_);
   }
 
   // Returns the fastest proposal, as timed now, in an earlier run or on rank 0; the first proposal
@@ -191,6 +195,7 @@ class BlasMatmul final : public Kernel {
   float beta_;
   Epilogue ending_;
   DType in_, out_;
+  bool tf32_;
   Operation operation_;
   BlasMatmulLayout a_, b_, y_;
   cublasLtMatmulHeuristicResult_t algorithm_{};
@@ -206,6 +211,8 @@ std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request) {
   if (s.has_bias && out != in) return nullptr;  // the library needs a bias of the result's dtype
   const bool activated = !request.attributes.text("activation").empty();
   if (s.m * s.n * s.k == 0 || (activated && request.accumulate)) return nullptr;
+  if (rounds_to_tf32(request.attributes) && cuda_device(request).architecture() < 80)
+    return nullptr;
   auto kernel = std::make_unique<BlasMatmul>(request);
   kernel->choose_algorithm(request);
   return kernel;

@@ -26,6 +26,7 @@ ConvolutionProblem read_convolution(const KernelRequest& request, ConvolutionPas
   const Conv2dAttributes attributes(request.attributes);
   ConvolutionProblem p{.pass = pass,
                        .dtype = request.inputs[0].dtype,
+                       .tf32 = rounds_to_tf32(request.attributes),
                        .samples = x[0],
                        .in_channels = x[3],
                        .out_channels = y[3],
@@ -49,9 +50,9 @@ std::string key_of_convolution(const ConvolutionProblem& p) {
   return fmt::format(
       "convolution {} {}, {} of {}x{}x{} to {}x{}x{}, kernel {}x{}, groups {}, stride {}x{}, "
       "padding {}x{}, dilation {}x{}",
-      pass, dtype_name(p.dtype), p.samples, p.in[0], p.in[1], p.in_channels, p.out[0], p.out[1],
-      p.out_channels, p.kernel[0], p.kernel[1], p.groups, p.stride[0], p.stride[1], p.padding[0],
-      p.padding[1], p.dilation[0], p.dilation[1]);
+      pass, p.tf32 ? "tf32" : dtype_name(p.dtype), p.samples, p.in[0], p.in[1], p.in_channels,
+      p.out[0], p.out[1], p.out_channels, p.kernel[0], p.kernel[1], p.groups, p.stride[0],
+      p.stride[1], p.padding[0], p.padding[1], p.dilation[0], p.dilation[1]);
 }
 
 // The workspace contains cuDNN's part and the temporary result.
@@ -180,6 +181,7 @@ std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& request,
     return nullptr;
   }
   CudaDevice& device = cuda_device(request);
+  if (problem.tf32 && device.architecture() < 80) return nullptr;
   std::string why;
   auto plan = device.plans().get<CudnnPlan>(
       fmt::format("{}, autotune {}", key_of_convolution(problem),

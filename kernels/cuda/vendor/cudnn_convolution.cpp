@@ -89,7 +89,7 @@ CudnnProposals propose_convolution(const ConvolutionProblem& p, const CudnnTarge
     graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
   }
   graph.finalize("building a graph");
-  return {std::move(graph), p.dtype, target};
+  return {std::move(graph), p.dtype != DType::f32 || p.tf32, target};
 }
 
 CudnnDescriptor bind_convolution(void* x, void* w, void* y, void* workspace) {

@@ -14,6 +14,7 @@ enum class ConvolutionPass : uint8_t { forward, input, weight };
 struct ConvolutionProblem {
   ConvolutionPass pass = ConvolutionPass::forward;
   DType dtype = DType::f32;  // of all three tensors: f32, bf16 or f16; sums are f32
+  bool tf32 = false;         // products of f32 on tensor cores
   int64_t samples = 0;
   int64_t in[2] = {}, out[2] = {};  // height, width
   int64_t in_channels = 0, out_channels = 0, groups = 1;

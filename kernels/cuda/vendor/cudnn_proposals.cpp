@@ -31,14 +31,13 @@ CudnnDescriptor engine_of(const CudnnDescriptor& config) {
   return engine;
 }
 
-bool follows_rules(const CudnnDescriptor& engine, DType dtype) {
+bool follows_rules(const CudnnDescriptor& engine, bool tensor_cores) {
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
   const int64_t count = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
-  const bool whole = dtype == DType::f32;  // tensor cores are allowed with 16 bits only
   return std::none_of(notes, notes + count, [&](cudnnBackendNumericalNote_t note) {
     return note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
-           (whole && note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||
+           (!tensor_cores && note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||
            note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
            note == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
            note == CUDNN_NUMERICAL_NOTE_FFT || note == CUDNN_NUMERICAL_NOTE_WINOGRAD;
@@ -65,12 +64,12 @@ std::string name_of(const CudnnDescriptor& config, const CudnnDescriptor& engine
 
 }  // namespace
 
-CudnnProposals::CudnnProposals(CudnnDescriptor graph, DType dtype, const CudnnTarget& target)
+CudnnProposals::CudnnProposals(CudnnDescriptor graph, bool tensor_cores, const CudnnTarget& target)
     : graph_(std::move(graph)), target_(target) {
-  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) propose(mode, dtype);
+  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) propose(mode, tensor_cores);
 }
 
-void CudnnProposals::propose(cudnnBackendHeurMode_t mode, DType dtype) {
+void CudnnProposals::propose(cudnnBackendHeurMode_t mode, bool tensor_cores) {
   CudnnDescriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   const cudnnBackendDescriptor_t raw = graph_.get();
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &raw);
@@ -89,7 +88,7 @@ void CudnnProposals::propose(cudnnBackendHeurMode_t mode, DType dtype) {
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
     CudnnDescriptor& config = found.descriptors[i];
     const CudnnDescriptor engine = engine_of(config);
-    if (!follows_rules(engine, dtype)) continue;
+    if (!follows_rules(engine, tensor_cores)) continue;
     std::string name = name_of(config, engine);
     if (std::find(names_.begin(), names_.end(), name) != names_.end()) continue;
     names_.push_back(std::move(name));

@@ -1,8 +1,9 @@
 // cuDNN's proposals for an operation graph: engines with their settings that pass the rules below.
 // Any can be built to a plan, for a GPU or for the description of one.
 //
-// Rules: deterministic; sums in f32; for f32 no TF32 tensor cores and no narrower inputs; no FFT or
-// Winograd, whose rounding errors are larger; a workspace of at most 256 MiB.
+// Rules: deterministic; sums in f32; for f32 no tensor cores, unless TF32 is asked for, and no
+// narrower inputs; no FFT or Winograd, whose rounding errors are larger; a workspace of at most 256
+// MiB.
 #pragma once
 
 #include <optional>
@@ -21,8 +22,8 @@ struct CudnnPlan {
 
 class CudnnProposals {
  public:
-  // `dtype`: of the operands. `target` outlives the object.
-  CudnnProposals(CudnnDescriptor graph, DType dtype, const CudnnTarget& target);
+  // `tensor_cores`: for 16-bit operands, and TF32 products of f32. `target` outlives the object.
+  CudnnProposals(CudnnDescriptor graph, bool tensor_cores, const CudnnTarget& target);
 
   // Best estimate first; cuDNN's fallbacks are last.
   size_t size() const { return configs_.size(); }
@@ -35,7 +36,7 @@ class CudnnProposals {
   std::optional<CudnnPlan> build_first(std::string* why = nullptr) const;
 
  private:
-  void propose(cudnnBackendHeurMode_t mode, DType dtype);
+  void propose(cudnnBackendHeurMode_t mode, bool tensor_cores);
 
   CudnnDescriptor graph_;
   CudnnTarget target_;

@@ -33,6 +33,7 @@ RnnProblem read_problem(const KernelRequest& r, size_t x, size_t weights) {
   const Shape &in = r.inputs[x].shape, &w_hh = r.inputs[weights + 1].shape;
   return {.kind = recurrent_kind(r.attributes),
           .dtype = r.inputs[x].dtype,
+          .tf32 = rounds_to_tf32(r.attributes),
           .bias = !is_absent(r.inputs[weights + 2]),
           .samples = in[0],
           .tokens = in[1],
@@ -346,10 +347,10 @@ std::optional<int64_t> cudnn_recurrent_kept_bytes(const KernelRequest& r) {
   CudaDevice& device = cuda_device(r);
   const auto reserve =
       static_cast<int64_t>(rnn->sizes(device.dnn(), CUDNN_FWD_MODE_TRAINING).reserve);
-  const std::string key =
-      fmt::format("recurrent {} {}, {} of {}x{} to {}, bias {}, reverse {}, state {}",
-                  r.attributes.text("kind"), dtype_name(p.dtype), p.samples, p.tokens, p.inputs,
-                  p.hidden, p.bias, r.attributes.boolean("reverse"), !is_absent(r.inputs[5]));
+  const std::string key = fmt::format(
+      "recurrent {} {}, {} of {}x{} to {}, bias {}, reverse {}, state {}",
+      r.attributes.text("kind"), p.tf32 ? "tf32" : dtype_name(p.dtype), p.samples, p.tokens,
+      p.inputs, p.hidden, p.bias, r.attributes.boolean("reverse"), !is_absent(r.inputs[5]));
   std::string choice;
   if (device.tuning().mode != Autotune::off) {
     choice = tuned_choice(device, key, [&] { return faster(device, r, reserve); });

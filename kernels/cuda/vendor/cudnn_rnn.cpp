@@ -57,9 +57,11 @@ CudnnRnn::CudnnRnn(const RnnProblem& p) : problem_(p) {
   check_cudnn(cudnnCreateRNNDataDescriptor(x_.out()), "describing recurrent inputs");
   check_cudnn(cudnnCreateRNNDataDescriptor(y_.out()), "describing recurrent outputs");
   check_cudnn(cudnnCreateTensorDescriptor(state_.out()), "describing a recurrent state");
-  // As elsewhere f32 is plain f32, without TF32. Tensors with samples as the first axis need padded
-  // input and output, although all sequences have the same length.
-  const cudnnMathType_t math = p.dtype == DType::f32 ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
+  // As elsewhere f32 is plain f32 unless TF32 is asked for. Tensors with samples as the first axis
+  // need padded input and output, although all sequences have the same length.
+  const cudnnMathType_t math = p.dtype != DType::f32 ? CUDNN_TENSOR_OP_MATH
+                               : p.tf32              ? CUDNN_DEFAULT_MATH
+                                                     : CUDNN_FMA_MATH;
   check_cudnn(cudnnSetRNNDescriptor_v8(rnn_, CUDNN_RNN_ALGO_STANDARD, library_mode(p.kind),
                                        p.bias ? CUDNN_RNN_DOUBLE_BIAS : CUDNN_RNN_NO_BIAS,
                                        CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, type,

@@ -18,6 +18,7 @@ namespace dltrain {
 struct RnnProblem {
   RecurrentKind kind = RecurrentKind::lstm;
   DType dtype = DType::f32;  // of all tensors: f32, bf16 or f16; sums are f32
+  bool tf32 = false;         // products of f32 on tensor cores
   bool bias = false;         // b_ih and b_hh
   int64_t samples = 0, tokens = 0, inputs = 0, hidden = 0;
 
