@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "checkpoint/run_folder.h"
 #include "nn/huggingface/folder.h"
+#include "nn/lora.h"
 #include "tensor/float_tensors.h"
 
 namespace dltrain {
@@ -159,9 +160,25 @@ LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path
   const SafetensorsSet files(report.from, ExitCode::storage);
   VerifiedFiles folder(std::filesystem::is_directory(report.from) ? report.from
                                                                   : report.from.parent_path());
-  load_tensors(store, find_weights(store.weights(), files, rename, strict, report), folder,
+  std::vector<ParameterInfo> wanted = store.weights();
+  std::erase_if(wanted, [&](const ParameterInfo& info) {
+    return info.tuning == Tuning::adapter && files.find(info.name) == nullptr;
+  });
+  load_tensors(store, find_weights(wanted, files, rename, strict, report), folder,
                &report.not_finite);
   return report;
+}
+
+void load_adapters(WeightStore& store, const std::filesystem::path& path) {
+  const SafetensorsSet files(path, ExitCode::storage, kAdapterStem);
+  std::vector<ParameterInfo> wanted = store.weights();
+  std::erase_if(wanted, [](const ParameterInfo& info) {
+    return info.role == Role::buffer || info.tuning == Tuning::frozen;
+  });
+  const TextPairs names{{fmt::format("^{}({})?", kPeftModules, kGpt2Modules), ""}};
+  LoadedWeights report;
+  VerifiedFiles folder(std::filesystem::is_directory(path) ? path : path.parent_path());
+  load_tensors(store, find_weights(wanted, files, names, true, report, /*keys=*/false), folder);
 }
 
 void start_averages(Executor& executor) {

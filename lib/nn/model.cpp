@@ -146,6 +146,10 @@ void ModelConfig::describe(Fields& f) {
              .min = 1,
              .max = 2147483647,
              .known_as = {"vocabulary_size", "num_embeddings"}});
+  f.section("lora", lora,
+            {.doc = "Low-rank adapters beside linear layers: they are trained, the model itself is "
+                    "frozen (docs/training.md)",
+             .known_as = {"peft", "adapters", "peft_config"}});
 }
 
 void ModelConfig::validate(Diagnostics& diagnostics) const {
@@ -170,6 +174,7 @@ EmittedModel emit_model(const ModelRequest& r) {
   context.set_vocabulary(r.model.vocab_size.value_or(r.vocabulary));
   context.set_outputs(r.outputs);
   context.set_streams(r.streams);
+  context.set_lora(r.model.adapters());
   LayerContext::Inputs fields;
   for (size_t i = 0; i < out.inputs.size(); ++i) {
     fields.emplace_back(r.inputs[i].name, out.inputs[i]);
@@ -179,6 +184,7 @@ EmittedModel emit_model(const ModelRequest& r) {
     LayerContext teacher(builder, /*training=*/false, r.compute, r.ghost_groups);
     teacher.make_constant("teacher");
     teacher.set_vocabulary(r.teacher->vocab_size.value_or(r.vocabulary));
+    teacher.set_lora(r.teacher->adapters());
     context.set_teacher_output(teacher.emit_model(r.teacher->layers, fields, r.teacher->location));
     out.constants = teacher.parameters();
   }
