@@ -371,7 +371,7 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
   if (const LoraConfig* lora = session.experiment->model.adapters()) {
     int64_t adapters = 0, learning = 0;
     for (const ParameterInfo& info : graph.parameters) {
-      if (info.role != Role::parameter || info.tuning == Tuning::frozen) continue;
+      if (info.role != Role::parameter || info.adaptation == Adaptation::frozen) continue;
       adapters += info.name.ends_with(kLoraA) ? 1 : 0;
       learning += info.spec.shape.elements();
     }

@@ -1,6 +1,7 @@
 #include "checkpoint/lora_export.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -11,22 +12,33 @@ namespace dltrain {
 namespace {
 
 // Returns the weight with the product of the adapter in it, in the order of its file.
+// `m`: without a name but for dora.
 std::vector<float> merged_weight(const OutputTensor& weight, bool in_first, const OutputTensor& a,
-                                 const OutputTensor& b, double scale) {
+                                 const OutputTensor& b, const OutputTensor& m, double scale) {
   std::vector<float> values = weight.values();
   const std::vector<float> left = b.values(), right = a.values();
+  const std::vector<float> lengths = m.name.empty() ? std::vector<float>() : m.values();
   const int64_t rank = a.shape[0], in = a.shape[1], out = b.shape[0];
 #pragma omp parallel for schedule(static)
   for (int64_t row = 0; row < out; ++row) {
+    const auto value_at = [&](int64_t column) -> float& {
+      return values[static_cast<size_t>(in_first ? column * out + row : row * in + column)];
+    };
+    double squares = 0;
     for (int64_t column = 0; column < in; ++column) {
       double sum = 0;
       for (int64_t k = 0; k < rank; ++k) {
         sum += static_cast<double>(left[static_cast<size_t>(row * rank + k)]) *
                static_cast<double>(right[static_cast<size_t>(k * in + column)]);
       }
-      const int64_t at = in_first ? column * out + row : row * in + column;
-      float& value = values[static_cast<size_t>(at)];
-      value = static_cast<float>(static_cast<double>(value) + scale * sum);
+      const double value = static_cast<double>(value_at(column)) + scale * sum;
+      squares += value * value;
+      value_at(column) = static_cast<float>(value);
+    }
+    if (lengths.empty()) continue;
+    const double factor = double{lengths[static_cast<size_t>(row)]} / std::sqrt(squares);
+    for (int64_t column = 0; column < in; ++column) {
+      value_at(column) = static_cast<float>(double{value_at(column)} * factor);
     }
   }
   return values;
@@ -73,10 +85,13 @@ std::vector<OutputTensor> merged_tensors(const std::vector<OutputTensor>& tensor
     out.push_back(tensor);
     const std::string module(module_of_weight(tensor.name));
     if (missing.erase(module) == 0) continue;
-    out.back().values = [tensor, a = *adapters.at(module + std::string(kLoraA)),
-                         b = *adapters.at(module + std::string(kLoraB)),
+    const auto part = [&](std::string_view suffix) {
+      const auto at = adapters.find(module + std::string(suffix));
+      return at == adapters.end() ? OutputTensor() : *at->second;
+    };
+    out.back().values = [tensor, a = part(kLoraA), b = part(kLoraB), m = part(kLoraMagnitude),
                          in_first = is_in_first(model), scale = lora.scale()] {
-      return merged_weight(tensor, in_first, a, b, scale);
+      return merged_weight(tensor, in_first, a, b, m, scale);
     };
   }
   if (!missing.empty()) {

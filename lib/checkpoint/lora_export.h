@@ -11,7 +11,8 @@ namespace dltrain {
 // `tensors`: those of the model's checkpoint, adapters included.
 //
 // Replaces every weight that has an adapter by the weight that gives the same products,
-// W + s·B·A, and drops the adapters. Throws Error(usage) for a weight that another layer shares.
+// W + s·B·A (dora: with rows of the learned length), and drops the adapters. Throws Error(usage)
+// for a weight that another layer shares.
 std::vector<OutputTensor> merged_tensors(const std::vector<OutputTensor>& tensors,
                                          const IdentifiedModel& model, const LoraConfig& lora);
 

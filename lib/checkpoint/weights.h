@@ -45,6 +45,10 @@ LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path
 // file of peft (lora.init_from). Throws Error(storage) unless it has exactly these.
 void load_adapters(WeightStore& store, const std::filesystem::path& path);
 
+// Sets the magnitudes of adapters (dora) to the norms of the rows of their weights. All ranks must
+// call it.
+void start_magnitudes(Executor& executor);
+
 // Sets the averages (role ema) to the values of their parameters, as before the first update.
 void start_averages(Executor& executor);
 

@@ -113,9 +113,14 @@ class LinearProducts {
 void LayerContext::adapt(const LoraConfig& lora, Node product, const std::string& module) {
   Graph& graph = builder_.graph();
   const size_t first = graph.nodes.size();
-  const ValueId x = product.inputs[0], y = product.outputs[0];
-  const Shape weight = builder_.spec(product.inputs[1]).shape;
-  const int64_t out = weight[0], in = weight[1];
+  const ValueId x = product.inputs[0], w = product.inputs[1], y = product.outputs[0];
+  const ValueId bias = product.inputs.size() == 3 ? product.inputs[2] : kNoValue;
+  const int64_t out = builder_.spec(w).shape[0], in = builder_.spec(w).shape[1];
+  if (lora.variant == LoraVariant::dora &&
+      module_of_weight(graph.value(w).name) != join_path(constant_, module)) {
+    fail_at(lora, "variant", "dora: {} has the weight of another layer; leave it out of match",
+            module);
+  }
   const auto parameter = [&](std::string_view suffix, const Shape& shape, Initializer init) {
     const std::string name = join_path(constant_, module) + std::string(suffix);
     const auto [at, is_new] = index_.emplace(name, parameters_.size());
@@ -125,7 +130,7 @@ void LayerContext::adapt(const LoraConfig& lora, Node product, const std::string
                            .role = constant_.empty() ? Role::parameter : Role::constant,
                            .initializer = init,
                            .file = {shape, {}},
-                           .tuning = Tuning::adapter});
+                           .adaptation = Adaptation::adapter});
     return builder_.add_value(name, parameters_.back().spec, parameters_.back().role);
   };
   const auto bound = Initializer::uniform_within(1 / std::sqrt(static_cast<double>(in)));
@@ -147,7 +152,21 @@ void LayerContext::adapt(const LoraConfig& lora, Node product, const std::string
   }
   // The factor is applied where rows are shortest.
   const ValueId added = times(scaled(times(dropped, a), lora.scale()), b);
-  builder_.emit1("add", {base, added});
+  if (lora.variant != LoraVariant::dora) {
+    builder_.emit1("add", {base, added});
+  } else {
+    // base + (g − 1)·(x·Wᵀ) + g·added, which is the base where g is 1.
+    const ValueId m = parameter(kLoraMagnitude, {out}, Initializer::zeros());
+    const ValueId norm = builder_.emit1("row_norms", {w, builder_.emit1("matmul", {b, a})},
+                                        {{"scale", lora.scale()}});
+    const ValueId g = builder_.emit1("div", {m, norm});
+    const ValueId plain = dropped != x       ? times(dropped, w)
+                          : bias != kNoValue ? builder_.emit1("sub", {base, bias})
+                                             : base;
+    const ValueId longer = builder_.emit1("mul", {plain, scaled(g, 1, -1)});
+    builder_.emit1("add",
+                   {builder_.emit1("add", {base, longer}), builder_.emit1("mul", {added, g})});
+  }
   graph.nodes.back().outputs[0] = y;
   for (size_t i = first; i < graph.nodes.size(); ++i) graph.nodes[i].block = block;
 }
@@ -166,7 +185,7 @@ void LayerContext::add_adapters(const LoraConfig& lora, size_t first_node, Value
       LinearProducts(graph, first_node, output, parameters_, constant_).chosen(lora);
   for (ParameterInfo& info : parameters_) {
     const bool learns = selects_one_of(lora.also_train, ends_of(info.name.substr(prefix_length())));
-    if (info.role == Role::parameter && !learns) info.tuning = Tuning::frozen;
+    if (info.role == Role::parameter && !learns) info.adaptation = Adaptation::frozen;
   }
   const std::string layer = builder_.layer();
   std::vector<Node> nodes = std::exchange(graph.nodes, {});

@@ -141,7 +141,9 @@ void LoraConfig::describe(Fields& f) {
            .known_as = {"modules_to_save", "train"}});
   f.choice("variant", variant,
            {{"lora", LoraVariant::lora, "Hu et al. 2022"},
-            {"rslora", LoraVariant::rslora, "alpha / √rank (Kalajdzievski 2023)"}},
+            {"rslora", LoraVariant::rslora, "alpha / √rank (Kalajdzievski 2023)"},
+            {"dora", LoraVariant::dora,
+             "the length of each row of the weight is learned too (Liu et al. 2024)"}},
            {.doc = "How the adapter changes its layer", .known_as = {"type", "method"}});
   f.choice("base", base,
            {{"f32", DType::f32, "as without adapters"},
@@ -159,6 +161,12 @@ void LoraConfig::describe(Fields& f) {
          {.doc = "Folder or file of peft's adapter_model.safetensors with the first values of the "
                  "adapters",
           .is_path = true});
+}
+
+void LoraConfig::validate(Diagnostics& diagnostics) const {
+  if (variant == LoraVariant::dora && base != DType::f32) {
+    diagnostics.add(*this, "base", "dora reads the f32 weights; take base: f32");
+  }
 }
 
 std::string_view adapted_module(std::string_view parameter) {

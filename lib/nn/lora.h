@@ -3,9 +3,11 @@
 //   y = x·Wᵀ + b + s·(drop(x)·Aᵀ)·Bᵀ,   A [rank, in], B [out, rank],
 // where s = alpha/rank, or alpha/√rank for rslora (Kalajdzievski 2023). A begins uniform within
 // 1/√in as in peft, B with zeros, so the first step computes what the base computes, to the bit.
+//
 // dora (Liu et al. 2024) also learns the length m [out] of each row of the weight:
 //   y = (m/‖W + s·B·A‖)·(x·Wᵀ + s·x·Aᵀ·Bᵀ) + b,   m first ‖W‖,
-// with the norm as a constant in the backward. nn/adapters.cpp emits them.
+// with the norms of rows as constants in the backward (ops/row_norms.cpp). m is set from the weight
+// when a run begins (checkpoint/weights.h). nn/adapters.cpp emits them.
 #pragma once
 
 #include <array>
@@ -39,6 +41,7 @@ struct LoraConfig : ConfigObject {
   // Replaces {from: FOLDER} by the keys of its adapter_config.json and {init_from: FOLDER}.
   static bool rewrite(ConfigNode& map, Diagnostics& diagnostics);
   void describe(Fields& f);
+  void validate(Diagnostics& diagnostics) const;
 };
 
 // The names of the parameters of an adapter, as peft has them: "<module>.lora_A.weight".

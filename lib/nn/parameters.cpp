@@ -63,7 +63,7 @@ void check_sizes(const ParameterInfo& info, size_t file, size_t memory) {
 std::set<std::string> frozen_parameters(const std::vector<ParameterInfo>& parameters) {
   std::set<std::string> out;
   for (const ParameterInfo& info : parameters) {
-    if (info.tuning == Tuning::frozen) out.insert(info.name);
+    if (info.adaptation == Adaptation::frozen) out.insert(info.name);
   }
   return out;
 }

@@ -22,7 +22,7 @@ struct FileLayout {
 };
 
 // Whether a parameter learns (model.lora).
-enum class Tuning : uint8_t {
+enum class Adaptation : uint8_t {
   own,      // yes, unless it is frozen by a key
   frozen,   // no: the adapters learn instead
   adapter,  // a parameter of an adapter
@@ -34,7 +34,7 @@ struct ParameterInfo {
   Role role = Role::parameter;  // or buffer
   Initializer initializer;
   FileLayout file;
-  Tuning tuning = Tuning::own;
+  Adaptation adaptation = Adaptation::own;
 };
 
 // The names of those that model.lora freezes.

@@ -4,7 +4,7 @@ import shutil
 import struct
 
 import support
-from support import SOURCES, USAGE, safetensors, steps
+from support import MEMORY, SOURCES, USAGE, safetensors, steps
 
 GOLDEN = SOURCES / "tests/golden/lora"
 LANGUAGE = SOURCES / "tests/golden/language"
@@ -26,7 +26,6 @@ class Lora(support.DltrainTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.golden = json.loads((GOLDEN / "losses.json").read_text())
-        cls.cases = [case for case in cls.golden["cases"] if "dora" not in case]
 
     def base(self, name):
         """A folder of Hugging Face with the base."""
@@ -61,7 +60,7 @@ logging: {{logging_steps: 1}}
                 self.assertLessEqual(abs(line[series] - expected), tolerance * expected, f"{case} {series}, step {i + 1}")
 
     def test_adapters_have_the_trajectory_and_the_weights_of_peft(self):
-        for case in self.cases:
+        for case in self.golden["cases"]:
             self.check(case, self.train(case, case))
             out = self.folder / f"peft-{case}"
             self.run_dltrain("export", self.folder / case, out)
@@ -72,7 +71,7 @@ logging: {{logging_steps: 1}}
                     self.assertAlmostEqual(a, b, delta=2e-5, msg=f"{case} {name}")
 
     def test_adapters_on_ranks_and_micro_batches_have_the_trajectory_of_peft(self):
-        for case in self.cases:
+        for case in self.golden["cases"]:
             self.check(case, self.train(case, f"{case}-micro", "-s", "training.micro_batch_size=1"))
             self.check(case, self.train(case, f"{case}-ranks", "--nproc-per-node", "2", "-s", "parallelism.zero_stage=1"))
 
@@ -93,6 +92,7 @@ logging: {{logging_steps: 1}}
 
     def test_merged_and_peft_folders_compute_what_the_run_computes(self):
         for name, lora in (("gpt2", "{rank: 4, match: [c_attn, mlp.c_proj]}"), ("llama", "{rank: 2, variant: rslora}"),
+                           ("qwen2", "{rank: 2, variant: dora, match: ['*_proj', '!k_proj']}"),
                            ("bert", "{rank: 2, also_train: [transform.*]}")):
             evaluation = f", eval: {MASKED if name == 'bert' else DATA}"
             configuration = self.configuration(name, lora, evaluation)
@@ -121,6 +121,22 @@ logging: {{logging_steps: 1}}
         self.assertEqual([line["loss"] for line in steps(whole)], [line["loss"] for line in steps(parts)])
         said = self.run_dltrain("generate", whole, "--tokens", "3,4,5", "--max-tokens", "4").out
         self.assertTrue(said.strip())
+
+    def test_adapters_are_a_remedy_where_a_trained_model_does_not_fit(self):
+        wide = self.write("wide.yaml", f"""
+model: {{type: gpt2, num_layers: 2, hidden_size: 512, num_heads: 4, max_positions: 64, vocab_size: 61, init_from: {self.base("gpt2")}}}
+data: {{train: {DATA}}}
+optimizer: {{type: adamw, learning_rate: 0.01}}
+training: {{global_batch_size: 4, max_steps: 1}}
+memory: {{budget: 64MiB}}
+""")
+        said = self.run_dltrain("plan", wide, code=MEMORY)
+        self.assertIn("model.lora=16 → ", said.out + said.err)
+        said = self.run_dltrain("plan", wide, "-s", "model.lora=16", code=None)
+        self.assertIn("lora: 8 adapters of rank 16; 262144 parameters learn", said.out)
+        self.assertNotIn("model.lora=16 →", said.out + said.err)
+        said = self.run_dltrain("plan", wide, "-s", "model.init_from=null", code=MEMORY)
+        self.assertNotIn("model.lora", said.out + said.err)
 
     def test_mistakes_are_named(self):
         for lora, words in (("{rank: 4, match: [c_atn]}", "'c_atn' matches no linear layer"),
