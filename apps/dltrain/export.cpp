@@ -9,7 +9,7 @@ struct ExportOptions {
   std::string from, to, dtype;
   CLI::AsSizeValue unit{/*kb_is_1000=*/true};
   uint64_t max_shard = 5'000'000'000;
-  bool overwrite = false;
+  bool overwrite = false, merge = false;
 
   HuggingFaceFolder folder() const {
     HuggingFaceFolder out;
@@ -17,6 +17,7 @@ struct ExportOptions {
     if (!dtype.empty()) out.dtype = dtype_from_name(dtype);
     out.max_shard_bytes = max_shard;
     out.overwrite = overwrite;
+    out.merge = merge;
     return out;
   }
 };
@@ -49,6 +50,11 @@ CommandBody add_export(CLI::App& command, const char* from, const char* from_doc
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62))
       ->take_last();
   command.add_flag("--overwrite", options->overwrite, "Replace an earlier folder of a model");
+  if (run == export_model) {
+    command.add_flag("--merge", options->merge,
+                     "Write the model with its adapters (model.lora) in the weights (default: the "
+                     "adapters alone, for peft)");
+  }
   return [options, run] {
     print_export(run(options->from, options->folder()), *options);
     return ExitCode::ok;

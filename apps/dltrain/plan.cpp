@@ -368,6 +368,18 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
   fmt::print("model: {} parameters, {} → output {}\n", parameter_elements(session), inputs,
              to_string(graph.output_spec));
   for (const std::string& name : graph.unused) fmt::print("  unused: {} gets no gradient\n", name);
+  if (const LoraConfig* lora = session.experiment->model.adapters()) {
+    int64_t adapters = 0, learning = 0;
+    for (const ParameterInfo& info : graph.parameters) {
+      if (info.role != Role::parameter || info.adaptation == Adaptation::frozen) continue;
+      adapters += info.name.ends_with(kLoraA) ? 1 : 0;
+      learning += info.spec.shape.elements();
+    }
+    fmt::print(
+        "  lora: {} adapters of rank {}; {} parameters learn, {:.2g} % of all\n", adapters,
+        lora->rank, learning,
+        100.0 * static_cast<double>(learning) / static_cast<double>(parameter_elements(session)));
+  }
   if (!graph.frozen.empty()) {
     fmt::print("  frozen: {} tensors, {} to {}\n", graph.frozen.size(), graph.frozen.front(),
                graph.frozen.back());

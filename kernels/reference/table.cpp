@@ -53,6 +53,7 @@ constexpr KernelRow kTable[] = {
     row("embedding", reference_embedding, kAccumulates),
     row("embedding_backward", reference_embedding_backward, kAccumulates),
     row("dropout2d", reference_dropout2d, kAccumulates),
+    row("row_norms", reference_row_norms, kOverwrites),
     row("softmax", reference_softmax, kOverwrites),
     row("softmax_backward", reference_softmax_backward, kAccumulates),
     row("log_softmax", reference_softmax, kOverwrites),

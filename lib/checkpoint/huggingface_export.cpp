@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/lora_export.h"
 #include "checkpoint/run_folder.h"
 #include "checkpoint/weights.h"
 #include "config/load.h"
@@ -240,9 +241,24 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
   report.model_type = model.family->model_type;
   const std::deque<SafetensorsSet> files = trained_weights(report.checkpoint);
   report.averages = files.size() == 2;
-  report.tokenizer = add_tokenizer(choice, experiment.model, model, out, model.config);
   report.dtype = out.dtype.value_or(DType::f32);
-  report.written = write_huggingface_folder(out, model, checkpoint_tensors(files));
+  std::vector<OutputTensor> tensors = checkpoint_tensors(files);
+  const LoraConfig* lora = experiment.model.adapters();
+  if (out.merge && lora == nullptr) {
+    fail(ExitCode::usage, "{} has no adapters to merge: it was trained without model.lora",
+         report.checkpoint.string());
+  }
+  out.adapters = lora != nullptr && !out.merge;
+  if (out.adapters) {
+    model.config = adapter_config(tensors, model, experiment.model);
+    out.max_shard_bytes = UINT64_MAX;
+    tensors = learned_tensors(std::move(tensors), *lora);
+    report.note = "a folder of peft, without the base; --merge writes the whole model";
+  } else {
+    report.tokenizer = add_tokenizer(choice, experiment.model, model, out, model.config);
+    if (out.merge) tensors = merged_tensors(tensors, model, *lora);
+  }
+  report.written = write_huggingface_folder(out, model, std::move(tensors));
   return report;
 }
 

@@ -19,8 +19,10 @@ struct ExportReport {
 };
 
 // Exports the model of a run or a checkpoint: its averages, if it has them, because evaluations use
-// these. The run's tokenizer is exported too; if the run was started from a folder with the same
-// tokenizer, its files are copied. Opens neither data nor a device.
+// these. Of a run with adapters (model.lora) it writes a folder of peft, or with `out.merge` the
+// model with the adapters in its weights. The run's tokenizer is exported too; if the run was
+// started from a folder with the same tokenizer, its files are copied. Opens neither data nor a
+// device.
 ExportReport export_model(const std::filesystem::path& run_or_checkpoint, HuggingFaceFolder out);
 
 // Without a dtype in `out` exports are in f32, and imports keep that of the folder (bf16 or f16 if

@@ -99,9 +99,18 @@ void write_shard(FileWriter& file, const std::vector<OutputTensor>& tensors, DTy
   written.tensors += static_cast<int64_t>(tensors.size());
 }
 
+// Returns the name of a parameter in files of peft.
+std::string peft_name(const HuggingFaceFamily& family, const std::string& name) {
+  const std::string_view module = adapted_module(name);
+  if (module.empty()) return std::string(kPeftModules) + family.exported(name);
+  const std::string weight = family.exported(std::string(module) + ".weight");
+  return std::string(kPeftModules) + std::string(module_of_weight(weight)) +
+         name.substr(module.size());
+}
+
 bool is_model_folder(const fs::path& path) {
   std::error_code ignored;
-  return fs::is_empty(path, ignored) ||
+  return fs::is_empty(path, ignored) || fs::exists(path / kAdapterConfig, ignored) ||
          (fs::exists(path / "config.json", ignored) &&
           (fs::exists(path / "model.safetensors", ignored) ||
            fs::exists(path / "model.safetensors.index.json", ignored)));
@@ -133,7 +142,11 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
   std::sort(tensors.begin(), tensors.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   tensors = unstacked(std::move(tensors), *model.family);
-  for (OutputTensor& tensor : tensors) tensor.name = model.family->exported(tensor.name);
+  for (OutputTensor& tensor : tensors) {
+    tensor.name = folder.adapters ? peft_name(*model.family, tensor.name)
+                                  : model.family->exported(tensor.name);
+  }
+  const std::string stem = folder.adapters ? kAdapterStem : "model";
   const auto shards = cut(std::move(tensors), folder);
 
   const DType dtype = folder.dtype.value_or(DType::f32);
@@ -142,7 +155,7 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
   nlohmann::ordered_json map = nlohmann::ordered_json::object();
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name =
-        shards.size() == 1 ? "model.safetensors"
+        shards.size() == 1 ? stem + ".safetensors"
                            : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
     write_shard(out.create(name), shards[i], dtype, written);
     for (const OutputTensor& tensor : shards[i]) map[tensor.name] = name;
@@ -153,10 +166,12 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
     out.create("model.safetensors.index.json").write(index.dump(2) + "\n");
   }
   nlohmann::ordered_json config = model.config;
-  config["torch_dtype"] = dtype == DType::f32    ? "float32"
-                          : dtype == DType::bf16 ? "bfloat16"
-                                                 : "float16";
-  out.create("config.json").write(config.dump(2) + "\n");
+  if (!folder.adapters) {
+    config["torch_dtype"] = dtype == DType::f32    ? "float32"
+                            : dtype == DType::bf16 ? "bfloat16"
+                                                   : "float16";
+  }
+  out.create(folder.adapters ? kAdapterConfig : "config.json").write(config.dump(2) + "\n");
   for (const TokenizerFile& file : folder.files) out.create(file.name).write(file.content);
   out.publish();
   return written;

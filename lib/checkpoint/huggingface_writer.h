@@ -25,6 +25,8 @@ struct HuggingFaceFolder {
   std::optional<DType> dtype = {};   // f32 (the default), bf16 or f16
   uint64_t max_shard_bytes = 5e9;    // of the tensors of one file
   bool overwrite = false;            // an existing folder of a model may be replaced
+  bool merge = false;                // the adapters of model.lora go into the weights
+  bool adapters = false;             // a folder of peft: the adapters alone
   std::vector<TokenizerFile> files;  // besides config.json and the weights
 };
 
@@ -39,7 +41,8 @@ struct WrittenFolder {
 void check_output_folder(const HuggingFaceFolder& folder);
 
 // Writes config.json, the weights (model.safetensors, or shards of at most max_shard_bytes with
-// their index) and the files; the folder is complete or absent. Throws Error(usage) as
+// their index) and the files; the folder is complete or absent. With `adapters` it writes
+// adapter_config.json and one adapter_model.safetensors. Throws Error(usage) as
 // check_output_folder() and for values out of the range of f16, and Error(storage).
 WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
                                        const IdentifiedModel& model,

@@ -1,11 +1,13 @@
 #include "checkpoint/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <regex>
 
 #include "base/error.h"
 #include "checkpoint/run_folder.h"
 #include "nn/huggingface/folder.h"
+#include "nn/lora.h"
 #include "tensor/float_tensors.h"
 
 namespace dltrain {
@@ -159,24 +161,90 @@ LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path
   const SafetensorsSet files(report.from, ExitCode::storage);
   VerifiedFiles folder(std::filesystem::is_directory(report.from) ? report.from
                                                                   : report.from.parent_path());
-  load_tensors(store, find_weights(store.weights(), files, rename, strict, report), folder,
+  std::vector<ParameterInfo> wanted = store.weights();
+  std::erase_if(wanted, [&](const ParameterInfo& info) {
+    return info.adaptation == Adaptation::adapter && files.find(info.name) == nullptr;
+  });
+  load_tensors(store, find_weights(wanted, files, rename, strict, report), folder,
                &report.not_finite);
   return report;
 }
 
-void start_averages(Executor& executor) {
-  const auto start = [&](const StateTensor& tensor, std::span<const std::byte> whole) {
-    const StateTensor* average = executor.layout().find(tensor.name, Role::ema);
-    if (average != nullptr) executor.write_state(average->name, whole);
-  };
+void load_adapters(WeightStore& store, const std::filesystem::path& path) {
+  const SafetensorsSet files(path, ExitCode::storage, kAdapterStem);
+  std::vector<ParameterInfo> wanted = store.weights();
+  std::erase_if(wanted, [](const ParameterInfo& info) {
+    return info.role == Role::buffer || info.adaptation == Adaptation::frozen;
+  });
+  const TextPairs names{{fmt::format("^{}({})?", kPeftModules, kGpt2Modules), ""}};
+  LoadedWeights report;
+  VerifiedFiles folder(std::filesystem::is_directory(path) ? path : path.parent_path());
+  load_tensors(store, find_weights(wanted, files, names, true, report, /*keys=*/false), folder);
+}
+
+namespace {
+
+// Calls use(tensor, its bytes) for whole tensors that are `wanted`, and for all that are sharded,
+// collected over the ranks.
+template <typename Wanted, typename Use>
+void each_whole_tensor(Executor& executor, const Wanted& wanted, const Use& use) {
   std::vector<std::byte> bytes;
   for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (tensor.shard || executor.layout().find(tensor.name, Role::ema) == nullptr) continue;
+    if (tensor.shard || !wanted(tensor)) continue;
     bytes.resize(tensor.spec.bytes());
     executor.read_state(tensor.name, bytes);
-    start(tensor, bytes);
+    use(tensor, bytes);
   }
-  executor.collect_shards(start);
+  executor.collect_shards(use);
+}
+
+// As row_norms computes them (lib/ops/row_norms.cpp).
+template <typename T>
+std::vector<T> norms_of_rows(std::span<const std::byte> matrix, int64_t rows) {
+  const auto* row = reinterpret_cast<const T*>(matrix.data());
+  const size_t columns = matrix.size() / sizeof(T) / static_cast<size_t>(rows);
+  std::vector<T> out;
+  for (; out.size() < static_cast<size_t>(rows); row += columns) {
+    double sum = 0;
+    for (size_t i = 0; i < columns; ++i) sum += double{row[i]} * double{row[i]};
+    out.push_back(static_cast<T>(std::sqrt(sum)));
+  }
+  return out;
+}
+
+}  // namespace
+
+void start_magnitudes(Executor& executor) {
+  const auto magnitude_of = [&](const StateTensor& weight) {
+    const std::string module(module_of_weight(weight.name));
+    return executor.layout().find(module + std::string(kLoraMagnitude));
+  };
+  each_whole_tensor(
+      executor, [&](const StateTensor& tensor) { return magnitude_of(tensor) != nullptr; },
+      [&](const StateTensor& tensor, std::span<const std::byte> whole) {
+        const StateTensor* magnitude = magnitude_of(tensor);
+        if (magnitude == nullptr) return;
+        const int64_t rows = tensor.spec.shape[0];
+        if (tensor.spec.dtype == DType::f64) {
+          const auto norms = norms_of_rows<double>(whole, rows);
+          executor.write_state(magnitude->name, std::as_bytes(std::span(norms)));
+        } else {
+          const auto norms = norms_of_rows<float>(whole, rows);
+          executor.write_state(magnitude->name, std::as_bytes(std::span(norms)));
+        }
+      });
+}
+
+void start_averages(Executor& executor) {
+  const auto average_of = [&](const StateTensor& tensor) {
+    return executor.layout().find(tensor.name, Role::ema);
+  };
+  each_whole_tensor(
+      executor, [&](const StateTensor& tensor) { return average_of(tensor) != nullptr; },
+      [&](const StateTensor& tensor, std::span<const std::byte> whole) {
+        const StateTensor* average = average_of(tensor);
+        if (average != nullptr) executor.write_state(average->name, whole);
+      });
 }
 
 std::deque<SafetensorsSet> trained_weights(const std::filesystem::path& checkpoint) {

@@ -37,9 +37,17 @@ std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& paramete
 // the checkpoint that find_checkpoint() finds, else `path`. A checkpoint is verified.
 std::filesystem::path location_of_weights(const std::filesystem::path& path);
 // Opens the result of location_of_weights() and writes the weights into a store; converts f32, f64,
-// bf16 and f16.
+// bf16 and f16. Adapters may be missing.
 LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict);
+
+// Writes the adapters of model.lora, and parameters of the base that learn too, from a folder or
+// file of peft (lora.init_from). Throws Error(storage) unless it has exactly these.
+void load_adapters(WeightStore& store, const std::filesystem::path& path);
+
+// Sets the magnitudes of adapters (dora) to the norms of the rows of their weights. All ranks must
+// call it.
+void start_magnitudes(Executor& executor);
 
 // Sets the averages (role ema) to the values of their parameters, as before the first update.
 void start_averages(Executor& executor);

@@ -109,6 +109,7 @@ struct Emitted {
                 .trained = r.trained};
     context.set_decoding(&decoding);
     context.set_default_init(r.model.init.get());
+    context.set_lora(r.model.adapters());
     context.set_vocabulary(r.model.vocab_size.value_or(r.vocabulary));
     output = context.emit_model(r.model.layers, fields, r.model.location);
     builder.set_layer("");
@@ -132,14 +133,21 @@ struct Emitted {
 };
 
 // Runs the passes after emission. `output`: kNoValue for a graph without output.
-Graph finished(Graph graph, const DecodeRequest& r, ValueId output) {
+Graph finished(Emitted& model, ValueId output) {
+  const DecodeRequest& r = model.request;
+  Graph graph = std::move(model.graph);
   read_existing_averages(graph, r);
   std::vector<ValueId> outputs;
   if (output != kNoValue) outputs.push_back(output);
   graph = autocast(std::move(graph), r.precision, outputs);
   mark_tf32(graph, r.precision);
   graph = lower_recurrent(std::move(graph), {}, false);
-  if (r.narrow_parameters) graph = narrow_parameters(std::move(graph));
+  if (r.narrow_parameters) {
+    graph = narrow_parameters(std::move(graph));
+  } else if (r.precision.low() == DType::bf16 && r.model.lora && r.model.lora->base == DType::bf16) {
+    const std::set<std::string> frozen = frozen_parameters(model.context.parameters());
+    graph = narrow_parameters(std::move(graph), &frozen);
+  }
   for (ValueId id : outputs) graph.value(id).role = Role::output;
   graph = fuse(eliminate_dead_code(std::move(graph)));
   drop_unread_state(graph);
@@ -171,7 +179,7 @@ DecodeGraph build_decode_graph(const DecodeRequest& r) {
   out.keeps_tokens = model.decoding.keeps_tokens;
   if (r.tokens > 1) out.output = choose_last(model.builder, axes, out.output, out.counts);
   model.builder.set_layer("");
-  out.graph = finished(std::move(model.graph), r, out.output);
+  out.graph = finished(model, out.output);
   if (r.source) out.graph.value(model.source).role = Role::activation;  // nothing reads it
   if (r.independent_rows) {
     for (Node& node : out.graph.nodes) {
@@ -200,7 +208,7 @@ SourceGraph build_source_graph(const DecodeRequest& request) {
   out.source_lengths = model.source_lengths;
   out.counts = model.decoding.counts;
   out.slots = model.decoding.slot_ids;
-  out.graph = finished(std::move(model.graph), r, kNoValue);
+  out.graph = finished(model, kNoValue);
   for (ValueId id : {model.tokens, model.decoding.positions}) {
     out.graph.value(id).role = Role::activation;  // nothing reads them
   }

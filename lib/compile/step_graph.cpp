@@ -37,10 +37,12 @@ std::vector<ValueId> learning_parameters(const StepRequest& r, StepGraph& out) {
   check_patterns(diagnostics, r.update, "freeze", r.update.freeze, names, "parameter");
   r.optimizer.check_groups(diagnostics, names);
   diagnostics.throw_if_any();
+  const std::set<std::string> frozen = frozen_parameters(out.parameters);
   std::vector<ValueId> learning;
   for (ValueId id : all) {
     const GraphValue& p = out.graph.value(id);
-    if (selects(r.update.freeze, p.name) || r.optimizer.settings(p.name, p.spec.shape).frozen) {
+    if (frozen.contains(p.name) || selects(r.update.freeze, p.name) ||
+        r.optimizer.settings(p.name, p.spec.shape).frozen) {
       out.frozen.push_back(p.name);
     } else {
       learning.push_back(id);
@@ -273,6 +275,10 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   if (r.narrow_parameters) {
     out.graph = narrow_parameters(std::move(out.graph));
+    log("narrow_parameters");
+  } else if (r.precision.low() == DType::bf16 && r.model.lora && r.model.lora->base == DType::bf16) {
+    const std::set<std::string> frozen = frozen_parameters(out.parameters);
+    out.graph = narrow_parameters(std::move(out.graph), &frozen);
     log("narrow_parameters");
   }
   if (divided) {

@@ -485,6 +485,7 @@ void Experiment::validate(Diagnostics& diagnostics) const {
                     "take selective, blocks or full",
                     parallelism.virtual_stages);
   }
+  if (model.lora) validate_lora(diagnostics);
   if (training.reduction == Reduction::fixed && parallelism.reduce_dtype != DType::f32) {
     diagnostics.add(parallelism, "reduce_dtype",
                     "training.reduction: fixed gives the same bits for every number of ranks; "

@@ -169,6 +169,7 @@ struct Experiment : ConfigObject {
  private:
   void validate_shards(Diagnostics& diagnostics) const;
   void validate_narrow_parameters(Diagnostics& diagnostics) const;
+  void validate_lora(Diagnostics& diagnostics) const;
 };
 
 // Reports a micro-batch size or accumulation that does not divide `samples`, which `share` names:

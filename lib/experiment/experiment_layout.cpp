@@ -199,6 +199,21 @@ void Experiment::validate_narrow_parameters(Diagnostics& diagnostics) const {
   }
 }
 
+void Experiment::validate_lora(Diagnostics& diagnostics) const {
+  const LoraConfig& lora = *model.lora;
+  if (lora.base != DType::bf16) return;
+  const auto refuse = [&](const std::string& why) {
+    diagnostics.add(lora, "base", "base: bf16 {}", why);
+  };
+  if (precision.compute != DType::bf16) refuse("needs precision.compute: bf16");
+  if (parallelism.zero_stage > 0) {
+    refuse("does not go with ZeRO, which shards f32 values; take zero_stage: 0");
+  }
+  if (parallelism.tensor > 1 || parallelism.expert > 1) {
+    refuse("does not go with tensor or expert parallelism, which shards f32 values");
+  }
+}
+
 namespace {
 
 std::string share_name(int64_t global_batch, int64_t ranks) {

@@ -112,7 +112,9 @@ ValueId LayerContext::emit_model(const std::vector<std::unique_ptr<Layer>>& laye
   for (const auto& [name, value] : fields) data.outputs.push_back({.name = name, .value = value});
   Names names{.outer = &data, .named = constant_, .unnamed = join_path(constant_, "layers")};
   List list{&names, &data.outputs.front(), &data.outputs.front()};
+  const size_t first_node = builder_.graph().nodes.size();
   const ValueId out = emit_layers(layers, list);
+  if (lora_ != nullptr) add_adapters(*lora_, first_node, out);
   for (const Output& field : data.outputs) {
     if (!field.used) fail_at(model, "no layer reads the data's '{}'", field.name);
   }

@@ -19,6 +19,7 @@ namespace dltrain {
 
 struct Decoding;
 struct Layer;
+struct LoraConfig;
 
 // Parallel streams that the batches continue (data of `sampling: streams`): sample r of the global
 // batch belongs to stream r.
@@ -59,6 +60,8 @@ class LayerContext {
   // Sets the initial values of weights of two axes or more without their own (may be null; must
   // outlive the context).
   void set_default_init(const InitializerConfig* init) { default_init_ = init; }
+  // Sets the adapters that emit_model() adds (may be null; must outlive the context).
+  void set_lora(const LoraConfig* lora) { lora_ = lora; }
   // Emits the whole model. Its layers may use `fields` by name; the first layer gets the first
   // field. Refuses fields that no layer reads.
   using Inputs = std::vector<std::pair<std::string, ValueId>>;
@@ -155,6 +158,10 @@ class LayerContext {
   static Output* find_output(const List& list, std::string_view name);
   static std::string no_output(const List& list, std::string_view name);
   std::string path_of(const Layer& layer, List& list);
+  void add_adapters(const LoraConfig& lora, size_t first_node, ValueId output);
+  void adapt(const LoraConfig& lora, Node product, const std::string& module);
+  // The length of what precedes the model's own names in those of its parameters: "teacher.".
+  size_t prefix_length() const { return constant_.empty() ? 0 : constant_.size() + 1; }
 
   GraphBuilder& builder_;
   bool training_;
@@ -168,6 +175,7 @@ class LayerContext {
   std::map<std::string, SourceLocation, std::less<>> paths_;  // of the layers emitted so far
   std::map<std::string, ValueId> carried_;                    // state of the streams, by name
   const InitializerConfig* default_init_ = nullptr;
+  const LoraConfig* lora_ = nullptr;
   const Emission* emission_ = nullptr;  // of the innermost layer that is being emitted
   // Paths of the copies that are being emitted, the outermost first, and of their originals.
   std::vector<std::pair<std::string, std::string>> copies_;

@@ -156,6 +156,10 @@ void ModelConfig::describe(Fields& f) {
        .max = 65536,
        .known_as = {"pad_vocab_size_multiple_of", "make_vocab_size_divisible_by",
                     "pad_to_multiple_of"}});
+  f.section("lora", lora,
+            {.doc = "Low-rank adapters beside linear layers: they are trained, the model itself is "
+                    "frozen (docs/training.md)",
+             .known_as = {"peft", "adapters", "peft_config"}});
 }
 
 void ModelConfig::validate(Diagnostics& diagnostics) const {
@@ -184,6 +188,7 @@ EmittedModel emit_model(const ModelRequest& r) {
   context.set_vocabulary(r.model.vocab_size.value_or(r.vocabulary));
   context.set_outputs(r.outputs);
   context.set_streams(r.streams);
+  context.set_lora(r.model.adapters());
   LayerContext::Inputs fields;
   for (size_t i = 0; i < out.inputs.size(); ++i) {
     fields.emplace_back(r.inputs[i].name, out.inputs[i]);
@@ -194,6 +199,7 @@ EmittedModel emit_model(const ModelRequest& r) {
     LayerContext teacher(builder, /*training=*/false, r.compute, r.ghost_groups);
     teacher.make_constant(teacher_name(i, r.teachers.size()));
     teacher.set_vocabulary(model.vocab_size.value_or(r.vocabulary));
+    teacher.set_lora(model.adapters());
     context.add_teacher_output(teacher.emit_model(model.layers, fields, model.location));
     const auto& constants = teacher.parameters();
     out.constants.insert(out.constants.end(), constants.begin(), constants.end());

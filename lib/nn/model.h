@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nn/layer.h"
+#include "nn/lora.h"
 #include "nn/loss.h"
 
 namespace dltrain {
@@ -19,6 +20,9 @@ struct ModelConfig : ConfigObject {
   TextPairs rename;
   bool strict = true;
   std::optional<int64_t> vocab_size, pad_vocab_to;
+  std::optional<LoraConfig> lora;
+
+  const LoraConfig* adapters() const { return lora ? &*lora : nullptr; }
 
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;

@@ -60,6 +60,14 @@ void check_sizes(const ParameterInfo& info, size_t file, size_t memory) {
 
 }  // namespace
 
+std::set<std::string> frozen_parameters(const std::vector<ParameterInfo>& parameters) {
+  std::set<std::string> out;
+  for (const ParameterInfo& info : parameters) {
+    if (info.adaptation == Adaptation::frozen) out.insert(info.name);
+  }
+  return out;
+}
+
 void file_to_memory(const ParameterInfo& info, std::span<const float> file,
                     std::span<float> memory) {
   check_sizes(info, file.size(), memory.size());

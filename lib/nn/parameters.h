@@ -2,6 +2,7 @@
 // a checkpoint file to memory.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,13 +21,24 @@ struct FileLayout {
   bool stacked = false;          // a matrix [out, in] for each expert: [experts, out, in]
 };
 
+// Whether a parameter learns (model.lora).
+enum class Adaptation : uint8_t {
+  own,      // yes, unless it is frozen by a key
+  frozen,   // no: the adapters learn instead
+  adapter,  // a parameter of an adapter
+};
+
 struct ParameterInfo {
   std::string name;             // "layers.0.weight"
   TensorSpec spec;              // in memory
   Role role = Role::parameter;  // or buffer
   Initializer initializer;
   FileLayout file;
+  Adaptation adaptation = Adaptation::own;
 };
+
+// The names of those that model.lora freezes.
+std::set<std::string> frozen_parameters(const std::vector<ParameterInfo>& parameters);
 
 // The name of a part of a stacked tensor (nn/huggingface/families.h).
 inline std::string part_name(std::string_view name, int64_t part) {

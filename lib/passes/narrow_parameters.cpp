@@ -9,7 +9,7 @@ namespace dltrain {
 namespace {
 
 // Returns for each copy that replaces its parameter this parameter.
-std::map<ValueId, ValueId> find_replaced(const Graph& graph) {
+std::map<ValueId, ValueId> find_replaced(const Graph& graph, const std::set<std::string>* only) {
   std::set<ValueId> read;
   for (const Node& node : graph.nodes) {
     const UpdateKind kind = node.op->update;
@@ -21,6 +21,7 @@ std::map<ValueId, ValueId> find_replaced(const Graph& graph) {
   std::map<ValueId, ValueId> out;
   for (ValueId copy : graph.with_role(Role::low_precision)) {
     const GraphValue& value = graph.value(copy);
+    if (only != nullptr && !only->contains(graph.value(value.of).name)) continue;
     if (value.spec.dtype == DType::bf16 && !read.contains(value.of)) out[copy] = value.of;
   }
   return out;
@@ -28,8 +29,8 @@ std::map<ValueId, ValueId> find_replaced(const Graph& graph) {
 
 }  // namespace
 
-Graph narrow_parameters(Graph graph) {
-  const std::map<ValueId, ValueId> replaced = find_replaced(graph);
+Graph narrow_parameters(Graph graph, const std::set<std::string>* only) {
+  const std::map<ValueId, ValueId> replaced = find_replaced(graph, only);
   const auto replace = [&](ValueId& id) {
     if (const auto at = replaced.find(id); at != replaced.end()) id = at->second;
   };

@@ -7,12 +7,16 @@
 // in f32 (scales of norms, biases, embedding tables) stay f32, tied ones with their copies.
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "graph/graph.h"
 
 namespace dltrain {
 
 // Runs after autocast and emit_low_precision_update, before passes that split or merge updates.
-// Requires an optimizer with OpDef::independent_elements.
-Graph narrow_parameters(Graph graph);
+// Requires an optimizer with OpDef::independent_elements for parameters that learn. `only`: the
+// names of those that may be replaced (the frozen ones, with model.lora.base: bf16); null: all.
+Graph narrow_parameters(Graph graph, const std::set<std::string>* only = nullptr);
 
 }  // namespace dltrain

@@ -53,6 +53,9 @@ LanguageModel::LanguageModel(Experiment experiment, std::optional<ResumeChoice> 
          "the configuration has no model.init_from, so there are no weights; give a run folder or "
          "a checkpoint");
   }
+  // New adapters change nothing.
+  auto& lora = experiment_.model.lora;
+  if (!checkpoint_ && lora && !lora->init_from) lora.reset();
   const DatasetConfig* data = experiment_.data.train.get();
   if (checkpoint_ && data != nullptr && !may_have_tokens(data->kind)) {
     fail(ExitCode::usage,
@@ -103,6 +106,7 @@ Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
     load_trained(*decoder_, decoder_->weights(), checkpoint_->checkpoint);
   } else {
     load_weights(*decoder_, source_, experiment_.model.rename, experiment_.model.strict);
+    if (experiment_.model.lora) load_adapters(*decoder_, *experiment_.model.lora->init_from);
   }
   return *decoder_;
 }

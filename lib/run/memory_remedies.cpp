@@ -18,10 +18,10 @@ constexpr uint64_t kRoomToStart = uint64_t{4} << 20;
 constexpr int kMostRanks = 64;  // of the remedy that shards
 
 // The sections that are changed and restored.
-using Sections =
-    std::tuple<TrainingConfig, PrecisionConfig, MemoryConfig, ParallelismConfig, CheckpointConfig>;
+using Sections = std::tuple<TrainingConfig, PrecisionConfig, MemoryConfig, ParallelismConfig,
+                            CheckpointConfig, std::optional<LoraConfig>>;
 auto sections_of(Experiment& e) {
-  return std::tie(e.training, e.precision, e.memory, e.parallelism, e.checkpoint);
+  return std::tie(e.training, e.precision, e.memory, e.parallelism, e.checkpoint, e.model.lora);
 }
 
 // Restores the sections at the end of a scope.
@@ -90,6 +90,10 @@ class Remedies {
              PrecisionConfig& p = e.precision;
              p.compute = p.parameters = p.residual = DType::bf16;
            }});
+    }
+    // Adapters suit a model that is trained already.
+    if (experiment_.model.init_from && !experiment_.model.lora) {
+      add({"model.lora=16", [](Experiment& e) { e.model.lora.emplace(); }});
     }
     if (std::ranges::any_of(found_, [](const Remedy& r) { return r.fit.fits(); })) return found_;
     Remedy together{"", [](Experiment&) {}};

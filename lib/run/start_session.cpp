@@ -14,7 +14,7 @@ namespace {
 const ParameterInfo& last_bias(const ModelConfig& model, const StepGraph& graph, int64_t outputs) {
   const ParameterInfo* last = nullptr;
   for (const ParameterInfo& info : graph.parameters) {
-    if (info.role == Role::parameter) last = &info;
+    if (info.role == Role::parameter && info.adaptation != Adaptation::adapter) last = &info;
   }
   if (last == nullptr || !last->name.ends_with("bias") || !(last->spec.shape == Shape{outputs})) {
     fail_at(model, "final_bias_from_data", "the model does not end in a bias of {} values",
@@ -117,6 +117,12 @@ std::optional<LoadedWeights> start_session(Session& session, bool weights_follow
     const Agreement& agree = session.options.agree;
     report = load_weights(*session.executor, agree ? agree("weights of " + path, find) : find(),
                           experiment.model.rename, experiment.model.strict);
+  }
+  const LoraConfig* lora = weights_follow ? nullptr : experiment.model.adapters();
+  if (lora != nullptr && lora->variant == LoraVariant::dora) start_magnitudes(*session.executor);
+  if (lora != nullptr && lora->init_from) {
+    refuse_missing_paths(ObjectRef::of(*session.experiment->model.lora), ExitCode::storage);
+    load_adapters(*session.executor, *lora->init_from);
   }
   start_averages(*session.executor);
   session.executor->set_progress({.loss_scale = session.first_loss_scale()});

@@ -1,4 +1,4 @@
-// softmax, log_softmax and their gradients: rows shorter and longer than a vector.
+// softmax, log_softmax and their gradients, and row_norms: rows shorter and longer than a vector.
 #include <fmt/format.h>
 
 #include "ops/case.h"
@@ -14,6 +14,11 @@ void add_softmax_cases(std::vector<OpCase>& cases) {
                        fmt::format("{}_backward", op),
                        {case_tensor(x), case_tensor(x)}});
     }
+    if (x.rank() != 2) continue;
+    cases.push_back({fmt::format("row_norms {}", to_string(x)),
+                     "row_norms",
+                     {case_tensor(x), case_tensor(x)},
+                     {{"scale", 0.5}}});
   }
 }
 

@@ -1,0 +1,204 @@
+// Adds the adapters of model.lora (nn/lora.h) to the products that layers have emitted. It works on
+// the emitted nodes and not in the layers: so one rule serves every layer that multiplies by a
+// weight (linear, lm_head, multi_head_attention with its packed q, k and v, shared experts), a
+// weight that layers share gets one adapter, and the head is known, whatever layer it is.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "config/name_patterns.h"
+#include "config/suggest.h"
+#include "nn/layer.h"
+#include "nn/lora.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+// A product y = x·Wᵀ (+ b) by a weight of the model.
+struct LinearProduct {
+  size_t node = 0;
+  std::string module;  // the path of its adapter, without what precedes the model's names
+  bool head = false;
+};
+
+// Returns the node that computes `output` but for functions of each element; −1: none.
+int node_of_head(const Graph& graph, ValueId output) {
+  int producer = graph.value(output).producer;
+  while (producer >= 0) {
+    const Node& node = graph.nodes[static_cast<size_t>(producer)];
+    if (node.op->name == "matmul") return producer;
+    if (!node.op->elementwise && node.op->name != "reshape") return -1;
+    producer = graph.value(node.inputs[0]).producer;
+  }
+  return -1;
+}
+
+class LinearProducts {
+ public:
+  LinearProducts(const Graph& graph, size_t first_node, ValueId output,
+                 const std::vector<ParameterInfo>& parameters, const std::string& prefix) {
+    for (const ParameterInfo& info : parameters) {
+      const std::string_view module = module_of_weight(info.name);
+      if (!module.empty()) weights_[graph.find(info.name)] = &info;
+    }
+    const int head = node_of_head(graph, output);
+    for (size_t i = first_node; i < graph.nodes.size(); ++i) {
+      const std::string module = module_of(graph.nodes[i]);
+      if (module.empty()) continue;
+      found_.push_back({i, prefix.empty() ? module : module.substr(prefix.size() + 1),
+                        static_cast<int>(i) == head});
+    }
+  }
+
+  // Returns the products that get adapters. Throws for patterns that match none.
+  std::vector<LinearProduct> chosen(const LoraConfig& lora) const {
+    std::vector<std::string> names;
+    for (const LinearProduct& product : found_) {
+      std::ranges::move(names_of(product), std::back_inserter(names));
+    }
+    Diagnostics diagnostics;
+    check_patterns(diagnostics, lora, "match", lora.match, names, "linear layer");
+    diagnostics.throw_if_any();
+    std::vector<LinearProduct> out;
+    for (const LinearProduct& product : found_) {
+      const bool wanted =
+          lora.match.empty() ? !product.head : selects_one_of(lora.match, names_of(product));
+      if (wanted) out.push_back(product);
+    }
+    if (out.empty()) {
+      fail_at(lora, "match", "{}",
+              lora.match.empty() ? "the model has no linear layer besides its head"
+                                 : "no linear layer is selected");
+    }
+    return out;
+  }
+
+ private:
+  static std::vector<std::string> names_of(const LinearProduct& product) {
+    std::vector<std::string> out = ends_of(product.module);
+    out.push_back(product.module + ".weight");
+    return out;
+  }
+
+  // Returns "" for a node that is no product by a weight. A weight that belongs to another layer
+  // (that of a tied embedding) gets an adapter in this one.
+  std::string module_of(const Node& node) {
+    if (node.op->name != "matmul" || !node.attributes.boolean("transpose_b") ||
+        node.attributes.boolean("transpose_a") || node.attributes.boolean("full_precision")) {
+      return "";
+    }
+    const auto weight = weights_.find(node.inputs[1]);
+    if (weight == weights_.end()) return "";
+    const auto [at, first] = modules_.try_emplace(node.inputs[1], "");
+    if (first) {
+      const std::string& name = weight->second->name;
+      at->second = name.starts_with(node.layer + ".") ? module_of_weight(name) : node.layer;
+    }
+    return at->second;
+  }
+
+  std::map<ValueId, const ParameterInfo*> weights_;
+  std::map<ValueId, std::string> modules_;  // of the weights that products read
+  std::vector<LinearProduct> found_;
+};
+
+}  // namespace
+
+// Emits the adapter of `product`, whose result keeps its id. Products that share a weight share the
+// adapter.
+void LayerContext::adapt(const LoraConfig& lora, Node product, const std::string& module) {
+  Graph& graph = builder_.graph();
+  const size_t first = graph.nodes.size();
+  const ValueId x = product.inputs[0], w = product.inputs[1], y = product.outputs[0];
+  const ValueId bias = product.inputs.size() == 3 ? product.inputs[2] : kNoValue;
+  const int64_t out = builder_.spec(w).shape[0], in = builder_.spec(w).shape[1];
+  if (lora.variant == LoraVariant::dora &&
+      module_of_weight(graph.value(w).name) != join_path(constant_, module)) {
+    fail_at(lora, "variant", "dora: {} has the weight of another layer; leave it out of match",
+            module);
+  }
+  const auto parameter = [&](std::string_view suffix, const Shape& shape, Initializer init) {
+    const std::string name = join_path(constant_, module) + std::string(suffix);
+    const auto [at, is_new] = index_.emplace(name, parameters_.size());
+    if (!is_new) return graph.find(name);
+    parameters_.push_back({.name = name,
+                           .spec = {shape, accumulation_dtype(compute_)},
+                           .role = constant_.empty() ? Role::parameter : Role::constant,
+                           .initializer = init,
+                           .file = {shape, {}},
+                           .adaptation = Adaptation::adapter});
+    return builder_.add_value(name, parameters_.back().spec, parameters_.back().role);
+  };
+  const auto bound = Initializer::uniform_within(1 / std::sqrt(static_cast<double>(in)));
+  const ValueId a = parameter(kLoraA, {lora.rank, in}, bound);
+  const ValueId b = parameter(kLoraB, {out, lora.rank}, Initializer::zeros());
+  builder_.set_layer(product.layer);
+  const auto times = [&](ValueId rows, ValueId matrix) {
+    return builder_.emit1("matmul", {rows, matrix}, {{"transpose_b", true}});
+  };
+  const int block = product.block;
+  const ValueId base = builder_.add_value({}, builder_.spec(y), Role::activation);
+  product.outputs[0] = base;
+  graph.nodes.push_back(std::move(product));
+  ValueId dropped = x;
+  if (noise() && lora.dropout > 0) {
+    const uint64_t stream = random_stream(builder_.layer() + "." + module + ".lora_dropout");
+    dropped = builder_.emit1("dropout", {x, builder_.step_state()},
+                             {{"rate", lora.dropout}, {"stream", static_cast<int64_t>(stream)}});
+  }
+  // The factor is applied where rows are shortest.
+  const ValueId added = times(scaled(times(dropped, a), lora.scale()), b);
+  if (lora.variant != LoraVariant::dora) {
+    builder_.emit1("add", {base, added});
+  } else {
+    // base + (g − 1)·(x·Wᵀ) + g·added, which is the base where g is 1.
+    const ValueId m = parameter(kLoraMagnitude, {out}, Initializer::zeros());
+    const ValueId norm = builder_.emit1("row_norms", {w, builder_.emit1("matmul", {b, a})},
+                                        {{"scale", lora.scale()}});
+    const ValueId g = builder_.emit1("div", {m, norm});
+    const ValueId plain = dropped != x       ? times(dropped, w)
+                          : bias != kNoValue ? builder_.emit1("sub", {base, bias})
+                                             : base;
+    const ValueId longer = builder_.emit1("mul", {plain, scaled(g, 1, -1)});
+    builder_.emit1("add",
+                   {builder_.emit1("add", {base, longer}), builder_.emit1("mul", {added, g})});
+  }
+  graph.nodes.back().outputs[0] = y;
+  for (size_t i = first; i < graph.nodes.size(); ++i) graph.nodes[i].block = block;
+}
+
+void LayerContext::add_adapters(const LoraConfig& lora, size_t first_node, ValueId output) {
+  Graph& graph = builder_.graph();
+  std::vector<std::string> names;
+  for (const ParameterInfo& info : parameters_) {
+    if (info.role == Role::buffer) continue;
+    std::ranges::move(ends_of(info.name.substr(prefix_length())), std::back_inserter(names));
+  }
+  Diagnostics diagnostics;
+  check_patterns(diagnostics, lora, "also_train", lora.also_train, names, "parameter");
+  diagnostics.throw_if_any();
+  const std::vector<LinearProduct> chosen =
+      LinearProducts(graph, first_node, output, parameters_, constant_).chosen(lora);
+  for (ParameterInfo& info : parameters_) {
+    const bool learns = selects_one_of(lora.also_train, ends_of(info.name.substr(prefix_length())));
+    if (info.role == Role::parameter && !learns) info.adaptation = Adaptation::frozen;
+  }
+  const std::string layer = builder_.layer();
+  std::vector<Node> nodes = std::exchange(graph.nodes, {});
+  auto next = chosen.begin();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (next == chosen.end() || next->node != i) {
+      graph.nodes.push_back(std::move(nodes[i]));
+    } else {
+      adapt(lora, std::move(nodes[i]), next++->module);
+    }
+  }
+  builder_.set_layer(layer);
+  graph.update_producers();
+}
+
+}  // namespace dltrain

@@ -1,0 +1,161 @@
+"""Low-rank adapters (model.lora) against peft's runs recorded by scripts/record_golden_lora.py, and peft's files."""
+import json
+import shutil
+import struct
+
+import support
+from support import MEMORY, SOURCES, USAGE, safetensors, steps
+
+GOLDEN = SOURCES / "tests/golden/lora"
+LANGUAGE = SOURCES / "tests/golden/language"
+# Relative. peft's own runs in f32 and f64 are at most 6e-7 apart; the rest is room for sums in another order.
+TOLERANCE = 1e-5
+DATA = f"{{type: tensors, path: {LANGUAGE}/batches.safetensors, inputs: input, targets: target, shuffle: false}}"
+MASKED = (f"{{type: tensors, path: {LANGUAGE}/batches.safetensors, inputs: {{input: masked_input, attention_mask: attention_mask}}, "
+          "targets: masked_target, shuffle: false}")
+
+
+def floats(tensor):
+    dtype, shape, content = tensor
+    assert dtype == "F32", dtype
+    return struct.unpack(f"<{len(content) // 4}f", content)
+
+
+class Lora(support.DltrainTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.golden = json.loads((GOLDEN / "losses.json").read_text())
+
+    def base(self, name):
+        """A folder of Hugging Face with the base."""
+        folder = self.folder / f"base-{name}"
+        if not folder.exists():
+            folder.mkdir()
+            shutil.copy(LANGUAGE / f"{name}.json", folder / "config.json")
+            shutil.copy(LANGUAGE / f"{name}.safetensors", folder / "model.safetensors")
+        return folder
+
+    def configuration(self, name, lora, more="", training="global_batch_size: 4, max_steps: 20, max_grad_norm: 0.5"):
+        keys = {"bert": ", dropout: 0, attention_dropout: 0, attention_mask: true"}.get(name, "")
+        return self.write(f"{name}.yaml", f"""
+name: lora
+model: {{from: {self.base(name)}{keys}, lora: {lora}}}
+data: {{train: {MASKED if name == "bert" else DATA}{more}}}
+optimizer: {{type: adamw, learning_rate: 0.01, weight_decay: 0.1}}
+training: {{{training}}}
+logging: {{logging_steps: 1}}
+""")
+
+    def train(self, case, run, *arguments):
+        configuration = self.configuration(self.golden["cases"][case]["model"], f"{{from: {GOLDEN / case}}}")
+        self.run_dltrain(configuration, "-q", "--output-dir", self.folder / run, *arguments)
+        return steps(self.folder / run)
+
+    def check(self, case, lines, tolerance=TOLERANCE):
+        self.assertEqual(len(lines), self.golden["steps"])
+        for i, line in enumerate(lines):
+            for series in ("loss", "grad_norm"):
+                expected = self.golden["cases"][case]["f64"][series][i]
+                self.assertLessEqual(abs(line[series] - expected), tolerance * expected, f"{case} {series}, step {i + 1}")
+
+    def test_adapters_have_the_trajectory_and_the_weights_of_peft(self):
+        for case in self.golden["cases"]:
+            self.check(case, self.train(case, case))
+            out = self.folder / f"peft-{case}"
+            self.run_dltrain("export", self.folder / case, out)
+            expected, found = safetensors(GOLDEN / case / "trained.safetensors"), safetensors(out / "adapter_model.safetensors")
+            self.assertEqual({name: value[1] for name, value in expected.items()}, {name: value[1] for name, value in found.items()})
+            for name, tensor in expected.items():
+                for a, b in zip(floats(tensor), floats(found[name])):
+                    self.assertAlmostEqual(a, b, delta=2e-5, msg=f"{case} {name}")
+
+    def test_adapters_on_ranks_and_micro_batches_have_the_trajectory_of_peft(self):
+        for case in self.golden["cases"]:
+            self.check(case, self.train(case, f"{case}-micro", "-s", "training.micro_batch_size=1"))
+            self.check(case, self.train(case, f"{case}-ranks", "--nproc-per-node", "2", "-s", "parallelism.zero_stage=1"))
+
+    def test_the_first_step_is_that_of_the_base(self):
+        for name in ("gpt2", "bert"):
+            for compute in ("f32", "bf16"):
+                configuration = self.configuration(name, "{rank: 4}")
+                keys = ["-q", "--max-steps", "1", "-s", f"precision.compute={compute}"]
+                plain, run = self.folder / f"{name}-{compute}", self.folder / f"{name}-{compute}-lora"
+                self.run_dltrain(configuration, *keys, "--output-dir", run)
+                self.run_dltrain(configuration, *keys, "--output-dir", plain, "-s", "model.lora=null")
+                self.assertEqual(steps(run)[0]["loss"], steps(plain)[0]["loss"], f"{name} {compute}")
+
+    def evaluated(self, *arguments):
+        result = self.folder / "result.json"
+        self.run_dltrain("eval", *arguments, "--result", result)
+        return json.loads(result.read_text())["eval_loss"]
+
+    def test_merged_and_peft_folders_compute_what_the_run_computes(self):
+        for name, lora in (("gpt2", "{rank: 4, match: [c_attn, mlp.c_proj]}"), ("llama", "{rank: 2, variant: rslora}"),
+                           ("qwen2", "{rank: 2, variant: dora, match: ['*_proj', '!k_proj']}"),
+                           ("bert", "{rank: 2, also_train: [transform.*]}")):
+            evaluation = f", eval: {MASKED if name == 'bert' else DATA}"
+            configuration = self.configuration(name, lora, evaluation)
+            run, merged, adapters = (self.folder / f"{name}-{part}" for part in ("run", "merged", "adapters"))
+            self.run_dltrain(configuration, "-q", "--output-dir", run)
+            expected = self.evaluated("--checkpoint", run)
+            self.run_dltrain("export", run, merged, "--merge")
+            self.run_dltrain("export", run, adapters)
+            shapes = {key: value[1] for key, value in safetensors(self.base(name) / "model.safetensors").items()}
+            prefix = "transformer." if name == "gpt2" else ""
+            self.assertEqual({prefix + key: value for key, value in shapes.items()},
+                             {key: value[1] for key, value in safetensors(merged / "model.safetensors").items()})
+            once = ["-q", "--max-steps", "1", "-s", "optimizer.learning_rate=0", "-s", "optimizer.weight_decay=0"]
+            for folder, changes in ((merged, ["-s", f"model.from={merged}", "-s", "model.lora=null"]),
+                                    (adapters, ["-s", f"model.lora={{from: {adapters}}}"])):
+                again = self.folder / f"{name}-again-{folder.name}"
+                self.run_dltrain(configuration, *once, *changes, "--output-dir", again)
+                self.assertAlmostEqual(self.evaluated("--checkpoint", again), expected, delta=1e-5 * expected, msg=str(folder))
+
+    def test_a_run_is_resumed_to_the_bit_and_generates(self):
+        configuration = self.configuration("gpt2", "{rank: 4, dropout: 0.1}")
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        self.run_dltrain(configuration, "-q", "--output-dir", whole)
+        self.run_dltrain(configuration, "-q", "--output-dir", parts, "--max-steps", "7")
+        self.run_dltrain(configuration, "-q", "--output-dir", parts, "--resume", "auto")
+        self.assertEqual([line["loss"] for line in steps(whole)], [line["loss"] for line in steps(parts)])
+        said = self.run_dltrain("generate", whole, "--tokens", "3,4,5", "--max-tokens", "4").out
+        self.assertTrue(said.strip())
+
+    def test_adapters_are_a_remedy_where_a_trained_model_does_not_fit(self):
+        wide = self.write("wide.yaml", f"""
+model: {{type: gpt2, num_layers: 2, hidden_size: 512, num_heads: 4, max_positions: 64, vocab_size: 61, init_from: {self.base("gpt2")}}}
+data: {{train: {DATA}}}
+optimizer: {{type: adamw, learning_rate: 0.01}}
+training: {{global_batch_size: 4, max_steps: 1}}
+memory: {{budget: 64MiB}}
+""")
+        said = self.run_dltrain("plan", wide, code=MEMORY)
+        self.assertIn("model.lora=16 → ", said.out + said.err)
+        said = self.run_dltrain("plan", wide, "-s", "model.lora=16", code=None)
+        self.assertIn("lora: 8 adapters of rank 16; 262144 parameters learn", said.out)
+        self.assertNotIn("model.lora=16 →", said.out + said.err)
+        said = self.run_dltrain("plan", wide, "-s", "model.init_from=null", code=MEMORY)
+        self.assertNotIn("model.lora", said.out + said.err)
+
+    def test_mistakes_are_named(self):
+        for lora, words in (("{rank: 4, match: [c_atn]}", "'c_atn' matches no linear layer"),
+                            ("{rank: 4, match: [wte]}", "'wte' matches no linear layer"),
+                            ("{r: 4}", "did you mean 'rank'"),
+                            ("{rank: 4, base: bf16}", "needs precision.compute: bf16"),
+                            ("{rank: 4, also_train: [hat.*]}", "'hat.*' matches no parameter"),
+                            (f"{{from: {self.folder}}}", "has no adapter_config.json")):
+            result = self.run_dltrain(self.configuration("gpt2", lora), "--dry-run", code=USAGE)
+            self.assertIn(words, result.err)
+        folder = self.folder / "ia3"
+        shutil.copytree(GOLDEN / "gpt2", folder)
+        config = json.loads((folder / "adapter_config.json").read_text())
+        for changes, words in (({"peft_type": "IA3"}, "peft_type"), ({"rank_pattern": {"c_attn": 2}}, "rank_pattern"),
+                               ({"bias": "all"}, "bias"), ({"target_modules": ".*c_attn"}, "target_modules")):
+            (folder / "adapter_config.json").write_text(json.dumps({**config, **changes}))
+            result = self.run_dltrain(self.configuration("gpt2", f"{{from: {folder}}}"), "--dry-run", code=USAGE)
+            self.assertIn(words, result.err)
+
+
+if __name__ == "__main__":
+    support.main()
