@@ -106,6 +106,16 @@ class LinearProducts {
   std::vector<LinearProduct> found_;
 };
 
+// Emits base + (g − 1)·plain + g·added with g = m/norms, which is the base where g is 1. `plain`:
+// x·Wᵀ.
+void emit_dora(GraphBuilder& b, ValueId base, ValueId plain, ValueId added, ValueId norms,
+               ValueId m) {
+  const ValueId g = b.emit1("div", {m, norms});
+  const ValueId above_one = b.emit1("affine", {g}, {{"scale", 1.0}, {"shift", -1.0}});
+  const ValueId longer = b.emit1("add", {base, b.emit1("mul", {plain, above_one})});
+  b.emit1("add", {longer, b.emit1("mul", {added, g})});
+}
+
 }  // namespace
 
 // Emits the adapter of `product`, whose result keeps its id. Products that share a weight share the
@@ -155,17 +165,13 @@ void LayerContext::adapt(const LoraConfig& lora, Node product, const std::string
   if (lora.variant != LoraVariant::dora) {
     builder_.emit1("add", {base, added});
   } else {
-    // base + (g − 1)·(x·Wᵀ) + g·added, which is the base where g is 1.
     const ValueId m = parameter(kLoraMagnitude, {out}, Initializer::zeros());
-    const ValueId norm = builder_.emit1("row_norms", {w, builder_.emit1("matmul", {b, a})},
-                                        {{"scale", lora.scale()}});
-    const ValueId g = builder_.emit1("div", {m, norm});
     const ValueId plain = dropped != x       ? times(dropped, w)
                           : bias != kNoValue ? builder_.emit1("sub", {base, bias})
                                              : base;
-    const ValueId longer = builder_.emit1("mul", {plain, scaled(g, 1, -1)});
-    builder_.emit1("add",
-                   {builder_.emit1("add", {base, longer}), builder_.emit1("mul", {added, g})});
+    const ValueId change = builder_.emit1("matmul", {b, a});
+    emit_dora(builder_, base, plain, added,
+              builder_.emit1("row_norms", {w, change}, {{"scale", lora.scale()}}), m);
   }
   graph.nodes.back().outputs[0] = y;
   for (size_t i = first; i < graph.nodes.size(); ++i) graph.nodes[i].block = block;
