@@ -254,7 +254,7 @@ class Teachers(Runs):
         teacher, student = self.folder / "teacher", self.folder / "student"
         self.train("--max-steps", 10, run=teacher)
         self.distil(teacher, "--max-steps", 10, run=student)
-        self.assertIn(f"teacher: {teacher}/checkpoints/step-000010", (student / "config.yaml").read_text())
+        self.assertIn(f"teacher: [{teacher}/checkpoints/step-000010]", (student / "config.yaml").read_text())
         self.train("--resume", "auto", "--max-steps", 20, run=teacher)
         resume = ("--resume", "auto")
         result = self.distil(teacher, *resume, run=student, code=USAGE)
