@@ -144,7 +144,8 @@ Graph finished(Emitted& model, ValueId output) {
   graph = lower_recurrent(std::move(graph), {}, false);
   if (r.narrow_parameters) {
     graph = narrow_parameters(std::move(graph));
-  } else if (r.precision.low() == DType::bf16 && r.model.lora && r.model.lora->base == DType::bf16) {
+  } else if (r.precision.low() == DType::bf16 && r.model.lora &&
+             r.model.lora->base == DType::bf16) {
     const std::set<std::string> frozen = frozen_parameters(model.context.parameters());
     graph = narrow_parameters(std::move(graph), &frozen);
   }

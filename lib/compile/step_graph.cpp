@@ -276,7 +276,8 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (r.narrow_parameters) {
     out.graph = narrow_parameters(std::move(out.graph));
     log("narrow_parameters");
-  } else if (r.precision.low() == DType::bf16 && r.model.lora && r.model.lora->base == DType::bf16) {
+  } else if (r.precision.low() == DType::bf16 && r.model.lora &&
+             r.model.lora->base == DType::bf16) {
     const std::set<std::string> frozen = frozen_parameters(out.parameters);
     out.graph = narrow_parameters(std::move(out.graph), &frozen);
     log("narrow_parameters");
@@ -305,8 +306,12 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   if (training && !r.parallel.shards_state()) shard_norm(out.graph, r.parallel.mesh);
   if (r.fuse) {
+    // On a GPU norms also read gradients in 16 bits, where a sum of several is rounded first, and
+    // join over blocks. On a CPU the bits are those of the stages of a pipeline, and blocks equal.
+    const bool on_gpu = gpu_memory() != 0;
     out.graph = fuse(std::move(out.graph),
-                     {.join_norms = true, .across_blocks = r.recompute.mode == Recompute::none});
+                     {.join_norms = on_gpu || r.precision.low() == DType::f32,
+                      .across_blocks = on_gpu && r.recompute.mode == Recompute::none});
     // Units of ZeRO round their own copies.
     if (r.keep_gradients && !r.parallel.shards_state())
       out.graph = fuse_copies(std::move(out.graph));
