@@ -322,6 +322,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     const std::optional<Gpu> gpu =
         r.gpu || gpu_memory() == 0 ? r.gpu : std::optional(find_gpus("h100-80g").front());
     options.seconds = [&](const Graph& graph, const Node& node) {
+      if (node.op->slot != SlotUse::none || node.inputs.empty()) return 0.0;  // a message
       return gpu ? call_cost(*gpu, graph, node, false).seconds : core_seconds(graph, node);
     };
     for (const Node& node : out.graph.nodes) {

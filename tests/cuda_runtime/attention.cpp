@@ -73,7 +73,10 @@ SharedLayer make_layer(Device& device, const std::string& path, double dropout =
 
 TEST_CASE("attention by cuDNN agrees with the reference, masks and queries without keys included") {
   const FreshAttention fresh;
-  const auto wanted = [](const OpCase& c) { return c.op.starts_with("attention"); };
+  // TF32 is a form of f32.
+  const auto wanted = [](const OpCase& c) {
+    return c.op.starts_with("attention") && !rounds_factors(c);
+  };
   for (const DType dtype : {DType::bf16, DType::f16}) {
     int by_cudnn = 0, masked = 0;
     for (const CaseReport& r :

@@ -26,7 +26,8 @@ TEST_CASE("the cpu engine's own kernels give the same bits with any number of th
     const OpRun run{.op = c.op, .attributes = c.attributes, .inputs = case_inputs(c, DType::f32)};
     omp_set_num_threads(1);
     const OpResult one = runner.run(run);
-    if (one.variant != "oneDNN") {  // of which one may be oneDNN's
+    // The products of TF32 may be oneDNN's too, below the rounding of their operands.
+    if (one.variant != "oneDNN" && !c.attributes.has("math")) {
       ++compared;
       for (int count : {2, 3, 5}) {
         omp_set_num_threads(count);
