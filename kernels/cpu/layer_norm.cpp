@@ -1,7 +1,8 @@
 // layer_norm, rms_norm and their gradients, with the residual additions and casts around them
-// (passes/fuse_norms.h). One thread computes a row, with sums by lanes in a
-// fixed order; gradients of weight and bias are summed over fixed chunks of rows, and the chunks in
-// order and in double. So results do not depend on the number of threads.
+// (passes/fuse_norms.h; only rehearsals of gpu_check run these forms here). One thread computes a
+// row, with sums by lanes in a fixed order; gradients of weight and bias are summed over fixed
+// chunks of rows, and the chunks in order and in double. So results do not depend on the number of
+// threads.
 #include <algorithm>
 #include <cmath>
 

@@ -306,12 +306,8 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   if (training && !r.parallel.shards_state()) shard_norm(out.graph, r.parallel.mesh);
   if (r.fuse) {
-    // On a GPU norms also read gradients in 16 bits, where a sum of several is rounded first, and
-    // join over blocks. On a CPU the bits are those of the stages of a pipeline, and blocks equal.
-    const bool on_gpu = gpu_memory() != 0;
-    out.graph = fuse(std::move(out.graph),
-                     {.join_norms = on_gpu || r.precision.low() == DType::f32,
-                      .across_blocks = on_gpu && r.recompute.mode == Recompute::none});
+    out.graph = fuse(std::move(out.graph), {.join_norms = gpu_memory() != 0,
+                                            .across_blocks = r.recompute.mode == Recompute::none});
     // Units of ZeRO round their own copies.
     if (r.keep_gradients && !r.parallel.shards_state())
       out.graph = fuse_copies(std::move(out.graph));

@@ -10,7 +10,7 @@
 //
 // weight, bias and statistics have the accumulation dtype of x. Attribute: epsilon (number).
 //
-// A norm also does what its neighbours in the graph would do (passes/fuse_norms.h);
+// On GPUs a norm also does what its neighbours in the graph would do (passes/fuse_norms.h);
 // with x in f32 the tensors named "low" here may be in 16 bits:
 //   forward: another input `delta` (low) after weight and bias: x + delta, an output after rstd, is
 //     normalised instead of x. Attribute output_dtype (text): y (low) has that dtype; with `wide`
