@@ -131,7 +131,7 @@ class Pipeline(LaunchTest):
         self.assertGreater(calls, 0.5 * whole)
         self.assertLessEqual(calls, 1.001 * whole)
         result = self.run_dltrain("plan", SOURCES / "configs/gpu/gpt2_124m.yaml", "--gpu", "all", "--timeline", trace, code=USAGE)
-        self.assertIn("--timeline requires one GPU", result.err)
+        self.assertIn("--timeline, --frontier and --movement require one GPU", result.err)
 
     def test_the_search_finds_layouts_that_fit(self):
         configuration = SOURCES / "configs/gpu/gpt2_124m_b16.yaml"
