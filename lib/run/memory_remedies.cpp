@@ -269,8 +269,6 @@ RecomputeChoice choose_recompute(Experiment& experiment, SessionOptions& options
     options.data = session.options.data;
     MemoryFit fit = memory_fit(session, limits_of(session));
     fit.needs += static_cast<uint64_t>(std::max(1, options.ranks.on_this_node())) * kRoomToStart;
-    fmt::print(stderr, "{} {} needs {} has {}\n", (int)choice.mode, choice.share,
-               bytes_text(fit.needs), bytes_text(fit.has));
     const double seconds = session.executor->training().recomputed_seconds;
     if (fit.fits() && seconds < fastest_seconds) fastest = choice, fastest_seconds = seconds;
     if (fit.needs < least_needs) least = choice, least_needs = fit.needs;

@@ -134,6 +134,7 @@ class Fits(DltrainTest):
             bytes_needed, flop = needs(mode)
             result = self.run_dltrain(*auto, "-s", f"memory.budget={int(bytes_needed + 5 * 2**20)}")
             self.assertTrue(verdict(result.out)[0], str(result))
+            self.assertEqual(result.err, "")
             self.assertLessEqual(extra(result), flop + 0.5, mode)  # it compares times
         self.assertIn("recompute: no forward call runs again\n", self.run_dltrain(*auto).out)
         least = self.run_dltrain(*auto, "-s", "memory.budget=100MiB", code=MEMORY)
