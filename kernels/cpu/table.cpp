@@ -113,6 +113,7 @@ constinit const KernelRow kTable[] = {
     row("loss_seed", "plain", make_loss_seed),
     row("gradient_norm", "simd", make_gradient_norm),
     row("clip_percentile", "simple", make_clip_percentile),
+    row("running_norm", "simple", make_running_norm),
     row("ema_update", "simple", make_ema_update),
     row("lars_sums", "simd", make_lars_sums),
     row("lars_update", "simd", make_lars_update),

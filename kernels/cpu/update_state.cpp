@@ -1,4 +1,4 @@
-// clip_percentile and ema_update.
+// clip_percentile, running_norm and ema_update.
 #include "cpu/makers.h"
 #include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
@@ -13,6 +13,14 @@ std::unique_ptr<Kernel> make_clip_percentile(const KernelRequest& request) {
   return make_kernel([=](const Bindings& b, Stream&) {
     clip_percentile(attributes, *static_cast<StepState*>(b.inputs[0]),
                     static_cast<float*>(b.inputs[1]), window);
+  });
+}
+
+std::unique_ptr<Kernel> make_running_norm(const KernelRequest& request) {
+  return make_kernel([part = running_norm_part(request.attributes),
+                      clips = request.inputs.size() > 2](const Bindings& b, Stream&) {
+    running_norm(part, *static_cast<StepState*>(b.inputs[0]), *b.input<double>(1),
+                 clips ? static_cast<float*>(b.inputs[2]) : nullptr);
   });
 }
 

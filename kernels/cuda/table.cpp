@@ -115,6 +115,7 @@ constinit const KernelRow kRows[] = {
     {"low_precision_update", "own", make_cuda_low_precision_update, kOverwrites, kUnproven},
     {"ema_update", "own", make_cuda_ema_update, kOverwrites, kUnproven},
     {"clip_percentile", "own", make_cuda_clip_percentile, kOverwrites, kUnproven},
+    {"running_norm", "own", make_cuda_running_norm, kOverwrites, kUnproven},
     {"reshape", "alias", make_reshape, kOverwrites, kUnproven},
     {"tree_sum", "own", make_cuda_tree_sum, kOverwrites, kUnproven},
     {"sum_of_squares", "own", make_cuda_sum_of_squares, kOverwrites, kUnproven},

@@ -172,6 +172,11 @@ __global__ void clip_percentile_kernel(ClipPercentileAttributes attributes, Step
   clip_percentile(attributes, *state, norms, window);
 }
 
+__global__ void running_norm_kernel(RunningNorm part, StepState* state, const double* squares,
+                                    float* previous) {
+  running_norm(part, *state, *squares, previous);
+}
+
 template <typename T>
 __global__ void batch_norm_update_kernel(BatchNormUpdateCall c, const StepState* state, T* mean,
                                          T* variance, const T* mean_sum, const T* variance_sum) {
@@ -316,6 +321,15 @@ std::unique_ptr<Kernel> make_cuda_clip_percentile(const KernelRequest& request) 
                          const Bindings& b, Stream& stream) {
     DLTRAIN_LAUNCH(clip_percentile_kernel, 1u, 1u, stream.native(), attributes,
                    static_cast<StepState*>(b.inputs[0]), static_cast<float*>(b.inputs[1]), window);
+  });
+}
+
+std::unique_ptr<Kernel> make_cuda_running_norm(const KernelRequest& request) {
+  return make_kernel([part = running_norm_part(request.attributes),
+                      clips = request.inputs.size() > 2](const Bindings& b, Stream& stream) {
+    DLTRAIN_LAUNCH(running_norm_kernel, 1u, 1u, stream.native(), part,
+                   static_cast<StepState*>(b.inputs[0]), b.input<double>(1),
+                   clips ? static_cast<float*>(b.inputs[2]) : nullptr);
   });
 }
 

@@ -101,6 +101,7 @@ constexpr KernelRow kTable[] = {
     row("loss_seed", reference_loss_seed, kOverwrites),
     row("gradient_norm", reference_gradient_norm, kOverwrites),
     row("clip_percentile", reference_clip_percentile, kOverwrites),
+    row("running_norm", reference_running_norm, kOverwrites),
     row("ema_update", reference_ema_update, kOverwrites),
     row("lars_sums", reference_lars_sums, kOverwrites),
     row("lars_update", reference_lars_update, kOverwrites),

@@ -1,4 +1,4 @@
-// clip_percentile and ema_update, after lib/ops/update_state.cpp.
+// clip_percentile, running_norm and ema_update, after lib/ops/update_state.cpp.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -25,6 +25,28 @@ std::unique_ptr<Kernel> reference_clip_percentile(const KernelRequest& request) 
       state.out.gradient_factor *= std::min(1.0, limit / (state.out.grad_norm + 1e-6));
     }
     norms[(state.out.updates - 1) % window] = static_cast<T>(state.out.grad_norm);
+  });
+}
+std::unique_ptr<Kernel> reference_running_norm(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    StepResults& out = c.output<StepState>(0)->out;
+    const double squares = *c.input<double>(1);
+    const bool finite = std::isfinite(squares);
+    T* previous = c.attributes.boolean("clips") ? c.output<T>(1) : nullptr;
+    if (c.attributes.boolean("first")) {
+      const double limit = c.output<StepState>(0)->in.max_grad_norm;
+      const bool clips = previous != nullptr && limit > 0;
+      out.gradient_factor =
+          (clips ? std::min(1.0, limit / (*previous + 1e-6)) : 1) / out.loss_scale;
+      out.updates += finite ? 1 : 0;
+      out.finite = 1;
+      out.grad_norm = 0;
+    }
+    out.grad_norm = std::hypot(out.grad_norm, std::sqrt(squares) / out.loss_scale);
+    if (!finite) out.finite = 0;
+    if (previous != nullptr && c.attributes.boolean("last") && out.finite != 0) {
+      *previous = static_cast<T>(out.grad_norm);
+    }
   });
 }
 std::unique_ptr<Kernel> reference_ema_update(const KernelRequest& request) {

@@ -19,4 +19,8 @@ ClipPercentileAttributes clip_percentile_attributes(const Attributes& a) {
   return {a.number("percentile", 90), a.number("factor", 1), a.integer("min_history", 20)};
 }
 
+RunningNorm running_norm_part(const Attributes& a) {
+  return {a.boolean("first"), a.boolean("last")};
+}
+
 }  // namespace dltrain

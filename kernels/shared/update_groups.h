@@ -39,6 +39,7 @@ struct UpdateRounding {
 
 EmaAttributes ema_attributes(const Attributes& attributes);
 ClipPercentileAttributes clip_percentile_attributes(const Attributes& attributes);
+RunningNorm running_norm_part(const Attributes& attributes);
 
 // Returns the index of the input with the first parameter's copy; 0 without attribute `copies`.
 inline size_t first_copy(const Attributes& a, size_t inputs) {

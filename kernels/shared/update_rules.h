@@ -46,6 +46,33 @@ DLTRAIN_HD void finish_gradient_norm(StepState& state, double sum_of_squares) {
   update_loss_scale(state, finite);
 }
 
+// running_norm: its attributes, and its arithmetic. `previous`: null without clipping.
+struct RunningNorm {
+  bool first = false, last = false;
+};
+DLTRAIN_HD void running_norm(const RunningNorm& part, StepState& state, double sum_of_squares,
+                             float* previous) {
+  const double scale = state.out.loss_scale;
+  const bool finite = sum_of_squares - sum_of_squares == 0;
+  if (part.first) {
+    double clip = 1;
+    if (previous != nullptr && state.in.max_grad_norm > 0) {
+      clip = state.in.max_grad_norm / (static_cast<double>(*previous) + 1e-6);
+      if (!(clip < 1)) clip = 1;
+    }
+    state.out.grad_norm = 0;
+    state.out.gradient_factor = clip / scale;
+    state.out.finite = 1;
+    state.out.updates += finite ? 1 : 0;
+  }
+  const double before = state.out.grad_norm;
+  state.out.grad_norm = std::sqrt(before * before + sum_of_squares / (scale * scale));
+  if (!finite) state.out.finite = 0;
+  if (part.last && previous != nullptr && state.out.finite != 0) {
+    *previous = static_cast<float>(state.out.grad_norm);
+  }
+}
+
 // Settings of a group of parameters in an update op.
 struct GroupSettings {
   double lr_scale = 1, weight_decay = 0;

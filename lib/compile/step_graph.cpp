@@ -14,7 +14,9 @@
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
 #include "passes/fuse_copies.h"
+#include "passes/gradient_squares.h"
 #include "passes/narrow_parameters.h"
+#include "passes/optimizer_in_backward.h"
 #include "passes/overlap.h"
 #include "passes/pack_updates.h"
 #include "passes/partition.h"
@@ -99,6 +101,28 @@ void check_layer_patterns(const StepRequest& r, const Graph& forward) {
   check_patterns(diagnostics, *r.memory, "keep_layers", r.recompute.keep, layers, "layer");
   check_patterns(diagnostics, *r.memory, "recompute_layers", r.recompute.again, layers, "layer");
   diagnostics.throw_if_any();
+}
+
+void check_optimizer_in_backward(const StepRequest& r, const Graph& graph) {
+  const auto refuse = [&](std::string_view why) {
+    fail_at(r.update, "optimizer_in_backward", "{}", why);
+  };
+  if (r.parallel.ranks() > 1) refuse("works on one rank only; sums over ranks need all gradients");
+  if (r.micro_batches > 1) {
+    refuse(
+        "needs one micro-batch a step; set training.micro_batch_size to the global batch, or "
+        "leave it out");
+  }
+  if (r.precision.low() == DType::f16) {
+    refuse("cannot skip a step whose gradients overflow, which fp16 needs; use bf16 or f32");
+  }
+  for (const Node& node : graph.nodes) {
+    if (node.op->update == UpdateKind::sums) {
+      refuse(
+          "this optimizer needs sums over a whole tensor before it updates it; use one whose "
+          "elements are independent, such as adamw");
+    }
+  }
 }
 
 StepGraph emit(const StepRequest& r, bool training) {
@@ -265,6 +289,11 @@ StepGraph emit(const StepRequest& r, bool training) {
       }
       log("chunk_loss");
     }
+    if (r.gradient_squares) {
+      const std::string name = prefix + "gradient_squares";
+      emit_gradient_squares(out.graph, gradients, name);
+      out.metrics.push_back({.label = "gradient_squares", .name = name, .of_gradient = true});
+    }
     emit_update(out.graph, {.optimizer = r.optimizer,
                             .config = r.update,
                             .gradients = gradients,
@@ -309,7 +338,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = fuse(std::move(out.graph), {.join_norms = gpu_memory() != 0,
                                             .across_blocks = r.recompute.mode == Recompute::none});
     // Units of ZeRO round their own copies.
-    if (r.keep_gradients && !r.parallel.shards_state())
+    if ((r.keep_gradients || r.update.optimizer_in_backward) && !r.parallel.shards_state())
       out.graph = fuse_copies(std::move(out.graph));
     log("fuse");
   }
@@ -350,6 +379,11 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training && r.fuse && r.micro_batches == r.parallel.data_ranks()) {
     out.graph = remove_copies(std::move(out.graph), r.parallel.ranks() == 1);
     log("remove_copies");
+  }
+  if (training && r.update.optimizer_in_backward) {
+    check_optimizer_in_backward(r, out.graph);
+    out.graph = optimizer_in_backward(std::move(out.graph), r.update.max_grad_norm.has_value());
+    log("optimizer_in_backward");
   }
   if (training) {
     out.graph = pack_updates(std::move(out.graph));

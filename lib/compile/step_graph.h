@@ -41,6 +41,7 @@ struct StepRequest {
   const Optimizer& optimizer;
   std::vector<const ModelConfig*> teachers = {};  // of the loss; training only
   UpdateConfig update = {};
+  bool gradient_squares = false;  // a metric of them
   std::vector<InputSpec> inputs;
   TargetInfo targets = {};
   int64_t vocabulary = 0, outputs = 0;    // of the data (ModelRequest)
@@ -83,6 +84,7 @@ struct StepMetric {
   std::string name;                       // "metric.loss"
   int64_t size = 1;                       // elements
   std::optional<RouterInfo> router = {};  // the sums are those of this router
+  bool of_gradient = false;               // passes/gradient_squares.h: the last metric
 };
 
 // Returns the sums of the routers. `sums`: the elements of each metric, in order.

@@ -323,6 +323,11 @@ void LoggingConfig::describe(Fields& f) {
             {.doc = "Steps between histograms of all weights and gradients in TensorBoard; absent: "
                     "none",
              .min = 1});
+  f.boolean("gradient_noise", gradient_noise,
+            {.doc = "Log gradient_noise_scale, the noise of the gradient over its square, in "
+                    "samples: an estimate of the batch above which larger ones save few steps. "
+                    "Needs two micro-batches a step",
+             .known_as = {"gradient_noise_scale", "noise_scale"}});
 }
 
 void LoggingConfig::validate(Diagnostics& diagnostics) const {
@@ -486,6 +491,11 @@ void Experiment::validate(Diagnostics& diagnostics) const {
                     parallelism.virtual_stages);
   }
   if (model.lora) validate_lora(diagnostics);
+  if (logging.gradient_noise && training.reduction == Reduction::fixed) {
+    diagnostics.add(logging, "gradient_noise",
+                    "gradient_noise reads gradients before they are added up, which reduction: "
+                    "fixed does in another order; leave one of them out");
+  }
   if (training.reduction == Reduction::fixed && parallelism.reduce_dtype != DType::f32) {
     diagnostics.add(parallelism, "reduce_dtype",
                     "training.reduction: fixed gives the same bits for every number of ranks; "

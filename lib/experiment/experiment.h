@@ -119,6 +119,7 @@ struct LoggingConfig : ConfigObject {
   int64_t logging_steps = 10;
   bool tensorboard = false;
   std::optional<int64_t> histogram_steps;
+  bool gradient_noise = false;  // run/gradient_noise.h
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;
 };

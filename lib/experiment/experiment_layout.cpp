@@ -173,6 +173,9 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
     refuse(logging.location_of("histogram_steps"),
            "histograms need the full weights and gradients on one rank");
   }
+  if (logging.gradient_noise) {
+    refuse(logging.location_of("gradient_noise"), "gradient_noise needs full gradients on a rank");
+  }
 }
 
 void Experiment::validate_narrow_parameters(Diagnostics& diagnostics) const {

@@ -228,6 +228,7 @@ ReusableRegion Program::reuse_copies() {
   // For each copy: the last node that reads it before the rewrite, and the node that rewrites it.
   struct Uses {
     int last_read = -1, written = 0;
+    bool always = false;  // also by a step that is not finite
   };
   std::vector<Uses> uses(graph_.values.size(), {-1, end});
   for (int i = 0; i < end; ++i) {
@@ -236,7 +237,9 @@ ReusableRegion Program::reuse_copies() {
       return uses[static_cast<size_t>(graph_.storage(id))];
     };
     for (ValueId id : node.outputs) {
-      if (id != kNoValue) of_storage(id).written = std::min(of_storage(id).written, i);
+      if (id == kNoValue || of_storage(id).written != end) continue;
+      of_storage(id).written = i;
+      of_storage(id).always = node.op->update == UpdateKind::rounding;
     }
     for (ValueId id : node.inputs) {
       if (id != kNoValue && of_storage(id).written == end) of_storage(id).last_read = i;
@@ -244,8 +247,10 @@ ReusableRegion Program::reuse_copies() {
   }
   for (ValueId copy : graph_.with_role(Role::low_precision)) {
     if (graph_.value(copy).storage_of != kNoValue) continue;
-    const auto [last_read, written] = uses[static_cast<size_t>(copy)];
-    // The update does not rewrite the copy of a frozen parameter, so its memory is never reused.
+    auto [last_read, written, always] = uses[static_cast<size_t>(copy)];
+    // The copy of a frozen parameter is not rewritten, and an update that also rounds does not
+    // rewrite it in a step that is not finite; this memory is never reused.
+    if (!always) written = end;
     MemoryBlock own{.bytes = graph_.value(copy).spec.bytes(),
                     .first = -1,
                     .last = written == end ? end : last_read,

@@ -100,8 +100,10 @@ constinit const OpDef kAllGatherEndOp{.name = "all_gather_end",
                                       .has_effect = true,
                                       .message = MessageKind::all_gather,
                                       .slot = SlotUse::ends};
-constinit const OpDef kSumOfSquaresOp{
-    .name = "sum_of_squares", .doc = "sum of the squares of all elements", .infer = infer_squares};
+constinit const OpDef kSumOfSquaresOp{.name = "sum_of_squares",
+                                      .doc = "sum of the squares of all elements",
+                                      .infer = infer_squares,
+                                      .combines_micro_steps = true};
 constinit const OpDef kGradientNormOfOp{.name = "gradient_norm_of",
                                         .doc = "gradient_norm from a sum of squares",
                                         .signature = "step squares[N]:f64 -> step!",

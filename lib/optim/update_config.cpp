@@ -41,6 +41,11 @@ void UpdateConfig::describe(Fields& f) {
            {.doc = "Clip the gradient to this Euclidean norm; absent: no clipping",
             .above = 0,
             .known_as = {"max_norm", "clip", "gradient_clipping", "clip_grad_norm"}});
+  f.choice("clip_norm", clip_norm,
+           {{"current", ClipNorm::current, "the norm of the step's gradients"},
+            {"previous", ClipNorm::previous,
+             "that of the step before (none in the first step), with optimizer_in_backward"}},
+           {.doc = "The norm that is compared with max_grad_norm"});
   f.number("max_grad_value", max_grad_value,
            {.doc = "Clip each element of the gradient to ± this value; absent: no clipping",
             .above = 0,
@@ -48,6 +53,13 @@ void UpdateConfig::describe(Fields& f) {
   f.section("clip_percentile", clip_percentile,
             {.doc = "Clip the gradient to a percentile of the norms of earlier updates",
              .known_as = {"autoclip"}});
+  f.boolean(
+      "optimizer_in_backward", optimizer_in_backward,
+      {.doc = "Update each parameter as soon as the backward has its gradient, so that few "
+              "gradients are in memory at a time. A step with a loss that is not finite changes "
+              "nothing; one whose loss is finite but a gradient is not has changed the parameters "
+              "before it",
+       .known_as = {"optimizer_in_bwd", "fused_backward", "lomo"}});
   f.texts("freeze", freeze,
           {.doc = "Patterns of parameters that are not trained, such as [\"*\", \"!head.*\"]: they "
                   "have no gradients and no optimizer state. Batch norm still normalises by the "
@@ -64,6 +76,19 @@ void UpdateConfig::validate(Diagnostics& diagnostics) const {
   if (max_grad_value && (max_grad_norm || clip_percentile)) {
     diagnostics.add(*this, "max_grad_value",
                     "the gradient is clipped by its norm already; keep one of the two");
+  }
+  if (optimizer_in_backward && clip_percentile) {
+    diagnostics.add(*this, "clip_percentile",
+                    "needs the norm of all gradients before the first update, which "
+                    "optimizer_in_backward does not have");
+  }
+  if (optimizer_in_backward && max_grad_norm && clip_norm == ClipNorm::current) {
+    diagnostics.add(*this, "max_grad_norm",
+                    "with optimizer_in_backward the norm of all gradients is not known before the "
+                    "first update; set clip_norm: previous");
+  }
+  if (clip_norm == ClipNorm::previous && !(optimizer_in_backward && max_grad_norm)) {
+    diagnostics.add(*this, "clip_norm", "previous is for max_grad_norm with optimizer_in_backward");
   }
 }
 

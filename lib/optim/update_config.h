@@ -29,10 +29,16 @@ struct EmaConfig : ConfigObject {
   void describe(Fields& f);
 };
 
+// The norm by which training.max_grad_norm clips: that of the step's own gradients, or that of the
+// step before.
+enum class ClipNorm : uint8_t { current, previous };
+
 struct UpdateConfig : ConfigObject {
   std::vector<std::string> freeze;  // patterns of config/name_patterns.h
   std::optional<double> max_grad_norm, max_grad_value;
+  ClipNorm clip_norm = ClipNorm::current;
   std::optional<ClipPercentile> clip_percentile;
+  bool optimizer_in_backward = false;  // passes/optimizer_in_backward.h
   std::optional<EmaConfig> ema;
 
   void describe(Fields& f);

@@ -535,6 +535,12 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   }
   std::vector<const ModelConfig*> teachers;
   for (const auto& teacher : session.teachers) teachers.push_back(&teacher->experiment.model);
+  if (experiment.logging.gradient_noise && session.batch.micro_batches() < 2) {
+    fail_at(experiment.logging, "gradient_noise",
+            "needs two micro-batches a step, whose gradients it compares; set "
+            "training.micro_batch_size to at most {}",
+            session.batch.global_batch / 2);
+  }
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
                               session.batch.micro_batches() > 1;
   const Mesh mesh = rank_mesh(experiment, options.ranks.world, options.ranks.ranks_per_node);
@@ -561,6 +567,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       .optimizer = *experiment.optimizer,
       .teachers = teachers,
       .update = experiment.training,
+      .gradient_squares = experiment.logging.gradient_noise,
       .inputs = model_inputs(session.data.train->fields()),
       .targets = targets,
       .vocabulary = vocabulary,

@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "comm/watch.h"
 #include "run/device_ranks.h"
+#include "run/gradient_noise.h"
 #include "run/memory_fit.h"
 #include "run/process_age.h"
 #include "run/samples.h"
@@ -91,6 +92,11 @@ class Loop {
     if (experiment_.generation && is_leader() && events.on_samples) samples_.emplace(session);
     if (experiment_.training.early_stopping) {
       stopping_ = experiment_.training.early_stopping->watch(options.origin.early_stopping);
+    }
+    if (experiment_.logging.gradient_noise) {
+      const BatchLayout& batch = session.batch;
+      noise_.emplace(batch.micro_batches() / batch.micro_steps, batch.micro_steps,
+                     batch.micro_batch);
     }
     Executor::Progress progress = session.executor->progress();
     if (session.scale_growth_interval() == 0) {  // may be resumed from a run with loss scaling
@@ -221,6 +227,7 @@ class Loop {
   int64_t saved_step_;
   bool ends_alone_ = false;        // the other ranks do not take part in what follows
   bool state_is_complete_ = true;  // no micro-step has changed the state after outcome_.steps
+  std::optional<GradientNoise> noise_;
   double loss_scale_ = 1;          // of the step that is reported next
   bool evaluation_due_ = false;    // see CheckpointState
   AskingPause stop_pause_;         // of stop_wanted()
@@ -288,6 +295,7 @@ void Loop::handle(const StepReport& report) {
                           scale, loss_scale_)
             : fmt::format("step {}: loss or gradient is not finite; skipped", report.step + 1));
   }
+  if (noise_ && finite) noise_->add(report.sums.back() / (scale * scale), report.results.grad_norm);
   const bool log = (report.step + 1) % experiment_.logging.logging_steps == 0 ||
                    is_last(report.step) || report.step == first_step_;
   if (!log) return;
@@ -309,9 +317,10 @@ void Loop::handle(const StepReport& report) {
       .data_wait_ms = 1e3 * (wait - last_record_wait_) / static_cast<double>(steps),
       .tokens_seen = tokens,
       .tokens_per_second = static_cast<double>(tokens - last_record_tokens_) / elapsed};
-  for (size_t i = 1; i < metrics.size() && !metrics[i].router; ++i) {
+  for (size_t i = 1; i < metrics.size() && !metrics[i].router && !metrics[i].of_gradient; ++i) {
     record.metrics.emplace_back(metrics[i].label, report.sums[i] / valid);
   }
+  if (noise_) record.metrics.emplace_back("gradient_noise_scale", noise_->scale());
   RouterReport routers = report_routers(router_sums(metrics, report.sums));
   record.metrics.insert(record.metrics.end(), routers.values.begin(), routers.values.end());
   record.expert_load = std::move(routers.load);

@@ -1,4 +1,5 @@
 """Faults while several ranks train: whatever happens, with restarts the final weights are those of an undisturbed run."""
+import fcntl
 import os
 import pathlib
 import random
@@ -72,6 +73,7 @@ class Ranks(DltrainTest):
         process = self.start("launch", "--nproc-per-node", 3, "--max-restarts", 100_000, self.small(SMALL.replace("16", "18")), "-q",
                              "--output-dir", self.folder / "run", "-s", "training.max_steps=100000000", "-s", "parallelism.timeout=1",
                              "-s", "checkpoint.save_steps=20", "-s", "checkpoint.save_total_limit=2", "-s", "lr_scheduler.type=constant")
+        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 1 << 20)  # 200 restarts print more than the 64 KiB of a pipe
         victims, times, target = [], [], 0
         for _ in range(hangs):
             target = self.logged() + dice.randint(30, 90)

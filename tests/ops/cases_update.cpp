@@ -173,6 +173,19 @@ void add_clip_percentile(std::vector<OpCase>& cases, const std::string& what, in
   cases.push_back(std::move(c));
 }
 
+void add_running_norm(std::vector<OpCase>& cases, const std::string& what, Attributes attributes,
+                      double squares_limit, Fill fill = Fill::seed) {
+  OpCase c{.name = "running_norm " + what,
+           .op = "running_norm",
+           .inputs = {case_state(), {{Shape{1}, DType::f64}, fill}},
+           .attributes = std::move(attributes)};
+  if (c.attributes.boolean("clips")) c.inputs.push_back(case_tensor({1}, Fill::positive));
+  c.state.in.max_grad_norm = squares_limit;
+  c.state.out = {
+      .grad_norm = 2, .gradient_factor = 0.5, .updates = 7, .finite = 1, .loss_scale = 4};
+  cases.push_back(std::move(c));
+}
+
 void add_ema(std::vector<OpCase>& cases, const std::string& what, int64_t updates, bool warmup,
              bool finite = true) {
   OpCase c{.name = "ema_update " + what,
@@ -238,6 +251,13 @@ void add_update_cases(std::vector<OpCase>& cases) {
   add_clip_percentile(cases, "of the smallest norm", 1000, 257, 0.1, 0.6);
   add_clip_percentile(cases, "above the norm", 1000, 257, 50, 0.01);
   add_clip_percentile(cases, "of a step that is not finite", 21, 8, 90, 100, false);
+
+  add_running_norm(cases, "of the only group", {{"first", true}, {"last", true}}, 0);
+  add_running_norm(cases, "of the first group, clipped", {{"first", true}, {"clips", true}}, 1e-3);
+  add_running_norm(cases, "of a later group", {{"clips", true}}, 1e-3);
+  add_running_norm(cases, "of the last group", {{"last", true}, {"clips", true}}, 1e-3);
+  add_running_norm(cases, "of a group that is not finite",
+                   {{"first", true}, {"last", true}, {"clips", true}}, 1e-3, Fill::not_finite);
 
   add_ema(cases, "before its start", 4, false);
   add_ema(cases, "in its first update", 11, false);
