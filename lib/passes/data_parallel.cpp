@@ -102,6 +102,16 @@ class Reductions {
       for (ValueId id : node.inputs) reduced[static_cast<size_t>(graph_.storage(id))] = true;
     }
     const std::vector<ValueId> whole_sums = graph_.whole_sums();
+    const std::vector<std::vector<int>> readers = graph_.readers();
+    // Readers before the update want this rank's part (passes/gradient_squares.h).
+    const auto last_use = [&](ValueId id) {
+      int last = graph_.value(id).producer;
+      for (const int reader : readers[static_cast<size_t>(id)]) {
+        const bool early = graph_.nodes[static_cast<size_t>(reader)].phase != Phase::update;
+        if (early) last = std::max(last, reader);
+      }
+      return last;
+    };
     for (const RoleRules& rules : role_table()) {
       if (!rules.accumulates) continue;
       const GraphValue* neighbour = nullptr;
@@ -121,7 +131,7 @@ class Reductions {
           filled = 0;
         }
         buckets_.back().members.push_back(id);
-        buckets_.back().complete = std::max(buckets_.back().complete, value.producer);
+        buckets_.back().complete = std::max(buckets_.back().complete, last_use(id));
         filled += bytes;
         neighbour = &value;
       }
