@@ -1,11 +1,12 @@
-// dltrain fit: the micro-batches of a global batch, the memory and the estimated speed of each, and
-// the best that fits. Everything is planned, nothing is run.
+// dltrain fit: the micro-batches of a global batch, the memory and the estimated or (with
+// --measure) measured speed of each, and the best that fits.
 #include <algorithm>
 #include <cstdio>
 
 #include "dltrain/commands.h"
 #include "dltrain/gpu_estimate.h"
 #include "run/memory_fit.h"
+#include "run/trainer.h"
 
 namespace dltrain {
 namespace {
@@ -18,13 +19,14 @@ struct FitOptions {
   std::string gpu, memory;
   MachineRates rates = {};
   int world = 0, ranks_per_node = 0;  // 0: as in the configuration, and all on one node
+  bool measure = false;
 };
 
 struct FitRow {
   BatchLayout batch;
   size_t arena = 0;
   MemoryFit fit;
-  double seconds = 0;  // of a step; 0: no estimate
+  double seconds = 0;  // of a step, estimated or measured; 0: neither
 };
 
 void print_table(const std::vector<FitRow>& rows, bool estimated) {
@@ -42,6 +44,22 @@ void print_table(const std::vector<FitRow>& rows, bool estimated) {
     }
     fmt::print("\n");
   }
+}
+
+// Returns the time of the fastest of a few training steps, of which nothing is stored.
+double measured_seconds(Experiment& experiment, const DataSplit& data) {
+  constexpr int64_t kSteps = 6;
+  TrainingConfig& training = experiment.training;
+  const auto steps = std::exchange(training.max_steps, kSteps);
+  const auto epochs = std::exchange(training.num_epochs, std::nullopt);
+  Session session =
+      open_session(experiment, {.engines = engines(), .evaluation = false, .data = data});
+  start_session(session);
+  const TrainOutcome outcome =
+      train(session, {}, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
+  training.max_steps = steps;
+  training.num_epochs = epochs;
+  return outcome.step_ms_min / 1e3;
 }
 
 // Returns the smallest micro-batch that is as good as the fastest; without estimates the largest.
@@ -72,6 +90,9 @@ ExitCode run_fit(const FitOptions& options) {
   const int world = options.world > 0
                         ? options.world
                         : std::max(static_cast<int>(configured), options.ranks_per_node);
+  if (options.measure && world > 1) {
+    fail(ExitCode::usage, "--measure runs on one rank, but the configuration needs {}", world);
+  }
   TrainingConfig& training = experiment.training;
   training.global_batch_size = check_ranks(experiment, world).global_batch;
   training.gradient_accumulation_steps.reset();
@@ -94,6 +115,7 @@ ExitCode run_fit(const FitOptions& options) {
     row.arena = session.executor->report().arena_bytes;
     row.fit = memory_fit(session, limits);
     if (row.fit.fits() && rates.gpu) row.seconds = estimate_layout(session, rates).seconds;
+    if (row.fit.fits() && options.measure) row.seconds = measured_seconds(experiment, *data);
     if (row.fit.fits()) continue;
     if (verdict.empty() && rows.size() == 1) verdict = memory_verdict(session, row.fit, limits);
     // Larger ones need more, but for the whole share, which needs no sums over micro-batches.
@@ -102,7 +124,8 @@ ExitCode run_fit(const FitOptions& options) {
   fmt::print("micro-batches of a global batch of {} on {} rank{}; {} {}{}\n",
              rows.front().batch.global_batch, world, world == 1 ? "" : "s", rows.front().fit.owner,
              bytes_text(rows.front().fit.has), rows.front().fit.ranks);
-  print_table(rows, rates.gpu.has_value());
+  const bool timed = rates.gpu || options.measure;
+  print_table(rows, timed);
   const FitRow* best = best_of(rows);
   if (best == nullptr) {
     fmt::print("{}\n", verdict);
@@ -112,7 +135,7 @@ ExitCode run_fit(const FitOptions& options) {
     fmt::print("warning: results depend on the micro-batch: {}\n", matters);
   }
   fmt::print("the {}: -s training.micro_batch_size={}\n",
-             rates.gpu ? "smallest within 2 % of the fastest" : "largest that fits",
+             timed ? "smallest within 2 % of the fastest" : "largest that fits",
              best->batch.micro_batch);
   return ExitCode::ok;
 }
@@ -132,6 +155,13 @@ CommandBody add_fit(CLI::App& command) {
   add_number(command, "--world", options->world, 1, 65536, "Plan for this many ranks");
   add_number(command, "--nproc-per-node", options->ranks_per_node, 1, 65536,
              "Ranks of a node (default: all ranks are on one)");
+  CLI::Option* measure =
+      command.add_flag("--measure", options->measure,
+                       "Run a few steps with each micro-batch that fits, on this machine; nothing "
+                       "is stored");
+  for (const char* other : {"--gpu", "--world", "--nproc-per-node"}) {
+    measure->excludes(command.get_option(other));
+  }
   return [options] { return run_fit(*options); };
 }
 

@@ -91,6 +91,15 @@ class Remedies {
              p.compute = p.parameters = p.residual = DType::bf16;
            }});
     }
+    if (!experiment_.training.optimizer_in_backward) {
+      const bool clips = experiment_.training.max_grad_norm.has_value();
+      add({std::string("training.optimizer_in_backward=true") +
+               (clips ? " training.clip_norm=previous" : ""),
+           [clips](Experiment& e) {
+             e.training.optimizer_in_backward = true;
+             if (clips) e.training.clip_norm = ClipNorm::previous;
+           }});
+    }
     // Adapters suit a model that is trained already.
     if (experiment_.model.init_from && !experiment_.model.lora) {
       add({"model.lora=16", [](Experiment& e) { e.model.lora.emplace(); }});
@@ -235,6 +244,9 @@ std::vector<int64_t> possible_micro_batches(const Experiment& experiment, int wo
       return !std::has_single_bit(static_cast<uint64_t>(share / size));
     });
   }
+  // logging.gradient_noise needs two micro-batches, optimizer_in_backward one.
+  if (experiment.logging.gradient_noise && ranks == 1 && share > 1) out.pop_back();
+  if (experiment.training.optimizer_in_backward) out = {share};
   // With fewer micro-batches than stages of a pipeline ranks wait most of the time.
   const auto waits = [&](int64_t size) { return share / size < experiment.parallelism.pipeline; };
   if (!std::ranges::all_of(out, waits)) std::erase_if(out, waits);

@@ -228,10 +228,10 @@ class Loop {
   bool ends_alone_ = false;        // the other ranks do not take part in what follows
   bool state_is_complete_ = true;  // no micro-step has changed the state after outcome_.steps
   std::optional<GradientNoise> noise_;
-  double loss_scale_ = 1;          // of the step that is reported next
-  bool evaluation_due_ = false;    // see CheckpointState
-  AskingPause stop_pause_;         // of stop_wanted()
-  AskingPause request_pause_;      // of take_requests()
+  double loss_scale_ = 1;        // of the step that is reported next
+  bool evaluation_due_ = false;  // see CheckpointState
+  AskingPause stop_pause_;       // of stop_wanted()
+  AskingPause request_pause_;    // of take_requests()
 };
 
 // Returns false if the run was stopped before the update: no parameter has changed.

@@ -193,6 +193,19 @@ class MicroBatches(DltrainTest):
     def needs(self, path, micro_batch):
         return verdict(self.run_dltrain("plan", path, "-s", f"training.micro_batch_size={micro_batch}").out)[1]
 
+    def test_measured_speeds_choose_among_micro_batches_and_store_nothing(self):
+        path = self.write("wide.yaml", WIDE)
+        before = sorted(self.folder.iterdir())
+        lines = self.run_dltrain("fit", path, "--measure").out.splitlines()
+        self.assertRegex(lines[1], r"step \(ms\) +samples/s$")
+        speeds = {int(line.split()[0]): float(line.split()[-1]) for line in lines[2:-1]}
+        self.assertGreater(len(speeds), 4)
+        chosen = int(lines[-1].rsplit("=", 1)[1])
+        self.assertTrue(lines[-1].startswith("the smallest within 2 % of the fastest: "), lines[-1])
+        self.assertGreater(speeds[chosen], 0.97 * max(speeds.values()))
+        self.assertEqual(sorted(self.folder.iterdir()), before)
+        self.refused(USAGE, "fit", path, "--measure", "-s", "parallelism.data=2", says="--measure runs on one rank")
+
     def test_auto_is_the_largest_that_fits_and_a_resumed_run_keeps_it(self):
         path = self.write("wide.yaml", WIDE)
         auto = [path, "-q", "-s", "training.micro_batch_size=auto"]
