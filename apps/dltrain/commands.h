@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -35,6 +36,11 @@ CommandBody add_fit(CLI::App& command);
 CommandBody add_profile(CLI::App& command);
 CommandBody add_check(CLI::App& command);
 CommandBody add_eval(CLI::App& command);
+CommandBody add_runs(CLI::App& command);
+// The run folder `folder`, or runs/`folder`. Throws Error(storage) if neither is one.
+std::filesystem::path run_folder_given(const std::string& folder);
+CommandBody add_runs_diff(CLI::App& command);
+CommandBody add_runs_reproduce(CLI::App& command);
 CommandBody add_data(CLI::App& command);
 CommandBody add_data_inspect(CLI::App& command);
 CommandBody add_data_show(CLI::App& command);
@@ -50,6 +56,9 @@ CommandBody add_schema(CLI::App& command);
 CommandBody add_init(CLI::App& command);
 CommandBody add_version(CLI::App& command);
 CommandBody add_completion(CLI::App& command);
+
+// A command that consists of subcommands.
+CommandBody add_parts(CLI::App& command, const std::vector<CommandRow>& rows);
 
 // The table, in the order of `dltrain --help`.
 const std::vector<CommandRow>& commands();

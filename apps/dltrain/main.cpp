@@ -49,6 +49,7 @@ const std::vector<CommandRow>& commands() {
       {"export", "Export a trained model as a Hugging Face folder", add_export, true},
       {"import", "Check a Hugging Face folder and prepare it for training", add_import, true},
       {"generate", "Continue texts with a trained language model", add_generate, true},
+      {"runs", "List runs, show one, compare two (diff), repeat one (reproduce)", add_runs, true},
       {"data",
        "Look at data (inspect, show), prepare images and texts (prepare), learn a vocabulary "
        "(tokenizer)",

@@ -93,6 +93,7 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
   }
   RunOptions run = options.run;
   run.engines = engines();
+  run.command = command_line();
   run.folder = options.folder;
   run.result = options.result;
   if (options.dry_run) {

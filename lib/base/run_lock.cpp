@@ -69,6 +69,12 @@ RunLock::RunLock(const std::filesystem::path& folder) {
   }
 }
 
+bool is_locked(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kLockFile;
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  return fd && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 std::shared_ptr<void> keep_folder(const std::filesystem::path& folder) {
   auto open = std::make_shared<FileDescriptor>(open_folder(folder));
   ::flock(open->get(), LOCK_SH);

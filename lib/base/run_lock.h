@@ -24,6 +24,10 @@ class RunLock {
   FileDescriptor fd_;
 };
 
+// Returns whether a process holds the lock of a folder. Changes nothing; false where it cannot be
+// told.
+bool is_locked(const std::filesystem::path& folder);
+
 // Prevents remove_unless_kept() from removing a folder during the lifetime of the result, on file
 // systems with locks. Waits for a removal in progress.
 std::shared_ptr<void> keep_folder(const std::filesystem::path& folder);

@@ -63,18 +63,34 @@ void compare(const std::string& path, const ConfigNode& a, const ConfigNode& b,
     found.push_back({path, shown(a), shown(b)});
   }
 }
+
+void add_keys(const std::string& path, const ConfigNode& node,
+              std::vector<ConfigDifference>& found) {
+  for (size_t i = 0; i < node.items.size(); ++i) {
+    add_keys(node.is_map() ? join_path(path, node.keys[i].text) : fmt::format("{}[{}]", path, i),
+             node.items[i], found);
+  }
+  if (node.items.empty()) found.push_back({path, "", shown(node)});
+}
+
+ConfigNode read_dump(const std::string& text) {
+  Diagnostics diagnostics;
+  auto node = read_yaml(std::make_shared<Source>(Source{"a configuration", text}), 0, diagnostics);
+  diagnostics.throw_if_any();
+  return std::move(*node);
+}
+
 }  // namespace
 
 std::vector<ConfigDifference> diff_dumps(const std::string& before, const std::string& after) {
-  Diagnostics diagnostics;
-  const auto read = [&](const std::string& text) {
-    auto node =
-        read_yaml(std::make_shared<Source>(Source{"a configuration", text}), 0, diagnostics);
-    diagnostics.throw_if_any();
-    return std::move(*node);
-  };
   std::vector<ConfigDifference> found;
-  compare("", read(before), read(after), found);
+  compare("", read_dump(before), read_dump(after), found);
+  return found;
+}
+
+std::vector<ConfigDifference> keys_of_dump(const std::string& dump) {
+  std::vector<ConfigDifference> found;
+  add_keys("", read_dump(dump), found);
   return found;
 }
 

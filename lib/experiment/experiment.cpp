@@ -309,6 +309,13 @@ void CheckpointConfig::describe(Fields& f) {
                   "An evaluation that is better than all earlier ones saves a checkpoint");
 }
 
+void StudyConfig::describe(Fields& f) {
+  f.text("study", study, {.doc = "The study that the run belongs to"});
+  f.text("goal", goal, {.doc = "What the run shall show"});
+  f.text("notes", notes, {.doc = "Anything worth keeping"});
+  f.texts("tags", tags, {.doc = "Words to find the run by", .scalar_ok = true});
+}
+
 void LoggingConfig::describe(Fields& f) {
   f.integer("logging_steps", logging_steps,
             {.doc = "Steps between lines of metrics.jsonl, of log.txt, and of the console "
@@ -403,6 +410,8 @@ void GenerationConfig::describe(Fields& f) {
 
 void Experiment::describe(Fields& f) {
   f.text("name", name, {.doc = "Name of the run; the run folder is runs/<name> by default"});
+  f.section("experiment", experiment,
+            {.doc = "Why the run is made, for `dltrain runs`; changes nothing in the run"});
   f.integer("seed", seed,
             {.doc = "Initial weights, data order and dropout are functions of it", .min = 0});
   f.text("device", device, {.doc = "auto (a GPU if there is one), cpu, cuda or cuda:<index>"});

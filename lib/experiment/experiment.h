@@ -145,8 +145,16 @@ struct GenerationConfig : ConfigObject {
   void describe(Fields& f);
 };
 
+// Why a run is made; `dltrain runs` shows it. Changes nothing in the run.
+struct StudyConfig : ConfigObject {
+  std::string study, goal, notes;
+  std::vector<std::string> tags;
+  void describe(Fields& f);
+};
+
 struct Experiment : ConfigObject {
   std::string name = "run";
+  std::optional<StudyConfig> experiment;
   int64_t seed = 0;
   std::string device = "auto";
   Autotune autotune = Autotune::off;

@@ -11,10 +11,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/cpus.h"
 #include "base/error.h"
+#include "base/host_name.h"
 #include "base/log.h"
 #include "base/owned_files.h"
 #include "base/stop.h"
+#include "base/version.h"
 #include "comm/watch.h"
 #include "config/dump.h"
 #include "run/advice.h"
@@ -23,6 +26,7 @@
 #include "run/process_age.h"
 #include "run/reporter.h"
 #include "run/resume.h"
+#include "run/run_record.h"
 #include "run/same_configuration.h"
 #include "run/session.h"
 #include "run/trainer.h"
@@ -75,6 +79,7 @@ class Run {
   void report_finished() const;
   void compare_starts() const;
   void begin(const std::string& resolved);
+  void note_attempt(const CheckpointState& origin) const;
   void log_start() const;
   void log_changes() const;
   CheckpointState origin();
@@ -318,6 +323,24 @@ void Run::begin(const std::string& resolved) {
   if (const auto tokenizer = session_.data.train->tokenizer()) save_tokenizer(*tokenizer, path_);
 }
 
+// Adds this start of the run to attempts.jsonl.
+void Run::note_attempt(const CheckpointState& origin) const {
+  if (!is_leader()) return;
+  std::error_code ignored;
+  claim_files(path_, {kAttemptsFile});
+  write_attempt(path_, {.attempt = attempt_,
+                        .time = unix_time(),
+                        .command = options_.command,
+                        .folder = std::filesystem::current_path(ignored).string(),
+                        .host = host_name(),
+                        .dltrain = std::string(version()),
+                        .revision = std::string(git_revision()),
+                        .device = session_.executor->device().properties().name,
+                        .data = origin.data_fingerprint,
+                        .ranks = options_.ranks.world,
+                        .threads = bound_cpu_count()});
+}
+
 ExitCode Run::go() {
   const auto started = std::chrono::steady_clock::now();
   set_up_logging(std::nullopt);
@@ -339,6 +362,7 @@ ExitCode Run::go() {
   });
   if (!finished_.empty()) return ExitCode::ok;
   const CheckpointState before = origin();
+  note_attempt(before);
   Reporter reporter(session_, path_, resume_ ? std::optional(session_.position.step) : std::nullopt,
                     before.evaluation_due, attempt_, resolved, options_.quiet);
   outcome_ = train(session_, reporter.events(),

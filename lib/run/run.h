@@ -23,6 +23,7 @@ struct RunOptions {
   std::filesystem::path result;  // empty: none; the summary as one JSON object
   bool quiet = false;            // only warnings and errors on the terminal
   std::string log_level = "info";
+  std::vector<std::string> command = {};  // of this process, for attempts.jsonl
 };
 
 // Describes where the run would start. Throws the errors of run_training() about log level, run

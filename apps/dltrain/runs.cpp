@@ -1,0 +1,287 @@
+// dltrain runs list|show: the runs of a folder as a table, and one run.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <ctime>
+#include <set>
+
+#include "config/suggest.h"
+#include "dltrain/commands.h"
+#include "run/run_record.h"
+#include "telemetry/console.h"
+#include "telemetry/json_object.h"
+#include "telemetry/plot.h"
+#include "telemetry/progress.h"
+
+namespace dltrain {
+namespace {
+
+struct ListOptions {
+  std::vector<std::string> folders, filters, columns;
+  std::string sort;
+  bool json = false;
+};
+
+std::optional<double> number_of(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && !text.empty() ? std::optional(number) : std::nullopt;
+}
+
+// A condition of --filter: KEY=VALUE, KEY<NUMBER, KEY>NUMBER, tag=WORD.
+class Filter {
+ public:
+  explicit Filter(const std::string& text) {
+    const size_t at = text.find_first_of("=<>");
+    if (at == 0 || at >= text.size() - 1) {
+      fail(ExitCode::usage, "--filter '{}' is not KEY=VALUE, KEY<NUMBER or KEY>NUMBER", text);
+    }
+    key_ = text.substr(0, at), wanted_ = text.substr(at + 1), kind_ = text[at];
+    if (kind_ != '=' && !number_of(wanted_)) {
+      fail(ExitCode::usage, "--filter '{}': '{}' is no number", text, wanted_);
+    }
+  }
+  const std::string& key() const { return key_; }
+
+  bool accepts(const RunRecord& run) const {
+    if (key_ == "tag") {
+      const auto settings = settings_of(run);
+      return std::ranges::any_of(settings, [&](const auto& setting) {
+        return setting.first.starts_with("experiment.tags[") && setting.second == wanted_;
+      });
+    }
+    const std::string found = run.value(key_);
+    const auto a = number_of(found), b = number_of(wanted_);
+    if (kind_ == '=') return found == wanted_ || (a && b && *a == *b);
+    return a && (kind_ == '<' ? *a < *b : *a > *b);
+  }
+
+ private:
+  std::string key_, wanted_;
+  char kind_ = '=';
+};
+
+std::vector<RunRecord> read_all(const std::vector<std::string>& folders) {
+  std::vector<RunRecord> out;
+  for (const std::string& folder : folders) {
+    if (!std::filesystem::is_directory(folder)) {
+      fail(ExitCode::storage, "{} is no folder; give the folder that holds the runs", folder);
+    }
+    for (const auto& path : find_runs(folder)) out.push_back(read_run(path));
+  }
+  return out;
+}
+
+// The results that are columns unless --columns says otherwise.
+std::vector<std::string> result_columns(const std::vector<RunRecord>& runs) {
+  std::set<std::string> best, evaluated;
+  for (const RunRecord& run : runs) {
+    for (const auto& [key, value] : run.figures) {
+      if (key.starts_with("best_eval_")) best.insert(key);
+      if (key == "eval_loss" || key == "eval_accuracy") evaluated.insert(key);
+    }
+  }
+  std::vector<std::string> out{"loss"};
+  out.insert(out.end(), evaluated.begin(), evaluated.end());
+  for (const std::string& key : best) {
+    if (!evaluated.contains(key.substr(5))) out.push_back(key);
+  }
+  return out;
+}
+
+// The settings in which the runs differ, at most four.
+std::vector<std::string> varied_settings(const std::vector<RunRecord>& runs) {
+  std::map<std::string, std::set<std::string>> values;
+  for (const RunRecord& run : runs) {
+    for (const auto& [key, value] : settings_of(run)) {
+      if (key != "name" && !key.starts_with("experiment")) values[key].insert(value);
+    }
+  }
+  std::vector<std::string> out;
+  for (const auto& [key, different] : values) {
+    if (different.size() > 1 && out.size() < 4) out.push_back(key);
+  }
+  return out;
+}
+
+void sort_runs(std::vector<RunRecord>& runs, std::string key) {
+  const bool falling = key.starts_with("-");
+  if (falling) key.erase(0, 1);
+  std::vector<std::pair<std::string, size_t>> order;
+  for (size_t i = 0; i < runs.size(); ++i) order.emplace_back(runs[i].value(key), i);
+  // Numbers before texts, and runs without the key last.
+  std::ranges::stable_sort(order, [&](const auto& a, const auto& b) {
+    if (a.first.empty() || b.first.empty()) return !a.first.empty() && b.first.empty();
+    const auto x = number_of(a.first), y = number_of(b.first);
+    if (!x || !y) return x.has_value() != y.has_value() ? x.has_value() : a.first < b.first;
+    return falling ? *x > *y : *x < *y;
+  });
+  std::vector<RunRecord> sorted;
+  for (const auto& [value, i] : order) sorted.push_back(std::move(runs[i]));
+  runs = std::move(sorted);
+}
+
+void print_rows(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> width(rows[0].size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const bool text = i < 2;  // folder and status
+      line += text ? fmt::format("{:<{}}  ", row[i], width[i])
+                   : fmt::format("{:>{}}  ", row[i], width[i]);
+    }
+    fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+  }
+}
+
+// "learning_rate" of "optimizer.learning_rate", if no other column has that name.
+std::string title_of(const std::string& key, const std::vector<std::string>& all) {
+  const std::string last = key.substr(key.rfind('.') + 1);
+  const auto same = std::ranges::count_if(
+      all, [&](const std::string& other) { return other.substr(other.rfind('.') + 1) == last; });
+  return same == 1 ? last : key;
+}
+
+void print_json(const std::vector<RunRecord>& runs) {
+  for (const RunRecord& run : runs) {
+    JsonObject line, figures, settings;
+    for (const auto& [key, value] : run.figures) figures.add(key, value);
+    for (const auto& [key, value] : settings_of(run)) settings.add(key, value);
+    line.add("folder", run.folder.string()).add("status", run.status).add("problem", run.problem);
+    fmt::print("{}\n", line.add("results", figures).add("settings", settings).text());
+  }
+}
+
+ExitCode list_runs(const ListOptions& options) {
+  std::vector<RunRecord> runs =
+      read_all(options.folders.empty() ? std::vector<std::string>{"runs"} : options.folders);
+  const size_t found = runs.size();
+  for (const std::string& text : options.filters) {
+    const Filter filter(text);
+    const bool known = filter.key() == "tag" || std::ranges::any_of(runs, [&](const auto& run) {
+                         return !run.value(filter.key()).empty();
+                       });
+    if (!known && !runs.empty()) {
+      fail(ExitCode::usage, "--filter {}: no run has a result or setting {}", text, filter.key());
+    }
+    std::erase_if(runs, [&](const RunRecord& run) { return !filter.accepts(run); });
+  }
+  if (!options.sort.empty()) sort_runs(runs, options.sort);
+  if (options.json) {
+    print_json(runs);
+    return ExitCode::ok;
+  }
+  if (runs.empty()) {
+    fmt::print("no runs{}\n", found > 0 ? fmt::format(" of {} pass the filter", found) : "");
+    return ExitCode::ok;
+  }
+  std::vector<std::string> columns = options.columns;
+  if (columns.empty()) {
+    columns = result_columns(runs);
+    std::ranges::copy(varied_settings(runs), std::back_inserter(columns));
+  }
+  std::vector<std::vector<std::string>> rows{{"run", "status", "steps", "time"}};
+  for (const std::string& column : columns) rows[0].push_back(title_of(column, columns));
+  for (const RunRecord& run : runs) {
+    const auto seconds = run.figures.find("training_seconds");
+    auto& row = rows.emplace_back();
+    row = {printable(run.folder.string()), run.status, run.value("steps"),
+           seconds == run.figures.end() ? "" : format_time(seconds->second)};
+    for (const std::string& column : columns) row.push_back(run.value(column));
+  }
+  print_rows(rows);
+  for (const RunRecord& run : runs) {
+    if (run.status == "broken") {
+      fmt::print("{}: {}\n", printable(run.folder.string()), printable(run.problem));
+    }
+  }
+  return ExitCode::ok;
+}
+
+std::string date_text(double seconds) {
+  if (!(seconds > 0 && seconds < 1e11)) return "at an unknown time";
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  gmtime_r(&time, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
+  return text;
+}
+
+ExitCode show_run(const std::string& folder) {
+  const RunRecord run = read_run(run_folder_given(folder));
+  fmt::print("{}: {}{}\n", printable(run.folder.string()), run.status,
+             run.problem.empty() ? "" : ": " + printable(run.problem));
+  for (const auto& [key, value] : settings_of(run)) {
+    if (key.starts_with("experiment.") && value != "\"\"" && value != "[]") {
+      fmt::print("  {}: {}\n", key.substr(key.find('.') + 1), value);
+    }
+  }
+  for (const RunAttempt& a : run.attempts) {
+    fmt::print(
+        "  attempt {}: {}, dltrain {} ({}), {}, {} rank{}, {} thread{}, on {}\n    {}$ "
+        "dltrain {}\n",
+        a.attempt, date_text(a.time), a.dltrain, a.revision, a.device, a.ranks,
+        a.ranks == 1 ? "" : "s", a.threads, a.threads == 1 ? "" : "s", a.host, a.folder,
+        fmt::join(a.command, " "));
+  }
+  for (const auto& [key, value] : run.figures) {
+    const bool result = key.find("loss") != std::string::npos || key.starts_with("eval_") ||
+                        key.starts_with("best_") || key == "steps" || key == "accuracy" ||
+                        key == "peak_rss_mib" || key == "step_ms_median" || key == "seconds";
+    if (result && key != "loss_scale") fmt::print("  {:<20} {:.6g}\n", key, value);
+  }
+  std::vector<double> losses;
+  for (const RunPoint& point : read_curve(run.folder)) losses.push_back(point.loss);
+  const std::string curve = plot(losses, {.utf8 = console().utf8()});
+  if (!curve.empty()) fmt::print("loss:\n{}\n", curve);
+  return run.status == "broken" ? ExitCode::storage : ExitCode::ok;
+}
+
+CommandBody add_runs_list(CLI::App& command) {
+  auto options = std::make_shared<ListOptions>();
+  command.add_option("FOLDER", options->folders, "Folders of runs (default: runs)");
+  add_text(command, "--sort", options->sort,
+           "Order by this result or setting, such as eval_loss or optimizer.learning_rate; "
+           "-KEY: the largest first");
+  command.add_option("--filter", options->filters,
+                     "Only runs with KEY=VALUE, KEY<NUMBER or KEY>NUMBER, status=finished, "
+                     "tag=WORD; may be repeated");
+  command.add_option("--columns", options->columns, "Results and settings to show, with commas")
+      ->delimiter(',');
+  command.add_flag("--json", options->json, "One JSON object a run instead of the table");
+  return [options] { return list_runs(*options); };
+}
+
+CommandBody add_runs_show(CLI::App& command) {
+  auto folder = std::make_shared<std::string>();
+  command.add_option("RUN", *folder, "The run folder")->required();
+  return [folder] { return show_run(*folder); };
+}
+
+}  // namespace
+
+std::filesystem::path run_folder_given(const std::string& folder) {
+  std::error_code ignored;
+  for (const std::filesystem::path& path :
+       {std::filesystem::path(folder), "runs" / std::filesystem::path(folder)}) {
+    if (std::filesystem::exists(path / "config.yaml", ignored)) return path;
+  }
+  fail(ExitCode::storage, "{} is no run folder: it has no config.yaml", folder);
+}
+
+CommandBody add_runs(CLI::App& command) {
+  return add_parts(
+      command,
+      {{"list", "The runs of a folder, with results and what they differ in", add_runs_list},
+       {"show", "One run: when, where, with which command, results, curve", add_runs_show},
+       {"diff", "The settings in which two runs differ, and where their losses part",
+        add_runs_diff},
+       {"reproduce", "Repeat a run, and tell whether its bits are the same", add_runs_reproduce}});
+}
+
+}  // namespace dltrain

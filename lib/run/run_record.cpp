@@ -1,0 +1,187 @@
+#include "run/run_record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/run_lock.h"
+#include "base/utf8.h"
+#include "telemetry/json_object.h"
+
+namespace dltrain {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kMostBytes = uint64_t{16} << 20;
+
+std::string read_if_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return "";
+  return read_file(path, kMostBytes, ExitCode::storage);
+}
+
+Json parse(const std::string& text) {
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+std::string text_in(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? printable(found->get<std::string>()) : "";
+}
+double number_in(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : NAN;
+}
+
+// Calls use(object) with each whole line of a file of JSON lines.
+template <typename Use>
+void for_each_line(const std::filesystem::path& path, Use use) {
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    const Json object = parse(line);
+    if (object.is_object()) use(object);
+  }
+}
+
+RunAttempt attempt_of(const Json& line) {
+  RunAttempt out{.time = number_in(line, "time"),
+                 .folder = text_in(line, "folder"),
+                 .host = text_in(line, "host"),
+                 .dltrain = text_in(line, "dltrain"),
+                 .revision = text_in(line, "revision"),
+                 .device = text_in(line, "device"),
+                 .data = text_in(line, "data")};
+  const auto whole = [&](const char* key) {
+    const double number = number_in(line, key);
+    return number >= 1 && number < 1e9 ? static_cast<int64_t>(number) : 1;
+  };
+  out.attempt = whole("attempt");
+  out.ranks = whole("ranks");
+  out.threads = whole("threads");
+  const auto command = line.find("command");
+  if (command == line.end() || !command->is_array()) return out;
+  for (const Json& word : *command) {
+    if (word.is_string()) out.command.push_back(printable(word.get<std::string>()));
+  }
+  return out;
+}
+
+void read_summary(RunRecord& run, const Json& summary) {
+  for (const auto& [key, value] : summary.items()) {
+    if (value.is_number()) run.figures[key] = value.get<double>();
+    if (value.is_string()) run.texts[key] = printable(value.get<std::string>());
+  }
+  const int code = static_cast<int>(number_in(summary, "exit_code"));
+  run.status = code == 0 ? "finished" : code == 75 ? "stopped" : fmt::format("failed ({})", code);
+  if (code != 0) run.problem = text_in(summary, "message");
+}
+
+}  // namespace
+
+void write_attempt(const std::filesystem::path& run, const RunAttempt& a) {
+  JsonObject line;
+  line.add("attempt", a.attempt).add("time", a.time).add("command", a.command);
+  line.add("folder", a.folder).add("host", a.host).add("dltrain", a.dltrain);
+  line.add("revision", a.revision).add("device", a.device).add("data", a.data);
+  line.add("ranks", a.ranks).add("threads", a.threads);
+  FileWriter file(run / kAttemptsFile, /*append=*/a.attempt > 1);
+  file.write(line.text() + "\n");
+  file.close();
+}
+
+RunRecord read_run(const std::filesystem::path& folder) {
+  RunRecord out{.folder = folder, .name = folder.filename().string(), .status = "interrupted"};
+  try {
+    out.config = read_if_there(folder / "config.yaml");
+    for_each_line(folder / kAttemptsFile,
+                  [&](const Json& line) { out.attempts.push_back(attempt_of(line)); });
+    const std::string text = read_if_there(folder / "summary.json");
+    const Json summary = parse(text);
+    const bool current = summary.is_object() &&
+                         (out.attempts.empty() ||
+                          !(number_in(summary, "attempt") < double(out.attempts.back().attempt)));
+    if (is_locked(folder)) {
+      out.status = "running";
+    } else if (current) {
+      read_summary(out, summary);
+    } else if (!text.empty() && !summary.is_object()) {
+      out.status = "broken";
+      out.problem = "summary.json is no JSON object";
+    }
+    if (out.figures.empty()) {
+      for_each_line(folder / "metrics.jsonl", [&](const Json& line) {
+        for (const auto& [key, value] : line.items()) {
+          if (value.is_number()) out.figures[key == "step" ? "steps" : key] = value.get<double>();
+        }
+      });
+    }
+    if (out.config.empty()) {
+      out.status = "broken";
+      out.problem = "config.yaml is missing or empty";
+    }
+  } catch (const std::exception& error) {
+    out.status = "broken";
+    out.problem = error.what();
+  }
+  return out;
+}
+
+std::vector<RunPoint> read_curve(const std::filesystem::path& run) {
+  std::vector<RunPoint> out;
+  for_each_line(run / "metrics.jsonl", [&](const Json& line) {
+    if (!line.contains("loss") || !line.contains("step")) return;
+    out.push_back({static_cast<int64_t>(number_in(line, "step")), number_in(line, "loss"),
+                   number_in(line, "grad_norm")});
+  });
+  return out;
+}
+
+std::vector<std::filesystem::path> find_runs(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> out;
+  const auto look = [&](const auto& self, const std::filesystem::path& at, int depth) -> void {
+    std::error_code error;
+    for (const char* name : {"metrics.jsonl", kAttemptsFile, "summary.json"}) {
+      if (!std::filesystem::is_regular_file(at / name, error)) continue;
+      out.push_back(at);
+      return;
+    }
+    if (depth == 0) return;
+    for (const auto& entry : std::filesystem::directory_iterator(at, error)) {
+      if (entry.is_directory(error) && !entry.is_symlink(error))
+        self(self, entry.path(), depth - 1);
+    }
+  };
+  look(look, folder, 3);
+  std::ranges::sort(out);
+  return out;
+}
+
+std::map<std::string, std::string> settings_of(const RunRecord& run) {
+  std::map<std::string, std::string> out;
+  try {
+    for (const ConfigDifference& key : keys_of_dump(run.config)) {
+      out[printable(key.path)] = printable(key.after);
+    }
+  } catch (const std::exception&) {
+    return {};  // no YAML
+  }
+  return out;
+}
+
+std::string RunRecord::value(const std::string& key) const {
+  if (key == "status") return status;
+  if (const auto number = figures.find(key); number != figures.end()) {
+    return fmt::format("{:.6g}", number->second);
+  }
+  if (const auto text = texts.find(key); text != texts.end()) return text->second;
+  const auto settings = settings_of(*this);
+  const auto found = settings.find(key);
+  return found == settings.end() ? "" : found->second;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,90 @@
+"""dltrain runs: list, show, diff, reproduce."""
+import json
+
+from support import CHECK, SMALL, STORAGE, USAGE, DltrainTest, main
+
+
+class Runs(DltrainTest):
+    def setUp(self):
+        super().setUp()
+        self.runs = self.folder / "runs"
+        self.config = self.write("small.yaml", SMALL + 'experiment: {study: rates, goal: which rate is best, tags: [quick]}\n')
+        for rate in ("0.1", "0.01", "0.001"):
+            self.train(f"rate-{rate}", "-s", f"optimizer.learning_rate={rate}")
+
+    def train(self, name, *more, code=0):
+        return self.run_dltrain("train", self.config, "-q", "--output-dir", self.runs / name, "-s", "training.max_steps=8", "-s", "logging.logging_steps=2",
+                                *more, code=code)
+
+    def listed(self, *more):
+        return self.run_dltrain("runs", "list", self.runs, *more).out.splitlines()
+
+    def test_the_table_has_results_and_what_the_runs_differ_in(self):
+        lines = self.listed("--sort", "-optimizer.learning_rate")
+        self.assertRegex(lines[0], r"^run +status +steps +time +loss .*learning_rate")
+        self.assertEqual([line.split()[0].rsplit("/", 1)[1] for line in lines[1:]], ["rate-0.1", "rate-0.01", "rate-0.001"])
+        self.assertEqual(lines[1].split()[1:3], ["finished", "8"])
+        self.assertEqual(len(self.listed("--filter", "optimizer.learning_rate<0.05", "--filter", "tag=quick")), 3)
+        self.assertEqual(self.listed("--filter", "tag=slow"), ["no runs of 3 pass the filter"])
+        self.assertEqual(self.listed("--columns", "seed,loss")[0].split(), ["run", "status", "steps", "time", "seed", "loss"])
+        objects = [json.loads(line) for line in self.listed("--json")]
+        self.assertEqual({run["settings"]["optimizer.learning_rate"] for run in objects}, {"0.1", "0.01", "0.001"})
+        for wrong in ("optimizer.learning_rate", "loss<much", "nothing=1"):
+            self.refused(USAGE, "runs", "list", self.runs, "--filter", wrong, says=f"--filter {wrong}" if "=1" in wrong else f"--filter '{wrong}'")
+        self.refused(STORAGE, "runs", "list", self.folder / "nowhere", says="nowhere is no folder")
+
+    def test_broken_folders_are_listed_as_such(self):
+        broken = self.runs / "rate-0.1"
+        (broken / "summary.json").write_text("{\"exit_code\": 0,")
+        (self.runs / "rate-0.01" / "config.yaml").unlink()
+        (self.runs / "rate-0.001" / "metrics.jsonl").write_text("rubbish\n{\"step\": 2, \"loss\": null}\n")
+        (self.runs / "rate-0.001" / "attempts.jsonl").write_text('{"attempt": "\\u001b[31m", "command": 3}\n')
+        lines = self.listed()
+        self.assertEqual(sorted(line.split()[1] for line in lines[1:4]), ["broken", "broken", "finished"])
+        self.assertTrue(any("summary.json is no JSON object" in line for line in lines[4:]), lines)
+        self.assertTrue(any("config.yaml is missing" in line for line in lines[4:]), lines)
+        self.run_dltrain("runs", "show", self.runs / "rate-0.001")
+        self.refused(STORAGE, "runs", "show", self.runs / "rate-0.01", says="is no run folder: it has no config.yaml")
+
+    def test_show_says_when_where_and_how(self):
+        said = self.run_dltrain("runs", "show", self.runs / "rate-0.1").out
+        for part in ("finished", 'goal: "which rate is best"', "study: rates", "attempt 1: 20", "1 rank,", "$ dltrain train ", "steps                8", "loss:"):
+            self.assertIn(part, said)
+
+    def test_diff_names_settings_and_the_step_where_losses_part(self):
+        a, b = self.runs / "rate-0.1", self.runs / "rate-0.01"
+        said = self.run_dltrain("runs", "diff", a, b).out
+        self.assertIn("  optimizer.learning_rate: 0.1 -> 0.01\n", said)
+        # The first step is computed with equal weights, and it is the first that is logged.
+        self.assertRegex(said, r"losses part at step 2: \S+ and \S+ .*, after 1 equal ones")
+        self.assertIn("weights of the last checkpoints: different", said)
+        self.train("again", "-s", "optimizer.learning_rate=0.1")
+        said = self.run_dltrain("runs", "diff", a, self.runs / "again").out
+        self.assertIn("losses and gradient norms are equal in all 5 logged steps", said)
+        self.assertIn("weights of the last checkpoints: bit-identical", said)
+
+    def test_reproduce_repeats_a_run_to_the_bit(self):
+        run = self.runs / "rate-0.1"
+        said = self.run_dltrain("runs", "reproduce", run, "--output-dir", self.folder / "copy").out
+        self.assertTrue(said.endswith("weights of the last checkpoints: bit-identical\nreproduced\n"), said)
+        # A run whose log was changed is not what its configuration gives.
+        text = (run / "metrics.jsonl").read_text().replace('"grad_norm": ', '"grad_norm": 1')
+        (run / "metrics.jsonl").write_text(text)
+        said = self.run_dltrain("runs", "reproduce", run, code=CHECK).out
+        self.assertIn("losses part at step 1", said)
+        self.assertTrue(said.endswith("\nnot reproduced\n"), said)
+        self.assertTrue((self.runs / "rate-0.1-reproduced" / "summary.json").exists())
+
+    def test_what_config_yaml_alone_does_not_repeat_is_refused(self):
+        run = self.runs / "rate-0.1"
+        self.run_dltrain("train", self.config, "-q", "--output-dir", run, "-s", "optimizer.learning_rate=0.2", "-s", "training.max_steps=12",
+                         "--resume", "auto")
+        self.refused(USAGE, "runs", "reproduce", run, says="settings changed in mid-run (config.until-step-000008.yaml)")
+        self.assertEqual([json.loads(line)["attempt"] for line in (run / "attempts.jsonl").read_text().splitlines()], [1, 2])
+        ranks = self.runs / "ranks"
+        self.run_dltrain("train", self.config, "-q", "--nproc-per-node", 2, "--output-dir", ranks, "-s", "training.max_steps=4")
+        self.refused(USAGE, "runs", "reproduce", ranks, says="the run had 2 ranks: start `dltrain launch --nproc-per-node 2 ")
+
+
+if __name__ == "__main__":
+    main()
