@@ -33,6 +33,7 @@ CommandBody add_train(CLI::App& command);
 CommandBody add_launch(CLI::App& command);
 CommandBody add_plan(CLI::App& command);
 CommandBody add_fit(CLI::App& command);
+CommandBody add_lr_find(CLI::App& command);
 CommandBody add_profile(CLI::App& command);
 CommandBody add_check(CLI::App& command);
 CommandBody add_eval(CLI::App& command);

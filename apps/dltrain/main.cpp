@@ -42,6 +42,7 @@ const std::vector<CommandRow>& commands() {
       {"check", "Sanity checks of configuration, data, gradients and resume", add_check, true},
       {"plan", "Print memory, FLOP and shapes without running anything", add_plan, true},
       {"fit", "Print the micro-batches that fit, and the best of them, from plans", add_fit, true},
+      {"lr-find", "Find a learning rate by a short training with a growing one", add_lr_find, true},
       {"profile", "Measure where the time of a step goes: table and Chrome trace", add_profile},
       {"eval", "Evaluate a checkpoint", add_eval, true},
       {"predict", "Write the predictions of a checkpoint as CSV or JSONL", add_predict, true},

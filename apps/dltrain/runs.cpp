@@ -5,7 +5,7 @@
 #include <ctime>
 #include <set>
 
-#include "config/suggest.h"
+#include "base/utf8.h"
 #include "dltrain/commands.h"
 #include "run/run_record.h"
 #include "telemetry/console.h"

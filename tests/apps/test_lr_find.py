@@ -1,0 +1,33 @@
+"""dltrain lr-find: the learning-rate range test."""
+import re
+
+from support import DIVERGED, SMALL, USAGE, DltrainTest, main, metrics
+
+
+class LrFind(DltrainTest):
+    def setUp(self):
+        super().setUp()
+        self.config = self.write("small.yaml", SMALL)
+
+    def test_the_rate_that_is_found_trains_and_one_far_from_it_does_not(self):
+        before = sorted(self.folder.iterdir())
+        said = self.run_dltrain("lr-find", self.config, "--steps", 200).out
+        self.assertEqual(sorted(self.folder.iterdir()), before)
+        self.assertRegex(said, r"^smoothed loss at rates from 1\.0e-06 to ")
+        rate = float(re.search(r"^try: -s optimizer\.learning_rate=(\S+)$", said, re.MULTILINE)[1])
+        losses = {}
+        for factor in (1e-3, 1, 1e3):
+            run = self.folder / str(factor)
+            self.run_dltrain("train", self.config, "-q", "--output-dir", run, "-s", f"optimizer.learning_rate={factor * rate}")
+            losses[factor] = [line["loss"] for line in metrics(run) if "loss" in line][-1]
+        self.assertLess(losses[1], min(losses[1e-3], losses[1e3]))
+
+    def test_ranges_that_cannot_work_are_refused(self):
+        self.refused(USAGE, "lr-find", self.config, "--min", "1", "--max", "0.1", says="--min 1 is not below --max 0.1")
+        self.refused(DIVERGED, "lr-find", self.config, "--min", "1e4", "--max", "1e6", says="take a smaller --min")
+        said = self.run_dltrain("lr-find", self.config, "--min", "1e-10", "--max", "1e-9").out
+        self.assertIn("the loss falls at no rate", said)
+
+
+if __name__ == "__main__":
+    main()
