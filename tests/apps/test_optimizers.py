@@ -85,6 +85,23 @@ class Optimizers(support.DltrainTest):
             self.assertEqual(self.state_of(whole), self.state_of(parts), name)
             self.assertEqual([line["loss"] for line in steps(whole)], [line["loss"] for line in steps(parts)], name)
 
+    def test_updates_in_the_backward_with_clipping_resume_bit_identically(self):
+        config = self.write("in_backward.yaml", CONFIGURATION.format(
+            optimizer="{type: adamw, learning_rate: 0.01}", batch=recorded()[0]["batch"], steps=20,
+            training="max_grad_norm: 0.5, clip_norm: previous, optimizer_in_backward: true"))
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        self.run_dltrain(config, "-q", "--output-dir", whole)
+        for limit in (1, 4, 20):
+            self.run_dltrain(config, "-q", "--output-dir", parts, "--max-steps", limit, "--resume", "auto")
+        self.assertEqual(self.state_of(whole), self.state_of(parts))
+        self.assertIn("clip_norm.previous", self.state_of(whole)["optimizer.safetensors"])
+        # Clipping changes the run from its second step on.
+        free = self.folder / "free"
+        self.run_dltrain(config, "-q", "--output-dir", free, "-s", "training.max_grad_norm=1e9")
+        losses = [[line["loss"] for line in steps(run)] for run in (whole, free)]
+        self.assertEqual(losses[0][:2], losses[1][:2])
+        self.assertNotEqual(losses[0][2], losses[1][2])
+
     def test_a_frozen_layer_keeps_its_weights_and_has_no_state(self):
         run = self.folder / "run"
         self.run_dltrain(self.configuration("groups"), "-q", "--output-dir", run)
