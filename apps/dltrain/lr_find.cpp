@@ -36,7 +36,7 @@ struct RatePoint {
 struct Diverged {};
 
 // The loss is averaged over about ten steps, without the bias to the first (Kingma & Ba 2015).
-std::vector<RatePoint> measure(const LrFindOptions& options) {
+std::vector<RatePoint> losses_by_rate(const LrFindOptions& options) {
   constexpr double kKept = 0.9, kDiverged = 4;
   std::vector<std::string> overrides{fmt::format("optimizer.learning_rate={:.17g}", options.low),
                                      fmt::format("training.max_steps={}", options.steps),
@@ -73,7 +73,7 @@ ExitCode find_rate(const LrFindOptions& options) {
   if (options.low >= options.high) {
     fail(ExitCode::usage, "--min {:g} is not below --max {:g}", options.low, options.high);
   }
-  const std::vector<RatePoint> points = measure(options);
+  const std::vector<RatePoint> points = losses_by_rate(options);
   if (points.size() < 10) {
     fail(ExitCode::diverged,
          "the loss grows from the first steps on: take a smaller --min than {:g}", options.low);
