@@ -485,6 +485,7 @@ void Experiment::validate(Diagnostics& diagnostics) const {
                     "take selective, blocks or full",
                     parallelism.virtual_stages);
   }
+  if (optimizer && optimizer->wants_8bit()) validate_8bit_moments(diagnostics);
   if (model.lora) validate_lora(diagnostics);
   if (training.reduction == Reduction::fixed && parallelism.reduce_dtype != DType::f32) {
     diagnostics.add(parallelism, "reduce_dtype",
