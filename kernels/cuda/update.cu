@@ -216,7 +216,8 @@ __global__ void block_update_kernel(const UpdateChunk* chunks, Rule rule, DType 
   __shared__ Factors f;
   __shared__ NarrowMomentCodes own[Rule::kMoments];
   if (state->out.finite == 0) return;
-  for (size_t i = threadIdx.x; i < sizeof(own) / sizeof(uint4); i += kBlock) {
+  constexpr size_t kWords = Rule::kMoments * (sizeof(NarrowMomentCodes) / sizeof(uint4));
+  for (size_t i = threadIdx.x; i < kWords; i += kBlock) {
     reinterpret_cast<uint4*>(own)[i] = reinterpret_cast<const uint4*>(tables)[i];
   }
   const UpdateChunk& chunk = chunks[blockIdx.x];
@@ -366,10 +367,11 @@ std::unique_ptr<Kernel> make_block_update(const KernelRequest& request, const Ru
       },
       [rule](const Prepared& prepared, const Bindings& b, Stream& stream) {
         const UpdateTable& table = prepared.chunks.table;
+        const NarrowMomentCodes* codes = prepared.tables.data();
         if (table.count == 0) return;
         const auto launch = [&]<typename P>(P) {
           DLTRAIN_LAUNCH((block_update_kernel<Rule, P>), static_cast<unsigned>(table.count), kBlock,
-                         stream.native(), table.chunks, rule, table.copy, prepared.tables.data(),
+                         stream.native(), table.chunks, rule, table.copy, codes,
                          b.input<StepState>(0));
         };
         table.rounds ? launch(DeviceBf16{}) : launch(float{});

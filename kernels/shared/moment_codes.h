@@ -12,6 +12,7 @@
 #include "base/host_device.h"
 #include "shared/element_rules.h"
 #include "tensor/block_codes.h"
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 
