@@ -1,20 +1,27 @@
 #!/usr/bin/env python3
 """Records what PyTorch's optimizers, and the papers' own formulas, do to a small network over 20 steps.
 
-    python scripts/record_golden_optimizers.py        (needs the packages torch and safetensors)
+    python scripts/record_golden_optimizers.py        (needs the packages torch, safetensors and bitsandbytes)
 
 The network, weights and batches are those of tests/golden/mlp (GELU, scripts/record_golden_mlp.py). Writes
 tests/golden/optimizers/losses.json: for each case the keys of dltrain's `optimizer` and `training` sections,
 and from a run in f32 and one in f64 the loss and gradient norm of every step and the loss of the first batch
 afterwards (on averaged weights where the case averages). Optimizers that PyTorch does not have are written
 out below from their papers. The learning rate is constant.
+
+Also writes tests/golden/optimizers/8bit.safetensors: parameters before and after some updates by bitsandbytes'
+optimizers with moments in 8 bits, in f32, the gradients, and the final codes and scales.
 """
 import json
 import math
 import os
 
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # plain PyTorch
+
+import bitsandbytes
 import torch
-from safetensors.torch import load_file
+from bitsandbytes.backends.triton import kernels_optim
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 HERE = os.path.join(os.path.dirname(__file__), "..", "tests", "golden")
@@ -80,6 +87,68 @@ class Lamb(torch.optim.Optimizer):
                 p -= group["lr"] * ratio * update
 
 
+class Blockwise(torch.optim.Optimizer):
+    """Moments in 8 bits: Dettmers et al. 2022, with the tables of bitsandbytes and its blocks of 256. The formula is
+    that of AdamW, Lion or SGD with momentum; parameters of fewer than 256 elements have plain moments."""
+
+    def __init__(self, params, kind, lr, decay, betas=(0.9, 0.999)):
+        super().__init__(params, {"lr": lr})
+        self.kind, self.decay, self.betas = kind, decay, betas
+        self.tables = [bitsandbytes.functional.create_dynamic_map(signed).double() for signed in (True, False)]
+
+    def narrow(self, x, table):
+        blocks = torch.nn.functional.pad(x.flatten(), (0, -x.numel() % 256)).view(-1, 256)
+        scale = blocks.abs().amax(1, keepdim=True)
+        share = (blocks / scale.clamp(min=1e-300 if x.dtype == torch.float64 else 1e-38)).double()
+        codes = (share.unsqueeze(-1) - table).abs().argmin(-1)
+        return (table[codes] * scale).flatten()[:x.numel()].view_as(x).to(x.dtype)
+
+    @torch.no_grad()
+    def step(self):
+        (b1, b2), lr = self.betas, self.param_groups[0]["lr"]
+        for p in self.param_groups[0]["params"]:
+            state, g = self.state[p], p.grad
+            m, v = state.setdefault("m", torch.zeros_like(p)), state.setdefault("v", torch.zeros_like(p))
+            t = state["t"] = state.get("t", 0) + 1
+            if self.kind == "adamw":
+                m.mul_(b1).add_(g, alpha=1 - b1)
+                v.mul_(b2).addcmul_(g, g, value=1 - b2)
+                p.mul_(1 - lr * self.decay).sub_(lr / (1 - b1 ** t) * m / ((v / (1 - b2 ** t)).sqrt() + 1e-8))
+            elif self.kind == "lion":
+                p.mul_(1 - lr * self.decay).sub_(lr * torch.sign(b1 * m + (1 - b1) * g))
+                m.mul_(b2).add_(g, alpha=1 - b2)
+            else:
+                m.mul_(b1).add_(g)
+                p.sub_(lr * m)
+            if p.numel() >= 256:
+                m.copy_(self.narrow(m, self.tables[0]))
+                v.copy_(self.narrow(v, self.tables[1]))
+
+
+def record_8bit(path):
+    """What bitsandbytes' PyTorch code makes of given gradients of very different sizes, and of a block of zeros. (That
+    for CPUs does not take the nearest codes.)"""
+    tensors, seeded = {}, torch.Generator().manual_seed(1)
+    tables = [bitsandbytes.functional.create_dynamic_map(signed) for signed in (True, False)]
+    cases = {"adamw": ("adam", 0.9, 0.999, 0.1), "lion": ("lion", 0.9, 0.99, 0.1), "momentum": ("momentum", 0.9, 0, 0.0)}
+    for name, (kind, beta1, beta2, decay) in cases.items():
+        p = torch.randn(1000, generator=seeded)
+        gradients = torch.randn(6, 1000, generator=seeded) * 10 ** (4 * torch.rand(1000, generator=seeded) - 4)
+        gradients[:, 512:768] = 0
+        codes = [torch.zeros(1000, dtype=torch.uint8) for _ in tables[:2 if name == "adamw" else 1]]
+        scales = [torch.zeros(4) for _ in codes]
+        second = (codes[1], scales[1], tables[1]) if name == "adamw" else (None, None, None)
+        tensors[f"{name}.before"], tensors[f"{name}.gradients"] = p.clone(), gradients
+        for t, gradient in enumerate(gradients):
+            kernels_optim.optimizer_update_8bit_blockwise_pytorch(
+                p, gradient, codes[0], second[0], beta1, beta2, 0.0, 0.0, 1e-8, t + 1, 0.01, tables[0], second[2], scales[0],
+                second[1], decay, 1.0, False, optimizer_name=kind)
+        tensors[f"{name}.after"] = p
+        for k, (code, scale) in enumerate(zip(codes, scales)):
+            tensors[f"{name}.state{k + 1}"], tensors[f"{name}.state{k + 1}.absmax"] = code, scale
+    save_file(tensors, path, {"bitsandbytes": bitsandbytes.__version__, "torch": torch.__version__})
+
+
 def whole(make):
     """One group of all parameters."""
     return lambda model: make(list(model.parameters()))
@@ -135,6 +204,15 @@ CASES = {
     "adafactor": {
         "optimizer": "{type: adafactor, learning_rate: 0.05, weight_decay: 0.01}",
         "make": whole(lambda p: torch.optim.Adafactor(p, lr=0.05, weight_decay=0.01, eps=(2.0 ** -23, 1e-3)))},
+    "adamw-8bit": {
+        "optimizer": "{type: adamw, learning_rate: 0.01, weight_decay: 0.1, moments: 8bit, min_8bit_size: 256}",
+        "make": whole(lambda p: Blockwise(p, "adamw", 0.01, 0.1))},
+    "lion-8bit": {
+        "optimizer": "{type: lion, learning_rate: 0.001, weight_decay: 0.1, moments: 8bit, min_8bit_size: 256}",
+        "make": whole(lambda p: Blockwise(p, "lion", 0.001, 0.1, (0.9, 0.99)))},
+    "sgd-8bit": {
+        "optimizer": "{type: sgd, learning_rate: 0.1, momentum: 0.9, moments: 8bit, min_8bit_size: 256}",
+        "make": whole(lambda p: Blockwise(p, "sgd", 0.1, 0))},
     "groups": {
         "optimizer": "{type: adamw, learning_rate: 0.03, weight_decay: 0.1, weight_decay_on: matrices, "
                      "groups: [{match: layers.0.*, learning_rate: 0.01}]}",
@@ -205,8 +283,9 @@ def main():
               f"f32 and f64 at most {apart:.1e} apart")
         cases[name] = {"optimizer": case["optimizer"], "training": case.get("training", ""), **runs}
     os.makedirs(os.path.join(HERE, "optimizers"), exist_ok=True)
+    record_8bit(os.path.join(HERE, "optimizers", "8bit.safetensors"))
     with open(os.path.join(HERE, "optimizers", "losses.json"), "w", encoding="utf-8") as file:
-        json.dump({"torch": torch.__version__, "steps": STEPS, "batch": BATCH, "cases": cases}, file, indent=1)
+        json.dump({"torch": torch.__version__, "bitsandbytes": bitsandbytes.__version__, "steps": STEPS, "batch": BATCH, "cases": cases}, file, indent=1)
         file.write("\n")
 
 

@@ -8,6 +8,7 @@
 #include "cuda/makers.h"
 #include "cuda/update_table.h"
 #include "shared/make_kernel.h"
+#include "shared/moment_codes.h"
 #include "tensor/random_rounding.h"
 
 namespace dltrain {
@@ -138,6 +139,102 @@ __global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule, DTyp
       [&]<int N>(int64_t at) { update_elements<Rule, N>(f, tensors, chunk.copy, copy, at); });
 }
 
+// Moments in 8 bits. A warp updates a block, a lane 8 elements of it: N at a time, which follow
+// each other. Calls f(first of N elements of the lane, its place in the chunk).
+constexpr int kLaneElements = kMomentBlock / kWarp;
+
+template <int N, typename F>
+__device__ void each_of_lane(int64_t block, int64_t count, const F& f) {
+  DLTRAIN_UNROLL
+  for (int j = 0; j < kLaneElements; j += N) {
+    const int64_t at = block * kMomentBlock + j * kWarp + threadIdx.x % kWarp * N;
+    if (at < count) f(j, at);
+  }
+}
+
+// P: the type of parameters. Elements beyond the end of the chunk are zero and are not stored.
+template <typename Rule, int N, typename P>
+__device__ void update_block(const typename Rule::template Factors<float>& f,
+                             const NarrowMomentCodes* tables, const UpdateChunk& chunk, DType copy,
+                             const StepState& state, int64_t block) {
+  float p[kLaneElements] = {}, g[kLaneElements] = {}, m[Rule::kMoments][kLaneElements];
+  uint8_t codes[Rule::kMoments][kLaneElements];
+  const auto scale = [&](int k) -> float& {
+    return static_cast<float*>(chunk.role[2 + Rule::kMoments + k])[block];
+  };
+  for (int k = 0; k < Rule::kMoments; ++k) {
+    for (uint8_t& code : codes[k]) code = static_cast<uint8_t>(tables[k].zero);
+  }
+  each_of_lane<N>(block, chunk.count, [&](int j, int64_t at) {
+    load_elements<P, N>(chunk.role[0], at, p + j);
+    load_elements<float, N>(chunk.role[1], at, g + j);
+    for (int k = 0; k < Rule::kMoments; ++k) {
+      load_elements<uint8_t, N>(chunk.role[2 + k], at, codes[k] + j);
+    }
+  });
+  DLTRAIN_UNROLL
+  for (int j = 0; j < kLaneElements; ++j) {
+    float own[Rule::kMoments];
+    for (int k = 0; k < Rule::kMoments; ++k) own[k] = tables[k].value[codes[k][j]] * scale(k);
+    Rule::element(f, p[j], f.gradient(g[j]), own);
+    for (int k = 0; k < Rule::kMoments; ++k) m[k][j] = own[k];
+  }
+  for (int k = 0; k < Rule::kMoments; ++k) {
+    float most = 0;
+    for (const float x : m[k]) most = fmaxf(most, fabsf(x));
+    most = warp_max(most);
+    for (int j = 0; j < kLaneElements; ++j) {
+      codes[k][j] = tables[k].nearest(m[k][j] / (most > 0 ? most : 1));
+    }
+    if (threadIdx.x % kWarp == 0) scale(k) = most;  // every lane has read it: warp_max waits
+  }
+  each_of_lane<N>(block, chunk.count, [&](int j, int64_t at) {
+    DLTRAIN_UNROLL
+    for (int i = 0; i < N && std::is_same_v<P, DeviceBf16>; ++i) {
+      const auto index = static_cast<uint64_t>(chunk.first + at + i);
+      const Philox4 random = random_block(state.in.seed, chunk.stream,
+                                          static_cast<uint64_t>(state.in.step), index >> 2);
+      p[j + i] = to_f32(round_at_random(p[j + i], element_bits(random, index)));
+    }
+    store_elements<P, N>(p + j, chunk.role[0], at);
+    for (int k = 0; k < Rule::kMoments; ++k) {
+      store_elements<uint8_t, N>(codes[k] + j, chunk.role[2 + k], at);
+    }
+    if (chunk.copy == nullptr) return;
+    if (copy == DType::bf16) {
+      store_elements<DeviceBf16, N>(p + j, chunk.copy, at);
+    } else {
+      store_elements<DeviceF16, N>(p + j, chunk.copy, at);
+    }
+  });
+}
+
+template <typename Rule, typename P>
+__global__ void block_update_kernel(const UpdateChunk* chunks, Rule rule, DType copy,
+                                    const NarrowMomentCodes* tables, const StepState* state) {
+  using Factors = typename Rule::template Factors<float>;
+  __shared__ Factors f;
+  __shared__ NarrowMomentCodes own[Rule::kMoments];
+  if (state->out.finite == 0) return;
+  constexpr size_t kWords = Rule::kMoments * (sizeof(NarrowMomentCodes) / sizeof(uint4));
+  for (size_t i = threadIdx.x; i < kWords; i += kBlock) {
+    reinterpret_cast<uint4*>(own)[i] = reinterpret_cast<const uint4*>(tables)[i];
+  }
+  const UpdateChunk& chunk = chunks[blockIdx.x];
+  if (threadIdx.x == 0) f = rule.template factors<float>(*state, chunk.group);
+  __syncthreads();
+  uintptr_t any = reinterpret_cast<uintptr_t>(chunk.copy);
+  for (int k = 0; k < 2 + Rule::kMoments; ++k) any |= reinterpret_cast<uintptr_t>(chunk.role[k]);
+  for (int64_t block = threadIdx.x / kWarp; block * kMomentBlock < chunk.count;
+       block += kBlock / kWarp) {
+    if (any % 16 == 0 && (block + 1) * kMomentBlock <= chunk.count) {
+      update_block<Rule, kLaneElements, P>(f, own, chunk, copy, *state, block);
+    } else {
+      update_block<Rule, 1, P>(f, own, chunk, copy, *state, block);
+    }
+  }
+}
+
 template <typename T, typename Copy>
 __global__ void low_precision_update_kernel(const UpdateChunk* chunks) {
   const UpdateChunk& chunk = chunks[blockIdx.x];
@@ -258,10 +355,42 @@ std::unique_ptr<Kernel> make_cuda_gradient_norm_of(const KernelRequest& request)
   });
 }
 
+// The same with moments in 8 bits. Roles: parameter, gradient, codes, scales.
+template <typename Rule>
+std::unique_ptr<Kernel> make_block_update(const KernelRequest& request, const Rule& rule) {
+  struct Prepared {
+    ChunkTable::Bound chunks;
+    DeviceTable<NarrowMomentCodes> tables;
+  };
+  const ChunkTable chunks(request, 1, 2 + 2 * Rule::kMoments);
+  return make_prepared_kernel(
+      [chunks, groups = UpdateGroups(request.attributes),
+       &device = request.device](const Bindings& b) {
+        std::vector<NarrowMomentCodes> tables(2);
+        for (size_t k = 0; k < 2; ++k) fill_moment_codes(tables[k], k == 0);
+        return Prepared{chunks.bound(b, &groups), {device, tables}};
+      },
+      [rule](const Prepared& prepared, const Bindings& b, Stream& stream) {
+        const UpdateTable& table = prepared.chunks.table;
+        const NarrowMomentCodes* codes = prepared.tables.data();
+        if (table.count == 0) return;
+        const auto launch = [&]<typename P>(P) {
+          DLTRAIN_LAUNCH((block_update_kernel<Rule, P>), static_cast<unsigned>(table.count), kBlock,
+                         stream.native(), table.chunks, rule, table.copy, codes,
+                         b.input<StepState>(0));
+        };
+        table.rounds ? launch(DeviceBf16{}) : launch(float{});
+      });
+}
+
 // An optimizer of shared/element_rules.h. Roles: parameter, gradient, the rule's moments.
 std::unique_ptr<Kernel> make_cuda_element_update(const KernelRequest& request) {
   if (!is_wide_update(request)) return nullptr;
+  if (request.attributes.has("block") && request.inputs[1].dtype == DType::f64) return nullptr;
   return with_element_rule(request.op, request.attributes, [&]<typename Rule>(const Rule& rule) {
+    if constexpr (kHas8BitMoments<Rule>) {
+      if (request.attributes.has("block")) return make_block_update(request, rule);
+    }
     return make_table_update(
         request, {.roles = Rule::kMoments + 2, .grouped = true},
         [rule](const UpdateTable& table, const Bindings& b, CudaStream stream) {

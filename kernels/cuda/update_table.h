@@ -11,15 +11,17 @@
 #include "ops/kernel.h"
 #include "ops/rules.h"
 #include "ops/step_state.h"
+#include "ops/update.h"
 #include "shared/update_groups.h"
 
 namespace dltrain {
 
 inline constexpr int64_t kUpdateChunk = 8192;  // elements
 
-// Up to kUpdateChunk elements of one tensor of every role: parameter, gradient, moments.
+// Up to kUpdateChunk elements of one tensor of every role: parameter, gradient, moments, and scales
+// of moments in 8 bits, one a block.
 struct UpdateChunk {
-  void* role[5];
+  void* role[6];
   int64_t count;
   int64_t tensor;       // index of the tensor in the op
   void* copy;           // low-precision copy of the parameters, or nullptr
@@ -53,7 +55,8 @@ class ChunkTable {
     }
     for (size_t role = 0; role < roles; ++role) {
       const DType dtype = tensors > 0 ? request.inputs[first + role * tensors].dtype : DType::f32;
-      element_bytes_.push_back(dtype_size(dtype));
+      const bool scales = request.attributes.has("block") && role >= 2 + (roles - 2) / 2;
+      chunk_bytes_.push_back(dtype_size(dtype) * kUpdateChunk / (scales ? kMomentBlock : 1));
     }
     for (size_t i = 0; i < tensors; ++i) {
       counts_.push_back(request.inputs[first + i].shape.elements());
@@ -79,10 +82,10 @@ class ChunkTable {
     for (size_t tensor = 0; tensor < counts_.size(); ++tensor) {
       for (int64_t from = 0; from < counts_[tensor]; from += kUpdateChunk) {
         UpdateChunk chunk{};
-        for (size_t role = 0; role < element_bytes_.size(); ++role) {
+        for (size_t role = 0; role < chunk_bytes_.size(); ++role) {
           void* address = bindings.inputs[first_ + role * counts_.size() + tensor];
-          chunk.role[role] =
-              static_cast<std::byte*>(address) + from * static_cast<int64_t>(element_bytes_[role]);
+          chunk.role[role] = static_cast<std::byte*>(address) +
+                             static_cast<size_t>(from / kUpdateChunk) * chunk_bytes_[role];
         }
         chunk.count = std::min(kUpdateChunk, counts_[tensor] - from);
         chunk.tensor = static_cast<int64_t>(tensor);
@@ -104,7 +107,7 @@ class ChunkTable {
   Device* device_;
   size_t first_, copies_;  // among the inputs; no copies: 0
   UpdateRounding rounding_;
-  std::vector<size_t> element_bytes_;  // of each role
+  std::vector<size_t> chunk_bytes_;  // of each role
   std::vector<int64_t> counts_;
   UpdateTable table_;  // without addresses
 };
@@ -120,7 +123,8 @@ inline bool is_wide_update(const KernelRequest& request) {
   const DType dtype = tensors.size() > 1 ? tensors[1].dtype : DType::f32;
   return (!narrow || dtype == DType::f32) && (dtype == DType::f32 || dtype == DType::f64) &&
          std::all_of(tensors.begin() + 1, tensors.end(), [&](const TensorSpec& spec) {
-           return spec.dtype == dtype || is_absent(spec);
+           const bool codes = request.attributes.has("block") && spec.dtype == DType::u8;
+           return spec.dtype == dtype || is_absent(spec) || codes;
          });
 }
 

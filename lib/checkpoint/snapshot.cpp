@@ -107,8 +107,10 @@ StateInFiles in_files(const Executor& executor, const StateTensor& tensor) {
   if (tensor.role != Role::ema && !tensor.kind.empty()) {
     out.name = fmt::format("{}.{}", tensor.kind, tensor.owner);
   }
-  // Averages and moments of a parameter's shape have its layout.
-  if (info != all.end() && info->spec.shape == tensor.spec.shape) {
+  // Averages and moments of a parameter's shape have its layout. Codes stay in the order of memory,
+  // in which blocks of them have scales.
+  if (info != all.end() && info->spec.shape == tensor.spec.shape &&
+      is_floating(tensor.spec.dtype)) {
     out.info = &*info;
     out.shape = info->file.shape;
   }

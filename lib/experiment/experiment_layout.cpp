@@ -202,6 +202,23 @@ void Experiment::validate_narrow_parameters(Diagnostics& diagnostics) const {
   }
 }
 
+void Experiment::validate_8bit_moments(Diagnostics& diagnostics) const {
+  if (!optimizer->supports_8bit()) {
+    diagnostics.add(*optimizer, "moments",
+                    "moments: 8bit are for adam, adamw, lion and sgd with a momentum, not for {}; "
+                    "take moments: f32",
+                    optimizer->kind == "sgd" ? "sgd without" : optimizer->kind);
+  }
+  for (const auto& [axis, ranks] :
+       {std::pair("tensor", parallelism.tensor), {"expert", parallelism.expert}}) {
+    if (ranks == 1) continue;
+    diagnostics.add(*optimizer, "moments",
+                    "parallelism.{} {}: shards would have other blocks of moments, and so other "
+                    "losses, than full tensors; take moments: f32 or {}: 1",
+                    axis, ranks, axis);
+  }
+}
+
 void Experiment::validate_lora(Diagnostics& diagnostics) const {
   const LoraConfig& lora = *model.lora;
   if (lora.base != DType::bf16) return;

@@ -52,6 +52,7 @@ bool Attributes::is_set(std::string_view name) const {
   const AttributeValue* value = find(name);
   if (value == nullptr) return name.empty();
   if (const bool* flag = std::get_if<bool>(value)) return *flag;
+  if (const int64_t* integer = std::get_if<int64_t>(value)) return *integer != 0;
   if (const std::string* text = std::get_if<std::string>(value)) return !text->empty();
   return number(name) != 0;
 }

@@ -187,7 +187,8 @@ struct OpDef {
   bool elementwise = false;
 
   UpdateKind update = UpdateKind::none;
-  // The elements of the update are independent, so it can work on parts of tensors.
+  // The elements of the update are independent, so it can work on parts of tensors; with the
+  // attribute `block` on parts that begin at multiples of it.
   bool independent_elements = false;
 
   // Writes memory that outlives the step, or communicates with other ranks: never dead code.

@@ -83,8 +83,12 @@ class SignatureMatch {
     }
     const bool own = pattern.dtype == TensorPattern::parameter && attributes_.has("rounding");
     if (own) return expect_dtype(op_, "a parameter without master", found, DType::bf16);
-    const bool first =
-        pattern.dtype == TensorPattern::floating || pattern.dtype == TensorPattern::parameter;
+    if (pattern.dtype == TensorPattern::moment && attributes_.is_set("block")) {
+      return expect_dtype(op_, pattern.name, found, DType::u8);
+    }
+    const bool first = pattern.dtype == TensorPattern::floating ||
+                       pattern.dtype == TensorPattern::parameter ||
+                       pattern.dtype == TensorPattern::moment;
     if (first && !floating_) {
       expect_one_float_dtype(op_, std::span(&found, 1));
       floating_ = found.dtype;

@@ -8,8 +8,8 @@
 //   gives a letter the value of an attribute.
 // Dtypes: tensors without one share one floating dtype; `:sum` is its accumulation dtype; `:i32`,
 //   `:f64`, `:u8`, `:any`; `:low` is 16-bit floating, or the tensor is absent; `:parameter` as
-//   without one, but bf16 with the attribute `rounding` (ops/update.cpp); `:output_dtype` that of
-//   the attribute, if it is given.
+//   without one, but bf16 with the attribute `rounding` (ops/update.cpp); `:moment` as without
+//   one, but u8 with the attribute `block`; `:output_dtype` that of the attribute, if it is given.
 // Inputs: `step` is the step state (ops/step_state.h). `?` marks one that may be absent, and left
 //   out at the end; `?@momentum` one that is given if the attribute is set (Attributes::is_set).
 //   After "|" there are `count` (attribute) tensors of each name: all of the first, then all of the
@@ -44,6 +44,7 @@ struct TensorPattern {
     low,
     parameter,
     output_dtype,
+    moment,
     step_state
   };
 
@@ -121,8 +122,8 @@ constexpr TensorPattern Signature::tensor() {
     out.in_place = true;
   }
   if (take(":")) {
-    constexpr std::string_view kNames[] = {"",    "sum", "i32",       "f64",         "u8",
-                                           "any", "low", "parameter", "output_dtype"};
+    constexpr std::string_view kNames[] = {"",    "sum", "i32",       "f64",          "u8",
+                                           "any", "low", "parameter", "output_dtype", "moment"};
     const std::string_view name = word();
     size_t rule = 1;
     while (kNames[rule] != name) ++rule;  // an unknown name is out of bounds: an error

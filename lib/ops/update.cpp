@@ -37,6 +37,13 @@
 // lion_update(…, m): Chen et al. 2023, algorithm 2: p ← p − lr·(sign(β₁m + (1−β₁)g) + λp);
 //   m ← β₂m + (1−β₂)g. Attributes: beta1, beta2.
 //
+// Moments in 8 bits (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"): with
+// the attribute `block` (kMomentBlock), moments are u8 codes (tensor/block_codes.h: dynamic_codes,
+// with sign but for v), and after them there is a kind of scales for each kind of moment, one a
+// block of the flat tensor. A moment is scale · code. Each update computes it, and the formula, in
+// f32; the new scale is the greatest magnitude of the block, and the new code the nearest to moment
+// / scale. The parts of a tensor that ranks own begin at blocks.
+//
 // Optimizers that need norms of whole tensors are in update_adaptive.cpp.
 //
 // Parameters, gradients and moments have the accumulation dtype (f32 masters). Of an optimizer
@@ -53,7 +60,7 @@
 #include "ops/rules.h"
 
 namespace dltrain {
-void check_update(SpecSpan, const Attributes& attributes) {
+void check_update(SpecSpan inputs, const Attributes& attributes) {
   const auto count = static_cast<size_t>(attributes.integer("count", 1));
   const std::vector<int64_t> group = attributes.integers("group");
   const auto groups = static_cast<int64_t>(attributes.numbers("lr_scale", {1}).size());
@@ -64,6 +71,14 @@ void check_update(SpecSpan, const Attributes& attributes) {
       "groups of parameters do not agree");
   check_internal(!attributes.has("rounding") || attributes.integers("rounding").size() == count,
                  "random streams of {} parameters", count);
+  if (!attributes.has("block")) return;
+  check_internal(attributes.integer("block") == kMomentBlock, "blocks of another size");
+  for (size_t i = 1 + 3 * count; i < inputs.size(); ++i) {
+    const bool scales = inputs[i].dtype == DType::f32 || inputs[i].dtype == DType::f64;
+    check_internal(!scales || inputs[i].shape[0] ==
+                                  moment_blocks(inputs[1 + (i - 1) % count].shape.elements()),
+                   "scales that do not fit the blocks of a parameter");
+  }
 }
 
 namespace {
@@ -86,7 +101,11 @@ std::vector<int> aliases_norm(SpecSpan, const Attributes&) {
   return {0};
 }
 
-// An optimizer whose elements are independent.
+constexpr const char* kAdamSignature =
+    "step | p[*]:parameter g[*] m[*]:moment v[*]:moment ms[M]?@block vs[V]?@block "
+    "copy[*]:low?@copies -> p! m! v! ms! vs! copy!";
+
+// An optimizer whose elements, or blocks of them, are independent.
 constexpr OpDef element_update(std::string_view name, std::string_view doc, Signature signature) {
   return {.name = name,
           .doc = doc,
@@ -111,13 +130,12 @@ constinit const OpDef kGradientNormOp{.name = "gradient_norm",
                                       .has_effect = true};
 constinit const OpDef kSgdUpdateOp =
     element_update("sgd_update", "SGD with momentum over all parameters",
-                   "step | p[*]:parameter g[*] m[*]?@momentum copy[*]:low?@copies -> p! m! copy!");
+                   "step | p[*]:parameter g[*] m[*]:moment?@momentum ms[M]?@block "
+                   "copy[*]:low?@copies -> p! m! ms! copy!");
 constinit const OpDef kAdamUpdateOp =
-    element_update("adam_update", "Adam with L2 decay over all parameters",
-                   "step | p[*]:parameter g[*] m[*] v[*] copy[*]:low?@copies -> p! m! v! copy!");
+    element_update("adam_update", "Adam with L2 decay over all parameters", kAdamSignature);
 constinit const OpDef kAdamwUpdateOp =
-    element_update("adamw_update", "AdamW over all parameters",
-                   "step | p[*]:parameter g[*] m[*] v[*] copy[*]:low?@copies -> p! m! v! copy!");
+    element_update("adamw_update", "AdamW over all parameters", kAdamSignature);
 constinit const OpDef kAdagradUpdateOp =
     element_update("adagrad_update", "Adagrad over all parameters",
                    "step | p[*]:parameter g[*] s[*] copy[*]:low?@copies -> p! s! copy!");
@@ -127,6 +145,7 @@ constinit const OpDef kRmspropUpdateOp =
                    "m[*]?@momentum copy[*]:low?@copies -> p! s! a! m! copy!");
 constinit const OpDef kLionUpdateOp =
     element_update("lion_update", "Lion over all parameters",
-                   "step | p[*]:parameter g[*] m[*] copy[*]:low?@copies -> p! m! copy!");
+                   "step | p[*]:parameter g[*] m[*]:moment ms[M]?@block copy[*]:low?@copies -> "
+                   "p! m! ms! copy!");
 
 }  // namespace dltrain

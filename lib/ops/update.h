@@ -5,7 +5,14 @@
 
 namespace dltrain {
 
-// Checks that the attributes group and rounding fit the number of parameters.
+// Elements of a block of moments in 8 bits, as bitsandbytes has it.
+inline constexpr int64_t kMomentBlock = 256;
+inline int64_t moment_blocks(int64_t elements) {
+  return (elements + kMomentBlock - 1) / kMomentBlock;
+}
+
+// Checks that the attributes group and rounding fit the number of parameters, and that moments in
+// 8 bits have a scale a block.
 void check_update(SpecSpan inputs, const Attributes& attributes);
 
 // A tensor as Adafactor sees it, and the elements [begin, begin + count) of it that an op is given.

@@ -36,6 +36,7 @@ struct Sgd final : Optimizer {
     if (momentum == 0) return {};
     return {{"momentum", shape}};
   }
+  bool supports_8bit() const override { return momentum != 0; }
 };
 
 struct Adam : Optimizer {
@@ -56,6 +57,7 @@ struct Adam : Optimizer {
   std::vector<MomentSpec> moments(const Shape& shape) const override {
     return {{"first_moment", shape}, {"second_moment", shape}};
   }
+  bool supports_8bit() const override { return true; }
 };
 
 struct AdamW final : Adam {
@@ -125,6 +127,7 @@ struct Lion final : Optimizer {
   std::vector<MomentSpec> moments(const Shape& shape) const override {
     return {{"momentum", shape}};
   }
+  bool supports_8bit() const override { return true; }
 };
 
 }  // namespace

@@ -5,8 +5,21 @@
 
 #include "base/error.h"
 #include "config/name_patterns.h"
+#include "ops/update.h"
 
 namespace dltrain {
+namespace {
+
+template <typename Format>
+void describe_moments(Fields& f, Format& format, std::string doc) {
+  f.choice("moments", format,
+           {{"f32", MomentFormat::f32, "4 bytes each"},
+            {"8bit", MomentFormat::eight_bit,
+             "1 byte each, and a scale for 256 (Dettmers et al. 2022, as bitsandbytes)"}},
+           {.doc = std::move(doc), .known_as = {"state", "bits", "optim_bits", "moment_dtype"}});
+}
+
+}  // namespace
 
 void ParameterGroup::describe(Fields& f) {
   f.texts("match", match,
@@ -26,6 +39,7 @@ void ParameterGroup::describe(Fields& f) {
   f.number("weight_decay", weight_decay,
            {.doc = "Decay of these parameters", .min = 0, .known_as = {"wd"}});
   f.boolean("freeze", freeze, {.doc = "Do not train them, as with training.freeze"});
+  describe_moments(f, moments, "Format of the moments of these parameters");
 }
 
 void ParameterGroup::validate(Diagnostics& diagnostics) const {
@@ -70,6 +84,12 @@ void Optimizer::describe(Fields& f) {
              "parameters of two axes and more: neither biases nor the scales of normalisation"}},
            {.doc = "Parameters to which weight_decay applies; groups can override it",
             .known_as = {"no_decay", "no_weight_decay"}});
+  describe_moments(f, moment_format,
+                   "Format of the moments, of adam, adamw, lion and sgd; groups can override it");
+  f.integer("min_8bit_size", min_8bit_size,
+            {.doc = "With moments: 8bit, parameters of fewer elements have f32 moments",
+             .min = 1,
+             .max = 1e12});
   f.list("groups", groups,
          {.doc = "Parameters with their own settings; if several groups match, later keys take "
                  "precedence",
@@ -82,14 +102,24 @@ void Optimizer::describe(Fields& f) {
 ParameterSettings Optimizer::settings(std::string_view parameter, const Shape& shape) const {
   const bool decays = weight_decay_on == WeightDecayOn::all || shape.rank() > 1;
   ParameterSettings out{.weight_decay = decays ? weight_decay : 0};
+  MomentFormat format = moment_format;
   for (const ParameterGroup& group : groups) {
     if (!selects(group.match, parameter)) continue;
     if (group.learning_rate) out.lr_scale = *group.learning_rate / learning_rate;
     if (group.lr_scale) out.lr_scale = *group.lr_scale;
     if (group.weight_decay) out.weight_decay = *group.weight_decay;
     if (group.freeze) out.frozen = *group.freeze;
+    if (group.moments) format = *group.moments;
   }
+  out.eight_bit = format == MomentFormat::eight_bit && shape.elements() >= min_8bit_size;
   return out;
+}
+
+bool Optimizer::wants_8bit() const {
+  return moment_format == MomentFormat::eight_bit ||
+         std::ranges::any_of(groups, [](const ParameterGroup& group) {
+           return group.moments == MomentFormat::eight_bit;
+         });
 }
 
 void Optimizer::check_groups(Diagnostics& diagnostics,
@@ -107,27 +137,37 @@ void Optimizer::check_groups(Diagnostics& diagnostics,
 void Optimizer::emit(GraphBuilder& builder, ValueId state,
                      const std::vector<ParameterGradient>& gradients) const {
   std::vector<std::vector<ValueId>> inputs;
-  for (const auto& [parameter, gradient] : gradients)
+  std::vector<ParameterSettings> own;
+  for (const auto& [parameter, gradient] : gradients) {
     inputs.push_back({state, parameter, gradient});
+    const GraphValue& p = builder.graph().value(parameter);
+    own.push_back(settings(p.name, p.spec.shape));
+  }
   // Moments of one kind are adjacent in memory.
-  for (size_t kind = 0; kind < moments(Shape{1}).size(); ++kind) {
-    for (std::vector<ValueId>& of : inputs) {
-      const TensorSpec p = builder.spec(of[1]);
-      const MomentSpec moment = moments(p.shape)[kind];
-      of.push_back(
-          moment.name.empty()
-              ? kNoValue
-              : builder.add_state_of(of[1], moment.name, {moment.shape, p.dtype}, Role::moment));
+  const size_t kinds = moments(Shape{1}).size();
+  for (size_t kind = 0; kind < 2 * kinds; ++kind) {
+    const bool scales = kind >= kinds;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const TensorSpec p = builder.spec(inputs[i][1]);
+      MomentSpec moment = moments(p.shape)[kind % kinds];
+      TensorSpec spec{moment.shape, p.dtype};
+      if (scales && !own[i].eight_bit) continue;
+      if (scales) spec.shape = Shape{moment_blocks(moment.shape.elements())};
+      if (own[i].eight_bit && !scales) spec.dtype = DType::u8;
+      // Names of their own: kinds of state have one dtype.
+      if (own[i].eight_bit) moment.name += scales ? "_scale" : "_8bit";
+      inputs[i].push_back(moment.name.empty() ? kNoValue
+                                              : builder.add_state_of(inputs[i][1], moment.name,
+                                                                     spec, Role::moment));
     }
   }
   std::vector<UpdateNode> nodes;
-  for (std::vector<ValueId>& of : inputs) {
-    const GraphValue& p = builder.graph().value(of[1]);
-    const ParameterSettings own = settings(p.name, p.spec.shape);
+  for (size_t i = 0; i < inputs.size(); ++i) {
     Attributes op_attributes = attributes();
-    op_attributes.set("lr_scale", std::vector<double>{own.lr_scale});
-    op_attributes.set("weight_decay", std::vector<double>{own.weight_decay});
-    nodes.push_back({std::move(of), std::move(op_attributes)});
+    op_attributes.set("lr_scale", std::vector<double>{own[i].lr_scale});
+    op_attributes.set("weight_decay", std::vector<double>{own[i].weight_decay});
+    if (own[i].eight_bit) op_attributes.set("block", kMomentBlock);
+    nodes.push_back({std::move(inputs[i]), std::move(op_attributes)});
   }
   emit_nodes(builder, nodes);
 }

@@ -12,11 +12,17 @@
 
 namespace dltrain {
 
+enum class MomentFormat : uint8_t {
+  f32,       // as the gradients
+  eight_bit  // codes of 8 bits with a scale a block (ops/update.cpp)
+};
+
 // One of `optimizer.groups`. For keys that are not given, earlier groups or the optimizer apply.
 struct ParameterGroup : ConfigObject {
   std::vector<std::string> match;  // config/name_patterns.h
   std::optional<double> learning_rate, lr_scale, weight_decay;
   std::optional<bool> freeze;
+  std::optional<MomentFormat> moments;
 
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;
@@ -45,6 +51,7 @@ enum class WeightDecayOn : uint8_t {
 struct ParameterSettings {
   double lr_scale = 1, weight_decay = 0;
   bool frozen = false;
+  bool eight_bit = false;  // moments
 };
 
 // A kind of optimizer state: one tensor for each parameter, named "<name> of <parameter>", zero
@@ -58,6 +65,8 @@ struct Optimizer : ConfigVariant {
   double learning_rate = 0;
   double weight_decay = 0;
   WeightDecayOn weight_decay_on = WeightDecayOn::all;
+  MomentFormat moment_format = MomentFormat::f32;
+  int64_t min_8bit_size = 4096;  // elements; smaller parameters have f32 moments, as bitsandbytes'
   std::vector<ParameterGroup> groups;
   std::optional<LearningRateScale> scale_learning_rate;
 
@@ -70,6 +79,10 @@ struct Optimizer : ConfigVariant {
   // Returns the moments of a parameter of this shape. Their number is the same for every shape; a
   // moment that a shape does not have has no name.
   virtual std::vector<MomentSpec> moments(const Shape& parameter) const = 0;
+
+  // Returns whether its op can have moments in 8 bits, and whether any parameter may have.
+  virtual bool supports_8bit() const { return false; }
+  bool wants_8bit() const;
 
   // Emits the update of each parameter: by default a node of op().
   struct UpdateNode {

@@ -13,10 +13,15 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kAlignment = 32;  // elements: members of bf16 begin at multiples of 64 bytes
+// Members of bf16 begin at multiples of 64 bytes, those with moments in 8 bits at blocks of these.
+int64_t aligned(int64_t elements, int64_t block) {
+  const int64_t alignment = std::max<int64_t>(32, block);
+  return (elements + alignment - 1) / alignment * alignment;
+}
 
-int64_t aligned(int64_t elements) {
-  return (elements + kAlignment - 1) / kAlignment * kAlignment;
+// Returns the elements of a member that one element of its state stands for.
+int64_t elements_each(const ZeroUnit& unit, const GraphValue& state) {
+  return state.role == Role::moment && is_floating(state.spec.dtype) ? unit.block : 1;
 }
 
 // Describes how the step reads a parameter.
@@ -24,6 +29,7 @@ struct ParameterUse {
   bool trainable = false, master = false;
   bool shared = false;  // by stages of a pipeline, which add its gradients in the update
   int chunk = 0;        // that reads it first
+  int64_t block = 1;    // of moments in 8 bits
   std::optional<DType> copy;
 };
 
@@ -49,6 +55,7 @@ std::map<ValueId, ParameterUse> find_uses(const Graph& graph, std::vector<ValueI
     const auto found = uses.find(parameter);
     check_internal(found != uses.end(), "a parameter with a gradient that nothing reads");
     found->second.trainable = true;
+    found->second.block = update->attributes.integer("block", 1);
     const int made = graph.value(update->inputs[2]).producer;
     found->second.shared =
         made >= 0 && graph.nodes[static_cast<size_t>(made)].phase == Phase::update;
@@ -62,7 +69,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
   std::vector<ValueId> order;
   const std::map<ValueId, ParameterUse> uses = find_uses(graph, order);
   std::vector<ZeroUnit> units;
-  using Key = std::tuple<int, bool, bool, std::optional<DType>, DType, std::string>;
+  using Key = std::tuple<int, bool, bool, int64_t, std::optional<DType>, DType, std::string>;
   struct UnitInProgress {
     size_t unit;
     int64_t filled;
@@ -75,7 +82,8 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
     const std::string cut = parameter.layout.empty() ? "" : parameter.layout.front().axis;
     const char* axes = cut == mesh_axes::kExpert ? mesh_axes::kStateOfExpert : mesh_axes::kState;
     if (options.mesh.size(axes) == 1) continue;
-    const Key key{use.chunk, use.trainable, use.master, use.copy, parameter.spec.dtype, cut};
+    const Key key{use.chunk, use.trainable,        use.master, use.block,
+                  use.copy,  parameter.spec.dtype, cut};
     const int64_t elements = parameter.spec.shape.elements();
     const int64_t most = static_cast<int64_t>(options.bucket_bytes / sizeof(float));
     auto at = open.find(key);
@@ -86,6 +94,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
                        .members = {},
                        .trainable = use.trainable,
                        .reads_master = use.master,
+                       .block = use.block,
                        .copies = use.copy,
                        .layout = {{mesh_axes::kState, {Placement::sharded, 0, {}}}}});
       for (const AxisPlacement& other : parameter.layout) {
@@ -97,12 +106,12 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
       at = open.insert_or_assign(key, UnitInProgress{units.size() - 1, 0}).first;
     }
     units[at->second.unit].members.push_back({parameter.name, parameter.spec, at->second.filled});
-    at->second.filled = aligned(at->second.filled + elements);
+    at->second.filled = aligned(at->second.filled + elements, use.block);
   }
   for (ZeroUnit& unit : units) {
     const ZeroUnit::Member& last = unit.members.back();
     const int64_t filled = last.first + last.spec.shape.elements();
-    unit.elements = aligned((filled + unit.ranks - 1) / unit.ranks);
+    unit.elements = aligned((filled + unit.ranks - 1) / unit.ranks, unit.block);
   }
   return units;
 }
@@ -174,7 +183,9 @@ class UnitPlacement {
         const auto [u, at] = found->second;
         const ZeroUnit& unit = *parts_[u].unit;
         // Some optimizers have moments of another shape.
-        if (!(value.spec.shape == unit.members[at].spec.shape)) continue;
+        if (elements_each(unit, value) == 1 && !(value.spec.shape == unit.members[at].spec.shape)) {
+          continue;
+        }
         auto& values = state[{u, role, value.kind}];
         values.resize(unit.members.size(), kNoValue);
         values[at] = id;
@@ -195,7 +206,7 @@ class UnitPlacement {
     if (whole && !trains_) return;
     const GraphValue first =
         graph_.value(*std::ranges::find_if(values, [](ValueId id) { return id != kNoValue; }));
-    const TensorSpec part{Shape{unit.elements}, first.spec.dtype};
+    const TensorSpec part{Shape{unit.elements / elements_each(unit, first)}, first.spec.dtype};
     const size_t own = whole ? static_cast<size_t>(options_.part(unit.axes)) * part.bytes() : 0;
     const size_t group = graph_.groups.size();
     graph_.groups.push_back(whole ? unit_group(graph_, unit, values) : shard(unit, values, part));
@@ -211,7 +222,9 @@ class UnitPlacement {
       if (values[i] == kNoValue) continue;
       GraphValue& value = graph_.value(values[i]);
       if (!value.shard) value.shard = Shard{.whole = value.spec};
-      value.shard->flat = {unit.members[i].first, unit.elements, options_.part(unit.axes)};
+      const int64_t each = elements_each(unit, value);
+      value.shard->flat = {unit.members[i].first / each, unit.elements / each,
+                           options_.part(unit.axes)};
       value.spec = value.shard->stored();
       value.layout = unit.layout;
       group.members.push_back(

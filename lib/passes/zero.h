@@ -43,6 +43,7 @@ struct ZeroUnit {
   int64_t elements = 0;         // that a rank owns, including padding
   bool trainable = true;        // false: frozen or without gradient (stage 3 only)
   bool reads_master = true;     // some op of the forward or backward reads the parameters
+  int64_t block = 1;            // of moments in 8 bits: members and parts begin at blocks
   std::optional<DType> copies;  // of the low-precision copies that products read
   Layout layout = {};           // of a rank's part of the parameters
 };

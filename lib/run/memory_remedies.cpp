@@ -19,9 +19,10 @@ constexpr int kMostRanks = 64;  // of the remedy that shards
 
 // The sections that are changed and restored.
 using Sections = std::tuple<TrainingConfig, PrecisionConfig, MemoryConfig, ParallelismConfig,
-                            CheckpointConfig, std::optional<LoraConfig>>;
+                            CheckpointConfig, std::optional<LoraConfig>, MomentFormat>;
 auto sections_of(Experiment& e) {
-  return std::tie(e.training, e.precision, e.memory, e.parallelism, e.checkpoint, e.model.lora);
+  return std::tie(e.training, e.precision, e.memory, e.parallelism, e.checkpoint, e.model.lora,
+                  e.optimizer->moment_format);
 }
 
 // Restores the sections at the end of a scope.
@@ -100,6 +101,8 @@ class Remedies {
              if (clips) e.training.clip_norm = ClipNorm::previous;
            }});
     }
+    add({"optimizer.moments=8bit",
+         [](Experiment& e) { e.optimizer->moment_format = MomentFormat::eight_bit; }});
     // Adapters suit a model that is trained already.
     if (experiment_.model.init_from && !experiment_.model.lora) {
       add({"model.lora=16", [](Experiment& e) { e.model.lora.emplace(); }});

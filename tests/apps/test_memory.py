@@ -75,6 +75,7 @@ class Fits(DltrainTest):
         remedies = re.findall(r"^  (\S+=\S.*?)( on (\d+) machines.*?)? → ([\d.]+ \w+)(?:, [+-]\d+ % FLOP)?(, fits)?$", result.out, re.M)
         self.assertGreaterEqual(len(remedies), 4, str(result))
         self.assertIn("memory.recompute=blocks", [remedy[0] for remedy in remedies])
+        self.assertIn("optimizer.moments=8bit", [remedy[0] for remedy in remedies])
         for settings, _, machines, said, suits in remedies:
             if machines:
                 continue  # the plan of one rank is that of `plan --world`

@@ -124,6 +124,24 @@ class Optimizers(support.DltrainTest):
                 self.run_dltrain(configuration, "--output-dir", parts, "--max-steps", limit, "--resume", "auto", *launch)
             self.assertEqual(self.state_of(whole), self.state_of(parts), options)
 
+    def test_moments_in_8_bits_continue_in_other_layouts_and_do_not_become_others(self):
+        configuration = self.configuration("adamw-8bit")
+        run = self.folder / "run"
+        self.run_dltrain(configuration, "-q", "--output-dir", run, "--nproc-per-node", 2, "--max-steps", 10, "-s", "parallelism.zero_stage=3")
+        self.run_dltrain(configuration, "-q", "--output-dir", run, "--resume", "auto", "--allow-changes")
+        golden, cases = recorded()
+        for i, line in enumerate(steps(run)):
+            self.near(line["loss"], cases["adamw-8bit"]["f64"]["loss"][i], f"step {i + 1}")
+        for name, tensor in self.state_of(run)["optimizer.safetensors"].items():
+            if name.endswith("_8bit.layers.2.weight"):
+                self.assertEqual(len(tensor[-1]), 32 * 32, name)
+        for moments, missing in (("f32", "first_moment.layers"), ("8bit", "first_moment_8bit.layers")):
+            other = self.folder / f"from-{moments}"
+            first, second = ("8bit", "f32") if moments == "f32" else ("f32", "8bit")
+            self.run_dltrain(configuration, "-q", "--output-dir", other, "--max-steps", 10, "-s", f"optimizer.moments={first}")
+            self.refused(support.STORAGE, configuration, "--output-dir", other, "--resume", "auto", "--allow-changes", "-s",
+                         f"optimizer.moments={second}", says=("other optimizer settings", missing))
+
     def test_patterns_that_fit_nothing_are_told_with_their_place(self):
         configuration = self.configuration("groups")
         result = self.refused(USAGE, configuration, "--output-dir", self.folder / "run", "-s", "training.freeze=layers.7.*",

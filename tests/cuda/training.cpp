@@ -160,8 +160,11 @@ logging: {logging_steps: 1}
   CHECK(found.loss[2] < found.loss[0]);
 }
 
-TEST_CASE("LARS, LAMB and Adafactor on emulated CUDA kernels follow their trajectories") {
-  for (const std::string name : {"lars", "lamb", "adafactor"}) compare_optimizer(name);
+TEST_CASE("optimizers on emulated CUDA kernels follow their trajectories") {
+  for (const std::string name :
+       {"lars", "lamb", "adafactor", "adamw-8bit", "lion-8bit", "sgd-8bit"}) {
+    compare_optimizer(name);
+  }
 }
 
 TEST_CASE("recurrent language models on emulated CUDA kernels follow PyTorch's losses") {

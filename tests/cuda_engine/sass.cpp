@@ -127,6 +127,7 @@ constexpr HotKernel kHot[] = {
     {"(normalise|input_gradient)_kernel<(float|Narrow.*), [48]>", 2, 1, 24},
     {"dropout_kernel<(float|Narrow.*)>", 1, 1},
     {"element_update_kernel<float, .*>", 2, 1},
+    {"block_update_kernel<.*>", 4, 2, 24},
     {"low_precision_update_kernel<float, .*>", 2, 1},
     {"sum_of_squares_kernel<float>", 1, 0},
     {"ema_update_kernel<float>", 2, 1},

@@ -26,6 +26,7 @@ enum class Fill {
   shares,      // uniform in [0, 1], every seventh one NaN
   distributions,  // rows of the last axis that sum to 1, every seventh row NaN
   state,          // OpCase::state
+  codes,          // u8, any
   position,  // u8: a place of the max-pool window that is not in the padding (reads attributes)
   constant,  // standard normal; no gradient flows to it
   seed,      // 0.125 everywhere

@@ -1,5 +1,7 @@
 // gradient_norm and the optimizers: several tensors at once, groups, clipping, loss scale, steps
 // that are not finite.
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "ops/case.h"
@@ -116,6 +118,37 @@ void add_rounding(std::vector<OpCase>& cases, const std::string& op,
   }
   c.state.in.step = 5;
   c.state.out.finite = finite ? 1 : 0;
+  cases.push_back(std::move(c));
+}
+
+// Moments in 8 bits: codes, then scales. Blocks that end in the middle, and few elements: where f32
+// and f64 lie on two sides of the middle between two codes, these differ. `parameters`: their dtype
+// if they are rounded at random, or that of copies.
+void add_8bit(std::vector<OpCase>& cases, const std::string& op, size_t moments,
+              const std::string& what, std::optional<DType> rounds = {},
+              std::optional<DType> copies = {}) {
+  const std::vector<Shape> tensors{{9, 7}, {5}, {3, 256}, {8192 + 259}};
+  OpCase c{.name = fmt::format("{} with moments in 8 bits {}", op, what),
+           .op = op,
+           .inputs = {case_state()},
+           .attributes = {{"count", static_cast<int64_t>(tensors.size())},
+                          {"block", int64_t{256}},
+                          {"group", std::vector<int64_t>{1, 0, 1, 0}},
+                          {"lr_scale", std::vector<double>{1, 0.25}},
+                          {"weight_decay", std::vector<double>{0.1, 0}}}};
+  if (op == "sgd_update") c.attributes.set("momentum", 0.9);
+  if (rounds) c.attributes.set("rounding", std::vector<int64_t>{7, -8, int64_t{1} << 60, 3});
+  if (copies) c.attributes.set("copies", true);
+  const auto add = [&](DType dtype, Fill fill, bool scales = false) {
+    for (const Shape& shape : tensors) {
+      c.inputs.push_back({{scales ? Shape{(shape.elements() + 255) / 256} : shape, dtype}, fill});
+    }
+  };
+  add(rounds.value_or(DType::f32), Fill::normal);
+  add(DType::f32, Fill::normal);
+  for (size_t k = 0; k < moments; ++k) add(DType::u8, Fill::codes);
+  for (size_t k = 0; k < moments; ++k) add(DType::f32, Fill::positive, true);
+  if (copies) add(*copies, Fill::normal);
   cases.push_back(std::move(c));
 }
 
@@ -320,6 +353,27 @@ void add_update_cases(std::vector<OpCase>& cases) {
   add_rounding(cases, "adamw_update", {Fill::normal, Fill::positive}, false);
   add_rounding(cases, "adagrad_update", {Fill::positive});
   add_rounding(cases, "lion_update", {Fill::normal});
+
+  add_8bit(cases, "adam_update", 2, "and groups");
+  add_8bit(cases, "adamw_update", 2, "and groups");
+  add_8bit(cases, "lion_update", 1, "and groups");
+  add_8bit(cases, "sgd_update", 1, "and groups");
+  add_8bit(cases, "sgd_update", 1, "and Nesterov");
+  cases.back().attributes.set("nesterov", true);
+  add_8bit(cases, "adamw_update", 2, "in its first update");
+  cases.back().state.out.updates = 1;
+  add_8bit(cases, "adamw_update", 2, "of a step that is not finite");
+  cases.back().state.out.finite = 0;
+  add_8bit(cases, "adamw_update", 2, "of clipped values");
+  cases.back().state.in.max_grad_value = 0.25;
+  add_8bit(cases, "adamw_update", 2, "and no gradient yet");
+  for (CaseInput& input : cases.back().inputs) {
+    if (input.fill == Fill::positive) input.fill = Fill::kept;  // zeros
+  }
+  cases.back().state.out.gradient_factor = 0;
+  add_8bit(cases, "adamw_update", 2, "and parameters in bf16", DType::bf16);
+  add_8bit(cases, "adamw_update", 2, "and copies in bf16", {}, DType::bf16);
+  add_8bit(cases, "lion_update", 1, "and copies in f16", {}, DType::f16);
 
   const Attributes alpha{{"alpha", 0.9}, {"epsilon", 1e-4}};
   Attributes centered = alpha, momentum = alpha;

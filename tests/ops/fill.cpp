@@ -151,6 +151,9 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
     case Fill::state:
       std::memcpy(t.data.data(), &c.state, sizeof(StepState));
       break;
+    case Fill::codes:
+      for (int64_t i = 0; i < n; ++i) t.set(i, static_cast<double>(numbers.below(256)));
+      break;
     case Fill::position:
       fill_positions(t, numbers, c.attributes);
       break;

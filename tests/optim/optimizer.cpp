@@ -57,6 +57,11 @@ std::string update_of(const std::string& text) {
     const GraphValue& parameter = graph.value(moment.of);
     CHECK(moment.name == moment.kind + " of " + parameter.name);
     if (moment.kind.find("variance") != std::string::npos) continue;
+    if (moment.kind.find("_scale") != std::string::npos) continue;
+    if (moment.kind.find("_8bit") != std::string::npos) {
+      CHECK(moment.spec == TensorSpec{parameter.spec.shape, DType::u8});
+      continue;
+    }
     CHECK(moment.spec == parameter.spec);
   }
   std::string out;
@@ -149,6 +154,28 @@ TEST_CASE("parameters have the settings of their groups, and later groups win ke
                  Contains("gradient of b) {dampening=0, lr_scale=[3], "));
   CHECK_THAT(update_of("{type: sgd, learning_rate: 0.5, groups: [{match: \"*\", lr_scale: 3}]}"),
              Contains("gradient of w) {dampening=0, lr_scale=[3], "));
+}
+
+TEST_CASE("moments in 8 bits are codes and scales of large parameters") {
+  const std::string adamw = "{type: adamw, learning_rate: 1, moments: 8bit, min_8bit_size: ";
+  CHECK_THAT(update_of(adamw + "4}"),
+             Contains("= adamw_update(%5, w, gradient of w, first_moment_8bit of w, "
+                      "second_moment_8bit of w, first_moment_scale of w, second_moment_scale of w) "
+                      "{beta1=0.9, beta2=0.999, block=256, ") &&
+                 Contains(": f32[3, 2], u8[3, 2], u8[3, 2], f32[1], f32[1]\n") &&
+                 Contains("b, gradient of b, first_moment of b, second_moment of b) {beta1=0.9, "
+                          "beta2=0.999, epsilon"));
+  CHECK_THAT(update_of(adamw + "1, groups: [{match: w, moments: f32}]}"),
+             Contains("first_moment of w,") && Contains("first_moment_8bit of b,"));
+  CHECK_THAT(update_of("{type: lion, learning_rate: 1, min_8bit_size: 1, groups: [{match: w, "
+                       "moments: 8bit}]}"),
+             Contains("w, gradient of w, momentum_8bit of w, momentum_scale of w) {") &&
+                 Contains("momentum of b)"));
+  // Only the default keeps small parameters in f32.
+  CHECK(update_of("{type: adamw, learning_rate: 1, moments: 8bit}").find("8bit of") ==
+        std::string::npos);
+  CHECK_THAT(mistakes_in_optimizer("{type: adamw, learning_rate: 1, optim_bits: 8}"),
+             Contains("did you mean 'moments'?"));
 }
 
 TEST_CASE("decay on matrices leaves out what has one axis, unless a group says otherwise") {
