@@ -96,7 +96,8 @@ class Remedies {
       add({"model.lora=16", [](Experiment& e) { e.model.lora.emplace(); }});
       add({"model.lora='{rank: 16, base: nf4}'",
            [](Experiment& e) { e.model.lora.emplace().base = LoraBase::nf4; }});
-    } else if (experiment_.model.lora && experiment_.model.lora->variant != LoraVariant::dora) {
+    } else if (const auto& lora = experiment_.model.lora;
+               lora && lora->variant != LoraVariant::dora && lora->save != LoraSave::all) {
       add({"model.lora.base=nf4", [](Experiment& e) { e.model.lora->base = LoraBase::nf4; }});
     }
     if (std::ranges::any_of(found_, [](const Remedy& r) { return r.fit.fits(); })) return found_;

@@ -152,7 +152,7 @@ logging: {{logging_steps: 1}}
             self.assertTrue(self.run_dltrain("average", whole, parts, "-o", self.folder / f"{name}-mean").out)
             self.assertAlmostEqual(self.evaluated("--checkpoint", self.folder / f"{name}-mean"), expected, delta=1e-6 * expected)
             # What needs a whole model says so.
-            said = self.run_dltrain(configuration, "-q", "-s", f"model.init_from={whole}", "-s", "model.lora=null", "--output-dir",
+            said = self.run_dltrain(whole / "config.yaml", "-q", "-s", f"model.init_from={whole}", "-s", "model.lora=null", "--output-dir",
                                     self.folder / "from", code=STORAGE)
             self.assertIn("may have adapters alone", said.err)
 
