@@ -44,11 +44,7 @@ struct Dequantize {
         std::memcpy(values.data() + 2 * i, pairs[codes[i]].data(), 2 * sizeof(float));
       }
       float* y = to + first;
-      if (size == kNf4Block) {
-        for (int64_t i = 0; i < kNf4Block; ++i) y[i] = values[static_cast<size_t>(i)] * scale;
-      } else {
-        for (int64_t i = 0; i < size; ++i) y[i] = values[static_cast<size_t>(i)] * scale;
-      }
+      for (int64_t i = 0; i < size; ++i) y[i] = values[static_cast<size_t>(i)] * scale;
     }
   }
 

@@ -25,62 +25,42 @@ CodeTables code_tables() {
   return out;
 }
 
-// `packs`: codes and w are aligned.
-template <typename T>
-__global__ void nf4_kernel(CodeTables tables, const uint8_t* codes, const void* absmax,
-                           const float* nested, T* w, int64_t count, bool packs) {
+// `packs`: codes and w are aligned, and no 16 bytes of codes of int8 lie in two rows.
+template <typename T, bool kInt8>
+__global__ void dequantize_kernel(CodeTables tables, const uint8_t* codes, const void* absmax,
+                                  const float* nested, T* w, int64_t count, int64_t columns,
+                                  bool packs) {
   __shared__ CodeTables shared;
   for (int i = static_cast<int>(threadIdx.x); i < 256; i += static_cast<int>(blockDim.x)) {
     if (i < 16) shared.nf4[i] = tables.nf4[i];
     shared.dynamic[i] = tables.dynamic[i];
   }
   __syncthreads();
-  const auto part = [&]<int N>(int64_t at) {
-    const float scale = nf4_scale(absmax, nested, shared.dynamic, at / kNf4Block);
-    if constexpr (N == 1) {
-      const int code = at % 2 == 0 ? codes[at / 2] >> 4 : codes[at / 2] & 15;
-      w[at] = static_cast<T>(shared.nf4[code] * scale);
-    } else {
-      const auto in = *in_global(reinterpret_cast<const Elements<uint8_t, N / 2>*>(codes + at / 2));
-      DLTRAIN_UNROLL
-      for (int first = 0; first < N; first += kStored) {
-        float value[kStored];
-        DLTRAIN_UNROLL
-        for (int j = 0; j < kStored; j += 2) {
-          const int byte = in.v[(first + j) / 2];
-          value[j] = shared.nf4[byte >> 4] * scale;
-          value[j + 1] = shared.nf4[byte & 15] * scale;
-        }
-        store_elements<T, kStored>(value, w, at + first);
-      }
-    }
+  constexpr int kWidth = kInt8 ? 16 : 32;  // elements of 16 bytes
+  const auto expanded = [&](int byte, bool second, float scale) {
+    if constexpr (kInt8) return static_cast<float>(static_cast<int8_t>(byte)) * scale * kInt8Step;
+    return shared.nf4[second ? byte & 15 : byte >> 4] * scale;
   };
-  constexpr int kWidth = 32;
-  sweep_elements<kWidth>(packs ? count / kWidth : 0, count, thread_index(), thread_count(), part);
-}
-
-// `packs`: rows are multiples of 16 elements, too.
-template <typename T>
-__global__ void int8_kernel(const int8_t* codes, const float* absmax, T* w, int64_t count,
-                            int64_t columns, bool packs) {
   const auto part = [&]<int N>(int64_t at) {
-    const float most = absmax[at / columns];
+    const float scale = kInt8 ? static_cast<const float*>(absmax)[at / columns]
+                              : nf4_scale(absmax, nested, shared.dynamic, at / kNf4Block);
+    constexpr int kEach = kInt8 ? 1 : 2;  // elements of a byte
     if constexpr (N == 1) {
-      w[at] = static_cast<T>(static_cast<float>(codes[at]) * most * kInt8Step);
+      w[at] = static_cast<T>(expanded(codes[at / kEach], at % 2 != 0, scale));
     } else {
-      const auto in = *in_global(reinterpret_cast<const Elements<int8_t, N>*>(codes + at));
+      const auto in =
+          *in_global(reinterpret_cast<const Elements<uint8_t, N / kEach>*>(codes + at / kEach));
       DLTRAIN_UNROLL
       for (int first = 0; first < N; first += kStored) {
         float value[kStored];
         DLTRAIN_UNROLL
         for (int j = 0; j < kStored; ++j) {
-          value[j] = static_cast<float>(in.v[first + j]) * most * kInt8Step;
+          value[j] = expanded(in.v[(first + j) / kEach], j % 2 != 0, scale);
         }
         store_elements<T, kStored>(value, w, at + first);
       }
     }
   };
-  constexpr int kWidth = 16;
   sweep_elements<kWidth>(packs ? count / kWidth : 0, count, thread_index(), thread_count(), part);
 }
 
@@ -95,15 +75,13 @@ std::unique_ptr<Kernel> make_cuda_dequantize(const KernelRequest& request) {
     if (count == 0) return;
     const bool aligned = is_pack_aligned(b.inputs[0]) && is_pack_aligned(b.outputs[0]);
     with_floating(dtype, [&]<typename T>(T) {
-      if (int8) {
-        DLTRAIN_LAUNCH(int8_kernel<T>, stride_grid(count / 16 + 16, kDequantizeBlock),
-                       kDequantizeBlock, stream.native(), b.input<int8_t>(0), b.input<float>(1),
-                       b.output<T>(0), count, columns, aligned && columns % 16 == 0);
-      } else {
-        DLTRAIN_LAUNCH(nf4_kernel<T>, stride_grid(count / 32 + 32, kDequantizeBlock),
-                       kDequantizeBlock, stream.native(), tables, b.input<uint8_t>(0), b.inputs[1],
-                       b.input<float>(2), b.output<T>(0), count, aligned);
-      }
+      const auto launch = [&](auto kernel, bool packs) {
+        DLTRAIN_LAUNCH(kernel, stride_grid(count / 16 + 16, kDequantizeBlock), kDequantizeBlock,
+                       stream.native(), tables, b.input<uint8_t>(0), b.inputs[1], b.input<float>(2),
+                       b.output<T>(0), count, columns, packs);
+      };
+      int8 ? launch(dequantize_kernel<T, true>, aligned && columns % 16 == 0)
+           : launch(dequantize_kernel<T, false>, aligned);
     });
   });
 }
