@@ -118,7 +118,7 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
          "data after the model");
   }
   if (!foreign) check_same_data(out.session, schema, out.checkpoint.checkpoint);
-  start_session(out.session, /*weights_follow=*/!foreign);
+  start_session(out.session, foreign ? nullptr : &out.checkpoint.state);
   if (!foreign) {
     const std::string damage = load_chosen(*out.session.executor, out.checkpoint, nullptr);
     if (!damage.empty()) instead_of_damaged(out.checkpoint, damage);  // throws

@@ -40,6 +40,24 @@ int64_t parameter_elements(const Session& session) {
   return sum;
 }
 
+// The weights that model.lora.base keeps in codes.
+void print_codes(const std::vector<ParameterInfo>& parameters) {
+  int64_t weights = 0, elements = 0;
+  size_t bytes = 0;
+  for (const ParameterInfo& info : parameters) {
+    if (info.codes.format == WeightFormat::wide) continue;
+    ++weights;
+    elements += info.spec.shape.elements();
+    for (const CodedPart& part : coded_parts(info.codes, info.spec.shape[0], info.spec.shape[1])) {
+      bytes += part.spec.bytes();
+    }
+  }
+  if (weights == 0) return;
+  fmt::print("  lora base: {} weights of {} elements in codes, {}, {:.3f} bits each\n", weights,
+             elements, bytes_text(bytes),
+             8 * static_cast<double>(bytes) / static_cast<double>(elements));
+}
+
 // Rows of name, size and remark, whose columns are as wide as they need to be.
 class SizeTable {
  public:
@@ -379,6 +397,7 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
         "  lora: {} adapters of rank {}; {} parameters learn, {:.2g} % of all\n", adapters,
         lora->rank, learning,
         100.0 * static_cast<double>(learning) / static_cast<double>(parameter_elements(session)));
+    print_codes(graph.parameters);
   }
   if (!graph.frozen.empty()) {
     fmt::print("  frozen: {} tensors, {} to {}\n", graph.frozen.size(), graph.frozen.front(),

@@ -67,6 +67,7 @@ constinit const KernelRow kTable[] = {
     adding_row("embedding_backward", "plain", make_embedding_backward),
     row("dropout2d", "plain", make_dropout2d),
     row("row_norms", "plain", make_row_norms),
+    row("dequantize", "plain", make_dequantize),
     row("softmax", "simd", make_softmax),
     row("softmax_backward", "simd", make_softmax),
     row("log_softmax", "simd", make_softmax),

@@ -52,6 +52,7 @@ constinit const KernelRow kRows[] = {
     {"adaptive_max_pool2d_backward", "own", make_cuda_adaptive_max_pool2d_backward, kOverwrites,
      kUnproven},
     {"row_norms", "own", make_cuda_row_norms, kOverwrites, kUnproven},
+    {"dequantize", "own", make_cuda_dequantize, kOverwrites, kUnproven},
     {"softmax", "own", make_cuda_softmax, kOverwrites, kUnproven},
     {"softmax_backward", "own", make_cuda_softmax_backward, kOverwrites, kUnproven},
     {"log_softmax", "own", make_cuda_softmax, kOverwrites, kUnproven},

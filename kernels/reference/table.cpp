@@ -54,6 +54,7 @@ constexpr KernelRow kTable[] = {
     row("embedding_backward", reference_embedding_backward, kAccumulates),
     row("dropout2d", reference_dropout2d, kAccumulates),
     row("row_norms", reference_row_norms, kOverwrites),
+    row("dequantize", reference_dequantize, kOverwrites),
     row("softmax", reference_softmax, kOverwrites),
     row("softmax_backward", reference_softmax_backward, kAccumulates),
     row("log_softmax", reference_softmax, kOverwrites),

@@ -49,6 +49,10 @@ void check_same_model(const Averaged& first, const Averaged& other) {
     fail(ExitCode::usage, "{} and {} are of different models:\n{}", first.name(), other.name(),
          describe_differences(changes));
   }
+  if (first.choice.state.base != other.choice.state.base) {
+    fail(ExitCode::usage, "{} and {} have adapters to different weights", first.name(),
+         other.name());
+  }
   if (first.choice.state.tokenizer != other.choice.state.tokenizer) {
     fail(ExitCode::usage, "{} and {} were trained with different tokenizers", first.name(),
          other.name());

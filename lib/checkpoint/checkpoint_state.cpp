@@ -27,6 +27,7 @@ constexpr std::pair<const char*, std::string CheckpointState::*> kTexts[] = {
     {"tokenizer", &CheckpointState::tokenizer},
     {"teacher", &CheckpointState::teacher},
     {"teacher_checkpoint", &CheckpointState::teacher_checkpoint},
+    {"base", &CheckpointState::base},
     {"made_by", &CheckpointState::made_by}};
 
 nlohmann::ordered_json to_json(const MetricRecord& record) {

@@ -63,6 +63,7 @@ struct CheckpointState {
   // Hashes of some training samples, the tokenizer and the teacher's weights.
   std::string data_fingerprint = {}, tokenizer = {}, teacher = {};
   std::string teacher_checkpoint = {};
+  std::string base = {};     // fingerprint_of_weights() where these are not in the checkpoint
   std::string made_by = {};  // the command that made it, of weights alone: "average"; empty: a run
 
   TrainPosition position() const;

@@ -5,10 +5,12 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/base_weights.h"
 #include "checkpoint/lora_export.h"
 #include "checkpoint/run_folder.h"
 #include "checkpoint/weights.h"
 #include "config/load.h"
+#include "config/paths.h"
 #include "config/scalar.h"
 #include "experiment/experiment.h"
 #include "nn/huggingface/folder.h"
@@ -126,6 +128,57 @@ std::vector<ParameterInfo> parameters_of(const ModelConfig& model) {
       .parameters;
 }
 
+// The values of the base as the adapters were trained on it, in the order of files.
+std::vector<float> base_values(const ParameterInfo& info, std::vector<float> file) {
+  if (info.codes.format == WeightFormat::wide) return file;
+  const int64_t rows = info.spec.shape[0], columns = info.spec.shape[1];
+  std::vector<float> memory(file.size());
+  file_to_memory(info, file, memory);
+  memory =
+      decode_weight(info.codes, rows, columns, encode_weight(info.codes, rows, columns, memory));
+  memory_to_file(info, memory, file);
+  return file;
+}
+
+// The base of a checkpoint of adapters alone.
+struct BaseFiles {
+  std::vector<ParameterInfo> parameters;
+  std::optional<SafetensorsSet> files;
+
+  // Appends the tensors of the base, which refer to this. `read`: their values will be read.
+  void add(ModelConfig& model, const CheckpointState& saved, bool read,
+           std::vector<OutputTensor>& tensors) {
+    for (const ParameterInfo& info : parameters_of(model)) {
+      if (info.adaptation == Adaptation::frozen) parameters.push_back(info);
+    }
+    std::vector<FoundTensor> found;
+    if (read && model.init_from) {
+      refuse_missing_paths(ObjectRef::of(model), ExitCode::storage);
+      const fs::path from = location_of_weights(*model.init_from);
+      check_base(model, saved, fingerprint_of_weights(from));
+      LoadedWeights ignored;
+      found = find_weights(parameters, files.emplace(from, ExitCode::storage), model.rename,
+                           /*strict=*/false, ignored);
+    }
+    for (const FoundTensor& weight : found) {
+      const ParameterInfo& info = *weight.info;
+      tensors.push_back({weight.part < 0 ? info.name : part_name(info.name, weight.part),
+                         weight.source.entry->spec.shape, [&info, source = weight.source] {
+                           return base_values(info, as_f32(*source.file, *source.entry));
+                         }});
+    }
+    for (const ParameterInfo& info : parameters) {
+      if (std::ranges::find(found, &info, &FoundTensor::info) != found.end()) continue;
+      tensors.push_back(
+          {info.name, info.file.shape, [&info, seed = saved.seed] {
+             std::vector<float> values(static_cast<size_t>(info.spec.shape.elements()));
+             initialize(info.initializer, static_cast<uint64_t>(seed), info.name, values);
+             return base_values(info, std::move(values));
+           }});
+    }
+  }
+};
+
 // Returns the data section. A classifier needs a label for each sequence, which text files do not
 // have.
 std::string start_data(const IdentifiedModel& model, bool tokenizer) {
@@ -235,7 +288,7 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
   ExportReport report;
   const ResumeChoice choice = find_checkpoint(run_or_checkpoint);
   report.checkpoint = choice.checkpoint;
-  const auto experiment = load_config<Experiment>(
+  auto experiment = load_config<Experiment>(
       {.files = {report.checkpoint / "config.yaml"}, .overrides = one_rank_overrides()});
   IdentifiedModel model = identify_model(experiment.model);
   report.model_type = model.family->model_type;
@@ -249,6 +302,10 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
          report.checkpoint.string());
   }
   out.adapters = lora != nullptr && !out.merge;
+  BaseFiles base;
+  if (has_base_elsewhere(experiment.model)) {
+    base.add(experiment.model, choice.state, /*read=*/!out.adapters, tensors);
+  }
   if (out.adapters) {
     model.config = adapter_config(tensors, model, experiment.model);
     out.max_shard_bytes = UINT64_MAX;
@@ -257,6 +314,9 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
   } else {
     report.tokenizer = add_tokenizer(choice, experiment.model, model, out, model.config);
     if (out.merge) tensors = merged_tensors(tensors, model, *lora);
+    if (out.merge && lora->codes().format != WeightFormat::wide) {
+      report.note = "the weights are those of the base in codes: they contain its rounding";
+    }
   }
   report.written = write_huggingface_folder(out, model, std::move(tensors));
   return report;

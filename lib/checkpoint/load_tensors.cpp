@@ -50,6 +50,19 @@ void write_whole(WeightStore& store, const FoundTensor& tensor, std::span<const 
   stacks.erase(at);
 }
 
+// Writes a weight that the store keeps in codes, unless another stage of a pipeline has it.
+void write_codes(WeightStore& store, const ParameterInfo& info, std::string_view name,
+                 std::span<const float> memory) {
+  const int64_t rows = info.spec.shape[0], columns = info.spec.shape[1];
+  const auto parts = coded_parts(info.codes, rows, columns);
+  const auto own = store.writable_range(state_name(parts[0].kind, name), parts[0].spec.dtype);
+  if (!own || own->begin == own->end) return;
+  const auto bytes = encode_weight(info.codes, rows, columns, memory);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    store.write_state(state_name(parts[i].kind, name), bytes[i]);
+  }
+}
+
 }  // namespace
 
 void write_values(WeightStore& store, const ParameterInfo& info, std::string_view name,
@@ -61,7 +74,9 @@ void write_values(WeightStore& store, const ParameterInfo& info, std::string_vie
     file_to_memory(info, file, moved);
     memory = moved;
   }
-  if (info.spec.dtype == DType::f64) {
+  if (info.codes.format != WeightFormat::wide) {
+    write_codes(store, info, name, memory);
+  } else if (info.spec.dtype == DType::f64) {
     const std::vector<double> wide(memory.begin(), memory.end());
     store.write_state(name, std::as_bytes(std::span(wide)));
   } else {

@@ -26,7 +26,8 @@ struct FoundTensor {
 void load_tensors(WeightStore& store, std::vector<FoundTensor> tensors, VerifiedFiles& files,
                   std::vector<std::string>* not_finite = nullptr);
 
-// Writes f32 values in the order of files, or of memory without a permutation.
+// Writes f32 values in the order of files, or of memory without a permutation; rounds them to codes
+// where the store keeps these (ParameterInfo::codes).
 void write_values(WeightStore& store, const ParameterInfo& info, std::string_view name,
                   std::span<const float> file);
 

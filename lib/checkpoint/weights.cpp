@@ -39,14 +39,14 @@ std::string listed(const std::vector<std::string>& names) {
 
 }  // namespace
 
-void initialize_weights(Executor& executor, uint64_t seed) {
+void initialize_weights(StateStore& store, uint64_t seed) {
   std::vector<float> values;  // one memory for all of them
-  for (const ParameterInfo& info : executor.training().parameters) {
-    const StateTensor* tensor = executor.layout().find(info.name);
+  for (const ParameterInfo& info : store.weights()) {
+    const StateTensor* tensor = store.layout().find(info.name);
     if (tensor != nullptr && tensor->shard && !tensor->shard->is_here) continue;
     values.resize(static_cast<size_t>(info.spec.shape.elements()));
     initialize(info.initializer, seed, info.name, values);
-    write_values(executor, info, info.name, values);
+    write_values(store, info, info.name, values);
   }
 }
 
@@ -119,12 +119,19 @@ std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& paramete
     report.unexpected.push_back(with_shape(name, found.tensor.entry->spec.shape));
   }
   if (strict && !(report.missing.empty() && report.unexpected.empty())) {
-    fail(ExitCode::storage, "{} does not fit the model:{}{}{}{}{}", files.name(),
+    const bool adapters = std::ranges::any_of(files.tensors(), [](const auto& tensor) {
+      return !adapted_module(tensor.entry->name).empty();
+    });
+    fail(ExitCode::storage, "{} does not fit the model:{}{}{}{}{}{}", files.name(),
          report.missing.empty() ? "" : " it lacks ", listed(report.missing),
          report.unexpected.empty() ? ""
          : report.missing.empty()  ? " it has the unknown "
                                    : "; it has the unknown ",
-         listed(report.unexpected), keys ? "; strict: false allows it" : "");
+         listed(report.unexpected), keys ? "; strict: false allows it" : "",
+         adapters && !report.missing.empty()
+             ? "; a checkpoint may have adapters alone (model.lora.save), and `dltrain export "
+               "--merge` writes the whole model"
+             : "");
   }
   const bool any = std::any_of(out.begin(), out.end(), [](const FoundTensor& weight) {
     return weight.info->role == Role::parameter;

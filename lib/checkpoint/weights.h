@@ -14,7 +14,7 @@
 namespace dltrain {
 
 // Writes initial values of all parameters and buffers (functions of seed and name).
-void initialize_weights(Executor& executor, uint64_t seed);
+void initialize_weights(StateStore& store, uint64_t seed);
 
 struct LoadedWeights {
   int loaded = 0;

@@ -7,6 +7,7 @@
 #include "graph/dependence.h"
 #include "passes/autocast.h"
 #include "passes/dead_code.h"
+#include "passes/frozen_base.h"
 #include "passes/fuse.h"
 #include "passes/lower_recurrent.h"
 #include "passes/narrow_parameters.h"
@@ -144,10 +145,9 @@ Graph finished(Emitted& model, ValueId output) {
   graph = lower_recurrent(std::move(graph), {}, false);
   if (r.narrow_parameters) {
     graph = narrow_parameters(std::move(graph));
-  } else if (r.precision.low() == DType::bf16 && r.model.lora &&
-             r.model.lora->base == DType::bf16) {
-    const std::set<std::string> frozen = frozen_parameters(model.context.parameters());
-    graph = narrow_parameters(std::move(graph), &frozen);
+  }
+  if (const LoraConfig* lora = r.model.adapters(); lora != nullptr && lora->changes_base()) {
+    graph = keep_base(std::move(graph), model.context.parameters(), *lora, r.precision.low());
   }
   for (ValueId id : outputs) graph.value(id).role = Role::output;
   graph = fuse(eliminate_dead_code(std::move(graph)));

@@ -12,6 +12,7 @@
 #include "passes/context_cut.h"
 #include "passes/data_parallel.h"
 #include "passes/dead_code.h"
+#include "passes/frozen_base.h"
 #include "passes/fuse.h"
 #include "passes/fuse_copies.h"
 #include "passes/gradient_squares.h"
@@ -305,11 +306,10 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (r.narrow_parameters) {
     out.graph = narrow_parameters(std::move(out.graph));
     log("narrow_parameters");
-  } else if (r.precision.low() == DType::bf16 && r.model.lora &&
-             r.model.lora->base == DType::bf16) {
-    const std::set<std::string> frozen = frozen_parameters(out.parameters);
-    out.graph = narrow_parameters(std::move(out.graph), &frozen);
-    log("narrow_parameters");
+  }
+  if (const LoraConfig* lora = r.model.adapters(); lora != nullptr && lora->changes_base()) {
+    out.graph = keep_base(std::move(out.graph), out.parameters, *lora, r.precision.low());
+    log("frozen_base");
   }
   if (divided) {
     ValueId* const kept[]{&out.output};

@@ -221,16 +221,38 @@ void Experiment::validate_8bit_moments(Diagnostics& diagnostics) const {
 
 void Experiment::validate_lora(Diagnostics& diagnostics) const {
   const LoraConfig& lora = *model.lora;
-  if (lora.base != DType::bf16) return;
-  const auto refuse = [&](const std::string& why) {
-    diagnostics.add(lora, "base", "base: bf16 {}", why);
+  const auto refuse = [&](const char* key, const std::string& why) {
+    diagnostics.add(lora, key, why);
   };
-  if (precision.compute != DType::bf16) refuse("needs precision.compute: bf16");
-  if (parallelism.zero_stage > 0) {
-    refuse("does not go with ZeRO, which shards f32 values; take zero_stage: 0");
+  const bool cut = parallelism.tensor > 1 || parallelism.expert > 1;
+  if (lora.base == LoraBase::bf16) {
+    if (precision.compute != DType::bf16)
+      refuse("base", "base: bf16 needs precision.compute: bf16");
+    if (parallelism.zero_stage > 0) {
+      refuse("base",
+             "base: bf16 does not go with ZeRO, which shards f32 values; take zero_stage: 0");
+    }
+    if (cut) {
+      refuse("base",
+             "base: bf16 does not go with tensor or expert parallelism, which shards f32 values");
+    }
   }
-  if (parallelism.tensor > 1 || parallelism.expert > 1) {
-    refuse("does not go with tensor or expert parallelism, which shards f32 values");
+  if (lora.saves_base()) return;
+  const bool coded = lora.codes().format != WeightFormat::wide;
+  const char* key = coded ? "base" : "save";
+  const std::string what = coded ? "base: int8 and nf4" : "save: adapters";
+  if (parallelism.zero_stage > 2) {
+    refuse(key, what + " keep the whole base on each rank, which zero_stage: 3 shards; take 2");
+  }
+  if (cut) {
+    refuse(key, what + " do not go with tensor or expert parallelism, which shards the base");
+  }
+  if (model.final_bias_from_data) {
+    refuse(key,
+           what + " leave a base that model.final_bias_from_data has changed out of checkpoints");
+  }
+  if (lora.variant == LoraVariant::dora && parallelism.pipeline > 1) {
+    refuse(key, what + " do not go with dora in a pipeline");
   }
 }
 

@@ -22,7 +22,7 @@ enum class Role : uint8_t {
   moment,         // optimizer state
   ema,            // averaged parameters
   carried,        // recurrent state carried from step to step
-  constant,       // weights that are never updated (those of a teacher)
+  constant,       // weights that are never updated (those of a teacher, of a frozen base)
   cache,          // state of texts during generation (ops/cached_attention.h)
   pass,           // recurrent state carried from batch to batch within an evaluation pass
   partial,        // sums over some of the micro-batches of a step (ops/tree_sum.cpp)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -106,6 +107,13 @@ class LinearProducts {
   std::vector<LinearProduct> found_;
 };
 
+bool only_products_read(const Graph& graph, const std::vector<int>& readers, ValueId weight) {
+  return std::ranges::all_of(readers, [&](int at) {
+    const Node& node = graph.nodes[static_cast<size_t>(at)];
+    return node.op->name == "matmul" && node.inputs[0] != weight && node.inputs[1] == weight;
+  });
+}
+
 // Emits base + (g − 1)·plain + g·added with g = m/norms, which is the base where g is 1. `plain`:
 // x·Wᵀ.
 void emit_dora(GraphBuilder& b, ValueId base, ValueId plain, ValueId added, ValueId norms,
@@ -193,6 +201,10 @@ void LayerContext::add_adapters(const LoraConfig& lora, size_t first_node, Value
     const bool learns = selects_one_of(lora.also_train, ends_of(info.name.substr(prefix_length())));
     if (info.role == Role::parameter && !learns) info.adaptation = Adaptation::frozen;
   }
+  std::set<ValueId> adapted;
+  for (const LinearProduct& product : chosen) {
+    adapted.insert(graph.nodes[product.node].inputs[1]);
+  }
   const std::string layer = builder_.layer();
   std::vector<Node> nodes = std::exchange(graph.nodes, {});
   auto next = chosen.begin();
@@ -205,6 +217,22 @@ void LayerContext::add_adapters(const LoraConfig& lora, size_t first_node, Value
   }
   builder_.set_layer(layer);
   graph.update_producers();
+  if (lora.codes().format == WeightFormat::wide || !constant_.empty()) return;
+  const std::vector<std::vector<int>> readers = graph.readers();
+  bool any = false;
+  for (ParameterInfo& info : parameters_) {
+    const ValueId id = graph.find(info.name);
+    if (info.adaptation != Adaptation::frozen || !adapted.contains(id)) continue;
+    if (!only_products_read(graph, readers[static_cast<size_t>(id)], id)) continue;
+    info.codes = lora.codes();
+    any = true;
+  }
+  if (!any) {
+    fail_at(
+        lora, "base",
+        "int8 and nf4 keep weights that only linear layers with an adapter read, and here there "
+        "are none");
+  }
 }
 
 }  // namespace dltrain

@@ -73,6 +73,17 @@ double LoraConfig::scale() const {
   return alpha.value_or(2 * r) / (variant == LoraVariant::rslora ? std::sqrt(r) : r);
 }
 
+WeightCodes LoraConfig::codes() const {
+  if (base == LoraBase::int8) return {.format = WeightFormat::int8};
+  if (base != LoraBase::nf4) return {};
+  return {.format = WeightFormat::nf4, .double_quantization = double_quantization.value_or(true)};
+}
+
+bool LoraConfig::saves_base() const {
+  const bool coded = base == LoraBase::int8 || base == LoraBase::nf4;
+  return save.value_or(coded ? LoraSave::adapters : LoraSave::all) == LoraSave::all;
+}
+
 bool LoraConfig::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
   const ConfigNode* from = map.find("from");
   if (from == nullptr) return true;
@@ -146,12 +157,29 @@ void LoraConfig::describe(Fields& f) {
              "the length of each row of the weight is learned too (Liu et al. 2024)"}},
            {.doc = "How the adapter changes its layer", .known_as = {"type", "method"}});
   f.choice("base", base,
-           {{"f32", DType::f32, "as without adapters"},
-            {"bf16", DType::bf16,
+           {{"f32", LoraBase::f32, "as without adapters"},
+            {"bf16", LoraBase::bf16,
              "with precision.compute: bf16, no f32 values of frozen parameters that only matrix "
-             "products read: 2 bytes each instead of 6"}},
+             "products read: 2 bytes each instead of 6"},
+            {"int8", LoraBase::int8,
+             "the weights that have adapters in 8 bits, with a scale for each row; other frozen "
+             "parameters as with bf16, or f32 if precision.compute is f32"},
+            {"nf4", LoraBase::nf4,
+             "likewise in 4 bits, with a scale for each 64 elements (QLoRA, Dettmers et al. "
+             "2023)"}},
            {.doc = "Element type in which frozen parameters are kept",
-            .known_as = {"base_dtype", "quantization"}});
+            .known_as = {"base_dtype", "quantization", "load_in_4bit", "load_in_8bit",
+                         "bnb_4bit_quant_type"}});
+  f.boolean("double_quantization", double_quantization,
+            {.doc = "With base: nf4, keep its scales in 8 bits too: 0.127 bits a weight instead of "
+                    "0.5; default: true",
+             .known_as = {"bnb_4bit_use_double_quant", "double_quant"}});
+  f.choice("save", save,
+           {{"all", LoraSave::all, "the whole model"},
+            {"adapters", LoraSave::adapters,
+             "what learns; the frozen base is taken from model.init_from, or its initial values, "
+             "again: the folder must stay as it is, which its hash proves"}},
+           {.doc = "What checkpoints have; default: all, with base: int8 or nf4 adapters"});
   f.rewritten("from", {.type = "path", .schema = R"({"type": "string"})"},
               {.doc = "Folder of peft (adapter_config.json and adapter_model.safetensors) with the "
                       "adapters' first values and these keys; keys beside it replace its own",
@@ -164,7 +192,16 @@ void LoraConfig::describe(Fields& f) {
 }
 
 void LoraConfig::validate(Diagnostics& diagnostics) const {
-  if (variant == LoraVariant::dora && base != DType::f32) {
+  const bool coded = codes().format != WeightFormat::wide;
+  if (double_quantization && base != LoraBase::nf4) {
+    diagnostics.add(*this, "double_quantization", "only base: nf4 has scales to quantise");
+  }
+  if (coded && save == LoraSave::all) {
+    diagnostics.add(*this, "save",
+                    "checkpoints hold no codes; leave save out, and export --merge writes the "
+                    "whole model");
+  }
+  if (variant == LoraVariant::dora && base != LoraBase::f32) {
     diagnostics.add(*this, "base", "dora reads the f32 weights; take base: f32");
   }
 }

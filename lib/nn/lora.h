@@ -8,6 +8,9 @@
 //   y = (m/‖W + s·B·A‖)·(x·Wᵀ + s·x·Aᵀ·Bᵀ) + b,   m first ‖W‖,
 // with the norms of rows as constants in the backward (ops/row_norms.cpp). m is set from the weight
 // when a run begins (checkpoint/weights.h). nn/adapters.cpp emits them.
+//
+// The base may be kept in codes (QLoRA, Dettmers et al. 2023): the weights that have adapters and
+// that only products read. passes/frozen_base.h expands them for each product.
 #pragma once
 
 #include <array>
@@ -19,11 +22,13 @@
 
 #include "config/fields.h"
 #include "config/tree.h"
-#include "tensor/dtype.h"
+#include "tensor/weight_codes.h"
 
 namespace dltrain {
 
 enum class LoraVariant : uint8_t { lora, rslora, dora };
+enum class LoraBase : uint8_t { f32, bf16, int8, nf4 };
+enum class LoraSave : uint8_t { all, adapters };
 
 struct LoraConfig : ConfigObject {
   static constexpr std::string_view kBareKey = "rank";
@@ -33,10 +38,19 @@ struct LoraConfig : ConfigObject {
   std::vector<std::string> match;       // empty: all linear layers but the head
   std::vector<std::string> also_train;  // parameters of the base that learn too
   LoraVariant variant = LoraVariant::lora;
-  DType base = DType::f32;
-  std::optional<std::string> init_from;  // a folder of peft
+  LoraBase base = LoraBase::f32;
+  std::optional<bool> double_quantization;  // of nf4; absent: yes
+  std::optional<LoraSave> save;             // absent: adapters for int8 and nf4, else all
+  std::optional<std::string> init_from;     // a folder of peft
 
   double scale() const;  // s
+  // How the weights with adapters are kept.
+  WeightCodes codes() const;
+  // Whether checkpoints have the frozen parameters. Otherwise these are loaded or initialised again
+  // wherever a checkpoint is used.
+  bool saves_base() const;
+  // Whether passes/frozen_base.h has anything to do.
+  bool changes_base() const { return base != LoraBase::f32 || !saves_base(); }
 
   // Replaces {from: FOLDER} by the keys of its adapter_config.json and {init_from: FOLDER}.
   static bool rewrite(ConfigNode& map, Diagnostics& diagnostics);

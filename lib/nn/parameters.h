@@ -9,6 +9,7 @@
 
 #include "graph/graph.h"
 #include "nn/initializer.h"
+#include "tensor/weight_codes.h"
 
 namespace dltrain {
 
@@ -35,6 +36,8 @@ struct ParameterInfo {
   Initializer initializer;
   FileLayout file;
   Adaptation adaptation = Adaptation::own;
+  // Of a frozen matrix: how state keeps it (passes/frozen_base.h). `spec` is that of the weight.
+  WeightCodes codes = {};
 };
 
 // The names of those that model.lora freezes.

@@ -101,7 +101,8 @@ class SignatureMatch {
       case TensorPattern::sum:
         return accumulation_dtype(floating_.value());
       case TensorPattern::output_dtype:
-        return dtype_from_name(attributes_.text("output_dtype")).value_or(floating_.value());
+        return dtype_from_name(attributes_.text("output_dtype"))
+            .value_or(floating_.value_or(DType::f32));
       case TensorPattern::i32:
         return DType::i32;
       case TensorPattern::f64:

@@ -81,10 +81,10 @@ class StageCutter {
   }
   bool is_here(const Stages& stages) const { return (stages & mine_).any(); }
 
-  // State that stages own, unlike the state of the step, inputs, constants and activations.
+  // State that stages own, unlike the state of the step, inputs and activations.
   bool is_owned(ValueId root) const {
     const Role role = graph_.value(root).role;
-    return rules_of(role).persistent && role != Role::step_state && role != Role::constant;
+    return rules_of(role).persistent && role != Role::step_state;
   }
   Stages& owners(ValueId id) { return owners_[static_cast<size_t>(graph_.storage(id))]; }
 
@@ -96,7 +96,8 @@ class StageCutter {
       Stages& stages = owners(id);
       stages |= only(stage);
       const bool may_be_shared = role == Role::parameter || role == Role::low_precision ||
-                                 role == Role::gradient || role == Role::ema;
+                                 role == Role::gradient || role == Role::ema ||
+                                 role == Role::constant;
       if (is_one(stages) || may_be_shared) return;
       fail(ExitCode::usage,
            "parallelism.pipeline: stages cannot share {}; set pipeline_stages such that all layers "
@@ -109,7 +110,7 @@ class StageCutter {
 
   bool is_parameter(ValueId id) const {
     const Role role = graph_.value(graph_.storage(id)).role;
-    return role == Role::parameter || role == Role::low_precision;
+    return role == Role::parameter || role == Role::low_precision || role == Role::constant;
   }
 
   // The stage whose node produces a value in a phase; −1: none does.
@@ -500,8 +501,8 @@ class StageCutter {
     for (size_t i = 0; i < owners_.size(); ++i) {
       GraphValue& value = graph_.values[i];
       const Stages stages = owners_[i];
-      const bool checkpointed = rules_of(value.role).checkpointed;
-      if (checkpointed && value.storage_of == kNoValue) {
+      const bool loaded = rules_of(value.role).checkpointed || value.role == Role::constant;
+      if (loaded && value.storage_of == kNoValue) {
         if (stages == kUnknown && !trains_) {  // training decides where it is
           value.role = Role::activation;
           value.name.clear();

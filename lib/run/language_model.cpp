@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "checkpoint/base_weights.h"
 #include "checkpoint/weights.h"
 #include "run/resume.h"
 #include "tensor/safetensors.h"
@@ -103,7 +104,12 @@ Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
                                                       .slots = slots,
                                                       .capacity = capacity});
   if (checkpoint_) {
-    load_trained(*decoder_, decoder_->weights(), checkpoint_->checkpoint);
+    std::vector<ParameterInfo> saved = decoder_->weights();
+    if (has_base_elsewhere(experiment_.model)) {
+      load_base(*decoder_, experiment_.model, checkpoint_->state);
+      std::erase_if(saved, [](const auto& i) { return i.adaptation == Adaptation::frozen; });
+    }
+    load_trained(*decoder_, saved, checkpoint_->checkpoint);
   } else {
     load_weights(*decoder_, source_, experiment_.model.rename, experiment_.model.strict);
     if (experiment_.model.lora) load_adapters(*decoder_, *experiment_.model.lora->init_from);

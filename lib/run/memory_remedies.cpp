@@ -106,6 +106,11 @@ class Remedies {
     // Adapters suit a model that is trained already.
     if (experiment_.model.init_from && !experiment_.model.lora) {
       add({"model.lora=16", [](Experiment& e) { e.model.lora.emplace(); }});
+      add({"model.lora='{rank: 16, base: nf4}'",
+           [](Experiment& e) { e.model.lora.emplace().base = LoraBase::nf4; }});
+    } else if (const auto& lora = experiment_.model.lora;
+               lora && lora->variant != LoraVariant::dora && lora->save != LoraSave::all) {
+      add({"model.lora.base=nf4", [](Experiment& e) { e.model.lora->base = LoraBase::nf4; }});
     }
     if (std::ranges::any_of(found_, [](const Remedy& r) { return r.fit.fits(); })) return found_;
     Remedy together{"", [](Experiment&) {}};

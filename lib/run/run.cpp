@@ -187,7 +187,7 @@ void Run::start() {
   prepare([this] { choose(); });
   prepare([this] { compare_starts(); });
   if (finished_.empty()) prepare([this] { check_memory(); });
-  prepare([this] { loaded_ = start_session(session_, resume_.has_value()); });
+  prepare([this] { loaded_ = start_session(session_, resume_ ? &resume_->state : nullptr); });
   while (resume_) {
     const std::string damage =
         load_chosen(*session_.executor, *resume_, options_.ranks.collectives);
@@ -274,6 +274,7 @@ CheckpointState Run::origin() {
   out.data_fingerprint = fingerprint(*session_.data.train);
   out.teacher = session_.teacher_fingerprint();
   out.teacher_checkpoint = session_.teacher_checkpoints();
+  out.base = session_.base;
   const EarlierAttempts earlier = earlier_attempts(path_ / "metrics.jsonl");
   attempt_ = earlier.attempts + 1;
   if (earlier.attempts == 0) return out;

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/checksum.h"
 #include "base/error.h"
+#include "checkpoint/base_weights.h"
 #include "checkpoint/run_folder.h"
+#include "checkpoint/weights.h"
 #include "compile/described_gpu.h"
 #include "compile/id_bounds.h"
 #include "compile/later_tokens.h"
@@ -298,16 +299,6 @@ std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& 
   return sets;
 }
 
-// A hash of all weights of a checkpoint, which has been verified.
-std::string fingerprint_of_weights(const std::filesystem::path& checkpoint) {
-  Hasher hasher;
-  for (const auto& [name, digest] : read_checksums(checkpoint)) {
-    if (!name.starts_with("model") && !name.starts_with("ema")) continue;
-    hasher.update(std::as_bytes(std::span(digest.xxh3_128)));
-  }
-  return hasher.hex();
-}
-
 std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, const Agreement& agree) {
   auto teacher = std::make_shared<TeacherModel>();
   // A run may write a newer checkpoint before another rank looks for it.
@@ -320,6 +311,12 @@ std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, const 
   teacher->fingerprint = fingerprint_of_weights(teacher->checkpoint);
   teacher->experiment =
       load_config<Experiment>({.files = {teacher->checkpoint / "config.yaml"}, .overrides = {}});
+  if (has_base_elsewhere(teacher->experiment.model)) {
+    fail(ExitCode::usage,
+         "the teacher {} has adapters alone (model.lora.save); a teacher needs save: all and base: "
+         "f32 or bf16",
+         teacher->checkpoint.string());
+  }
   return teacher;
 }
 
@@ -532,6 +529,14 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       checkpoints.push_back(session.teachers.back()->checkpoint.string());
     }
     experiment.loss->set_teachers(checkpoints);
+  }
+  if (std::optional<std::string>& base = experiment.model.init_from;
+      base && has_base_elsewhere(experiment.model) && std::filesystem::exists(*base)) {
+    // A run may write newer weights later.
+    const auto find = [&] {
+      return std::filesystem::absolute(location_of_weights(*base)).lexically_normal().string();
+    };
+    base = options.agree ? options.agree("weights of " + *base, find) : find();
   }
   std::vector<const ModelConfig*> teachers;
   for (const auto& teacher : session.teachers) teachers.push_back(&teacher->experiment.model);

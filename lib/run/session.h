@@ -76,6 +76,7 @@ struct Session {
   std::string device_note;                   // see SelectedDevice and CollectiveBackendChoice
   std::unique_ptr<const MeshGroups> groups;  // null: every collective is over all ranks
   std::unique_ptr<Executor> executor;
+  std::string base;  // CheckpointState::base; set by start_session()
 
   // The fingerprints and checkpoints of all teachers; empty: none.
   std::string teacher_fingerprint() const;
@@ -149,9 +150,10 @@ void check_same_data(const Session& session, const DataSchema& saved,
                      const std::filesystem::path& checkpoint);
 
 // Allocates the arena (throws Error(memory) when it does not fit) and sets the initial state:
-// initial values, then model.init_from where given. With `weights_follow` init_from and the final
-// bias are skipped, because a checkpoint is loaded next. Returns the report of init_from if it was
-// loaded.
-std::optional<LoadedWeights> start_session(Session& session, bool weights_follow = false);
+// initial values, then model.init_from where given. Where a checkpoint, of state `follows`, is
+// loaded next, the final bias is skipped, and init_from too unless the checkpoint lacks the base,
+// which must then be the same (check_base()). Returns the report of init_from if it was loaded.
+std::optional<LoadedWeights> start_session(Session& session,
+                                           const CheckpointState* follows = nullptr);
 
 }  // namespace dltrain

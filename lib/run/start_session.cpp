@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "checkpoint/base_weights.h"
 #include "config/paths.h"
 #include "data/classes.h"
 #include "run/session.h"
@@ -95,7 +96,7 @@ void set_final_bias(Session& session) {
 
 }  // namespace
 
-std::optional<LoadedWeights> start_session(Session& session, bool weights_follow) {
+std::optional<LoadedWeights> start_session(Session& session, const CheckpointState* follows) {
   const Experiment& experiment = *session.experiment;
   session.executor->allocate();
   initialize_weights(*session.executor, static_cast<uint64_t>(experiment.seed));
@@ -107,18 +108,25 @@ std::optional<LoadedWeights> start_session(Session& session, bool weights_follow
     }
     load_trained(*session.executor, own, session.teachers[i]->checkpoint, prefix);
   }
-  if (experiment.model.final_bias_from_data && !weights_follow) set_final_bias(session);
+  if (experiment.model.final_bias_from_data && follows == nullptr) set_final_bias(session);
   std::optional<LoadedWeights> report;
-  if (experiment.model.init_from && !weights_follow) {
+  const bool base_elsewhere = has_base_elsewhere(experiment.model);
+  if (experiment.model.init_from && (follows == nullptr || base_elsewhere)) {
     const std::string& path = *experiment.model.init_from;
     refuse_missing_paths(ObjectRef::of(session.experiment->model), ExitCode::storage);
     // A run may write a newer checkpoint before another rank looks for it.
     const auto find = [&] { return location_of_weights(path).string(); };
     const Agreement& agree = session.options.agree;
-    report = load_weights(*session.executor, agree ? agree("weights of " + path, find) : find(),
-                          experiment.model.rename, experiment.model.strict);
+    const std::string from = agree ? agree("weights of " + path, find) : find();
+    const auto hash = [&] { return fingerprint_of_weights(from); };
+    if (base_elsewhere) session.base = agree ? agree("hash of " + path, hash) : hash();
+    if (follows != nullptr) check_base(experiment.model, *follows, session.base);
+    report =
+        load_weights(*session.executor, from, experiment.model.rename, experiment.model.strict);
+  } else if (follows != nullptr && base_elsewhere) {
+    check_base(experiment.model, *follows, "");
   }
-  const LoraConfig* lora = weights_follow ? nullptr : experiment.model.adapters();
+  const LoraConfig* lora = follows != nullptr ? nullptr : experiment.model.adapters();
   if (lora != nullptr && lora->variant == LoraVariant::dora) start_magnitudes(*session.executor);
   if (lora != nullptr && lora->init_from) {
     refuse_missing_paths(ObjectRef::of(*session.experiment->model.lora), ExitCode::storage);

@@ -22,6 +22,11 @@ ByteRange stored_range(const StateTensor& tensor) {
   return {begin, begin + static_cast<size_t>(own.count) * element};
 }
 
+// Those of a frozen base are constants.
+bool holds_weights(Role role) {
+  return role == Role::parameter || role == Role::constant;
+}
+
 }  // namespace
 
 void StateStore::place_state(Device& device, Stream& stream, std::byte* memory) {
@@ -47,7 +52,7 @@ StateAddress StateStore::state_addresses() const {
 
 void StateStore::write_state(std::string_view name, std::span<const std::byte> bytes) {
   const StateTensor* tensor = layout_.find(name);
-  if (tensor != nullptr && tensor->role == Role::parameter && tensor->spec.dtype == DType::bf16 &&
+  if (tensor != nullptr && holds_weights(tensor->role) && tensor->spec.dtype == DType::bf16 &&
       bytes.size() == 2 * tensor->spec.bytes()) {
     return write_state(name, bytes_as(floats_of(bytes, DType::f32), DType::bf16));
   }
@@ -66,7 +71,7 @@ void StateStore::write_state(std::string_view name, std::span<const std::byte> b
 }
 
 const StateTensor* StateStore::copy_of(const StateTensor& tensor) const {
-  return tensor.role == Role::parameter ? layout_.find(tensor.name, Role::low_precision) : nullptr;
+  return holds_weights(tensor.role) ? layout_.find(tensor.name, Role::low_precision) : nullptr;
 }
 
 std::optional<ByteRange> StateStore::writable_range(std::string_view name, DType dtype) const {

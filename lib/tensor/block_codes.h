@@ -43,8 +43,12 @@ inline std::array<float, 256> dynamic_codes(bool with_sign) {
     const int steps = 1 << (with_sign ? decade : decade + 1);
     const auto scale = static_cast<float>(std::pow(10.0, decade - kDecades + 1));
     for (int i = 0; i < steps; ++i) {
-      // The middle of the i-th of equal parts of [0.1, 1].
-      const auto edge = [&](int k) { return static_cast<float>(0.1 + 0.9 * k / steps); };
+      // The middle of the i-th of equal parts of [0.1, 1], whose ends torch.linspace computes so.
+      const double step = (1.0f - 0.1f) / static_cast<float>(steps);
+      const auto edge = [&](int k) {
+        const bool low = k < (steps + 1) / 2;
+        return static_cast<float>(low ? double{0.1f} + step * k : 1 - step * (steps - k));
+      };
       const float mean = (edge(i) + edge(i + 1)) / 2;
       add(scale * mean);
       if (with_sign) add(-scale * mean);

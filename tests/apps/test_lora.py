@@ -4,7 +4,7 @@ import shutil
 import struct
 
 import support
-from support import MEMORY, SOURCES, USAGE, safetensors, steps
+from support import MEMORY, SOURCES, STORAGE, USAGE, safetensors, steps
 
 GOLDEN = SOURCES / "tests/golden/lora"
 LANGUAGE = SOURCES / "tests/golden/language"
@@ -121,6 +121,60 @@ logging: {{logging_steps: 1}}
         self.assertEqual([line["loss"] for line in steps(whole)], [line["loss"] for line in steps(parts)])
         said = self.run_dltrain("generate", whole, "--tokens", "3,4,5", "--max-tokens", "4").out
         self.assertTrue(said.strip())
+
+    def test_a_base_in_codes_is_not_in_checkpoints_and_everything_uses_it_again(self):
+        for name, lora in (("gpt2", "{rank: 4, dropout: 0.1, base: nf4}"), ("llama", "{rank: 4, base: int8}")):
+            configuration = self.configuration(name, lora, f", eval: {DATA}")
+            whole, parts = self.folder / f"{name}-whole", self.folder / f"{name}-parts"
+            self.run_dltrain(configuration, "-q", "--output-dir", whole)
+            self.run_dltrain(configuration, "-q", "--output-dir", parts, "--max-steps", "7")
+            self.run_dltrain(configuration, "-q", "--output-dir", parts, "--resume", "auto")
+            self.assertEqual([line["loss"] for line in steps(whole)], [line["loss"] for line in steps(parts)])
+            checkpoint = whole / "checkpoints/latest"
+            saved = safetensors(checkpoint / "model.safetensors")
+            self.assertTrue(saved and all(".lora_" in key for key in saved), saved.keys())
+            self.assertTrue(json.loads((checkpoint / "state.json").read_text())["base"])
+            expected = self.evaluated("--checkpoint", whole)
+            merged, adapters = self.folder / f"{name}-merged", self.folder / f"{name}-adapters"
+            said = self.run_dltrain("export", whole, merged, "--merge")
+            self.assertIn("contain its rounding", said.out + said.err)
+            self.run_dltrain("export", whole, adapters)
+            once = ["-q", "--max-steps", "1", "-s", "optimizer.learning_rate=0", "-s", "optimizer.weight_decay=0"]
+            base = lora[lora.index("base"):-1]
+            for folder, changes in ((merged, ["-s", f"model.from={merged}", "-s", "model.lora=null"]),
+                                    (adapters, ["-s", f"model.lora={{from: {adapters}, {base}}}"])):
+                again = self.folder / f"again-{folder.name}"
+                self.run_dltrain(configuration, *once, *changes, "--output-dir", again)
+                self.assertAlmostEqual(self.evaluated("--checkpoint", again), expected, delta=1e-5 * expected, msg=str(folder))
+            tokens = ["--tokens", "3,4,5", "--max-tokens", "6", "--temperature", "0"]
+            self.assertEqual(self.run_dltrain("generate", whole, *tokens).out,
+                             self.run_dltrain("generate", self.folder / f"again-{merged.name}", *tokens).out)
+            self.assertTrue(self.run_dltrain("average", whole, parts, "-o", self.folder / f"{name}-mean").out)
+            self.assertAlmostEqual(self.evaluated("--checkpoint", self.folder / f"{name}-mean"), expected, delta=1e-6 * expected)
+            # What needs a whole model says so.
+            said = self.run_dltrain(whole / "config.yaml", "-q", "-s", f"model.init_from={whole}", "-s", "model.lora=null", "--output-dir",
+                                    self.folder / "from", code=STORAGE)
+            self.assertIn("may have adapters alone", said.err)
+
+    def test_a_base_that_has_changed_or_gone_is_refused(self):
+        configuration = self.configuration("gpt2", "{rank: 4, save: adapters}", f", eval: {DATA}")
+        run, weights = self.folder / "kept", self.base("gpt2") / "model.safetensors"
+        self.run_dltrain(configuration, "-q", "--output-dir", run, "--max-steps", "5")
+        expected = self.evaluated("--checkpoint", run)
+        elsewhere = self.folder / "elsewhere"
+        shutil.copytree(self.base("gpt2"), elsewhere)
+        content = bytearray(weights.read_bytes())
+        content[-3] ^= 1
+        weights.write_bytes(content)
+        again = [configuration, "-q", "--output-dir", run, "--resume", "auto"]
+        for arguments in (again, ["eval", "--checkpoint", run], ["generate", run, "--tokens", "3,4"],
+                          ["export", run, self.folder / "out", "--merge"]):
+            self.assertIn("trained on other weights", self.run_dltrain(*arguments, code=STORAGE).err)
+        self.assertEqual(self.evaluated("--checkpoint", run, "-s", f"model.init_from={elsewhere}"), expected)
+        shutil.rmtree(self.folder / "base-gpt2")
+        for arguments in (["eval", "--checkpoint", run], ["generate", run, "--tokens", "3,4"]):
+            self.assertIn(str(self.folder / "base-gpt2"), self.run_dltrain(*arguments, code=STORAGE).err)
+        self.run_dltrain("export", run, self.folder / "adapters-alone")
 
     def test_adapters_are_a_remedy_where_a_trained_model_does_not_fit(self):
         wide = self.write("wide.yaml", f"""

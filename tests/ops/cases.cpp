@@ -27,6 +27,7 @@ constexpr Family kFamilies[] = {
     {add_image_map_cases, kSums},
     {add_embedding_cases, kSums},
     {add_softmax_cases, kSums},
+    {add_dequantize_cases, kFewRoundings},
     {add_loss_cases, kSums},
     {add_attention_cases, kSums},
     {add_decoding_cases, kSums},
