@@ -155,6 +155,8 @@ logging: {{logging_steps: 1}}
             said = self.run_dltrain(whole / "config.yaml", "-q", "-s", f"model.init_from={whole}", "-s", "model.lora=null", "--output-dir",
                                     self.folder / "from", code=STORAGE)
             self.assertIn("may have adapters alone", said.err)
+            said = self.run_dltrain(configuration, "--dry-run", "-s", f"loss={{type: distillation, teacher: {whole}}}", code=USAGE)
+            self.assertIn("has adapters alone", said.err + said.out)
 
     def test_a_base_that_has_changed_or_gone_is_refused(self):
         configuration = self.configuration("gpt2", "{rank: 4, save: adapters}", f", eval: {DATA}")
