@@ -93,7 +93,8 @@ ExitCode find_rate(const LrFindOptions& options) {
   double first = 0;
   for (size_t i = 0; i < 10; ++i) first += points[i].smooth / 10;
   if (steepest == 0 || least->smooth > 0.95 * first) {
-    fmt::print("the loss falls at no rate by 5 %; train longer (--steps), or see `dltrain check`\n");
+    fmt::print(
+        "the loss falls at no rate by 5 %; train longer (--steps), or see `dltrain check`\n");
     return ExitCode::ok;
   }
   const bool edge = least + 1 == points.end();

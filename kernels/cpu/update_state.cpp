@@ -20,7 +20,7 @@ std::unique_ptr<Kernel> make_running_norm(const KernelRequest& request) {
   return make_kernel([part = running_norm_part(request.attributes),
                       clips = request.inputs.size() > 2](const Bindings& b, Stream&) {
     running_norm(part, *static_cast<StepState*>(b.inputs[0]), *b.input<double>(1),
-                 clips ? static_cast<float*>(b.inputs[2]) : nullptr);
+                 clips ? static_cast<double*>(b.inputs[2]) : nullptr);
   });
 }
 

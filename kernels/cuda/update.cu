@@ -270,7 +270,7 @@ __global__ void clip_percentile_kernel(ClipPercentileAttributes attributes, Step
 }
 
 __global__ void running_norm_kernel(RunningNorm part, StepState* state, const double* squares,
-                                    float* previous) {
+                                    double* previous) {
   running_norm(part, *state, *squares, previous);
 }
 
@@ -458,7 +458,7 @@ std::unique_ptr<Kernel> make_cuda_running_norm(const KernelRequest& request) {
                       clips = request.inputs.size() > 2](const Bindings& b, Stream& stream) {
     DLTRAIN_LAUNCH(running_norm_kernel, 1u, 1u, stream.native(), part,
                    static_cast<StepState*>(b.inputs[0]), b.input<double>(1),
-                   clips ? static_cast<float*>(b.inputs[2]) : nullptr);
+                   clips ? static_cast<double*>(b.inputs[2]) : nullptr);
   });
 }
 

@@ -32,7 +32,7 @@ std::unique_ptr<Kernel> reference_running_norm(const KernelRequest& request) {
     StepResults& out = c.output<StepState>(0)->out;
     const double squares = *c.input<double>(1);
     const bool finite = std::isfinite(squares);
-    T* previous = c.attributes.boolean("clips") ? c.output<T>(1) : nullptr;
+    double* previous = c.attributes.boolean("clips") ? c.output<double>(1) : nullptr;
     if (c.attributes.boolean("first")) {
       const double limit = c.output<StepState>(0)->in.max_grad_norm;
       const bool clips = previous != nullptr && limit > 0;
@@ -45,7 +45,7 @@ std::unique_ptr<Kernel> reference_running_norm(const KernelRequest& request) {
     out.grad_norm = std::hypot(out.grad_norm, std::sqrt(squares) / out.loss_scale);
     if (!finite) out.finite = 0;
     if (previous != nullptr && c.attributes.boolean("last") && out.finite != 0) {
-      *previous = static_cast<T>(out.grad_norm);
+      *previous = out.grad_norm;
     }
   });
 }

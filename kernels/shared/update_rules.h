@@ -51,13 +51,13 @@ struct RunningNorm {
   bool first = false, last = false;
 };
 DLTRAIN_HD void running_norm(const RunningNorm& part, StepState& state, double sum_of_squares,
-                             float* previous) {
+                             double* previous) {
   const double scale = state.out.loss_scale;
   const bool finite = sum_of_squares - sum_of_squares == 0;
   if (part.first) {
     double clip = 1;
     if (previous != nullptr && state.in.max_grad_norm > 0) {
-      clip = state.in.max_grad_norm / (static_cast<double>(*previous) + 1e-6);
+      clip = state.in.max_grad_norm / (*previous + 1e-6);
       if (!(clip < 1)) clip = 1;
     }
     state.out.grad_norm = 0;
@@ -69,7 +69,7 @@ DLTRAIN_HD void running_norm(const RunningNorm& part, StepState& state, double s
   state.out.grad_norm = std::sqrt(before * before + sum_of_squares / (scale * scale));
   if (!finite) state.out.finite = 0;
   if (part.last && previous != nullptr && state.out.finite != 0) {
-    *previous = static_cast<float>(state.out.grad_norm);
+    *previous = state.out.grad_norm;
   }
 }
 

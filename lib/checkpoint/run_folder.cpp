@@ -16,16 +16,11 @@ namespace {
 
 // The files that the marker lists from the start of a run; checkpoints and predictions are added
 // when they are written. The first one shows that a run has started.
-constexpr const char* kRunFiles[] = {"config.yaml",
-                                     "metrics.jsonl",
-                                     "summary.json",
-                                     "log.txt",
-                                     "attempts.jsonl",
-                                     "samples.jsonl",
-                                     "classes.json",
-                                     "checkpoints/latest",
-                                     "checkpoints/best",
-                                     "tensorboard/events.out.tfevents.dltrain"};
+constexpr const char* kRunFiles[] = {"config.yaml",      "metrics.jsonl",
+                                     "summary.json",     "log.txt",
+                                     "attempts.jsonl",   "samples.jsonl",
+                                     "classes.json",     "checkpoints/latest",
+                                     "checkpoints/best", "tensorboard/events.out.tfevents.dltrain"};
 // Folders that must not exist in a folder without a marker.
 constexpr const char* kRunFolders[] = {"checkpoints", "tensorboard", "predictions", kMarkerFile};
 

@@ -11,14 +11,13 @@
 //   with k = updates − start: k ≤ 1: e ← s; else d = decay, with `warmup` at most (1 + k)/(10 + k).
 //   s are the values after the update. Attributes: count (n, 1 if absent), decay,
 //   start, warmup.
-// running_norm(step_state, squares f64 [1], previous f32 [1]): in place of gradient_norm, for
-// updates
-//   in the backward (passes/optimizer_in_backward.h): `squares` is the sum over those gradients
-//   that the next updates read. The node with the attribute `first` begins StepResults: it counts
-//   the update if `squares` is finite, and with `clips` sets gradient_factor from `previous`, the
-//   norm of the update before (0: no clipping). Each node adds to grad_norm and clears `finite` if
-//   its `squares` are not finite; the last one (`last`) stores the norm in `previous` if the step
-//   is finite. `previous` is given with `clips`.
+// running_norm(step_state, squares f64 [1], previous f64 [1]): in place of gradient_norm, for
+//   updates in the backward (passes/optimizer_in_backward.h). `squares` is the sum over those
+//   gradients that the next updates read. The node with the attribute `first` begins StepResults:
+//   it counts the update if `squares` is finite, and with `clips` sets gradient_factor from
+//   `previous`, the norm of the update before (0: no clipping). Each node adds to grad_norm and
+//   clears `finite` if its `squares` are not finite; the last one (`last`) stores the norm in
+//   `previous` if the step is finite. `previous` is given with `clips`.
 #include "ops/definitions.h"
 
 namespace dltrain {
@@ -29,7 +28,7 @@ constinit const OpDef kClipPercentileOp{.name = "clip_percentile",
 constinit const OpDef kRunningNormOp{
     .name = "running_norm",
     .doc = "gradient norm, finite flag and clipping factor of updates in the backward",
-    .signature = "step squares[1]:f64 previous[1]?@clips -> step! previous!",
+    .signature = "step squares[1]:f64 previous[1]:f64?@clips -> step! previous!",
     .has_effect = true};
 constinit const OpDef kEmaUpdateOp{.name = "ema_update",
                                    .doc = "moving average of parameters and buffers",

@@ -24,7 +24,7 @@ class Mover {
     builder_.set_phase(Phase::backward);
     builder_.set_layer("optimizer");
     if (clips_) {
-      previous_ = builder_.add_value("clip_norm.previous", {Shape{1}, DType::f32}, Role::moment);
+      previous_ = builder_.add_value("clip_norm.previous", {Shape{1}, DType::f64}, Role::moment);
     }
     state_ = graph_.step_state;
     for (size_t i = 0; i < old.size(); ++i) {

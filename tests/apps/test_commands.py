@@ -7,7 +7,7 @@ import subprocess
 import support
 from support import CHECK, OK, PROGRAM, SMALL, SOURCES, STORAGE, USAGE, safetensors, steps
 
-COMMANDS = ("train", "launch", "check", "plan", "fit", "profile", "eval", "average", "predict", "export", "import", "generate", "data", "init", "list", "schema", "completion", "version")
+COMMANDS = ("train", "launch", "check", "plan", "fit", "lr-find", "profile", "eval", "average", "predict", "export", "import", "generate", "runs", "data", "init", "list", "schema", "completion", "version")
 
 
 class Documents(support.DltrainTest):
@@ -33,7 +33,7 @@ class Commands(support.DltrainTest):
             self.assertRegex(overview, rf"(?m)^  {command} ")
             text = self.run_dltrain(command, "--help").out
             self.assertIn("--help", text)
-        self.assertEqual(set(re.findall(r"(?m)^  ([a-z]+)  +[A-Z]", overview)), set(COMMANDS))
+        self.assertEqual(set(re.findall(r"(?m)^  ([a-z-]+)  +[A-Z]", overview)), set(COMMANDS))
 
     def test_version_names_the_instruction_set_which_can_be_limited(self):
         self.assertRegex(self.run_dltrain("version").out, r"cpu: .*, Highway \d+\.\d+\.\d+ for \w+\n")

@@ -212,7 +212,7 @@ void add_running_norm(std::vector<OpCase>& cases, const std::string& what, Attri
            .op = "running_norm",
            .inputs = {case_state(), {{Shape{1}, DType::f64}, fill}},
            .attributes = std::move(attributes)};
-  if (c.attributes.boolean("clips")) c.inputs.push_back(case_tensor({1}, Fill::positive));
+  if (c.attributes.boolean("clips")) c.inputs.push_back({{Shape{1}, DType::f64}, Fill::positive});
   c.state.in.max_grad_norm = squares_limit;
   c.state.out = {
       .grad_norm = 2, .gradient_factor = 0.5, .updates = 7, .finite = 1, .loss_scale = 4};
