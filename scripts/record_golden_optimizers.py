@@ -130,7 +130,7 @@ def record_8bit(path):
     for CPUs does not take the nearest codes.)"""
     tensors, seeded = {}, torch.Generator().manual_seed(1)
     tables = [bitsandbytes.functional.create_dynamic_map(signed) for signed in (True, False)]
-    cases = {"adamw": ("adam", 0.9, 0.999, 0.1), "lion": ("lion", 0.9, 0.99, 0.1), "momentum": ("momentum", 0.9, 0, 0.0)}
+    cases = {"adamw": ("adam", 0.9, 0.999, 0.1), "lion": ("lion", 0.9, 0.99, 0.1), "sgd": ("momentum", 0.9, 0, 0.0)}
     for name, (kind, beta1, beta2, decay) in cases.items():
         p = torch.randn(1000, generator=seeded)
         gradients = torch.randn(6, 1000, generator=seeded) * 10 ** (4 * torch.rand(1000, generator=seeded) - 4)

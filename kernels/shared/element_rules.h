@@ -5,6 +5,7 @@
 //   kMoments                     tensors of state besides the parameter
 //   factors<T>(state, group)     constants of all elements of a tensor, computed in double from the
 //                                StepState and rounded to T once
+//   k8BitMoments                 whether these can be in 8 bits (moment_codes.h); absent: no
 //   element(f, p, g, m)          the new parameter and moments from the (scaled, clipped) gradient
 // Kernels are templates over the rule.
 #pragma once
@@ -21,6 +22,7 @@ enum class Momentum { none, plain, nesterov };
 template <Momentum kind>
 struct SgdRule {
   static constexpr int kMoments = kind == Momentum::none ? 0 : 1;
+  static constexpr bool k8BitMoments = kMoments > 0;
   double momentum = 0, dampening = 0;
 
   template <typename T>
@@ -51,6 +53,7 @@ struct SgdRule {
 template <bool decoupled>
 struct AdamRule {
   static constexpr int kMoments = 2;
+  static constexpr bool k8BitMoments = true;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
 
   template <typename T>
@@ -156,6 +159,7 @@ struct RmspropRule {
 
 struct LionRule {
   static constexpr int kMoments = 1;
+  static constexpr bool k8BitMoments = true;
   double beta1 = 0.9, beta2 = 0.99;
 
   template <typename T>

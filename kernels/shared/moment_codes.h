@@ -16,17 +16,13 @@
 
 namespace dltrain {
 
-// Whether an optimizer's moments can be in 8 bits: the first has a sign, the second has none.
+// Whether an optimizer's moments can be in 8 bits (Rule::k8BitMoments): the first has a sign, the
+// second has none.
 template <typename Rule>
-inline constexpr bool kHas8BitMoments = false;
-template <bool decoupled>
-inline constexpr bool kHas8BitMoments<AdamRule<decoupled>> = true;
-template <>
-inline constexpr bool kHas8BitMoments<LionRule> = true;
-template <>
-inline constexpr bool kHas8BitMoments<SgdRule<Momentum::plain>> = true;
-template <>
-inline constexpr bool kHas8BitMoments<SgdRule<Momentum::nesterov>> = true;
+inline constexpr bool kHas8BitMoments = [] {
+  if constexpr (requires { Rule::k8BitMoments; }) return Rule::k8BitMoments;
+  return false;
+}();
 
 // Magnitudes below 2⁻²⁴ are nearest to 0.
 inline constexpr int32_t kFirstPlace = (127 - 24) << 7, kPlaces = (24 << 7) + 1;
