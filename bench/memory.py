@@ -28,7 +28,10 @@ TECHNIQUES = [
     ("bf16 parameters and residuals", ["precision={compute: bf16, parameters: bf16, residual: bf16}"]),
     ("the same, updates in the backward", ["precision={compute: bf16, parameters: bf16, residual: bf16}",
                                            "training.optimizer_in_backward=true", "training.clip_norm=previous"]),
+    ("`optimizer.moments: 8bit`", ["optimizer.moments=8bit"]),
+    ("8-bit moments, updates in the backward", ["optimizer.moments=8bit", "training.optimizer_in_backward=true", "training.clip_norm=previous"]),
     ("`model.lora: 16`", ["model.lora=16"]),
+    ("`model.lora: {rank: 16, base: nf4}`, bf16", ["model.lora={rank: 16, base: nf4}", "precision.compute=bf16"]),
 ]
 
 

@@ -20,7 +20,7 @@ bafc97afa2272002ba7475929632cf1425754f8055d1be1b3b11bd63d110d866  wine.csv
 SUMS
   )
 }
-is_there && exit 0
+is_there 2>/dev/null && exit 0
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

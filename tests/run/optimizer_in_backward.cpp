@@ -37,6 +37,7 @@ TEST_CASE("updates in the backward give the bits of updates at its end") {
       {"precision={compute: bf16, parameters: bf16}"},
       {"memory.recompute=full"},
       {"training.ema={decay: 0.9}"},
+      {"optimizer={type: adamw, learning_rate: 0.01, moments: 8bit, min_8bit_size: 256}"},
       {"optimizer={type: lion, learning_rate: 0.001, weight_decay: 0.1, groups: [{match: '*.bias', "
        "freeze: true}]}"}};
   for (const char* layers : {kMlp, kConvnet, kWide}) {
