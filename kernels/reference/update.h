@@ -34,6 +34,7 @@ class NaiveMoment {
     if (c_.attributes.has("block")) {
       scales_ = static_cast<T*>(c_.in[1 + (2 + moments + k) * count + t]);
       codes_ = dynamic_codes(k == 0);
+      has_sign_ = k == 0;
     }
     for (size_t i = 0; i < values_.size(); ++i) {
       values_[i] = scales_ == nullptr ? static_cast<const T*>(at_)[i]
@@ -54,7 +55,9 @@ class NaiveMoment {
       scales_[b / kMomentBlock] = static_cast<T>(most);
       for (size_t i = b; i < end; ++i) {
         const auto share = static_cast<float>(most > 0 ? values_[i] / most : 0);
-        static_cast<uint8_t*>(at_)[i] = nearest_code(codes_, share);
+        const uint8_t code = nearest_code(codes_, share);
+        // Without a sign the code of 0 is that of 0 alone (shared/moment_codes.h).
+        static_cast<uint8_t*>(at_)[i] = !has_sign_ && code == 0 && share > 0 ? 1 : code;
       }
     }
   }
@@ -64,6 +67,7 @@ class NaiveMoment {
   void* at_;
   T* scales_ = nullptr;  // nullptr: not in 8 bits
   std::array<float, 256> codes_{};
+  bool has_sign_ = true;
   std::vector<double> values_;
 };
 

@@ -2,6 +2,11 @@
 // code nearest to a number of [−1, 1] without a search. The upper bits of a float (exponent and 7
 // bits of the fraction) say how many middles between neighbouring codes are surely below it; at
 // most one more is.
+//
+// A positive number without a sign never gets the code of 0, unlike in bitsandbytes: a second
+// moment of 0 beside a first one that is not would make a step as large as 1/epsilon. Adam then
+// diverges where the gradients of a block have very different sizes (inputs that are rarely other
+// than 0).
 #pragma once
 
 #include <bit>
@@ -41,7 +46,8 @@ struct alignas(16) MomentCodes {
     const int32_t place = static_cast<int32_t>((bits & 0x7FFFFFFFu) >> 16) - kFirstPlace;
     return place < 0 ? 0 : place < kPlaces ? place : kPlaces - 1;
   }
-  // The code nearest to x; of two at equal distance that of the smaller magnitude.
+  // The code nearest to x; of two at equal distance that of the smaller magnitude. Without a sign
+  // the code of 0 is that of 0 alone.
   DLTRAIN_HD uint8_t nearest(float x) const {
     int32_t k = static_cast<int32_t>(below[place(bits_as<uint32_t>(x))]);
     k += (x < 0 ? -x : x) > between[k] ? 1 : 0;
@@ -65,6 +71,7 @@ void fill_moment_codes(MomentCodes<Index>& out, bool with_sign) {
   for (size_t k = 0; k + 1 < magnitudes.size(); ++k) {
     out.between[k] = (magnitudes[k] + magnitudes[k + 1]) / 2;
   }
+  if (!with_sign) out.between[0] = 0;
   for (int32_t place = 0; place < kPlaces; ++place) {
     const auto least = std::bit_cast<float>(static_cast<uint32_t>(place + kFirstPlace) << 16);
     const auto first = std::ranges::lower_bound(out.between, least);

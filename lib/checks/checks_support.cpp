@@ -14,7 +14,8 @@ std::vector<std::string> one_batch_overrides(int64_t samples) {
   std::vector<std::string> out = one_rank_overrides();
   out.insert(out.end(), {fmt::format("training.global_batch_size={}", samples),
                          fmt::format("training.micro_batch_size={}", samples),
-                         "training.gradient_accumulation_steps=1"});
+                         "training.gradient_accumulation_steps=1",
+                         "training.optimizer_in_backward=false", "training.clip_norm=current"});
   return out;
 }
 

@@ -370,7 +370,8 @@ const std::vector<std::string>& one_rank_overrides() {
                                                   "parallelism.virtual_stages=1",
                                                   "parallelism.expert=1",
                                                   "parallelism.expert_buffer=worst",
-                                                  "parallelism.sequence_parallel=false"};
+                                                  "parallelism.sequence_parallel=false",
+                                                  "logging.gradient_noise=false"};
   return overrides;
 }
 

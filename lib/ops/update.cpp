@@ -42,7 +42,8 @@
 // with sign but for v), and after them there is a kind of scales for each kind of moment, one a
 // block of the flat tensor. A moment is scale · code. Each update computes it, and the formula, in
 // f32; the new scale is the greatest magnitude of the block, and the new code the nearest to moment
-// / scale. The parts of a tensor that ranks own begin at blocks.
+// / scale, but v > 0 never gets the code of 0 (shared/moment_codes.h). The parts of a tensor that
+// ranks own begin at blocks.
 //
 // Optimizers that need norms of whole tensors are in update_adaptive.cpp.
 //

@@ -85,6 +85,17 @@ class Optimizers(support.DltrainTest):
             self.assertEqual(self.state_of(whole), self.state_of(parts), name)
             self.assertEqual([line["loss"] for line in steps(whole)], [line["loss"] for line in steps(parts)], name)
 
+    def test_moments_in_8_bits_train_where_many_inputs_are_0(self):
+        """With bitsandbytes' codes, which round small second moments to 0, this training ends in NaN."""
+        config = self.write("digits.yaml", "model: {layers: [{linear: 512}, relu, {linear: 512}, relu, {linear: 10}]}\n"
+                            f"data: {{train: {{type: csv, path: {support.SOURCES / 'data' / 'digits.csv.gz'}}}, eval_fraction: 0.2}}\n"
+                            "optimizer: {type: adamw, learning_rate: 1.0e-3, moments: 8bit}\ntraining: {global_batch_size: 64, num_epochs: 10}\n")
+        for seed in range(3):
+            run = self.folder / str(seed)
+            self.run_dltrain(config, "-q", "--output-dir", run, "-s", f"seed={seed}")
+            (accuracy,) = [line["eval_accuracy"] for line in support.metrics(run) if "eval_accuracy" in line]
+            self.assertGreater(accuracy, 0.95)
+
     def test_updates_in_the_backward_with_clipping_resume_bit_identically(self):
         config = self.write("in_backward.yaml", CONFIGURATION.format(
             optimizer="{type: adamw, learning_rate: 0.01}", batch=recorded()[0]["batch"], steps=20,
@@ -101,6 +112,18 @@ class Optimizers(support.DltrainTest):
         losses = [[line["loss"] for line in steps(run)] for run in (whole, free)]
         self.assertEqual(losses[0][:2], losses[1][:2])
         self.assertNotEqual(losses[0][2], losses[1][2])
+
+    def test_other_commands_take_runs_with_gradient_noise_and_with_updates_in_the_backward(self):
+        noise = self.write("noise.yaml", support.SMALL.replace("logging_steps: 1", "logging_steps: 1, gradient_noise: true"))
+        run = self.folder / "noise"
+        self.run_dltrain("train", noise, "-q", "--nproc-per-node", 2, "--output-dir", run, "-s", "training.max_steps=5")
+        self.assertIn("gradient_noise_scale", steps(run)[-1])
+        self.run_dltrain("eval", run)
+        self.assertIn("PASS  gradient check", self.run_dltrain("check", noise, code=None).out)
+        backward = self.write("backward.yaml", support.SMALL.replace("max_grad_norm: 1.0", "optimizer_in_backward: true"))
+        self.assertIn("PASS  gradient check", self.run_dltrain("check", backward, code=None).out)
+        self.run_dltrain("train", backward, "-q", "--output-dir", self.folder / "backward", "-s", "training.max_steps=5")
+        self.run_dltrain("eval", self.folder / "backward")
 
     def test_a_frozen_layer_keeps_its_weights_and_has_no_state(self):
         run = self.folder / "run"

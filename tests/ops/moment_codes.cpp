@@ -20,7 +20,8 @@ TEST_CASE("codes of moments are those of the nearest entries of their table") {
     fill_moment_codes(table, with_sign);
     const std::array<float, 256> codes = dynamic_codes(with_sign);
     const auto check = [&](float x) {
-      const uint8_t found = table.nearest(x), expected = nearest_code(codes, x);
+      const uint8_t found = table.nearest(x), nearest = nearest_code(codes, x);
+      const uint8_t expected = !with_sign && x > 0 && nearest == 0 ? 1 : nearest;
       if (found == expected) return;
       // At equal distance, but for rounding.
       INFO(x << ": " << int{found} << ", nearest " << int{expected});
