@@ -101,6 +101,8 @@ class Blockwise(torch.optim.Optimizer):
         scale = blocks.abs().amax(1, keepdim=True)
         share = (blocks / scale.clamp(min=1e-300 if x.dtype == torch.float64 else 1e-38)).double()
         codes = (share.unsqueeze(-1) - table).abs().argmin(-1)
+        if table[0] == 0:  # without a sign the code of 0 is that of 0 alone, unlike in bitsandbytes
+            codes = torch.where((share > 0) & (codes == 0), 1, codes)
         return (table[codes] * scale).flatten()[:x.numel()].view_as(x).to(x.dtype)
 
     @torch.no_grad()
@@ -127,13 +129,16 @@ class Blockwise(torch.optim.Optimizer):
 
 def record_8bit(path):
     """What bitsandbytes' PyTorch code makes of given gradients of very different sizes, and of a block of zeros. (That
-    for CPUs does not take the nearest codes.)"""
+    for CPUs does not take the nearest codes.) No second moment is so small that it would get the code of 0 there."""
     tensors, seeded = {}, torch.Generator().manual_seed(1)
     tables = [bitsandbytes.functional.create_dynamic_map(signed) for signed in (True, False)]
     cases = {"adamw": ("adam", 0.9, 0.999, 0.1), "lion": ("lion", 0.9, 0.99, 0.1), "sgd": ("momentum", 0.9, 0, 0.0)}
     for name, (kind, beta1, beta2, decay) in cases.items():
         p = torch.randn(1000, generator=seeded)
-        gradients = torch.randn(6, 1000, generator=seeded) * 10 ** (4 * torch.rand(1000, generator=seeded) - 4)
+        gradients = torch.randn(6, 1000, generator=seeded)
+        gradients += 0.1 * torch.sign(gradients)
+        decades = 1 if name == "adamw" else 4
+        gradients *= 10 ** (decades * torch.rand(1000, generator=seeded) - decades)
         gradients[:, 512:768] = 0
         codes = [torch.zeros(1000, dtype=torch.uint8) for _ in tables[:2 if name == "adamw" else 1]]
         scales = [torch.zeros(4) for _ in codes]
