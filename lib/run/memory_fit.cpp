@@ -154,6 +154,16 @@ HostMemory host_memory(const Session& session) {
     const auto elements = static_cast<size_t>(tensor.spec.shape.elements());
     out.files = std::max(out.files, 2 * sizeof(float) * elements);
   }
+  // The largest parameter in f32 while weights are initialized: on a CPU before the activations
+  // exist.
+  size_t largest = 0;
+  for (const ParameterInfo& info : executor.weights()) {
+    largest = std::max(largest, sizeof(float) * static_cast<size_t>(info.spec.shape.elements()));
+  }
+  const size_t later = session.executor->device().properties().on_host
+                           ? executor.training_program().work_bytes() + out.batches
+                           : 0;
+  out.files = std::max(out.files, largest - std::min(largest, later));
   return out;
 }
 

@@ -21,7 +21,7 @@ struct HostMemory {
   size_t samples = 0;     // texts of the section `generation`, in the memory of the device
   size_t messages = 0;    // receive buffers of collectives of ranks on CPUs
   size_t snapshot = 0;    // of checkpoints that are written while training continues
-  size_t files = 0;       // tensors whose axes have another order in files, or for histograms
+  size_t files = 0;       // copies of a tensor in f32: for files, histograms, initialization
   size_t total() const { return batches + evaluation + samples + messages + snapshot + files; }
 };
 HostMemory host_memory(const Session& session);

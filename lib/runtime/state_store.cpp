@@ -108,10 +108,13 @@ void StateStore::refresh_copy(const StateTensor& copy, uint64_t begin,
   const uint64_t first = begin / sizeof(float), all = bytes.size() / sizeof(float);
   const uint64_t from = std::clamp(own.begin / each, first, first + all) - first;
   const uint64_t to = std::clamp(own.end / each, first, first + all) - first;
-  if (from == to) return;
-  const auto kept = bytes.subspan(from * sizeof(float), (to - from) * sizeof(float));
-  write_range(copy.name, (first + from) * each,
-              bytes_as(floats_of(kept, DType::f32), copy.spec.dtype));
+  constexpr uint64_t kAtOnce = uint64_t{1} << 20;  // no second copy of a large parameter in f32
+  for (uint64_t at = from; at < to; at += kAtOnce) {
+    const uint64_t count = std::min(kAtOnce, to - at);
+    const auto part = bytes.subspan(at * sizeof(float), count * sizeof(float));
+    write_range(copy.name, (first + at) * each,
+                bytes_as(floats_of(part, DType::f32), copy.spec.dtype));
+  }
 }
 
 void StateStore::read_state(std::string_view name, std::span<std::byte> bytes) {
