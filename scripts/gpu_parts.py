@@ -51,7 +51,7 @@ REQUIRED = {
 # The ops that must be in the step: a pass that takes them apart, or leaves them apart, is a wrong kernel too.
 PRESENT = {
     "resnet50": ("matmul", "conv2d_backward_input", "conv2d_backward_weight"), "char_lstm": ("recurrent_network", "recurrent_network_backward"),
-    **{name: ("matmul", "attention", "attention_backward", "fused_elementwise") for name in TARGETS if name.startswith(("gpt2", "qwen", "bert"))},
+    **{name: ("matmul", "attention", "attention_backward") for name in TARGETS if name.startswith(("gpt2", "qwen", "bert"))},
 }
 NEVER = {"cuda": "through f32", "cpu": None}
 VENDORS = "cuBLASLt,cuDNN,NVRTC"

@@ -17,11 +17,14 @@ __device__ bool is_valid(const AttentionCall& c, const int32_t* mask, int64_t sa
 }
 
 template <typename T>
-__global__ void inputs_kernel(AttentionCall c, AttentionInputs in, float excluded, T* bias,
-                              uint64_t* random) {
+__global__ void inputs_kernel(AttentionCall c, AttentionInputs in, AttentionBias layout,
+                              float excluded, T* bias, uint64_t* random) {
   if (c.mask != AttentionCall::Mask::none) {
-    for (int64_t i = thread_index(); i < c.samples * c.keys; i += thread_count()) {
-      bias[i] = static_cast<T>(is_valid(c, in.mask, i / c.keys, i % c.keys) ? 0.0f : excluded);
+    const int64_t of_sample = layout.rows * layout.stride;
+    for (int64_t i = thread_index(); i < c.samples * of_sample; i += thread_count()) {
+      const int64_t key = i % layout.stride;
+      const bool valid = key < c.keys && is_valid(c, in.mask, i / of_sample, key);
+      bias[i] = static_cast<T>(valid ? 0.0f : excluded);
     }
   }
   if (c.dropout > 0 && thread_index() == 0) {
@@ -63,15 +66,16 @@ void with_16_bits(DType dtype, const F& f) {
 
 }  // namespace
 
-void launch_attention_inputs(const AttentionCall& c, const AttentionInputs& in, void* bias,
-                             uint64_t* random, CudaStream stream) {
+void launch_attention_inputs(const AttentionCall& c, const AttentionInputs& in,
+                             const AttentionBias& layout, void* bias, uint64_t* random,
+                             CudaStream stream) {
   const bool masked = c.mask != AttentionCall::Mask::none;
-  const unsigned blocks = masked ? stride_grid(c.samples * c.keys, kBlock) : 1;
+  const unsigned blocks = masked ? stride_grid(c.samples * layout.rows * layout.stride, kBlock) : 1;
   // Finite, since cuDNN subtracts the greatest score of a row.
   const float excluded = c.dtype == DType::f16 ? -60000.0f : -1e30f;
   with_16_bits(c.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH(inputs_kernel<T>, blocks, kBlock, stream, c, in, excluded, static_cast<T*>(bias),
-                   random);
+    DLTRAIN_LAUNCH(inputs_kernel<T>, blocks, kBlock, stream, c, in, layout, excluded,
+                   static_cast<T*>(bias), random);
   });
 }
 

@@ -14,12 +14,18 @@ namespace dltrain {
 AttentionCall read_attention_call(const KernelRequest& request, SpecSpan inputs);
 AttentionInputs read_attention_inputs(const AttentionCall& call, std::span<void* const> inputs);
 
-// Writes, in 16 bits, with a mask: bias [samples, keys], which added to the scores leaves no weight
+// The bias of a mask: [samples, rows, stride], of which the first `keys` columns are read.
+struct AttentionBias {
+  int64_t rows, stride;
+};
+
+// Writes, in 16 bits, with a mask: a bias, which added to the scores leaves no weight
 // to invalid keys; with dropout: random[0], a seed for this layer, step and micro-batch, and
 // random[2], cuDNN's offset: 0, or for a rank's heads that of the first (cuDNN needs addresses
 // aligned to 16 bytes).
-void launch_attention_inputs(const AttentionCall& call, const AttentionInputs& in, void* bias,
-                             uint64_t* random, CudaStream stream);
+void launch_attention_inputs(const AttentionCall& call, const AttentionInputs& in,
+                             const AttentionBias& layout, void* bias, uint64_t* random,
+                             CudaStream stream);
 
 // With a mask and no window: sets y of queries without a key to 0 and their sums to +∞, so that the
 // backward has no gradients of them.

@@ -154,6 +154,7 @@ class Loop {
   void observe(int64_t step) {
     if (options_.observer == nullptr || observer_ != nullptr || step < options_.observed_from)
       return;
+    collect_reports(0);  // a GPU may still be in the step before
     observer_ = options_.observer;
     session_.executor->observe(observer_);
   }
@@ -538,7 +539,8 @@ void Loop::all_steps(int64_t end) {
       save(step, /*last=*/true);
       break;
     }
-    collect_reports(session_.executor->lag());
+    const bool last_observed = observer_ != nullptr && step + 1 == end;
+    collect_reports(last_observed ? 0 : session_.executor->lag());
     if (watch_) watch_->at_step_end(step);
     outcome_.steps = step + 1;
     state_is_complete_ = true;

@@ -39,6 +39,7 @@ struct Element {
 struct Head {
   const AttentionCall& c;
   CudnnAttentionPlan::Addresses& a;
+  AttentionBias bias;
   int64_t n, h, g = h / (c.heads / c.kv_heads);
   Element e{c.dtype};
 
@@ -50,8 +51,9 @@ struct Head {
     return sum;
   }
   double score(int64_t t, int64_t s) const {
-    const double bias = a.contains(Ids::kBias) ? e.get(a[Ids::kBias], n * c.keys + s) : 0;
-    return c.scale * dot(Ids::kQ, q(t), Ids::kK, k(s)) + bias;
+    const int64_t row = n * bias.rows + (bias.rows > 1 ? t : 0);
+    const double more = a.contains(Ids::kBias) ? e.get(a[Ids::kBias], row * bias.stride + s) : 0;
+    return c.scale * dot(Ids::kQ, q(t), Ids::kK, k(s)) + more;
   }
   double kept(int64_t t, int64_t s) const {
     if (c.dropout == 0) return 1;
@@ -109,7 +111,7 @@ void compute(const AttentionCall& c, bool backward, CudnnAttentionPlan::Addresse
   for (int64_t n = 0; n < c.samples; ++n) {
     std::vector<double> dk, dv;
     for (int64_t h = 0; h < c.heads; ++h) {
-      const Head head{c, a, n, h};
+      const Head head{c, a, bias_of(c, backward), n, h};
       if (h % (c.heads / c.kv_heads) == 0) {
         dk.assign(group, 0);
         dv.assign(group, 0);

@@ -33,9 +33,10 @@ class CudnnAttention final : public Kernel {
         call_(call),
         backward_(backward),
         plan_(std::move(plan)),
-        other_(std::move(other)) {
+        other_(std::move(other)),
+        bias_(bias_of(call, backward)) {
     parts_.add(plan_->workspace_bytes());  // at the start
-    if (masked()) bias_at_ = parts_.add(call.samples * call.keys, call.dtype);
+    if (masked()) bias_at_ = parts_.add(call.samples * bias_.rows * bias_.stride, call.dtype);
     if (call.dropout > 0) random_at_ = parts_.add(3 * sizeof(uint64_t));
   }
   size_t workspace_bytes() const override { return parts_.total(); }
@@ -72,7 +73,7 @@ class CudnnAttention final : public Kernel {
   void run(const Bindings& b, Stream& stream) const override {
     auto* workspace = static_cast<std::byte*>(b.workspace);
     if (masked() || call_.dropout > 0) {
-      launch_attention_inputs(call_, inputs(b), workspace + bias_at_,
+      launch_attention_inputs(call_, inputs(b), bias_, workspace + bias_at_,
                               reinterpret_cast<uint64_t*>(workspace + random_at_), stream.native());
     }
     cudnnHandle_t handle = device_.dnn();
@@ -101,6 +102,7 @@ class CudnnAttention final : public Kernel {
   AttentionCall call_;
   bool backward_;
   std::shared_ptr<Plan> plan_, other_;
+  AttentionBias bias_;
   WorkspaceParts parts_;
   size_t bias_at_ = 0, random_at_ = 0;
 };
@@ -164,15 +166,17 @@ std::shared_ptr<Plan> make_plan(CudaDevice& device, const AttentionCall& call, c
 // The plan of this direction, shared with equal layers.
 std::shared_ptr<Plan> shared_plan(CudaDevice& device, const AttentionCall& c, const Direction& d,
                                   std::string& why) {
+  const bool masked = c.mask != AttentionCall::Mask::none;
+  const AttentionBias bias = bias_of(c, d.backward);
   const std::string key = fmt::format(
       "attention {} {}, {} of {}x{} and {}x{}, head {}, strides {} and {}, scale {}, causal {}, "
-      "window {}, masked {}, dropout {}",
+      "window {}, bias {}x{}, dropout {}",
       d.backward ? "backward" : "forward", dtype_name(c.dtype), c.samples, c.queries, c.heads,
       c.keys, c.kv_heads, c.head_dim, c.query_stride, c.key_stride, c.scale,
       c.causal && c.query_offset > 0 ? "to the last key"
       : c.causal                     ? "true"
                                      : "false",
-      c.window, c.mask != AttentionCall::Mask::none, c.dropout);
+      c.window, masked ? bias.rows : 0, bias.stride, c.dropout);
   return device.plans().get<Plan>(
       fmt::format("{}, autotune {}", key, static_cast<int>(device.tuning().mode)), why,
       [&](std::string& reason) { return make_plan(device, c, d, key, reason); });

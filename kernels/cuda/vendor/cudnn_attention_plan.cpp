@@ -60,11 +60,14 @@ void output(const Tensor& tensor, Id id, const CudnnAttentionPlanLayout& layout,
 
 // Returns the options common to forward and backward.
 template <typename Options>
-Options options_of(fe::graph::Graph& graph, const AttentionCall& p, const char* name) {
+Options options_of(fe::graph::Graph& graph, const AttentionCall& p, bool backward) {
   Options options;
   if (p.mask != AttentionCall::Mask::none) {
-    options.set_bias(input(graph, kBias, {{p.samples, 1, 1, p.keys}, {p.keys, p.keys, p.keys, 1}},
-                           library_type_cudnn_attention_plan(p.dtype)));
+    const AttentionBias bias = bias_of(p, backward);
+    const int64_t of_sample = bias.rows * bias.stride;
+    options.set_bias(input(
+        graph, kBias, {{p.samples, 1, bias.rows, p.keys}, {of_sample, of_sample, bias.stride, 1}},
+        library_type_cudnn_attention_plan(p.dtype)));
   }
   if (p.dropout > 0) {
     const auto number = [&](Id id) {
@@ -72,7 +75,8 @@ Options options_of(fe::graph::Graph& graph, const AttentionCall& p, const char* 
     };
     options.set_dropout(static_cast<float>(p.dropout), number(kSeed), number(kOffset));
   }
-  options.set_name(name).set_attn_scale(static_cast<float>(p.scale));
+  options.set_name(backward ? "attention_backward" : "attention")
+      .set_attn_scale(static_cast<float>(p.scale));
   if (p.causal && p.query_offset > 0) {
     options.set_causal_mask_bottom_right(true);
   } else {
@@ -85,7 +89,7 @@ Options options_of(fe::graph::Graph& graph, const AttentionCall& p, const char* 
 void add_forward(fe::graph::Graph& graph, const AttentionCall& p) {
   const Layouts l(p);
   const fe::DataType_t type = library_type_cudnn_attention_plan(p.dtype);
-  auto options = options_of<fe::graph::SDPA_attributes>(graph, p, "attention");
+  auto options = options_of<fe::graph::SDPA_attributes>(graph, p, false);
   options.set_generate_stats(true);
   const auto [y, sums] = graph.sdpa(input(graph, kQ, l.q, type), input(graph, kK, l.k, type),
                                     input(graph, kV, l.k, type), options);
@@ -96,7 +100,7 @@ void add_forward(fe::graph::Graph& graph, const AttentionCall& p) {
 void add_backward(fe::graph::Graph& graph, const AttentionCall& p) {
   const Layouts l(p);
   const fe::DataType_t type = library_type_cudnn_attention_plan(p.dtype);
-  auto options = options_of<fe::graph::SDPA_backward_attributes>(graph, p, "attention_backward");
+  auto options = options_of<fe::graph::SDPA_backward_attributes>(graph, p, true);
   options.set_deterministic_algorithm(true);
   const auto [dq, dk, dv] = graph.sdpa_backward(
       input(graph, kQ, l.q, type), input(graph, kK, l.k, type), input(graph, kV, l.k, type),

@@ -13,7 +13,7 @@
 
 #include <cudnn_graph.h>
 
-#include "cuda/attention.h"
+#include "cuda/attention_inputs.h"
 
 namespace dltrain {
 
@@ -42,12 +42,20 @@ class CudnnAttentionPlan {
   static std::string format();  // of stored plans: the version of the headers
 
   // cuDNN's identifiers of the tensors. `sums`: f32, written by the forward, read by the backward,
-  // which has dy to dv; with a mask: bias [samples, keys]; with dropout: seed and offset, 64 bits.
+  // which has dy to dv; with a mask: a bias of layout bias_of(); with dropout: seed and offset, 64
+  // bits.
   enum Id : int64_t { kQ = 1, kK, kV, kY, kSums, kDy, kDq, kDk, kDv, kBias, kSeed, kOffset };
   using Addresses = std::unordered_map<int64_t, void*>;  // device memory
   // Queues on the handle's stream. Throws Error(device).
   virtual void run(cudnnHandle_t handle, Addresses& addresses, void* workspace) const = 0;
 };
+
+// The layout of the bias of a mask. The forward reads one row for all queries. From such a row
+// cuDNN's backward computes wrong gradients (9.19 on an H100, 2026-11-27), so it has one for each
+// query.
+inline AttentionBias bias_of(const AttentionCall& call, bool backward) {
+  return {backward ? call.queries : 1, (call.keys + 7) / 8 * 8};
+}
 
 // A mask is a bias for each sample and key, added to the scores. With dropout cuDNN draws by its
 // own generator from a seed, the same in forward and backward; call.stream is not used.
