@@ -69,7 +69,8 @@ class Check:
         if self.work.exists() and not marker.exists() and any(self.work.iterdir()):
             sys.exit(f"{self.work} holds other files: name another folder with --work")
         if not marker.exists() and self.options.earlier:
-            gpu_record.unpack(self.options.earlier, self.work, identity)
+            for archive in self.options.earlier:
+                gpu_record.unpack(archive, self.work, identity)
         for name in ("logs", "out"):
             (self.work / name).mkdir(parents=True, exist_ok=True)
         marker.write_text(identity)
@@ -270,7 +271,8 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "gpu-results", help="folder of record.tar.gz and summary.md")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "gpu-check", help="folder kept between calls")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="programs, outside of a bundle")
-    parser.add_argument("--earlier", type=pathlib.Path, help="record.tar.gz of an earlier call, where its --work is lost")
+    parser.add_argument("--earlier", type=pathlib.Path, action="append", default=[],
+                        help="record.tar.gz of an earlier call, where its --work is lost, or of a call beside this one; repeatable")
     parser.add_argument("--seconds", type=float, default=480, help="time of this call (default 480)")
     parser.add_argument("--engine", choices=["cuda", "cpu"], default=os.environ.get("ENGINE", "cuda"), help="cpu: a rehearsal")
     parser.add_argument("--curves", type=pathlib.Path, help="only record the losses of the CPU that a GPU is compared with")

@@ -188,7 +188,10 @@ def write(work, results, record):
 
 
 def unpack(archive, work, identity):
-    """The jobs of an earlier call, where its folder is lost. A record of another program is refused."""
+    """Adds the jobs of an earlier call, where its folder is lost. A record of another program is refused."""
+    jobs = work / "jobs.jsonl"  # missing where the call ended before its first job
+    before = jobs.read_text() if jobs.exists() else ""
+    jobs.unlink(missing_ok=True)
     with tarfile.open(archive) as tar:
         found = json.load(tar.extractfile("record/record.json"))
         if found["identity"] != identity:
@@ -202,9 +205,8 @@ def unpack(archive, work, identity):
     # Runs and their checkpoints are not in a record: where jobs compare with them, the part begins again.
     again = [part for part in ("repeat", "autotune", "ranks")
              if re.search("cut|not run", found["parts"].get(part, {}).get("result", ""))]
-    jobs = work / "jobs.jsonl"  # missing where the call ended before its first job
     lines = jobs.read_text().splitlines(keepends=True) if jobs.exists() else []
-    jobs.write_text("".join(line for line in lines if json.loads(line)["part"] not in again))
+    jobs.write_text(before + "".join(line for line in lines if json.loads(line)["part"] not in again))
 
 
 def newest():

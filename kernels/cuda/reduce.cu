@@ -70,12 +70,21 @@ __global__ void reduce_columns(Join<T> f, const X* x, T* y, int64_t length, int6
   const int64_t first = blockIdx.x % tiles * width, column = first + threadIdx.x * W;
   const int64_t begin = blockIdx.y * chunk;
   const int64_t end = begin + chunk < length ? begin + chunk : length;
-  T value[W], more[W];
+  constexpr int kLoads = 4;  // rows on their way at once
+  T value[W], more[kLoads][W];
   for (int j = 0; j < W; ++j) value[j] = f.start();
   if (column < inner) {
-    for (int64_t row = begin + threadIdx.y; row < end; row += parts) {
-      load_columns<W>(x + (outer * length + row) * inner + column, more);
-      for (int j = 0; j < W; ++j) value[j] = f.join(value[j], more[j]);
+    const X* at = x + outer * length * inner + column;
+    int64_t row = begin + threadIdx.y;
+    for (; row + (kLoads - 1) * parts < end; row += kLoads * parts) {
+      for (int i = 0; i < kLoads; ++i) load_columns<W>(at + (row + i * parts) * inner, more[i]);
+      for (int i = 0; i < kLoads; ++i) {
+        for (int j = 0; j < W; ++j) value[j] = f.join(value[j], more[i][j]);
+      }
+    }
+    for (; row < end; row += parts) {
+      load_columns<W>(at + row * inner, more[0]);
+      for (int j = 0; j < W; ++j) value[j] = f.join(value[j], more[0][j]);
     }
   }
   for (int j = 0; j < W; ++j) partial[own * W + j] = value[j];
@@ -109,14 +118,15 @@ __global__ void reduce_strided(Join<T> f, const X* x, T* y, StridedLayout kept, 
   if (threadIdx.x == 0) f.write(y + blockIdx.x, value);
 }
 
-// One pass over [outer, reduced, inner] in `chunks` parts.
+// One pass over [outer, reduced, inner] in `chunks` parts, or over partial results (`joins`).
 template <typename X, typename T>
 void launch_pass(const Join<T>& f, const X* x, T* y, const ReduceCall& call, int64_t chunks,
-                 CudaStream stream) {
+                 CudaStream stream, bool joins = false) {
   const int64_t chunk = divide_up(call.reduced, chunks);
   if (call.inner > 1) {
-    with_width<X>(rows_in_packs<X>(call.inner, {x}), [&]<int W>(std::integral_constant<int, W>) {
-      ColumnGrid tiles(call.inner, W, chunks);
+    const bool packs = !joins && rows_in_packs<X>(call.inner, {x});
+    with_width<X>(packs, [&]<int W>(std::integral_constant<int, W>) {
+      ColumnGrid tiles = joins ? ColumnGrid::join(call.inner) : ColumnGrid(call.inner, W, chunks);
       tiles.grid.x *= static_cast<unsigned>(call.outer);
       DLTRAIN_LAUNCH((reduce_columns<X, T, W>), tiles.grid, tiles.block, stream, f, x, y,
                      call.reduced, call.inner, chunk);
@@ -152,7 +162,7 @@ void reduce_typed(const ReduceCall& call, const void* x, void* y, void* workspac
   launch_pass(Join<T>{call.maximum, false, T(1)}, in, partial, call, chunks, stream);
   ReduceCall second = call;
   second.reduced = chunks;
-  launch_pass(last, static_cast<const T*>(partial), out, second, 1, stream);
+  launch_pass(last, static_cast<const T*>(partial), out, second, 1, stream, /*joins=*/true);
 }
 
 // Adjacent axes that are all kept or all reduced, merged; axes of extent 1 are dropped.
@@ -203,9 +213,11 @@ void set_extents(ReduceCall& call, const std::vector<AxisGroup>& groups) {
 
 int64_t reduce_chunks(const ReduceCall& call) {
   if (call.strided) return 1;
-  const int64_t least = call.inner > 1 ? 512 : 16384;  // least elements per chunk
-  const int64_t chunks = divide_up(call.reduced, least);
-  return chunks < 1 ? 1 : chunks > 256 ? 256 : chunks;
+  // Rows of 16-bit columns are read by blocks of 256 columns; 2048 blocks fill a large GPU.
+  const int64_t least = call.inner > 1 ? 64 : 16384;  // least elements per chunk
+  const int64_t blocks = std::max<int64_t>(call.outer * divide_up(call.inner, 256), 1);
+  const int64_t most = call.inner > 1 ? std::max<int64_t>(2048 / blocks, 1) : 256;
+  return std::clamp<int64_t>(divide_up(call.reduced, least), 1, std::min<int64_t>(most, 256));
 }
 
 void launch_reduce(const ReduceCall& call, const void* x, void* y, void* workspace,

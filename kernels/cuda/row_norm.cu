@@ -87,22 +87,38 @@ struct NormForward {
   M epsilon;
 };
 
-template <typename T, typename L, int W, int kThreads>
+// kPacks: the packs of columns of a thread, which it reads once and keeps in registers; 0: any
+// number, read anew in every pass over the row.
+template <typename T, typename L, int W, int kThreads, int kPacks>
 __global__ void row_norm_kernel(NormForward<T, L> a) {
   using M = MathOf<T>;
   const int64_t row = own_row<kThreads>();
   if (row >= a.rows) return;  // uniform over a warp
-  const int64_t at = row * a.columns;
-  // Calls f(column, W values of x, or of x + delta as it is stored) for the columns of this thread.
+  const int64_t at = row * a.columns, first = own_lane<kThreads>() * W, step = kThreads * W;
+  // Reads W values of x, or of x + delta as it is stored.
+  const auto load = [&](int64_t c, M* v) {
+    M added[W];
+    load_elements<T, W>(a.x, at + c, v);
+    if (a.delta) {
+      a.delta.template load<W>(at + c, added);
+      for (int j = 0; j < W; ++j) v[j] = static_cast<M>(static_cast<T>(v[j] + added[j]));
+    }
+  };
+  M kept[kPacks > 0 ? kPacks : 1][W];
+  for (int i = 0; i < kPacks; ++i) {
+    if (first + i * step < a.columns) load(first + i * step, kept[i]);
+  }
+  // Calls f(column, W values) for the columns of this thread.
   const auto sweep = [&](const auto& f) {
-    for (int64_t c = own_lane<kThreads>() * W; c < a.columns; c += kThreads * W) {
-      M v[W], added[W];
-      load_elements<T, W>(a.x, at + c, v);
-      if (a.delta) {
-        a.delta.template load<W>(at + c, added);
-        for (int j = 0; j < W; ++j) v[j] = static_cast<M>(static_cast<T>(v[j] + added[j]));
+    if constexpr (kPacks > 0) {
+      for (int i = 0; i < kPacks; ++i) {
+        if (first + i * step < a.columns) f(first + i * step, kept[i]);
       }
-      f(c, v);
+    } else {
+      for (int64_t c = first; c < a.columns; c += step) {
+        load(c, kept[0]);
+        f(c, kept[0]);
+      }
     }
   };
   const M count = static_cast<M>(a.columns);
@@ -135,6 +151,28 @@ __global__ void row_norm_kernel(NormForward<T, L> a) {
   if (own_lane<kThreads>() != 0) return;
   if (a.mean != nullptr) a.mean[row] = own_mean;
   a.rstd[row] = scale;
+}
+
+// A thread keeps at most kKept elements of its row.
+template <int W, typename T, typename L>
+void launch_norm(const NormForward<T, L>& a, CudaStream stream) {
+  constexpr int kKept = 32, kMost = kKept / W;
+  const auto launch = [&]<int kThreads>(std::integral_constant<int, kThreads>) {
+    [[maybe_unused]] const int64_t packs = divide_up(a.columns, W * kThreads);
+    const auto with = [&]<int kPacks>(std::integral_constant<int, kPacks>) {
+      DLTRAIN_LAUNCH((row_norm_kernel<T, L, W, kThreads, kPacks>),
+                     static_cast<unsigned>(divide_up(a.rows, kRowBlock / kThreads)), kRowBlock,
+                     stream, a);
+    };
+    if constexpr (W > 1) {
+      if (packs <= kMost / 4) return with(std::integral_constant<int, kMost / 4>{});
+      if (packs <= kMost / 2) return with(std::integral_constant<int, kMost / 2>{});
+      if (packs <= kMost) return with(std::integral_constant<int, kMost>{});
+    }
+    with(std::integral_constant<int, 0>{});
+  };
+  a.columns <= kWarpRow ? launch(std::integral_constant<int, kWarp>{})
+                        : launch(std::integral_constant<int, kRowBlock>{});
 }
 
 template <typename T, typename L>
@@ -174,12 +212,31 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
   if (!kOne) {
     for (int64_t c = own; c < a.columns; c += step) put_sums(c);
   }
+  // Where there are registers for it, the next row is on its way while this one is summed.
+  constexpr bool kAhead = kOne && W <= 4;
+  M next_x[W] = {}, next_dy[W] = {}, residual[W] = {};
+  const auto add_residual = [&](int64_t from) {
+    if (a.residual != nullptr) load_elements<T, W>(a.residual, from, residual);
+  };
+  const auto fetch = [&](int64_t from, M* x, M* gradient) {
+    load_elements<T, W>(a.x, from, x);
+    a.dy.template load<W>(from, gradient);
+  };
+  if (kAhead && own < a.columns && begin < end) fetch(begin * a.columns + own, next_x, next_dy);
   for (int64_t row = begin; row < end; ++row) {
     const int64_t at = row * a.columns;
     const M own_mean = a.mean != nullptr ? a.mean[row] : M(0), scale = a.rstd[row];
     const auto load = [&](int64_t c) {
-      load_elements<T, W>(a.x, at + c, normal);
-      a.dy.template load<W>(at + c, dy);
+      if constexpr (kAhead) {
+        for (int j = 0; j < W; ++j) {
+          normal[j] = next_x[j];
+          dy[j] = next_dy[j];
+        }
+        add_residual(at + c);
+        if (row + 1 < end) fetch(at + a.columns + c, next_x, next_dy);
+      } else {
+        fetch(at + c, normal, dy);
+      }
       if (a.weight != nullptr) load_elements<M, W>(a.weight, c, g);
       for (int j = 0; j < W; ++j) {
         normal[j] = (normal[j] - own_mean) * scale;
@@ -218,8 +275,8 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
     weighted /= static_cast<M>(a.columns);
     for (int64_t c = own; c < a.columns; c += step) {
       if (!kOne) load(c);
-      M dx[W], residual[W] = {};
-      if (a.residual != nullptr) load_elements<T, W>(a.residual, at + c, residual);
+      M dx[W];
+      if (!kAhead) add_residual(at + c);
       for (int j = 0; j < W; ++j) {
         dx[j] = residual[j] + scale * (g[j] - plain - normal[j] * weighted);
       }
@@ -291,13 +348,7 @@ std::unique_ptr<Kernel> make_cuda_row_norm(const KernelRequest& request) {
           c.columns,
           {a.x, adds ? b.inputs[delta] : nullptr, b.outputs[0], a.weight, a.bias, a.sum, a.wide_y});
       with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
-        if (c.columns <= kWarpRow) {
-          const auto blocks = static_cast<unsigned>(divide_up(c.rows, kRowBlock / kWarp));
-          DLTRAIN_LAUNCH((row_norm_kernel<T, L, W, kWarp>), blocks, kRowBlock, stream.native(), a);
-        } else {
-          DLTRAIN_LAUNCH((row_norm_kernel<T, L, W, kRowBlock>), static_cast<unsigned>(c.rows),
-                         kRowBlock, stream.native(), a);
-        }
+        launch_norm<W>(a, stream.native());
       });
     });
   });

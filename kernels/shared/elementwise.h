@@ -75,6 +75,29 @@ DLTRAIN_HD T normal_cdf(T x) {
   return T(0.5) * std::erfc(x * T(-0.70710678118654752440));  // exact in the lower tail too
 }
 
+#if defined(__CUDACC__) || defined(DLTRAIN_CUDA_EMULATION)
+// On GPUs in f32 a third of the instructions of erfc: a polynomial in 1 / (1 + 0.33·z) for
+// erfc(z)·exp(z²), fitted to a relative error of 8e-8; the whole is within 3e-7 of Φ.
+DLTRAIN_HD float normal_cdf(float x) {
+  const float y = 1.0f + 0.33f * 0.70710678f * std::abs(x);
+#if defined(__CUDA_ARCH__)
+  const float t = __fdividef(1.0f, y);
+#else
+  const float t = 1.0f / y;
+#endif
+  float sum = -0.13592888f;
+  sum = sum * t + 0.46268855f;
+  sum = sum * t - 0.35543943f;
+  sum = sum * t + 0.41254195f;
+  sum = sum * t + 0.04501055f;
+  sum = sum * t + 0.20192381f;
+  sum = sum * t + 0.18283725f;
+  sum = sum * t + 0.18636611f;
+  const float tail = 0.5f * sum * t * std::exp(-0.5f * x * x);
+  return x < 0.0f ? tail : 1.0f - tail;  // NaN stays NaN
+}
+#endif
+
 template <typename T>
 DLTRAIN_HD T gelu_tanh_argument(T x) {
   return T(kGeluTanhScale) * (x + T(kGeluTanhCubic) * x * x * x);

@@ -46,8 +46,11 @@ class ChunkLoss {
 
   // Returns the columns that the rows of these logits lack.
   int64_t padding(const TensorSpec& logits) const {
-    const int64_t over = logits.shape[-1] % limits_.column_grain;
-    return over == 0 || logits.bytes() < limits_.least_padded ? 0 : limits_.column_grain - over;
+    const int64_t columns = logits.shape[-1];
+    const int64_t grain = columns >= 64 * limits_.wide_column_grain ? limits_.wide_column_grain
+                                                                    : limits_.column_grain;
+    const int64_t over = columns % grain;
+    return over == 0 || logits.bytes() < limits_.least_padded ? 0 : grain - over;
   }
 
   std::optional<Head> find(int loss) const {
@@ -278,7 +281,8 @@ LogitLimits logit_limits(uint64_t memory) {
   if (memory == 0) return {};
   return {.most_bytes = std::max<size_t>(kMaxLogitBytes, memory / 64),
           .row_grain = 256,
-          .column_grain = 8};
+          .column_grain = 8,
+          .wide_column_grain = 64};
 }
 
 bool chunk_loss(Graph& graph, std::vector<ParameterGradient>& gradients,

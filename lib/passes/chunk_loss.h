@@ -13,8 +13,9 @@
 //
 // Tensor cores need rows of a multiple of 16 bytes. For a vocabulary of another size, `w` and `b`
 // get rows of zeros at the end once a micro-step, so that every product of a chunk has a multiple
-// of `column_grain` columns. The loss ignores these (attribute `classes`), and the sums of dw and
-// db lose them at the end.
+// of `column_grain` columns. Large vocabularies get rows of a multiple of 128 bytes: on an H100 a
+// step of GPT-2 124M with 50257 classes takes 2 % longer with rows of 16 bytes. The loss ignores
+// these (attribute `classes`), and the sums of dw and db lose them at the end.
 #pragma once
 
 #include "graph/graph.h"
@@ -27,7 +28,8 @@ inline constexpr size_t kMaxLogitBytes = size_t{64} << 20;
 struct LogitLimits {
   size_t most_bytes = kMaxLogitBytes;        // of the logits of a chunk
   int64_t row_grain = 16, column_grain = 1;  // rows and columns of a chunk are multiples of these
-  size_t least_padded = size_t{1} << 20;     // bytes of logits that are worth padding
+  int64_t wide_column_grain = 1;  // of 64 such multiples and more columns, where it adds little
+  size_t least_padded = size_t{1} << 20;  // bytes of logits that are worth padding
 };
 
 // Returns the limits for a GPU with `memory` bytes; 0: the CPU. Each chunk adds to the whole

@@ -62,6 +62,19 @@ void tensor_difference(const HostTensor& found, const HostTensor& expected, size
   }
 }
 
+// Codes of moments in 8 bits may be the neighbour where a value lies between two, one in a
+// thousand: a GPU rounds the value otherwise in its last bit.
+std::string wrong_codes(const HostTensor& found, const HostTensor& expected) {
+  int64_t neighbours = 0;
+  for (int64_t i = 0; i < expected.elements(); ++i) {
+    const double d = std::abs(found.get(i) - expected.get(i));
+    neighbours += d == 1 ? 1 : 0;
+    if (d > 1) return fmt::format("[{}]: {}, expected {}", i, found.get(i), expected.get(i));
+  }
+  if (neighbours <= 1 + expected.elements() / 1000) return {};
+  return fmt::format(" has {} neighbours of the expected codes", neighbours);
+}
+
 // Compares one way of running a case.
 class CaseComparison {
  public:
@@ -125,8 +138,8 @@ class CaseComparison {
       // the precision of f16.
       const DType first = run.inputs[0].spec.dtype;
       const bool tf32 = rounds_factors(case_) && first == DType::f32;
-      // cuDNN's convolutions round their sums to the operands' dtype before a bias, an addition or a
-      // conversion, and cut factors to TF32 where others round them.
+      // cuDNN's convolutions round their sums to the operands' dtype before a bias, an addition or
+      // a conversion, and cut factors to TF32 where others round them.
       const bool cudnn_conv = result.variant == "cuDNN" && run.op.starts_with("conv2d");
       const double roundings = std::max(case_.roundings, cudnn_conv ? (tf32 ? 4.0 : 2.0) : 0.0);
       const double between = roundings * unit_roundoff(tf32 ? DType::f16 : first);
@@ -135,6 +148,12 @@ class CaseComparison {
         // cuDNN's attention draws its own mask (docs/equality.md), which the sums do not have.
         const bool draws = result.variant == "cuDNN" && run.attributes.number("dropout") > 0;
         if (draws && (run.op != "attention" || i == 0)) continue;
+        if (run.op.ends_with("_update") && expected[i].spec.dtype == DType::u8 &&
+            !is_state(expected[i].spec)) {
+          const std::string wrong = wrong_codes(result.outputs[i], expected[i]);
+          if (!wrong.empty()) report.fault += fmt::format("output {}{}; ", i, wrong);
+          continue;
+        }
         const Difference d = difference({result.outputs[i]}, {expected[i]});
         report.worst = std::max(report.worst, d.worst);
         const double rounding = std::max(unit_roundoff(outputs_[i].dtype), between);
