@@ -234,11 +234,14 @@ class Check:
         self.jobs = gpu_parts.parts(self)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self.stop)
-        wanted = self.options.parts or list(self.jobs)
+        chosen = dict(part.partition(":")[::2] for part in self.options.parts)  # {part: how its jobs begin}
+        wanted = list(chosen) or list(self.jobs)
         unknown = [part for part in wanted if part not in self.jobs]
         if unknown:
             print(f"unknown part '{unknown[0]}'; the parts are: {' '.join(self.jobs)}", file=sys.stderr)
             return 2
+        for part, begin in chosen.items():
+            self.jobs[part] = [job for job in self.jobs[part] if job.name.startswith(begin)]
         why = self.usable()
         if why is not None and not self.stopped:
             print(why, file=sys.stderr)
@@ -267,7 +270,8 @@ def fault(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="parts to run (default: all)")
+    parser.add_argument("parts", nargs="*", metavar="PART[:JOBS]",
+                        help="parts to run (default: all), or those of their jobs whose names begin with JOBS")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "gpu-results", help="folder of record.tar.gz and summary.md")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "gpu-check", help="folder kept between calls")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="programs, outside of a bundle")

@@ -189,11 +189,14 @@ struct NormBackward {
 };
 
 constexpr int kNormThreads = 1024;          // most of a block
+constexpr unsigned kAheadThreads = 256;     // most of a block that reads ahead
 constexpr int64_t kThreadsInAll = 1 << 17;  // that the backward asks for: a GPU has up to 2¹⁸
 
 // dx = rstd·(g − mean g − x̂·mean(g·x̂)) (+ residual) with g = dy·weight; without the first mean for
-// rms_norm. kOne: a thread has one pack of columns, which stays in registers.
-template <typename T, typename L, int W, bool kOne>
+// rms_norm. kOne: a thread has one pack of columns, which stays in registers. kAhead: the next row
+// is on its way while this one is summed; the registers for it cost large blocks more than they
+// gain.
+template <typename T, typename L, int W, bool kOne, bool kAhead>
 __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBackward<T, L> a) {
   using M = MathOf<T>;
   __shared__ M parts[2][2][kWarp];  // of two rows: one barrier a row is enough
@@ -212,8 +215,6 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
   if (!kOne) {
     for (int64_t c = own; c < a.columns; c += step) put_sums(c);
   }
-  // Where there are registers for it, the next row is on its way while this one is summed.
-  constexpr bool kAhead = kOne && W <= 4;
   M next_x[W] = {}, next_dy[W] = {}, residual[W] = {};
   const auto add_residual = [&](int64_t from) {
     if (a.residual != nullptr) load_elements<T, W>(a.residual, from, residual);
@@ -308,10 +309,15 @@ void launch_norm_backward(const RowNormCall& c, NormBackward<T, L> a, bool packs
     if (count == 0) return;
     const auto blocks = static_cast<unsigned>(count),
                threads = static_cast<unsigned>(chunks.threads);
-    if (chunks.packs <= chunks.threads) {
-      DLTRAIN_LAUNCH((row_norm_backward_kernel<T, L, W, true>), blocks, threads, stream, a);
+    const auto launch = [&]<bool kOne, bool kAhead>() {
+      DLTRAIN_LAUNCH((row_norm_backward_kernel<T, L, W, kOne, kAhead>), blocks, threads, stream, a);
+    };
+    if (chunks.packs > chunks.threads) {
+      launch.template operator()<false, false>();
+    } else if (W > 4 || threads > kAheadThreads) {
+      launch.template operator()<true, false>();
     } else {
-      DLTRAIN_LAUNCH((row_norm_backward_kernel<T, L, W, false>), blocks, threads, stream, a);
+      launch.template operator()<true, W <= 4>();
     }
   });
   if (a.partial == nullptr) return;

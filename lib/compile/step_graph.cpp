@@ -336,7 +336,8 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training && !r.parallel.shards_state()) shard_norm(out.graph, r.parallel.mesh);
   if (r.fuse) {
     out.graph = fuse(std::move(out.graph), {.join_norms = gpu_memory() != 0,
-                                            .across_blocks = r.recompute.mode == Recompute::none});
+                                            .across_blocks = r.recompute.mode == Recompute::none,
+                                            .recompute_gates = training && gpu_memory() != 0});
     // Units of ZeRO round their own copies.
     if ((r.keep_gradients || r.update.optimizer_in_backward) && !r.parallel.shards_state())
       out.graph = fuse_copies(std::move(out.graph));

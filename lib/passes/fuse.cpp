@@ -220,6 +220,7 @@ class Groups {
 }  // namespace
 
 Graph fuse(Graph graph, const FuseOptions& options) {
+  if (options.recompute_gates) recompute_gates(graph);
   fuse_epilogues(graph);
   fuse_norms(graph);
   if (options.join_norms) join_norms(graph, options.across_blocks);

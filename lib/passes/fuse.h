@@ -10,6 +10,7 @@ namespace dltrain {
 struct FuseOptions {
   // For engines with kernels for norms + neighbours (passes/fuse_norms.h); across blocks or not.
   bool join_norms = false, across_blocks = true;
+  bool recompute_gates = false;  // see recompute_gates()
 };
 
 // Three rewrites in this order:
@@ -29,5 +30,10 @@ struct FuseOptions {
 // The kernels that write sums over micro-steps (gradients, statistics, metrics) are not fused,
 // since they must be able to accumulate. The order of the other nodes does not change.
 Graph fuse(Graph graph, const FuseOptions& options = {});
+
+// Activations that only element-wise nodes of the backward read, beside their own input: silu(gate)
+// of a gated unit. The backward computes them anew, where they become a part of its groups: a
+// tensor less to write, to keep and to read.
+void recompute_gates(Graph& graph);
 
 }  // namespace dltrain

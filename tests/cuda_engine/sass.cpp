@@ -124,7 +124,7 @@ constexpr HotKernel kHot[] = {
     {"row_norm_kernel<(float|Narrow.*), .*, [48], (32|256), 0>", 2, 1},
     // A row in registers: its loads are all on their way at once.
     {"row_norm_kernel<(float|Narrow.*), .*, [48], (32|256), [1248]>", 2, 1, 24},
-    {"row_norm_backward_kernel<(float|Narrow.*), .*, [48], (true|false)>", 2, 1},
+    {"row_norm_backward_kernel<(float|Narrow.*), .*, [48], (true|false), (true|false)>", 2, 1},
     {"(statistics|gradient_sums)_kernel<(float|Narrow.*), [48]>", 1, 0, 24},
     {"(normalise|input_gradient)_kernel<(float|Narrow.*), [48]>", 2, 1, 24},
     {"dropout_kernel<(float|Narrow.*)>", 1, 1},
