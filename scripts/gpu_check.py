@@ -234,14 +234,16 @@ class Check:
         self.jobs = gpu_parts.parts(self)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self.stop)
-        chosen = dict(part.partition(":")[::2] for part in self.options.parts)  # {part: how its jobs begin}
+        chosen = {}  # {part: how its jobs begin}
+        for part, _, begin in (word.partition(":") for word in self.options.parts):
+            chosen.setdefault(part, []).append(begin)
         wanted = list(chosen) or list(self.jobs)
         unknown = [part for part in wanted if part not in self.jobs]
         if unknown:
             print(f"unknown part '{unknown[0]}'; the parts are: {' '.join(self.jobs)}", file=sys.stderr)
             return 2
-        for part, begin in chosen.items():
-            self.jobs[part] = [job for job in self.jobs[part] if job.name.startswith(begin)]
+        for part, begins in chosen.items():
+            self.jobs[part] = [job for job in self.jobs[part] if job.name.startswith(tuple(begins))]
         why = self.usable()
         if why is not None and not self.stopped:
             print(why, file=sys.stderr)
