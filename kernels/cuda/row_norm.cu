@@ -188,8 +188,9 @@ struct NormBackward {
   int64_t rows, columns, chunk;
 };
 
-constexpr int kNormThreads = 1024;          // most of a block
-constexpr unsigned kAheadThreads = 256;     // most of a block that reads ahead
+constexpr int kNormThreads = 1024;  // most of a block
+constexpr unsigned kAheadThreads =
+    384;  // most of a block that reads ahead: three fit an SM of sm_90
 constexpr int64_t kThreadsInAll = 1 << 17;  // that the backward asks for: a GPU has up to 2¹⁸
 
 // dx = rstd·(g − mean g − x̂·mean(g·x̂)) (+ residual) with g = dy·weight; without the first mean for
@@ -215,10 +216,7 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
   if (!kOne) {
     for (int64_t c = own; c < a.columns; c += step) put_sums(c);
   }
-  M next_x[W] = {}, next_dy[W] = {}, residual[W] = {};
-  const auto add_residual = [&](int64_t from) {
-    if (a.residual != nullptr) load_elements<T, W>(a.residual, from, residual);
-  };
+  M next_x[W] = {}, next_dy[W] = {}, own_residual[W] = {};
   const auto fetch = [&](int64_t from, M* x, M* gradient) {
     load_elements<T, W>(a.x, from, x);
     a.dy.template load<W>(from, gradient);
@@ -233,7 +231,7 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
           normal[j] = next_x[j];
           dy[j] = next_dy[j];
         }
-        add_residual(at + c);
+        if (a.residual != nullptr) load_elements<T, W>(a.residual, at + c, own_residual);
         if (row + 1 < end) fetch(at + a.columns + c, next_x, next_dy);
       } else {
         fetch(at + c, normal, dy);
@@ -276,8 +274,12 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
     weighted /= static_cast<M>(a.columns);
     for (int64_t c = own; c < a.columns; c += step) {
       if (!kOne) load(c);
-      M dx[W];
-      if (!kAhead) add_residual(at + c);
+      M dx[W], residual[W] = {};
+      if constexpr (kAhead) {
+        for (int j = 0; j < W; ++j) residual[j] = own_residual[j];
+      } else {
+        if (a.residual != nullptr) load_elements<T, W>(a.residual, at + c, residual);
+      }
       for (int j = 0; j < W; ++j) {
         dx[j] = residual[j] + scale * (g[j] - plain - normal[j] * weighted);
       }
