@@ -194,6 +194,39 @@ double largest_difference(const Graph& a, const Graph& b) {
   return most;
 }
 
+TEST_CASE("the backward of a gated unit computes its gate anew") {
+  FuseExample e;
+  const ValueId gate = e.b.emit1("matmul", {e.x, e.w}), up = e.b.emit1("matmul", {e.w, e.x});
+  const ValueId loss = e.b.emit1("mul", {e.b.emit1("silu", {gate}), up});
+  e.want(loss, "loss");
+  e.b.set_phase(Phase::backward);
+  e.want(e.b.emit1("mul", {e.x, e.graph.nodes[2].outputs[0]}), "dup");
+  e.want(e.b.emit1("silu_backward", {gate, e.b.emit1("mul", {e.x, up})}), "dgate");
+  CHECK(print_graph(fuse(e.graph, {.recompute_gates = true})) ==
+        "forward:\n"
+        "  %4 = matmul(x, w) : f32[4, 4]\n"
+        "  %5 = matmul(w, x) : f32[4, 4]\n"
+        "  %7 = fused_elementwise(%4, %5) {program=silu(0); mul(2, 1), results=[3]} : f32[4, 4]\n"
+        "  loss = identity(%7) : f32[4, 4]\n"
+        "backward:\n"
+        "  %9 = fused_elementwise(%4, x) {program=silu(0); mul(1, 2), results=[3]} : f32[4, 4]\n"
+        "  dup = identity(%9) : f32[4, 4]\n"
+        "  %12 = fused_elementwise(x, %5, %4) {program=mul(0, 1); silu_backward(2, 3), results=[4]} "
+        ": f32[4, 4]\n"
+        "  dgate = identity(%12) : f32[4, 4]\n");
+  // A gate that a product of the backward reads is kept.
+  FuseExample kept;
+  const ValueId x = kept.b.emit1("matmul", {kept.x, kept.w});
+  const ValueId y = kept.b.emit1("silu", {x});
+  kept.want(y, "y");
+  kept.b.set_phase(Phase::backward);
+  kept.want(kept.b.emit1("matmul", {y, kept.w}), "dw");
+  kept.want(kept.b.emit1("silu_backward", {x, kept.w}), "dx");
+  Graph same = kept.graph;
+  recompute_gates(same);
+  CHECK(print_graph(same) == print_graph(kept.graph));
+}
+
 TEST_CASE("passes keep the results of random training graphs") {
   int fused_nodes = 0, epilogues = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -204,6 +237,10 @@ TEST_CASE("passes keep the results of random training graphs") {
     reverse(graph, random.losses(), random.parameters());
     const Graph lean = eliminate_dead_code(graph);
     CHECK(largest_difference(graph, lean) == 0);
+    Graph gated = lean;
+    recompute_gates(gated);
+    verify_graph(gated);
+    CHECK(largest_difference(lean, gated) == 0);
     const Graph fused = fuse(lean);
     // The reference engine computes in double: only what a fused node no longer rounds to f32
     // between two steps may differ.
