@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Writes what scripts/gpu_check.py has found: record.tar.gz and summary.md, and docs/gpu/README.md's table.
 
-    gpu_record.py add record.tar.gz    keeps a record as docs/gpu/<date>-<device>.json and .md, and renews the table
+    gpu_record.py add record.tar.gz [EARLIER.tar.gz...]
+                                       keeps a record as docs/gpu/<date>-<device>.json and .md, and renews the table; jobs
+                                       that it has not finished are taken from earlier records, with their revision
     gpu_record.py readme [--check]     writes the table of docs/gpu/README.md from the newest record, or compares it
 """
 import io
@@ -15,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs" / "gpu"
 HEAD, TAIL = 16 << 10, 48 << 10  # bytes of a log that are kept
 MOST = 4 << 20  # bytes of a result file that is kept
+CASES = "ops", "variants", "sanitizer"  # the parts that run op cases
 MARKS = "<!-- written by scripts/gpu_record.py -->", "<!-- end -->"
 
 
@@ -45,7 +48,7 @@ def data_of(record, part):
 def ops_of(record):
     """{op: {kernel: {dtype: [runs, failed, worst]}}} of all cases, and the device."""
     ops, device = {}, None
-    for part in ("ops", "variants"):
+    for part in CASES:
         for data in data_of(record, part).values():
             if not isinstance(data, dict):
                 continue
@@ -62,7 +65,7 @@ def proven(record):
     """{op: [kernels of which every case passed]}; nothing without a GPU, nor of an op whose cases did not end."""
     if record["engine"] != "cuda":
         return {}
-    jobs = [data for part in ("ops", "variants") for data in data_of(record, part).values() if isinstance(data, dict) and "ops" in data]
+    jobs = [data for part in CASES for data in data_of(record, part).values() if isinstance(data, dict) and "ops" in data]
     unsure = {op for data in jobs if data.get("lost_at") for op in data["ops"]
               if op == data["lost_at"]["op"] or not data.get("rest_ended")}
     return {op: sorted(kernel for kernel, dtypes in kernels.items() if not any(row[1] for row in dtypes.values()))
@@ -127,6 +130,9 @@ def summary(record):
     if record.get("problem"):
         lines += ["The engine cannot be used:", "", "```", record["problem"], "```", ""]
     lines += table(["part", "result", "seconds"], [[p, d["result"], d["seconds"]] for p, d in record["parts"].items()])
+    others = sorted({f"`{job['revision']}`" for d in record["parts"].values() for job in d["jobs"].values() if job.get("revision")})
+    if others:
+        lines += [f"Jobs that this revision did not finish are those of {', '.join(others)}.", ""]
     failed = [[p, name, job["why"].replace("|", "/"), job.get("again", "").replace("|", "/"), job.get("rest", "")] for p, d in record["parts"].items()
               for name, job in d["jobs"].items() if job["status"] in ("failed", "cut", "skipped")]
     if failed:
@@ -245,12 +251,39 @@ def readme(check):
     return 0
 
 
-def add(archive):
+def loaded(archive):
     with tarfile.open(archive) as tar:
         record = json.load(tar.extractfile("record/record.json"))
-        text = tar.extractfile("record/summary.md").read().decode()
     if record["engine"] != "cuda" or record.get("problem"):
         sys.exit(f"{archive} is not of a GPU")
+    return record
+
+
+def jobs_in_all(part):
+    """The number of a part's jobs, from "3 passed, 8 not run"."""
+    return sum(map(int, re.findall(r"\d+", part["result"]))) or len(part["jobs"])
+
+
+def complete(record, earlier):
+    """Takes the jobs that `record` has not finished from an earlier record."""
+    for name, found in earlier["parts"].items():
+        part = record["parts"][name]
+        count = max(jobs_in_all(part), jobs_in_all(found))
+        for job, done in found["jobs"].items():
+            if part["jobs"].get(job, {"status": "cut"})["status"] == "cut" and done["status"] != "cut":
+                part["jobs"][job] = {**done, "revision": earlier["version"].splitlines()[0]}
+        states = [done["status"] for done in part["jobs"].values()]
+        states += ["not run"] * (count - len(states))
+        counts = {state: states.count(state) for state in dict.fromkeys(states)}
+        part["result"] = "passed" if set(states) == {"passed"} else ", ".join(f"{n} {state}" for state, n in counts.items())
+
+
+def add(archives):
+    record, *before = map(loaded, archives)
+    for earlier in before:
+        complete(record, earlier)
+    record["proven"] = proven(record)
+    text = summary(record)
     name = f"{record['date']}-{re.sub('[^a-z0-9]+', '-', device_name(record).lower()).strip('-')}"
     for part in record["parts"].values():  # the calls of the targets and the logs stay in the archive
         for job in part["jobs"].values():
@@ -263,8 +296,8 @@ def add(archive):
 
 
 def main():
-    if sys.argv[1:2] == ["add"] and len(sys.argv) == 3:
-        sys.exit(add(sys.argv[2]))
+    if sys.argv[1:2] == ["add"] and len(sys.argv) > 2:
+        sys.exit(add(sys.argv[2:]))
     if sys.argv[1:] in (["readme"], ["readme", "--check"]):
         sys.exit(readme(len(sys.argv) == 3))
     sys.exit(__doc__)

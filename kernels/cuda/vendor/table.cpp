@@ -1,6 +1,6 @@
 // The plug-in's engine: its entry, which libdltrain_cuda.so exports and nothing else, and its
-// kernels by cuBLASLt, cuDNN and NVRTC, which precede the engine's own. None of them has run on a
-// GPU yet, so every row is unproven; tests/cuda_engine builds the plans of the cuDNN rows from
+// kernels by cuBLASLt, cuDNN and NVRTC, which precede the engine's own. A row is proven if its op
+// cases passed on a GPU (docs/gpu); tests/cuda_engine builds the plans of the cuDNN rows from
 // descriptions of GPUs.
 #include <vector>
 
@@ -30,21 +30,19 @@ std::string attention_missing(Device* device) {
   return old ? "cuDNN's attention needs sm_80 or newer" : kAttentionLacks;
 }
 
-constexpr bool kVendorAccumulates = true, kOverwrites = false, kUnproven = false;
+constexpr bool kVendorAccumulates = true, kOverwrites = false, kProven = true, kUnproven = false;
 
 constinit const KernelRow kVendorRows[] = {
     {"matmul", "cuBLASLt", make_blas_matmul, kVendorAccumulates, kUnproven},
-    {"conv2d", "cuDNN", make_cudnn_conv2d, kOverwrites, kUnproven},
-    {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kVendorAccumulates, kUnproven},
-    {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kVendorAccumulates, kUnproven},
+    {"conv2d", "cuDNN", make_cudnn_conv2d, kOverwrites, kProven},
+    {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kVendorAccumulates, kProven},
+    {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kVendorAccumulates, kProven},
     {"recurrent_network", "cuDNN", make_cudnn_recurrent, kOverwrites, kUnproven,
      cudnn_recurrent_kept_bytes},
     {"recurrent_network_backward", "cuDNN", make_cudnn_recurrent_backward, kOverwrites, kUnproven},
-    {"fused_elementwise", "NVRTC", make_nvrtc_fused, kOverwrites, kUnproven, nullptr,
-     nvrtc_missing},
-    {"attention", "cuDNN", make_cudnn_attention, kOverwrites, kUnproven, nullptr,
-     attention_missing},
-    {"attention_backward", "cuDNN", make_cudnn_attention_backward, kOverwrites, kUnproven, nullptr,
+    {"fused_elementwise", "NVRTC", make_nvrtc_fused, kOverwrites, kProven, nullptr, nvrtc_missing},
+    {"attention", "cuDNN", make_cudnn_attention, kOverwrites, kProven, nullptr, attention_missing},
+    {"attention_backward", "cuDNN", make_cudnn_attention_backward, kOverwrites, kProven, nullptr,
      attention_missing},
 };
 
