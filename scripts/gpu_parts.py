@@ -12,7 +12,7 @@ import typing
 SKIPPED = 77  # the exit status of a job that cannot run on this machine
 
 # The share of the remaining time that each part gets.
-SHARES = {"device": 25, "speed": 130, "ops": 80, "trajectories": 60, "repeat": 60, "autotune": 50, "gemm": 30, "variants": 50,
+SHARES = {"device": 25, "speed": 130, "ops": 80, "trajectories": 60, "repeat": 60, "autotune": 50, "gemm": 45, "variants": 50,
           "sanitizer": 60, "ranks": 30, "texts": 20}
 
 # The target configurations of configs/gpu: settings, units of the speed, the number of them in a sample, and the goal

@@ -313,11 +313,13 @@ class GpuCheck(DltrainTest):
         record.update(engine="cuda", proven={"relu": ["own"], "add": []})
         record["parts"]["ops"]["jobs"]["group-0"] = {"status": "passed", "seconds": 1, "why": "", "data": cases}
         folder = self.folder / "record"
-        folder.mkdir()
-        (folder / "record.json").write_text(json.dumps(record))
-        (folder / "summary.md").write_text("# NVIDIA H100\n")
-        with tarfile.open(archive, "w:gz") as tar:
-            tar.add(folder, "record")
+
+        def pack(path):
+            folder.mkdir(exist_ok=True)
+            (folder / "record.json").write_text(json.dumps(record))
+            with tarfile.open(path, "w:gz") as tar:
+                tar.add(folder, "record")
+        pack(archive)
         self.assertIn(f"docs/gpu/{record['date']}-nvidia-h100.md", self.record_script("add", archive).out)
         text = (docs / "README.md").read_text()
         self.assertIn("1 kernels of 2 ops", text)
@@ -325,6 +327,18 @@ class GpuCheck(DltrainTest):
         self.record_script("readme", "--check")
         (docs / "README.md").write_text(text.replace("1 kernels", "9 kernels"))
         self.record_script("readme", "--check", code=1)
+        # What it has not finished comes from an earlier record, the rest does not.
+        cases["ops"] = {"mul": {"own": {"f32": [1, 0, 0.1]}}}
+        record["version"] = "dltrain of before"
+        record["parts"]["ops"]["jobs"] = {"group-0": {"status": "failed", "seconds": 1, "why": "wrong"},
+                                          "group-1": {"status": "passed", "seconds": 1, "why": "", "data": cases}}
+        earlier = self.folder / "earlier.tar.gz"
+        pack(earlier)
+        self.record_script("add", archive, earlier)
+        self.assertIn("2 kernels of 3 ops", (docs / "README.md").read_text())
+        summary = next(docs.glob("*-nvidia-h100.md")).read_text()
+        self.assertIn("`dltrain of before`", summary)
+        self.assertNotIn("wrong", summary)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ std::vector<TimedOp> ceilings(const Scale& scaled) {
     const TensorSpec square{Shape{m, m}, dtype};
     out.push_back({fmt::format("product {}", dtype_name(dtype)), "matmul", {square, square}});
   }
+  out.push_back({"product tf32", "matmul", out.back().inputs, {{"math", std::string("tf32")}}});
   return out;
 }
 
