@@ -280,7 +280,10 @@ StepGraph emit(const StepRequest& r, bool training) {
     if (r.fuse) {
       LogitLimits limits = logit_limits(gpu_memory());
       const auto& pad = r.model.pad_vocab_to;
-      if (pad) limits = {limits.most_bytes, limits.row_grain, *pad, /*least_padded=*/0};
+      if (pad) {
+        limits.column_grain = limits.wide_column_grain = *pad;
+        limits.least_padded = 0;
+      }
       const bool done = chunk_loss(out.graph, gradients, limits);
       if (pad && !done && out.output_spec.shape[-1] % *pad != 0) {
         fail_at(r.model, "pad_vocab_to",

@@ -47,8 +47,9 @@ class ChunkLoss {
   // Returns the columns that the rows of these logits lack.
   int64_t padding(const TensorSpec& logits) const {
     const int64_t columns = logits.shape[-1];
-    const int64_t grain = columns >= 64 * limits_.wide_column_grain ? limits_.wide_column_grain
-                                                                    : limits_.column_grain;
+    const bool wide = columns >= 64 * limits_.wide_column_grain;
+    const int64_t grain =
+        wide ? std::max(limits_.column_grain, limits_.wide_column_grain) : limits_.column_grain;
     const int64_t over = columns % grain;
     return over == 0 || logits.bytes() < limits_.least_padded ? 0 : grain - over;
   }

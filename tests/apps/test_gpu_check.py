@@ -61,7 +61,7 @@ class GpuParts(DltrainTest):
         self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows),
                          ["attention by own (12 calls) instead of cuDNN", "softmax by through f32 (1 calls)"])
         self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows[:1]),
-                         ["no attention in the step", "no attention_backward in the step", "no fused_elementwise in the step"])
+                         ["no attention in the step", "no attention_backward in the step"])
         self.assertEqual(set(gpu_parts.PRESENT), set(gpu_parts.TARGETS))
 
     def test_an_op_whose_cases_did_not_end_is_not_proven(self):

@@ -205,16 +205,16 @@ TEST_CASE("the backward of a gated unit computes its gate anew") {
   CHECK(
       print_graph(fuse(e.graph, {.recompute_gates = true})) ==
       "forward:\n"
-      "  %4 = matmul(x, w) : f32[4, 4]\n"
-      "  %5 = matmul(w, x) : f32[4, 4]\n"
-      "  %7 = fused_elementwise(%4, %5) {program=silu(0); mul(2, 1), results=[3]} : f32[4, 4]\n"
-      "  loss = identity(%7) : f32[4, 4]\n"
+      "  %2 = matmul(x, w) : f32[4, 4]\n"
+      "  %3 = matmul(w, x) : f32[4, 4]\n"
+      "  %5 = fused_elementwise(%2, %3) {program=silu(0); mul(2, 1), results=[3]} : f32[4, 4]\n"
+      "  loss = identity(%5) : f32[4, 4]\n"
       "backward:\n"
-      "  %9 = fused_elementwise(%4, x) {program=silu(0); mul(1, 2), results=[3]} : f32[4, 4]\n"
-      "  dup = identity(%9) : f32[4, 4]\n"
-      "  %12 = fused_elementwise(x, %5, %4) {program=mul(0, 1); silu_backward(2, 3), results=[4]} "
+      "  %7 = fused_elementwise(%2, x) {program=silu(0); mul(1, 2), results=[3]} : f32[4, 4]\n"
+      "  dup = identity(%7) : f32[4, 4]\n"
+      "  %10 = fused_elementwise(x, %3, %2) {program=mul(0, 1); silu_backward(2, 3), results=[4]} "
       ": f32[4, 4]\n"
-      "  dgate = identity(%12) : f32[4, 4]\n");
+      "  dgate = identity(%10) : f32[4, 4]\n");
   // A gate that a product of the backward reads is kept.
   FuseExample kept;
   const ValueId x = kept.b.emit1("matmul", {kept.x, kept.w});
