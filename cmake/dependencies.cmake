@@ -73,6 +73,12 @@ add_library(dltrain_images INTERFACE)
 target_include_directories(dltrain_images SYSTEM INTERFACE ${TURBOJPEG_INCLUDE_DIR} ${SPNG_INCLUDE_DIR})
 target_link_libraries(dltrain_images INTERFACE ${TURBOJPEG_LIBRARY} ${SPNG_LIBRARY})
 mark_as_advanced(TURBOJPEG_INCLUDE_DIR TURBOJPEG_LIBRARY SPNG_INCLUDE_DIR SPNG_LIBRARY)
+# The curves of `dltrain report`; written into the program (report_page.cmake).
+find_file(CHARTJS_FILE chart.min.js PATHS /usr/share/javascript/chart.js NO_DEFAULT_PATH)
+mark_as_advanced(CHARTJS_FILE)
+if(NOT CHARTJS_FILE)
+  list(APPEND dltrain_missing chart.js:libjs-chart.js)
+endif()
 # Tokenizers: none of these packages has a CMake file on all systems.
 find_path(PCRE2_INCLUDE_DIR pcre2.h)
 find_library(PCRE2_LIBRARY pcre2-8)

@@ -38,6 +38,7 @@ ALLOWED = {
     "lib/run": GRAPH + " passes compile data telemetry text generate experiment runtime checkpoint",
     "lib/checks": GRAPH + " passes compile data text experiment runtime checkpoint run",
     "lib/profile": GRAPH + " passes compile data telemetry experiment runtime checkpoint run",
+    "lib/report": GRAPH + " passes compile data telemetry experiment runtime checkpoint run",
     "lib/launch": "base config comm",
     "kernels/shared": "base tensor device ops",
     "kernels/reference": "base tensor device ops shared",

@@ -27,10 +27,10 @@ done
 tools="g++:g++ cmake:cmake ninja:ninja-build ccache:ccache git:git python3:python3"
 libraries="libc6-dev libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
   libdnnl-dev ocl-icd-opencl-dev libhwy-dev zlib1g-dev libturbojpeg0-dev libspng-dev
-  libxxhash-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev"
+  libxxhash-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev libjs-chart.js"
 if [ "$level" != build ]; then
   libraries="$libraries catch2"
-  tools="$tools clang-format-14:clang-format-14 shellcheck:shellcheck mpirun:openmpi-bin"
+  tools="$tools clang-format-14:clang-format-14 shellcheck:shellcheck mpirun:openmpi-bin chromium:chromium"
 fi
 if [ "$level" = full ]; then
   tools="$tools clang++:clang"

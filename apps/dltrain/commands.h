@@ -37,6 +37,7 @@ CommandBody add_lr_find(CLI::App& command);
 CommandBody add_profile(CLI::App& command);
 CommandBody add_check(CLI::App& command);
 CommandBody add_eval(CLI::App& command);
+CommandBody add_report(CLI::App& command);
 CommandBody add_runs(CLI::App& command);
 // The run folder `folder`, or runs/`folder`. Throws Error(storage) if neither is one.
 std::filesystem::path run_folder_given(const std::string& folder);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "base/encodings.h"
 #include "base/error.h"
 #include "comm/socket.h"
 #include "dltrain/commands.h"
@@ -131,23 +132,12 @@ LaunchOptions options_from(const Flags& flags) {
   return out;
 }
 
-// Quotes a word for a shell.
-std::string quoted(const std::string& word) {
-  const auto plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("-_=:,./+@%", c) != nullptr;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 // A store that other hosts reach requires a secret. It is no argument, because all users of a host
 // can read those.
 void check_secret(const Flags& flags, const LaunchOptions& options) {
   if (!options.secret.empty() || options.address.empty() || is_loopback(options.address)) return;
   std::string command;
-  for (const std::string& word : command_line()) command += " " + quoted(word);
+  for (const std::string& word : command_line()) command += " " + quoted_for_shell(word);
   fail(ExitCode::usage,
        "DLTRAIN_STORE_SECRET is not set: anybody who reaches {} could join or end this run. Set it "
        "to the same text on all nodes, for example to this new one. On every node{}:\n"

@@ -51,6 +51,7 @@ const std::vector<CommandRow>& commands() {
       {"import", "Check a Hugging Face folder and prepare it for training", add_import, true},
       {"generate", "Continue texts with a trained language model", add_generate, true},
       {"runs", "List runs, show one, compare two (diff), repeat one (reproduce)", add_runs, true},
+      {"report", "Write runs as an HTML page: curves, tables, model, settings", add_report, true},
       {"data",
        "Look at data (inspect, show), prepare images and texts (prepare), learn a vocabulary "
        "(tokenizer)",

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/encodings.h"
 #include "base/error.h"
 #include "text/formats.h"
 
@@ -91,23 +92,6 @@ using nlohmann::ordered_json;
 using Type = SentencePieceModel::Type;
 
 constexpr const char* kSpace = "\xE2\x96\x81";
-
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (size_t at = 0; at < bytes.size(); at += 3) {
-    const size_t count = std::min<size_t>(3, bytes.size() - at);
-    uint32_t three = 0;
-    for (size_t i = 0; i < 3; ++i) {
-      three = three << 8 | (i < count ? static_cast<unsigned char>(bytes[at + i]) : 0u);
-    }
-    for (size_t i = 0; i < 4; ++i) {
-      out += i <= count ? kDigits[three >> (18 - 6 * i) & 63] : '=';
-    }
-  }
-  return out;
-}
 
 ordered_json replace(const ordered_json& pattern, const char* by) {
   return {{"type", "Replace"}, {"pattern", pattern}, {"content", by}};

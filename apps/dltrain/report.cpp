@@ -1,0 +1,73 @@
+// dltrain report: runs as one HTML page that opens without a network.
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/owned_files.h"
+#include "dltrain/commands.h"
+#include "report/page.h"
+
+namespace dltrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportArguments {
+  std::vector<std::string> folders;
+  std::string output;
+  ReportOptions page;
+};
+
+std::vector<RunRecord> runs_in(const std::vector<std::string>& folders) {
+  std::vector<RunRecord> out;
+  for (const std::string& folder : folders) {
+    if (!fs::is_directory(folder)) fail(ExitCode::storage, "{} is not a folder", folder);
+    const std::vector<fs::path> found = find_runs(folder);
+    if (found.empty()) fail(ExitCode::storage, "{} has no runs", folder);
+    for (const fs::path& run : found) out.push_back(read_run(run));
+  }
+  return out;
+}
+
+// The page of one run belongs to its folder, that of several to the current one.
+std::string default_output(const std::vector<RunRecord>& runs) {
+  if (runs.size() == 1 && has_marker(runs[0].folder)) {
+    claim_files(runs[0].folder, {"report.html"});
+    return (runs[0].folder / "report.html").string();
+  }
+  return "report.html";
+}
+
+ExitCode write_report(const ReportArguments& arguments) {
+  std::vector<RunRecord> runs = runs_in(arguments.folders);
+  ReportOptions options = arguments.page;
+  options.engines = engines();
+  if (options.title.empty() && runs.size() > 1) {
+    const fs::path folder = fs::absolute(arguments.folders[0]).lexically_normal();
+    options.title = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  }
+  const std::string output = arguments.output.empty() ? default_output(runs) : arguments.output;
+  std::error_code ignored;
+  if (fs::exists(output, ignored) && !is_report_page(output)) {
+    fail(ExitCode::usage, "{} exists and is not a report; name another page with -o", output);
+  }
+  const std::string page = report_page(runs, options);
+  write_file_atomically(output, page);
+  fmt::print("{}: {} run{}, {}\n", output, runs.size(), runs.size() == 1 ? "" : "s",
+             bytes_text(page.size()));
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+CommandBody add_report(CLI::App& command) {
+  auto arguments = std::make_shared<ReportArguments>();
+  command.add_option("RUN", arguments->folders, "Run folders, or folders of runs")->required();
+  add_output(command, "-o,--output", arguments->output,
+             "The page (default: report.html in the folder of the run; of several runs in the "
+             "current folder)");
+  add_text(command, "--title", arguments->page.title, "The title (default: the name)");
+  add_number(command, "--points", arguments->page.points, size_t{0}, size_t{100'000'000},
+             "The most points of a curve; 0: all (default 2000)");
+  return [arguments] { return write_report(*arguments); };
+}
+
+}  // namespace dltrain

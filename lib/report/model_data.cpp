@@ -1,0 +1,97 @@
+#include "report/model_data.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/encodings.h"
+#include "compile/plan_report.h"
+#include "config/load.h"
+#include "data/picture.h"
+#include "run/memory_fit.h"
+
+namespace dltrain {
+namespace {
+
+using ModelJson = nlohmann::ordered_json;
+
+ModelJson layers_json(const PlanReport& report) {
+  ModelJson out = ModelJson::array();
+  for (const LayerCost& layer : fold_equal_blocks(report.layers)) {
+    out.push_back({{"name", layer.layer},
+                   {"copies", layer.copies},
+                   {"parameters", layer.parameters},
+                   {"activation_bytes", layer.activation_bytes},
+                   {"forward_flops", layer.forward_flops},
+                   {"backward_flops", layer.backward_flops}});
+  }
+  return out;
+}
+
+ModelJson memory_json(const Session& session, const PlanReport& report) {
+  ModelJson out = ModelJson::array();
+  const auto add = [&](const std::string& what, size_t bytes) {
+    if (bytes > 0) out.push_back({{"what", what}, {"bytes", bytes}});
+  };
+  for (const auto& [kind, bytes] : report.state_bytes) add(kind, bytes);
+  add("activations, workspaces", report.work_bytes);
+  add("input staging", report.stage_bytes);
+  add("other host memory", host_memory(session).total());
+  return out;
+}
+
+ModelJson images_of(const Dataset& dataset, const ModelJson& rows) {
+  constexpr size_t kMost = 64;
+  ModelJson out = ModelJson::array();
+  const TensorSpec& sample = dataset.fields().front().sample;
+  const Shape& image = sample.shape;
+  const int64_t channels = image.rank() == 3 ? image[2] : 1;
+  if (sample.dtype != DType::f32 || image.rank() < 2 || image.rank() > 3 || channels > 4) {
+    return out;
+  }
+  std::vector<float> values(static_cast<size_t>(image.elements()));
+  for (const ModelJson& row : rows) {
+    const int64_t index = row.value("sample", int64_t{-1});
+    if (index < 0 || index >= dataset.size() || out.size() == kMost) break;
+    dataset.gather(0, {&index, 1}, reinterpret_cast<std::byte*>(values.data()));
+    const Picture picture = contact_sheet(values, image[0], image[1], channels, {""});
+    out.push_back("data:image/png;base64," + base64(picture.png()));
+  }
+  return out;
+}
+
+}  // namespace
+
+ModelJson report_model(const RunRecord& run, const Engines& engines, ModelJson& predictions) {
+  try {
+    Experiment experiment =
+        load_config<Experiment>({.files = {run.folder / "config.yaml"}, .overrides = {}});
+    const int world = run.attempts.empty() ? 1 : static_cast<int>(run.attempts.back().ranks);
+    const Session session = open_planned_rank(experiment, {.engines = engines}, world, 0);
+    const StepGraph& graph = session.executor->training();
+    const PlanReport report = session.executor->report();
+    int64_t parameters = 0;
+    for (const ParameterInfo& info : graph.parameters) {
+      if (info.role == Role::parameter) parameters += info.spec.shape.elements();
+    }
+    std::string inputs;
+    for (const FieldSpec& field : session.data.train->fields()) {
+      if (&field == &session.data.train->fields().back()) break;
+      inputs +=
+          fmt::format("{}{} {}", inputs.empty() ? "" : ", ", field.name, to_string(field.sample));
+    }
+    if (predictions.is_object() && session.data.eval) {
+      predictions["images"] = images_of(*session.data.eval, predictions["rows"]);
+    }
+    return {{"parameters", parameters},
+            {"inputs", inputs},
+            {"output", to_string(graph.output_spec)},
+            {"device", session.executor->device().properties().name},
+            {"flops_per_step", report.flops_per_step},
+            {"kernel_calls", report.kernel_calls},
+            {"layers", layers_json(report)},
+            {"memory", memory_json(session, report)}};
+  } catch (const std::exception& error) {
+    return {{"problem", error.what()}};
+  }
+}
+
+}  // namespace dltrain

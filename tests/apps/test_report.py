@@ -1,0 +1,113 @@
+"""dltrain report: the page, and what a browser draws of it."""
+import json
+import re
+import shutil
+import subprocess
+import unittest
+
+from support import SMALL, STORAGE, USAGE, DltrainTest, main
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+BROWSER = shutil.which("chromium")
+
+
+class Report(DltrainTest):
+    def setUp(self):
+        super().setUp()
+        self.runs = self.folder / "runs"
+        self.config = self.write("small.yaml", SMALL + 'experiment: {goal: "which rate is best"}\n')
+
+    def train(self, name, *more):
+        self.run_dltrain("train", self.config, "-q", "--output-dir", self.runs / name, "-s", "training.max_steps=8", "-s", "logging.logging_steps=1", *more)
+        return self.runs / name
+
+    def report(self, *arguments):
+        return self.run_dltrain("report", *arguments).out
+
+    def data(self, page):
+        return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
+
+    def in_browser(self, page):
+        """The document after its scripts have run."""
+        return subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,6000", "--virtual-time-budget=5000", f"--user-data-dir={self.folder}/browser",
+                               "--dump-dom", page.as_uri()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120, text=True, check=True).stdout
+
+    def test_one_run_has_its_page_in_its_folder(self):
+        run = self.train("one")
+        said = self.report(run)
+        page = run / "report.html"
+        self.assertIn(f"{page}: 1 run, ", said)
+        found = self.data(page)["runs"][0]
+        self.assertEqual((found["status"], found["goal"], found["train"]["count"]), ("finished", "which rate is best", 8))
+        self.assertEqual(found["train"]["columns"]["step"], list(range(1, 9)))
+        self.assertTrue(found["verdict"].startswith("8 steps in "), found["verdict"])
+        self.assertIn("--output-dir", found["attempts"][0]["command"])
+        self.assertGreater(found["model"]["parameters"], 0)
+        self.assertNotIn("src=", re.sub(r"<script.*?</script>", "", page.read_text(), flags=re.DOTALL))  # nothing is loaded
+        self.report(run)  # again, over its own page
+        self.run_dltrain("train", self.config, "-q", "--output-dir", run, "--overwrite")  # the page is a file of the run
+        self.assertFalse(page.exists())
+
+    def test_several_runs_are_compared_broken_ones_too(self):
+        for rate in ("0.1", "0.01", "0.001"):
+            self.train(f"rate-{rate}", "-s", f"optimizer.learning_rate={rate}")
+        metrics = self.runs / "rate-0.1" / "metrics.jsonl"
+        metrics.write_text(metrics.read_text()[:-40] + '\nrubbish\n{"step": 99, "loss": null}\n')
+        (self.runs / "rate-0.01" / "summary.json").write_text('{"exit_code": 0,')
+        (self.runs / "rate-0.001" / "classes.json").write_text('{"classes": [1], "confusion": 3}')
+        page = self.folder / "study.html"
+        self.assertIn(": 3 runs, ", self.report(self.runs, "-o", page, "--title", HOSTILE))
+        found = self.data(page)
+        self.assertEqual(found["differing"], ["optimizer.learning_rate"])
+        runs = {run["name"]: run for run in found["runs"]}
+        self.assertEqual(runs["rate-0.01"]["status"], "broken")
+        self.assertIn("summary.json", runs["rate-0.01"]["problem"])
+        self.assertIn("not finite in 1 logged step", runs["rate-0.1"]["verdict"])
+        self.assertIsNone(runs["rate-0.001"]["classes"])
+        self.assertNotIn(HOSTILE, page.read_text())
+        self.assertEqual(found["title"], HOSTILE)
+
+    def test_many_steps_are_thinned_with_their_spikes(self):
+        run = self.train("long")
+        rows = [{"step": step, "loss": 50 if step == 5001 else 1 + 1 / step, "time": 1e9 + step} for step in range(1, 10001)]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        page = self.folder / "page.html"
+        for points, kept in ((400, range(100, 402)), (0, [10000])):
+            self.report(run, "-o", page, "--points", points)
+            train = self.data(page)["runs"][0]["train"]
+            self.assertEqual(train["count"], 10000)
+            self.assertIn(train["kept"], kept)
+            self.assertEqual(max(train["columns"]["loss"]), 50)
+            self.assertEqual(train["columns"]["step"][-1], 10000)
+
+    def test_what_is_not_there_or_not_ours_is_refused(self):
+        self.refused(STORAGE, "report", self.folder / "nowhere", says="nowhere is not a folder")
+        (self.folder / "empty").mkdir()
+        self.refused(STORAGE, "report", self.folder / "empty", says="empty has no runs")
+        for name in ("a", "b"):
+            self.train(name)
+        (self.folder / "report.html").write_text("<p>mine</p>")
+        self.refused(USAGE, "report", self.runs, says="report.html exists and is not a report; name another page with -o", cwd=self.folder)
+        self.assertEqual((self.folder / "report.html").read_text(), "<p>mine</p>")
+        self.refused(USAGE, "report", self.runs, "-o", self.config, says="small.yaml exists and is not a report")
+
+    @unittest.skipUnless(BROWSER, "chromium is not installed: nothing opens the page")
+    def test_a_browser_draws_it(self):
+        for name in ("a", "b"):
+            self.train(name, "-s", f"experiment.goal={json.dumps(HOSTILE + name)}", "-s", f"optimizer.learning_rate=0.{len(name)}1")
+        page = self.folder / "page.html"
+        for folder, title in ((self.runs / "a", HOSTILE), (self.runs, HOSTILE)):
+            self.report(folder, "-o", page, "--title", title)
+            shown = self.in_browser(page)
+            self.assertIn('data-ready="yes"', shown)
+            self.assertNotIn("data-error", shown)
+            self.assertNotIn("<img src=x", re.sub(r"<script.*?</script>", "", shown, flags=re.DOTALL))
+            drawn = re.findall(r'<canvas [^>]*tabindex="0"[^>]*>', shown)
+            self.assertGreater(len(drawn), 3)
+            for canvas in drawn:
+                self.assertRegex(canvas, r'aria-label="[^"]+ by Step\. At the end: [^"]*\d')
+                self.assertRegex(canvas, r'width="\d{3,}"')  # Chart.js has given it its size
+
+
+if __name__ == "__main__":
+    main()
