@@ -100,7 +100,8 @@ CurveTable thinned(const CurveTable& table, size_t points) {
 std::string judge_curve(const std::vector<double>& steps, const std::vector<double>& losses,
                         bool evaluation) {
   constexpr double kRise = 0.02, kLittle = 0.02;
-  if (losses.size() < 5) return "";
+  constexpr size_t kLeastEvaluations = 5, kLeastSteps = 20;
+  if (losses.size() < (evaluation ? kLeastEvaluations : kLeastSteps)) return "";
   if (!std::ranges::all_of(losses, [](double loss) { return std::isfinite(loss); })) {
     return "";
   }

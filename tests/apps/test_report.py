@@ -80,6 +80,18 @@ class Report(DltrainTest):
             self.assertEqual(max(train["columns"]["loss"]), 50)
             self.assertEqual(train["columns"]["step"][-1], 10000)
 
+    def test_a_sentence_judges_the_length_of_the_training(self):
+        run = self.train("judged")
+        page = self.folder / "page.html"
+        for losses, said in (([2, 1.5, 1, 1.1, 1.2, 1.3], "evaluation loss: overfits from step 300 on: 30 % above its minimum at the end"),
+                             ([2, 1.8, 1.6, 1.4, 1.2, 1], "evaluation loss: still falling at the end: more steps would help"),
+                             ([2, 1, 0.5, 0.5, 0.5, 0.5], "evaluation loss: saturated from step 300 on"), ([2, 1, 3, 1], None)):
+            rows = [{"step": 100 * (i + 1), "eval_loss": loss, "eval_samples": 10} for i, loss in enumerate(losses)]
+            (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            self.report(run, "-o", page)
+            verdict = self.data(page)["runs"][0]["verdict"]
+            self.assertEqual(verdict.split("; ")[-1] if "evaluation loss" in verdict else None, said)
+
     def test_what_is_not_there_or_not_ours_is_refused(self):
         self.refused(STORAGE, "report", self.folder / "nowhere", says="nowhere is not a folder")
         (self.folder / "empty").mkdir()

@@ -289,12 +289,15 @@
       return section('Figures', el('details', {}, el('summary', {}, `${shown.length} numbers of summary.json`), table(['figure', 'value'], shown.map((key) => [key, figures[key]]))));
     }
     const results = ['steps', 'loss', 'eval_loss', 'best_eval_loss', 'eval_accuracy', 'best_eval_accuracy', 'seconds', 'peak_rss_mib'].filter((key) => runs.some((run) => key in run.figures));
+    const differing = report.differing.slice(0, 8);  // all of them stand under Configuration
     const rows = runs.map((run, i) => [
       el('label', {}, el('input', { type: 'checkbox', checked: '', 'aria-label': 'show ' + run.name, onchange: (event) => { state.shown[i] = event.target.checked; redraw(); } }),
         ' ', el('span', { class: 'swatch', style: `background:${color(i)}` }), run.name),
-      status(run), ...results.map((key) => run.figures[key] ?? null), ...report.differing.map((key) => asValue(run.settings[key])), run.verdict]);
-    return section('Runs', table(['run', 'status', ...results, ...report.differing, 'verdict'], rows, { id: 'runs' }));
+      status(run), ...results.map((key) => run.figures[key] ?? null), ...differing.map((key) => asValue(run.settings[key])), judgement(run)]);
+    return section('Runs', table(['run', 'status', ...results, ...differing, 'verdict'], rows, { id: 'runs' }));
   }
+  // The verdict without the figures, which have columns.
+  const judgement = (run) => run.problem || run.verdict.split('; ').filter((part) => /^(evaluation loss|training loss|the loss)/.test(part)).join('; ');
   function asValue(text) {
     if (text === undefined) return null;
     return text !== '' && isFinite(Number(text)) ? Number(text) : text;
