@@ -335,6 +335,10 @@ void LoggingConfig::describe(Fields& f) {
                     "samples: an estimate of the batch above which larger ones save few steps. "
                     "Needs two micro-batches a step",
              .known_as = {"gradient_noise_scale", "noise_scale"}});
+  f.text(
+      "prometheus", prometheus,
+      {.doc = "File that gets the newest values of metrics.jsonl in the format of Prometheus, at "
+              "most once a second, for the textfile collector of node_exporter"});
 }
 
 void LoggingConfig::validate(Diagnostics& diagnostics) const {

@@ -120,6 +120,7 @@ struct LoggingConfig : ConfigObject {
   bool tensorboard = false;
   std::optional<int64_t> histogram_steps;
   bool gradient_noise = false;  // run/gradient_noise.h
+  std::string prometheus;       // telemetry/prometheus.h; "": none
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;
 };

@@ -70,6 +70,9 @@ Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
   if (session.experiment->logging.tensorboard) {
     tensorboard_.emplace(session, folder, resumed_step, resolved_config);
   }
+  if (const std::string& path = session.experiment->logging.prometheus; !path.empty()) {
+    prometheus_.emplace(path, session.experiment->name);
+  }
 }
 
 void Reporter::watch_device() {
@@ -133,6 +136,12 @@ JsonObject Reporter::line_of(int64_t step, int64_t tokens_seen) const {
   return line;
 }
 
+void Reporter::write_metrics(const JsonObject& line) {
+  metrics_->write(line);
+  if (!prometheus_) return;
+  if (const std::string why = prometheus_->update(line); !why.empty()) log_warning("{}", why);
+}
+
 void Reporter::log_step(const StepRecord& r) {
   last_loss_ = r.loss;
   if (losses_.empty() && first_step_ == 0) {
@@ -155,7 +164,7 @@ void Reporter::log_step(const StepRecord& r) {
   const double utilization = model_flop_utilization(session_, r.step_ms, peak_flops_);
   if (utilization > 0) line.add_rounded("mfu", utilization);
   add_device(line);
-  metrics_->write(line);
+  write_metrics(line);
   log_progress(progress_->line(r.step, fmt::format("loss {:.4f}", r.loss)));
   if (tensorboard_) tensorboard_->add_step(r);
 }
@@ -172,7 +181,7 @@ void Reporter::log_evaluation(const EvaluationRecord& r) {
   add_load(line, "eval_expert_load", r.expert_load);
   if (r.best) line.add("best", true);
   line.add("eval_samples", r.samples).add_rounded("eval_seconds", r.seconds);
-  metrics_->write(line);
+  write_metrics(line);
   if (!r.classes.classes.empty()) {
     const auto json = class_report_json(r.classes, session_.data.eval->class_names());
     write_file_atomically(folder_ / "classes.json", json.dump() + "\n");
@@ -208,6 +217,9 @@ bool Reporter::write_predictions(int64_t step, const StopCheck& stop) const {
 
 void Reporter::finish(const TrainOutcome& outcome, const std::filesystem::path& folder) {
   if (!session_.options.ranks.is_leader()) return;
+  if (prometheus_) {
+    if (const std::string why = prometheus_->write(); !why.empty()) log_warning("{}", why);
+  }
   progress_->finish(fmt::format("loss {:.4f}", last_loss_));
   if (!quiet_ && console().terminal()) {
     const std::string curve = plot(losses_, {.width = 60, .height = 8, .utf8 = console().utf8()});

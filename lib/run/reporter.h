@@ -11,6 +11,7 @@
 #include "run/trainer.h"
 #include "telemetry/metrics.h"
 #include "telemetry/progress.h"
+#include "telemetry/prometheus.h"
 
 namespace dltrain {
 
@@ -32,6 +33,7 @@ class Reporter {
   void log_step(const StepRecord& record);
   void watch_device();
   void add_device(JsonObject& line);
+  void write_metrics(const JsonObject& line);
   JsonObject line_of(int64_t step, int64_t tokens_seen) const;
   void log_evaluation(const EvaluationRecord& record);
   void log_samples(const SampleRecord& record);
@@ -49,6 +51,7 @@ class Reporter {
   std::unique_ptr<DeviceMonitor> monitor_;  // null: the device has no sensor
   double peak_flops_ = 0;                   // in the compute type; 0: unknown
   std::optional<TensorBoardLog> tensorboard_;
+  std::optional<PrometheusFile> prometheus_;
 };
 
 // The model FLOP utilization: the model's arithmetic (compile/model_flops.h) per time as a share of

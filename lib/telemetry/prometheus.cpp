@@ -1,0 +1,74 @@
+#include "telemetry/prometheus.h"
+
+#include <cctype>
+#include <fstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace dltrain {
+namespace {
+
+constexpr std::string_view kFirstLine = "# Written by dltrain";
+
+// Names consist of letters, digits and underscores.
+std::string metric_name(const std::string& key) {
+  std::string out = "dltrain_";
+  for (const char c : key) out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return out;
+}
+
+std::string label_text(const std::string& value) {
+  std::string out;
+  for (const char c : value) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return out;
+}
+
+}  // namespace
+
+PrometheusFile::PrometheusFile(std::filesystem::path path, std::string run)
+    : path_(std::move(path)), run_(label_text(run)) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path_, ignored)) return;
+  std::string line;
+  std::ifstream in(path_);
+  if (!std::getline(in, line) || line != kFirstLine) {
+    fail(ExitCode::usage, "logging.prometheus: {} exists and is not a file of dltrain's metrics",
+         path_.string());
+  }
+}
+
+std::string PrometheusFile::update(const JsonObject& line) {
+  const auto fields = nlohmann::json::parse(line.text());
+  for (const auto& [key, value] : fields.items()) {
+    if (value.is_number()) values_[metric_name(key)] = value.dump();
+    if (value.is_null()) values_[metric_name(key)] = "NaN";
+  }
+  const auto now = std::chrono::steady_clock::now();
+  return now - written_ < std::chrono::seconds(1) ? "" : write();
+}
+
+std::string PrometheusFile::write() {
+  written_ = std::chrono::steady_clock::now();
+  std::string text(kFirstLine);
+  text += '\n';
+  for (const auto& [name, value] : values_) {
+    text += fmt::format("# TYPE {0} gauge\n{0}{{run=\"{1}\"}} {2}\n", name, run_, value);
+  }
+  try {
+    write_file_atomically(path_, text);
+    return "";
+  } catch (const Error& error) {
+    if (std::exchange(failed_, true)) return "";
+    return fmt::format("logging.prometheus: {}", error.what());
+  }
+}
+
+}  // namespace dltrain

@@ -1,0 +1,33 @@
+// The newest values of metrics.jsonl in the text format of Prometheus, for the textfile collector
+// of its node_exporter (`logging.prometheus`): dltrain_loss{run="digits"} 0.25.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "telemetry/json_object.h"
+
+namespace dltrain {
+
+class PrometheusFile {
+ public:
+  // `run`: the value of the label `run`. Throws Error(usage) if `path` is a file of another
+  // program.
+  PrometheusFile(std::filesystem::path path, std::string run);
+
+  // Takes the numbers of a line, and rewrites the file unless that was less than a second ago.
+  // Returns why it could not be written, the first time; "" else. A run goes on without it.
+  std::string update(const JsonObject& line);
+  std::string write();
+
+ private:
+  std::filesystem::path path_;
+  std::string run_;
+  std::map<std::string, std::string> values_;  // by name, as text
+  std::chrono::steady_clock::time_point written_ = {};
+  bool failed_ = false;
+};
+
+}  // namespace dltrain
