@@ -105,6 +105,8 @@ void add_attention_cases(std::vector<OpCase>& cases) {
   add_attention(cases, {5, 9, 9, 2, 1, 8, true, true, 0, 0, false, 2});
   add_attention(cases, {7, 3, 5, 2, 2, 16, false, false, 0, 0, false, 1});
   add_attention(cases, {7, 3, 2, 2, 2, 16, false, false, 0, 0, false, 2});
+  add_attention(cases, {2, 197, 197, 4, 2, 64, true, true, 0, 0, false, 1});  // several blocks
+  add_attention(cases, {2, 130, 130, 2, 2, 64, false, false, 0, 0, false, 2});
   // Heads of one rank.
   add_attention(cases, {2, 7, 7, 2, 1, 4, true, true, 0.25, 0, true, 0, 4, 6});
   add_attention(cases, {3, 70, 70, 2, 2, 8, false, true, 0.25, 0, true, 0, 1, 3});
