@@ -30,11 +30,10 @@ RunCurves read_curves(const std::filesystem::path& run);
 // rows.
 CurveTable thinned(const CurveTable& table, size_t points);
 
-// What a loss curve says about the length of its training, "" for fewer than 5 evaluations or 20
-// logged steps:
-// "still falling at the end: more steps would help", "saturated from step 300 on",
-// "overfits from step 200 on: 12 % above its minimum at the end".
-// `evaluation`: of the eval split, which alone can show overfitting.
+// Returns what a loss curve says about the length of its training, "" for fewer than 5 evaluations
+// or 20 logged steps: "still falling at the end: more steps would help", "saturated from step 300
+// on", "overfits from step 200 on: 12 % above its minimum at the end". `evaluation`: of the eval
+// split, which alone can show overfitting.
 std::string judge_curve(const std::vector<double>& steps, const std::vector<double>& losses,
                         bool evaluation);
 
