@@ -1,5 +1,6 @@
 """dltrain report: the page, and what a browser draws of it."""
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -91,6 +92,23 @@ class Report(DltrainTest):
             self.report(run, "-o", page)
             verdict = self.data(page)["runs"][0]["verdict"]
             self.assertEqual(verdict.split("; ")[-1] if "evaluation loss" in verdict else None, said)
+
+    def test_damaged_files_end_no_report(self):
+        run = self.train("damaged", "-s", "evaluation.predictions=4", "-s", "evaluation.eval_steps=4")
+        files = [path for path in run.rglob("*.json*") if "checkpoints" not in path.parts] + [run / "config.yaml"]
+        whole = {path: path.read_bytes() for path in files}
+        page = self.folder / "page.html"
+        for seed in range(25):
+            draw = random.Random(seed)
+            for path, content in whole.items():
+                at = draw.randrange(len(content))
+                path.write_bytes(draw.choice([content, content[:at], content[:at] + draw.choice([b"null", b"[[", b"-1", b"1e999", b"\xff"]) + content[at:],
+                                              b"null", b'{"classes": [], "confusion": [[]]}', b'{"step": 1, "loss": "x"}\n[1]\n']))
+            result = self.run_dltrain("report", run, "-o", page, code=None)
+            self.assertIn(result.code, (0, STORAGE), f"seed {seed}: {result}")
+            self.assertNotIn("internal error", result.err, f"seed {seed}")
+            if result.code == 0:
+                self.data(page)
 
     def test_what_is_not_there_or_not_ours_is_refused(self):
         self.refused(STORAGE, "report", self.folder / "nowhere", says="nowhere is not a folder")
