@@ -27,6 +27,12 @@ def last_line(path):
     return (told or lines[-1:] or ["no output"])[0][:300]
 
 
+def result_of(states):
+    """"passed", or "3 passed, 8 not run"."""
+    count = {state: states.count(state) for state in dict.fromkeys(states)}
+    return "passed" if set(states) <= {"passed"} else ", ".join(f"{n} {state}" for state, n in count.items())
+
+
 def parts_of(attempts, names):
     """{part: {"result": …, "seconds": …, "jobs": {job: its last run}}}"""
     parts = {}
@@ -34,9 +40,7 @@ def parts_of(attempts, names):
         mine = [a for a in attempts if a["part"] == part]
         last = {a["job"]: a for a in mine}
         states = [last[job]["status"] if job in last else "not run" for job in jobs]
-        count = {state: states.count(state) for state in dict.fromkeys(states)}
-        result = ("passed" if set(states) == {"passed"} else ", ".join(f"{n} {state}" for state, n in count.items())) or "passed"
-        parts[part] = {"result": result, "seconds": round(sum(a["seconds"] for a in mine), 1),
+        parts[part] = {"result": result_of(states), "seconds": round(sum(a["seconds"] for a in mine), 1),
                        "jobs": {job: {k: v for k, v in last[job].items() if k not in ("part", "job")} for job in jobs if job in last}}
     return parts
 
@@ -273,9 +277,7 @@ def complete(record, earlier):
             if part["jobs"].get(job, {"status": "cut"})["status"] == "cut" and done["status"] != "cut":
                 part["jobs"][job] = {**done, "revision": earlier["version"].splitlines()[0]}
         states = [done["status"] for done in part["jobs"].values()]
-        states += ["not run"] * (count - len(states))
-        counts = {state: states.count(state) for state in dict.fromkeys(states)}
-        part["result"] = "passed" if set(states) == {"passed"} else ", ".join(f"{n} {state}" for state, n in counts.items())
+        part["result"] = result_of(states + ["not run"] * (count - len(states)))
 
 
 def add(archives):

@@ -27,14 +27,7 @@ std::vector<RunRecord> runs_in(const std::vector<std::string>& folders) {
   return out;
 }
 
-// The page of one run belongs to its folder, that of several to the current one.
-std::string default_output(const std::vector<RunRecord>& runs) {
-  if (runs.size() == 1 && has_marker(runs[0].folder)) {
-    claim_files(runs[0].folder, {"report.html"});
-    return (runs[0].folder / "report.html").string();
-  }
-  return "report.html";
-}
+constexpr const char* kPageFile = "report.html";
 
 ExitCode write_report(const ReportArguments& arguments) {
   std::vector<RunRecord> runs = runs_in(arguments.folders);
@@ -44,12 +37,17 @@ ExitCode write_report(const ReportArguments& arguments) {
     const fs::path folder = fs::absolute(arguments.folders[0]).lexically_normal();
     options.title = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   }
-  const std::string output = arguments.output.empty() ? default_output(runs) : arguments.output;
+  // The page of one run belongs to its folder, that of several to the current one.
+  const bool of_run = arguments.output.empty() && runs.size() == 1 && has_marker(runs[0].folder);
+  const std::string output = of_run                     ? (runs[0].folder / kPageFile).string()
+                             : arguments.output.empty() ? kPageFile
+                                                        : arguments.output;
   std::error_code ignored;
   if (fs::exists(output, ignored) && !is_report_page(output)) {
     fail(ExitCode::usage, "{} exists and is not a report; name another page with -o", output);
   }
   const std::string page = report_page(runs, options);
+  if (of_run) claim_files(runs[0].folder, {kPageFile});
   write_file_atomically(output, page);
   fmt::print("{}: {} run{}, {}\n", output, runs.size(), runs.size() == 1 ? "" : "s",
              bytes_text(page.size()));

@@ -188,9 +188,8 @@ struct NormBackward {
   int64_t rows, columns, chunk;
 };
 
-constexpr int kNormThreads = 1024;  // most of a block
-constexpr unsigned kAheadThreads =
-    384;  // most of a block that reads ahead: three fit an SM of sm_90
+constexpr int kNormThreads = 1024;       // most of a block
+constexpr unsigned kAheadThreads = 384;  // most of one that reads ahead: three fit an SM of sm_90
 constexpr int64_t kThreadsInAll = 1 << 17;  // that the backward asks for: a GPU has up to 2¹⁸
 
 // dx = rstd·(g − mean g − x̂·mean(g·x̂)) (+ residual) with g = dy·weight; without the first mean for

@@ -34,6 +34,7 @@
 #include "runtime/remote_error.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
+#include "telemetry/prometheus.h"
 
 namespace dltrain {
 namespace {
@@ -160,6 +161,8 @@ void Run::open() {
                            .log_notices = false},
                           std::move(chosen_));
   check_teacher(session_, path_);
+  const std::string& prometheus = experiment_.logging.prometheus;
+  if (is_leader() && !prometheus.empty()) PrometheusFile::check(prometheus);
   folder_.emplace(path_, options_.resuming ? "auto" : options_.resume,
                   options_.overwrite && !options_.resuming, is_leader(), tokenizer_files(session_));
 }

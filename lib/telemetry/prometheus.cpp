@@ -33,15 +33,17 @@ std::string label_text(const std::string& value) {
 
 }  // namespace
 
-PrometheusFile::PrometheusFile(std::filesystem::path path, std::string run)
-    : path_(std::move(path)), run_(label_text(run)) {
+PrometheusFile::PrometheusFile(std::filesystem::path path, const std::string& run)
+    : path_(std::move(path)), run_(label_text(run)) {}
+
+void PrometheusFile::check(const std::filesystem::path& path) {
   std::error_code ignored;
-  if (!std::filesystem::exists(path_, ignored)) return;
+  if (!std::filesystem::exists(path, ignored)) return;
   std::string line;
-  std::ifstream in(path_);
+  std::ifstream in(path);
   if (!std::getline(in, line) || line != kFirstLine) {
     fail(ExitCode::usage, "logging.prometheus: {} exists and is not a file of dltrain's metrics",
-         path_.string());
+         path.string());
   }
 }
 

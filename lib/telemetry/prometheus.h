@@ -13,9 +13,11 @@ namespace dltrain {
 
 class PrometheusFile {
  public:
-  // `run`: the value of the label `run`. Throws Error(usage) if `path` is a file of another
-  // program.
-  PrometheusFile(std::filesystem::path path, std::string run);
+  // `run`: the value of the label `run`.
+  PrometheusFile(std::filesystem::path path, const std::string& run);
+  // Throws Error(usage) if `path` is a file of another program. Called before a run changes
+  // anything.
+  static void check(const std::filesystem::path& path);
 
   // Takes the numbers of a line, and rewrites the file unless that was less than a second ago.
   // Returns why it could not be written, the first time; "" else. A run goes on without it.

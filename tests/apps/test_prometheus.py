@@ -27,9 +27,12 @@ class Prometheus(DltrainTest):
         self.train()  # over its own file
 
     def test_foreign_files_are_kept_and_a_failing_disk_stops_no_run(self):
+        self.train()
+        metrics = (self.folder / "run" / "metrics.jsonl").read_text()
         self.file.write_text("node_load1 3\n")
         self.assertIn("metrics.prom exists and is not a file of dltrain's metrics", self.train(code=USAGE).err)
         self.assertEqual(self.file.read_text(), "node_load1 3\n")
+        self.assertEqual((self.folder / "run" / "metrics.jsonl").read_text(), metrics)  # --overwrite has removed nothing
         self.file = self.folder / "nowhere" / "metrics.prom"
         said = self.train().err
         self.assertEqual(said.count("logging.prometheus: "), 1, said)

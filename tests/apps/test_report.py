@@ -119,6 +119,9 @@ class Report(DltrainTest):
         (self.folder / "report.html").write_text("<p>mine</p>")
         self.refused(USAGE, "report", self.runs, says="report.html exists and is not a report; name another page with -o", cwd=self.folder)
         self.assertEqual((self.folder / "report.html").read_text(), "<p>mine</p>")
+        (self.runs / "a" / "report.html").write_text("<p>mine</p>")
+        self.refused(USAGE, "report", self.runs / "a", says="report.html exists and is not a report")
+        self.refused(USAGE, "train", self.config, "-q", "--output-dir", self.runs / "a", "--overwrite", says="report.html was not written by dltrain")  # still the user's
         self.refused(USAGE, "report", self.runs, "-o", self.config, says="small.yaml exists and is not a report")
 
     @unittest.skipUnless(BROWSER, "chromium is not installed: nothing opens the page")
