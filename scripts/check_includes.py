@@ -40,6 +40,7 @@ ALLOWED = {
     "lib/profile": GRAPH + " passes compile data telemetry experiment runtime checkpoint run",
     "lib/report": GRAPH + " passes compile data telemetry experiment runtime checkpoint run",
     "lib/launch": "base config comm",
+    "lib/sweep": GRAPH + " passes compile data telemetry experiment runtime checkpoint run report launch",
     "kernels/shared": "base tensor device ops",
     "kernels/reference": "base tensor device ops shared",
     "kernels/cpu": "base tensor device ops shared",

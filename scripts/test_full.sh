@@ -51,7 +51,7 @@ run_part() {
     tsan) build_preset tsan && ctest --preset tsan --parallel "$jobs" --label-exclude '^long$' ;;
     fuzz) fuzzers ;;
     tidy) scripts/tidy.sh ;;
-    bench) cmake --build build --parallel "$jobs" --target bench_kernels bench_data bench_plan bench_text bench_overlap bench_checkpoint -- --quiet ;;
+    bench) cmake --build build --parallel "$jobs" --target bench_kernels bench_data bench_plan bench_text bench_overlap bench_checkpoint bench_search -- --quiet ;;
     tests) ctest --test-dir build --parallel "$jobs" --output-on-failure --label-exclude '^long$' ;;
     layouts)
       DLTRAIN_LAYOUTS=2000 build/test_run 'random layouts with delayed messages*' &&

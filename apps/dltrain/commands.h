@@ -34,6 +34,7 @@ CommandBody add_launch(CLI::App& command);
 CommandBody add_plan(CLI::App& command);
 CommandBody add_fit(CLI::App& command);
 CommandBody add_lr_find(CLI::App& command);
+CommandBody add_sweep(CLI::App& command);
 CommandBody add_profile(CLI::App& command);
 CommandBody add_check(CLI::App& command);
 CommandBody add_eval(CLI::App& command);
@@ -98,6 +99,8 @@ struct ConfigOptions {
       CLI::App& command, const char* name_of_files = "CONFIG",
       const char* about_files = "Experiment files (YAML); later ones override earlier ones");
   bool empty() const { return files.empty() && also_files.empty(); }
+  // The same options for another process, without name and seed.
+  std::vector<std::string> arguments() const;
   // Loads the configuration. `extra`: overrides applied after the user's. `change` modifies the
   // tree; with it, files are optional. Throws ConfigError.
   Experiment load(const std::vector<std::string>& extra = {},

@@ -24,6 +24,18 @@ void ConfigOptions::add_to(CLI::App& command, const char* name_of_files, const c
       ->take_last();
 }
 
+std::vector<std::string> ConfigOptions::arguments() const {
+  std::vector<std::string> out;
+  for (const auto* list : {&files, &also_files}) {
+    for (const std::string& file : *list) out.insert(out.end(), {"--config", file});
+  }
+  for (const std::string& set : sets) out.insert(out.end(), {"-s", set});
+  if (!device.empty()) out.insert(out.end(), {"--device", device});
+  if (!autotune.empty()) out.insert(out.end(), {"--autotune", autotune});
+  if (max_steps) out.insert(out.end(), {"--max-steps", std::to_string(*max_steps)});
+  return out;
+}
+
 Experiment ConfigOptions::load(const std::vector<std::string>& extra,
                                const std::function<void(ConfigNode&)>& change) const {
   ConfigInputs inputs;

@@ -43,6 +43,7 @@ const std::vector<CommandRow>& commands() {
       {"plan", "Print memory, FLOP and shapes without running anything", add_plan, true},
       {"fit", "Print the micro-batches that fit, and the best of them, from plans", add_fit, true},
       {"lr-find", "Find a learning rate by a short training with a growing one", add_lr_find, true},
+      {"sweep", "Train with many values of some keys, and rank the results", add_sweep, true},
       {"profile", "Measure where the time of a step goes: table and Chrome trace", add_profile},
       {"eval", "Evaluate a checkpoint", add_eval, true},
       {"predict", "Write the predictions of a checkpoint as CSV or JSONL", add_predict, true},

@@ -28,6 +28,7 @@ struct TrainOptions {
 // Checks the options that do not depend on the configuration.
 void check_options(const TrainOptions& options) {
   log_level_from_name(options.run.log_level);
+  stop_at(options.run.stop_at, 1);
   if (options.run.overwrite && options.run.resume == "auto") {
     fail(ExitCode::usage,
          "--overwrite discards the run that --resume auto continues; give one of them");
@@ -80,6 +81,11 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
   }
   if (options.config.empty()) take_run_configuration(options);
   Experiment experiment = options.config.load();
+  if (experiment.sweep) {
+    fail_at(*experiment.sweep, "",
+            "the section sweep is for `dltrain sweep`; to train the experiment itself, add -s "
+            "sweep=null");
+  }
   const std::string& resume = options.run.resume;
   const bool again = environment.run_has_begun;
   if (resume != "never" || again) {
@@ -139,6 +145,9 @@ std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
   command.add_flag("--overwrite", options->run.overwrite,
                    "Discard an existing run in the run folder; with --resume PATH of that run, "
                    "only its later checkpoints");
+  add_text(command, "--stop-at", options->run.stop_at,
+           "Evaluate, save and stop (exit code 75) after this step, or share of all steps (25%); "
+           "--resume auto continues");
   // A restarted rank may replace the summary of its own run.
   add_output(command, "--result", options->result,
              "Write the final summary to this file as one JSON object", /*of_run=*/true);

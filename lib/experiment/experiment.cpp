@@ -449,6 +449,9 @@ void Experiment::describe(Fields& f) {
             {.doc = "Texts that a language model generates during training, for the console, "
                     "samples.jsonl of the run folder and TensorBoard",
              .known_as = {"sampling", "samples", "sample"}});
+  f.section("sweep", sweep,
+            {.doc = "The keys that `dltrain sweep` varies; other commands ignore the section, and "
+                    "`train` refuses it"});
   // The resolved configuration contains the result.
   for (const auto& split : {data.train.get(), data.eval.get()}) {
     if (split != nullptr) split->expect_numbers(loss->target_kind({}) == TargetKind::numbers);

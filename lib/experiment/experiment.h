@@ -12,6 +12,7 @@
 #include "data/config.h"
 #include "device/device.h"
 #include "experiment/metric_watch.h"
+#include "experiment/sweep_config.h"
 #include "nn/loss.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
@@ -172,6 +173,7 @@ struct Experiment : ConfigObject {
   LoggingConfig logging;
   EvaluationConfig evaluation;
   std::optional<GenerationConfig> generation;
+  std::optional<SweepConfig> sweep;
 
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;

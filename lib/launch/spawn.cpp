@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/signals.h"
 
 namespace dltrain {
@@ -76,8 +77,14 @@ ChildProcess spawn(const Command& command) {
 
   const std::vector<unsigned long> cpus = cpu_mask(command.cpus);
   const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  Pipe out = command.own_stdout ? Pipe{} : make_pipe();
-  Pipe err = command.own_stderr ? Pipe{} : make_pipe();
+  FileDescriptor file;
+  if (!command.output.empty()) {
+    file = FileDescriptor(
+        open(command.output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+    if (!file) fail_storage(command.output, "open", errno);
+  }
+  Pipe out = command.own_stdout || file ? Pipe{} : make_pipe();
+  Pipe err = command.own_stderr || file ? Pipe{} : make_pipe();
   const std::string error_prefix = fmt::format("dltrain: cannot start '{}': ", command.executable);
   const char* const executable = command.executable.c_str();
   const pid_t parent = getpid();
@@ -92,6 +99,9 @@ ChildProcess spawn(const Command& command) {
                         reinterpret_cast<const cpu_set_t*>(cpus.data()));
     }
     dup2(null.get(), STDIN_FILENO);
+    for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+      if (file) dup2(file.get(), stream);
+    }
     if (out.write) dup2(out.write.get(), STDOUT_FILENO);
     if (err.write) dup2(err.write.get(), STDERR_FILENO);
     reset_signals();

@@ -1,6 +1,7 @@
 // Starts one child process of the launcher.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ struct Command {
   Environment environment;             // all of it
   bool own_stdout = false;             // inherits this process's stdout instead of a pipe
   bool own_stderr = false;
-  std::vector<int> cpus = {};  // to which it is bound, ascending; empty: as this process
+  std::vector<int> cpus = {};         // to which it is bound, ascending; empty: as this process
+  std::filesystem::path output = {};  // a file for both streams instead of pipes; it is emptied
 };
 
 struct ChildProcess {

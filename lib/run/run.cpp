@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -374,6 +376,7 @@ ExitCode Run::go() {
                     .resolved_config = resolved,
                     .origin = before,
                     .saved = !resume_ || resume_->checkpoint.parent_path() == path_ / "checkpoints",
+                    .stop_at = stop_at(options_.stop_at, session_.max_steps),
                     .started = started});
   reporter.finish(*outcome_, path_);
   // Waits for the last messages before connections are closed.
@@ -392,8 +395,10 @@ ExitCode Run::go() {
                                               : "before the first step",
                           outcome_->reason == StopReason::signal
                               ? fmt::format("signal {}", outcome_->signal)
-                              : "the time limit");
-    if (is_leader()) log_warning("{}", message);
+                          : outcome_->reason == StopReason::stop_at ? "--stop-at"
+                                                                    : "the time limit");
+    const bool wanted = outcome_->reason == StopReason::stop_at;
+    if (is_leader()) log_message(wanted ? LogLevel::info : LogLevel::warning, message);
   }
   write_summaries(code, message);
   return code;
@@ -424,6 +429,20 @@ void Run::write_failure(ExitCode code, const std::string& message) const {
 }
 
 }  // namespace
+
+int64_t stop_at(const std::string& text, int64_t max_steps) {
+  if (text.empty()) return INT64_MAX;
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit(end, text.data() + text.size());
+  if (error != std::errc() || !(number > 0) || number > 1e15 || (!unit.empty() && unit != "%") ||
+      (unit.empty() && number != std::floor(number))) {
+    fail(ExitCode::usage, "--stop-at '{}' is no number of steps and no share such as 25%", text);
+  }
+  const double steps = unit.empty() ? number : 0.01 * number * static_cast<double>(max_steps);
+  // A share such as 11.1111111 % of 900 steps means 100.
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps - 1e-6)));
+}
 
 std::string check_run(const Session& session, const RunOptions& options) {
   log_level_from_name(options.log_level);

@@ -20,11 +20,16 @@ struct RunOptions {
   // A restart of a run that an earlier attempt started in this folder: its newest checkpoint takes
   // precedence over `resume`, and nothing is discarded.
   bool resuming = false;
+  // After this step, or share of all steps ("25%"), the run stops (75). "": at its end.
+  std::string stop_at = {};
   std::filesystem::path result;  // empty: none; the summary as one JSON object
   bool quiet = false;            // only warnings and errors on the terminal
   std::string log_level = "info";
   std::vector<std::string> command = {};  // of this process, for attempts.jsonl
 };
+
+// Returns the step that RunOptions::stop_at names; INT64_MAX: none. Throws Error(usage).
+int64_t stop_at(const std::string& text, int64_t max_steps);
 
 // Describes where the run would start. Throws the errors of run_training() about log level, run
 // folder and checkpoint; changes no file.

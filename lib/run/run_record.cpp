@@ -95,7 +95,9 @@ void write_attempt(const std::filesystem::path& run, const RunAttempt& a) {
 }
 
 RunRecord read_run(const std::filesystem::path& folder) {
-  RunRecord out{.folder = folder, .name = folder.filename().string(), .status = "interrupted"};
+  // The runs of a sweep are all called run, in folders of the trials.
+  const auto named = folder.filename() == "run" ? folder.parent_path() : folder;
+  RunRecord out{.folder = folder, .name = named.filename().string(), .status = "interrupted"};
   try {
     out.config = read_if_there(folder / "config.yaml");
     for_each_line(folder / kAttemptsFile,
@@ -156,7 +158,7 @@ std::vector<std::filesystem::path> find_runs(const std::filesystem::path& folder
         self(self, entry.path(), depth - 1);
     }
   };
-  look(look, folder, 3);
+  look(look, folder, 4);
   std::ranges::sort(out);
   return out;
 }

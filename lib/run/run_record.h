@@ -49,7 +49,8 @@ struct RunRecord {
 RunRecord read_run(const std::filesystem::path& folder);
 // The logged steps of a run, in order.
 std::vector<RunPoint> read_curve(const std::filesystem::path& run);
-// The run folders in and below `folder` (to a depth of three), in order of their paths.
+// The run folders in and below `folder` (to a depth of four, where those of a sweep lie), in order
+// of their paths.
 std::vector<std::filesystem::path> find_runs(const std::filesystem::path& folder);
 
 // The keys of the configuration with their values.

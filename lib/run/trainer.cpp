@@ -187,7 +187,7 @@ class Loop {
   // Makes the next stop_wanted() ask the other ranks, before micro-batches of another duration.
   void ask_at_once() { stop_pause_.restart(); }
   bool stop_wanted();
-  bool look_at_model(int64_t step, bool evaluates, bool samples);
+  bool look_at_model(int64_t step, bool evaluates, bool samples, bool counts = true);
   bool catch_up();
   void save(int64_t step, bool last);
   void announce(const std::optional<std::filesystem::path>& checkpoint) const {
@@ -442,7 +442,7 @@ Loop::Requests Loop::take_requests() {
 
 // Evaluates and draws samples after a step. Returns false if the run was stopped before the end; no
 // result is then reported or stored.
-bool Loop::look_at_model(int64_t step, bool evaluates, bool samples) {
+bool Loop::look_at_model(int64_t step, bool evaluates, bool samples, bool counts) {
   const Stopwatch watch(evaluation_seconds_);
   std::optional<EvaluationRecord> record;
   ask_at_once();
@@ -464,6 +464,7 @@ bool Loop::look_at_model(int64_t step, bool evaluates, bool samples) {
   }
   if (record) {
     for (const auto& [label, value] : record->metrics) {
+      if (!counts) break;
       if (label == best_.record().metric) record->best = best_.observe(step, value);
       if (stopping_ && label == stopping_->record().metric) stopping_->observe(step, value);
     }
@@ -479,23 +480,28 @@ bool Loop::look_at_model(int64_t step, bool evaluates, bool samples) {
 // stop no evaluation is started: the resumed run begins with it.
 bool Loop::finish_step(int64_t step) {
   const Requests asked = take_requests();
-  const bool evaluates = evaluation_due(step), samples = samples_due(step);
+  const bool pause = step + 1 == options_.stop_at && !is_last(step);
+  // An evaluation that only --stop-at asks for is none of those that the run counts.
+  const bool counts = evaluation_due(step), samples = samples_due(step);
+  const bool evaluates = counts || (pause && session_.has_evaluation());
   evaluation_due_ = evaluates || samples;
   bool stop = asked.stop && (evaluation_due_ || !is_last(step));
   // All ranks collect, so that they find a non-finite step at the same time.
-  if (evaluation_due_ || stop || asked.save || save_due(step)) collect_reports(0);
-  if (!stop && evaluation_due_) stop = !look_at_model(step + 1, evaluates, samples);
+  if (evaluation_due_ || stop || asked.save || save_due(step) || pause) collect_reports(0);
+  if (!stop && evaluation_due_) stop = !look_at_model(step + 1, evaluates, samples, counts);
   const bool early = !evaluation_due_ && stopped_early() && !is_last(step);
-  const bool best = evaluates && !evaluation_due_ && outcome_.last_evaluation.best;
-  if (save_due(step) || stop || asked.save || early || best) {
-    save(step + 1, stop || early || is_last(step));
+  const bool best = counts && !evaluation_due_ && outcome_.last_evaluation.best;
+  if (save_due(step) || stop || asked.save || early || best || pause) {
+    save(step + 1, stop || early || pause || is_last(step));
   }
   if (is_leader() && !checkpoints_.sharded()) announce(checkpoints_.poll());
   if (early || !stop) {
-    outcome_.reason = early ? StopReason::early_stopping : StopReason::finished;
+    outcome_.reason = early   ? StopReason::early_stopping
+                      : pause ? StopReason::stop_at
+                              : StopReason::finished;
     outcome_.signal = 0;
   }
-  return !stop && !early;
+  return !stop && !early && !pause;
 }
 
 // Runs the evaluation that was due when the resumed run was stopped. Returns false if this run is
@@ -559,7 +565,8 @@ TrainOutcome Loop::run() {
   last_record_step_ = first_step_;
   last_record_tokens_ = tokens_seen_;
   outcome_.steps = first_step_;
-  const int64_t left = std::min(session_.max_steps - first_step_, options_.steps);
+  const int64_t end = std::min(session_.max_steps, options_.stop_at);
+  const int64_t left = std::clamp<int64_t>(end - first_step_, 0, options_.steps);
   try {
     if (catch_up() && !stopped_early()) all_steps(first_step_ + left);
   } catch (const Error& error) {
@@ -572,6 +579,9 @@ TrainOutcome Loop::run() {
       const Stopwatch watch(evaluation_seconds_);
       auto record = evaluate(session_, first_step_, [this] { return stop_wanted(); });
       if (record) outcome_.last_evaluation = std::move(*record);
+    }
+    if (first_step_ < session_.max_steps && first_step_ >= options_.stop_at) {
+      outcome_.reason = StopReason::stop_at;
     }
     if (stopped_early()) outcome_.reason = StopReason::early_stopping;
   }
@@ -595,7 +605,8 @@ TrainOutcome Loop::run() {
 }  // namespace
 
 std::string_view stop_reason_name(StopReason reason) {
-  constexpr std::string_view kNames[] = {"finished", "signal", "time limit", "early stopping"};
+  constexpr std::string_view kNames[] = {"finished", "signal", "time limit", "early stopping",
+                                         "stop-at"};
   return kNames[static_cast<size_t>(reason)];
 }
 

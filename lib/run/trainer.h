@@ -79,13 +79,15 @@ struct TrainOptions {
   bool saved = true;  // run_folder contains the checkpoint of the first step, or that is step 0
   bool handle_signals = true;
   int64_t steps = INT64_MAX;  // the greatest number of steps of this call
+  // After this step the run is evaluated and saved, and ends as if it were stopped.
+  int64_t stop_at = INT64_MAX;
   // Observes every step from `observed_from` on (counted from 0); outlives the call. nullptr: none.
   StepObserver* observer = nullptr;
   int64_t observed_from = 0;
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 
-enum class StopReason : uint8_t { finished, signal, time_limit, early_stopping };
+enum class StopReason : uint8_t { finished, signal, time_limit, early_stopping, stop_at };
 std::string_view stop_reason_name(StopReason reason);
 
 // Returns whether early stopping has ended the run whose checkpoint contains `record`.

@@ -87,4 +87,39 @@ std::string plot(std::span<const double> values, const PlotOptions& options) {
   return text;
 }
 
+std::string scatter(std::span<const double> x, std::span<const double> y, bool small_is_good,
+                    const PlotOptions& options) {
+  std::vector<double> sorted;
+  std::ranges::copy_if(y, std::back_inserter(sorted), [](double v) { return std::isfinite(v); });
+  if (sorted.size() < 2 || options.height < 2) return {};
+  std::ranges::sort(sorted);
+  const size_t tenth = sorted.size() / 10;
+  const double low = small_is_good ? sorted.front() : sorted[tenth];
+  const double high = small_is_good ? sorted[sorted.size() - 1 - tenth] : sorted.back();
+  const auto place = [](double part, int count) {
+    return std::clamp(static_cast<int>(part * count), 0, count - 1);
+  };
+  std::vector<std::string> rows(static_cast<size_t>(options.height),
+                                std::string(static_cast<size_t>(options.width), ' '));
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (!std::isfinite(x[i]) || !std::isfinite(y[i])) continue;
+    const double part = high > low ? (y[i] - low) / (high - low) : 0;
+    rows[static_cast<size_t>(options.height - 1 - place(part, options.height))]
+        [static_cast<size_t>(place(x[i], options.width))] = '*';
+  }
+  const std::string top = fmt::format("{:.4g}", high), bottom = fmt::format("{:.4g}", low);
+  const size_t label_width = std::max(top.size(), bottom.size());
+  std::string text;
+  for (int row = 0; row < options.height; ++row) {
+    const bool first = row == 0, last = row + 1 == options.height;
+    text += fmt::format("{:>{}} ", first ? top : last ? bottom : "", label_width);
+    text += options.utf8 ? (first || last ? "┤" : "│") : (first || last ? "+" : "|");
+    std::string& line = rows[static_cast<size_t>(row)];
+    line.erase(line.find_last_not_of(' ') + 1);
+    for (const char c : line) text += c == '*' && options.utf8 ? "•" : std::string(1, c);
+    if (!last) text += '\n';
+  }
+  return text;
+}
+
 }  // namespace dltrain

@@ -22,4 +22,9 @@ struct PlotOptions {
 // Returns an empty text for fewer than two finite values.
 std::string plot(std::span<const double> values, const PlotOptions& options);
 
+// Points with x in [0, 1], likewise. The worst tenth of the y, which would press the others
+// together, are drawn at the border. `small_is_good`: that border is the upper one.
+std::string scatter(std::span<const double> x, std::span<const double> y, bool small_is_good,
+                    const PlotOptions& options);
+
 }  // namespace dltrain

@@ -7,7 +7,7 @@ from support import DATA, OK, SOURCES, USAGE
 
 # Shape and classes of the data of each recipe.
 SAMPLES = {
-    "digits-mlp": ("[64]", 10), "digits-convnet": ("[8, 8, 1]", 10), "mnist-lenet": ("[28, 28, 1]", 10),
+    "digits-mlp": ("[64]", 10), "digits-sweep": ("[64]", 10), "digits-convnet": ("[8, 8, 1]", 10), "mnist-lenet": ("[28, 28, 1]", 10),
     "fashion-mnist-convnet": ("[28, 28, 1]", 10), "cifar10-resnet18": ("[32, 32, 3]", 10),
     "digits-resnet18": ("[32, 32, 3]", 10),
     "image-folder-resnet50": ("[224, 224, 3]", 1000),

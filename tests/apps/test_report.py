@@ -141,6 +141,18 @@ class Report(DltrainTest):
                 self.assertRegex(canvas, r'aria-label="[^"]+ by Step\. At the end: [^"]*\d')
                 self.assertRegex(canvas, r'width="\d{3,}"')  # Chart.js has given it its size
 
+    def test_a_browser_draws_the_results_of_a_sweep_over_its_settings(self):
+        sweep = "sweep: {trials: 6, parameters: {optimizer.learning_rate: {log: [1e-4, 1e-1]}, optimizer.type: [adamw, sgd]}}\n"
+        self.run_dltrain("sweep", self.write("sweep.yaml", SMALL + sweep), "--output-dir", self.runs)
+        page = self.folder / "page.html"
+        self.report(self.runs, "-o", page)
+        shown = self.in_browser(page)
+        self.assertNotIn("data-error", shown)
+        self.assertIn("trial-0003", shown)
+        for key in ("learning_rate", "type"):
+            self.assertRegex(shown, rf'<canvas [^>]*aria-label="eval_loss of 6 runs by optimizer.{key}"[^>]*width="\d{{3,}}"|'
+                                    rf'<canvas [^>]*width="\d{{3,}}"[^>]*aria-label="eval_loss of 6 runs by optimizer.{key}"')
+
 
 if __name__ == "__main__":
     main()

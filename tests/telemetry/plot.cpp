@@ -29,3 +29,18 @@ TEST_CASE("too few values give no drawing") {
   CHECK(plot(std::vector<double>{}, {}).empty());
   CHECK(plot(std::vector<double>{1, NAN}, {}).empty());
 }
+
+TEST_CASE("points are drawn at their places, and the worst tenth at the border") {
+  const std::vector<double> x{0, 0.5, 0.99}, y{1, 3, 2};
+  CHECK(scatter(x, y, true, {.width = 5, .height = 3, .utf8 = false}) ==
+        "3 +  *\n"
+        "  |    *\n"
+        "1 +*");
+  std::vector<double> many_x, many_y;
+  for (int i = 0; i < 20; ++i) {
+    many_x.push_back(i / 20.0);
+    many_y.push_back(i == 7 ? 1e6 : i);
+  }
+  CHECK(scatter(many_x, many_y, true, {.height = 4}).starts_with("18 "));
+  CHECK(scatter(std::vector<double>{0.5}, std::vector<double>{NAN}, true, {}).empty());
+}

@@ -16,8 +16,8 @@
   const axes = {
     step: 'Step', time: 'Hours since the start', samples_seen: 'Samples', tokens_seen: 'Tokens', epoch: 'Epochs',
   };
-  const state = { x: 'step', smooth: 0, logX: false, logY: false, zoom: null, shown: runs.map(() => true) };
-  const charts = [];  // {key, canvas, make(), chart}
+  const state = { x: 'step', smooth: 0, logX: false, logY: false, zoom: null, shown: runs.map(() => true), result: null };
+  const charts = [];  // {key, canvas, chart}; make: returns the chart of a setting instead of curves
 
   function el(tag, attributes, ...children) {
     const out = document.createElement(tag);
@@ -151,11 +151,15 @@
     };
   }
   function draw(entry) {
+    if (entry.chart) entry.chart.destroy();
+    if (entry.make) {
+      entry.chart = new Chart(entry.canvas, entry.make());
+      return;
+    }
     const data = { datasets: datasets(entry.key) };
     // What a screen reader says.
     const last = data.datasets.filter((set) => !set.faint).slice(0, 10).map((set) => `${set.label} ${number(set.data.length ? set.data[set.data.length - 1].y : null)}`);
     entry.canvas.setAttribute('aria-label', `${titles[entry.key] || entry.key} by ${axes[state.x]}. At the end: ${last.join(', ')}`);
-    if (entry.chart) entry.chart.destroy();
     const shown = options(entry.key);
     const values = data.datasets.flatMap((set) => set.data.map((point) => point.y));
     if (values.length && values.every((value) => value === values[0])) {  // Chart.js would show a constant as 0
@@ -168,8 +172,8 @@
   }
   function zoom(range) {
     state.zoom = range;
-    for (const { chart } of charts) {
-      if (!chart) continue;
+    for (const { chart, make } of charts) {
+      if (!chart || make) continue;
       delete chart.options.scales.x.min;
       delete chart.options.scales.x.max;
       Object.assign(chart.options.scales.x, range || {});
@@ -303,6 +307,51 @@
     return text !== '' && isFinite(Number(text)) ? Number(text) : text;
   }
 
+  // A result of the runs over each setting in which they differ: what a sweep has shown.
+  function influence() {
+    const results = ['eval_loss', 'eval_accuracy', 'best_eval_loss', 'loss', 'accuracy', 'seconds', 'peak_rss_mib']
+      .filter((key) => runs.filter((run) => key in run.figures).length >= 5);
+    const valuesOf = (key) => runs.map((run) => asValue(run.settings[key]));
+    const keys = report.differing.filter((key) => key !== 'seed' && new Set(valuesOf(key)).size >= 2).slice(0, 24);
+    if (!results.length || !keys.length) return null;
+    state.result = results[0];
+    const redrawHere = () => { for (const entry of charts) if (entry.make && entry.chart) draw(entry); };
+    const select = el('select', { id: 'result', onchange: (event) => { state.result = event.target.value; redrawHere(); } },
+      results.map((key) => el('option', { value: key }, key)));
+    const grid = el('div', { class: 'charts' });
+    for (const key of keys) {
+      const values = valuesOf(key);
+      const numeric = values.every((value) => typeof value === 'number');
+      const names = [...new Set(values.map(String))];
+      const [least, most] = [Math.min(...values), Math.max(...values)];
+      const type = !numeric ? 'category' : least > 0 && most / least >= 30 ? 'logarithmic' : 'linear';
+      const canvas = el('canvas', { role: 'img' });
+      const make = () => {
+        const data = runs.map((run, i) => ({ x: numeric ? values[i] : String(values[i]), y: run.figures[state.result], i }))
+          .filter((point) => point.y !== undefined && point.y !== null);
+        canvas.setAttribute('aria-label', `${state.result} of ${data.length} runs by ${key}`);
+        // The worst tenth of the losses would press the others together: they are drawn at the border.
+        const sorted = data.map((point) => point.y).sort((a, b) => a - b);
+        const most = sorted[Math.floor(0.9 * (sorted.length - 1))];
+        if (/loss/.test(state.result) && most > sorted[0]) for (const point of data) point.y = Math.min(point.y, most);
+        const style = options(key);
+        return {
+          type: 'scatter',
+          data: { datasets: [{ data, pointRadius: 4, pointBackgroundColor: data.map((point) => color(point.i)) }] },
+          options: {
+            animation: false, maintainAspectRatio: false,
+            scales: { x: { type, labels: numeric ? undefined : names, offset: !numeric, grid: style.scales.x.grid, ticks: style.scales.x.ticks }, y: { grid: style.scales.y.grid, ticks: style.scales.y.ticks } },
+            plugins: { legend: { display: false }, tooltip: { callbacks: { label: ({ raw }) => `${runs[raw.i].name}: ${number(runs[raw.i].figures[state.result])} at ${raw.x}` } } },
+          },
+        };
+      };
+      grid.append(el('figure', {}, el('figcaption', {}, key), el('div', { class: 'canvas' }, canvas)));
+      charts.push({ key, canvas, chart: null, make });
+      watcher.observe(canvas);
+    }
+    return section('Results by setting', el('div', { class: 'controls' }, el('label', { for: 'result' }, 'result ', select)), grid);
+  }
+
   function classes(run) {
     const found = run.classes;
     if (!found) return [];
@@ -396,7 +445,7 @@
     Object.assign(state, { x: 'step', smooth: 0, logX: false, logY: false, zoom: null, shown: runs.map(() => true) });
     if (!runs.some((run) => run.train.columns.step || run.eval.columns.step)) state.x = 'time';
     document.getElementById('page').replaceChildren(...[
-      ...header(), many ? overview() : null, curves(),
+      ...header(), runs.length >= 5 ? influence() : null, many ? overview() : null, curves(),
       perRun('Classes', classes), perRun('Predictions', predictions), perRun('Generated text', texts), perRun('Model and memory', model),
       section('Configuration', ...settings()), many ? null : overview(), perRun('How it was made', reproduction),
       el('p', { class: 'weak' }, `dltrain report, ${report.dltrain} (${report.revision})`),

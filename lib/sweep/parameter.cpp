@@ -1,0 +1,87 @@
+#include "sweep/parameter.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+std::optional<double> number_in_text(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+std::string value_at(const SweepParameter& parameter, double unit) {
+  if (!parameter.is_range()) {
+    const auto count = static_cast<double>(parameter.values.size());
+    const double index = std::clamp(std::floor(unit * count), 0.0, count - 1);
+    return parameter.values[static_cast<size_t>(index)];
+  }
+  auto [low, high] = parameter.limits();
+  // Rounding gives both ends as much room as the numbers between them.
+  const double margin = parameter.integer ? 0.4999 : 0;
+  const double from = low - margin, to = high + margin;
+  const double value =
+      parameter.log ? std::exp(std::log(std::max(from, low / 2)) * (1 - unit) + std::log(to) * unit)
+                    : from + unit * (to - from);
+  if (parameter.integer) return fmt::format("{:.0f}", std::clamp(std::round(value), low, high));
+  const std::string text = fmt::format("{:.4g}", value);
+  // The rounded text may lie outside.
+  const double rounded = *number_in_text(text);
+  if (rounded < low) return fmt::format("{}", low);
+  return rounded > high ? fmt::format("{}", high) : text;
+}
+
+double unit_of(const SweepParameter& parameter, const std::string& value) {
+  if (!parameter.is_range()) {
+    const auto at = std::ranges::find(parameter.values, value);
+    if (at == parameter.values.end()) return NAN;
+    return (static_cast<double>(at - parameter.values.begin()) + 0.5) /
+           static_cast<double>(parameter.values.size());
+  }
+  const auto number = number_in_text(value);
+  if (!number) return NAN;
+  const auto& [low, high] = parameter.limits();
+  const double unit = parameter.log ? std::log(*number / low) / std::log(high / low)
+                                    : (*number - low) / (high - low);
+  return unit >= -1e-3 && unit <= 1 + 1e-3 ? std::clamp(unit, 0.0, 1.0) : NAN;
+}
+
+bool is_ordered(const SweepParameter& parameter) {
+  if (parameter.is_range()) return true;
+  std::vector<double> numbers;
+  for (const std::string& value : parameter.values) {
+    const auto number = number_in_text(value);
+    if (!number) return false;
+    numbers.push_back(*number);
+  }
+  return numbers.size() > 1 && std::ranges::is_sorted(numbers);
+}
+
+int64_t grid_size(const SweepParameter& parameter) {
+  return parameter.is_range() ? parameter.points.value_or(1)
+                              : static_cast<int64_t>(parameter.values.size());
+}
+
+std::string grid_value(const SweepParameter& parameter, int64_t index) {
+  if (!parameter.is_range()) return parameter.values[static_cast<size_t>(index)];
+  const auto last = static_cast<double>(grid_size(parameter) - 1);
+  return value_at(parameter, static_cast<double>(index) / last);
+}
+
+std::string short_name(const SweepConfig& sweep, const std::string& key) {
+  const auto last = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
+  const auto same = std::ranges::count_if(
+      sweep.parameters, [&](const SweepParameter& p) { return last(p.key) == last(key); });
+  return same == 1 ? last(key) : key;
+}
+
+}  // namespace dltrain

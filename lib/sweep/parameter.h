@@ -1,0 +1,27 @@
+// The values of a parameter of a sweep as points of the unit interval, in which searches work.
+// Ranges map linearly or by their logarithm; N values have a part of length 1/N each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "experiment/sweep_config.h"
+
+namespace dltrain {
+
+// Returns the value at `unit` in [0, 1] as YAML: reals with four significant digits.
+std::string value_at(const SweepParameter& parameter, double unit);
+// Returns the point of a value, for one of several the middle of its part; NaN for a text that is
+// no value of the parameter.
+double unit_of(const SweepParameter& parameter, const std::string& value);
+// Returns true if values have an order: ranges, and values that are numbers.
+bool is_ordered(const SweepParameter& parameter);
+
+// The number of values on a grid, and each of them.
+int64_t grid_size(const SweepParameter& parameter);
+std::string grid_value(const SweepParameter& parameter, int64_t index);
+
+// "learning_rate" of "optimizer.learning_rate" if no other parameter has that name.
+std::string short_name(const SweepConfig& sweep, const std::string& key);
+
+}  // namespace dltrain

@@ -1,0 +1,271 @@
+#include "sweep/ranking.h"
+
+#include <algorithm>
+
+#include "report/curves.h"
+#include "sweep/parameter.h"
+#include "telemetry/plot.h"
+#include "telemetry/progress.h"
+
+namespace dltrain {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string aligned(const Rows& rows) {
+  std::vector<size_t> width(rows[0].size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:>{}}  ", row[i], width[i]);
+    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return out;
+}
+
+std::string shown_mean(const RankedTrial& trial) {
+  if (!std::isfinite(trial.mean)) return "-";
+  const std::string mean = fmt::format("{:.5g}", trial.mean);
+  return std::isfinite(trial.deviation) ? fmt::format("{} +- {:.2g}", mean, trial.deviation) : mean;
+}
+
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
+  return out + "\"";
+}
+
+std::string csv_number(double value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : "";
+}
+
+// Trials that have a finite result.
+std::vector<RankedTrial> with_result(const std::vector<RankedTrial>& ranked) {
+  std::vector<RankedTrial> out;
+  std::ranges::copy_if(ranked, std::back_inserter(out),
+                       [](const RankedTrial& trial) { return std::isfinite(trial.mean); });
+  return out;
+}
+
+// −1 at the lower edge of the parameter, 1 at the upper one, else 0.
+int edge_of(const SweepParameter& parameter, const std::string& value) {
+  if (!parameter.is_range()) {
+    if (parameter.values.size() < 3) return 0;
+    return value == parameter.values.front() ? -1 : value == parameter.values.back() ? 1 : 0;
+  }
+  constexpr double kEdge = 0.2;
+  const double unit = unit_of(parameter, value);
+  return unit <= kEdge ? -1 : unit >= 1 - kEdge ? 1 : 0;
+}
+
+std::string wider(const SweepParameter& parameter, int edge) {
+  if (!parameter.is_range()) {
+    const std::string& last = edge < 0 ? parameter.values.front() : parameter.values.back();
+    return fmt::format("try values {} {}", edge < 0 ? "below" : "above", last);
+  }
+  const auto& [low, high] = parameter.limits();
+  const double factor = parameter.log ? std::min(10.0, std::sqrt(high / low)) : 0;
+  double end = edge > 0 ? high + (high - low) / 2 : low - (high - low) / 2;
+  if (parameter.log) end = edge > 0 ? high * factor : low / factor;
+  // A range that begins at 0, such as that of dropout, usually ends there.
+  if (!parameter.log && edge < 0 && low >= 0 && end < 0) {
+    return low == 0 ? "0 may be best" : "extend it to 0";
+  }
+  return fmt::format("extend it to {:.3g}", end);
+}
+
+}  // namespace
+
+std::vector<RankedTrial> rank_trials(Trials& trials) {
+  std::vector<RankedTrial> out;
+  for (int64_t trial = 0; trial < trials.count(); ++trial) {
+    RankedTrial row{.trial = trial};
+    for (size_t round = 0; round < trials.rounds().size(); ++round) {
+      if (!std::isnan(trials.score(trial, round))) row.round = round;
+    }
+    std::vector<double> found;
+    double loss = 0;
+    for (int64_t repeat = 0; repeat < trials.sweep().repeats; ++repeat) {
+      const auto& result = trials.result({trial, repeat, row.round});
+      if (!result) continue;
+      ++row.runs;
+      if (result->exit_code != 0 && row.exit_code == 0) {
+        row.exit_code = result->exit_code;
+        row.message = result->message;
+      }
+      row.seconds +=
+          result->figures.contains("training_seconds") ? result->figures.at("training_seconds") : 0;
+      row.steps = result->value("steps");
+      loss += result->value("loss");
+      const double value = result->value(trials.metric());
+      if (std::isfinite(value)) found.push_back(value);
+    }
+    if (row.runs == 0) continue;
+    row.values = *trials.values(trial);
+    row.loss = loss / static_cast<double>(row.runs);
+    if (!found.empty() && row.exit_code == 0) {
+      const auto count = static_cast<double>(found.size());
+      row.mean = 0;
+      for (const double value : found) row.mean += value / count;
+      double squares = 0;
+      for (const double value : found) squares += (value - row.mean) * (value - row.mean);
+      if (found.size() > 1) row.deviation = std::sqrt(squares / (count - 1));
+    }
+    out.push_back(std::move(row));
+  }
+  std::ranges::stable_sort(out, [&](const RankedTrial& a, const RankedTrial& b) {
+    const bool one = std::isfinite(a.mean), other = std::isfinite(b.mean);
+    if (one != other || !one) return one && !other;
+    if (a.round != b.round) return a.round > b.round;
+    return trials.smaller_is_better() ? a.mean < b.mean : a.mean > b.mean;
+  });
+  return out;
+}
+
+std::string ranking_table(const Trials& trials, const std::vector<RankedTrial>& ranked,
+                          size_t most) {
+  const bool rounds = trials.rounds().size() > 1, repeats = trials.sweep().repeats > 1;
+  Rows rows{{"rank", "trial", trials.metric()}};
+  if (trials.metric() != "loss") rows[0].push_back("loss");
+  if (rounds) rows[0].push_back("steps");
+  if (repeats) rows[0].push_back("runs");
+  rows[0].push_back("time");
+  for (const SweepParameter& parameter : trials.sweep().parameters) {
+    rows[0].push_back(short_name(trials.sweep(), parameter.key));
+  }
+  for (size_t i = 0; i < std::min(most, ranked.size()); ++i) {
+    const RankedTrial& trial = ranked[i];
+    const bool good = std::isfinite(trial.mean);
+    std::vector<std::string> row{good ? std::to_string(i + 1) : "-", std::to_string(trial.trial)};
+    row.push_back(good                   ? shown_mean(trial)
+                  : trial.exit_code == 4 ? "diverged"
+                                         : fmt::format("failed ({})", trial.exit_code));
+    if (trials.metric() != "loss") row.push_back(good ? fmt::format("{:.4g}", trial.loss) : "-");
+    if (rounds) row.push_back(good ? fmt::format("{:.0f}", trial.steps) : "-");
+    if (repeats) row.push_back(std::to_string(trial.runs));
+    row.push_back(format_time(trial.seconds));
+    row.insert(row.end(), trial.values.begin(), trial.values.end());
+    rows.push_back(std::move(row));
+  }
+  std::string out = aligned(rows);
+  if (ranked.size() > most)
+    out += fmt::format("… and {} more in trials.csv\n", ranked.size() - most);
+  return out;
+}
+
+std::string ranking_csv(const Trials& trials, const std::vector<RankedTrial>& ranked) {
+  std::string out = fmt::format("rank,trial,{},deviation,runs,loss,steps,seconds,exit_code",
+                                csv_cell(trials.metric()));
+  for (const SweepParameter& parameter : trials.sweep().parameters) {
+    out += "," + csv_cell(parameter.key);
+  }
+  out += "\n";
+  for (size_t i = 0; i < ranked.size(); ++i) {
+    const RankedTrial& trial = ranked[i];
+    out += fmt::format("{},{},{},{},{},{},{},{},{}", i + 1, trial.trial, csv_number(trial.mean),
+                       csv_number(trial.deviation), trial.runs, csv_number(trial.loss),
+                       csv_number(trial.steps), csv_number(trial.seconds), trial.exit_code);
+    for (const std::string& value : trial.values) out += "," + csv_cell(value);
+    out += "\n";
+  }
+  return out;
+}
+
+std::vector<std::string> edge_sentences(const Trials& trials,
+                                        const std::vector<RankedTrial>& ranked) {
+  constexpr size_t kBest = 5, kEnough = 3, kFewest = 10;
+  const std::vector<RankedTrial> good = with_result(ranked);
+  std::vector<std::string> out;
+  if (good.size() < kFewest) return out;
+  for (size_t p = 0; p < trials.sweep().parameters.size(); ++p) {
+    const SweepParameter& parameter = trials.sweep().parameters[p];
+    if (!is_ordered(parameter)) continue;
+    for (const int edge : {-1, 1}) {
+      const auto count = std::ranges::count_if(
+          good.begin(), good.begin() + kBest,
+          [&](const RankedTrial& trial) { return edge_of(parameter, trial.values[p]) == edge; });
+      // The best trial too, so that a parameter without effect is rarely named.
+      if (static_cast<size_t>(count) < kEnough || edge_of(parameter, good[0].values[p]) != edge) {
+        continue;
+      }
+      out.push_back(fmt::format("{} of the best {} trials lie at the {} edge of {}: {}", count,
+                                kBest, edge < 0 ? "lower" : "upper",
+                                short_name(trials.sweep(), parameter.key), wider(parameter, edge)));
+    }
+  }
+  return out;
+}
+
+std::string scientific_table(const Trials& trials, const std::vector<RankedTrial>& ranked) {
+  const SweepConfig& sweep = trials.sweep();
+  std::vector<size_t> scientific, nuisance;
+  for (size_t p = 0; p < sweep.parameters.size(); ++p) {
+    (sweep.is_scientific(sweep.parameters[p].key) ? scientific : nuisance).push_back(p);
+  }
+  if (scientific.empty()) return "";
+  Rows rows(1);
+  for (const size_t p : scientific) {
+    rows[0].push_back(short_name(sweep, sweep.parameters[p].key));
+  }
+  rows[0].insert(rows[0].end(), {trials.metric(), "trials", "trial"});
+  for (const size_t p : nuisance) rows[0].push_back(short_name(sweep, sweep.parameters[p].key));
+  // The first trial of each combination is its best.
+  const std::vector<RankedTrial> good = with_result(ranked);
+  const auto same = [&](const RankedTrial& a, const RankedTrial& b) {
+    return std::ranges::all_of(scientific, [&](size_t p) { return a.values[p] == b.values[p]; });
+  };
+  for (auto trial = good.begin(); trial != good.end(); ++trial) {
+    if (std::any_of(good.begin(), trial, [&](const auto& other) { return same(other, *trial); })) {
+      continue;
+    }
+    std::vector<std::string> row;
+    for (const size_t p : scientific) row.push_back(trial->values[p]);
+    const auto count =
+        std::ranges::count_if(good, [&](const auto& other) { return same(other, *trial); });
+    row.insert(row.end(),
+               {shown_mean(*trial), std::to_string(count), std::to_string(trial->trial)});
+    for (const size_t p : nuisance) row.push_back(trial->values[p]);
+    rows.push_back(std::move(row));
+  }
+  return aligned(rows);
+}
+
+std::string parameter_plots(const Trials& trials, const std::vector<RankedTrial>& ranked,
+                            bool utf8) {
+  const std::vector<RankedTrial> good = with_result(ranked);
+  if (good.size() < 5) return "";
+  std::string out;
+  for (size_t p = 0; p < trials.sweep().parameters.size(); ++p) {
+    const SweepParameter& parameter = trials.sweep().parameters[p];
+    std::vector<double> units, means;
+    for (const RankedTrial& trial : good) {
+      if (trial.round != good[0].round && trial.round + 1 < trials.rounds().size()) continue;
+      units.push_back(unit_of(parameter, trial.values[p]));
+      means.push_back(trial.mean);
+    }
+    if (units.size() < 5) continue;
+    const std::string low = value_at(parameter, 0), high = value_at(parameter, 1);
+    const std::string plotted = scatter(units, means, trials.smaller_is_better(), {.utf8 = utf8});
+    if (plotted.empty()) continue;
+    out += fmt::format("{} over {} (from {} to {}{}):\n{}\n", trials.metric(),
+                       short_name(trials.sweep(), parameter.key), low, high,
+                       parameter.log ? ", logarithmic" : "", plotted);
+  }
+  return out;
+}
+
+std::string curve_sentence(const Trials& trials, int64_t trial) {
+  const RunCurves curves = read_curves(trials.folder_of(trial, 0) / "run");
+  const std::string of_eval =
+      judge_curve(curves.eval.column("step"), curves.eval.column("eval_loss"), true);
+  if (!of_eval.empty()) return "evaluation loss " + of_eval;
+  const std::string of_training =
+      judge_curve(curves.train.column("step"), curves.train.column("loss"), false);
+  return of_training.empty() ? "" : "training loss " + of_training;
+}
+
+}  // namespace dltrain

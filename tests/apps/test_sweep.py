@@ -1,0 +1,228 @@
+"""dltrain sweep: the trials of an experiment, their ranking, interruptions, several processes, mistakes."""
+import csv
+import json
+import os
+import re
+import signal
+
+from support import DATA, DIVERGED, OK, SMALL, STOPPED, USAGE, DltrainTest, main, metrics
+
+RATES = "sweep: {trials: 6, parameters: {optimizer.learning_rate: {log: [1e-4, 1e-1]}}}\n"
+
+
+class Sweep(DltrainTest):
+    def setUp(self):
+        super().setUp()
+        self.out = self.folder / "sweep"
+
+    def config(self, sweep, text=SMALL, name="sweep.yaml"):
+        return self.write(name, text + sweep)
+
+    def sweep(self, config, *arguments, **options):
+        return self.run_dltrain("sweep", config, "--output-dir", self.out, *arguments, **options)
+
+    def rows(self):
+        with open(self.out / "trials.csv", newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def trial(self, name="trial-0000"):
+        return json.loads((self.out / name / "trial.json").read_text())
+
+    def test_trials_are_ranked_by_the_evaluation_loss(self):
+        said = self.sweep(self.config(RATES.replace("trials", "parallel: 2, trials"))).out
+        self.assertEqual(len(re.findall(r"^\[\d/6\] trial", said, re.MULTILINE)), 6)
+        rows = self.rows()
+        losses = [float(row["eval_loss"]) for row in rows]
+        self.assertEqual(losses, sorted(losses))
+        self.assertEqual(sorted(int(row["trial"]) for row in rows), list(range(6)))
+        for row in rows:
+            run = self.out / f"trial-{int(row['trial']):04}" / "run"
+            summary = json.loads((run / "summary.json").read_text())
+            self.assertEqual(summary["eval_loss"], float(row["eval_loss"]))
+            self.assertEqual(self.trial(run.parent.name)["settings"]["optimizer.learning_rate"], row["optimizer.learning_rate"])
+        self.assertIn(f"the best is trial {rows[0]['trial']}", said)
+        # The command that it prints trains the best trial again.
+        command = re.search(r"to train it again: dltrain (.*)$", said, re.MULTILINE)[1].split()
+        self.run_dltrain(*command, "--output-dir", self.folder / "again", "-q")
+        again = json.loads((self.folder / "again" / "summary.json").read_text())
+        self.assertEqual(again["eval_loss"], losses[0])
+
+    def test_a_second_call_trains_nothing_again_and_more_trials_continue_the_sweep(self):
+        config = self.config(RATES)
+        self.sweep(config)
+        before = (self.out / "trial-0000" / "run" / "summary.json").read_bytes()
+        said = self.sweep(config).out
+        self.assertNotIn("[", said)
+        said = self.sweep(config, "-s", "sweep.trials=8").out
+        self.assertEqual(len(re.findall(r"^\[\d/8\] trial [67] ", said, re.MULTILINE)), 2)
+        self.assertEqual(before, (self.out / "trial-0000" / "run" / "summary.json").read_bytes())
+        self.assertEqual(len(self.rows()), 8)
+        self.refused(USAGE, "sweep", config, "--output-dir", self.out, "-s", "optimizer.weight_decay=0.5",
+                     says=["holds another sweep", "optimizer.weight_decay: 0.01 -> 0.5"])
+
+    def test_a_stopped_sweep_continues_with_the_same_bits(self):
+        long = SMALL.replace("max_steps: 40", "max_steps: 1500")
+        config = self.config(RATES.replace("6", "3"), long)
+        process = self.start("sweep", config, "--output-dir", self.out)
+        self.wait_for(lambda: (self.out / "trial-0001" / "run" / "checkpoints" / "latest").exists(), "a checkpoint of trial 1")
+        process.send_signal(signal.SIGTERM)
+        ended = self.end(process)
+        self.assertEqual(ended.code, STOPPED, str(ended))
+        self.assertIn("the same command continues it", ended.err)
+        self.assertFalse((self.out / "trial-0001" / "trial.json").exists())
+        self.sweep(config)
+        whole = self.folder / "whole"
+        self.run_dltrain("sweep", config, "--output-dir", whole)
+        for trial in ("trial-0000", "trial-0001", "trial-0002"):
+            self.assert_same_state(self.out / trial / "run", whole / trial / "run")
+
+    def test_a_killed_sweep_continues_and_leaves_no_process(self):
+        long = SMALL.replace("max_steps: 40", "max_steps: 3000")
+        config = self.config(RATES.replace("6", "2"), long)
+        process = self.start("sweep", config, "--output-dir", self.out)
+        run = self.out / "trial-0000" / "run"
+        self.wait_for(lambda: (run / "checkpoints" / "latest").exists(), "a checkpoint")
+        process.kill()
+        process.communicate()
+        self.started.remove(process)
+        # The kernel ends the run with the sweep, so that its lock is free.
+        self.sweep(config)
+        self.assertEqual(len(self.rows()), 2)
+        self.assertTrue(all(line["step"] <= 3000 for line in metrics(run)))
+
+    def test_processes_that_share_a_folder_train_each_trial_once(self):
+        config = self.config(RATES.replace("6", "8"), SMALL.replace("max_steps: 40", "max_steps: 200"))
+        started = [self.start("sweep", config, "--output-dir", self.out) for _ in range(3)]
+        said = [self.end(process) for process in started]
+        for result in said:
+            self.assertEqual(result.code, OK, str(result))
+        trained = [line for result in said for line in re.findall(r"^\[\d/8\] trial (\d)", result.out, re.MULTILINE)]
+        self.assertEqual(sorted(trained), [str(i) for i in range(8)])
+        for i in range(8):
+            attempts = (self.out / f"trial-000{i}" / "run" / "attempts.jsonl").read_text().splitlines()
+            self.assertEqual(len(attempts), 1)
+
+    def test_halving_lets_the_best_third_go_on_from_their_checkpoints(self):
+        sweep = "sweep: {search: halving, trials: 9, parameters: {optimizer.learning_rate: {log: [1e-5, 1e-1]}}}\n"
+        long = SMALL.replace("max_steps: 40", "max_steps: 90")
+        said = self.sweep(self.config(sweep, long)).out
+        steps = [len(self.trial(f"trial-000{i}")["rounds"]) for i in range(9)]
+        self.assertEqual(sorted(steps), [1, 1, 1, 1, 1, 1, 2, 2, 3])
+        first = {i: self.trial(f"trial-000{i}")["rounds"][0]["figures"]["eval_loss"] for i in range(9)}
+        best = sorted(first, key=first.get)[:3]
+        self.assertEqual({i for i in range(9) if steps[i] > 1}, set(best))
+        self.assertIn("after 10 steps", said)
+        # The schedule is that of the whole run, and the pauses leave no trace in the state.
+        winner = steps.index(3)
+        whole = self.folder / "whole"
+        rate = self.trial(f"trial-000{winner}")["settings"]["optimizer.learning_rate"]
+        self.run_dltrain("train", self.small(long), "-q", "-s", f"optimizer.learning_rate={rate}", "--output-dir", whole)
+        self.assert_same_state(self.out / f"trial-000{winner}" / "run", whole)
+
+    def test_repeats_are_averaged_and_roles_choose_the_best_nuisance_value(self):
+        sweep = """sweep:
+  search: grid
+  repeats: 2
+  metric: eval_accuracy
+  parameters: {"model.layers[0].out_features": [4, 16], optimizer.learning_rate: [1e-4, 1e-2]}
+  roles: {scientific: ["model.layers[0].out_features"]}
+"""
+        said = self.sweep(self.config(sweep)).out
+        for row in self.rows():
+            name = f"trial-{int(row['trial']):04}"
+            values = [json.loads((self.out / run / "run" / "summary.json").read_text()) for run in (name, name + "-2")]
+            self.assertEqual([value["seed"] for value in values], [7, 8])
+            self.assertAlmostEqual(sum(value["eval_accuracy"] for value in values) / 2, float(row["eval_accuracy"]), places=6)
+        table = said[said.index("the best trial for each scientific value:"):].splitlines()[2:4]
+        self.assertEqual(sorted(int(line.split()[0]) for line in table), [4, 16])
+        self.assertRegex(table[0], r"\+- ")
+
+    def test_diverged_and_failed_trials_do_not_end_the_sweep(self):
+        sweep = "sweep: {search: grid, parameters: {optimizer.learning_rate: [1e-2, 1e30]}}\n"
+        said = self.sweep(self.config(sweep)).out
+        self.assertRegex(said, r"-\s+1\s+diverged")
+        self.assertEqual([row["exit_code"] for row in self.rows()], ["0", str(DIVERGED)])
+        self.out = self.folder / "failed"
+        table = self.write("table.csv", "x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(40)))
+        data = f"data: {{type: csv, path: {table}, target: y, eval_fraction: 0.25}}\n"
+        text = re.sub(r"data:\n.*\n.*\n", data, SMALL)
+        sweep = f"sweep: {{search: grid, parameters: {{data.path: [{table}, {self.folder}/none.csv]}}}}\n"
+        result = self.sweep(self.config(sweep, text), code=DATA)
+        self.assertIn("1 of 2 trials failed", result.err)
+        self.assertIn("none.csv", result.err)
+        self.write("none.csv", table.read_text())
+        said = self.sweep(self.config(sweep, text)).out
+        self.assertEqual(len(re.findall(r"^\[", said, re.MULTILINE)), 1)
+
+    def test_best_values_at_an_edge_are_reported(self):
+        sweep = "sweep: {trials: 16, parameters: {optimizer.learning_rate: {log: [1e-6, 1e-4]}}}\n"
+        said = self.sweep(self.config(sweep)).out
+        self.assertRegex(said, r"[345] of the best 5 trials lie at the upper edge of learning_rate: extend it to 0\.001")
+        self.assertIn("eval_loss over learning_rate (from 1e-06 to 0.0001, logarithmic):", said)
+
+    def test_the_plan_of_a_sweep_writes_nothing(self):
+        config = self.config(RATES.replace("trials", "search: tpe, trials").replace("6", "12"))
+        said = self.sweep(config, "--dry-run").out
+        self.assertEqual(len(re.findall(r"^trial \d: learning_rate=", said, re.MULTILINE)), 10)
+        self.assertIn("the values of trials 10 to 11 follow from the results before them", said)
+        self.assertFalse(self.out.exists())
+
+    def test_mistakes_are_reported_before_anything_is_trained(self):
+        def refused(sweep, says):
+            self.refused(USAGE, "sweep", self.config(sweep), "--output-dir", self.out, says=says)
+            self.assertFalse((self.out / "trial-0000").exists())
+
+        refused("", "the experiment has no section sweep")
+        refused(RATES.replace("learning_rate", "learning_rat"), ["a trial is no valid experiment", "did you mean 'learning_rate'?"])
+        refused("sweep: {trials: 3}\n", "sweep has no parameters")
+        refused("sweep: {trials: 3, parameters: [a]}\n", "expected a map of keys to values")
+        refused("sweep: {parameters: {seed: [1, 2]}}\n", ["repeats: N trains each trial with N seeds", "sweep needs trials"])
+        refused("sweep: {search: grid, trials: 3, parameters: {optimizer.learning_rate: {range: [0, 1]}}}\n",
+                ["leave trials out", "a grid needs {values: […]} or points: N"])
+        refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {log: [1, 0.1]}}}\n", "1 is not below 0.1")
+        refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {log: [0, 1]}}}\n", "above 0")
+        refused(RATES.replace("trials", "metric: eval_acuracy, trials"), "the runs will have no eval_acuracy; did you mean eval_accuracy?")
+        refused(RATES.replace("trials: 6", "trials: 6, roles: {scientific: lr}"), "lr is no parameter of this sweep")
+        # A batch that does not suit the micro-batch, in one combination only.
+        refused("sweep: {search: grid, parameters: {training.global_batch_size: [16, 18], training.micro_batch_size: [4, 8]}}\n",
+                ["a trial is no valid experiment (global_batch_size=18, micro_batch_size=4)"])
+        self.refused(USAGE, "train", self.config(RATES), says="the section sweep is for `dltrain sweep`")
+        run = self.folder / "run"
+        self.run_dltrain("train", self.config(RATES), "-s", "sweep=null", "-q", "--output-dir", run)
+        self.refused(USAGE, "sweep", self.config(RATES), "--output-dir", run, says="not the folder of a sweep")
+        mine = self.write("mine/notes.txt", "mine").parent
+        self.refused(USAGE, "sweep", self.config(RATES), "--output-dir", mine, says="not the folder of a sweep")
+        self.assertEqual(os.listdir(mine), ["notes.txt"])
+
+    def test_damaged_results_are_trained_again(self):
+        config = self.config(RATES.replace("6", "4"))
+        self.sweep(config)
+        rows = self.rows()
+        for trial, text in enumerate(("", "[]", '{"rounds": [3]}', '{"rounds": [{"figures": [], "exit_code": "x"}]}')):
+            self.write(self.out / f"trial-000{trial}" / "trial.json", text)
+        self.assertEqual(self.sweep(config).code, OK)
+        strip = lambda rows: [{key: row[key] for key in ("trial", "eval_loss")} for row in rows]
+        self.assertEqual(strip(self.rows()), strip(rows))
+
+
+class StopAt(DltrainTest):
+    def test_a_run_stops_at_a_step_or_share_and_continues_to_the_same_bits(self):
+        small, run = self.small(), self.folder / "run"
+        ended = self.run_dltrain("train", small, "--output-dir", run, "--stop-at", "7", code=STOPPED)
+        self.assertIn("stopped after step 7 by --stop-at", ended.err)
+        summary = json.loads((run / "summary.json").read_text())
+        self.assertEqual((summary["steps"], summary["eval_step"], summary["reason"]), (7, 7, "stop-at"))
+        self.run_dltrain("train", small, "--output-dir", run, "--stop-at", "50%", "--resume", "auto", code=STOPPED)
+        self.assertEqual(json.loads((run / "summary.json").read_text())["steps"], 20)
+        # There already: it evaluates and stops.
+        self.run_dltrain("train", small, "--output-dir", run, "--stop-at", "20", "--resume", "auto", code=STOPPED)
+        self.run_dltrain("train", small, "--output-dir", run, "--resume", "auto")
+        whole = self.folder / "whole"
+        self.run_dltrain("train", small, "--output-dir", whole)
+        self.assert_same_state(run, whole)
+        for text in ("0", "-3", "x", "2.5", "10 steps"):
+            self.refused(USAGE, "train", small, "--stop-at=" + text, says="--stop-at")
+
+
+if __name__ == "__main__":
+    main()
