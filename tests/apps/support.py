@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import unittest
+import zlib
 
 SOURCES = pathlib.Path(os.environ.get("SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 PROGRAM = os.environ.get("DLTRAIN", str(SOURCES / "build" / "dltrain"))
@@ -43,6 +44,16 @@ training: {global_batch_size: 16, max_steps: 40, max_grad_norm: 1.0}
 checkpoint: {save_steps: 10}
 logging: {logging_steps: 1}
 """
+
+
+def png(height, width, pixel):
+    """A PNG file, RGB, of pixel(y, x)."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + b"".join(bytes(pixel(y, x)) for x in range(width)) for y in range(height))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 class Result:

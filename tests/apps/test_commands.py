@@ -85,19 +85,6 @@ complete_line dltrain train -s optimizer.learning_r
         self.assertIn("bashcompinit", self.run_dltrain("completion", "zsh").out)
         self.refused(USAGE, "completion", "fish", says="fish")
 
-    def test_templates_are_whole_configurations(self):
-        for name, shape, target in (("mlp", "[30]", "linear"), ("convnet", "[28, 28, 1]", "conv2d")):
-            path = self.folder / f"{name}.yaml"
-            self.run_dltrain("init", name, "-o", path)
-            self.assertEqual(self.run_dltrain("init", name).out, path.read_text())
-            data = self.write("data.csv", "\n".join(",".join(["0"] * (30 if name == "mlp" else 784) + [str(i % 10)]) for i in range(200)))
-            plan = self.run_dltrain("plan", path, "-s", f"data.path={data}").out
-            self.assertRegex(plan, r"output f32\[\d+, 10\]")
-            self.refused(USAGE, "init", name, "-o", path, says="--force")
-            self.run_dltrain("init", name, "-o", path, "--force")
-        self.run_dltrain(path, "-q", "--output-dir", self.folder / "run", "-s", f"data.path={data}", "--max-steps", 2)
-        self.refused(USAGE, "init", "transformer", says="transformer")
-
     def test_the_plan_states_the_memory_that_a_run_takes(self):
         small = self.small()
         for i, (configuration, extra) in enumerate(((small, []), (small, ["-s", "training.micro_batch_size=4"]),

@@ -4,10 +4,9 @@ import json
 import os
 import shutil
 import struct
-import zlib
 
 import support
-from support import DATA, SOURCES, USAGE
+from support import DATA, SOURCES, USAGE, png
 
 GOLDEN = SOURCES / "tests" / "golden" / "images"
 MODEL = """
@@ -17,16 +16,6 @@ optimizer: {type: sgd, learning_rate: 0.01}
 training: {global_batch_size: 2, max_steps: 3}
 logging: {logging_steps: 1}
 """
-
-
-def png(height, width, pixel):
-    """A PNG file, RGB, of pixel(y, x)."""
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = b"".join(b"\0" + b"".join(bytes(pixel(y, x)) for x in range(width)) for y in range(height))
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 class Data(support.DltrainTest):
