@@ -127,6 +127,7 @@ class Fits(DltrainTest):
         result = self.run_dltrain("plan", gpt, "--gpu", "l4", *few, code=MEMORY)
         self.assertRegex(result.out, r"\n  parallelism.zero_stage=3 → .*, fits\n")
 
+    @unittest.skipIf(SANITIZED, "sanitizers take memory")
     def test_recomputation_finds_the_fastest_choice_for_a_budget(self):
         gpt = SOURCES / "configs/bench/gpt_char.yaml"
         auto = ["plan", gpt, "-s", "memory.recompute=auto"]
@@ -180,6 +181,7 @@ class Fits(DltrainTest):
         self.assertAlmostEqual(100 * size(least[1]) / fused, int(least[2]), delta=1)
         self.refused(USAGE, "plan", self.small(), "--movement", "--frontier", says="--frontier excludes --movement")
 
+    @unittest.skipIf(SANITIZED, "sanitizers take memory")
     def test_ranks_choose_the_same_recomputation(self):
         text = re.sub(r"model:\n(?:  .*\n)+", "model: {layers: [{type: linear, out_features: 512}, {repeat: {times: 12, layers: [{type: linear, out_features: 512}, "
                       "{type: gelu}, {type: dropout}]}}, {type: linear, out_features: 4}]}\n", WIDE)
@@ -217,6 +219,7 @@ class MicroBatches(DltrainTest):
         self.assertEqual(sorted(self.folder.iterdir()), before)
         self.refused(USAGE, "fit", path, "--measure", "-s", "parallelism.data=2", says="--measure runs on one rank")
 
+    @unittest.skipIf(SANITIZED, "sanitizers take memory")
     def test_auto_is_the_largest_that_fits_and_a_resumed_run_keeps_it(self):
         path = self.write("wide.yaml", WIDE)
         auto = [path, "-q", "-s", "training.micro_batch_size=auto"]
@@ -236,6 +239,7 @@ class MicroBatches(DltrainTest):
         self.run_dltrain(*auto, "--nproc-per-node", 2, "--output-dir", self.folder / "ranks", "-s", f"memory.budget={int(2 * budget)}")
         self.assertRegex((self.folder / "ranks" / "config.yaml").read_text(), r"micro_batch_size: (128|256)\n")
 
+    @unittest.skipIf(SANITIZED, "sanitizers take memory")
     def test_a_micro_batch_that_auto_takes_is_not_refused(self):
         path = self.write("wide.yaml", WIDE)
         needs = self.needs(path, 256)
@@ -257,6 +261,7 @@ class MicroBatches(DltrainTest):
                      says="auto chooses gradient_accumulation_steps too")
         self.refused(USAGE, "plan", self.small(), "-s", "training.micro_batch_size=all", says="expected an integer or auto")
 
+    @unittest.skipIf(SANITIZED, "sanitizers take memory")
     def test_fit_prints_the_micro_batches_and_the_best(self):
         path = self.write("wide.yaml", WIDE)
         out = self.run_dltrain("fit", path).out
