@@ -7,8 +7,8 @@ namespace dltrain {
 namespace {
 
 // By CheckOutcome.
-constexpr const char* kWords[] = {"PASS", "FAIL", "SKIP", "ERROR"};
-constexpr int kColours[] = {32, 31, 33, 31};
+constexpr const char* kWords[] = {"PASS", "FAIL", "SKIP", "ERROR", "NOTE"};
+constexpr int kColours[] = {32, 31, 33, 31, 36};
 
 struct CheckCommand {
   ConfigOptions config;
@@ -27,14 +27,15 @@ void print_result(const CheckResult& result) {
 
 // "9 of 11 checks passed; failed: target leak; skipped: gradient check"
 std::string summary_of(const std::vector<CheckResult>& results) {
-  size_t passed = 0;
+  size_t passed = 0, checks = 0;
   std::string others[std::size(kWords)];
   for (const CheckResult& result : results) {
     std::string& names = others[static_cast<size_t>(result.outcome)];
     names += (names.empty() ? "" : ", ") + result.name;
     passed += result.outcome == CheckOutcome::pass ? 1 : 0;
+    checks += result.outcome == CheckOutcome::note ? 0 : 1;
   }
-  std::string out = fmt::format("{} of {} checks passed", passed, results.size());
+  std::string out = fmt::format("{} of {} checks passed", passed, checks);
   const auto print_count = [&](CheckOutcome outcome, const char* what) {
     const std::string& names = others[static_cast<size_t>(outcome)];
     if (!names.empty()) out += fmt::format("; {}: {}", what, names);

@@ -11,6 +11,7 @@ struct PredictOptions {
   CheckpointOptions models;
   std::string output, split;
   int64_t top = 1;
+  size_t suspicious = 0;
   std::optional<int64_t> samples;
 };
 
@@ -22,11 +23,19 @@ ExitCode run_predict(const PredictOptions& options) {
     fail(ExitCode::usage, "--split selects a split of the configuration's data, but {} is given",
          arguments.data);
   }
-  const TrainedModel first = options.models.open(0, train, /*targets=*/false);
+  const bool suspicious = options.suspicious > 0;
+  if (suspicious && options.top > 1) {
+    fail(ExitCode::usage, "--suspicious writes one class for each sample; leave --top-k out");
+  }
+  const TrainedModel first = options.models.open(0, train, /*targets=*/suspicious);
   const Predictions predictions =
-      predict_all(options.models, first, options.samples, train, /*targets=*/false);
+      predict_all(options.models, first, options.samples, train, /*targets=*/suspicious);
+  const Dataset& dataset = *first.session.data.eval;
   write_file_atomically(
-      options.output, prediction_text(predictions, *first.session.data.eval, format, options.top));
+      options.output, suspicious
+                          ? suspect_text(predictions, dataset,
+                                         suspects(predictions, dataset, options.suspicious), format)
+                          : prediction_text(predictions, dataset, format, options.top));
   const std::string of = arguments.data.empty()
                              ? fmt::format("the {} split", train ? "train" : "eval")
                              : arguments.data;
@@ -51,6 +60,9 @@ CommandBody add_predict(CLI::App& command) {
       ->take_last();
   add_number(command, "--top-k", options->top, int64_t{1}, int64_t{1} << 31,
              "Number of classes, the most likely first");
+  add_number(command, "--suspicious", options->suspicious, size_t{1}, size_t{1} << 40,
+             "Only so many samples, those whose targets the model contradicts most, with the loss; "
+             "look there for wrong labels");
   add_number(command, "--samples", options->samples, int64_t{1}, int64_t{1} << 40,
              "Number of samples, from the beginning (default: all)");
   return [options] { return run_predict(*options); };

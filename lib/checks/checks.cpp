@@ -4,6 +4,7 @@
 #include <new>
 
 #include "checks/checks_support.h"
+#include "checks/suggestions.h"
 
 namespace dltrain {
 namespace {
@@ -61,7 +62,9 @@ std::vector<CheckResult> run_checks(CheckOptions options) {
   bool has_experts = false;
   {
     Experiment experiment = options.load(one_rank_overrides());
-    const Session session = open_session(experiment, {.engines = options.engines});
+    Suggestions suggestions;
+    const Session session =
+        open_session(experiment, {.engines = options.engines, .probe = suggestions.probe()});
     samples = std::min<int64_t>(session.batch.micro_batch, session.data.train->size());
     options.fewest_samples = fewest_samples(session);
     has_experts = std::ranges::any_of(session.executor->training().metrics,
@@ -69,6 +72,9 @@ std::vector<CheckResult> run_checks(CheckOptions options) {
     add({"configuration", CheckOutcome::pass,
          fmt::format("{} training samples, {} for evaluation", session.data.train->size(),
                      session.has_evaluation() ? session.data.eval->size() : 0)});
+    for (std::string& sentence : suggestions.of(session)) {
+      add({"advice", CheckOutcome::note, std::move(sentence)});
+    }
   }
   for (const CheckRow& check : kChecks) {
     if (check.run == check_dead_experts && !has_experts) continue;

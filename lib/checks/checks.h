@@ -13,7 +13,8 @@
 namespace dltrain {
 
 // error: the check itself has failed, which is no statement about the configuration.
-enum class CheckOutcome : uint8_t { pass, fail, skip, error };
+// note: advice, which neither passes nor fails.
+enum class CheckOutcome : uint8_t { pass, fail, skip, error, note };
 
 struct CheckResult {
   std::string name;  // "loss at init"

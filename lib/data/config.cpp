@@ -55,7 +55,11 @@ void DatasetConfig::describe(Fields& f) {
            "Changes of images, in order; random ones must be in data.train. For samples held out "
            "by eval_fraction, center_crop replaces random_crop, a resize and center_crop replace "
            "random_resized_crop, and other random changes are left out",
-       .known_as = {"augment", "augmentation", "augmentations"}});
+       .known_as = {"augmentation", "augmentations"}});
+  f.boolean(
+      "augment", augment,
+      {.doc = "false: without random changes (transforms get what held-out samples get; no "
+              "random_affine, mixup, cutmix), to see what they are worth or to find a fault"});
   f.section("random_affine", random_affine,
             {.doc = "Randomly rotate, stretch and shift each training image, after all other "
                     "changes; must be in data.train"});
@@ -94,6 +98,7 @@ SampleOrder DatasetConfig::order() const {
 
 MixingOptions DatasetConfig::mixing() const {
   MixingOptions out;
+  if (!augment) return out;
   if (mixup) out.mixup = mixup->options;
   if (cutmix) out.cutmix = cutmix->options;
   return out;
@@ -101,8 +106,11 @@ MixingOptions DatasetConfig::mixing() const {
 
 SampleTransforms DatasetConfig::changes() const {
   SampleTransforms out;
-  for (const auto& transform : transforms) out.transforms.push_back(transform->clone());
-  if (random_affine) out.random_affine = random_affine->options;
+  for (const auto& transform : transforms) {
+    augment ? out.transforms.push_back(transform->clone())
+            : transform->add_for_evaluation(out.transforms);
+  }
+  if (random_affine && augment) out.random_affine = random_affine->options;
   return out;
 }
 

@@ -53,6 +53,7 @@ struct DatasetConfig : ConfigVariant {
   bool shuffle = true;
   Sampling sampling = Sampling::uniform;
   std::vector<std::unique_ptr<Transform>> transforms;
+  bool augment = true;
   // Keys of `train` only:
   std::optional<RandomAffineConfig> random_affine;
   std::optional<MixingConfig> mixup, cutmix;

@@ -28,6 +28,17 @@ struct Predictions {
 Predictions predict(const Session& session, std::optional<int64_t> limit = {},
                     const StopCheck& stop = {});
 
+// A sample, or a position of one, and its loss.
+struct Suspect {
+  int64_t sample = 0, position = 0;
+  double loss = 0;
+};
+// The samples whose targets the predictions contradict most, at most `most`, the worst first: -ln p
+// of the target (of several targets the sum), for numbers half the squared error. Targets that do
+// not count are left out. Wrongly labelled samples are often among the first (Northcutt et al.
+// 2021). Throws Error(usage) if the data has no targets.
+std::vector<Suspect> suspects(const Predictions& predictions, const Dataset& dataset, size_t most);
+
 // The mean of several predictions of the same samples. Throws Error(usage) if they differ in
 // samples or classes.
 class MeanPredictions {

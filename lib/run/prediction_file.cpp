@@ -49,6 +49,18 @@ class Rows {
     return out;
   }
 
+  // With a column for the loss, only of these.
+  std::string suspects(const std::vector<Suspect>& list, PredictionFormat format) {
+    const bool csv = format == PredictionFormat::csv;
+    std::string out = csv ? "loss," + csv_header() + "\n" : "";
+    for (const Suspect& suspect : list) {
+      const int64_t row = suspect.sample * p_.positions() + suspect.position;
+      out += csv ? fmt::format("{},{}\n", number(suspect.loss), csv_row(row))
+                 : json_row(row).add_loss("loss", suspect.loss).text() + "\n";
+    }
+    return out;
+  }
+
   std::string jsonl() {
     std::string out;
     for (int64_t i = 0; i < p_.samples * p_.positions(); ++i) out += json_row(i).text() + "\n";
@@ -202,6 +214,11 @@ PredictionFormat prediction_format(const std::filesystem::path& path) {
   if (extension == ".csv") return PredictionFormat::csv;
   if (extension == ".jsonl" || extension == ".json") return PredictionFormat::jsonl;
   fail(ExitCode::usage, "{}: predictions are written as .csv or .jsonl", path.string());
+}
+
+std::string suspect_text(const Predictions& predictions, const Dataset& dataset,
+                         const std::vector<Suspect>& suspects, PredictionFormat format) {
+  return Rows(predictions, dataset, 1).suspects(suspects, format);
 }
 
 std::string prediction_text(const Predictions& predictions, const Dataset& dataset,

@@ -30,6 +30,10 @@ enum class PredictionFormat : uint8_t { csv, jsonl };
 // others.
 PredictionFormat prediction_format(const std::filesystem::path& path);
 
+// As prediction_text(), only of these positions, and with the loss (CSV: the first column).
+std::string suspect_text(const Predictions& predictions, const Dataset& dataset,
+                         const std::vector<Suspect>& suspects, PredictionFormat format);
+
 // `top`: the number of classes in each row, best first, at least 1; throws Error(usage) if the
 // model has fewer. The samples are the first of `dataset`.
 std::string prediction_text(const Predictions& predictions, const Dataset& dataset,

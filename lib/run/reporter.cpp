@@ -149,6 +149,8 @@ void Reporter::log_step(const StepRecord& r) {
     if (!hint.empty()) log_warning("{}", hint);
   }
   losses_.push_back(r.loss);
+  const std::string notable = loss_watch_.add(r.step, r.loss, r.grad_norm);
+  if (!notable.empty()) log_warning("{}", notable);
   JsonObject line = line_of(r.step, r.tokens_seen);
   line.add_rounded("epoch", r.epoch).add_loss("loss", r.loss);
   for (const auto& [label, value] : r.metrics) line.add_loss(label, value);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "run/device_monitor.h"
+#include "run/loss_watch.h"
 #include "run/tensorboard_log.h"
 #include "run/trainer.h"
 #include "telemetry/metrics.h"
@@ -46,6 +47,7 @@ class Reporter {
   int64_t first_step_;  // the first step of this attempt
   double last_loss_ = 0;
   std::vector<double> losses_;
+  LossWatch loss_watch_;
   std::optional<MetricsWriter> metrics_, samples_;
   std::optional<Progress> progress_;
   std::unique_ptr<DeviceMonitor> monitor_;  // null: the device has no sensor

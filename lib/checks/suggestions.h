@@ -1,0 +1,27 @@
+// Advice of `dltrain check` about settings that are valid and work, but are often not what one
+// would choose knowing their effect.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "run/session.h"
+
+namespace dltrain {
+
+// Collects what a forward graph suggests; its probe() sees the graph when a session is opened.
+class Suggestions {
+ public:
+  GraphProbe probe();
+  // What graph and settings suggest, as sentences.
+  std::vector<std::string> of(const Session& session) const;
+
+ private:
+  void inspect(const Graph& forward);
+
+  std::string dropout_before_norm_;  // the layers of the first such pair
+  std::string norm_after_sum_;       // the last norm on the residual path
+  std::string clipped_;              // "attention" or "recurrent", whose gradients can explode
+};
+
+}  // namespace dltrain

@@ -1,0 +1,31 @@
+// Names spikes of the training loss and plateaus in the log. All logged steps are considered.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+
+namespace dltrain {
+
+class LossWatch {
+ public:
+  // Adds a logged step. Returns a sentence or an empty text:
+  // - a spike: the loss is far above those of the 30 logged steps before, by their spread;
+  // - a plateau, once: over half of the steps so far, and 100 logged ones at least, the mean loss
+  //   has not fallen by 1 %.
+  std::string add(int64_t step, double loss, double grad_norm);
+
+ private:
+  std::string spike(int64_t step, double loss, double grad_norm) const;
+  std::string plateau(int64_t step);
+
+  static constexpr size_t kBefore = 30;
+  std::deque<double> recent_;   // the last kBefore
+  std::deque<double> buckets_;  // means of equal numbers of logged steps, at most 2 · kBuckets
+  double sum_ = 0;
+  int64_t in_bucket_ = 0, bucket_ = 5, logged_ = 0;  // bucket_: logged steps of a bucket
+  int64_t quiet_until_ = 0;                          // after a spike
+  bool told_plateau_ = false;
+};
+
+}  // namespace dltrain
