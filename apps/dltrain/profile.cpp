@@ -28,7 +28,8 @@ void print_profile(const ProfileReport& report, const ProfileFlags& options) {
     const bool bold = isatty(STDOUT_FILENO) != 0 && console().color();
     fmt::print("{}", profile_table(report, {static_cast<size_t>(options.rows), bold}));
   }
-  fmt::print("trace: {} (open it in ui.perfetto.dev or chrome://tracing)\n", report.trace.string());
+  fmt::print("trace: {} (open it in ui.perfetto.dev or chrome://tracing); roofline.svg beside it\n",
+             report.trace.string());
 }
 
 ExitCode run_profile(const ProfileFlags& options, const RankEnvironment& environment) {

@@ -37,23 +37,6 @@ std::string rate_suggestion(const Session& session) {
       rate, kind, adaptive ? "3e-4 and a constant rate" : "0.1");
 }
 
-// Axes that tensor cores do not like, in 16 bits.
-std::string alignment_suggestion(const Session& session) {
-  const bool low = session.experiment->precision.compute != DType::f32 &&
-                   session.experiment->precision.compute != DType::f64;
-  const auto axes =
-      low ? misaligned_axes(session.executor->training().graph) : std::vector<MisalignedAxis>();
-  if (axes.empty()) return "";
-  const MisalignedAxis& first = axes[0];
-  return fmt::format(
-      "{} has {} {}, which is no multiple of {}{}: a GPU computes such products slower{}",
-      first.layer, first.extent, first.axis, first.multiple,
-      axes.size() > 1
-          ? fmt::format(" ({} more are like it; `dltrain plan --gpu` lists them)", axes.size() - 1)
-          : "",
-      first.vocabulary ? "; model.pad_vocab_to: 64 pads them" : "");
-}
-
 }  // namespace
 
 GraphProbe Suggestions::probe() {
@@ -120,7 +103,8 @@ std::vector<std::string> Suggestions::of(const Session& session) const {
                     clipped_ == "attention" ? "attention" : "recurrent layers"));
   }
   add(rate_suggestion(session));
-  add(alignment_suggestion(session));
+  add(describe_misalignment(session.executor->training().graph,
+                            session.experiment->precision.compute));
   return out;
 }
 

@@ -97,4 +97,18 @@ std::vector<ProductTiles> product_tiles(const Graph& graph, const Gpu& gpu) {
   return out;
 }
 
+std::string describe_misalignment(const Graph& graph, DType compute) {
+  const bool low = compute == DType::bf16 || compute == DType::f16;
+  const auto axes = low ? misaligned_axes(graph) : std::vector<MisalignedAxis>();
+  if (axes.empty()) return "";
+  const MisalignedAxis& first = axes[0];
+  return fmt::format(
+      "{} has {} {}, which is no multiple of {}{}: a GPU computes such products slower{}",
+      first.layer, first.extent, first.axis, first.multiple,
+      axes.size() > 1
+          ? fmt::format(" ({} more are like it; `dltrain plan --gpu` lists them)", axes.size() - 1)
+          : "",
+      first.vocabulary ? "; model.pad_vocab_to: 64 pads them" : "");
+}
+
 }  // namespace dltrain

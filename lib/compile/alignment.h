@@ -27,6 +27,10 @@ struct MisalignedAxis {
 // Returns the axes in the order of the graph, those without 16 bytes first.
 std::vector<MisalignedAxis> misaligned_axes(const Graph& graph);
 
+// The first of them as a sentence, with the number of others; "" if there is none, or the
+// arithmetic is not in 16 bits.
+std::string describe_misalignment(const Graph& graph, DType compute);
+
 // Calls of one product, whose result is cut into tiles of 128 by 128. A multiprocessor computes a
 // tile at a time, so the tiles are computed in waves, of which the last may leave some idle.
 struct ProductTiles {

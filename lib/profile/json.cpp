@@ -59,6 +59,25 @@ std::string profile_json(const ProfileReport& report) {
     ranks.push_back(one.add("shares_ms", shares_json(profile.shares, rank.seconds)));
   }
   if (!ranks.empty()) out.add("ranks", ranks);
+  const KernelTotals& k = profile.kernels;
+  JsonObject kernels;
+  kernels.add_rounded("flops", k.flops).add_rounded("bytes", k.bytes).add_rounded("calls", k.calls);
+  kernels.add_rounded("calls_below_5_us", k.short_calls);
+  kernels.add_rounded("limited_by_arithmetic_ms", 1e3 * k.arithmetic_seconds);
+  kernels.add_rounded("limited_by_memory_ms", 1e3 * k.memory_seconds);
+  JsonObject loader;
+  loader.add("workers", report.data_workers);
+  loader.add_rounded("fill_ms", 1e3 * profile.loader.fill_seconds);
+  loader.add_rounded("computing_ms", 1e3 * profile.loader.computing);
+  std::vector<JsonObject> gaps;
+  for (const Gap& gap : profile.gaps) {
+    JsonObject one;
+    one.add("cause", gap.cause).add("step", gap.step).add_rounded("ms", 1e3 * gap.seconds);
+    gaps.push_back(one.add_rounded("at_ms", 1e3 * gap.at, 9));
+  }
+  out.add("kernels", kernels).add("loader", loader).add("gaps", gaps);
+  out.add_rounded("cpus_used_by_others", report.other_load);
+  out.add("verdicts", verdicts(report));
   out.add("ops", rows_json(profile.ops)).add("layers", rows_json(profile.layers));
   out.add("calls", rows_json(profile.calls)).add("trace", report.trace.string());
   return out.text() + "\n";

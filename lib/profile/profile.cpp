@@ -4,13 +4,20 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 #include <vector>
 
 #include <omp.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include "base/cpus.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/owned_files.h"
 #include "checkpoint/run_folder.h"
+#include "compile/alignment.h"
 #include "profile/trace.h"
 #include "run/device_ranks.h"
 #include "run/trainer.h"
@@ -19,7 +26,7 @@
 namespace dltrain {
 namespace {
 
-constexpr const char* kTraceFile = "trace.json";
+constexpr const char *kTraceFile = "trace.json", *kRooflineFile = "roofline.svg";
 
 using ProfileClock = std::chrono::steady_clock;
 
@@ -28,6 +35,45 @@ int64_t now_profile() {
              ProfileClock::now().time_since_epoch())
       .count();
 }
+
+// How much of the CPUs of this process other processes use, in CPUs.
+class OtherLoad {
+ public:
+  double cpus() const {
+    const double seconds = 1e-9 * static_cast<double>(now_profile() - from_);
+    return seconds > 0 ? std::max(0.0, (busy() - own() - before_) / seconds) : 0;
+  }
+
+ private:
+  static double own() {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    const auto seconds = [](const timeval& t) {
+      return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+    };
+    return seconds(used.ru_utime) + seconds(used.ru_stime);
+  }
+  // Seconds in which these CPUs were not idle: all columns of /proc/stat but idle and iowait.
+  static double busy() {
+    std::ifstream stat("/proc/stat");
+    const std::vector<int> own = bound_cpus();
+    double ticks = 0;
+    for (std::string line; std::getline(stat, line);) {
+      std::istringstream words(line);
+      std::string name;
+      words >> name;
+      if (!name.starts_with("cpu") || name == "cpu") continue;
+      if (std::ranges::find(own, std::atoi(name.c_str() + 3)) == own.end()) continue;
+      double value = 0;
+      for (int column = 0; column < 8 && words >> value; ++column) {
+        ticks += column == 3 || column == 4 ? 0 : value;
+      }
+    }
+    return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+  }
+  int64_t from_ = now_profile();
+  double before_ = busy() - own();
+};
 
 // Exchanges the results between the ranks at the end. With one rank, `group` is nullptr.
 class Ranks {
@@ -154,7 +200,7 @@ std::optional<ProfileReport> profile_training(Experiment& experiment,
       options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
   if (options.ranks.is_leader()) {
     mark_run_folder(folder);
-    claim_files(folder, {kTraceFile});
+    claim_files(folder, {kTraceFile, kRooflineFile});
   }
   start_session(session);
   Device& device = session.executor->device();
@@ -165,9 +211,17 @@ std::optional<ProfileReport> profile_training(Experiment& experiment,
                        .threads = device.properties().on_host ? omp_get_max_threads() : 0,
                        .warmup = options.warmup,
                        .samples_per_step = session.batch.global_batch};
+  const OtherLoad load;
   report.limits = find_limits(session.executor->engine(), device, experiment.precision.compute,
                               experiment.precision.matmul == ProductMath::tf32);
+  report.data_workers = std::max(1, loader_workers(session, *session.data.train));
+  report.cores = bound_cpu_count();
+  if (!device.properties().on_host) {
+    report.misalignment =
+        describe_misalignment(session.executor->training().graph, experiment.precision.compute);
+  }
   const Recording recording = run_steps(session, options, report.plain_step_seconds);
+  report.other_load = load.cpus();
   report.profile = summarize(recording, report.limits);
   report.method = recording.method;
   report.arithmetic =
@@ -182,6 +236,9 @@ std::optional<ProfileReport> profile_training(Experiment& experiment,
       ranks.gather(trace_events(recording, report.limits, options.ranks.rank, origin));
   if (!options.ranks.is_leader()) return std::nullopt;
   report.trace = folder / kTraceFile;
+  if (const std::string svg = roofline_svg(report); !svg.empty()) {
+    write_file_atomically(folder / kRooflineFile, svg);
+  }
   write_chrome_trace(report.trace, events);
   return report;
 }

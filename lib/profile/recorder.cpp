@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 
 namespace dltrain {
 namespace {
@@ -65,8 +66,11 @@ void Recorder::end(StepPart part) {
 }
 
 void Recorder::filled(int worker, int64_t sequence, Time begin, Time end) {
+  timespec used{};
+  const bool known = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0;
+  const int64_t cpu = known ? int64_t{1'000'000'000} * used.tv_sec + used.tv_nsec : -1;
   const std::lock_guard lock(mutex_);
-  recording_.fills.push_back({worker, sequence, nanoseconds(begin), nanoseconds(end)});
+  recording_.fills.push_back({worker, sequence, nanoseconds(begin), nanoseconds(end), cpu});
 }
 
 Recording Recorder::take() {

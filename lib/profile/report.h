@@ -30,6 +30,9 @@ struct ProfileReport {
   double model_flops = 0;         // of a rank's step (compile/model_flops.h); 0: steps differ
   Profile profile = {};
   std::vector<RankShares> ranks = {};  // with several
+  int data_workers = 1, cores = 1;     // threads of the loader; CPUs of this process
+  double other_load = 0;               // CPUs of this process that others use
+  std::string misalignment = {};       // describe_misalignment() of the step on a GPU
   std::filesystem::path trace = {};
 
   // Model FLOP utilisation of the plain steps; 0: no limit is known.
@@ -43,6 +46,14 @@ struct TableOptions {
 
 // Plain lines of text.
 std::string profile_table(const ProfileReport& report, const TableOptions& options);
+
+// What bounds the step, and what could be better, as sentences with their figures; the first says
+// what bounds it.
+std::vector<std::string> verdicts(const ProfileReport& report);
+
+// The ops as points under the roofline of the machine (Williams et al. 2009), as SVG: FLOP a byte
+// against FLOP/s, the area of a point in proportion to its time.
+std::string roofline_svg(const ProfileReport& report);
 
 // One JSON object with everything that the table has, all rows included.
 std::string profile_json(const ProfileReport& report);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <functional>
 #include <map>
 
 #include "base/error.h"
@@ -123,7 +125,8 @@ Intervals parts(const Recording& recording, StepPart part) {
 
 // The step, cut into what the calls did by phase, and what the host did while they did nothing.
 std::vector<StepShare> cut_step(const Recording& recording, CallWorkCache& works,
-                                const std::vector<std::vector<Interval>>& times, double steps) {
+                                const std::vector<std::vector<Interval>>& times, double steps,
+                                std::vector<Gap>& gaps) {
   std::array<std::vector<Interval>, 3> by_phase;
   std::vector<Interval> messages;
   for (size_t i = 0; i < times.size(); ++i) {
@@ -133,23 +136,69 @@ std::vector<StepShare> cut_step(const Recording& recording, CallWorkCache& works
   }
   Intervals rest = parts(recording, StepPart::step);
   std::vector<StepShare> shares;
+  const Intervals all_steps = rest;
+  const auto note_gaps = [&](const char* cause, const Intervals& when) {
+    for (const Interval& gap : when) {
+      const auto step = std::ranges::upper_bound(all_steps, gap.begin, {}, &Interval::begin) - 1;
+      gaps.push_back({seconds_of(gap.end - gap.begin), cause, step - all_steps.begin(),
+                      seconds_of(gap.begin - all_steps.front().begin)});
+    }
+  };
+  bool kernel = true;
   const auto take = [&](const char* name, const Intervals& when, const char* meaning) {
-    shares.push_back({name, seconds_of(total(common(rest, when))) / steps, meaning});
+    const Intervals taken = common(rest, when);
+    shares.push_back({name, seconds_of(total(taken)) / steps, meaning});
     rest = without(rest, when);
+    if (!kernel) note_gaps(name, taken);
   };
   take("forward", merged(by_phase[0]), "kernels");
   take("backward", merged(by_phase[1]), "kernels");
   take("update", merged(by_phase[2]), "kernels: gradient norm, clipping, optimizer");
+  kernel = false;
   const Intervals agreeing = parts(recording, StepPart::ranks);
   messages.insert(messages.end(), agreeing.begin(), agreeing.end());
   take("communication", merged(messages), "waiting for other ranks, beyond what kernels hide");
   take("data", parts(recording, StepPart::data), "waiting for the loader (data.workers)");
   take("inputs", parts(recording, StepPart::inputs), "handing batches to the step");
   take("results", parts(recording, StepPart::results), "waiting for the step's sums");
+  note_gaps("host", rest);
+  std::ranges::sort(gaps, std::ranges::greater(), &Gap::seconds);
+  gaps.resize(std::min<size_t>(gaps.size(), 10));
   shares.push_back({"host", seconds_of(total(rest)) / steps,
                     recording.synchronous ? "between the kernels: the loop, profiling"
                                           : "launching: the device has nothing to do"});
   return shares;
+}
+
+// The first fill of a thread only says how much processor time it had used before.
+LoaderTotals loader_totals(const Recording& recording, double steps) {
+  LoaderTotals out;
+  std::map<int, std::vector<const FillEvent*>> threads;
+  for (const FillEvent& fill : recording.fills) threads[fill.worker].push_back(&fill);
+  out.threads = static_cast<int>(threads.size());
+  double timed = 0, computed = 0;
+  for (const auto& [worker, fills] : threads) {
+    for (size_t i = 0; i < fills.size(); ++i) {
+      const double wall = seconds_of(fills[i]->end - fills[i]->begin);
+      out.fill_seconds += wall / steps;
+      if (i == 0 || fills[i]->cpu < 0 || fills[i - 1]->cpu < 0) continue;
+      timed += wall;
+      computed += seconds_of(fills[i]->cpu - fills[i - 1]->cpu);
+    }
+  }
+  out.computing = timed > 0 ? out.fill_seconds * std::min(1.0, computed / timed) : NAN;
+  return out;
+}
+
+void add_to(KernelTotals& totals, const CallWork& work, double seconds, double steps) {
+  if (work.communicates) return;
+  totals.flops += work.cost.flops / steps;
+  totals.bytes += work.cost.bytes / steps;
+  totals.calls += 1 / steps;
+  if (seconds < kShortCall) totals.short_calls += 1 / steps;
+  (work.by_arithmetic ? totals.arithmetic_seconds : totals.memory_seconds) += seconds / steps;
+  (work.by_arithmetic ? totals.arithmetic_limit : totals.memory_limit) +=
+      std::min(work.limit_seconds, seconds) / steps;
 }
 
 }  // namespace
@@ -173,8 +222,10 @@ CallWork work_of(const Program& program, size_t index, const MachineLimits& limi
   }
   if (out.communicates) return out;
   const double flops = limits.flops(arithmetic_of(graph, node));
-  out.limit_seconds = std::max(flops > 0 ? out.cost.flops / flops : 0,
-                               limits.bytes > 0 ? out.cost.bytes / limits.bytes : 0);
+  const double arithmetic = flops > 0 ? out.cost.flops / flops : 0;
+  const double memory = limits.bytes > 0 ? out.cost.bytes / limits.bytes : 0;
+  out.limit_seconds = std::max(arithmetic, memory);
+  out.by_arithmetic = arithmetic > memory;
   return out;
 }
 
@@ -187,7 +238,8 @@ Profile summarize(const Recording& recording, const MachineLimits& limits) {
   out.step_seconds = seconds_of(total(steps)) / count;
   CallWorkCache works(limits);
   const auto times = times_of_calls(recording);
-  out.shares = cut_step(recording, works, times, count);
+  out.shares = cut_step(recording, works, times, count, out.gaps);
+  out.loader = loader_totals(recording, count);
   Rows ops, layers, calls;
   for (size_t i = 0; i < times.size(); ++i) {
     const CallEvent& event = recording.calls[i];
@@ -195,6 +247,7 @@ Profile summarize(const Recording& recording, const MachineLimits& limits) {
     int64_t nanoseconds = 0;
     for (const Interval& time : times[i]) nanoseconds += time.end - time.begin;
     const double seconds = seconds_of(nanoseconds);
+    add_to(out.kernels, work, seconds, count);
     const std::string shapes = shapes_of(*event.program, event.call);
     ops.add(work.op + '\n' + work.variant, work.op, work.variant, work, seconds);
     layers.add(work.layer, work.layer, "", work, seconds);

@@ -15,10 +15,11 @@ struct CallWork {
   std::string op = {}, variant = {};  // "matmul", "oneDNN"
   std::string layer = {};             // "layers.3"; "model" where no layer asked for it
   Phase phase = Phase::forward;
-  Cost cost = {};             // as `dltrain plan` counts
-  double limit_seconds = 0;   // that the cost takes at the machine's limits
-  bool communicates = false;  // between ranks: its time is no arithmetic
-  int64_t slot = -1;          // of an asynchronous operation, which two calls share
+  Cost cost = {};              // as `dltrain plan` counts
+  double limit_seconds = 0;    // that the cost takes at the machine's limits
+  bool by_arithmetic = false;  // the limit is that of arithmetic, not of memory
+  bool communicates = false;   // between ranks: its time is no arithmetic
+  int64_t slot = -1;           // of an asynchronous operation, which two calls share
 };
 CallWork work_of(const Program& program, size_t call, const MachineLimits& limits);
 
@@ -46,10 +47,37 @@ struct StepShare {
   std::string meaning;  // for the table
 };
 
+// A time in which no kernel ran.
+struct Gap {
+  double seconds = 0;
+  std::string cause;  // the name of the share
+  int64_t step = 0;   // observed, from 0
+  double at = 0;      // seconds since the beginning of the first observed step: place in the trace
+};
+
+// What the kernels of one step add up to.
+struct KernelTotals {
+  double flops = 0, bytes = 0;
+  // Time in calls that arithmetic or memory limits, and what they need at these limits.
+  double arithmetic_seconds = 0, arithmetic_limit = 0, memory_seconds = 0, memory_limit = 0;
+  double calls = 0, short_calls = 0;  // below kShortCall
+};
+inline constexpr double kShortCall = 5e-6;  // s
+
+// The loader's threads, in one step.
+struct LoaderTotals {
+  int threads = 0;  // that filled batches
+  double fill_seconds = 0,
+         computing = 0;  // of all threads; computing: processor time, NaN: unknown
+};
+
 struct Profile {
   int64_t steps = 0;        // number of observed steps
   double step_seconds = 0;  // their mean
   std::vector<StepShare> shares;
+  KernelTotals kernels;
+  LoaderTotals loader;
+  std::vector<Gap> gaps;  // the longest ten
   // Sorted by time, the slowest first.
   std::vector<ProfileRow> ops, layers, calls;
 };

@@ -45,6 +45,9 @@ class Table {
     add_rows("ops", report_.profile.ops, false);
     add_layers();
     add_rows("calls", report_.profile.calls, true);
+    add_gaps();
+    heading("verdict:");
+    for (const std::string& sentence : verdicts(report_)) line("  {}", sentence);
     return std::move(text_);
   }
 
@@ -155,6 +158,16 @@ class Table {
            cell(row.flop_rate() / 1e9),
            row.limit_seconds > 0 ? fmt::format("{:.0f} %", 100 * row.of_limit()) : "-");
     });
+  }
+
+  void add_gaps() {
+    const std::vector<Gap>& gaps = report_.profile.gaps;
+    if (gaps.empty()) return;
+    heading("longest gaps between kernels:");
+    for (size_t i = 0; i < std::min(gaps.size(), options_.rows); ++i) {
+      line("  {:<14} {:>12}   observed step {}, at {:.3f} ms of the trace", gaps[i].cause,
+           milliseconds(gaps[i].seconds), gaps[i].step, 1e3 * gaps[i].at);
+    }
   }
 
   const ProfileReport& report_;

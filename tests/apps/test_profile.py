@@ -1,9 +1,10 @@
 """dltrain profile: the table, the figures as JSON and the Chrome trace, on one rank and on two."""
 import json
 import os
+import random
 import re
 
-from support import DATA, SMALL, STORAGE, USAGE, DltrainTest, main
+from support import DATA, SMALL, STORAGE, USAGE, DltrainTest, main, png
 
 SHARES = {"forward", "backward", "update", "communication", "data", "inputs", "results", "host"}
 
@@ -56,6 +57,39 @@ class Profile(DltrainTest):
             self.assertIn(heading, text)
         self.assertRegex(text, r"(?m)^  layers\.0 +\d")
         self.assertNotIn("\x1b", text)
+
+    def test_it_says_what_bounds_the_step_and_what_could_be_better(self):
+        text, figures, _ = self.profile()
+        self.assertRegex(figures["verdicts"][0], r"^bound by (arithmetic|memory|data|overhead|communication): \d+ % of the step")
+        self.assertIn("verdict:\n  " + figures["verdicts"][0], text)
+        self.assertLessEqual(len(figures["gaps"]), 10)
+        lengths = [gap["ms"] for gap in figures["gaps"]]
+        self.assertEqual(lengths, sorted(lengths, reverse=True))
+        kernels = figures["kernels"]
+        phases = sum(figures["shares_ms"][phase] for phase in ("forward", "backward", "update"))
+        self.assertAlmostEqual((kernels["limited_by_arithmetic_ms"] + kernels["limited_by_memory_ms"]) / phases, 1, delta=1e-3)
+        svg = (self.folder / "out" / "roofline.svg").read_text()
+        self.assertIn("<title>matmul", svg)
+
+    def test_a_loader_that_decodes_large_images_is_named(self):
+        for kind in ("a", "b"):
+            for i in range(6):
+                noise = random.Random(i).randbytes(3 * 400 * 400)
+                self.write(f"images/{kind}/{i}.png", png(400, 400, lambda y, x: noise[3 * (400 * y + x): 3 * (400 * y + x) + 3]))
+        config = self.write("images.yaml", """
+model: {layers: [flatten, linear: auto]}
+data: {type: image_folder, path: images, normalize: {mean: [0.5, 0.5, 0.5], std: [0.2, 0.2, 0.2]}, transforms: [resize: [8, 8]], workers: 1}
+optimizer: {type: sgd, learning_rate: 0.01}
+training: {global_batch_size: 8, max_steps: 3}
+""")
+        result = self.folder / "result.json"
+        self.run_dltrain("profile", config, "--output-dir", self.folder / "out", "--result", result, "--warmup", 1, "--steps", 4)
+        figures = json.loads(result.read_text())
+        self.assertRegex(figures["verdicts"][0], r"^bound by data: \d+ % of the step$")
+        said = [sentence for sentence in figures["verdicts"] if "of the step waits for data: its batches take" in sentence]
+        self.assertEqual(len(said), 1, figures["verdicts"])
+        self.assertRegex(said[0], r"of 1 loader thread \(\d+ % computing, \d+ % waiting for disk or cores\)")
+        self.assertGreater(figures["loader"]["fill_ms"], figures["shares_ms"]["forward"])
 
     def test_rows_can_be_fewer_and_say_what_they_leave_out(self):
         text, figures, _ = self.profile("--rows", 2)
@@ -115,7 +149,7 @@ class Profile(DltrainTest):
     def test_a_profile_is_no_run_and_the_time_limit_does_not_end_it(self):
         out = self.folder / "out"
         self.profile("-s", "training.max_time=0.001", "-s", "training.max_steps=3")
-        self.assertEqual(sorted(os.listdir(out)), [".dltrain", "trace.json"])
+        self.assertEqual(sorted(os.listdir(out)), [".dltrain", "roofline.svg", "trace.json"])
         self.run_dltrain(self.small(), "-q", "--output-dir", out)
         self.profile()  # beside a run that is there
         self.assertIn("summary.json", os.listdir(out))
