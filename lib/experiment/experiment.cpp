@@ -316,6 +316,18 @@ void StudyConfig::describe(Fields& f) {
   f.texts("tags", tags, {.doc = "Words to find the run by", .scalar_ok = true});
 }
 
+void HooksConfig::describe(Fields& f) {
+  f.text("checkpoint", checkpoint,
+         {.doc = "Run after each saved checkpoint, with its folder in DLTRAIN_CHECKPOINT and "
+                 "DLTRAIN_STEP"});
+  f.text("evaluation", evaluation,
+         {.doc = "Run after each evaluation, with its results as JSON in DLTRAIN_RESULT and "
+                 "DLTRAIN_STEP"});
+  f.text("end", end,
+         {.doc = "Run when the run has ended or failed, with its exit code in DLTRAIN_EXIT_CODE"});
+  f.number("timeout", timeout, {.doc = "Seconds after which a command is killed", .above = 0});
+}
+
 void LoggingConfig::describe(Fields& f) {
   f.integer("logging_steps", logging_steps,
             {.doc = "Steps between lines of metrics.jsonl, of log.txt, and of the console "
@@ -449,6 +461,11 @@ void Experiment::describe(Fields& f) {
             {.doc = "Texts that a language model generates during training, for the console, "
                     "samples.jsonl of the run folder and TensorBoard",
              .known_as = {"sampling", "samples", "sample"}});
+  f.section("hooks", hooks,
+            {.doc = "Shell commands that rank 0 runs beside the training, with the run folder in "
+                    "DLTRAIN_RUN; their output goes to hooks.txt there. One that fails is a "
+                    "warning",
+             .known_as = {"callbacks"}});
   f.section("sweep", sweep,
             {.doc = "The keys that `dltrain sweep` varies; other commands ignore the section, and "
                     "`train` refuses it"});

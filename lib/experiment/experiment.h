@@ -154,6 +154,14 @@ struct StudyConfig : ConfigObject {
   void describe(Fields& f);
 };
 
+// Shell commands of the user (run/hooks.h); "": none.
+struct HooksConfig : ConfigObject {
+  std::string checkpoint, evaluation, end;
+  double timeout = 600;  // s
+  bool any() const { return !checkpoint.empty() || !evaluation.empty() || !end.empty(); }
+  void describe(Fields& f);
+};
+
 struct Experiment : ConfigObject {
   std::string name = "run";
   std::optional<StudyConfig> experiment;
@@ -174,6 +182,7 @@ struct Experiment : ConfigObject {
   EvaluationConfig evaluation;
   std::optional<GenerationConfig> generation;
   std::optional<SweepConfig> sweep;
+  HooksConfig hooks;
 
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;

@@ -70,6 +70,7 @@ Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
   if (session.experiment->logging.tensorboard) {
     tensorboard_.emplace(session, folder, resumed_step, resolved_config);
   }
+  hooks_.emplace(session.experiment->hooks, folder);
   if (const std::string& path = session.experiment->logging.prometheus; !path.empty()) {
     prometheus_.emplace(path, session.experiment->name);
   }
@@ -123,7 +124,10 @@ TrainEvents Reporter::events() {
           .on_evaluation = [this](const EvaluationRecord& record) { log_evaluation(record); },
           .on_samples = [this](const SampleRecord& record) { log_samples(record); },
           .on_checkpoint =
-              [](const std::filesystem::path& path) { log_debug("saved {}", path.string()); },
+              [this](const std::filesystem::path& path) {
+                log_debug("saved {}", path.string());
+                hooks_->checkpoint(path, checkpoint_step(path));
+              },
           .on_warning = [](const std::string& text) { log_warning("{}", text); }};
 }
 
@@ -184,6 +188,7 @@ void Reporter::log_evaluation(const EvaluationRecord& r) {
   if (r.best) line.add("best", true);
   line.add("eval_samples", r.samples).add_rounded("eval_seconds", r.seconds);
   write_metrics(line);
+  hooks_->evaluation(r.step, line.text());
   if (!r.classes.classes.empty()) {
     const auto json = class_report_json(r.classes, session_.data.eval->class_names());
     write_file_atomically(folder_ / "classes.json", json.dump() + "\n");
@@ -215,6 +220,12 @@ bool Reporter::write_predictions(int64_t step, const StopCheck& stop) const {
   write_file_atomically(folder_ / name, prediction_text(predictions, *session_.data.eval,
                                                         PredictionFormat::jsonl, 1));
   return true;
+}
+
+void Reporter::run_end_hook(ExitCode code) {
+  if (!hooks_) return;
+  hooks_->end(static_cast<int>(code));
+  hooks_.reset();
 }
 
 void Reporter::finish(const TrainOutcome& outcome, const std::filesystem::path& folder) {

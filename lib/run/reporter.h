@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "run/device_monitor.h"
+#include "run/hooks.h"
 #include "run/loss_watch.h"
 #include "run/tensorboard_log.h"
 #include "run/trainer.h"
@@ -27,6 +28,8 @@ class Reporter {
   // Callbacks into this object, which must outlive the loop.
   TrainEvents events();
 
+  // Called when the summaries have been written. Waits for the commands of hooks.
+  void run_end_hook(ExitCode code);
   // Called after the loop: prints the loss curve, the timing and the run folder.
   void finish(const TrainOutcome& outcome, const std::filesystem::path& folder);
 
@@ -54,6 +57,7 @@ class Reporter {
   double peak_flops_ = 0;                   // in the compute type; 0: unknown
   std::optional<TensorBoardLog> tensorboard_;
   std::optional<PrometheusFile> prometheus_;
+  std::optional<Hooks> hooks_;  // rank 0
 };
 
 // The model FLOP utilization: the model's arithmetic (compile/model_flops.h) per time as a share of

@@ -66,7 +66,7 @@ class Run {
   void leave(const Error& error) const { abort_ranks(options_.ranks, session_, error); }
   // Writes the summaries of a failed run. Storage errors are only logged, so that they do not hide
   // the first error.
-  void write_failure(ExitCode code, const std::string& message) const;
+  void write_failure(ExitCode code, const std::string& message);
 
  private:
   bool is_leader() const { return options_.ranks.is_leader(); }
@@ -103,6 +103,7 @@ class Run {
   std::string finished_;  // the summary of a run that needs no more steps
   bool begun_ = false;    // this run has written to the run folder
   std::optional<TrainOutcome> outcome_;
+  std::optional<Reporter> reporter_;
 };
 
 void Run::set_up_logging(const std::optional<std::filesystem::path>& folder) const {
@@ -369,16 +370,16 @@ ExitCode Run::go() {
   if (!finished_.empty()) return ExitCode::ok;
   const CheckpointState before = origin();
   note_attempt(before);
-  Reporter reporter(session_, path_, resume_ ? std::optional(session_.position.step) : std::nullopt,
+  reporter_.emplace(session_, path_, resume_ ? std::optional(session_.position.step) : std::nullopt,
                     before.evaluation_due, attempt_, resolved, options_.quiet);
-  outcome_ = train(session_, reporter.events(),
+  outcome_ = train(session_, reporter_->events(),
                    {.run_folder = path_,
                     .resolved_config = resolved,
                     .origin = before,
                     .saved = !resume_ || resume_->checkpoint.parent_path() == path_ / "checkpoints",
                     .stop_at = stop_at(options_.stop_at, session_.max_steps),
                     .started = started});
-  reporter.finish(*outcome_, path_);
+  reporter_->finish(*outcome_, path_);
   // Waits for the last messages before connections are closed.
   if (StreamCollectives* group = session_.executor->device_group()) group->barrier();
   ExitCode code = ExitCode::ok;
@@ -401,6 +402,7 @@ ExitCode Run::go() {
     if (is_leader()) log_message(wanted ? LogLevel::info : LogLevel::warning, message);
   }
   write_summaries(code, message);
+  reporter_->run_end_hook(code);
   return code;
 }
 
@@ -414,7 +416,7 @@ void Run::write_summaries(ExitCode code, const std::string& message) const {
   write_summary(options_.result, summary);
 }
 
-void Run::write_failure(ExitCode code, const std::string& message) const {
+void Run::write_failure(ExitCode code, const std::string& message) {
   try {
     write_summaries(code, message);
     // The caller prints the error; the log file gets it here.
@@ -426,6 +428,7 @@ void Run::write_failure(ExitCode code, const std::string& message) const {
   } catch (const Error& second) {
     log_warning("{}", second.what());
   }
+  if (reporter_) reporter_->run_end_hook(code);
 }
 
 }  // namespace
