@@ -83,8 +83,14 @@ CommandBody add_init(CLI::App& command) {
     for (const TemplateFile& file : template_files()) {
       if (options->name != file.name) continue;
       std::string text(file.text);
+      if (options->data.empty() && options->target != "last") {
+        fail(ExitCode::usage, "--target names a column of --data FILE, which is missing");
+      }
       if (!options->data.empty()) {
-        if (options->name != "mlp") fail(ExitCode::usage, "--data belongs to the template mlp");
+        if (options->name != "mlp")
+          fail(ExitCode::usage,
+               "--data belongs to the template mlp, which becomes a "
+               "regression for a column of numbers");
         text = describe_table(text, options->data, options->target);
       }
       if (options->output.empty()) {

@@ -39,8 +39,12 @@ ExitCode run_predict(const PredictOptions& options) {
   const std::string of = arguments.data.empty()
                              ? fmt::format("the {} split", train ? "train" : "eval")
                              : arguments.data;
-  fmt::print("{}: {} samples of {}, by {}", options.output, predictions.samples, of,
-             first.checkpoint.checkpoint.string());
+  fmt::print("{}: {}{} samples of {}, by {}", options.output,
+             suspicious ? fmt::format("the {} most suspicious of ",
+                                      std::min<size_t>(options.suspicious,
+                                                       static_cast<size_t>(predictions.samples)))
+                        : "",
+             predictions.samples, of, first.checkpoint.checkpoint.string());
   if (arguments.models.size() > 1) fmt::print(" and {} more", arguments.models.size() - 1);
   fmt::print("\n");
   return ExitCode::ok;

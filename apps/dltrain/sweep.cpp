@@ -1,6 +1,8 @@
 // dltrain sweep: the trials of an experiment with a section `sweep`, and what they show.
 #include <cstdio>
 
+#include "base/encodings.h"
+#include "base/owned_files.h"
 #include "base/utf8.h"
 #include "config/suggest.h"
 #include "dltrain/commands.h"
@@ -30,29 +32,25 @@ std::string settings_text(const SweepConfig& sweep, const std::vector<std::strin
   return out;
 }
 
-// Reports the first trial whose experiment is invalid. The values of searches that learn are not
-// known before: each end of a range, and each value, is tried with those of the first trial.
+// Reports values that are invalid, all at once and at their places, then the first combination of
+// valid ones that is invalid (of the first trials; those of searches that learn are not known).
 void check_trials(const ConfigOptions& options, const SweepConfig& sweep) {
   constexpr int64_t kMostChecked = 2000;
-  const auto check = [&](const std::vector<std::string>& values) {
+  const auto load = [&](const std::vector<std::string>& values, size_t only) {
     std::vector<std::string> sets{"sweep=null"};
     for (size_t p = 0; p < values.size(); ++p) {
-      sets.push_back(sweep.parameters[p].key + "=" + values[p]);
+      if (only == p || only == values.size()) {
+        sets.push_back(sweep.parameters[p].key + "=" + values[p]);
+      }
     }
-    try {
-      options.load(sets);
-    } catch (const ConfigError& error) {
-      fail(ExitCode::usage, "a trial is no valid experiment ({}):\n{}",
-           settings_text(sweep, values), error.what());
+    const Experiment experiment = options.load(sets);
+    for (const DatasetConfig* split : {experiment.data.train.get(), experiment.data.eval.get()}) {
+      if (split != nullptr) DataConfig::refuse_missing(*split);
     }
   };
-  if (sweep.search != SearchKind::tpe) {
-    for (int64_t i = 0; i < std::min(kMostChecked, trial_count(sweep)); ++i) {
-      check(values_of_trial(sweep, i));
-    }
-    return;
-  }
+  load({}, 0);
   const std::vector<std::string> first = values_of_trial(sweep, 0);
+  Diagnostics problems;
   for (size_t p = 0; p < first.size(); ++p) {
     const SweepParameter& parameter = sweep.parameters[p];
     const size_t count = parameter.is_range() ? 2 : parameter.values.size();
@@ -60,33 +58,62 @@ void check_trials(const ConfigOptions& options, const SweepConfig& sweep) {
       std::vector<std::string> values = first;
       values[p] =
           parameter.is_range() ? value_at(parameter, static_cast<double>(i)) : parameter.values[i];
-      check(values);
+      try {
+        load(values, p);
+      } catch (const ConfigError& error) {
+        // Some keys are valid only together, such as optimizer.type and optimizer.momentum.
+        try {
+          load(values, values.size());
+        } catch (const ConfigError&) {
+          problems.add(parameter.location, "{}: {}: {}", parameter.key, values[p],
+                       error.diagnostics().all().front().message);
+        }
+      }
+    }
+  }
+  problems.throw_if_any();
+  if (sweep.search == SearchKind::tpe) return;
+  for (int64_t i = 0; i < std::min(kMostChecked, trial_count(sweep)); ++i) {
+    const std::vector<std::string> values = values_of_trial(sweep, i);
+    try {
+      load(values, values.size());
+    } catch (const ConfigError& error) {
+      fail(ExitCode::usage, "trial {} is no valid experiment ({}):\n{}", i,
+           settings_text(sweep, values), error.what());
     }
   }
 }
 
-// Reports a metric that the evaluations do not have, before anything is trained. Other results are
-// known after the first run.
+// Reports a metric that the runs will not have, before anything is trained.
 void check_metric(const ConfigOptions& options, Trials& trials) {
   const std::string& metric = trials.metric();
   const bool of_experts =
       metric.find("expert") != metric.npos || metric.find("router") != metric.npos;
-  if (metric.find("eval_") == metric.npos || of_experts || trials.any_stored()) return;
+  if (of_experts) return;
   std::vector<std::string> sets = one_rank_overrides();
   sets.push_back("sweep=null");
   Experiment experiment = options.load(sets);
-  std::vector<std::string> known;
-  if (experiment.data.eval != nullptr || experiment.data.eval_fraction) {
-    const Session session = open_session(experiment, {.engines = engines()});
-    known = {"eval_loss", "best_eval_" + experiment.checkpoint.metric.value_or("loss")};
-    for (const std::string& name : metric_labels(session.metrics)) known.push_back("eval_" + name);
+  const Session session = open_session(experiment, {.engines = engines()});
+  std::vector<std::string> results{"loss"};  // what people rank by
+  for (const StepMetric& of_step : session.executor->training().metrics) {
+    if (of_step.label != "loss") results.push_back(of_step.label);
   }
-  if (contains(known, metric)) return;
-  const std::string near = nearest_name(metric, known);
+  if (session.has_evaluation()) {
+    results.push_back("eval_loss");
+    results.push_back("best_eval_" + experiment.checkpoint.metric.value_or("loss"));
+    for (const std::string& name : metric_labels(session.metrics)) {
+      results.push_back("eval_" + name);
+    }
+  }
+  const std::vector<std::string> others{"seconds",        "training_seconds", "step_ms_median",
+                                        "step_ms_min",    "peak_rss_mib",     "arena_bytes",
+                                        "flops_per_step", "first_step_ms",    "data_wait_ms"};
+  if (contains(results, metric) || contains(others, metric)) return;
+  const std::string near = nearest_name(metric, results);
   fail_at(trials.sweep(), "metric", "the runs will have no {}; {}", metric,
-          known.empty()   ? "there is no evaluation data"
-          : !near.empty() ? "did you mean " + near + "?"
-                          : "the results of evaluations are " + join_names(known));
+          !near.empty() ? "did you mean " + near + "?"
+                        : "their results are " + join_names(results) +
+                              (session.has_evaluation() ? "" : ": there is no evaluation data"));
 }
 
 void print_plan(Trials& trials) {
@@ -110,7 +137,11 @@ void print_plan(Trials& trials) {
 // One line for each run that has ended.
 class Announcer {
  public:
-  explicit Announcer(Trials& trials) : trials_(trials) {}
+  explicit Announcer(Trials& trials) : trials_(trials) {
+    for (const RankedTrial& trial : rank_trials(trials)) {
+      if (std::isfinite(trial.mean)) note(trial.mean);
+    }
+  }
 
   void operator()(const SweepJob& job, const TrialResult& result) {
     const SweepConfig& sweep = trials_.sweep();
@@ -125,11 +156,7 @@ class Announcer {
       }
       const double seconds = result.value("training_seconds");
       if (std::isfinite(seconds)) line += " in " + format_time(seconds);
-      const double better = trials_.smaller_is_better() ? value : -value;
-      if (!(best_ <= better)) {
-        best_ = better;
-        line += ", the best so far";
-      }
+      if (note(value)) line += ", the best so far";
     } else {
       line += printable(result.message);
     }
@@ -147,15 +174,23 @@ class Announcer {
   }
 
  private:
+  // Returns whether the value is the best so far.
+  bool note(double value) {
+    const double score = trials_.smaller_is_better() ? value : -value;
+    const bool best = !(best_ <= score);
+    if (best) best_ = score;
+    return best;
+  }
+
   Trials& trials_;
   double best_ = NAN;
 };
 
 // Prints what the sweep has shown. Returns the exit code of the first run that failed, or ok.
-ExitCode conclude(Trials& trials, const ConfigOptions& options) {
+ExitCode conclude(Trials& trials, const ConfigOptions& options, bool rank_only) {
   const std::vector<RankedTrial> ranked = rank_trials(trials);
   const bool utf8 = console().utf8();
-  trials.write_ranking(ranking_csv(trials, ranked));
+  if (!rank_only) trials.write_ranking(ranking_csv(trials, ranked));
   fmt::print("\n{}", ranking_table(trials, ranked, 10));
   if (const std::string table = scientific_table(trials, ranked); !table.empty()) {
     fmt::print("\nthe best trial for each scientific value:\n{}", table);
@@ -172,16 +207,17 @@ ExitCode conclude(Trials& trials, const ConfigOptions& options) {
     if (!curve.empty()) fmt::print("trial {}: {}\n", ranked[i].trial, curve);
   }
   if (any) {
-    std::string sets;
+    std::vector<std::string> words = options.arguments();
+    if (options.seed) words.insert(words.end(), {"--seed", std::to_string(*options.seed)});
+    words.insert(words.end(), {"-s", "sweep=null"});
     for (size_t p = 0; p < ranked[0].values.size(); ++p) {
-      const std::string set = trials.sweep().parameters[p].key + "=" + ranked[0].values[p];
-      sets +=
-          " -s " + (set.find_first_of(" []{}'\"*?$&;|<>()") == set.npos ? set : "'" + set + "'");
+      const std::string& key = trials.sweep().parameters[p].key;
+      words.insert(words.end(), {"-s", key + "=" + ranked[0].values[p]});
     }
-    fmt::print("the best is trial {}, {}; to train it again: dltrain{} -s sweep=null{}\n",
-               ranked[0].trial, (trials.folder_of(ranked[0].trial, 0) / "run").string(),
-               options.files.empty() ? "" : " " + fmt::format("{}", fmt::join(options.files, " ")),
-               sets);
+    std::string command;
+    for (const std::string& word : words) command += " " + quoted_for_shell(word);
+    fmt::print("the best is trial {}, {}; to train it again: dltrain{}\n", ranked[0].trial,
+               (trials.folder_of(ranked[0].trial, 0) / "run").string(), command);
   }
   fmt::print("all trials: {}; curves: dltrain report {}\n",
              (trials.folder() / kRankingFile).string(), trials.folder().string());
@@ -204,16 +240,23 @@ ExitCode run_sweep(const SweepArguments& arguments) {
          "the experiment has no section sweep, such as\n"
          "  sweep: {{trials: 20, parameters: {{optimizer.learning_rate: {{log: [1e-4, 1e-1]}}}}}}");
   }
-  check_trials(arguments.config, *experiment.sweep);
   const std::string folder =
       arguments.folder.empty() ? "runs/sweep-" + experiment.name : arguments.folder;
-  Trials trials(experiment, folder, !arguments.dry_run);
+  if (arguments.rank_only && !lists_file(folder, kRankingFile)) {
+    fail(ExitCode::usage, "{} is not the folder of a sweep", folder);
+  }
+  check_trials(arguments.config, *experiment.sweep);
+  Trials trials(experiment, folder, !arguments.dry_run && !arguments.rank_only);
+  if (trials.count() > trial_count(*experiment.sweep)) {
+    print_message(fmt::format("{} has {} trials, more than the {} of the file: all are ranked",
+                              folder, trials.count(), trial_count(*experiment.sweep)));
+  }
   if (arguments.dry_run) {
     print_plan(trials);
     return ExitCode::ok;
   }
+  if (!trials.any_stored() || arguments.rank_only) check_metric(arguments.config, trials);
   if (!arguments.rank_only) {
-    check_metric(arguments.config, trials);
     Announcer announce(trials);
     const ExitCode code = train_trials(
         trials, {.arguments = arguments.config.arguments(),
@@ -221,11 +264,12 @@ ExitCode run_sweep(const SweepArguments& arguments) {
                  .seed = experiment.seed,
                  .on_result = [&](const auto& job, const auto& result) { announce(job, result); }});
     if (code != ExitCode::ok) {
-      print_message("the sweep was stopped; the same command continues it");
+      print_message(
+          "the sweep was stopped; the same command continues it, and --rank ranks what there is");
       return code;
     }
   }
-  return conclude(trials, arguments.config);
+  return conclude(trials, arguments.config, arguments.rank_only);
 }
 
 }  // namespace

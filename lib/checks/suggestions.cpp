@@ -60,6 +60,15 @@ void Suggestions::inspect(const Graph& forward) {
     if (op == "batch_norm" && dropout_before_norm_.empty() && seen != nullptr) {
       dropout_before_norm_ = fmt::format("{} (dropout) before {}", seen->layer, node.layer);
     }
+    const auto made_by = [&](ValueId value) -> const Node* {
+      const int producer = value == kNoValue ? -1 : forward.value(value).producer;
+      return producer < 0 ? nullptr : &forward.nodes[static_cast<size_t>(producer)];
+    };
+    const Node* before = node.inputs.empty() ? nullptr : made_by(node.inputs[0]);
+    if (before != nullptr && op == "matmul" && before->op->name == "matmul" &&
+        joined_linear_.empty() && before->layer != node.layer) {
+      joined_linear_ = fmt::format("{} and {}", before->layer, node.layer);
+    }
     if (clipped_.empty() && (op == "attention" || op == "recurrent")) clipped_ = op;
   }
   for (const Node& node : forward.nodes) {
@@ -82,6 +91,22 @@ std::vector<std::string> Suggestions::of(const Session& session) const {
   if (!session.has_evaluation()) {
     add("no data is held out, so nothing shows overfitting: data.eval_fraction: 0.1 holds out a "
         "tenth");
+  }
+  if (!joined_linear_.empty()) {
+    add(fmt::format(
+        "{} are linear layers without an activation between them, together no more than "
+        "one linear layer",
+        joined_linear_));
+  }
+  const auto& layers = session.experiment->model.layers;
+  if (session.experiment->loss->kind == "cross_entropy" && !layers.empty() &&
+      layers.back()->kind == "softmax") {
+    add("the last layer is a softmax, which cross_entropy has already: leave it out");
+  }
+  const auto& every = session.experiment->evaluation.eval_steps;
+  if (session.has_evaluation() && every && *every > session.max_steps) {
+    add(fmt::format("evaluation.eval_steps {} is more than the {} steps: only the end is evaluated",
+                    *every, session.max_steps));
   }
   if (!dropout_before_norm_.empty()) {
     add(fmt::format(

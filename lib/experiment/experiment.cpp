@@ -328,6 +328,13 @@ void HooksConfig::describe(Fields& f) {
   f.number("timeout", timeout, {.doc = "Seconds after which a command is killed", .above = 0});
 }
 
+void WandbConfig::describe(Fields& f) {
+  f.text("project", project, {.doc = "The project that the run belongs to", .required = true});
+  f.text("entity", entity, {.doc = "User or team; absent: the default of the account"});
+  f.choice("mode", mode, {{"offline", WandbMode::offline, "files that `wandb sync` uploads"}},
+           {.doc = "dltrain writes files only; it sends nothing"});
+}
+
 void LoggingConfig::describe(Fields& f) {
   f.integer("logging_steps", logging_steps,
             {.doc = "Steps between lines of metrics.jsonl, of log.txt, and of the console "
@@ -338,6 +345,10 @@ void LoggingConfig::describe(Fields& f) {
             {.doc = "Write event files for TensorBoard into the folder tensorboard of the run: "
                     "scalars, the first training images, the configuration",
              .known_as = {"report_to"}});
+  f.section("wandb", wandb,
+            {.doc = "Write the run for Weights & Biases into the folder wandb of the run: "
+                    "`wandb sync RUN/wandb/offline-run-…` uploads it; `wandb: NAME` gives the "
+                    "project"});
   f.integer("histogram_steps", histogram_steps,
             {.doc = "Steps between histograms of all weights and gradients in TensorBoard; absent: "
                     "none",

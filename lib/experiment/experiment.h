@@ -25,6 +25,7 @@ namespace dltrain {
 
 enum class OnNonFinite : uint8_t { stop, skip };
 enum class Reduction : uint8_t { fast, fixed };
+enum class WandbMode : uint8_t { offline };
 
 // Ends the run when a metric of the evaluations has stopped improving.
 struct EarlyStoppingConfig : ConfigObject {
@@ -116,12 +117,21 @@ struct CheckpointConfig : ConfigObject {
   MetricWatch watch(const MetricRecord& record = {}) const;
 };
 
+// Files of Weights & Biases' offline mode (telemetry/wandb.h).
+struct WandbConfig : ConfigObject {
+  static constexpr std::string_view kBareKey = "project";
+  std::string project, entity;
+  WandbMode mode = WandbMode::offline;
+  void describe(Fields& f);
+};
+
 struct LoggingConfig : ConfigObject {
   int64_t logging_steps = 10;
   bool tensorboard = false;
   std::optional<int64_t> histogram_steps;
   bool gradient_noise = false;  // run/gradient_noise.h
   std::string prometheus;       // telemetry/prometheus.h; "": none
+  std::optional<WandbConfig> wandb;
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;
 };

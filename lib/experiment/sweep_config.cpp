@@ -53,9 +53,13 @@ void quote_values(ConfigNode& list) {
 void SweepParameter::describe(Fields& f) {
   f.text("key", key, {.doc = "The key that is varied", .required = true});
   f.texts("values", values, {.doc = "The values to choose from"});
-  f.numbers("range", range, {.doc = "Smallest and greatest value, all equally likely"});
+  f.numbers("range", range,
+            {.doc = "Smallest and greatest value, all equally likely",
+             .known_as = {"min", "max", "low", "high", "uniform"}});
   f.numbers("log", log,
-            {.doc = "Smallest and greatest value, their logarithms equally likely", .above = 0});
+            {.doc = "Smallest and greatest value, their logarithms equally likely",
+             .above = 0,
+             .known_as = {"log_uniform", "loguniform", "log_range"}});
   f.boolean("integer", integer, {.doc = "Only whole numbers of the range"});
   f.integer("points", points,
             {.doc = "Values of the range on a grid, both ends included", .min = 2, .max = 10000});
@@ -114,6 +118,14 @@ bool SweepConfig::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
   for (size_t i = 0; i < parameters->keys.size(); ++i) {
     ConfigNode& value = parameters->items[i];
     const ConfigNode::Key& key = parameters->keys[i];
+    if (!value.is_map() && !value.is_list()) {
+      diagnostics.add(
+          value.location,
+          "expected values [a, b, c], {{range: [low, high]}} or {{log: [low, high]}} for "
+          "{}, got {}",
+          key.text, describe_found(value));
+      continue;
+    }
     ConfigNode item = value.is_map() ? value : ConfigNode::make_map(key.location);
     if (value.is_list()) item.set({"values", value.location}, value);
     if (ConfigNode* values = item.find("values"); values != nullptr && values->is_list()) {
@@ -137,7 +149,8 @@ void SweepConfig::describe(Fields& f) {
   f.choice("mode", mode,
            {{"min", MetricMode::min, "smaller is better"},
             {"max", MetricMode::max, "greater is better"}},
-           {.doc = "Absent: min for loss, errors and perplexity, max for other metrics",
+           {.doc = "Absent: min for loss, errors, perplexity, times and memory, max for other "
+                   "metrics",
             .known_as = {"goal", "direction"}});
   f.choice("search", search,
            {{"grid", SearchKind::grid, "all combinations"},
@@ -199,8 +212,10 @@ void SweepConfig::validate(Diagnostics& diagnostics) const {
       diagnostics.add(parameter.location, "the parameter {} is given twice", parameter.key);
     }
     if (parameter.key == "seed") {
-      diagnostics.add(parameter.location,
-                      "repeats: N trains each trial with N seeds; seed is no parameter");
+      diagnostics.add(
+          parameter.location,
+          "seed is no parameter of a sweep; `repeats: N` trains each trial with N seeds "
+          "and ranks the means");
     }
     if (parameter.key.starts_with("sweep")) {
       diagnostics.add(parameter.location, "a sweep cannot vary {}", parameter.key);

@@ -58,7 +58,7 @@ class Judge {
                                           : k.arithmetic_limit / k.arithmetic_seconds;
     return fmt::format(
         "bound by {}: {:.0f} % of the step is in kernels that it limits, at {:.0f} % of the limit; "
-        "the step has {:.3g} FLOP a byte, the ridge point is {:.3g}",
+        "all kernels together have {:.3g} FLOP a byte, the ridge point is {:.3g}",
         what, 100 * most, 100 * limit, k.bytes > 0 ? k.flops / k.bytes : 0, ridge);
   }
 
@@ -86,6 +86,11 @@ class Judge {
           needed, r_.cores);
     } else if (needed > r_.data_workers) {
       text += fmt::format("; data.workers {} → {}", r_.data_workers, needed);
+    } else {
+      text += fmt::format(
+          "; they are fast enough but share the {} cores with the kernels: leave "
+          "them one (OMP_NUM_THREADS)",
+          r_.cores);
     }
     out_.push_back(text);
   }

@@ -71,9 +71,26 @@ Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
     tensorboard_.emplace(session, folder, resumed_step, resolved_config);
   }
   hooks_.emplace(session.experiment->hooks, folder);
+  open_wandb(resolved_config);
   if (const std::string& path = session.experiment->logging.prometheus; !path.empty()) {
     prometheus_.emplace(path, session.experiment->name);
   }
+}
+
+void Reporter::open_wandb(const std::string& resolved_config) {
+  const Experiment& experiment = *session_.experiment;
+  const auto& config = experiment.logging.wandb;
+  if (!config) return;
+  wandb_.emplace();
+  const StudyConfig about = experiment.experiment.value_or(StudyConfig());
+  const std::string why = wandb_->open(folder_, {.project = config->project,
+                                                 .entity = config->entity,
+                                                 .name = experiment.name,
+                                                 .notes = about.notes,
+                                                 .tags = about.tags,
+                                                 .host = host_name(),
+                                                 .config = resolved_config});
+  if (!why.empty()) log_warning("{}", why);
 }
 
 void Reporter::watch_device() {
@@ -142,6 +159,9 @@ JsonObject Reporter::line_of(int64_t step, int64_t tokens_seen) const {
 
 void Reporter::write_metrics(const JsonObject& line) {
   metrics_->write(line);
+  if (wandb_) {
+    if (const std::string why = wandb_->add(line.text()); !why.empty()) log_warning("{}", why);
+  }
   if (!prometheus_) return;
   if (const std::string why = prometheus_->update(line); !why.empty()) log_warning("{}", why);
 }
@@ -222,8 +242,12 @@ bool Reporter::write_predictions(int64_t step, const StopCheck& stop) const {
   return true;
 }
 
-void Reporter::run_end_hook(ExitCode code) {
+void Reporter::end(ExitCode code) {
   if (!hooks_) return;
+  if (wandb_) {
+    const std::string why = wandb_->finish(static_cast<int>(code));
+    if (!why.empty()) log_warning("{}", why);
+  }
   hooks_->end(static_cast<int>(code));
   hooks_.reset();
 }

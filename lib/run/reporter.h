@@ -14,6 +14,7 @@
 #include "telemetry/metrics.h"
 #include "telemetry/progress.h"
 #include "telemetry/prometheus.h"
+#include "telemetry/wandb.h"
 
 namespace dltrain {
 
@@ -28,13 +29,15 @@ class Reporter {
   // Callbacks into this object, which must outlive the loop.
   TrainEvents events();
 
-  // Called when the summaries have been written. Waits for the commands of hooks.
-  void run_end_hook(ExitCode code);
+  // Called when the summaries have been written. Ends the files of trackers, and waits for the
+  // commands of hooks.
+  void end(ExitCode code);
   // Called after the loop: prints the loss curve, the timing and the run folder.
   void finish(const TrainOutcome& outcome, const std::filesystem::path& folder);
 
  private:
   void log_step(const StepRecord& record);
+  void open_wandb(const std::string& resolved_config);
   void watch_device();
   void add_device(JsonObject& line);
   void write_metrics(const JsonObject& line);
@@ -57,6 +60,7 @@ class Reporter {
   double peak_flops_ = 0;                   // in the compute type; 0: unknown
   std::optional<TensorBoardLog> tensorboard_;
   std::optional<PrometheusFile> prometheus_;
+  std::optional<WandbRun> wandb_;
   std::optional<Hooks> hooks_;  // rank 0
 };
 

@@ -402,7 +402,7 @@ ExitCode Run::go() {
     if (is_leader()) log_message(wanted ? LogLevel::info : LogLevel::warning, message);
   }
   write_summaries(code, message);
-  reporter_->run_end_hook(code);
+  reporter_->end(code);
   return code;
 }
 
@@ -428,7 +428,7 @@ void Run::write_failure(ExitCode code, const std::string& message) {
   } catch (const Error& second) {
     log_warning("{}", second.what());
   }
-  if (reporter_) reporter_->run_end_hook(code);
+  if (reporter_) reporter_->end(code);
 }
 
 }  // namespace

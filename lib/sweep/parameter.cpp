@@ -66,15 +66,16 @@ bool is_ordered(const SweepParameter& parameter) {
   return numbers.size() > 1 && std::ranges::is_sorted(numbers);
 }
 
-int64_t grid_size(const SweepParameter& parameter) {
-  return parameter.is_range() ? parameter.points.value_or(1)
-                              : static_cast<int64_t>(parameter.values.size());
-}
-
-std::string grid_value(const SweepParameter& parameter, int64_t index) {
-  if (!parameter.is_range()) return parameter.values[static_cast<size_t>(index)];
-  const auto last = static_cast<double>(grid_size(parameter) - 1);
-  return value_at(parameter, static_cast<double>(index) / last);
+std::vector<std::string> grid_values(const SweepParameter& parameter) {
+  if (!parameter.is_range()) return parameter.values;
+  std::vector<std::string> out;
+  const int64_t points = parameter.points.value_or(1);
+  for (int64_t i = 0; i < points; ++i) {
+    const double last = static_cast<double>(std::max<int64_t>(1, points - 1));
+    std::string value = value_at(parameter, static_cast<double>(i) / last);
+    if (out.empty() || out.back() != value) out.push_back(std::move(value));  // integers repeat
+  }
+  return out;
 }
 
 std::string short_name(const SweepConfig& sweep, const std::string& key) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "experiment/sweep_config.h"
 
@@ -17,9 +18,8 @@ double unit_of(const SweepParameter& parameter, const std::string& value);
 // Returns true if values have an order: ranges, and values that are numbers.
 bool is_ordered(const SweepParameter& parameter);
 
-// The number of values on a grid, and each of them.
-int64_t grid_size(const SweepParameter& parameter);
-std::string grid_value(const SweepParameter& parameter, int64_t index);
+// The values on a grid, each once.
+std::vector<std::string> grid_values(const SweepParameter& parameter);
 
 // "learning_rate" of "optimizer.learning_rate" if no other parameter has that name.
 std::string short_name(const SweepConfig& sweep, const std::string& key);

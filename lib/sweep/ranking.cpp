@@ -151,7 +151,10 @@ std::string ranking_table(const Trials& trials, const std::vector<RankedTrial>& 
     row.insert(row.end(), trial.values.begin(), trial.values.end());
     rows.push_back(std::move(row));
   }
-  std::string out = aligned(rows);
+  std::string out = fmt::format("ranked by {}, {} is better{}\n", trials.metric(),
+                                trials.smaller_is_better() ? "smaller" : "greater",
+                                rounds ? "; trials that have trained longer come first" : "");
+  out += aligned(rows);
   if (ranked.size() > most)
     out += fmt::format("… and {} more in trials.csv\n", ranked.size() - most);
   return out;
@@ -251,9 +254,14 @@ std::string parameter_plots(const Trials& trials, const std::vector<RankedTrial>
     const std::string low = value_at(parameter, 0), high = value_at(parameter, 1);
     const std::string plotted = scatter(units, means, trials.smaller_is_better(), {.utf8 = utf8});
     if (plotted.empty()) continue;
-    out += fmt::format("{} over {} (from {} to {}{}):\n{}\n", trials.metric(),
-                       short_name(trials.sweep(), parameter.key), low, high,
-                       parameter.log ? ", logarithmic" : "", plotted);
+    const std::string values =
+        parameter.is_range()
+            ? fmt::format("from {} to {}{}", low, high, parameter.log ? ", logarithmic" : "")
+        : parameter.values.size() <= 8
+            ? fmt::format("{}", fmt::join(parameter.values, ", "))
+            : fmt::format("{} values from {} to {}", parameter.values.size(), low, high);
+    out += fmt::format("{} over {} ({}):\n{}\n", trials.metric(),
+                       short_name(trials.sweep(), parameter.key), values, plotted);
   }
   return out;
 }

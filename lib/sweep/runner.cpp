@@ -157,6 +157,11 @@ TrialResult SweepRunner::result_of(const Slot& slot, int code) const {
       (reason->second == "stop-at" || reason->second == "time limit")) {
     out.exit_code = 0;
   }
+  // An attempt that had no step left to train has no loss of its own.
+  if (out.exit_code == 0 && !out.figures.contains("loss")) {
+    const std::vector<RunPoint> curve = read_curve(folder / "run");
+    if (!curve.empty()) out.figures["loss"] = curve.back().loss;
+  }
   if (out.exit_code != 0) {
     const auto message = run.texts.find("message");
     out.message =
@@ -206,9 +211,9 @@ ExitCode SweepRunner::run() {
     const bool stopping = signals_.interruptions() > 0;
     if (!stopping) fill();
     if (!any_running()) {
-      if (stopping) return ExitCode::stopped;
       trials_.refresh();
       if (trials_.done()) return ExitCode::ok;
+      if (stopping) return ExitCode::stopped;
     }
     pollfd event{.fd = signals_.descriptor(), .events = POLLIN, .revents = 0};
     if (poll(&event, 1, kLookMilliseconds) < 0 && errno != EINTR) {

@@ -33,7 +33,7 @@ int64_t trial_count(const SweepConfig& sweep) {
   if (sweep.search != SearchKind::grid) return *sweep.trials;
   int64_t count = 1;
   for (const SweepParameter& parameter : sweep.parameters) {
-    count *= grid_size(parameter);
+    count *= static_cast<int64_t>(grid_values(parameter).size());
     if (count > 100000) {
       fail_at(sweep, "search", "the grid has more than 100,000 trials; use search: quasi_random");
     }
@@ -51,8 +51,9 @@ std::vector<std::string> values_of_trial(const SweepConfig& sweep, int64_t index
   std::vector<std::string> out(sweep.parameters.size());
   if (sweep.search == SearchKind::grid) {  // the last parameter varies fastest
     for (size_t p = out.size(); p-- > 0;) {
-      const int64_t size = grid_size(sweep.parameters[p]);
-      out[p] = grid_value(sweep.parameters[p], index % size);
+      const std::vector<std::string> values = grid_values(sweep.parameters[p]);
+      const auto size = static_cast<int64_t>(values.size());
+      out[p] = values[static_cast<size_t>(index % size)];
       index /= size;
     }
     return out;

@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kConfigFile = "config.yaml";
+// Parts of the names of results of which less is better, besides those of default_mode().
+constexpr std::string_view kCosts[] = {"seconds", "_ms", "bytes", "_mib", "flops"};
 constexpr uint64_t kMostBytesOfTrial = 1 << 20;
 
 // The rounds of successive halving: r times fewer trials train r times as many steps.
@@ -84,7 +86,13 @@ Trials::Trials(const Experiment& experiment, fs::path folder, bool writable)
     : sweep_(*experiment.sweep), folder_(std::move(folder)), rounds_(rounds_of(experiment)) {
   const bool evaluates = experiment.data.eval != nullptr || experiment.data.eval_fraction;
   metric_ = sweep_.metric.value_or(evaluates ? "eval_loss" : "loss");
-  smaller_ = sweep_.mode.value_or(default_mode(metric_)) == MetricMode::min;
+  const bool cost = std::ranges::any_of(
+      kCosts, [&](std::string_view word) { return metric_.find(word) != metric_.npos; });
+  smaller_ =
+      sweep_.mode.value_or(cost ? MetricMode::min : default_mode(metric_)) == MetricMode::min;
+  if (sweep_.search != SearchKind::grid && sweep_.search != SearchKind::halving) {
+    rounds_[0].trials = std::max(rounds_[0].trials, stored_trials());
+  }
   values_.resize(static_cast<size_t>(rounds_[0].trials));
   results_.resize(values_.size());
   for (auto& of_trial : results_) {
@@ -112,6 +120,17 @@ Trials::Trials(const Experiment& experiment, fs::path folder, bool writable)
   refresh();
 }
 
+// The number of trials of which the folder has results, from the first on.
+int64_t Trials::stored_trials() const {
+  int64_t count = 0;
+  std::error_code ignored;
+  while (lists_file(folder_, kRankingFile) &&
+         fs::exists(folder_of(count, 0) / "trial.json", ignored)) {
+    ++count;
+  }
+  return count;
+}
+
 // Refuses to mix the results of two sweeps.
 void Trials::compare(const std::string& before, const std::string& now) const {
   const bool learns = sweep_.search == SearchKind::tpe;
@@ -126,6 +145,12 @@ void Trials::compare(const std::string& before, const std::string& now) const {
   std::vector<ConfigDifference> differences = diff_dumps(before, now);
   std::erase_if(differences, [&](const ConfigDifference& d) { return harmless(d.path); });
   if (differences.empty()) return;
+  if (differences.size() == 1 && differences[0].path == "sweep.trials") {
+    fail(ExitCode::usage,
+         "{}: halving cannot be extended, because its rounds depend on the number of trials ({} "
+         "-> {}); choose another folder with --output-dir",
+         folder_.string(), differences[0].before, differences[0].after);
+  }
   fail(ExitCode::usage,
        "{} holds another sweep; choose another folder with --output-dir, or remove it. The "
        "differences:\n{}",

@@ -85,6 +85,7 @@ class Trials {
 
  private:
   void check_own() const;
+  int64_t stored_trials() const;
   // Waits for other processes that open the same folder or write to it.
   std::unique_ptr<RunLock> lock_folder() const;
   std::optional<TrialResult>& slot(const SweepJob& job);

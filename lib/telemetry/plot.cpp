@@ -96,6 +96,11 @@ std::string scatter(std::span<const double> x, std::span<const double> y, bool s
   const size_t tenth = sorted.size() / 10;
   const double low = small_is_good ? sorted.front() : sorted[tenth];
   const double high = small_is_good ? sorted[sorted.size() - 1 - tenth] : sorted.back();
+  const bool decades = low > 0 && high > 20 * low;
+  const auto part_of = [&](double value) {
+    if (!(high > low)) return 0.0;
+    return decades ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
+  };
   const auto place = [](double part, int count) {
     return std::clamp(static_cast<int>(part * count), 0, count - 1);
   };
@@ -103,7 +108,7 @@ std::string scatter(std::span<const double> x, std::span<const double> y, bool s
                                 std::string(static_cast<size_t>(options.width), ' '));
   for (size_t i = 0; i < y.size(); ++i) {
     if (!std::isfinite(x[i]) || !std::isfinite(y[i])) continue;
-    const double part = high > low ? (y[i] - low) / (high - low) : 0;
+    const double part = part_of(std::max(y[i], low));
     rows[static_cast<size_t>(options.height - 1 - place(part, options.height))]
         [static_cast<size_t>(place(x[i], options.width))] = '*';
   }

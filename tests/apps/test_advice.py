@@ -24,6 +24,9 @@ class Advice(DltrainTest):
             (norm, "layers.2 (dropout) before layers.4: dropout changes the variance"),
             (SMALL.replace(layers, layers.replace("    - {type: dropout, rate: 0.2}\n", "    - batch_norm\n    - {type: dropout, rate: 0.2}\n")), None),
             (re.sub(r"  eval: .*\n", "", SMALL), "no data is held out"),
+            (SMALL.replace("    - {type: gelu}\n    - {type: dropout, rate: 0.2}\n", ""), "layers.0 and layers.1 are linear layers without an activation between them"),
+            (SMALL.replace("out_features: 4}\nloss", "out_features: 4}\n    - softmax\nloss"), "the last layer is a softmax, which cross_entropy has already"),
+            (SMALL + "evaluation: {eval_steps: 1000}\n", "evaluation.eval_steps 1000 is more than the 40 steps"),
             (SMALL.replace("1.0e-2", "0.5"), "a learning rate of 0.5 is unusual for adamw: begin with 3e-4"),
             (SMALL.replace("type: adamw, learning_rate: 1.0e-2, weight_decay: 0.01", "type: sgd, learning_rate: 10"), "a learning rate of 10 is unusual for sgd: begin with 0.1"),
         ):

@@ -3,6 +3,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import signal
 
 from support import DATA, DIVERGED, OK, SMALL, STOPPED, USAGE, DltrainTest, main, metrics
@@ -29,7 +30,7 @@ class Sweep(DltrainTest):
         return json.loads((self.out / name / "trial.json").read_text())
 
     def test_trials_are_ranked_by_the_evaluation_loss(self):
-        said = self.sweep(self.config(RATES.replace("trials", "parallel: 2, trials"))).out
+        said = self.sweep(self.config(RATES.replace("trials", "parallel: 2, trials")), "-s", "optimizer.type=adam", "--seed", 3, "--max-steps", 30).out
         self.assertEqual(len(re.findall(r"^\[\d/6\] trial", said, re.MULTILINE)), 6)
         rows = self.rows()
         losses = [float(row["eval_loss"]) for row in rows]
@@ -42,8 +43,8 @@ class Sweep(DltrainTest):
             self.assertEqual(self.trial(run.parent.name)["settings"]["optimizer.learning_rate"], row["optimizer.learning_rate"])
         self.assertIn(f"the best is trial {rows[0]['trial']}", said)
         # The command that it prints trains the best trial again.
-        command = re.search(r"to train it again: dltrain (.*)$", said, re.MULTILINE)[1].split()
-        self.run_dltrain(*command, "--output-dir", self.folder / "again", "-q")
+        command = shlex.split(re.search(r"to train it again: dltrain (.*)$", said, re.MULTILINE)[1])
+        self.run_dltrain("train", *command, "--output-dir", self.folder / "again", "-q")
         again = json.loads((self.folder / "again" / "summary.json").read_text())
         self.assertEqual(again["eval_loss"], losses[0])
 
@@ -57,6 +58,20 @@ class Sweep(DltrainTest):
         self.assertEqual(len(re.findall(r"^\[\d/8\] trial [67] ", said, re.MULTILINE)), 2)
         self.assertEqual(before, (self.out / "trial-0000" / "run" / "summary.json").read_bytes())
         self.assertEqual(len(self.rows()), 8)
+        # Added trials stay, also for a command that does not know of them.
+        said = self.sweep(config)
+        self.assertIn("has 8 trials, more than the 6 of the file: all are ranked", said.err)
+        self.assertEqual(len(self.rows()), 8)
+        # Ranking by something else changes nothing; of costs less is better.
+        before = (self.out / "trials.csv").read_bytes()
+        said = self.sweep(config, "--rank", "-s", "sweep.metric=step_ms_median").out
+        self.assertIn("ranked by step_ms_median, smaller is better", said)
+        times = [float(time) for time in re.findall(r"^ +\d+ +\d+ +([\d.e-]+) ", said, re.MULTILINE)]
+        self.assertEqual(times, sorted(times))
+        self.assertEqual(before, (self.out / "trials.csv").read_bytes())
+        self.refused(USAGE, "sweep", config, "--output-dir", self.out, "--rank", "-s", "sweep.metric=nothing", says="the runs will have no nothing")
+        self.refused(USAGE, "sweep", config, "--output-dir", self.folder / "no", "--rank", says="is not the folder of a sweep")
+        self.assertFalse((self.folder / "no").exists())
         self.refused(USAGE, "sweep", config, "--output-dir", self.out, "-s", "optimizer.weight_decay=0.5",
                      says=["holds another sweep", "optimizer.weight_decay: 0.01 -> 0.5"])
 
@@ -106,6 +121,7 @@ class Sweep(DltrainTest):
         sweep = "sweep: {search: halving, trials: 9, parameters: {optimizer.learning_rate: {log: [1e-5, 1e-1]}}}\n"
         long = SMALL.replace("max_steps: 40", "max_steps: 90")
         said = self.sweep(self.config(sweep, long)).out
+        self.refused(USAGE, "sweep", self.config(sweep, long), "--output-dir", self.out, "-s", "sweep.trials=12", says="halving cannot be extended")
         steps = [len(self.trial(f"trial-000{i}")["rounds"]) for i in range(9)]
         self.assertEqual(sorted(steps), [1, 1, 1, 1, 1, 1, 2, 2, 3])
         first = {i: self.trial(f"trial-000{i}")["rounds"][0]["figures"]["eval_loss"] for i in range(9)}
@@ -146,11 +162,14 @@ class Sweep(DltrainTest):
         table = self.write("table.csv", "x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(40)))
         data = f"data: {{type: csv, path: {table}, target: y, eval_fraction: 0.25}}\n"
         text = re.sub(r"data:\n.*\n.*\n", data, SMALL)
-        sweep = f"sweep: {{search: grid, parameters: {{data.path: [{table}, {self.folder}/none.csv]}}}}\n"
+        broken = self.folder / "broken.csv"
+        sweep = f"sweep: {{search: grid, parameters: {{data.path: [{table}, {broken}]}}}}\n"
+        self.refused(USAGE, "sweep", self.config(sweep, text), "--output-dir", self.out, says=["sweep.yaml:", f"data.path: {broken}: ", "No such file"])
+        broken.write_text(table.read_text().replace("7,1", "7,"))
         result = self.sweep(self.config(sweep, text), code=DATA)
         self.assertIn("1 of 2 trials failed", result.err)
-        self.assertIn("none.csv", result.err)
-        self.write("none.csv", table.read_text())
+        self.assertIn("broken.csv", result.err)
+        broken.write_text(table.read_text())
         said = self.sweep(self.config(sweep, text)).out
         self.assertEqual(len(re.findall(r"^\[", said, re.MULTILINE)), 1)
 
@@ -173,19 +192,24 @@ class Sweep(DltrainTest):
             self.assertFalse((self.out / "trial-0000").exists())
 
         refused("", "the experiment has no section sweep")
-        refused(RATES.replace("learning_rate", "learning_rat"), ["a trial is no valid experiment", "did you mean 'learning_rate'?"])
+        # All values are checked at once, and reported where they are written.
+        refused(RATES.replace("learning_rate", "learning_rat").replace("log: [1e-4, 1e-1]}}", "log: [1e-4, 1e-1]}, optimizer.type: [adamw, madgrad], training.max_steps: [-1, 3]}"),
+                ["sweep.yaml:", "did you mean 'learning_rate'?", "optimizer.type: madgrad: unknown type", "training.max_steps: -1: "])
+        refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: 0.1}}\n", "expected values [a, b, c], {range: [low, high]}")
+        refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {min: 0, max: 1}}}\n", "did you mean 'range'?")
         refused("sweep: {trials: 3}\n", "sweep has no parameters")
         refused("sweep: {trials: 3, parameters: [a]}\n", "expected a map of keys to values")
-        refused("sweep: {parameters: {seed: [1, 2]}}\n", ["repeats: N trains each trial with N seeds", "sweep needs trials"])
+        refused("sweep: {parameters: {seed: [1, 2]}}\n", ["`repeats: N` trains each trial with N seeds", "sweep needs trials"])
         refused("sweep: {search: grid, trials: 3, parameters: {optimizer.learning_rate: {range: [0, 1]}}}\n",
                 ["leave trials out", "a grid needs {values: […]} or points: N"])
         refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {log: [1, 0.1]}}}\n", "1 is not below 0.1")
         refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {log: [0, 1]}}}\n", "above 0")
         refused(RATES.replace("trials", "metric: eval_acuracy, trials"), "the runs will have no eval_acuracy; did you mean eval_accuracy?")
+        refused(RATES.replace("trials", "metric: val_acc, trials"), "the runs will have no val_acc; their results are loss, accuracy, eval_loss, best_eval_loss, eval_accuracy")
         refused(RATES.replace("trials: 6", "trials: 6, roles: {scientific: lr}"), "lr is no parameter of this sweep")
         # A batch that does not suit the micro-batch, in one combination only.
         refused("sweep: {search: grid, parameters: {training.global_batch_size: [16, 18], training.micro_batch_size: [4, 8]}}\n",
-                ["a trial is no valid experiment (global_batch_size=18, micro_batch_size=4)"])
+                ["trial 2 is no valid experiment (global_batch_size=18, micro_batch_size=4)"])
         self.refused(USAGE, "train", self.config(RATES), says="the section sweep is for `dltrain sweep`")
         run = self.folder / "run"
         self.run_dltrain("train", self.config(RATES), "-s", "sweep=null", "-q", "--output-dir", run)

@@ -19,17 +19,25 @@ ProfileReport sound() {
   Profile& p = report.profile;
   p.steps = 10;
   p.step_seconds = kStep;
-  for (const char* name : {"forward", "backward", "update", "communication", "data", "inputs",
-                           "results", "host"}) {
+  for (const char* name :
+       {"forward", "backward", "update", "communication", "data", "inputs", "results", "host"}) {
     p.shares.push_back({name, 0, ""});
   }
   p.shares[0].seconds = 3.3e-3;
   p.shares[1].seconds = 6.5e-3;
   p.shares[7].seconds = 0.2e-3;
-  p.kernels = {.flops = 9.8e-3 * 90e9, .bytes = 2e7, .arithmetic_seconds = 9.8e-3,
-               .arithmetic_limit = 8.82e-3, .calls = 40};
-  p.ops.push_back({.name = "matmul", .detail = "own", .calls = 40, .seconds = 9.8e-3,
-                   .flops = 9.8e-3 * 90e9, .bytes = 2e7, .limit_seconds = 8.82e-3});
+  p.kernels = {.flops = 9.8e-3 * 90e9,
+               .bytes = 2e7,
+               .arithmetic_seconds = 9.8e-3,
+               .arithmetic_limit = 8.82e-3,
+               .calls = 40};
+  p.ops.push_back({.name = "matmul",
+                   .detail = "own",
+                   .calls = 40,
+                   .seconds = 9.8e-3,
+                   .flops = 9.8e-3 * 90e9,
+                   .bytes = 2e7,
+                   .limit_seconds = 8.82e-3});
   p.loader = {.threads = 1, .fill_seconds = 2e-3, .computing = 1.9e-3};
   p.gaps.push_back({.seconds = 1.5e-3, .cause = "host", .step = 3, .at = 0.034});
   return report;
@@ -52,7 +60,7 @@ TEST_CASE("a sound profile has no verdict but what bounds it") {
   CHECK(verdicts(sound()) ==
         std::vector<std::string>{
             "bound by arithmetic: 98 % of the step is in kernels that it limits, at 90 % of the "
-            "limit; the step has 44.1 FLOP a byte, the ridge point is 5"});
+            "limit; all kernels together have 44.1 FLOP a byte, the ridge point is 5"});
 }
 
 TEST_CASE("each fault has its verdict alone") {
@@ -70,8 +78,9 @@ TEST_CASE("each fault has its verdict alone") {
           "40 % of the step waits for data: its batches take 20 ms of 2 loader threads (91 % "
           "computing, 9 % waiting for disk or cores); data.workers 2 → 4");
     report.cores = 3;
-    CHECK(only(report).ends_with("4 threads would keep up, but there are 3 cores: decode less "
-                                 "(dltrain data prepare --encoding raw, smaller images)"));
+    CHECK(
+        only(report).ends_with("4 threads would keep up, but there are 3 cores: decode less "
+                               "(dltrain data prepare --encoding raw, smaller images)"));
     move_to(report, 4, 4e-3);
     CHECK(verdicts(report)[0] == "bound by data: 80 % of the step");
   }
@@ -79,8 +88,9 @@ TEST_CASE("each fault has its verdict alone") {
     ProfileReport report = sound();
     move_to(report, 4, 4e-3);
     report.profile.loader = {.threads = 1, .fill_seconds = 10e-3, .computing = 1e-3};
-    CHECK(only(report).ends_with("(10 % computing, 90 % waiting for disk or cores); a faster disk "
-                                 "or a packed file (dltrain data prepare), or more data.workers"));
+    CHECK(
+        only(report).ends_with("(10 % computing, 90 % waiting for disk or cores); a faster disk "
+                               "or a packed file (dltrain data prepare), or more data.workers"));
   }
   SECTION("tiny ops") {
     ProfileReport report = sound();
@@ -94,8 +104,9 @@ TEST_CASE("each fault has its verdict alone") {
   SECTION("an injected wait") {
     ProfileReport report = sound();
     move_to(report, 7, 3e-3);
-    CHECK(only(report) == "32 % of the step is between the kernels (the longest gap, 1.5 ms, in "
-                          "observed step 3 at 34 ms of the trace)");
+    CHECK(only(report) ==
+          "32 % of the step is between the kernels (the longest gap, 1.5 ms, in "
+          "observed step 3 at 34 ms of the trace)");
   }
   SECTION("other ranks") {
     ProfileReport report = sound();
@@ -108,8 +119,9 @@ TEST_CASE("each fault has its verdict alone") {
   SECTION("a kernel far from the limit") {
     ProfileReport report = sound();
     report.profile.ops[0].limit_seconds = 2e-3;
-    CHECK(only(report) == "most is lost in matmul (own): 7.8 ms of its 9.8 ms a step are beyond "
-                          "what the limit needs (20 % of it)");
+    CHECK(only(report) ==
+          "most is lost in matmul (own): 7.8 ms of its 9.8 ms a step are beyond "
+          "what the limit needs (20 % of it)");
   }
   SECTION("a busy machine, too many threads, an unaligned width") {
     ProfileReport report = sound();
@@ -126,11 +138,12 @@ TEST_CASE("each fault has its verdict alone") {
 
 TEST_CASE("a step of element-wise work is bound by memory") {
   ProfileReport report = sound();
-  report.profile.kernels = {.flops = 1e6, .bytes = 1.6e8, .memory_seconds = 9.8e-3,
-                            .memory_limit = 8e-3, .calls = 40};
-  CHECK(verdicts(report)[0].starts_with("bound by memory: 98 % of the step is in kernels that it "
-                                        "limits, at 82 % of the limit; the step has 0.00625 FLOP a "
-                                        "byte, the ridge point is 5"));
+  report.profile.kernels = {
+      .flops = 1e6, .bytes = 1.6e8, .memory_seconds = 9.8e-3, .memory_limit = 8e-3, .calls = 40};
+  CHECK(
+      verdicts(report)[0].starts_with("bound by memory: 98 % of the step is in kernels that it "
+                                      "limits, at 82 % of the limit; all kernels together have "
+                                      "0.00625 FLOP a byte, the ridge point is 5"));
 }
 
 TEST_CASE("the roofline has a point for each op, its roof, and escaped names") {

@@ -93,6 +93,9 @@ TEST_CASE("a grid has every combination once") {
   CHECK(values_of_trial(sweep, 0) == std::vector<std::string>{"a", "1"});
   CHECK(values_of_trial(sweep, 1) == std::vector<std::string>{"a", "10"});
   CHECK(values_of_trial(sweep, 5) == std::vector<std::string>{"b", "100"});
+  SweepParameter whole = range(4, 6, false, true);
+  whole.points = 5;
+  CHECK(grid_values(whole) == std::vector<std::string>{"4", "5", "6"});
 }
 
 TEST_CASE("draws are functions of seed and trial, and quasi-random ones cover the range evenly") {
