@@ -2,6 +2,8 @@
 
 #include "checks/checks.h"
 #include "dltrain/commands.h"
+#include "telemetry/console.h"
+#include "telemetry/log.h"
 
 namespace dltrain {
 namespace {
@@ -50,7 +52,12 @@ ExitCode run_check_command(const CheckCommand& options) {
   CheckOptions checks{
       .engines = engines(),
       .load = [&](const std::vector<std::string>& extra) { return options.config.load(extra); },
-      .on_result = print_result};
+      .on_result =
+          [](const CheckResult& result) {
+            print_result(result);
+            // The checks open the data again; what is known of it has been said.
+            set_up_log({.level = LogLevel::warning}, console());
+          }};
   checks.allow(options.seconds);
   const auto results = run_checks(checks);
   fmt::print("{}\n", summary_of(results));
