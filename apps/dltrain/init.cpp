@@ -12,7 +12,7 @@ namespace dltrain {
 namespace {
 
 // "a small convolutional network on a folder of images with a sub-folder for each class"
-std::string summary_of(const TemplateFile& file) {
+std::string template_summary(const TemplateFile& file) {
   const size_t begin = file.text.find_first_not_of("# ");
   std::string out(file.text.substr(begin, file.text.find_first_of(".\n", begin) - begin));
   if (out.starts_with("A ") || out.starts_with("An ")) out[0] = 'a';
@@ -69,7 +69,7 @@ CommandBody add_init(CLI::App& command) {
   std::string doc = "What to start from:";
   std::vector<std::string> names;
   for (const TemplateFile& file : template_files()) {
-    doc += fmt::format("\n{}: {}", file.name, summary_of(file));
+    doc += fmt::format("\n{}: {}", file.name, template_summary(file));
     names.emplace_back(file.name);
   }
   command.add_option("TEMPLATE", options->name, doc)->check(CLI::IsMember(names));

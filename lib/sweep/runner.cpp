@@ -4,6 +4,7 @@
 #include <csignal>
 #include <fstream>
 #include <memory>
+#include <sstream>
 
 #include <poll.h>
 #include <sys/wait.h>
@@ -53,6 +54,7 @@ class SweepRunner {
   bool is_here(const SweepJob& job) const;
   std::unique_ptr<RunLock> lock(const SweepJob& job);
   void fill();
+  std::string gpus_of(size_t slot, const Environment& environment) const;
   void start(size_t slot, const SweepJob& job, std::unique_ptr<RunLock> lock);
   std::vector<std::string> arguments_of(const SweepJob& job);
   void reap();
@@ -106,6 +108,26 @@ std::vector<std::string> SweepRunner::arguments_of(const SweepJob& job) {
   return out;
 }
 
+// The GPUs of a slot. Their numbers count those that this process may use.
+std::string SweepRunner::gpus_of(size_t slot, const Environment& environment) const {
+  std::vector<std::string> visible;
+  if (const auto outer = environment.find("CUDA_VISIBLE_DEVICES"); outer != environment.end()) {
+    std::istringstream list(outer->second);
+    for (std::string gpu; std::getline(list, gpu, ',');) visible.push_back(gpu);
+  }
+  const auto ranks = static_cast<size_t>(trials_.sweep().ranks);
+  std::string out;
+  for (size_t i = slot * ranks; i < (slot + 1) * ranks; ++i) {
+    const auto gpu = static_cast<size_t>(trials_.sweep().gpus[i]);
+    if (!visible.empty() && gpu >= visible.size()) {
+      fail(ExitCode::usage, "sweep.gpus has GPU {}, but CUDA_VISIBLE_DEVICES has {}", gpu,
+           visible.size());
+    }
+    out += (out.empty() ? "" : ",") + (visible.empty() ? std::to_string(gpu) : visible[gpu]);
+  }
+  return out;
+}
+
 void SweepRunner::start(size_t slot, const SweepJob& job, std::unique_ptr<RunLock> lock) {
   const SweepConfig& sweep = trials_.sweep();
   Command command{.executable = own_executable(),
@@ -118,10 +140,7 @@ void SweepRunner::start(size_t slot, const SweepJob& job, std::unique_ptr<RunLoc
   }
   if (!cpus_.ranks.empty()) command.cpus = cpus_.ranks[slot];
   if (!sweep.gpus.empty()) {
-    const auto share = static_cast<size_t>(sweep.ranks);
-    std::vector<int64_t> own(sweep.gpus.begin() + static_cast<std::ptrdiff_t>(slot * share),
-                             sweep.gpus.begin() + static_cast<std::ptrdiff_t>((slot + 1) * share));
-    command.environment["CUDA_VISIBLE_DEVICES"] = fmt::format("{}", fmt::join(own, ","));
+    command.environment["CUDA_VISIBLE_DEVICES"] = gpus_of(slot, command.environment);
   }
   slots_[slot] = {.pid = spawn(command).pid, .job = job, .lock = std::move(lock)};
 }

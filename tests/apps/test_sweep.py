@@ -218,6 +218,17 @@ class Sweep(DltrainTest):
         self.refused(USAGE, "sweep", self.config(RATES), "--output-dir", mine, says="not the folder of a sweep")
         self.assertEqual(os.listdir(mine), ["notes.txt"])
 
+    def test_gpus_are_shared_out_among_the_runs(self):
+        """The runs use the CPU; what they are given shows in their commands' environment."""
+        sweep = "sweep: {search: grid, parallel: 2, gpus: [0, 1], parameters: {optimizer.learning_rate: [1e-3, 1e-2, 3e-2]}}\n"
+        hooks = f"hooks: {{end: 'echo $CUDA_VISIBLE_DEVICES >> {self.folder}/gpus.txt'}}\n"
+        config = self.config(sweep + hooks)
+        self.sweep(config, env={"CUDA_VISIBLE_DEVICES": "5,GPU-7"})
+        self.assertEqual(set((self.folder / "gpus.txt").read_text().split()), {"5", "GPU-7"})
+        self.refused(USAGE, "sweep", config, "--output-dir", self.folder / "other", env={"CUDA_VISIBLE_DEVICES": "5"},
+                     says="sweep.gpus has GPU 1, but CUDA_VISIBLE_DEVICES has 1")
+        self.refused(USAGE, "sweep", self.config(sweep.replace("[0, 1]", "[0]")), says="need 2 GPUs, not 1")
+
     def test_damaged_results_are_trained_again(self):
         config = self.config(RATES.replace("6", "4"))
         self.sweep(config)
