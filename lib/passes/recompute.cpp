@@ -113,6 +113,11 @@ class Rewriting {
       if (selects(options_.keep, node.layer)) continue;
       for (ValueId id : node.outputs) droppable[static_cast<size_t>(id)] = true;
     }
+    // A value whose memory a node writes that is not repeated, such as a sum over ranks in place.
+    for (const Node& node : graph_.nodes) {
+      if (node.phase != Phase::forward || repeatable(graph_, node)) continue;
+      for (ValueId id : node.outputs) droppable[static_cast<size_t>(graph_.storage(id))] = false;
+    }
     schedule_ = schedule_recomputation(graph_, options_, droppable);
     if (schedule_.sweeps.empty()) return;
     stage_ = schedule_.sweeps.front().last + 1;

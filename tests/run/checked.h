@@ -53,6 +53,12 @@ inline CheckOptions options_of(const Setup& setup) {
           .on_result = {}};
 }
 
+// The results of run_checks() without advice.
+inline std::vector<CheckResult> judged(std::vector<CheckResult> results) {
+  std::erase_if(results, [](const CheckResult& r) { return r.outcome == CheckOutcome::note; });
+  return results;
+}
+
 using Check = CheckResult (*)(const CheckOptions&, int64_t);
 
 inline std::string failure(Check check, const Setup& setup) {

@@ -32,7 +32,7 @@ struct NegativeLoss final : Loss {
 }  // namespace
 
 TEST_CASE("every check passes on a sound experiment") {
-  const auto results = run_checks(options_of({}));
+  const auto results = judged(run_checks(options_of({})));
   CHECK(results.size() == 11);
   for (const CheckResult& result : results) {
     INFO(result.name << ": " << result.detail);
@@ -78,7 +78,7 @@ TEST_CASE("experts that get no token are named") {
   const auto layers = [&](const char* more) {
     return "[linear: 16, relu, " + experts + more + "}, linear: 3]";
   };
-  const auto results = run_checks(options_of({.layers = layers("")}));
+  const auto results = judged(run_checks(options_of({.layers = layers("")})));
   CHECK(results.size() == 12);
   for (const CheckResult& result : results) {
     INFO(result.name << ": " << result.detail);
@@ -110,7 +110,7 @@ TEST_CASE("batch norm of vectors never gets a batch of one") {
   CheckOptions options =
       options_of({.layers = "[linear: 16, batch_norm, relu, linear: 4]", .overrides = {}});
   options.most_exact_flops = 3e4;  // too few for four samples in float64
-  for (const CheckResult& result : run_checks(options)) {
+  for (const CheckResult& result : judged(run_checks(options))) {
     INFO(result.name << ": " << result.detail);
     const bool may_skip = result.name == "gradient check";
     CHECK((result.outcome == CheckOutcome::pass ||
@@ -128,7 +128,7 @@ TEST_CASE("a check that breaks down is no failure of the experiment") {
       if (loads++ == 1) fail(thrown, "broken on purpose");
       return options.load(extra);
     };
-    const auto results = run_checks(broken);
+    const auto results = judged(run_checks(broken));
     const CheckResult& second = results.at(1);
     CHECK(second.detail == "broken on purpose");
     CHECK(second.failed() == (thrown == ExitCode::data));
@@ -146,9 +146,10 @@ TEST_CASE("every check passes or is skipped on a regression of several numbers")
     const double a = uniform() - 0.5, b = uniform() - 0.5;
     return fmt::format("{},{},{}", a, b, 2 * a * b - a);
   });
-  for (const CheckResult& result : run_checks(options_of({.data = csv.section(", task: regression"),
-                                   .layers = "[linear: 16, tanh, linear: 1]",
-                                   .overrides = {"loss=mse"}}))) {
+  for (const CheckResult& result :
+       judged(run_checks(options_of({.data = csv.section(", task: regression"),
+       .layers = "[linear: 16, tanh, linear: 1]",
+       .overrides = {"loss=mse"}})))) {
     INFO(result.name << ": " << result.detail);
     CHECK(result.outcome ==
           (result.name == "dead activations" ? CheckOutcome::skip : CheckOutcome::pass));

@@ -143,7 +143,7 @@ std::vector<double> losses_with_delays(const Network& network, const RandomLayou
 
 TEST_CASE("random layouts with delayed messages end, with the losses of one rank") {
   const char* wanted = std::getenv("DLTRAIN_LAYOUTS");
-  const int count = wanted != nullptr ? std::atoi(wanted) : 12;
+  const int count = wanted != nullptr ? std::atoi(wanted) : 16;
   for (int i = 0; i < count; ++i) {
     std::mt19937 dice(static_cast<unsigned>(i));
     const RandomLayout layout = random_layout(dice, i % 2 == 1, i % 4 == 3);
