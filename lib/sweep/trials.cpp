@@ -144,7 +144,8 @@ void Trials::compare(const std::string& before, const std::string& now) const {
   };
   std::vector<ConfigDifference> differences = diff_dumps(before, now);
   std::erase_if(differences, [&](const ConfigDifference& d) { return harmless(d.path); });
-  if (differences.empty()) return;
+  std::error_code ignored;
+  if (differences.empty() || !fs::exists(folder_of(0, 0), ignored)) return;  // nothing was trained
   if (differences.size() == 1 && differences[0].path == "sweep.trials") {
     fail(ExitCode::usage,
          "{}: halving cannot be extended, because its rounds depend on the number of trials ({} "

@@ -205,6 +205,11 @@ class Sweep(DltrainTest):
         refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {log: [1, 0.1]}}}\n", "1 is not below 0.1")
         refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {log: [0, 1]}}}\n", "above 0")
         refused(RATES.replace("trials", "metric: eval_acuracy, trials"), "the runs will have no eval_acuracy; did you mean eval_accuracy?")
+        # Nothing was trained, so the corrected sweep may use the folder.
+        tpe = RATES.replace("trials: 6", "search: tpe, metric: eval_los, trials: 3")
+        refused(tpe, "did you mean eval_loss?")
+        self.sweep(self.config(tpe.replace("eval_los,", "eval_loss,")))
+        self.out = self.folder / "another"
         refused(RATES.replace("trials", "metric: val_acc, trials"), "the runs will have no val_acc; their results are loss, accuracy, eval_loss, best_eval_loss, eval_accuracy")
         refused(RATES.replace("trials: 6", "trials: 6, roles: {scientific: lr}"), "lr is no parameter of this sweep")
         # A batch that does not suit the micro-batch, in one combination only.
