@@ -166,7 +166,19 @@ class Rewriting {
     return again_[static_cast<size_t>(id)];
   }
 
+  // A message that is received once more was sent once more, in another slot.
+  void forget_begin(const Node& end) {
+    for (ValueId id : end.inputs) {
+      const int producer = id == kNoValue ? -1 : graph_.value(id).producer;
+      if (producer < 0 || old_[static_cast<size_t>(producer)].op->slot != SlotUse::begins) continue;
+      again_[static_cast<size_t>(id)] = kNoValue;
+      std::erase(temporary_, id);
+    }
+    slots_.erase(end.attributes.integer("slot"));
+  }
+
   void run_again(const Node& node) {
+    if (node.op->slot == SlotUse::ends) forget_begin(node);
     Node copy = node;
     copy.phase = Phase::backward;
     if (node.op->slot != SlotUse::none) copy.attributes.set("slot", slot_again(node));
