@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -166,23 +167,23 @@ class Rewriting {
     return again_[static_cast<size_t>(id)];
   }
 
-  // A message that is received once more was sent once more, in another slot.
+  // A message that has been received is sent again before it is received again.
   void forget_begin(const Node& end) {
+    if (!received_.contains(end.attributes.integer("slot"))) return;
     for (ValueId id : end.inputs) {
       const int producer = id == kNoValue ? -1 : graph_.value(id).producer;
       if (producer < 0 || old_[static_cast<size_t>(producer)].op->slot != SlotUse::begins) continue;
       again_[static_cast<size_t>(id)] = kNoValue;
       std::erase(temporary_, id);
     }
-    slots_.erase(end.attributes.integer("slot"));
   }
 
   void run_again(const Node& node) {
     if (node.op->slot == SlotUse::ends) forget_begin(node);
     Node copy = node;
     copy.phase = Phase::backward;
-    if (node.op->slot != SlotUse::none) copy.attributes.set("slot", slot_again(node));
     for (ValueId& id : copy.inputs) id = recomputed(id);
+    if (node.op->slot != SlotUse::none) copy.attributes.set("slot", slot_again(node));
     for (ValueId& id : copy.outputs) {
       const GraphValue value = graph_.value(id);
       GraphValue made{.name = {}, .spec = value.spec, .role = value.role};
@@ -203,9 +204,15 @@ class Rewriting {
     graph_.nodes.push_back(std::move(copy));
   }
 
-  // The slot of a message that is sent again.
+  // The slot of a message that is sent again, another one each time.
   int64_t slot_again(const Node& node) {
-    const auto [slot, first] = slots_.try_emplace(node.attributes.integer("slot"), next_slot_);
+    const int64_t old = node.attributes.integer("slot");
+    if (node.op->slot == SlotUse::ends) {
+      received_.insert(old);
+    } else if (received_.erase(old) > 0) {
+      slots_.erase(old);
+    }
+    const auto [slot, first] = slots_.try_emplace(old, next_slot_);
     if (first) ++next_slot_;
     return slot->second;
   }
@@ -215,6 +222,7 @@ class Rewriting {
   std::vector<Node> old_;
   int64_t next_slot_ = 0;
   std::map<int64_t, int64_t> slots_;  // of messages of the forward: those in the backward
+  std::set<int64_t> received_;        // of these, by the slot in the forward
   std::vector<bool> drop_;            // by value of the input graph
   std::vector<ValueId> again_;        // likewise: its copy in the backward
   // Of automatic: the stage whose backward runs, and values that are recomputed for it alone.
