@@ -111,7 +111,8 @@ class Rewriting {
     std::vector<bool> droppable(graph_.values.size(), false);
     for (const Node& node : graph_.nodes) {
       if (node.phase != Phase::forward || !repeatable(graph_, node)) continue;
-      if (selects(options_.keep, node.layer)) continue;
+      // What is repeated whenever it is read has no place in a schedule.
+      if (selects(options_.keep, node.layer) || node.attributes.has(kAlwaysAgain)) continue;
       for (ValueId id : node.outputs) droppable[static_cast<size_t>(id)] = true;
     }
     // A value whose memory a node writes that is not repeated, such as a sum over ranks in place.
