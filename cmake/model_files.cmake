@@ -1,7 +1,7 @@
-# dltrain_embed(TARGET FOLDER HEADER TYPE FUNCTION): compiles the text of every FOLDER/*.yaml into TARGET, so that the program
-# does not need these files at run time. HEADER declares `struct TYPE {std::string_view name, text;}` and
-# `std::span<const TYPE> FUNCTION()`, which returns the files in the order of their names.
-function(dltrain_embed target folder header type function)
+# dltrain_embed(TARGET FOLDER HEADER FUNCTION): compiles the text of every FOLDER/*.yaml into TARGET, so that the program
+# does not need these files at run time. HEADER declares
+# `std::span<const EmbeddedFile> FUNCTION()`, which returns the files in the order of their names.
+function(dltrain_embed target folder header function)
   file(GLOB files CONFIGURE_DEPENDS ${folder}/*.yaml)
   list(SORT files)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
@@ -18,8 +18,8 @@ function(dltrain_embed target folder header type function)
 
 namespace dltrain {
 
-std::span<const @type@> @function@() {
-  static constexpr @type@ files[] = {
+std::span<const EmbeddedFile> @function@() {
+  static constexpr EmbeddedFile files[] = {
 @rows@  };
   return files;
 }

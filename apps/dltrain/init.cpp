@@ -12,7 +12,7 @@ namespace dltrain {
 namespace {
 
 // "a small convolutional network on a folder of images with a sub-folder for each class"
-std::string template_summary(const TemplateFile& file) {
+std::string template_summary(const EmbeddedFile& file) {
   const size_t begin = file.text.find_first_not_of("# ");
   std::string out(file.text.substr(begin, file.text.find_first_of(".\n", begin) - begin));
   if (out.starts_with("A ") || out.starts_with("An ")) out[0] = 'a';
@@ -68,7 +68,7 @@ CommandBody add_init(CLI::App& command) {
   auto options = std::make_shared<Options>();
   std::string doc = "What to start from:";
   std::vector<std::string> names;
-  for (const TemplateFile& file : template_files()) {
+  for (const EmbeddedFile& file : template_files()) {
     doc += fmt::format("\n{}: {}", file.name, template_summary(file));
     names.emplace_back(file.name);
   }
@@ -80,7 +80,7 @@ CommandBody add_init(CLI::App& command) {
                      "Its column to predict: last, first, a number from 0, or a name");
   command.add_flag("--force", options->force, "Overwrite the file");
   return [options] {
-    for (const TemplateFile& file : template_files()) {
+    for (const EmbeddedFile& file : template_files()) {
       if (options->name != file.name) continue;
       std::string text(file.text);
       if (options->data.empty() && options->target != "last") {

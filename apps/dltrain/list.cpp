@@ -95,14 +95,14 @@ std::string kernels_of(const Engine& engine, std::string_view op) {
 
 std::vector<Entry> model_entries() {
   std::vector<Entry> entries;
-  for (const ModelFile& file : model_files()) {
+  for (const EmbeddedFile& file : model_files()) {
     entries.emplace_back(file.name, summarize(file).description);
   }
   return entries;
 }
 
 void show_model(const std::string& name) {
-  for (const ModelFile& file : model_files()) {
+  for (const EmbeddedFile& file : model_files()) {
     if (file.name != name) continue;
     const ModelSummary summary = summarize(file);
     fmt::print("{}: {}\n", name, summary.description);

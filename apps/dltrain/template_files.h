@@ -3,14 +3,11 @@
 #pragma once
 
 #include <span>
-#include <string_view>
+
+#include "base/embedded_file.h"
 
 namespace dltrain {
 
-struct TemplateFile {
-  std::string_view name;  // "mlp"
-  std::string_view text;
-};
-std::span<const TemplateFile> template_files();  // by name
+std::span<const EmbeddedFile> template_files();  // by name
 
 }  // namespace dltrain

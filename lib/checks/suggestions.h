@@ -13,7 +13,7 @@ namespace dltrain {
 class Suggestions {
  public:
   GraphProbe probe();
-  // What graph and settings suggest, as sentences.
+  // Returns advice about the inspected graph and the settings of its session, one sentence each.
   std::vector<std::string> of(const Session& session) const;
 
  private:

@@ -19,7 +19,7 @@ struct MetricRecord {
 
 enum class MetricMode : uint8_t { min, max };
 
-// The default mode: min for the loss, errors and perplexity, max for everything else.
+// The default mode: min for losses, errors, perplexity and costs (times, memory), max for all else.
 MetricMode default_mode(std::string_view metric);
 
 class MetricWatch {

@@ -13,7 +13,7 @@ namespace {
 
 std::vector<std::string> architecture_names() {
   std::vector<std::string> names;
-  for (const ModelFile& file : model_files()) names.emplace_back(file.name);
+  for (const EmbeddedFile& file : model_files()) names.emplace_back(file.name);
   return names;
 }
 
@@ -44,7 +44,7 @@ void expand_architecture(ConfigNode& map, Diagnostics& diagnostics) {
   }
   if (!diagnostics.empty()) return;
   const auto files = model_files();
-  const auto file = std::find_if(files.begin(), files.end(), [&](const ModelFile& f) {
+  const auto file = std::find_if(files.begin(), files.end(), [&](const EmbeddedFile& f) {
     return type.is_scalar() && f.name == type.text;
   });
   if (file == files.end()) {

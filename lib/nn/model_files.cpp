@@ -14,14 +14,14 @@ struct Parsed {
 };
 
 // Returns the tree of a file merged into that of the file that it extends.
-std::optional<ConfigNode> read_tree(const ModelFile& file, Diagnostics& diagnostics) {
+std::optional<ConfigNode> read_tree(const EmbeddedFile& file, Diagnostics& diagnostics) {
   const auto source = std::make_shared<Source>(
       Source{fmt::format("{}.yaml (built in)", file.name), std::string(file.text), false, true});
   auto tree = read_yaml(source, 0, diagnostics);
   if (!tree || !tree->is_map()) return {};
   const ConfigNode* extends = tree->find("extends");
   if (!extends) return tree;
-  for (const ModelFile& other : model_files()) {
+  for (const EmbeddedFile& other : model_files()) {
     if (other.name != extends->text || other.name == file.name) continue;
     auto base = read_tree(other, diagnostics);
     if (!base) return {};
@@ -33,7 +33,7 @@ std::optional<ConfigNode> read_tree(const ModelFile& file, Diagnostics& diagnost
   return {};
 }
 
-std::optional<Parsed> parse(const ModelFile& file, Diagnostics& diagnostics) {
+std::optional<Parsed> parse(const EmbeddedFile& file, Diagnostics& diagnostics) {
   auto tree = read_tree(file, diagnostics);
   if (!tree) return {};
   Parsed out;
@@ -47,7 +47,7 @@ std::optional<Parsed> parse(const ModelFile& file, Diagnostics& diagnostics) {
 
 }  // namespace
 
-ModelSummary summarize(const ModelFile& file) {
+ModelSummary summarize(const EmbeddedFile& file) {
   Diagnostics diagnostics;
   const auto parsed = parse(file, diagnostics);
   diagnostics.throw_if_any();
@@ -56,7 +56,7 @@ ModelSummary summarize(const ModelFile& file) {
           read_block({std::string(file.name), {}}, parsed->rest, {}, diagnostics).parameters};
 }
 
-ConfigNode instantiate_model(const ModelFile& file, const ConfigNode& arguments,
+ConfigNode instantiate_model(const EmbeddedFile& file, const ConfigNode& arguments,
                              const ConfigNode& type, const std::vector<std::string>& common,
                              const std::vector<std::string>& reserved, Diagnostics& diagnostics) {
   const auto parsed = parse(file, diagnostics);

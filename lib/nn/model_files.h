@@ -14,29 +14,26 @@
 #include <string_view>
 #include <vector>
 
+#include "base/embedded_file.h"
 #include "config/diagnostics.h"
 #include "config/tree.h"
 #include "nn/blocks.h"
 
 namespace dltrain {
 
-struct ModelFile {
-  std::string_view name;  // "resnet18"
-  std::string_view text;
-};
-std::span<const ModelFile> model_files();  // by name
+std::span<const EmbeddedFile> model_files();  // by name
 
 // Returns the description of a model file for lists.
 struct ModelSummary {
   std::string description;
   std::vector<BlockDefinition::Parameter> parameters;
 };
-ModelSummary summarize(const ModelFile& file);
+ModelSummary summarize(const EmbeddedFile& file);
 
 // Returns the layers of a model file with these arguments (the keys beside `type`). `common`: keys
 // that every layer has; `reserved`: keys of the model section. Problems are reported at the
 // argument, at `type`, or in the file.
-ConfigNode instantiate_model(const ModelFile& file, const ConfigNode& arguments,
+ConfigNode instantiate_model(const EmbeddedFile& file, const ConfigNode& arguments,
                              const ConfigNode& type, const std::vector<std::string>& common,
                              const std::vector<std::string>& reserved, Diagnostics& diagnostics);
 

@@ -36,7 +36,8 @@ int64_t now_profile() {
       .count();
 }
 
-// How much of the CPUs of this process other processes use, in CPUs.
+// Measures the load by other processes on the CPUs that this process may use. 1 means one CPU that
+// is always busy.
 class OtherLoad {
  public:
   double cpus() const {

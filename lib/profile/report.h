@@ -47,8 +47,8 @@ struct TableOptions {
 // Plain lines of text.
 std::string profile_table(const ProfileReport& report, const TableOptions& options);
 
-// What bounds the step, and what could be better, as sentences with their figures; the first says
-// what bounds it.
+// Returns sentences with figures. The first names what bounds the step (arithmetic, memory, data,
+// communication or overhead); each of the others names something that could be better.
 std::vector<std::string> verdicts(const ProfileReport& report);
 
 // The ops as points under the roofline of the machine (Williams et al. 2009), as SVG: FLOP a byte

@@ -75,7 +75,7 @@ std::string roofline_svg(const ProfileReport& report) {
       "<text transform=\"translate(16 {}) rotate(-90)\" text-anchor=\"middle\">"
       "GFLOP/s</text>\n",
       kHeight / 2);
-  // Where the roof leaves the plot at the left or below.
+  // The sloped part of the roof begins at the left or at the lower border of the plot.
   const double start = std::max(x.low, y.low / bytes);
   out += fmt::format(
       "<path d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}H{}\" fill=\"none\" stroke=\"#444\" "

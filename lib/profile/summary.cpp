@@ -175,7 +175,6 @@ LoaderTotals loader_totals(const Recording& recording, double steps) {
   LoaderTotals out;
   std::map<int, std::vector<const FillEvent*>> threads;
   for (const FillEvent& fill : recording.fills) threads[fill.worker].push_back(&fill);
-  out.threads = static_cast<int>(threads.size());
   double timed = 0, computed = 0;
   for (const auto& [worker, fills] : threads) {
     for (size_t i = 0; i < fills.size(); ++i) {

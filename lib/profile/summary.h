@@ -55,7 +55,7 @@ struct Gap {
   double at = 0;      // seconds since the beginning of the first observed step: place in the trace
 };
 
-// What the kernels of one step add up to.
+// Sums over all kernel calls of one step, without communication.
 struct KernelTotals {
   double flops = 0, bytes = 0;
   // Time in calls that arithmetic or memory limits, and what they need at these limits.
@@ -66,9 +66,8 @@ inline constexpr double kShortCall = 5e-6;  // s
 
 // The loader's threads, in one step.
 struct LoaderTotals {
-  int threads = 0;  // that filled batches
-  double fill_seconds = 0,
-         computing = 0;  // of all threads; computing: processor time, NaN: unknown
+  double fill_seconds = 0;  // of all threads
+  double computing = 0;     // of these, processor time; NaN: unknown
 };
 
 struct Profile {

@@ -37,7 +37,7 @@ class Judge {
   }
   double overhead() const { return share("host") + share("inputs") + share("results"); }
 
-  // "bound by memory: 62 % of the step …; 1.9 FLOP a byte, below the ridge point of 2.6"
+  // "bound by memory: 62 % of the step is in kernels that it limits, at 80 % of the limit; …"
   std::string bound() const {
     const KernelTotals& k = p_.kernels;
     const double arithmetic = k.arithmetic_seconds / std::max(p_.step_seconds, 1e-12);

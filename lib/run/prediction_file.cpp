@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/encodings.h"
 #include "base/error.h"
 #include "telemetry/json_object.h"
 
@@ -12,14 +13,6 @@ namespace {
 
 std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.9g}", value) : std::string();
-}
-
-// A field of a CSV line, quoted where it must be (RFC 4180).
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
 }
 
 class Rows {

@@ -48,6 +48,11 @@ void add_load(JsonObject& line, std::string_view key,
   line.add(key, layers);
 }
 
+// Logs a warning unless the text is empty.
+void warn_unless_empty(const std::string& why) {
+  if (!why.empty()) log_warning("{}", why);
+}
+
 }  // namespace
 
 Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
@@ -83,14 +88,13 @@ void Reporter::open_wandb(const std::string& resolved_config) {
   if (!config) return;
   wandb_.emplace();
   const StudyConfig about = experiment.experiment.value_or(StudyConfig());
-  const std::string why = wandb_->open(folder_, {.project = config->project,
-                                                 .entity = config->entity,
-                                                 .name = experiment.name,
-                                                 .notes = about.notes,
-                                                 .tags = about.tags,
-                                                 .host = host_name(),
-                                                 .config = resolved_config});
-  if (!why.empty()) log_warning("{}", why);
+  warn_unless_empty(wandb_->open(folder_, {.project = config->project,
+                                           .entity = config->entity,
+                                           .name = experiment.name,
+                                           .notes = about.notes,
+                                           .tags = about.tags,
+                                           .host = host_name(),
+                                           .config = resolved_config}));
 }
 
 void Reporter::watch_device() {
@@ -159,22 +163,17 @@ JsonObject Reporter::line_of(int64_t step, int64_t tokens_seen) const {
 
 void Reporter::write_metrics(const JsonObject& line) {
   metrics_->write(line);
-  if (wandb_) {
-    if (const std::string why = wandb_->add(line.text()); !why.empty()) log_warning("{}", why);
-  }
-  if (!prometheus_) return;
-  if (const std::string why = prometheus_->update(line); !why.empty()) log_warning("{}", why);
+  if (wandb_) warn_unless_empty(wandb_->add(line.text()));
+  if (prometheus_) warn_unless_empty(prometheus_->update(line));
 }
 
 void Reporter::log_step(const StepRecord& r) {
   last_loss_ = r.loss;
   if (losses_.empty() && first_step_ == 0) {
-    const std::string hint = first_loss_advice(session_, r.loss);
-    if (!hint.empty()) log_warning("{}", hint);
+    warn_unless_empty(first_loss_advice(session_, r.loss));
   }
   losses_.push_back(r.loss);
-  const std::string notable = loss_watch_.add(r.step, r.loss, r.grad_norm);
-  if (!notable.empty()) log_warning("{}", notable);
+  warn_unless_empty(loss_watch_.add(r.step, r.loss, r.grad_norm));
   JsonObject line = line_of(r.step, r.tokens_seen);
   line.add_rounded("epoch", r.epoch).add_loss("loss", r.loss);
   for (const auto& [label, value] : r.metrics) line.add_loss(label, value);
@@ -244,19 +243,14 @@ bool Reporter::write_predictions(int64_t step, const StopCheck& stop) const {
 
 void Reporter::end(ExitCode code) {
   if (!hooks_) return;
-  if (wandb_) {
-    const std::string why = wandb_->finish(static_cast<int>(code));
-    if (!why.empty()) log_warning("{}", why);
-  }
+  if (wandb_) warn_unless_empty(wandb_->finish(static_cast<int>(code)));
   hooks_->end(static_cast<int>(code));
   hooks_.reset();
 }
 
 void Reporter::finish(const TrainOutcome& outcome, const std::filesystem::path& folder) {
   if (!session_.options.ranks.is_leader()) return;
-  if (prometheus_) {
-    if (const std::string why = prometheus_->write(); !why.empty()) log_warning("{}", why);
-  }
+  if (prometheus_) warn_unless_empty(prometheus_->write());
   progress_->finish(fmt::format("loss {:.4f}", last_loss_));
   if (!quiet_ && console().terminal()) {
     const std::string curve = plot(losses_, {.width = 60, .height = 8, .utf8 = console().utf8()});

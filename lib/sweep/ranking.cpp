@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/encodings.h"
 #include "report/curves.h"
 #include "sweep/parameter.h"
 #include "telemetry/plot.h"
@@ -30,13 +31,6 @@ std::string shown_mean(const RankedTrial& trial) {
   if (!std::isfinite(trial.mean)) return "-";
   const std::string mean = fmt::format("{:.5g}", trial.mean);
   return std::isfinite(trial.deviation) ? fmt::format("{} +- {:.2g}", mean, trial.deviation) : mean;
-}
-
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
-  return out + "\"";
 }
 
 std::string csv_number(double value) {
@@ -162,9 +156,9 @@ std::string ranking_table(const Trials& trials, const std::vector<RankedTrial>& 
 
 std::string ranking_csv(const Trials& trials, const std::vector<RankedTrial>& ranked) {
   std::string out = fmt::format("rank,trial,{},deviation,runs,loss,steps,seconds,exit_code",
-                                csv_cell(trials.metric()));
+                                csv_field(trials.metric()));
   for (const SweepParameter& parameter : trials.sweep().parameters) {
-    out += "," + csv_cell(parameter.key);
+    out += "," + csv_field(parameter.key);
   }
   out += "\n";
   for (size_t i = 0; i < ranked.size(); ++i) {
@@ -172,7 +166,7 @@ std::string ranking_csv(const Trials& trials, const std::vector<RankedTrial>& ra
     out += fmt::format("{},{},{},{},{},{},{},{},{}", i + 1, trial.trial, csv_number(trial.mean),
                        csv_number(trial.deviation), trial.runs, csv_number(trial.loss),
                        csv_number(trial.steps), csv_number(trial.seconds), trial.exit_code);
-    for (const std::string& value : trial.values) out += "," + csv_cell(value);
+    for (const std::string& value : trial.values) out += "," + csv_field(value);
     out += "\n";
   }
   return out;

@@ -1,5 +1,5 @@
-// What a sweep has shown: the ranking of its trials, where the best values lie, and the best
-// nuisance parameters for each scientific value.
+// The evaluation of a sweep: it ranks the trials, reports parameters whose best values lie at an
+// edge of their range, and selects the best trial for each value of the scientific parameters.
 #pragma once
 
 #include <string>
@@ -39,7 +39,8 @@ std::string scientific_table(const Trials& trials, const std::vector<RankedTrial
 // The metric of the trials over each parameter as text plots; "" for fewer than five trials.
 std::string parameter_plots(const Trials& trials, const std::vector<RankedTrial>& ranked,
                             bool utf8);
-// What the evaluations of a trial's run say about its length (report/curves.h).
+// Returns whether the loss of a trial was still falling, saturated or overfitting (judge_curve() of
+// report/curves.h); "" for a short run.
 std::string curve_sentence(const Trials& trials, int64_t trial);
 
 }  // namespace dltrain

@@ -81,7 +81,6 @@ bool SweepRunner::is_here(const SweepJob& job) const {
 std::unique_ptr<RunLock> SweepRunner::lock(const SweepJob& job) {
   const auto folder = trials_.folder_of(job.trial, job.repeat);
   make_directories(folder);
-  if (is_locked(folder)) return nullptr;
   try {
     return std::make_unique<RunLock>(folder);
   } catch (const Error& error) {
@@ -155,7 +154,7 @@ void SweepRunner::fill() {
       return held != nullptr;
     });
     if (!job) return;
-    trials_.refresh();  // another process may have ended this run just before
+    trials_.refresh(job->trial, job->repeat);  // another process may have ended it just before
     if (trials_.result(*job)) {
       --slot;
       continue;

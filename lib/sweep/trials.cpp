@@ -20,8 +20,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kConfigFile = "config.yaml";
-// Parts of the names of results of which less is better, besides those of default_mode().
-constexpr std::string_view kCosts[] = {"seconds", "_ms", "bytes", "_mib", "flops"};
 constexpr uint64_t kMostBytesOfTrial = 1 << 20;
 
 // The rounds of successive halving: r times fewer trials train r times as many steps.
@@ -86,10 +84,7 @@ Trials::Trials(const Experiment& experiment, fs::path folder, bool writable)
     : sweep_(*experiment.sweep), folder_(std::move(folder)), rounds_(rounds_of(experiment)) {
   const bool evaluates = experiment.data.eval != nullptr || experiment.data.eval_fraction;
   metric_ = sweep_.metric.value_or(evaluates ? "eval_loss" : "loss");
-  const bool cost = std::ranges::any_of(
-      kCosts, [&](std::string_view word) { return metric_.find(word) != metric_.npos; });
-  smaller_ =
-      sweep_.mode.value_or(cost ? MetricMode::min : default_mode(metric_)) == MetricMode::min;
+  smaller_ = sweep_.mode.value_or(default_mode(metric_)) == MetricMode::min;
   if (sweep_.search != SearchKind::grid && sweep_.search != SearchKind::halving) {
     rounds_[0].trials = std::max(rounds_[0].trials, stored_trials());
   }
@@ -122,12 +117,10 @@ Trials::Trials(const Experiment& experiment, fs::path folder, bool writable)
 
 // The number of trials of which the folder has results, from the first on.
 int64_t Trials::stored_trials() const {
+  if (!lists_file(folder_, kRankingFile)) return 0;
   int64_t count = 0;
   std::error_code ignored;
-  while (lists_file(folder_, kRankingFile) &&
-         fs::exists(folder_of(count, 0) / "trial.json", ignored)) {
-    ++count;
-  }
+  while (fs::exists(folder_of(count, 0) / "trial.json", ignored)) ++count;
   return count;
 }
 
@@ -244,22 +237,24 @@ void Trials::store(const SweepJob& job, TrialResult result) {
 
 void Trials::refresh() {
   for (int64_t trial = 0; trial < count(); ++trial) {
-    for (int64_t repeat = 0; repeat < sweep_.repeats; ++repeat) {
-      if (result({trial, repeat, rounds_.size() - 1})) continue;
-      const fs::path file = folder_of(trial, repeat) / "trial.json";
-      std::error_code ignored;
-      if (!fs::exists(file, ignored)) continue;
-      const std::string text = read_file(file, kMostBytesOfTrial, ExitCode::storage);
-      const Json json = Json::parse(text, nullptr, false);
-      const auto stored = json.is_object() ? json.find("rounds") : json.end();
-      if (stored == json.end() || !stored->is_array()) continue;
-      for (size_t round = 0; round < std::min(rounds_.size(), stored->size()); ++round) {
-        const SweepJob job{trial, repeat, round};
-        std::optional<TrialResult> read = read_result((*stored)[round]);
-        if (!read || !read->is_final()) break;
-        if (!result(job)) slot(job) = std::move(read);
-      }
-    }
+    for (int64_t repeat = 0; repeat < sweep_.repeats; ++repeat) refresh(trial, repeat);
+  }
+}
+
+void Trials::refresh(int64_t trial, int64_t repeat) {
+  if (result({trial, repeat, rounds_.size() - 1})) return;
+  const fs::path file = folder_of(trial, repeat) / "trial.json";
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return;
+  const std::string text = read_file(file, kMostBytesOfTrial, ExitCode::storage);
+  const Json json = Json::parse(text, nullptr, false);
+  const auto stored = json.is_object() ? json.find("rounds") : json.end();
+  if (stored == json.end() || !stored->is_array()) return;
+  for (size_t round = 0; round < std::min(rounds_.size(), stored->size()); ++round) {
+    const SweepJob job{trial, repeat, round};
+    std::optional<TrialResult> read = read_result((*stored)[round]);
+    if (!read || !read->is_final()) return;
+    if (!result(job)) slot(job) = std::move(read);
   }
 }
 

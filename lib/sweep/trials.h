@@ -68,8 +68,9 @@ class Trials {
   void store(const SweepJob& job, TrialResult result);
   bool any_stored() const;
   void write_ranking(const std::string& csv) const;
-  // Reads what other processes have stored.
+  // Read what other processes have stored, of all runs or of one.
   void refresh();
+  void refresh(int64_t trial, int64_t repeat);
 
   // The next job that can begin now, of those for which `free` returns true, in a fixed order.
   // Nothing: all are done, or the others wait for results.

@@ -58,6 +58,27 @@ int level_of(double value, const Range& range, int levels) {
 constexpr const char* kBlocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 constexpr const char* kAsciiBlocks[] = {" ", "_", "_", ".", ".", "-", "-", "#", "#"};
 
+// The vertical axis at the left of the rows, with labels at its ends.
+class LeftAxis {
+ public:
+  LeftAxis(double low, double high, const PlotOptions& options)
+      : low_(fmt::format("{:.4g}", low)), high_(fmt::format("{:.4g}", high)), options_(options) {}
+  // `row`: from the top.
+  std::string at(int row) const {
+    const bool top = row == 0, bottom = row == options_.height - 1;
+    return fmt::format("{:>{}} ",
+                       top      ? high_
+                       : bottom ? low_
+                                : "",
+                       std::max(high_.size(), low_.size())) +
+           (options_.utf8 ? (top || bottom ? "┤" : "│") : (top || bottom ? "+" : "|"));
+  }
+
+ private:
+  std::string low_, high_;
+  const PlotOptions& options_;
+};
+
 }  // namespace
 
 std::string plot(std::span<const double> values, const PlotOptions& options) {
@@ -65,15 +86,10 @@ std::string plot(std::span<const double> values, const PlotOptions& options) {
   const Range range = range_of(columns);
   if (range.count < 2 || options.height < 1) return {};
   const auto& blocks = options.utf8 ? kBlocks : kAsciiBlocks;
-  const std::string high = fmt::format("{:.4g}", range.high);
-  const std::string low = fmt::format("{:.4g}", range.low);
-  const size_t label_width = std::max(high.size(), low.size());
+  const LeftAxis axis(range.low, range.high, options);
   std::string text;
   for (int row = options.height - 1; row >= 0; --row) {
-    const bool top = row == options.height - 1, bottom = row == 0;
-    const std::string& label = top ? high : bottom ? low : std::string();
-    text += fmt::format("{:>{}} ", label, label_width);
-    text += options.utf8 ? (top || bottom ? "┤" : "│") : (top || bottom ? "+" : "|");
+    text += axis.at(options.height - 1 - row);
     std::string line;
     size_t used = 0;  // without trailing blanks
     for (double value : columns) {
@@ -82,7 +98,7 @@ std::string plot(std::span<const double> values, const PlotOptions& options) {
       if (level > 0) used = line.size();
     }
     text += line.substr(0, used);
-    if (!bottom) text += '\n';
+    if (row > 0) text += '\n';
   }
   return text;
 }
@@ -112,17 +128,14 @@ std::string scatter(std::span<const double> x, std::span<const double> y, bool s
     rows[static_cast<size_t>(options.height - 1 - place(part, options.height))]
         [static_cast<size_t>(place(x[i], options.width))] = '*';
   }
-  const std::string top = fmt::format("{:.4g}", high), bottom = fmt::format("{:.4g}", low);
-  const size_t label_width = std::max(top.size(), bottom.size());
+  const LeftAxis axis(low, high, options);
   std::string text;
   for (int row = 0; row < options.height; ++row) {
-    const bool first = row == 0, last = row + 1 == options.height;
-    text += fmt::format("{:>{}} ", first ? top : last ? bottom : "", label_width);
-    text += options.utf8 ? (first || last ? "┤" : "│") : (first || last ? "+" : "|");
+    text += axis.at(row);
     std::string& line = rows[static_cast<size_t>(row)];
     line.erase(line.find_last_not_of(' ') + 1);
     for (const char c : line) text += c == '*' && options.utf8 ? "•" : std::string(1, c);
-    if (!last) text += '\n';
+    if (row + 1 < options.height) text += '\n';
   }
   return text;
 }

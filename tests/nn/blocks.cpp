@@ -146,7 +146,7 @@ TEST_CASE("blocks that double at every level end in a message, not in memory") {
 
 TEST_CASE("every named architecture can be read, and says what its parameters are") {
   REQUIRE_FALSE(model_files().empty());
-  for (const ModelFile& file : model_files()) {
+  for (const EmbeddedFile& file : model_files()) {
     INFO(file.name);
     const ModelSummary summary = summarize(file);
     CHECK_FALSE(summary.description.empty());

@@ -38,7 +38,7 @@ ProfileReport sound() {
                    .flops = 9.8e-3 * 90e9,
                    .bytes = 2e7,
                    .limit_seconds = 8.82e-3});
-  p.loader = {.threads = 1, .fill_seconds = 2e-3, .computing = 1.9e-3};
+  p.loader = {.fill_seconds = 2e-3, .computing = 1.9e-3};
   p.gaps.push_back({.seconds = 1.5e-3, .cause = "host", .step = 3, .at = 0.034});
   return report;
 }
@@ -72,7 +72,7 @@ TEST_CASE("each fault has its verdict alone") {
   SECTION("slow decoding") {
     ProfileReport report = sound();
     move_to(report, 4, 4e-3);
-    report.profile.loader = {.threads = 2, .fill_seconds = 20e-3, .computing = 18.2e-3};
+    report.profile.loader = {.fill_seconds = 20e-3, .computing = 18.2e-3};
     report.data_workers = 2;
     CHECK(only(report) ==
           "40 % of the step waits for data: its batches take 20 ms of 2 loader threads (91 % "
@@ -87,7 +87,7 @@ TEST_CASE("each fault has its verdict alone") {
   SECTION("a slow disk") {
     ProfileReport report = sound();
     move_to(report, 4, 4e-3);
-    report.profile.loader = {.threads = 1, .fill_seconds = 10e-3, .computing = 1e-3};
+    report.profile.loader = {.fill_seconds = 10e-3, .computing = 1e-3};
     CHECK(
         only(report).ends_with("(10 % computing, 90 % waiting for disk or cores); a faster disk "
                                "or a packed file (dltrain data prepare), or more data.workers"));

@@ -30,7 +30,7 @@ std::vector<std::string> keys_that_follow(std::string_view key, const std::strin
                                           const ConfigNode& map) {
   std::vector<std::string> out;
   if (map.find(key) == nullptr) return out;
-  for (const ModelFile& file : model_files()) {
+  for (const EmbeddedFile& file : model_files()) {
     if (file.name != architecture) continue;
     for (const auto& parameter : summarize(file).parameters) {
       const bool follows =
