@@ -21,16 +21,27 @@
 #if !defined(DLTRAIN_CUDA_EMULATION)
 #include <cuda_runtime.h>
 // A kernel with commas in its template arguments must be in parentheses.
-#define DLTRAIN_LAUNCH(kernel, grid, block, stream, ...)                              \
-  do {                                                                                \
-    (kernel)<<<(grid), (block), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
-    ::dltrain::check_launch(static_cast<int>(cudaGetLastError()), #kernel);           \
+#define DLTRAIN_LAUNCH(kernel, grid, block, stream, ...) \
+  DLTRAIN_LAUNCH_SHARED(kernel, grid, block, 0, stream, __VA_ARGS__)
+// With so many bytes of dynamic_shared(), at most 48 KiB with those of __shared__ variables.
+#define DLTRAIN_LAUNCH_SHARED(kernel, grid, block, bytes, stream, ...)                      \
+  do {                                                                                      \
+    (kernel)<<<(grid), (block), (bytes), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
+    ::dltrain::check_launch(static_cast<int>(cudaGetLastError()), #kernel);                 \
   } while (false)
 #endif
 
 namespace dltrain {
 
 inline constexpr int kWarp = 32;
+
+#if !defined(DLTRAIN_CUDA_EMULATION)
+// The shared memory of DLTRAIN_LAUNCH_SHARED, aligned to 16 bytes.
+__device__ inline unsigned char* dynamic_shared() {
+  extern __shared__ uint4 memory[];
+  return reinterpret_cast<unsigned char*>(memory);
+}
+#endif
 
 // Calls f with a value of the type that stores this floating dtype; does nothing for other dtypes.
 template <typename F>

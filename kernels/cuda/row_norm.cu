@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cuda/async_copy.cuh"
 #include "cuda/column_sums.cuh"
 #include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
@@ -67,6 +68,23 @@ struct Either {
   template <int W>
   __device__ void load(int64_t at, MathOf<T>* to) const {
     wide != nullptr ? load_elements<T, W>(wide, at, to) : load_elements<L, W>(low, at, to);
+  }
+  // Bytes of W elements.
+  template <int W>
+  DLTRAIN_HD int bytes() const {
+    return W * static_cast<int>(wide != nullptr ? sizeof(T) : sizeof(L));
+  }
+  // Queues a copy of W elements, at least 8 bytes, and reads what has come.
+  template <int W>
+  __device__ void fetch(int64_t at, unsigned char* shared) const {
+    if constexpr (W * sizeof(T) == 16) {
+      if (wide != nullptr) return copy_async<16>(shared, wide + at);
+    }
+    if constexpr (W * sizeof(L) >= 8) copy_async<W * sizeof(L)>(shared, low + at);
+  }
+  template <int W>
+  __device__ void fetched(const unsigned char* shared, MathOf<T>* to) const {
+    wide != nullptr ? shared_elements<T, W>(shared, to) : shared_elements<L, W>(shared, to);
   }
   template <int W>
   __device__ void store(const MathOf<T>* from, int64_t at) const {
@@ -188,16 +206,22 @@ struct NormBackward {
   int64_t rows, columns, chunk;
 };
 
-constexpr int kNormThreads = 1024;       // most of a block
-constexpr unsigned kAheadThreads = 384;  // most of one that reads ahead: three fit an SM of sm_90
-constexpr int64_t kThreadsInAll = 1 << 17;  // that the backward asks for: a GPU has up to 2¹⁸
+constexpr int kNormThreads = 1024;  // most of a block
+// The backward has as many blocks as a GPU with this many multiprocessors, with this many threads
+// on each: what an H100 has at once. Sums of chunks depend on it, so it is the same for all GPUs.
+constexpr int64_t kNormProcessors = 132, kThreadsOnProcessor = 1280;
+// Most threads of a block that reads ahead: 48 registers each, so that three blocks of 416 threads
+// (1,600 columns) fit a multiprocessor, and two rows of x, residual and dy fit 48 KiB.
+constexpr int kAheadThreads = 640;
+constexpr int64_t kMostAhead = 47 << 10;
 
 // dx = rstd·(g − mean g − x̂·mean(g·x̂)) (+ residual) with g = dy·weight; without the first mean for
 // rms_norm. kOne: a thread has one pack of columns, which stays in registers. kAhead: the next row
-// is on its way while this one is summed; the registers for it cost large blocks more than they
-// gain.
+// is on its way into shared memory while one is summed. A thread reads there only what it has
+// copied itself, so this needs no barrier.
 template <typename T, typename L, int W, bool kOne, bool kAhead>
-__global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBackward<T, L> a) {
+__global__ void __launch_bounds__(kAhead ? kAheadThreads : kNormThreads, kAhead ? 2 : 0)
+    row_norm_backward_kernel(NormBackward<T, L> a) {
   using M = MathOf<T>;
   __shared__ M parts[2][2][kWarp];  // of two rows: one barrier a row is enough
   const int64_t begin = blockIdx.x * a.chunk;
@@ -206,7 +230,7 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   const int64_t weighted_at = 2 * a.columns * blockIdx.x, plain_at = weighted_at + a.columns;
-  M normal[W] = {}, dy[W] = {}, g[W] = {}, weighted_own[W] = {}, plain_own[W] = {};
+  M normal[W] = {}, g[W] = {}, weighted_own[W] = {}, plain_own[W] = {};
   const auto put_sums = [&](int64_t c) {
     if (a.partial == nullptr) return;
     store_elements<M, W>(weighted_own, a.partial, weighted_at + c);
@@ -215,25 +239,41 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
   if (!kOne) {
     for (int64_t c = own; c < a.columns; c += step) put_sums(c);
   }
-  M next_x[W] = {}, next_dy[W] = {}, own_residual[W] = {};
-  const auto fetch = [&](int64_t from, M* x, M* gradient) {
-    load_elements<T, W>(a.x, from, x);
-    a.dy.template load<W>(from, gradient);
+
+  // x, the residual and dy of all threads for a row lie one after another.
+  constexpr int kPack = W * static_cast<int>(sizeof(T));
+  const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
+  const int dy_bytes = a.dy.template bytes<W>();
+  const auto place = [&](int64_t row) {
+    return dynamic_shared() + (row & 1) * threads * (2 * kPack + dy_bytes);
   };
-  if (kAhead && own < a.columns && begin < end) fetch(begin * a.columns + own, next_x, next_dy);
+  const auto queue = [&](int64_t row) {
+    if constexpr (kAhead) {
+      if (own < a.columns && row < end) {
+        unsigned char* to = place(row) + thread * kPack;
+        copy_async<kPack>(to, a.x + row * a.columns + own);
+        if (a.residual != nullptr) {
+          copy_async<kPack>(to + threads * kPack, a.residual + row * a.columns + own);
+        }
+        a.dy.template fetch<W>(row * a.columns + own,
+                               place(row) + threads * 2 * kPack + thread * dy_bytes);
+      }
+      commit_copies();
+    }
+  };
+  queue(begin);
   for (int64_t row = begin; row < end; ++row) {
     const int64_t at = row * a.columns;
     const M own_mean = a.mean != nullptr ? a.mean[row] : M(0), scale = a.rstd[row];
+    M dy[W] = {};
     const auto load = [&](int64_t c) {
       if constexpr (kAhead) {
-        for (int j = 0; j < W; ++j) {
-          normal[j] = next_x[j];
-          dy[j] = next_dy[j];
-        }
-        if (a.residual != nullptr) load_elements<T, W>(a.residual, at + c, own_residual);
-        if (row + 1 < end) fetch(at + a.columns + c, next_x, next_dy);
+        wait_copies<1>();
+        shared_elements<T, W>(place(row) + thread * kPack, normal);
+        a.dy.template fetched<W>(place(row) + threads * 2 * kPack + thread * dy_bytes, dy);
       } else {
-        fetch(at + c, normal, dy);
+        load_elements<T, W>(a.x, at + c, normal);
+        a.dy.template load<W>(at + c, dy);
       }
       if (a.weight != nullptr) load_elements<M, W>(a.weight, c, g);
       for (int j = 0; j < W; ++j) {
@@ -241,6 +281,7 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
         g[j] = a.weight != nullptr ? dy[j] * g[j] : dy[j];
       }
     };
+    queue(row + 1);
     M plain = 0, weighted = 0;
     for (int64_t c = own; c < a.columns; c += step) {
       load(c);
@@ -274,10 +315,12 @@ __global__ void __launch_bounds__(kNormThreads) row_norm_backward_kernel(NormBac
     for (int64_t c = own; c < a.columns; c += step) {
       if (!kOne) load(c);
       M dx[W], residual[W] = {};
-      if constexpr (kAhead) {
-        for (int j = 0; j < W; ++j) residual[j] = own_residual[j];
-      } else {
-        if (a.residual != nullptr) load_elements<T, W>(a.residual, at + c, residual);
+      if (a.residual != nullptr) {
+        if constexpr (kAhead) {
+          shared_elements<T, W>(place(row) + (threads + thread) * kPack, residual);
+        } else {
+          load_elements<T, W>(a.residual, at + c, residual);
+        }
       }
       for (int j = 0; j < W; ++j) {
         dx[j] = residual[j] + scale * (g[j] - plain - normal[j] * weighted);
@@ -294,7 +337,10 @@ struct NormChunks {
   NormChunks(const RowNormCall& c, int width)
       : packs(divide_up(c.columns, width)),
         threads(std::min<int64_t>(divide_up(packs, kWarp) * kWarp, kNormThreads)),
-        rows(std::max<int64_t>(divide_up(c.rows, kThreadsInAll / threads), 1)),
+        rows(std::max<int64_t>(
+            divide_up(c.rows,
+                      kNormProcessors * std::max<int64_t>(kThreadsOnProcessor / threads, 1)),
+            1)),
         count(divide_up(c.rows, rows)) {}
   int64_t packs, threads, rows, count;
 };
@@ -310,19 +356,22 @@ void launch_norm_backward(const RowNormCall& c, NormBackward<T, L> a, bool packs
     if (count == 0) return;
     const auto blocks = static_cast<unsigned>(count),
                threads = static_cast<unsigned>(chunks.threads);
-    const auto launch = [&]<bool kOne, bool kAhead>() {
-      DLTRAIN_LAUNCH((row_norm_backward_kernel<T, L, W, kOne, kAhead>), blocks, threads, stream, a);
+    const auto launch = [&]<bool kOne, bool kAhead>(int64_t shared) {
+      DLTRAIN_LAUNCH_SHARED((row_norm_backward_kernel<T, L, W, kOne, kAhead>), blocks, threads,
+                            static_cast<unsigned>(shared), stream, a);
     };
+    const int64_t two_rows =
+        2 * chunks.threads * (2 * W * static_cast<int>(sizeof(T)) + a.dy.template bytes<W>());
     if (chunks.packs > chunks.threads) {
-      launch.template operator()<false, false>();
-    } else if (W > 4 || threads > kAheadThreads) {
-      launch.template operator()<true, false>();
-    } else {
-      launch.template operator()<true, W <= 4>();
+      launch.template operator()<false, false>(0);
+    } else if (W == 1 || W > 4 || two_rows > kMostAhead) {
+      launch.template operator()<true, false>(0);
+    } else if constexpr (W > 1 && W <= 4) {
+      launch.template operator()<true, true>(two_rows);
     }
   });
   if (a.partial == nullptr) return;
-  const ColumnGrid join(c.columns, 1, 1);
+  const ColumnGrid join = ColumnGrid::join(c.columns);
   DLTRAIN_LAUNCH(join_pairs_kernel<MathOf<T>>, join.grid, join.block, stream,
                  static_cast<const MathOf<T>*>(a.partial), dweight, dbias, c.columns, count);
 }

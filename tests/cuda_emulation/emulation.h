@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <stdexcept>
+#include <string>
 #include <type_traits>
 
 #define DLTRAIN_CUDA_EMULATION 1
@@ -22,7 +24,7 @@
 #define __device__
 #define __host__
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -53,6 +55,13 @@ void launch(const char* kernel, dim3 grid, dim3 block, const std::function<void(
 void launch_on(void* stream, const char* kernel, dim3 grid, dim3 block,
                std::function<void()> thread);
 
+// Of a block of sm_90.
+inline constexpr size_t kMaxShared = size_t{227} << 10;
+inline void check_shared(const char* kernel, size_t bytes) {
+  if (bytes > kMaxShared)
+    throw std::runtime_error(std::string(kernel) + ": too much shared memory");
+}
+
 // Waits for all threads of the block.
 void block_barrier();
 // Hands in 8 bytes, waits for the warp, and returns what lane `lane ^ offset` handed in.
@@ -67,6 +76,17 @@ uint64_t exchange_xor(uint32_t mask, uint64_t bits, int offset);
 // Arguments are taken by value, as CUDA takes them.
 #define DLTRAIN_LAUNCH(kernel, grid, block, stream, ...) \
   ::dltrain::emulation::launch_on((stream), #kernel, grid, block, [=] { (kernel)(__VA_ARGS__); })
+
+#define DLTRAIN_LAUNCH_SHARED(kernel, grid, block, bytes, stream, ...) \
+  (::dltrain::emulation::check_shared(#kernel, bytes),                 \
+   DLTRAIN_LAUNCH(kernel, grid, block, stream, __VA_ARGS__))
+
+namespace dltrain {
+inline unsigned char* dynamic_shared() {
+  alignas(16) static unsigned char memory[emulation::kMaxShared];
+  return memory;
+}
+}  // namespace dltrain
 
 inline void __syncthreads() {
   ::dltrain::emulation::block_barrier();
