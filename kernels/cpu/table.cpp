@@ -36,6 +36,8 @@ constinit const KernelRow kTable[] = {
     row("matmul", "rows", make_matmul_rows),
     adding_row("matmul", "panels", make_matmul_panels),
     adding_row("matmul", "oneDNN", make_matmul_onednn),
+    row("matmul_gelu", "composed", make_matmul_gelu),
+    row("matmul_gelu_backward", "composed", make_matmul_gelu_backward),
     row("conv2d", "samples in lanes", make_conv2d_lanes),
     row("conv2d", "panels", make_conv2d_product),
     row("conv2d", "oneDNN", make_conv2d_onednn),

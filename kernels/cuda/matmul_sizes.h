@@ -13,7 +13,8 @@ struct MatmulSizes {
   explicit MatmulSizes(const KernelRequest& request)
       : transpose_a(request.attributes.boolean("transpose_a")),
         transpose_b(request.attributes.boolean("transpose_b")),
-        has_bias(request.inputs.size() == 3 && !is_absent(request.inputs[2])) {
+        has_bias(request.op != "matmul_gelu_backward" && request.inputs.size() == 3 &&
+                 !is_absent(request.inputs[2])) {
     const Shape &a = request.inputs[0].shape, &b = request.inputs[1].shape;
     const int64_t rows = a.elements(0, a.rank() - 1), last = a[-1];
     m = transpose_a ? last : rows;

@@ -23,6 +23,8 @@ constinit const KernelRow kRows[] = {
     {"broadcast", "own", make_cuda_broadcast, kAccumulates, kProven},
     {"reduce", "own", make_cuda_reduce, kAccumulates, kUnproven},
     {"matmul", "plain", make_cuda_plain_matmul, kAccumulates, kProven},
+    {"matmul_gelu", "composed", make_cuda_matmul_gelu, kOverwrites, kUnproven},
+    {"matmul_gelu_backward", "composed", make_cuda_matmul_gelu_backward, kOverwrites, kUnproven},
     {"conv2d", "plain", make_cuda_plain_conv2d, kOverwrites, kProven},
     {"conv2d_backward_input", "plain", make_cuda_plain_conv2d_input, kAccumulates, kProven},
     {"conv2d_backward_weight", "plain", make_cuda_plain_conv2d_weight, kAccumulates, kProven},

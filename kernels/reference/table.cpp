@@ -28,6 +28,8 @@ constexpr KernelRow kTable[] = {
     row("pad", reference_pad, kAccumulates),
     row("transpose", reference_transpose, kAccumulates),
     row("matmul", reference_matmul, kAccumulates),
+    row("matmul_gelu", reference_matmul_gelu, kOverwrites),
+    row("matmul_gelu_backward", reference_matmul_gelu_backward, kOverwrites),
     row("conv2d", reference_conv2d, kAccumulates),
     row("conv2d_backward_input", reference_conv2d_backward_input, kAccumulates),
     row("conv2d_backward_weight", reference_conv2d_backward_weight, kAccumulates),

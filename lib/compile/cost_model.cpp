@@ -60,6 +60,8 @@ struct OpKernels {
 };
 constexpr std::array kOpKernels{
     OpKernels{"matmul", KernelKind::matmul},
+    OpKernels{"matmul_gelu", KernelKind::matmul},
+    OpKernels{"matmul_gelu_backward", KernelKind::matmul},
     OpKernels{"grouped_matmul", KernelKind::grouped_matmul},
     OpKernels{"grouped_matmul_backward_weight", KernelKind::grouped_matmul},
     OpKernels{"dispatch_tokens", KernelKind::gather},

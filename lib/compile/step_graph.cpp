@@ -340,7 +340,9 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (r.fuse) {
     out.graph = fuse(std::move(out.graph), {.join_norms = gpu_memory() != 0,
                                             .across_blocks = r.recompute.mode == Recompute::none,
-                                            .recompute_gates = training && gpu_memory() != 0});
+                                            .recompute_gates = training && gpu_memory() != 0,
+                                            .join_gelu = training && gpu_memory() != 0 &&
+                                                         r.recompute.mode == Recompute::none});
     // Units of ZeRO round their own copies.
     if ((r.keep_gradients || r.update.optimizer_in_backward) && !r.parallel.shards_state())
       out.graph = fuse_copies(std::move(out.graph));

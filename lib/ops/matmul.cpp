@@ -11,6 +11,12 @@
 // depend on the other rows, nor on the number of threads (batched decoding); for few rows.
 // full_precision (bool): autocast leaves it in f32. math (text), here and in the other ops with
 // products: tf32 rounds their f32 operands (ops/rules.h).
+//
+// For kernels that apply GELU, or its derivative, to a product before it is written (fuse pass):
+//   matmul_gelu(a, b, bias) → y, x            x = op(a)·op(b) (+ bias), y = gelu_tanh(x)
+//   matmul_gelu_backward(a, b, x) → dx        dx = op(a)·op(b) · gelu_tanh'(x)
+// with the attributes of transposition; x has the shape of the product. In 16 bits a kernel may
+// compute y from x before x is rounded.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -46,6 +52,17 @@ SpecList infer_matmul(SpecSpan inputs, const Attributes& attributes) {
   y[-1] = s.n;
   const std::string dtype = attributes.text("output_dtype");
   return {{y, dtype.empty() ? inputs[0].dtype : dtype_from_name(dtype).value()}};
+}
+
+SpecList infer_matmul_gelu(SpecSpan inputs, const Attributes& attributes) {
+  const SpecList x = infer_matmul(inputs, attributes);
+  return {x[0], x[0]};
+}
+
+SpecList infer_matmul_gelu_backward(SpecSpan inputs, const Attributes& attributes) {
+  const SpecList dx = infer_matmul(inputs.first(2), attributes);
+  expect_shape("matmul_gelu_backward", "x", inputs[2].shape, dx[0].shape);
+  return dx;
 }
 
 ValueId flatten_rows(OpEmitter& emitter, ValueId value) {
@@ -135,5 +152,17 @@ constinit const OpDef kMatmulOp{.name = "matmul",
                                 .token_axis = tokens_of_matmul,
                                 .takes_activation = true,
                                 .added_input = 2};
+constinit const OpDef kMatmulGeluOp{.name = "matmul_gelu",
+                                    .doc = "x = op(a)·op(b) (+ bias), y = gelu_tanh(x)",
+                                    .signature = "a[M,*,K] b[J,N] bias[B]?",
+                                    .infer = infer_matmul_gelu,
+                                    .cost = cost_matmul,
+                                    .token_axis = tokens_of_matmul};
+constinit const OpDef kMatmulGeluBackwardOp{.name = "matmul_gelu_backward",
+                                            .doc = "dx = op(a)·op(b)·gelu_tanh'(x)",
+                                            .signature = "a[M,*,K] b[J,N] x[.]",
+                                            .infer = infer_matmul_gelu_backward,
+                                            .cost = cost_matmul,
+                                            .token_axis = tokens_of_matmul};
 
 }  // namespace dltrain

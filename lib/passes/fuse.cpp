@@ -222,6 +222,7 @@ class Groups {
 Graph fuse(Graph graph, const FuseOptions& options) {
   if (options.recompute_gates) recompute_gates(graph);
   fuse_epilogues(graph);
+  if (options.join_gelu) join_gelu(graph);
   fuse_norms(graph);
   if (options.join_norms) join_norms(graph, options.across_blocks);
   Groups(graph).run();

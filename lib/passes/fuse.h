@@ -11,6 +11,7 @@ struct FuseOptions {
   // For engines with kernels for norms + neighbours (passes/fuse_norms.h); across blocks or not.
   bool join_norms = false, across_blocks = true;
   bool recompute_gates = false;  // see recompute_gates()
+  bool join_gelu = false;        // see join_gelu()
 };
 
 // Three rewrites in this order:
@@ -35,5 +36,10 @@ Graph fuse(Graph graph, const FuseOptions& options = {});
 // of a gated unit. The backward computes them anew, where they become a part of its groups: a
 // tensor less to write, to keep and to read.
 void recompute_gates(Graph& graph);
+
+// For engines whose products apply GELU before they are written: gelu_tanh of a product in 16 bits
+// that the backward reads too becomes a matmul_gelu, and gelu_tanh_backward of a gradient that is
+// such a product, which nothing else reads, a matmul_gelu_backward.
+void join_gelu(Graph& graph);
 
 }  // namespace dltrain

@@ -47,6 +47,26 @@ void add_shaped(std::vector<OpCase>& cases, const Shape& a, const Shape& b, cons
   cases.push_back(std::move(c));
 }
 
+// matmul_gelu with and without a bias, and its backward.
+void add_gelu_cases(std::vector<OpCase>& cases, const Shape& a, int64_t n, bool tb) {
+  const int64_t k = a[-1];
+  Shape y = a;
+  y[-1] = n;
+  for (const char* op : {"matmul_gelu", "matmul_gelu_backward"}) {
+    OpCase c{.name = fmt::format("{} {}·{}{}", op, to_string(a), n, tb ? " transposed b" : ""),
+             .op = op,
+             .inputs = {case_tensor(a), case_tensor(tb ? Shape{n, k} : Shape{k, n})},
+             .attributes = {{"transpose_b", tb}},
+             .roundings = 1};
+    if (c.op == "matmul_gelu") {
+      cases.push_back(c);
+      c.name += " bias";
+    }
+    c.inputs.push_back(case_tensor(c.op == "matmul_gelu" ? Shape{n} : y));
+    cases.push_back(std::move(c));
+  }
+}
+
 }  // namespace
 
 void add_matmul_cases(std::vector<OpCase>& cases) {
@@ -87,6 +107,10 @@ void add_matmul_cases(std::vector<OpCase>& cases) {
   weight.name = "matmul with an output dtype";
   weight.attributes.set("output_dtype", std::string("f32"));
   cases.push_back(std::move(weight));
+  for (bool tb : {false, true}) {
+    add_gelu_cases(cases, {7, 24}, 5, tb);
+    add_gelu_cases(cases, {3, 40, 64}, 136, tb);
+  }
 }
 
 }  // namespace dltrain

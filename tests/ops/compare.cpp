@@ -138,10 +138,12 @@ class CaseComparison {
       // the precision of f16.
       const DType first = run.inputs[0].spec.dtype;
       const bool tf32 = rounds_factors(case_) && first == DType::f32;
-      // cuDNN's convolutions round their sums to the operands' dtype before a bias, an addition or
-      // a conversion, and cut factors to TF32 where others round them.
-      const bool cudnn_conv = result.variant == "cuDNN" && run.op.starts_with("conv2d");
-      const double roundings = std::max(case_.roundings, cudnn_conv ? (tf32 ? 4.0 : 2.0) : 0.0);
+      // cuDNN's convolutions and cuBLASLt's products round their sums to the operands' dtype before
+      // a bias, an activation, an addition or a conversion, and cut factors to TF32 where others
+      // round them (docs/equality.md).
+      const bool vendor = result.variant == "cuBLASLt" ||
+                          (result.variant == "cuDNN" && run.op.starts_with("conv2d"));
+      const double roundings = std::max(case_.roundings, vendor ? (tf32 ? 4.0 : 2.0) : 0.0);
       const double between = roundings * unit_roundoff(tf32 ? DType::f16 : first);
       for (size_t i = 0; i < expected.size(); ++i) {
         if (find_op(run.op)->keeps_bytes && expected[i].spec.dtype == DType::u8) continue;

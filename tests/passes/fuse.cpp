@@ -76,6 +76,38 @@ TEST_CASE("an activation stays when the backward reads its input, or another pha
   CHECK(print_graph(fuse(sum.graph)) == print_graph(sum.graph));
 }
 
+TEST_CASE(
+    "with join_gelu a product in 16 bits ends with GELU, and its gradient with the derivative") {
+  Graph graph;
+  GraphBuilder b(graph);
+  const TensorSpec matrix{Shape{8, 8}, DType::bf16};
+  const ValueId x = b.add_value("x", matrix, Role::input);
+  const ValueId w = b.add_value("w", matrix, Role::low_precision);
+  const ValueId v = b.add_value("v", matrix, Role::low_precision);
+  const ValueId h = b.emit1("matmul", {x, w}, {{"transpose_b", true}});
+  const ValueId y = b.emit1("matmul", {b.emit1("gelu_tanh", {h}), v}, {{"transpose_b", true}});
+  b.set_phase(Phase::backward);
+  const ValueId dh = b.emit1("gelu_tanh_backward", {h, b.emit1("matmul", {y, v})});
+  const auto want = [&](ValueId value, const char* name) {
+    b.accumulate(b.emit1("reduce", {value}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0}}}),
+                 name, Role::metric);
+  };
+  want(b.emit1("matmul", {dh, w}), "dx");
+  CHECK(print_graph(fuse(graph)) == print_graph(graph));
+  const std::string joined =
+      "forward:\n"
+      "  %4, %3 = matmul_gelu(x, w) {transpose_b=true} : bf16[8, 8], bf16[8, 8]\n"
+      "  %5 = matmul(%4, v) {transpose_b=true} : bf16[8, 8]\n"
+      "backward:\n"
+      "  %7 = matmul_gelu_backward(%5, v, %3) : bf16[8, 8]\n"
+      "  %8 = matmul(%7, w) : bf16[8, 8]\n";
+  CHECK(print_graph(fuse(graph, {.join_gelu = true})).substr(0, joined.size()) == joined);
+  // A second reader of the gradient needs it without the derivative.
+  want(graph.nodes[3].outputs[0], "dy");
+  CHECK(print_graph(fuse(graph, {.join_gelu = true})).find("matmul_gelu_backward") ==
+        std::string::npos);
+}
+
 TEST_CASE("element-wise nodes whose results stay among themselves become one node") {
   FuseExample e;
   const ValueId shared = e.b.emit1("exp", {e.x});

@@ -1,5 +1,6 @@
-// matmul by cuBLASLt. The library is column-major, so it computes the transposed product yᵀ =
-// op(b)ᵀ·op(a)ᵀ: row-major matrices are its transposed matrices in memory.
+// matmul, matmul_gelu and matmul_gelu_backward by cuBLASLt. The library is column-major, so it
+// computes the transposed product yᵀ = op(b)ᵀ·op(a)ᵀ: row-major matrices are its transposed
+// matrices in memory.
 //
 // f32 runs in plain f32, or with attribute math: tf32 on the tensor cores of sm_80 and newer;
 // products of bf16 and f16 are added in f32, and the result has either dtype. The algorithm is
@@ -38,9 +39,20 @@ using Preference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDe
 struct Epilogue {
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   ElementwiseOp after = ElementwiseOp::identity;  // applied by a separate kernel
+
+  // It writes or reads x of GELU: the library's auxiliary matrix.
+  bool has_x() const {
+    return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+           epilogue == CUBLASLT_EPILOGUE_DGELU;
+  }
 };
 
-Epilogue epilogue_of(const std::string& activation, bool has_bias) {
+Epilogue epilogue_of(const KernelRequest& request, bool has_bias) {
+  if (request.op == "matmul_gelu_backward") return {.epilogue = CUBLASLT_EPILOGUE_DGELU};
+  if (request.op == "matmul_gelu") {
+    return {.epilogue = has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX};
+  }
+  const std::string activation = request.attributes.text("activation");
   if (activation == "relu") {
     return {.epilogue = has_bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU};
   }
@@ -72,7 +84,7 @@ class BlasMatmul final : public Kernel {
       : device_(cuda_device(request)),
         sizes_(request),
         beta_(request.accumulate ? 1.0f : 0.0f),
-        ending_(epilogue_of(request.attributes.text("activation"), sizes_.has_bias)),
+        ending_(epilogue_of(request, sizes_.has_bias)),
         in_(request.inputs[0].dtype),
         out_(request.outputs[0].dtype),
         tf32_(in_ == DType::f32 && rounds_to_tf32(request.attributes)) {
@@ -82,6 +94,7 @@ class BlasMatmul final : public Kernel {
     set(CUBLASLT_MATMUL_DESC_TRANSA, sizes_.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, sizes_.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, ending_.epilogue);
+    if (ending_.has_x()) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, sizes_.n);
     b_ = sizes_.transpose_b ? column_major(in_, sizes_.k, sizes_.n)
                             : column_major(in_, sizes_.n, sizes_.k);
     a_ = sizes_.transpose_a ? column_major(in_, sizes_.m, sizes_.k)
@@ -105,9 +118,10 @@ class BlasMatmul final : public Kernel {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(name, kBlasMatmulAlignment);
     }
-    if (sizes_.has_bias) {
-      // The library asks for the alignment of this address only, and reads nothing there.
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, uintptr_t{kBlasMatmulAlignment});
+    // The library asks for the alignment of these addresses only, and reads nothing there.
+    if (sizes_.has_bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, uintptr_t{kBlasMatmulAlignment});
+    if (ending_.has_x()) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, uintptr_t{kBlasMatmulAlignment});
     }
     const int wanted = static_cast<int>(tuning_limits(device_.tuning().mode).candidates);
     std::vector<cublasLtMatmulHeuristicResult_t> proposed(static_cast<size_t>(wanted));
@@ -132,12 +146,16 @@ class BlasMatmul final : public Kernel {
     const void *a = bindings.inputs[0], *b = bindings.inputs[1];
     void* y = bindings.outputs[0];
     const void* bias = sizes_.has_bias ? bindings.inputs[2] : nullptr;
-    for (const void* pointer : {a, b, static_cast<const void*>(y), bias}) {
+    const void* x = !ending_.has_x()                              ? nullptr
+                    : ending_.epilogue == CUBLASLT_EPILOGUE_DGELU ? bindings.inputs[2]
+                                                                  : bindings.outputs[1];
+    for (const void* pointer : {a, b, static_cast<const void*>(y), bias, x}) {
       check_internal(reinterpret_cast<uintptr_t>(pointer) % kBlasMatmulAlignment == 0,
                      "matmul: an operand is not aligned to {} bytes", kBlasMatmulAlignment);
     }
-    // The library takes the address of the bias from the description of the product.
+    // The library takes these addresses from the description of the product.
     if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    if (x != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, x);
     const float alpha = 1;
     check_cublas(cublasLtMatmul(device_.blas(), operation_, &alpha, b, b_, a, a_, &beta_, y, y_, y,
                                 y_, &algorithm_.algo, bindings.workspace, algorithm_.workspaceSize,
@@ -209,6 +227,9 @@ std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request) {
   if ((in != DType::f32 && !narrow) || (out != in && out != DType::f32)) return nullptr;
   const MatmulSizes s(request);
   if (s.has_bias && out != in) return nullptr;  // the library needs a bias of the result's dtype
+  // GELU in f32 would be another function: the library's tanh is approximate. Rows of x begin at
+  // multiples of 16 bytes.
+  if (request.op != "matmul" && (!narrow || out != in || s.n % 8 != 0)) return nullptr;
   const bool activated = !request.attributes.text("activation").empty();
   if (s.m * s.n * s.k == 0 || (activated && request.accumulate)) return nullptr;
   if (rounds_to_tf32(request.attributes) && cuda_device(request).architecture() < 80)

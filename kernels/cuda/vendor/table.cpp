@@ -34,6 +34,8 @@ constexpr bool kVendorAccumulates = true, kOverwrites = false, kProven = true, k
 
 constinit const KernelRow kVendorRows[] = {
     {"matmul", "cuBLASLt", make_blas_matmul, kVendorAccumulates, kUnproven},
+    {"matmul_gelu", "cuBLASLt", make_blas_matmul, kOverwrites, kUnproven},
+    {"matmul_gelu_backward", "cuBLASLt", make_blas_matmul, kOverwrites, kUnproven},
     {"conv2d", "cuDNN", make_cudnn_conv2d, kOverwrites, kProven},
     {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kVendorAccumulates, kProven},
     {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kVendorAccumulates, kProven},
