@@ -36,7 +36,7 @@ struct NormBackward {
   const float* x = nullptr;
   const void* dy = nullptr;                                         // low
   const float *weight = nullptr, *mean = nullptr, *rstd = nullptr;  // weight, mean may be nullptr
-  const float* residual = nullptr;                                  // added to dx; may be nullptr
+  const float *residual = nullptr, *more_dy = nullptr;  // added to dx, to dy; may be nullptr
   float* dx = nullptr;
   void* narrow = nullptr;  // dx in the dtype `low`; may be nullptr
   int64_t columns = 0;
@@ -154,9 +154,13 @@ void backward_rows_of(const NormBackward& n, int64_t begin, int64_t end, float* 
       return n.weight != nullptr ? hn::Mul(gradient, hn::MaskedLoad(mask, d, n.weight + i))
                                  : gradient;
     };
+    const auto load_dy = [&](int64_t i, auto mask, size_t lanes) HWY_ATTR {
+      const Vec dy = load_low<Low>(n.dy, n.is_low_dy, row + i, lanes);
+      return n.more_dy != nullptr ? hn::Add(dy, hn::MaskedLoad(mask, d, n.more_dy + row + i)) : dy;
+    };
     Vec plain = hn::Zero(d), weighted = hn::Zero(d);
     along_row(n.columns, [&](int64_t i, auto mask, size_t lanes) HWY_ATTR {
-      const Vec gradient = load_low<Low>(n.dy, n.is_low_dy, row + i, lanes);
+      const Vec gradient = load_dy(i, mask, lanes);
       const Vec g = scaled(i, mask, gradient), v = normalised(i, mask);
       plain = hn::Add(plain, g);
       weighted = hn::MulAdd(g, v, weighted);
@@ -172,7 +176,7 @@ void backward_rows_of(const NormBackward& n, int64_t begin, int64_t end, float* 
     plain = n.mean != nullptr ? hn::Mul(hn::SumOfLanes(d, plain), inverse) : hn::Zero(d);
     weighted = hn::Mul(hn::SumOfLanes(d, weighted), inverse);
     along_row(n.columns, [&](int64_t i, auto mask, size_t lanes) HWY_ATTR {
-      const Vec g = scaled(i, mask, load_low<Low>(n.dy, n.is_low_dy, row + i, lanes));
+      const Vec g = scaled(i, mask, load_dy(i, mask, lanes));
       const Vec rest = hn::NegMulAdd(normalised(i, mask), weighted, hn::Sub(g, plain));
       Vec gradient = hn::Mul(rstd, rest);
       if (n.residual != nullptr) {
@@ -277,6 +281,7 @@ std::unique_ptr<Kernel> make_layer_norm_backward(const KernelRequest& request) {
              has_bias = request.attributes.boolean("bias");
   const size_t residual = has_mean ? 5 : 4;
   const bool adds = request.inputs.size() > residual;
+  const bool to_dy = request.attributes.boolean("adds_to_dy");
   const int64_t vectors = (has_weight ? 1 : 0) + (has_bias ? 1 : 0);
   const size_t narrow = static_cast<size_t>(vectors) + 1;
   const bool narrows = request.outputs.size() > narrow;
@@ -294,7 +299,7 @@ std::unique_ptr<Kernel> make_layer_norm_backward(const KernelRequest& request) {
     call.weight = b.input<float>(2);
     call.mean = has_mean ? b.input<float>(3) : nullptr;
     call.rstd = b.input<float>(has_mean ? 4 : 3);
-    call.residual = adds ? b.input<float>(residual) : nullptr;
+    if (adds) (to_dy ? call.more_dy : call.residual) = b.input<float>(residual);
     call.dx = b.output<float>(0);
     call.narrow = narrows ? b.output<char>(narrow) : nullptr;
     auto* total = static_cast<double*>(b.workspace);

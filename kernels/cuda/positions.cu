@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cuda/column_sums.cuh"
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "ops/positions.h"
@@ -29,7 +30,7 @@ struct SinusoidCall {
   TokenPositions positions = {};
 };
 
-constexpr int kBlock = 256;
+constexpr int kBlock = 128;
 
 // Returns the position of token `row` of [samples, tokens].
 __device__ int64_t position_of(int64_t row, int64_t tokens, const TokenPositions& positions,
@@ -37,31 +38,42 @@ __device__ int64_t position_of(int64_t row, int64_t tokens, const TokenPositions
   return positions(row % tokens) + (offsets == nullptr ? 0 : offsets[row / tokens]);
 }
 
-// A thread rotates one pair of every head of a token, or copies one element that is not rotated.
-template <typename T>
+// A thread rotates W adjacent pairs of every head of a token, or copies W elements that are not
+// rotated.
+template <typename T, int W>
 __global__ void rotary_kernel(RotaryCall c, const T* x, const int32_t* offsets, T* y) {
   using M = MathOf<T>;
   constexpr double kTurn = 6.283185307179586476925;
-  const int64_t still = c.head_dim - 2 * c.pairs, width = c.pairs + still;
+  const int64_t width = (c.head_dim - c.pairs) / W;
   for (int64_t i = thread_index(); i < c.rows * width; i += thread_count()) {
-    const int64_t row = i / width, k = i % width;
-    const int64_t first = row * c.heads * c.head_dim;
+    const int64_t row = i / width, k = i % width * W;
+    const int64_t first = row * c.heads * c.head_dim + k;
+    M a[W], b[W], cosine[W], sine[W];
     if (k >= c.pairs) {
       for (int64_t h = 0; h < c.heads; ++h) {
-        const int64_t at = first + h * c.head_dim + c.pairs + k;
-        y[at] = x[at];
+        load_elements<T, W>(x, first + h * c.head_dim + c.pairs, a);
+        store_elements<T, W>(a, y, first + h * c.head_dim + c.pairs);
       }
       continue;
     }
-    const double angle =
-        static_cast<double>(position_of(row, c.tokens, c.positions, offsets)) * c.frequency[k];
-    const M within = static_cast<M>(angle - kTurn * std::floor(angle / kTurn));
-    const M cosine = std::cos(within), sine = static_cast<M>(c.sign) * std::sin(within);
+    const auto position = static_cast<double>(position_of(row, c.tokens, c.positions, offsets));
+    for (int j = 0; j < W; ++j) {
+      const double angle = position * c.frequency[k + j];
+      const M within = static_cast<M>(angle - kTurn * std::floor(angle / kTurn));
+      cosine[j] = std::cos(within);
+      sine[j] = static_cast<M>(c.sign) * std::sin(within);
+    }
     for (int64_t h = 0; h < c.heads; ++h) {
-      const int64_t at = first + h * c.head_dim + k;
-      const M a = static_cast<M>(x[at]), b = static_cast<M>(x[at + c.pairs]);
-      y[at] = static_cast<T>(a * cosine - b * sine);
-      y[at + c.pairs] = static_cast<T>(b * cosine + a * sine);
+      const int64_t at = first + h * c.head_dim;
+      load_elements<T, W>(x, at, a);
+      load_elements<T, W>(x, at + c.pairs, b);
+      M up[W], down[W];
+      for (int j = 0; j < W; ++j) {
+        up[j] = a[j] * cosine[j] - b[j] * sine[j];
+        down[j] = b[j] * cosine[j] + a[j] * sine[j];
+      }
+      store_elements<T, W>(up, y, at);
+      store_elements<T, W>(down, y, at + c.pairs);
     }
   }
 }
@@ -98,12 +110,16 @@ std::unique_ptr<Kernel> make_cuda_rotary(const KernelRequest& request) {
   call.positions = TokenPositions(request.attributes);
   call.sign = request.attributes.boolean("inverse") ? -1 : 1;
   std::copy(frequencies.begin(), frequencies.end(), call.frequency);
-  const int64_t threads = call.rows * (call.head_dim - call.pairs);
-  return make_kernel([call, threads](const Bindings& b, Stream& stream) {
-    if (threads * call.heads == 0) return;
+  const int64_t elements = call.rows * (call.head_dim - call.pairs);
+  return make_kernel([call, elements](const Bindings& b, Stream& stream) {
+    if (elements * call.heads == 0) return;
     with_floating(call.dtype, [&]<typename T>(T) {
-      DLTRAIN_LAUNCH(rotary_kernel<T>, stride_grid(threads, kBlock), kBlock, stream.native(), call,
-                     b.input<T>(0), b.input<int32_t>(1), b.output<T>(0));
+      const bool packs = call.pairs % Pack<T>::size == 0 &&
+                         rows_in_packs<T>(call.head_dim, {b.inputs[0], b.outputs[0]});
+      with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
+        DLTRAIN_LAUNCH((rotary_kernel<T, W>), stride_grid(elements / W, kBlock), kBlock,
+                       stream.native(), call, b.input<T>(0), b.input<int32_t>(1), b.output<T>(0));
+      });
     });
   });
 }

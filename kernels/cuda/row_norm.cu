@@ -200,6 +200,7 @@ struct NormBackward {
   Either<T, L> dy;
   const M *weight, *mean, *rstd;
   const T* residual;
+  bool to_dy;  // the residual is added to dy, not to dx
   T* dx;
   L* low_dx;
   M* partial;  // [chunks][2][columns]: Σ dy·x̂ and Σ dy over the rows of a chunk; or nullptr
@@ -261,6 +262,13 @@ __global__ void __launch_bounds__(kAhead ? kAheadThreads : kNormThreads, kAhead 
       commit_copies();
     }
   };
+  const auto load_residual = [&](int64_t row, int64_t c, M* to) {
+    if constexpr (kAhead) {
+      shared_elements<T, W>(place(row) + (threads + thread) * kPack, to);
+    } else {
+      load_elements<T, W>(a.residual, row * a.columns + c, to);
+    }
+  };
   queue(begin);
   for (int64_t row = begin; row < end; ++row) {
     const int64_t at = row * a.columns;
@@ -274,6 +282,10 @@ __global__ void __launch_bounds__(kAhead ? kAheadThreads : kNormThreads, kAhead 
       } else {
         load_elements<T, W>(a.x, at + c, normal);
         a.dy.template load<W>(at + c, dy);
+      }
+      if (a.to_dy) {
+        load_residual(row, c, g);
+        for (int j = 0; j < W; ++j) dy[j] += g[j];
       }
       if (a.weight != nullptr) load_elements<M, W>(a.weight, c, g);
       for (int j = 0; j < W; ++j) {
@@ -315,13 +327,7 @@ __global__ void __launch_bounds__(kAhead ? kAheadThreads : kNormThreads, kAhead 
     for (int64_t c = own; c < a.columns; c += step) {
       if (!kOne) load(c);
       M dx[W], residual[W] = {};
-      if (a.residual != nullptr) {
-        if constexpr (kAhead) {
-          shared_elements<T, W>(place(row) + (threads + thread) * kPack, residual);
-        } else {
-          load_elements<T, W>(a.residual, at + c, residual);
-        }
-      }
+      if (a.residual != nullptr && !a.to_dy) load_residual(row, c, residual);
       for (int j = 0; j < W; ++j) {
         dx[j] = residual[j] + scale * (g[j] - plain - normal[j] * weighted);
       }
@@ -416,6 +422,7 @@ std::unique_ptr<Kernel> make_cuda_row_norm_backward(const KernelRequest& request
   const bool has_bias = c.centred && request.attributes.boolean("bias");
   const bool sums = (has_weight || has_bias) && c.columns > 0;
   const DType dy_dtype = request.inputs[1].dtype;
+  const bool to_dy = request.attributes.boolean("adds_to_dy");
   const size_t rstd = c.centred ? 4 : 3, after = 1 + (has_weight ? 1 : 0) + (has_bias ? 1 : 0);
   const auto run = [=](const Bindings& b, Stream& stream) {
     with_norm_types(c, [&]<typename T, typename L>(T, L) {
@@ -426,6 +433,7 @@ std::unique_ptr<Kernel> make_cuda_row_norm_backward(const KernelRequest& request
                                  .mean = c.centred ? b.input<M>(3) : nullptr,
                                  .rstd = b.input<M>(rstd),
                                  .residual = b.input<T>(rstd + 1),
+                                 .to_dy = to_dy,
                                  .dx = b.output<T>(0),
                                  .low_dx = b.output<L>(after),
                                  .partial = sums ? static_cast<M*>(b.workspace) : nullptr,

@@ -61,6 +61,7 @@ std::unique_ptr<Kernel> reference_layer_norm_backward(const KernelRequest& reque
     const LayerNormRows s(c);
     const bool has_weight = c.has_input(2), has_bias = c.attributes.boolean("bias");
     const size_t residual = s.centred ? 5 : 4;
+    const bool adds = c.has_input(residual), to_dy = c.attributes.boolean("adds_to_dy");
     const bool copies = c.outputs.size() > (has_weight ? 2u : 1u) + has_bias;
     const auto count = static_cast<double>(s.columns);
     std::vector<double> dweight(static_cast<size_t>(s.columns)), dbias(dweight);
@@ -68,7 +69,10 @@ std::unique_ptr<Kernel> reference_layer_norm_backward(const KernelRequest& reque
       const T* x = c.input<T>(0) + r * s.columns;
       const double mean = s.centred ? c.input<T>(3)[r] : 0;
       const double rstd = c.input<T>(s.centred ? 4 : 3)[r];
-      const auto dy = [&](int64_t k) { return c.element(1, r * s.columns + k); };
+      const auto dy = [&](int64_t k) {
+        const int64_t i = r * s.columns + k;
+        return c.element(1, i) + (adds && to_dy ? c.element(residual, i) : 0);
+      };
       const auto normalised = [&](int64_t k) { return (x[k] - mean) * rstd; };
       const auto g = [&](int64_t k) { return dy(k) * (has_weight ? c.input<T>(2)[k] : 1.0); };
       double plain = 0, weighted = 0;
@@ -80,7 +84,7 @@ std::unique_ptr<Kernel> reference_layer_norm_backward(const KernelRequest& reque
       }
       for (int64_t k = 0; k < s.columns; ++k) {
         const int64_t i = r * s.columns + k;
-        const double before = c.has_input(residual) ? c.element(residual, i) : 0;
+        const double before = adds && !to_dy ? c.element(residual, i) : 0;
         const T dx = static_cast<T>(before + rstd * (g(k) - plain - normalised(k) * weighted));
         c.put<T>(0, i, dx);
         if (copies) c.put_element(c.outputs.size() - 1, i, dx);

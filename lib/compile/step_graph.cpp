@@ -126,6 +126,16 @@ void check_optimizer_in_backward(const StepRequest& r, const Graph& graph) {
   }
 }
 
+// Returns whether a GPU has so much more memory than the 16-bit copies of parameters need that
+// gradients need not use it (StepRequest::keep_gradients): 48 bytes for each parameter.
+bool copies_are_small(const Graph& graph, uint64_t gpu_memory) {
+  uint64_t bytes = 0;
+  for (const ValueId copy : graph.with_role(Role::low_precision)) {
+    bytes += graph.value(copy).spec.bytes();
+  }
+  return 24 * bytes < gpu_memory;
+}
+
 StepGraph emit(const StepRequest& r, bool training) {
   EmittedModel model =
       emit_model({.model = r.model,
@@ -344,7 +354,9 @@ StepGraph emit(const StepRequest& r, bool training) {
                                             .join_gelu = training && gpu_memory() != 0 &&
                                                          r.recompute.mode == Recompute::none});
     // Units of ZeRO round their own copies.
-    if ((r.keep_gradients || r.update.optimizer_in_backward) && !r.parallel.shards_state())
+    if ((r.keep_gradients || r.update.optimizer_in_backward ||
+         copies_are_small(out.graph, gpu_memory())) &&
+        !r.parallel.shards_state())
       out.graph = fuse_copies(std::move(out.graph));
     log("fuse");
   }

@@ -67,7 +67,8 @@ struct StepRequest {
   // The GPU whose times automatic recomputation uses; absent: an H100, or on CPUs a core.
   std::optional<Gpu> gpu = {};
   // See ProgramOptions. Gradients that are not kept may use the memory of low-precision copies
-  // until the update has read them all, so a separate op then writes the copies.
+  // until the update has read them all, so a separate op then writes the copies; not on GPUs with
+  // ample memory.
   bool keep_gradients = true;
   KeptBytes kept_bytes = {};             // of the engine's recurrent_network; empty: none (CPU)
   RecomputeOptions recompute = {};       // training only; without `seconds`

@@ -15,8 +15,8 @@
 //   forward: another input `delta` (low) after weight and bias: x + delta, an output after rstd, is
 //     normalised instead of x. Attribute output_dtype (text): y (low) has that dtype; with `wide`
 //     (bool) y in the dtype of x is the last output.
-//   backward: dy (low); another input `residual` like x after rstd, which is added to dx. Attribute
-//     output_dtype: dx in that dtype (low) is the last output.
+//   backward: dy (low); another input `residual` like x after rstd, which is added to dx, or with
+//     `adds_to_dy` (bool) to dy. Attribute output_dtype: dx in that dtype (low) is the last output.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"

@@ -31,6 +31,7 @@ class NormFusion {
       } else if (op == "layer_norm_backward" || op == "rms_norm_backward") {
         take_gradient(i);
         take_residual(i);
+        take_gradient_sum(i);
         take_casts(i);
       }
     }
@@ -71,6 +72,7 @@ class NormFusion {
     std::erase_if(out, [&](size_t i) { return gone_[i]; });
     return out;
   }
+  static bool is_rms(const Node& node) { return node.op->name.starts_with("rms"); }
   void give(size_t node, ValueId id) { graph_.value(id).producer = static_cast<int>(node); }
 
   void fuse_forward(size_t relu) {
@@ -167,6 +169,27 @@ class NormFusion {
   void take_gradient(size_t index) {
     Node& norm = graph_.nodes[index];
     norm.inputs[1] = narrow(norm.inputs[1], index);
+  }
+
+  // dy = r + dy' is computed by the gradient if nothing else reads dy, and it adds nothing to dx.
+  void take_gradient_sum(size_t index) {
+    Node& norm = graph_.nodes[index];
+    const ValueId dy = norm.inputs[1];
+    const Node* add = producer("add", dy, norm);
+    if (add == nullptr || !one_block(*add, norm) || norm.inputs.size() > 5u - is_rms(norm) ||
+        readers(dy).size() != 1 || !(spec(dy) == spec(norm.inputs[0]))) {
+      return;
+    }
+    const size_t sum = at(graph_.value(dy).producer);
+    const ValueId a = add->inputs[0], b = add->inputs[1];
+    if (!is_temporary(a) || !is_temporary(b) || !(spec(a) == spec(dy)) || !(spec(b) == spec(dy))) {
+      return;
+    }
+    const ValueId low_a = narrow(a, sum), low = low_a != a ? low_a : narrow(b, sum);
+    norm.inputs[1] = low;
+    norm.inputs.push_back(low_a != a ? b : a);
+    norm.attributes.set("adds_to_dy", true);
+    gone_[sum] = true;
   }
 
   // s = r + dx is computed by the gradient if r is there by then and nothing else reads dx.

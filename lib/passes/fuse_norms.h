@@ -23,8 +23,10 @@ void fuse_norms(Graph& graph);
 //          →  y16, mean, rstd, x [, y] = layer_norm(a, …, b)
 //   backward  dx = layer_norm_backward(x, cast(dy16), …); s = add(r, dx); s16 = cast(s)
 //          →  s, …, s16 = layer_norm_backward(x, dy16, …, r)
+//             dy = add(r, cast(dy16)); dx = layer_norm_backward(x, dy, …)
+//          →  dx, … = layer_norm_backward(x, dy16, …, r) {adds_to_dy}
 //
-// Any of the three parts may be missing. The residual addition moves to the norm that reads its
+// Any of the parts may be missing. The residual addition moves to the norm that reads its
 // sum; with `across_blocks` false only within a block (Node::block), as recomputation needs.
 void join_norms(Graph& graph, bool across_blocks);
 

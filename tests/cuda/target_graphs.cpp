@@ -71,7 +71,7 @@ TEST_CASE("the step of BERT-large has no casts and few copies") {
   Step step = step_of(language_model("{type: bert_large, vocab_size: 30522, dropout: 0}",
                                      "vocab_size: 30522, length: 512, masked: 0.15", 16));
   CHECK(step.calls["cast"] == 0);
-  CHECK(step.calls["fused_elementwise"] == 48);  // gradients of the inputs of each part
+  CHECK(step.calls["fused_elementwise"] == 24);  // gradients of the input of attention
   CHECK(step.calls["add"] == 2);                 // of positions and types
   CHECK(step.calls["identity"] == 2 * (step.chunks - 1) + 1);
   CHECK(step.gibytes - 0.24 * step.chunks < 98);

@@ -85,7 +85,7 @@ std::map<std::string, MachineCode> disassembled(const std::string& file, const s
   }
   if (kernels.empty()) return kernels;
   auto at = kernels.end();
-  const char* accesses = "'Function : .*|(LDG|STG)[.]E[.A-Z0-9]*[.]128|(LDL|STL)[. ]'";
+  const char* accesses = "'Function : .*|(LDG|LDGSTS|STG)[.]E[.A-Z0-9]*[.]128|(LDL|STL)[. ]'";
   for (const std::string& line : lines_of(fmt::format(
            "cuobjdump {} -sass {} 2>/dev/null | grep -oE {}", options, file, accesses))) {
     if (line.starts_with("Function : ")) at = kernels.find(short_name(line.substr(11)));

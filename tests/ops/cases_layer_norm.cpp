@@ -1,4 +1,6 @@
 // layer_norm, rms_norm and group_norm with their gradients, with and without weight and bias.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "ops/case.h"
@@ -50,12 +52,21 @@ void add_joined_norm(std::vector<OpCase>& cases, const Shape& x, bool wide) {
     cases.push_back({"layer_norm plain joined " + what, "layer_norm", {in, none, none, in}, a});
     cases.push_back(
         {"rms_norm_backward joined " + what, "rms_norm_backward", {in, low, w, rstd, in}, a});
+    a.set("adds_to_dy", true);
+    cases.push_back(
+        {"rms_norm_backward of a sum " + what, "rms_norm_backward", {in, low, w, rstd, in}, a});
+    a.erase("adds_to_dy");
     a.set("wide", true);
     cases.push_back({"layer_norm joined " + what, "layer_norm", {in, w, w, low}, a});
     cases.push_back({"layer_norm wide " + what, "layer_norm", {in, w, w}, a});
     a.erase("wide");
     a.set("bias", true);
     cases.push_back({"layer_norm_backward joined " + what,
+                     "layer_norm_backward",
+                     {in, low, w, mean, rstd, in},
+                     a});
+    a.set("adds_to_dy", true);
+    cases.push_back({"layer_norm_backward of a sum " + what,
                      "layer_norm_backward",
                      {in, low, w, mean, rstd, in},
                      a});
@@ -102,6 +113,16 @@ void add_layer_norm_cases(std::vector<OpCase>& cases) {
       add_joined_norm(cases, x, wide);
     }
   }
+  // Several rows for each block of the backward.
+  OpCase rows = *std::ranges::find(cases, "layer_norm_backward of a sum [3, 2, 1032] wide to bf16",
+                                   &OpCase::name);
+  rows.name = "layer_norm_backward of many rows";
+  for (const size_t i : {0, 1, 5}) rows.inputs[i].spec.shape = Shape{1100, 1032};
+  for (const size_t i : {3, 4}) rows.inputs[i].spec.shape = Shape{1100};
+  cases.push_back(rows);
+  rows.name += ", the residual added to dx";
+  rows.attributes.erase("adds_to_dy");
+  cases.push_back(std::move(rows));
   add_layer_norm(cases, {3, 4200}, true, true);  // more packs than a block has threads
   add_layer_norm(cases, {2, 1027}, true, false);
   add_group_norm(cases, {3, 8}, 2);

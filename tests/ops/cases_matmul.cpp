@@ -57,7 +57,7 @@ void add_gelu_cases(std::vector<OpCase>& cases, const Shape& a, int64_t n, bool 
              .op = op,
              .inputs = {case_tensor(a), case_tensor(tb ? Shape{n, k} : Shape{k, n})},
              .attributes = {{"transpose_b", tb}},
-             .roundings = 1};
+             .roundings = 2};
     if (c.op == "matmul_gelu") {
       cases.push_back(c);
       c.name += " bias";

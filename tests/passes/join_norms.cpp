@@ -11,8 +11,9 @@
 namespace dltrain {
 namespace {
 
-// A residual stream with a layer norm and an RMS norm, each before a product, and a loss.
-Graph residual_stream(DType dtype, DType compute) {
+// A residual stream with a layer norm and an RMS norm, each before a product, or after its addition
+// as in BERT, and a loss.
+Graph residual_stream(DType dtype, DType compute, bool norm_after = false) {
   Graph graph;
   GraphBuilder b(graph);
   std::vector<ValueId> parameters;
@@ -26,13 +27,21 @@ Graph residual_stream(DType dtype, DType compute) {
   const ValueId targets = b.add_value("targets", {Shape{6}, DType::i32}, Role::input);
   const ValueId in = b.add_value("x", {Shape{6, 8}, dtype}, Role::input);
   const ValueId x = b.emit1("affine", {in}, {{"scale", 2.0}, {"shift", 0.0}});
-  const ValueId first =
-      b.emit("layer_norm", {x, parameter("w", Shape{8}), parameter("b", Shape{8})},
-             {{"epsilon", 1e-5}})[0];
-  const ValueId sum = block(x, first, "m");
-  const ValueId second =
-      b.emit("rms_norm", {sum, parameter("v", Shape{8})}, {{"epsilon", 1e-5}})[0];
-  const ValueId end = block(sum, second, "n");
+  const auto layer_norm = [&](ValueId of) {
+    return b.emit("layer_norm", {of, parameter("w", Shape{8}), parameter("b", Shape{8})},
+                  {{"epsilon", 1e-5}})[0];
+  };
+  const auto rms_norm = [&](ValueId of) {
+    return b.emit("rms_norm", {of, parameter("v", Shape{8})}, {{"epsilon", 1e-5}})[0];
+  };
+  ValueId end = kNoValue;
+  if (norm_after) {
+    const ValueId first = layer_norm(block(x, x, "m"));
+    end = rms_norm(block(first, first, "n"));
+  } else {
+    const ValueId sum = block(x, layer_norm(x), "m");
+    end = block(sum, rms_norm(sum), "n");
+  }
   b.set_layer("loss");
   const ValueId loss = b.emit("softmax_cross_entropy", {end, targets})[0];
   b.accumulate(b.emit1("identity", {loss}), "metric.loss", Role::metric);
@@ -63,11 +72,25 @@ TEST_CASE("norms take over sums and casts around them") {
   CHECK(print_graph(joined(after)) == print_graph(after));
 }
 
+TEST_CASE("the gradient of a norm after an addition takes over the sum of its gradients") {
+  const Graph before = residual_stream(DType::f32, DType::bf16, true);
+  const Graph after = joined(before);
+  INFO(print_graph(before) << print_graph(after));
+  const auto sums = [](const Graph& graph) {
+    return std::ranges::count_if(graph.nodes,
+                                 [](const Node& n) { return n.attributes.boolean("adds_to_dy"); });
+  };
+  CHECK(sums(after) == 1);
+  CHECK(count(before, "add") == 3);
+  CHECK(count(after, "add") == 0);
+}
+
 TEST_CASE("joined norms give the same losses and gradients, also without copies of sums") {
-  const Graph before = residual_stream(DType::f64, DType::f64);
+  const bool norm_after = GENERATE(false, true);
+  const Graph before = residual_stream(DType::f64, DType::f64, norm_after);
   const Graph after = joined(before), fewer = remove_copies(after, false);
-  CHECK(count(after, "add") == count(before, "add") - 2);
-  CHECK(count(fewer, "identity") == count(after, "identity") - 3);
+  CHECK(count(after, "add") == count(before, "add") - (norm_after ? 3 : 2));
+  if (!norm_after) CHECK(count(fewer, "identity") == count(after, "identity") - 3);
   GraphRun expected(before);
   for (const Graph& graph : {after, fewer}) {
     GraphRun found(graph);
