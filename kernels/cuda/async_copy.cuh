@@ -1,45 +1,44 @@
-// Copies from device memory to shared memory that do not wait for their data (cp.async of sm_80 and
-// newer): what is on its way needs no registers. Older GPUs and the emulation copy at once.
-// Included by .cu files only.
+// Copies from global to shared memory that need no registers and of which many are on their way at
+// once, from sm_80 on; before, and in the emulation, they are done at once. Included by .cu files
+// only.
+//
+// A thread sees its own copies after wait_copies, other threads after a barrier that follows it.
 #pragma once
 
-#include "cuda/device_code.cuh"
+#include "cuda/elements.cuh"
 
 namespace dltrain {
 
-// Queues a copy of kBytes = 4, 8 or 16 to addresses that are aligned to them.
-template <int kBytes>
-__device__ inline void copy_async(void* shared, const void* global) {
-  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+// Both addresses are multiples of `Bytes`: 4, 8 or 16.
+template <int Bytes>
+__device__ void copy_async(void* shared, const void* global) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-  if constexpr (kBytes == 16) {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  if constexpr (Bytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(kBytes)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(Bytes)
                  : "memory");
   }
 #else
-  struct alignas(kBytes) Words {
-    unsigned v[kBytes / 4];
-  };
+  using Words = Elements<uint32_t, Bytes / 4>;
   *static_cast<Words*>(shared) = *static_cast<const Words*>(global);
 #endif
 }
 
-// Ends a group of this thread's copies.
+// Ends a group: the copies of this thread since the last one.
 __device__ inline void commit_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 
-// Waits until at most kPending of this thread's newest groups are on their way. Other threads see
-// the data after a barrier.
-template <int kPending>
-__device__ inline void wait_copies() {
+// Waits until at most the last `Pending` groups of this thread are on their way.
+template <int Pending>
+__device__ void wait_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 #endif
 }
 

@@ -23,25 +23,48 @@
 // A kernel with commas in its template arguments must be in parentheses.
 #define DLTRAIN_LAUNCH(kernel, grid, block, stream, ...) \
   DLTRAIN_LAUNCH_SHARED(kernel, grid, block, 0, stream, __VA_ARGS__)
-// With so many bytes of dynamic_shared(), at most 48 KiB with those of __shared__ variables.
+// With `bytes` of dynamic shared memory; more than 48 KiB only where allow_shared() has returned
+// true.
 #define DLTRAIN_LAUNCH_SHARED(kernel, grid, block, bytes, stream, ...)                      \
   do {                                                                                      \
     (kernel)<<<(grid), (block), (bytes), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
     ::dltrain::check_launch(static_cast<int>(cudaGetLastError()), #kernel);                 \
   } while (false)
+
+namespace dltrain {
+
+// The dynamic shared memory of the block, which begins at a multiple of 16 bytes.
+template <typename T>
+__device__ T* dynamic_shared() {
+  extern __shared__ uint4 dynamic_memory[];
+  return reinterpret_cast<T*>(dynamic_memory);
+}
+
+// Lets the kernel have as much dynamic shared memory as the GPU has for a block; returns whether
+// `bytes` fit.
+template <typename Kernel>
+bool allow_shared(Kernel* kernel, size_t bytes) {
+  int device = 0, most = 0;
+  cudaFuncAttributes own{};
+  if (cudaGetDevice(&device) != cudaSuccess || cudaFuncGetAttributes(&own, kernel) != cudaSuccess ||
+      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+          cudaSuccess ||
+      bytes + own.sharedSizeBytes > static_cast<size_t>(most)) {
+    return false;
+  }
+  most -= static_cast<int>(own.sharedSizeBytes);
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most) ==
+             cudaSuccess &&
+         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                              cudaSharedmemCarveoutMaxShared) == cudaSuccess;
+}
+
+}  // namespace dltrain
 #endif
 
 namespace dltrain {
 
 inline constexpr int kWarp = 32;
-
-#if !defined(DLTRAIN_CUDA_EMULATION)
-// The shared memory of DLTRAIN_LAUNCH_SHARED, aligned to 16 bytes.
-__device__ inline unsigned char* dynamic_shared() {
-  extern __shared__ uint4 memory[];
-  return reinterpret_cast<unsigned char*>(memory);
-}
-#endif
 
 // Calls f with a value of the type that stores this floating dtype; does nothing for other dtypes.
 template <typename F>

@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(kAhead ? kAheadThreads : kNormThreads, kAhead 
   const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   const int dy_bytes = a.dy.template bytes<W>();
   const auto place = [&](int64_t row) {
-    return dynamic_shared() + (row & 1) * threads * (2 * kPack + dy_bytes);
+    return dynamic_shared<unsigned char>() + (row & 1) * threads * (2 * kPack + dy_bytes);
   };
   const auto queue = [&](int64_t row) {
     if constexpr (kAhead) {

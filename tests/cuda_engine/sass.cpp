@@ -120,6 +120,7 @@ constexpr HotKernel kHot[] = {
     {"reduce_columns<(float|Narrow.*), float, [48]>", 1, 0},
     {"cross_entropy_kernel<(float|Narrow.*), (32|256)>", 3, 0},
     {"cross_entropy_backward_kernel<(float|Narrow.*), (32|256)>", 1, 1},
+    {"held_cross_entropy_kernel<(float|Narrow.*)>", 1, 1},
     {"softmax(_backward)?_kernel<(float|Narrow.*), (32|256)>", 2, 1},
     {"row_norm_kernel<(float|Narrow.*), .*, [48], (32|256), 0>", 2, 1},
     // A row in registers: its loads are all on their way at once.
