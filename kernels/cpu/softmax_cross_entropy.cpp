@@ -1,6 +1,6 @@
-// softmax_cross_entropy and its gradient. Rows are processed in fixed chunks whose losses are added
-// in double and in order, so that the loss does not depend on the number of threads. Rows of 16-bit
-// logits are widened one at a time, in a buffer per thread.
+// softmax_cross_entropy and its gradient, or both. Rows are processed in fixed chunks whose losses
+// are added in double and in order, so that the loss does not depend on the number of threads. Rows
+// of 16-bit logits are widened one at a time, in a buffer per thread.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -133,35 +133,6 @@ bool leads(const float* row, int64_t target, float greatest) {
   return row[target] == greatest && std::find(row, row + target, greatest) == row + target;
 }
 
-ChunkSums forward_rows(const CrossEntropyArguments& a, int64_t begin, int64_t end) {
-  ChunkSums sums{0, 0};
-  for (int64_t r = begin; r < end; ++r) {
-    const float* row = a.logits + r * a.columns;
-    const auto [greatest, log_sum_exp, total] = row_sums(a, row);
-    a.log_sum_exp[r] = static_cast<float>(log_sum_exp);
-    const int64_t target = a.targets[r];
-    if (target == a.ignore_index) continue;
-    double expected = (1 - a.smoothing) * row[target];
-    if (a.smoothing != 0) expected += a.smoothing / static_cast<double>(a.classes) * total;
-    sums.loss += log_sum_exp - expected + a.z_loss * log_sum_exp * log_sum_exp;
-    sums.correct += leads(row, target, greatest) ? 1 : 0;
-  }
-  return sums;
-}
-
-void part_rows(const CrossEntropyArguments& a, float* parts, int64_t begin, int64_t end) {
-  for (int64_t r = begin; r < end; ++r, parts += kPartsOfRow) {
-    const float* row = a.logits + r * a.columns;
-    const RowSums sums = row_sums(a, row);
-    const int64_t target = a.column(a.targets[r]);
-    parts[0] = static_cast<float>(sums.log_sum_exp);
-    parts[1] = sums.greatest;
-    parts[2] = target >= 0 ? row[target] : 0;
-    parts[3] = target >= 0 && leads(row, target, sums.greatest) ? 1 : 0;
-    parts[4] = static_cast<float>(sums.total);
-  }
-}
-
 void backward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits, int64_t begin,
                    int64_t end) {
   const Floats d;
@@ -183,6 +154,39 @@ void backward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits,
       hn::BlendedStore(gradient, hn::FirstN(d, static_cast<size_t>(count)), d, out + at);
     });
     if (target >= 0) out[target] -= static_cast<float>(dloss * (1 - a.smoothing));
+  }
+}
+
+// With `dlogits` each row's gradient follows while the row is in the cache.
+ChunkSums forward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits, int64_t begin,
+                       int64_t end) {
+  ChunkSums sums{0, 0};
+  for (int64_t r = begin; r < end; ++r) {
+    const float* row = a.logits + r * a.columns;
+    const auto [greatest, log_sum_exp, total] = row_sums(a, row);
+    a.log_sum_exp[r] = static_cast<float>(log_sum_exp);
+    const int64_t target = a.targets[r];
+    if (target != a.ignore_index) {
+      double expected = (1 - a.smoothing) * row[target];
+      if (a.smoothing != 0) expected += a.smoothing / static_cast<double>(a.classes) * total;
+      sums.loss += log_sum_exp - expected + a.z_loss * log_sum_exp * log_sum_exp;
+      sums.correct += leads(row, target, greatest) ? 1 : 0;
+    }
+    if (dlogits != nullptr) backward_rows(a, dloss, dlogits, r, r + 1);
+  }
+  return sums;
+}
+
+void part_rows(const CrossEntropyArguments& a, float* parts, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r, parts += kPartsOfRow) {
+    const float* row = a.logits + r * a.columns;
+    const RowSums sums = row_sums(a, row);
+    const int64_t target = a.column(a.targets[r]);
+    parts[0] = static_cast<float>(sums.log_sum_exp);
+    parts[1] = sums.greatest;
+    parts[2] = target >= 0 ? row[target] : 0;
+    parts[3] = target >= 0 && leads(row, target, sums.greatest) ? 1 : 0;
+    parts[4] = static_cast<float>(sums.total);
   }
 }
 
@@ -277,35 +281,42 @@ std::unique_ptr<Kernel> make_cross_entropy_parts(const KernelRequest& request) {
       low.buffer_bytes());
 }
 
-std::unique_ptr<Kernel> make_softmax_cross_entropy(const KernelRequest& request) {
+namespace {
+
+// The loss, with the gradient or with log_sum_exp.
+std::unique_ptr<Kernel> make_summed_cross_entropy(const KernelRequest& request, bool gradient) {
   if (!with_f32_sums(request)) return nullptr;
-  if (request.inputs.size() > 2) return make_joined_cross_entropy(request);
   const CrossEntropyArguments call = arguments(request);
   const LowRows low(request.inputs[0]);
   const int64_t rows = request.inputs[1].shape.elements();
   const int64_t chunk = std::clamp<int64_t>(4096 / std::max<int64_t>(1, call.classes), 1, 64);
   const int64_t chunks = ceil_div(rows, chunk);
   return make_kernel(
-      [call, low, rows, chunk, chunks](const Bindings& b, Stream&) {
+      [call, low, rows, chunk, chunks, gradient](const Bindings& b, Stream&) {
+        auto* sums = static_cast<ChunkSums*>(b.workspace);
+        auto* buffers = reinterpret_cast<float*>(sums + chunks);
         CrossEntropyArguments bound = call;
         bound.logits = b.input<float>(0);
         bound.targets = b.input<int32_t>(1);
-        bound.log_sum_exp = b.output<float>(1);
-        auto* sums = static_cast<ChunkSums*>(b.workspace);
-        auto* buffers = reinterpret_cast<float*>(sums + chunks);
+        bound.log_sum_exp = gradient ? buffers : b.output<float>(1);
+        if (gradient) buffers += rows;
+        const double dloss = gradient ? *b.input<double>(2) : 0;
+        float* dlogits = gradient ? b.output<float>(0) : nullptr;
         const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
         parallel_parts(chunks, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
           float* wide = buffers + part * call.columns;
           for (int64_t c = begin; c < end; ++c) {
             const int64_t first = c * chunk, last = std::min(rows, first + chunk);
             if (!low) {
-              sums[c] = function(bound, first, last);
+              sums[c] = function(bound, dloss, dlogits, first, last);
               continue;
             }
             sums[c] = {0, 0};
             for (int64_t r = first; r < last; ++r) {
               low.load(bound.logits, r, wide);
-              const ChunkSums one = function(bound.row(r, wide), 0, 1);
+              const ChunkSums one =
+                  function(bound.row(r, wide), dloss, gradient ? wide : nullptr, 0, 1);
+              if (gradient) low.store(wide, r, dlogits);
               sums[c].loss += one.loss;
               sums[c].correct += one.correct;
             }
@@ -316,10 +327,22 @@ std::unique_ptr<Kernel> make_softmax_cross_entropy(const KernelRequest& request)
           total.loss += sums[c].loss;
           total.correct += sums[c].correct;
         }
-        *b.output<double>(0) = total.loss;
+        *b.output<double>(gradient ? 1 : 0) = total.loss;
         *b.output<double>(2) = total.correct;
       },
-      low.buffer_bytes() + static_cast<size_t>(chunks) * sizeof(ChunkSums));
+      low.buffer_bytes() + static_cast<size_t>(chunks) * sizeof(ChunkSums) +
+          (gradient ? static_cast<size_t>(rows) * sizeof(float) : 0));
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_softmax_cross_entropy(const KernelRequest& request) {
+  if (request.inputs.size() == 2) return make_summed_cross_entropy(request, false);
+  return with_f32_sums(request) ? make_joined_cross_entropy(request) : nullptr;
+}
+
+std::unique_ptr<Kernel> make_softmax_cross_entropy_gradient(const KernelRequest& request) {
+  return make_summed_cross_entropy(request, true);
 }
 
 std::unique_ptr<Kernel> make_softmax_cross_entropy_backward(const KernelRequest& request) {

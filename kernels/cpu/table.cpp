@@ -75,6 +75,7 @@ constinit const KernelRow kTable[] = {
     row("softmax_cross_entropy", "simd", make_softmax_cross_entropy),
     row("cross_entropy_parts", "simd", make_cross_entropy_parts),
     row("softmax_cross_entropy_backward", "simd", make_softmax_cross_entropy_backward),
+    row("softmax_cross_entropy_gradient", "simd", make_softmax_cross_entropy_gradient),
     row("attention", "blocks", make_attention),
     row("attention_backward", "blocks", make_attention_backward),
     row("cached_attention", "simd", make_cached_attention),

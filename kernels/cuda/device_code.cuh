@@ -21,11 +21,44 @@
 #if !defined(DLTRAIN_CUDA_EMULATION)
 #include <cuda_runtime.h>
 // A kernel with commas in its template arguments must be in parentheses.
-#define DLTRAIN_LAUNCH(kernel, grid, block, stream, ...)                              \
-  do {                                                                                \
-    (kernel)<<<(grid), (block), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
-    ::dltrain::check_launch(static_cast<int>(cudaGetLastError()), #kernel);           \
+#define DLTRAIN_LAUNCH(kernel, grid, block, stream, ...) \
+  DLTRAIN_LAUNCH_SHARED(kernel, grid, block, 0, stream, __VA_ARGS__)
+// With `bytes` of dynamic shared memory, of which allow_shared() has returned that they are there.
+#define DLTRAIN_LAUNCH_SHARED(kernel, grid, block, bytes, stream, ...)                      \
+  do {                                                                                      \
+    (kernel)<<<(grid), (block), (bytes), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
+    ::dltrain::check_launch(static_cast<int>(cudaGetLastError()), #kernel);                 \
   } while (false)
+
+namespace dltrain {
+
+// The dynamic shared memory of the block, which begins at a multiple of 16 bytes.
+template <typename T>
+__device__ T* dynamic_shared() {
+  extern __shared__ uint4 dynamic_memory[];
+  return reinterpret_cast<T*>(dynamic_memory);
+}
+
+// Lets the kernel have as much dynamic shared memory as the GPU has for a block; returns whether
+// `bytes` fit.
+template <typename Kernel>
+bool allow_shared(Kernel* kernel, size_t bytes) {
+  int device = 0, most = 0;
+  cudaFuncAttributes own{};
+  if (cudaGetDevice(&device) != cudaSuccess || cudaFuncGetAttributes(&own, kernel) != cudaSuccess ||
+      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+          cudaSuccess ||
+      bytes + own.sharedSizeBytes > static_cast<size_t>(most)) {
+    return false;
+  }
+  most -= static_cast<int>(own.sharedSizeBytes);
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most) ==
+             cudaSuccess &&
+         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                              cudaSharedmemCarveoutMaxShared) == cudaSuccess;
+}
+
+}  // namespace dltrain
 #endif
 
 namespace dltrain {

@@ -5,8 +5,13 @@
 // Results of rows are in the workspace until one block adds them in a fixed order, in double.
 // log_sum_exp has the accumulation dtype of the logits; sums and dloss are f64. dlogits may be
 // logits.
+//
+// Loss and gradient together: the block of a row keeps it in shared memory, so that it is read once
+// from the memory of the device. Rows that do not fit, or do not begin at multiples of 16 bytes, go
+// through the two kernels one after the other.
 #include <cmath>
 
+#include "cuda/async_copy.cuh"
 #include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
 #include "ops/rules.h"
@@ -68,6 +73,19 @@ struct OnlineSoftmax {
   }
 };
 
+// The loss of a row that counts: log_sum is log Σ exp(x − top), distances is Σ (top − x).
+template <typename M>
+__device__ M loss_of_row(M log_sum, M distances, M top, M aim, int64_t classes, M smoothing,
+                         M z_loss) {
+  // −log softmax at the target, and its mean over all classes.
+  const M missed = log_sum + (top - aim), spread = log_sum + distances / static_cast<M>(classes);
+  const M log_sum_exp = top + log_sum;
+  // Avoid 0 · spread, since a logit of −∞ makes spread infinite.
+  M loss = smoothing > M(0) ? (M(1) - smoothing) * missed + smoothing * spread : missed;
+  if (z_loss > M(0)) loss += z_loss * log_sum_exp * log_sum_exp;
+  return loss;
+}
+
 constexpr int64_t kPartsOfRow = 5;  // of cross_entropy_parts
 
 // With `parts` the results of a row are what this rank's classes, from `first` on, add to it.
@@ -117,14 +135,10 @@ __global__ void cross_entropy_kernel(const T* logits, const int32_t* targets,
     part[4] = smoothing > M(0) ? static_cast<M>(classes) * top - distances : M(0);
     return;
   }
-  // −log softmax at the target, and its mean over all classes.
-  const M missed = counted ? log_sum + (top - aim) : M(0);
-  const M spread = log_sum + distances / static_cast<M>(classes);
   log_sum_exp[row] = top + log_sum;
-  // Avoid 0 · spread, since a logit of −∞ makes spread infinite.
-  M loss = smoothing > M(0) ? (M(1) - smoothing) * missed + smoothing * spread : missed;
-  if (z_loss > M(0)) loss += z_loss * log_sum_exp[row] * log_sum_exp[row];
-  row_loss[row] = counted ? static_cast<double>(loss) : 0.0;
+  row_loss[row] = counted ? static_cast<double>(loss_of_row(log_sum, distances, top, aim, classes,
+                                                            smoothing, z_loss))
+                          : 0.0;
   // A NaN among the logits makes the sum NaN.
   row_correct[row] = counted && losses == M(0) && log_sum == log_sum ? 1.0 : 0.0;
 }
@@ -197,6 +211,146 @@ __global__ void cross_entropy_backward_kernel(const T* logits, const int32_t* ta
   });
 }
 
+// The threads of a row in shared memory. Two such blocks fit an SM of sm_90 with rows of 112 KiB,
+// so that one waits for its row while the other computes.
+constexpr int kHeldBlock = 512;
+
+// e^x by the instruction of the GPU: a third of the work of std::exp. Denormal results are 0.
+__device__ inline float quick_exp(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+  return y;
+#else
+  return std::exp(x);
+#endif
+}
+
+// All columns of a row lie in whole packs.
+template <typename T>
+__global__ void __launch_bounds__(kHeldBlock, 2)
+    held_cross_entropy_kernel(CrossEntropyCall c, const T* logits, const int32_t* targets,
+                              const double* dloss, T* dlogits, double* row_loss,
+                              double* row_correct) {
+  constexpr int kWidth = Pack<T>::size, kStep = kHeldBlock * kWidth;
+  T* x = dynamic_shared<T>();
+  const int64_t row = blockIdx.x;
+  const T* from = logits + row * c.columns;
+  T* dx = dlogits + row * c.columns;
+  const int thread = static_cast<int>(threadIdx.x), own = thread * kWidth;
+  const int columns = static_cast<int>(c.columns), classes = static_cast<int>(c.classes);
+  const int target = targets[row];
+  if (target == c.ignore_index) {
+    const float zeros[kWidth] = {};
+    for (int at = own; at < columns; at += kStep) store_elements<T, kWidth>(zeros, dx, at);
+    if (thread == 0) row_loss[row] = row_correct[row] = 0;
+    return;
+  }
+  for (int at = own; at < columns; at += kStep) copy_async<16>(x + at, from + at);
+  commit_copies();
+  const auto scale = static_cast<float>(*dloss);
+  wait_copies<0>();
+  __syncthreads();
+  // Calls f(values, first column) for the first `count` columns, those of this thread.
+  const auto sweep = [&](int count, const auto& f) {
+    sweep_elements<kWidth>(count / kWidth, count, thread, kHeldBlock, [&]<int N>(int64_t at) {
+      const auto pack = *reinterpret_cast<const Elements<T, N>*>(x + at);
+      float value[N];
+      for (int j = 0; j < N; ++j) value[j] = static_cast<float>(pack.v[j]);
+      f(value, static_cast<int>(at));
+    });
+  };
+
+  float top = -INFINITY, sum = 0, distances = 0;  // as in OnlineSoftmax
+  sweep(classes, [&]<int N>(const float(&value)[N], int) {
+    for (int j = 0; j < N; ++j) top = std::fmax(top, value[j]);
+  });
+  top = block_max(top);
+  const float shift = top > -INFINITY ? top : 0;
+  sweep(classes, [&]<int N>(const float(&value)[N], int) {
+    for (int j = 0; j < N; ++j) {
+      const float below = value[j] - shift;
+      sum += quick_exp(below);
+      distances -= below;
+    }
+  });
+  sum = block_sum(sum);
+  const auto smoothing = static_cast<float>(c.label_smoothing);
+  const auto z_loss = static_cast<float>(c.z_loss);
+  if (smoothing > 0) distances = block_sum(distances);
+  const float aim = static_cast<float>(x[target]);
+  bool correct = aim == top && sum == sum;  // a NaN among the logits makes the sum NaN
+  if (correct) {                            // in all threads: is an earlier class as great?
+    float equal = 0;
+    sweep(target, [&]<int N>(const float(&value)[N], int) {
+      for (int j = 0; j < N; ++j) equal = value[j] == aim ? 1 : equal;
+    });
+    correct = block_max(equal) == 0;
+  }
+  const float log_sum = std::log(sum), log_sum_exp = top + log_sum;
+  if (thread == 0) {
+    row_loss[row] = loss_of_row(log_sum, distances, top, aim, c.classes, smoothing, z_loss);
+    row_correct[row] = correct ? 1 : 0;
+  }
+
+  const float pull = scale * (1 + 2 * z_loss * log_sum_exp);
+  const float rest = scale * smoothing / static_cast<float>(classes);
+  const float hit = pull * quick_exp(aim - log_sum_exp) - scale * (1 - smoothing) - rest;
+  sweep(columns, [&]<int N>(float(&value)[N], int at) {
+    for (int j = 0; j < N; ++j) value[j] = pull * quick_exp(value[j] - log_sum_exp) - rest;
+    if (at <= target && target < at + N) {
+      for (int j = 0; j < N; ++j) value[j] = at + j == target ? hit : value[j];
+    }
+    if (at + N > classes) {
+      for (int j = 0; j < N; ++j) value[j] = at + j < classes ? value[j] : 0;
+    }
+    store_elements<T, N>(value, dx, at);
+  });
+}
+
+// Queues the loss of each row and whether it is correct: `rows`, twice as many numbers.
+template <typename T>
+void launch_losses(const CrossEntropyCall& c, const T* logits, const int32_t* targets,
+                   MathOf<T>* log_sum_exp, double* rows, Stream& stream) {
+  using M = MathOf<T>;
+  DLTRAIN_LAUNCH_ROWS(cross_entropy_kernel, T, c.rows, c.classes, stream.native(), logits, targets,
+                      log_sum_exp, rows, rows + c.rows, static_cast<M*>(nullptr), c.rows, c.columns,
+                      c.classes, c.first, c.ignore_index, static_cast<M>(c.label_smoothing),
+                      static_cast<M>(c.z_loss));
+}
+
+template <typename T>
+void launch_gradient(const CrossEntropyCall& c, const T* logits, const int32_t* targets,
+                     const MathOf<T>* log_sum_exp, const double* dloss, T* dlogits,
+                     Stream& stream) {
+  using M = MathOf<T>;
+  DLTRAIN_LAUNCH_ROWS(cross_entropy_backward_kernel, T, c.rows, c.classes, stream.native(), logits,
+                      targets, log_sum_exp, dloss, dlogits, c.rows, c.columns, c.classes, c.first,
+                      c.all_classes, c.ignore_index, static_cast<M>(c.label_smoothing),
+                      static_cast<M>(c.z_loss));
+}
+
+// Queues losses and gradients of rows in shared memory; returns false if they are not for it.
+template <typename T>
+bool launch_held(const CrossEntropyCall& c, const T* logits, const int32_t* targets,
+                 const double* dloss, T* dlogits, double* rows, Stream& stream) {
+  const size_t bytes = static_cast<size_t>(c.columns) * sizeof(T);
+  if (c.classes <= kWarpRow || !rows_in_packs<T>(c.columns, {logits, dlogits}) ||
+      !allow_shared(held_cross_entropy_kernel<T>, bytes)) {
+    return false;
+  }
+  DLTRAIN_LAUNCH_SHARED(held_cross_entropy_kernel<T>, static_cast<unsigned>(c.rows), kHeldBlock,
+                        bytes, stream.native(), c, logits, targets, dloss, dlogits, rows,
+                        rows + c.rows);
+  return true;
+}
+
+void launch_sums(const CrossEntropyCall& c, const double* rows, double* loss_sum, double* correct,
+                 Stream& stream) {
+  DLTRAIN_LAUNCH(add_rows_kernel, 1u, kBlock, stream.native(), rows, rows + c.rows, c.rows,
+                 loss_sum, correct);
+}
+
 }  // namespace
 
 namespace {
@@ -214,8 +368,7 @@ std::unique_ptr<Kernel> make_joined(const KernelRequest& request) {
                      rows + c.rows, c.rows, ranks, c.all_classes, c.ignore_index, c.label_smoothing,
                      c.z_loss);
     });
-    DLTRAIN_LAUNCH(add_rows_kernel, 1u, kBlock, stream.native(), rows, rows + c.rows, c.rows,
-                   b.output<double>(0), b.output<double>(2));
+    launch_sums(c, rows, b.output<double>(0), b.output<double>(2), stream);
   };
   return make_kernel(run, static_cast<size_t>(2 * c.rows) * sizeof(double));
 }
@@ -247,16 +400,10 @@ std::unique_ptr<Kernel> make_cuda_cross_entropy(const KernelRequest& request) {
     auto* rows = static_cast<double*>(b.workspace);
     if (c.rows > 0) {
       with_floating(c.dtype, [&]<typename T>(T) {
-        using M = MathOf<T>;
-        DLTRAIN_LAUNCH_ROWS(cross_entropy_kernel, T, c.rows, c.classes, stream.native(),
-                            b.input<T>(0), b.input<int32_t>(1), b.output<M>(1), rows, rows + c.rows,
-                            static_cast<M*>(nullptr), c.rows, c.columns, c.classes, c.first,
-                            c.ignore_index, static_cast<M>(c.label_smoothing),
-                            static_cast<M>(c.z_loss));
+        launch_losses(c, b.input<T>(0), b.input<int32_t>(1), b.output<MathOf<T>>(1), rows, stream);
       });
     }
-    DLTRAIN_LAUNCH(add_rows_kernel, 1u, kBlock, stream.native(), rows, rows + c.rows, c.rows,
-                   b.output<double>(0), b.output<double>(2));
+    launch_sums(c, rows, b.output<double>(0), b.output<double>(2), stream);
   };
   return make_kernel(run, static_cast<size_t>(2 * c.rows) * sizeof(double));
 }
@@ -267,14 +414,34 @@ std::unique_ptr<Kernel> make_cuda_cross_entropy_backward(const KernelRequest& re
   return make_kernel([c = cross_entropy_call(request)](const Bindings& b, Stream& stream) {
     if (c.rows * c.columns == 0) return;
     with_floating(c.dtype, [&]<typename T>(T) {
-      using M = MathOf<T>;
-      DLTRAIN_LAUNCH_ROWS(cross_entropy_backward_kernel, T, c.rows, c.classes, stream.native(),
-                          b.input<T>(0), b.input<int32_t>(1), b.input<M>(2), b.input<double>(3),
-                          b.output<T>(0), c.rows, c.columns, c.classes, c.first, c.all_classes,
-                          c.ignore_index, static_cast<M>(c.label_smoothing),
-                          static_cast<M>(c.z_loss));
+      launch_gradient(c, b.input<T>(0), b.input<int32_t>(1), b.input<MathOf<T>>(2),
+                      b.input<double>(3), b.output<T>(0), stream);
     });
   });
+}
+
+// (logits, targets, dloss) → dlogits, loss, correct.
+std::unique_ptr<Kernel> make_cuda_cross_entropy_gradient(const KernelRequest& request) {
+  if (!is_floating(request.inputs[0].dtype)) return nullptr;
+  const CrossEntropyCall c = cross_entropy_call(request);
+  const auto run = [c](const Bindings& b, Stream& stream) {
+    auto* rows = static_cast<double*>(b.workspace);
+    const auto* targets = b.input<int32_t>(1);
+    const auto* dloss = b.input<double>(2);
+    with_floating(c.dtype, [&]<typename T>(T) {
+      const T* logits = b.input<T>(0);
+      T* dlogits = b.output<T>(0);
+      if (c.rows * c.columns == 0) return;
+      if constexpr (!std::is_same_v<T, double>) {
+        if (launch_held(c, logits, targets, dloss, dlogits, rows, stream)) return;
+      }
+      auto* log_sum_exp = reinterpret_cast<MathOf<T>*>(rows + 2 * c.rows);
+      launch_losses(c, logits, targets, log_sum_exp, rows, stream);
+      launch_gradient(c, logits, targets, log_sum_exp, dloss, dlogits, stream);
+    });
+    launch_sums(c, rows, b.output<double>(1), b.output<double>(2), stream);
+  };
+  return make_kernel(run, static_cast<size_t>(3 * c.rows) * sizeof(double));
 }
 
 }  // namespace dltrain

@@ -10,6 +10,13 @@
 namespace dltrain {
 namespace {
 
+template <typename T>
+double log_sum_of(const T* logits, int64_t count, double greatest) {
+  double sum = 0;
+  for (int64_t k = 0; k < count; ++k) sum += std::exp(logits[k] - greatest);
+  return greatest + std::log(sum);
+}
+
 struct SoftmaxCrossEntropyRows {
   explicit SoftmaxCrossEntropyRows(const NaiveCall& c)
       : rows(c.inputs[1].shape.elements()),
@@ -26,20 +33,35 @@ struct SoftmaxCrossEntropyRows {
     return (first + k == target ? 1 - smoothing : 0) + smoothing / static_cast<double>(all);
   }
 
+  // Adds a row to the loss and to those that are correct; returns its log_sum_exp.
+  template <typename T>
+  double add_row(const NaiveCall& c, int64_t row, double& loss, double& correct) const {
+    const T* logits = c.input<T>(0) + row * columns;
+    const int64_t target = c.input<int32_t>(1)[row];
+    const T* greatest = std::max_element(logits, logits + classes);  // the first on ties
+    const double log_sum_exp = log_sum_of(logits, classes, *greatest);
+    if (target == ignored) return log_sum_exp;
+    loss += z_loss * log_sum_exp * log_sum_exp;
+    for (int64_t k = 0; k < classes; ++k) loss += wanted(target, k) * (log_sum_exp - logits[k]);
+    correct += greatest - logits == target ? 1 : 0;
+    return log_sum_exp;
+  }
+
+  // Writes the gradient of a row to output 0.
+  template <typename T>
+  void put_gradient(const NaiveCall& c, int64_t row, double log_sum_exp, double dloss) const {
+    const int64_t target = c.input<int32_t>(1)[row];
+    for (int64_t k = 0; k < columns; ++k) {
+      const int64_t i = row * columns + k;
+      const double softmax =
+          (1 + 2 * z_loss * log_sum_exp) * std::exp(c.input<T>(0)[i] - log_sum_exp);
+      c.put<T>(0, i, target == ignored || k >= classes ? 0 : dloss * (softmax - wanted(target, k)));
+    }
+  }
+
   int64_t rows, columns, classes, first, all, ignored;
   double smoothing, z_loss;
 };
-
-}  // namespace
-
-namespace {
-
-template <typename T>
-double log_sum_of(const T* logits, int64_t count, double greatest) {
-  double sum = 0;
-  for (int64_t k = 0; k < count; ++k) sum += std::exp(logits[k] - greatest);
-  return greatest + std::log(sum);
-}
 
 std::unique_ptr<Kernel> reference_joined_cross_entropy(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
@@ -93,18 +115,7 @@ std::unique_ptr<Kernel> reference_softmax_cross_entropy(const KernelRequest& req
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const SoftmaxCrossEntropyRows s(c);
     double loss = 0, correct = 0;
-    for (int64_t r = 0; r < s.rows; ++r) {
-      const T* logits = c.input<T>(0) + r * s.columns;
-      const int64_t target = c.input<int32_t>(1)[r];
-      const T* greatest = std::max_element(logits, logits + s.classes);  // the first on ties
-      const double log_sum_exp = log_sum_of(logits, s.classes, *greatest);
-      c.put<T>(1, r, log_sum_exp);
-      if (target == s.ignored) continue;
-      loss += s.z_loss * log_sum_exp * log_sum_exp;
-      for (int64_t k = 0; k < s.classes; ++k)
-        loss += s.wanted(target, k) * (log_sum_exp - logits[k]);
-      correct += greatest - logits == target ? 1 : 0;
-    }
+    for (int64_t r = 0; r < s.rows; ++r) c.put<T>(1, r, s.add_row<T>(c, r, loss, correct));
     c.put<double>(0, 0, loss);
     c.put<double>(2, 0, correct);
   });
@@ -113,19 +124,22 @@ std::unique_ptr<Kernel> reference_softmax_cross_entropy(const KernelRequest& req
 std::unique_ptr<Kernel> reference_softmax_cross_entropy_backward(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const SoftmaxCrossEntropyRows s(c);
-    const double dloss = *c.input<double>(3);
     for (int64_t r = 0; r < s.rows; ++r) {
-      const int64_t target = c.input<int32_t>(1)[r];
-      const double log_sum_exp = c.input<T>(2)[r];
-      for (int64_t k = 0; k < s.columns; ++k) {
-        const int64_t i = r * s.columns + k;
-        const double softmax =
-            (1 + 2 * s.z_loss * log_sum_exp) * std::exp(c.input<T>(0)[i] - log_sum_exp);
-        c.put<T>(
-            0, i,
-            target == s.ignored || k >= s.classes ? 0 : dloss * (softmax - s.wanted(target, k)));
-      }
+      s.put_gradient<T>(c, r, c.input<T>(2)[r], *c.input<double>(3));
     }
+  });
+}
+
+std::unique_ptr<Kernel> reference_softmax_cross_entropy_gradient(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const SoftmaxCrossEntropyRows s(c);
+    double loss = 0, correct = 0;
+    for (int64_t r = 0; r < s.rows; ++r) {
+      const T log_sum_exp = static_cast<T>(s.add_row<T>(c, r, loss, correct));
+      s.put_gradient<T>(c, r, log_sum_exp, *c.input<double>(2));
+    }
+    c.put<double>(1, 0, loss);
+    c.put<double>(2, 0, correct);
   });
 }
 

@@ -62,6 +62,7 @@ constexpr KernelRow kTable[] = {
     row("softmax_cross_entropy", reference_softmax_cross_entropy, kOverwrites),
     row("cross_entropy_parts", reference_cross_entropy_parts, kOverwrites),
     row("softmax_cross_entropy_backward", reference_softmax_cross_entropy_backward, kAccumulates),
+    row("softmax_cross_entropy_gradient", reference_softmax_cross_entropy_gradient, kOverwrites),
     row("attention", reference_attention, kOverwrites),
     row("attention_backward", reference_attention_backward, kOverwrites),
     row("cached_attention", reference_cached_attention, kOverwrites),

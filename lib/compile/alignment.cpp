@@ -38,7 +38,7 @@ int64_t lacking(int64_t extent, DType dtype, bool in_memory) {
 std::vector<MisalignedAxis> misaligned_axes(const Graph& graph) {
   std::set<ValueId> logits;
   for (const Node& node : graph.nodes) {
-    if (node.op->name == "softmax_cross_entropy") logits.insert(node.inputs[0]);
+    if (node.op->name.starts_with("softmax_cross_entropy")) logits.insert(node.inputs[0]);
   }
   std::vector<MisalignedAxis> out;
   std::set<std::tuple<std::string, std::string_view>> seen;

@@ -81,6 +81,7 @@ constexpr std::array kOpKernels{
     OpKernels{"softmax_cross_entropy", KernelKind::row, 2},
     OpKernels{"cross_entropy_parts", KernelKind::row},
     OpKernels{"softmax_cross_entropy_backward", KernelKind::row},
+    OpKernels{"softmax_cross_entropy_gradient", KernelKind::row, 2},
     OpKernels{"reduce", KernelKind::column, 2},
     OpKernels{"embedding", KernelKind::gather},
     OpKernels{"embedding_backward", KernelKind::gather, 5},
@@ -139,6 +140,12 @@ KernelCost call_cost(const Gpu& gpu, const Graph& graph, const Node& node, bool 
   double bytes = cost.bytes;
   for (size_t i = 0; i < kernels.reread; ++i) bytes += static_cast<double>(in[i].bytes());
   if (adds) bytes += static_cast<double>(out[0].bytes());
+  // Rows of logits that no shared memory holds are read twice.
+  constexpr size_t kHeldRow = 227 << 10;
+  if (kernels.op == "softmax_cross_entropy_gradient" &&
+      static_cast<size_t>(in[0].shape[-1]) * dtype_size(in[0].dtype) > kHeldRow) {
+    bytes += static_cast<double>(in[0].bytes());
+  }
   // A network runs two kernels for each token (kernels/cuda/recurrent.cpp).
   if (kernels.op.starts_with("recurrent")) {
     kernels.launches = 2 * static_cast<int>(in[0].shape[1]);

@@ -7,10 +7,11 @@
 
 namespace dltrain {
 
-// Lets an element-wise output reuse the block of an input whose last reader is this node.
+// Lets the first output of an element-wise op reuse the block of an input whose last reader is this
+// node.
 void Program::merge_in_place(size_t index, const std::vector<int>& last_use) {
   const Node& node = graph_.nodes[index];
-  if (!node.op->in_place_allowed || node.outputs.size() != 1) return;
+  if (!node.op->in_place_allowed || node.outputs.empty()) return;
   const ValueId output = node.outputs[0];
   if (graph_.value(output).role != Role::activation) return;
   if (group_offsets_[static_cast<size_t>(output)].group >= 0) return;

@@ -178,8 +178,8 @@ struct OpDef {
   // reshape (no copy).
   std::vector<int> (*aliases)(SpecSpan inputs, const Attributes& attributes) = nullptr;
 
-  // Outputs may reuse the memory of an input of the same size after its last use (element-wise
-  // ops).
+  // The first output may reuse the memory of an input of the same size after its last use
+  // (element-wise ops).
   bool in_place_allowed = false;
 
   // Element-wise on operands of one shape: may join a fused group (arithmetic:

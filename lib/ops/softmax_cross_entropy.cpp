@@ -13,6 +13,10 @@
 //   dlogits = dloss · ((1 + 2ζ·log_sum_exp)·softmax(logits) − target distribution), 0 for ignored
 //   rows. It may be written over the logits, so that a sequence needs them once, in their dtype.
 //
+// softmax_cross_entropy_gradient(logits, targets, dloss f64 [1]) → dlogits, loss_sum, correct: both
+//   of these for a loss whose seed is known before (passes/chunk_loss.h), so that a kernel can read
+//   the logits once. dlogits may be written over them as well. It has no shards.
+//
 // Logits of a shard: a rank has the classes from first_class on, of all_classes. Each computes
 //   cross_entropy_parts(logits, targets) → parts [rows, 5] in the accumulation dtype, of each row:
 //     log Σ exp(logits); the greatest logit; the target's logit, 0 if another rank has it; 1 if
@@ -72,6 +76,12 @@ Cost cost_softmax_cross_entropy(SpecSpan inputs, SpecSpan outputs, const Attribu
           static_cast<double>(inputs[0].bytes() + inputs[1].bytes() + outputs[0].bytes())};
 }
 
+Cost cost_cross_entropy_gradient(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+  Cost cost = cost_softmax_cross_entropy(inputs, outputs, attributes);
+  cost.flops *= 2;  // the loss and the gradient
+  return cost;
+}
+
 }  // namespace
 
 int64_t cross_entropy_classes(const TensorSpec& logits, const Attributes& attributes) {
@@ -104,6 +114,14 @@ constinit const OpDef kSoftmaxCrossEntropyBackwardOp{
     .signature = "logits[*,C] targets[*]:i32 log_sum_exp[*]:sum dloss[1]:f64 -> dlogits[*,C]",
     .check = check_cross_entropy,
     .cost = cost_softmax_cross_entropy,
+    .in_place_allowed = true};
+constinit const OpDef kSoftmaxCrossEntropyGradientOp{
+    .name = "softmax_cross_entropy_gradient",
+    .doc = "the loss of softmax_cross_entropy and its gradient, in one pass over the logits",
+    .signature =
+        "logits[*,C] targets[*]:i32 dloss[1]:f64 -> dlogits[*,C] loss_sum[1]:f64 correct[1]:f64",
+    .check = check_cross_entropy,
+    .cost = cost_cross_entropy_gradient,
     .in_place_allowed = true};
 
 }  // namespace dltrain

@@ -169,14 +169,13 @@ class ChunkLoss {
       const ValueId y = builder_.emit1("matmul", operands, product.attributes);
       builder_.set_layer(loss.layer);
       const ValueId targets_part = slice(targets, first, after);
-      const auto out = builder_.emit(loss.op->name, {y, targets_part}, of_loss);
+      const auto out = builder_.emit("softmax_cross_entropy_gradient",
+                                     {y, targets_part, old(head.seed).outputs[0]}, of_loss);
       for (int sum : head.sums) {
         const bool correct = old(sum).inputs[0] == loss.outputs[2];
-        emit_part(old(sum), {out[correct ? 2 : 0]}, first == 0);
+        emit_part(old(sum), {out[correct ? 2 : 1]}, first == 0);
       }
-      const Node& gradient = old(head.gradient);
-      const ValueId dy =
-          builder_.emit1(gradient.op->name, {y, targets_part, out[1], gradient.inputs[3]}, of_loss);
+      const ValueId dy = out[0];
       builder_.set_layer(product.layer);
       if (head.dx != kNone) {
         dx.push_back(builder_.emit1("matmul", {dy, operands[1]}, old(head.dx).attributes));

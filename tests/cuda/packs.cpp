@@ -100,5 +100,54 @@ TEST_CASE("a row of logits has the same bits wherever it begins") {
   }
 }
 
+// Rows of the sizes that stay in shared memory, and of one that does not.
+TEST_CASE("loss and gradient at once are those of the two ops") {
+  const auto [dtype, columns, classes] =
+      GENERATE(std::tuple{DType::bf16, 50304, 50257}, std::tuple{DType::f32, 1536, 1536},
+               std::tuple{DType::f16, 1536, 1535}, std::tuple{DType::bf16, 120000, 120000});
+  const int64_t rows = 9;
+  OpRun run{.op = "softmax_cross_entropy",
+            .attributes = {{"ignore_index", int64_t{-100}}, {"classes", int64_t{classes}}},
+            .inputs = {HostTensor(TensorSpec{Shape{rows, columns}, dtype}),
+                       HostTensor(TensorSpec{Shape{rows}, DType::i32})}};
+  HostTensor &x = run.inputs[0], &targets = run.inputs[1];
+  for (int64_t i = 0; i < rows * columns; ++i) x.set(i, std::sin(static_cast<double>(i * i)));
+  const auto put = [&](int64_t row, int64_t column, double value) {
+    x.set(row * columns + column, value);
+  };
+  for (int64_t row = 0; row < rows; ++row) targets.set(row, static_cast<double>(row * 170));
+  put(1, 170, 5), put(1, 171, 5);    // right: the first of the greatest
+  put(2, 339, 5), put(2, 340, 5);    // wrong: the second
+  put(3, 700, NAN), put(3, 510, 9);  // no number
+  put(4, 800, NAN), targets.set(4, -100);
+  put(5, 3, -INFINITY), put(5, 850, 8);
+  for (int64_t k = 0; k < columns; ++k) put(6, k, -INFINITY);
+  put(7, 1190, -INFINITY);  // an infinite loss
+  put(8, columns - 1, classes < columns ? 100 : 0);
+  OpRunner runner(emulated_cuda_engine());
+  const std::vector<HostTensor> loss = runner.run(run).outputs;
+  HostTensor seed(TensorSpec{Shape{1}, DType::f64});
+  seed.set(0, 0.25);
+  run.op = "softmax_cross_entropy_gradient";
+  run.inputs.push_back(seed);
+  const std::vector<HostTensor> both = runner.run(run).outputs;
+  run.op = "softmax_cross_entropy_backward";
+  run.inputs.insert(run.inputs.begin() + 2, loss[1]);
+  const std::vector<HostTensor> gradient = runner.run(run).outputs;
+  INFO(dtype_name(dtype) << " " << columns);
+  CHECK(std::isnan(both[1].get(0)));
+  CHECK(std::isnan(loss[0].get(0)));
+  CHECK(both[2].get(0) == 2);  // rows 1 and 5
+  CHECK(both[2].get(0) == loss[2].get(0));
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const double found = both[0].get(i), expected = gradient[0].get(i);
+    const bool same = std::isnan(expected) ? std::isnan(found)
+                                           : std::abs(found - expected) <= std::abs(expected) / 64;
+    wrong += same ? 0 : 1;
+  }
+  CHECK(wrong == 0);
+}
+
 }  // namespace
 }  // namespace dltrain

@@ -30,7 +30,7 @@ Step step_of(const std::vector<std::string>& overrides) {
   for (const Node& node : session.executor->training_program().graph().nodes) {
     ++out.calls[std::string(node.op->name)];
   }
-  out.chunks = out.calls["softmax_cross_entropy"];
+  out.chunks = out.calls["softmax_cross_entropy_gradient"];
   out.gibytes = session.executor->report().bytes_per_step / (1 << 30);
   std::string text;
   for (const auto& [op, count] : out.calls) text += fmt::format("{} {}, ", op, count);

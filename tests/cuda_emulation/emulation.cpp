@@ -81,6 +81,8 @@ class Machine {
   // Errors of a fiber are thrown by the scheduler: an exception cannot leave a fiber's stack.
   void fault(std::string what) { fault_ = std::move(what); }
   Fiber& current() { return *current_; }
+  void* shared() { return shared_.data(); }
+  void set_shared(size_t bytes) { shared_.assign((bytes + 15) / 16, {~0u, ~0u, ~0u, ~0u}); }
   std::mt19937& random() { return random_; }
 
  private:
@@ -180,6 +182,7 @@ class Machine {
   std::vector<Fiber> fibers_ = std::vector<Fiber>(1024);  // never grows: contexts point inside
   Fiber* current_ = nullptr;
   jmp_buf scheduler_;
+  std::vector<uint4> shared_;
   std::mt19937 random_{1};
   // AddressSanitizer's view of the scheduler's stack.
   void* fake_stack_ = nullptr;
@@ -211,11 +214,14 @@ const Position& position() {
   return machine().current().position;
 }
 
-void launch(const char* kernel, dim3 grid, dim3 block, const std::function<void()>& thread) {
+void launch(const char* kernel, dim3 grid, dim3 block, const std::function<void()>& thread,
+            size_t shared) {
   check(grid.x > 0 && grid.y > 0 && grid.z > 0, kernel, "the grid is empty");
   check(grid.x < (1u << 31) && grid.y < 65536 && grid.z < 65536, kernel, "the grid is too large");
   check(block.x > 0 && block.y > 0 && block.z > 0 && block.z <= 64, kernel, "bad block");
   check(uint64_t{block.x} * block.y * block.z <= 1024, kernel, "a block of over 1024 threads");
+  check(shared <= kMostShared, kernel, "too much shared memory");
+  machine().set_shared(shared);
   std::vector<uint64_t> order(uint64_t{grid.x} * grid.y * grid.z);
   std::iota(order.begin(), order.end(), uint64_t{0});
   std::shuffle(order.begin(), order.end(), machine().random());
@@ -238,9 +244,14 @@ void set_queue(Queue taken) {
 }
 
 void launch_on(void* stream, const char* kernel, dim3 grid, dim3 block,
-               std::function<void()> thread) {
-  if (stream == nullptr || !queue()) return launch(kernel, grid, block, thread);
-  queue()(stream, kernel, [=, thread = std::move(thread)] { launch(kernel, grid, block, thread); });
+               std::function<void()> thread, size_t shared) {
+  if (stream == nullptr || !queue()) return launch(kernel, grid, block, thread, shared);
+  queue()(stream, kernel,
+          [=, thread = std::move(thread)] { launch(kernel, grid, block, thread, shared); });
+}
+
+void* shared_memory() {
+  return machine().shared();
 }
 
 void block_barrier() {

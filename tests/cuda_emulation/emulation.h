@@ -8,7 +8,8 @@
 //   * missing barriers and other dependence on the order of threads and blocks: every launch runs
 //     them in another random order, so running a kernel twice gives different bits;
 //   * with AddressSanitizer, accesses outside of what was allocated.
-// Shared memory is static memory: at the start of a block it holds what the last block left.
+// Shared memory is static memory, or with a size of the launch that of an allocation: at the start
+// of a block it holds what the last block left.
 #pragma once
 
 #include <cmath>
@@ -22,7 +23,7 @@
 #define __device__
 #define __host__
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -46,12 +47,16 @@ struct Position {
 const Position& position();
 
 // Runs `thread` once for every thread of the grid. Throws std::runtime_error naming the kernel when
-// a GPU would refuse the launch or hang in it.
-void launch(const char* kernel, dim3 grid, dim3 block, const std::function<void()>& thread);
+// a GPU would refuse the launch or hang in it. `shared`: bytes of dynamic shared memory.
+void launch(const char* kernel, dim3 grid, dim3 block, const std::function<void()>& thread,
+            size_t shared = 0);
 
 // The same on a stream: as cuda_emulation/queue.h says.
 void launch_on(void* stream, const char* kernel, dim3 grid, dim3 block,
-               std::function<void()> thread);
+               std::function<void()> thread, size_t shared = 0);
+
+inline constexpr size_t kMostShared = 227 << 10;  // of a block of sm_90
+void* shared_memory();
 
 // Waits for all threads of the block.
 void block_barrier();
@@ -66,7 +71,23 @@ uint64_t exchange_xor(uint32_t mask, uint64_t bits, int offset);
 #define gridDim (::dltrain::emulation::position().grid_size)
 // Arguments are taken by value, as CUDA takes them.
 #define DLTRAIN_LAUNCH(kernel, grid, block, stream, ...) \
-  ::dltrain::emulation::launch_on((stream), #kernel, grid, block, [=] { (kernel)(__VA_ARGS__); })
+  DLTRAIN_LAUNCH_SHARED(kernel, grid, block, 0, stream, __VA_ARGS__)
+#define DLTRAIN_LAUNCH_SHARED(kernel, grid, block, bytes, stream, ...)                            \
+  ::dltrain::emulation::launch_on((stream), #kernel, grid, block, [=] { (kernel)(__VA_ARGS__); }, \
+                                  bytes)
+
+namespace dltrain {
+
+template <typename T>
+T* dynamic_shared() {
+  return static_cast<T*>(emulation::shared_memory());
+}
+template <typename Kernel>
+bool allow_shared(Kernel*, size_t bytes) {
+  return bytes <= emulation::kMostShared;
+}
+
+}  // namespace dltrain
 
 inline void __syncthreads() {
   ::dltrain::emulation::block_barrier();

@@ -85,7 +85,7 @@ std::map<std::string, MachineCode> disassembled(const std::string& file, const s
   }
   if (kernels.empty()) return kernels;
   auto at = kernels.end();
-  const char* accesses = "'Function : .*|(LDG|STG)[.]E[.A-Z0-9]*[.]128|(LDL|STL)[. ]'";
+  const char* accesses = "'Function : .*|(LDG|LDGSTS|STG)[.]E[.A-Z0-9]*[.]128|(LDL|STL)[. ]'";
   for (const std::string& line : lines_of(fmt::format(
            "cuobjdump {} -sass {} 2>/dev/null | grep -oE {}", options, file, accesses))) {
     if (line.starts_with("Function : ")) at = kernels.find(short_name(line.substr(11)));
@@ -120,6 +120,7 @@ constexpr HotKernel kHot[] = {
     {"reduce_columns<(float|Narrow.*), float, [48]>", 1, 0},
     {"cross_entropy_kernel<(float|Narrow.*), (32|256)>", 3, 0},
     {"cross_entropy_backward_kernel<(float|Narrow.*), (32|256)>", 1, 1},
+    {"held_cross_entropy_kernel<(float|Narrow.*)>", 1, 1},
     {"softmax(_backward)?_kernel<(float|Narrow.*), (32|256)>", 2, 1},
     {"row_norm_kernel<(float|Narrow.*), .*, [48], (32|256), 0>", 2, 1},
     // A row in registers: its loads are all on their way at once.

@@ -170,8 +170,9 @@ std::vector<TimedOp> gemm(const Scale& scaled) {
                      "matmul",
                      {dy, x},
                      {{"transpose_a", true}, {"output_dtype", std::string("f32")}}});
-      out.push_back(
-          {name("softmax_cross_entropy"), "softmax_cross_entropy", {dy, {Shape{r}, DType::i32}}});
+      out.push_back({name("softmax_cross_entropy_gradient"),
+                     "softmax_cross_entropy_gradient",
+                     {dy, {Shape{r}, DType::i32}, {Shape{1}, DType::f64}}});
     }
   }
   return out;

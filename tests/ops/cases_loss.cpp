@@ -1,4 +1,4 @@
-// softmax_cross_entropy and its gradient, loss_seed.
+// softmax_cross_entropy, its gradient and both at once, loss_seed.
 #include <fmt/format.h>
 
 #include "ops/case.h"
@@ -21,12 +21,13 @@ void add_cases_loss(std::vector<OpCase>& cases, const Shape& logits, double smoo
     attributes.set("classes", classes);
     what += fmt::format(" padding {}", padding);
   }
-  cases.push_back({"softmax_cross_entropy " + what, "softmax_cross_entropy", {x, t}, attributes});
-  cases.push_back(
-      {"softmax_cross_entropy_backward " + what,
-       "softmax_cross_entropy_backward",
-       {x, t, case_tensor(targets, Fill::positive), {{Shape{1}, DType::f64}, Fill::seed}},
-       attributes});
+  const CaseInput seed{{Shape{1}, DType::f64}, Fill::seed};
+  const auto add = [&](const std::string& op, std::vector<CaseInput> inputs) {
+    cases.push_back({op + " " + what, op, std::move(inputs), attributes});
+  };
+  add("softmax_cross_entropy", {x, t});
+  add("softmax_cross_entropy_backward", {x, t, case_tensor(targets, Fill::positive), seed});
+  add("softmax_cross_entropy_gradient", {x, t, seed});
 }
 
 }  // namespace
@@ -47,6 +48,7 @@ void add_loss_cases(std::vector<OpCase>& cases) {
   add_cases_loss(cases, {5, 9, 41}, 0.1, 0.1);
   add_cases_loss(cases, {7, 24}, 0.1, 0.1, 5);
   add_cases_loss(cases, {3, 1104}, 0, 0, 7);
+  add_cases_loss(cases, {9, 1104}, 0.1, 0.1, 7);
 
   // Classes 8 to 17 of 40, and the loss of three ranks.
   for (const Shape& logits : {Shape{33, 10}, Shape{3, 5, 10}, Shape{9, 1033}}) {

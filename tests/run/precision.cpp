@@ -118,7 +118,7 @@ TEST_CASE("logits of a large vocabulary go by chunks in 16 bits as in f32") {
         experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()}});
     size_t greatest = 0;
     for (const Node& node : session.executor->training_program().graph().nodes) {
-      if (node.op->name != "softmax_cross_entropy") continue;
+      if (node.op->name != "softmax_cross_entropy_gradient") continue;
       greatest =
           std::max(greatest,
                    session.executor->training_program().graph().value(node.inputs[0]).spec.bytes());
