@@ -22,6 +22,8 @@ constexpr std::array kEfficiencies{
     // 1,600) or few tiles. 0.68 gives llm.c's kernels for GPT-2 124M 8 % more than its published
     // throughput on eight GPUs, and those for 1.5B 3 % less (tests/compile/cost_model.cpp).
     Efficiency{KernelKind::matmul, 0.68},
+    // On an H100 these run at 0.7 to 0.84 of the rate of the plain product (docs/gpu/README.md).
+    Efficiency{KernelKind::gelu_matmul, 0.53},
     // Rows that are no multiple of 16 bytes are read in smaller pieces and without TMA, by kernels
     // of earlier GPUs (NVIDIA, "Matrix Multiplication Background User's Guide"): half of that rate,
     // an estimate.
@@ -60,8 +62,8 @@ struct OpKernels {
 };
 constexpr std::array kOpKernels{
     OpKernels{"matmul", KernelKind::matmul},
-    OpKernels{"matmul_gelu", KernelKind::matmul},
-    OpKernels{"matmul_gelu_backward", KernelKind::matmul},
+    OpKernels{"matmul_gelu", KernelKind::gelu_matmul},
+    OpKernels{"matmul_gelu_backward", KernelKind::gelu_matmul},
     OpKernels{"grouped_matmul", KernelKind::grouped_matmul},
     OpKernels{"grouped_matmul_backward_weight", KernelKind::grouped_matmul},
     OpKernels{"dispatch_tokens", KernelKind::gather},

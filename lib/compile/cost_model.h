@@ -16,6 +16,7 @@ namespace dltrain {
 
 enum class KernelKind : uint8_t {
   matmul,
+  gelu_matmul,       // ends with GELU or its derivative, and writes or reads x too
   unaligned_matmul,  // an operand or the result has rows that are no multiple of 16 bytes
   convolution,
   attention,  // forward, heads of up to 64 channels
