@@ -214,6 +214,11 @@ constexpr int64_t kNormProcessors = 132, kThreadsOnProcessor = 1280;
 // Most threads of a block that reads ahead: 48 registers each, so that three blocks of 416 threads
 // (1,600 columns) fit a multiprocessor, and two rows of x, residual and dy fit 48 KiB.
 constexpr int kAheadThreads = 640;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int kAheadBlocks = 1;  // a multiprocessor of sm_75 has 1024 threads
+#else
+constexpr int kAheadBlocks = 2;
+#endif
 constexpr int64_t kMostAhead = 47 << 10;
 
 // dx = rstd·(g − mean g − x̂·mean(g·x̂)) (+ residual) with g = dy·weight; without the first mean for
@@ -221,7 +226,7 @@ constexpr int64_t kMostAhead = 47 << 10;
 // is on its way into shared memory while one is summed. A thread reads there only what it has
 // copied itself, so this needs no barrier.
 template <typename T, typename L, int W, bool kOne, bool kAhead>
-__global__ void __launch_bounds__(kAhead ? kAheadThreads : kNormThreads, kAhead ? 2 : 0)
+__global__ void __launch_bounds__(kAhead ? kAheadThreads : kNormThreads, kAhead ? kAheadBlocks : 0)
     row_norm_backward_kernel(NormBackward<T, L> a) {
   using M = MathOf<T>;
   __shared__ M parts[2][2][kWarp];  // of two rows: one barrier a row is enough
