@@ -33,15 +33,15 @@ std::string attention_missing(Device* device) {
 constexpr bool kVendorAccumulates = true, kOverwrites = false, kProven = true, kUnproven = false;
 
 constinit const KernelRow kVendorRows[] = {
-    {"matmul", "cuBLASLt", make_blas_matmul, kVendorAccumulates, kUnproven},
-    {"matmul_gelu", "cuBLASLt", make_blas_matmul, kOverwrites, kUnproven},
-    {"matmul_gelu_backward", "cuBLASLt", make_blas_matmul, kOverwrites, kUnproven},
+    {"matmul", "cuBLASLt", make_blas_matmul, kVendorAccumulates, kProven},
+    {"matmul_gelu", "cuBLASLt", make_blas_matmul, kOverwrites, kProven},
+    {"matmul_gelu_backward", "cuBLASLt", make_blas_matmul, kOverwrites, kProven},
     {"conv2d", "cuDNN", make_cudnn_conv2d, kOverwrites, kProven},
     {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kVendorAccumulates, kProven},
     {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kVendorAccumulates, kProven},
-    {"recurrent_network", "cuDNN", make_cudnn_recurrent, kOverwrites, kUnproven,
+    {"recurrent_network", "cuDNN", make_cudnn_recurrent, kOverwrites, kProven,
      cudnn_recurrent_kept_bytes},
-    {"recurrent_network_backward", "cuDNN", make_cudnn_recurrent_backward, kOverwrites, kUnproven},
+    {"recurrent_network_backward", "cuDNN", make_cudnn_recurrent_backward, kOverwrites, kProven},
     {"fused_elementwise", "NVRTC", make_nvrtc_fused, kOverwrites, kProven, nullptr, nvrtc_missing},
     {"attention", "cuDNN", make_cudnn_attention, kOverwrites, kProven, nullptr, attention_missing},
     {"attention_backward", "cuDNN", make_cudnn_attention_backward, kOverwrites, kProven, nullptr,
