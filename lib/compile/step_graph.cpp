@@ -352,7 +352,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                                             .across_blocks = r.recompute.mode == Recompute::none,
                                             .recompute_gates = training && gpu_memory() != 0,
                                             .join_gelu = training && gpu_memory() != 0 &&
-                                                         r.recompute.mode == Recompute::none});
+                                                         r.recompute.mode != Recompute::selective});
     // Units of ZeRO round their own copies.
     if ((r.keep_gradients || r.update.optimizer_in_backward ||
          copies_are_small(out.graph, gpu_memory())) &&

@@ -39,7 +39,8 @@ void recompute_gates(Graph& graph);
 
 // For engines whose products apply GELU before they are written: gelu_tanh of a product in 16 bits
 // that the backward reads too becomes a matmul_gelu, and gelu_tanh_backward of a gradient that is
-// such a product, which nothing else reads, a matmul_gelu_backward.
+// such a product, which nothing else reads, a matmul_gelu_backward. Not with selective
+// recomputation, which keeps the product and computes GELU of it anew.
 void join_gelu(Graph& graph);
 
 }  // namespace dltrain

@@ -87,6 +87,20 @@ TEST_CASE("training over streams that work late has the losses of training witho
   check_order("language", "gpt2");
 }
 
+TEST_CASE("recomputation changes no bit of a language model in bf16") {
+  const auto losses = [](const std::string& mode) {
+    fake_cuda::reset(fake_cuda::Order::late);
+    return train_on_training(fake_cuda_engine(), "language", "gpt2",
+                             {"precision.compute=bf16", "memory.recompute=" + mode});
+  };
+  const Trajectory expected = losses("none");
+  REQUIRE(expected.loss.size() >= 10);
+  for (const char* mode : {"selective", "blocks", "full"}) {
+    INFO(mode);
+    CHECK(losses(mode) == expected);
+  }
+}
+
 TEST_CASE("a step allocates nothing and waits for nothing of its own") {
   for (const std::vector<std::string>& extra :
        {std::vector<std::string>{}, std::vector<std::string>{"training.micro_batch_size=4"}}) {
