@@ -7,7 +7,8 @@
 
 namespace dltrain {
 
-// Lets the first output of an element-wise op reuse the block of an input whose last reader is this node.
+// Lets the first output of an element-wise op reuse the block of an input whose last reader is this
+// node.
 void Program::merge_in_place(size_t index, const std::vector<int>& last_use) {
   const Node& node = graph_.nodes[index];
   if (!node.op->in_place_allowed || node.outputs.empty()) return;

@@ -2,7 +2,8 @@
 // softmax_cross_entropy and its gradient read is cut along its rows; each chunk goes through
 // logits, loss and their gradient (softmax_cross_entropy_gradient, which reads them once) and the
 // products of the backward before the next one begins, all in the backward, so that no more than
-// one chunk of logits exists at a time and nothing is computed twice. The chunks' parts of a gradient continue one sum (Graph::continues_sum).
+// one chunk of logits exists at a time and nothing is computed twice. The chunks' parts of a
+// gradient continue one sum (Graph::continues_sum).
 //
 //   forward   y = matmul(x, w[, b]); loss, sums, correct = softmax_cross_entropy(y, targets)
 //   backward  dy = softmax_cross_entropy_backward(y, targets, sums, seed)
