@@ -45,7 +45,8 @@ SMALL = {
 # Other ops may run by any kernel of their own dtype ("through f32" converts, which costs twice the memory traffic).
 REQUIRED = {
     "cuda": {"matmul": "cuBLASLt", "matmul_gelu": "cuBLASLt", "matmul_gelu_backward": "cuBLASLt", "attention": "cuDNN",
-             "attention_backward": "cuDNN", "conv2d": "cuDNN", "conv2d_backward_input": "cuDNN", "conv2d_backward_weight": "cuDNN", "recurrent_network": "cuDNN", "recurrent_network_backward": "cuDNN", "fused_elementwise": "NVRTC"},
+             "attention_backward": "cuDNN", "conv2d": "cuDNN", "conv2d_backward_input": "cuDNN",
+             "conv2d_backward_weight": "cuDNN", "recurrent_network": "cuDNN", "recurrent_network_backward": "cuDNN", "fused_elementwise": "NVRTC"},
     "cpu": {"attention": "blocks"},
 }
 # The ops that must be in the step: a pass that takes them apart, or leaves them apart, is a wrong kernel too.
