@@ -54,13 +54,13 @@ sys.exit(status if status >= 0 else 1)
 
 class GpuParts(DltrainTest):
     def test_a_kernel_that_is_not_the_required_one_is_told(self):
-        rows = [{"name": op, "detail": gpu_parts.REQUIRED["cuda"][op], "calls": 12} for op in gpu_parts.PRESENT["gpt2_xl"]]
-        self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows), [])
+        rows = [{"name": op, "detail": gpu_parts.REQUIRED["cuda"][op], "calls": 12} for op in gpu_parts.PRESENT["bert_large"]]
+        self.assertEqual(gpu_parts.wrong_kernels("cuda", "bert_large", rows), [])
         rows[1]["detail"] = "own"
         rows.append({"name": "softmax", "detail": "through f32", "calls": 1})
-        self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows),
+        self.assertEqual(gpu_parts.wrong_kernels("cuda", "bert_large", rows),
                          ["attention by own (12 calls) instead of cuDNN", "softmax by through f32 (1 calls)"])
-        self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows[:1]),
+        self.assertEqual(gpu_parts.wrong_kernels("cuda", "bert_large", rows[:1]),
                          ["no attention in the step", "no attention_backward in the step"])
         self.assertEqual(set(gpu_parts.PRESENT), set(gpu_parts.TARGETS))
 
