@@ -1,4 +1,4 @@
-// A kernel of the same engine as part of a composed kernel.
+// Kernels of the same engine as parts of a composed kernel.
 #pragma once
 
 #include <initializer_list>
@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/kernel.h"
+#include "shared/make_kernel.h"
 #include "shared/workspace_parts.h"
 
 namespace dltrain {
@@ -44,6 +45,17 @@ class KernelPart {
   std::unique_ptr<Kernel> kernel_;
   size_t scratch_at_ = 0;
 };
+
+// A kernel that runs the calls of its parts one after the other: parts(bindings).
+template <typename Parts>
+std::unique_ptr<Kernel> make_of_parts(Parts parts, size_t workspace) {
+  return make_prepared_kernel(
+      std::move(parts),
+      [](const std::vector<BoundCall>& calls, const Bindings&, Stream& stream) {
+        for (const BoundCall& call : calls) call.run(stream);
+      },
+      workspace);
+}
 
 // Returns the address of an optional operand; nullptr: absent.
 inline void* optional_address(std::span<void* const> list, size_t i) {

@@ -3,7 +3,6 @@
 #include "ops/recurrent.h"
 #include "ops/rules.h"
 #include "shared/kernel_part.h"
-#include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -45,17 +44,6 @@ Attributes last_token(const RecurrentSizes& s) {
   const int64_t others = s.tokens - 1;
   return {{"before", std::vector<int64_t>{0, s.reverse ? 0 : others, 0}},
           {"after", std::vector<int64_t>{0, s.reverse ? others : 0, 0}}};
-}
-
-// A kernel that runs the calls of its parts one after the other: parts(bindings).
-template <typename Parts>
-std::unique_ptr<Kernel> make_of_parts(Parts parts, size_t workspace) {
-  return make_prepared_kernel(
-      std::move(parts),
-      [](const std::vector<BoundCall>& calls, const Bindings&, Stream& stream) {
-        for (const BoundCall& call : calls) call.run(stream);
-      },
-      workspace);
 }
 
 }  // namespace

@@ -72,7 +72,6 @@ class NormFusion {
     std::erase_if(out, [&](size_t i) { return gone_[i]; });
     return out;
   }
-  static bool is_rms(const Node& node) { return node.op->name.starts_with("rms"); }
   void give(size_t node, ValueId id) { graph_.value(id).producer = static_cast<int>(node); }
 
   void fuse_forward(size_t relu) {
@@ -144,25 +143,38 @@ class NormFusion {
     return across_blocks_ || a.block < 0 || b.block < 0 || a.block == b.block;
   }
 
+  // The operands of an addition: one in the dtype of its result, and one that may be in 16 bits.
+  struct Addends {
+    ValueId wide, low;
+  };
+
+  // Removes the addition that makes `id` and returns its operands, if the norm can do it: both are
+  // temporary, of the spec of the result, and of a block that the norm may be joined with.
+  std::optional<Addends> take_add(ValueId id, size_t norm) {
+    const Node* add = producer("add", id, graph_.nodes[norm]);
+    if (add == nullptr || !one_block(*add, graph_.nodes[norm])) return {};
+    const ValueId a = add->inputs[0], b = add->inputs[1];
+    if (!is_temporary(a) || !is_temporary(b) || !(spec(a) == spec(id)) || !(spec(b) == spec(id))) {
+      return {};
+    }
+    const size_t sum = at(graph_.value(id).producer);
+    const ValueId low_a = narrow(a, sum);
+    const Addends out = low_a != a ? Addends{b, low_a} : Addends{a, narrow(b, sum)};
+    gone_[sum] = true;  // narrow() counts it as a reader
+    return out;
+  }
+
   // x = a + b is computed by the norm if nothing reads it before.
   void take_sum(size_t index) {
     Node& norm = graph_.nodes[index];
     const ValueId x = norm.inputs[0];
-    const Node* add = producer("add", x, norm);
-    if (add == nullptr || !one_block(*add, norm)) return;
-    const auto after = [&](size_t reader) { return reader >= index; };
     const std::vector<size_t> all = readers(x);
-    const ValueId a = add->inputs[0], b = add->inputs[1];
-    if (!std::all_of(all.begin(), all.end(), after) || !is_temporary(a) || !is_temporary(b) ||
-        !(spec(a) == spec(x)) || !(spec(b) == spec(x))) {
-      return;
-    }
-    const size_t sum = at(graph_.value(x).producer);
-    const ValueId low_a = narrow(a, sum), delta = low_a != a ? low_a : narrow(b, sum);
-    norm.inputs[0] = low_a != a ? b : a;
-    norm.inputs.push_back(delta);
+    if (!std::ranges::all_of(all, [&](size_t reader) { return reader >= index; })) return;
+    const auto addends = take_add(x, index);
+    if (!addends) return;
+    norm.inputs[0] = addends->wide;
+    norm.inputs.push_back(addends->low);
     norm.outputs.push_back(x);
-    gone_[sum] = true;
     give(index, x);
   }
 
@@ -175,21 +187,16 @@ class NormFusion {
   void take_gradient_sum(size_t index) {
     Node& norm = graph_.nodes[index];
     const ValueId dy = norm.inputs[1];
-    const Node* add = producer("add", dy, norm);
-    if (add == nullptr || !one_block(*add, norm) || norm.inputs.size() > 5u - is_rms(norm) ||
-        readers(dy).size() != 1 || !(spec(dy) == spec(norm.inputs[0]))) {
+    const size_t residual = norm.op->name == "rms_norm_backward" ? 4 : 5;
+    if (norm.inputs.size() > residual || readers(dy).size() != 1 ||
+        !(spec(dy) == spec(norm.inputs[0]))) {
       return;
     }
-    const size_t sum = at(graph_.value(dy).producer);
-    const ValueId a = add->inputs[0], b = add->inputs[1];
-    if (!is_temporary(a) || !is_temporary(b) || !(spec(a) == spec(dy)) || !(spec(b) == spec(dy))) {
-      return;
-    }
-    const ValueId low_a = narrow(a, sum), low = low_a != a ? low_a : narrow(b, sum);
-    norm.inputs[1] = low;
-    norm.inputs.push_back(low_a != a ? b : a);
+    const auto addends = take_add(dy, index);
+    if (!addends) return;
+    norm.inputs[1] = addends->low;
+    norm.inputs.push_back(addends->wide);
     norm.attributes.set("adds_to_dy", true);
-    gone_[sum] = true;
   }
 
   // s = r + dx is computed by the gradient if r is there by then and nothing else reads dx.
