@@ -103,11 +103,16 @@ endfunction()
 # dltrain_cuda_engine(SOURCES…): builds libdltrain_cuda.so, the plug-in for lib/device/engine.h. Only its
 # entry point is exported; the libraries of lib/ that it needs are linked into it.
 function(dltrain_cuda_engine)
+  # In a wheel (scripts/package.sh) the engine and NVIDIA's wheels are neighbours.
+  set(run_path "$ORIGIN")
+  foreach(folder cu${CUDAToolkit_VERSION_MAJOR} cudnn nccl)
+    list(APPEND run_path "$ORIGIN/../nvidia/${folder}/lib")
+  endforeach()
   add_library(dltrain_engine_cuda MODULE ${ARGN})
   set_target_properties(dltrain_engine_cuda PROPERTIES
     OUTPUT_NAME dltrain_cuda
     CUDA_STANDARD 20
-    INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib;/usr/local/cuda/lib64"
+    INSTALL_RPATH "${run_path};/usr/local/cuda/lib64"
     LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/cuda_exports.map)
   target_include_directories(dltrain_engine_cuda PRIVATE ${CMAKE_SOURCE_DIR}/kernels)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/kernels/cuda/vendor/device.cpp TARGET_DIRECTORY dltrain_engine_cuda

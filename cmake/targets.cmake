@@ -90,10 +90,10 @@ function(dltrain_test name)
   endforeach()
 endfunction()
 
-# dltrain_bundled(TARGET): an installed TARGET searches its libraries in ../lib first. It uses DT_RPATH, not
-# DT_RUNPATH, so that the libraries in a bundle also find each other.
+# dltrain_bundled(TARGET): an installed TARGET searches its libraries in ../lib/dltrain first, where no other program
+# finds them. It uses DT_RPATH, not DT_RUNPATH, so that the libraries in a package also find each other.
 function(dltrain_bundled target)
-  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/dltrain")
   target_link_options(${target} PRIVATE LINKER:--disable-new-dtags)
 endfunction()
 

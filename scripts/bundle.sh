@@ -29,26 +29,19 @@ fi
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 root=$stage/dltrain-bundle
-mkdir -p "$root"/{bin,lib,scripts,tests,docs/gpu}
+mkdir -p "$root"/{bin,lib/dltrain,scripts,tests,docs/gpu}
 
-# CMake writes the installed run paths ($ORIGIN/../lib) into the copies. Only the programs and
+# CMake writes the installed run paths ($ORIGIN/../lib/dltrain) into the copies. Only the programs and
 # the engine are packed.
 DESTDIR=$stage/install cmake --install "$build" --prefix /dltrain --strip >/dev/null
 DESTDIR=$stage/install cmake --install "$build" --prefix /dltrain --strip --component bundle >/dev/null
 mv "$stage/install/dltrain/bin/dltrain" "$stage/install/dltrain/bin/gpu_check" "$root/bin/"
 mv "$stage/install/dltrain/lib/libdltrain_cuda.so" "$root/lib/"
 
-# The libraries that each needs, except glibc (part of the system) and NVIDIA's libraries (part of the driver
-# and the toolkit).
-system='linux-vdso|ld-linux|libc\.so|libm\.so|libdl\.so|librt\.so|libpthread\.so|libresolv\.so'
-vendor='libcuda|libcublas|libcudnn|libnccl|libnv|libcupti|libcurand|libcufft|libcusolver|libcusparse'
-needed() { # needed FILE: prints the paths of its libraries, as resolved by this machine's loader
-  ldd "$1" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | grep -Ev "/($system|$vendor)" || true
-}
-for file in "$build/dltrain" "$build/gpu_check" "$build/libdltrain_cuda.so"; do
-  needed "$file"
-done | sort -u | while read -r library; do
-  cp -L "$library" "$root/lib/$(basename "$library")"
+# shellcheck source=scripts/libraries.sh
+. scripts/libraries.sh
+needed_libraries "$build/dltrain" "$build/gpu_check" "$build/libdltrain_cuda.so" | while read -r library; do
+  cp -L "$library" "$root/lib/dltrain/"
 done
 
 cp -r configs "$root/"

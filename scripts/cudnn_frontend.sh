@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Puts the headers of NVIDIA's cudnn-frontend, which the CUDA engine uses for cuDNN's fused
-# attention, into .deps/cudnn-frontend, where CMake searches them. They are extracted from the PyPI package,
+# attention, into .deps/cudnn-frontend, where CMake searches them, and their licences. They are extracted from the PyPI package,
 # which is downloaded but neither installed nor run. Does nothing if they already exist.
 #
 #   scripts/cudnn_frontend.sh [--if-cuda]      --if-cuda: nothing either where CMake would find no nvcc
@@ -15,7 +15,7 @@ version=1.32.0
 checksum=c6006556017a4d1c914c52a556c71b1267f2d6a0500f742e7b4edef539878df0
 target=.deps/cudnn-frontend
 
-[ "$(cat "$target/version" 2>/dev/null || true)" = "$version" ] && exit 0
+[ -d "$target/licenses" ] && [ "$(cat "$target/version" 2>/dev/null || true)" = "$version" ] && exit 0
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -35,8 +35,13 @@ if [ "$(sha256sum "$wheel" | cut -d ' ' -f 1)" != "$checksum" ]; then
 fi
 mkdir -p "$target"
 python3 - "$wheel" "$target" <<'PYTHON'
-import sys, zipfile
+import pathlib, sys, zipfile
+target = pathlib.Path(sys.argv[2])
 with zipfile.ZipFile(sys.argv[1]) as archive:
-    archive.extractall(sys.argv[2], [name for name in archive.namelist() if name.startswith("include/")])
+    archive.extractall(target, [name for name in archive.namelist() if name.startswith("include/")])
+    (target / "licenses").mkdir(exist_ok=True)  # scripts/package.sh packs them
+    for name in archive.namelist():
+        if ".dist-info/licenses/" in name and not name.endswith("/"):
+            (target / "licenses" / pathlib.PurePath(name).name).write_bytes(archive.read(name))
 PYTHON
 echo "$version" >"$target/version"

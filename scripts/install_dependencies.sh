@@ -29,7 +29,7 @@ libraries="libc6-dev libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohm
   libdnnl-dev ocl-icd-opencl-dev libhwy-dev zlib1g-dev libturbojpeg0-dev libspng-dev
   libxxhash-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev libjs-chart.js"
 if [ "$level" != build ]; then
-  libraries="$libraries catch2"
+  libraries="$libraries catch2 python3-wheel python3-venv"
   tools="$tools clang-format-14:clang-format-14 shellcheck:shellcheck mpirun:openmpi-bin chromium:chromium"
 fi
 if [ "$level" = full ]; then

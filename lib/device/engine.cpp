@@ -1,7 +1,9 @@
 #include "device/engine.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -23,12 +25,31 @@ std::string missing_nvidia_driver() {
   return "an NVIDIA driver is installed, but there is no GPU (no /dev/nvidia*)";
 }
 
-// Searches the plug-in beside the executable (build folder) and in ../lib (installed, bundle).
+// The folders of our wheel among Python's packages. Only from there does a path to NVIDIA's wheels
+// not depend on the version of Python, so the plug-in of a wheel is there.
+std::vector<fs::path> wheel_folders(const fs::path& prefix) {
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (const char* lib : {"lib", "lib64"}) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(prefix / lib, error)) {
+      if (entry.path().filename().string().find("python3") != 0) continue;
+      out.push_back(entry.path() / "site-packages" / "dltrain");
+      out.push_back(entry.path() / "dist-packages" / "dltrain");
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// Searches the plug-in beside the executable (build folder), in ../lib (installed, bundle) and in
+// a wheel.
 fs::path find_plugin(const std::string& file, std::string& why) {
   std::error_code error;
   const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const fs::path& candidate : {here / file, here.parent_path() / "lib" / file}) {
-    if (fs::exists(candidate, error)) return candidate;
+  std::vector<fs::path> folders = wheel_folders(here.parent_path());
+  folders.insert(folders.begin(), {here, here.parent_path() / "lib"});
+  for (const fs::path& folder : folders) {
+    if (fs::exists(folder / file, error)) return folder / file;
   }
   why = fmt::format("{} is neither in {} nor in {}", file, here.string(),
                     (here.parent_path() / "lib").string());

@@ -1,6 +1,6 @@
 // One compute engine: how to open its devices, and its table of kernels. The CPU and reference
-// engines are linked in; the CUDA engine is a shared object found beside the executable (or in
-// ../lib), opened only when a GPU is wanted and a driver is present.
+// engines are linked in; the CUDA engine is a shared object found beside the executable, in ../lib
+// or in a Python wheel, opened only when a GPU is wanted and a driver is present.
 #pragma once
 
 #include <cstddef>
