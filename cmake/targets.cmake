@@ -112,7 +112,8 @@ function(dltrain_script_tests)
 endfunction()
 
 # dltrain_python_tests(FOLDER): adds one ctest entry for every test method of tests/FOLDER/test_*.py (Python's
-# unittest, standard library only), named after the method. tests/apps/support.py is on the module path.
+# unittest; the standard library, and python3-yaml in test_cluster.py), named after the method. tests/apps/support.py
+# is on the module path.
 # Methods test_long_* have the label `long`.
 function(dltrain_python_tests folder)
   find_program(DLTRAIN_PYTHON python3)

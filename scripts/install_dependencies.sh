@@ -54,6 +54,9 @@ done
 if ! python3 -m pip --version >/dev/null 2>&1 && ! python3 -c 'import ensurepip' 2>/dev/null; then
   missing="$missing python3-pip"
 fi
+if [ "$level" != build ] && ! python3 -c 'import yaml' 2>/dev/null; then
+  missing="$missing python3-yaml"
+fi
 
 if [ "$list_only" = yes ]; then
   echo "${missing# }"

@@ -135,7 +135,7 @@ dltrain gpt.yaml -q --name gpt && dltrain export runs/gpt gpt2""")
             self.page(page)
 
     def test_links_of_pages_lead_to_files(self):
-        for page in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", *(path.relative_to(SOURCES) for path in (SOURCES / "docs").rglob("*.md"))]:
+        for page in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/cluster/README.md", *(path.relative_to(SOURCES) for path in (SOURCES / "docs").rglob("*.md"))]:
             path = SOURCES / page
             for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
                 if "://" not in link:

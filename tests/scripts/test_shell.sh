@@ -2,7 +2,7 @@
 # Every shell script passes shellcheck, every Python file compiles.
 set -euo pipefail
 cd "$SOURCE_DIR"
-shellcheck .ci/run scripts/*.sh tests/scripts/*.sh
+shellcheck .ci/run scripts/*.sh tests/scripts/*.sh examples/cluster/*.sbatch
 python3 - <<'PYTHON'
 import glob
 for folder in ("scripts", "bench", "tests"):
