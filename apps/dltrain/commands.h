@@ -54,6 +54,7 @@ CommandBody add_average(CLI::App& command);
 CommandBody add_export(CLI::App& command);
 CommandBody add_import(CLI::App& command);
 CommandBody add_generate(CLI::App& command);
+CommandBody add_score(CLI::App& command);
 CommandBody add_list(CLI::App& command);
 CommandBody add_schema(CLI::App& command);
 CommandBody add_init(CLI::App& command);

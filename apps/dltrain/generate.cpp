@@ -9,23 +9,18 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "checkpoint/run_folder.h"
-#include "config/load.h"
-#include "config/paths.h"
-#include "config/scalar.h"
 #include "data/line_reader.h"
 #include "dltrain/commands.h"
-#include "dltrain/new_data.h"
-#include "run/language_model.h"
+#include "dltrain/language_model_options.h"
 
 namespace dltrain {
 namespace {
 
 constexpr size_t kMaxPrompt = 64 << 20;  // bytes
 
-struct GenerateFlags {
-  std::string model, device, precision, tokenizer, result;
-  std::vector<std::string> sets, prompts, prompt_files, tokens, stop;
+struct GenerateFlags : LanguageModelFlags {
+  std::string result;
+  std::vector<std::string> prompts, prompt_files, tokens, stop;
   SamplingOptions sampling;
   int64_t max_tokens = 128, samples = 1, batch_size = 8;
   bool begin_of_text = false, ignore_end = false, no_echo = false, json = false, quiet = false;
@@ -36,50 +31,6 @@ struct Prompt {
   std::string text;
   std::vector<int32_t> tokens;
 };
-
-std::vector<std::string> precision_of(const GenerateFlags& o) {
-  if (o.precision.empty()) return {};
-  return {"precision.compute=" + o.precision};
-}
-
-// A folder with config.json and weights, which has no data and is not trained.
-std::unique_ptr<LanguageModel> open_hugging_face(const std::filesystem::path& folder,
-                                                 const GenerateFlags& o) {
-  ConfigInputs inputs;
-  inputs.overrides = {
-      "data={type: synthetic_tokens, vocab_size: 2, length: 1, samples: 1}",
-      "optimizer={type: sgd, learning_rate: 0}", "training={global_batch_size: 1, max_steps: 1}",
-      "model.from=" + quoted_when_needed(std::filesystem::absolute(folder).string())};
-  inputs.overrides.insert(inputs.overrides.end(), o.sets.begin(), o.sets.end());
-  if (!o.device.empty()) inputs.overrides.push_back("device=" + o.device);
-  for (const std::string& key : precision_of(o)) inputs.overrides.push_back(key);
-  return std::make_unique<LanguageModel>(load_config<Experiment>(inputs), std::nullopt, engines(),
-                                         o.tokenizer);
-}
-
-std::unique_ptr<LanguageModel> open_model(const GenerateFlags& o) {
-  const std::filesystem::path given = o.model;
-  const bool folder = std::filesystem::is_directory(given);
-  if (!folder && !std::filesystem::exists(given)) {
-    fail(ExitCode::usage,
-         "there is no {}{}; give a run folder, a checkpoint, a folder of Hugging Face or a "
-         "configuration",
-         o.model, suggest_path(given));
-  }
-  if (is_hugging_face_folder(given)) {
-    return open_hugging_face(given, o);
-  }
-  std::optional<ResumeChoice> checkpoint;
-  if (folder) checkpoint = find_checkpoint(given);
-  ConfigOptions config;
-  config.files = {folder ? (checkpoint->checkpoint / "config.yaml").string() : o.model};
-  config.sets = o.sets;
-  config.device = o.device;
-  std::vector<std::string> extra = one_rank_overrides();
-  for (const std::string& key : precision_of(o)) extra.push_back(key);
-  return std::make_unique<LanguageModel>(config.load(extra), std::move(checkpoint), engines(),
-                                         o.tokenizer);
-}
 
 std::string standard_input() {
   std::string text(std::istreambuf_iterator<char>(std::cin), {});
@@ -268,7 +219,7 @@ class TextPrinter {
 };
 
 ExitCode run_generate(const GenerateFlags& o) {
-  const auto model = open_model(o);
+  const auto model = open_language_model(o);
   if (!model->device_note().empty() && !o.quiet) {
     fmt::print(stderr, "{}\n", model->device_note());
   }
@@ -347,11 +298,7 @@ void add_sampling_options(CLI::App& command, GenerateFlags& o) {
 CommandBody add_generate(CLI::App& command) {
   auto options = std::make_shared<GenerateFlags>();
   GenerateFlags& o = *options;
-  command
-      .add_option("MODEL", o.model,
-                  "Run folder or checkpoint; a folder of a Hugging Face model (config.json, "
-                  "safetensors); or a configuration whose model.init_from has the weights")
-      ->required();
+  add_model_options(command, o);
   command
       .add_option("-p,--prompt", o.prompts,
                   "A text to continue, or of a model with an encoder the source of its text; -: "
@@ -369,18 +316,6 @@ CommandBody add_generate(CLI::App& command) {
   command.add_flag("--no-echo", o.no_echo, "Print what is new, without the prompt");
   command.add_flag("--json", o.json, "Print a JSON object for each text, when all are done");
   add_output(command, "--result", o.result, "Write texts and times to this file as JSON");
-  command
-      .add_option("--precision", o.precision, "f32, bf16 or fp16 (default: the configuration's)")
-      ->check(CLI::IsMember({"f32", "bf16", "fp16"}))
-      ->take_last();
-  command
-      .add_option("--tokenizer", o.tokenizer,
-                  "File or folder of the tokenizer (default: that of the run, or beside init_from)")
-      ->take_last();
-  command.add_option("--device", o.device, "auto, cpu, cuda or cuda:<index>")->take_last();
-  command.add_option("-s,--set", o.sets, "Set one key of the configuration: -s KEY=VALUE")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
   command.add_flag("-q,--quiet", o.quiet, "Do not print the speed on stderr");
   return [options] { return run_generate(*options); };
 }

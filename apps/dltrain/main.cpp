@@ -51,6 +51,8 @@ const std::vector<CommandRow>& commands() {
       {"export", "Export a trained model as a Hugging Face folder", add_export, true},
       {"import", "Check a Hugging Face folder and prepare it for training", add_import, true},
       {"generate", "Continue texts with a trained language model", add_generate, true},
+      {"score", "Compute how likely a language model finds continuations of texts", add_score,
+       true},
       {"runs", "List runs, show one, compare two (diff), repeat one (reproduce)", add_runs, true},
       {"report", "Write runs as an HTML page: curves, tables, model, settings", add_report, true},
       {"data",

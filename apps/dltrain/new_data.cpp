@@ -159,7 +159,7 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
   const std::string kind = kind_for(data.path, trained, split);
   split = as_kind(split, trained, kind);
   for (const char* key : {"rows", "random_affine", "mixup", "cutmix", "curriculum",
-                          "length_buckets", "images", "labels"}) {
+                          "length_buckets", "images", "labels", "sources"}) {
     split.erase(key);
   }
   if (text_of_key(split, "sampling") == "balanced") split.erase("sampling");

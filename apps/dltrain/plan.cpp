@@ -370,6 +370,18 @@ void print_session(const Session& session, const PlanRequest& request, const Mac
       session.data.train->size(), session.options.ranks.world,
       session.options.ranks.world == 1 ? "" : "s", session.batch.micro_steps,
       session.batch.micro_steps == 1 ? "" : "s", session.batch.micro_batch);
+  if (const SourceMix* mix = session.data.train->sources()) {
+    const int64_t end = session.position_at(session.max_steps).cursor;
+    const SourceMix::Counts draws = mix->counts(end);
+    const std::vector<double> epochs = mix->epochs(end);
+    for (size_t k = 0; k < epochs.size(); ++k) {
+      fmt::print(
+          "  source {}: {} of the samples ({:.4g} %), {:.4g} epochs of {}\n",
+          mix->sources()[k].name, draws[k],
+          100.0 * static_cast<double>(draws[k]) / static_cast<double>(std::max<int64_t>(end, 1)),
+          epochs[k], mix->sources()[k].samples);
+    }
+  }
   const Optimizer& optimizer = *session.experiment->optimizer;
   if (const auto& scale = optimizer.scale_learning_rate) {
     fmt::print("learning rate: {:.6g}, that of a batch of {} times {:.6g} (scale_learning_rate)\n",

@@ -8,6 +8,7 @@
 #include "config/tree.h"
 #include "data/classes.h"
 #include "data/loader.h"
+#include "data/sequence_config.h"
 
 namespace dltrain {
 namespace {
@@ -86,9 +87,10 @@ void DatasetConfig::validate(Diagnostics& diagnostics) const {
   }
 }
 
-DataSplit DatasetConfig::open_split(const HeldOut& part, const OpenOptions& how) const {
-  if (!part.seed && !tail_is_by_class()) return split_off_eval(open(how), part.fraction);
-  return split_off_eval_by_class(open(how), part.fraction, part.seed);
+DataSplit DatasetConfig::split_samples(std::shared_ptr<const Dataset> whole,
+                                       const HeldOut& part) const {
+  if (!part.seed && !tail_is_by_class()) return split_off_eval(std::move(whole), part.fraction);
+  return split_off_eval_by_class(std::move(whole), part.fraction, part.seed);
 }
 
 SampleOrder DatasetConfig::order() const {
@@ -214,6 +216,15 @@ void DataConfig::validate(Diagnostics& diagnostics) const {
   if (eval->mixup) refuse(*eval, "mixup", "mixup");
   if (eval->cutmix) refuse(*eval, "cutmix", "cutmix");
   if (eval->sampling == Sampling::balanced) refuse(*eval, "sampling", "balanced sampling");
+  if (const auto* text = dynamic_cast<const SequenceConfig*>(eval.get())) {
+    for (const SourceConfig& source : text->sources) {
+      for (const char* key : {"weight", "max_epochs"}) {
+        if (!source.given(key)) continue;
+        diagnostics.add(source, key, "evaluation reads every sample once; move {} to data.train",
+                        key);
+      }
+    }
+  }
   if ((eval->sampling == Sampling::streams) != (train->sampling == Sampling::streams)) {
     diagnostics.add(*eval, "sampling",
                     "data.train and data.eval must both have `sampling: streams`, or neither");

@@ -65,7 +65,9 @@ struct DatasetConfig : ConfigVariant {
   virtual std::shared_ptr<const Dataset> open(const OpenOptions& how = {}) const = 0;
 
   // Opens the data and holds out a part for evaluation.
-  virtual DataSplit open_split(const HeldOut& part, const OpenOptions& how = {}) const;
+  virtual DataSplit open_split(const HeldOut& part, const OpenOptions& how = {}) const {
+    return split_samples(open(how), part);
+  }
   // Opens the data for evaluation. `train` opens the training split, which has the tokenizer of
   // text and the schema of tables.
   virtual std::shared_ptr<const Dataset> open_as_eval(
@@ -111,6 +113,9 @@ struct DatasetConfig : ConfigVariant {
   MixingOptions mixing() const;
   // The changes that open() applies to the stored samples.
   SampleTransforms changes() const;
+
+ protected:
+  DataSplit split_samples(std::shared_ptr<const Dataset> whole, const HeldOut& part) const;
 };
 
 const KindTable<DatasetConfig>& dataset_table();

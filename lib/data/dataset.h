@@ -21,6 +21,7 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "data/schema.h"
+#include "data/source_mix.h"
 #include "tensor/shape.h"
 #include "text/tokenizer.h"
 
@@ -94,6 +95,8 @@ class Dataset {
   virtual const std::vector<std::string>& class_names() const;
   // The schema that training records for later data; may be null.
   virtual std::shared_ptr<const DataSchema> schema() const { return nullptr; }
+  // The sources that make up the data; null: one.
+  virtual const SourceMix* sources() const { return nullptr; }
   // Hashes the stored inputs of a sample, without transforms: duplicates have equal hashes.
   virtual void hash_inputs(int64_t sample, Hasher& hasher) const;
   // The source of a sample: "digits.csv.gz:17", "batches.safetensors, sample 16".
@@ -157,6 +160,7 @@ class DatasetWrapper : public Dataset {
   std::shared_ptr<const Tokenizer> tokenizer() const override { return whole_->tokenizer(); }
   const std::vector<std::string>& class_names() const override { return whole_->class_names(); }
   std::shared_ptr<const DataSchema> schema() const override { return whole_->schema(); }
+  const SourceMix* sources() const override { return whole_->sources(); }
   void hash_inputs(int64_t sample, Hasher& hasher) const override {
     whole_->hash_inputs(sample, hasher);
   }
@@ -188,6 +192,7 @@ class DatasetSubset : public DatasetWrapper {
   int64_t length(int field, int64_t sample) const override {
     return whole().length(field, number_of_(sample));
   }
+  const SourceMix* sources() const override { return nullptr; }
   void hash_inputs(int64_t sample, Hasher& hasher) const override {
     whole().hash_inputs(number_of_(sample), hasher);
   }

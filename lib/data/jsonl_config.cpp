@@ -70,6 +70,8 @@ struct JsonlConfig final : SequenceConfig {
     refuse(!source_lengths && !source, "source_lengths", "source_lengths needs source and target");
     refuse(pairs() && curriculum, "curriculum", "a curriculum needs documents (field)");
     refuse(length_buckets && !pairs(), "length_buckets", "length_buckets needs pairs of texts");
+    refuse(length_buckets && !sources.empty(), "length_buckets",
+           "length_buckets and sources cannot be combined; remove one of them");
     refuse(length_buckets && sampling == Sampling::balanced, "sampling",
            "length_buckets and balanced sampling cannot be combined; remove one of them");
     refuse(length_buckets && source && !source_lengths, "source_lengths",
@@ -94,29 +96,16 @@ struct JsonlConfig final : SequenceConfig {
                                                             .seed = seed,
                                                             .shuffle = shuffle});
   }
-  std::shared_ptr<const Dataset> open(const OpenOptions&) const override {
-    return pairs() ? open_pairs(nullptr) : SequenceConfig::open({});
-  }
-  DataSplit open_split(const HeldOut& part, const OpenOptions& how) const override {
-    // NOLINTNEXTLINE(bugprone-parent-virtual-call): pairs are no sequences of tokens
-    return pairs() ? DatasetConfig::open_split(part, how) : SequenceConfig::open_split(part, how);
-  }
-  std::shared_ptr<const Dataset> open_as_eval(
-      const std::function<std::shared_ptr<const Dataset>()>& train,
-      const OpenOptions& how) const override {
-    if (!pairs()) return SequenceConfig::open_as_eval(train, how);
-    return open_pairs(wants_tokenizer() ? train()->tokenizer() : nullptr);
-  }
 
  protected:
   std::shared_ptr<const TokenStream> open_stream(
-      const std::shared_ptr<const Tokenizer>& given,
+      const Paths& paths, const TokenizerPointer& given,
       const std::filesystem::path& collected) const override {
     if (pairs()) fail(ExitCode::usage, "pairs of texts cannot form a stream of tokens");
-    const auto made = make_tokenizer(given);
+    const auto made = make_tokenizer(paths, given);
     TokenCollector tokens(made->vocab_size(), collected);
     const auto& separator = made->special().end_of_text;
-    for_each_file([&](LineReader& lines) {
+    for_each_file(paths, [&](LineReader& lines) {
       tokens.begin_segment(lines.name());
       read_jsonl(lines, *made, options(), [&](TokenRecord& record) {
         tokens.add(record.texts[0]);
@@ -127,12 +116,31 @@ struct JsonlConfig final : SequenceConfig {
     return tokens.finish(made);
   }
 
+  std::shared_ptr<const Dataset> open_files(const Paths& paths, const TokenizerPointer& given,
+                                            bool training) const override {
+    if (!pairs()) return SequenceConfig::open_files(paths, given, training);
+    const auto made = make_tokenizer(paths, given);
+    PairCollector pairs(paths.front(), made,
+                        {.length = sequence_length,
+                         .source_length = source ? source_text()->length : 0,
+                         .source_lengths = source_lengths});
+    for_each_file(paths, [&](LineReader& lines) {
+      read_jsonl(lines, *made, options(), [&](TokenRecord& record) { pairs.add(record); });
+    });
+    return transform_samples(pairs.finish(), changes());
+  }
+  DataSplit split_files(const Paths& paths, const TokenizerPointer& given,
+                        const HeldOut& part) const override {
+    if (!pairs()) return SequenceConfig::split_files(paths, given, part);
+    return split_samples(open_files(paths, given, true), part);
+  }
+
  private:
   bool pairs() const { return prompt || source; }
 
   template <typename Use>
-  void for_each_file(const Use& use) const {
-    for (const std::string& file : expand_paths(path)) {
+  static void for_each_file(const Paths& paths, const Use& use) {
+    for (const std::string& file : expand_paths(paths)) {
       LineReader lines{std::filesystem::path(file)};
       use(lines);
     }
@@ -150,24 +158,12 @@ struct JsonlConfig final : SequenceConfig {
     return out;
   }
 
-  std::shared_ptr<const Tokenizer> make_tokenizer(
-      const std::shared_ptr<const Tokenizer>& given) const {
+  TokenizerPointer make_tokenizer(const Paths& paths, const TokenizerPointer& given) const {
     if (given) return given;
     return tokenizer->open([&](const auto& use) {
-      for_each_file([&](LineReader& lines) { read_jsonl_texts(lines, options().keys, use); });
+      for_each_file(paths,
+                    [&](LineReader& lines) { read_jsonl_texts(lines, options().keys, use); });
     });
-  }
-
-  std::shared_ptr<const Dataset> open_pairs(const std::shared_ptr<const Tokenizer>& given) const {
-    const auto made = make_tokenizer(given);
-    PairCollector pairs(name(), made,
-                        {.length = sequence_length,
-                         .source_length = source ? source_text()->length : 0,
-                         .source_lengths = source_lengths});
-    for_each_file([&](LineReader& lines) {
-      read_jsonl(lines, *made, options(), [&](TokenRecord& record) { pairs.add(record); });
-    });
-    return transform_samples(pairs.finish(), changes());
   }
 };
 

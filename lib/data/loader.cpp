@@ -106,12 +106,12 @@ TrainLoader::TrainLoader(std::shared_ptr<const Dataset> dataset, const LoaderOpt
   }
   const Buckets* buckets = options.lengths ? options.lengths->buckets() : nullptr;
   for (int i = 0; i < std::max(1, options.workers); ++i) {
-    workers_.push_back(
-        {.sampler = Sampler(dataset_->size(), options.seed, options.order, classes, buckets),
-         .chosen = std::vector<int64_t>(rows),
-         .partner = std::vector<std::byte>(options.mixing.active() ? largest : 0),
-         .whole = std::vector<std::byte>(options.lengths ? largest : 0),
-         .counter = TargetCounter(*dataset_, options.target_weights)});
+    workers_.push_back({.sampler = Sampler(dataset_->size(), options.seed, options.order, classes,
+                                           buckets, dataset_->sources()),
+                        .chosen = std::vector<int64_t>(rows),
+                        .partner = std::vector<std::byte>(options.mixing.active() ? largest : 0),
+                        .whole = std::vector<std::byte>(options.lengths ? largest : 0),
+                        .counter = TargetCounter(*dataset_, options.target_weights)});
   }
   if (options.mixing.cutmix.alpha > 0) {
     mixed_height_ = fields_[0].sample.shape[0];

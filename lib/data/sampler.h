@@ -3,6 +3,9 @@
 // every sample occurs exactly once per epoch. Any position can be computed directly, so a resumed
 // run, another rank layout or another micro-batch size sees the same order.
 //
+// With several sources, the epochs of each source follow its own order, and source_mix.h gives the
+// source of each position.
+//
 // With buckets of similar length (data/length_plan.h), the buckets define the epochs.
 //
 // Balanced: each run of K positions, for K classes with samples, has each class once, in a random
@@ -17,6 +20,7 @@
 #include "data/dataset.h"
 #include "data/length_plan.h"
 #include "data/permutation.h"
+#include "data/source_mix.h"
 
 namespace dltrain {
 
@@ -30,16 +34,23 @@ ClassLists samples_by_class(const Dataset& dataset);
 
 class Sampler {
  public:
-  // `classes` is for SampleOrder::balanced and shared by the samplers of all threads. `buckets`, if
-  // not null, defines the order and must outlive the sampler.
+  // `classes` is for SampleOrder::balanced and shared by the samplers of all threads. `buckets` or
+  // `mix`, if not null, defines the order and must outlive the sampler.
   Sampler(int64_t samples, uint64_t seed, SampleOrder order,
-          std::shared_ptr<const ClassLists> classes = nullptr, const Buckets* buckets = nullptr)
+          std::shared_ptr<const ClassLists> classes = nullptr, const Buckets* buckets = nullptr,
+          const SourceMix* mix = nullptr)
       : samples_(samples),
         seed_(seed),
         kind_(order),
         classes_(std::move(classes)),
         buckets_(buckets),
-        order_(static_cast<uint64_t>(samples), seed, 0) {}
+        mix_(mix),
+        order_(static_cast<uint64_t>(samples), seed, 0) {
+    if (mix == nullptr) return;
+    for (size_t k = 0; k < mix->sources().size(); ++k) {
+      parts_.emplace_back(mix->sources()[k].samples, SourceMix::seed_of(seed, k), order);
+    }
+  }
 
   int64_t samples() const { return samples_; }
   int64_t epoch(int64_t position) const { return position / samples_; }
@@ -47,6 +58,7 @@ class Sampler {
   // Returns the sample at a position. Not const: caches the order of the last epoch.
   int64_t index(int64_t position) {
     if (buckets_ != nullptr) return in_bucket(position);
+    if (mix_ != nullptr) return in_source(position);
     if (kind_ == SampleOrder::balanced) return balanced(position);
     const int64_t epoch_index = position % samples_;
     if (kind_ == SampleOrder::file) return epoch_index;
@@ -61,12 +73,18 @@ class Sampler {
  private:
   int64_t balanced(int64_t position) const;
   int64_t in_bucket(int64_t position);
+  int64_t in_source(int64_t position) {
+    const auto [source, number] = mix_->at(position);
+    return mix_->begin_of(source) + parts_[source].index(number);
+  }
 
   int64_t samples_;
   uint64_t seed_;
   SampleOrder kind_;
   std::shared_ptr<const ClassLists> classes_;
   const Buckets* buckets_;
+  const SourceMix* mix_;
+  std::vector<Sampler> parts_;    // of the sources
   std::vector<int64_t> batches_;  // the buckets' order of epoch_
   Permutation order_;
   int64_t epoch_ = 0;

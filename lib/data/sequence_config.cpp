@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "data/mixed_sources.h"
 #include "data/token_windows.h"
 
 namespace dltrain {
@@ -29,11 +30,40 @@ void CurriculumConfig::describe(Fields& f) {
        .max = 64});
 }
 
-void SequenceConfig::describe_path(Fields& f, const std::string& doc, const char* known_as) {
+void SourceConfig::describe(Fields& f) {
+  f.text("name", name,
+         {.doc = "Name of the source in metrics: letters, digits, `_` and `-`", .required = true});
   f.texts("path", path,
-          {.doc = doc,
+          {.doc = "Files or glob patterns of them, in this order",
            .required = true,
            .min_size = 1,
+           .scalar_ok = true,
+           .is_path = true,
+           .known_as = {"file", "files"}});
+  f.number("weight", weight,
+           {.doc = "Share of the training samples, relative to the weights of the other sources; "
+                   "without weights, each sample is drawn once an epoch",
+            .max = 1e9,
+            .above = 0,
+            .known_as = {"proportion", "probability", "ratio"}});
+  f.number("max_epochs", max_epochs,
+           {.doc = "After this number of epochs training draws no more samples from this source, "
+                   "and the others take its part",
+            .max = 1e9,
+            .above = 0,
+            .known_as = {"max_repetition_ratio", "repeats"}});
+}
+
+void SequenceConfig::describe_path(Fields& f, const std::string& doc, const char* known_as) {
+  f.list("sources", sources,
+         {.doc = "Instead of path: several sources, mixed by weights in training. Evaluation "
+                 "measures each source by itself, under its name, and all together",
+          .max_size = kMaxSources,
+          .known_as = {"datasets", "mixture", "blend"}});
+  f.texts("path", path,
+          {.doc = doc,
+           .required = sources.empty(),
+           .min_size = sources.empty() ? 1U : 0U,
            .scalar_ok = true,
            .is_path = true,
            .known_as = {"file", "files", known_as}});
@@ -75,6 +105,7 @@ void SequenceConfig::describe(Fields& f) {
 
 void SequenceConfig::validate(Diagnostics& diagnostics) const {
   DatasetConfig::validate(diagnostics);
+  validate_sources(diagnostics);
   const auto refuse = [&](bool given, const char* key) {
     if (given) diagnostics.add(*this, key, fmt::format("{} is for images, not for text", key));
   };
@@ -102,8 +133,34 @@ void SequenceConfig::validate(Diagnostics& diagnostics) const {
   }
 }
 
-std::shared_ptr<const Dataset> SequenceConfig::masked(
-    std::shared_ptr<const Dataset> windows) const {
+void SequenceConfig::validate_sources(Diagnostics& diagnostics) const {
+  if (sources.empty()) return;
+  if (!path.empty()) diagnostics.add(*this, "path", "give path or sources, not both");
+  if (sampling != Sampling::uniform) {
+    diagnostics.add(*this, "sampling", "sources need `sampling: uniform`");
+  }
+  size_t weights = 0;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const SourceConfig& source = sources[i];
+    weights += source.weight ? 1 : 0;
+    const bool plain = std::all_of(source.name.begin(), source.name.end(), [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '_' || c == '-';
+    });
+    if (!plain || source.name.empty()) {
+      diagnostics.add(source, "name", "use letters, digits, `_` and `-`: it names metrics");
+    }
+    for (size_t other = 0; other < i; ++other) {
+      if (sources[other].name != source.name) continue;
+      diagnostics.add(source, "name", "two sources are named '{}'", source.name);
+    }
+  }
+  if (weights != 0 && weights != sources.size()) {
+    diagnostics.add(*this, "sources", "give a weight to all sources or to none");
+  }
+}
+
+std::shared_ptr<const Dataset> SequenceConfig::masked(std::shared_ptr<const Dataset> windows,
+                                                      const std::string& name) const {
   if (!mlm_probability) return windows;
   const auto tokenizer = windows->tokenizer();
   const SpecialTokens special = tokenizer ? tokenizer->special() : SpecialTokens{};
@@ -112,14 +169,14 @@ std::shared_ptr<const Dataset> SequenceConfig::masked(
         ExitCode::data,
         "mlm_probability needs a mask token: a tokenizer that has <mask> or [MASK] (char and "
         "byte: special_tokens: [<mask>]), or mask_token_id",
-        name());
+        name);
   }
   const int64_t mask = mask_token_id ? *mask_token_id : *special.mask;
   if (mask >= windows->label_bound()) {
     throw Error(ExitCode::data,
                 fmt::format("mask_token_id {} is not in the vocabulary (0 to {})", mask,
                             windows->label_bound() - 1),
-                name());
+                name);
   }
   return mask_tokens(std::move(windows), {.probability = *mlm_probability,
                                           .mask_id = static_cast<int32_t>(mask),
@@ -127,11 +184,11 @@ std::shared_ptr<const Dataset> SequenceConfig::masked(
 }
 
 std::shared_ptr<const Dataset> SequenceConfig::windows(std::shared_ptr<const TokenStream> stream,
-                                                       int64_t first, int64_t count,
-                                                       bool training) const {
+                                                       int64_t first, int64_t count, bool training,
+                                                       const std::string& name) const {
   const WindowOptions options{sequence_length, training && random_offset};
-  return transform_samples(masked(token_windows(std::move(stream), first, count, options, name())),
-                           changes());
+  return transform_samples(
+      masked(token_windows(std::move(stream), first, count, options, name), name), changes());
 }
 
 std::shared_ptr<const LengthPlan> SequenceConfig::length_plan(const Dataset& dataset, int64_t,
@@ -139,9 +196,63 @@ std::shared_ptr<const LengthPlan> SequenceConfig::length_plan(const Dataset& dat
   return curriculum ? make_curriculum(dataset, curriculum->options) : nullptr;
 }
 
+std::shared_ptr<const TokenStream> SequenceConfig::open_tokens(
+    const TokenStream* train, const std::filesystem::path& file) const {
+  if (!sources.empty()) {
+    fail(ExitCode::usage, "data prepare takes `path`: prepare each source in a folder of its own");
+  }
+  return open_stream(path, train != nullptr && wants_tokenizer() ? train->tokenizer() : nullptr,
+                     file);
+}
+
+DataSplit SequenceConfig::open_all(
+    TokenizerPointer shared,
+    const std::function<DataSplit(const Paths&, const TokenizerPointer&)>& open) const {
+  if (sources.empty()) return open(path, shared);
+  if (!shared && wants_tokenizer()) {
+    Paths all;
+    for (const SourceConfig& source : sources) {
+      all.insert(all.end(), source.path.begin(), source.path.end());
+    }
+    shared = open_files(all, nullptr, false)->tokenizer();
+  }
+  std::vector<NamedData> train, eval;
+  for (const SourceConfig& source : sources) {
+    const DataSplit split = open(source.path, shared);
+    if (!shared) shared = split.train->tokenizer();
+    train.push_back(
+        {source.name, split.train, source.weight.value_or(0), source.max_epochs.value_or(0)});
+    if (split.eval) eval.push_back({source.name, split.eval});
+  }
+  return {mix_sources(std::move(train)), eval.empty() ? nullptr : mix_sources(std::move(eval))};
+}
+
 std::shared_ptr<const Dataset> SequenceConfig::open(const OpenOptions&) const {
-  const auto stream = open_stream(nullptr, {});
-  return windows(stream, 0, stream->size(), true);
+  const auto open = [&](const Paths& paths, const TokenizerPointer& shared) {
+    return DataSplit{open_files(paths, shared, true), nullptr};
+  };
+  return open_all(nullptr, open).train;
+}
+
+std::shared_ptr<const Dataset> SequenceConfig::open_as_eval(
+    const std::function<std::shared_ptr<const Dataset>()>& train, const OpenOptions&) const {
+  const auto open = [&](const Paths& paths, const TokenizerPointer& shared) {
+    return DataSplit{open_files(paths, shared, false), nullptr};
+  };
+  return open_all(wants_tokenizer() ? train()->tokenizer() : nullptr, open).train;
+}
+
+DataSplit SequenceConfig::open_split(const HeldOut& part, const OpenOptions&) const {
+  return open_all(nullptr, [&](const Paths& paths, const TokenizerPointer& shared) {
+    return split_files(paths, shared, part);
+  });
+}
+
+std::shared_ptr<const Dataset> SequenceConfig::open_files(const Paths& paths,
+                                                          const TokenizerPointer& shared,
+                                                          bool training) const {
+  const auto stream = open_stream(paths, shared, {});
+  return windows(stream, 0, stream->size(), training, paths.front());
 }
 
 int64_t SequenceConfig::held_out(int64_t tokens, double eval_fraction) {
@@ -149,10 +260,12 @@ int64_t SequenceConfig::held_out(int64_t tokens, double eval_fraction) {
 }
 
 // Holds out the end of the text, so that no token is in both splits.
-DataSplit SequenceConfig::open_split(const HeldOut& part, const OpenOptions&) const {
-  const auto stream = open_stream(nullptr, {});
+DataSplit SequenceConfig::split_files(const Paths& paths, const TokenizerPointer& shared,
+                                      const HeldOut& part) const {
+  const auto stream = open_stream(paths, shared, {});
   const int64_t last = held_out(stream->size(), part.fraction);
   const int64_t trained = stream->size() - last;
+  const std::string& name = paths.front();
   if (std::min(trained, last) <= sequence_length) {
     throw Error(
         ExitCode::data,
@@ -161,15 +274,9 @@ DataSplit SequenceConfig::open_split(const HeldOut& part, const OpenOptions&) co
                     part.fraction, std::min(trained, last), stream->size(),
                     trained < last ? "training" : "evaluation", sequence_length,
                     sequence_length + 1),
-        name());
+        name);
   }
-  return {windows(stream, 0, trained, true), windows(stream, trained, last, false)};
-}
-
-std::shared_ptr<const Dataset> SequenceConfig::open_as_eval(
-    const std::function<std::shared_ptr<const Dataset>()>& train, const OpenOptions&) const {
-  const auto stream = open_stream(wants_tokenizer() ? train()->tokenizer() : nullptr, {});
-  return windows(stream, 0, stream->size(), false);
+  return {windows(stream, 0, trained, true, name), windows(stream, trained, last, false, name)};
 }
 
 }  // namespace dltrain

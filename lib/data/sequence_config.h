@@ -18,8 +18,19 @@ struct CurriculumConfig : ConfigObject {
   void describe(Fields& f);
 };
 
+// An entry of `sources`.
+struct SourceConfig : ConfigObject {
+  std::string name;
+  std::vector<std::string> path;
+  std::optional<double> weight, max_epochs;
+  void describe(Fields& f);
+};
+
 struct SequenceConfig : DatasetConfig {
-  std::vector<std::string> path;  // files and glob patterns
+  using Paths = std::vector<std::string>;  // files and glob patterns
+  using TokenizerPointer = std::shared_ptr<const Tokenizer>;
+  Paths path;
+  std::vector<SourceConfig> sources;  // instead of path
   std::unique_ptr<TokenizerConfig> tokenizer;
   int64_t sequence_length = 0;
   std::optional<CurriculumConfig> curriculum;
@@ -41,32 +52,41 @@ struct SequenceConfig : DatasetConfig {
       const OpenOptions& how) const override;
 
   // Opens all tokens, for `dltrain data prepare`. `train` is the training split for the evaluation
-  // split. `file` stores new ids, see TokenCollector.
+  // split. `file` stores new ids, see TokenCollector. Throws Error(usage) for `sources`.
   std::shared_ptr<const TokenStream> open_tokens(const TokenStream* train = nullptr,
-                                                 const std::filesystem::path& file = {}) const {
-    return open_stream(train != nullptr && wants_tokenizer() ? train->tokenizer() : nullptr, file);
-  }
+                                                 const std::filesystem::path& file = {}) const;
   // Returns the number of tokens at the end of a stream that eval_fraction holds out.
   static int64_t held_out(int64_t tokens, double eval_fraction);
 
  protected:
-  // `tokenizer` is that of the training split for the evaluation split, or null. `file` stores the
-  // ids; empty: they are kept in memory.
+  // `tokenizer` is that of the training split or of the first source; null: the configured one.
+  // `file` stores the ids; empty: they are kept in memory.
   virtual std::shared_ptr<const TokenStream> open_stream(
-      const std::shared_ptr<const Tokenizer>& tokenizer,
+      const Paths& paths, const TokenizerPointer& tokenizer,
       const std::filesystem::path& file) const = 0;
+  // Opens files that are no stream, or the windows of their stream.
+  virtual std::shared_ptr<const Dataset> open_files(const Paths& paths,
+                                                    const TokenizerPointer& tokenizer,
+                                                    bool training) const;
+  virtual DataSplit split_files(const Paths& paths, const TokenizerPointer& tokenizer,
+                                const HeldOut& part) const;
   // Returns true if the evaluation split needs the tokenizer of the training split.
   bool wants_tokenizer() const { return tokenizer && tokenizer->learns(); }
-  // The name of the data in errors.
-  const std::string& name() const { return path.front(); }
   void describe_path(Fields& f, const std::string& doc, const char* known_as);
   void describe_tokenizer(Fields& f);
 
  private:
+  // Opens `path`, or each source and joins them.
+  DataSplit open_all(
+      TokenizerPointer shared,
+      const std::function<DataSplit(const Paths&, const TokenizerPointer&)>& open) const;
   std::shared_ptr<const Dataset> windows(std::shared_ptr<const TokenStream> stream, int64_t first,
-                                         int64_t count, bool training) const;
+                                         int64_t count, bool training,
+                                         const std::string& name) const;
   // Masks tokens if mlm_probability is set.
-  std::shared_ptr<const Dataset> masked(std::shared_ptr<const Dataset> windows) const;
+  std::shared_ptr<const Dataset> masked(std::shared_ptr<const Dataset> windows,
+                                        const std::string& name) const;
+  void validate_sources(Diagnostics& diagnostics) const;
 };
 
 }  // namespace dltrain

@@ -33,10 +33,10 @@ struct TextConfig final : SequenceConfig {
 
  protected:
   std::shared_ptr<const TokenStream> open_stream(
-      const std::shared_ptr<const Tokenizer>& given,
+      const Paths& paths, const TokenizerPointer& given,
       const std::filesystem::path& collected) const override {
     std::deque<TextFile> files;
-    for (const std::string& file : expand_paths(path)) files.emplace_back(file);
+    for (const std::string& file : expand_paths(paths)) files.emplace_back(file);
     const auto made =
         given ? given : tokenizer->open([&](const auto& use) { for_each_text(files, use); });
     const TokenizeOptions options{.special = tokenizer->special_text(),

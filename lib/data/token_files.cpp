@@ -103,9 +103,9 @@ struct TokensConfig final : SequenceConfig {
   }
 
  protected:
-  std::shared_ptr<const TokenStream> open_stream(const std::shared_ptr<const Tokenizer>&,
+  std::shared_ptr<const TokenStream> open_stream(const Paths& paths, const TokenizerPointer&,
                                                  const std::filesystem::path&) const override {
-    return open_token_files({.files = expand_paths(path),
+    return open_token_files({.files = expand_paths(paths),
                              .layout = layout,
                              .vocab_size = vocab_size.value_or(0),
                              .tokenizer = tokenizer ? tokenizer->open({}) : nullptr});

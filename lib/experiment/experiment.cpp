@@ -385,9 +385,10 @@ void EvaluationConfig::describe(Fields& f) {
              .min = 1,
              .known_as = {"fixed_batch", "num_predictions"}});
   f.texts("metrics", metrics,
-          {.doc = "Metrics besides the loss: accuracy, perplexity, top_K (top_5), precision, "
-                  "recall, f1, confusion; for numbers mae, mse, rmse, r2; absent: those that suit "
-                  "the loss (for text accuracy and perplexity)",
+          {.doc = "Metrics besides the loss: accuracy, perplexity, bits_per_byte (text with a "
+                  "tokenizer), top_K (top_5), precision, recall, f1, confusion; for numbers mae, "
+                  "mse, rmse, r2; absent: those that suit the loss (for text accuracy, perplexity "
+                  "and bits_per_byte)",
            .scalar_ok = true,
            .known_as = {"metric"}});
 }

@@ -5,8 +5,8 @@
 namespace dltrain {
 
 MetricMode default_mode(std::string_view metric) {
-  for (std::string_view small :
-       {"loss", "error", "mae", "mse", "perplexity", "seconds", "_ms", "bytes", "_mib", "flops"}) {
+  for (std::string_view small : {"loss", "error", "mae", "mse", "perplexity", "bits_per", "seconds",
+                                 "_ms", "bytes", "_mib", "flops"}) {
     if (metric.find(small) != std::string_view::npos) return MetricMode::min;
   }
   return MetricMode::max;

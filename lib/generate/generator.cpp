@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <memory>
 
@@ -124,8 +125,15 @@ class Generation {
   void sample(Slot& slot, std::span<const float> logits) {
     Text& text = *slot.text;
     GeneratedText& out = report_.texts[slot.index];
-    const int32_t token = text.sampler.next(logits.first(static_cast<size_t>(decoder_.info().ids)),
-                                            static_cast<int64_t>(text.tokens.size()));
+    logits = logits.first(static_cast<size_t>(decoder_.info().ids));
+    const std::vector<int32_t>& wanted = requests_[slot.index].continuation;
+    if (!wanted.empty()) {
+      measure(wanted[out.tokens.size()], logits, out);
+      text.tokens.push_back(out.tokens.back());
+      if (out.tokens.size() == wanted.size()) finish(slot, FinishReason::length);
+      return;
+    }
+    const int32_t token = text.sampler.next(logits, static_cast<int64_t>(text.tokens.size()));
     if (options_.end_token && token == *options_.end_token) {
       return finish(slot, FinishReason::end_token);
     }
@@ -138,6 +146,16 @@ class Generation {
     if (static_cast<int64_t>(out.tokens.size()) >= options_.max_tokens) {
       finish(slot, FinishReason::length);
     }
+  }
+
+  static void measure(int32_t token, std::span<const float> logits, GeneratedText& out) {
+    const auto greatest = std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit - *greatest));
+    if (!std::isfinite(sum)) fail(ExitCode::diverged, "the model's logits are not finite");
+    out.log_likelihood += logits[static_cast<size_t>(token)] - *greatest - std::log(sum);
+    out.greedy = out.greedy && greatest - logits.begin() == token;
+    out.tokens.push_back(token);
   }
 
   void finish(Slot& slot, FinishReason reason) {

@@ -23,6 +23,9 @@ struct TextRequest {
   // text. The source is padded with `padding`.
   std::vector<int32_t> source = {};
   int32_t padding = 0;
+  // If not empty, the text gets these tokens instead of sampled ones: to measure how likely they
+  // are.
+  std::vector<int32_t> continuation = {};
 };
 
 struct GenerateOptions {
@@ -40,6 +43,10 @@ struct GeneratedText {
   std::vector<int32_t> tokens;  // new ones, up to what ended the text
   std::string text;             // of these; without a tokenizer empty
   FinishReason finish = FinishReason::length;
+  // Of TextRequest::continuation: the sum of log p(token), and whether each of its tokens is the
+  // likeliest one.
+  double log_likelihood = 0;
+  bool greedy = true;
 };
 
 // Called with the next complete characters of a text, possibly none; `done` is true once at its

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <numbers>
 #include <optional>
 
 #include "base/error.h"
@@ -132,13 +133,14 @@ const std::vector<double>& find(const std::vector<SummedMetric>& sums, std::stri
 }  // namespace
 
 std::string metric_name_problem(const std::string& name) {
-  if (name == "accuracy" || name == kPerplexity || top_k(name) || is_class_metric(name) ||
-      is_number_metric(name)) {
+  if (name == "accuracy" || name == kPerplexity || name == kBitsPerByte || top_k(name) ||
+      is_class_metric(name) || is_number_metric(name)) {
     return {};
   }
   return fmt::format(
-      "unknown metric '{}'; expected accuracy, perplexity, top_K (top_5), precision, recall, f1, "
-      "confusion, mae, mse, rmse or r2",
+      "unknown metric '{}'; expected accuracy, perplexity, bits_per_byte, top_K (top_5), "
+      "precision, "
+      "recall, f1, confusion, mae, mse, rmse or r2",
       name);
 }
 
@@ -148,7 +150,7 @@ std::string metric_problem(const std::string& name, TargetKind kind, const Tenso
     return fmt::format("{} cannot be computed: targets are {}", name,
                        numbers ? "numbers, not classes" : "classes, not numbers");
   }
-  if (top_k(name) || name == kPerplexity) {
+  if (top_k(name) || name == kPerplexity || name == kBitsPerByte) {
     if (kind != TargetKind::labels) return name + " needs one label a target";
   }
   if (top_k(name)) {
@@ -196,7 +198,7 @@ std::vector<std::string> metric_labels(const std::vector<std::string>& names) {
 
 std::string_view metric_op(const std::string& name, TargetKind kind) {
   if (top_k(name)) return "top_k_correct";
-  if (name == kPerplexity) return kCrossEntropy;
+  if (name == kPerplexity || name == kBitsPerByte) return kCrossEntropy;
   if (is_number_metric(name)) return "regression_sums";
   if (!is_class_metric(name)) return "";
   return kind == TargetKind::binary ? "binary_counts" : "confusion_matrix";
@@ -231,7 +233,7 @@ std::vector<MetricSum> emit_metric_sums(GraphBuilder& builder,
     if (std::any_of(out.begin(), out.end(), [&](const auto& sum) { return sum.label == label; })) {
       continue;
     }
-    if (name == kPerplexity) {
+    if (label == kCrossEntropy) {
       out.push_back({std::move(label), cross_entropy_sum(builder, output, targets)});
       continue;
     }
@@ -261,6 +263,9 @@ MetricReport finish_metrics(const std::vector<std::string>& names, TargetKind ki
     };
     if (name == "accuracy" || top_k(name)) add(name, find(sums, name)[0] / valid);
     if (name == kPerplexity) add(name, std::exp(find(sums, kCrossEntropy)[0] / valid));
+    if (name == kBitsPerByte) {
+      add(name, find(sums, kCrossEntropy)[0] / std::numbers::ln2 / find(sums, kTextBytes)[0]);
+    }
     if (is_number_metric(name)) add(name, number_metric(name, find(sums, metric_op(name, kind))));
     if (name == "precision") add("precision_macro", macro.precision);
     if (name == "recall") add("recall_macro", macro.recall);

@@ -5,6 +5,9 @@
 // Perplexity is the exponential of the mean of −log p(label) over the labels that count, whatever
 // the loss adds (label smoothing, class weights, z-loss).
 //
+// Bits per byte is the same mean for text, in bits, times the ratio of tokens to bytes of text, and
+// so comparable between tokenizers. Special tokens have no bytes.
+//
 // All metrics are scikit-learn's. For a class, precision = TP/(TP+FP), recall = TP/(TP+FN) and F1 =
 // 2TP/(2TP+FP+FN), or 0 if the divisor is 0. `macro` is the mean over the classes that occur as
 // target or prediction; `weighted` weights this mean by the number of targets. A binary loss with
@@ -73,6 +76,9 @@ struct SummedMetric {
   std::string label;
   std::vector<double> sums;
 };
+
+inline constexpr const char* kBitsPerByte = "bits_per_byte";
+inline constexpr const char* kTextBytes = "text_bytes";  // the label of the bytes of the targets
 
 // Computes the metrics. `valid` is the number of targets that count.
 MetricReport finish_metrics(const std::vector<std::string>& names, TargetKind kind,

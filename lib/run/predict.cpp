@@ -73,6 +73,7 @@ class PredictedDataset final : public Dataset {
     return whole_->uniform_valid_targets();
   }
   int64_t label_bound() const override { return whole_->label_bound(); }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return whole_->tokenizer(); }
   std::string location_of(int64_t sample) const override { return whole_->location_of(sample); }
 
  private:

@@ -196,12 +196,22 @@ void Reporter::log_step(const StepRecord& r) {
 
 void Reporter::log_evaluation(const EvaluationRecord& r) {
   JsonObject line = line_of(r.step, r.tokens_seen);
-  std::string text;
+  const SourceMix* mix = session_.data.eval->sources();
+  std::vector<std::string> texts{""};  // of the whole, then of each source
+  std::string prefix;
   for (const auto& [label, value] : r.metrics) {
     line.add_loss("eval_" + label, value);
-    text += label == "accuracy"
-                ? fmt::format("{}accuracy {:.2f} %", text.empty() ? "" : ", ", 100 * value)
-                : fmt::format("{}{} {:.4f}", text.empty() ? "" : ", ", label, value);
+    const size_t source = texts.size() - 1;
+    if (mix != nullptr && source < mix->sources().size() &&
+        label == mix->sources()[source].name + "_loss") {
+      prefix = mix->sources()[source].name + "_";
+      texts.push_back(prefix.substr(0, prefix.size() - 1) + ": ");
+    }
+    std::string& text = texts.back();
+    if (!text.empty() && !text.ends_with(": ")) text += ", ";
+    const std::string name = label.starts_with(prefix) ? label.substr(prefix.size()) : label;
+    text += name == "accuracy" ? fmt::format("accuracy {:.2f} %", 100 * value)
+                               : fmt::format("{} {:.4f}", name, value);
   }
   add_load(line, "eval_expert_load", r.expert_load);
   if (r.best) line.add("best", true);
@@ -213,8 +223,9 @@ void Reporter::log_evaluation(const EvaluationRecord& r) {
     write_file_atomically(folder_ / "classes.json", json.dump() + "\n");
   }
   if (tensorboard_) tensorboard_->add_evaluation(r);
-  log_info("step {}: evaluation on {} samples: {}{}", r.step, r.samples, text,
+  log_info("step {}: evaluation on {} samples: {}{}", r.step, r.samples, texts[0],
            r.best ? " (best so far)" : "");
+  for (size_t i = 1; i < texts.size(); ++i) log_info("step {}: {}", r.step, texts[i]);
 }
 
 void Reporter::log_samples(const SampleRecord& r) {

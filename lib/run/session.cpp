@@ -81,10 +81,17 @@ void check_next_tokens(const Session& session, const DatasetConfig& data, const 
 
 // Throws ConfigError unless evaluations compute the metrics of early stopping and of the best
 // checkpoint.
-void check_metrics(const Experiment& experiment, const std::vector<std::string>& metrics) {
+void check_metrics(const Experiment& experiment, const std::vector<std::string>& metrics,
+                   const SourceMix* sources) {
   Diagnostics diagnostics;
   std::vector<std::string> labels = metric_labels(metrics);
   labels.insert(labels.begin(), "loss");
+  const size_t of_all = labels.size();
+  for (size_t k = 0; sources != nullptr && k < sources->sources().size(); ++k) {
+    for (size_t i = 0; i < of_all; ++i) {
+      labels.push_back(sources->sources()[k].name + "_" + labels[i]);
+    }
+  }
   const auto check = [&](const ConfigObject& owner, const std::string& metric) {
     if (contains(labels, metric)) return;
     diagnostics.add(owner, "metric",
@@ -195,13 +202,17 @@ bool labels_are_tokens(const Experiment& experiment, const StepGraph& graph) {
 
 // Returns the metrics of evaluations. Throws ConfigError for metrics that do not suit the targets.
 std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind kind,
-                                        const StepGraph& graph, const Engine& engine) {
+                                        const StepGraph& graph, const Engine& engine,
+                                        const Dataset& data) {
   const EvaluationConfig& evaluation = experiment.evaluation;
   const TensorSpec& output = graph.output_spec;
+  const bool tokens = labels_are_tokens(experiment, graph);
+  const bool has_bytes = kind == TargetKind::labels && tokens && data.tokenizer() &&
+                         !experiment.data.train->next_token_input().empty();
   if (!evaluation.metrics) {
     // Defaults that the engine has no kernel for are left out.
-    std::vector<std::string> names =
-        default_metrics(kind, output, labels_are_tokens(experiment, graph));
+    std::vector<std::string> names = default_metrics(kind, output, tokens);
+    if (has_bytes) names.emplace_back(kBitsPerByte);
     std::erase_if(names, [&](const std::string& name) {
       const std::string_view op = metric_op(name, kind);
       return !op.empty() && !has_kernel(engine, op);
@@ -210,7 +221,10 @@ std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind
   }
   Diagnostics diagnostics;
   for (const std::string& name : *evaluation.metrics) {
-    const std::string problem = metric_problem(name, kind, output);
+    std::string problem = metric_problem(name, kind, output);
+    if (problem.empty() && name == kBitsPerByte && !has_bytes) {
+      problem = "bits_per_byte needs text whose next tokens are the targets, and its tokenizer";
+    }
     if (!problem.empty()) diagnostics.add(evaluation, "metrics", problem);
   }
   diagnostics.throw_if_any();
@@ -416,6 +430,14 @@ int64_t Session::last_step_from(const TrainPosition& from) const {
 void Session::resume_at(const TrainPosition& from) {
   position = from;
   max_steps = last_step_from(from);
+  const SourceMix* mix = data.train->sources();
+  const int64_t last = position_at(max_steps).cursor;
+  if (mix == nullptr || last <= mix->limit()) return;
+  fail_at(experiment->data.train->location,
+          "training draws {} samples, but with their max_epochs the sources have only {}; set "
+          "training.max_steps to at most {}, or raise max_epochs",
+          last, mix->limit(),
+          position.step + (mix->limit() - position.cursor) / batch.global_batch);
 }
 
 LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers) {
@@ -517,7 +539,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   if (options.evaluate_train_split) session.data.eval = session.data.train;
   if (!options.evaluation) session.data.eval = nullptr;
   if (options.targets) check_targets(session.data);
-  session.max_steps = session.last_step_from({});
+  session.resume_at({});
   TargetInfo targets = prepare_targets(*experiment.loss, session.data);
   targets.one_class = one_class_of(session.data);
   targets.mixed = options.noise && experiment.data.train->mixing().active();
@@ -658,9 +680,10 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     quiet.targets.mixed = false;
     quiet.streams = stream_info(data, *session.data.eval, session.batch.global_batch);
     session.target_kind = experiment.loss->target_kind(quiet.targets);
-    session.metrics = choose_metrics(experiment, session.target_kind, training, *executor.engine);
+    session.metrics = choose_metrics(experiment, session.target_kind, training, *executor.engine,
+                                     *session.data.eval);
     quiet.metrics = session.metrics;
-    check_metrics(experiment, session.metrics);
+    check_metrics(experiment, session.metrics, session.data.eval->sources());
     quiet.same_state = &training;
     evaluation = build_evaluation_graph(quiet);
     session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);

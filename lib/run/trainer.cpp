@@ -321,6 +321,12 @@ void Loop::handle(const StepReport& report) {
   for (size_t i = 1; i < metrics.size() && !metrics[i].router && !metrics[i].of_gradient; ++i) {
     record.metrics.emplace_back(metrics[i].label, report.sums[i] / valid);
   }
+  if (const SourceMix* mix = session_.data.train->sources()) {
+    const auto epochs = mix->epochs(session_.position_at(report.step + 1).cursor);
+    for (size_t k = 0; k < epochs.size(); ++k) {
+      record.metrics.emplace_back(mix->sources()[k].name + "_epochs", epochs[k]);
+    }
+  }
   if (noise_) record.metrics.emplace_back("gradient_noise_scale", noise_->scale());
   RouterReport routers = report_routers(router_sums(metrics, report.sums));
   record.metrics.insert(record.metrics.end(), routers.values.begin(), routers.values.end());

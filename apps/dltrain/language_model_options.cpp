@@ -1,0 +1,78 @@
+#include "dltrain/language_model_options.h"
+
+#include "checkpoint/run_folder.h"
+#include "config/load.h"
+#include "config/paths.h"
+#include "config/scalar.h"
+#include "dltrain/new_data.h"
+
+namespace dltrain {
+namespace {
+
+std::vector<std::string> precision_of(const LanguageModelFlags& o) {
+  if (o.precision.empty()) return {};
+  return {"precision.compute=" + o.precision};
+}
+
+// A folder with config.json and weights, which has no data and is not trained.
+std::unique_ptr<LanguageModel> open_hugging_face(const std::filesystem::path& folder,
+                                                 const LanguageModelFlags& o) {
+  ConfigInputs inputs;
+  inputs.overrides = {
+      "data={type: synthetic_tokens, vocab_size: 2, length: 1, samples: 1}",
+      "optimizer={type: sgd, learning_rate: 0}", "training={global_batch_size: 1, max_steps: 1}",
+      "model.from=" + quoted_when_needed(std::filesystem::absolute(folder).string())};
+  inputs.overrides.insert(inputs.overrides.end(), o.sets.begin(), o.sets.end());
+  if (!o.device.empty()) inputs.overrides.push_back("device=" + o.device);
+  for (const std::string& key : precision_of(o)) inputs.overrides.push_back(key);
+  return std::make_unique<LanguageModel>(load_config<Experiment>(inputs), std::nullopt, engines(),
+                                         o.tokenizer);
+}
+
+}  // namespace
+
+std::unique_ptr<LanguageModel> open_language_model(const LanguageModelFlags& o) {
+  const std::filesystem::path given = o.model;
+  const bool folder = std::filesystem::is_directory(given);
+  if (!folder && !std::filesystem::exists(given)) {
+    fail(ExitCode::usage,
+         "there is no {}{}; give a run folder, a checkpoint, a folder of Hugging Face or a "
+         "configuration",
+         o.model, suggest_path(given));
+  }
+  if (is_hugging_face_folder(given)) {
+    return open_hugging_face(given, o);
+  }
+  std::optional<ResumeChoice> checkpoint;
+  if (folder) checkpoint = find_checkpoint(given);
+  ConfigOptions config;
+  config.files = {folder ? (checkpoint->checkpoint / "config.yaml").string() : o.model};
+  config.sets = o.sets;
+  config.device = o.device;
+  std::vector<std::string> extra = one_rank_overrides();
+  for (const std::string& key : precision_of(o)) extra.push_back(key);
+  return std::make_unique<LanguageModel>(config.load(extra), std::move(checkpoint), engines(),
+                                         o.tokenizer);
+}
+
+void add_model_options(CLI::App& command, LanguageModelFlags& o) {
+  command
+      .add_option("MODEL", o.model,
+                  "Run folder or checkpoint; a folder of a Hugging Face model (config.json, "
+                  "safetensors); or a configuration whose model.init_from has the weights")
+      ->required();
+  command
+      .add_option("--precision", o.precision, "f32, bf16 or fp16 (default: the configuration's)")
+      ->check(CLI::IsMember({"f32", "bf16", "fp16"}))
+      ->take_last();
+  command
+      .add_option("--tokenizer", o.tokenizer,
+                  "File or folder of the tokenizer (default: that of the run, or beside init_from)")
+      ->take_last();
+  command.add_option("--device", o.device, "auto, cpu, cuda or cuda:<index>")->take_last();
+  command.add_option("-s,--set", o.sets, "Set one key of the configuration: -s KEY=VALUE")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
+
+}  // namespace dltrain
