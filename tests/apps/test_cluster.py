@@ -5,7 +5,9 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 
+sys.path.append("/usr/lib/python3/dist-packages")  # for another python3 than the distribution's
 import yaml  # package python3-yaml
 
 from launching import answers, free_port
