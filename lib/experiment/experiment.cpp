@@ -93,6 +93,13 @@ void TrainingConfig::describe(Fields& f) {
            {.doc = "In which order the gradients of micro-batches are added, and statistics and "
                    "metrics with them",
             .known_as = {"deterministic_reduction"}});
+  f.integer("verify_replicas", verify_replicas,
+            {.doc = "Steps between comparisons of the parameters of all ranks that must have equal "
+                    "ones, which are also compared before every checkpoint; where memory or a "
+                    "device has changed them, the run ends with exit code 6 without saving. Needs "
+                    "zero_stage: 0 and expert: 1",
+             .min = 1,
+             .max = 1e15});
   f.section("early_stopping", early_stopping,
             {.doc = "End the run, with exit code 0, when a metric of the evaluations has stopped "
                     "improving; `early_stopping: 5` means patience 5"});

@@ -46,6 +46,7 @@ struct TrainingConfig : UpdateConfig {
   std::optional<double> max_time;
   OnNonFinite on_non_finite = OnNonFinite::stop;
   Reduction reduction = Reduction::fast;
+  std::optional<int64_t> verify_replicas;  // run/verify_replicas.h
   std::optional<EarlyStoppingConfig> early_stopping;
 
   bool chooses_micro_batch() const {

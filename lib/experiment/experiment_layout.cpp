@@ -161,6 +161,10 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
                     "parallelism.expert {}: a teacher is not divided over ranks; take expert: 1",
                     parallelism.expert);
   }
+  if (training.verify_replicas && (zero || experts)) {
+    refuse(training.location_of("verify_replicas"),
+           "ranks with shards of their own cannot be compared");
+  }
   if (generation) {
     refuse(generation->location,
            "samples need the full weights on one rank; use `dltrain generate` on a checkpoint");

@@ -13,6 +13,7 @@
 #include "run/memory_fit.h"
 #include "run/process_age.h"
 #include "run/samples.h"
+#include "run/verify_replicas.h"
 #include "runtime/host_reduce.h"
 #include "runtime/remote_error.h"
 #include "telemetry/metrics.h"
@@ -497,7 +498,13 @@ bool Loop::finish_step(int64_t step) {
   if (!stop && evaluation_due_) stop = !look_at_model(step + 1, evaluates, samples, counts);
   const bool early = !evaluation_due_ && stopped_early() && !is_last(step);
   const bool best = counts && !evaluation_due_ && outcome_.last_evaluation.best;
-  if (save_due(step) || stop || asked.save || early || best || pause) {
+  const bool saves = save_due(step) || stop || asked.save || early || best || pause;
+  const auto& every = experiment_.training.verify_replicas;
+  if (every && (saves || (step + 1) % *every == 0)) {
+    collect_reports(0);
+    verify_replicas(session_, step + 1);
+  }
+  if (saves) {
     save(step + 1, stop || early || pause || is_last(step));
   }
   if (is_leader() && !checkpoints_.sharded()) announce(checkpoints_.poll());
