@@ -140,13 +140,15 @@ std::vector<float> StateStore::read_floats(std::string_view name) {
 std::span<const std::byte> StateStore::view_state(std::string_view name,
                                                   std::vector<std::byte>& buffer) {
   const StateTensor* tensor = layout_.find(name);
-  check_internal(tensor != nullptr && !tensor->shard, "{} is sharded", name);
+  check_internal(tensor != nullptr, "no state is named {}", name);
+  const size_t bytes = tensor->stored().bytes();
   if (device_->properties().on_host) {
     stream_->synchronize();
-    return {state_address(name), tensor->spec.bytes()};
+    return {state_address(name), bytes};
   }
-  buffer.resize(tensor->spec.bytes());
-  read_state(name, buffer);
+  buffer.resize(bytes);
+  device_->copy(buffer.data(), state_address(name), bytes, *stream_);
+  wait_for_device();
   return buffer;
 }
 

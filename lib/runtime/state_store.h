@@ -52,8 +52,8 @@ class StateStore : public WeightStore {
   std::vector<std::byte> read_checkpointed();
   // An f32 or bf16 tensor as f32.
   std::vector<float> read_floats(std::string_view name);
-  // The content of a state tensor: in the device's own memory where that is the host's (valid until
-  // the next step), otherwise read into `buffer`.
+  // The content of a state tensor, of a sharded one the own shard: in the device's own memory where
+  // that is the host's (valid until the next step), otherwise read into `buffer`.
   std::span<const std::byte> view_state(std::string_view name, std::vector<std::byte>& buffer);
 
  protected:
