@@ -15,10 +15,22 @@ std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.9g}", value) : std::string();
 }
 
+// One output of a binary loss is the probability of class 1 of two.
+bool is_of_two_classes(const Predictions& p) {
+  return p.kind == TargetKind::binary && p.width == 1;
+}
+
+Predictions two_classes(const Predictions& p) {
+  Predictions out{.kind = p.kind, .samples = p.samples, .width = 2, .classes = 2};
+  for (const float value : p.values) out.values.insert(out.values.end(), {1 - value, value});
+  return out;
+}
+
 class Rows {
  public:
   Rows(const Predictions& predictions, const Dataset& dataset, int64_t top)
-      : p_(predictions),
+      : of_two_(is_of_two_classes(predictions) ? two_classes(predictions) : Predictions{}),
+        p_(of_two_.classes > 0 ? of_two_ : predictions),
         dataset_(dataset),
         names_(dataset.class_names()),
         target_(dataset.fields().back().sample),
@@ -96,9 +108,11 @@ class Rows {
       if (target_.dtype == DType::i32) {
         const int32_t label = reinterpret_cast<const int32_t*>(target_bytes_.data())[first + i];
         if (label != kIgnoredLabel) out[i] = class_name(label);
-      } else {
-        out[i] = number(reinterpret_cast<const float*>(target_bytes_.data())[first + i]);
+        continue;
       }
+      const float value = reinterpret_cast<const float*>(target_bytes_.data())[first + i];
+      const bool label = of_two_.classes > 0 && (value == 0 || value == 1);
+      out[i] = label ? class_name(static_cast<int64_t>(value)) : number(value);
     }
     return out;
   }
@@ -155,7 +169,7 @@ class Rows {
     if (p_.positions() > 1) out.add("place", row % p_.positions());
     if (!dataset_.has_targets()) {
       // There is no target.
-    } else if (target_.dtype == DType::i32 && !names_.empty()) {
+    } else if ((target_.dtype == DType::i32 || of_two_.classes > 0) && !names_.empty()) {
       const auto texts = targets(row);
       if (texts.size() == 1) {
         out.add("target", texts[0]);
@@ -189,6 +203,7 @@ class Rows {
     return out;
   }
 
+  const Predictions of_two_;  // of one logit; otherwise empty
   const Predictions& p_;
   const Dataset& dataset_;
   std::vector<std::string> names_;

@@ -13,8 +13,9 @@
 //
 // `source` is the place of the sample in the data ("digits.csv.gz:17"); `class` and `target` are
 // names if the classes have names, texts of tokens, else numbers; numbers have 9 significant
-// digits. Without targets there is no `target`; rows of positions have `place`, counted from 0,
-// after `source`.
+// digits. A binary loss with one output has two classes, 0 and 1; `binary` is for several outputs.
+// Without targets there is no `target`; rows of positions have `place`, counted from 0, after
+// `source`.
 #pragma once
 
 #include <filesystem>

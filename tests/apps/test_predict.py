@@ -111,6 +111,28 @@ class Predict(support.DltrainTest):
         self.assertAlmostEqual(error / self.evaluate("--checkpoint", run)["eval_loss"], 1, delta=1e-5)
         self.assertEqual(self.predict("out.jsonl", "--checkpoint", run)[3]["target"], 2 * 3 + 3)
 
+    def test_one_logit_gives_class_and_target_by_name(self):
+        lines = [f"{i % 7},{'yes' if i % 7 > 3 else 'no'}\n" for i in range(60)]
+        data = f"data: {{type: csv, path: {self.write('answers.csv', 'a,y' + chr(10) + ''.join(lines))}, eval_fraction: 0.2}}\n"
+        text = SMALL.split("loss:")[0].replace("out_features: 4", "out_features: 1") + "loss: binary_cross_entropy\n" + data + "optimizer:" + SMALL.split("optimizer:")[1]
+        run = self.train("run", text=text)
+        found = self.predict("out.csv", run, "--top-k", 2)
+        self.assertEqual(list(found[0]), ["sample", "source", "target", "class", "probability", "class_2", "probability_2"])
+        for row in found:
+            self.assertEqual({row["class"], row["class_2"], row["target"]}, {"yes", "no"})
+            self.assertAlmostEqual(float(row["probability"]) + float(row["probability_2"]), 1, delta=1e-6)
+            self.assertGreaterEqual(float(row["probability"]), 0.5)
+        measured = self.evaluate("--checkpoint", run)
+        self.assertAlmostEqual(sum(row["class"] == row["target"] for row in found) / len(found), measured["eval_accuracy"], delta=1e-9)
+        of_target = [float(row["probability" if row["class"] == row["target"] else "probability_2"]) for row in found]
+        self.assertAlmostEqual(-sum(map(math.log, of_target)) / len(found), measured["eval_loss"], delta=1e-5)
+        objects = self.predict("out.jsonl", run)
+        self.assertEqual([(row["target"], row["class"]) for row in objects], [(row["target"], row["class"]) for row in found])
+        # New data needs no targets.
+        new = self.predict("named.csv", run, self.write("new.csv", "a\n1\n6\n"))
+        self.assertEqual([row["class"] for row in new], ["no", "yes"])
+        self.refused(USAGE, "predict", run, "--top-k", 3, "-o", self.folder / "no.csv", says="--top-k 3: the model has 2 classes")
+
     def test_predictions_are_written_while_the_run_goes_on(self):
         run = self.train("run", "-s", "evaluation={eval_steps: 10, predictions: 5}")
         plain = self.train("plain", "-s", "evaluation={eval_steps: 10}")
@@ -156,6 +178,9 @@ class Predict(support.DltrainTest):
         run = self.train("run")
         self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "out.txt", says=".csv or .jsonl")
         self.refused(USAGE, "predict", "--checkpoint", run, says="--output")
+        result = self.refused(STORAGE, "predict", "--checkpoint", run, "-o", self.folder / "none" / "o.csv",
+                              says=["none/o.csv: cannot create: there is no folder ", "/none\n"])
+        self.assertNotIn(".tmp-", result.err)
         self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "o.csv", "-s", "data.eval=null", says="no eval split")
         self.refused(USAGE, "predict", run, self.small(), "-o", self.folder / "o.csv", "-s", "data.eval=null", says="no eval split")
         self.refused(USAGE, "predict", self.write("new.csv", "1,2\n"), "-o", self.folder / "o.csv", says=f"no model is given before {self.folder}/new.csv: name a run folder")
