@@ -184,6 +184,11 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
     target = fs::weakly_canonical(path, failed);
     if (failed) fail_storage(path, "follow the link", failed.value());
   }
+  if (!fs::exists(parent_of(target), ignored)) {
+    throw Error(ExitCode::storage,
+                fmt::format("cannot create: there is no folder {}", parent_of(target).string()),
+                path.string());
+  }
   const fs::path temporary = parent_of(target) / (".tmp-" + target.filename().string());
   try {
     FileWriter file(temporary);

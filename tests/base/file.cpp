@@ -90,6 +90,10 @@ TEST_CASE("an atomic write keeps a symbolic link and writes to devices") {
 
 TEST_CASE("an unwritable place is a storage error with its path") {
   CHECK(code_of([] { write_file_atomically("/proc/none/x", "text"); }) == ExitCode::storage);
+  TemporaryFolder folder;
+  CHECK_THROWS_WITH(
+      write_file_atomically(folder / "none/x.csv", "text"),
+      Contains("none/x.csv: cannot create: there is no folder ") && !Contains(".tmp-"));
   CHECK_THROWS_WITH(make_directories("/proc/none/x"), Contains("/proc/none: cannot create"));
 }
 
