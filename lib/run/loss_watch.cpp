@@ -10,7 +10,8 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kBuckets = 20;  // and at most twice as many
+constexpr size_t kBuckets = 20;    // and at most twice as many
+constexpr double kNotable = 1e-3;  // of the first loss; below it a run has converged
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -28,7 +29,8 @@ std::string LossWatch::spike(int64_t step, double loss, double grad_norm) const 
   std::vector<double> distances;
   for (const double value : recent_) distances.push_back(std::abs(value - middle));
   const double deviation = 1.48 * median(distances);
-  const bool far = loss > middle + 8 * deviation && loss > 1.5 * middle && middle > 0;
+  const bool far = loss > middle + 8 * deviation && loss > 1.5 * middle && middle > 0 &&
+                   loss > kNotable * first_;
   if (!far) return "";
   return fmt::format(
       "step {}: the loss rose to {:.4g} (median of the {} logged steps before: {:.4g}), gradient "
@@ -51,8 +53,12 @@ std::string LossWatch::plateau(int64_t step) {
 
 std::string LossWatch::add(int64_t step, double loss, double grad_norm) {
   if (!std::isfinite(loss)) return "";
+  if (logged_ == 0) first_ = loss;
   std::string out = spike(step, loss, grad_norm);
-  if (!out.empty()) quiet_until_ = logged_ + static_cast<int64_t>(kBefore);
+  if (!out.empty()) {
+    quiet_until_ = logged_ + quiet_;
+    quiet_ *= 2;
+  }
   ++logged_;
   recent_.push_back(loss);
   if (recent_.size() > kBefore) recent_.pop_front();

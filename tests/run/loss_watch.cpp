@@ -38,6 +38,21 @@ TEST_CASE("a spike is named once, with its step and gradient") {
   CHECK(named == 1);
 }
 
+TEST_CASE("a converged run and one with many spikes are not told again and again") {
+  LossWatch converged, restless;
+  int of_converged = 0, of_restless = 0;
+  for (int64_t step = 1; step <= 20000; ++step) {
+    const double tiny = step % 31 == 0 ? 7.5e-9 : 3.7e-9;
+    of_converged +=
+        converged.add(step, step == 1 ? 0.7 : tiny, 1).find("rose") != std::string::npos ? 1 : 0;
+    of_restless +=
+        restless.add(step, step % 31 == 0 ? 4 : 1, 1).find("rose") != std::string::npos ? 1 : 0;
+  }
+  CHECK(of_converged == 0);
+  CHECK(of_restless >= 5);
+  CHECK(of_restless <= 10);
+}
+
 TEST_CASE("a loss that no longer falls is named once, a slowly falling one is not") {
   LossWatch flat, slow;
   int of_flat = 0, of_slow = 0;
