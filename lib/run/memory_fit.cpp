@@ -182,8 +182,8 @@ bool saves_in_background(const Session& session) {
 
 std::string MemoryFit::text() const {
   if (owner.empty()) return "the limits of memory are unknown";
-  return fmt::format("{}: needs {}{}, {} {}", fits() ? "fits" : "does not fit", bytes_text(needs),
-                     ranks, owner, bytes_text(has));
+  return fmt::format("{} {}{}{}, {} {}", fits() ? "at most" : "does not fit: needs",
+                     bytes_text(needs), fits() ? " needed" : "", ranks, owner, bytes_text(has));
 }
 
 std::vector<MemoryLimit> limits_of(const Session& session) {

@@ -35,7 +35,8 @@ struct MemoryFit {
   uint64_t needs = 0, has = 0;  // bytes of all ranks that share the limit
   std::string ranks = {};       // " on 4 ranks" where several share it
   bool fits() const { return needs <= has; }
-  std::string text() const;  // "does not fit: needs 110.20 GiB, this machine has 19.30 GiB"
+  // "at most 58.6 MiB needed, this machine has 19.30 GiB", or "does not fit: needs 110.20 GiB, …"
+  std::string text() const;
 };
 
 // Returns the limits of the memory of the session's device as they are now, or what memory.budget

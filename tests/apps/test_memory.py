@@ -23,8 +23,8 @@ def size(text):
 
 def verdict(text):
     """(fits, needs, has) of the last verdict."""
-    said, needs, has = re.findall(r"(fits|does not fit): needs ([\d.]+ \w+).*?, .* ([\d.]+ \w+)$", text, re.M)[-1]
-    return said == "fits", size(needs), size(has)
+    said, needs, has = re.findall(r"(at most|does not fit: needs) ([\d.]+ \w+).*?, .* ([\d.]+ \w+)$", text, re.M)[-1]
+    return said == "at most", size(needs), size(has)
 
 
 def limited(kind, limit):
@@ -45,7 +45,7 @@ class Fits(DltrainTest):
             self.assertLess(needs, has)
             result = self.folder / f"{i}.json"
             run = self.run_dltrain(*arguments, "--max-steps", 3, "--output-dir", self.folder / str(i), "--result", result)
-            self.assertRegex(run.err + run.out, r"memory: fits: needs ")
+            self.assertRegex(run.err + run.out, r"memory: at most [\d.]+ MiB needed, this machine has ")
             self.assertLess(json.loads(result.read_text())["peak_rss_mib"] * 2**20, needs, str(arguments))
 
     @unittest.skipIf(SANITIZED, "sanitizers take memory")
@@ -54,7 +54,7 @@ class Fits(DltrainTest):
         gpt = [SOURCES / "configs/bench/gpt2_124m.yaml", "-s", "precision.compute=bf16", "-s", "model.lora={rank: 16, base: nf4}", "--max-steps", 1]
         result = self.folder / "result.json"
         run = self.run_dltrain(*gpt, "--output-dir", self.folder / "run", "--result", result)
-        needs = size(re.search(r"memory: fits: needs ([\d.]+ \w+)", run.err + run.out)[1])
+        needs = size(re.search(r"memory: at most ([\d.]+ \w+)", run.err + run.out)[1])
         self.assertLess(json.loads(result.read_text())["peak_rss_mib"] * 2**20, needs)
         self.assertLess(needs, 600 * 2**20)
 
