@@ -26,8 +26,7 @@ void replace_line(std::string& text, const std::string& begin, const std::string
 }
 
 // Fills in the template for tables for a file.
-std::string describe_table(std::string text, const std::string& path, const std::string& target) {
-  const CsvProposal found = propose_csv(path, target);
+std::string describe_table(std::string text, const std::string& path, const CsvProposal& found) {
   replace_line(text,
                "name:", "name: " + quoted_when_needed(std::filesystem::path(path).stem().string()));
   replace_line(text, "  path:", "  path: " + quoted_when_needed(path));
@@ -82,7 +81,8 @@ CommandBody add_init(CLI::App& command) {
   return [options] {
     for (const EmbeddedFile& file : template_files()) {
       if (options->name != file.name) continue;
-      std::string text(file.text);
+      std::string text(file.text),
+          told = fmt::format("{}: the template {}", options->output, file.name);
       if (options->data.empty() && options->target != "last") {
         fail(ExitCode::usage, "--target names a column of --data FILE, which is missing");
       }
@@ -91,7 +91,11 @@ CommandBody add_init(CLI::App& command) {
           fail(ExitCode::usage,
                "--data belongs to the template mlp, which becomes a "
                "regression for a column of numbers");
-        text = describe_table(text, options->data, options->target);
+        const CsvProposal found = propose_csv(options->data, options->target);
+        text = describe_table(text, options->data, found);
+        told += fmt::format(" for {}, target '{}'", options->data, found.target);
+        for (const auto& [column, why] : found.ignore) told += "\n  left out: " + why;
+        for (const std::string& why : found.left_out) told += "\n  left out: " + why;
       }
       if (options->output.empty()) {
         std::fputs(text.c_str(), stdout);
@@ -99,6 +103,7 @@ CommandBody add_init(CLI::App& command) {
         fail(ExitCode::usage, "{} exists; --force overwrites it", options->output);
       } else {
         write_file_atomically(options->output, text);
+        fmt::print("{}\n", told);
       }
     }
     return ExitCode::ok;

@@ -5,7 +5,10 @@
 #include <limits>
 #include <map>
 #include <regex>
+#include <span>
 #include <unordered_map>
+
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -18,47 +21,52 @@ namespace dltrain {
 namespace {
 
 constexpr int64_t kMaxReported = 20;
+constexpr size_t kMaxLines = 8;  // of missing values in a column
 
-// Collects errors of cells: the first ones with their places, missing values by column.
+// Collects errors of cells: the first ones with their places, missing values by column with their
+// first lines.
 class BadCells {
  public:
   void add(const std::string& location, const std::string& message) {
-    if (++count_ <= kMaxReported) lines_.push_back(location + ": " + message);
+    if (++count_ <= kMaxReported) problems_.push_back({location + ": " + message, {}});
   }
-  void add_missing(size_t column, const std::string& location) {
-    Missing& of = missing_[column];
-    if (of.count++ == 0) of.location = location;
+  void add_missing(size_t column, const std::string& location, int64_t line) {
+    const auto [of, is_new] = missing_.emplace(column, problems_.size());
+    if (is_new) problems_.push_back({location + ": a missing value", {}});
+    problems_[of->second].lines.push_back(line);
     ++missing_count_;
   }
 
   void throw_if_any(const std::string& file) const {
-    std::vector<std::string> lines = lines_;
-    if (count_ > kMaxReported) lines.push_back(fmt::format("… and {} more", count_ - kMaxReported));
-    for (const auto& [column, of] : missing_) {
-      lines.push_back(of.count == 1
-                          ? fmt::format("{}: a missing value", of.location)
-                          : fmt::format("{}: a missing value, the first of {} in this column",
-                                        of.location, of.count));
-    }
-    if (lines.empty()) return;
+    if (problems_.empty()) return;
     const char* advice = missing_.empty()
                              ? ""
                              : " (`empty: mean` uses the mean instead, `empty: category` marks it)";
-    if (lines.size() == 1) throw Error(ExitCode::data, lines[0] + advice);
-    std::string text =
-        fmt::format("{} cells or lines cannot be used{}:", count_ + missing_count_, advice);
-    for (const std::string& line : lines) text += "\n  " + line;
+    if (problems_.size() == 1) throw Error(ExitCode::data, problems_[0].text() + advice);
+    std::string text = fmt::format("{} cells or lines cannot be used:", count_ + missing_count_);
+    for (const Problem& problem : problems_) {
+      text += "\n  " + problem.text() + (problem.lines.empty() ? "" : advice);
+      if (!problem.lines.empty()) advice = "";  // once
+    }
+    if (count_ > kMaxReported) text += fmt::format("\n  … and {} more", count_ - kMaxReported);
     throw Error(ExitCode::data, text, file);
   }
 
  private:
-  struct Missing {
-    int64_t count = 0;
-    std::string location;  // of the first
+  struct Problem {
+    std::string message;
+    std::vector<int64_t> lines;  // of missing values in this column
+
+    std::string text() const {
+      if (lines.size() < 2) return message;
+      const std::span first(lines.data(), std::min(lines.size(), kMaxLines));
+      return fmt::format("{}, one of {} in this column (lines {}{})", message, lines.size(),
+                         fmt::join(first, ", "), first.size() < lines.size() ? ", …" : "");
+    }
   };
   int64_t count_ = 0, missing_count_ = 0;
-  std::vector<std::string> lines_;
-  std::map<size_t, Missing> missing_;
+  std::vector<Problem> problems_;     // in the order of the file
+  std::map<size_t, size_t> missing_;  // the problem of each column
 };
 
 using Numbers = std::unordered_map<std::string_view, int32_t>;
@@ -223,6 +231,8 @@ class CsvLoader {
                                                           shown_line(names_[cell], kShownCell)));
   }
 
+  void add_missing(size_t cell) { bad_.add_missing(cell, location_of(cell), row_lines_.back()); }
+
   void read_row(const CsvReader::Cells& cells, const CsvReader& reader) {
     reader_ = &reader;
     row_lines_.push_back(reader.line());
@@ -294,7 +304,7 @@ class CsvLoader {
     float scaled = std::numeric_limits<float>::quiet_NaN();
     const bool empty = is_missing(text);
     if (empty) {
-      if (options_.empty == EmptyCells::error) bad_.add_missing(cell, location_of(cell));
+      if (options_.empty == EmptyCells::error) add_missing(cell);
     } else if (const auto value = number_in(cell, text)) {
       scaled = (*scaler_)(*value, number);
       if (!std::isfinite(scaled)) {
@@ -311,7 +321,7 @@ class CsvLoader {
     const bool empty = is_missing(text);
     int32_t number = -1;
     if (empty) {
-      if (options_.empty == EmptyCells::error) bad_.add_missing(cell, location_of(cell));
+      if (options_.empty == EmptyCells::error) add_missing(cell);
       if (column.marks_empty) number = count;
     } else if (const auto found = categories_[c].find(text); found != categories_[c].end()) {
       number = found->second;

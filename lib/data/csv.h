@@ -76,6 +76,7 @@ DataSchema fit_columns(const CsvOptions& options, const LineSource& open,
 struct CsvProposal {
   std::string target;                                       // its name, or its number
   std::vector<std::pair<std::string, std::string>> ignore;  // columns and reasons
+  std::vector<std::string> left_out = {};                   // columns without a key, with reasons
   bool empty = false;                                       // the inputs have empty cells
   bool number = false;                                      // the target is a number
   double mean = 0, std = 1;                                 // of such a target

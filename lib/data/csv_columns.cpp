@@ -15,13 +15,14 @@ namespace dltrain {
 namespace {
 
 constexpr size_t kFewTexts = 20;         // so few are always categories
+constexpr int64_t kFewFractions = 20;    // among labels; each is told by its place
 constexpr size_t kMaxCategories = 1000;  // unless `categories` names the column
 constexpr size_t kMaxRemembered = 100000;
 constexpr size_t kMaxClassNames = 30;
 
 struct ColumnScan {
   int64_t numbers = 0, texts = 0, empty = 0, dates = 0, marked = 0;
-  bool whole = true;            // all numbers are integers
+  int64_t fractions = 0;        // numbers that are no integers
   bool counts_up = true;        // each number is the previous one plus one
   double sum = 0, squares = 0;  // of numbers
   double previous = 0, least = std::numeric_limits<double>::infinity(), greatest = -least;
@@ -103,7 +104,8 @@ class ColumnFitter {
     const ColumnScan& s = scans_[target];
     CsvProposal out{.target = names_[target].empty() ? std::to_string(target) : names_[target],
                     .ignore = {},
-                    .number = s.is_numbers() && !s.whole};
+                    .left_out = left_out_,
+                    .number = s.is_numbers() && s.fractions > 0};
     for (const auto& [column, problem] : diagnostics_) {
       if (column == target) {
         if (!s.is_numbers()) throw Error(ExitCode::data, problem, reader_.name());
@@ -135,7 +137,17 @@ class ColumnFitter {
         dialect_.header, options_.rows, [&](const auto& cells) { begin(cells); },
         [&](const auto& cells) { scan(cells); });
     for (size_t i = 0; i < names_.size(); ++i) decide(i);
-    if (target_ >= 0 && !options_.regression) find_classes(scans_[static_cast<size_t>(target_)]);
+    if (target_ < 0) return;
+    const ColumnScan& target = scans_[static_cast<size_t>(target_)];
+    if (!options_.regression) {
+      find_classes(target);
+    } else if (!target.is_numbers() && 2 * target.marked < target.texts) {
+      add_diagnostic(
+          static_cast<size_t>(target_),
+          fmt::format("the target {} has texts ('{}'), but this loss needs numbers: to "
+                      "predict classes use a loss such as cross_entropy",
+                      shown_column(names_, static_cast<size_t>(target_)), target.example));
+    }
   }
 
   void begin(const CsvReader::Cells& cells) {
@@ -221,7 +233,7 @@ class ColumnFitter {
       const auto number = csv_number(cell, dialect_.decimal_comma);
       if (number) {
         s.counts_up = s.counts_up && (s.numbers == 0 || *number == s.previous + 1);
-        s.whole = s.whole && *number == std::floor(*number);
+        s.fractions += *number != std::floor(*number);
         s.previous = *number;
         ++s.numbers;
         s.sum += *number;
@@ -304,12 +316,20 @@ class ColumnFitter {
 
   // Numbers that count from 0 without many gaps are labels themselves.
   void find_classes(const ColumnScan& s) {
-    if (s.is_numbers() && (options_.classes || !s.whole)) return;
+    const std::string name = shown_column(names_, static_cast<size_t>(target_));
+    if (s.is_numbers() && s.fractions > kFewFractions && 2 * s.fractions > s.numbers) {
+      add_diagnostic(
+          static_cast<size_t>(target_),
+          fmt::format("the target {} has numbers that are no integers ({} of {}), and so "
+                      "no labels: to predict a number use a loss such as mse, or set "
+                      "`task: regression`",
+                      name, s.fractions, s.numbers));
+    }
+    if (s.is_numbers() && (options_.classes || s.fractions > 0)) return;
     const auto different = static_cast<double>(s.values.size());
     if (s.is_numbers() && (s.numbers == 0 || (s.least == 0 && s.greatest < 2 * different))) return;
     // A label -1 before labels from 0 marks ignored samples and is not a class.
     if (s.is_numbers() && s.least == -1 && s.greatest > 1 && s.values.contains("0")) return;
-    const std::string name = shown_column(names_, static_cast<size_t>(target_));
     const size_t rows_for_each = s.is_numbers() ? 10 : 2;
     if (s.values.size() > kMaxClassNames &&
         rows_for_each * s.values.size() > static_cast<size_t>(s.filled())) {

@@ -184,6 +184,31 @@ TEST_CASE("all bad cells are told at once") {
   std::string many = "a,y\n1,0\n";
   for (int i = 0; i < 50; ++i) many += fmt::format("{},0\n{}x,0\n", i, i);
   CHECK_THAT(table_refusal(many), Contains("50 cells") && Contains("… and 30 more"));
+  // In the order of the file, the hint beside what it is for.
+  const std::string empty = table_refusal("a,b,y\n1,,0\nx,3,1\n4,,1\n5,z,0\n");
+  CHECK_THAT(empty,
+             Contains("cannot be used:\n  t.csv:2 (column 2, 'b'): a missing value, one of 2 "
+                      "in this column (lines 2, 4) (`empty: mean`"));
+  CHECK(empty.find("t.csv:2") < empty.find("t.csv:3"));
+  CHECK(empty.find("t.csv:3") < empty.find("t.csv:5"));
+  std::string gaps = "a,b,y\nx,1,0\n";
+  for (int i = 0; i < 12; ++i) gaps += "1,,0\n";
+  CHECK_THAT(table_refusal(gaps),
+             Contains("one of 12 in this column (lines 3, 4, 5, 6, 7, 8, 9, 10, …)"));
+}
+
+TEST_CASE("a target that does not suit the loss is told once, not for each cell") {
+  std::string words = "a,y\n", numbers = words;
+  for (int i = 0; i < 40; ++i) {
+    words += fmt::format("{},{}\n", i % 7, i % 2 == 0 ? "yes" : "no");
+    numbers += fmt::format("{},{}\n", i % 7, 0.3 + i);
+  }
+  CHECK(table_refusal(words, {.regression = true}) ==
+        "t.csv: the target column 'y' has texts ('yes'), but this loss needs numbers: to predict "
+        "classes use a loss such as cross_entropy");
+  CHECK_THAT(table_refusal(numbers),
+             Contains("t.csv: the target column 'y' has numbers that are no integers (40 of 40), "
+                      "and so no labels: to predict a number"));
 }
 
 TEST_CASE("files for a trained model are read by the names of columns, categories and classes") {
