@@ -1,5 +1,6 @@
 #include "data/schema.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <nlohmann/json.hpp>
@@ -142,6 +143,15 @@ std::string schema_difference(const DataSchema& a, const DataSchema& b) {
                        b.columns.size());
   }
   for (size_t i = 0; i < a.columns.size(); ++i) {
+    const auto is_here = [&](const ColumnSchema& column) {
+      return column.name == a.columns[i].name;
+    };
+    if (!is_here(b.columns[i]) && std::ranges::any_of(b.columns, is_here)) {
+      return fmt::format(
+          "the columns are in another order: column {} is '{}' in the checkpoint "
+          "and '{}' in this data",
+          i + 1, a.columns[i].name, b.columns[i].name);
+    }
     const std::string found = column_difference(a.columns[i], b.columns[i]);
     if (!found.empty()) return found;
   }

@@ -130,18 +130,21 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
          location, state.optimizer, optimizer, location);
   }
   check_tokenizer(choice, session);
-  check_same_data(session, state.data, choice.checkpoint);
+  try {
+    check_same_data(session, state.data, choice.checkpoint);
+  } catch (const Error& error) {
+    fail(error.code(), "{}; a run cannot go on with it, even with --allow-changes", error.what());
+  }
   auto changes = changes_of(choice, session);
   const auto other = other_run(choice, session, changes);
+  if (!other.empty() && !has_parameters_of(*session.executor, choice.checkpoint)) {
+    fail(ExitCode::usage,
+         "{} was saved with another model, loss, data or batch:\n{}\nIts parameters have other "
+         "names or shapes than those of this model, so the run cannot be resumed with it; start a "
+         "new run, with --name NAME or --output-dir and without --resume",
+         location, describe_differences(other));
+  }
   if (!other.empty() && !allow_changes) {
-    if (!has_parameters_of(*session.executor, choice.checkpoint)) {
-      fail(ExitCode::usage,
-           "{} was saved with another model, loss, data or batch:\n{}\nIts parameters have other "
-           "names or "
-           "shapes than those of this model, so the run cannot be resumed with it; start a "
-           "new run, with --name NAME or --output-dir and without --resume",
-           location, describe_differences(other));
-    }
     fail(ExitCode::usage,
          "{} was saved with another model, loss, data or batch:\n{}\nUse --allow-changes to resume "
          "anyway, or "

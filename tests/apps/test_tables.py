@@ -46,7 +46,10 @@ logging: {{logging_steps: 1}}
         rows = list(passengers(300))
         path = self.write("titanic.csv", PASSENGERS + csv_text(rows, self.COLUMNS))
         config, run = self.folder / "titanic.yaml", self.folder / "run"
-        self.run_dltrain("init", "mlp", "--data", path, "--target", "Survived", "-o", config)
+        told = self.run_dltrain("init", "mlp", "--data", path, "--target", "Survived", "-o", config).out
+        self.assertIn(f"titanic.yaml: the template mlp for {path}, target 'Survived'\n", told)
+        for column in ("Ticket", "Cabin", "Name", "PassengerId"):
+            self.assertIn(f"  left out: column '{column}' ", told)
         text = config.read_text()
         for column in ("Ticket", "Cabin"):
             self.assertRegex(text, rf"- {column} +# column '{column}' has \d+ different texts")
@@ -88,6 +91,8 @@ logging: {{logging_steps: 1}}
         self.assertAlmostEqual(state["data"]["columns"][1]["mean"], sum(row["b"] for row in rows) / 80, places=4)
         # A run goes on with the data that it has begun with.
         self.run_dltrain(config, "-q", "--output-dir", run, "--resume", "auto", "--max-steps", 70)
+        self.refused(USAGE, config, "--output-dir", run, "--resume", "auto", "--max-steps", 80, "-s", f"data.path={permuted}",
+                     says=["the columns are in another order: column 1 is 'a' in the checkpoint and 'y' in this data", "even with --allow-changes"])
         self.write("train.csv", "a,b,c,y\n" + csv_text([{**row, "b": 1000 * row["b"]} for row in rows], "abcy"))
         self.refused(USAGE, config, "--output-dir", run, "--resume", "auto", "--max-steps", 80, says="column 'b' has mean")
 
