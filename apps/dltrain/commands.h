@@ -169,6 +169,9 @@ CLI::Option* add_output(CLI::App& command, const std::string& names, std::string
 // too large.
 std::string whole_number(const std::string& text);
 
+// The registries that `dltrain list` knows.
+std::vector<std::string> list_families();
+
 // For CLI::App::failure_message: the error, with the nearest flag to an unknown one.
 std::string usage_message(const CLI::App* app, const CLI::Error& error);
 // Returns "; did you mean dltrain train?" for an unknown command, or the list of all commands.

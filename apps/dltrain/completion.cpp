@@ -4,6 +4,7 @@
 
 #include "config/key_index.h"
 #include "dltrain/commands.h"
+#include "nn/model_files.h"
 
 namespace dltrain {
 namespace {
@@ -23,7 +24,11 @@ std::string options_of(const CLI::App& app) {
 std::string words_of(const CommandRow& row) {
   CLI::App app;
   row.add(app);
-  return options_of(app);
+  std::string out = options_of(app);
+  for (const std::string& family : list_families()) {
+    if (row.name == std::string_view("list")) out += " " + family;
+  }
+  return out;
 }
 
 // All keys that -s can set.
@@ -31,7 +36,17 @@ std::string keys() {
   Experiment experiment;
   std::set<std::string> paths;
   for (const IndexedKey& key : all_keys(ObjectRef::of(experiment))) {
-    if (!key.path.empty()) paths.insert(key.path);
+    if (key.path.empty()) continue;
+    paths.insert(key.path);
+    const size_t dot = key.path.rfind('.');
+    if (!key.kind.empty() && dot != std::string::npos) {
+      paths.insert(key.path.substr(0, dot) + ".type");
+    }
+  }
+  for (const EmbeddedFile& file : model_files()) {
+    for (const auto& parameter : summarize(file).parameters) {
+      paths.insert("model." + parameter.name.text);
+    }
   }
   std::string out;
   for (const std::string& path : paths) out += " " + path;
@@ -52,7 +67,7 @@ std::string script() {
   case "$command" in
 {}    *) words="{}" ;;
   esac
-  if [ "$COMP_CWORD" -eq 1 ]; then words="{}"; fi
+  if [ "$COMP_CWORD" -eq 1 ] && [[ "$current" != -* ]]; then words="{}"; fi
   COMPREPLY=($(compgen -W "$words" -- "$current") $(compgen -f -X '!*.y*ml' -- "$current")
              $(compgen -d -S / -- "$current"))
 }}

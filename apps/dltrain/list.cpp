@@ -241,6 +241,12 @@ void list_family(const Family& family, const std::string& name) {
 
 }  // namespace
 
+std::vector<std::string> list_families() {
+  std::vector<std::string> out;
+  for (const Family& row : families()) out.push_back(row.name);
+  return out;
+}
+
 CommandBody add_list(CLI::App& command) {
   auto family = std::make_shared<std::string>(), name = std::make_shared<std::string>();
   command.add_option("FAMILY", *family, "What to list, such as layers; without it all names");
@@ -250,14 +256,12 @@ CommandBody add_list(CLI::App& command) {
       list_all();
       return ExitCode::ok;
     }
-    std::vector<std::string> known;
     for (const Family& row : families()) {
-      known.push_back(row.name);
       if (row.name != *family) continue;
       list_family(row, *name);
       return ExitCode::ok;
     }
-    refuse_name("family", *family, known);
+    refuse_name("family", *family, list_families());
   };
 }
 
