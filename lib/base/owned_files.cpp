@@ -175,9 +175,10 @@ void check_all_owned(const fs::path& folder) {
   const auto names = listed_names(folder);
   if (!names) {
     fail(ExitCode::usage,
-         "{} has no list of the files that dltrain has written ({}; earlier versions wrote none), "
-         "so --overwrite removes nothing; choose another folder, or remove this one yourself",
-         folder.string(), kMarkerFile);
+         "{} has no list of the files that dltrain has written ({} in a run, {} in a model that it "
+         "exported), so --overwrite removes nothing; choose another folder, or remove this one "
+         "yourself",
+         folder.string(), kMarkerFile, kChecksumsFile);
   }
   Inventory found;
   collect_inventory(folder, "", *names, found);

@@ -71,18 +71,8 @@ class MissingPaths final : public Fields {
     if (path_exists(path)) return;
     const SourceLocation location =
         object_ != nullptr ? object_->location_of(name) : SourceLocation();
-    const fs::path beside = folder_of(location) / path;
-    std::error_code ignored;
-    const std::string tried =
-        fs::path(path).is_absolute()
-            ? ""
-            : fmt::format(" (looked in {}{})",
-                          beside == path ? "" : folder_of(location).string() + " and ",
-                          fs::current_path(ignored).string());
-    std::string hint = suggest_path(beside);
-    if (hint.empty()) hint = suggest_path(path);
-    diagnostics_.add(location, "{}: No such file or folder: {}{}{}",
-                     location.path.empty() ? name : location.path, path, tried, hint);
+    diagnostics_.add(location, "{}: {}", location.path.empty() ? name : location.path,
+                     no_such_path(location, path));
   }
 
   Diagnostics& diagnostics_;
@@ -103,6 +93,20 @@ std::string find_path(const SourceLocation& location, const std::string& given) 
   return beside_configuration(location, given, path_exists).string();
 }
 
+std::string no_such_path(const SourceLocation& location, const std::string& path) {
+  const fs::path beside = folder_of(location) / path;
+  std::error_code ignored;
+  const std::string tried =
+      fs::path(path).is_absolute()
+          ? ""
+          : fmt::format(" (looked in {}{})",
+                        beside == path ? "" : folder_of(location).string() + " and ",
+                        fs::current_path(ignored).string());
+  std::string hint = suggest_path(beside);
+  if (hint.empty()) hint = suggest_path(path);
+  return fmt::format("No such file or folder: {}{}{}", path, tried, hint);
+}
+
 std::string suggest_path(const fs::path& missing) {
   constexpr size_t kMax = 10'000;
   std::error_code error;
@@ -117,7 +121,13 @@ std::string suggest_path(const fs::path& missing) {
     names.push_back(entry->path().filename().string());
   }
   std::ranges::sort(names);
-  const std::string near = nearest_name(name.string(), names);
+  std::string near = nearest_name(name.string(), names);
+  // The same ending is no likeness of names.
+  const fs::path found = near;
+  const std::vector<std::string> stem{found.stem().string()};
+  if (found.extension() == name.extension() && nearest_name(name.stem().string(), stem).empty()) {
+    near.clear();
+  }
   return near.empty() ? "" : fmt::format("; did you mean {}?", (folder / near).string());
 }
 

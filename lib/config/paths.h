@@ -21,6 +21,9 @@ std::filesystem::path beside_configuration(
 // Resolves the path of a file or folder, or a glob pattern of files.
 std::string find_path(const SourceLocation& location, const std::string& given);
 
+// Returns "No such file or folder: a.csv (looked in FOLDER and FOLDER); did you mean b.csv?".
+std::string no_such_path(const SourceLocation& location, const std::string& path);
+
 // Throws ConfigError with the exit code `code` if a path of the object (Key::is_path) or of its
 // parts does not exist, with its place, the searched folders, and the nearest name that exists. The
 // object is only read.

@@ -232,7 +232,9 @@ void SweepConfig::validate(Diagnostics& diagnostics) const {
   if (search == SearchKind::grid && trials) {
     diagnostics.add(*this, "trials", "a grid has all combinations; leave trials out");
   }
-  if (search != SearchKind::grid && !trials) diagnostics.add(location, "sweep needs trials: N");
+  if (search != SearchKind::grid && !trials) {
+    diagnostics.add(location, "sweep needs trials: N, or search: grid for all combinations");
+  }
   if (search == SearchKind::halving && repeats > 1) {
     diagnostics.add(*this, "repeats", "halving trains each trial once; leave repeats out");
   }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "config/suggest.h"
 
 namespace dltrain {
 namespace {
@@ -136,6 +137,10 @@ std::string metric_name_problem(const std::string& name) {
   if (name == "accuracy" || name == kPerplexity || name == kBitsPerByte || top_k(name) ||
       is_class_metric(name) || is_number_metric(name)) {
     return {};
+  }
+  for (const char* metric : {"precision", "recall", "f1"}) {
+    if (!contains(metric_labels({metric}), name)) continue;
+    return fmt::format("unknown metric '{}'; did you mean '{}'?", name, metric);
   }
   return fmt::format(
       "unknown metric '{}'; expected accuracy, perplexity, bits_per_byte, top_K (top_5), "

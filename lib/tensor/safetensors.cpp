@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/lfs_pointer.h"
+#include "base/utf8.h"
 #include "tensor/safetensors_header.h"
 
 namespace dltrain {
@@ -104,6 +105,15 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
   }
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, file.data(), kLengthBytes);
+  const std::string_view text = begin.substr(0, character_border(begin, 40));
+  const auto is_control = [](char c) {
+    return c >= 0 && c < ' ' && c != '\n' && c != '\r' && c != '\t';
+  };
+  if (header_bytes > kMaxHeaderBytes && !find_invalid_utf8(text) &&
+      std::ranges::none_of(text, is_control)) {
+    failure.at(0, fmt::format("not a safetensors file: it begins with the text '{}'",
+                              shown_line(text.substr(0, text.find('\n')))));
+  }
   if (header_bytes > kMaxHeaderBytes) {
     failure.at(0, fmt::format("not a safetensors file: a header of {} bytes (at most {})",
                               header_bytes, kMaxHeaderBytes));
@@ -112,11 +122,11 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
     failure.at(0, fmt::format("truncated: a header of {} bytes is promised, {} follow",
                               header_bytes, file.size() - kLengthBytes));
   }
-  const auto text = file.subspan(kLengthBytes, header_bytes);
+  const auto json = file.subspan(kLengthBytes, header_bytes);
   RawSafetensorsHeader raw;
   uint64_t error_offset = 0;
   const std::string problem = read_safetensors_json(
-      {reinterpret_cast<const char*>(text.data()), text.size()}, raw, error_offset);
+      {reinterpret_cast<const char*>(json.data()), json.size()}, raw, error_offset);
   if (!problem.empty()) failure.at(kLengthBytes + error_offset, problem);
 
   SafetensorsHeader header;

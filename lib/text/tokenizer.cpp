@@ -55,6 +55,7 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
 
 void check_utf8(std::string_view text, size_t offset) {
   if (const auto bad = find_invalid_utf8(text)) {
+    if (looks_like_utf16(text)) throw EncodeError("is UTF-16; save it as UTF-8", offset);
     throw EncodeError(fmt::format("is not UTF-8: the byte 0x{:02x} does not belong to a character",
                                   static_cast<unsigned char>(text[*bad])),
                       offset + *bad);

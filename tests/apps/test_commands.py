@@ -79,9 +79,13 @@ complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _dltrain; echo "${C
 complete_line dltrain ch
 complete_line dltrain train --resum
 complete_line dltrain train -s optimizer.learning_r
+complete_line dltrain train -s optimizer.ty
+complete_line dltrain train -s model.num_laye
+complete_line dltrain list la
+complete_line dltrain --overw
 """
         said = subprocess.run(["bash", "-c", probe], cwd=self.folder, capture_output=True, text=True, check=True).stdout
-        self.assertEqual(said.split(), ["check", "--resume", "optimizer.learning_rate="])
+        self.assertEqual(said.split(), ["check", "--resume", "optimizer.learning_rate=", "optimizer.type=", "model.num_layers=", "layers", "--overwrite"])
         self.assertIn("bashcompinit", self.run_dltrain("completion", "zsh").out)
         self.refused(USAGE, "completion", "fish", says="fish")
 
@@ -117,7 +121,7 @@ complete_line dltrain train -s optimizer.learning_r
         plan = self.run_dltrain("plan", self.small(), "--world", 2, *extra).out
         found = re.search(r"(\d+) bytes are allocated before the first step, with (\d+) threads? a rank", plan)
         here = self.run_dltrain("plan", self.small(), "--nproc-per-node", 2, *extra).out
-        self.assertRegex(here.removeprefix(plan), r"^memory: fits: needs [\d.]+ MiB on 2 ranks, ")
+        self.assertRegex(here.removeprefix(plan), r"^memory: at most [\d.]+ MiB needed on 2 ranks, ")
         result = self.folder / "result.json"
         self.run_dltrain(self.small(), "-q", "--nproc-per-node", 2, "--output-dir", self.folder / "run", "--max-steps", 2, "--result", result, *extra)
         self.assertEqual(json.loads(result.read_text())["arena_bytes"], int(found[1]))

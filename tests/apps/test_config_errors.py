@@ -149,6 +149,13 @@ class Configuration(support.DltrainTest):
         path.write_text(text.replace("digts", "digits"))
         self.run_dltrain("plan", "configs/table.yaml", cwd=self.folder)
         self.refused(DATA, "configs/table.yaml", "-s", "data.path=digits.csv", cwd=self.folder, says="-s data.path=digits.csv: error")
+        (self.folder / "models").mkdir()
+        path.write_text(text.replace("{layers: [linear: 3]}", "{from: modls}"))
+        self.refused(USAGE, "configs/table.yaml", cwd=self.folder,
+                     says=["table.yaml:3:15: error: model.from: No such file or folder: modls (looked in configs and ", "did you mean models?"])
+        # The same ending alone is no likeness.
+        self.assertNotIn("did you mean", self.refused(USAGE, "configs/no.yaml", cwd=self.folder, says="configs/no.yaml").err)
+        self.refused(USAGE, "configs/tabel.yaml", cwd=self.folder, says="did you mean configs/table.yaml?")
 
     def test_words_of_the_command_line_get_suggestions(self):
         path = self.small()
@@ -158,6 +165,7 @@ class Configuration(support.DltrainTest):
                                 (["data", "inspct", path], "did you mean inspect?"), (["data"], "needs one of inspect"),
                                 (["init", "mpl"], "did you mean mlp?"), ([path, "seed=3"], "a key is set with -s seed=3"),
                                 ([path, "--device"], "--device needs a value"),
+                                ([path, "-s", "evaluation.metrics=f1_macro"], "unknown metric 'f1_macro'; did you mean 'f1'?"),
                                 ([path, "--seed", "99999999999999999999"], "is not a whole number from 0"),
                                 (["generate", "x", "--seed", -1], "-1 is not a whole number from 0"),
                                 (["generate", "x", "the cat"], "unknown argument the cat; a prompt is given with --prompt"),
@@ -235,6 +243,9 @@ training: {global_batch_size: 2, max_steps: 2}
             path.write_bytes(start + bytes(100))
             self.refused(DATA, golden, "-s", f"data.train.path={path}", "--output-dir", self.folder / "run",
                          says=[str(path), says, "a safetensors file is needed"])
+        table = self.write("table.csv", "radius,class\n1,yes\n2,no\n")
+        self.refused(DATA, golden, "-s", f"data.train.path={table}", "--output-dir", self.folder / "run",
+                     says="not a safetensors file: it begins with the text 'radius,class'")
         result = self.refused(DATA, golden, "-s", "data.train.inputs=z", "--output-dir", self.folder / "run")
         self.assertIn("z", result.err)
 
@@ -352,6 +363,12 @@ class RunFolder(support.DltrainTest):
         self.assertEqual(len(steps(self.run_folder)), 3)
         self.assertEqual(checkpoints(self.run_folder), ["step-000003"])
 
+    def test_a_folder_without_a_list_of_files_is_not_overwritten(self):
+        self.write("run/config.yaml", "name: foreign\n")
+        self.write("run/checkpoints/step-000001/state.json", "{}")
+        self.refused(USAGE, self.configuration, "--output-dir", self.run_folder, "--overwrite",
+                     says="has no list of the files that dltrain has written (.dltrain in a run, checksums.json in a model that it exported)")
+
     def test_another_configuration_does_not_go_on_with_a_run(self):
         self.first_run()
         before = digest(self.run_folder)
@@ -359,7 +376,7 @@ class RunFolder(support.DltrainTest):
                 (("--seed", "8"), "seed 7", USAGE), (("-s", "training.global_batch_size=8"), "training.global_batch_size: 16 -> 8", USAGE),
                 (("-s", "data.train.samples=99"), "samples: 100 -> 99", USAGE),
                 (("-s", "model.layers[0].out_features=25"), "model.layers[0].out_features: 24 -> 25", USAGE),
-                (("--allow-changes", "-s", "model.layers[0].out_features=25"), "another model", STORAGE),
+                (("--allow-changes", "-s", "model.layers[0].out_features=25"), "other names or shapes than those of this model", USAGE),
                 (("-s", "optimizer={type: sgd, learning_rate: 0.1, momentum: 0.9}"), "was saved with the optimizer adamw", USAGE),
                 (("-s", "training.ema={}"), "was saved without training.ema", USAGE),
                 (("-s", "training.freeze=layers.0.*"), "other optimizer settings", STORAGE)):

@@ -199,7 +199,7 @@ class Sweep(DltrainTest):
         refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {min: 0, max: 1}}}\n", "did you mean 'range'?")
         refused("sweep: {trials: 3}\n", "sweep has no parameters")
         refused("sweep: {trials: 3, parameters: [a]}\n", "expected a map of keys to values")
-        refused("sweep: {parameters: {seed: [1, 2]}}\n", ["`repeats: N` trains each trial with N seeds", "sweep needs trials"])
+        refused("sweep: {parameters: {seed: [1, 2]}}\n", ["`repeats: N` trains each trial with N seeds", "sweep needs trials: N, or search: grid for all combinations"])
         refused("sweep: {search: grid, trials: 3, parameters: {optimizer.learning_rate: {range: [0, 1]}}}\n",
                 ["leave trials out", "a grid needs {values: […]} or points: N"])
         refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {log: [1, 0.1]}}}\n", "1 is not below 0.1")

@@ -179,6 +179,11 @@ TEST_CASE("bad text is refused with file, line and byte") {
                      "d",
                      chars),
              Contains("a.txt:2:2: is not UTF-8: the byte 0xff"));
+  const std::string utf16(
+      "\xFF\xFE"
+      "a\0b\0",
+      6);
+  CHECK_THAT(refusal(utf16, chars), Contains("a.txt:1:1: is UTF-16; save it as UTF-8"));
   CHECK_THAT(refusal("ab", chars),
              Contains("a.txt: has 2 tokens; one sequence of 2 and its targets need 3"));
   CHECK_THAT(refusal("abcdef", chars + ", eval_fraction: 0.1"),

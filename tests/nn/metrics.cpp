@@ -105,6 +105,7 @@ TEST_CASE("metrics that do not fit are refused, and what suits is chosen") {
   for (const char* name : {"top_", "top_0", "top_x", "F1", "top_5x", ""}) {
     CHECK_THAT(metric_name_problem(name), Contains("unknown metric"));
   }
+  CHECK(metric_name_problem("f1_macro") == "unknown metric 'f1_macro'; did you mean 'f1'?");
   CHECK_THAT(metric_problem("mae", TargetKind::labels, kTen), Contains("targets are classes"));
   CHECK_THAT(metric_problem("accuracy", TargetKind::numbers, kTen),
              Contains("targets are numbers"));

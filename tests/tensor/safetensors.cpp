@@ -109,6 +109,8 @@ TEST_CASE("a malformed header is refused with its reason") {
   CHECK_THAT(refusal_safetensors(""), Contains("has 0 bytes"));
   CHECK_THAT(refusal_safetensors(std::string(100, '\xff')),
              Contains("a header of 18446744073709551615"));
+  CHECK_THAT(refusal_safetensors("radius,class\n1,yes\n"),
+             Contains("not a safetensors file: it begins with the text 'radius,class'"));
   std::string truncated = file_of("{}");
   truncated[0] = 127;
   CHECK_THAT(refusal_safetensors(truncated), Contains("truncated: a header of 127"));

@@ -108,7 +108,10 @@ bool rewrite_huggingface_model(ConfigNode& map, Diagnostics& diagnostics) {
       from.location, from.text, [](const fs::path& path) { return is_file(path / kConfig); });
   const fs::path file = folder / kConfig;
   if (!is_file(file)) {
-    diagnostics.add(from.location, "{} has no config.json", folder.string());
+    const bool there = fs::exists(folder);
+    diagnostics.add(from.location, "{}",
+                    there ? folder.string() + " has no config.json"
+                          : "model.from: " + no_such_path(from.location, from.text));
     return false;
   }
   const ConfigNode* type = map.find("type");
