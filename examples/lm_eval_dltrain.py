@@ -3,7 +3,8 @@
     PYTHONPATH=examples python -m lm_eval_dltrain --model dltrain --model_args model=runs/gpt --tasks lambada_openai
 
 MODEL is what `dltrain score` takes: a run folder, a checkpoint or a folder of a Hugging Face model. Further arguments:
-program (default: dltrain), tokenizer, device, precision, batch_size. Tasks of multiple choice, likelihood and generated
+program (default: dltrain), tokenizer, precision, and backend (auto, cpu, cuda; the harness has a --device of its own, which names
+PyTorch's and does not count here). Tried with lm-eval 0.4.13. Tasks of multiple choice, likelihood and generated
 answers work; perplexity over whole documents (loglikelihood_rolling) does not: `dltrain eval` measures it."""
 import collections
 import json
@@ -17,10 +18,12 @@ from lm_eval.api.registry import register_model
 
 @register_model("dltrain")
 class Dltrain(LM):
-    def __init__(self, model, program="dltrain", tokenizer=None, device=None, precision=None, batch_size=8, **_):
+    def __init__(self, model, program="dltrain", tokenizer=None, backend=None, precision=None, batch_size=1, **_):
         super().__init__()
         self.program, self.model = program, model
-        options = {"--tokenizer": tokenizer, "--device": device, "--precision": precision, "--batch-size": batch_size}
+        # 1 is what the harness gives without --batch_size; scores do not depend on it.
+        batch = batch_size if str(batch_size).isdigit() and int(batch_size) > 1 else 8
+        options = {"--tokenizer": tokenizer, "--device": backend, "--precision": precision, "--batch-size": batch}
         self.options = [str(part) for pair in options.items() if pair[1] is not None for part in pair]
 
     def call(self, command, lines, *arguments):
