@@ -156,18 +156,24 @@ void print_json(const std::vector<RunRecord>& runs) {
   }
 }
 
+void check_key(const std::vector<RunRecord>& runs, const std::string& flag,
+               const std::string& key) {
+  const auto has = [&](const RunRecord& run) { return !run.value(key).empty(); };
+  if (runs.empty() || std::ranges::any_of(runs, has)) return;
+  fail(ExitCode::usage, "{}: no run has a result or setting {}", flag, key);
+}
+
 ExitCode list_runs(const ListOptions& options) {
   std::vector<RunRecord> runs =
       read_all(options.folders.empty() ? std::vector<std::string>{"runs"} : options.folders);
   const size_t found = runs.size();
+  for (const std::string& column : options.columns) check_key(runs, "--columns", column);
+  if (!options.sort.empty()) {
+    check_key(runs, "--sort", options.sort.substr(options.sort.starts_with("-") ? 1 : 0));
+  }
   for (const std::string& text : options.filters) {
     const Filter filter(text);
-    const bool known = filter.key() == "tag" || std::ranges::any_of(runs, [&](const auto& run) {
-                         return !run.value(filter.key()).empty();
-                       });
-    if (!known && !runs.empty()) {
-      fail(ExitCode::usage, "--filter {}: no run has a result or setting {}", text, filter.key());
-    }
+    if (filter.key() != "tag") check_key(runs, "--filter " + text, filter.key());
     std::erase_if(runs, [&](const RunRecord& run) { return !filter.accepts(run); });
   }
   if (!options.sort.empty()) sort_runs(runs, options.sort);

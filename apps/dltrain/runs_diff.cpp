@@ -10,6 +10,7 @@
 #include "dltrain/commands.h"
 #include "run/run.h"
 #include "run/run_record.h"
+#include "tensor/safetensors_set.h"
 
 namespace dltrain {
 namespace {
@@ -51,6 +52,18 @@ std::string describe(const Parting& parting) {
                      parting.common);
 }
 
+// Compares by tensors: runs of other numbers of ranks divide them into other files.
+bool same_tensors(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const SafetensorsSet x(a, ExitCode::storage), y(b, ExitCode::storage);
+  return x.tensors().size() == y.tensors().size() &&
+         std::ranges::all_of(x.tensors(), [&](const SafetensorsSet::Tensor& tensor) {
+           const auto* other = y.find(tensor.entry->name);
+           return other != nullptr && other->entry->spec == tensor.entry->spec &&
+                  std::ranges::equal(tensor.file->data(*tensor.entry),
+                                     other->file->data(*other->entry));
+         });
+}
+
 // Compares the newest checkpoints of equal steps. Returns nothing if there are none.
 std::optional<bool> same_weights(const std::filesystem::path& a, const std::filesystem::path& b) {
   try {
@@ -61,7 +74,7 @@ std::optional<bool> same_weights(const std::filesystem::path& a, const std::file
       std::erase_if(files, [](const auto& file) { return !file.first.starts_with("model"); });
       return files;
     };
-    return weights(x) == weights(y);
+    return weights(x) == weights(y) || same_tensors(x.checkpoint, y.checkpoint);
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -31,6 +31,8 @@ class Runs(DltrainTest):
         self.assertEqual({run["settings"]["optimizer.learning_rate"] for run in objects}, {"0.1", "0.01", "0.001"})
         for wrong in ("optimizer.learning_rate", "loss<much", "nothing=1"):
             self.refused(USAGE, "runs", "list", self.runs, "--filter", wrong, says=f"--filter {wrong}" if "=1" in wrong else f"--filter '{wrong}'")
+        for flag in ("--sort", "--columns"):
+            self.refused(USAGE, "runs", "list", self.runs, flag, "nothing", says=f"{flag}: no run has a result or setting nothing")
         self.refused(STORAGE, "runs", "list", self.folder / "nowhere", says="nowhere is no folder")
 
     def test_broken_folders_are_listed_as_such(self):
@@ -61,6 +63,13 @@ class Runs(DltrainTest):
         self.train("again", "-s", "optimizer.learning_rate=0.1")
         said = self.run_dltrain("runs", "diff", a, self.runs / "again").out
         self.assertIn("losses and gradient norms are equal in all 5 logged steps", said)
+        self.assertIn("weights of the last checkpoints: bit-identical", said)
+
+    def test_diff_compares_weights_of_other_numbers_of_files(self):
+        for stage in (0, 3):
+            self.train(f"zero-{stage}", "--nproc-per-node", 2, "-s", f"parallelism.zero_stage={stage}")
+        self.assertNotEqual(*(len(list((self.runs / f"zero-{stage}/checkpoints/latest").glob("model*.safetensors"))) for stage in (0, 3)))
+        said = self.run_dltrain("runs", "diff", self.runs / "zero-0", self.runs / "zero-3").out
         self.assertIn("weights of the last checkpoints: bit-identical", said)
 
     def test_reproduce_repeats_a_run_to_the_bit(self):
