@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/cpus.h"
+#include "base/owned_files.h"
 #include "data/packed_images.h"
 #include "data/prepare.h"
 #include "data/prepare_tokens.h"
@@ -67,6 +68,7 @@ ExitCode write_images(const DataPrepareOptions& options, const DatasetConfig& co
     fail(ExitCode::usage, "--shorter-side needs --encoding raw: otherwise files are not changed");
   }
   refuse_existing(options);
+  declare_output(options.output);
   DataConfig::refuse_missing(config);
   const auto source = config.open_images();
   if (!source) {

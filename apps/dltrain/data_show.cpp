@@ -163,6 +163,7 @@ struct DataShowOptions {
   ConfigOptions config;
   std::string output, split = "train";
   int64_t samples = 36;
+  bool overwrite = false;
 };
 
 // Shows images; text is only printed.
@@ -175,8 +176,14 @@ void check_output(const DataShowOptions& options, bool text) {
     fail(ExitCode::usage, "images are shown in a picture; give its file: -o FILE.png");
   }
   const std::string ending = std::filesystem::path(options.output).extension().string();
-  if (ending == ".png" || ending == ".PNG") return;
-  fail(ExitCode::usage, "{}: the picture is a PNG file; give it a name in .png", options.output);
+  if (ending != ".png" && ending != ".PNG") {
+    fail(ExitCode::usage, "{}: the picture is a PNG file; give it a name in .png", options.output);
+  }
+  std::error_code ignored;
+  if (options.overwrite || !std::filesystem::exists(options.output, ignored)) return;
+  if (is_own_picture(options.output)) return;
+  fail(ExitCode::usage, "{} exists and is no picture of dltrain; --overwrite replaces it",
+       options.output);
 }
 
 void show_images(const DataShowOptions& options, const Dataset& dataset,
@@ -203,6 +210,8 @@ CommandBody add_data_show(CLI::App& command) {
       ->check(CLI::IsMember({"train", "eval"}));
   command.add_option("--samples", options->samples, "How many samples (default 36; of text 4)")
       ->check(CLI::Range(1, 10000));
+  command.add_flag("--overwrite", options->overwrite,
+                   "Replace a picture that dltrain has not written");
   command.footer(
       "Of images each channel is stretched from its smallest to its largest value. Captions are\n"
       "labels, or class names; mixed samples show their two largest shares. The same list is "

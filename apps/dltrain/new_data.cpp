@@ -142,6 +142,33 @@ ConfigNode as_kind(const ConfigNode& split, const std::string& trained, const st
   return out;
 }
 
+// Puts a new .npy file into the split of a run that was trained on .npy files.
+void put_array(ConfigNode& split, const fs::path& path) {
+  ConfigNode inputs = *split.find("inputs");
+  const size_t count = inputs.is_map() ? inputs.items.size() : 1;
+  if (count != 1 || path.extension() != ".npy") {
+    fail(ExitCode::usage,
+         "{}: the model was trained on .npy files for {} input{}; give {} in a configuration: "
+         "exp.yaml --checkpoint RUN",
+         path.string(), count, count == 1 ? "" : "s", count == 1 ? "other data" : "new ones");
+  }
+  if (!is_from_command_line(split, "targets")) {
+    fail(ExitCode::usage,
+         "{} has inputs only; give the file of their targets too: -s data.targets=FILE.npy",
+         path.string());
+  }
+  (inputs.is_map() ? inputs.items[0] : inputs) =
+      scalar_at(split.location, fs::absolute(path).lexically_normal().string());
+  split.set({"inputs", split.location}, std::move(inputs));
+}
+
+bool has_arrays(const ConfigNode& split) {
+  const ConfigNode* inputs = split.find("inputs");
+  const ConfigNode* first =
+      inputs != nullptr && inputs->is_map() && !inputs->items.empty() ? &inputs->items[0] : inputs;
+  return first != nullptr && first->is_scalar() && first->text.ends_with(".npy");
+}
+
 }  // namespace
 
 void use_new_data(ConfigNode& tree, const NewData& data) {
@@ -163,7 +190,11 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
     split.erase(key);
   }
   if (text_of_key(split, "sampling") == "balanced") split.erase("sampling");
-  put_path(split, "path", data.path);
+  if (kind == "tensors" && has_arrays(split)) {
+    put_array(split, data.path);
+  } else {
+    put_path(split, "path", data.path);
+  }
   if (split.find("sequence_length") != nullptr) put(split, "random_offset", "false");
   if (kind == "image_folder") {
     const bool classes = data.targets || has_class_folders(data.path, data.classes);

@@ -571,8 +571,8 @@ CommandBody add_plan(CLI::App& command) {
       ->excludes(rates_given[0])
       ->excludes(command.get_option("--device"));
   command.add_flag("--passes", options->request.passes, "Print the graph after each pass");
-  command.add_option("--timeline", options->request.timeline,
-                     "Write the estimated step to this file, as a trace for ui.perfetto.dev");
+  add_output(command, "--timeline", options->request.timeline,
+             "Write the estimated step to this file, as a trace for ui.perfetto.dev");
   command
       .add_flag("--frontier", options->request.frontier,
                 "Print memory against time of recomputation (memory.recompute) instead of the plan")

@@ -128,7 +128,7 @@ CLI::Option* add_text(CLI::App& command, const std::string& names, std::string& 
 
 CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& path,
                         const std::string& doc, bool of_run) {
-  const bool result = names == "--result";  // always JSON
+  const bool result = names == "--result" || names == "--timeline";  // always JSON
   return add_text(command, names, path, doc)->each([=](const std::string& text) {
     std::error_code ignored;
     if (result && (text.ends_with(".yaml") || text.ends_with(".yml")) &&

@@ -118,6 +118,7 @@ FileId id_of(const struct stat& info) {
 }
 std::mutex output_mutex;                  // guards the following
 std::map<FileId, bool> declared_outputs;  // true: the file is also an input
+std::vector<fs::path> output_paths;       // of all declared ones
 
 void refuse_if_output(const struct stat& info, const fs::path& path) {
   const std::lock_guard lock(output_mutex);
@@ -139,13 +140,15 @@ bool lists_file(const fs::path& folder, const std::string& name) {
   return names && names->contains(name);
 }
 
-void mark_folder(const fs::path& folder) {
+void mark_folder(const fs::path& folder, const std::vector<std::string>& names) {
   if (is_there(folder / kMarkerFile) && !has_marker(folder)) {
     fail(ExitCode::usage, "{} was not written by dltrain; choose another folder",
          (folder / kMarkerFile).string());
   }
   make_directories(folder);
-  write_file_atomically(folder / kMarkerFile, kFirstLine);
+  std::string text(kFirstLine);
+  for (const std::string& name : names) text += name + "\n";
+  write_file_atomically(folder / kMarkerFile, text);
 }
 
 void claim_files(const fs::path& folder, const std::vector<std::string>& names) {
@@ -213,8 +216,9 @@ void remove_owned(const fs::path& folder, const std::vector<std::string>& also) 
 
 void declare_output(const fs::path& path) {
   struct stat info {};
-  if (path.empty() || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
   const std::lock_guard lock(output_mutex);
+  output_paths.push_back(path);
+  if (path.empty() || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
   declared_outputs.emplace(id_of(info), false);
 }
 
@@ -231,6 +235,20 @@ void check_no_output(int fd, const fs::path& path) {
 void check_no_output(const fs::path& path) {
   struct stat info {};
   if (any_output() && ::stat(path.c_str(), &info) == 0) refuse_if_output(info, path);
+}
+
+void check_no_output_in(const fs::path& folder) {
+  std::error_code ignored;
+  const std::lock_guard lock(output_mutex);
+  for (const fs::path& path : output_paths) {
+    const fs::path inner = fs::weakly_canonical(fs::absolute(path, ignored), ignored)
+                               .lexically_relative(fs::weakly_canonical(folder, ignored));
+    if (inner.empty() || *inner.begin() == "..") continue;
+    throw Error(
+        ExitCode::usage,
+        fmt::format("lies in {}, whose files are inputs; name another folder", folder.string()),
+        path.string());
+  }
 }
 
 void refuse_owned_file(const fs::path& path) {

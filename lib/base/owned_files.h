@@ -26,9 +26,9 @@ inline constexpr std::string_view kTemporaryPrefix = ".tmp-", kReplacedPrefix = 
 bool has_marker(const std::filesystem::path& folder);
 // Returns true if the marker of `folder` lists `name`.
 bool lists_file(const std::filesystem::path& folder, const std::string& name);
-// Writes an empty marker, and creates the folder if necessary. Throws Error(usage) if a file of
-// that name exists that is not a marker.
-void mark_folder(const std::filesystem::path& folder);
+// Writes a marker that lists `names`, and creates the folder if necessary. Throws Error(usage) if a
+// file of that name exists that is not a marker.
+void mark_folder(const std::filesystem::path& folder, const std::vector<std::string>& names = {});
 // Lists names that are about to be created; listed names may be written again. Throws Error(usage)
 // if one exists that is not listed. Does nothing in a folder without a marker.
 void claim_files(const std::filesystem::path& folder, const std::vector<std::string>& names);
@@ -49,6 +49,8 @@ bool any_output();
 void check_no_output(int fd, const std::filesystem::path& path);
 // The same for a file that is not opened; any other path is ignored.
 void check_no_output(const std::filesystem::path& path);
+// Throws Error(usage) if a declared output, which need not exist, lies in a folder that is read.
+void check_no_output_in(const std::filesystem::path& folder);
 // Throws Error(usage) if a marker lists `path`, or a folder that it lies in.
 void refuse_owned_file(const std::filesystem::path& path);
 // Returns true if a declared output was opened as an input.

@@ -118,6 +118,10 @@ AverageReport average_checkpoints(const AverageRequest& request) {
   for (const fs::path& path : request.checkpoints) {
     all.emplace_back(path);
     report.checkpoints.push_back(all.back().choice.checkpoint);
+    if (is_inside(report.checkpoints.back(), request.folder)) {
+      fail(ExitCode::usage, "{} is an input that the output would replace; name another folder",
+           report.checkpoints.back().string());
+    }
     if (all.size() > 1) check_same_model(all.front(), all.back());
     if (all.size() > 1) check_same_tensors(all.front(), all.back());
   }

@@ -166,6 +166,7 @@ std::filesystem::path CheckpointFolder::publish(const CheckpointState& state,
   directory_->create("config.yaml").write(config);
   const std::string json = to_json(state, directory_->names());
   directory_->create("state.json").write(json);
+  claim_checkpoint(folder_, state.step);  // again: the run folder may have been replaced meanwhile
   directory_->publish();
   directory_.reset();
   set_link("latest", state.step);

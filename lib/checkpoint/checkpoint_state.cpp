@@ -24,6 +24,7 @@ constexpr std::pair<const char*, int64_t CheckpointState::*> kNumbers[] = {
 constexpr std::pair<const char*, std::string CheckpointState::*> kTexts[] = {
     {"optimizer", &CheckpointState::optimizer},
     {"data_fingerprint", &CheckpointState::data_fingerprint},
+    {"targets_fingerprint", &CheckpointState::targets_fingerprint},
     {"tokenizer", &CheckpointState::tokenizer},
     {"teacher", &CheckpointState::teacher},
     {"teacher_checkpoint", &CheckpointState::teacher_checkpoint},

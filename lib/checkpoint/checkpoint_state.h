@@ -60,8 +60,8 @@ struct CheckpointState {
   int64_t tokens_seen = 0;  // of data with tokens
   TimeSpent time = {};
   double saved_at = 0;  // seconds since 1970
-  // Hashes of some training samples, the tokenizer and the teacher's weights.
-  std::string data_fingerprint = {}, tokenizer = {}, teacher = {};
+  // Hashes of some training samples' inputs and targets, the tokenizer and the teacher's weights.
+  std::string data_fingerprint = {}, targets_fingerprint = {}, tokenizer = {}, teacher = {};
   std::string teacher_checkpoint = {};
   std::string base = {};     // fingerprint_of_weights() where these are not in the checkpoint
   std::string made_by = {};  // the command that made it, of weights alone: "average"; empty: a run

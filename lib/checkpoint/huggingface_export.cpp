@@ -325,6 +325,10 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
 ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
   out.path = trimmed(out.path);
   check_output_folder(out);
+  if (is_inside(from, out.path)) {
+    fail(ExitCode::usage, "{} is an input that the output would replace; name another folder",
+         from.string());
+  }
   Diagnostics diagnostics;
   HuggingFaceModel section{.type = {}, .arguments = ConfigNode::make_map({})};
   section.set_text("from", from.string());
@@ -336,6 +340,8 @@ ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
   report.checkpoint = from;
   report.model_type = model.family->model_type;
   const SafetensorsSet files(from, ExitCode::storage);
+  VerifiedFiles verified = verified_weights(from, files);
+  finish_verifying(verified);
   const std::vector<ParameterInfo> parameters = parameters_of(config);
   LoadedWeights loaded;
   std::vector<OutputTensor> tensors;

@@ -55,6 +55,18 @@ std::optional<ResumeChoice> newest_valid(const fs::path& checkpoints, Verify ver
   return std::nullopt;
 }
 
+// Returns the newest valid checkpoint. Its note also tells of a newer one that is missing.
+std::optional<ResumeChoice> newest_of_run(const fs::path& checkpoints, Verify verify) {
+  auto out = newest_valid(checkpoints, verify);
+  std::error_code error, ignored;
+  const fs::path latest = fs::read_symlink(checkpoints / "latest", error);
+  if (out && !error && !fs::exists(checkpoints / latest, ignored)) {
+    out->note += fmt::format("{}{} is missing, which was saved last", out->note.empty() ? "" : "; ",
+                             (checkpoints / latest).string());
+  }
+  return out;
+}
+
 // Reports the damage of a checkpoint, and the newest valid one beside it.
 [[noreturn]] void refuse_damaged(const fs::path& checkpoint, const std::string& damage) {
   const auto all = newest_valid(checkpoint.parent_path(), Verify::now);
@@ -165,7 +177,7 @@ void mark_run_folder(const fs::path& folder) {
 std::optional<ResumeChoice> choose_resume(const fs::path& folder, const std::string& resume,
                                           Verify verify) {
   if (resume == "never") return std::nullopt;
-  if (resume == "auto") return newest_valid(folder / "checkpoints", verify);
+  if (resume == "auto") return newest_of_run(folder / "checkpoints", verify);
   return find_checkpoint(resume, verify);
 }
 
@@ -240,6 +252,18 @@ void check_no_newer(const fs::path& folder, const std::string& resume,
       resumed.state.step);
 }
 
+void check_no_foreign(const fs::path& folder, const std::optional<ResumeChoice>& resumed) {
+  if (!has_marker(folder)) return;
+  for (const auto& checkpoint : CheckpointFolder(folder / "checkpoints").list()) {
+    if (resumed && checkpoint_step(checkpoint) <= resumed->state.step) continue;
+    if (lists_file(folder, checkpoint.lexically_relative(folder))) continue;
+    fail(ExitCode::usage,
+         "{} was not written by dltrain, and the run may save a checkpoint of that name; move it, "
+         "or use --output-dir or --name to write to another folder",
+         checkpoint.string());
+  }
+}
+
 void check_resume_path(const std::string& resume) {
   if (resume == "never" || resume == "auto") return;
   const fs::path given = resume;
@@ -267,6 +291,7 @@ void RunFolder::begin(const std::optional<ResumeChoice>& resumed) {
     remove_owned(path_);
     mark_folder(path_);
   }
+  check_no_foreign(path_, resumed);
   claim_files(path_, names_);
   if (!resumed) return;
   CheckpointFolder folder(path_ / "checkpoints");
@@ -276,6 +301,17 @@ void RunFolder::begin(const std::optional<ResumeChoice>& resumed) {
     }
   }
   folder.repair_links(resumed->state);
+}
+
+void RunFolder::restore() {
+  std::vector<std::string> names = names_;
+  for (const auto& checkpoint : CheckpointFolder(path_ / "checkpoints").list()) {
+    names.push_back(checkpoint.lexically_relative(path_));
+  }
+  make_directories(path_);
+  lock_.reset();
+  lock_ = std::make_unique<RunLock>(path_);
+  mark_folder(path_, names);
 }
 
 ResumeChoice find_checkpoint(const fs::path& folder, Verify verify) {

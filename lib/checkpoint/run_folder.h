@@ -58,6 +58,9 @@ void check_no_newer(const std::filesystem::path& folder, const std::string& resu
 
 // Throws Error(storage) if --resume is a path without a checkpoint. Reads no checkpoint.
 void check_resume_path(const std::string& resume);
+// Throws Error(usage) if a foreign folder has the name of a checkpoint after the resumed one.
+void check_no_foreign(const std::filesystem::path& folder,
+                      const std::optional<ResumeChoice>& resumed);
 
 // Creates the marker of a folder, which lists the files that dltrain writes there. A run of a
 // version without markers gets none.
@@ -73,6 +76,8 @@ class RunFolder {
   // Starts the run: removes an earlier run that is to be overwritten and, if an older checkpoint of
   // this folder is resumed, the newer ones, whose steps are repeated (check_no_newer()).
   void begin(const std::optional<ResumeChoice>& resumed);
+  // Creates, locks and marks the folder again after somebody has deleted or moved it.
+  void restore();
 
  private:
   std::filesystem::path path_;

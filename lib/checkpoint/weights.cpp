@@ -161,19 +161,59 @@ std::filesystem::path location_of_weights(const std::filesystem::path& path) {
   return has_checkpoints ? find_checkpoint(path).checkpoint : path;
 }
 
+VerifiedFiles verified_weights(const std::filesystem::path& from, const SafetensorsSet& weights) {
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(from, ignored);
+  const auto folder = is_folder ? from : from.parent_path();
+  // location_of_weights() has verified a checkpoint.
+  if (std::filesystem::exists(folder / "state.json", ignored) ||
+      !std::filesystem::exists(folder / kChecksumsFile, ignored)) {
+    return VerifiedFiles(folder);
+  }
+  Checksums listed = read_checksums(folder), used;
+  for (const SafetensorsSet::Tensor& tensor : weights.tensors()) {
+    const auto file = listed.find(tensor.file->path().filename());
+    if (file != listed.end()) used.insert(*file);
+  }
+  return VerifiedFiles(folder, std::move(used));
+}
+
+void finish_verifying(VerifiedFiles& files) {
+  const std::string damage = files.finish();
+  if (damage.empty()) return;
+  fail(ExitCode::storage, "{} (if another program has written the file since, remove {})", damage,
+       kChecksumsFile);
+}
+
+namespace {
+
+// Loads the tensors of `weights`, which were opened from `from`.
+void load_verified(WeightStore& store, std::vector<FoundTensor> tensors,
+                   const std::filesystem::path& from, const SafetensorsSet& weights,
+                   std::vector<std::string>* not_finite = nullptr) {
+  VerifiedFiles files = verified_weights(from, weights);
+  try {
+    load_tensors(store, std::move(tensors), files, not_finite);
+  } catch (const Error&) {
+    finish_verifying(files);
+    throw;
+  }
+  finish_verifying(files);
+}
+
+}  // namespace
+
 LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict) {
   LoadedWeights report;
   report.from = location_of_weights(path);
   const SafetensorsSet files(report.from, ExitCode::storage);
-  VerifiedFiles folder(std::filesystem::is_directory(report.from) ? report.from
-                                                                  : report.from.parent_path());
   std::vector<ParameterInfo> wanted = store.weights();
   std::erase_if(wanted, [&](const ParameterInfo& info) {
     return info.adaptation == Adaptation::adapter && files.find(info.name) == nullptr;
   });
-  load_tensors(store, find_weights(wanted, files, rename, strict, report), folder,
-               &report.not_finite);
+  load_verified(store, find_weights(wanted, files, rename, strict, report), report.from, files,
+                &report.not_finite);
   return report;
 }
 
@@ -185,8 +225,8 @@ void load_adapters(WeightStore& store, const std::filesystem::path& path) {
   });
   const TextPairs names{{fmt::format("^{}({})?", kPeftModules, kGpt2Modules), ""}};
   LoadedWeights report;
-  VerifiedFiles folder(std::filesystem::is_directory(path) ? path : path.parent_path());
-  load_tensors(store, find_weights(wanted, files, names, true, report, /*keys=*/false), folder);
+  load_verified(store, find_weights(wanted, files, names, true, report, /*keys=*/false), path,
+                files);
 }
 
 namespace {

@@ -36,6 +36,11 @@ std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& paramete
 // Returns the file or folder of a model.init_from: for a run folder (or its folder `checkpoints`)
 // the checkpoint that find_checkpoint() finds, else `path`. A checkpoint is verified.
 std::filesystem::path location_of_weights(const std::filesystem::path& path);
+// For weights in a folder that export or import wrote: verifies their files as far as they are
+// read, finish_verifying() the rest. Other folders have no checksums.
+VerifiedFiles verified_weights(const std::filesystem::path& from, const SafetensorsSet& weights);
+// Throws Error(storage) for damage.
+void finish_verifying(VerifiedFiles& files);
 // Opens the result of location_of_weights() and writes the weights into a store; converts f32, f64,
 // bf16 and f16. Adapters may be missing.
 LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,

@@ -132,7 +132,9 @@ class Binder : public Fields {
     const std::string path = argument.empty() ? join_path(path_, name) : argument;
     auto value = parse_value(*node, path, slot, key, session_.diagnostics);
     if (!value) return;
-    if (key.is_path) find_paths(*value, *node);
+    if (key.is_path) {
+      each_path(*value, [&](std::string& path) { path = find_path(node->location, path); });
+    }
     slot.set(*value);
   }
 
@@ -209,13 +211,6 @@ class Binder : public Fields {
       }
       return mentions_name(diagnostic.message, name);
     });
-  }
-
-  static void find_paths(Value& value, const ConfigNode& node) {
-    if (auto* text = std::get_if<std::string>(&value)) *text = find_path(node.location, *text);
-    if (auto* texts = std::get_if<std::vector<std::string>>(&value)) {
-      for (std::string& text : *texts) text = find_path(node.location, text);
-    }
   }
 
   // Returns the node of a key and marks it as known; records a required key that is missing.

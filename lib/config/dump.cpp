@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "config/environment.h"
+#include "config/paths.h"
 #include "config/scalar.h"
 
 namespace dltrain {
@@ -15,10 +16,7 @@ std::string absolute_path(const std::string& path) {
 }
 
 Value with_absolute_paths(Value value) {
-  if (auto* path = std::get_if<std::string>(&value)) *path = absolute_path(*path);
-  if (auto* paths = std::get_if<std::vector<std::string>>(&value)) {
-    for (std::string& path : *paths) path = absolute_path(path);
-  }
+  each_path(value, [](std::string& path) { path = absolute_path(path); });
   return value;
 }
 

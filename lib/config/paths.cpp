@@ -44,11 +44,8 @@ class MissingPaths final : public Fields {
  protected:
   void on_value(std::string_view name, const ValueSlot& slot, const Key& key) override {
     if (!key.is_path) return;
-    const Value value = slot.get();
-    if (const auto* text = std::get_if<std::string>(&value)) check(name, *text);
-    if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
-      for (const std::string& text : *texts) check(name, text);
-    }
+    Value value = slot.get();
+    each_path(value, [&](const std::string& path) { check(name, path); });
   }
   void on_section(std::string_view, const SectionSlot& slot, const Key&) override {
     if (!slot.optional || slot.present()) visit(slot.open());
@@ -87,6 +84,16 @@ fs::path beside_configuration(const SourceLocation& location, const std::string&
   if (path.is_absolute()) return path;
   const fs::path beside = folder_of(location) / path;
   return is_there(beside) ? beside : path;
+}
+
+void each_path(Value& value, const std::function<void(std::string&)>& use) {
+  if (auto* text = std::get_if<std::string>(&value)) use(*text);
+  if (auto* texts = std::get_if<std::vector<std::string>>(&value)) {
+    for (std::string& text : *texts) use(text);
+  }
+  if (auto* pairs = std::get_if<TextPairs>(&value)) {
+    for (auto& [key, text] : *pairs) use(text);
+  }
 }
 
 std::string find_path(const SourceLocation& location, const std::string& given) {

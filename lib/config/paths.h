@@ -18,6 +18,9 @@ std::filesystem::path beside_configuration(
     const SourceLocation& location, const std::string& given,
     const std::function<bool(const std::filesystem::path&)>& is_there);
 
+// Calls use(path) for each path of a value of a key with Key::is_path.
+void each_path(Value& value, const std::function<void(std::string&)>& use);
+
 // Resolves the path of a file or folder, or a glob pattern of files.
 std::string find_path(const SourceLocation& location, const std::string& given);
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/owned_files.h"
 #include "base/stop.h"
 #include "data/broken_images.h"
 #include "data/config.h"
@@ -147,6 +148,7 @@ struct ImageFolderConfig final : ImageConfig {
 }  // namespace
 
 std::shared_ptr<const ImageSource> open_image_folder(const ImageFolderOptions& options) {
+  check_no_output_in(options.path);
   try {
     std::vector<std::string> classes, files;
     std::vector<int32_t> labels;

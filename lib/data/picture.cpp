@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 
 #include <spng.h>
@@ -27,7 +28,8 @@ constexpr Glyph kGlyphs[] = {
     {'U', "55557"}, {'V', "55552"}, {'W', "55775"}, {'X', "55255"}, {'Y', "55222"}, {'Z', "71247"},
     {'-', "00700"}, {'.', "00002"}, {'+', "02720"}, {'_', "00007"}, {'/', "11244"}, {':', "02020"},
     {'%', "51245"}, {'(', "24442"}, {')', "21112"}, {' ', "00000"}};
-constexpr int64_t kZoom = 2;  // side of a glyph's pixel
+constexpr const char* kProgram = "dltrain";  // in the file
+constexpr int64_t kZoom = 2;                 // side of a glyph's pixel
 constexpr int64_t kSmallestTile = 96;
 constexpr int64_t kGap = 4;
 
@@ -94,6 +96,13 @@ std::string Picture::png() const {
   header.color_type = SPNG_COLOR_TYPE_TRUECOLOR;
   check(::spng_set_option(context.get(), SPNG_ENCODE_TO_BUFFER, 1));
   check(::spng_set_ihdr(context.get(), &header));
+  spng_text about{};
+  about.type = SPNG_TEXT;
+  std::string_view("Software").copy(about.keyword, sizeof about.keyword);
+  std::string program = kProgram;
+  about.text = program.data();
+  about.length = program.size();
+  check(::spng_set_text(context.get(), &about, 1));
   check(::spng_encode_image(context.get(), pixels_.data(), pixels_.size(), SPNG_FMT_PNG,
                             SPNG_ENCODE_FINALIZE));
   size_t size = 0;
@@ -102,6 +111,12 @@ std::string Picture::png() const {
       ::spng_get_png_buffer(context.get(), &size, &status), std::free);
   check(status);
   return {static_cast<const char*>(bytes.get()), size};
+}
+
+bool is_own_picture(const std::filesystem::path& path) {
+  std::string begin(128, '\0');  // the text precedes the pixels
+  std::ifstream(path, std::ios::binary).read(begin.data(), 128);
+  return begin.find(std::string("Software\0", 9) + kProgram) != std::string::npos;
 }
 
 Picture contact_sheet(std::span<const float> images, int64_t height, int64_t width,

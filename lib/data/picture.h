@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,9 @@ class Picture {
   int64_t height_, width_;
   std::vector<uint8_t> pixels_;
 };
+
+// Returns true for a file that Picture::png() has made.
+bool is_own_picture(const std::filesystem::path& path);
 
 // Draws images side by side with a caption below each. `images`: contiguous f32 values, each image
 // height by width by channels. Each channel is scaled so that its range becomes black to white. If

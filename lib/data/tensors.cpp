@@ -188,9 +188,11 @@ struct TensorsConfig final : DatasetConfig {
                {.doc = "Input of the model: tensor of the file, or a .npy file; or just that for "
                        "the input `input`",
                 .min_size = 1,
-                .scalar_ok = true});
+                .scalar_ok = true,
+                .is_path = !path});
     f.text("targets", options.targets,
            {.doc = "Tensor, or .npy file, with the targets; -100 is ignored",
+            .is_path = !path,
             .known_as = {"target", "labels"}});
     f.integer("classes", options.classes,
               {.doc = "Labels must be below this", .min = 1, .known_as = {"num_classes"}});

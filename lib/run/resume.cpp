@@ -12,9 +12,8 @@ namespace dltrain {
 namespace {
 
 // Returns whether a setting may change without --allow-changes: it does not affect what a step
-// computes.
-bool may_change(const ConfigDifference& difference, const ResumeChoice& choice,
-                const Session& session) {
+// computes. `same_samples`: some samples have been compared.
+bool may_change(const ConfigDifference& difference, bool same_samples) {
   const std::string& key = difference.path;
   const auto in = [&](std::string_view section) { return key.starts_with(section); };
   if (!in("model") && !in("loss") && !in("data")) return true;
@@ -26,9 +25,7 @@ bool may_change(const ConfigDifference& difference, const ResumeChoice& choice,
     return true;  // its fingerprint is compared
   // Files may have been moved, or their delimiter may now be detected; the samples are compared.
   const bool paths = difference.before.starts_with('/') && difference.after.starts_with('/');
-  const std::string& saved = choice.state.data_fingerprint;
-  return in("data") && (paths || key.ends_with(".delimiter")) &&
-         (saved.empty() || saved == fingerprint(*session.data.train));
+  return in("data") && (paths || key.ends_with(".delimiter")) && same_samples;
 }
 
 std::vector<ConfigDifference> changes_of(const ResumeChoice& choice, const Session& session) {
@@ -52,10 +49,20 @@ void check_tokenizer(const ResumeChoice& choice, const Session& session) {
 // The changes that need --allow-changes.
 std::vector<ConfigDifference> other_run(const ResumeChoice& choice, const Session& session,
                                         const std::vector<ConfigDifference>& changes) {
+  std::vector<ConfigDifference> samples;
+  // Earlier versions saved no hash, or none of the targets.
+  const auto compare = [&](const char* what, const std::string& saved, const std::string& now) {
+    if (saved.empty() || now.empty() || saved == now) return;
+    samples.push_back({fmt::format("hash of some {} of data.train", what), saved, now});
+  };
+  const DataFingerprint data = fingerprint(*session.data.train);
+  compare("inputs", choice.state.data_fingerprint, data.inputs);
+  compare("targets", choice.state.targets_fingerprint, data.targets);
   std::vector<ConfigDifference> out;
   for (const ConfigDifference& change : changes) {
-    if (!may_change(change, choice, session)) out.push_back(change);
+    if (!may_change(change, samples.empty())) out.push_back(change);
   }
+  out.insert(out.end(), samples.begin(), samples.end());
   const int64_t batch = choice.state.global_batch;
   if (batch != session.batch.global_batch) {
     out.push_back({"training.global_batch_size", std::to_string(batch),
@@ -75,16 +82,23 @@ std::vector<ConfigDifference> other_run(const ResumeChoice& choice, const Sessio
 
 }  // namespace
 
-std::string fingerprint(const Dataset& data) {
+DataFingerprint fingerprint(const Dataset& data) {
   constexpr int64_t kSamples = 16;
-  Hasher hasher;
+  Hasher inputs, targets;
+  const int field = data.target_field();
+  std::vector<std::byte> target(data.fields()[static_cast<size_t>(field)].sample.bytes());
   try {
     const int64_t count = std::min(kSamples, data.size());
-    for (int64_t i = 0; i < count; ++i) data.hash_inputs(i * data.size() / count, hasher);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t sample = i * data.size() / count;
+      data.hash_inputs(sample, inputs);
+      data.gather(field, {&sample, 1}, target.data());
+      targets.update(target);
+    }
   } catch (const Error&) {
     return {};  // the step that needs the sample reports the error
   }
-  return hasher.hex();
+  return {inputs.hex(), targets.hex()};
 }
 
 std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Session& session,
@@ -179,7 +193,16 @@ void keep_saved_defaults(Experiment& experiment, const std::filesystem::path& fo
   }
 }
 
-void check_teacher(const Session& session, const std::filesystem::path& run_folder) {
+void check_sources(const Session& session, const std::filesystem::path& run_folder, bool discards) {
+  const ModelConfig& model = session.experiment->model;
+  const LoraConfig* lora = model.adapters();
+  for (const auto& from : {model.init_from, lora != nullptr ? lora->init_from : std::nullopt}) {
+    if (!discards || !from || !is_inside(*from, run_folder)) continue;
+    fail(ExitCode::usage,
+         "the initial weights {} lie in the run folder {}, which --overwrite would discard; use "
+         "--output-dir or --name to write the run to another folder",
+         *from, run_folder.string());
+  }
   for (const auto& teacher : session.teachers) {
     if (!is_inside(teacher->checkpoint, run_folder)) continue;
     fail(ExitCode::usage,

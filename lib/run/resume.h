@@ -12,9 +12,12 @@
 
 namespace dltrain {
 
-// A hash of some training samples, which identifies the data of a run; empty if a sample cannot be
+// Hashes of some training samples, which identify the data of a run; empty if a sample cannot be
 // read.
-std::string fingerprint(const Dataset& data);
+struct DataFingerprint {
+  std::string inputs, targets;
+};
+DataFingerprint fingerprint(const Dataset& data);
 
 // Returns the settings of this run that differ from the checkpoint. Throws Error(usage) for
 // settings that cannot change and, without `allow_changes`, for another loss, model, teacher or
@@ -29,7 +32,8 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
 void keep_saved_defaults(Experiment& experiment, const std::filesystem::path& folder, int world);
 
 // Throws Error(usage) if the teacher of the loss lies in the run folder: it would be discarded, or
-// the student would become its own teacher.
-void check_teacher(const Session& session, const std::filesystem::path& run_folder);
+// the student would become its own teacher. `discards`: the folder is overwritten, so that initial
+// weights must not lie there either.
+void check_sources(const Session& session, const std::filesystem::path& run_folder, bool discards);
 
 }  // namespace dltrain

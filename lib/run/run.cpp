@@ -70,6 +70,9 @@ class Run {
 
  private:
   bool is_leader() const { return options_.ranks.is_leader(); }
+  bool discards() const {
+    return options_.overwrite && !options_.resuming && options_.resume == "never";
+  }
   void compare_configurations() const;
   void set_up_logging(const std::optional<std::filesystem::path>& folder) const;
   void prepare(const std::function<void()>& part) const;
@@ -83,6 +86,8 @@ class Run {
   void compare_starts() const;
   void begin(const std::string& resolved);
   void note_attempt(const CheckpointState& origin) const;
+  void write_start(const std::string& resolved) const;
+  void restore_folder(const std::string& resolved, const CheckpointState& origin);
   void log_start() const;
   void log_changes() const;
   CheckpointState origin();
@@ -163,7 +168,7 @@ void Run::open() {
                            .agree = agreement_ ? agreement_->function() : Agreement(),
                            .log_notices = false},
                           std::move(chosen_));
-  check_teacher(session_, path_);
+  check_sources(session_, path_, discards());
   const std::string& prometheus = experiment_.logging.prometheus;
   if (is_leader() && !prometheus.empty()) PrometheusFile::check(prometheus);
   folder_.emplace(path_, options_.resuming ? "auto" : options_.resume,
@@ -277,7 +282,9 @@ CheckpointState Run::origin() {
   if (const auto tokenizer = session_.data.train->tokenizer()) {
     out.tokenizer = tokenizer->identity();
   }
-  out.data_fingerprint = fingerprint(*session_.data.train);
+  const DataFingerprint data = fingerprint(*session_.data.train);
+  out.data_fingerprint = data.inputs;
+  out.targets_fingerprint = data.targets;
   out.teacher = session_.teacher_fingerprint();
   out.teacher_checkpoint = session_.teacher_checkpoints();
   out.base = session_.base;
@@ -326,8 +333,29 @@ void Run::begin(const std::string& resolved) {
   set_up_logging(path_);
   log_start();
   log_changes();
+  write_start(resolved);
+}
+
+void Run::write_start(const std::string& resolved) const {
   write_file_atomically(path_ / "config.yaml", resolved);
   if (const auto tokenizer = session_.data.train->tokenizer()) save_tokenizer(*tokenizer, path_);
+}
+
+// Makes the folder that of a run again if it was deleted or moved meanwhile.
+void Run::restore_folder(const std::string& resolved, const CheckpointState& origin) {
+  std::error_code ignored;
+  if (!is_leader() || std::filesystem::exists(path_ / "config.yaml", ignored)) return;
+  try {
+    folder_->restore();
+    note_attempt(origin);
+    write_start(resolved);
+    log_warning(
+        "{} was deleted or moved during the run; it is made again, and what was saved in "
+        "it before is not there",
+        path_.string());
+  } catch (const Error& error) {  // the next line of metrics.jsonl tries again
+    log_warning("{} was deleted or moved during the run: {}", path_.string(), error.what());
+  }
 }
 
 // Adds this start of the run to attempts.jsonl.
@@ -372,13 +400,19 @@ ExitCode Run::go() {
   note_attempt(before);
   reporter_.emplace(session_, path_, resume_ ? std::optional(session_.position.step) : std::nullopt,
                     before.evaluation_due, attempt_, resolved, options_.quiet);
-  outcome_ = train(session_, reporter_->events(),
+  TrainEvents events = reporter_->events();
+  events.on_step = [&, log = events.on_step](const StepRecord& record) {
+    restore_folder(resolved, before);
+    log(record);
+  };
+  outcome_ = train(session_, events,
                    {.run_folder = path_,
                     .resolved_config = resolved,
                     .origin = before,
                     .saved = !resume_ || resume_->checkpoint.parent_path() == path_ / "checkpoints",
                     .stop_at = stop_at(options_.stop_at, session_.max_steps),
                     .started = started});
+  restore_folder(resolved, before);
   reporter_->finish(*outcome_, path_);
   // Waits for the last messages before connections are closed.
   if (StreamCollectives* group = session_.executor->device_group()) group->barrier();
@@ -450,9 +484,10 @@ int64_t stop_at(const std::string& text, int64_t max_steps) {
 std::string check_run(const Session& session, const RunOptions& options) {
   log_level_from_name(options.log_level);
   const auto path = run_path(*session.experiment, options);
-  check_teacher(session, path);
+  check_sources(session, path, options.overwrite && options.resume == "never");
   check_run_folder(path, options.resume, options.overwrite, tokenizer_files(session));
   const auto resume = choose_resume(path, options.resume);
+  if (!options.overwrite) check_no_foreign(path, resume);
   if (!resume) return fmt::format("would start a new run in {}", path.string());
   if (!options.overwrite) check_no_newer(path, options.resume, *resume);
   const auto changes = check_resume(*resume, session, options.allow_changes);

@@ -205,6 +205,27 @@ class Changes(Runs):
         self.assertIn("data.train.path: ", said)
         self.assertEqual(len(steps(self.run_folder)), 40)
 
+    def test_other_data_under_the_same_path_is_refused(self):
+        text = CONSTANT.replace("type: synthetic, shape: [12], classes: 4, samples: 100, shuffle: true", "type: csv, path: PATH")
+        text = text.replace("  eval: {type: synthetic, shape: [12], classes: 4, samples: 40, seed: 1}\n", "")
+        rows = [f"{i % 7},{i % 5},{i % 4}\n" for i in range(60)]
+        swapped = [row[:-2] + str(3 - int(row[-2])) + "\n" for row in rows]
+        data = self.write("data.csv", "".join(rows))
+        text = text.replace("PATH", str(data))
+        self.train("--max-steps", 10, text=text)
+        for content, says in ((rows[::-1], "hash of some inputs of data.train: "), (swapped, "hash of some targets of data.train: ")):
+            data.write_text("".join(content))
+            for flags in ((), ("--dry-run",)):
+                self.refused(USAGE, self.small(text), "--output-dir", self.run_folder, "--resume", "auto", *flags, says=says)
+        self.go_on("--allow-changes", text=text)
+
+    def test_a_run_whose_newest_checkpoint_is_missing_says_so(self):
+        self.train("--stop-at", 20, code=STOPPED)
+        shutil.rmtree(self.run_folder / "checkpoints/step-000020")
+        said = self.go_on().err
+        self.assertIn(f"warning: {self.run_folder}/checkpoints/step-000020 is missing, which was saved last", said)
+        self.assertNotIn("is missing", self.go_on().err)
+
     def test_a_run_alone_goes_on_with_its_own_configuration(self):
         whole = self.folder / "whole"
         self.train(run=whole)

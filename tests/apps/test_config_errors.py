@@ -6,6 +6,7 @@ import pathlib
 import re
 import resource
 import signal
+import struct
 import subprocess
 import unittest
 
@@ -248,6 +249,55 @@ training: {global_batch_size: 2, max_steps: 2}
                      says="not a safetensors file: it begins with the text 'radius,class'")
         result = self.refused(DATA, golden, "-s", "data.train.inputs=z", "--output-dir", self.folder / "run")
         self.assertIn("z", result.err)
+
+
+class Arrays(support.DltrainTest):
+    """.npy files in data.inputs and data.targets are paths as all others."""
+    def array(self, name, kind, shape, values):
+        header = f"{{'descr': '<{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+        header += b" " * (-(len(header) + 11) % 64) + b"\n"
+        data = struct.pack(f"<{len(values)}{ {'f4': 'f', 'i8': 'q'}[kind]}", *values)
+        return self.write(name, b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header + data)
+
+    def arrays(self, name, rows):
+        self.array(f"{name}/x.npy", "f4", (rows, 3), [(i % 7) / 7 for i in range(3 * rows)])
+        return self.array(f"{name}/y.npy", "i8", (rows,), [i % 2 for i in range(rows)]).parent
+
+    def test_arrays_are_found_beside_the_configuration_and_stay_found(self):
+        work = self.arrays("work", 40)
+        exp = self.write("work/exp.yaml", "name: t\nmodel: {layers: [{linear: 2}]}\ndata: {type: tensors, inputs: x.npy, targets: y.npy, "
+                         "eval_fraction: 0.2}\noptimizer: {type: sgd, learning_rate: 0.1}\ntraining: {global_batch_size: 4, max_steps: 4}\n")
+        run = self.folder / "run"
+        self.run_dltrain(exp, "-q", "--output-dir", run, cwd=self.folder)
+        self.assertIn(f"{work}/x.npy", (run / "config.yaml").read_text())
+        for folder in (self.folder, "/"):
+            self.run_dltrain("eval", run, cwd=folder)
+            self.run_dltrain("-q", "--resume", run, "--output-dir", run, "--max-steps", 5, cwd=folder)
+        # A moved folder of data is the same data.
+        moved = self.folder / "moved"
+        work.rename(moved)
+        data = ("-s", f"data.train.inputs={moved}/x.npy", "-s", f"data.train.targets={moved}/y.npy")
+        self.run_dltrain("-q", "--resume", run, "--output-dir", run, "--max-steps", 6, *data)
+        self.refused(DATA, moved / "exp.yaml", "-s", "data.inputs=z.npy", "--output-dir", run, "--overwrite",
+                     says=["No such file or folder: z.npy", "-s data.inputs=z.npy"])
+        (moved / "x.npy").rename(moved / "xx.npy")
+        self.refused(DATA, moved / "exp.yaml", "--output-dir", run, "--overwrite",
+                     says=[f"{moved}/exp.yaml:3", "inputs: No such file or folder: x.npy (looked in", f"did you mean {moved}/xx.npy?"])
+
+    def test_eval_and_predict_take_a_new_array(self):
+        self.arrays("work", 40)
+        new = self.arrays("new", 6)
+        text = "name: t\nmodel: {layers: [{linear: 2}]}\ndata: {type: tensors, inputs: INPUTS, targets: y.npy, eval_fraction: 0.2}\n" \
+            "optimizer: {type: sgd, learning_rate: 0.1}\ntraining: {global_batch_size: 4, max_steps: 4}\n"
+        run, out = self.folder / "run", self.folder / "out.csv"
+        self.run_dltrain(self.write("work/exp.yaml", text.replace("INPUTS", "x.npy")), "-q", "--output-dir", run)
+        targets = ("-s", f"data.targets={new}/y.npy")
+        self.assertIn("6 samples", self.run_dltrain("eval", run, new / "x.npy", *targets).out)
+        self.run_dltrain("predict", run, new / "x.npy", *targets, "-o", out)
+        self.assertEqual(len(out.read_text().splitlines()), 7)
+        self.refused(USAGE, "eval", run, new / "x.npy", says=["x.npy has inputs only", "-s data.targets=FILE.npy"])
+        self.refused(DATA, "predict", run, new / "z.npy", "-o", out, says="there is no")
+        self.refused(USAGE, "predict", run, self.write("other.csv", "1,2,3\n"), "-o", out, says="other data")
 
 
 class Advice(support.DltrainTest):

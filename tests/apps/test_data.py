@@ -310,6 +310,8 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         self.refused(USAGE, "data", "prepare", config, "-o", packed, says="--overwrite")
         self.run_dltrain("data", "prepare", config, "-o", packed, "--overwrite", "-s", "data.on_error=skip")
         self.assertEqual(packed.read_bytes(), before)
+        self.refused(USAGE, "data", "prepare", self.packed_config(packed), "-o", packed, "--overwrite", says="would replace")
+        self.assertEqual(packed.read_bytes(), before)
         self.refused(USAGE, "data", "show", config, "-o", self.folder / "x.jpg", says="name in .png")
 
     def test_a_packed_image_that_broke_is_left_out_where_that_is_asked_for(self):

@@ -6,7 +6,7 @@ import shutil
 import struct
 
 import support
-from support import DATA, DIVERGED, SOURCES, STORAGE, USAGE, safetensors, steps
+from support import DATA, DIVERGED, OK, SOURCES, STORAGE, USAGE, safetensors, steps
 
 GOLDEN = SOURCES / "tests" / "golden" / "huggingface"
 # Keys that transformers writes and the export omits: they change no result, or have the default of transformers.
@@ -135,6 +135,7 @@ logging: {{logging_steps: 1}}
             mixed = dict(weights(narrow))
             mixed["transformer.ln_f.bias"] = tensors["transformer.ln_f.bias"]
             write_safetensors(narrow / "model.safetensors", mixed)
+            (narrow / "checksums.json").unlink()
             self.run_dltrain("import", narrow, out, "--overwrite")
             self.assertEqual({value[0] for value in weights(out).values()}, {"F32"})
 
@@ -448,6 +449,33 @@ training: {global_batch_size: 4, max_steps: 3}
         self.refused(STORAGE, "export", self.folder / "nothing", self.folder / "new", says="nothing")
         self.refused(USAGE, "export", run, self.folder / "new", "--dtype", "f64")
         self.assertFalse((self.folder / "new").exists())
+
+    def test_damage_of_an_exported_folder_is_told_by_all_that_read_its_weights(self):
+        run, out = self.folder / "run", self.folder / "out"
+        self.run_dltrain(self.configuration(GOLDEN / "gpt2"), "-q", "--output-dir", run)
+        self.run_dltrain("export", run, out)
+        imported = self.folder / "imported"
+        self.run_dltrain("import", out, imported)
+        prompt = ("--tokens", "1,2,3", "--max-tokens", 2)
+        for folder in (out, imported):
+            commands = (("eval", self.configuration(folder), "--checkpoint", folder), ("generate", folder, *prompt),
+                        ("import", folder, self.folder / "again"),
+                        (self.configuration(folder), "-q", "--output-dir", self.folder / "from", "--overwrite"),
+                        *((run / "config.yaml", "-q", "--output-dir", self.folder / "init", "--overwrite", "-s", f"model.init_from={source}")
+                          for source in (folder, folder / "model.safetensors")))
+            file = folder / "model.safetensors"
+            whole = file.read_bytes()
+            for damaged in (False, True):
+                file.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:] if damaged else whole)
+                for command in commands:
+                    result = self.run_dltrain(*command, code=None)
+                    self.assertEqual(result.code, STORAGE if damaged else OK, str(result))
+                    if damaged:
+                        self.assertIn(f"{file}: damaged: its content does not match checksums.json", result.err)
+                shutil.rmtree(self.folder / "again", ignore_errors=True)
+            # A folder that others have written has no checksums.
+            (folder / "checksums.json").unlink()
+            self.run_dltrain("generate", folder, *prompt)
 
     def test_models_of_no_family_are_refused(self):
         self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "run", "--max-steps", "1")

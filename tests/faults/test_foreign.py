@@ -6,7 +6,7 @@ import random
 import shutil
 import time
 
-from support import DATA, OK, SMALL, STORAGE, USAGE, DltrainTest, checkpoints, main, steps
+from support import DATA, OK, SMALL, STOPPED, STORAGE, USAGE, DltrainTest, checkpoints, main, png, steps
 
 LANGUAGE = """
 name: letters
@@ -100,6 +100,9 @@ class Foreign(DltrainTest):
         run, out = self.trained(configuration=self.language()), self.folder / "model"
         self.run_dltrain("export", run, out)
         self.run_dltrain("export", run, out, "--overwrite")
+        self.refused(USAGE, "import", out, out, "--overwrite", says="would replace")
+        other = self.trained("other", configuration=self.folder / "letters.yaml")
+        self.refused(USAGE, "average", run, other, "-o", run, "--overwrite", says=f"{run}/checkpoints/step-000004 is an input")
         for command, source in (("export", run), ("import", out)):
             to = self.folder / command
             self.run_dltrain(command, source, to)
@@ -150,7 +153,10 @@ class Foreign(DltrainTest):
                         ("eval", configuration, "--checkpoint", run, "--result", table),
                         ("eval", configuration, "--checkpoint", run, "--result", configuration),
                         ("eval", configuration, "--checkpoint", run, "--result", run / "checkpoints/latest/state.json"),
-                        (configuration, "--output-dir", self.folder / "other", "--result", table)):
+                        (configuration, "--output-dir", self.folder / "other", "--result", table),
+                        ("plan", configuration, "--timeline", configuration), ("plan", configuration, "--timeline", table),
+                        ("plan", configuration, "--timeline", run / "checkpoints/latest/model.safetensors"),
+                        ("init", "mlp", "--data", table, "--force", "-o", table)):
             self.refused(USAGE, *command, says="would replace")
         # Files that the configuration of a run names, although this command reads other data, and files of a run.
         new = self.write("new.csv", "a,b,c\n1,2,1\n")
@@ -162,6 +168,47 @@ class Foreign(DltrainTest):
         link.unlink()
         shutil.rmtree(self.folder / "other", ignore_errors=True)
         self.assertEqual(content(self.folder), before)
+
+    def test_pictures_replace_pictures_of_dltrain_alone(self):
+        for kind, value in (("dark", 40), ("light", 200)):
+            self.write(f"photos/{kind}/0.png", png(8, 8, lambda y, x: (value, x, y)))
+        configuration = self.write("photos.yaml", SMALL[: SMALL.index("data:")].replace("layers:", "layers:\n    - flatten")
+                                   + f"data: {{type: image_folder, path: {self.folder / 'photos'}, transforms: [{{resize: [8, 8]}}]}}\n" + SMALL[SMALL.index("optimizer:"):])
+        mine = self.write("mine.png", png(8, 8, lambda y, x: (1, 2, 3)))
+        photo = self.folder / "photos/dark/0.png"
+        before = content(self.folder)
+        self.refused(USAGE, "data", "show", configuration, "-o", mine, says=(f"{mine} exists", "--overwrite"))
+        for output in (photo, self.folder / "photos/light/new.png"):
+            self.refused(USAGE, "data", "show", configuration, "-o", output, "--overwrite", says=f"lies in {self.folder / 'photos'}")
+        self.assertEqual(content(self.folder), before)
+        for flags in (("--overwrite",), ()):
+            self.run_dltrain("data", "show", configuration, "-o", mine, *flags)
+        # Nor does a command write into the folder of images that it reads.
+        run = self.trained(configuration=configuration)
+        self.refused(USAGE, "predict", run, self.folder / "photos", "-o", photo.parent / "x.csv", says="whose files are inputs")
+        self.assertFalse((photo.parent / "x.csv").exists())
+
+    def test_a_run_does_not_discard_the_weights_that_it_starts_from(self):
+        run = self.trained()
+        before = content(run)
+        for source in (run, run / "checkpoints/step-000040", run / "checkpoints/latest/model.safetensors"):
+            again = (self.small(), "--output-dir", run, "--overwrite", "-s", f"model.init_from={source}")
+            self.refused(USAGE, *again, says=("initial weights", "--overwrite would discard"))
+            self.refused(USAGE, *again, "--dry-run", says="initial weights")
+        self.assertEqual(content(run), before)
+
+    def test_a_foreign_folder_that_is_called_like_a_later_checkpoint_is_refused_at_the_start(self):
+        run = self.folder / "run"
+        self.run_dltrain(self.small(), "-q", "--output-dir", run, "--stop-at", 10, code=STOPPED)
+        self.write(run / "checkpoints/step-000030/notes.txt", "mine")
+        before = content(run)
+        again = (self.small(), "--output-dir", run, "--resume", "auto")
+        self.refused(USAGE, *again, says=(f"{run}/checkpoints/step-000030 was not written by dltrain", "move it"))
+        self.refused(USAGE, *again, "--dry-run", says="step-000030")
+        self.assertEqual(content(run), before)
+        shutil.move(run / "checkpoints/step-000030", run / "checkpoints/step-000003")
+        self.run_dltrain(*again, "-q")
+        self.assertEqual(steps(run)[-1]["step"], 40)
 
     def test_an_empty_path_or_name_is_a_mistake(self):
         before = content(self.folder)

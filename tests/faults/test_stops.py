@@ -23,6 +23,15 @@ LONG_EVALUATION = (LARGE.replace("samples: 40, seed: 1", "samples: 1000000, seed
                    .replace("logging:", "evaluation: {eval_steps: 2}\nlogging:"))
 LONG_STEP = (LARGE.replace("samples: 100", "samples: 1000000").replace("save_steps: 10", "save_steps: 1000")
              .replace("global_batch_size: 16", "global_batch_size: 1000000, micro_batch_size: 2"))
+SAMPLED = """
+name: sampled
+model: {type: gpt2, num_layers: 4, hidden_size: 64, num_heads: 2, dropout: 0.0, max_positions: 20000}
+data: {type: text, path: FOLDER/text.txt, tokenizer: {type: char}, sequence_length: 16}
+optimizer: {type: adamw, learning_rate: 1.0e-3}
+training: {global_batch_size: 4, max_steps: 4}
+generation: {sample_steps: 2, prompts: [the], max_tokens: 19000}
+logging: {logging_steps: 1}
+"""
 # Seconds from the signal to the end, with room for a busy machine; clusters give 30.
 SOON = 10
 
@@ -111,6 +120,24 @@ class Stops(DltrainTest):
             run = self.stop_soon(LONG_STEP, lambda run: (run / "metrics.jsonl").exists(), *arguments)
             # Nothing was learnt: the next call begins again.
             self.assertEqual(checkpoints(run), [])
+
+    def test_a_stop_does_not_wait_for_samples(self):
+        """The text that a run generates takes a minute; the next call begins with it and comes to the same samples."""
+        self.write("text.txt", "the quick brown fox jumps over the lazy dog. " * 400)
+        text = SAMPLED.replace("FOLDER", str(self.folder))
+        run = self.stop_soon(text, self.logged(2))
+        self.assertEqual(checkpoints(run), ["step-000002"])
+        self.assertTrue(json.loads((run / "checkpoints" / "latest" / "state.json").read_text())["evaluation_due"])
+        self.assertEqual((run / "samples.jsonl").read_text(), "")
+        short = ("-q", "--output-dir", run, "--resume", "auto", "-s", "generation.max_tokens=8")
+        self.run_dltrain(self.small(text), *short)
+        whole = self.folder / "whole"
+        self.run_dltrain(self.small(text), "-q", "--output-dir", whole, "-s", "generation.max_tokens=8")
+        self.assertEqual(trajectory(run), trajectory(whole))
+        texts = [[(line["step"], line["text"]) for line in map(json.loads, (at / "samples.jsonl").read_text().splitlines())] for at in (run, whole)]
+        self.assertEqual(texts[0], texts[1])
+        self.assertEqual([step for step, _ in texts[0]], [2, 4])
+        self.assert_same_state(run, whole)
 
     def test_a_stop_does_not_wait_for_data_to_be_opened(self):
         rows = self.write("big.csv", "1,2,3,0\n4,5,6,1\n" * 2_000_000)

@@ -8,7 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from support import DATA, MEMORY, OK, PROGRAM, SMALL, SOURCES, STOPPED, STORAGE, USAGE, DltrainTest, checkpoints, main, metrics, steps
+from support import (DATA, MEMORY, OK, PROGRAM, SMALL, SOURCES, STOPPED, STORAGE, USAGE, DltrainTest, checkpoints, main, metrics, png,
+                     save_safetensors, steps)
 
 ENDLESS = ("-s", "training.max_steps=1000000", "-s", "checkpoint.save_steps=1000000")
 
@@ -92,13 +93,35 @@ class Disappearing(DltrainTest):
         self.wait_for(lambda: (run / "metrics.jsonl").exists() and len(steps(run)) > 3, "steps in a new file")
         while (run / "config.yaml").exists():  # the run goes on writing meanwhile
             shutil.rmtree(run, ignore_errors=True)
-        self.wait_for(lambda: (run / "metrics.jsonl").exists() and len(steps(run)) > 3, "steps in a new folder")
+        self.wait_for(lambda: (run / "config.yaml").exists() and (run / "metrics.jsonl").exists() and len(steps(run)) > 3, "steps in a new folder")
+        self.refused(USAGE, self.small(), "--output-dir", run, "--resume", "auto", says="in use by process")
         process.send_signal(signal.SIGTERM)
         result = self.end(process)
+        self.assertIn(f"{run} was deleted or moved during the run", result.err)
         self.assertEqual(result.code, STOPPED, str(result))
         self.assertGreaterEqual(result.err.count("was deleted during the run"), 2, str(result))
         self.assertEqual(len(checkpoints(run)), 1)
+        # It is the folder of a run again.
+        self.assertIn("stopped", self.run_dltrain("runs", "show", run).out)
+        self.assertEqual(len((run / "attempts.jsonl").read_text().splitlines()), 1)
         self.run_dltrain(self.small(), "-q", "--output-dir", run, "--resume", "auto", "--max-steps", int(checkpoints(run)[0][5:]) + 5)
+        self.run_dltrain(self.small(), "-q", "--output-dir", run, "--overwrite", "--max-steps", 5)
+
+    def test_a_run_whose_folder_was_moved_is_one_in_a_new_folder(self):
+        run, moved = self.folder / "run", self.folder / "moved"
+        slow = self.small(SMALL.replace("out_features: 24", "out_features: 20000"))
+        process = self.start(slow, "-q", "--output-dir", run, *ENDLESS, "-s", "checkpoint.save_steps=100")
+        # No save is under way a while after one.
+        self.wait_for(lambda: (run / "checkpoints/latest").exists() and steps(run)[-1]["step"] % 100 in range(30, 60), "a checkpoint")
+        run.rename(moved)
+        self.wait_for(lambda: process.poll() is not None or (run / "checkpoints/latest").exists(), "a checkpoint in a new folder")
+        process.send_signal(signal.SIGTERM)
+        result = self.end(process)
+        self.assertEqual(result.code, STOPPED, str(result))
+        self.assertIn(f"warning: {run} was deleted or moved during the run", result.err)
+        for folder in (run, moved):
+            self.run_dltrain("eval", folder)
+            self.run_dltrain(slow, "-q", "--output-dir", folder, "--overwrite", "--max-steps", 5)
 
     def test_mapped_data_that_shrinks_ends_the_run_with_its_name(self):
         tokens = self.write("train_000000.bin", b"".join((i % 50).to_bytes(2, "little") for i in range(1 << 20)))
@@ -118,6 +141,47 @@ logging: {{logging_steps: 1}}
         self.assertEqual(result.code, DATA, str(result))
         self.assertIn(f"{tokens}: was shortened", result.err)
         self.assertEqual(len(checkpoints(run)), 1, str(result))
+
+    def while_it_trains(self, data, change):
+        """The end of a run on `data` under which `change` is made; without one, a signal stops it."""
+        run = self.folder / "run"
+        text = f"""
+name: shrinks
+model: {{layers: [flatten, {{linear: 2}}]}}
+data: {data}
+optimizer: {{type: sgd, learning_rate: 0.01}}
+training: {{global_batch_size: 4, max_steps: 1000000}}
+logging: {{logging_steps: 1}}
+"""
+        process = self.start(self.write("shrinks.yaml", text), "--output-dir", run)
+        self.wait_for(lambda: process.poll() is not None or ((run / "metrics.jsonl").exists() and len(steps(run)) > 3), "steps")
+        change()
+        return process, run
+
+    def test_packed_images_that_shrink_end_the_run_with_their_name(self):
+        for kind, value in (("dark", 40), ("light", 200)):
+            for i in range(8):
+                self.write(f"images/{kind}/{i}.png", png(64, 64, lambda y, x: (value + i, value + x % 50, (x * y + i) % 256)))
+        packed = self.folder / "train.images"
+        folder = self.write("folder.yaml", f"data: {{type: image_folder, path: {self.folder / 'images'}}}\nmodel: {{layers: [flatten, {{linear: 2}}]}}\n"
+                            "optimizer: {type: sgd, learning_rate: 0.01}\ntraining: {global_batch_size: 4, max_steps: 1}\n")
+        self.run_dltrain("data", "prepare", folder, "-o", packed, "--encoding", "raw")
+        process, run = self.while_it_trains(f"{{type: packed_images, path: {packed}}}", lambda: os.truncate(packed, 4096))
+        result = self.end(process)
+        self.assertEqual(result.code, DATA, str(result))
+        self.assertIn(f"{packed}: was shortened", result.err)
+        self.assertEqual(len(checkpoints(run)), 1, str(result))
+
+    def test_tensors_are_in_memory_so_that_a_run_outlives_their_file(self):
+        file = save_safetensors(self.folder / "data.safetensors", {"x": ("F32", [64, 512], [i % 7 for i in range(64 * 512)]),
+                                                                   "y": ("I64", [64], [i % 2 for i in range(64)])})
+        process, run = self.while_it_trains(f"{{type: tensors, path: {file}, inputs: x, targets: y}}", lambda: os.truncate(file, 100))
+        seen = len(steps(run))
+        self.wait_for(lambda: len(steps(run)) > seen + 50, "more steps")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.end(process).code, STOPPED)
+        # The next start finds the damage.
+        self.refused(DATA, self.folder / "shrinks.yaml", "--output-dir", run, "--resume", "auto", says=str(file))
 
 
 SANITIZED = b"__ubsan_handle" in Path(PROGRAM).read_bytes()
