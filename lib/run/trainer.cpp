@@ -400,6 +400,7 @@ CheckpointState Loop::checkpoint_state(int64_t step) const {
 
 void Loop::save(int64_t step, bool last) {
   if (options_.run_folder.empty() || saved_step_ == step) return;
+  if (experiment_.training.verify_replicas && !ends_alone_) verify_replicas(session_, step);
   saved_step_ = step;
   last_save_ = TrainerClock::now();
   if (!saves()) return;
@@ -498,14 +499,13 @@ bool Loop::finish_step(int64_t step) {
   if (!stop && evaluation_due_) stop = !look_at_model(step + 1, evaluates, samples, counts);
   const bool early = !evaluation_due_ && stopped_early() && !is_last(step);
   const bool best = counts && !evaluation_due_ && outcome_.last_evaluation.best;
-  const bool saves = save_due(step) || stop || asked.save || early || best || pause;
-  const auto& every = experiment_.training.verify_replicas;
-  if (every && (saves || (step + 1) % *every == 0)) {
+  if (save_due(step) || stop || asked.save || early || best || pause) {
+    save(step + 1, stop || early || pause || is_last(step));
+  }
+  if (const auto& every = experiment_.training.verify_replicas;
+      every && (step + 1) % *every == 0 && saved_step_ != step + 1) {
     collect_reports(0);
     verify_replicas(session_, step + 1);
-  }
-  if (saves) {
-    save(step + 1, stop || early || pause || is_last(step));
   }
   if (is_leader() && !checkpoints_.sharded()) announce(checkpoints_.poll());
   if (early || !stop) {
