@@ -88,10 +88,7 @@ std::vector<int32_t> parse_tokens(const std::string& text) {
 
 // The first token of a text without prompt.
 int32_t begin_token(const LanguageModel& model) {
-  const Tokenizer* tokenizer = model.tokenizer();
-  const SpecialTokens special = tokenizer != nullptr ? tokenizer->special() : SpecialTokens{};
-  if (special.begin_of_text) return *special.begin_of_text;
-  if (special.end_of_text) return *special.end_of_text;
+  if (const auto token = first_token(model.tokenizer())) return *token;
   fail(ExitCode::usage,
        "no prompt is given, and the tokenizer has no token that begins a text; use --prompt, or "
        "- for standard input");

@@ -82,7 +82,7 @@ CommandBody add_init(CLI::App& command) {
     for (const EmbeddedFile& file : template_files()) {
       if (options->name != file.name) continue;
       std::string text(file.text),
-          told = fmt::format("{}: the template {}", options->output, file.name);
+          summary = fmt::format("{}: the template {}", options->output, file.name);
       if (options->data.empty() && options->target != "last") {
         fail(ExitCode::usage, "--target names a column of --data FILE, which is missing");
       }
@@ -93,9 +93,9 @@ CommandBody add_init(CLI::App& command) {
                "regression for a column of numbers");
         const CsvProposal found = propose_csv(options->data, options->target);
         text = describe_table(text, options->data, found);
-        told += fmt::format(" for {}, target '{}'", options->data, found.target);
-        for (const auto& [column, why] : found.ignore) told += "\n  left out: " + why;
-        for (const std::string& why : found.left_out) told += "\n  left out: " + why;
+        summary += fmt::format(" for {}, target '{}'", options->data, found.target);
+        for (const auto& [column, why] : found.ignore) summary += "\n  left out: " + why;
+        for (const std::string& why : found.left_out) summary += "\n  left out: " + why;
       }
       if (options->output.empty()) {
         std::fputs(text.c_str(), stdout);
@@ -103,7 +103,7 @@ CommandBody add_init(CLI::App& command) {
         fail(ExitCode::usage, "{} exists; --force overwrites it", options->output);
       } else {
         write_file_atomically(options->output, text);
-        fmt::print("{}\n", told);
+        fmt::print("{}\n", summary);
       }
     }
     return ExitCode::ok;

@@ -55,6 +55,12 @@ std::unique_ptr<LanguageModel> open_language_model(const LanguageModelFlags& o) 
                                          o.tokenizer);
 }
 
+std::optional<int32_t> first_token(const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return {};
+  const SpecialTokens& special = tokenizer->special();
+  return special.begin_of_text ? special.begin_of_text : special.end_of_text;
+}
+
 void add_model_options(CLI::App& command, LanguageModelFlags& o) {
   command
       .add_option("MODEL", o.model,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,5 +21,8 @@ void add_model_options(CLI::App& command, LanguageModelFlags& o);
 
 // Opens a run folder, a checkpoint, a folder of Hugging Face or a configuration.
 std::unique_ptr<LanguageModel> open_language_model(const LanguageModelFlags& o);
+
+// The token that begins a text, or else the one that separates texts; null: an unknown tokenizer.
+std::optional<int32_t> first_token(const Tokenizer* tokenizer);
 
 }  // namespace dltrain

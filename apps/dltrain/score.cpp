@@ -58,8 +58,7 @@ TextRequest request_for(const Tokenizer& tokenizer, Pair pair, size_t number) {
       all.begin() + static_cast<std::ptrdiff_t>(std::min(request.prompt.size(), all.size()));
   request.continuation.assign(begin, all.end());
   if (request.prompt.empty()) {
-    const SpecialTokens& special = tokenizer.special();
-    const auto first = special.begin_of_text ? special.begin_of_text : special.end_of_text;
+    const auto first = first_token(&tokenizer);
     if (!first) {
       fail(ExitCode::usage,
            "line {}: the context is empty, and the tokenizer has no token that begins a text",

@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <regex>
-#include <span>
 #include <unordered_map>
 
 #include <fmt/ranges.h>
@@ -21,19 +20,20 @@ namespace dltrain {
 namespace {
 
 constexpr int64_t kMaxReported = 20;
-constexpr size_t kMaxLines = 8;  // of missing values in a column
+constexpr int64_t kMaxLines = 8;  // of missing values in a column
 
 // Collects errors of cells: the first ones with their places, missing values by column with their
 // first lines.
 class BadCells {
  public:
   void add(const std::string& location, const std::string& message) {
-    if (++count_ <= kMaxReported) problems_.push_back({location + ": " + message, {}});
+    if (++count_ <= kMaxReported) problems_.push_back({location + ": " + message});
   }
   void add_missing(size_t column, const std::string& location, int64_t line) {
     const auto [of, is_new] = missing_.emplace(column, problems_.size());
-    if (is_new) problems_.push_back({location + ": a missing value", {}});
-    problems_[of->second].lines.push_back(line);
+    if (is_new) problems_.push_back({location + ": a missing value"});
+    Problem& problem = problems_[of->second];
+    if (++problem.missing <= kMaxLines) problem.lines.push_back(line);
     ++missing_count_;
   }
 
@@ -45,8 +45,8 @@ class BadCells {
     if (problems_.size() == 1) throw Error(ExitCode::data, problems_[0].text() + advice);
     std::string text = fmt::format("{} cells or lines cannot be used:", count_ + missing_count_);
     for (const Problem& problem : problems_) {
-      text += "\n  " + problem.text() + (problem.lines.empty() ? "" : advice);
-      if (!problem.lines.empty()) advice = "";  // once
+      text += "\n  " + problem.text() + (problem.missing == 0 ? "" : advice);
+      if (problem.missing > 0) advice = "";  // once
     }
     if (count_ > kMaxReported) text += fmt::format("\n  … and {} more", count_ - kMaxReported);
     throw Error(ExitCode::data, text, file);
@@ -55,13 +55,13 @@ class BadCells {
  private:
   struct Problem {
     std::string message;
-    std::vector<int64_t> lines;  // of missing values in this column
+    int64_t missing = 0;              // values in this column
+    std::vector<int64_t> lines = {};  // of the first of them
 
     std::string text() const {
-      if (lines.size() < 2) return message;
-      const std::span first(lines.data(), std::min(lines.size(), kMaxLines));
-      return fmt::format("{}, one of {} in this column (lines {}{})", message, lines.size(),
-                         fmt::join(first, ", "), first.size() < lines.size() ? ", …" : "");
+      if (missing < 2) return message;
+      return fmt::format("{}, one of {} in this column (lines {}{})", message, missing,
+                         fmt::join(lines, ", "), missing > kMaxLines ? ", …" : "");
     }
   };
   int64_t count_ = 0, missing_count_ = 0;

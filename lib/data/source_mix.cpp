@@ -62,7 +62,7 @@ SourceMix::Counts SourceMix::counts(int64_t position) const {
   for (const int64_t weight : weights_) weights += weight;
   for (bool again = true; again;) {
     again = false;
-    for (size_t k = 0; k < sources_.size() && active > 0; ++k) {
+    for (size_t k = 0; k < sources_.size(); ++k) {
       if (counts[k] == limits_[k]) continue;
       // The number of j with (2 j + 1) S < w (2 p - n).
       const Wide bound = static_cast<Wide>(weights_[k]) * (2 * static_cast<Wide>(rest) - active);

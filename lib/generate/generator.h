@@ -43,8 +43,8 @@ struct GeneratedText {
   std::vector<int32_t> tokens;  // new ones, up to what ended the text
   std::string text;             // of these; without a tokenizer empty
   FinishReason finish = FinishReason::length;
-  // Of TextRequest::continuation: the sum of log p(token), and whether each of its tokens is the
-  // likeliest one.
+  // If the request has a continuation: the sum of log p over its tokens, and whether each of them
+  // is the likeliest token at its position.
   double log_likelihood = 0;
   bool greedy = true;
 };

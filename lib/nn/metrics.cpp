@@ -144,8 +144,7 @@ std::string metric_name_problem(const std::string& name) {
   }
   return fmt::format(
       "unknown metric '{}'; expected accuracy, perplexity, bits_per_byte, top_K (top_5), "
-      "precision, "
-      "recall, f1, confusion, mae, mse, rmse or r2",
+      "precision, recall, f1, confusion, mae, mse, rmse or r2",
       name);
 }
 

@@ -1,6 +1,6 @@
-#include <algorithm>
 #include <chrono>
 
+#include "config/suggest.h"
 #include "run/trainer.h"
 #include "runtime/host_reduce.h"
 
@@ -27,8 +27,7 @@ std::vector<EvalPart> parts_of(const std::shared_ptr<const Dataset>& data) {
 // The bytes of text of each token for bits_per_byte; empty without this metric.
 std::vector<uint32_t> bytes_of_tokens(const Session& session) {
   std::vector<uint32_t> bytes;
-  const auto& names = session.metrics;
-  if (std::find(names.begin(), names.end(), kBitsPerByte) == names.end()) return bytes;
+  if (!contains(session.metrics, kBitsPerByte)) return bytes;
   const auto tokenizer = session.data.eval->tokenizer();
   for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
     const size_t size = tokenizer->is_special(id) ? 0 : tokenizer->bytes_of(id).size();

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
+
+#include <fmt/ranges.h>
 
 #include "base/checksum.h"
 #include "runtime/host_reduce.h"
@@ -18,12 +19,6 @@ uint64_t hash_parameters(Executor& executor) {
     if (tensor.role == Role::parameter) hasher.update(executor.view_state(tensor.name, buffer));
   }
   return std::stoull(hasher.hex64(), nullptr, 16);
-}
-
-std::string list_ranks(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
-  return text;
 }
 
 }  // namespace
@@ -59,11 +54,11 @@ void verify_replicas(Session& session, int64_t step) {
     std::ranges::sort(odd);
     std::ranges::sort(all);
     if (!found.empty()) found += "; ";
-    found +=
-        odd.size() * 2 < all.size()
-            ? fmt::format("those of rank {} differ from those of its replicas", list_ranks(odd))
-            : fmt::format("those of the replicas {} differ, and there is no majority",
-                          list_ranks(all));
+    found += odd.size() * 2 < all.size()
+                 ? fmt::format("those of rank {} differ from those of its replicas",
+                               fmt::join(odd, ", "))
+                 : fmt::format("those of the replicas {} differ, and there is no majority",
+                               fmt::join(all, ", "));
   }
   if (found.empty()) return;
   if (!ranks.is_leader()) throw RemoteError(0, ExitCode::rank);
