@@ -281,9 +281,16 @@ bool is_input_too(const fs::path& path) {
 bool replace_deleted(FileWriter& file) {
   const fs::path path = file.path();
   if (is_there(path)) return false;
-  make_directories(path.parent_path());
-  file = FileWriter(path);
-  return true;
+  // The folder can be deleted again while the file is created.
+  for (int attempt = 1;; ++attempt) {
+    try {
+      make_directories(path.parent_path());
+      file = FileWriter(path);
+      return true;
+    } catch (const Error&) {
+      if (attempt == 100) throw;
+    }
+  }
 }
 
 }  // namespace dltrain

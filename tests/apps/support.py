@@ -155,7 +155,13 @@ class DltrainTest(unittest.TestCase):
 
 def metrics(run):
     """Lines of metrics.jsonl, and demands that each is one JSON object."""
-    return [json.loads(line) for line in (pathlib.Path(run) / "metrics.jsonl").read_text().splitlines()]
+    path = pathlib.Path(run) / "metrics.jsonl"
+    text = path.read_text()
+    # A reader can meet the first part of a line that is being written: the kernel copies page by page.
+    end = time.monotonic() + 5
+    while text and not text.endswith("\n") and time.monotonic() < end:
+        text = path.read_text()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def steps(run):

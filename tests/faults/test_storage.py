@@ -93,7 +93,10 @@ class Disappearing(DltrainTest):
         self.wait_for(lambda: (run / "metrics.jsonl").exists() and len(steps(run)) > 3, "steps in a new file")
         while (run / "config.yaml").exists():  # the run goes on writing meanwhile
             shutil.rmtree(run, ignore_errors=True)
-        self.wait_for(lambda: (run / "config.yaml").exists() and (run / "metrics.jsonl").exists() and len(steps(run)) > 3, "steps in a new folder")
+        def goes_on():
+            return (run / "config.yaml").exists() and (run / "metrics.jsonl").exists() and len(steps(run)) > 3
+        self.wait_for(lambda: process.poll() is not None or goes_on(), "steps in a new folder")
+        self.assertIsNone(process.poll(), process.poll() is None or str(self.end(process)))
         self.refused(USAGE, self.small(), "--output-dir", run, "--resume", "auto", says="in use by process")
         process.send_signal(signal.SIGTERM)
         result = self.end(process)
