@@ -22,7 +22,7 @@ bool served(const OpCase& c) {
   if (c.attributes.has("weight_shape")) {
     for (int64_t extent : c.attributes.integers("weight_shape")) weights *= extent;
   }
-  return weights < 6000 && has_kernel(emulated_cuda_engine(), c.op);
+  return weights < 4000 && has_kernel(emulated_cuda_engine(), c.op);
 }
 
 TEST_CASE("every op case on the emulated CUDA kernels agrees with the reference") {
