@@ -4,6 +4,9 @@
 #
 #   scripts/test_full.sh [PART...]     runs the given parts, or all
 #
+# JOBS (all cores) is the number of builds and tests at a time: parts that use one core, such as layouts and the long
+# campaigns, can run beside others with JOBS=1.
+#
 # The result of a part is stored in build/full/ with the revision of the sources. A part that has passed is not
 # repeated for the same revision. A failed part does not stop the others. When every part has a result, a
 # record is written to docs/records/, which names the revision of each part where they differ. The exit status
@@ -11,7 +14,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-jobs=$(nproc)
+jobs=${JOBS:-$(nproc)}
 export OMP_WAIT_POLICY=passive
 all_parts="asan-build asan-core asan-ops asan-train asan-apps tsan fuzz tidy highway bench tests layouts long-runs long-damage long-hostile long-foreign long-strangers"
 state=build/full
@@ -26,16 +29,15 @@ build_preset() {
   cmake --preset "$1" --log-level=WARNING >/dev/null && cmake --build --preset "$1" --parallel "$jobs" -- --quiet
 }
 fuzzers() {
+  local names
+  mapfile -t names < <(basename -s .cpp tests/fuzz/*.cpp)
   cmake --preset fuzz --log-level=WARNING >/dev/null || return 1
-  local source name
-  for source in tests/fuzz/*.cpp; do
-    name=$(basename "$source" .cpp)
-    cmake --build --preset fuzz --parallel "$jobs" --target "fuzz_$name" -- --quiet || return 1
-    mkdir -p "build-fuzz/corpus/$name"
-    "build-fuzz/fuzz_$name" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=10 -rss_limit_mb=2048 \
-      -print_final_stats=1 "build-fuzz/corpus/$name" "tests/fuzz/seeds/$name" || return 1
-    echo "fuzz_$name: no failure in ${FUZZ_SECONDS:-60} s;"
-  done
+  cmake --build --preset fuzz --parallel "$jobs" --target "${names[@]/#/fuzz_}" -- --quiet || return 1
+  # shellcheck disable=SC2016  # the inner shell expands its own arguments
+  xargs -n 1 -P "$jobs" bash -c '
+    mkdir -p "build-fuzz/corpus/$1"
+    "build-fuzz/fuzz_$1" -max_total_time="$0" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+      "build-fuzz/corpus/$1" "tests/fuzz/seeds/$1" 2>&1 && echo "fuzz_$1: no failure in $0 s;"' "${FUZZ_SECONDS:-60}" <<<"${names[*]}"
 }
 long_tests() { # long_tests CTEST_ARGUMENTS…; prints what the campaigns counted
   ctest --test-dir build --parallel "$jobs" --verbose -L '^long$' "$@"
@@ -50,7 +52,7 @@ run_part() {
     asan-apps) asan_tests -R '^(apps|faults)' ;;
     tsan) build_preset tsan && ctest --preset tsan --parallel "$jobs" --label-exclude '^long$' ;;
     fuzz) fuzzers ;;
-    tidy) scripts/tidy.sh ;;
+    tidy) TIDY_JOBS=$jobs scripts/tidy.sh ;;
     bench) cmake --build build --parallel "$jobs" --target bench_kernels bench_data bench_plan bench_text bench_overlap bench_checkpoint bench_search -- --quiet ;;
     tests) ctest --test-dir build --parallel "$jobs" --output-on-failure --label-exclude '^long$' ;;
     layouts)
