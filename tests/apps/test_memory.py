@@ -72,6 +72,7 @@ class Fits(DltrainTest):
                 self.assertFalse((run / "config.yaml").exists())
             self.run_dltrain(self.wide(), *few, preexec_fn=limited(kind, needs + 4 * 2**20))
 
+    @unittest.skipIf(SANITIZED, "sanitizers take memory")
     def test_every_remedy_is_a_plan(self):
         budget = ["-s", "memory.budget=80MiB"]
         model = "layers: [{type: linear, out_features: 512}, {repeat: {times: 6, layers: [{type: linear, out_features: 512}, {type: gelu}, {type: dropout}]}}, " \
