@@ -233,10 +233,15 @@ int behave(const std::string& behaviour, int rank) {
   }
   if (behaviour.starts_with("restart")) return restart(behaviour, rank);
   if (behaviour == "signals") {
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) std::signal(signal, on_signal);
+    // Not a handler: ThreadSanitizer defers signals, and sometimes for ever.
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) sigaddset(&set, signal);
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
     print_line(stdout, "ready");
-    // Not pause(): ThreadSanitizer defers a signal that comes just before it.
-    for (;;) usleep(10'000);
+    for (int signal = 0;;) {
+      if (sigwait(&set, &signal) == 0) on_signal(signal);
+    }
   }
   if (behaviour == "starts slowly") {
     print_line(stdout, "started");
