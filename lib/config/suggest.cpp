@@ -43,7 +43,9 @@ std::string nearest_name(std::string_view wrong, std::span<const std::string> na
     size_t distance = edit_distance(wrong, name);
     // Names without a common character are not near, although "ab" is only two edits from "xy".
     if (distance >= std::max(wrong.size(), name.size())) continue;
-    if (wrong.size() >= 3 && name.starts_with(wrong)) distance = std::min<size_t>(distance, 1);
+    const bool begins = wrong.size() >= 3 && name.starts_with(wrong);
+    const bool goes_on = name.size() >= 4 && wrong.starts_with(name);
+    if (begins || goes_on) distance = std::min<size_t>(distance, 1);
     if (distance < best_distance) {
       best = name;
       best_distance = distance;

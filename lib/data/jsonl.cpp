@@ -42,6 +42,9 @@ std::vector<std::string> texts_of(const JsonlLine& line, const std::vector<std::
   try {
     record = nlohmann::json::parse(line.text);
   } catch (const nlohmann::json::exception& error) {
+    if (looks_like_utf16(line.text)) {
+      throw Error(ExitCode::data, "is UTF-16; save the file as UTF-8", line.location);
+    }
     throw Error(ExitCode::data, "is not JSON: " + json_error(error.what()), line.location);
   }
   if (!record.is_object()) throw Error(ExitCode::data, "is not a JSON object", line.location);

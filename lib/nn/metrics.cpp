@@ -142,10 +142,13 @@ std::string metric_name_problem(const std::string& name) {
     if (!contains(metric_labels({metric}), name)) continue;
     return fmt::format("unknown metric '{}'; did you mean '{}'?", name, metric);
   }
-  return fmt::format(
-      "unknown metric '{}'; expected accuracy, perplexity, bits_per_byte, top_K (top_5), "
-      "precision, recall, f1, confusion, mae, mse, rmse or r2",
-      name);
+  const std::string known[] = {"accuracy",  kPerplexity, kBitsPerByte, "top_5",
+                               "precision", "recall",    "f1",         "confusion",
+                               "mae",       "mse",       "rmse",       "r2"};
+  const std::string near = nearest_name(name, known);
+  return fmt::format("unknown metric '{}'; {}", name,
+                     near.empty() ? "the metrics are " + join_names(known)
+                                  : fmt::format("did you mean '{}'?", near));
 }
 
 std::string metric_problem(const std::string& name, TargetKind kind, const TensorSpec& output) {

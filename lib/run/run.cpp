@@ -12,8 +12,8 @@
 #include <span>
 
 #include <nlohmann/json.hpp>
+#include <omp.h>
 
-#include "base/cpus.h"
 #include "base/error.h"
 #include "base/host_name.h"
 #include "base/log.h"
@@ -373,7 +373,7 @@ void Run::note_attempt(const CheckpointState& origin) const {
                         .device = session_.executor->device().properties().name,
                         .data = origin.data_fingerprint,
                         .ranks = options_.ranks.world,
-                        .threads = bound_cpu_count()});
+                        .threads = omp_get_max_threads()});
 }
 
 ExitCode Run::go() {

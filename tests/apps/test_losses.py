@@ -143,7 +143,7 @@ evaluation: {{metrics: [mae, mse, rmse, r2]}}
         self.assertEqual(json.loads(result.read_text())["confusion"], matrix)
 
     def test_metrics_that_cannot_be_are_refused_at_their_place(self):
-        self.refused(USAGE, self.small(), "-s", "evaluation.metrics=[acuracy]", says="unknown metric 'acuracy'")
+        self.refused(USAGE, self.small(), "-s", "evaluation.metrics=[acuracy]", says="unknown metric 'acuracy'; did you mean 'accuracy'?")
         self.refused(USAGE, self.small(), "-s", "evaluation.metrics=mae", says="mae cannot be computed: targets are classes")
         self.refused(USAGE, self.small(), "-s", "evaluation.metrics=top_9", says="top_9 of 4 classes")
 

@@ -112,6 +112,8 @@ TEST_CASE("bad records are refused with their line") {
   CHECK_THAT(refusal("{\"text\": \"a\"", two),
              Contains("a.jsonl:1: is not JSON: line 1, column 13: unexpected end of input"));
   CHECK_THAT(refusal("{\"text\": \"\xFF\"}", two), Contains("a.jsonl:1: is not JSON"));
+  CHECK_THAT(refusal(std::string("\xFF\xFE{\0\"\0", 6), two),
+             Contains("a.jsonl:1: is UTF-16; save the file as UTF-8"));
   CHECK_THAT(refusal(std::string(100000, '['), two), Contains("a.jsonl:1: is not JSON"));
   const std::string pair = "prompt: q, completion: a, sequence_length: 2";
   CHECK_THAT(refusal("\n{\"q\": \"abc\", \"a\": \"d\"}", pair),
