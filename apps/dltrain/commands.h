@@ -129,6 +129,19 @@ using LoadExperiment = std::function<Experiment(const std::vector<std::string>& 
 // batch. Estimates order all of them; in this order the first are planned, with exact memory.
 // Throws Error(memory) if none fits.
 void search_layouts(const LoadExperiment& load, const PlanRequest& request);
+// The settings of the fastest layout, and a line about it. Throws like search_layouts().
+struct FastestLayout {
+  std::vector<std::string> overrides;
+  std::string summary;
+};
+FastestLayout fastest_layout(const LoadExperiment& load, const PlanRequest& request);
+// If parallelism.layout of the experiment is auto and there are several ranks, loads it with the
+// layout that is fastest by the rates of `gpu` or of this machine. The leader chooses; the others
+// get its choice from the store, where the ranks have one. Returns on the leader the line about it.
+// Throws ConfigError for settings that the choice would replace, and where losses would depend on
+// it.
+std::string choose_layout(Experiment& experiment, const LoadExperiment& load, const RunRanks& ranks,
+                          MachineRates rates = {});
 // Opens the session of rank 0 of a plan for GPUs that need not be there, or for this machine.
 Session open_planned(Experiment& experiment, int world, int ranks_per_node,
                      const std::optional<Gpu>& gpu, const std::optional<DataSplit>& data,

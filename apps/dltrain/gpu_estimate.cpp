@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kCalls = 10;
+constexpr size_t kShownCalls = 10;
 
 struct GpuEstimate {
   LayoutEstimate layout;
@@ -173,7 +173,7 @@ void print_gpu_estimate(const Session& session, const MachineRates& rates) {
   };
   CallSum rest;
   for (size_t i = 0; i < calls.size(); ++i) {
-    if (i < kCalls) {
+    if (i < kShownCalls) {
       print_row(calls[i].name, calls[i]);
       continue;
     }

@@ -587,6 +587,9 @@ CommandBody add_plan(CLI::App& command) {
                    "Find the fastest layouts of --world ranks that fit --gpu: data, tensor and "
                    "pipeline parallelism, ZeRO stage, micro-batch, recomputation");
   return [options, rates_given, disk] {
+    const LoadExperiment load = [&](const std::vector<std::string>& extra) {
+      return options->config.load(extra);
+    };
     if (options->search) {
       PlanRequest request = options->request;
       request.world = std::max(request.world, request.ranks_per_node);
@@ -598,12 +601,10 @@ CommandBody add_plan(CLI::App& command) {
       }
       request.gpus = find_gpus(options->gpu);
       if (request.gpus.size() != 1) fail(ExitCode::usage, "--search requires one GPU in --gpu");
-      search_layouts(
-          [&](const std::vector<std::string>& extra) { return options->config.load(extra); },
-          request);
+      search_layouts(load, request);
       return ExitCode::ok;
     }
-    Experiment experiment = options->config.load();
+    Experiment experiment = load({});
     const bool here = options->request.world == 0 && options->gpu.empty();
     const int64_t ranks =
         std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.ranks_of_model();
@@ -625,6 +626,15 @@ CommandBody add_plan(CLI::App& command) {
       }
     }
     request.on_this_machine = here;
+    MachineRates rates = request.rates;
+    if (request.gpus.size() > 1 && experiment.parallelism.layout == LayoutChoice::automatic) {
+      fail_at(experiment.parallelism, "layout", "auto requires one GPU in --gpu");
+    }
+    if (!request.gpus.empty()) rates.gpu = request.gpus.front();
+    const std::string layout =
+        choose_layout(experiment, load,
+                      {.world = request.world, .ranks_per_node = request.ranks_per_node}, rates);
+    if (!layout.empty()) fmt::print("{}\n", layout);
     return print_plan(experiment, request);
   };
 }

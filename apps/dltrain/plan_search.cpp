@@ -1,4 +1,5 @@
-// dltrain plan --search: the layouts of a number of GPUs, and the fastest ones that fit.
+// The layouts of a number of GPUs, and the fastest ones that fit: dltrain plan --search, and
+// parallelism.layout auto.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -40,7 +41,8 @@ struct Candidate {
     return {!refused.empty(), !fits, fits ? planned.seconds : planned.needed};
   }
   std::vector<std::string> overrides() const {
-    std::vector<std::string> out{fmt::format("parallelism.tensor={}", tensor),
+    std::vector<std::string> out{"parallelism.layout=given",
+                                 fmt::format("parallelism.tensor={}", tensor),
                                  fmt::format("parallelism.sequence_parallel={}", tensor > 1),
                                  fmt::format("parallelism.pipeline={}", pipeline),
                                  fmt::format("parallelism.zero_stage={}", zero),
@@ -98,7 +100,8 @@ class LayoutSearch {
     rates_.gpu = request.gpus.front();
   }
 
-  void run() {
+  // Returns the best candidate of each mesh, the fastest first.
+  std::vector<Candidate> run() {
     enumerate();
     std::ranges::stable_sort(candidates_, {}, &Candidate::guess);
     std::vector<std::vector<Candidate>> meshes;
@@ -118,7 +121,62 @@ class LayoutSearch {
       planned_ += mesh.size();
     }
     std::ranges::stable_sort(best, {}, &Candidate::order);
-    print(best);
+    return best;
+  }
+
+  // Returns the fastest. Throws Error if there is none.
+  const Candidate& fastest(const std::vector<Candidate>& best) const {
+    if (best.empty() && too_large_ == 0) {
+      fail(ExitCode::usage,
+           "no number of data-parallel ranks of {} ranks divides training.global_batch_size",
+           request_.world);
+    }
+    if (!best.empty() && !best.front().refused.empty()) {
+      fail(ExitCode::usage,
+           "all {} layouts that were planned are refused, the first because of: {}", planned_,
+           best.front().refused);
+    }
+    if (best.empty() || !best.front().planned.fits()) {
+      fail(ExitCode::memory, "none of the {} layouts that were planned fits {}; take more ranks",
+           planned_, rates_.gpu->name);
+    }
+    return best.front();
+  }
+
+  void print(const std::vector<Candidate>& best) const {
+    fmt::print(
+        "layouts of {} ranks on {}{}: {} considered, {} planned; the best for each number of data, "
+        "tensor and pipeline ranks\n",
+        request_.world, rates_.gpu->name, context_ > 1 ? fmt::format(", context {}", context_) : "",
+        candidates_.size() + too_large_, planned_);
+    fmt::print(
+        "  {:>4}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}  {:>9}  {:>7}  {:>8}  {:>8}  {:>8}  "
+        "memory\n",
+        "data", "tensor", "pipeline", "zero", "micro-batch", "recompute", "step (ms)", "",
+        "compute", "messages", "waits");
+    for (const Candidate& c : best) {
+      const LayoutEstimate& e = c.planned;
+      if (!c.refused.empty()) {
+        fmt::print("  {}  refused: {}\n", named(c), c.refused.substr(0, c.refused.find('\n')));
+      } else if (!e.fits()) {
+        fmt::print("  {}  does not fit: {:.1f} of {:.1f} GiB\n", named(c), e.needed / (1 << 30),
+                   e.memory / (1 << 30));
+      } else {
+        const double longer = e.seconds / best.front().planned.seconds - 1;
+        fmt::print("  {}  {:>9.1f}  {:>7}  {:>7.0f}%  {:>7.0f}%  {:>7.0f}%  {:.1f} GiB\n", named(c),
+                   1e3 * e.seconds, longer > 0 ? fmt::format("+{:.0f} %", 100 * longer) : "",
+                   100 * e.compute / e.seconds, 100 * e.exposed / e.seconds,
+                   std::max(0.0, 100 * e.waits / e.seconds), e.needed / (1 << 30));
+      }
+    }
+  }
+
+  std::string summary(const Candidate& c) const {
+    return fmt::format(
+        "layout of {} ranks: data {}, tensor {}, pipeline {}, zero_stage {}, micro_batch_size {}, "
+        "recompute {}; {} considered, {} planned",
+        request_.world, c.data, c.tensor, c.pipeline, c.zero, c.micro_batch, c.recompute,
+        candidates_.size() + too_large_, planned_);
   }
 
  private:
@@ -157,7 +215,7 @@ class LayoutSearch {
     const bool interleaved = given.parallelism.pipeline_schedule == PipelineSchedule::interleaved;
     if (batch == 0) {
       fail_at(given.training, "global_batch_size",
-              "--search keeps the global batch; give global_batch_size");
+              "the search for a layout keeps the global batch; give global_batch_size");
     }
     for (const char* recompute : {"none", "selective", "full"}) {
       OneRank one;
@@ -274,51 +332,6 @@ class LayoutSearch {
                        c.zero, c.micro_batch, c.recompute);
   }
 
-  void print(const std::vector<Candidate>& best) const {
-    fmt::print(
-        "layouts of {} ranks on {}{}: {} considered, {} planned; the best for each number of data, "
-        "tensor and pipeline ranks\n",
-        request_.world, rates_.gpu->name, context_ > 1 ? fmt::format(", context {}", context_) : "",
-        candidates_.size() + too_large_, planned_);
-    fmt::print(
-        "  {:>4}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}  {:>9}  {:>7}  {:>8}  {:>8}  {:>8}  "
-        "memory\n",
-        "data", "tensor", "pipeline", "zero", "micro-batch", "recompute", "step (ms)", "",
-        "compute", "messages", "waits");
-    for (const Candidate& c : best) {
-      const LayoutEstimate& e = c.planned;
-      if (!c.refused.empty()) {
-        fmt::print("  {}  refused: {}\n", named(c), c.refused.substr(0, c.refused.find('\n')));
-      } else if (!e.fits()) {
-        fmt::print("  {}  does not fit: {:.1f} of {:.1f} GiB\n", named(c), e.needed / (1 << 30),
-                   e.memory / (1 << 30));
-      } else {
-        const double longer = e.seconds / best.front().planned.seconds - 1;
-        fmt::print("  {}  {:>9.1f}  {:>7}  {:>7.0f}%  {:>7.0f}%  {:>7.0f}%  {:.1f} GiB\n", named(c),
-                   1e3 * e.seconds, longer > 0 ? fmt::format("+{:.0f} %", 100 * longer) : "",
-                   100 * e.compute / e.seconds, 100 * e.exposed / e.seconds,
-                   std::max(0.0, 100 * e.waits / e.seconds), e.needed / (1 << 30));
-      }
-    }
-    if (best.empty() && too_large_ == 0) {
-      fail(ExitCode::usage,
-           "no number of data-parallel ranks of {} ranks divides training.global_batch_size",
-           request_.world);
-    }
-    if (!best.empty() && !best.front().refused.empty()) {
-      fail(ExitCode::usage,
-           "all {} layouts that were planned are refused, the first because of: {}", planned_,
-           best.front().refused);
-    }
-    if (best.empty() || !best.front().planned.fits()) {
-      fail(ExitCode::memory, "none of the {} layouts that were planned fits {}; take more ranks",
-           planned_, rates_.gpu->name);
-    }
-    std::string command;
-    for (const std::string& override : best.front().overrides()) command += " -s " + override;
-    fmt::print("the fastest that fits:{}\n", command);
-  }
-
   const LoadExperiment& load_;
   const PlanRequest& request_;
   MachineRates rates_;
@@ -332,7 +345,21 @@ class LayoutSearch {
 }  // namespace
 
 void search_layouts(const LoadExperiment& load, const PlanRequest& request) {
-  LayoutSearch(load, request).run();
+  LayoutSearch search(load, request);
+  const auto best = search.run();
+  search.print(best);
+  std::string command;
+  for (const std::string& override : search.fastest(best).overrides()) {
+    command += " -s " + override;
+  }
+  fmt::print("the fastest that fits:{}\n", command);
+}
+
+FastestLayout fastest_layout(const LoadExperiment& load, const PlanRequest& request) {
+  LayoutSearch search(load, request);
+  const auto best = search.run();
+  const Candidate& found = search.fastest(best);
+  return {found.overrides(), search.summary(found)};
 }
 
 }  // namespace dltrain

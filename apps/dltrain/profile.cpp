@@ -43,6 +43,11 @@ ExitCode run_profile(const ProfileFlags& options, const RankEnvironment& environ
   }
   return run_as_rank(environment, experiment.parallelism, [&](const World& world) {
     profile.ranks = ranks_of(world);
+    const std::string layout = choose_layout(
+        experiment,
+        [&](const std::vector<std::string>& extra) { return options.config.load(extra); },
+        profile.ranks);
+    if (!layout.empty()) fmt::print("{}\n", layout);
     const auto report = profile_training(experiment, profile);
     if (report) print_profile(*report, options);
     return ExitCode::ok;
@@ -55,7 +60,8 @@ ExitCode start(const ProfileFlags& options) {
   refuse_ranks_of_ranks(ranks);
   end_on_interruption();
   // Errors in the file are reported once here instead of by every rank.
-  check_ranks(options.config.load(), ranks);
+  const Experiment experiment = options.config.load();
+  if (experiment.parallelism.layout == LayoutChoice::given) check_ranks(experiment, ranks);
   return static_cast<ExitCode>(launch_ranks(ranks));
 }
 

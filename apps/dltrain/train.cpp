@@ -57,10 +57,12 @@ void take_run_configuration(TrainOptions& options) {
 }
 
 // Runs one rank of several.
-ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, RunOptions& run) {
+ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment,
+                  const LoadExperiment& load, RunOptions& run) {
   return run_as_rank(environment, experiment.parallelism, [&](const World& world) {
     run.ranks = ranks_of(world);
     run.resuming = environment.run_has_begun;
+    run.layout = choose_layout(experiment, load, run.ranks);
     return run_training(experiment, run);
   });
 }
@@ -80,18 +82,22 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
     install_stop_handlers();
   }
   if (options.config.empty()) take_run_configuration(options);
-  Experiment experiment = options.config.load();
+  const std::string& resume = options.run.resume;
+  const bool again = environment.run_has_begun;
+  const LoadExperiment load = [&](const std::vector<std::string>& extra) {
+    Experiment out = options.config.load(extra);
+    if (resume != "never" || again) {
+      const std::string own = options.folder.empty() ? "runs/" + out.name : options.folder;
+      keep_saved_defaults(out, resume == "auto" || again ? own : resume,
+                          start ? ranks : std::max(1, environment.world_size));
+    }
+    return out;
+  };
+  Experiment experiment = load({});
   if (experiment.sweep) {
     fail_at(*experiment.sweep, "",
             "the section sweep is for `dltrain sweep`; to train the experiment itself, add -s "
             "sweep=null");
-  }
-  const std::string& resume = options.run.resume;
-  const bool again = environment.run_has_begun;
-  if (resume != "never" || again) {
-    const std::string own = options.folder.empty() ? "runs/" + experiment.name : options.folder;
-    keep_saved_defaults(experiment, resume == "auto" || again ? own : resume,
-                        start ? ranks : std::max(1, environment.world_size));
   }
   if (options.print_config) {
     fmt::print("{}", dump_config(experiment));
@@ -108,9 +114,12 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
            "--dry-run does not know the number of ranks on several nodes; use `dltrain plan "
            "--world N`");
     }
-    fmt::print("{}\n", dump_config(experiment));
     const int world = std::max(ranks, environment.world_size);
     const int per_node = environment.distributed() ? environment.local_world_size : world;
+    const std::string layout =
+        choose_layout(experiment, load, {.world = world, .ranks_per_node = per_node});
+    fmt::print("{}\n", dump_config(experiment));
+    if (!layout.empty()) fmt::print("{}\n", layout);
     return print_plan(experiment,
                       {.world = world,
                        .ranks_per_node = per_node,
@@ -120,14 +129,14 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
   }
   if (start) {
     // Errors in the file are reported once here instead of by every rank.
-    if (ranks > 0) {
+    if (ranks > 0 && experiment.parallelism.layout == LayoutChoice::given) {
       check_ranks(experiment, ranks);
       rank_mesh(experiment, ranks, ranks);
     }
     return static_cast<ExitCode>(start());
   }
   if (!environment.distributed()) return run_training(experiment, run);
-  return run_rank(environment, experiment, run);
+  return run_rank(environment, experiment, load, run);
 }
 
 std::shared_ptr<TrainOptions> add_options(CLI::App& command) {

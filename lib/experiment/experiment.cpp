@@ -125,6 +125,14 @@ void TrainingConfig::validate(Diagnostics& diagnostics) const {
 }
 
 void ParallelismConfig::describe(Fields& f) {
+  f.choice("layout", layout,
+           {{"given", LayoutChoice::given, "by the keys below"},
+            {"auto", LayoutChoice::automatic,
+             "`train`, `profile` and `plan` choose tensor, sequence_parallel, pipeline and its "
+             "schedule, zero_stage, training.micro_batch_size and memory.recompute: the fastest "
+             "for the started ranks that fits, by the estimates of `plan --search`. `context` and "
+             "`expert` stay as given, as does the global batch. One rank has no layout"}},
+           {.doc = "How the ranks share the model"});
   f.integer("data", data,
             {.doc = "Data-parallel ranks; −1: as many as were started",
              .min = -1,

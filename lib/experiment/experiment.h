@@ -63,9 +63,12 @@ struct TrainingConfig : UpdateConfig {
 
 enum class PipelineSchedule : uint8_t { one_forward_one_backward, gpipe, interleaved };
 
+enum class LayoutChoice : uint8_t { given, automatic };
+
 enum class ContextMethod : uint8_t { all_gather, ring };
 
 struct ParallelismConfig : ConfigObject {
+  LayoutChoice layout = LayoutChoice::given;
   int64_t data = -1;
   int64_t tensor = 1;
   bool sequence_parallel = false;

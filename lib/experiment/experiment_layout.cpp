@@ -43,6 +43,17 @@ std::vector<std::string> ParallelismConfig::keys_of_model() const {
 }
 
 void ParallelismConfig::validate(Diagnostics& diagnostics) const {
+  if (layout == LayoutChoice::automatic) {
+    const std::pair<const char*, bool> chosen[] = {{"data", data != -1},
+                                                   {"tensor", tensor != 1},
+                                                   {"sequence_parallel", sequence_parallel},
+                                                   {"pipeline", pipeline != 1},
+                                                   {"pipeline_stages", !chooses_stages()},
+                                                   {"zero_stage", zero_stage != 0}};
+    for (const auto& [key, given] : chosen) {
+      if (given) diagnostics.add(*this, key, "layout: auto chooses {}; remove one of them", key);
+    }
+  }
   const bool word = zero_shard_size == "all" || zero_shard_size == "node";
   if (!word && shard_number(zero_shard_size) < 1) {
     diagnostics.add(*this, "zero_shard_size", "'{}' is neither all, node nor a number of ranks",
@@ -322,6 +333,11 @@ BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
 
 BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
   const ParallelismConfig& parallelism = experiment.parallelism;
+  if (parallelism.layout == LayoutChoice::automatic && all_ranks > 1) {
+    fail_at(parallelism, "layout",
+            "auto is for train, profile and plan; give a layout (dltrain plan --search prints "
+            "the fastest)");
+  }
   const int64_t parts = parallelism.ranks_of_model();
   const std::vector<std::string> keys = parallelism.keys_of_model();
   if (all_ranks % parts != 0) {

@@ -304,6 +304,7 @@ void Run::log_start() const {
              fmt::join(begins, ", "));
   }
   if (const auto kernels = kernels_of_step(session_); !kernels.empty()) log_info("{}", kernels);
+  if (!options_.layout.empty()) log_info("{}", options_.layout);
   log_info("memory: {}", memory_);
   log_notices(session_.executor->device());
   for (const std::string& sentence : advice(session_)) log_warning("{}", sentence);

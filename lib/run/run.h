@@ -25,6 +25,7 @@ struct RunOptions {
   std::filesystem::path result;  // empty: none; the summary as one JSON object
   bool quiet = false;            // only warnings and errors on the terminal
   std::string log_level = "info";
+  std::string layout = {};                // a line about parallelism.layout auto, to be logged
   std::vector<std::string> command = {};  // of this process, for attempts.jsonl
 };
 
