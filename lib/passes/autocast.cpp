@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/builder.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -167,7 +168,7 @@ class Autocast {
 Graph autocast(Graph graph, const PrecisionConfig& precision, const std::vector<ValueId>& keep) {
   if (precision.low() == DType::f32) return graph;
   Graph out = Autocast(std::move(graph), precision).run(keep);
-  verify_graph(out);
+  verify_pass(out);
   return out;
 }
 

@@ -62,23 +62,22 @@ std::vector<Border> find_borders(const Graph& graph, const Rates& rates) {
     const Node& node = graph.nodes[i];
     const bool has_parameters = with_parameters.contains(node.layer);
     if (seen.insert(node.layer).second && has_parameters && parameters_before) {
-      Border border{.node = i, .before = before};
-      for (size_t v = 0; v < graph.values.size(); ++v) {
-        const auto id = static_cast<ValueId>(v);
-        const bool crosses = last_reader[v] >= i && is_activation(graph, id) &&
-                             graph.value(id).producer >= 0 &&
-                             static_cast<size_t>(graph.value(id).producer) < i;
-        if (crosses) {
-          border.sending +=
-              kDirections * rates.sent_byte * static_cast<double>(graph.value(id).spec.bytes());
-        }
-      }
-      out.push_back(border);
+      out.push_back({.node = i, .before = before});
     }
     parameters_before = parameters_before || has_parameters;
     const Cost cost =
         op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes);
     before += kSteps * (rates.flop * cost.flops + rates.byte * cost.bytes);
+  }
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const auto id = static_cast<ValueId>(v);
+    if (graph.value(id).producer < 0 || !is_activation(graph, id)) continue;
+    const auto producer = static_cast<size_t>(graph.value(id).producer);
+    auto border = std::ranges::upper_bound(out, producer, {}, &Border::node);
+    for (; border != out.end() && border->node <= last_reader[v]; ++border) {
+      border->sending +=
+          kDirections * rates.sent_byte * static_cast<double>(graph.value(id).spec.bytes());
+    }
   }
   out.push_back({.node = graph.nodes.size(), .before = before});
   return out;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "graph/builder.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -288,7 +289,7 @@ LogitLimits logit_limits(uint64_t memory) {
 bool chunk_loss(Graph& graph, std::vector<ParameterGradient>& gradients,
                 const LogitLimits& limits) {
   const bool changed = ChunkLoss(graph, gradients, limits).run();
-  verify_graph(graph);
+  verify_pass(graph);
   return changed;
 }
 

@@ -9,6 +9,7 @@
 #include "ops/gathered_parts.h"
 #include "ops/kernel.h"
 #include "ops/rules.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -368,7 +369,7 @@ class ContextCut {
 ContextCutResult cut_context(Graph& graph, const ContextOptions& options,
                              std::span<ValueId* const> sums, ValueId output, ValueId& targets) {
   ContextCutResult out = ContextCut(graph, options).run(sums, output, targets);
-  verify_graph(graph);
+  verify_pass(graph);
   return out;
 }
 

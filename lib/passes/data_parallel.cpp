@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "graph/memory_planner.h"
 #include "passes/partition.h"
+#include "passes/verify_pass.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -337,7 +338,7 @@ Graph data_parallel(Graph graph, const DataParallelOptions& options) {
                  "{} micro-steps with several ranks: not a power of two", options.micro_steps);
   std::vector<UnitParts> none;
   reduce_sums(graph, none, options);
-  verify_graph(graph);
+  verify_pass(graph);
   return graph;
 }
 

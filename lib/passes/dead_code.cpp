@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "passes/verify_pass.h"
+
 namespace dltrain {
 
 Graph eliminate_dead_code(Graph graph) {
@@ -28,7 +30,7 @@ Graph eliminate_dead_code(Graph graph) {
   std::reverse(kept.begin(), kept.end());
   graph.nodes = std::move(kept);
   graph.update_producers();
-  verify_graph(graph);
+  verify_pass(graph);
   return graph;
 }
 

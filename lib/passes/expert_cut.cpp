@@ -9,6 +9,7 @@
 #include "config/diagnostics.h"
 #include "graph/builder.h"
 #include "ops/rules.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -246,7 +247,7 @@ void expert_cut(Graph& graph, const ExpertCutOptions& options,
                 std::vector<EmittedRouter>& routers) {
   if (!options.changes()) return;
   ExpertCutter(graph, options).run(routers);
-  verify_graph(graph);
+  verify_pass(graph);
 }
 
 }  // namespace dltrain

@@ -7,6 +7,7 @@
 #include "graph/builder.h"
 #include "passes/narrow_parameters.h"
 #include "passes/recompute.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -94,7 +95,7 @@ Graph keep_base(Graph graph, const std::vector<ParameterInfo>& parameters, const
       }
     }
   }
-  verify_graph(graph);
+  verify_pass(graph);
   return graph;
 }
 

@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "passes/fuse_norms.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -226,7 +227,7 @@ Graph fuse(Graph graph, const FuseOptions& options) {
   fuse_norms(graph);
   if (options.join_norms) join_norms(graph, options.across_blocks);
   Groups(graph).run();
-  verify_graph(graph);
+  verify_pass(graph);
   return graph;
 }
 

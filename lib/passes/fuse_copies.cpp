@@ -1,5 +1,7 @@
 #include "passes/fuse_copies.h"
 
+#include "passes/verify_pass.h"
+
 namespace dltrain {
 
 Graph fuse_copies(Graph graph) {
@@ -20,7 +22,7 @@ Graph fuse_copies(Graph graph) {
     gone[i] = true;
   }
   graph.remove_nodes(gone);
-  verify_graph(graph);
+  verify_pass(graph);
   return graph;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "graph/builder.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 
@@ -28,7 +29,7 @@ void emit_gradient_squares(Graph& graph, const std::vector<ParameterGradient>& g
                           : builder.accumulate_onto(squares, sum);
   }
   graph.update_producers();
-  verify_graph(graph);
+  verify_pass(graph);
 }
 
 }  // namespace dltrain

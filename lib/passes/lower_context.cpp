@@ -12,6 +12,7 @@
 #include "passes/context_cut.h"
 #include "passes/partition.h"
 #include "passes/recompute.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -456,7 +457,7 @@ class ContextLowering {
 
 void lower_context(Graph& graph, const ContextOptions& options) {
   ContextLowering(graph, options).run();
-  verify_graph(graph);
+  verify_pass(graph);
 }
 
 }  // namespace dltrain

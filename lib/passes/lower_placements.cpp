@@ -4,6 +4,7 @@
 
 #include "ops/gathered_parts.h"
 #include "passes/partition.h"
+#include "passes/verify_pass.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -212,7 +213,7 @@ void lower_placements(Graph& graph, const PartitionOptions& options,
   PlacementLowering(graph).run(kept);
   inherit_layouts(graph);
   reduce_tensor_sums(graph, options.mesh);
-  verify_graph(graph);
+  verify_pass(graph);
 }
 
 void shard_norm(Graph& graph, const Mesh& mesh) {
@@ -229,7 +230,7 @@ void shard_norm(Graph& graph, const Mesh& mesh) {
     emit_sharded_norm(builder, node, std::span(node.inputs).subspan(1), mesh, slot);
   }
   graph.update_producers();
-  verify_graph(graph);
+  verify_pass(graph);
 }
 
 Attributes message_attributes(int64_t slot, const std::string& over) {

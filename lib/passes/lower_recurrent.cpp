@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/recurrent.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -73,7 +74,7 @@ Graph lower_recurrent(Graph graph, const KeptBytes& kept, bool training) {
   }
   graph.nodes = std::move(nodes);
   graph.update_producers();
-  verify_graph(graph);
+  verify_pass(graph);
   return graph;
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/philox.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -57,7 +58,7 @@ Graph narrow_parameters(Graph graph, const std::set<std::string>* only) {
     view.role = Role::parameter;
   }
   graph.remove_nodes(gone);
-  verify_graph(graph);
+  verify_pass(graph);
   return graph;
 }
 

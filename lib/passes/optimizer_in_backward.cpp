@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/builder.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -123,7 +124,7 @@ class Mover {
 
 Graph optimizer_in_backward(Graph graph, bool clips) {
   Mover(graph, clips).run();
-  verify_graph(graph);
+  verify_pass(graph);
   return graph;
 }
 

@@ -7,6 +7,7 @@
 
 #include "comm/mesh.h"
 #include "graph/slots.h"
+#include "passes/verify_pass.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -38,7 +39,7 @@ class Overlap {
     }
     end_backward();
     graph_.update_producers();
-    verify_graph(graph_);
+    verify_pass(graph_);
     return std::move(graph_);
   }
 

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "passes/verify_pass.h"
+
 namespace dltrain {
 namespace {
 
@@ -106,7 +108,7 @@ Graph pack_updates(Graph graph) {
     graph.nodes[pack.front()] = packed(graph, nodes);
   }
   graph.remove_nodes(gone);
-  verify_graph(graph);
+  verify_pass(graph);
   return graph;
 }
 

@@ -10,6 +10,7 @@
 #include "ops/gathered_parts.h"
 #include "ops/kernel.h"
 #include "ops/rules.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -501,7 +502,7 @@ std::vector<std::string> partition(Graph& graph, const PartitionOptions& options
                                    std::span<ValueId* const> kept) {
   if (options.ranks() == 1) return {};
   std::vector<std::string> without_rule = Partition(graph, options).run(kept);
-  verify_graph(graph);
+  verify_pass(graph);
   return without_rule;
 }
 

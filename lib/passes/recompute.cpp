@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "config/name_patterns.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -72,7 +73,7 @@ class Rewriting {
       graph_.nodes.push_back(std::move(copy));
     }
     graph_.update_producers();
-    verify_graph(graph_);
+    verify_pass(graph_);
     out_.graph = std::move(graph_);
     return std::move(out_);
   }

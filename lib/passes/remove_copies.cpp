@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "passes/verify_pass.h"
+
 namespace dltrain {
 
 Graph remove_copies(Graph graph, bool one_rank) {
@@ -35,7 +37,7 @@ Graph remove_copies(Graph graph, bool one_rank) {
     }
   }
   graph.remove_nodes(gone);
-  verify_graph(graph);
+  verify_pass(graph);
   return graph;
 }
 

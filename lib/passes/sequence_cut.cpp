@@ -8,6 +8,7 @@
 #include "ops/kernel.h"
 #include "ops/rules.h"
 #include "passes/recompute.h"
+#include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
@@ -198,7 +199,7 @@ class SequenceCut {
 
 int cut_sequence(Graph& graph, const PartitionOptions& options, std::span<ValueId* const> kept) {
   const int scattered = SequenceCut(graph, options).run(kept);
-  verify_graph(graph);
+  verify_pass(graph);
   return scattered;
 }
 

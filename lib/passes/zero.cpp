@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "graph/memory_planner.h"
+#include "passes/verify_pass.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -250,7 +251,7 @@ Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const DataParallelOp
     shard_optimizer(graph, parts, options);
   }
   if (!trains || options.zero_stage == 3) gather_parameters(graph, parts, options);
-  verify_graph(graph);
+  verify_pass(graph);
   return graph;
 }
 
