@@ -29,6 +29,7 @@ MachineRates rates_of(const DeviceProperties& device, int local) {
     gpu.bytes_per_second = kCoreBytes * threads;
     gpu.flops_f32 = gpu.flops_fp16 = gpu.flops_bf16 = kCoreFlops * threads;
     out.link = kHostLink;
+    out.reserve = 0;
   } else {
     gpu.memory_bytes = static_cast<int64_t>(device.free_memory);
     gpu.multiprocessors = device.processors;

@@ -134,8 +134,8 @@ LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates
                          budget.value_or(static_cast<uint64_t>(rates.gpu->memory_bytes)))};
   double slowest = 0;
   const auto add = [&](const Session& rank, const StepEstimate& e) {
-    out.needed = std::max(out.needed, static_cast<double>(rank.executor->report().arena_bytes +
-                                                          kDescribedGpuReserve));
+    out.needed = std::max(out.needed,
+                          static_cast<double>(rank.executor->report().arena_bytes) + rates.reserve);
     if (e.compute + e.exposed < slowest) return;
     slowest = e.compute + e.exposed;
     out.compute = e.compute;

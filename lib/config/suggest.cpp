@@ -43,13 +43,15 @@ std::string nearest_name(std::string_view wrong, std::span<const std::string> na
     size_t distance = edit_distance(wrong, name);
     // Names without a common character are not near, although "ab" is only two edits from "xy".
     if (distance >= std::max(wrong.size(), name.size())) continue;
-    const bool begins = wrong.size() >= 3 && name.starts_with(wrong);
-    const bool goes_on = name.size() >= 4 && wrong.starts_with(name);
-    if (begins || goes_on) distance = std::min<size_t>(distance, 1);
+    if (wrong.size() >= 3 && name.starts_with(wrong)) distance = std::min<size_t>(distance, 1);
     if (distance < best_distance) {
       best = name;
       best_distance = distance;
     }
+  }
+  if (!best.empty()) return best;
+  for (const std::string& name : names) {
+    if (name.size() >= 4 && name.size() > best.size() && wrong.starts_with(name)) best = name;
   }
   return best;
 }

@@ -160,7 +160,8 @@ class Configuration(support.DltrainTest):
 
     def test_words_of_the_command_line_get_suggestions(self):
         path = self.small()
-        for arguments, says in ((["trian", path], "did you mean dltrain train?"), ([path, "--max-step", 3], "did you mean --max-steps?"),
+        for arguments, says in ((["trian", path], "did you mean dltrain train?"), (["evaluate", path], "did you mean dltrain eval?"),
+                                ([path, "--max-step", 3], "did you mean --max-steps?"),
                                 ([path, "--lr", "1e-3"], "set with -s optimizer.learning_rate=VALUE"),
                                 ([path, "--batch-size", 8], "set with -s training.global_batch_size=VALUE"),
                                 (["data", "inspct", path], "did you mean inspect?"), (["data"], "needs one of inspect"),

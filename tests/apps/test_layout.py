@@ -49,6 +49,12 @@ class Layout(DltrainTest):
         self.chosen(self.run_dltrain(*plan), 8)
         result = self.run_dltrain(*plan[:-3], "t4", "--world", 2, "-s", "precision.compute=fp16", code=MEMORY)
         self.assertIn("fits t4; take more ranks", result.err)
+        # The memory of this machine, and a run that does not fit it.
+        small = (self.small(), "-q", *AUTO, "--nproc-per-node", 2, "--output-dir", self.folder / "run")
+        self.run_dltrain(*small, "-s", "memory.budget=500MiB", "--max-steps", 2)
+        result = self.run_dltrain(*small, "--overwrite", "-s", "memory.budget=1MiB", "-s", "model.layers[0].out_features=200000", code=MEMORY)
+        self.assertRegex(result.err, r"none of the \d+ layouts that were planned fits .*; take more ranks")
+        self.assertEqual(result.err.count("error:"), 1, str(result))
 
     def test_a_dry_run_and_a_profile_choose_it_too(self):
         result = self.run_dltrain(self.small(), *AUTO, "--dry-run", "--nproc-per-node", 4)
