@@ -22,7 +22,8 @@ def measure(arguments, config, threads):
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [arguments.dltrain, "--config", config, "--max-steps", arguments.steps, "--quiet", "--device", "cpu",
-                   "--output-dir", Path(folder) / "run", "--result", result, "-s", "data.eval=null", "-s", "checkpoint.save_steps=null"]
+                   "--output-dir", Path(folder) / "run", "--result", result, "-s", "data.eval=null",
+                   "-s", "evaluation.eval_steps=null", "-s", "checkpoint.save_steps=null"]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         environment.pop("OMP_WAIT_POLICY", None)
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=ROOT, env=environment)
