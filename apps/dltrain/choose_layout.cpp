@@ -4,7 +4,6 @@
 #include "comm/store.h"
 #include "cpu/engine.h"
 #include "dltrain/commands.h"
-#include "run/memory_fit.h"
 
 namespace dltrain {
 namespace {
@@ -54,8 +53,8 @@ void refuse_what_it_replaces(const Experiment& experiment) {
   if (experiment.memory.recompute != Recompute::none) refuse(experiment.memory, "recompute");
 }
 
-FastestLayout choose(Experiment& experiment, const LoadExperiment& load, const RunRanks& ranks,
-                     MachineRates rates) {
+FastestLayout choose(const Experiment& experiment, const LoadExperiment& load,
+                     const RunRanks& ranks, MachineRates rates) {
   refuse_what_it_replaces(experiment);
   if (!rates.gpu) {
     const SelectedDevice chosen = choose_device(experiment.device, engines(), ranks.local_rank);
@@ -66,11 +65,10 @@ FastestLayout choose(Experiment& experiment, const LoadExperiment& load, const R
                             .rates = rates,
                             .gpus = {*rates.gpu}};
   FastestLayout out = fastest_layout(load, request);
-  Experiment resolved = load(out.overrides);
-  const Session session = open_planned(resolved, ranks.world, ranks.ranks_per_node, rates.gpu, {});
-  if (const std::string why = micro_batch_matters(session); !why.empty()) {
+  if (!out.micro_batch_matters.empty()) {
     fail_at(experiment.parallelism, "layout",
-            "auto would choose the micro-batch, on which results depend: {}", why);
+            "auto would choose the micro-batch, on which results depend: {}",
+            out.micro_batch_matters);
   }
   return out;
 }

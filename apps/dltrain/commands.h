@@ -133,13 +133,14 @@ void search_layouts(const LoadExperiment& load, const PlanRequest& request);
 struct FastestLayout {
   std::vector<std::string> overrides;
   std::string summary;
+  std::string micro_batch_matters;  // why losses depend on the micro-batch; empty: they do not
 };
 FastestLayout fastest_layout(const LoadExperiment& load, const PlanRequest& request);
 // If parallelism.layout of the experiment is auto and there are several ranks, loads it with the
-// layout that is fastest by the rates of `gpu` or of this machine. The leader chooses; the others
-// get its choice from the store, where the ranks have one. Returns on the leader the line about it.
-// Throws ConfigError for settings that the choice would replace, and where losses would depend on
-// it.
+// layout that is fastest by `rates`, or without rates.gpu by those of this machine. The leader
+// chooses; the others get its choice from the store, where the ranks have one. Returns on the
+// leader the line about it. Throws ConfigError for settings that the choice would replace, and
+// where losses would depend on it.
 std::string choose_layout(Experiment& experiment, const LoadExperiment& load, const RunRanks& ranks,
                           MachineRates rates = {});
 // Opens the session of rank 0 of a plan for GPUs that need not be there, or for this machine.

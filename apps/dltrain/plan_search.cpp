@@ -171,12 +171,13 @@ class LayoutSearch {
     }
   }
 
-  std::string summary(const Candidate& c) const {
-    return fmt::format(
-        "layout of {} ranks: data {}, tensor {}, pipeline {}, zero_stage {}, micro_batch_size {}, "
-        "recompute {}; {} considered, {} planned",
-        request_.world, c.data, c.tensor, c.pipeline, c.zero, c.micro_batch, c.recompute,
-        candidates_.size() + too_large_, planned_);
+  FastestLayout layout(const Candidate& c) const {
+    return {c.overrides(),
+            fmt::format("layout of {} ranks: data {}, tensor {}, pipeline {}, zero_stage {}, "
+                        "micro_batch_size {}, recompute {}; {} considered, {} planned",
+                        request_.world, c.data, c.tensor, c.pipeline, c.zero, c.micro_batch,
+                        c.recompute, candidates_.size() + too_large_, planned_),
+            micro_batch_matters_};
   }
 
  private:
@@ -229,7 +230,10 @@ class LayoutSearch {
         Experiment experiment = load_(overrides);
         const Session session = open(experiment, 1);
         data_ = session.options.data;
-        if (micro == 1) one = measure(session);
+        if (micro == 1) {
+          one = measure(session);
+          micro_batch_matters_ = micro_batch_matters(session);
+        }
         const StepEstimate estimate = estimate_step(session.executor->training().graph, 1,
                                                     session.executor->report().topology, rates_);
         one.update = estimate.update;
@@ -340,6 +344,7 @@ class LayoutSearch {
   std::vector<Candidate> candidates_;
   int64_t context_ = 1;  // as configured
   size_t too_large_ = 0, planned_ = 0;
+  std::string micro_batch_matters_;
 };
 
 }  // namespace
@@ -358,8 +363,7 @@ void search_layouts(const LoadExperiment& load, const PlanRequest& request) {
 FastestLayout fastest_layout(const LoadExperiment& load, const PlanRequest& request) {
   LayoutSearch search(load, request);
   const auto best = search.run();
-  const Candidate& found = search.fastest(best);
-  return {found.overrides(), search.summary(found)};
+  return search.layout(search.fastest(best));
 }
 
 }  // namespace dltrain

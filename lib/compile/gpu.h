@@ -9,6 +9,9 @@
 
 namespace dltrain {
 
+// An estimate of the bytes of a described GPU that the driver and the vendor libraries take.
+inline constexpr uint64_t kDescribedGpuReserve = uint64_t{1} << 30;
+
 struct Gpu : ConfigObject {
   std::string name;
   int64_t memory_bytes = 0;  // that a process can allocate, by the driver

@@ -50,7 +50,7 @@ struct MachineRates {
   std::optional<Gpu> gpu = {};  // calls take the times of compile/cost_model.h
   double link = 10e9;           // bytes per second that a rank sends while it receives as many
   double node_link = 0;         // bytes per second between nodes; 0: same as `link`
-  double reserve = 1 << 30;     // bytes of the GPU that the driver and its libraries use
+  double reserve = static_cast<double>(kDescribedGpuReserve);
 };
 
 // The calls of a step that have one name (call_name()).

@@ -10,9 +10,6 @@
 
 namespace dltrain {
 
-// An estimate of the bytes of a described GPU that the driver and the vendor libraries take.
-inline constexpr uint64_t kDescribedGpuReserve = uint64_t{1} << 30;
-
 // Bytes of the host memory of a run that the arena does not contain, without libraries and what the
 // data already has.
 struct HostMemory {

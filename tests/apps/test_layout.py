@@ -65,11 +65,16 @@ class Layout(DltrainTest):
 
     def test_what_it_cannot_choose_is_refused_with_its_place(self):
         images = SMALL.replace("shape: [12]", "shape: [6, 5, 3]").replace("layers:\n", "layers:\n    - batch_norm\n    - flatten\n")
+        # In the second stage of a pipeline, which 15 samples a step make the only layout besides `tensor`.
+        late = images.replace("    - batch_norm\n    - flatten\n", "    - {type: conv2d, out_channels: 4, kernel_size: 3}\n")
+        late = late.replace("    - {type: dropout, rate: 0.2}\n", "    - batch_norm\n    - flatten\n").replace(
+            "{type: linear, out_features: 24}", "{type: conv2d, out_channels: 4, kernel_size: 3}")
         for text, arguments, message in (
                 (SMALL, ("-s", "parallelism.tensor=2"), "layout: auto chooses tensor; remove one of them"),
                 (SMALL, ("-s", "parallelism.data=2"), "layout: auto chooses data; remove one of them"),
                 (SMALL, ("-s", "training.micro_batch_size=2"), "parallelism.layout: auto chooses micro_batch_size; remove one of them"),
                 (SMALL, ("-s", "memory.recompute=full"), "parallelism.layout: auto chooses recompute; remove one of them"),
+                (late, ("-s", "training.global_batch_size=15"), "auto would choose the micro-batch, on which results depend"),
                 (images, (), "auto would choose the micro-batch, on which results depend")):
             result = self.run_dltrain(self.small(text), "-q", *AUTO, *arguments, "--nproc-per-node", 2, "--output-dir", self.folder / "refused",
                                       code=USAGE)

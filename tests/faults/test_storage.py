@@ -96,7 +96,8 @@ class Disappearing(DltrainTest):
         def goes_on():
             return (run / "config.yaml").exists() and (run / "metrics.jsonl").exists() and len(steps(run)) > 3
         self.wait_for(lambda: process.poll() is not None or goes_on(), "steps in a new folder")
-        self.assertIsNone(process.poll(), process.poll() is None or str(self.end(process)))
+        if process.poll() is not None:
+            self.fail(str(self.end(process)))
         self.refused(USAGE, self.small(), "--output-dir", run, "--resume", "auto", says="in use by process")
         process.send_signal(signal.SIGTERM)
         result = self.end(process)
