@@ -47,8 +47,8 @@ ALLOWED = {
     "kernels/cuda": "base tensor device ops shared",
 }
 ALLOWED = {folder: names.split() for folder, names in ALLOWED.items()}
-# By cmake/tables.cmake and cmake/kernel_makers.cmake.
-GENERATED = ("ops/definitions.h", "reference/makers.h", "cpu/makers.h", "cuda/makers.h")
+# By cmake/tables.cmake, cmake/kernel_makers.cmake and cmake/plugins.cmake.
+GENERATED = ("ops/definitions.h", "nn/plugin_abi.h", "reference/makers.h", "cpu/makers.h", "cuda/makers.h")
 SOURCES = (".h", ".cpp", ".cu", ".cuh")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 

@@ -93,6 +93,7 @@ if [ -f "$engine" ]; then
   mkdir "$wheel/dltrain"
   mv "$engine" "$wheel/dltrain/"
 fi
+rm -r "$root/lib/cmake" # plug-ins are built with the .tar.gz, which has the headers
 mv "$root/lib" "$root/share" "$wheel/$name.data/data/"
 printf '%s\n' "Wheel-Version: 1.0" "Generator: scripts/package.sh" "Root-Is-Purelib: false" "Tag: py3-none-$tag" >"$info/WHEEL"
 {

@@ -33,8 +33,8 @@ unity=OFF
 rm -rf build/tidy/*/units
 cmake -S . -B build/tidy -G Ninja -DCMAKE_BUILD_TYPE=Release -DDLTRAIN_UNITY=$unity -DDLTRAIN_CUDA=OFF \
   -DDLTRAIN_BUILD_TESTS=OFF --log-level=WARNING >/dev/null
-# The build generates this header, which sources include.
-ninja -C build/tidy generated/ops/definitions.h >/dev/null
+# The build generates these headers, which sources include.
+ninja -C build/tidy generated/ops/definitions.h generated/nn/plugin_abi.h >/dev/null
 if [ $unity = ON ]; then
   # The sources replace their #include, because clang's analyzer skips the functions of included files.
   for unit in build/tidy/*/units/*.cpp; do

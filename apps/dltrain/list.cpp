@@ -76,12 +76,10 @@ void show_kind(const KindTableRef& table, const std::string& name) {
 // Returns the variants of an op in the order of choice: `cuDNN, own (unproven)`. If all are
 // unproven, the word is printed once.
 std::string kernels_of(const Engine& engine, std::string_view op) {
-  std::vector<const KernelRow*> rows;
-  for (size_t i = 0; i < engine.kernel_count; ++i) {
-    const KernelRow& row = engine.kernels[i];
-    const bool built = row.missing == nullptr || row.missing(nullptr).empty();
-    if (row.op == op && built) rows.push_back(&row);
-  }
+  std::vector<const KernelRow*> rows = kernel_rows(engine, op);
+  std::erase_if(rows, [](const KernelRow* row) {
+    return row->missing != nullptr && !row->missing(nullptr).empty();
+  });
   const auto unproven = [](const KernelRow* row) { return !row->proven; };
   const bool all = !rows.empty() && std::ranges::all_of(rows, unproven);
   std::string out;

@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <span>
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "config/paths.h"
+#include "config/tree.h"
 #include "nn/metrics.h"
+#include "nn/plugin.h"
 
 namespace dltrain {
 namespace {
@@ -493,6 +498,11 @@ void Experiment::describe(Fields& f) {
                     "DLTRAIN_RUN; their output goes to hooks.txt there. One that fails is a "
                     "warning",
              .known_as = {"callbacks"}});
+  f.texts("plugins", plugins,
+          {.doc = "Shared objects with layers, losses and ops of your own (examples/custom-op), "
+                  "which every command loads that reads this configuration",
+           .scalar_ok = true,
+           .is_path = true});
   f.section("sweep", sweep,
             {.doc = "The keys that `dltrain sweep` varies; other commands ignore the section, and "
                     "`train` refuses it"});
@@ -500,6 +510,28 @@ void Experiment::describe(Fields& f) {
   for (const auto& split : {data.train.get(), data.eval.get()}) {
     if (split != nullptr) split->expect_numbers(loss->target_kind({}) == TargetKind::numbers);
   }
+}
+
+bool Experiment::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
+  const ConfigNode* plugins = map.find("plugins");
+  if (plugins == nullptr) return true;
+  std::span<const ConfigNode> files(plugins, 1);
+  if (plugins->is_list()) files = plugins->items;
+  const size_t before = diagnostics.reported();
+  for (const ConfigNode& file : files) {
+    if (!file.is_scalar()) continue;  // the binder reports it
+    try {
+      const std::string path = find_path(file.location, file.text);
+      if (!std::filesystem::exists(path)) {
+        diagnostics.add_cause(file.location, no_such_path(file.location, path));
+      } else {
+        load_plugin(path);
+      }
+    } catch (const Error& error) {
+      diagnostics.add_cause(file.location, error.what());
+    }
+  }
+  return diagnostics.reported() == before;
 }
 
 namespace {

@@ -197,8 +197,11 @@ struct Experiment : ConfigObject {
   std::optional<GenerationConfig> generation;
   std::optional<SweepConfig> sweep;
   HooksConfig hooks;
+  std::vector<std::string> plugins;  // nn/plugin.h
 
   void describe(Fields& f);
+  // Loads the plug-ins, whose layers and losses the keys may name.
+  static bool rewrite(ConfigNode& map, Diagnostics& diagnostics);
   void validate(Diagnostics& diagnostics) const;
 
  private:

@@ -206,8 +206,8 @@ struct Layer : ConfigVariant {
   virtual ValueId emit(LayerContext& context, ValueId x) const;
 };
 
-// The registry, in table order.
-const KindTable<Layer>& layer_table();
+// The registry, in table order. Only plug-ins change it (nn/plugin.h).
+KindTable<Layer>& layer_table();
 
 // Throws Error(usage) "expects a vector a sample, got [32, 8, 8, 1]; put a flatten layer before
 // it".

@@ -38,8 +38,8 @@ TargetInfo mixed_targets(const Loss& loss, const TensorSpec& output, TargetInfo 
 
 std::vector<std::vector<KindRow<Loss>>> loss_rows();  // of all files of this folder (generated)
 
-const KindTable<Loss>& loss_table() {
-  static const auto table = joined_table<Loss>("loss", loss_rows());
+KindTable<Loss>& loss_table() {
+  static auto table = joined_table<Loss>("loss", loss_rows());
   return table;
 }
 

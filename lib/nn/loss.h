@@ -79,6 +79,6 @@ void expect_target_sample(const std::string& loss, const TargetInfo& info,
 // [classes]. Throws Error(usage) for a loss without classes.
 TargetInfo mixed_targets(const Loss& loss, const TensorSpec& output, TargetInfo info);
 
-const KindTable<Loss>& loss_table();
+KindTable<Loss>& loss_table();
 
 }  // namespace dltrain

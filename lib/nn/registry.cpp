@@ -4,8 +4,8 @@ namespace dltrain {
 
 std::vector<std::vector<KindRow<Layer>>> layer_rows();  // of all files of this folder (generated)
 
-const KindTable<Layer>& layer_table() {
-  static const auto table = joined_table<Layer>("layer", layer_rows());
+KindTable<Layer>& layer_table() {
+  static auto table = joined_table<Layer>("layer", layer_rows());
   return table;
 }
 

@@ -40,16 +40,43 @@ void add_notice(const KernelRequest& request, std::string_view variant, const Ke
                   reason));
 }
 
+struct AddedKernels {
+  std::string_view engine;
+  std::span<const KernelRow> rows;
+};
+
+std::vector<AddedKernels>& added_kernels() {
+  static std::vector<AddedKernels> added;
+  return added;
+}
+
 }  // namespace
 
+void add_kernels(std::string_view engine, std::span<const KernelRow> rows) {
+  added_kernels().push_back({engine, rows});
+}
+
+std::vector<const KernelRow*> kernel_rows(const Engine& engine, std::string_view op) {
+  std::vector<const KernelRow*> out;
+  const auto add = [&](std::span<const KernelRow> rows) {
+    for (const KernelRow& row : rows) {
+      if (row.op == op) out.push_back(&row);
+    }
+  };
+  for (const AddedKernels& added : added_kernels()) {
+    if (added.engine == engine.name) add(added.rows);
+  }
+  add({engine.kernels, engine.kernel_count});
+  return out;
+}
+
 FoundKernel find_kernel(const Engine& engine, const KernelRequest& request) {
-  for (size_t i = 0; i < engine.kernel_count; ++i) {
-    const KernelRow& row = engine.kernels[i];
-    if (row.op != request.op || (request.accumulate && !row.accumulates)) continue;
+  for (const KernelRow* row : kernel_rows(engine, request.op)) {
+    if (request.accumulate && !row->accumulates) continue;
     try {
-      if (auto kernel = row.make(request)) return {std::move(kernel), &row};
+      if (auto kernel = row->make(request)) return {std::move(kernel), row};
     } catch (const KernelRefused& why) {
-      add_notice(request, row.variant, why);
+      add_notice(request, row->variant, why);
     } catch (const Error&) {
       throw;
     } catch (const std::bad_alloc&) {
@@ -68,13 +95,12 @@ FoundKernel find_kernel(const Engine& engine, const KernelRequest& request) {
 }
 
 std::optional<int64_t> kept_bytes(const Engine& engine, const KernelRequest& request) {
-  for (size_t i = 0; i < engine.kernel_count; ++i) {
-    const KernelRow& row = engine.kernels[i];
-    if (row.op != request.op || row.kept_bytes == nullptr) continue;
+  for (const KernelRow* row : kernel_rows(engine, request.op)) {
+    if (row->kept_bytes == nullptr) continue;
     try {
-      if (const auto bytes = row.kept_bytes(request)) return bytes;
+      if (const auto bytes = row->kept_bytes(request)) return bytes;
     } catch (const KernelRefused& why) {
-      add_notice(request, row.variant, why);
+      add_notice(request, row->variant, why);
     }
   }
   return {};
@@ -84,15 +110,13 @@ std::vector<std::string> describe_kernels(const Engine& engine, Device* device) 
   std::vector<std::string> out;
   for (const std::string_view op : {"matmul", "conv2d", "attention", "fused_elementwise"}) {
     std::string lacks;
-    for (size_t i = 0; i < engine.kernel_count; ++i) {
-      const KernelRow& row = engine.kernels[i];
-      if (row.op != op) continue;
-      const std::string why = row.missing != nullptr ? row.missing(device) : "";
+    for (const KernelRow* row : kernel_rows(engine, op)) {
+      const std::string why = row->missing != nullptr ? row->missing(device) : "";
       if (why.empty()) {
-        out.push_back(fmt::format("{}: {}{}", op, row.variant, lacks));
+        out.push_back(fmt::format("{}: {}{}", op, row->variant, lacks));
         break;
       }
-      lacks += fmt::format(" (not {}: {})", row.variant, why);
+      lacks += fmt::format(" (not {}: {})", row->variant, why);
     }
   }
   return out;

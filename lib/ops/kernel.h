@@ -124,6 +124,12 @@ struct KernelRow {
   std::string (*missing)(Device* device) = nullptr;
 };
 
+// Adds the kernels of a plug-in (nn/plugin.h) for the engine `name`. They are tried before the
+// engine's own and must stay in memory.
+void add_kernels(std::string_view engine, std::span<const KernelRow> rows);
+// Returns the rows of `engine` for an op, in the order of choice.
+std::vector<const KernelRow*> kernel_rows(const Engine& engine, std::string_view op);
+
 struct FoundKernel {
   std::unique_ptr<Kernel> kernel;
   const KernelRow* row = nullptr;

@@ -235,8 +235,11 @@ struct OpDef {
                                   size_t count) const;
 };
 
-// The registry: the ops of engines in table order, without those of ops/placement.cpp.
+// The registry: the ops of engines in table order, without those of ops/placement.cpp and of
+// plug-ins.
 std::span<const OpDef> all_ops();
+// Adds the ops of a plug-in (nn/plugin.h), which must stay in memory.
+void add_ops(std::span<const OpDef> ops);
 // Returns nullptr when there is no such op.
 const OpDef* find_op(std::string_view name);
 

@@ -26,8 +26,21 @@ std::span<const OpDef> all_ops() {
   return table;
 }
 
+namespace {
+
+std::vector<std::span<const OpDef>>& op_tables() {
+  static std::vector<std::span<const OpDef>> tables{all_ops(), placement_ops()};
+  return tables;
+}
+
+}  // namespace
+
+void add_ops(std::span<const OpDef> ops) {
+  op_tables().push_back(ops);
+}
+
 const OpDef* find_op(std::string_view name) {
-  for (const std::span<const OpDef> ops : {all_ops(), placement_ops()}) {
+  for (const std::span<const OpDef> ops : op_tables()) {
     const auto found = std::ranges::find(ops, name, &OpDef::name);
     if (found != ops.end()) return &*found;
   }

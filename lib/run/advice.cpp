@@ -174,9 +174,9 @@ std::string kernels_of_step(const Session& session) {
   if (properties.on_host) return text;
   for (const auto& [kernel, calls] : session.executor->training_program().variants()) {
     const std::string_view op = kernel.first, variant = kernel.second;
-    const auto known = std::count_if(
-        engine.kernels, engine.kernels + engine.kernel_count,
-        [&](const KernelRow& row) { return row.op == op && row.variant != "through f32"; });
+    const auto known = std::ranges::count_if(kernel_rows(engine, op), [](const KernelRow* row) {
+      return row->variant != "through f32";
+    });
     if (known < 2 && variant != "through f32") continue;
     text += fmt::format("{}{}: {} {}", text.empty() ? "" : ", ", op, calls, variant);
   }

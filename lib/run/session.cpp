@@ -186,11 +186,6 @@ StreamInfo stream_info(const DatasetConfig& config, const Dataset& dataset, int6
   return {.rows = streams, .steps = dataset.size() / streams};
 }
 
-bool has_kernel(const Engine& engine, std::string_view op) {
-  return std::any_of(engine.kernels, engine.kernels + engine.kernel_count,
-                     [&](const KernelRow& row) { return row.op == op; });
-}
-
 // Returns whether the outputs are logits of a vocabulary: the data is text, or a head uses its
 // size.
 bool labels_are_tokens(const Experiment& experiment, const StepGraph& graph) {
@@ -215,7 +210,7 @@ std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind
     if (has_bytes) names.emplace_back(kBitsPerByte);
     std::erase_if(names, [&](const std::string& name) {
       const std::string_view op = metric_op(name, kind);
-      return !op.empty() && !has_kernel(engine, op);
+      return !op.empty() && kernel_rows(engine, op).empty();
     });
     return names;
   }
