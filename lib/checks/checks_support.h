@@ -90,6 +90,7 @@ CheckResult check_unused_parameters(const CheckOptions& options, int64_t samples
 CheckResult check_dead_activations(const CheckOptions& options, int64_t samples);
 // For models with experts.
 CheckResult check_dead_experts(const CheckOptions& options, int64_t samples);
+CheckResult check_update_sizes(const CheckOptions& options, int64_t samples);
 CheckResult check_resume(const CheckOptions& options, int64_t samples);
 
 }  // namespace dltrain

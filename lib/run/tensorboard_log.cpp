@@ -1,16 +1,43 @@
 #include "run/tensorboard_log.h"
 
 #include <algorithm>
+#include <map>
 
+#include "config/diff.h"
+#include "config/dump.h"
 #include "data/picture.h"
 
 namespace dltrain {
+namespace {
+
+using Keys = std::vector<std::pair<std::string, std::string>>;
+
+// Returns the keys of a configuration that change its result, where they are not the defaults.
+Keys hyperparameters(const std::string& resolved_config) {
+  constexpr std::string_view kSections[] = {"seed",      "loss.",      "optimizer.",
+                                            "training.", "precision.", "lr_scheduler."};
+  std::map<std::string, std::string> defaults;
+  for (const ConfigDifference& key : keys_of_dump(dump_config(Experiment()))) {
+    defaults.emplace(key.path, key.after);
+  }
+  Keys out;
+  for (const ConfigDifference& key : keys_of_dump(resolved_config)) {
+    if (defaults[key.path] == key.after || key.after == "null" || key.after == "[]") continue;
+    const bool counts = std::ranges::any_of(
+        kSections, [&](std::string_view section) { return key.path.starts_with(section); });
+    if (counts) out.emplace_back(key.path, key.after);
+  }
+  return out;
+}
+
+}  // namespace
 
 TensorBoardLog::TensorBoardLog(const Session& session, const std::filesystem::path& folder,
                                std::optional<int64_t> resumed_step,
                                const std::string& resolved_config)
     : session_(session), writer_(folder / "tensorboard", resumed_step) {
   if (resumed_step) return;
+  writer_.add_hparams(hyperparameters(resolved_config));
   writer_.add_text(0, "configuration", "```yaml\n" + resolved_config + "```");
   add_first_images();
 }
@@ -34,6 +61,10 @@ void TensorBoardLog::add_first_images() {
                                       captions.size() * static_cast<size_t>(image.elements())},
                                      image[0], image[1], channels, captions);
   writer_.add_image(0, "train/images", grid.height(), grid.width(), grid.png());
+}
+
+void TensorBoardLog::end(bool success) {
+  writer_.add_end(step_, success);
 }
 
 void TensorBoardLog::add_step(const StepRecord& r) {
@@ -65,6 +96,7 @@ void TensorBoardLog::add_samples(const SampleRecord& r) {
 }
 
 void TensorBoardLog::after_step(int64_t step) {
+  step_ = step;
   const auto& every = session_.experiment->logging.histogram_steps;
   if (!every || step % *every != 0) return;
   Executor& executor = *session_.executor;

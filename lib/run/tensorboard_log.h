@@ -1,6 +1,7 @@
 // The event files of a run for TensorBoard (`logging.tensorboard`): the scalars of metrics.jsonl,
-// histograms of weights and gradients, the first training images, and the configuration. Does not
-// change the run: weights have the same bits with and without it.
+// histograms of weights and gradients, the first training images, the configuration, and the
+// hyperparameters that are not the defaults. Does not change the run: weights have the same bits
+// with and without it.
 #pragma once
 
 #include <filesystem>
@@ -24,12 +25,14 @@ class TensorBoardLog {
   // Called after every step with the state and gradients of that step in the executor; writes
   // histograms by logging.histogram_steps.
   void after_step(int64_t step);
+  void end(bool success);
 
  private:
   void add_first_images();
 
   const Session& session_;
   TensorBoardWriter writer_;
+  int64_t step_ = 0;  // the last one
 };
 
 }  // namespace dltrain

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 
 #include "telemetry/metrics.h"
 #include "telemetry/record_file.h"
@@ -20,7 +21,13 @@ enum Value { kTag = 1, kSimpleValue = 2, kImage = 4, kHistogram = 5, kTensor = 8
 enum Image { kHeight = 1, kWidth = 2, kColorspace = 3, kEncoded = 4 };
 enum Histogram { kMin = 1, kMax, kNum, kSum, kSumSquares, kBucketLimit, kBucket };
 enum Metadata { kPluginData = 1 };
-enum PluginData { kPluginName = 1 };
+enum PluginData { kPluginName = 1, kContent = 2 };
+enum HParams { kSessionStart = 3, kSessionEnd = 4 };
+enum SessionStart { kHParams = 1, kStartTime = 5 };
+enum SessionEnd { kStatus = 1, kEndTime = 2 };
+enum MapEntry { kMapKey = 1, kMapValue = 2 };
+enum StructValue { kNumberValue = 2, kTextValue = 3, kBoolValue = 4 };
+constexpr int64_t kSuccess = 1, kFailure = 2;
 enum Tensor { kDType = 1, kShape = 2, kStringValue = 8 };
 constexpr int64_t kStringDType = 7;
 
@@ -78,6 +85,16 @@ Counts count(std::span<const float> values) {
     ++out.counts[static_cast<size_t>(std::clamp(bucket, 0, kBuckets - 1))];
   }
   return out;
+}
+
+// google.protobuf.Value
+ProtobufMessage struct_value(const std::string& yaml) {
+  ProtobufMessage out;
+  char* end = nullptr;
+  const double number = std::strtod(yaml.c_str(), &end);
+  if (yaml == "true" || yaml == "false") return out.integer(kBoolValue, yaml == "true");
+  if (!yaml.empty() && *end == '\0') return out.number(kNumberValue, number);
+  return out.text(kTextValue, yaml);
 }
 
 ProtobufMessage tagged(std::string_view tag) {
@@ -160,6 +177,31 @@ void TensorBoardWriter::add_text(int64_t step, std::string_view tag, std::string
   metadata.message(kPluginData, plugin);
   tensor.integer(kDType, kStringDType).message(kShape, {}).text(kStringValue, text);
   add_value(step, tagged(tag).message(kTensor, tensor).message(kMetadata, metadata));
+}
+
+void TensorBoardWriter::add_plugin_data(int64_t step, std::string_view tag,
+                                        const ProtobufMessage& data) {
+  ProtobufMessage plugin, metadata;
+  plugin.text(kPluginName, "hparams").message(kContent, data);
+  metadata.message(kPluginData, plugin);
+  add_value(step, tagged(tag).message(kMetadata, metadata));
+}
+
+void TensorBoardWriter::add_hparams(std::span<const std::pair<std::string, std::string>> keys) {
+  ProtobufMessage session, data;
+  for (const auto& [key, value] : keys) {
+    ProtobufMessage entry;
+    entry.text(kMapKey, key).message(kMapValue, struct_value(value));
+    session.message(kHParams, entry);
+  }
+  session.number(kStartTime, now_());
+  add_plugin_data(0, "_hparams_/session_start_info", data.message(kSessionStart, session));
+}
+
+void TensorBoardWriter::add_end(int64_t step, bool success) {
+  ProtobufMessage session, data;
+  session.integer(kStatus, success ? kSuccess : kFailure).number(kEndTime, now_());
+  add_plugin_data(step, "_hparams_/session_end_info", data.message(kSessionEnd, session));
 }
 
 }  // namespace dltrain

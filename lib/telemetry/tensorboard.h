@@ -1,4 +1,4 @@
-// Event files that TensorBoard shows: scalars, histograms, images and text.
+// Event files that TensorBoard shows: scalars, histograms, images, text and hyperparameters.
 //
 //   tensorboard --logdir runs
 //
@@ -7,7 +7,8 @@
 // the curves have no duplicate steps.
 //
 // Format: records (telemetry/record_file.h) of the messages Event, Summary, HistogramProto and
-// TensorProto of tensorflow/core/{util/event,framework/summary,framework/tensor}.proto.
+// TensorProto of tensorflow/core/{util/event,framework/summary,framework/tensor}.proto, and
+// HParamsPluginData of tensorboard/plugins/hparams/plugin_data.proto.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/file.h"
 #include "telemetry/protobuf.h"
@@ -39,8 +41,13 @@ class TensorBoardWriter {
                  std::string_view png);
   // Markdown.
   void add_text(int64_t step, std::string_view tag, std::string_view text);
+  // Keys and values as YAML, for the table of runs (HPARAMS). A run ends with status success or
+  // failure.
+  void add_hparams(std::span<const std::pair<std::string, std::string>> keys);
+  void add_end(int64_t step, bool success);
 
  private:
+  void add_plugin_data(int64_t step, std::string_view tag, const ProtobufMessage& data);
   void add_value(int64_t step, const ProtobufMessage& value);
   void write(const ProtobufMessage& event);
 

@@ -305,7 +305,7 @@ class Check(support.DltrainTest):
         found = self.results(SOURCES / "configs/recipes/digits-mlp.yaml")
         self.assertEqual(list(found), ["configuration", "data and targets", "unused parameters", "loss at init", "dead activations",
                                        "target leak", "samples are independent", "gradient check", "overfit one batch",
-                                       "inputs matter", "resume is bit-exact"])
+                                       "inputs matter", "update sizes", "resume is bit-exact"])
 
     def test_check_passes_on_the_convnet_recipe(self):
         self.results(SOURCES / "configs/recipes/digits-convnet.yaml")

@@ -54,8 +54,9 @@ class TensorBoard(support.DltrainTest):
         self.assertFalse((plain / "tensorboard").exists())
         found = records(event_file(run))
         self.assertIn(b"brain.Event:2", found[0])
-        # Version, configuration, images; 8 scalars a step; 4 of the evaluation; weights and gradients of 4 tensors, twice.
-        self.assertEqual(len(found), 3 + 40 * 8 + 4 + 2 * 8)
+        # Version, hyperparameters, configuration, images; 8 scalars a step; 4 of the evaluation; weights and gradients of 4
+        # tensors, twice; the end.
+        self.assertEqual(len(found), 4 + 40 * 8 + 4 + 2 * 8 + 1)
 
     def test_a_resumed_run_has_each_step_once(self):
         path = self.small(SMALL.replace("type: cosine", "type: constant"))
@@ -94,6 +95,16 @@ class TensorBoard(support.DltrainTest):
         (text,) = read.Tensors("configuration")
         self.assertIn(b"global_batch_size: 16", text.tensor_proto.string_val[0])
         self.assertEqual(read.summary_metadata["configuration"].plugin_data.plugin_name, "text")
+        from tensorboard.plugins.hparams import metadata
+
+        start = metadata.parse_session_start_info_plugin_data(read.summary_metadata["_hparams_/session_start_info"].plugin_data.content)
+        hparams = {key: getattr(value, value.WhichOneof("kind")) for key, value in start.hparams.items()}
+        self.assertEqual(hparams["optimizer.learning_rate"], 0.01)
+        self.assertEqual(hparams["lr_scheduler.type"], "cosine")
+        self.assertEqual(hparams["training.global_batch_size"], 16)
+        self.assertNotIn("training.on_non_finite", hparams)
+        end = metadata.parse_session_end_info_plugin_data(read.summary_metadata["_hparams_/session_end_info"].plugin_data.content)
+        self.assertEqual((end.status, end.end_time_secs >= start.start_time_secs), (1, True))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ struct NegativeLoss final : Loss {
 
 TEST_CASE("every check passes on a sound experiment") {
   const auto results = judged(run_checks(options_of({})));
-  CHECK(results.size() == 11);
+  CHECK(results.size() == 12);
   for (const CheckResult& result : results) {
     INFO(result.name << ": " << result.detail);
     CHECK(result.outcome == CheckOutcome::pass);
@@ -79,7 +79,7 @@ TEST_CASE("experts that get no token are named") {
     return "[linear: 16, relu, " + experts + more + "}, linear: 3]";
   };
   const auto results = judged(run_checks(options_of({.layers = layers("")})));
-  CHECK(results.size() == 12);
+  CHECK(results.size() == 13);
   for (const CheckResult& result : results) {
     INFO(result.name << ": " << result.detail);
     CHECK(result.outcome == CheckOutcome::pass);
@@ -320,6 +320,20 @@ TEST_CASE("overfitting: what cannot learn") {
   failure(check_overfit, {.data = line.section(", task: regression, scale: 1.0e-9"),
                           .layers = "[linear: 1]",
                           .overrides = {"loss=mse"}});
+}
+
+TEST_CASE("check of update sizes: a learning rate that is far too high or too low is a note") {
+  const auto outcome = [](const char* optimizer) {
+    return check_update_sizes(options_of({.overrides = {optimizer}}), 32);
+  };
+  // Adam changes each element by about the rate, here of weights of about 0.2 and 0.1.
+  const CheckResult usual = outcome("optimizer={type: adam, learning_rate: 1.0e-3}");
+  CHECK(usual.outcome == CheckOutcome::pass);
+  CHECK_THAT(usual.detail, Contains("after 10 steps one step changes the weights by 0.00"));
+  const CheckResult high = outcome("optimizer={type: adam, learning_rate: 1}");
+  CHECK(high.outcome == CheckOutcome::note);
+  CHECK_THAT(high.detail, Contains("too high"));
+  CHECK_THAT(outcome("optimizer={type: adam, learning_rate: 1.0e-10}").detail, Contains("too low"));
 }
 
 TEST_CASE("check of resuming: a model that is another one the second time") {
