@@ -20,7 +20,8 @@ namespace {
 // Meshes (data × tensor × pipeline) that are shown, and exact plans of each.
 // No layout of a mesh is planned after three that fit.
 constexpr size_t kMeshes = 8, kPlans = 6, kFitting = 3;
-// Stages are interleaved where they wait for more than this part of the arithmetic otherwise.
+// Stages are interleaved, or weights computed later, where stages wait for more than this part of
+// the arithmetic otherwise.
 constexpr int64_t kMostChunks = 4;
 constexpr double kWaiting = 0.05;
 
@@ -32,6 +33,7 @@ struct Candidate {
   LayoutEstimate planned = {};  // exact memory
   std::string refused = {};     // why there is no plan
 
+  bool zero_bubble() const { return schedule == "zero_bubble"; }
   bool has_mesh_of(const Candidate& other) const {
     return tensor == other.tensor && pipeline == other.pipeline;
   }
@@ -173,9 +175,10 @@ class LayoutSearch {
 
   FastestLayout layout(const Candidate& c) const {
     return {c.overrides(),
-            fmt::format("layout of {} ranks: data {}, tensor {}, pipeline {}, zero_stage {}, "
+            fmt::format("layout of {} ranks: data {}, tensor {}, pipeline {}{}, zero_stage {}, "
                         "micro_batch_size {}, recompute {}; {} considered, {} planned",
-                        request_.world, c.data, c.tensor, c.pipeline, c.zero, c.micro_batch,
+                        request_.world, c.data, c.tensor, c.pipeline,
+                        c.schedule.empty() ? "" : " " + c.schedule, c.zero, c.micro_batch,
                         c.recompute, candidates_.size() + too_large_, planned_),
             micro_batch_matters_};
   }
@@ -213,7 +216,9 @@ class LayoutSearch {
     const int64_t world = all / context_;
     const int64_t batch = given.training.global_batch_size.value_or(0);
     experts_ = given.parallelism.expert;
-    const bool interleaved = given.parallelism.pipeline_schedule == PipelineSchedule::interleaved;
+    const PipelineSchedule given_schedule = given.parallelism.pipeline_schedule;
+    const bool changes = given_schedule == PipelineSchedule::interleaved ||
+                         given_schedule == PipelineSchedule::zero_bubble;
     if (batch == 0) {
       fail_at(given.training, "global_batch_size",
               "the search for a layout keeps the global batch; give global_batch_size");
@@ -249,17 +254,19 @@ class LayoutSearch {
           for (int64_t chunks = 1; chunks <= (pipeline > 1 ? kMostChunks : 1); ++chunks) {
             if (chunks > 1 && one.blocks % (pipeline * chunks) != 0) continue;
             for (int64_t zero = 0; zero <= (data * context_ > 1 ? 3 : 0); ++zero) {
-              add(one,
-                  {.data = data,
-                   .tensor = tensor,
-                   .pipeline = pipeline,
-                   .chunks = chunks,
-                   .zero = zero,
-                   .recompute = recompute,
-                   .schedule = chunks > 1    ? "interleaved"
-                               : interleaved ? "1f1b"
-                                             : ""},
-                  batch / data);
+              Candidate candidate{.data = data,
+                                  .tensor = tensor,
+                                  .pipeline = pipeline,
+                                  .chunks = chunks,
+                                  .zero = zero,
+                                  .recompute = recompute,
+                                  .schedule = chunks > 1 ? "interleaved"
+                                              : changes  ? "1f1b"
+                                                         : ""};
+              add(one, candidate, batch / data);
+              if (pipeline == 1 || chunks > 1) continue;
+              candidate.schedule = "zero_bubble";
+              add(one, candidate, batch / data);
             }
           }
         }
@@ -279,11 +286,13 @@ class LayoutSearch {
     bool fits = false;
     for (int64_t micro : divisors(share, share)) {
       const int64_t steps = share / micro, chunks = candidate.chunks;
-      if (chunks > 1 &&
+      const bool waits_less = chunks > 1 || candidate.zero_bubble();
+      if (waits_less &&
           static_cast<double>(candidate.pipeline - 1) < kWaiting * static_cast<double>(steps))
         continue;
       const int64_t passes = (chunks + 1) * candidate.pipeline - 1;  // of chunks, in flight
-      const auto frames = static_cast<double>(chunks == 1 ? std::min(steps, candidate.pipeline)
+      const int64_t in_flight = candidate.pipeline + (candidate.zero_bubble() ? 1 : 0);
+      const auto frames = static_cast<double>(chunks == 1 ? std::min(steps, in_flight)
                                                           : std::min(steps * chunks, passes));
       const double activations = one.activations * static_cast<double>(micro) * frames / parts /
                                  static_cast<double>(chunks * context_);
@@ -304,8 +313,8 @@ class LayoutSearch {
         static_cast<double>(steps * c.micro_batch) / static_cast<double>(context_);
     const double compute =
         (one.micro_batch * static_cast<double>(steps) + one.sample * samples) / parts;
-    const double waits =
-        compute * static_cast<double>(c.pipeline - 1) / static_cast<double>(steps * c.chunks);
+    const auto part = static_cast<double>(steps * c.chunks * (c.zero_bubble() ? 3 : 1));
+    const double waits = compute * static_cast<double>(c.pipeline - 1) / part;
     const double update = one.update / parts / (c.zero > 0 ? data : 1);
     const auto tensor = static_cast<double>(c.tensor);
     const double link = rates_.link;
@@ -330,8 +339,9 @@ class LayoutSearch {
   }
 
   static std::string named(const Candidate& c) {
-    const std::string pipeline =
-        c.chunks > 1 ? fmt::format("{}x{}", c.pipeline, c.chunks) : fmt::format("{}", c.pipeline);
+    const std::string pipeline = c.chunks > 1      ? fmt::format("{}x{}", c.pipeline, c.chunks)
+                                 : c.zero_bubble() ? fmt::format("{} zb", c.pipeline)
+                                                   : fmt::format("{}", c.pipeline);
     return fmt::format("{:>4}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}", c.data, c.tensor, pipeline,
                        c.zero, c.micro_batch, c.recompute);
   }

@@ -222,7 +222,7 @@ PlanReport make_plan_report(const Program& program, const StateLayout& layout, s
     return row.parameters == 0 && row.activation_bytes == 0 && row.forward_flops == 0 &&
            row.backward_flops == 0;
   });
-  for (Phase phase : {Phase::forward, Phase::backward, Phase::update}) {
+  for (Phase phase : {Phase::forward, Phase::backward, Phase::weights, Phase::update}) {
     report.kernel_calls += program.segment(phase, MicroStep::only).size();
   }
   return report;

@@ -23,6 +23,7 @@
 #include "passes/partition.h"
 #include "passes/remove_copies.h"
 #include "passes/sequence_cut.h"
+#include "passes/split_backward.h"
 #include "passes/stage_cut.h"
 #include "passes/tf32.h"
 #include "passes/update.h"
@@ -406,6 +407,10 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training) {
     out.graph = pack_updates(std::move(out.graph));
     log("pack_updates");
+  }
+  if (training && r.split_backward) {
+    out.graph = split_backward(std::move(out.graph));
+    log("split_backward");
   }
   verify_graph(out.graph);
   return out;

@@ -56,6 +56,7 @@ struct StepRequest {
   // The layers with which the stages of a pipeline begin (passes/stage_cut.h); empty: chosen.
   std::vector<std::string> stages = {};
   int virtual_stages = 1;          // of each rank along the pipeline
+  bool split_backward = false;     // passes/split_backward.h
   DType compute = DType::f32;      // f64 for gradient checks on the reference engine
   PrecisionConfig precision = {};  // with compute f32
   bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h

@@ -118,9 +118,10 @@ StageTimes StepEstimate::times(StepSchedule schedule) const {
     const auto chunk = static_cast<size_t>(segment.chunk);
     const auto index = static_cast<size_t>(segment.micro_batch);
     const bool is_forward = segment.segment == Phase::forward;
-    out.seconds.push_back(segment.segment == Phase::update ? update
-                          : is_forward                     ? forward[chunk][index]
-                                                           : backward[chunk][index]);
+    out.seconds.push_back(segment.segment == Phase::update    ? update
+                          : is_forward                        ? forward[chunk][index]
+                          : segment.segment == Phase::weights ? weights[chunk][index]
+                                                              : backward[chunk][index]);
     out.delays.push_back(is_forward ? received[chunk] : 0);
   }
   return out;
@@ -136,6 +137,7 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTo
   const std::vector<double> none(static_cast<size_t>(micro_steps));
   out.forward.resize(static_cast<size_t>(chunks), none);
   out.backward.resize(static_cast<size_t>(chunks), none);
+  out.weights.resize(static_cast<size_t>(chunks), none);
   out.received.resize(static_cast<size_t>(chunks));
   double now = 0, begin = 0;              // `begin`: of the segment
   double* segment = &out.forward[0][0];   // its seconds
@@ -160,6 +162,7 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTo
     const auto chunk = static_cast<size_t>(node.chunk);
     double* const own = node.phase == Phase::forward    ? &out.forward[chunk][index]
                         : node.phase == Phase::backward ? &out.backward[chunk][index]
+                        : node.phase == Phase::weights  ? &out.weights[chunk][index]
                                                         : &out.update;
     if (own != segment) begin = now;
     segment = own;

@@ -69,8 +69,8 @@ struct StepEstimate {
   double compute = 0, communication = 0;
   double exposed = 0;          // communication time that computation does not hide
   std::vector<CallSum> calls;  // on a GPU, longest first
-  // Seconds of each forward and backward by chunk and micro-batch, and of the update.
-  std::vector<std::vector<double>> forward, backward;
+  // Seconds of each segment by chunk and micro-batch, and of the update.
+  std::vector<std::vector<double>> forward, backward, weights;
   double update = 0;
   // Seconds of the messages from the stage before, by chunk. They may come while others compute. A
   // backward ends when its gradients are sent, so the next one need not wait for them.

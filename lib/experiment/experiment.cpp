@@ -204,7 +204,11 @@ void ParallelismConfig::describe(Fields& f) {
        {"gpipe", PipelineSchedule::gpipe, "all forwards, then all backwards"},
        {"interleaved", PipelineSchedule::interleaved,
         "1f1b with several stages on each rank (virtual_stages), between which it takes turns: "
-        "ranks wait less, and exchange more messages"}},
+        "ranks wait less, and exchange more messages"},
+       {"zero_bubble", PipelineSchedule::zero_bubble,
+        "1f1b that computes the gradients of weights while ranks would wait (ZB-H1, Qi et al. "
+        "2023): they wait a third, and every stage has as many micro-batches in memory as there "
+        "are stages, and one more"}},
       {.doc = "Order of the micro-batches on a rank. Losses do not depend on it"});
   f.integer(
       "virtual_stages", virtual_stages,

@@ -61,7 +61,7 @@ struct TrainingConfig : UpdateConfig {
   void validate(Diagnostics& diagnostics) const;
 };
 
-enum class PipelineSchedule : uint8_t { one_forward_one_backward, gpipe, interleaved };
+enum class PipelineSchedule : uint8_t { one_forward_one_backward, gpipe, interleaved, zero_bubble };
 
 enum class LayoutChoice : uint8_t { given, automatic };
 

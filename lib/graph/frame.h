@@ -74,7 +74,8 @@ class Frame {
   std::vector<Collectives::Ticket> tickets_;  // by slot
   std::vector<void*> addresses_;              // by value
   std::vector<BoundCall> calls_;
-  std::vector<std::array<std::array<Capture, 4>, 3>> captures_;  // [chunk][phase][variant]
+  // [chunk][phase][variant]
+  std::vector<std::array<std::array<Capture, 4>, kPhases>> captures_;
   CallObserver* observer_ = nullptr;
   bool received_ = false;   // receive() has begun the messages of the next segment
   std::vector<bool> sent_;  // by chunk: end_sends() has waited

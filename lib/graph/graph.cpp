@@ -18,6 +18,8 @@ std::string_view phase_name(Phase phase) {
       return "forward";
     case Phase::backward:
       return "backward";
+    case Phase::weights:
+      return "weight gradients";
     case Phase::update:
       return "update";
   }

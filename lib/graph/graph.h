@@ -14,8 +14,10 @@
 
 namespace dltrain {
 
-// The segment that a node belongs to.
-enum class Phase : uint8_t { forward, backward, update };
+// The segment that a node belongs to. `weights` is the part of the backward that no stage of a
+// pipeline waits for (passes/split_backward.h); usually it is empty.
+enum class Phase : uint8_t { forward, backward, weights, update };
+inline constexpr size_t kPhases = 4;
 std::string_view phase_name(Phase phase);
 
 // The name of state that belongs to other state: "momentum of layers.0.weight". Layers' names

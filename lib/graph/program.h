@@ -3,6 +3,7 @@
 //
 //   forward   of a micro-batch
 //   backward  of it
+//   weights   the part of the backward that is run later (passes/split_backward.h)
 //   update    norm, clipping, optimizer; once a step
 //
 // A rank with several stages of a pipeline has a forward and a backward for each, its chunks.
@@ -154,7 +155,8 @@ class Program {
   size_t work_bytes_ = 0;
   std::vector<std::vector<size_t>> frame_offsets_;  // [piece][frame]
   std::vector<std::pair<ValueId, size_t>> copies_;
-  std::vector<std::array<std::array<std::vector<size_t>, 4>, 3>> segments_;  // [chunk][phase]
+  // [chunk][phase][variant]
+  std::vector<std::array<std::array<std::vector<size_t>, 4>, kPhases>> segments_;
 };
 
 }  // namespace dltrain

@@ -14,25 +14,36 @@ MicroStep micro_step_of(int64_t index, int64_t count) {
   return index + 1 == count ? MicroStep::last : MicroStep::middle;
 }
 
-StepSchedule step_schedule(int64_t micro_batches, int64_t in_flight) {
+StepSchedule step_schedule(int64_t micro_batches, int64_t in_flight,
+                           std::optional<int64_t> weights_lag) {
   check_internal(micro_batches > 0 && in_flight > 0, "{} micro-batches, {} at a time",
                  micro_batches, in_flight);
+  const int64_t lag = weights_lag.value_or(0);
+  const int64_t frames = std::min(micro_batches, in_flight + lag + (lag > 0 ? 1 : 0));
   StepSchedule out;
   const auto add = [&](Phase segment, int64_t micro_batch) {
-    out.push_back({segment, static_cast<size_t>(micro_batch % in_flight), micro_batch,
+    out.push_back({segment, static_cast<size_t>(micro_batch % frames), micro_batch,
                    micro_step_of(micro_batch, micro_batches)});
   };
   int64_t done = 0;
+  const auto add_backward = [&] {
+    add(Phase::backward, done);
+    if (weights_lag && done >= lag) add(Phase::weights, done - lag);
+    ++done;
+  };
   for (int64_t i = 0; i < micro_batches; ++i) {
-    if (i - done == in_flight) add(Phase::backward, done++);
+    if (i - done == in_flight) {
+      const size_t backward = out.size();
+      add_backward();
+      out[backward].before_sends.push_back(out.size());
+    }
     add(Phase::forward, i);
   }
-  while (done < micro_batches) add(Phase::backward, done++);
-  for (size_t i = 0; i + 1 < out.size(); ++i) {
-    if (out[i].segment != Phase::backward || out[i + 1].segment != Phase::forward) continue;
-    out[i].before_sends.push_back(i + 1);
+  while (done < micro_batches) add_backward();
+  for (int64_t i = std::max<int64_t>(0, done - lag); weights_lag && i < done; ++i) {
+    add(Phase::weights, i);
   }
-  // The frame of the last backward waits for the reductions that it has started.
+  // The frame of the last micro-batch waits for the reductions that it has started.
   out.push_back({Phase::update, out.back().frame, out.back().micro_batch, MicroStep::only});
   return out;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "graph/graph.h"
@@ -38,7 +39,13 @@ using StepSchedule = std::vector<ScheduledSegment>;
 //
 // The forward that follows a backward is received before the gradients of that are sent, where
 // messages block (Executor::run).
-StepSchedule step_schedule(int64_t micro_batches, int64_t in_flight = 1);
+//
+// With `weights_lag` the segment `weights` of a micro-batch follows the backward of the one that is
+// so many later. In a pipeline of 1F1B with the index of the stage as its lag, stages send their
+// gradients earlier and compute weights while they would wait (ZB-H1, Qi et al. 2023). A
+// micro-batch needs its frame until then; one more is for the forward that is received early.
+StepSchedule step_schedule(int64_t micro_batches, int64_t in_flight = 1,
+                           std::optional<int64_t> weights_lag = {});
 
 // The schedules of the ranks along a pipeline with `chunks` > 1 stages each: chunk c of rank r is
 // stage c · ranks + r (interleaved 1F1B, Narayanan et al. 2021, section 2.2). Each chunk runs both

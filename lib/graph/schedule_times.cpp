@@ -20,7 +20,7 @@ class Clock {
       }
     }
     stages_ = chunks * ranks.size();
-    ends_.assign(2 * stages_ * micro_batches_, -1);
+    ends_.assign(kSegments * stages_ * micro_batches_, -1);
   }
 
   std::vector<std::vector<double>> run() {
@@ -38,9 +38,11 @@ class Clock {
   }
 
  private:
-  // The end of a forward or backward; negative: not known yet.
+  static constexpr auto kSegments = static_cast<size_t>(Phase::update);  // of a micro-batch
+
+  // The end of a segment of a micro-batch; negative: not known yet.
   double& end_of(Phase phase, size_t stage, int64_t micro_batch) {
-    const size_t row = (phase == Phase::forward ? 0 : stages_) + stage;
+    const size_t row = static_cast<size_t>(phase) * stages_ + stage;
     return ends_[row * micro_batches_ + static_cast<size_t>(micro_batch)];
   }
 
@@ -69,7 +71,10 @@ class Clock {
     if (segment.segment == Phase::update) {
       double ready = 0;
       for (size_t s = 0; s < ranks_.size(); ++s) {
-        const double last = end_of(Phase::backward, s, segment.micro_batch);
+        const bool split = std::ranges::any_of(
+            ranks_[s].schedule, [](const auto& other) { return other.segment == Phase::weights; });
+        const double last =
+            end_of(split ? Phase::weights : Phase::backward, s, segment.micro_batch);
         if (last < 0) return last;
         ready = std::max(ready, last);
       }
@@ -77,6 +82,8 @@ class Clock {
     }
     const bool forward = segment.segment == Phase::forward;
     const size_t stage = stage_of(r, segment);
+    if (segment.segment == Phase::weights)
+      return end_of(Phase::backward, stage, segment.micro_batch);
     if (stage == (forward ? 0 : stages_ - 1)) return 0;
     const double end =
         end_of(segment.segment, forward ? stage - 1 : stage + 1, segment.micro_batch);

@@ -19,7 +19,7 @@ struct StageTimes {
 
 // Returns the beginning of each segment of the ranks along a pipeline, in seconds. A forward begins
 // when the rank is free and the values of the stage before have arrived, a backward when those of
-// the next stage have, the update when all ranks have ended their last backward (for the gradient
+// the next stage have, the update when all ranks have ended their last segment (for the gradient
 // norm). Chunk c of rank r is stage c · ranks + r.
 std::vector<std::vector<double>> begin_times(std::span<const StageTimes> ranks);
 

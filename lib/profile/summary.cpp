@@ -54,9 +54,9 @@ class Rows {
     row.detail = detail;
     row.calls += 1;
     row.seconds += seconds;
-    (work.phase == Phase::forward    ? row.forward
-     : work.phase == Phase::backward ? row.backward
-                                     : row.update) += seconds;
+    (work.phase == Phase::forward  ? row.forward
+     : work.phase == Phase::update ? row.update
+                                   : row.backward) += seconds;
     row.flops += work.cost.flops;
     row.bytes += work.cost.bytes;
     row.limit_seconds += work.limit_seconds;
@@ -127,7 +127,7 @@ Intervals parts(const Recording& recording, StepPart part) {
 std::vector<StepShare> cut_step(const Recording& recording, CallWorkCache& works,
                                 const std::vector<std::vector<Interval>>& times, double steps,
                                 std::vector<Gap>& gaps) {
-  std::array<std::vector<Interval>, 3> by_phase;
+  std::array<std::vector<Interval>, kPhases> by_phase;
   std::vector<Interval> messages;
   for (size_t i = 0; i < times.size(); ++i) {
     const CallWork& work = works.of(recording.calls[i]);
@@ -151,9 +151,11 @@ std::vector<StepShare> cut_step(const Recording& recording, CallWorkCache& works
     rest = without(rest, when);
     if (!kernel) note_gaps(name, taken);
   };
-  take("forward", merged(by_phase[0]), "kernels");
-  take("backward", merged(by_phase[1]), "kernels");
-  take("update", merged(by_phase[2]), "kernels: gradient norm, clipping, optimizer");
+  auto& [forward, backward, weights, update] = by_phase;
+  backward.insert(backward.end(), weights.begin(), weights.end());
+  take("forward", merged(forward), "kernels");
+  take("backward", merged(backward), "kernels");
+  take("update", merged(update), "kernels: gradient norm, clipping, optimizer");
   kernel = false;
   const Intervals agreeing = parts(recording, StepPart::ranks);
   messages.insert(messages.end(), agreeing.begin(), agreeing.end());

@@ -158,7 +158,10 @@ std::string waiting_stages(const Session& session) {
   if (steps >= stages) return {};
   // The first micro-batch passes all stages; each later one is behind it by one stage of a rank.
   const auto chunks = static_cast<double>(session.experiment->parallelism.virtual_stages);
-  const double all = static_cast<double>(stages) + static_cast<double>(steps - 1) / chunks;
+  double all = static_cast<double>(stages) + static_cast<double>(steps - 1) / chunks;
+  if (session.experiment->parallelism.pipeline_schedule == PipelineSchedule::zero_bubble) {
+    all = static_cast<double>(steps) + static_cast<double>(stages - 1) / 3;
+  }
   return fmt::format(
       "parallelism.pipeline {} with {} micro-batch{} a step: each stage waits for {:.0f} % of the "
       "time; a smaller training.micro_batch_size gives more micro-batches",

@@ -378,12 +378,14 @@ std::vector<StepSchedule> Session::schedules() const {
                                  static_cast<int>(parallelism.virtual_stages));
   }
   const bool gpipe = parallelism.pipeline_schedule == PipelineSchedule::gpipe;
+  const bool splits = parallelism.pipeline_schedule == PipelineSchedule::zero_bubble && ranks > 1;
   std::vector<StepSchedule> out;
   for (int rank = 0; rank < ranks; ++rank) {
     const int64_t in_flight = ranks == 1 ? options.in_flight
                               : gpipe    ? batch.micro_steps
                                          : ranks - rank;
-    out.push_back(step_schedule(batch.micro_steps, std::min(in_flight, batch.micro_steps)));
+    out.push_back(step_schedule(batch.micro_steps, std::min(in_flight, batch.micro_steps),
+                                splits ? std::optional<int64_t>(rank) : std::nullopt));
   }
   return out;
 }
@@ -619,6 +621,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       .stages = experiment.parallelism.chooses_stages() ? std::vector<std::string>()
                                                         : *experiment.parallelism.pipeline_stages,
       .virtual_stages = static_cast<int>(experiment.parallelism.virtual_stages),
+      .split_backward = experiment.parallelism.pipeline > 1 &&
+                        experiment.parallelism.pipeline_schedule == PipelineSchedule::zero_bubble,
       .compute = options.compute,
       .precision = options.compute == DType::f64 ? PrecisionConfig() : experiment.precision,
       .narrow_parameters =

@@ -276,6 +276,7 @@ void Executor::micro_step(FieldSpan fields, const StepInputs& state, int64_t ind
   fill(0, fields, state, variant);
   run({Phase::forward, 0, index, micro_step});
   run({Phase::backward, 0, index, micro_step});
+  run({Phase::weights, 0, index, micro_step});
 }
 
 void Executor::forward(FieldSpan fields, const StepInputs& state) {
@@ -378,9 +379,11 @@ std::string Executor::find_non_finite(FieldSpan fields, const StepInputs& state,
                                       std::optional<size_t> variant) {
   fill(0, fields, state, variant);
   Frame& frame = training_programs_[variant_].frame();
-  const std::string found = frame.find_non_finite(Phase::forward, MicroStep::first, *stream_);
-  if (!found.empty()) return found;
-  return frame.find_non_finite(Phase::backward, MicroStep::first, *stream_);
+  for (Phase phase : {Phase::forward, Phase::backward, Phase::weights}) {
+    const std::string found = frame.find_non_finite(phase, MicroStep::first, *stream_);
+    if (!found.empty()) return found;
+  }
+  return {};
 }
 
 }  // namespace dltrain

@@ -81,7 +81,7 @@ TEST_CASE("state that groups of ranks share gives the losses of the CPUs") {
 TEST_CASE("stages of a pipeline on GPUs have the losses of the CPUs") {
   // Streams work at once: late ones wait for their host, which may wait for another stage. A
   // message then blocks its host, so this also tests that the order of all messages is one.
-  const char *plain[]{"1f1b", "gpipe"},
+  const char *plain[]{"1f1b", "gpipe", "zero_bubble"},
       *chunks[]{"interleaved, virtual_stages: 2", "interleaved, virtual_stages: 3",
                 "interleaved, virtual_stages: 2, zero_stage: 2"};
   for (const auto& [network, ranks, stages, schedules] :

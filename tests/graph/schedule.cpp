@@ -17,10 +17,9 @@ namespace {
 std::string printed(const StepSchedule& schedule) {
   std::string out;
   for (const ScheduledSegment& s : schedule) {
-    out += s.segment == Phase::update
-               ? fmt::format("U/{}", s.frame)
-               : fmt::format("{}{}/{} ", s.segment == Phase::forward ? 'F' : 'B', s.micro_batch,
-                             s.frame);
+    out += s.segment == Phase::update ? fmt::format("U/{}", s.frame)
+                                      : fmt::format("{}{}/{} ", "FBW"[static_cast<int>(s.segment)],
+                                                    s.micro_batch, s.frame);
   }
   return out;
 }
@@ -33,6 +32,26 @@ TEST_CASE("a schedule has at most so many micro-batches between forward and back
   CHECK(frames_of(step_schedule(3)) == 1);
   CHECK(frames_of(step_schedule(4, 2)) == 2);
   CHECK(frames_of(step_schedule(2, 5)) == 2);
+}
+
+TEST_CASE("weights follow the backward that is `weights_lag` micro-batches later") {
+  CHECK(printed(step_schedule(3, 2, 0)) == "F0/0 F1/1 B0/0 W0/0 F2/0 B1/1 W1/1 B2/0 W2/0 U/0");
+  CHECK(printed(step_schedule(4, 1, 1)) ==
+        "F0/0 B0/0 F1/1 B1/1 W0/0 F2/2 B2/2 W1/1 F3/0 B3/0 W2/2 W3/0 U/0");
+  CHECK(printed(step_schedule(2, 1, 3)) == "F0/0 B0/0 F1/1 B1/1 W0/0 W1/1 U/1");
+  // The frame of a forward that is received before the gradients of a backward are sent is free.
+  for (int64_t lag : {0, 1, 3}) {
+    const StepSchedule schedule = step_schedule(12, 4 - lag, lag);
+    CHECK(frames_of(schedule) == (lag == 0 ? 4 : 5));
+    for (size_t i = 0; i < schedule.size(); ++i) {
+      for (size_t later : schedule[i].before_sends) {
+        CHECK(schedule[later].segment == Phase::forward);
+        for (size_t k = i; k < later && lag > 0; ++k) {
+          CHECK(schedule[k].frame != schedule[later].frame);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("the variant of a segment follows from the place of its micro-batch in the step") {

@@ -34,6 +34,22 @@ TEST_CASE("equal stages take the time of GPipe and 1F1B: (m + p - 1) micro-batch
   }
 }
 
+TEST_CASE("stages that compute weights while they would wait, wait a third: ZB-H1") {
+  for (int stages : {2, 4, 8}) {
+    for (int64_t micro_batches : {8, 20}) {
+      INFO(stages << " stages, " << micro_batches << " micro-batches");
+      std::vector<StageTimes> times;
+      for (int s = 0; s < stages; ++s) {
+        StageTimes& rank = times.emplace_back(
+            StageTimes{.schedule = step_schedule(micro_batches, stages - s, s), .seconds = {}});
+        rank.seconds.assign(rank.schedule.size(), 1);  // forward, backward, weights
+        rank.seconds.back() = 0.5;
+      }
+      CHECK(step_seconds(times) == 3.0 * static_cast<double>(micro_batches) + stages - 1 + 0.5);
+    }
+  }
+}
+
 TEST_CASE("a segment begins when its neighbour has ended, and the update after all stages") {
   std::vector<StageTimes> stages = equal_stages(2, 2, false);
   for (double& seconds : stages[1].seconds) seconds *= 2;  // the second stage is slower

@@ -113,7 +113,7 @@ TEST_CASE("a pipeline has the losses and weights of accumulation, to the bit") {
   for (const Network& network : {networks()[0], networks()[1]}) {
     const LayoutRun one = layout_run(network, 1, kMicro);
     for (int stages : {2, 3}) {
-      for (const char* schedule : {"1f1b", "gpipe"}) {
+      for (const char* schedule : {"1f1b", "gpipe", "zero_bubble"}) {
         INFO(network.name << ", " << stages << " stages, " << schedule);
         const LayoutRun run = layout_run(
             network, stages,
@@ -122,6 +122,33 @@ TEST_CASE("a pipeline has the losses and weights of accumulation, to the bit") {
         CHECK(greatest_difference(run.norms, one.norms) < 1e-12);
         CHECK(run.state == one.state);
       }
+    }
+  }
+}
+
+TEST_CASE("gradients of weights can be computed later, in every layout") {
+  const LayoutRun gpt = layout_run(networks()[2], 1, kMicro);
+  const LayoutRun mlp = layout_run(deep(), 1, kMicro);
+  const std::vector<std::string> zero_bubble{"parallelism.pipeline_schedule=zero_bubble"};
+  for (int stages : {2, 3, 4}) {
+    const LayoutRun run = layout_run(deep(), stages, over_stages(stages, zero_bubble));
+    CHECK(run.losses == mlp.losses);
+    CHECK(run.state == mlp.state);
+  }
+  for (const char* recompute : {"selective", "full"}) {
+    const LayoutRun run = layout_run(
+        deep(), 2, over_stages(2, {zero_bubble[0], fmt::format("memory.recompute={}", recompute)}));
+    CHECK(run.state == mlp.state);
+  }
+  for (int zero : {0, 1, 2, 3}) {
+    for (const auto& [ranks, tensor] : {std::pair(2, 1), {4, 1}, {4, 2}, {8, 2}}) {
+      INFO("zero_stage " << zero << ", " << ranks << " ranks, tensor " << tensor);
+      const LayoutRun run =
+          layout_run(networks()[2], ranks,
+                     over_stages(2, {zero_bubble[0], fmt::format("parallelism.zero_stage={}", zero),
+                                     fmt::format("parallelism.tensor={}", tensor)}));
+      CHECK(greatest_difference(run.losses, gpt.losses) < 1e-5);
+      CHECK(greatest_difference(run.norms, gpt.norms) < 1e-5);
     }
   }
 }

@@ -79,6 +79,7 @@ RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
   do {
     micro = one_of({1, 2, 3, 4, 6, 8});
   } while (share % micro != 0);
+  const char* schedules[]{"1f1b", "gpipe", "zero_bubble"};
   const char* recompute[]{"none", "selective", "full", "auto"};
   const int context = text && expert == 1 && data * tensor * pipeline <= 4 ? one_of({1, 2}) : 1;
   const bool sequence = tensor > 1 && micro % 2 == 0 && one_of({0, 1}) == 0;
@@ -91,10 +92,8 @@ RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
                         "context_method: {}, pipeline: {}, expert: {}, pipeline_schedule: {}, "
                         "virtual_stages: {}, zero_stage: {}, bucket_mb: 0.002}}",
                         tensor, sequence, context, ring ? "ring" : "all_gather", pipeline, expert,
-                        chunks > 1            ? "interleaved"
-                        : one_of({0, 1}) == 0 ? "1f1b"
-                                              : "gpipe",
-                        chunks, one_of({0, 1, 2, 3})),
+                        chunks > 1 ? "interleaved" : schedules[one_of({0, 1, 2})], chunks,
+                        one_of({0, 1, 2, 3})),
                     fmt::format("memory.recompute={}",
                                 recompute[chunks > 1 ? one_of({0, 1, 2}) : one_of({0, 1, 2, 3})]),
                     fmt::format("training={{global_batch_size: 24, max_steps: 3, "
