@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <initializer_list>
 
 #include "base/error.h"
@@ -15,9 +17,24 @@ volatile std::sig_atomic_t stop_flag = 0;
 volatile std::sig_atomic_t save_flag = 0;
 std::atomic<bool> stoppable = false;
 
+int64_t monotonic_milliseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // may be called in a signal handler
+  return now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+}
+
+std::atomic<int64_t> first_stop = 0;  // ms; of the first signal
+
 void on_signal(int signal) {
-  stop_flag = signal;
-  std::signal(signal, SIG_DFL);
+  constexpr int64_t kSameRequest = 1000;
+  const int64_t now = monotonic_milliseconds();
+  if (stop_flag == 0) {
+    stop_flag = signal;
+    first_stop = now;
+  } else if (now - first_stop > kSameRequest) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);  // delivered when the handler returns
+  }
 }
 
 void on_save_signal(int) {

@@ -1,6 +1,7 @@
 // Requests to stop or to save. SIGINT, SIGTERM and SIGHUP set a flag that long operations poll; a
-// second signal ends the process at once. SIGUSR1 and SIGUSR2 request a checkpoint while training
-// continues. An ignored SIGHUP (nohup) stays ignored.
+// second signal ends the process at once, unless it comes within a second: Slurm and systemd send
+// SIGTERM to all processes of a job, and a launcher passes its own on to the ranks. SIGUSR1 and
+// SIGUSR2 request a checkpoint while training continues. An ignored SIGHUP (nohup) stays ignored.
 #pragma once
 
 namespace dltrain {

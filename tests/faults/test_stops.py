@@ -121,6 +121,22 @@ class Stops(DltrainTest):
             # Nothing was learnt: the next call begins again.
             self.assertEqual(checkpoints(run), [])
 
+    def test_a_signal_to_every_process_of_a_job_saves(self):
+        """Slurm and systemd signal all processes, so ranks get the signal a second time from their launcher."""
+        run = self.folder / "run"
+        slow = LARGE.replace("samples: 100", "samples: 20000").replace("global_batch_size: 16, max_steps: 40", "global_batch_size: 20000, max_steps: 100000")
+        process = self.start(self.small(slow.replace("save_steps: 10", "save_steps: 50000")), "-q", "--output-dir", run, "--nproc-per-node", 2)
+        self.wait_for(lambda: process.poll() is not None or self.logged(3)(run), "three steps")
+        ranks = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        self.assertEqual(len(ranks), 2)
+        for pid in map(int, ranks):
+            os.kill(pid, signal.SIGTERM)
+        time.sleep(0.01)  # within the step
+        process.send_signal(signal.SIGTERM)
+        result = self.end(process)
+        self.assertEqual(result.code, STOPPED, str(result))
+        self.assertEqual(checkpoints(run), [f"step-{metrics(run)[-1]['step']:06}"], str(result))
+
     def test_a_stop_does_not_wait_for_samples(self):
         """The text that a run generates takes a minute; the next call begins with it and comes to the same samples."""
         self.write("text.txt", "the quick brown fox jumps over the lazy dog. " * 400)
