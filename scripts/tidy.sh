@@ -4,7 +4,7 @@
 # otherwise that of the Python package clang-tidy, in a virtual environment under build/.
 #
 # Without arguments the units of the build (sixteen sources each) are checked as one file each, since most of the time of a
-# source is spent on shared headers.
+# source is spent on shared headers. A file that has passed is not checked again until it, a header or the checks change.
 #
 #   scripts/tidy.sh [FILE.cpp]...
 set -euo pipefail
@@ -56,6 +56,21 @@ ln -sf "$(g++ -print-file-name=include/omp.h)" build/tidy-include/omp.h
 extra=("-I$PWD/build/tidy-include" '-D__malloc__(x)=' -fno-openmp -Wno-unknown-pragmas -Wno-unknown-warning-option)
 # The analyzer looks into small functions at any depth, or it would not know that check_internal() throws.
 extra+=(-Xclang -analyzer-config -Xclang ipa-always-inline-size=12)
-printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "${TIDY_JOBS:-$(nproc)}" "$tidy" -p build/tidy --quiet \
+mkdir -p build/tidy/passed
+# What all files depend on.
+common=$({
+  git ls-files -co --exclude-standard -- '*.h' .clang-tidy scripts/tidy.sh | xargs -d '\n' sha1sum
+  find build/tidy/generated -name '*.h' -print0 | sort -z | xargs -0 sha1sum
+  "$tidy" --version
+} | sha1sum)
+check() { # check FILE CLANG_TIDY_COMMAND…
+  local stamp
+  stamp=build/tidy/passed/$(echo "$common $1" | cat - "$1" | sha1sum | cut -c1-40)
+  [ -f "$stamp" ] || { "${@:2}" "$1" && touch "$stamp"; }
+}
+export -f check
+export common
+# shellcheck disable=SC2016  # the inner shell expands its own arguments
+printf '%s\0' "${files[@]}" | xargs -0 -P "${TIDY_JOBS:-$(nproc)}" -I FILE bash -c 'check "$@"' _ FILE "$tidy" -p build/tidy --quiet \
   "${extra[@]/#/--extra-arg=}" --warnings-as-errors='*'
 echo "clang-tidy: ${#files[@]} files checked"

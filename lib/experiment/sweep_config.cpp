@@ -138,7 +138,8 @@ bool SweepConfig::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
     list.items.push_back(std::move(item));
   }
   map.erase("parameters");
-  map.set({"parameter_list", list.location}, std::move(list));
+  ConfigNode::Key key{"parameter_list", list.location};
+  map.set(std::move(key), std::move(list));
   return true;
 }
 

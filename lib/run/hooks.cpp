@@ -54,7 +54,7 @@ int start_shell(const std::string& command, std::vector<std::string> variables,
 }  // namespace
 
 Hooks::Hooks(const HooksConfig& config, std::filesystem::path run)
-    : config_(config), run_(std::filesystem::absolute(std::move(run)).lexically_normal()) {
+    : config_(config), run_(std::filesystem::absolute(run).lexically_normal()) {
   if (config_.any()) claim_files(run_, {kHooksFile});
 }
 

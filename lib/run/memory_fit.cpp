@@ -41,7 +41,7 @@ RankNeed rank_need(const Session& session) {
   RankNeed out;
   int loaders = loader_workers(session, *session.data.train);
   if (session.data.eval) loaders += loader_workers(session, *session.data.eval);
-  const auto services = static_cast<uint64_t>(loaders + kServices);
+  const auto services = static_cast<uint64_t>(loaders) + static_cast<uint64_t>(kServices);
   const uint64_t threads = services + static_cast<uint64_t>(bound_cpu_count());
   const HostMemory other = host_memory(session);
   out.host = kHostAllowance + kOfThread * threads + other.total() + (on_host ? arena : 0);
