@@ -29,8 +29,8 @@ void on_signal(int signal) {
   constexpr int64_t kSameRequest = 1000;
   const int64_t now = monotonic_milliseconds();
   if (stop_flag == 0) {
-    stop_flag = signal;
     first_stop = now;
+    stop_flag = signal;
   } else if (now - first_stop > kSameRequest) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);  // delivered when the handler returns

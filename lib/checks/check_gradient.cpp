@@ -103,19 +103,13 @@ std::optional<double> gradient_error(Session& session, const OneBatch& batch,
 
 CheckResult check_gradient(const CheckOptions& options, int64_t samples) {
   samples = std::min<int64_t>(samples, 4);
-  auto run = prepare(options, samples, DType::f64, {.start = false});
-  const auto flops = [&] { return run->session.executor->report().flops_per_step; };
-  while (flops() > options.most_exact_flops) {
-    if (samples <= options.fewest_samples) {
-      return out_of_time(
-          "a step of {} sample{} is {:.0f} GFLOP, and the float64 engine takes {:.0f} at most",
-          samples, samples == 1 ? "" : "s", flops() / 1e9, options.most_exact_flops / 1e9);
-    }
-    samples = options.fewest_samples;
-    run = prepare(options, samples, DType::f64, {.start = false});
+  const auto run = prepare_exact(options, samples);
+  if (!run) {
+    return out_of_time(
+        "a step of {} sample{} takes more than the {:.0f} GFLOP that the float64 engine may",
+        samples, samples == 1 ? "" : "s", options.most_exact_flops / 1e9);
   }
   Session& session = run->session;
-  start_session(session);
   const CheckGradientClock::time_point end =
       CheckGradientClock::now() + std::chrono::duration_cast<CheckGradientClock::duration>(
                                       std::chrono::duration<double>(options.most_seconds));

@@ -36,6 +36,7 @@ struct UpdateSize {
   double share;  // |change| / |initial weight|
 };
 
+// In ascending order; none if gradients become infinite, or no weight matrix is trained.
 std::vector<UpdateSize> update_sizes(Session& session) {
   OneBatch batch = first_batch(session);
   const auto initial = read_weights(session);
@@ -45,7 +46,7 @@ std::vector<UpdateSize> update_sizes(Session& session) {
     batch.inputs.step = step;
     run_batch(session, batch);
     session.executor->update();
-    session.executor->collect();
+    if (session.executor->collect().results.finite == 0) return {};
   }
   std::vector<UpdateSize> out;
   for (const auto& [name, after] : read_weights(session)) {
@@ -55,7 +56,7 @@ std::vector<UpdateSize> update_sizes(Session& session) {
       change += std::pow(double{after[i]} - double{old[i]}, 2);
       size += std::pow(double{initial.at(name)[i]}, 2);
     }
-    if (size > 0) out.push_back({name, std::sqrt(change / size)});
+    if (size > 0 && std::isfinite(change)) out.push_back({name, std::sqrt(change / size)});
   }
   std::ranges::sort(out, {}, &UpdateSize::share);
   return out;
@@ -70,8 +71,15 @@ CheckResult check_update_sizes(const CheckOptions& options, int64_t samples) {
                        options.most_seconds);
   }
   const auto run = prepare(options, samples, DType::f32);
+  if (read_weights(run->session).empty()) return skipped("no weight matrix is trained");
   const std::vector<UpdateSize> sizes = update_sizes(run->session);
-  if (sizes.empty()) return skipped("no weight matrix is trained");
+  if (sizes.empty()) {
+    return {{},
+            CheckOutcome::note,
+            fmt::format("within {} steps gradients are not finite: the learning rate is likely too "
+                        "high",
+                        kUpdateSizeSteps)};
+  }
   const UpdateSize &least = sizes.front(), &greatest = sizes.back();
   const double middle = sizes[sizes.size() / 2].share;
   CheckResult result =

@@ -16,12 +16,19 @@ struct CheckRow {
 
 // Cheap ones first.
 constexpr CheckRow kChecks[] = {
-    {"data and targets", check_data},     {"unused parameters", check_unused_parameters},
-    {"loss at init", check_initial_loss}, {"dead activations", check_dead_activations},
-    {"target leak", check_target_leak},   {"samples are independent", check_sample_independence},
-    {"dead experts", check_dead_experts}, {"gradient check", check_gradient},
-    {"overfit one batch", check_overfit}, {"inputs matter", check_inputs_matter},
-    {"update sizes", check_update_sizes}, {"resume is bit-exact", check_resume},
+    {"data and targets", check_data},
+    {"unused parameters", check_unused_parameters},
+    {"loss at init", check_initial_loss},
+    {"dead activations", check_dead_activations},
+    {"target leak", check_target_leak},
+    {"samples are independent", check_sample_independence},
+    {"dead experts", check_dead_experts},
+    {"gradient check", check_gradient},
+    {"kernels", check_kernels},
+    {"overfit one batch", check_overfit},
+    {"inputs matter", check_inputs_matter},
+    {"update sizes", check_update_sizes},
+    {"resume is bit-exact", check_resume},
 };
 
 // Batch norm has no statistics of one vector.

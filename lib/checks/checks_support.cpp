@@ -98,6 +98,21 @@ std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, 
   return prepared;
 }
 
+std::unique_ptr<Prepared> prepare_exact(const CheckOptions& options, int64_t& samples,
+                                        const CheckSetup& how) {
+  CheckSetup compiled = how;
+  compiled.start = false;
+  for (;;) {
+    auto prepared = prepare(options, samples, DType::f64, compiled);
+    if (prepared->session.executor->report().flops_per_step <= options.most_exact_flops) {
+      start_session(prepared->session);
+      return prepared;
+    }
+    if (samples <= options.fewest_samples) return nullptr;
+    samples = options.fewest_samples;
+  }
+}
+
 std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t samples,
                                           int64_t fewest, const CheckSetup& how) {
   CheckSetup compiled = how;

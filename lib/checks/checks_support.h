@@ -47,6 +47,10 @@ struct CheckSetup {
 // the reference engine.
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
                                   const CheckSetup& how = {});
+// The same in f64 with `samples`, or as few as a batch may have, which are then in `samples`;
+// nullptr if that exceeds CheckOptions::most_exact_flops.
+std::unique_ptr<Prepared> prepare_exact(const CheckOptions& options, int64_t& samples,
+                                        const CheckSetup& how = {});
 // For checks that run only forwards: in f64 if CheckOptions::most_exact_flops allows it, with fewer
 // samples (at least `fewest`) if that helps, and otherwise in f32 on the engine of the run.
 std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t samples,
@@ -90,6 +94,7 @@ CheckResult check_unused_parameters(const CheckOptions& options, int64_t samples
 CheckResult check_dead_activations(const CheckOptions& options, int64_t samples);
 // For models with experts.
 CheckResult check_dead_experts(const CheckOptions& options, int64_t samples);
+CheckResult check_kernels(const CheckOptions& options, int64_t samples);
 CheckResult check_update_sizes(const CheckOptions& options, int64_t samples);
 CheckResult check_resume(const CheckOptions& options, int64_t samples);
 

@@ -92,6 +92,7 @@ const Engine& described_engine() {
     for (const OpDef& op : all_ops()) {
       out.push_back({op.name, "described", make_described, described_accumulates(op)});
     }
+    for (const OpDef* op : added_ops()) out.push_back({op->name, "described", make_described});
     return out;
   }();
   static const Engine engine{.name = "cuda", .kernels = rows.data(), .kernel_count = rows.size()};

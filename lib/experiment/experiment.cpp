@@ -521,9 +521,12 @@ bool Experiment::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
   if (plugins == nullptr) return true;
   std::span<const ConfigNode> files(plugins, 1);
   if (plugins->is_list()) files = plugins->items;
+  if (files.empty() && plugins->location.known() && plugins->location.source->is_override) {
+    refuse_plugins();
+  }
   const size_t before = diagnostics.reported();
   for (const ConfigNode& file : files) {
-    if (!file.is_scalar()) continue;  // the binder reports it
+    if (!file.is_scalar() || is_loaded_plugin(file.text)) continue;  // the binder reports the first
     try {
       const std::string path = find_path(file.location, file.text);
       if (!std::filesystem::exists(path)) {

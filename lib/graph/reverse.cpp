@@ -113,8 +113,34 @@ class Reverse {
                                               .output_gradients = output_gradients,
                                               .wanted = wanted,
                                               .attributes = node.attributes});
+    check_gradients(node, gradients);
     for (size_t i = 0; i < node.inputs.size() && i < gradients.size(); ++i) {
       if (wanted[i] && gradients[i] != kNoValue) add_partial(node.inputs[i], gradients[i]);
+    }
+  }
+
+  // The rule of an op gives a gradient, or kNoValue, for each input, of its shape. Ops may come
+  // from plug-ins.
+  void check_gradients(const Node& node, const std::vector<ValueId>& gradients) const {
+    // Those of optional inputs that are left out are kNoValue.
+    const bool more =
+        std::any_of(gradients.begin() + std::min(std::ssize(gradients), std::ssize(node.inputs)),
+                    gradients.end(), [](ValueId id) { return id != kNoValue; });
+    if (gradients.size() < node.inputs.size() || more) {
+      fail(ExitCode::usage, "op {}: its gradient rule returns {} values for {} inputs",
+           node.op->name, gradients.size(), node.inputs.size());
+    }
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (gradients[i] == kNoValue || node.inputs[i] == kNoValue) continue;
+      const bool exists =
+          gradients[i] >= 0 && static_cast<size_t>(gradients[i]) < graph_.values.size();
+      if (exists &&
+          graph_.value(gradients[i]).spec.shape == graph_.value(node.inputs[i]).spec.shape)
+        continue;
+      fail(ExitCode::usage, "op {}: its gradient of input {}, {}, {}", node.op->name, i,
+           to_string(graph_.value(node.inputs[i]).spec.shape),
+           exists ? "has shape " + to_string(graph_.value(gradients[i]).spec.shape)
+                  : "is a value that does not exist");
     }
   }
 

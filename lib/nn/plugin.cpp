@@ -8,6 +8,10 @@
 namespace dltrain {
 namespace {
 
+std::string file_name(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
+
 template <typename T>
 T* symbol(void* library, const char* name) {
   return reinterpret_cast<T*>(dlsym(library, name));
@@ -22,7 +26,8 @@ const Plugin& open_shared_object(const std::string& path) {
   const auto* abi = symbol<const unsigned long long>(library, "dltrain_plugin_abi");
   auto* const plugin = symbol<const Plugin*()>(library, "dltrain_plugin");
   if (abi == nullptr || plugin == nullptr) {
-    fail(ExitCode::usage, "{} is not a plug-in of dltrain (nn/plugin.h)", path);
+    fail(ExitCode::usage,
+         "{} is not a plug-in of dltrain, which DLTRAIN_PLUGIN makes (nn/plugin.h)", path);
   }
   if (*abi != DLTRAIN_PLUGIN_ABI) {
     fail(ExitCode::usage,
@@ -47,6 +52,21 @@ void check_rows(const std::string& path, const KindTable<Base>& table,
   for (const KindRow<Base>& row : rows) {
     refuse_known_name(path, table.name, row.name,
                       table.ref().index(row.name) != KindTableRef::npos);
+    if (row.make == nullptr || row.make() == nullptr) {
+      fail(ExitCode::usage, "the {} '{}' of the plug-in {} cannot be made", table.name, row.name,
+           path);
+    }
+  }
+}
+
+void check_kernels(const std::string& path, const Plugin& plugin) {
+  for (const auto& rows : {plugin.cpu_kernels, plugin.cuda_kernels, plugin.reference_kernels}) {
+    for (const KernelRow& row : rows) {
+      const bool own = std::ranges::find(plugin.ops, row.op, &OpDef::name) != plugin.ops.end();
+      if (row.make != nullptr && (own || find_op(row.op) != nullptr)) continue;
+      fail(ExitCode::usage, "the plug-in {} has a kernel for {}, {}", path, row.op,
+           row.make == nullptr ? "without a maker" : "which is no op");
+    }
   }
 }
 
@@ -57,12 +77,30 @@ void add_rows(KindTable<Base>& table, const std::vector<KindRow<Base>>& rows) {
 
 }  // namespace
 
+namespace {
+
+std::vector<std::string>& loaded_plugins() {
+  static std::vector<std::string> names;
+  return names;
+}
+bool plugins_refused = false;
+
+}  // namespace
+
+void refuse_plugins() {
+  plugins_refused = true;
+}
+
+bool is_loaded_plugin(const std::string& path) {
+  return plugins_refused ||
+         std::ranges::find(loaded_plugins(), file_name(path)) != loaded_plugins().end();
+}
+
 void load_plugin(const std::string& path) {
-  static std::vector<std::filesystem::path> loaded;
+  if (is_loaded_plugin(path)) return;
   std::error_code error;
   const std::filesystem::path file = std::filesystem::canonical(path, error);
   if (error) fail(ExitCode::usage, "cannot load the plug-in {}: {}", path, error.message());
-  if (std::ranges::find(loaded, file) != loaded.end()) return;
 
   const Plugin& plugin = open_shared_object(file);
   for (const OpDef& op : plugin.ops) {
@@ -70,13 +108,14 @@ void load_plugin(const std::string& path) {
   }
   check_rows(path, layer_table(), plugin.layers);
   check_rows(path, loss_table(), plugin.losses);
+  check_kernels(path, plugin);
   add_ops(plugin.ops);
   add_kernels("cpu", plugin.cpu_kernels);
   add_kernels("cuda", plugin.cuda_kernels);
   add_kernels("reference", plugin.reference_kernels);
   add_rows(layer_table(), plugin.layers);
   add_rows(loss_table(), plugin.losses);
-  loaded.push_back(file);
+  loaded_plugins().push_back(file_name(path));
 }
 
 }  // namespace dltrain

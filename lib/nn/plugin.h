@@ -31,15 +31,21 @@ struct Plugin {
 };
 
 // Exports `plugin`, a function that returns a const Plugin&.
-#define DLTRAIN_PLUGIN(plugin)                                                 \
-  extern "C" const unsigned long long dltrain_plugin_abi = DLTRAIN_PLUGIN_ABI; \
-  extern "C" const dltrain::Plugin* dltrain_plugin() {                         \
-    return &plugin();                                                          \
+#define DLTRAIN_PLUGIN(plugin)                                                                \
+  extern "C" {                                                                                \
+  __attribute__((visibility("default"))) extern const unsigned long long dltrain_plugin_abi = \
+      DLTRAIN_PLUGIN_ABI;                                                                     \
+  __attribute__((visibility("default"))) const dltrain::Plugin* dltrain_plugin() {            \
+    return &plugin();                                                                         \
+  }                                                                                           \
   }
 
-// Loads a plug-in into this process; nothing happens if it is loaded already. Throws Error(usage)
-// if the file is no plug-in, was built with other headers than this program, or has a name that
-// exists.
+// Loads a plug-in into this process. Throws Error(usage) if the file is no plug-in, was built with
+// other headers than this program, or has a name that exists. A plug-in is known by its file name:
+// one of that name is loaded once, so that the configuration of an older run may name another path.
 void load_plugin(const std::string& path);
+bool is_loaded_plugin(const std::string& path);
+// From now on load_plugin() does nothing: `plugins: []` was given where a run may name some.
+void refuse_plugins();
 
 }  // namespace dltrain

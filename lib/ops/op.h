@@ -238,8 +238,9 @@ struct OpDef {
 // The registry: the ops of engines in table order, without those of ops/placement.cpp and of
 // plug-ins.
 std::span<const OpDef> all_ops();
-// Adds the ops of a plug-in (nn/plugin.h), which must stay in memory.
+// Adds the ops of a plug-in (nn/plugin.h), which must stay in memory; added_ops() returns them.
 void add_ops(std::span<const OpDef> ops);
+std::vector<const OpDef*> added_ops();
 // Returns nullptr when there is no such op.
 const OpDef* find_op(std::string_view name);
 

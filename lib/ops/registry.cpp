@@ -39,6 +39,14 @@ void add_ops(std::span<const OpDef> ops) {
   op_tables().push_back(ops);
 }
 
+std::vector<const OpDef*> added_ops() {
+  std::vector<const OpDef*> out;
+  for (size_t i = 2; i < op_tables().size(); ++i) {  // behind those of this program
+    for (const OpDef& op : op_tables()[i]) out.push_back(&op);
+  }
+  return out;
+}
+
 const OpDef* find_op(std::string_view name) {
   for (const std::span<const OpDef> ops : op_tables()) {
     const auto found = std::ranges::find(ops, name, &OpDef::name);

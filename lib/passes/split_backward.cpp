@@ -13,11 +13,13 @@ Graph split_backward(Graph graph) {
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     Node& node = graph.nodes[i];
     if (node.phase != Phase::backward) continue;
-    // Messages between stages, and the ends of those of the forward.
-    const bool message = node.attributes.text(kOver).starts_with(mesh_axes::kPipeline);
-    sends = sends ||
-            (message && node.op->message == MessageKind::send && node.op->slot == SlotUse::begins &&
-             node.attributes.text(kOver) == mesh_axes::kPipelineBack);
+    // Messages between stages, apart from the ends of those with gradients, which would let the
+    // device wait before it computes weights.
+    const std::string over = node.attributes.text(kOver);
+    const bool ends = node.op->slot == SlotUse::ends;
+    const bool gradient = over == mesh_axes::kPipelineBack && node.op->message == MessageKind::send;
+    const bool message = over.starts_with(mesh_axes::kPipeline) && !(gradient && ends);
+    sends = sends || gradient;
     const bool stays = message || std::ranges::any_of(node.outputs, [&](ValueId id) {
                          return id != kNoValue && needed[static_cast<size_t>(id)];
                        });

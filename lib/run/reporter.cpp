@@ -254,7 +254,7 @@ bool Reporter::write_predictions(int64_t step, const StopCheck& stop) const {
 
 void Reporter::end(ExitCode code) {
   if (!hooks_) return;
-  if (tensorboard_) tensorboard_->end(code == ExitCode::ok);
+  if (tensorboard_ && code == ExitCode::ok) warn_unless_empty(tensorboard_->end());
   if (wandb_) warn_unless_empty(wandb_->finish(static_cast<int>(code)));
   hooks_->end(static_cast<int>(code));
   hooks_.reset();

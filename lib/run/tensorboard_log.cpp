@@ -63,8 +63,13 @@ void TensorBoardLog::add_first_images() {
   writer_.add_image(0, "train/images", grid.height(), grid.width(), grid.png());
 }
 
-void TensorBoardLog::end(bool success) {
-  writer_.add_end(step_, success);
+std::string TensorBoardLog::end() {
+  try {
+    writer_.add_end(step_);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
 }
 
 void TensorBoardLog::add_step(const StepRecord& r) {

@@ -25,7 +25,8 @@ class TensorBoardLog {
   // Called after every step with the state and gradients of that step in the executor; writes
   // histograms by logging.histogram_steps.
   void after_step(int64_t step);
-  void end(bool success);
+  // Marks the run as complete; returns why that failed, or "".
+  std::string end();
 
  private:
   void add_first_images();

@@ -27,7 +27,7 @@ enum SessionStart { kHParams = 1, kStartTime = 5 };
 enum SessionEnd { kStatus = 1, kEndTime = 2 };
 enum MapEntry { kMapKey = 1, kMapValue = 2 };
 enum StructValue { kNumberValue = 2, kTextValue = 3, kBoolValue = 4 };
-constexpr int64_t kSuccess = 1, kFailure = 2;
+constexpr int64_t kSuccess = 1;
 enum Tensor { kDType = 1, kShape = 2, kStringValue = 8 };
 constexpr int64_t kStringDType = 7;
 
@@ -198,9 +198,9 @@ void TensorBoardWriter::add_hparams(std::span<const std::pair<std::string, std::
   add_plugin_data(0, "_hparams_/session_start_info", data.message(kSessionStart, session));
 }
 
-void TensorBoardWriter::add_end(int64_t step, bool success) {
+void TensorBoardWriter::add_end(int64_t step) {
   ProtobufMessage session, data;
-  session.integer(kStatus, success ? kSuccess : kFailure).number(kEndTime, now_());
+  session.integer(kStatus, kSuccess).number(kEndTime, now_());
   add_plugin_data(step, "_hparams_/session_end_info", data.message(kSessionEnd, session));
 }
 

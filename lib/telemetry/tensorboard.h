@@ -41,10 +41,10 @@ class TensorBoardWriter {
                  std::string_view png);
   // Markdown.
   void add_text(int64_t step, std::string_view tag, std::string_view text);
-  // Keys and values as YAML, for the table of runs (HPARAMS). A run ends with status success or
-  // failure.
+  // Keys and values as YAML, for the table of runs (HPARAMS), and the end of a complete run. (Of
+  // several ends TensorBoard shows the first, so a run that may be resumed has none.)
   void add_hparams(std::span<const std::pair<std::string, std::string>> keys);
-  void add_end(int64_t step, bool success);
+  void add_end(int64_t step);
 
  private:
   void add_plugin_data(int64_t step, std::string_view tag, const ProtobufMessage& data);

@@ -304,7 +304,7 @@ class Check(support.DltrainTest):
     def test_check_passes_on_the_mlp_recipe(self):
         found = self.results(SOURCES / "configs/recipes/digits-mlp.yaml")
         self.assertEqual(list(found), ["configuration", "data and targets", "unused parameters", "loss at init", "dead activations",
-                                       "target leak", "samples are independent", "gradient check", "overfit one batch",
+                                       "target leak", "samples are independent", "gradient check", "kernels", "overfit one batch",
                                        "inputs matter", "update sizes", "resume is bit-exact"])
 
     def test_check_passes_on_the_convnet_recipe(self):

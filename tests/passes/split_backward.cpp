@@ -31,8 +31,10 @@ TEST_CASE("what no stage before waits for is moved behind the backward") {
   // The gradient of the input goes through both layers to the message; those of weights and
   // biases, a product and a sum for each layer, do not.
   CHECK(backward.find("send_begin") != std::string::npos);
-  CHECK(weights.find("send") == std::string::npos);
-  CHECK(std::count(weights.begin(), weights.end(), ' ') == 4);
+  CHECK(backward.find("receive_end") == std::string::npos);  // the last stage
+  CHECK(weights.find("send_begin") == std::string::npos);
+  CHECK(weights.ends_with("send_end "));  // of the gradient
+  CHECK(std::count(weights.begin(), weights.end(), ' ') == 5);
   CHECK(ops_of_phase(whole, Phase::backward).size() == backward.size() + weights.size());
   CHECK(ops_of_phase(split, Phase::forward) == ops_of_phase(whole, Phase::forward));
   verify_graph(split);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "run/checked.h"
+#include "shared/make_kernel.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
@@ -33,7 +34,7 @@ struct NegativeLoss final : Loss {
 
 TEST_CASE("every check passes on a sound experiment") {
   const auto results = judged(run_checks(options_of({})));
-  CHECK(results.size() == 12);
+  CHECK(results.size() == 13);
   for (const CheckResult& result : results) {
     INFO(result.name << ": " << result.detail);
     CHECK(result.outcome == CheckOutcome::pass);
@@ -79,7 +80,7 @@ TEST_CASE("experts that get no token are named") {
     return "[linear: 16, relu, " + experts + more + "}, linear: 3]";
   };
   const auto results = judged(run_checks(options_of({.layers = layers("")})));
-  CHECK(results.size() == 13);
+  CHECK(results.size() == 14);
   for (const CheckResult& result : results) {
     INFO(result.name << ": " << result.detail);
     CHECK(result.outcome == CheckOutcome::pass);
@@ -322,6 +323,39 @@ TEST_CASE("overfitting: what cannot learn") {
                           .overrides = {"loss=mse"}});
 }
 
+TEST_CASE("check of kernels: one of the CPU that is wrong") {
+  static const OpDef kOp[]{{.name = "test_scale",
+                            .doc = "y = x",
+                            .signature = "x[*] -> y[*]",
+                            .gradient = [](const GradientRequest& r) {
+                              return std::vector{
+                                  r.emitter.emit1("test_scale", {r.output_gradients[0]})};
+                            }}};
+  static const auto kernel = []<typename T>(T factor) {
+    return [factor](const KernelRequest& request) {
+      return make_kernel(
+          [factor, count = request.inputs[0].shape.elements()](const Bindings& call, Stream&) {
+            for (int64_t i = 0; i < count; ++i) call.output<T>(0)[i] = factor * call.input<T>(0)[i];
+          });
+    };
+  };
+  static const KernelRow kRight[]{
+      {"test_scale", "right", [](const KernelRequest& request) { return kernel(1.0)(request); }}};
+  static const KernelRow kWrong[]{
+      {"test_scale", "wrong", [](const KernelRequest& request) { return kernel(1.02f)(request); }}};
+  add_ops(kOp);
+  add_kernels("reference", kRight);
+  add_kernels("cpu", kWrong);
+  CHECK_THAT(failure(check_kernels, {.first_layer =
+                                         [](LayerContext& c, ValueId x) {
+                                           const ValueId w =
+                                               c.parameter("w", {6}, Initializer::ones());
+                                           const ValueId y = c.builder().emit1("mul", {x, w});
+                                           return c.builder().emit1("test_scale", {y});
+                                         }}),
+             Contains("tolerance 1e-02"));
+}
+
 TEST_CASE("check of update sizes: a learning rate that is far too high or too low is a note") {
   const auto outcome = [](const char* optimizer) {
     return check_update_sizes(options_of({.overrides = {optimizer}}), 32);
@@ -334,6 +368,9 @@ TEST_CASE("check of update sizes: a learning rate that is far too high or too lo
   CHECK(high.outcome == CheckOutcome::note);
   CHECK_THAT(high.detail, Contains("too high"));
   CHECK_THAT(outcome("optimizer={type: adam, learning_rate: 1.0e-10}").detail, Contains("too low"));
+  const CheckResult exploding = outcome("optimizer={type: sgd, learning_rate: 1.0e+30}");
+  CHECK(exploding.outcome == CheckOutcome::note);
+  CHECK_THAT(exploding.detail, Contains("too high"));
 }
 
 TEST_CASE("check of resuming: a model that is another one the second time") {

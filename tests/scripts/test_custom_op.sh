@@ -59,6 +59,15 @@ one, two, half = (json.load(open(f"runs/{name}/summary.json"))["eval_loss"] for 
 assert one == half and abs(one - two) < 1e-5 * one, (one, two, half)
 PYTHON
 
+# Runs name the plug-in by its path; one that was moved, or another copy, is given with -s.
+mkdir moved
+mv build/libsnake.so moved/
+refuses "No such file or folder" eval runs/waves
+"$dltrain" eval runs/waves -s plugins=moved/libsnake.so >"$work/out" 2>&1 || failed "eval with a moved plug-in fails"
+"$dltrain" train --resume runs/one -s plugins=moved/libsnake.so -s training.max_steps=41 >"$work/out" 2>&1 || failed "no run resumes with a moved plug-in"
+refuses "unknown type 'quantile'" eval runs/waves -s 'plugins=[]'
+mv moved/libsnake.so build/
+
 refuses "No such file or folder: build/libsnak.so" train waves.yaml -s plugins=build/libsnak.so
 refuses "libm.so.6 is not a plug-in of dltrain" train waves.yaml -s plugins=/lib/x86_64-linux-gnu/libm.so.6
 cp build/libsnake.so build/again.so

@@ -1,0 +1,61 @@
+// The gradients by the kernels of the run's device against those of the reference engine in
+// float64: kernels of plug-ins, and those of hardware on which they have not run before.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "checks/checks_support.h"
+
+namespace dltrain {
+namespace {
+
+// Of the norm of a gradient, or of the floor: rounding in f32, which may also switch a maximum.
+constexpr double kKernelTolerance = 1e-2;
+constexpr double kKernelFloor = 1e-3;  // of the greatest norm: tensors without effect are noise
+
+std::map<std::string, std::vector<double>> gradients_of_batch(Session& session) {
+  run_batch(session, first_batch(session));
+  std::map<std::string, std::vector<double>> out;
+  for (const ParameterInfo& info : session.executor->training().parameters) {
+    const StateTensor* state = session.executor->layout().find(info.name, Role::gradient);
+    if (state != nullptr) out.emplace(info.name, read_numbers(*session.executor, state->name));
+  }
+  return out;
+}
+
+double norm(const std::vector<double>& values) {
+  double squares = 0;
+  for (double value : values) squares += value * value;
+  return std::sqrt(squares);
+}
+
+}  // namespace
+
+CheckResult check_kernels(const CheckOptions& options, int64_t samples) {
+  const CheckSetup setup{.noise = false};
+  samples = std::min<int64_t>(samples, 4);
+  const auto exact = prepare_exact(options, samples, setup);
+  if (!exact) return out_of_time("float64 takes too long");
+  const auto run = prepare(options, samples, DType::f32, setup);
+  const auto expected = gradients_of_batch(exact->session),
+             found = gradients_of_batch(run->session);
+  double greatest = 0, worst = 0;
+  for (const auto& [name, values] : expected) greatest = std::max(greatest, norm(values));
+  std::string worst_name;
+  for (const auto& [name, values] : expected) {
+    std::vector<double> difference = found.at(name);
+    for (size_t i = 0; i < difference.size(); ++i) difference[i] -= values[i];
+    const double error = norm(difference) / std::max(norm(values), kKernelFloor * greatest);
+    if (error <= worst) continue;
+    worst = error;
+    worst_name = name;
+  }
+  return pass_if(worst <= kKernelTolerance,
+                 "gradients of {} parameters by {} in f32 differ by at most {:.1e} of their norm "
+                 "({}) from those in float64, tolerance {:.0e}",
+                 expected.size(), run->session.executor->device().properties().name, worst,
+                 worst_name.empty() ? "none" : worst_name, kKernelTolerance);
+}
+
+}  // namespace dltrain
