@@ -185,7 +185,7 @@ class LayoutSearch {
 
  private:
   Session open(Experiment& experiment, int world) const {
-    return open_planned(experiment, world, request_.ranks_per_node, *rates_.gpu, data_);
+    return open_planned(experiment, world, request_.ranks_per_node, rates_.gpu, data_);
   }
 
   // Plans the candidates of each mesh until so many fit, and removes the others. Each has an
