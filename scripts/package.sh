@@ -69,7 +69,7 @@ if [ -f "$engine" ] && [ -n "$attention" ]; then
 fi
 
 # What packed files ask of glibc; GLIBC_ABI_DT_RELR, a feature without a number, came with 2.36.
-glibc=$(find "$root/bin" "$root/lib" -type f -exec readelf -V --wide {} + | sed 's/GLIBC_ABI_DT_RELR/GLIBC_2.36/' |
+glibc=$(find "$root/bin" "$root/lib" -type f ! -name '*.cmake' -exec readelf -V --wide {} + | sed 's/GLIBC_ABI_DT_RELR/GLIBC_2.36/' |
   grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
 glibc=${glibc#GLIBC_}
 tag=manylinux_${glibc/./_}_$(uname -m)

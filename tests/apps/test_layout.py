@@ -14,7 +14,7 @@ AUTO = ("-s", "parallelism.layout=auto")
 class Layout(DltrainTest):
     def chosen(self, result, ranks):
         """Data, tensor and pipeline ranks of the line that names the layout."""
-        found = re.search(rf"layout of {ranks} ranks: data (\d+), tensor (\d+), pipeline (\d+), zero_stage (\d), micro_batch_size (\d+), "
+        found = re.search(rf"layout of {ranks} ranks: data (\d+), tensor (\d+), pipeline (\d+)(?: \w+)?, zero_stage (\d), micro_batch_size (\d+), "
                           r"recompute \w+; \d+ considered, \d+ planned", result.out + result.err)
         self.assertTrue(found, str(result))
         data, tensor, pipeline = map(int, found.groups()[:3])
