@@ -327,11 +327,11 @@ void print_stages(const Session& session) {
                     bytes_text(r.arena_bytes), human_count(flops.back())});
   }
   const double busy = static_cast<double>(session.batch.micro_steps) * std::ranges::max(flops);
+  const ParallelismConfig& parallelism = session.experiment->parallelism;
+  const bool split = parallelism.pipeline_schedule == PipelineSchedule::zero_bubble;
   std::vector<StageTimes> times;
   for (StepSchedule& schedule : session.schedules()) {
     const double each = flops[times.size()] / (3 * chunks_of(schedule));
-    const bool split = std::ranges::any_of(
-        schedule, [](const auto& segment) { return segment.segment == Phase::weights; });
     StageTimes& rank = times.emplace_back(StageTimes{std::move(schedule), {}});
     for (const ScheduledSegment& segment : rank.schedule) {
       rank.seconds.push_back(segment.segment == Phase::update               ? 0
@@ -339,13 +339,12 @@ void print_stages(const Session& session) {
                                                                             : each);
     }
   }
-  const ParallelismConfig& parallelism = session.experiment->parallelism;
   fmt::print("stages ({}, {} micro-batches; by FLOP the slowest waits for {:.0f} % of a step):\n",
              parallelism.pipeline_schedule == PipelineSchedule::interleaved
                  ? fmt::format("interleaved, {} on each rank", parallelism.virtual_stages)
-             : parallelism.pipeline_schedule == PipelineSchedule::gpipe       ? "gpipe"
-             : parallelism.pipeline_schedule == PipelineSchedule::zero_bubble ? "zero_bubble"
-                                                                              : "1f1b",
+             : parallelism.pipeline_schedule == PipelineSchedule::gpipe ? "gpipe"
+             : split                                                    ? "zero_bubble"
+                                                                        : "1f1b",
              session.batch.micro_steps, 100 * (1 - busy / step_seconds(times)));
   size_t width = 6;
   for (Row& row : rows) {

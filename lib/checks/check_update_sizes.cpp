@@ -1,4 +1,4 @@
-// How much one step changes the weights, relative to their size at the start, by layer. Training
+// Measures how much one step changes each weight, relative to its size at the start. Training
 // that goes well often changes about a thousandth (Karpathy 2015), small layers and the first steps
 // more. Only sizes that are far from that are worth a note, since they show a learning rate that is
 // wrong by orders of magnitude.
@@ -16,11 +16,13 @@ constexpr int kUpdateSizeSteps = 10;           // the moments of the optimizer a
 constexpr size_t kComparedElements = 1 << 16;  // elements of a tensor
 constexpr double kGreatUpdate = 0.3, kTinyUpdate = 1e-7;
 
+using Weights = std::map<std::string, std::vector<float>>;  // by name
+
 // Returns the first elements of every weight that is trained. Biases and scales of norms, which
 // start at 0 or 1, have no size to compare with.
-std::map<std::string, std::vector<float>> read_weights(Session& session) {
+Weights read_weights(Session& session) {
   Executor& executor = *session.executor;
-  std::map<std::string, std::vector<float>> out;
+  Weights out;
   for (const ParameterInfo& info : executor.training().parameters) {
     if (info.file.shape.rank() < 2) continue;
     if (executor.layout().find(info.name, Role::gradient) == nullptr) continue;
@@ -36,11 +38,10 @@ struct UpdateSize {
   double share;  // |change| / |initial weight|
 };
 
-// In ascending order; none if gradients become infinite, or no weight matrix is trained.
-std::vector<UpdateSize> update_sizes(Session& session) {
+// In ascending order; none if gradients become infinite.
+std::vector<UpdateSize> update_sizes(Session& session, const Weights& initial) {
   OneBatch batch = first_batch(session);
-  const auto initial = read_weights(session);
-  std::map<std::string, std::vector<float>> before;
+  Weights before;
   for (int step = 0; step < kUpdateSizeSteps; ++step) {
     if (step + 1 == kUpdateSizeSteps) before = read_weights(session);
     batch.inputs.step = step;
@@ -71,8 +72,9 @@ CheckResult check_update_sizes(const CheckOptions& options, int64_t samples) {
                        options.most_seconds);
   }
   const auto run = prepare(options, samples, DType::f32);
-  if (read_weights(run->session).empty()) return skipped("no weight matrix is trained");
-  const std::vector<UpdateSize> sizes = update_sizes(run->session);
+  const Weights initial = read_weights(run->session);
+  if (initial.empty()) return skipped("no weight matrix is trained");
+  const std::vector<UpdateSize> sizes = update_sizes(run->session, initial);
   if (sizes.empty()) {
     return {{},
             CheckOutcome::note,

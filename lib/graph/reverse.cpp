@@ -114,7 +114,7 @@ class Reverse {
                                               .wanted = wanted,
                                               .attributes = node.attributes});
     check_gradients(node, gradients);
-    for (size_t i = 0; i < node.inputs.size() && i < gradients.size(); ++i) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (wanted[i] && gradients[i] != kNoValue) add_partial(node.inputs[i], gradients[i]);
     }
   }
@@ -123,10 +123,9 @@ class Reverse {
   // from plug-ins.
   void check_gradients(const Node& node, const std::vector<ValueId>& gradients) const {
     // Those of optional inputs that are left out are kNoValue.
-    const bool more =
-        std::any_of(gradients.begin() + std::min(std::ssize(gradients), std::ssize(node.inputs)),
-                    gradients.end(), [](ValueId id) { return id != kNoValue; });
-    if (gradients.size() < node.inputs.size() || more) {
+    const bool fewer = gradients.size() < node.inputs.size();
+    if (fewer || std::any_of(gradients.begin() + std::ssize(node.inputs), gradients.end(),
+                             [](ValueId id) { return id != kNoValue; })) {
       fail(ExitCode::usage, "op {}: its gradient rule returns {} values for {} inputs",
            node.op->name, gradients.size(), node.inputs.size());
     }

@@ -71,10 +71,8 @@ class Clock {
     if (segment.segment == Phase::update) {
       double ready = 0;
       for (size_t s = 0; s < ranks_.size(); ++s) {
-        const bool split = std::ranges::any_of(
-            ranks_[s].schedule, [](const auto& other) { return other.segment == Phase::weights; });
-        const double last =
-            end_of(split ? Phase::weights : Phase::backward, s, segment.micro_batch);
+        const ScheduledSegment& before = *(ranks_[s].schedule.end() - 2);
+        const double last = end_of(before.segment, stage_of(s, before), before.micro_batch);
         if (last < 0) return last;
         ready = std::max(ready, last);
       }

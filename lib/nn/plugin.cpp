@@ -75,10 +75,6 @@ void add_rows(KindTable<Base>& table, const std::vector<KindRow<Base>>& rows) {
   table.rows.insert(table.rows.end(), rows.begin(), rows.end());
 }
 
-}  // namespace
-
-namespace {
-
 std::vector<std::string>& loaded_plugins() {
   static std::vector<std::string> names;
   return names;
@@ -98,11 +94,8 @@ bool is_loaded_plugin(const std::string& path) {
 
 void load_plugin(const std::string& path) {
   if (is_loaded_plugin(path)) return;
-  std::error_code error;
-  const std::filesystem::path file = std::filesystem::canonical(path, error);
-  if (error) fail(ExitCode::usage, "cannot load the plug-in {}: {}", path, error.message());
-
-  const Plugin& plugin = open_shared_object(file);
+  // dlopen would search a name without a folder in the system's.
+  const Plugin& plugin = open_shared_object(std::filesystem::absolute(path));
   for (const OpDef& op : plugin.ops) {
     refuse_known_name(path, "op", op.name, find_op(op.name) != nullptr);
   }

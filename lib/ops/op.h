@@ -240,7 +240,7 @@ struct OpDef {
 std::span<const OpDef> all_ops();
 // Adds the ops of a plug-in (nn/plugin.h), which must stay in memory; added_ops() returns them.
 void add_ops(std::span<const OpDef> ops);
-std::vector<const OpDef*> added_ops();
+std::span<const OpDef* const> added_ops();
 // Returns nullptr when there is no such op.
 const OpDef* find_op(std::string_view name);
 

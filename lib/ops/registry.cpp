@@ -28,31 +28,28 @@ std::span<const OpDef> all_ops() {
 
 namespace {
 
-std::vector<std::span<const OpDef>>& op_tables() {
-  static std::vector<std::span<const OpDef>> tables{all_ops(), placement_ops()};
-  return tables;
+std::vector<const OpDef*>& plugin_ops() {
+  static std::vector<const OpDef*> ops;
+  return ops;
 }
 
 }  // namespace
 
 void add_ops(std::span<const OpDef> ops) {
-  op_tables().push_back(ops);
+  for (const OpDef& op : ops) plugin_ops().push_back(&op);
 }
 
-std::vector<const OpDef*> added_ops() {
-  std::vector<const OpDef*> out;
-  for (size_t i = 2; i < op_tables().size(); ++i) {  // behind those of this program
-    for (const OpDef& op : op_tables()[i]) out.push_back(&op);
-  }
-  return out;
+std::span<const OpDef* const> added_ops() {
+  return plugin_ops();
 }
 
 const OpDef* find_op(std::string_view name) {
-  for (const std::span<const OpDef> ops : op_tables()) {
+  for (const std::span<const OpDef> ops : {all_ops(), placement_ops()}) {
     const auto found = std::ranges::find(ops, name, &OpDef::name);
     if (found != ops.end()) return &*found;
   }
-  return nullptr;
+  const auto found = std::ranges::find(plugin_ops(), name, &OpDef::name);
+  return found != plugin_ops().end() ? *found : nullptr;
 }
 
 SpecList OpDef::output_specs(SpecSpan inputs, const Attributes& attributes) const {

@@ -81,4 +81,13 @@ inline Graph convnet_step(int64_t samples) {
   return graph;
 }
 
+// Returns the ops of a segment: "matmul send_begin ".
+inline std::string ops(const Graph& graph, Phase phase) {
+  std::string out;
+  for (const Node& node : graph.nodes) {
+    if (node.phase == phase) out += std::string(node.op->name) + " ";
+  }
+  return out;
+}
+
 }  // namespace dltrain

@@ -37,14 +37,6 @@ Graph whole_step() {
   return graph;
 }
 
-std::string ops(const Graph& graph, Phase phase) {
-  std::string out;
-  for (const Node& node : graph.nodes) {
-    if (node.phase == phase) out += std::string(node.op->name) + " ";
-  }
-  return out;
-}
-
 // The names of state that the stage stores, or that others store.
 std::string names(const Graph& graph, Role role, bool here = true) {
   std::string out;
