@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdio>
 #include <future>
+#include <limits>
 #include <map>
 #include <set>
 #include <thread>
@@ -17,9 +18,11 @@
 namespace dltrain {
 namespace {
 
-// Meshes (data × tensor × pipeline) that are shown, and exact plans of each.
-// No layout of a mesh is planned after three that fit.
+// Meshes (data × tensor × pipeline) that are shown, and exact plans of each. No layout of a mesh is
+// planned after three that fit, nor where one takes, or by the guesses may take, kBehind times as
+// long as the fastest of all meshes.
 constexpr size_t kMeshes = 8, kPlans = 6, kFitting = 3;
+constexpr double kBehind = 1.25;
 // Stages are interleaved, or weights computed later, where stages wait for more than this part of
 // the arithmetic otherwise.
 constexpr int64_t kMostChunks = 4;
@@ -37,6 +40,7 @@ struct Candidate {
   bool has_mesh_of(const Candidate& other) const {
     return tensor == other.tensor && pipeline == other.pipeline;
   }
+  bool fits() const { return refused.empty() && planned.fits(); }
   // Those that fit come first, the fastest of them, then those that lack the least memory.
   std::tuple<bool, bool, double> order() const {
     const bool fits = planned.fits();
@@ -188,20 +192,45 @@ class LayoutSearch {
     return open_planned(experiment, world, request_.ranks_per_node, rates_.gpu, data_);
   }
 
-  // Plans the candidates of each mesh until so many fit, and removes the others. Each has an
-  // experiment of its own, so threads share out the meshes.
+  // Plans one candidate of each mesh after another, and removes those that need no plan. Each has
+  // an experiment of its own, so threads share them out; the choice does not depend on threads.
   void plan_all(std::vector<std::vector<Candidate>>& meshes) const {
+    std::vector<std::vector<Candidate>> planned(meshes.size());
+    double fastest = std::numeric_limits<double>::infinity(), guess = fastest;
+    for (size_t round = 0; round < kPlans; ++round) {
+      std::vector<std::pair<size_t, Candidate>> open;
+      for (size_t m = 0; m < meshes.size(); ++m) {
+        size_t fitting = 0;
+        double best = 0;
+        for (const Candidate& candidate : planned[m]) {
+          if (!candidate.fits()) continue;
+          const double seconds = candidate.planned.seconds;
+          best = fitting++ == 0 ? seconds : std::min(best, seconds);
+        }
+        const bool behind = best > kBehind * fastest ||
+                            (round < meshes[m].size() && meshes[m][round].guess > kBehind * guess);
+        if (round < meshes[m].size() && fitting < kFitting && !behind) {
+          open.emplace_back(m, meshes[m][round]);
+        }
+      }
+      in_threads(open.size(), [&](size_t i) { plan(open[i].second); });
+      for (auto& [mesh, candidate] : open) {
+        if (candidate.fits() && candidate.planned.seconds < fastest) {
+          fastest = candidate.planned.seconds;
+          guess = candidate.guess;
+        }
+        planned[mesh].push_back(std::move(candidate));
+      }
+    }
+    meshes = std::move(planned);
+  }
+
+  // Calls f(0), …, f(count − 1) on as many threads as there are cores.
+  template <typename F>
+  static void in_threads(size_t count, const F& f) {
     std::atomic<size_t> next = 0;
     const auto work = [&] {
-      for (size_t i = next++; i < meshes.size(); i = next++) {
-        size_t fitting = 0, planned = 0;
-        while (planned < meshes[i].size() && fitting < kFitting) {
-          Candidate& candidate = meshes[i][planned++];
-          plan(candidate);
-          fitting += candidate.refused.empty() && candidate.planned.fits() ? 1 : 0;
-        }
-        meshes[i].resize(planned);
-      }
+      for (size_t i = next++; i < count; i = next++) f(i);
     };
     std::vector<std::future<void>> threads(std::max(1u, std::thread::hardware_concurrency()));
     for (auto& thread : threads) thread = std::async(std::launch::async, work);
@@ -223,30 +252,7 @@ class LayoutSearch {
       fail_at(given.training, "global_batch_size",
               "the search for a layout keeps the global batch; give global_batch_size");
     }
-    for (const char* recompute : {"none", "selective", "full"}) {
-      OneRank one;
-      const auto seconds = [&](int64_t micro) {
-        const Candidate alone{.micro_batch = micro, .recompute = recompute};
-        std::vector<std::string> overrides = alone.overrides();
-        overrides.emplace_back("parallelism.context=1");
-        overrides.push_back(fmt::format("training.global_batch_size={}", micro));
-        overrides.insert(overrides.end(),
-                         {"parallelism.expert=1", "parallelism.expert_buffer=worst"});
-        Experiment experiment = load_(overrides);
-        const Session session = open(experiment, 1);
-        data_ = session.options.data;
-        if (micro == 1) {
-          one = measure(session);
-          micro_batch_matters_ = micro_batch_matters(session);
-        }
-        const StepEstimate estimate = estimate_step(session.executor->training().graph, 1,
-                                                    session.executor->report().topology, rates_);
-        one.update = estimate.update;
-        return estimate.forward[0][0] + estimate.backward[0][0];
-      };
-      const double first = seconds(1);
-      one.sample = (seconds(4) - first) / 3;
-      one.micro_batch = std::max(0.0, first - one.sample);
+    for (const auto& [recompute, one] : measure_all()) {
       for (int64_t tensor : divisors(world, std::min<int64_t>(node, 8))) {
         for (int64_t pipeline : divisors(world / tensor, one.blocks)) {
           const int64_t data = world / (tensor * pipeline);
@@ -272,6 +278,46 @@ class LayoutSearch {
         }
       }
     }
+  }
+
+  // Measures the model on one rank for each kind of recomputation.
+  std::vector<std::pair<std::string, OneRank>> measure_all() {
+    std::vector<std::pair<std::string, OneRank>> out{{"none", {}}, {"selective", {}}, {"full", {}}};
+    OneRank& none = out[0].second;
+    none = measure_one("none", 1);  // opens the data for the others
+    OneRank four;
+    in_threads(3, [&](size_t i) {
+      (i == 0 ? four : out[i].second) = measure_one(out[i].first, i == 0 ? 4 : 1);
+    });
+    // Of a micro-batch of one sample, the part that does not depend on the number of samples.
+    const double sample = (four.micro_batch - none.micro_batch) / 3;
+    const double fixed = std::clamp(1 - sample / none.micro_batch, 0.0, 1.0);
+    for (auto& [recompute, one] : out) {
+      one.sample = one.micro_batch * (1 - fixed);
+      one.micro_batch *= fixed;
+    }
+    return out;
+  }
+
+  // The seconds of `micro` samples are those of the micro-batch.
+  OneRank measure_one(const std::string& recompute, int64_t micro) {
+    const Candidate alone{.micro_batch = micro, .recompute = recompute};
+    std::vector<std::string> overrides = alone.overrides();
+    overrides.insert(overrides.end(),
+                     {fmt::format("training.global_batch_size={}", micro), "parallelism.context=1",
+                      "parallelism.expert=1", "parallelism.expert_buffer=worst"});
+    Experiment experiment = load_(overrides);
+    const Session session = open(experiment, 1);
+    if (!data_) {
+      data_ = session.options.data;
+      micro_batch_matters_ = micro_batch_matters(session);
+    }
+    OneRank out = measure(session);
+    const StepEstimate estimate = estimate_step(session.executor->training().graph, 1,
+                                                session.executor->report().topology, rates_);
+    out.update = estimate.update;
+    out.micro_batch = estimate.forward[0][0] + estimate.backward[0][0];
+    return out;
   }
 
   // Adds the layout with each size of micro-batches that should fit.

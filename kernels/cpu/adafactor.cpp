@@ -69,37 +69,48 @@ HWY_EXPORT(apply);
 constexpr int64_t kPiece = 4096;      // elements processed at a time
 constexpr int64_t kColumnGrain = 64;  // columns of a thread are a multiple of it
 
-// The range of a tensor that the op is given, in pieces of rows.
+// What the op is given of a tensor, in pieces of rows of the shard.
 struct Pieces {
-  explicit Pieces(const AdafactorMatrix& of) : matrix(of) {
-    if (!matrix.factored) {  // the range is one row
-      matrix.begin = 0;
-      matrix.columns = matrix.count;
-    }
-    if (matrix.count == 0) return;
-    first_row = matrix.begin / matrix.columns;
-    rows = (matrix.begin + matrix.count - 1) / matrix.columns - first_row + 1;
-    a_row = ceil_div(matrix.columns, kPiece);
+  explicit Pieces(const AdafactorMatrix& matrix)
+      : begin(matrix.factored ? matrix.begin : 0),
+        all(matrix.count),
+        columns(matrix.factored ? matrix.column.count() : matrix.count) {  // or one row
+    if (all == 0) return;
+    first_row = begin / columns;
+    rows = (begin + all - 1) / columns - first_row + 1;
+    a_row = ceil_div(columns, kPiece);
   }
 
-  // f(piece, row, column, first element of the piece in the range, elements)
+  // f(piece, row and column of the shard, first element of the piece in the range, elements)
   template <typename F>
   void each(const F& f) const {
-    const int64_t most = std::max<int64_t>(1, matrix.columns);
+    const int64_t most = std::max<int64_t>(1, columns);
     parallel_each(size(), std::max<int64_t>(1, 2 * kPiece / most), [&](int64_t i) {
       const int64_t row = first_row + i / a_row, column = i % a_row * kPiece;
-      const int64_t whole = row * matrix.columns + column - matrix.begin;
-      const int64_t last = whole + std::min(kPiece, matrix.columns - column);
+      const int64_t whole = row * columns + column - begin;
+      const int64_t last = whole + std::min(kPiece, columns - column);
       const int64_t at = std::max<int64_t>(whole, 0);
-      const int64_t count = std::max<int64_t>(0, std::min(last, matrix.count) - at);
+      const int64_t count = std::max<int64_t>(0, std::min(last, all) - at);
       f(i, row, column + at - whole, at, count);
     });
   }
   int64_t size() const { return rows * a_row; }
 
-  AdafactorMatrix matrix;
+  int64_t begin, all, columns;
   int64_t first_row = 0, rows = 0, a_row = 0;  // rows of the range, pieces of a row
 };
+
+// f(first, place of it in the matrix, count) for each run of the rows or columns [begin, end) of a
+// shard.
+template <typename F>
+void each_run(const AdafactorMatrix::Axis& axis, int64_t begin, int64_t end, const F& f) {
+  for (int r = 0; r < axis.run_count; ++r) {
+    const AdafactorMatrix::Run& run = axis.runs[r];
+    const int64_t from = std::max(begin, run.in_shard);
+    const int64_t to = std::min(end, run.in_shard + run.count);
+    if (from < to) f(from, run.first + from - run.in_shard, to - from);
+  }
+}
 
 // The op for any addresses.
 struct AdafactorPlan {
@@ -154,15 +165,21 @@ class AdafactorCall {
   // f(piece, first element of the piece, elements, their quotients)
   template <typename F>
   void each_quotient(size_t t, const F& f) const {
-    const bool factored = plan_.matrices[t].factored;
+    const AdafactorMatrix& a = plan_.matrices[t];
     const auto view = gradient_view<float>(*state_);
     const float scale = inverse_mean(t), least = plan_.rule.least<float>();
     const float *g = tensor(1, t), *row = tensor(2, t), *column = tensor(3, t);
     const auto quotient = HWY_DYNAMIC_DISPATCH(divide);
     plan_.pieces[t].each([&](int64_t i, int64_t r, int64_t k, int64_t at, int64_t count) {
       float out[kPiece];
-      quotient(view, g + at, factored ? column + k : row + at, factored ? row[r] * scale : 1.0f,
-               least, out, count);
+      if (!a.factored) {
+        quotient(view, g + at, row + at, 1, least, out, count);
+      } else {
+        each_run(a.column, k, k + count, [&](int64_t from, int64_t in_matrix, int64_t columns) {
+          quotient(view, g + at + from - k, column + in_matrix, row[a.row.in_matrix(r)] * scale,
+                   least, out + from - k, columns);
+        });
+      }
       f(i, at, count, out);
     });
   }
@@ -183,15 +200,17 @@ class AdafactorCall {
     out[0] = total(pieces.size());
     if (!a.factored) return;
     for (int64_t i = 0; i < pieces.size(); ++i) {
-      out[1 + pieces.first_row + i / pieces.a_row] += of_gradient[i];
+      out[1 + a.row.in_matrix(pieces.first_row + i / pieces.a_row)] += of_gradient[i];
     }
     double* columns = out + 1 + a.rows;
     const auto add = HWY_DYNAMIC_DISPATCH(add_squares);
-    parallel_for(a.columns, kColumnGrain, [&](int64_t begin, int64_t end) {
+    parallel_for(pieces.columns, kColumnGrain, [&](int64_t begin, int64_t end) {
       for (int64_t r = pieces.first_row; r < pieces.first_row + pieces.rows; ++r) {
-        const int64_t row = r * a.columns - a.begin;  // where it begins in the range
-        const int64_t from = std::max(begin, -row), to = std::min(end, a.count - row);
-        if (from < to) add(view, g + row + from, columns + from, to - from);
+        const int64_t row = r * pieces.columns - a.begin;  // where it begins in the range
+        const int64_t first = std::max(begin, -row), last = std::min(end, a.count - row);
+        each_run(a.column, first, last, [&](int64_t from, int64_t in_matrix, int64_t count) {
+          add(view, g + row + from, columns + in_matrix, count);
+        });
       }
     });
   }

@@ -69,7 +69,7 @@ __global__ void parameter_kernel(AdafactorCall c) {
   if (threadIdx.x == 0) c.sums[blockIdx.x] = sum;
 }
 
-// One warp per row of the whole tensor: the sum over what is in the range.
+// One warp per row of the matrix: the sum over what the op is given of it.
 template <typename T>
 __global__ void row_kernel(AdafactorCall c, const StepState* state) {
   const AdafactorPart part = c.rows.parts[blockIdx.x];
@@ -77,11 +77,12 @@ __global__ void row_kernel(AdafactorCall c, const StepState* state) {
   const AdafactorMatrix& m = t.matrix;
   const int64_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int64_t row = part.begin + (warp < part.count ? warp : part.count - 1);
-  const int64_t begin = row * m.columns - m.begin, end = begin + m.columns;
+  const int64_t in_shard = m.row.in_shard(row), columns = m.column.count();
+  const int64_t begin = in_shard * columns - m.begin, end = begin + columns;
   const auto view = gradient_view<T>(*state);
   const T* g = static_cast<const T*>(t.gradient);
   double sum = 0;
-  if (state->out.finite != 0) {
+  if (in_shard >= 0 && state->out.finite != 0) {
     const int64_t last = end < m.count ? end : m.count;
     for (int64_t i = (begin > 0 ? begin : 0) + lane; i < last; i += kWarp) {
       sum += squared(view(g[i]));
@@ -101,11 +102,12 @@ __global__ void column_kernel(AdafactorCall c, const StepState* state) {
   const int64_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const auto view = gradient_view<T>(*state);
   double sum = 0;
-  if (lane < part.count && state->out.finite != 0 && m.count > 0) {
+  const int64_t in_shard = lane < part.count ? m.column.in_shard(part.begin + lane) : -1;
+  if (in_shard >= 0 && state->out.finite != 0 && m.count > 0) {
     const T* g = static_cast<const T*>(t.gradient);
-    const int64_t last = (m.begin + m.count - 1) / m.columns;
-    for (int64_t r = m.begin / m.columns + warp; r <= last; r += kColumnBlock / kWarp) {
-      const int64_t i = r * m.columns + part.begin + lane - m.begin;
+    const int64_t columns = m.column.count(), last = (m.begin + m.count - 1) / columns;
+    for (int64_t r = m.begin / columns + warp; r <= last; r += kColumnBlock / kWarp) {
+      const int64_t i = r * columns + in_shard - m.begin;
       if (i >= 0 && i < m.count) sum += squared(view(g[i]));
     }
   }
@@ -171,9 +173,10 @@ struct Quotient {
     const T g = view(static_cast<const T*>(t.gradient)[i]);
     const T* row = static_cast<const T*>(t.row);
     if (!t.matrix.factored) return adafactor_quotient(g, row[i], least);
-    const int64_t at = t.matrix.begin + i, columns = t.matrix.columns;
-    const T scale = row[at / columns] * inverse_mean;
-    return adafactor_quotient(g, scale * static_cast<const T*>(t.column)[at % columns], least);
+    const int64_t at = t.matrix.begin + i, columns = t.matrix.column.count();
+    const T scale = row[t.matrix.row.in_matrix(at / columns)] * inverse_mean;
+    const T* column = static_cast<const T*>(t.column);
+    return adafactor_quotient(g, scale * column[t.matrix.column.in_matrix(at % columns)], least);
   }
 };
 

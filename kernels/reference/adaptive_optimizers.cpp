@@ -79,6 +79,13 @@ AdafactorMatrix matrix_of(const AdaptiveTensor<T>& x) {
   return adafactor_matrix(x.c.attributes, x.t, x.c.inputs[1 + x.t].shape);
 }
 
+// Returns the row and column of the matrix that element i of the op is in.
+std::pair<int64_t, int64_t> place_in(const AdafactorMatrix& a, int64_t i) {
+  if (!a.factored) return {0, i};
+  const int64_t at = a.begin + i, columns = a.column.count();
+  return {a.row.in_matrix(at / columns), a.column.in_matrix(at % columns)};
+}
+
 // Calls f(element of the range, g / √v).
 template <typename T, typename F>
 void each_quotient(const AdaptiveTensor<T>& x, const F& f) {
@@ -90,10 +97,9 @@ void each_quotient(const AdaptiveTensor<T>& x, const F& f) {
     mean += double{row[r]} / static_cast<double>(a.rows);
   }
   for (int64_t i = 0; i < a.count; ++i) {
-    const int64_t at = a.begin + i;
+    const auto [r, k] = place_in(a, i);
     const double variance =
-        a.factored ? double{row[at / a.columns]} * column[at % a.columns] / std::max(mean, epsilon1)
-                   : row[i];
+        a.factored ? double{row[r]} * column[k] / std::max(mean, epsilon1) : row[i];
     f(i, x.gradient(i) / std::sqrt(std::max(variance, epsilon1 * epsilon1)));
   }
 }
@@ -161,8 +167,9 @@ std::unique_ptr<Kernel> reference_adafactor_sums(const KernelRequest& request) {
       sums[0] += double{x.role(0)[i]} * x.role(0)[i];
       if (!a.factored) continue;
       const double square = std::pow(x.gradient(i), 2);
-      sums[1 + (a.begin + i) / a.columns] += square;
-      sums[1 + a.rows + (a.begin + i) % a.columns] += square;
+      const auto [r, k] = place_in(a, i);
+      sums[1 + r] += square;
+      sums[1 + a.rows + k] += square;
     }
   });
 }

@@ -347,7 +347,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                    .chunks = r.virtual_stages});
     log("stage_cut");
   }
-  if (training && !r.parallel.shards_state()) shard_norm(out.graph, r.parallel.mesh);
+  if (training && !r.parallel.shards_state()) reduce_update_sums(out.graph, r.parallel.mesh);
   if (r.fuse) {
     out.graph = fuse(std::move(out.graph), {.join_norms = gpu_memory() != 0,
                                             .across_blocks = r.recompute.mode == Recompute::none,

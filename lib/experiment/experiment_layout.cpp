@@ -138,16 +138,6 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
                     "parallelism.{} cannot be combined with context {} yet; take {}", key,
                     parallelism.context, experts ? "expert: 1" : "expert_capacity: dropless");
   }
-  const bool sums = optimizer && !find_op(optimizer->op())->independent_elements;
-  if ((tensor || experts) && sums && (zero || optimizer->kind == "adafactor")) {
-    const std::string axis = tensor ? "tensor" : "expert";
-    diagnostics.add(
-        location_of("optimizer"),
-        "parallelism.{} {}: {} needs sums over full tensors, but a rank holds shards; take an "
-        "element-wise optimizer (adamw, adam, sgd, adagrad, rmsprop, lion), {}or {}: 1",
-        axis, tensor ? parallelism.tensor : parallelism.expert, optimizer->kind,
-        optimizer->kind == "adafactor" ? "" : "zero_stage: 0, ", axis);
-  }
   if (training.reduction == Reduction::fixed && (zero || tensor || context || experts)) {
     refuse(training.location_of("reduction"),
            zero      ? "sharded gradients cannot be added in the order of reduction: fixed"

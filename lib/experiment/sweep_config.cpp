@@ -236,9 +236,6 @@ void SweepConfig::validate(Diagnostics& diagnostics) const {
   if (search != SearchKind::grid && !trials) {
     diagnostics.add(location, "sweep needs trials: N, or search: grid for all combinations");
   }
-  if (search == SearchKind::halving && repeats > 1) {
-    diagnostics.add(*this, "repeats", "halving trains each trial once; leave repeats out");
-  }
   if (search != SearchKind::halving && (given("reduction") || min_steps)) {
     diagnostics.add(*this, min_steps ? "min_steps" : "reduction", "{} applies to search: halving",
                     min_steps ? "min_steps" : "reduction");

@@ -25,10 +25,12 @@
 // adafactor_update(step_state, p, g, r, c, sums, squares): p ← (1 − lr·λ)p −
 //   max(epsilon2, RMS p)·min(lr, 1/√t) / max(1, RMS u / d) · u, RMS p before the decay.
 //   Attributes of the three: beta2_decay, epsilon1, epsilon2, d; range: for each tensor [begin,
-//   rows, columns] where p, g (and v) are elements from `begin` on of a tensor of so many rows (0:
-//   one axis) and columns; absent: p and g are whole.
+//   rows, columns, dimension, runs, (offset, extent) of each run] where p, g (and v) are elements
+//   from `begin` on of a shard of a tensor of so many rows (0: one axis) and columns; the runs are
+//   the rows (dimension 0) or columns of the shard, none: all; absent: p and g are whole.
 #include <algorithm>
 
+#include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
 #include "ops/update.h"
@@ -36,13 +38,50 @@
 namespace dltrain {
 
 AdafactorMatrix adafactor_matrix(const Attributes& attributes, size_t tensor, const Shape& p) {
+  const auto all = [](int64_t count) { return AdafactorMatrix::Axis{{{0, 0, count}}}; };
   const std::vector<int64_t> range = attributes.integers("range");
-  if (!range.empty()) {
-    const int64_t rows = range[3 * tensor + 1], columns = range[3 * tensor + 2];
-    return {rows > 0, std::max<int64_t>(rows, 1), columns, range[3 * tensor], p.elements()};
+  if (range.empty()) {
+    const bool factored = p.rank() > 1;
+    const int64_t rows = factored ? p[0] : 1;
+    const int64_t columns = factored ? p.elements(1, p.rank()) : p.elements();
+    return {factored, rows, columns, 0, p.elements(), all(rows), all(columns)};
   }
-  if (p.rank() < 2) return {false, 1, p.elements(), 0, p.elements()};
-  return {true, p[0], p.elements(1, p.rank()), 0, p.elements()};
+  size_t at = 0;
+  for (size_t t = 0; t < tensor; ++t) at += 5 + 2 * static_cast<size_t>(range[at + 4]);
+  const int64_t rows = range[at + 1], columns = range[at + 2];
+  AdafactorMatrix out{
+      rows > 0,    std::max<int64_t>(rows, 1), columns, range[at], p.elements(), all(rows),
+      all(columns)};
+  AdafactorMatrix::Axis& cut = range[at + 3] == 0 ? out.row : out.column;
+  int64_t in_shard = 0;
+  const auto runs = static_cast<int>(range[at + 4]);
+  for (int r = 0; r < runs; ++r) {
+    const auto of = at + 5 + 2 * static_cast<size_t>(r);
+    cut.runs[r] = {in_shard, range[of], range[of + 1]};
+    in_shard += range[of + 1];
+  }
+  cut.run_count = std::max(runs, 1);
+  return out;
+}
+
+std::vector<int64_t> adafactor_range(const Shape& whole, int64_t begin, int dimension,
+                                     std::span<const CutRange> ranges) {
+  const bool factored = whole.rank() > 1;
+  const int64_t columns = factored ? whole.elements(1, whole.rank()) : whole.elements();
+  std::vector<int64_t> out{begin, factored ? whole[0] : 0, columns, dimension, 0};
+  if (!factored) return out;
+  // A dimension after the first is repeated for each element of those between.
+  const int64_t outer = dimension > 1 ? whole.elements(1, dimension) : 1;
+  const int64_t inner = dimension > 0 ? whole.elements(dimension + 1, whole.rank()) : 1;
+  for (int64_t o = 0; o < outer; ++o) {
+    for (const CutRange& range : ranges) {
+      out.push_back((o * whole[dimension] + range.offset) * inner);
+      out.push_back(range.extent * inner);
+      ++out[4];
+    }
+  }
+  check_internal(out[4] <= AdafactorMatrix::Axis::kMostRuns, "a shard of too many parts");
+  return out;
 }
 
 namespace {

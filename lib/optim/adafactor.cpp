@@ -1,6 +1,7 @@
 // Adafactor as torch.optim.Adafactor (Shazeer & Stern 2018, without momentum).
 #include <array>
 
+#include "ops/update.h"
 #include "optim/optimizer.h"
 
 namespace dltrain {
@@ -28,9 +29,17 @@ struct Adafactor final : Optimizer {
   std::string op() const override { return "adafactor_update"; }
   void emit_nodes(GraphBuilder& builder, std::vector<UpdateNode>& nodes) const override {
     std::vector<ValueId> sums;
-    for (const UpdateNode& node : nodes) {
+    for (UpdateNode& node : nodes) {
       const std::vector<ValueId>& of = node.inputs;
-      sums.push_back(builder.emit1("adafactor_sums", {of[0], of[1], of[2]}));
+      Attributes attributes;
+      const std::optional<Shard>& shard = builder.graph().value(of[1]).shard;
+      if (shard && shard->cut) {
+        const Cut& cut = *shard->cut;
+        attributes.set("range", adafactor_range(shard->whole.shape, 0, cut.dimension,
+                                                cut_ranges(cut.parts, cut.rank)));
+        node.attributes.set("range", attributes.integers("range"));
+      }
+      sums.push_back(builder.emit1("adafactor_sums", {of[0], of[1], of[2]}, attributes));
     }
     for (size_t i = 0; i < nodes.size(); ++i) {
       std::vector<ValueId>& of = nodes[i].inputs;

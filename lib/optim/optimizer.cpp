@@ -150,6 +150,9 @@ void Optimizer::emit(GraphBuilder& builder, ValueId state,
     for (size_t i = 0; i < inputs.size(); ++i) {
       const TensorSpec p = builder.spec(inputs[i][1]);
       MomentSpec moment = moments(p.shape)[kind % kinds];
+      const std::optional<Shard>& shard = builder.graph().value(inputs[i][1]).shard;
+      // Moments of rows and columns are those of whole tensors on every rank.
+      if (shard && !(moment.shape == p.shape)) moment = moments(shard->whole.shape)[kind % kinds];
       TensorSpec spec{moment.shape, p.dtype};
       if (scales && !own[i].eight_bit) continue;
       if (scales) spec.shape = Shape{moment_blocks(moment.shape.elements())};

@@ -4,8 +4,8 @@
 
 #include "ops/gathered_parts.h"
 #include "passes/partition.h"
+#include "passes/tensor_sums.h"
 #include "passes/verify_pass.h"
-#include "passes/zero_parts.h"
 
 namespace dltrain {
 namespace {
@@ -157,42 +157,6 @@ void inherit_layouts(Graph& graph) {
   }
 }
 
-// Adds up the sums over whole tensors that an optimizer needs (LARS, LAMB) where ranks have shards.
-void reduce_tensor_sums(Graph& graph, const Mesh& mesh) {
-  GraphBuilder builder(graph);
-  builder.set_phase(Phase::update);
-  builder.set_layer("optimizer");
-  int64_t slot = graph.next_slot();
-  std::map<std::string, std::vector<ValueId>> by_axis;
-  std::map<ValueId, ValueId> reduced;
-  for (Node& node : std::exchange(graph.nodes, {})) {
-    const auto is_read = [&](const auto& sums) {
-      return std::ranges::any_of(node.inputs, [&](ValueId id) {
-        return std::ranges::find(sums.second, id) != sums.second.end();
-      });
-    };
-    if (std::ranges::any_of(by_axis, is_read)) {
-      for (const auto& [axis, sums] : std::exchange(by_axis, {})) {
-        graph.groups.push_back(adjacent(graph, sums));
-        const auto made = emit_all_reduce(builder, sums, mesh.over(axis), slot++);
-        for (size_t i = 0; i < sums.size(); ++i) reduced[sums[i]] = made[i];
-      }
-    }
-    for (ValueId& id : node.inputs) {
-      if (const auto found = reduced.find(id); found != reduced.end()) id = found->second;
-    }
-    graph.nodes.push_back(std::move(node));
-    const Node& last = graph.nodes.back();
-    if (last.op->update != UpdateKind::sums) continue;
-    const std::optional<Shard>& shard = graph.value(graph.storage(last.inputs[1])).shard;
-    if (!shard || !shard->cut) continue;
-    for (ValueId id : last.outputs) {
-      if (graph.value(id).storage_of == kNoValue) by_axis[shard->cut->axis].push_back(id);
-    }
-  }
-  graph.update_producers();
-}
-
 // The most sets of axes over which gradients can be sharded: any of none, `tensor` and `expert`,
 // with and without those of ZeRO.
 constexpr int64_t kMostSets = 6;
@@ -212,21 +176,26 @@ void lower_placements(Graph& graph, const PartitionOptions& options,
   if (options.mesh.size(mesh_axes::kCut) == 1) return;
   PlacementLowering(graph).run(kept);
   inherit_layouts(graph);
-  reduce_tensor_sums(graph, options.mesh);
   verify_pass(graph);
 }
 
-void shard_norm(Graph& graph, const Mesh& mesh) {
+void reduce_update_sums(Graph& graph, const Mesh& mesh) {
   if (mesh.size(mesh_axes::kCutAndPipeline) == 1) return;
   int64_t slot = graph.next_slot();
   GraphBuilder builder(graph);
   builder.set_phase(Phase::update);
+  TensorSums sums(builder, mesh, slot);
   for (Node& node : std::exchange(graph.nodes, {})) {
+    builder.set_layer(node.layer);
     if (node.op->update != UpdateKind::norm) {
+      sums.add_up(node);
       graph.nodes.push_back(std::move(node));
+      const Node& last = graph.nodes.back();
+      if (last.op->update == UpdateKind::sums) {
+        sums.note(last, cut_axis(graph.value(graph.storage(last.inputs[1]))));
+      }
       continue;
     }
-    builder.set_layer(node.layer);
     emit_sharded_norm(builder, node, std::span(node.inputs).subspan(1), mesh, slot);
   }
   graph.update_producers();

@@ -64,8 +64,9 @@ std::vector<int> count_uses_and_views(const Graph& graph);
 void lower_placements(Graph& graph, const PartitionOptions& options,
                       std::span<ValueId* const> kept);
 
-// Makes the norm of gradients that of all ranks, where these have shards or stages of the model.
-void shard_norm(Graph& graph, const Mesh& mesh);
+// Makes the norm of gradients, and sums over tensors that an optimizer needs, those of all ranks,
+// where these have shards or stages of the model.
+void reduce_update_sums(Graph& graph, const Mesh& mesh);
 
 // Emits the sums of `values` over the ranks of the group `over` (an axis, a set of axes, or empty:
 // all ranks) as one message with this slot, and returns them.

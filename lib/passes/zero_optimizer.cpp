@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "ops/update.h"
 #include "passes/partition.h"
+#include "passes/tensor_sums.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -19,8 +21,8 @@ class RangeUpdate {
         builder_(graph),
         parts_(parts),
         options_(options),
-        over_(options.mesh.over(mesh_axes::kState)),
-        slot_(graph.next_slot()) {
+        slot_(graph.next_slot()),
+        sums_(builder_, options.mesh, slot_) {
     builder_.set_phase(Phase::update);
     builder_.set_layer("optimizer");
   }
@@ -28,15 +30,12 @@ class RangeUpdate {
   void run() {
     cut_tensors();
     for (Node& node : std::exchange(graph_.nodes, {})) {
-      const auto member = node.op->update > UpdateKind::norm
-                              ? members_.find(graph_.storage(node.inputs[1]))
-                              : members_.end();
       if (node.op->update == UpdateKind::norm) {
         norm(node);
-      } else if (member != members_.end()) {
-        update(std::move(node), member->second);
-      } else {
+      } else if (node.op->update == UpdateKind::none) {
         graph_.nodes.push_back(std::move(node));
+      } else {
+        update(std::move(node));
       }
     }
     if (options_.zero_stage < 3) gather();
@@ -47,6 +46,7 @@ class RangeUpdate {
   struct Member {
     Shape shape;
     FlatCut::Range range;
+    std::string axes;  // over which ranges are shared out
   };
 
   // Adds this rank's ranges of tensors that are not stored as such: windows into its parts.
@@ -60,7 +60,7 @@ class RangeUpdate {
         const ValueId parameter = unit.parameters[i];
         const ZeroUnit::Member& member = unit.unit->members[i];
         const auto range = now_.find(parameter);
-        members_[parameter] = {member.spec.shape, range_of(*unit.unit, member)};
+        members_[parameter] = {member.spec.shape, range_of(*unit.unit, member), unit.unit->axes};
         if (range != now_.end()) members_[range->second] = members_[parameter];
       }
       if (!unit.unit->trainable) continue;
@@ -110,35 +110,32 @@ class RangeUpdate {
   }
 
   // Makes a node that updates a tensor one that updates this rank's range of it. Sums over ranges
-  // are added up over the ranks before the step that reads them.
-  void update(Node node, const Member& member) {
-    const bool reads_sums = std::ranges::any_of(
-        node.inputs, [&](ValueId id) { return std::ranges::find(sums_, id) != sums_.end(); });
-    if (reads_sums) add_sums();
+  // and shards are added up over the ranks before the step that reads them.
+  void update(Node node) {
+    const ValueId parameter = graph_.storage(node.inputs[1]);
+    const std::string cut = cut_axis(graph_.value(parameter));
+    const auto found = members_.find(parameter);
+    sums_.add_up(node);
+    if (found == members_.end()) {
+      graph_.nodes.push_back(std::move(node));
+      sums_.note(graph_.nodes.back(), cut);
+      return;
+    }
+    const Member& member = found->second;
     for (ValueId& id : node.inputs) {
       if (const auto now = now_.find(id); now != now_.end()) id = now->second;
     }
     if (!node.op->independent_elements) {
-      const Shape& shape = member.shape;
-      const bool matrix = shape.rank() > 1;
-      node.attributes.set("range", std::vector<int64_t>{member.range.begin, matrix ? shape[0] : 0,
-                                                        matrix ? shape.elements(1, shape.rank())
-                                                               : shape.elements()});
+      std::vector<int64_t> range = node.attributes.integers("range");  // of shards
+      if (range.empty()) range = adafactor_range(member.shape, 0, 0, {});
+      range.front() = member.range.begin;
+      node.attributes.set("range", range);
     } else if (member.range.count == 0) {
       return;
     }
     for (ValueId id : node.outputs) graph_.value(id).storage_of = kNoValue;
     graph_.append(std::move(node));
-    for (ValueId id : graph_.nodes.back().outputs) {
-      if (graph_.value(id).storage_of == kNoValue) sums_.push_back(id);
-    }
-  }
-
-  void add_sums() {
-    graph_.groups.push_back(adjacent(graph_, sums_));
-    const std::vector<ValueId> sums = emit_all_reduce(builder_, sums_, over_, slot_++);
-    for (size_t i = 0; i < sums.size(); ++i) now_[sums_[i]] = sums[i];
-    sums_.clear();
+    sums_.note(graph_.nodes.back(), member.axes + (cut.empty() ? "" : "," + cut));
   }
 
   // All-gathers the tensors that every rank stores in full, for the next step.
@@ -166,11 +163,10 @@ class RangeUpdate {
   GraphBuilder builder_;
   std::vector<UnitParts>& parts_;
   const DataParallelOptions& options_;
-  std::string over_;
   int64_t slot_;
   std::map<ValueId, Member> members_;  // by parameter, and by its range
-  std::map<ValueId, ValueId> now_;     // whole tensors and sums, and what stands for them here
-  std::vector<ValueId> sums_;          // of whole tensors: not yet added up
+  std::map<ValueId, ValueId> now_;     // whole tensors, and their ranges
+  TensorSums sums_;
 };
 
 }  // namespace

@@ -132,8 +132,9 @@ void Trials::compare(const std::string& before, const std::string& now) const {
     if (path == "sweep.trials") return sweep_.search != SearchKind::halving;
     if (path == "sweep.parallel") return !learns;
     if (path == "sweep.metric" || path == "sweep.mode") return !ranks;
-    return path == "sweep.repeats" || path.starts_with("sweep.roles") ||
-           path.starts_with("sweep.gpus") || path.starts_with("experiment");
+    if (path == "sweep.repeats") return !ranks;
+    return path.starts_with("sweep.roles") || path.starts_with("sweep.gpus") ||
+           path.starts_with("experiment");
   };
   std::vector<ConfigDifference> differences = diff_dumps(before, now);
   std::erase_if(differences, [&](const ConfigDifference& d) { return harmless(d.path); });

@@ -135,6 +135,18 @@ class Sweep(DltrainTest):
         self.run_dltrain("train", self.small(long), "-q", "-s", f"optimizer.learning_rate={rate}", "--output-dir", whole)
         self.assert_same_state(self.out / f"trial-000{winner}" / "run", whole)
 
+    def test_halving_compares_means_over_repeats(self):
+        sweep = "sweep: {search: halving, trials: 3, repeats: 2, parameters: {optimizer.learning_rate: {log: [1e-5, 1e-1]}}}\n"
+        long = SMALL.replace("max_steps: 40", "max_steps: 90")
+        said = self.sweep(self.config(sweep, long)).out
+        self.assertIn("[8/8] ", said)
+        runs = [[self.trial(f"trial-000{i}{repeat}")["rounds"] for repeat in ("", "-2")] for i in range(3)]
+        means = [sum(rounds[0]["figures"]["eval_loss"] for rounds in of_trial) / 2 for of_trial in runs]
+        best = means.index(min(means))
+        self.assertEqual([[len(rounds) for rounds in of_trial] for of_trial in runs], [[2, 2] if i == best else [1, 1] for i in range(3)])
+        self.assertEqual([row["runs"] for row in self.rows()], ["2", "2", "2"])
+        self.refused(USAGE, "sweep", self.config(sweep, long), "--output-dir", self.out, "-s", "sweep.repeats=3", says="holds another sweep")
+
     def test_repeats_are_averaged_and_roles_choose_the_best_nuisance_value(self):
         sweep = """sweep:
   search: grid

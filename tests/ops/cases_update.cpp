@@ -152,16 +152,20 @@ void add_8bit(std::vector<OpCase>& cases, const std::string& op, size_t moments,
   cases.push_back(std::move(c));
 }
 
+// What an op of Adafactor is given: whole tensors; the elements from the third on of larger ones;
+// these of shards that have two parts of the rows or of the columns.
+enum class Given { whole, ranges, shards };
+
 // Variances of rows and columns in place of moments that are alike to the parameters, and sums.
-// `ranges`: p and g are the elements from the third on of larger tensors.
 void add_adafactor_cases(std::vector<OpCase>& cases, const std::string& op, size_t roles,
-                         bool ranges) {
+                         Given given) {
+  const bool ranges = given != Given::whole, shards = given == Given::shards;
   const size_t first = cases.size(), n = kTensors.size();
   const Attributes attributes{
       {"beta2_decay", -0.8}, {"epsilon1", 0x1p-23}, {"epsilon2", 1e-3}, {"d", 1.0}};
   const std::vector<Fill> moments(roles - 2, Fill::positive);
   if (ranges) {
-    add_update(cases, op, "of ranges", moments, attributes, 0.1);
+    add_update(cases, op, shards ? "of shards" : "of ranges", moments, attributes, 0.1);
   } else {
     add_optimizer(cases, op, moments, attributes);
   }
@@ -170,15 +174,24 @@ void add_adafactor_cases(std::vector<OpCase>& cases, const std::string& op, size
     for (size_t t = 0; t < n; ++t) {
       const Shape& p = kTensors[t];
       const bool factored = p.rank() > 1;
-      const int64_t columns = factored ? p.elements(1, p.rank()) : p.elements();
+      int64_t columns = factored ? p.elements(1, p.rank()) : p.elements();
       // The range ends within a row.
-      const int64_t rows = !factored ? 0 : ranges ? p[0] + 1 : p[0];
+      int64_t rows = !factored ? 0 : ranges ? p[0] + 1 : p[0];
+      std::vector<int64_t> runs{0, 0};
+      if (shards && factored) {
+        const int64_t dimension = static_cast<int64_t>(t % 2);
+        int64_t& cut = dimension == 0 ? rows : columns;
+        const int64_t half = cut / 2;
+        runs = {dimension, 2, 1, half, half + 3, cut - half};
+        cut += 4;
+      }
       const auto shape = [&](size_t role) -> Shape& {
         return cases[i].inputs[1 + role * n + t].spec.shape;
       };
       if (ranges) {
         shape(0) = shape(1) = Shape{p.elements()};
         range.insert(range.end(), {factored ? 2 : 0, rows, columns});
+        range.insert(range.end(), runs.begin(), runs.end());
       }
       if (roles > 2) shape(2) = factored ? Shape{rows} : Shape{p.elements()};
       if (roles > 3) shape(3) = Shape{columns};
@@ -336,10 +349,10 @@ void add_update_cases(std::vector<OpCase>& cases) {
   add_update(cases, "lamb_update", "always scaled", {Fill::normal, Fill::positive}, always);
   add_update(cases, "lars_update", "always scaled", {Fill::normal},
              {{"momentum", 0.9}, {"trust_coefficient", 0.02}, {"always_adapt", true}});
-  for (bool ranges : {false, true}) {
-    add_adafactor_cases(cases, "adafactor_sums", 2, ranges);
-    add_adafactor_cases(cases, "adafactor_moments", 5, ranges);
-    add_adafactor_cases(cases, "adafactor_update", 6, ranges);
+  for (Given given : {Given::whole, Given::ranges, Given::shards}) {
+    add_adafactor_cases(cases, "adafactor_sums", 2, given);
+    add_adafactor_cases(cases, "adafactor_moments", 5, given);
+    add_adafactor_cases(cases, "adafactor_update", 6, given);
   }
   for (DType dtype : {DType::bf16, DType::f16}) {
     add_copies(cases, "adamw_update", dtype, {Fill::normal, Fill::positive});

@@ -111,8 +111,13 @@ TEST_CASE("experts over ranks work with ZeRO, pipelines, tensor ranks and traini
   }
   compare(2, {expert(2)}, {"precision.compute=bf16"}, 5e-3);
   compare(2, {expert(2)}, {"precision.compute=fp16"}, 5e-3);
-  compare(2, {expert(2)}, {"optimizer={type: lamb, learning_rate: 0.01}"});
-  compare(2, {expert(2)}, {"optimizer={type: lars, learning_rate: 0.1}"});
+  for (const char* optimizer : {"lamb", "lars", "adafactor"}) {
+    const std::string key = fmt::format("optimizer={{type: {}, learning_rate: 0.01}}", optimizer);
+    for (int stage : {0, 1, 3}) {
+      compare(4, {expert(2), fmt::format("parallelism.zero_stage={}", stage)}, {key});
+    }
+    compare(4, {expert(2), "parallelism.tensor=2"}, {key});
+  }
   compare(2, {expert(2)}, {"training.ema={decay: 0.9}"});
   compare(4, {expert(2), "parallelism.reduce_dtype=bf16"}, {}, 1e-2);
   compare(2, {expert(2), "parallelism.expert_buffer=2"}, {});
@@ -253,7 +258,6 @@ TEST_CASE("what experts over ranks cannot do is refused at its key") {
   refuses(network, 2, {"parallelism.expert_capacity=2", "parallelism.context=2"},
           "take expert_capacity: dropless");
   refuses(network, 2, {expert(2), "autotune=on"}, "autotune");
-  refuses(network, 2, {expert(2), "optimizer={type: adafactor, learning_rate: 0.01}"}, "adafactor");
   refuses(network, 2, {expert(2), "parallelism.expert_buffer=0.5"}, "at least 1");
   refuses(network, 1, {"parallelism.expert_buffer=2"}, "has no effect with expert: 1");
   refuses(network, 2, {"parallelism.expert_capacity=all"},

@@ -309,7 +309,6 @@ TEST_CASE("what tensor parallelism cannot do is refused at its key") {
     const auto load = [&] { layout_experiment(networks()[0], over_tensor(2, {override})); };
     CHECK_THAT(refusal_of(load, ExitCode::usage), Catch::Matchers::Contains(why));
   };
-  refused("optimizer={type: adafactor, learning_rate: 0.01}", "adafactor needs sums over full");
   refused("training.reduction=fixed", "the products of shards");
   refused("autotune=quick", "cannot share measurements");
   const Experiment experiment = layout_experiment(networks()[0], over_tensor(2));
