@@ -346,6 +346,11 @@ void print_stages(const Session& session) {
              : split                                                    ? "zero_bubble"
                                                                         : "1f1b",
              session.batch.micro_steps, 100 * (1 - busy / step_seconds(times)));
+  if (parallelism.zero_stage > 1) {
+    fmt::print(
+        "  zero_stage {}: every micro-batch reduces gradients{} over the ranks; 1 does once\n",
+        parallelism.zero_stage, parallelism.zero_stage == 3 ? " and gathers parameters" : "");
+  }
   size_t width = 6;
   for (Row& row : rows) {
     if (row.first < row.last) {

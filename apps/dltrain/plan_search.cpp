@@ -19,9 +19,8 @@ namespace dltrain {
 namespace {
 
 // Meshes (data × tensor × pipeline) that are shown, and exact plans of each. No layout of a mesh is
-// planned after three that fit, nor where one takes, or by the guesses may take, kBehind times as
-// long as the fastest of all meshes.
-constexpr size_t kMeshes = 8, kPlans = 6, kFitting = 3;
+// planned after two that fit, nor where the fastest takes kBehind times as long as that of another.
+constexpr size_t kMeshes = 8, kPlans = 5, kFitting = 2;
 constexpr double kBehind = 1.25;
 // Stages are interleaved, or weights computed later, where stages wait for more than this part of
 // the arithmetic otherwise.
@@ -39,6 +38,13 @@ struct Candidate {
   bool zero_bubble() const { return schedule == "zero_bubble"; }
   bool has_mesh_of(const Candidate& other) const {
     return tensor == other.tensor && pipeline == other.pipeline;
+  }
+  // Returns whether it surely needs as much memory as another of its mesh.
+  bool needs_memory_of(const Candidate& other) const {
+    const bool schedules = chunks == other.chunks &&
+                           (schedule == other.schedule || (zero_bubble() && other.chunks == 1));
+    return schedules && recompute == other.recompute && zero <= other.zero &&
+           micro_batch >= other.micro_batch;
   }
   bool fits() const { return refused.empty() && planned.fits(); }
   // Those that fit come first, the fastest of them, then those that lack the least memory.
@@ -58,6 +64,32 @@ struct Candidate {
     out.push_back("parallelism.pipeline_schedule=" + schedule);
     out.push_back(fmt::format("parallelism.virtual_stages={}", chunks));
     return out;
+  }
+};
+
+// The layouts of a mesh, those that promise most first, and those of them that have been planned.
+struct MeshLayouts {
+  std::vector<Candidate> open = {}, planned = {};
+
+  // Moves the next one to `planned` if that is worth a plan. `fastest`: seconds of a step of the
+  // fastest layout of all meshes that fits.
+  bool prepare_next(double fastest) {
+    const auto fitting = std::ranges::count_if(planned, &Candidate::fits);
+    if (planned.size() == kPlans || std::cmp_equal(fitting, kFitting)) return false;
+    const bool behind = std::ranges::all_of(planned, [&](const Candidate& candidate) {
+      return candidate.refused.empty() && candidate.planned.seconds > kBehind * fastest;
+    });
+    if (behind && !planned.empty()) return false;
+    const auto may_fit = [&](const Candidate& candidate) {
+      return std::ranges::none_of(planned, [&](const Candidate& other) {
+        return other.refused.empty() && !other.planned.fits() && candidate.needs_memory_of(other);
+      });
+    };
+    const auto next = std::ranges::find_if(open, may_fit);
+    if (next == open.end()) return false;
+    planned.push_back(*next);
+    open.erase(next);
+    return true;
   }
 };
 
@@ -110,21 +142,21 @@ class LayoutSearch {
   std::vector<Candidate> run() {
     enumerate();
     std::ranges::stable_sort(candidates_, {}, &Candidate::guess);
-    std::vector<std::vector<Candidate>> meshes;
+    std::vector<MeshLayouts> meshes;
     for (const Candidate& candidate : candidates_) {
       auto mesh = std::ranges::find_if(
-          meshes, [&](const auto& m) { return m.front().has_mesh_of(candidate); });
+          meshes, [&](const auto& m) { return m.open.front().has_mesh_of(candidate); });
       if (mesh == meshes.end()) {
         if (meshes.size() == kMeshes) continue;
         mesh = meshes.emplace(mesh);
       }
-      if (mesh->size() < kPlans) mesh->push_back(candidate);
+      mesh->open.push_back(candidate);
     }
     plan_all(meshes);
     std::vector<Candidate> best;  // of each mesh
-    for (const auto& mesh : meshes) {
-      best.push_back(*std::ranges::min_element(mesh, {}, &Candidate::order));
-      planned_ += mesh.size();
+    for (const MeshLayouts& mesh : meshes) {
+      best.push_back(*std::ranges::min_element(mesh.planned, {}, &Candidate::order));
+      planned_ += mesh.planned.size();
     }
     std::ranges::stable_sort(best, {}, &Candidate::order);
     return best;
@@ -192,37 +224,22 @@ class LayoutSearch {
     return open_planned(experiment, world, request_.ranks_per_node, rates_.gpu, data_);
   }
 
-  // Plans one candidate of each mesh after another, and removes those that need no plan. Each has
-  // an experiment of its own, so threads share them out; the choice does not depend on threads.
-  void plan_all(std::vector<std::vector<Candidate>>& meshes) const {
-    std::vector<std::vector<Candidate>> planned(meshes.size());
-    double fastest = std::numeric_limits<double>::infinity(), guess = fastest;
-    for (size_t round = 0; round < kPlans; ++round) {
-      std::vector<std::pair<size_t, Candidate>> open;
-      for (size_t m = 0; m < meshes.size(); ++m) {
-        size_t fitting = 0;
-        double best = 0;
-        for (const Candidate& candidate : planned[m]) {
-          if (!candidate.fits()) continue;
-          const double seconds = candidate.planned.seconds;
-          best = fitting++ == 0 ? seconds : std::min(best, seconds);
-        }
-        const bool behind = best > kBehind * fastest ||
-                            (round < meshes[m].size() && meshes[m][round].guess > kBehind * guess);
-        if (round < meshes[m].size() && fitting < kFitting && !behind) {
-          open.emplace_back(m, meshes[m][round]);
-        }
+  // Plans one candidate of each mesh after another. Each has an experiment of its own, so threads
+  // share them out; the choice does not depend on threads.
+  void plan_all(std::vector<MeshLayouts>& meshes) const {
+    double fastest = std::numeric_limits<double>::infinity();
+    std::vector<MeshLayouts*> open;
+    do {
+      open.clear();
+      for (MeshLayouts& mesh : meshes) {
+        if (mesh.prepare_next(fastest)) open.push_back(&mesh);
       }
-      in_threads(open.size(), [&](size_t i) { plan(open[i].second); });
-      for (auto& [mesh, candidate] : open) {
-        if (candidate.fits() && candidate.planned.seconds < fastest) {
-          fastest = candidate.planned.seconds;
-          guess = candidate.guess;
-        }
-        planned[mesh].push_back(std::move(candidate));
+      in_threads(open.size(), [&](size_t i) { plan(open[i]->planned.back()); });
+      for (const MeshLayouts* mesh : open) {
+        const Candidate& candidate = mesh->planned.back();
+        if (candidate.fits()) fastest = std::min(fastest, candidate.planned.seconds);
       }
-    }
-    meshes = std::move(planned);
+    } while (!open.empty());
   }
 
   // Calls f(0), …, f(count − 1) on as many threads as there are cores.

@@ -123,7 +123,9 @@ bool begins_slot(const Node& node) {
 }
 
 std::string subject_of(const Graph& graph, const Node& begin) {
-  if (begin.op->message == MessageKind::all_to_all) return "rows of experts of " + begin.layer;
+  if (begin.op->message == MessageKind::all_to_all) {
+    return fmt::format("rows of experts of {}, axis {}", begin.layer, begin.attributes.text(kOver));
+  }
   std::span<const ValueId> tensors = begin.inputs;
   if (begin.op->message == MessageKind::all_gather) {
     // The first is a part of a unit, whose name is internal. The tensors of the unit are the other
@@ -142,7 +144,12 @@ std::string subject_of(const Graph& graph, const Node& begin) {
     if (name.empty()) continue;
     if (++named == 1) first = name;
   }
-  return named < 2 ? first : fmt::format("{} and {} more", first, named - 1);
+  if (named == 0) first = begin.layer;
+  if (named > 1) first += fmt::format(" and {} more", named - 1);
+  std::string axes = begin.attributes.text(kOver);
+  axes = axes.substr(0, axes.find(':'));
+  const char* separator = first.empty() || axes.empty() ? "" : ", ";
+  return first + separator + (axes.empty() ? "" : "axis " + axes);
 }
 
 }  // namespace dltrain

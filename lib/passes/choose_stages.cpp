@@ -112,9 +112,11 @@ std::vector<std::string> choose_stages(const Graph& forward, int stages, bool on
   for (size_t b = 0; b <= end; ++b) slowest[0][b] = seconds(nullptr, borders[b]);
   for (size_t k = 1; k < count; ++k) {
     for (size_t b = k; b <= end; ++b) {
-      for (size_t a = k - 1; a < b; ++a) {
+      // From the shortest stage on, until longer ones can only be slower.
+      for (size_t a = b; a-- > k - 1;) {
+        if (borders[b].before - borders[a].before > slowest[k][b]) break;
         const double time = std::max(slowest[k - 1][a], seconds(&borders[a], borders[b]));
-        if (time >= slowest[k][b]) continue;
+        if (time > slowest[k][b]) continue;
         slowest[k][b] = time;
         previous[k][b] = a;
       }

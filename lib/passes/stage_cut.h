@@ -56,7 +56,7 @@ std::vector<int> find_equal_stages(const Graph& forward, const std::vector<std::
 // Parameters that layers of several ranks read (tied embeddings) are on each of them. In the
 // update these ranks exchange the gradients, add them in their order, and make the same step. The
 // sums for metrics are sent to all stages. The node of the gradient norm has only gradients of this
-// stage, each on one stage; shard_norm() (passes/partition.h) adds up the stages.
+// stage, each on one stage; reduce_update_sums() (passes/partition.h) adds up the stages.
 //
 // Checkpointed state of other stages stays in the graph, as a tensor of which this rank stores
 // nothing (Shard::is_here). Precedes fuse and the reductions over data-parallel ranks.

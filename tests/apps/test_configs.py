@@ -16,6 +16,9 @@ SAMPLES = {
 TABLES = {"breast-cancer-mlp": (30, 2), "wine-mlp": (13, 3), "diabetes-mlp": (10, 1)}
 # The number of characters of the text of each recipe that has one.
 CHARACTERS = {"bible-char-gpt": 63, "bible-char-moe": 63, "bible-char-lstm": 63, "shakespeare-char-gpt": 65}
+# Recipes for several ranks, on the same texts.
+RANKS = ("two-ranks-zero", "two-ranks-tensor", "two-ranks-pipeline", "two-ranks-context", "two-ranks-experts", "four-ranks-mesh", "four-ranks-auto")
+CHARACTERS |= {name: 63 for name in RANKS}
 # Those that begin with a folder of Hugging Face.
 FOLDERS = {"finetune-gpt2"}
 # The keys of the pairs of texts of each recipe that has such.
@@ -25,6 +28,10 @@ IMAGES = {"lenet": "[28, 28, 1]"}
 
 # Families of language models, whose data are tokens.
 LANGUAGE = ("gpt2", "llama", "mixtral", "qwen", "bert", "albert", "char_lstm")
+
+
+def ranks_of_recipe(name):
+    return {"two": 2, "four": 4}.get(name.split("-")[0], 1)
 
 
 class Configs(support.DltrainTest):
@@ -50,7 +57,7 @@ class Configs(support.DltrainTest):
                 continue
             if recipe.stem in CHARACTERS:
                 text = "".join(chr(60 + i % CHARACTERS[recipe.stem]) for i in range(30000))
-                self.plan(recipe, "-s", f"data.path={self.write('text.txt', text)}")
+                self.plan(recipe, "-s", f"data.path={self.write('text.txt', text)}", "--world", ranks_of_recipe(recipe.stem))
             elif recipe.stem in PAIRS:
                 pair = self.write("pairs.jsonl", (json.dumps({key: "abc" for key in PAIRS[recipe.stem]}) + "\n") * 200)
                 self.plan(recipe, "-s", f"data.train.path={pair}", "-s", f"data.eval.path={pair}")
@@ -63,8 +70,20 @@ class Configs(support.DltrainTest):
                 synthetic = f"{{type: synthetic, shape: {shape}, classes: {classes}, samples: 2000, eval_fraction: 0.5}}"
                 self.plan(recipe, "-s", f"data={synthetic}")
             # As it stands: right but for files that are not there.
-            result = self.end(self.start("plan", recipe))
+            result = self.end(self.start("plan", recipe, "--world", ranks_of_recipe(recipe.stem)))
             self.assertIn(result.code, (OK, DATA), str(result))
+
+    def test_recipes_of_several_ranks_have_the_losses_of_one(self):
+        text = self.write("text.txt", "".join(chr(60 + i * i % 63) for i in range(20000)))
+        for name in RANKS:
+            losses = []
+            for ranks, keys in (1, ("-s", "parallelism=null")), (ranks_of_recipe(name), ()):
+                run = self.folder / f"{name}-{ranks}"
+                self.run_dltrain(SOURCES / "configs" / "recipes" / f"{name}.yaml", "-q", "--output-dir", run, "--nproc-per-node", ranks, "-s",
+                                 f"data={{path: {text}, eval_fraction: null}}", "-s", "evaluation=null", "--max-steps", 2, *keys)
+                losses.append([line["loss"] for line in support.steps(run)])
+            for one, other in zip(*losses, strict=True):
+                self.assertLess(abs(other / one - 1), 1e-5, f"{name}: {losses}")
 
     def plan_language(self, kind):
         data = "{type: synthetic_tokens, vocab_size: 300, length: 16, samples: 8}"

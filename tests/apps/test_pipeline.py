@@ -87,6 +87,8 @@ class Pipeline(LaunchTest):
             self.assertLess(time.monotonic() - begin, 3, str(result))
             self.assertEqual(result.code, RANK, str(result))
             self.assertRegex(result.err, rf"dltrain: rank {victim} \(process {pid}")
+            if with_signal == signal.SIGSTOP:
+                self.assertRegex(result.err, r" in \w+ .* \((layers\.\d|optimizer|loss)[^)]*, axis pipeline\)")
 
     def test_what_does_not_fit_is_refused(self):
         for ranks, arguments, message in (
@@ -106,6 +108,9 @@ class Pipeline(LaunchTest):
     def test_the_plan_shows_the_stages(self):
         result = self.run_dltrain("plan", self.small(), *TWO)
         self.assertRegex(result.out, r"\nstages \(1f1b, 8 micro-batches; by FLOP the slowest waits for \d+ % of a step\):\n")
+        for stage, said in (1, 0), (2, 1), (3, 1):
+            result = self.run_dltrain("plan", self.small(), *TWO, "--world", 4, "-s", f"parallelism.zero_stage={stage}")
+            self.assertEqual(result.out.count("every micro-batch reduces gradients"), said, str(result))
         result = self.run_dltrain("plan", SOURCES / "configs/gpu/gpt2_124m.yaml", "-s", "training={global_batch_size: 8, micro_batch_size: 1}",
                                   "-s", "parallelism={pipeline: 4, pipeline_schedule: interleaved, virtual_stages: 3}")
         self.assertRegex(result.out, r"\nstages \(interleaved, 3 on each rank, 8 micro-batches; by FLOP the slowest waits for \d+ % of a step\):\n"

@@ -5,6 +5,7 @@ import pathlib
 import random
 import re
 import resource
+import shutil
 import signal
 import time
 
@@ -63,6 +64,23 @@ class Ranks(DltrainTest):
 
     def test_killed_and_stopped_stages_cost_nothing_but_time(self):
         self.disturb(faults=3, distance=60, seed=4, layout=("-s", "parallelism.pipeline=2", "-s", "training.micro_batch_size=2"))
+
+    def test_killed_and_stopped_ranks_of_shared_layers_cost_nothing_but_time(self):
+        self.disturb(faults=3, distance=60, seed=5, layout=self.layout("tensor: 2, pipeline: 2, pipeline_schedule: zero_bubble"))
+
+    def test_long_faults_under_every_axis_cost_nothing_but_time(self):
+        for axes in ("tensor: 4", "tensor: 2, zero_stage: 2", "pipeline: 4, pipeline_schedule: gpipe", "pipeline: 4, pipeline_schedule: zero_bubble",
+                     "pipeline: 2, pipeline_schedule: interleaved, virtual_stages: 2", "tensor: 2, pipeline: 2, zero_stage: 1"):
+            with self.subTest(axes):
+                self.disturb(faults=15, distance=60, seed=time.time_ns(), layout=self.layout(axes))
+                shutil.rmtree(self.folder / "run")
+                shutil.rmtree(self.folder / "quiet")
+
+    @staticmethod
+    def layout(axes):
+        """A model of four linear layers on these axes."""
+        return ("-s", f"parallelism={{{axes}}}", "-s", "training.micro_batch_size=2",
+                "-s", "model.layers=[{linear: 16}, relu, {linear: 16}, relu, {linear: 16}, relu, {linear: 4}]")
 
     def test_long_fifty_faults_cost_nothing_but_time(self):
         self.disturb(faults=50, distance=200, seed=time.time_ns())

@@ -72,7 +72,7 @@ TEST_CASE("a stage has its own layers, parameters and update, and messages in bo
 
 TEST_CASE("the gradient norm adds up the stages") {
   Graph graph = stage_cut(whole_step(), {.rank = 0, .begins = {"layers.1"}});
-  shard_norm(graph, Mesh({{mesh_axes::kPipeline, 2}}));
+  reduce_update_sums(graph, Mesh({{mesh_axes::kPipeline, 2}}));
   CHECK(ops(graph, Phase::update)
             .find("sum_of_squares pad all_reduce_begin all_reduce_end "
                   "gradient_norm_of") != std::string::npos);
