@@ -6,6 +6,7 @@
 #include <future>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <thread>
 #include <tuple>
@@ -13,22 +14,27 @@
 #include "base/error.h"
 #include "dltrain/commands.h"
 #include "dltrain/gpu_estimate.h"
+#include "ops/attention.h"
 #include "run/memory_fit.h"
 
 namespace dltrain {
 namespace {
 
-// Meshes (data × tensor × pipeline) that are shown, and exact plans of each. No layout of a mesh is
-// planned after two that fit, nor where the fastest takes kBehind times as long as that of another.
+// Meshes (numbers of ranks along each axis) that are shown, and exact plans of each. No layout of a
+// mesh is planned after two that fit, nor where the fastest takes kBehind times as long as that of
+// another.
 constexpr size_t kMeshes = 8, kPlans = 5, kFitting = 2;
 constexpr double kBehind = 1.25;
 // Stages are interleaved, or weights computed later, where stages wait for more than this part of
 // the arithmetic otherwise.
 constexpr int64_t kMostChunks = 4;
+constexpr int64_t kMostContext = 64;
 constexpr double kWaiting = 0.05;
 
 struct Candidate {
-  int64_t data = 1, tensor = 1, pipeline = 1, chunks = 1, zero = 0, micro_batch = 1;
+  int64_t data = 1, context = 1, expert = 1, tensor = 1, pipeline = 1;
+  int64_t chunks = 1, zero = 0, micro_batch = 1;
+  bool given = false;  // the configuration has a context or expert above 1
   std::string recompute = {};
   std::string schedule = {};    // empty: as configured
   double guess = 0;             // seconds of a step, by which candidates are ordered
@@ -37,7 +43,8 @@ struct Candidate {
 
   bool zero_bubble() const { return schedule == "zero_bubble"; }
   bool has_mesh_of(const Candidate& other) const {
-    return tensor == other.tensor && pipeline == other.pipeline;
+    return tensor == other.tensor && pipeline == other.pipeline && context == other.context &&
+           expert == other.expert;
   }
   // Returns whether it surely needs as much memory as another of its mesh.
   bool needs_memory_of(const Candidate& other) const {
@@ -60,6 +67,9 @@ struct Candidate {
                                  fmt::format("parallelism.zero_stage={}", zero),
                                  fmt::format("training.micro_batch_size={}", micro_batch),
                                  "memory.recompute=" + recompute};
+    if (context > 1 || given) out.push_back(fmt::format("parallelism.context={}", context));
+    if (expert > 1 || given) out.push_back(fmt::format("parallelism.expert={}", expert));
+    if (expert == 1 && given) out.emplace_back("parallelism.expert_buffer=worst");
     if (schedule.empty()) return out;
     out.push_back("parallelism.pipeline_schedule=" + schedule);
     out.push_back(fmt::format("parallelism.virtual_stages={}", chunks));
@@ -100,8 +110,50 @@ struct OneRank {
   double update = 0, micro_batch = 0, sample = 0;
   double activations = 0;  // bytes of a sample
   double residual = 0;     // bytes between blocks, of a sample
+  // Bytes of a sample in all layers: keys and values of attention, and rows that go to experts.
+  double keys = 0, rows = 0;
+  double of_experts = 0;  // their part of the parameters
+  // Tokens that context ranks can share, and experts that can be divided; 0: none.
+  int64_t tokens = 0, experts = 0;
   int64_t blocks = 0;
+
+  // The part of the parameters that one of so many expert ranks has.
+  double part(int64_t expert) const {
+    return 1 - of_experts + of_experts / static_cast<double>(expert);
+  }
 };
+
+// Adds what context and expert parallelism depend on.
+void measure_axes(const Graph& graph, OneRank& out) {
+  bool recurrent = false;
+  double parameters = 0, of_experts = 0;
+  for (const GraphValue& value : graph.values) {
+    if (value.role == Role::parameter) {
+      parameters += static_cast<double>(value.spec.shape.elements());
+    }
+  }
+  for (const Node& node : graph.nodes) {
+    if (node.phase != Phase::forward) continue;
+    const std::string_view op = node.op->name;
+    const auto spec = [&](size_t input) { return graph.value(node.inputs[input]).spec; };
+    if (op == "attention") {
+      const AttentionSizes sizes = attention_sizes(op, graph.input_specs(node), node.attributes);
+      out.keys += static_cast<double>(2 * sizes.keys * sizes.kv_heads * sizes.head_dim) *
+                  static_cast<double>(dtype_size(spec(0).dtype));
+    } else if (op == "embedding" && spec(0).shape.rank() == 2) {
+      if (graph.value(node.inputs[0]).role == Role::input) out.tokens = spec(0).shape[1];
+    } else if (op == "top_k_routing") {
+      out.experts = std::gcd(out.experts, spec(0).shape[-1]);
+    } else if (op == "dispatch_tokens") {
+      out.rows += static_cast<double>(graph.value(node.outputs[0]).spec.bytes());
+    } else if (op == "grouped_matmul") {
+      of_experts += static_cast<double>(spec(1).shape.elements());
+    }
+    recurrent |= op.starts_with("recurrent") || op.starts_with("carry");
+  }
+  out.of_experts = of_experts / parameters;
+  if (out.keys == 0 || recurrent) out.tokens = 0;
+}
 
 // `session`: of one micro-batch of one sample.
 OneRank measure(const Session& session) {
@@ -128,6 +180,7 @@ OneRank measure(const Session& session) {
   const auto most = std::ranges::max_element(sizes, {}, [](const auto& s) { return s.second; });
   out.residual = static_cast<double>(most->first);
   out.blocks = blocks.empty() ? std::ssize(layers) : std::ssize(blocks);
+  measure_axes(graph, out);
   return out;
 }
 
@@ -183,15 +236,11 @@ class LayoutSearch {
 
   void print(const std::vector<Candidate>& best) const {
     fmt::print(
-        "layouts of {} ranks on {}{}: {} considered, {} planned; the best for each number of data, "
-        "tensor and pipeline ranks\n",
-        request_.world, rates_.gpu->name, context_ > 1 ? fmt::format(", context {}", context_) : "",
-        candidates_.size() + too_large_, planned_);
-    fmt::print(
-        "  {:>4}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}  {:>9}  {:>7}  {:>8}  {:>8}  {:>8}  "
-        "memory\n",
-        "data", "tensor", "pipeline", "zero", "micro-batch", "recompute", "step (ms)", "",
-        "compute", "messages", "waits");
+        "layouts of {} ranks on {}: {} considered, {} planned; the best of each mesh, and what "
+        "takes the others longer\n",
+        request_.world, rates_.gpu->name, candidates_.size() + too_large_, planned_);
+    fmt::print("  {}  {:>9}  {:>8}  {:>8}  {:>8}  {:>10}\n", head(), "step (ms)", "compute",
+               "messages", "waits", "memory");
     for (const Candidate& c : best) {
       const LayoutEstimate& e = c.planned;
       if (!c.refused.empty()) {
@@ -200,22 +249,23 @@ class LayoutSearch {
         fmt::print("  {}  does not fit: {:.1f} of {:.1f} GiB\n", named(c), e.needed / (1 << 30),
                    e.memory / (1 << 30));
       } else {
-        const double longer = e.seconds / best.front().planned.seconds - 1;
-        fmt::print("  {}  {:>9.1f}  {:>7}  {:>7.0f}%  {:>7.0f}%  {:>7.0f}%  {:.1f} GiB\n", named(c),
-                   1e3 * e.seconds, longer > 0 ? fmt::format("+{:.0f} %", 100 * longer) : "",
-                   100 * e.compute / e.seconds, 100 * e.exposed / e.seconds,
-                   std::max(0.0, 100 * e.waits / e.seconds), e.needed / (1 << 30));
+        fmt::print("  {}  {:>9.1f}  {:>7.0f}%  {:>7.0f}%  {:>7.0f}%  {:>6.1f} GiB{}\n", named(c),
+                   1e3 * e.seconds, 100 * e.compute / e.seconds, 100 * e.exposed / e.seconds,
+                   std::max(0.0, 100 * e.waits / e.seconds), e.needed / (1 << 30),
+                   slower(e, best.front().planned));
       }
     }
   }
 
   FastestLayout layout(const Candidate& c) const {
     return {c.overrides(),
-            fmt::format("layout of {} ranks: data {}, tensor {}, pipeline {}{}, zero_stage {}, "
+            fmt::format("layout of {} ranks: data {}{}{}, tensor {}, pipeline {}{}, zero_stage {}, "
                         "micro_batch_size {}, recompute {}; {} considered, {} planned",
-                        request_.world, c.data, c.tensor, c.pipeline,
-                        c.schedule.empty() ? "" : " " + c.schedule, c.zero, c.micro_batch,
-                        c.recompute, candidates_.size() + too_large_, planned_),
+                        request_.world, c.data,
+                        c.context > 1 ? fmt::format(", context {}", c.context) : "",
+                        c.expert > 1 ? fmt::format(", expert {}", c.expert) : "", c.tensor,
+                        c.pipeline, c.schedule.empty() ? "" : " " + c.schedule, c.zero,
+                        c.micro_batch, c.recompute, candidates_.size() + too_large_, planned_),
             micro_batch_matters_};
   }
 
@@ -255,13 +305,8 @@ class LayoutSearch {
   }
 
   void enumerate() {
-    const int64_t all = request_.world;
-    const int64_t node = request_.ranks_per_node > 0 ? request_.ranks_per_node : all;
-    Experiment given = load_({});
-    context_ = given.parallelism.context;
-    const int64_t world = all / context_;
+    const Experiment given = load_({});
     const int64_t batch = given.training.global_batch_size.value_or(0);
-    experts_ = given.parallelism.expert;
     const PipelineSchedule given_schedule = given.parallelism.pipeline_schedule;
     const bool changes = given_schedule == PipelineSchedule::interleaved ||
                          given_schedule == PipelineSchedule::zero_bubble;
@@ -270,31 +315,58 @@ class LayoutSearch {
               "the search for a layout keeps the global batch; give global_batch_size");
     }
     for (const auto& [recompute, one] : measure_all()) {
-      for (int64_t tensor : divisors(world, std::min<int64_t>(node, 8))) {
-        for (int64_t pipeline : divisors(world / tensor, one.blocks)) {
-          const int64_t data = world / (tensor * pipeline);
-          if (batch % data != 0 || data % experts_ != 0) continue;
-          for (int64_t chunks = 1; chunks <= (pipeline > 1 ? kMostChunks : 1); ++chunks) {
-            if (chunks > 1 && one.blocks % (pipeline * chunks) != 0) continue;
-            for (int64_t zero = 0; zero <= (data * context_ > 1 ? 3 : 0); ++zero) {
-              Candidate candidate{.data = data,
-                                  .tensor = tensor,
-                                  .pipeline = pipeline,
-                                  .chunks = chunks,
-                                  .zero = zero,
-                                  .recompute = recompute,
-                                  .schedule = chunks > 1 ? "interleaved"
-                                              : changes  ? "1f1b"
-                                                         : ""};
-              add(one, candidate, batch / data);
-              if (pipeline == 1 || chunks > 1) continue;
-              candidate.schedule = "zero_bubble";
-              add(one, candidate, batch / data);
-            }
+      for (const Candidate& mesh : meshes(given.parallelism, one)) {
+        if (batch % mesh.data != 0) continue;
+        for (int64_t chunks = 1; chunks <= (mesh.pipeline > 1 ? kMostChunks : 1); ++chunks) {
+          if (chunks > 1 && one.blocks % (mesh.pipeline * chunks) != 0) continue;
+          for (int64_t zero = 0; zero <= (mesh.data * mesh.context > 1 ? 3 : 0); ++zero) {
+            Candidate candidate = mesh;
+            candidate.chunks = chunks;
+            candidate.zero = zero;
+            candidate.recompute = recompute;
+            candidate.schedule = chunks > 1 ? "interleaved" : changes ? "1f1b" : "";
+            add(one, candidate, batch / mesh.data);
+            if (mesh.pipeline == 1 || chunks > 1) continue;
+            candidate.schedule = "zero_bubble";
+            add(one, candidate, batch / mesh.data);
           }
         }
       }
     }
+  }
+
+  // Returns all meshes. A context or expert above 1 in the configuration is kept.
+  std::vector<Candidate> meshes(const ParallelismConfig& given, const OneRank& one) const {
+    std::vector<int64_t> contexts{given.context}, experts{given.expert};
+    if (given.context == 1 && one.tokens > 0) {
+      contexts = divisors(request_.world, kMostContext);
+      // Causal attention cuts the text into two chunks for each rank.
+      std::erase_if(contexts, [&](int64_t c) { return c > 1 && one.tokens % (2 * c) != 0; });
+    }
+    if (given.expert == 1 && one.experts > 0) experts = divisors(one.experts, one.experts);
+    std::vector<Candidate> out;
+    for (int64_t context : contexts) {
+      const int64_t world = request_.world / context;
+      for (int64_t tensor : divisors(world, std::min<int64_t>(node(), 8))) {
+        for (int64_t pipeline : divisors(world / tensor, one.blocks)) {
+          const int64_t data = world / (tensor * pipeline);
+          for (int64_t expert : experts) {
+            if (data * context % expert != 0) continue;
+            out.push_back({.data = data,
+                           .context = context,
+                           .expert = expert,
+                           .tensor = tensor,
+                           .pipeline = pipeline,
+                           .given = given.context > 1 || given.expert > 1});
+          }
+        }
+      }
+    }
+    return out;
+  }
+
+  int64_t node() const {
+    return request_.ranks_per_node > 0 ? request_.ranks_per_node : request_.world;
   }
 
   // Measures the model on one rank for each kind of recomputation.
@@ -318,11 +390,9 @@ class LayoutSearch {
 
   // The seconds of `micro` samples are those of the micro-batch.
   OneRank measure_one(const std::string& recompute, int64_t micro) {
-    const Candidate alone{.micro_batch = micro, .recompute = recompute};
+    const Candidate alone{.micro_batch = micro, .given = true, .recompute = recompute};
     std::vector<std::string> overrides = alone.overrides();
-    overrides.insert(overrides.end(),
-                     {fmt::format("training.global_batch_size={}", micro), "parallelism.context=1",
-                      "parallelism.expert=1", "parallelism.expert_buffer=worst"});
+    overrides.push_back(fmt::format("training.global_batch_size={}", micro));
     Experiment experiment = load_(overrides);
     const Session session = open(experiment, 1);
     if (!data_) {
@@ -340,14 +410,17 @@ class LayoutSearch {
   // Adds the layout with each size of micro-batches that should fit.
   void add(const OneRank& one, Candidate candidate, int64_t share) {
     const auto parts = static_cast<double>(candidate.tensor * candidate.pipeline);
-    const auto over = [&](int64_t stage) {
-      return candidate.zero >= stage ? static_cast<double>(candidate.data * context_) : 1.0;
+    const auto of_state = [&](double bytes, int64_t stage) {
+      return bytes / parts *
+             (candidate.zero >= stage ? 1 / static_cast<double>(candidate.data * candidate.context)
+                                      : one.part(candidate.expert));
     };
     const double state =
-        (one.moments / over(1) + one.gradients / over(2) + one.replicated / over(3)) /
-        (parts * static_cast<double>(experts_));  // as if all parameters were those of experts
+        of_state(one.moments, 1) + of_state(one.gradients, 2) + of_state(one.replicated, 3);
     bool fits = false;
-    for (int64_t micro : divisors(share, share)) {
+    // Micro-batches of several samples are divided by samples, which needs no messages.
+    const bool one_sample = candidate.context > 1 && !candidate.given;
+    for (int64_t micro : divisors(share, one_sample ? 1 : share)) {
       const int64_t steps = share / micro, chunks = candidate.chunks;
       const bool waits_less = chunks > 1 || candidate.zero_bubble();
       if (waits_less &&
@@ -358,7 +431,7 @@ class LayoutSearch {
       const auto frames = static_cast<double>(chunks == 1 ? std::min(steps, in_flight)
                                                           : std::min(steps * chunks, passes));
       const double activations = one.activations * static_cast<double>(micro) * frames / parts /
-                                 static_cast<double>(chunks * context_);
+                                 static_cast<double>(chunks * candidate.context);
       // The guess may be too high; the exact plan decides.
       if (0.8 * (state + activations) > static_cast<double>(rates_.gpu->memory_bytes)) continue;
       candidate.micro_batch = micro;
@@ -371,9 +444,9 @@ class LayoutSearch {
 
   double guess(const OneRank& one, const Candidate& c, int64_t steps) const {
     const auto parts = static_cast<double>(c.tensor * c.pipeline),
-               data = static_cast<double>(c.data * context_);
-    const double samples =
-        static_cast<double>(steps * c.micro_batch) / static_cast<double>(context_);
+               context = static_cast<double>(c.context), expert = static_cast<double>(c.expert),
+               data = static_cast<double>(c.data) * context;
+    const double samples = static_cast<double>(steps * c.micro_batch) / context;
     const double compute =
         (one.micro_batch * static_cast<double>(steps) + one.sample * samples) / parts;
     const auto part = static_cast<double>(steps * c.chunks * (c.zero_bubble() ? 3 : 1));
@@ -386,10 +459,19 @@ class LayoutSearch {
                         samples * one.residual * 2 * (tensor - 1) / tensor / link;
     const double passed =
         c.pipeline > 1 ? 2 * samples * one.residual * static_cast<double>(c.chunks) / between : 0;
+    // Axes whose ranks are on one node, tensor ranks nearest, then context and expert ranks.
+    const auto link_of = [&](int64_t ranks) { return ranks <= node() ? link : between; };
+    const int64_t near = std::gcd(c.context, c.expert);
+    const int64_t span =
+        c.expert == near ? c.tensor * near : c.tensor * c.context * c.expert / near;
+    const double keys =
+        3 * (context - 1) * samples * one.keys / parts / link_of(c.tensor * c.context);
+    const double rows = 4 * (expert - 1) / expert * samples * one.rows / parts / link_of(span);
     const double rounds = c.zero >= 2 ? static_cast<double>(steps) : 1;
-    const double reduced =
-        (c.zero == 3 ? 1.5 : 1) * rounds * 2 * (data - 1) / data * one.gradients / parts / between;
-    return update + compute + waits + sums + passed + std::max(0.0, reduced - compute / 2);
+    const double reduced = (c.zero == 3 ? 1.5 : 1) * rounds * 2 * (data - 1) / data *
+                           one.gradients * one.part(c.expert) / parts / between;
+    return update + compute + waits + sums + passed + keys + rows +
+           std::max(0.0, reduced - compute / 2);
   }
 
   void plan(Candidate& candidate) const {
@@ -401,21 +483,44 @@ class LayoutSearch {
     }
   }
 
-  static std::string named(const Candidate& c) {
+  // The columns of the layout; `context` and `expert` only where a candidate has them.
+  std::string head() const {
+    return fmt::format("{:>4}{}{}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}", "data",
+                       has_context() ? "  context" : "", has_expert() ? "  expert" : "", "tensor",
+                       "pipeline", "zero", "micro-batch", "recompute");
+  }
+  std::string named(const Candidate& c) const {
     const std::string pipeline = c.chunks > 1      ? fmt::format("{}x{}", c.pipeline, c.chunks)
                                  : c.zero_bubble() ? fmt::format("{} zb", c.pipeline)
                                                    : fmt::format("{}", c.pipeline);
-    return fmt::format("{:>4}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}", c.data, c.tensor, pipeline,
+    return fmt::format("{:>4}{}{}  {:>6}  {:>8}  {:>4}  {:>11}  {:<9}", c.data,
+                       has_context() ? fmt::format("  {:>7}", c.context) : "",
+                       has_expert() ? fmt::format("  {:>6}", c.expert) : "", c.tensor, pipeline,
                        c.zero, c.micro_batch, c.recompute);
+  }
+  bool has_context() const {
+    return std::ranges::any_of(candidates_, [](const auto& c) { return c.context > 1; });
+  }
+  bool has_expert() const {
+    return std::ranges::any_of(candidates_, [](const auto& c) { return c.expert > 1; });
+  }
+
+  // How much slower a layout is than the best, and what takes most of the difference.
+  static std::string slower(const LayoutEstimate& e, const LayoutEstimate& best) {
+    if (e.seconds <= best.seconds) return "";
+    const std::pair<double, const char*> causes[] = {{e.compute - best.compute, "compute"},
+                                                     {e.exposed - best.exposed, "messages"},
+                                                     {e.waits - best.waits, "waits"}};
+    const auto& [more, cause] = *std::ranges::max_element(causes);
+    return fmt::format("  +{:.0f} %: {} +{:.1f} ms", 100 * (e.seconds / best.seconds - 1), cause,
+                       1e3 * more);
   }
 
   const LoadExperiment& load_;
   const PlanRequest& request_;
   MachineRates rates_;
-  int64_t experts_ = 1;            // parallelism.expert, which all candidates have
   std::optional<DataSplit> data_;  // opened once
   std::vector<Candidate> candidates_;
-  int64_t context_ = 1;  // as configured
   size_t too_large_ = 0, planned_ = 0;
   std::string micro_batch_matters_;
 };

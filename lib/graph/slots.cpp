@@ -122,6 +122,26 @@ bool begins_slot(const Node& node) {
   return node.op->slot == SlotUse::begins;
 }
 
+namespace {
+
+// Returns the layer that made what is sent, or that reads what is received.
+const std::string& layer_of_message(const Graph& graph, const Node& begin) {
+  if (begin.op->message == MessageKind::send) {
+    const int producer = graph.value(begin.inputs[0]).producer;
+    if (producer >= 0) return graph.nodes[static_cast<size_t>(producer)].layer;
+  } else if (begin.op->message == MessageKind::receive) {
+    ValueId received = begin.outputs[0];
+    for (const Node& node : graph.nodes) {
+      if (std::ranges::find(node.inputs, received) == node.inputs.end()) continue;
+      if (node.op->message != MessageKind::receive) return node.layer;
+      received = node.outputs[0];
+    }
+  }
+  return begin.layer;
+}
+
+}  // namespace
+
 std::string subject_of(const Graph& graph, const Node& begin) {
   if (begin.op->message == MessageKind::all_to_all) {
     return fmt::format("rows of experts of {}, axis {}", begin.layer, begin.attributes.text(kOver));
@@ -144,7 +164,7 @@ std::string subject_of(const Graph& graph, const Node& begin) {
     if (name.empty()) continue;
     if (++named == 1) first = name;
   }
-  if (named == 0) first = begin.layer;
+  if (named == 0) first = layer_of_message(graph, begin);
   if (named > 1) first += fmt::format(" and {} more", named - 1);
   std::string axes = begin.attributes.text(kOver);
   axes = axes.substr(0, axes.find(':'));

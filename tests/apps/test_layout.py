@@ -14,11 +14,11 @@ AUTO = ("-s", "parallelism.layout=auto")
 class Layout(DltrainTest):
     def chosen(self, result, ranks):
         """Data, tensor and pipeline ranks of the line that names the layout."""
-        found = re.search(rf"layout of {ranks} ranks: data (\d+), tensor (\d+), pipeline (\d+)(?: \w+)?, zero_stage (\d), micro_batch_size (\d+), "
+        found = re.search(rf"layout of {ranks} ranks: data (\d+)(?:, context (\d+))?, tensor (\d+), pipeline (\d+)(?: \w+)?, zero_stage (\d), micro_batch_size (\d+), "
                           r"recompute \w+; \d+ considered, \d+ planned", result.out + result.err)
         self.assertTrue(found, str(result))
-        data, tensor, pipeline = map(int, found.groups()[:3])
-        self.assertEqual(data * tensor * pipeline, ranks)
+        data, context, tensor, pipeline = (int(group or 1) for group in found.groups()[:4])
+        self.assertEqual(data * context * tensor * pipeline, ranks)
         return data, tensor, pipeline
 
     def test_a_run_with_the_chosen_layout_has_the_trajectory_of_torch_and_goes_on_in_another(self):

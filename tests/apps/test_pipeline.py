@@ -1,6 +1,7 @@
 """Stages of a model on several ranks (parallelism.pipeline), as processes. Layouts are swept in tests/run/pipeline.cpp, with threads as
 ranks."""
 import json
+import math
 import os
 import re
 import shutil
@@ -88,7 +89,7 @@ class Pipeline(LaunchTest):
             self.assertEqual(result.code, RANK, str(result))
             self.assertRegex(result.err, rf"dltrain: rank {victim} \(process {pid}")
             if with_signal == signal.SIGSTOP:
-                self.assertRegex(result.err, r" in \w+ .* \((layers\.\d|optimizer|loss)[^)]*, axis pipeline\)")
+                self.assertRegex(result.err, r" (in|after) \w+ .* \((layers\.\d|optimizer|loss|metric)[^)]*, axis pipeline\)")
 
     def test_what_does_not_fit_is_refused(self):
         for ranks, arguments, message in (
@@ -143,11 +144,15 @@ class Pipeline(LaunchTest):
         search = ("--gpu", "l4", "--world", 4, "--search")
         result = self.run_dltrain("plan", configuration, *search)
         best = re.search(r"^the fastest that fits: (.*)$", result.out, re.MULTILINE)[1].split()
-        rows = [line.split() for line in result.out.splitlines() if re.match(r"  +\d+  +\d+  +\d+(x\d+)?  +\d ", line)]
+        rows = [line.split() for line in result.out.splitlines() if re.match(r"  +\d+  +\d+  +\d+  +\d+(x\d+| zb)?  +\d ", line)]
         self.assertGreater(len(rows), 1, str(result))
-        times = [float(row[6]) for row in rows if "fit:" not in row]
+        rows = [[value for value in row if value != "zb"] for row in rows if "fit:" not in row]
+        times = [float(row[7]) for row in rows]
         self.assertEqual(times, sorted(times))
-        self.assertEqual(int(rows[0][0]) * int(rows[0][1]) * int(rows[0][2].split("x")[0]), 4)
+        self.assertIn("1", {row[1] for row in rows})
+        self.assertIn("2", {row[1] for row in rows}, "no context ranks were considered")
+        self.assertEqual(math.prod(int(value.split("x")[0]) for value in rows[0][:4]), 4)
+        self.assertRegex(result.out, r"GiB  \+\d+ %: (compute|messages|waits) \+[\d.]+ ms")
         planned = self.run_dltrain("plan", configuration, *best, "--gpu", "l4", "--world", 4)
         self.assertRegex(planned.out, r"memory .* GiB, .*: fits")
         self.assertIn(f"step {times[0]:.1f}"[:-2], planned.out)
