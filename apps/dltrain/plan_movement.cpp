@@ -15,7 +15,7 @@ constexpr std::array<const char*, 5> kKinds{"products", "norms, losses, sums", "
                                             "update", "rows by index"};
 size_t kind_of(const Node& node) {
   const KernelKind kind = kernel_kind(node);
-  if (kind < KernelKind::elementwise || kind == KernelKind::grouped_matmul) return 0;
+  if (kind < KernelKind::elementwise) return 0;
   if (kind == KernelKind::row || kind == KernelKind::column) return 1;
   if (kind == KernelKind::update) return 3;
   return kind == KernelKind::gather ? 4 : 2;

@@ -23,11 +23,12 @@ enum class KernelKind : uint8_t {
   attention_backward,
   wide_attention,  // heads of more than 64 channels
   wide_attention_backward,
+  grouped_matmul,  // rows of 16 bits that are multiples of 16 bytes: tensor cores
   elementwise,
   row,     // norms and cross-entropy: rows that are read at once
   column,  // sums over rows: gradients of biases and norms
   gather,  // rows by index
-  grouped_matmul,
+  plain_grouped_matmul,
   update,  // of all parameters
 };
 

@@ -90,17 +90,18 @@ void add_products(std::vector<OpCase>& cases, int64_t experts, int64_t rows, int
 }
 
 // The last rows belong to no expert.
-void add_unused_rows(std::vector<OpCase>& cases) {
+void add_unused_rows(std::vector<OpCase>& cases, int64_t inner, int64_t columns) {
+  const std::string what = fmt::format("unused rows {}·{}", inner, columns);
   for (const bool transposed : {false, true}) {
-    cases.push_back({fmt::format("grouped_matmul unused rows{}", transposed ? " transposed b" : ""),
+    const Shape b = transposed ? Shape{4, columns, inner} : Shape{4, inner, columns};
+    cases.push_back({fmt::format("grouped_matmul {}{}", what, transposed ? " transposed b" : ""),
                      "grouped_matmul",
-                     {case_tensor({60, 17}),
-                      case_tensor(transposed ? Shape{4, 30, 17} : Shape{4, 17, 30}), groups(4, 41)},
+                     {case_tensor({60, inner}), case_tensor(b), groups(4, 41)},
                      {{"transpose_b", transposed}, {"rows", int64_t{40}}}});
   }
-  cases.push_back({"grouped_matmul_backward_weight unused rows",
+  cases.push_back({"grouped_matmul_backward_weight " + what,
                    "grouped_matmul_backward_weight",
-                   {case_tensor({60, 17}), case_tensor({60, 30}), groups(4, 41)},
+                   {case_tensor({60, inner}), case_tensor({60, columns}), groups(4, 41)},
                    {{"experts", int64_t{4}}, {"rows", int64_t{40}}}});
 }
 
@@ -149,8 +150,10 @@ void add_expert_cases(std::vector<OpCase>& cases) {
   add_products(cases, 1, 13, 5, 3);
   add_products(cases, 4, 50, 17, 70);
   add_products(cases, 8, 64, 64, 128);
-  add_products(cases, 3, 1400, 6, 9);  // several blocks of rows
-  add_unused_rows(cases);
+  add_products(cases, 3, 1400, 6, 9);    // several blocks of rows
+  add_products(cases, 5, 300, 40, 136);  // tensor cores, whose tiles are not full
+  add_unused_rows(cases, 17, 30);
+  add_unused_rows(cases, 24, 32);
   add_places(cases, {1, 1}, 1, 1, 1, 0);
   add_places(cases, {30, 2}, 2, 6, 60, 0);
   add_places(cases, {30, 2}, 2, 6, 20, 0);  // too small a buffer
