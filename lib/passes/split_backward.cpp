@@ -14,11 +14,12 @@ Graph split_backward(Graph graph) {
     Node& node = graph.nodes[i];
     if (node.phase != Phase::backward) continue;
     // Messages between stages, apart from the ends of those with gradients, which would let the
-    // device wait before it computes weights.
+    // device wait before it computes weights. Also those of a ring (lower_context.cpp), whose
+    // receivers wait in the backward.
     const std::string over = node.attributes.text(kOver);
-    const bool ends = node.op->slot == SlotUse::ends;
-    const bool gradient = over == mesh_axes::kPipelineBack && node.op->message == MessageKind::send;
-    const bool message = over.starts_with(mesh_axes::kPipeline) && !(gradient && ends);
+    const bool ends = node.op->slot == SlotUse::ends, sent = node.op->message == MessageKind::send;
+    const bool gradient = over == mesh_axes::kPipelineBack && sent;
+    const bool message = (sent || over.starts_with(mesh_axes::kPipeline)) && !(gradient && ends);
     sends = sends || gradient;
     const bool stays = message || std::ranges::any_of(node.outputs, [&](ValueId id) {
                          return id != kNoValue && needed[static_cast<size_t>(id)];

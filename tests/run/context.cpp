@@ -245,7 +245,9 @@ TEST_CASE("ring attention has the losses of one rank") {
       {"parallelism.zero_stage=3", "memory.recompute=full"},
       {"memory.recompute=selective", "training.micro_batch_size=4"},
       {"parallelism.tensor=2"},
-      {"parallelism.pipeline=2", "training.micro_batch_size=4"}};
+      {"parallelism.pipeline=2", "training.micro_batch_size=4"},
+      {"parallelism.pipeline=2", "parallelism.pipeline_schedule=zero_bubble",
+       "training.micro_batch_size=4"}};
   for (const Network& network : rings) {
     const LayoutRun one = layout_run(network, 1, {kTwentySteps});
     for (int context : {2, 3, 4}) {
