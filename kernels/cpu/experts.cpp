@@ -132,14 +132,16 @@ std::unique_ptr<Kernel> make_combine_experts_backward_weights(const KernelReques
 std::unique_ptr<Kernel> make_place_rows(const KernelRequest& request) {
   const int64_t bins = request.outputs[4].shape[0] - 2;
   return make_kernel([p = RowPlaces(request), bins](const Bindings& b, Stream&) {
-    const auto *rows = b.input<int32_t>(0), *offsets = b.input<int32_t>(1);
+    const RoutedRows routed(b);
     auto *places = b.output<int32_t>(0), *sources = b.output<int32_t>(1);
+    auto* counts = b.output<int32_t>(2);
     std::fill_n(sources, p.ranks * p.buffer, kNoRow);
+    for (int64_t e = 0; e < p.ranks * p.local; ++e) counts[e] = p.kept(routed, e);
     parallel_each(p.pairs, kTokensAtOnce, [&](int64_t i) {
-      places[i] = p.place(offsets, rows[i]);
+      places[i] = p.place(routed.offsets, counts, routed.rows[i]);
       if (places[i] >= 0) sources[places[i]] = static_cast<int32_t>(i);
     });
-    p.finish_place(offsets, b.output<int32_t>(2), b.output<int32_t>(3), b.output<double>(4), bins);
+    p.finish_place(counts, b.output<int32_t>(3), b.output<double>(4), bins);
   });
 }
 

@@ -97,17 +97,23 @@ __global__ void clear_places_kernel(int32_t* sources, int64_t count) {
   for (int64_t i = thread_index(); i < count; i += thread_count()) sources[i] = kNoRow;
 }
 
-__global__ void place_rows_kernel(RowPlaces p, const int32_t* rows, const int32_t* offsets,
+__global__ void count_kept_kernel(RowPlaces p, RoutedRows routed, int32_t* counts) {
+  for (int64_t e = thread_index(); e < p.ranks * p.local; e += thread_count()) {
+    counts[e] = p.kept(routed, e);
+  }
+}
+
+__global__ void place_rows_kernel(RowPlaces p, RoutedRows routed, const int32_t* counts,
                                   int32_t* places, int32_t* sources) {
   for (int64_t i = thread_index(); i < p.pairs; i += thread_count()) {
-    places[i] = p.place(offsets, rows[i]);
+    places[i] = p.place(routed.offsets, counts, routed.rows[i]);
     if (places[i] >= 0) sources[places[i]] = static_cast<int32_t>(i);
   }
 }
 
-__global__ void finish_place_kernel(RowPlaces p, const int32_t* offsets, int32_t* counts,
-                                    int32_t* sent, double* sums, int64_t bins) {
-  p.finish_place(offsets, counts, sent, sums, bins);
+__global__ void finish_place_kernel(RowPlaces p, int32_t* counts, int32_t* sent, double* sums,
+                                    int64_t bins) {
+  p.finish_place(counts, sent, sums, bins);
 }
 
 __global__ void finish_sort_kernel(RowPlaces p, const int32_t* counts, int32_t* offsets,
@@ -254,14 +260,17 @@ std::unique_ptr<Kernel> make_cuda_dispatch_tokens(const KernelRequest& request) 
 std::unique_ptr<Kernel> make_cuda_place_rows(const KernelRequest& request) {
   const int64_t bins = request.outputs[4].shape[0] - 2;
   return make_kernel([p = RowPlaces(request), bins](const Bindings& b, Stream& stream) {
+    const RoutedRows routed(b);
     const int64_t room = p.ranks * p.buffer;
     DLTRAIN_LAUNCH(clear_places_kernel, stride_grid(room, kExpertBlock), kExpertBlock,
                    stream.native(), b.output<int32_t>(1), room);
+    DLTRAIN_LAUNCH(count_kept_kernel, stride_grid(p.ranks * p.local, kExpertBlock), kExpertBlock,
+                   stream.native(), p, routed, b.output<int32_t>(2));
     DLTRAIN_LAUNCH(place_rows_kernel, stride_grid(p.pairs, kExpertBlock), kExpertBlock,
-                   stream.native(), p, b.input<int32_t>(0), b.input<int32_t>(1),
-                   b.output<int32_t>(0), b.output<int32_t>(1));
-    DLTRAIN_LAUNCH(finish_place_kernel, 1u, 1, stream.native(), p, b.input<int32_t>(1),
-                   b.output<int32_t>(2), b.output<int32_t>(3), b.output<double>(4), bins);
+                   stream.native(), p, routed, b.output<int32_t>(2), b.output<int32_t>(0),
+                   b.output<int32_t>(1));
+    DLTRAIN_LAUNCH(finish_place_kernel, 1u, 1, stream.native(), p, b.output<int32_t>(2),
+                   b.output<int32_t>(3), b.output<double>(4), bins);
   });
 }
 

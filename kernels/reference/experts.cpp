@@ -160,7 +160,9 @@ std::unique_ptr<Kernel> reference_place_rows(const KernelRequest& request) {
       for (int64_t row = first; row < end; ++row) {
         const auto* rows = c.input<int32_t>(0);
         const auto pair = static_cast<int32_t>(std::find(rows, rows + pairs, row) - rows);
-        if (capacity > 0 && row - first >= capacity) {
+        const int64_t before =
+            c.has_input(3) ? c.input<int32_t>(3)[pair] - c.input<int32_t>(4)[expert] : row - first;
+        if (capacity > 0 && before >= capacity) {
           places[pair] = kNoRow;
           ++sums[0];
         } else if (++wanted[static_cast<size_t>(owner)]; sent[owner] == buffer) {

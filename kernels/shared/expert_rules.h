@@ -49,6 +49,17 @@ DLTRAIN_HD T missing_row(int32_t row) {
   return row == kOverflowRow ? static_cast<T>(NAN) : static_cast<T>(0);
 }
 
+// The inputs of place_rows; the last three are null if the tokens are those of the micro-batch.
+struct RoutedRows {
+  explicit RoutedRows(const Bindings& b)
+      : rows(b.input<int32_t>(0)),
+        offsets(b.input<int32_t>(1)),
+        sources(b.input<int32_t>(2)),
+        whole_rows(b.input<int32_t>(3)),
+        whole_offsets(b.input<int32_t>(4)) {}
+  const int32_t *rows, *offsets, *sources, *whole_rows, *whole_offsets;
+};
+
 // The ops of lib/ops/expert_places.cpp.
 struct RowPlaces {
   explicit RowPlaces(const KernelRequest& request)
@@ -61,34 +72,44 @@ struct RowPlaces {
     if (request.op == "place_rows") pairs = request.inputs[0].shape.elements();
   }
 
-  // The rows of one expert, and of the experts from `first` to before `end`, that are not dropped.
-  DLTRAIN_HD int64_t kept(const int32_t* offsets, int64_t first, int64_t end) const {
-    if (capacity == 0) return offsets[end] - offsets[first];
-    int64_t sum = 0;
-    for (int64_t e = first; e < end; ++e) {
-      const int64_t count = offsets[e + 1] - offsets[e];
-      sum += count < capacity ? count : capacity;
+  // Returns the number of rows of an expert that are not dropped, the first ones.
+  DLTRAIN_HD int32_t kept(const RoutedRows& routed, int64_t expert) const {
+    const int32_t first = routed.offsets[expert], count = routed.offsets[expert + 1] - first;
+    if (capacity == 0) return count;
+    if (routed.whole_rows == nullptr) {
+      return count < capacity ? count : static_cast<int32_t>(capacity);
     }
-    return sum;
+    int32_t low = 0, high = count;
+    while (low < high) {
+      const int32_t middle = low + (high - low) / 2;
+      const int32_t pair = routed.sources[first + middle];
+      if (routed.whole_rows[pair] - routed.whole_offsets[expert] < capacity) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
   }
 
-  // Returns the position at which place_rows puts a row of the sorted order.
-  DLTRAIN_HD int32_t place(const int32_t* offsets, int32_t row) const {
+  // Returns the position at which place_rows puts a row of the sorted order. counts: kept rows.
+  DLTRAIN_HD int32_t place(const int32_t* offsets, const int32_t* counts, int32_t row) const {
     int64_t expert = 0;
     while (offsets[expert + 1] <= row) ++expert;
     const int64_t in_expert = row - offsets[expert], owner = expert / local;
-    if (capacity > 0 && in_expert >= capacity) return kNoRow;
-    const int64_t at = kept(offsets, owner * local, expert) + in_expert;
+    if (in_expert >= counts[expert]) return kNoRow;
+    int64_t at = in_expert;
+    for (int64_t e = owner * local; e < expert; ++e) at += counts[e];
     return at < buffer ? static_cast<int32_t>(owner * buffer + at) : kOverflowRow;
   }
 
-  DLTRAIN_HD void finish_place(const int32_t* offsets, int32_t* counts, int32_t* sent, double* sums,
-                               int64_t bins) const {
+  // Limits the counts to the buffers.
+  DLTRAIN_HD void finish_place(int32_t* counts, int32_t* sent, double* sums, int64_t bins) const {
     int64_t all = 0, most = 0, beyond = 0;
     for (int64_t owner = 0; owner < ranks; ++owner) {
       int64_t rows = 0, placed = 0;
       for (int64_t e = owner * local; e < (owner + 1) * local; ++e) {
-        rows += kept(offsets, e, e + 1);
+        rows += counts[e];
         const int64_t end = rows < buffer ? rows : buffer;
         counts[e] = static_cast<int32_t>(end - placed);
         placed = end;

@@ -2,11 +2,12 @@
 //
 // Axes are listed outermost first: neighbours along the last one are neighbouring ranks, which are
 // on the same node if possible. The axes are `pipeline` × `replica` × `shard` × `expert` ×
-// `context` × `tensor`: ranks along `pipeline` are the stages of a model (parallelism.pipeline),
-// ranks along `context` have parts of the tokens of each sample (parallelism.context), ranks along
-// `tensor` shards of each layer (parallelism.tensor), and all three have the same samples; the
-// others are the data-parallel ranks. Of these, ranks along `expert` have experts of their own
-// (parallelism.expert). Ranks along `shard`, `expert` and `context` hold the parts of one state and
+// `context` × `context_expert` × `tensor`: ranks along `pipeline` are the stages of a model
+// (parallelism.pipeline), ranks along `context` and `context_expert` have parts of the tokens of
+// each sample (parallelism.context), ranks along `tensor` shards of each layer
+// (parallelism.tensor), and all of these have the same samples; the others are the data-parallel
+// ranks. Ranks along `expert` and `context_expert` have experts of their own (parallelism.expert).
+// Ranks along `shard`, `expert`, `context` and `context_expert` hold the parts of one state and
 // ranks along `replica` the same part (parallelism.zero_shard_size). The attribute kOver of an op
 // names the axes over which it reduces or gathers (Mesh::over); without it the op involves all
 // ranks.
@@ -31,21 +32,24 @@ inline constexpr const char* kReplica = "replica";
 inline constexpr const char* kShard = "shard";
 inline constexpr const char* kPipeline = "pipeline";           // passes/stage_cut.h
 inline constexpr const char* kPipelineBack = "pipeline:back";  // for gradients
-inline constexpr const char* kContext = "context";             // passes/context_cut.h
 inline constexpr const char* kTensor = "tensor";
-inline constexpr const char* kExpert = "expert";  // passes/expert_cut.h
-// Sets of axes: ranks with different samples, ranks whose gradients, statistics and metrics are
-// added up, ranks that hold the parts of one state, and ranks that add up an evaluation.
+// Sets of axes: ranks with parts of the tokens (passes/context_cut.h), and of the experts
+// (passes/expert_cut.h).
+inline constexpr const char* kContext = "context,context_expert";
+inline constexpr const char* kExpert = "expert,context_expert";
+// Ranks with different samples, ranks whose gradients, statistics and metrics are added up, ranks
+// that hold the parts of one state, and ranks that add up an evaluation.
 inline constexpr const char* kData = "replica,shard,expert";
-inline constexpr const char* kSums = "replica,shard,expert,context";
-inline constexpr const char* kState = "shard,expert,context";
-inline constexpr const char* kDataAndPipeline = "pipeline,replica,shard,expert,context";
+inline constexpr const char* kSums = "replica,shard,expert,context,context_expert";
+inline constexpr const char* kState = "shard,expert,context,context_expert";
+inline constexpr const char* kDataAndPipeline =
+    "pipeline,replica,shard,expert,context,context_expert";
 // Of experts: ranks whose gradients are added up, and ranks that hold the parts of their state.
 inline constexpr const char* kSumsOfExpert = "replica,shard,context";
 inline constexpr const char* kStateOfExpert = "shard,context";
 // Along these, ranks have different parts of the parameters.
-inline constexpr const char* kCut = "expert,tensor";
-inline constexpr const char* kCutAndPipeline = "pipeline,expert,tensor";
+inline constexpr const char* kCut = "expert,context_expert,tensor";
+inline constexpr const char* kCutAndPipeline = "pipeline,expert,context_expert,tensor";
 }  // namespace mesh_axes
 
 // The attribute of collective ops.

@@ -237,6 +237,7 @@ StepGraph emit(const StepRequest& r, bool training) {
   const bool divided = r.parallel.mesh.size(mesh_axes::kCut) > 1;
   if (ExpertCutOptions experts = r.experts; experts.changes()) {
     if (!training) experts.capacity = experts.buffer = 0;  // padding is not balanced
+    experts.compute = r.compute;
     expert_cut(out.graph, experts, model.routers);
     log("expert_cut");
   }

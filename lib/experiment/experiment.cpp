@@ -181,8 +181,8 @@ void ParallelismConfig::describe(Fields& f) {
   f.integer(
       "expert", expert,
       {.doc = "Ranks over which the experts of a mixture (layer moe) are divided. It does not "
-              "multiply the number of ranks: groups of so many data-parallel ranks exchange "
-              "the tokens of their samples",
+              "multiply the number of ranks: groups of so many data-parallel and context ranks "
+              "exchange their tokens",
        .min = 1,
        .max = 1024,
        .known_as = {"expert_parallel", "ep", "expert_model_parallel_size", "expert_parallel_size",

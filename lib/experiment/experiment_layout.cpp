@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <numeric>
 
 #include "experiment/experiment.h"
 #include "passes/stage_cut.h"
@@ -132,12 +133,6 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
   const auto refuse = [&](const SourceLocation& at, const std::string& why) {
     diagnostics.add(at, "{}: {}", key, why);
   };
-  if (context && (experts || parallelism.capacity_factor() > 0)) {
-    const char* key = experts ? "expert" : "expert_capacity";
-    diagnostics.add(parallelism, key,
-                    "parallelism.{} cannot be combined with context {} yet; take {}", key,
-                    parallelism.context, experts ? "expert: 1" : "expert_capacity: dropless");
-  }
   if (training.reduction == Reduction::fixed && (zero || tensor || context || experts)) {
     refuse(training.location_of("reduction"),
            zero      ? "sharded gradients cannot be added in the order of reduction: fixed"
@@ -347,11 +342,14 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
                       : "",
             all_ranks);
   }
-  if (ranks % parallelism.expert != 0) {
+  if (const int64_t sharing = ranks * parallelism.context; sharing % parallelism.expert != 0) {
+    const int64_t groups = parts / parallelism.context;
     fail_at(parallelism, "expert",
-            "{} data-parallel rank{} cannot be divided into groups of {} for the experts; start a "
-            "multiple of {} ranks, or take an expert that divides {}",
-            ranks, ranks == 1 ? "" : "s", parallelism.expert, parts * parallelism.expert, ranks);
+            "{} data-parallel rank{}{} cannot be divided into groups of {} for the experts; start "
+            "a multiple of {} ranks, or take an expert that divides {}",
+            ranks, ranks == 1 ? "" : "s",
+            parallelism.context > 1 ? fmt::format(" times context {}", parallelism.context) : "",
+            parallelism.expert, std::lcm(parts, groups * parallelism.expert), sharing);
   }
   const BatchLayout out = batch_layout(experiment.training, ranks);
   if (experiment.training.reduction == Reduction::fixed && ranks > 1 &&
@@ -391,7 +389,9 @@ Mesh rank_mesh(const Experiment& experiment, int all_ranks, int ranks_per_node) 
   const int tensor = static_cast<int>(parallelism.tensor);
   const int context = static_cast<int>(parallelism.context);
   const int ranks = all_ranks / static_cast<int>(parallelism.ranks_of_model());
-  const int expert = static_cast<int>(parallelism.expert);
+  // Experts are divided along the context first, whose ranks are neighbours.
+  const int near = std::gcd(static_cast<int>(parallelism.expert), context);
+  const int expert = static_cast<int>(parallelism.expert) / near;
   int shard = ranks;
   if (text == "node" && ranks_per_node > 0) {
     shard = std::clamp(ranks_per_node / (tensor * context), 1, ranks);
@@ -410,8 +410,9 @@ Mesh rank_mesh(const Experiment& experiment, int all_ranks, int ranks_per_node) 
   return Mesh({{mesh_axes::kPipeline, static_cast<int>(parallelism.pipeline)},
                {mesh_axes::kReplica, ranks / shard},
                {mesh_axes::kShard, shard / expert},
-               {mesh_axes::kExpert, expert},
-               {mesh_axes::kContext, context},
+               {"expert", expert},
+               {"context", context / near},
+               {"context_expert", near},
                {mesh_axes::kTensor, tensor}});
 }
 

@@ -4,15 +4,18 @@
 // no row, which is zero where it is read, −2 (kOverflowRow) for one that found no place, which is
 // NaN: a step with one is not finite and writes no state.
 //
-// place_rows(rows [..., K], offsets [E + 1]) → rows, sources, counts, sent, sums: from the rows of
-//   top_k_routing, sorted by expert, to rows of the buffers. Attributes: owners (ranks), buffer
-//   (rows for each of them), capacity (rows that an expert takes of these tokens, the first ones;
-//   0: all). rows [..., K] is the place of each pair, owner · buffer + the number of the pair among
-//   those of its owner, sorted by expert; −1 if the expert has reached its capacity. sources
-//   [owners · buffer] is the inverse. counts [owners, E / owners]: rows of each expert, sent
-//   [owners]: of each owner. sums f64 [2 + needed_bins(owners)]: the pairs dropped for capacity,
-//   those without room in the buffer, then at bin i a 1 if 2^(i/8) times the average of rows for an
-//   owner is the least buffer with room for all.
+// place_rows(rows [..., K], offsets [E + 1] [, row_sources [R], whole_rows [..., K], whole_offsets
+//   [E + 1]]) → rows, sources, counts, sent, sums: from the rows of top_k_routing, sorted by
+//   expert, to rows of the buffers. Attributes: owners (ranks), buffer (rows for each of them),
+//   capacity (rows that an expert takes of these tokens, the first ones; 0: all). If the tokens are
+//   some of a micro-batch, in its order, the capacity is that of all its tokens: whole_rows are the
+//   rows of these tokens in the order of all, whole_offsets where experts begin in it, and
+//   row_sources the sources of top_k_routing. rows [..., K] is the place of each pair, owner ·
+//   buffer + the number of the pair among those of its owner, sorted by expert; −1 if the expert
+//   has reached its capacity. sources [owners · buffer] is the inverse. counts [owners, E /
+//   owners]: rows of each expert, sent [owners]: of each owner. sums f64 [2 + needed_bins(owners)]:
+//   the pairs dropped for capacity, those without room in the buffer, then at bin i a 1 if 2^(i/8)
+//   times the average of rows for an owner is the least buffer with room for all.
 // sort_received(counts [S, L]) → sources, rows, offsets, received: the order by expert, then rank,
 //   of rows that S ranks have sent to L experts. Attribute buffer. Rank s's rows begin at s ·
 //   buffer and are sorted by expert. sources [S · buffer]: for each place in the order where the
@@ -66,7 +69,9 @@ int64_t needed_bins(int64_t owners) {
 
 constinit const OpDef kPlaceRowsOp{.name = "place_rows",
                                    .doc = "places of rows in the buffers of the experts' ranks",
-                                   .signature = "rows[*,K]:i32 offsets[F]:i32",
+                                   .signature =
+                                       "rows[*,K]:i32 offsets[F]:i32 row_sources[R]:i32? "
+                                       "whole_rows[*,K]:i32? whole_offsets[F]:i32?",
                                    .infer = infer_place};
 constinit const OpDef kSortReceivedOp{.name = "sort_received",
                                       .doc = "the order by expert of rows from several ranks",

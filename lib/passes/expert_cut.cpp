@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "config/diagnostics.h"
 #include "graph/builder.h"
+#include "ops/gathered_parts.h"
 #include "ops/rules.h"
+#include "ops/token_runs.h"
+#include "passes/context_cut.h"
 #include "passes/verify_pass.h"
 
 namespace dltrain {
@@ -33,6 +37,7 @@ class ExpertCutter {
         builder_(graph),
         options_(options),
         ranks_(options.ranks()),
+        context_(options.mesh.size(mesh_axes::kContext)),
         over_(options.mesh.over(mesh_axes::kExpert)) {}
 
   void run(std::vector<EmittedRouter>& routers) {
@@ -41,25 +46,24 @@ class ExpertCutter {
               "the model has no experts (layer moe); take {}",
               ranks_ > 1 ? "expert: 1" : "expert_capacity: dropless");
     }
-    // A teacher's layers are not among the routers.
     std::vector<ValueId> offsets;
-    for (const EmittedRouter& router : routers) {
-      const auto losses = std::ranges::find_if(graph_.nodes, [&](const Node& node) {
-        return node.op->name == "router_losses" && node.outputs[1] == router.sums;
-      });
-      offsets.push_back(losses->inputs[1]);
-    }
-    students_.insert(offsets.begin(), offsets.end());
+    for (const EmittedRouter& router : routers) offsets.push_back(find_routing(router));
     for (Node& node : std::exchange(graph_.nodes, {})) {
       set_place(node);
-      rewrite(std::move(node));
+      if (!moved_up_.contains(node.outputs.empty() ? kNoValue : node.outputs[0])) {
+        rewrite(std::move(node));
+      }
     }
     graph_.update_producers();
     for (size_t i = 0; i < routers.size(); ++i) {
       EmittedRouter& router = routers[i];
       const Layer& layer = *layer_of(offsets[i]);
       set_place(graph_.nodes[static_cast<size_t>(graph_.value(layer.sums).producer)]);
-      router.sums = builder_.emit1("concat", {router.sums, layer.sums}, {{"axis", int64_t{0}}});
+      ValueId sums = layer.sums;
+      if (context_ > 1 && !layer.of_own_tokens) {
+        sums = emit_share(builder_, sums, {.mesh = options_.mesh, .compute = options_.compute});
+      }
+      router.sums = builder_.emit1("concat", {router.sums, sums}, {{"axis", int64_t{0}}});
       router.info.owners = ranks_;
       router.info.capacity = options_.capacity;
       router.info.buffer = options_.buffer;
@@ -75,7 +79,47 @@ class ExpertCutter {
     ValueId sorted_rows = kNoValue, sorted_sources = kNoValue, sorted_offsets = kNoValue;
     ValueId sums = kNoValue;
     int64_t expected = 0;  // rows of this rank's experts
+    bool of_own_tokens = false;
   };
+
+  // The routing of all tokens, where a layer routes this rank's, and the gather of the
+  // probabilities.
+  struct WholeRouting {
+    Node gather, routing;
+  };
+
+  // Returns the offsets of a layer's routing. A teacher's layers are not among the routers.
+  ValueId find_routing(const EmittedRouter& router) {
+    const auto made_by = [&](ValueId id) {
+      return std::ranges::find_if(graph_.nodes, [&](const Node& node) {
+        return std::ranges::find(node.outputs, id) != node.outputs.end();
+      });
+    };
+    auto losses = made_by(router.sums);  // or its part of the sums of all ranks
+    while (losses->op->name != "router_losses") losses = made_by(losses->inputs[0]);
+    const auto routing = made_by(losses->inputs[1]), gather = made_by(routing->inputs[0]);
+    if (context_ == 1 || gather->op->name != "gather_tokens" || gather->attributes.has(kOver)) {
+      students_[routing->outputs[4]] = {};
+      return routing->outputs[4];
+    }
+    const auto own = std::ranges::find_if(graph_.nodes, [&](const Node& node) {
+      return node.op->name == "top_k_routing" && node.inputs[0] == gather->inputs[0];
+    });
+    students_[own->outputs[4]] = WholeRouting{*gather, *routing};
+    if (options_.capacity > 0) moved_up_.insert({gather->outputs[0], routing->outputs[0]});
+    return own->outputs[4];
+  }
+
+  // Emits the routing of all tokens, and returns what place_rows reads of it.
+  std::vector<ValueId> emit_whole(const WholeRouting& whole) {
+    graph_.append(whole.gather);
+    graph_.append(whole.routing);
+    const ValueId rows = whole.routing.outputs[2];
+    const auto axis = static_cast<int>(whole.gather.attributes.integer("axis"));
+    const TokenCut cut(whole.gather.attributes);
+    return {emit_ranges(builder_, rows, axis, cut.runs(builder_.spec(rows).shape[axis])),
+            whole.routing.outputs[4]};
+  }
 
   void set_place(const Node& node) {
     builder_.set_phase(node.phase);
@@ -90,7 +134,7 @@ class ExpertCutter {
     if (node.op->name == "top_k_routing" && students_.contains(node.outputs[4])) {
       const std::vector<ValueId> outputs = node.outputs;
       graph_.append(std::move(node));
-      add_layer(outputs);
+      add_layer(outputs, students_.at(outputs[4]));
     } else if (node.op->name == "dispatch_tokens" && layer_of(node.inputs[2])) {
       dispatch(node, *layer_of(node.inputs[2]));
     } else if (node.op->name == "combine_experts" && layer_of(node.inputs[1])) {
@@ -123,10 +167,11 @@ class ExpertCutter {
     return capacity > 0 ? std::min(buffer, capacity * local) : buffer;
   }
 
-  void add_layer(const std::vector<ValueId>& routed) {
+  void add_layer(const std::vector<ValueId>& routed, const std::optional<WholeRouting>& whole) {
     const ValueId rows = routed[2], offsets = routed[4];
     const int64_t pairs = builder_.spec(rows).shape.elements();
     const int64_t experts = builder_.spec(offsets).shape[0] - 1;
+    std::vector<ValueId> inputs{rows, offsets};
     if (experts % ranks_ != 0) {
       fail_at(options_.key, "expert {}: {} has {} experts, which {} ranks fit", ranks_,
               builder_.layer(), experts, divisors(experts));
@@ -134,14 +179,20 @@ class ExpertCutter {
     const int64_t local = experts / ranks_;
     int64_t capacity = 0;
     if (options_.capacity > 0) {
-      const double average = static_cast<double>(pairs) / static_cast<double>(experts);
+      const int64_t of_all = whole ? pairs * context_ : pairs;
+      const double average = static_cast<double>(of_all) / static_cast<double>(experts);
       capacity = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(options_.capacity * average)));
+    }
+    if (whole && capacity > 0) {
+      const std::vector<ValueId> of_all = emit_whole(*whole);
+      inputs.insert(inputs.end(), {routed[3], of_all[0], of_all[1]});
     }
     const int64_t buffer = buffer_of(pairs, local, capacity);
     const auto placed =
-        builder_.emit("place_rows", {rows, offsets},
+        builder_.emit("place_rows", std::move(inputs),
                       {{"owners", int64_t{ranks_}}, {"buffer", buffer}, {"capacity", capacity}});
     Layer layer;
+    layer.of_own_tokens = whole.has_value();
     layer.rows = placed[0];
     layer.sources = placed[1];
     layer.sent = placed[3];
@@ -232,10 +283,11 @@ class ExpertCutter {
   Graph& graph_;
   GraphBuilder builder_;
   const ExpertCutOptions& options_;
-  const int ranks_;
+  const int ranks_, context_;
   const std::string over_;
   std::vector<Layer> layers_;
-  std::set<ValueId> students_;        // offsets of the routers
+  std::map<ValueId, std::optional<WholeRouting>> students_;  // by the offsets of the layers
+  std::set<ValueId> moved_up_;                               // first outputs of nodes
   std::map<ValueId, size_t> routed_;  // rows, sources and offsets of top_k_routing, and their layer
   std::map<ValueId, ValueId> replaced_;
   std::set<ValueId> moved_;  // rows of experts

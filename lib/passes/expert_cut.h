@@ -6,7 +6,9 @@
 // rows of each layer go to the ranks of their experts and come back: the tokens are dispatched to a
 // buffer for each owner (place_rows), the numbers of rows of each expert are exchanged, then the
 // rows (all_to_all); the owner sorts what it has received by expert (sort_received), so its
-// products are those of one rank; results take the same way back. All shapes are fixed. Where more
+// products are those of one rank; results take the same way back. With context parallelism the
+// capacity is that of all tokens of the micro-batch, whose routing every rank has for the losses
+// (context_cut.h). All shapes are fixed. Where more
 // rows go to an owner than its buffer holds, the outputs of their tokens are NaN, so that the step
 // writes no state, and the sums of place_rows say so; check_buffers() then ends the run.
 //
@@ -32,6 +34,7 @@ struct ExpertCutOptions {
   double buffer = 0;
   // Rows that an expert takes of a micro-batch, as a multiple of the average; 0: any number.
   double capacity = 0;
+  DType compute = DType::f32;
   int ranks() const { return mesh.size(mesh_axes::kExpert); }
   bool changes() const { return ranks() > 1 || capacity > 0; }
 };

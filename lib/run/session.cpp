@@ -290,7 +290,7 @@ std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& 
   };
   for (const StepGraph& graph : training) add(graph);
   if (evaluation != nullptr) add(*evaluation);
-  if (mesh.size("pipeline,expert,context,tensor") > 1) {
+  if (mesh.size("pipeline,expert,context,context_expert,tensor") > 1) {
     for (const char* axes :
          {mesh_axes::kDataAndPipeline, mesh_axes::kState, mesh_axes::kStateOfExpert,
           mesh_axes::kExpert, mesh_axes::kContext, mesh_axes::kTensor}) {

@@ -115,6 +115,14 @@ void add_places(std::vector<OpCase>& cases, const Shape& pairs, int64_t owners, 
                    "place_rows",
                    {reversed(pairs), groups(experts, rows)},
                    {{"owners", owners}, {"buffer", buffer}, {"capacity", capacity}}});
+  if (capacity == 0) return;
+  for (const int64_t all : {rows / 2, 2 * rows}) {  // experts begin earlier or later
+    cases.push_back({fmt::format("place_rows {} of {}", what, all),
+                     "place_rows",
+                     {reversed(pairs), groups(experts, rows), reversed({rows}), reversed(pairs),
+                      groups(experts, all)},
+                     {{"owners", owners}, {"buffer", buffer}, {"capacity", capacity}}});
+  }
 }
 
 void add_received(std::vector<OpCase>& cases, int64_t ranks, int64_t experts, int64_t most) {

@@ -31,7 +31,7 @@ std::string with_tokens_cut(int rank, int ranks, bool lowered) {
   b.set_layer("head");
   const ValueId logits = b.emit1("add", {y, means});
   ValueId loss = b.emit("softmax_cross_entropy", {logits, targets})[0];
-  const ContextOptions options{.mesh = Mesh({{mesh_axes::kContext, ranks}}), .rank = rank};
+  const ContextOptions options{.mesh = Mesh({{"context", ranks}}), .rank = rank};
   ValueId* const sums[]{&loss};
   const ContextCutResult result = cut_context(graph, options, sums, logits, targets);
   CHECK(result.gathered == std::vector<std::string>{"mean: reduce"});

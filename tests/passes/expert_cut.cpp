@@ -38,7 +38,7 @@ ExpertExample expert_example() {
 }
 
 ExpertCutOptions over_two(int rank) {
-  return {.mesh = Mesh({{mesh_axes::kExpert, 2}}), .rank = rank};
+  return {.mesh = Mesh({{"expert", 2}}), .rank = rank};
 }
 
 }  // namespace

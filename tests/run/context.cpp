@@ -219,6 +219,25 @@ TEST_CASE("experts are chosen by each rank for its tokens, and their losses are 
   check_equal(layout_run(network, 4, over_context(2, micro_batch)), one);
 }
 
+TEST_CASE("experts of what all ranks have are divided too, and drop as many rows") {
+  const PaddedTexts texts;
+  const Network network{
+      "classifier",
+      {"model={vocab_size: 29, layers: [{embedding: {embedding_dim: 16}}, {multi_head_attention: "
+       "{num_heads: 2}}, {slice: {axis: 1, start: 0, stop: 1}}, flatten, {residual: [{moe: "
+       "{num_experts: 4, experts_per_token: 2, intermediate_size: 8, balance_loss: 0.1}}]}, "
+       "{linear: 3}]}",
+       "data.train=" + texts.data("{input: ids}", "classes")}};
+  const std::vector<std::string> limited{"training.micro_batch_size=12",
+                                         "parallelism.expert_capacity=0.9"};
+  const LayoutRun one = layout_run(network, 1, limited);
+  for (const char* experts : {"parallelism.expert=1", "parallelism.expert=2"}) {
+    std::vector<std::string> shared = limited;
+    shared.emplace_back(experts);
+    check_equal(layout_run(network, 4, over_context(2, shared)), one);
+  }
+}
+
 TEST_CASE("ring attention has the losses of one rank") {
   const std::string tokens =
       "data.train={type: synthetic_tokens, vocab_size: 29, length: 24, samples: 96}";

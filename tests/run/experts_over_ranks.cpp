@@ -164,6 +164,12 @@ TEST_CASE("experts over ranks: memory and messages are as planned") {
         2 * (4 * sizeof(int32_t) + 4 * 2 * pairs * 16 * sizeof(float)));
   // The mean of five steps, except for alignment gaps and the messages of the training loop.
   CHECK(std::abs(run.report.traffic.sent() - static_cast<double>(run.sent_within) / 5) < 3000);
+
+  // The four ranks of two samples with two parts each have a quarter of the experts.
+  const LayoutRun both = layout_run(network, 4, {expert(4), "parallelism.context=2"});
+  CHECK(bytes(alone, Role::parameter) - bytes(both, Role::parameter) == half + half / 2);
+  CHECK(bytes(alone, Role::moment) - bytes(both, Role::moment) == 2 * (half + half / 2));
+  CHECK(std::abs(both.report.traffic.sent() - static_cast<double>(both.sent_within) / 5) < 6000);
 }
 
 TEST_CASE("too small a buffer between ranks of experts ends the run and changes nothing") {
@@ -236,6 +242,72 @@ TEST_CASE("a capacity drops the rows beyond it, on any number of ranks with the 
   }
 }
 
+TEST_CASE("experts are divided over ranks with other samples and other tokens") {
+  const Network& network = mixtures()[0];
+  struct Shares {
+    int ranks, context, experts;
+  };
+  const auto compare = [&](const Shares& shares, const std::vector<std::string>& layout,
+                           const std::vector<std::string>& common, double tolerance = 1e-5) {
+    INFO(shares.ranks << " ranks, context " << shares.context << ", expert " << shares.experts
+                      << ", "
+                      << fmt::format("{} {}", fmt::join(layout, " "), fmt::join(common, " ")));
+    const LayoutRun alone = layout_run(network, 1, with(kFiveSteps, common));
+    const LayoutRun run = layout_run(
+        network, shares.ranks,
+        with(with(with(kFiveSteps, common), layout),
+             {expert(shares.experts), fmt::format("parallelism.context={}", shares.context)}));
+    CHECK(greatest_difference(run.losses, alone.losses) < tolerance);
+    CHECK(greatest_difference(run.norms, alone.norms) < 10 * tolerance);
+    CHECK(run.evaluation == Approx(alone.evaluation).epsilon(tolerance));
+    for (const auto& [name, bytes] : alone.state) {
+      INFO(name);
+      REQUIRE(run.state.contains(name));
+      CHECK(run.state.at(name).size() == bytes.size());
+    }
+  };
+  const std::vector<std::string> eval{
+      "data.eval={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 13, seed: 2}"};
+  const std::string capacity = "parallelism.expert_capacity=0.9";
+  for (const Shares& shares : std::vector<Shares>{
+           {2, 2, 2}, {4, 2, 2}, {4, 2, 4}, {4, 4, 2}, {4, 4, 4}, {8, 4, 4}, {2, 2, 1}}) {
+    compare(shares, {}, eval);
+    compare(shares, {}, {capacity});
+  }
+  // An axis of neither: 3 ranks along the tokens, 2 with experts.
+  compare({6, 3, 2}, {}, {"data.train.length=12", capacity});
+  for (const int stage : {1, 2, 3}) {
+    const std::string zero = fmt::format("parallelism.zero_stage={}", stage);
+    compare({4, 2, 4}, {zero}, eval);
+    compare({4, 4, 2}, {zero}, eval);
+    compare({8, 2, 2}, {zero, "parallelism.zero_shard_size=2"}, {});
+  }
+  compare({8, 2, 4}, {"parallelism.pipeline=2", "parallelism.zero_stage=1"}, {capacity});
+  compare({4, 2, 2}, {"parallelism.tensor=2"}, {capacity});
+  compare({4, 2, 2}, {"parallelism.tensor=2", "parallelism.sequence_parallel=true"}, {capacity});
+  compare({2, 2, 2}, {"parallelism.context_method=ring", "parallelism.expert_buffer=2"}, {});
+  compare({4, 2, 4}, {"memory.recompute=full"}, {capacity});
+  compare({4, 2, 4}, {}, {"precision.compute=bf16"}, 5e-3);
+  for (const char* optimizer : {"lamb", "adafactor"}) {
+    const std::string key = fmt::format("optimizer={{type: {}, learning_rate: 0.01}}", optimizer);
+    compare({4, 4, 2}, {}, {key});
+    compare({4, 2, 4}, {"parallelism.zero_stage=2"}, {key});
+  }
+  compare({4, 2, 4}, {}, {"training.ema={decay: 0.9}"});
+}
+
+TEST_CASE("the dropped share of a micro-batch is that of all its tokens") {
+  const Network& network = mixtures()[0];
+  const std::vector<std::string> limited{"parallelism.expert_capacity=0.9"};
+  const double alone = metric_of(records_of(network, 1, limited).front(), "dropped_share");
+  CHECK(alone > 0);
+  for (const int experts : {1, 2}) {
+    const StepRecord record =
+        records_of(network, 2, with(limited, {expert(experts), "parallelism.context=2"})).front();
+    CHECK(metric_of(record, "dropped_share") == Approx(alone).epsilon(1e-12));
+  }
+}
+
 TEST_CASE("what experts over ranks cannot do is refused at its key") {
   const auto refuses = [](const Network& network, int ranks,
                           const std::vector<std::string>& overrides, const std::string& text) {
@@ -254,9 +326,10 @@ TEST_CASE("what experts over ranks cannot do is refused at its key") {
   refuses(networks()[2], 2, {expert(2)}, "the model has no experts (layer moe); take expert: 1");
   refuses(networks()[2], 1, {"parallelism.expert_capacity=2"}, "take expert_capacity: dropless");
   refuses(network, 2, {expert(2), "training.reduction=fixed"}, "reduction: fixed");
-  refuses(network, 4, {expert(2), "parallelism.context=2"}, "cannot be combined with context 2");
-  refuses(network, 2, {"parallelism.expert_capacity=2", "parallelism.context=2"},
-          "take expert_capacity: dropless");
+  refuses(
+      network, 2, {expert(4), "parallelism.context=2"},
+      "1 data-parallel rank times context 2 cannot be divided into groups of 4 for the experts; "
+      "start a multiple of 4 ranks, or take an expert that divides 2");
   refuses(network, 2, {expert(2), "autotune=on"}, "autotune");
   refuses(network, 2, {expert(2), "parallelism.expert_buffer=0.5"}, "at least 1");
   refuses(network, 1, {"parallelism.expert_buffer=2"}, "has no effect with expert: 1");

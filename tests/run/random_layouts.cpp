@@ -69,11 +69,12 @@ RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
     pipeline = one_of({1, 2, 3});
   } while (data * tensor * pipeline < 2 || data * tensor * pipeline > 6);
   const int share = 24 / data;
+  const int context = text && data * tensor * pipeline <= 4 ? one_of({1, 2}) : 1;
   int expert = 1;
   if (experts) {
     do {
-      expert = one_of({1, 2, 3});
-    } while (data % expert != 0);
+      expert = one_of({1, 2, 3, 6});
+    } while (data * context % expert != 0);
   }
   int micro = 0;
   do {
@@ -81,7 +82,6 @@ RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
   } while (share % micro != 0);
   const char* schedules[]{"1f1b", "gpipe", "zero_bubble"};
   const char* recompute[]{"none", "selective", "full", "auto"};
-  const int context = text && expert == 1 && data * tensor * pipeline <= 4 ? one_of({1, 2}) : 1;
   const bool sequence = tensor > 1 && micro % 2 == 0 && one_of({0, 1}) == 0;
   const bool ring = context > 1 && !experts && one_of({0, 1}) == 0;
   const int drawn = one_of({1, 1, 2, 3}), chunks = pipeline > 1 ? drawn : 1;
