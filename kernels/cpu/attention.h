@@ -32,7 +32,7 @@ struct AttentionCall {
 
   // Returns the number of keys of sample n, some of which may be masked (see hidden()).
   int64_t keys_of(int64_t n) const {
-    return lengths ? std::clamp<int64_t>(mask[n], 0, sizes.keys) : sizes.keys;
+    return lengths ? std::clamp<int64_t>(mask[n] - sizes.key_offset, 0, sizes.keys) : sizes.keys;
   }
   // Returns the mask of keys from `key` on, 0 for masked ones; nullptr if none is masked.
   const int32_t* key_mask(int64_t n, int64_t key) const {

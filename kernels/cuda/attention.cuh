@@ -47,8 +47,9 @@ struct AttentionScores {
       step = static_cast<uint64_t>(state.step);
       first_element =
           (((state.sample_offset + sample) * c.all_heads + c.first_head + head) * c.all_queries +
-           c.query_offset) *
-          c.all_keys;
+           c.key_offset + c.query_offset) *
+              c.all_keys +
+          c.key_offset;
     }
   }
 
@@ -58,7 +59,7 @@ struct AttentionScores {
       return false;
     }
     if (call.mask == AttentionCall::Mask::none) return true;
-    if (call.mask == AttentionCall::Mask::lengths) return key < mask[sample];
+    if (call.mask == AttentionCall::Mask::lengths) return call.key_offset + key < mask[sample];
     return mask[sample * call.keys + key] != 0;
   }
   __device__ M score(M dot, int64_t query, int64_t key) const {

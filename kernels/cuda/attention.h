@@ -19,10 +19,11 @@ struct AttentionCall {
   int64_t samples = 0, queries = 0, keys = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t first_head = 0, all_heads = 0;
-  int64_t query_offset = 0, all_queries = 0, all_keys = 0;  // first_query of AttentionSizes, …
-  int64_t query_stride = 0, key_stride = 0;                 // from token to token
-  int64_t first_key_head = 0;  // heads before the first key's in its tensor
-  int64_t value_offset = 0;    // from a key to its value, packed; else 0
+  // first_query of AttentionSizes, …
+  int64_t query_offset = 0, key_offset = 0, all_queries = 0, all_keys = 0;
+  int64_t query_stride = 0, key_stride = 0;  // from token to token
+  int64_t first_key_head = 0;                // heads before the first key's in its tensor
+  int64_t value_offset = 0;                  // from a key to its value, packed; else 0
   double scale = 1;
   bool tf32 = false;  // operands of products are rounded (ops/rules.h)
   bool causal = false, alibi = false;
@@ -88,6 +89,7 @@ inline AttentionCall attention_call(const AttentionSizes& a, DType dtype,
           .first_head = a.first_head,
           .all_heads = a.all_heads,
           .query_offset = a.first_query,
+          .key_offset = a.key_offset,
           .all_queries = a.all_queries,
           .all_keys = a.all_keys,
           .query_stride = a.query_stride,

@@ -34,7 +34,7 @@ struct Naive {
     if (!pattern.masked) return true;
     const size_t at = first + (a.packed ? 1 : 3);
     const auto* mask = c.input<int32_t>(at);
-    return c.inputs[at].shape.rank() == 1 ? s < mask[n] : mask[n * a.keys + s] != 0;
+    return c.inputs[at].shape.rank() == 1 ? a.key_offset + s < mask[n] : mask[n * a.keys + s] != 0;
   }
 
   double score(int64_t n, int64_t h, int64_t t, int64_t s) const {

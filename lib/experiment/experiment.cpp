@@ -167,8 +167,8 @@ void ParallelismConfig::describe(Fields& f) {
            {{"all_gather", ContextMethod::all_gather,
              "every rank gets the keys and values of all tokens, in the backward again"},
             {"ring", ContextMethod::ring,
-             "they pass from rank to rank while attention to those that have arrived is computed; "
-             "without masks, windows, ALiBi and dropout of attention's weights"}},
+             "they pass from rank to rank while attention to those that have arrived is "
+             "computed"}},
            {.doc = "How attention reaches the tokens of other ranks",
             .known_as = {"cp_comm_type", "rotate_method"}});
   f.integer("pipeline", pipeline,

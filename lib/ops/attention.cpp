@@ -18,15 +18,17 @@
 // Attributes: scale (default 1/√head_dim); causal (bool): a token attends to itself and earlier
 // ones; window (integer, 0: none): it attends to tokens at a smaller distance; alibi (bool): a
 // score decreases with the distance of its tokens (alibi_slope); these three need queries = keys,
-// or first_query (integer): the position of the first query among the keys, for queries that are a
-// part of the text, which has all_queries and all_keys (default: the tensors'). With `ranks` above
+// or first_query (integer): the position of the first query in the text, of which the queries are a
+// part; first_key (integer) that of the first key, if the keys are a part that begins later. The
+// text has all_queries and all_keys (default: the tensors'). Lengths are those of the text, a mask
+// of tokens that of these keys. With `ranks` above
 // 1 the node has the tokens of a rank (ops/token_runs.h), but for the mask, which is whole:
 // passes/context_cut.h lowers it to nodes with first_query.
 // masked (bool); packed only: heads, kv_heads. dropout (number in [0, 1)): every weight of the
 // softmax is set to 0 with that probability and divided by 1 − dropout otherwise; stream
 // (random_stream of the layer's path): element e = ((sample·heads + head)·all_queries +
-// first_query + query)·all_keys + key of the global batch is kept when random_uniform(seed, stream,
-// step, e) ≥ dropout (base/philox.h).
+// first_query + query)·all_keys + first_key + key of the global batch is kept when
+// random_uniform(seed, stream, step, e) ≥ dropout (base/philox.h).
 //
 // Blocks that are masked entirely are not computed.
 //
@@ -106,8 +108,9 @@ std::vector<ValueId> gradient_attention(const GradientRequest& r) {
 double scores(const AttentionSizes& a, const Attributes& attributes) {
   const AttentionPattern pattern(attributes);
   double row = static_cast<double>(a.keys);
-  if (pattern.causal)
-    row = static_cast<double>(a.first_query) + 0.5 * static_cast<double>(a.queries);
+  if (pattern.causal) {
+    row = std::min(row, static_cast<double>(a.first_query) + 0.5 * static_cast<double>(a.queries));
+  }
   if (pattern.window > 0) {
     row = std::min(row, static_cast<double>(pattern.causal ? pattern.window : 2 * pattern.window));
   }
@@ -246,11 +249,14 @@ AttentionSizes attention_sizes(std::string_view op, SpecSpan inputs, const Attri
   a.all_heads = position.whole_row / a.head_dim;
   const AttentionPattern pattern(attributes);
   a.first_query = pattern.first_query;
+  a.key_offset = attributes.integer("first_key");
   a.all_queries = attributes.integer("all_queries", a.queries);
   a.all_keys = attributes.integer("all_keys", a.keys);
   const bool placed = attributes.has("first_query");
-  check_internal(!placed || (a.first_query >= 0 && a.first_query + a.queries <= a.all_queries),
-                 "{}: first_query {}", op, a.first_query);
+  const int64_t first = a.key_offset + a.first_query;
+  check_internal(!placed || (first >= 0 && first + a.queries <= a.all_queries &&
+                             a.key_offset + a.keys <= a.all_keys),
+                 "{}: first_query {}, first_key {}", op, first, a.key_offset);
   if ((pattern.causal || pattern.window > 0 || pattern.alibi) && a.queries != a.keys && !placed) {
     fail(ExitCode::usage,
          "{}: causal, window and alibi need as many queries as keys, got {} and {}", op, a.queries,

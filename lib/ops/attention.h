@@ -13,9 +13,10 @@ struct AttentionSizes {
   // With heads that are sharded over ranks: the first of these heads, and all of them. Slopes and
   // random numbers of a head are those of its number among all.
   int64_t first_head = 0, all_heads = 0;
-  // With queries that are a part of the text: the position of the first among the keys, and the
-  // tokens of the whole text, by which random numbers are counted.
-  int64_t first_query = 0, all_queries = 0, all_keys = 0;
+  // With queries, or keys, that are a part of the text: the position of the first query among the
+  // keys (negative before them), that of the first key in the text, and the tokens of the whole
+  // text, by which random numbers are counted.
+  int64_t first_query = 0, key_offset = 0, all_queries = 0, all_keys = 0;
   bool packed = false;
   // Distance between tokens, in elements, for queries, and for keys and values.
   int64_t query_stride = 0, key_stride = 0;
@@ -42,8 +43,8 @@ struct AttentionSizes {
   }
   // The first random number of a query's weights, of a sample in the global batch.
   int64_t random_row(int64_t sample, int64_t head, int64_t token) const {
-    return ((sample * all_heads + first_head + head) * all_queries + first_query + token) *
-           all_keys;
+    const int64_t query = key_offset + first_query + token;
+    return ((sample * all_heads + first_head + head) * all_queries + query) * all_keys + key_offset;
   }
   double slope(int64_t head) const;  // alibi_slope()
 };
@@ -61,7 +62,7 @@ struct AttentionPattern {
         window(attributes.integer("window")),
         alibi(attributes.boolean("alibi")),
         masked(attributes.boolean("masked")),
-        first_query(attributes.integer("first_query")) {}
+        first_query(attributes.integer("first_query") - attributes.integer("first_key")) {}
   AttentionPattern() = default;
 
   // Keys [first_key, end_key) of `keys`.

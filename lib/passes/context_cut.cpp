@@ -249,13 +249,6 @@ class ContextCut {
       node.inputs[i] = whole(node.inputs[i]);
     }
     if (keys) {
-      if (options_.ring && (pattern.masked || pattern.window > 0 || pattern.alibi ||
-                            node.attributes.number("dropout") > 0)) {
-        fail_at(options_.key,
-                "context_method ring: {}: attention with a mask, window, ALiBi or dropout of "
-                "weights takes context_method: all_gather",
-                node.layer);
-      }
       cut_.set(node.attributes);
       attends_ = true;
     }

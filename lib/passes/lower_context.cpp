@@ -4,7 +4,11 @@
 // Ring attention (Liu et al. 2023): keys and values pass from rank to rank, and each rank attends
 // to one block of them while the next is on its way. Parts of a result are merged by the logarithms
 // of their sums. The backward computes the exact parts of the gradients block by block from the
-// merged result (Dao et al. 2022), and the gradients of a block travel with it.
+// merged result (Dao et al. 2022), and the gradients of a block travel with it. Where positions
+// matter (windows, ALiBi, masks, dropout of weights) a block has adjacent queries and adjacent
+// keys, and those in which no query attends to a key are not computed. They are passed on all the
+// same: causal ranks need keys of both neighbours.
+#include <algorithm>
 #include <map>
 
 #include "ops/attention.h"
@@ -18,6 +22,9 @@ namespace dltrain {
 namespace {
 
 using Ids = std::vector<ValueId>;
+
+// The size of the logarithm of a sum without keys, beyond those of all others.
+constexpr double kNoKeys = 1e30;
 
 std::vector<int64_t> as_list(const Shape& shape) {
   return {shape.begin(), shape.end()};
@@ -207,10 +214,15 @@ class ContextLowering {
     Attributes attributes;
   };
 
+  static Attributes attributes_on_one_rank(const Node& node) {
+    Attributes out = node.attributes;
+    for (const char* name : {"ranks", "rank", "balanced", "heads", "kv_heads"}) out.erase(name);
+    return out;
+  }
+  // Of attention to the keys of all ranks.
   static std::vector<Part> parts_of(const Node& node, const AttentionSizes& a,
                                     const TokenCut& cut) {
-    Attributes rest = node.attributes;
-    for (const char* name : {"ranks", "rank", "balanced", "heads", "kv_heads"}) rest.erase(name);
+    Attributes rest = attributes_on_one_rank(node);
     const AttentionPattern pattern(rest);
     const int64_t all = a.queries * cut.ranks, keys = a.keys * cut.ranks;
     rest.set("all_queries", all);
@@ -232,11 +244,15 @@ class ContextLowering {
   Ids part_inputs(const Operands& o, const Part& part) {
     Ids out{slice(o.q, 1, part.queries), slice(o.k, 1, {0, part.keys}),
             slice(o.v, 1, {0, part.keys})};
+    add_others(out, o, {0, part.keys});
+    return out;
+  }
+  // Adds the mask of a range of all keys, and the step state.
+  void add_others(Ids& inputs, const Operands& o, CutRange keys) {
     for (size_t i = 0; i < o.others.size(); ++i) {
       const bool by_key = i == 0 && o.masked && shape(o.others[0]).rank() == 2;
-      out.push_back(by_key ? slice(o.others[0], 1, {0, part.keys}) : o.others[i]);
+      inputs.push_back(by_key ? slice(o.others[0], 1, keys) : o.others[i]);
     }
-    return out;
   }
 
   Ids attend(const Node& node, const TokenCut& cut) {
@@ -295,27 +311,60 @@ class ContextLowering {
                            {"after", std::vector<int64_t>{0, tokens - first - shape(x)[1], 0, 0}}});
   }
 
-  // The queries that attend to the keys of a rank, and these keys: ranges of the tokens that each
-  // rank has. Of causal attention a rank has an early and a late chunk.
+  // Queries, and the keys to which they attend: ranges of the tokens that each rank has.
   struct RingBlock {
     CutRange queries, keys;
-    bool causal = false;
+    int64_t first_key = 0;  // in the text, if positions matter
+    Attributes attributes;
+
+    // Some of the queries may have no keys here.
+    bool gaps() const { return attributes.boolean("masked") || attributes.integer("window") > 0; }
   };
-  static RingBlock block_of(const Node& node, const AttentionSizes& a, const TokenCut& cut,
-                            int owner) {
-    RingBlock out{{0, a.queries}, {0, a.keys}, node.attributes.boolean("causal")};
-    if (!out.causal || owner == cut.rank) return out;
-    out.causal = false;
-    if (owner < cut.rank) {
-      out.keys.extent /= 2;
-    } else {
-      out.queries = {a.queries / 2, a.queries / 2};
+  static bool positions_matter(const Node& node) {
+    const AttentionPattern pattern(node.attributes);
+    return pattern.masked || pattern.window > 0 || pattern.alibi ||
+           node.attributes.number("dropout") > 0;
+  }
+  // The blocks with the keys of a rank. Of causal attention a rank has an early and a late chunk.
+  static std::vector<RingBlock> blocks_of(const Node& node, const AttentionSizes& a,
+                                          const TokenCut& cut, int owner) {
+    RingBlock block{{0, a.queries}, {0, a.keys}, 0, attributes_on_one_rank(node)};
+    const AttentionPattern pattern(node.attributes);
+    if (!positions_matter(node)) {
+      block.attributes.set("causal", pattern.causal && owner == cut.rank);
+      block.attributes.set("first_query", int64_t{0});
+      if (pattern.causal && owner < cut.rank) block.keys.extent /= 2;
+      if (pattern.causal && owner > cut.rank) block.queries = {a.queries / 2, a.queries / 2};
+      return {block};
+    }
+    block.attributes.set("all_queries", a.queries * cut.ranks);
+    block.attributes.set("all_keys", a.keys * cut.ranks);
+    std::vector<RingBlock> out;
+    block.queries.offset = 0;
+    for (const CutRange& queries : cut.runs(a.queries * cut.ranks)) {
+      block.queries.extent = queries.extent;
+      block.keys.offset = 0;
+      for (const CutRange& keys : cut.runs(a.keys * cut.ranks, owner)) {
+        block.keys.extent = keys.extent;
+        block.first_key = keys.offset;
+        block.attributes.set("causal", pattern.causal && keys.offset == queries.offset);
+        block.attributes.set("first_query", queries.offset);
+        block.attributes.set("first_key", keys.offset);
+        const int64_t ahead = queries.offset - keys.offset;
+        const int64_t least = std::max(ahead - (keys.extent - 1), 1 - queries.extent - ahead);
+        const int64_t most = std::max(ahead + queries.extent - 1, keys.extent - 1 - ahead);
+        block.attributes.set("window", most < pattern.window ? 0 : pattern.window);
+        const bool later = pattern.causal && ahead < 0;
+        if (!later && (pattern.window == 0 || least < pattern.window)) out.push_back(block);
+        block.keys.offset += keys.extent;
+      }
+      block.queries.offset += queries.extent;
     }
     return out;
   }
-  Attributes block_attributes(const Node& node, const RingBlock& block) {
-    Attributes out{{"causal", block.causal}, {"first_query", int64_t{0}}};
-    if (node.attributes.has("scale")) out.set("scale", node.attributes.number("scale"));
+  Ids block_inputs(const Operands& o, const RingBlock& block, ValueId k, ValueId v) {
+    Ids out{slice(o.q, 1, block.queries), slice(k, 1, block.keys), slice(v, 1, block.keys)};
+    add_others(out, o, {block.first_key, block.keys.extent});
     return out;
   }
 
@@ -348,7 +397,7 @@ class ContextLowering {
     return builder_.emit1("receive_end", {passing.begun}, passing.receive);
   }
 
-  // Calls compute(block, k, v) for the blocks of all ranks, its own first.
+  // Calls compute(blocks, k, v) with the keys and values of all ranks, its own first.
   template <typename Compute>
   void each_block(const Node& node, const Operands& o, const TokenCut& cut,
                   const Compute& compute) {
@@ -360,30 +409,52 @@ class ContextLowering {
         next_k = pass_on(k, cut);
         next_v = pass_on(v, cut);
       }
-      const RingBlock block =
-          block_of(node, o.sizes, cut, (cut.rank - step + cut.ranks) % cut.ranks);
-      compute(block, slice(k, 1, block.keys), slice(v, 1, block.keys));
+      compute(blocks_of(node, o.sizes, cut, (cut.rank - step + cut.ranks) % cut.ranks), k, v);
       if (last) break;
       k = received(next_k);
       v = received(next_v);
     }
   }
 
-  // The part of a result for some queries, in the dtype of sums.
+  // The part of a result for some queries, in the dtype of sums. `gaps`: some of them may have no
+  // keys yet, and then the sum −kNoKeys and the result 0.
   struct PartialResult {
     ValueId y = kNoValue, sums = kNoValue;
+    bool gaps = false;
   };
+  ValueId affine(ValueId x, double scale, double shift) {
+    return builder_.emit1("affine", {x}, {{"scale", scale}, {"shift", shift}});
+  }
+  // Returns the sums with those that are sign · kNoKeys negated.
+  ValueId turned(ValueId sums, double sign) {
+    const ValueId beyond = builder_.emit1("relu", {affine(sums, sign, -kNoKeys / 2)});
+    return builder_.emit1("add", {sums, affine(beyond, -4 * sign, 0)});
+  }
+  // Attention gives the sum +∞ to queries without keys.
+  ValueId finite(ValueId sums) {
+    return builder_.emit1("hardtanh", {sums}, {{"min_value", -kNoKeys}, {"max_value", kNoKeys}});
+  }
+  PartialResult part_of(const Ids& made, CutRange queries, bool gaps, DType wide) {
+    const ValueId sums = slice(made[1], 2, queries);
+    return {slice(cast(made[0], wide), 1, queries), gaps ? turned(finite(sums), 1) : sums, gaps};
+  }
   PartialResult merged(const PartialResult& a, const PartialResult& b) {
     if (a.y == kNoValue) return b;
     const ValueId difference = builder_.emit1("sub", {b.sums, a.sums});
-    ValueId weight = builder_.emit1("sigmoid", {difference});  // of b: [samples, heads, queries]
-    const Shape rows = shape(weight);
-    weight =
-        builder_.emit1("transpose", {weight}, {{"permutation", std::vector<int64_t>{0, 2, 1}}});
+    const ValueId of_b = builder_.emit1("sigmoid", {difference});  // [samples, heads, queries]
+    const Shape rows = shape(of_b);
+    ValueId weight =
+        builder_.emit1("transpose", {of_b}, {{"permutation", std::vector<int64_t>{0, 2, 1}}});
     weight = reshape(weight, {rows[0], rows[2], rows[1], 1});
     const ValueId change = builder_.emit1("mul", {builder_.emit1("sub", {b.y, a.y}), weight});
-    return {builder_.emit1("add", {a.y, change}),
-            builder_.emit1("add", {a.sums, builder_.emit1("softplus", {difference})})};
+    ValueId sums = builder_.emit1("add", {a.sums, builder_.emit1("softplus", {difference})});
+    if (a.gaps) {  // without keys a.sums is lost in the difference: take the sum as seen from b
+      const ValueId less = builder_.emit1("softplus", {affine(difference, -1, 0)});
+      const ValueId from_b = builder_.emit1("add", {b.sums, less});
+      sums = builder_.emit1(
+          "add", {sums, builder_.emit1("mul", {builder_.emit1("sub", {from_b, sums}), of_b})});
+    }
+    return {builder_.emit1("add", {a.y, change}), sums, a.gaps && b.gaps};
   }
   ValueId cast(ValueId x, DType dtype) {
     if (graph_.value(x).spec.dtype == dtype) return x;
@@ -394,22 +465,23 @@ class ContextLowering {
     const Operands o = operands(node, 0, cut);
     const TensorSpec y = graph_.value(node.outputs[0]).spec;
     const DType wide = graph_.value(node.outputs[1]).spec.dtype;
-    const int64_t chunk = o.sizes.queries / (node.attributes.boolean("causal") ? 2 : 1);
+    const bool halves = positions_matter(node) ? cut.balanced : node.attributes.boolean("causal");
+    const int64_t chunk = o.sizes.queries / (halves ? 2 : 1);
     std::vector<PartialResult> parts(static_cast<size_t>(o.sizes.queries / chunk));
-    each_block(node, o, cut, [&](const RingBlock& block, ValueId k, ValueId v) {
-      const Ids made = builder_.emit("attention", {slice(o.q, 1, block.queries), k, v},
-                                     block_attributes(node, block));
-      const ValueId all = cast(made[0], wide);
-      for (size_t i = 0; i < parts.size(); ++i) {
-        const int64_t at = static_cast<int64_t>(i) * chunk - block.queries.offset;
-        if (at < 0) continue;
-        parts[i] = merged(parts[i], {slice(all, 1, {at, chunk}), slice(made[1], 2, {at, chunk})});
+    each_block(node, o, cut, [&](const std::vector<RingBlock>& blocks, ValueId k, ValueId v) {
+      for (const RingBlock& block : blocks) {
+        const Ids made = builder_.emit("attention", block_inputs(o, block, k, v), block.attributes);
+        for (size_t i = 0; i < parts.size(); ++i) {
+          const int64_t at = static_cast<int64_t>(i) * chunk - block.queries.offset;
+          if (at < 0 || at >= block.queries.extent) continue;
+          parts[i] = merged(parts[i], part_of(made, {at, chunk}, block.gaps(), wide));
+        }
       }
     });
     Ids results, sums;
     for (const PartialResult& part : parts) {
       results.push_back(cast(part.y, y.dtype));
-      sums.push_back(part.sums);
+      sums.push_back(part.gaps ? turned(part.sums, -1) : part.sums);
     }
     return {reshape(joined(results, 1), y.shape), joined(sums, 2)};
   }
@@ -421,19 +493,24 @@ class ContextLowering {
     const ValueId dy = reshape(node.inputs[0], heads), y = reshape(node.inputs[1], heads);
     ValueId dq = kNoValue;
     Passing dk, dv;  // the sums of the ranks before, for the block of this step
-    each_block(node, o, cut, [&](const RingBlock& block, ValueId k, ValueId v) {
-      const Ids made = builder_.emit(
-          "attention_backward",
-          {slice(dy, 1, block.queries), slice(y, 1, block.queries),
-           slice(node.inputs[2], 2, block.queries), slice(o.q, 1, block.queries), k, v},
-          block_attributes(node, block));
-      dq = added(dq, padded(made[0], block.queries.offset, a.queries));
+    each_block(node, o, cut, [&](const std::vector<RingBlock>& blocks, ValueId k, ValueId v) {
+      ValueId k_part = kNoValue, v_part = kNoValue;
+      for (const RingBlock& block : blocks) {
+        Ids inputs{slice(dy, 1, block.queries), slice(y, 1, block.queries),
+                   slice(node.inputs[2], 2, block.queries)};
+        const Ids forward = block_inputs(o, block, k, v);
+        inputs.insert(inputs.end(), forward.begin(), forward.end());
+        const Ids made = builder_.emit("attention_backward", std::move(inputs), block.attributes);
+        dq = added(dq, padded(made[0], block.queries.offset, a.queries));
+        k_part = added(k_part, padded(made[1], block.keys.offset, a.keys));
+        v_part = added(v_part, padded(made[2], block.keys.offset, a.keys));
+      }
       const auto pass = [&](Passing& passing, ValueId part) {
         const ValueId earlier = passing.sent == kNoValue ? kNoValue : received(passing);
-        passing = pass_on(added(earlier, padded(part, 0, a.keys)), cut);
+        passing = pass_on(part == kNoValue ? earlier : added(earlier, part), cut);
       };
-      pass(dk, made[1]);
-      pass(dv, made[2]);
+      pass(dk, k_part);
+      pass(dv, v_part);
     });
     const ValueId k = received(dk), v = received(dv);
     if (!a.packed) return {dq, k, v};

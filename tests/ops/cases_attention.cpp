@@ -18,6 +18,7 @@ struct Attended {
   int mask = 0;                           // 1: lengths, 2: keys
   int64_t first_head = 0, all_heads = 0;  // of a rank's heads
   int64_t first_query = -1, all = 0;      // of a rank's tokens, and all tokens
+  int64_t first_key = 0;                  // of keys of some rank
 };
 
 void add_attention(std::vector<OpCase>& cases, const Attended& a) {
@@ -30,7 +31,8 @@ void add_attention(std::vector<OpCase>& cases, const Attended& a) {
        : a.mask == 2 ? " masked"
                      : "") +
       (a.all_heads > 0 ? fmt::format(", heads from {} of {}", a.first_head, a.all_heads) : "") +
-      (a.all > 0 ? fmt::format(", queries from {} of {}", a.first_query, a.all) : "");
+      (a.all > 0 ? fmt::format(", queries from {} of {}", a.first_query, a.all) : "") +
+      (a.first_key > 0 ? fmt::format(", keys from {}", a.first_key) : "");
   const Shape y = a.packed ? Shape{a.samples, a.queries, a.heads * a.head_dim}
                            : Shape{a.samples, a.queries, a.heads, a.head_dim};
   const Shape keys{a.samples, a.keys, a.kv_heads, a.head_dim};
@@ -54,6 +56,7 @@ void add_attention(std::vector<OpCase>& cases, const Attended& a) {
     c.attributes.set("first_query", a.first_query);
     c.attributes.set("all_queries", a.all);
     c.attributes.set("all_keys", a.all);
+    if (a.first_key > 0) c.attributes.set("first_key", a.first_key);
   }
   if (a.window > 0) c.attributes.set("window", a.window);
   if (a.alibi) c.attributes.set("alibi", true);
@@ -118,6 +121,14 @@ void add_attention_cases(std::vector<OpCase>& cases) {
   add_attention(cases, {3, 40, 200, 1, 1, 8, false, false, 0.25, 30, true, 1, 0, 0, 65, 200});
   add_attention(cases, {1, 8, 200, 2, 2, 8, false, false, 0, 10, false, 0, 0, 0, 3, 200});
   add_attention(cases, {2, 9, 40, 2, 1, 8, false, true, 0.25, 0, true, 0, 1, 3, 5, 40});
+  // Keys of another part: some queries are too far away, in the end all; later keys; the same part.
+  add_attention(cases, {1, 100, 100, 2, 1, 8, false, false, 0, 70, false, 0, 0, 0, 200, 400, 100});
+  add_attention(cases, {2, 70, 70, 2, 2, 16, false, false, 0, 65, true, 0, 0, 0, 0, 210, 70});
+  add_attention(cases, {1, 70, 70, 1, 1, 8, false, false, 0, 10, true, 0, 0, 0, 150, 220, 20});
+  add_attention(cases, {2, 66, 66, 2, 1, 8, false, true, 0.25, 30, true, 0, 0, 0, 66, 132, 66});
+  add_attention(cases, {2, 5, 7, 4, 2, 4, false, false, 0.25, 0, true, 0, 1, 6, 20, 30, 10});
+  add_attention(cases, {7, 9, 60, 1, 1, 8, false, false, 0, 0, false, 1, 0, 0, 10, 130, 40});
+  add_attention(cases, {2, 80, 80, 2, 1, 8, false, false, 0.1, 90, true, 2, 0, 0, 0, 240, 80});
 }
 
 }  // namespace dltrain

@@ -290,6 +290,106 @@ TEST_CASE("ring attention has the losses of one rank") {
   }
 }
 
+TEST_CASE("ring attention has windows, ALiBi, masks and dropout of weights at their positions") {
+  const std::string ring = "parallelism.context_method=ring";
+  const std::string tokens =
+      "data.train={type: synthetic_tokens, vocab_size: 29, length: 24, samples: 96}";
+  const PaddedTexts padded;
+  std::vector<Network> networks;
+  const auto add = [&](const char* name, const std::string& attention, int width = 48) {
+    networks.push_back({name,
+                        {fmt::format("model={{vocab_size: 29, layers: [{{embedding: "
+                                     "{{embedding_dim: 16}}}}, sinusoidal_positions, {{linear: "
+                                     "{}}}, {{attention: {{num_heads: 4, {}}}}}, {{linear: 16}}, "
+                                     "{{lm_head: {{bias: true}}}}]}}",
+                                     width, attention),
+                         tokens}});
+  };
+  // Windows that end within the next block, and two blocks away; of earlier tokens, and of both.
+  add("window 3", "causal: true, sliding_window: 3");
+  add("window 7", "num_kv_heads: 2, causal: true, sliding_window: 7, dropout: 0.1", 32);
+  add("both sides", "sliding_window: 5");
+  add("far", "sliding_window: 14, alibi: true");
+  add("alibi", "causal: true, alibi: true, dropout: 0.2");
+  networks.push_back(texts()[0]);
+  networks.push_back(texts()[1]);
+  for (const Network& network : networks) {
+    const LayoutRun one = layout_run(network, 1, {kTwentySteps});
+    const bool of_24 = network.overrides[1] == tokens;
+    for (const auto& [ranks, context] : {std::pair(2, 2), {3, 3}, {4, 4}, {4, 2}}) {
+      if (context == 3 && !of_24) continue;
+      INFO(network.name << ", " << ranks << " ranks, context " << context);
+      check_equal(layout_run(network, ranks, over_context(context, {kTwentySteps, ring})), one);
+    }
+  }
+  // Texts of which some ranks have only padding: masks of tokens, and lengths of a source.
+  const std::string data = padded.data("{input: ids, attention_mask: mask}", "next");
+  networks = {
+      {"bert",
+       {"model={type: bert, num_layers: 2, hidden_size: 16, num_heads: 4, max_positions: 16, "
+        "vocab_size: 29, dropout: 0.1}",
+        "data.train=" + data, "data.eval=" + data, "evaluation={eval_steps: 5, samples: 21}"}},
+      {"transformer",
+       {"model={type: transformer, num_layers: 1, hidden_size: 16, num_heads: 4, dropout: 0.1, "
+        "vocab_size: 29}",
+        "data.train=" +
+            padded.data("{source: ids, source_lengths: lengths, decoder_input: ids}", "next")}}};
+  for (const Network& network : networks) {
+    const LayoutRun one = layout_run(network, 1, {kTwentySteps});
+    for (const auto& [ranks, context] : {std::pair(2, 2), {4, 4}, {4, 2}}) {
+      INFO(network.name << ", " << ranks << " ranks, context " << context);
+      const LayoutRun parts =
+          layout_run(network, ranks, over_context(context, {kTwentySteps, ring}));
+      check_equal(parts, one);
+      CHECK(parts.evaluation == Approx(one.evaluation).epsilon(1e-5));
+    }
+  }
+  for (const Network& network : {texts()[1], texts()[3], networks[0]}) {
+    for (const std::vector<std::string>& variation : std::vector<std::vector<std::string>>{
+             {"precision.compute=bf16"},
+             {"memory.recompute=full", "parallelism.zero_stage=2"},
+             {"memory.recompute=selective", "training.micro_batch_size=4"},
+             {"parallelism.tensor=2", "parallelism.sequence_parallel=true"}}) {
+      INFO(network.name << ", " << variation.front());
+      std::vector<std::string> alone = variation;
+      std::erase_if(alone, [](const std::string& text) { return text.starts_with("parallelism"); });
+      const bool bf16 = variation.front().ends_with("bf16");
+      std::vector<std::string> shared = over_context(2, variation);
+      shared.push_back(ring);
+      CHECK(greatest_difference(layout_run(network, 4, shared).losses,
+                                layout_run(network, 1, alone).losses) < (bf16 ? 1e-2 : 1e-5));
+    }
+  }
+}
+
+TEST_CASE("blocks of a ring beyond a window are not computed") {
+  const auto attentions = [](int rank, int window) {
+    int out = 0;
+    run_rank_threads(4, [&](ThreadCollectives& ranks) {
+      const Network network{
+          "ring",
+          {fmt::format("model={{vocab_size: 29, layers: [{{embedding: {{embedding_dim: 16}}}}, "
+                       "{{linear: 48}}, {{attention: {{num_heads: 4, causal: true, sliding_window: "
+                       "{}}}}}, {{linear: 16}}, "
+                       "{{lm_head: {{bias: true}}}}]}}",
+                       window),
+           kTokens, "parallelism.context_method=ring"}};
+      Experiment experiment = layout_experiment(network, over_context(4));
+      const Session session = open_session(experiment, layout_options(ranks));
+      if (ranks.rank() != rank) return;
+      for (const Node& node : session.executor->training().graph.nodes) {
+        out += node.op->name == "attention" ? 1 : 0;
+      }
+    });
+    return out;
+  };
+  // Of 8 chunks of 2 tokens rank 1 has the second and the seventh: pairs of a chunk and an earlier
+  // one, or itself.
+  CHECK(attentions(1, 16) == 2 + 7);
+  CHECK(attentions(1, 2) == 2 + 2);  // the neighbours' last tokens
+  CHECK(attentions(1, 1) == 1 + 1);
+}
+
 TEST_CASE("messages of a layer are as many as the formulas say") {
   struct Counts {
     std::map<Phase, int> messages;  // that this rank begins, but for those that it receives
@@ -450,9 +550,6 @@ TEST_CASE("what context parallelism cannot divide is refused at its key") {
                       "{hidden_size: 16}}, {lm_head: {bias: true}}]}",
                       kTokens}};
   CHECK_THAT(refused(lstm, 2, 2), Contains("recurrent layers read the tokens of a text one after"));
-  Network ring = texts()[0];
-  ring.overrides.emplace_back("parallelism.context_method=ring");
-  CHECK_THAT(refused(ring, 2, 2), Contains("attention with a mask, window, ALiBi or dropout of"));
   Network fixed = texts()[0];
   fixed.overrides.emplace_back("training={global_batch_size: 12, max_steps: 1, reduction: fixed}");
   CHECK_THAT(refused(fixed, 2, 2), Contains("sums over tokens are not added in the order of"));

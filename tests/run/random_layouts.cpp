@@ -17,8 +17,7 @@ namespace {
 struct RandomLayout {
   int ranks = 1;
   std::vector<std::string> overrides = {};
-  bool ring = false;  // of context parallelism
-  int chunks = 1;     // of each rank in a pipeline: 9 stages in all at most
+  int chunks = 1;  // of each rank in a pipeline: 9 stages in all at most
 };
 
 // The output of the first layer passes through the stages between it and the last but one.
@@ -44,16 +43,6 @@ const Network& mixture() {
        "12}}]}]}}, "
        "{lm_head: {}}]",
        "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}"}};
-  return network;
-}
-
-// Ring attention has no dropout of weights.
-const Network& ring_text() {
-  static const Network network{
-      "gpt, a ring",
-      {"model={type: gpt2, num_layers: 2, hidden_size: 16, num_heads: 2, max_positions: 8, "
-       "vocab_size: 29, dropout: 0.1, attention_dropout: 0}",
-       networks()[2].overrides[1]}};
   return network;
 }
 
@@ -83,7 +72,7 @@ RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
   const char* schedules[]{"1f1b", "gpipe", "zero_bubble"};
   const char* recompute[]{"none", "selective", "full", "auto"};
   const bool sequence = tensor > 1 && micro % 2 == 0 && one_of({0, 1}) == 0;
-  const bool ring = context > 1 && !experts && one_of({0, 1}) == 0;
+  const bool ring = context > 1 && one_of({0, 1}) == 0;
   const int drawn = one_of({1, 1, 2, 3}), chunks = pipeline > 1 ? drawn : 1;
   return {
       .ranks = data * context * tensor * pipeline,
@@ -99,7 +88,6 @@ RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
                     fmt::format("training={{global_batch_size: 24, max_steps: 3, "
                                 "max_grad_norm: 0.5, micro_batch_size: {}}}",
                                 micro)},
-      .ring = ring,
       .chunks = chunks};
 }
 
@@ -146,11 +134,10 @@ TEST_CASE("random layouts with delayed messages end, with the losses of one rank
   for (int i = 0; i < count; ++i) {
     std::mt19937 dice(static_cast<unsigned>(i));
     const RandomLayout layout = random_layout(dice, i % 2 == 1, i % 4 == 3);
-    const Network& network = layout.ring                        ? ring_text()
-                             : i % 4 == 0 && layout.chunks == 1 ? networks()[0]
-                             : i % 4 == 1                       ? networks()[2]
-                             : i % 4 == 3                       ? mixture()
-                                                                : skipping();
+    const Network& network = i % 4 == 0 && layout.chunks == 1 ? networks()[0]
+                             : i % 4 == 1                     ? networks()[2]
+                             : i % 4 == 3                     ? mixture()
+                                                              : skipping();
     INFO("layout " << i << ": " << network.name << " on " << layout.ranks << " ranks, "
                    << layout.overrides[0] << ", " << layout.overrides[1] << ", "
                    << layout.overrides[2]);

@@ -192,7 +192,10 @@ std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request, bool 
   // Of a text it can compute queries that end with the last key, without the numbers of the whole.
   const bool is_part = c.queries < c.all_queries || c.keys < c.all_keys;
   const bool ends = c.query_offset + c.queries == c.keys && !masked;
-  if (is_part && (c.window > 0 || c.dropout > 0 || (c.causal && !ends))) return nullptr;
+  const bool some_keys = masked && c.keys < c.all_keys;
+  if (is_part && (c.window > 0 || c.dropout > 0 || some_keys || (c.causal && !ends))) {
+    return nullptr;
+  }
   CudaDevice& device = cuda_device(request);
   const Direction own{backward,
                       {request.inputs.begin(), request.inputs.end()},
