@@ -4,6 +4,7 @@
 
 #include "base/cpus.h"
 #include "base/utf8.h"
+#include "data/classes.h"
 #include "data/inspect.h"
 #include "dltrain/commands.h"
 
@@ -111,10 +112,11 @@ void print_classes(const Dataset& dataset, const SplitReport& report) {
   }
 }
 
-// Returns true if samples are sequences of tokens.
+// Returns true if samples are sequences of tokens without classes.
 bool is_tokens(const Dataset& dataset) {
   const TensorSpec& sample = dataset.fields()[0].sample;
-  return sample.dtype == DType::i32 && sample.shape.rank() == 1 && dataset.id_bound(0);
+  return sample.dtype == DType::i32 && sample.shape.rank() == 1 && dataset.id_bound(0) &&
+         !has_one_label(dataset);
 }
 
 // Returns the text of a token with escaped control characters; empty without a tokenizer.

@@ -18,6 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
+const Names kTexts{"text", "jsonl", "tokens"};  // of one stream or of pairs
+
 bool is_one_of(const std::string& name, const Names& names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -111,7 +113,6 @@ bool has_class_folders(const fs::path& folder, const Names& classes) {
 // The kind of dataset that reads `path` for a model that was trained on `trained`.
 std::string kind_for(const fs::path& path, const std::string& trained, const ConfigNode& split) {
   static const Names kImages{"image_folder", "packed_images", "cifar10", "cifar100", "idx"};
-  static const Names kTexts{"text", "jsonl", "tokens"};
   const std::string name = path.filename().string();
   if (is_one_of(trained, kImages)) {
     if (fs::is_directory(path)) return holds_image(path) ? "image_folder" : trained;
@@ -195,7 +196,7 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
   } else {
     put_path(split, "path", data.path);
   }
-  if (split.find("sequence_length") != nullptr) put(split, "random_offset", "false");
+  if (is_one_of(kind, kTexts)) put(split, "random_offset", "false");
   if (kind == "image_folder") {
     const bool classes = data.targets || has_class_folders(data.path, data.classes);
     put(split, "target", classes ? "folder" : "none");

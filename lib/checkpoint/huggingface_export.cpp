@@ -73,6 +73,16 @@ void copy_special_tokens(const fs::path& folder, nlohmann::ordered_json& config)
   }
 }
 
+// Gives the outputs of a classifier the names of the classes.
+void name_classes(const std::vector<std::string>& names, nlohmann::ordered_json& config) {
+  if (!config.contains("id2label") || config["id2label"].size() != names.size()) return;
+  config["label2id"] = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < names.size(); ++i) {
+    config["id2label"][std::to_string(i)] = names[i];
+    config["label2id"][names[i]] = i;
+  }
+}
+
 void check_vocabulary(const Tokenizer& tokenizer, const ModelConfig& model, const fs::path& from) {
   if (tokenizer.vocab_size() <= model.vocab_size.value_or(0)) return;
   fail(ExitCode::data, "{}: the tokenizer has {} ids, the model {}", from.string(),
@@ -179,10 +189,10 @@ struct BaseFiles {
   }
 };
 
-// Returns the data section. A classifier needs a label for each sequence, which text files do not
-// have.
+// Returns the data section. Without a tokenizer a classifier has ids and labels.
 std::string start_data(const IdentifiedModel& model, bool tokenizer) {
-  if (model.config.contains("id2label")) {
+  const bool classes = model.config.contains("id2label");
+  if (classes && !tokenizer) {
     return R"(  type: tensors
   path: input.safetensors   # of a sample each: input (token ids, i32) and target (a class, i32)
   inputs: input
@@ -191,17 +201,22 @@ std::string start_data(const IdentifiedModel& model, bool tokenizer) {
   }
   const bool masked = model.family->model_type == "bert";  // it looks at later tokens
   return fmt::format(
-      R"(  type: text
-  path: input.txt           # plain text; jsonl and tokens are other types
+      R"({}
   tokenizer: {{type: file, path: {}}}{}
   sequence_length: {}{}
 )",
+      classes
+          ? "  type: text_classification\n  path: input.csv           # with the columns text and "
+            "label, or .jsonl with these keys"
+          : "  type: text\n  path: input.txt           # plain text; jsonl and tokens are other "
+            "types",
       tokenizer ? "." : "TOKENIZER",
       tokenizer ? "   # of this folder" : "   # none of the folder can be used",
       std::min<int64_t>(max_length(model), 1024),
-      masked ? "\n  mlm_probability: 0.15     # the share of the tokens that is hidden, and to be "
-               "found"
-             : "");
+      masked && !classes
+          ? "\n  mlm_probability: 0.15     # the share of the tokens that is hidden, and to be "
+            "found"
+          : "");
 }
 
 std::string start_configuration(const fs::path& out, const IdentifiedModel& model, bool tokenizer) {
@@ -313,6 +328,7 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
     report.note = "a folder of peft, without the base; --merge writes the whole model";
   } else {
     report.tokenizer = add_tokenizer(choice, experiment.model, model, out, model.config);
+    name_classes(choice.state.data.class_names, model.config);
     if (out.merge) tensors = merged_tensors(tensors, model, *lora);
     if (out.merge && lora->codes().format != WeightFormat::wide) {
       report.note = "the weights are those of the base in codes: they contain its rounding";

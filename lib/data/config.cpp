@@ -87,6 +87,16 @@ void DatasetConfig::validate(Diagnostics& diagnostics) const {
   }
 }
 
+void DatasetConfig::refuse_image_keys(Diagnostics& diagnostics) const {
+  const auto refuse = [&](bool given, const char* key) {
+    if (given) diagnostics.add(*this, key, fmt::format("{} is for images, not for text", key));
+  };
+  refuse(mixup.has_value(), "mixup");
+  refuse(cutmix.has_value(), "cutmix");
+  refuse(random_affine.has_value(), "random_affine");
+  refuse(!transforms.empty(), "transforms");
+}
+
 DataSplit DatasetConfig::split_samples(std::shared_ptr<const Dataset> whole,
                                        const HeldOut& part) const {
   if (!part.seed && !tail_is_by_class()) return split_off_eval(std::move(whole), part.fraction);

@@ -116,6 +116,8 @@ struct DatasetConfig : ConfigVariant {
 
  protected:
   DataSplit split_samples(std::shared_ptr<const Dataset> whole, const HeldOut& part) const;
+  // Adds an error for each key that changes images.
+  void refuse_image_keys(Diagnostics& diagnostics) const;
 };
 
 const KindTable<DatasetConfig>& dataset_table();

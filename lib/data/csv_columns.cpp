@@ -77,12 +77,7 @@ bool is_called_id(const std::string& name) {
 std::vector<std::string> sorted_values(const ColumnScan& scan) {
   std::vector<std::string> out;
   for (const auto& [value, count] : scan.values) out.push_back(value);
-  // Numbers are sorted by value and precede texts.
-  std::sort(out.begin(), out.end(), [](const std::string& a, const std::string& b) {
-    const auto x = csv_number(a, false), y = csv_number(b, false);
-    if (x && y && *x != *y) return *x < *y;
-    return x.has_value() != y.has_value() ? x.has_value() : a < b;
-  });
+  sort_values(out);
   return out;
 }
 
@@ -175,32 +170,7 @@ class ColumnFitter {
   }
 
   size_t find(const std::string& name) const {
-    const auto it = std::find(names_.begin(), names_.end(), name);
-    if (it != names_.end() && !name.empty()) return static_cast<size_t>(it - names_.begin());
-    int64_t index = 0;
-    if (whole_number_in(name, index)) {
-      if (index >= 0 && index < static_cast<int64_t>(names_.size())) {
-        return static_cast<size_t>(index);
-      }
-      throw Error(
-          ExitCode::data,
-          fmt::format("there is no column {}; the columns are 0 to {}", index, names_.size() - 1),
-          location_);
-    }
-    if (!dialect_.header) {
-      throw Error(
-          ExitCode::data,
-          fmt::format("'{}' is a name, but this line is not a header (set `header: true` if "
-                      "it is); columns without names are numbers from 0",
-                      name),
-          location_);
-    }
-    const std::string near = nearest_name(name, names_);
-    throw Error(ExitCode::data,
-                fmt::format("the header has no column '{}'{}", name,
-                            near.empty() ? "; it has " + join_names(names_)
-                                         : fmt::format("; did you mean '{}'?", near)),
-                location_);
+    return find_column(names_, name, dialect_.header, location_);
   }
 
   int find_target() const {
@@ -403,6 +373,43 @@ std::string shown_column(const std::vector<std::string>& names, size_t column) {
   return column < names.size() && !names[column].empty()
              ? fmt::format("column '{}'", shown_line(names[column], kShownCell))
              : fmt::format("column {}", column + 1);
+}
+
+size_t find_column(const std::vector<std::string>& names, const std::string& name, bool header,
+                   const std::string& location) {
+  const auto it = std::find(names.begin(), names.end(), name);
+  if (it != names.end() && !name.empty()) return static_cast<size_t>(it - names.begin());
+  int64_t index = 0;
+  if (whole_number_in(name, index)) {
+    if (index >= 0 && index < static_cast<int64_t>(names.size())) {
+      return static_cast<size_t>(index);
+    }
+    throw Error(
+        ExitCode::data,
+        fmt::format("there is no column {}; the columns are 0 to {}", index, names.size() - 1),
+        location);
+  }
+  if (!header) {
+    throw Error(ExitCode::data,
+                fmt::format("'{}' is a name, but this line is not a header (set `header: true` if "
+                            "it is); columns without names are numbers from 0",
+                            name),
+                location);
+  }
+  const std::string near = nearest_name(name, names);
+  throw Error(ExitCode::data,
+              fmt::format("the header has no column '{}'{}", name,
+                          near.empty() ? "; it has " + join_names(names)
+                                       : fmt::format("; did you mean '{}'?", near)),
+              location);
+}
+
+void sort_values(std::vector<std::string>& values) {
+  std::sort(values.begin(), values.end(), [](const std::string& a, const std::string& b) {
+    const auto x = csv_number(a, false), y = csv_number(b, false);
+    if (x && y && *x != *y) return *x < *y;
+    return x.has_value() != y.has_value() ? x.has_value() : a < b;
+  });
 }
 
 void refuse_twice(const std::string& name, const std::string& location) {

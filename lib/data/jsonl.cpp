@@ -36,8 +36,7 @@ std::string keys_of(const nlohmann::json& record) {
   return out.empty() ? "the object is empty" : "its keys are " + out;
 }
 
-// Returns the texts of a line by key.
-std::vector<std::string> texts_of(const JsonlLine& line, const std::vector<std::string>& keys) {
+nlohmann::json record_of(const JsonlLine& line) {
   nlohmann::json record;
   try {
     record = nlohmann::json::parse(line.text);
@@ -48,21 +47,35 @@ std::vector<std::string> texts_of(const JsonlLine& line, const std::vector<std::
     throw Error(ExitCode::data, "is not JSON: " + json_error(error.what()), line.location);
   }
   if (!record.is_object()) throw Error(ExitCode::data, "is not a JSON object", line.location);
+  return record;
+}
+
+const nlohmann::json& value_of(const nlohmann::json& record, const std::string& key,
+                               const std::string& location) {
+  const auto found = record.find(key);
+  if (found != record.end()) return *found;
+  throw Error(ExitCode::data, fmt::format("has no key '{}'; {}", key, keys_of(record)), location);
+}
+
+[[noreturn]] void refuse_type(const nlohmann::json& value, const std::string& key, const char* type,
+                              const std::string& location) {
+  throw Error(ExitCode::data,
+              fmt::format("the key '{}' must be {}, not of type {}", key, type, value.type_name()),
+              location);
+}
+
+std::string text_of(const nlohmann::json& record, const std::string& key,
+                    const std::string& location) {
+  const nlohmann::json& value = value_of(record, key, location);
+  if (!value.is_string()) refuse_type(value, key, "a string", location);
+  return value.get<std::string>();
+}
+
+// Returns the texts of a line by key.
+std::vector<std::string> texts_of(const JsonlLine& line, const std::vector<std::string>& keys) {
+  const nlohmann::json record = record_of(line);
   std::vector<std::string> texts;
-  for (const std::string& key : keys) {
-    const auto found = record.find(key);
-    if (found == record.end()) {
-      throw Error(ExitCode::data, fmt::format("has no key '{}'; {}", key, keys_of(record)),
-                  line.location);
-    }
-    if (!found->is_string()) {
-      throw Error(
-          ExitCode::data,
-          fmt::format("the key '{}' must be a string, not of type {}", key, found->type_name()),
-          line.location);
-    }
-    texts.push_back(found->get<std::string>());
-  }
+  for (const std::string& key : keys) texts.push_back(text_of(record, key, line.location));
   return texts;
 }
 
@@ -95,6 +108,24 @@ void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
     if (is_blank_line(*line)) continue;
     for (const std::string& text : texts_of({std::string(*line), lines.location()}, keys))
       use(text);
+  }
+}
+
+void read_labelled_jsonl(LineReader& lines, const std::string& text_key,
+                         const std::string& label_key, bool labelled,
+                         const std::function<void(LabelledText)>& use) {
+  while (const auto line = lines.next()) {
+    if (is_blank_line(*line)) continue;
+    const std::string location = lines.location();
+    const nlohmann::json record = record_of({std::string(*line), location});
+    LabelledText out{
+        .text = text_of(record, text_key, location), .label = {}, .location = location};
+    if (labelled || record.contains(label_key)) {
+      const nlohmann::json& label = value_of(record, label_key, location);
+      if (label.is_structured()) refuse_type(label, label_key, "a string or a number", location);
+      if (!label.is_null()) out.label = label.is_string() ? label.get<std::string>() : label.dump();
+    }
+    use(std::move(out));
   }
 }
 

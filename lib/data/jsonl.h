@@ -40,6 +40,17 @@ struct TokenRecord {
 // encoded.
 void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOptions& options,
                 const std::function<void(TokenRecord&)>& use);
+// A text and the name of its class, which may be missing.
+struct LabelledText {
+  std::string text;
+  std::optional<std::string> label;
+  std::string location;
+};
+// Calls use(text) for each line. Labels are strings, numbers or booleans. Throws Error(data) with
+// file and line for other lines, and with `labelled` for lines without a label.
+void read_labelled_jsonl(LineReader& lines, const std::string& text_key,
+                         const std::string& label_key, bool labelled,
+                         const std::function<void(LabelledText)>& use);
 // Calls use(text) for each text.
 void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
                       const std::function<void(std::string_view)>& use);

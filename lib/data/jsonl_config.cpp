@@ -44,15 +44,7 @@ struct JsonlConfig final : SequenceConfig {
         "source_lengths", source_lengths,
         {.doc = "With source: samples have an input `source_lengths`, the number of tokens of "
                 "the source without padding, as a mask for attention"});
-    f.integer(
-        "length_buckets", length_buckets,
-        {.doc = "With pairs of texts: training groups samples of similar length into this "
-                "number of buckets of about equal size and pads them to the longest of the "
-                "bucket instead of sequence_length. Each bucket has its own plan, made before "
-                "the first step. An epoch leaves out the samples that do not fill a batch",
-         .min = 1,
-         .max = 64,
-         .known_as = {"group_by_length", "buckets", "bucket_by_length"}});
+    describe_length_buckets(f, length_buckets);
     SequenceConfig::describe(f);
   }
 

@@ -54,6 +54,20 @@ void SourceConfig::describe(Fields& f) {
             .known_as = {"max_repetition_ratio", "repeats"}});
 }
 
+void describe_length_buckets(Fields& f, std::optional<int64_t>& buckets) {
+  f.integer(
+      "length_buckets", buckets,
+      {.doc =
+           "With padded samples (pairs of texts, texts with classes): training groups samples of "
+           "similar length into this number of buckets of about equal size and pads them to the "
+           "longest of the bucket instead of sequence_length. Each bucket has its own plan, "
+           "made before the first step. An epoch leaves out the samples that do not fill a "
+           "batch",
+       .min = 1,
+       .max = 64,
+       .known_as = {"group_by_length", "buckets", "bucket_by_length"}});
+}
+
 void SequenceConfig::describe_path(Fields& f, const std::string& doc, const char* known_as) {
   f.list("sources", sources,
          {.doc = "Instead of path: several sources, mixed by weights in training. Evaluation "
@@ -106,13 +120,7 @@ void SequenceConfig::describe(Fields& f) {
 void SequenceConfig::validate(Diagnostics& diagnostics) const {
   DatasetConfig::validate(diagnostics);
   validate_sources(diagnostics);
-  const auto refuse = [&](bool given, const char* key) {
-    if (given) diagnostics.add(*this, key, fmt::format("{} is for images, not for text", key));
-  };
-  refuse(mixup.has_value(), "mixup");
-  refuse(cutmix.has_value(), "cutmix");
-  refuse(random_affine.has_value(), "random_affine");
-  refuse(!transforms.empty(), "transforms");
+  refuse_image_keys(diagnostics);
   if (mask_token_id && !mlm_probability) {
     diagnostics.add(*this, "mask_token_id", "mask_token_id needs mlm_probability");
   }

@@ -98,7 +98,9 @@ training: {global_batch_size: 4, max_steps: 4}
 dltrain photos.yaml -q --name photos
 dltrain init mlp --data titanic.csv --target Survived -o table.yaml && dltrain table.yaml -q --name table --max-steps 5
 head -n 20 titanic.csv | sed 's/,[01]$//; s/,Survived//' > new.csv
-dltrain lstm.yaml -q --name shakespeare && cp text.txt other.txt""")
+dltrain lstm.yaml -q --name shakespeare && cp text.txt other.txt
+(echo text,label; for i in $(seq 80); do echo "$i is a number,$((i % 2))"; done) > texts.csv
+(echo text; echo 7 is a number) > new-texts.csv""")
 
     def test_language_models(self):
         self.letters()

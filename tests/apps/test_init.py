@@ -45,6 +45,11 @@ class Init(DltrainTest):
         self.images("val", 64)
         self.train("resnet", "-s", "training.global_batch_size=4", "-s", "training.micro_batch_size=4", "-s", "precision.compute=f32")
 
+    def test_texts_with_classes(self):
+        self.write("texts.csv", "id,text,label\n" + "".join(f"{i},The number {i},{'even' if i % 2 == 0 else 'odd'}\n" for i in range(100)))
+        run = self.train("text-classifier")
+        self.assertIn("eval_f1_macro", json.loads((run / "summary.json").read_text()))
+
     def test_texts(self):
         self.write("text.txt", self.words())
         run = self.train("lstm")

@@ -158,12 +158,12 @@ TEST_CASE("what changes images is refused for text") {
 
 TEST_CASE("a key of other kinds is told with the kinds that have it") {
   const std::string text = "tokenizer: char, sequence_length: 2, ";
-  CHECK_THROWS_WITH(
-      read_data(keys_text("a", text + "length_buckets: 2")),
-      Contains("unknown key 'length_buckets' in data (type text); type jsonl has it\n"));
+  CHECK_THROWS_WITH(read_data(keys_text("a", text + "length_buckets: 2")),
+                    Contains("unknown key 'length_buckets' in data (type text); types jsonl, "
+                             "text_classification have it\n"));
   CHECK_THROWS_WITH(
       read_data("type: jsonl, path: a, label: y, " + text),
-      Contains("unknown key 'label' in data (type jsonl); type csv has it, as 'target'\n"));
+      Contains("unknown key 'label' in data (type jsonl); type text_classification has it\n"));
 }
 
 TEST_CASE("bad text is refused with file, line and byte") {

@@ -17,6 +17,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const auto tokenizer = byte_tokenizer("fuzz", {"<|endoftext|>"});
     LineReader lines("fuzz", std::string_view(reinterpret_cast<const char*>(data + 1), size - 1));
+    if (data[0] & 4) {
+      read_labelled_jsonl(lines, "a", "b", pairs, [](const LabelledText&) {});
+      return 0;
+    }
     PairCollector collector("fuzz", tokenizer, {.length = 8, .source_length = source});
     const JsonlOptions options{.keys = pairs ? std::vector<std::string>{"a", "b"}
                                              : std::vector<std::string>{"a"}};
