@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/utf8.h"
+#include "data/classes.h"
 #include "data/loader.h"
 #include "data/picture.h"
 #include "dltrain/commands.h"
@@ -159,6 +160,38 @@ std::string describe_texts(const std::vector<FieldSpec>& fields, const Batch& ba
   return out;
 }
 
+// Returns true if the samples are sequences of tokens with a class each.
+bool holds_classified_text(const Dataset& dataset) {
+  const TensorSpec& input = dataset.fields().front().sample;
+  return input.dtype == DType::i32 && input.shape.rank() == 1 && has_one_label(dataset);
+}
+
+// Describes texts and their classes. The field `attention_mask`, if there is one, is 0 for padding.
+std::string describe_classified(const Dataset& dataset, const std::vector<FieldSpec>& fields,
+                                const Batch& batch) {
+  const auto tokenizer = dataset.tokenizer();
+  std::string out;
+  for (int64_t i = 0; i < batch.samples; ++i) {
+    const auto at = [&](size_t field) {
+      return batch.fields[field] + static_cast<size_t>(i) * fields[field].sample.bytes();
+    };
+    const Ids ids = ids_of(fields[0].sample, at(0));
+    size_t length = ids.size();
+    for (size_t field = 1; field + 1 < fields.size(); ++field) {
+      if (fields[field].name != "attention_mask") continue;
+      const Ids mask = ids_of(fields[field].sample, at(field));
+      while (length > 0 && mask[length - 1] == 0) --length;
+    }
+    const size_t target = fields.size() - 1;
+    out +=
+        fmt::format("{:>4}  {}\n      {}", i, caption(dataset, fields[target].sample, at(target)),
+                    shown(std::span(ids).first(length), tokenizer.get()));
+    if (length < ids.size()) out += fmt::format("  + {} of padding", ids.size() - length);
+    out += '\n';
+  }
+  return out;
+}
+
 struct DataShowOptions {
   ConfigOptions config;
   std::string output, split = "train";
@@ -217,14 +250,16 @@ CommandBody add_data_show(CLI::App& command) {
       "labels, or class names; mixed samples show their two largest shares. The same list is "
       "printed.\n"
       "Text is printed: the input, decoded, and below it the targets that the loss counts (… for\n"
-      "others). Tokens selected by mlm_probability are in brackets in the input.");
+      "others), or above it the class. Tokens selected by mlm_probability are in brackets in the\n"
+      "input.");
   return [options, &command] {
     const Experiment experiment = options->config.load();
     const DataSplit data = experiment.data.open();
     const bool train = options->split == "train";
     if (!train && !data.eval) fail(ExitCode::usage, "the configuration has no eval split");
     const Dataset& dataset = train ? *data.train : *data.eval;
-    const bool text = holds_text(dataset.fields());
+    const bool classified = holds_classified_text(dataset);
+    const bool text = classified || holds_text(dataset.fields());
     if (!text) check_images(dataset);
     check_output(*options, text);
     if (text && command.count("--samples") == 0) options->samples = 4;
@@ -233,6 +268,7 @@ CommandBody add_data_show(CLI::App& command) {
     const DatasetConfig& config = *experiment.data.train;
     const auto show = [&](const std::vector<FieldSpec>& fields, const Batch& batch) {
       if (!text) return show_images(*options, dataset, fields, batch);
+      if (classified) return fmt::print("{}", describe_classified(dataset, fields, batch));
       const auto tokenizer = dataset.tokenizer();
       const bool masked = config.has_tokens() && config.next_token_input().empty();
       fmt::print("{}", describe_texts(fields, batch, tokenizer.get(), masked));

@@ -64,11 +64,15 @@ std::string shown_column(const std::vector<std::string>& names, size_t column);
 // The length to which messages cut values (shown_line() of base/utf8.h).
 inline constexpr size_t kShownCell = 40;
 
-// Returns the column with a name, or with a number from 0. Throws Error(data) at the first line.
+// Returns the column with a name, or with a number from 0.
+std::optional<size_t> column_called(const std::vector<std::string>& names, const std::string& name);
+// The same; throws Error(data) at the first line if there is none.
 size_t find_column(const std::vector<std::string>& names, const std::string& name, bool header,
                    const std::string& location);
 // Sorts values: numbers, then texts.
 void sort_values(std::vector<std::string>& values);
+// More different texts than this are no classes if nearly every one is another.
+inline constexpr size_t kMaxClassNames = 30;
 
 [[noreturn]] void refuse_twice(const std::string& name, const std::string& location);
 

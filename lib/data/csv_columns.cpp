@@ -18,7 +18,6 @@ constexpr size_t kFewTexts = 20;         // so few are always categories
 constexpr int64_t kFewFractions = 20;    // among labels; each is told by its place
 constexpr size_t kMaxCategories = 1000;  // unless `categories` names the column
 constexpr size_t kMaxRemembered = 100000;
-constexpr size_t kMaxClassNames = 30;
 
 struct ColumnScan {
   int64_t numbers = 0, texts = 0, empty = 0, dates = 0, marked = 0;
@@ -375,15 +374,21 @@ std::string shown_column(const std::vector<std::string>& names, size_t column) {
              : fmt::format("column {}", column + 1);
 }
 
-size_t find_column(const std::vector<std::string>& names, const std::string& name, bool header,
-                   const std::string& location) {
+std::optional<size_t> column_called(const std::vector<std::string>& names,
+                                    const std::string& name) {
   const auto it = std::find(names.begin(), names.end(), name);
   if (it != names.end() && !name.empty()) return static_cast<size_t>(it - names.begin());
   int64_t index = 0;
+  const bool there =
+      whole_number_in(name, index) && index >= 0 && index < static_cast<int64_t>(names.size());
+  return there ? std::optional(static_cast<size_t>(index)) : std::nullopt;
+}
+
+size_t find_column(const std::vector<std::string>& names, const std::string& name, bool header,
+                   const std::string& location) {
+  if (const auto column = column_called(names, name)) return *column;
+  int64_t index = 0;
   if (whole_number_in(name, index)) {
-    if (index >= 0 && index < static_cast<int64_t>(names.size())) {
-      return static_cast<size_t>(index);
-    }
     throw Error(
         ExitCode::data,
         fmt::format("there is no column {}; the columns are 0 to {}", index, names.size() - 1),
@@ -405,8 +410,12 @@ size_t find_column(const std::vector<std::string>& names, const std::string& nam
 }
 
 void sort_values(std::vector<std::string>& values) {
-  std::sort(values.begin(), values.end(), [](const std::string& a, const std::string& b) {
-    const auto x = csv_number(a, false), y = csv_number(b, false);
+  const auto number = [](const std::string& text) {
+    const auto found = csv_number(text, false);
+    return found && std::isnan(*found) ? std::nullopt : found;  // NaN has no place in an order
+  };
+  std::sort(values.begin(), values.end(), [&](const std::string& a, const std::string& b) {
+    const auto x = number(a), y = number(b);
     if (x && y && *x != *y) return *x < *y;
     return x.has_value() != y.has_value() ? x.has_value() : a < b;
   });

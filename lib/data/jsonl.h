@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,10 @@ struct TokenRecord {
 // encoded.
 void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOptions& options,
                 const std::function<void(TokenRecord&)>& use);
+// Calls use(text) for each text.
+void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
+                      const std::function<void(std::string_view)>& use);
+
 // A text and the name of its class, which may be missing.
 struct LabelledText {
   std::string text;
@@ -51,9 +56,6 @@ struct LabelledText {
 void read_labelled_jsonl(LineReader& lines, const std::string& text_key,
                          const std::string& label_key, bool labelled,
                          const std::function<void(LabelledText)>& use);
-// Calls use(text) for each text.
-void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
-                      const std::function<void(std::string_view)>& use);
 
 // The tokens around pairs of texts. The end of text replaces missing ones; Throws Error(data) at
 // the place `name` if the tokenizer has none.

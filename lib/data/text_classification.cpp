@@ -10,6 +10,7 @@
 #include "base/cpus.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "data/config.h"
 #include "data/csv.h"
 #include "data/jsonl.h"
@@ -33,9 +34,10 @@ bool is_number(std::string_view text) {
 }
 
 // Programs write whole numbers as 3 and as 3.0.
-std::string class_name_of(std::string label) {
-  if (label.ends_with(".0") && csv_number(label, false)) label.resize(label.size() - 2);
-  return label;
+std::string class_name_of(const std::string& label) {
+  if (!label.ends_with(".0")) return label;
+  std::string whole = label.substr(0, label.size() - 2);
+  return csv_number(whole, false) ? whole : label;
 }
 
 struct TextClassificationConfig final : DatasetConfig {
@@ -88,6 +90,10 @@ struct TextClassificationConfig final : DatasetConfig {
     if (is_number(text) != is_number(label)) {
       diagnostics.add(*this, "label", "text and label must both be names or both be numbers");
     }
+    if (text == label) {
+      diagnostics.add(*this, "label", "text and label are both '{}'; a text is not its own class",
+                      label);
+    }
     if (length_buckets && sampling == Sampling::balanced) {
       diagnostics.add(
           *this, "sampling",
@@ -105,12 +111,12 @@ struct TextClassificationConfig final : DatasetConfig {
   }
 
   std::shared_ptr<const Dataset> open(const OpenOptions& how) const override {
-    return load(how, nullptr);
+    return load(how, nullptr, /*names_classes=*/how.trained == nullptr);
   }
   std::shared_ptr<const Dataset> open_as_eval(
       const std::function<std::shared_ptr<const Dataset>()>& train,
       const OpenOptions& how) const override {
-    return load(how, tokenizer->learns() ? train()->tokenizer() : nullptr);
+    return load(how, tokenizer->learns() ? train()->tokenizer() : nullptr, false);
   }
 
  private:
@@ -137,6 +143,7 @@ struct TextClassificationConfig final : DatasetConfig {
       }
     }
     if (out.empty()) throw Error(ExitCode::data, "has no texts", path.front());
+    check_fits_memory(bytes, path.front());
     return out;
   }
 
@@ -152,12 +159,13 @@ struct TextClassificationConfig final : DatasetConfig {
     const auto begin = [&](const CsvReader::Cells& cells) {
       names = column_names(cells, dialect.header);
       const auto find = [&](const std::string& name) {
+        if (dialect.header && std::ranges::count(names, name) > 1) {
+          refuse_twice(name, reader.location());
+        }
         return find_column(names, name, dialect.header, reader.location());
       };
       of_text = find(text);
-      const bool there =
-          dialect.header ? std::ranges::count(names, label) > 0 : std::stoull(label) < names.size();
-      if (labelled || there) of_label = find(label);
+      if (labelled || column_called(names, label)) of_label = find(label);
     };
     reader.read_table(dialect.header, {}, begin, [&](const CsvReader::Cells& cells) {
       if (cells.size() != names.size()) {
@@ -216,8 +224,20 @@ struct TextClassificationConfig final : DatasetConfig {
     return out;
   }
 
-  std::shared_ptr<const Dataset> load(const OpenOptions& how,
-                                      std::shared_ptr<const Tokenizer> with) const {
+  // Names that differ in nearly every text are no classes, but another column.
+  void check_are_classes(const std::vector<std::string>& names, size_t texts) const {
+    if (names.size() <= kMaxClassNames || 2 * names.size() <= texts) return;
+    throw Error(ExitCode::data,
+                fmt::format("the label '{}' has {} different values in {} texts ('{}'), too many "
+                            "for classes",
+                            shown_line(label, kShownCell), names.size(), texts,
+                            shown_line(names.front(), kShownCell)),
+                path.front());
+  }
+
+  // `names_classes`: the labels define the classes, which are otherwise those of other data.
+  std::shared_ptr<const Dataset> load(const OpenOptions& how, std::shared_ptr<const Tokenizer> with,
+                                      bool names_classes) const {
     std::vector<LabelledText> texts = read(how.targets);
     if (!with) {
       with = tokenizer->open([&](const auto& use) {
@@ -234,7 +254,7 @@ struct TextClassificationConfig final : DatasetConfig {
     std::map<std::string, int32_t> numbers;
     for (LabelledText& one : texts) {
       if (!one.label) continue;
-      one.label = class_name_of(std::move(*one.label));
+      one.label = class_name_of(*one.label);
       if (*one.label == std::to_string(kIgnoredLabel)) one.label.reset();
       if (!one.label) continue;
       numbers.emplace(*one.label, 0);
@@ -242,6 +262,7 @@ struct TextClassificationConfig final : DatasetConfig {
     auto schema = std::make_shared<DataSchema>();
     for (const auto& [name, number] : numbers) schema->class_names.push_back(name);
     sort_values(schema->class_names);
+    if (names_classes) check_are_classes(schema->class_names, texts.size());
     for (size_t i = 0; i < numbers.size(); ++i) {
       numbers[schema->class_names[i]] = static_cast<int32_t>(i);
     }
@@ -249,6 +270,9 @@ struct TextClassificationConfig final : DatasetConfig {
     std::vector<int32_t> ids(texts.size() * length, padding), mask(ids.size()), labels, lengths;
     std::vector<std::string> locations;
     for (size_t i = 0; i < texts.size(); ++i) {
+      if (tokens[i].empty() && around == 0) {
+        throw Error(ExitCode::data, "the text has no tokens", texts[i].location);
+      }
       auto at = ids.begin() + static_cast<std::ptrdiff_t>(i * length);
       if (special.begin_of_text) *at++ = *special.begin_of_text;
       at = std::copy(tokens[i].begin(), tokens[i].end(), at);

@@ -117,13 +117,15 @@ class TextClassification(DltrainTest):
         self.assertAlmostEqual(first[0]["grad_norm"], first[1]["grad_norm"], delta=1e-4)
         self.assertLess(first[1]["tokens_seen"], first[0]["tokens_seen"])
 
-    def test_one_class_is_refused_and_inspect_counts_classes(self):
+    def test_one_class_is_refused_and_classes_are_counted_and_shown(self):
         config = self.write("topics.yaml", CONFIG.format(path=self.table("texts.csv", [(text, "sport") for text, _ in texts(40)])))
         self.refused(DATA, config, says="the data has one class only ('sport'); cross_entropy needs at least two classes")
         self.table("texts.csv", texts(40) + [("goal team", "sport"), ("goal team", "money")])
         shown = self.run_dltrain("data", "inspect", config).out
         for expected in ("classes: 3", "0 (money)", "of which 1 have another target"):
             self.assertIn(expected, shown)
+        shown = self.run_dltrain("data", "show", config, "--samples", 3).out
+        self.assertRegex(shown, r"^   0  (sport|money|weather)\n      <s>[a-z, ]+</s>(  \+ [0-9]+ of padding)?\n   1  ")
 
 
 if __name__ == "__main__":

@@ -83,6 +83,13 @@ TEST_CASE("labels are names of classes however they are written") {
   CHECK(data->class_names() == ClassNames{"3", "true"});
   for (int64_t sample = 0; sample < 3; ++sample) CHECK(ids_of(*data, 2, sample) == LabelledIds{0});
   CHECK(ids_of(*data, 2, 4) == LabelledIds{kIgnoredLabel});
+  // Words that are numbers to a computer only.
+  std::string words = "text,label\n";
+  for (const char* label : {"nan", "2", ".0", "inf", "NaN", "1.0", "10", "x.0", "Nan", "1"}) {
+    words += "a," + std::string(label) + "\n";
+  }
+  const auto odd = read_data(keys_classified(folder.write("b.csv", words))).open().train;
+  CHECK(odd->class_names() == ClassNames{".0", "1", "2", "10", "inf", "NaN", "Nan", "nan", "x.0"});
 }
 
 TEST_CASE("classes are held out by their share and matched by name") {
@@ -155,6 +162,17 @@ TEST_CASE("bad texts and labels are refused with their line") {
              Contains("the key 'label' must be a string or a number, not of type array"));
   CHECK_THAT(refusal("a.jsonl", "{\"text\": 1, \"label\": 1}"),
              Contains("the key 'text' must be a string"));
+  CHECK_THAT(refusal("a.csv", "text,label,label\na,x,y\n"),
+             Contains("a.csv:1: two columns are called 'label'"));
+  std::string all = "text,label\n";
+  for (int i = 0; i < 31; ++i) all += "a,name " + std::to_string(i) + "\n";
+  CHECK_THAT(refusal("a.csv", all), Contains("a.csv: the label 'label' has 31 different values in "
+                                             "31 texts ('name 0'), too many for classes"));
+  CHECK_THAT(data_refusal(keys_classified(folder.write("a.csv", "ab,x\n"),
+                                          ", text: 0, label: 99999999999999999999")),
+             Contains("a.csv:1: "));
+  CHECK_THROWS_WITH(read_data(keys_classified("a", ", text: y, label: y")),
+                    Contains("text and label are both 'y'"));
   CHECK_THROWS_WITH(read_data(keys_classified("a", ", text: 0")),
                     Contains("must both be names or both be numbers"));
   CHECK_THROWS_WITH(read_data(keys_classified("a", ", delimiter: ab")),
