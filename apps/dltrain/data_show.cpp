@@ -113,6 +113,21 @@ bool holds_text(const std::vector<FieldSpec>& fields) {
          target.shape.rank() == 1;
 }
 
+std::string shown_name(const FieldSpec& field) {
+  return field.name == kDocumentPositions ? "documents" : field.name;
+}
+
+// "3, which begin at the tokens 0, 17, 40", by the place of each token in its document.
+std::string starts_of_documents(const Ids& places) {
+  std::vector<std::string> starts{"0"};
+  for (size_t i = 1; i < places.size(); ++i) {
+    if (places[i] == 0) starts.push_back(std::to_string(i));
+  }
+  return starts.size() == 1 ? "1"
+                            : fmt::format("{}, which begin at the tokens {}", starts.size(),
+                                          fmt::join(starts, ", "));
+}
+
 // Describes the samples of a batch with these fields: inputs, decoded where `tokenizer` is not null
 // and as ids otherwise, and the targets that the loss counts, with `…` for those between that it
 // leaves out. `masked`: input and target have the same places; counted ones are in brackets in the
@@ -120,7 +135,7 @@ bool holds_text(const std::vector<FieldSpec>& fields) {
 std::string describe_texts(const std::vector<FieldSpec>& fields, const Batch& batch,
                            const Tokenizer* tokenizer, bool masked) {
   size_t width = 0;
-  for (const FieldSpec& field : fields) width = std::max(width, field.name.size());
+  for (const FieldSpec& field : fields) width = std::max(width, shown_name(field).size());
   std::string out;
   for (int64_t i = 0; i < batch.samples; ++i) {
     const auto row = [&](size_t field) {
@@ -137,7 +152,9 @@ std::string describe_texts(const std::vector<FieldSpec>& fields, const Batch& ba
     for (size_t field = 0; field + 1 < fields.size(); ++field) {
       const Ids ids = row(field);
       std::string text;
-      if (fields[field].sample.shape.rank() == 0) {
+      if (fields[field].name == kDocumentPositions) {
+        text = starts_of_documents(ids);
+      } else if (fields[field].sample.shape.rank() == 0) {
         text = std::to_string(ids[0]);
       } else if (masked) {
         each_run(ids, targets, ids.size(), [&](std::span<const int32_t> run, bool counts) {
@@ -149,7 +166,7 @@ std::string describe_texts(const std::vector<FieldSpec>& fields, const Batch& ba
         text = shown(std::span(ids).first(length), tokenizer);
         if (length < ids.size()) text += fmt::format("  + {} of padding", ids.size() - length);
       }
-      line(fields[field].name, text);
+      line(shown_name(fields[field]), text);
     }
     std::string text;
     each_run(targets, targets, targets.size(), [&](std::span<const int32_t> run, bool counts) {
@@ -251,7 +268,7 @@ CommandBody add_data_show(CLI::App& command) {
       "printed.\n"
       "Text is printed: the input, decoded, and below it the targets that the loss counts (… for\n"
       "others), or above it the class. Tokens selected by mlm_probability are in brackets in the\n"
-      "input.");
+      "input; document_mask adds where documents begin.");
   return [options, &command] {
     const Experiment experiment = options->config.load();
     const DataSplit data = experiment.data.open();

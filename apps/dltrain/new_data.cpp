@@ -132,8 +132,9 @@ std::string kind_for(const fs::path& path, const std::string& trained, const Con
 // Keeps the keys that both kinds have and that affect the input of the model.
 ConfigNode as_kind(const ConfigNode& split, const std::string& trained, const std::string& kind) {
   if (kind == trained) return split;
-  static const Names kKept{"scale",     "normalize",       "transforms",    "workers",
-                           "tokenizer", "mlm_probability", "mask_token_id", "sequence_length"};
+  static const Names kKept{"scale",         "normalize",       "transforms",    "workers",
+                           "tokenizer",     "mlm_probability", "mask_token_id", "sequence_length",
+                           "document_mask", "end_token_id"};
   ConfigNode out = ConfigNode::make_map(split.location);
   put(out, "type", kind);
   for (size_t i = 0; i < split.keys.size(); ++i) {

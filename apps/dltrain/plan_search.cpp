@@ -125,7 +125,7 @@ struct OneRank {
 
 // Adds what context and expert parallelism depend on.
 void measure_axes(const Graph& graph, OneRank& out) {
-  bool recurrent = false;
+  bool whole = false;  // no rank can take a part of a text
   double parameters = 0, of_experts = 0;
   for (const GraphValue& value : graph.values) {
     if (value.role == Role::parameter) {
@@ -149,10 +149,11 @@ void measure_axes(const Graph& graph, OneRank& out) {
     } else if (op == "grouped_matmul") {
       of_experts += static_cast<double>(spec(1).shape.elements());
     }
-    recurrent |= op.starts_with("recurrent") || op.starts_with("carry");
+    whole |= op.starts_with("recurrent") || op.starts_with("carry") ||
+             node.attributes.boolean("documents");
   }
   out.of_experts = of_experts / parameters;
-  if (out.keys == 0 || recurrent) out.tokens = 0;
+  if (out.keys == 0 || whole) out.tokens = 0;
 }
 
 // `session`: of one micro-batch of one sample.

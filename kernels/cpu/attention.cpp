@@ -1,8 +1,8 @@
 // attention in blocks of 64 queries by 64 keys with a running maximum and sum per row (Dao et al.
 // 2022): memory is a few blocks per thread. Every block of queries is computed by one thread in the
 // order of the keys, so that results do not depend on the number of threads. Blocks that are masked
-// entirely (causal, window, length of the sample) are not computed. In bf16 and TF32 the weights
-// are rounded before they are multiplied with the values; all sums are f32.
+// entirely (causal, window, length of the sample, other documents) are not computed. In bf16 and
+// TF32 the weights are rounded before they are multiplied with the values; all sums are f32.
 #include "cpu/attention.h"
 
 #include <cmath>
@@ -112,7 +112,7 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
   const bool plain = p.window == 0 && !p.alibi && !p.masked;
   const auto slope = static_cast<float>(p.alibi ? a.slope(h) : 0);
   const int64_t all = c.keys_of(n), end = p.end_key(first + count - 1, all);
-  for (int64_t key = p.first_key(first) / kBlock * kBlock; key < end; key += kBlock) {
+  for (int64_t key = c.first_key(n, first) / kBlock * kBlock; key < end; key += kBlock) {
     const int64_t keys = std::min(kBlock, end - key);
     const bool diagonal = p.causal && key == p.first_query + first;  // no query attends later
     Blocks::transposed(keys_in + a.key(n, key, g), a.key_stride, keys, a.head_dim, kt, width);
@@ -123,7 +123,7 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
     if (Blocks::kRounds) scale_row(scores, rows * kBlock, c.scale);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t query = first + i, seen = std::min(keys, p.end_key(query, all) - key);
-      const int64_t begin = std::max<int64_t>(0, p.first_key(query) - key);
+      const int64_t begin = std::max<int64_t>(0, c.first_key(n, query) - key);
       float* row = scores + i * kBlock;
       if (seen <= begin) {  // only other rows attend to this block
         std::fill(row, row + kBlock, 0.0f);

@@ -34,9 +34,14 @@ struct AttentionCall {
   int64_t keys_of(int64_t n) const {
     return lengths ? std::clamp<int64_t>(mask[n] - sizes.key_offset, 0, sizes.keys) : sizes.keys;
   }
+  // Returns the first key to which a query of sample n attends. It grows with the query.
+  int64_t first_key(int64_t n, int64_t query) const {
+    const int64_t first = pattern.first_key(query);
+    return pattern.documents ? std::max(first, query - mask[n * sizes.queries + query]) : first;
+  }
   // Returns the mask of keys from `key` on, 0 for masked ones; nullptr if none is masked.
   const int32_t* key_mask(int64_t n, int64_t key) const {
-    return pattern.masked && !lengths ? mask + n * sizes.keys + key : nullptr;
+    return pattern.masked && !lengths && !pattern.documents ? mask + n * sizes.keys + key : nullptr;
   }
 
   // Multiplies the weights of one query with the dropout mask: w[i·step] is key `first` + i.

@@ -135,6 +135,10 @@ void weigh_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int
     int64_t begin = p.causal ? at : p.window > 0 ? at - p.window + 1 : 0;
     int64_t end = p.window > 0 ? at + p.window : kBlock;
     if (visible != nullptr && visible[s] == 0) end = 0;
+    if (p.documents) {  // without the queries of later documents
+      end = queries;
+      while (end > 0 && f.first_key(n, query + end - 1) > key + s) --end;
+    }
     end = std::clamp<int64_t>(end, 0, kBlock);
     begin = std::clamp<int64_t>(begin, 0, end);
     if (p.alibi) {
@@ -233,6 +237,7 @@ void group_backward(const BackwardCall& c, int64_t n, int64_t g, float* buffer) 
     const int64_t end = p.window > 0 ? std::min(a.queries, at + keys - 1 + p.window) : a.queries;
     for (int64_t h = 0; h < shared && there > 0; ++h) {
       for (int64_t query = begin; query < end; query += kBlock) {
+        if (f.first_key(n, query) >= key + there) break;  // as all later queries
         const int64_t row = h * padded + query;
         query_block<Blocks>(c, b, n, g * shared + h, key, there, query, b.delta + row,
                             b.dq + row * width);

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kAttentionBlock)
     most[r] = kNever;
     for (int k = 0; k < kParts; ++k) out[r][k] = 0;
   }
-  for (int64_t s = c.first_key(own.first); s < c.end_key(end - 1); s += kTile) {
+  for (int64_t s = scores.first_key(own.first); s < c.end_key(end - 1); s += kTile) {
     __syncthreads();
     keys.load(
         p.k, s, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); }, c.tf32);
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kAttentionBlock)
   for (int r = 0; r < kRows; ++r) {
     for (int k = 0; k < kParts; ++k) out[r][k] = 0;
   }
-  for (int64_t s = c.first_key(own.first); s < c.end_key(end - 1); s += kTile) {
+  for (int64_t s = scores.first_key(own.first); s < c.end_key(end - 1); s += kTile) {
     __syncthreads();
     keys.load(
         p.k, s, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); }, c.tf32);
@@ -217,6 +217,7 @@ __global__ void __launch_bounds__(kAttentionBlock)
   for (int64_t h = g * shared_by; h < (g + 1) * shared_by; ++h) {
     const AttentionScores<M> scores(c, in, n, h);
     for (int64_t t = c.first_query(own.first); t < c.end_query(end - 1); t += kTile) {
+      if (scores.first_key(t) >= end) break;  // as all later queries
       __syncthreads();
       queries.load(
           p.q, t, c.queries, c.head_dim, [&](int64_t i) { return c.query_at(n, i, h); }, c.tf32);
@@ -305,9 +306,10 @@ AttentionCall read_attention_call(const KernelRequest& request, SpecSpan inputs)
   const Attributes& attributes = request.attributes;
   const AttentionSizes a = attention_sizes(request.op, inputs, attributes);
   AttentionCall call = attention_call(a, inputs[0].dtype, attributes);
-  if (AttentionPattern(attributes).masked) {
-    call.mask = inputs[a.packed ? 1 : 3].shape.rank() == 1 ? AttentionCall::Mask::lengths
-                                                           : AttentionCall::Mask::tokens;
+  if (const AttentionPattern pattern(attributes); pattern.masked) {
+    call.mask = pattern.documents                            ? AttentionCall::Mask::documents
+                : inputs[a.packed ? 1 : 3].shape.rank() == 1 ? AttentionCall::Mask::lengths
+                                                             : AttentionCall::Mask::tokens;
   }
   return call;
 }

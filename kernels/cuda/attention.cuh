@@ -53,12 +53,20 @@ struct AttentionScores {
     }
   }
 
+  // The first key to which a query attends. It grows with the query.
+  __device__ int64_t first_key(int64_t query) const {
+    const int64_t first = call.first_key(query);
+    if (call.mask != AttentionCall::Mask::documents) return first;
+    const int64_t start = query - mask[sample * call.queries + query];
+    return start > first ? start : first;
+  }
   __device__ bool sees(int64_t query, int64_t key) const {
     if (query >= call.queries || key >= call.keys || key < call.first_key(query) ||
         key >= call.end_key(query)) {
       return false;
     }
     if (call.mask == AttentionCall::Mask::none) return true;
+    if (call.mask == AttentionCall::Mask::documents) return key >= first_key(query);
     if (call.mask == AttentionCall::Mask::lengths) return call.key_offset + key < mask[sample];
     return mask[sample * call.keys + key] != 0;
   }

@@ -28,7 +28,7 @@ struct AttentionCall {
   bool tf32 = false;  // operands of products are rounded (ops/rules.h)
   bool causal = false, alibi = false;
   int64_t window = 0;
-  enum class Mask : uint8_t { none, lengths, tokens } mask = Mask::none;
+  enum class Mask : uint8_t { none, lengths, tokens, documents } mask = Mask::none;
   double dropout = 0;
   uint64_t stream = 0;
 

@@ -11,7 +11,12 @@ namespace {
 
 constexpr int kBlock = 256;
 
-__device__ bool is_valid(const AttentionCall& c, const int32_t* mask, int64_t sample, int64_t key) {
+// `query`: with documents only.
+__device__ bool is_valid(const AttentionCall& c, const int32_t* mask, int64_t sample, int64_t query,
+                         int64_t key) {
+  if (c.mask == AttentionCall::Mask::documents) {
+    return key >= query - mask[sample * c.queries + query];
+  }
   return c.mask == AttentionCall::Mask::lengths ? key < mask[sample]
                                                 : mask[sample * c.keys + key] != 0;
 }
@@ -22,8 +27,8 @@ __global__ void inputs_kernel(AttentionCall c, AttentionInputs in, AttentionBias
   if (c.mask != AttentionCall::Mask::none) {
     const int64_t of_sample = layout.rows * layout.stride;
     for (int64_t i = thread_index(); i < c.samples * of_sample; i += thread_count()) {
-      const int64_t key = i % layout.stride;
-      const bool valid = key < c.keys && is_valid(c, in.mask, i / of_sample, key);
+      const int64_t key = i % layout.stride, query = i % of_sample / layout.stride;
+      const bool valid = key < c.keys && is_valid(c, in.mask, i / of_sample, query, key);
       bias[i] = static_cast<T>(valid ? 0.0f : excluded);
     }
   }
@@ -45,7 +50,7 @@ __global__ void __launch_bounds__(kBlock)
   const int64_t n = blockIdx.x, thread = threadIdx.x;
   int64_t first = c.keys;  // the first valid key
   for (int64_t s = thread; s < first; s += kBlock) {
-    if (is_valid(c, mask, n, s)) first = s;
+    if (is_valid(c, mask, n, 0, s)) first = s;
   }
   firsts[thread] = first;
   __syncthreads();

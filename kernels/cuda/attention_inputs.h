@@ -27,8 +27,8 @@ void launch_attention_inputs(const AttentionCall& call, const AttentionInputs& i
                              const AttentionBias& layout, void* bias, uint64_t* random,
                              CudaStream stream);
 
-// With a mask and no window: sets y of queries without a key to 0 and their sums to +∞, so that the
-// backward has no gradients of them.
+// With a mask, but of documents, and no window: sets y of queries without a key to 0 and their sums
+// to +∞, so that the backward has no gradients of them.
 void launch_queries_without_keys(const AttentionCall& call, const AttentionInputs& in, void* y,
                                  float* sums, CudaStream stream);
 

@@ -32,6 +32,8 @@ inline constexpr int32_t kIgnoredLabel = -100;
 // The default names of the fields.
 inline constexpr const char* kInputField = "input";
 inline constexpr const char* kTargetField = "target";
+// An input that layers use without being asked to (LayerContext::document_positions()).
+inline constexpr const char* kDocumentPositions = "document_positions";
 
 struct FieldSpec {
   std::string name;

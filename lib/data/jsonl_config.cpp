@@ -61,6 +61,7 @@ struct JsonlConfig final : SequenceConfig {
     refuse(source_length && !source, "source_length", "source_length needs source and target");
     refuse(!source_lengths && !source, "source_lengths", "source_lengths needs source and target");
     refuse(pairs() && curriculum, "curriculum", "a curriculum needs documents (field)");
+    refuse(pairs() && document_mask, "document_mask", "document_mask needs documents (field)");
     refuse(length_buckets && !pairs(), "length_buckets", "length_buckets needs pairs of texts");
     refuse(length_buckets && !sources.empty(), "length_buckets",
            "length_buckets and sources cannot be combined; remove one of them");

@@ -4,10 +4,50 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "data/mixed_sources.h"
 #include "data/token_windows.h"
 
 namespace dltrain {
+namespace {
+
+// Returns the token that ends a document: `given`, or the tokenizer's end of text. Throws
+// Error(data) at the place `name` if there is none.
+int32_t document_end(const TokenStream& stream, std::optional<int64_t> given,
+                     const std::string& name) {
+  if (const auto tokenizer = stream.tokenizer(); !given && tokenizer) {
+    given = tokenizer->special().end_of_text;
+  }
+  if (!given) {
+    throw Error(ExitCode::data,
+                "document_mask needs the token that ends a document: a tokenizer with an "
+                "end-of-text token (char and byte: special_tokens: [<|endoftext|>]), or "
+                "end_token_id",
+                name);
+  }
+  if (*given >= stream.vocab_size()) {
+    throw Error(ExitCode::data,
+                fmt::format("end_token_id {} is not in the vocabulary (0 to {})", *given,
+                            stream.vocab_size() - 1),
+                name);
+  }
+  return static_cast<int32_t>(*given);
+}
+
+// Warns if no document ends in the first tokens of a part.
+void warn_without_ends(const TokenStream& stream, int64_t first, int64_t count, int32_t end,
+                       const std::string& name) {
+  constexpr int64_t kLooked = 1 << 20;
+  std::vector<int32_t> ids(static_cast<size_t>(std::min(count, kLooked)));
+  stream.read(first, static_cast<int64_t>(ids.size()), ids.data());
+  if (std::find(ids.begin(), ids.end(), end) != ids.end()) return;
+  log_warning(
+      "{}: no document ends (token {}) in the first {} tokens, so document_mask has no "
+      "effect there",
+      name, end, ids.size());
+}
+
+}  // namespace
 
 void CurriculumConfig::describe(Fields& f) {
   f.integer("from", options.from,
@@ -114,6 +154,16 @@ void SequenceConfig::describe(Fields& f) {
             {.doc = "The token that masks others; if absent, the tokenizer's <mask> or [MASK]",
              .min = 0,
              .max = INT32_MAX});
+  f.boolean("document_mask", document_mask,
+            {.doc = "Tokens attend to tokens of their own document only, and learned positions "
+                    "count from its first token. A document ends with an end-of-text token",
+             .known_as = {"reset_attention_mask", "block_causal", "intra_document_masking"}});
+  f.integer("end_token_id", end_token_id,
+            {.doc = "With document_mask: the token that ends a document; if absent, the "
+                    "tokenizer's end of text",
+             .min = 0,
+             .max = INT32_MAX,
+             .known_as = {"eos_token_id", "eod_token_id"}});
   DatasetConfig::describe(f);
 }
 
@@ -123,6 +173,13 @@ void SequenceConfig::validate(Diagnostics& diagnostics) const {
   refuse_image_keys(diagnostics);
   if (mask_token_id && !mlm_probability) {
     diagnostics.add(*this, "mask_token_id", "mask_token_id needs mlm_probability");
+  }
+  if (document_mask && mlm_probability) {
+    diagnostics.add(*this, "document_mask",
+                    "document_mask is for causal attention, not for mlm_probability");
+  }
+  if (end_token_id && !document_mask) {
+    diagnostics.add(*this, "end_token_id", "end_token_id needs document_mask");
   }
   if (!curriculum) return;
   if (curriculum->options.from >= sequence_length) {
@@ -194,7 +251,11 @@ std::shared_ptr<const Dataset> SequenceConfig::masked(std::shared_ptr<const Data
 std::shared_ptr<const Dataset> SequenceConfig::windows(std::shared_ptr<const TokenStream> stream,
                                                        int64_t first, int64_t count, bool training,
                                                        const std::string& name) const {
-  const WindowOptions options{sequence_length, training && random_offset};
+  WindowOptions options{sequence_length, training && random_offset};
+  if (document_mask) {
+    options.document_end = document_end(*stream, end_token_id, name);
+    if (training) warn_without_ends(*stream, first, count, *options.document_end, name);
+  }
   return transform_samples(
       masked(token_windows(std::move(stream), first, count, options, name), name), changes());
 }

@@ -40,6 +40,8 @@ struct SequenceConfig : DatasetConfig {
   bool random_offset = true;
   std::optional<double> mlm_probability;
   std::optional<int64_t> mask_token_id;
+  bool document_mask = false;
+  std::optional<int64_t> end_token_id;
 
   void describe(Fields& f) override;
   void validate(Diagnostics& diagnostics) const override;

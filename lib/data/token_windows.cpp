@@ -16,7 +16,10 @@ class TokenWindows final : public Dataset {
  public:
   TokenWindows(std::shared_ptr<const TokenStream> stream, int64_t first, int64_t count,
                const WindowOptions& options, const std::string& what)
-      : stream_(std::move(stream)), first_(first), length_(options.sequence_length) {
+      : stream_(std::move(stream)),
+        first_(first),
+        length_(options.sequence_length),
+        document_end_(options.document_end) {
     size_ = (count - 1) / length_;
     if (size_ < 1) {
       throw Error(ExitCode::data,
@@ -30,6 +33,7 @@ class TokenWindows final : public Dataset {
     }
     const TensorSpec sequence{Shape{length_}, DType::i32};
     fields_ = {{kInputField, sequence}, {kTargetField, sequence}};
+    if (document_end_) fields_.insert(fields_.begin() + 1, {kDocumentPositions, sequence});
   }
 
   int64_t size() const override { return size_; }
@@ -47,7 +51,9 @@ class TokenWindows final : public Dataset {
   int64_t valid_targets(int64_t) const override { return length_; }
   std::optional<int64_t> uniform_valid_targets() const override { return length_; }
   int64_t label_bound() const override { return stream_->vocab_size(); }
-  std::optional<int64_t> id_bound(int) const override { return stream_->vocab_size(); }
+  std::optional<int64_t> id_bound(int field) const override {
+    return is_positions(field) ? length_ : stream_->vocab_size();
+  }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return stream_->tokenizer(); }
   std::string location_of(int64_t sample) const override {
     return stream_->location_of(first_ + sample * length_);
@@ -63,12 +69,21 @@ class TokenWindows final : public Dataset {
 
   void read(int field, int64_t sample, int64_t shift, size_t row, std::byte* out) const {
     const int64_t begin = first_ + sample * length_ + shift + (field == target_field() ? 1 : 0);
-    stream_->read(begin, length_,
-                  reinterpret_cast<int32_t*>(out) + static_cast<int64_t>(row) * length_);
+    int32_t* ids = reinterpret_cast<int32_t*>(out) + static_cast<int64_t>(row) * length_;
+    stream_->read(begin, length_, ids);
+    if (!is_positions(field)) return;
+    int32_t next = 0;
+    for (int64_t i = 0; i < length_; ++i) {
+      const bool ends = ids[i] == *document_end_;
+      ids[i] = next++;
+      if (ends) next = 0;
+    }
   }
+  bool is_positions(int field) const { return document_end_ && field == 1; }
 
   std::shared_ptr<const TokenStream> stream_;
   int64_t first_, length_;
+  std::optional<int32_t> document_end_;
   int64_t size_ = 0;
   bool random_offset_ = false;
   std::vector<FieldSpec> fields_;

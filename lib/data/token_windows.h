@@ -6,10 +6,15 @@
 // In training, all windows of an epoch are shifted by an offset below T, a function of seed and
 // epoch, so that the borders of the sequences vary. An epoch then has one window less and leaves
 // out fewer than 2 T tokens at the ends of the part.
+//
+// With `document_end` samples have the input `document_positions` too: the number of tokens before
+// each token in its document, which ends with that id. The first document of a sample may have
+// begun before it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "data/dataset.h"
@@ -20,6 +25,7 @@ namespace dltrain {
 struct WindowOptions {
   int64_t sequence_length = 0;  // T
   bool random_offset = false;   // in training
+  std::optional<int32_t> document_end = {};
 };
 
 // Makes windows of the ids [first, first + count). Throws Error(data) at the place `what` if they

@@ -1,7 +1,7 @@
 // attention: softmax(scale · q·kᵀ)·v of every head, without parameters. Projections are layers of
 // their own, so that they can have the names of any model family. An integer input at the end masks
 // padding: it has the number of tokens of each sample, or 1 for each token that is present (Hugging
-// Face's attention_mask).
+// Face's attention_mask). The input `document_positions` of the data keeps documents apart.
 //
 // multi_head_attention: self-attention, y = attention(x·W_inᵀ + b_in)·W_outᵀ + b_out. Parameters
 // have the names and shapes of torch.nn.MultiheadAttention (in_proj_weight, in_proj_bias,
@@ -71,6 +71,18 @@ struct AttentionLayer : Layer {
   ValueId emit_attention(LayerContext& c, std::vector<ValueId> inputs,
                          Attributes attributes) const {
     attributes.set("causal", causal);
+    if (const ValueId positions = c.document_positions(); positions != kNoValue) {
+      if (attributes.boolean("masked")) {
+        fail(ExitCode::usage, "has a mask, which data.document_mask cannot be combined with");
+      }
+      if (!causal) {
+        fail(ExitCode::usage,
+             "is not causal; data.document_mask is for attention to earlier tokens");
+      }
+      attributes.set("masked", true);
+      attributes.set("documents", true);
+      inputs.push_back(positions);
+    }
     if (c.noise() && dropout > 0) {
       attributes.set("dropout", dropout);
       attributes.set("stream", static_cast<int64_t>(random_stream(c.path())));

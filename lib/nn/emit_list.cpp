@@ -12,6 +12,7 @@ namespace dltrain {
 namespace {
 
 constexpr size_t kMaxLayers = 100'000;
+constexpr std::string_view kPlacesInDocuments = "document_positions";
 
 // Returns whether a name is valid: it becomes a part of the names in checkpoint files.
 bool is_layer_name(std::string_view name) {
@@ -116,7 +117,9 @@ ValueId LayerContext::emit_model(const std::vector<std::unique_ptr<Layer>>& laye
   const ValueId out = emit_layers(layers, list);
   if (lora_ != nullptr) add_adapters(*lora_, first_node, out);
   for (const Output& field : data.outputs) {
-    if (!field.used) fail_at(model, "no layer reads the data's '{}'", field.name);
+    if (field.used) continue;
+    fail_at(model, "no layer reads the data's '{}'{}", field.name,
+            field.name == kPlacesInDocuments ? " (data.document_mask is for attention)" : "");
   }
   return out;
 }
@@ -213,6 +216,17 @@ LayerContext::Output* LayerContext::find_output(const List& list, std::string_vi
     }
   }
   return nullptr;
+}
+
+ValueId LayerContext::document_positions() const {
+  for (const Names* names = list_->names; names != nullptr; names = names->outer) {
+    for (const Output& output : names->outputs) {
+      if (output.layer != nullptr || output.name != kPlacesInDocuments) continue;
+      const_cast<Output&>(output).used = true;
+      return output.value;
+    }
+  }
+  return kNoValue;
 }
 
 // "no earlier layer is called 'convl'; did you mean 'conv1'?"

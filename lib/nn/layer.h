@@ -118,6 +118,11 @@ class LayerContext {
   void carry(const std::string& name, ValueId x);
   void set_streams(const StreamInfo& streams) { streams_ = streams; }
 
+  // Returns the data's input `document_positions` if there is one, else kNoValue: i32 [samples,
+  // tokens], the number of tokens before each token in its document. Tokens of other documents are
+  // not to be seen.
+  ValueId document_positions() const;
+
   // Adds a state update that runs once a step, after the gradient norm: op(step_state, inputs…).
   void defer_update(std::string op, std::vector<ValueId> inputs, Attributes attributes) {
     updates_.push_back({path(), std::move(op), std::move(inputs), std::move(attributes)});

@@ -64,6 +64,11 @@ struct Recurrent : Layer {
 
   ValueId emit(LayerContext& c, ValueId x) const override {
     expect_tokens(c.shape(x));
+    if (c.document_positions() != kNoValue) {
+      fail(ExitCode::usage,
+           "keeps its state from one document to the next; data.document_mask is "
+           "for attention");
+    }
     if (decoding_of(c, x) != nullptr && (bidirectional || !return_sequences)) {
       fail(ExitCode::usage, "{}, so this model cannot generate text",
            bidirectional ? "reads from the last token too (bidirectional)"

@@ -70,15 +70,17 @@ struct PositionEmbedding final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
     const Shape shape = shape_of_tokens(c, x);
     if (Decoding* d = decoding_of(c, x)) return emit_placed(c, x, *d);
-    if (!max_positions) {
-      const ValueId positions =
-          c.parameter("pos_embedding", {1, shape[1], shape[2]}, Initializer::normal_of(std));
-      return c.builder().emit1("add", {x, positions});
+    if (max_positions && shape[1] > *max_positions) too_long(shape[1], *max_positions);
+    const Initializer init = Initializer::normal_of(std);
+    ValueId positions = max_positions ? c.parameter("weight", {*max_positions, shape[2]}, init)
+                                      : c.parameter("pos_embedding", {1, shape[1], shape[2]}, init);
+    if (const ValueId documents = c.document_positions(); documents != kNoValue) {
+      if (!max_positions) positions = c.reshape(positions, {shape[1], shape[2]});
+      positions =
+          c.builder().emit1("embedding", {documents, positions}, {{"padding_idx", int64_t{-1}}});
+    } else if (max_positions) {
+      positions = first_rows(c, positions, shape[1]);
     }
-    if (shape[1] > *max_positions) too_long(shape[1], *max_positions);
-    ValueId positions =
-        c.parameter("weight", {*max_positions, shape[2]}, Initializer::normal_of(std));
-    positions = first_rows(c, positions, shape[1]);
     return c.builder().emit1("add", {x, positions});
   }
 
@@ -146,6 +148,11 @@ struct TokenTypeEmbedding final : Layer {
 struct SinusoidalPositions final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
     expect_tokens(c.shape(x));
+    if (c.document_positions() != kNoValue) {
+      fail(ExitCode::usage,
+           "counts from the first token of a sequence, not of a document; with "
+           "data.document_mask use learned or rotary positions");
+    }
     return c.builder().emit1("sinusoidal_positions", with_positions(c, x));
   }
 };

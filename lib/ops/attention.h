@@ -55,6 +55,7 @@ struct AttentionPattern {
   int64_t window = 0;  // 0: none
   bool alibi = false;
   bool masked = false;      // the last tensor defines the valid keys
+  bool documents = false;   // of each query, by the number of tokens before it in its document
   int64_t first_query = 0;  // the position of the first query among the keys
 
   explicit AttentionPattern(const Attributes& attributes)
@@ -62,6 +63,7 @@ struct AttentionPattern {
         window(attributes.integer("window")),
         alibi(attributes.boolean("alibi")),
         masked(attributes.boolean("masked")),
+        documents(attributes.boolean("documents")),
         first_query(attributes.integer("first_query") - attributes.integer("first_key")) {}
   AttentionPattern() = default;
 

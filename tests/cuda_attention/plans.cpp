@@ -45,6 +45,11 @@ AttentionCall with(AttentionCall call, double dropout, bool masked) {
   return call;
 }
 
+AttentionCall documents(AttentionCall call) {
+  call.mask = AttentionCall::Mask::documents;
+  return call;
+}
+
 // Calls check(call, backward, target) for both GPUs and directions.
 template <typename F>
 void for_each_plan(std::span<const Case> cases, const F& check) {
@@ -88,7 +93,10 @@ TEST_CASE("attention with dropout or padding has cuDNN plans too, with a determi
                         {"BERT-large with dropout", with(bert, 0.1, false)},
                         {"BERT-large with padding", with(bert, 0, true)},
                         {"BERT-large with dropout and padding", with(bert, 0.1, true)},
-                        {"causal, with padding", with(packed(4, 130, 2, true), 0.1, true)}};
+                        {"causal, with padding", with(packed(4, 130, 2, true), 0.1, true)},
+                        {"GPT-2 124M with documents", documents(gpt)},
+                        {"GPT-2 124M with dropout and documents", documents(with(gpt, 0.1, false))},
+                        {"Llama 3.2 1B with documents", documents(grouped(32, 8, 64))}};
   for_each_plan(cases, [](AttentionCall call, bool backward, const AttentionTarget& target) {
     std::string why;
     const auto plan = plan_attention(call, backward, target, &why);

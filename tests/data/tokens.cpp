@@ -81,6 +81,64 @@ TEST_CASE("damaged token files are refused") {
              Contains("id 300 is beyond the vocabulary (0 to 255)"));
 }
 
+TEST_CASE("with document_mask samples have the place of each token in its document") {
+  TemporaryFolder folder;
+  // Documents of 3 tokens, of 1, of an end alone, of 5, and one that does not end.
+  const std::string path =
+      folder.write("a.bin", raw<uint16_t>({5, 6, 0, 0, 7, 8, 9, 5, 0, 1, 2, 3, 4, 6}));
+  const std::string keys = "sequence_length: 6, document_mask: true, end_token_id: 0";
+  const auto data = read_data(keys_tokens(path, keys)).open().train;
+  REQUIRE(data->fields().size() == 3);
+  CHECK(data->fields()[1].name == kDocumentPositions);
+  CHECK(data->target_field() == 2);
+  CHECK(data->id_bound(1) == 6);
+  CHECK(ids_of(*data, 0, 0) == TokensIds{5, 6, 0, 0, 7, 8});
+  CHECK(ids_of(*data, 1, 0) == TokensIds{0, 1, 2, 0, 0, 1});
+  CHECK(ids_of(*data, 2, 0) == TokensIds{6, 0, 0, 7, 8, 9});
+  // A document that began before the sample counts from the sample's first token.
+  CHECK(ids_of(*data, 0, 1) == TokensIds{9, 5, 0, 1, 2, 3});
+  CHECK(ids_of(*data, 1, 1) == TokensIds{0, 1, 2, 0, 1, 2});
+  // Shifted samples of training.
+  const auto shifted = read_data("type: tokens, path: '" + path + "', " + keys).open().train;
+  bool moved = false;
+  for (int64_t epoch = 0; epoch < 20; ++epoch) {
+    const SampleVisit visit{3, epoch};
+    const TokensIds ids = training_ids_of(*shifted, 0, 0, visit);
+    TokensIds places(1, 0);
+    for (size_t i = 1; i < ids.size(); ++i)
+      places.push_back(ids[i - 1] == 0 ? 0 : places[i - 1] + 1);
+    CHECK(training_ids_of(*shifted, 1, 0, visit) == places);
+    moved = moved || ids != ids_of(*data, 0, 0);
+  }
+  CHECK(moved);
+  // The tokenizer's end of text.
+  folder.write("b.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"\"}\n{\"text\": \"cde\"}\n");
+  const std::string lines = "type: jsonl, random_offset: false, sequence_length: 6, path: '" +
+                            (folder / "b.jsonl").string() + "', document_mask: true, tokenizer: ";
+  const auto documents = read_data(lines + "{type: char, special_tokens: [</s>]}").open().train;
+  CHECK(ids_of(*documents, 1, 0) == TokensIds{0, 1, 2, 0, 0, 1});
+}
+
+TEST_CASE("document_mask is refused where no document ends or none is seen alone") {
+  TemporaryFolder folder;
+  const std::string path = folder.write("a.bin", raw<uint16_t>({5, 6, 0, 7, 8, 9}));
+  const auto refusal = [&](const std::string& rest) {
+    return data_refusal(keys_tokens(path, "sequence_length: 2, document_mask: true" + rest));
+  };
+  CHECK_THAT(refusal(""), Contains("a.bin: document_mask needs the token that ends a document"));
+  CHECK_THAT(refusal(", tokenizer: byte"), Contains("or end_token_id"));
+  CHECK_THAT(refusal(", end_token_id: 10"),
+             Contains("end_token_id 10 is not in the vocabulary (0 to 9)"));
+  CHECK_THROWS_WITH(read_data(keys_tokens("a", "sequence_length: 2, end_token_id: 1")),
+                    Contains("end_token_id needs document_mask"));
+  CHECK_THROWS_WITH(
+      read_data(keys_tokens("a", "sequence_length: 2, document_mask: true, mlm_probability: 0.1")),
+      Contains("document_mask is for causal attention"));
+  CHECK_THROWS_WITH(read_data("type: jsonl, path: a, tokenizer: byte, sequence_length: 2, "
+                              "document_mask: true, prompt: a, completion: b"),
+                    Contains("document_mask needs documents (field)"));
+}
+
 TEST_CASE("ids of 4 bytes are not taken for ids of 2") {
   TemporaryFolder folder;
   std::vector<uint32_t> ids(20);

@@ -19,6 +19,7 @@ enum class Fill {
   not_finite,  // normal, with one infinity in the middle
   labels,      // i32 in [0, bound), every seventh one ignored (−100)
   ids,         // i32 in [0, bound)
+  documents,   // i32, along the last axis: 0, 1, … up to bound plus the row, again and again
   slots,       // i32, each another one: …, 2, 1, 0
   gaps,        // as slots, but some are −1 (no row): the same ones in the inverse
   groups,      // i32, growing from 0 to bound: the rows of experts, of which the first has none

@@ -15,7 +15,7 @@ struct Attended {
   double dropout = 0;
   int64_t window = 0;
   bool alibi = false;
-  int mask = 0;                           // 1: lengths, 2: keys
+  int mask = 0;                           // 1: lengths, 2: keys, 3: documents
   int64_t first_head = 0, all_heads = 0;  // of a rank's heads
   int64_t first_query = -1, all = 0;      // of a rank's tokens, and all tokens
   int64_t first_key = 0;                  // of keys of some rank
@@ -29,6 +29,7 @@ void add_attention(std::vector<OpCase>& cases, const Attended& a) {
       (a.window > 0 ? fmt::format(" window {}", a.window) : "") + (a.alibi ? " alibi" : "") +
       (a.mask == 1   ? " lengths"
        : a.mask == 2 ? " masked"
+       : a.mask == 3 ? " documents"
                      : "") +
       (a.all_heads > 0 ? fmt::format(", heads from {} of {}", a.first_head, a.all_heads) : "") +
       (a.all > 0 ? fmt::format(", queries from {} of {}", a.first_query, a.all) : "") +
@@ -63,8 +64,11 @@ void add_attention(std::vector<OpCase>& cases, const Attended& a) {
   if (a.mask != 0) {
     c.attributes.set("masked", true);
     // Lengths up to twice the keys count as all of them; of the mask two keys of three are there.
-    c.inputs.push_back(a.mask == 1 ? CaseInput{{{a.samples}, DType::i32}, Fill::ids, 2 * a.keys}
-                                   : CaseInput{{{a.samples, a.keys}, DType::i32}, Fill::ids, 3});
+    c.attributes.set("documents", a.mask == 3);
+    const TensorSpec keys{{a.samples, a.keys}, DType::i32};
+    c.inputs.push_back(a.mask == 1   ? CaseInput{{{a.samples}, DType::i32}, Fill::ids, 2 * a.keys}
+                       : a.mask == 2 ? CaseInput{keys, Fill::ids, 3}
+                                     : CaseInput{keys, Fill::documents, 3 + a.keys / 4});
   }
   if (a.dropout > 0) c.inputs.push_back(case_state());
   OpCase backward = c;
@@ -110,6 +114,10 @@ void add_attention_cases(std::vector<OpCase>& cases) {
   add_attention(cases, {7, 3, 2, 2, 2, 16, false, false, 0, 0, false, 2});
   add_attention(cases, {2, 197, 197, 4, 2, 64, true, true, 0, 0, false, 1});  // several blocks
   add_attention(cases, {2, 130, 130, 2, 2, 64, false, false, 0, 0, false, 2});
+  // Documents, within a block and of several blocks.
+  add_attention(cases, {2, 9, 9, 2, 1, 8, true, true, 0, 0, false, 3});
+  add_attention(cases, {2, 200, 200, 2, 1, 16, false, true, 0, 0, false, 3});
+  add_attention(cases, {3, 130, 130, 2, 2, 8, true, true, 0.25, 40, true, 3});
   // Heads of one rank.
   add_attention(cases, {2, 7, 7, 2, 1, 4, true, true, 0.25, 0, true, 0, 4, 6});
   add_attention(cases, {3, 70, 70, 2, 2, 8, false, true, 0.25, 0, true, 0, 1, 3});

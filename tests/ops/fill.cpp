@@ -134,6 +134,13 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
         t.set(i, static_cast<double>(numbers.below(static_cast<uint64_t>(input.bound))));
       }
       break;
+    case Fill::documents: {
+      const int64_t row = input.spec.shape[-1];
+      for (int64_t i = 0; i < n; ++i) {
+        t.set(i, static_cast<double>(i % row % (input.bound + i / row)));
+      }
+      break;
+    }
     case Fill::slots:
       for (int64_t i = 0; i < n; ++i) t.set(i, static_cast<double>(n - 1 - i));
       break;

@@ -79,7 +79,7 @@ class CudnnAttention final : public Kernel {
     cudnnHandle_t handle = device_.dnn();
     check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
     plan_->run(handle, *static_cast<const Prepared*>(b.prepared)->addresses, workspace);
-    if (masked() && !backward_) {
+    if (masked() && !backward_ && call_.mask != AttentionCall::Mask::documents) {
       launch_queries_without_keys(call_, inputs(b), b.outputs[0], b.output<float>(1),
                                   stream.native());
     }

@@ -50,11 +50,12 @@ class CudnnAttentionPlan {
   virtual void run(cudnnHandle_t handle, Addresses& addresses, void* workspace) const = 0;
 };
 
-// The layout of the bias of a mask. The forward reads one row for all queries. From such a row
-// cuDNN's backward computes wrong gradients (9.19 on an H100, 2026-11-27), so it has one for each
-// query.
+// The layout of the bias of a mask. The forward reads one row for all queries, but of documents.
+// From such a row cuDNN's backward computes wrong gradients (9.19 on an H100, 2026-11-27), so it
+// has one for each query.
 inline AttentionBias bias_of(const AttentionCall& call, bool backward) {
-  return {backward ? call.queries : 1, (call.keys + 7) / 8 * 8};
+  const bool by_query = backward || call.mask == AttentionCall::Mask::documents;
+  return {by_query ? call.queries : 1, (call.keys + 7) / 8 * 8};
 }
 
 // A mask is a bias for each sample and key, added to the scores. With dropout cuDNN draws by its
