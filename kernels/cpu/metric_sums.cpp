@@ -1,5 +1,5 @@
 // confusion_matrix, top_k_correct, regression_sums, binary_counts: only used in evaluation, so
-// plain loops in the order of the samples.
+// plain loops in the order of the samples. Likewise source_sums, which reads a number a row.
 #include <algorithm>
 #include <cmath>
 
@@ -108,6 +108,22 @@ std::unique_ptr<Kernel> make_regression_sums(const KernelRequest& request) {
 }
 std::unique_ptr<Kernel> make_binary_counts(const KernelRequest& request) {
   return make_metric_sums<Binary, float>(request);
+}
+
+std::unique_ptr<Kernel> make_source_sums(const KernelRequest& request) {
+  const int64_t rows = request.inputs[0].shape.elements();
+  const int64_t count = request.outputs[0].shape.elements();
+  return make_kernel([rows, count, accumulate = request.accumulate](const Bindings& b, Stream&) {
+    const auto* losses = b.input<double>(0);
+    const auto *targets = b.input<int32_t>(1), *sources = b.input<int32_t>(2);
+    auto* sums = b.output<double>(0);
+    if (!accumulate) std::fill_n(sums, count, 0.0);
+    for (int64_t r = 0; r < rows; ++r) {
+      if (targets[r] < 0) continue;
+      sums[2 * sources[r]] += losses[r];
+      sums[2 * sources[r] + 1] += 1;
+    }
+  });
 }
 
 }  // namespace dltrain

@@ -21,6 +21,7 @@ struct CrossEntropyArguments {
   const float* logits;
   const int32_t* targets;
   float* log_sum_exp;  // written by the forward, read by the backward
+  double* row_losses;  // written by the forward; nullptr: not wanted
   int64_t columns, classes, ignore_index;
   int64_t first, all_classes;  // the classes of a shard
   double smoothing, z_loss;
@@ -37,6 +38,7 @@ struct CrossEntropyArguments {
     out.logits = wide;
     out.targets += r;
     if (out.log_sum_exp != nullptr) out.log_sum_exp += r;
+    if (out.row_losses != nullptr) out.row_losses += r;
     return out;
   }
 };
@@ -166,10 +168,13 @@ ChunkSums forward_rows(const CrossEntropyArguments& a, double dloss, float* dlog
     const auto [greatest, log_sum_exp, total] = row_sums(a, row);
     a.log_sum_exp[r] = static_cast<float>(log_sum_exp);
     const int64_t target = a.targets[r];
+    if (a.row_losses != nullptr) a.row_losses[r] = 0;
     if (target != a.ignore_index) {
       double expected = (1 - a.smoothing) * row[target];
       if (a.smoothing != 0) expected += a.smoothing / static_cast<double>(a.classes) * total;
-      sums.loss += log_sum_exp - expected + a.z_loss * log_sum_exp * log_sum_exp;
+      const double loss = log_sum_exp - expected + a.z_loss * log_sum_exp * log_sum_exp;
+      if (a.row_losses != nullptr) a.row_losses[r] = loss;
+      sums.loss += loss;
       sums.correct += leads(row, target, greatest) ? 1 : 0;
     }
     if (dlogits != nullptr) backward_rows(a, dloss, dlogits, r, r + 1);
@@ -206,6 +211,7 @@ CrossEntropyArguments arguments(const KernelRequest& request) {
   return {.logits = nullptr,
           .targets = nullptr,
           .log_sum_exp = nullptr,
+          .row_losses = nullptr,
           .columns = request.inputs[0].shape[-1],
           .classes = classes,
           .ignore_index = request.attributes.integer("ignore_index", -100),
@@ -213,6 +219,11 @@ CrossEntropyArguments arguments(const KernelRequest& request) {
           .all_classes = request.attributes.integer("all_classes", classes),
           .smoothing = request.attributes.number("label_smoothing", 0),
           .z_loss = request.attributes.number("z_loss", 0)};
+}
+
+// The losses of the rows, output 3 with the attribute row_losses.
+double* row_losses(const Bindings& b) {
+  return b.outputs.size() > 3 ? b.output<double>(3) : nullptr;
 }
 
 bool with_f32_sums(const KernelRequest& request) {
@@ -246,8 +257,12 @@ std::unique_ptr<Kernel> make_joined_cross_entropy(const KernelRequest& request) 
       for (int64_t rank = 0; rank < ranks; ++rank) sum += std::exp(part(rank, 0) - shift);
       const double log_sum_exp = shift + std::log(sum);
       b.output<float>(1)[r] = static_cast<float>(log_sum_exp);
+      double* const losses = row_losses(b);
+      if (losses != nullptr) losses[r] = 0;
       if (b.input<int32_t>(1)[r] == a.ignore_index) continue;
-      total.loss += log_sum_exp - expected + a.z_loss * log_sum_exp * log_sum_exp;
+      const double loss = log_sum_exp - expected + a.z_loss * log_sum_exp * log_sum_exp;
+      if (losses != nullptr) losses[r] = loss;
+      total.loss += loss;
       total.correct += part(best, 3);
     }
     *b.output<double>(0) = total.loss;
@@ -299,6 +314,7 @@ std::unique_ptr<Kernel> make_summed_cross_entropy(const KernelRequest& request, 
         bound.logits = b.input<float>(0);
         bound.targets = b.input<int32_t>(1);
         bound.log_sum_exp = gradient ? buffers : b.output<float>(1);
+        bound.row_losses = row_losses(b);
         if (gradient) buffers += rows;
         const double dloss = gradient ? *b.input<double>(2) : 0;
         float* dlogits = gradient ? b.output<float>(0) : nullptr;

@@ -103,6 +103,7 @@ constinit const KernelRow kTable[] = {
     adding_row("top_k_correct", "plain", make_top_k_correct),
     adding_row("regression_sums", "plain", make_regression_sums),
     adding_row("binary_counts", "plain", make_binary_counts),
+    adding_row("source_sums", "plain", make_source_sums),
     row("top_k_routing", "plain", make_top_k_routing),
     row("top_k_routing_backward", "plain", make_top_k_routing_backward),
     row("dispatch_tokens", "plain", make_dispatch_tokens),

@@ -83,6 +83,24 @@ __global__ void binary_counts_kernel(MetricCall c, const T* x, const T* t, doubl
   }
 }
 
+// One block per source.
+__global__ void source_sums_kernel(const double* losses, const int32_t* targets,
+                                   const int32_t* sources, double* sums, int64_t rows,
+                                   bool accumulate) {
+  const auto source = static_cast<int32_t>(blockIdx.x);
+  double loss = 0, count = 0;
+  for (int64_t r = threadIdx.x; r < rows; r += kBlock) {
+    if (sources[r] != source || targets[r] < 0) continue;
+    loss += losses[r];
+    count += 1;
+  }
+  loss = block_sum(loss);
+  count = block_sum(count);
+  if (threadIdx.x != 0) return;
+  sums[2 * source] = accumulate ? sums[2 * source] + loss : loss;
+  sums[2 * source + 1] = accumulate ? sums[2 * source + 1] + count : count;
+}
+
 template <typename T>
 void launch_metric(const MetricCall& c, const Bindings& b, CudaStream stream) {
   const T *values = b.input<T>(0), *numbers = b.input<T>(1);
@@ -120,6 +138,16 @@ std::unique_ptr<Kernel> make_cuda_metric_sums(const KernelRequest& request) {
     if (!call.accumulate) launch_fill(8, 0, b.outputs[0], sums, stream.native());
     if (call.rows * call.width == 0) return;
     with_wide(call.dtype, [&]<typename T>(T) { launch_metric<T>(call, b, stream.native()); });
+  });
+}
+
+std::unique_ptr<Kernel> make_cuda_source_sums(const KernelRequest& request) {
+  const int64_t rows = request.inputs[0].shape.elements();
+  const auto sources = static_cast<unsigned>(request.outputs[0].shape[0]);
+  return make_kernel([rows, sources, accumulate = request.accumulate](const Bindings& b,
+                                                                      Stream& stream) {
+    DLTRAIN_LAUNCH(source_sums_kernel, sources, kBlock, stream.native(), b.input<double>(0),
+                   b.input<int32_t>(1), b.input<int32_t>(2), b.output<double>(0), rows, accumulate);
   });
 }
 

@@ -308,15 +308,25 @@ __global__ void __launch_bounds__(kHeldBlock, 2)
   });
 }
 
-// Queues the loss of each row and whether it is correct: `rows`, twice as many numbers.
+// Of each row the loss and whether it is correct: in the workspace, the losses in output 3 if the
+// attribute row_losses asks for it.
+struct RowResults {
+  double *loss, *correct;
+};
+
+RowResults row_results(const CrossEntropyCall& c, const Bindings& b) {
+  auto* workspace = static_cast<double*>(b.workspace);
+  return {b.outputs.size() > 3 ? b.output<double>(3) : workspace, workspace + c.rows};
+}
+
 template <typename T>
 void launch_losses(const CrossEntropyCall& c, const T* logits, const int32_t* targets,
-                   MathOf<T>* log_sum_exp, double* rows, Stream& stream) {
+                   MathOf<T>* log_sum_exp, RowResults rows, Stream& stream) {
   using M = MathOf<T>;
   DLTRAIN_LAUNCH_ROWS(cross_entropy_kernel, T, c.rows, c.classes, stream.native(), logits, targets,
-                      log_sum_exp, rows, rows + c.rows, static_cast<M*>(nullptr), c.rows, c.columns,
-                      c.classes, c.first, c.ignore_index, static_cast<M>(c.label_smoothing),
-                      static_cast<M>(c.z_loss));
+                      log_sum_exp, rows.loss, rows.correct, static_cast<M*>(nullptr), c.rows,
+                      c.columns, c.classes, c.first, c.ignore_index,
+                      static_cast<M>(c.label_smoothing), static_cast<M>(c.z_loss));
 }
 
 template <typename T>
@@ -333,21 +343,21 @@ void launch_gradient(const CrossEntropyCall& c, const T* logits, const int32_t* 
 // Queues losses and gradients of rows in shared memory; returns false if they are not for it.
 template <typename T>
 bool launch_held(const CrossEntropyCall& c, const T* logits, const int32_t* targets,
-                 const double* dloss, T* dlogits, double* rows, Stream& stream) {
+                 const double* dloss, T* dlogits, RowResults rows, Stream& stream) {
   const size_t bytes = static_cast<size_t>(c.columns) * sizeof(T);
   if (c.classes <= kWarpRow || !rows_in_packs<T>(c.columns, {logits, dlogits}) ||
       !allow_shared(held_cross_entropy_kernel<T>, bytes)) {
     return false;
   }
   DLTRAIN_LAUNCH_SHARED(held_cross_entropy_kernel<T>, static_cast<unsigned>(c.rows), kHeldBlock,
-                        bytes, stream.native(), c, logits, targets, dloss, dlogits, rows,
-                        rows + c.rows);
+                        bytes, stream.native(), c, logits, targets, dloss, dlogits, rows.loss,
+                        rows.correct);
   return true;
 }
 
-void launch_sums(const CrossEntropyCall& c, const double* rows, double* loss_sum, double* correct,
+void launch_sums(const CrossEntropyCall& c, RowResults rows, double* loss_sum, double* correct,
                  Stream& stream) {
-  DLTRAIN_LAUNCH(add_rows_kernel, 1u, kBlock, stream.native(), rows, rows + c.rows, c.rows,
+  DLTRAIN_LAUNCH(add_rows_kernel, 1u, kBlock, stream.native(), rows.loss, rows.correct, c.rows,
                  loss_sum, correct);
 }
 
@@ -360,12 +370,12 @@ std::unique_ptr<Kernel> make_joined(const KernelRequest& request) {
   const CrossEntropyCall c = cross_entropy_call(request);
   const int64_t ranks = c.rows == 0 ? 1 : request.inputs[2].shape[0] / c.rows;
   const auto run = [c, ranks](const Bindings& b, Stream& stream) {
-    auto* rows = static_cast<double*>(b.workspace);
+    const RowResults rows = row_results(c, b);
     with_floating(c.dtype, [&]<typename T>(T) {
       using M = MathOf<T>;
       DLTRAIN_LAUNCH(join_parts_kernel<M>, stride_grid(c.rows > 0 ? c.rows : 1, kBlock), kBlock,
-                     stream.native(), b.input<M>(2), b.input<int32_t>(1), b.output<M>(1), rows,
-                     rows + c.rows, c.rows, ranks, c.all_classes, c.ignore_index, c.label_smoothing,
+                     stream.native(), b.input<M>(2), b.input<int32_t>(1), b.output<M>(1), rows.loss,
+                     rows.correct, c.rows, ranks, c.all_classes, c.ignore_index, c.label_smoothing,
                      c.z_loss);
     });
     launch_sums(c, rows, b.output<double>(0), b.output<double>(2), stream);
@@ -397,7 +407,7 @@ std::unique_ptr<Kernel> make_cuda_cross_entropy(const KernelRequest& request) {
   if (request.inputs.size() > 2) return make_joined(request);
   const CrossEntropyCall c = cross_entropy_call(request);
   const auto run = [c](const Bindings& b, Stream& stream) {
-    auto* rows = static_cast<double*>(b.workspace);
+    const RowResults rows = row_results(c, b);
     if (c.rows > 0) {
       with_floating(c.dtype, [&]<typename T>(T) {
         launch_losses(c, b.input<T>(0), b.input<int32_t>(1), b.output<MathOf<T>>(1), rows, stream);
@@ -425,7 +435,7 @@ std::unique_ptr<Kernel> make_cuda_cross_entropy_gradient(const KernelRequest& re
   if (!is_floating(request.inputs[0].dtype)) return nullptr;
   const CrossEntropyCall c = cross_entropy_call(request);
   const auto run = [c](const Bindings& b, Stream& stream) {
-    auto* rows = static_cast<double*>(b.workspace);
+    const RowResults rows = row_results(c, b);
     const auto* targets = b.input<int32_t>(1);
     const auto* dloss = b.input<double>(2);
     with_floating(c.dtype, [&]<typename T>(T) {
@@ -435,7 +445,7 @@ std::unique_ptr<Kernel> make_cuda_cross_entropy_gradient(const KernelRequest& re
       if constexpr (!std::is_same_v<T, double>) {
         if (launch_held(c, logits, targets, dloss, dlogits, rows, stream)) return;
       }
-      auto* log_sum_exp = reinterpret_cast<MathOf<T>*>(rows + 2 * c.rows);
+      auto* log_sum_exp = reinterpret_cast<MathOf<T>*>(rows.correct + c.rows);
       launch_losses(c, logits, targets, log_sum_exp, rows, stream);
       launch_gradient(c, logits, targets, log_sum_exp, dloss, dlogits, stream);
     });

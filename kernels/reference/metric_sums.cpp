@@ -1,4 +1,4 @@
-// confusion_matrix, top_k_correct, regression_sums, binary_counts.
+// confusion_matrix, top_k_correct, regression_sums, binary_counts, source_sums.
 #include <algorithm>
 #include <cmath>
 
@@ -70,6 +70,19 @@ std::unique_ptr<Kernel> reference_binary_counts(const KernelRequest& request) {
       }
       for (int k = 0; k < 4; ++k) c.put<double>(0, o * 4 + k, counts[k]);
     }
+  });
+}
+
+std::unique_ptr<Kernel> reference_source_sums(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    std::vector<double> sums = c.zeros(0);
+    for (int64_t r = 0; r < c.inputs[1].shape.elements(); ++r) {
+      if (c.input<int32_t>(1)[r] < 0) continue;
+      const auto source = static_cast<size_t>(c.input<int32_t>(2)[r]);
+      sums[2 * source] += c.input<double>(0)[r];
+      sums[2 * source + 1] += 1;
+    }
+    c.put_all<double>(0, sums);
   });
 }
 

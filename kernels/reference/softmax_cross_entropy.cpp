@@ -33,16 +33,25 @@ struct SoftmaxCrossEntropyRows {
     return (first + k == target ? 1 - smoothing : 0) + smoothing / static_cast<double>(all);
   }
 
-  // Adds a row to the loss and to those that are correct; returns its log_sum_exp.
+  // Writes the loss of a row to output 3, which exists with the attribute row_losses.
+  void put_loss(const NaiveCall& c, int64_t row, double loss) const {
+    if (c.out.size() > 3) c.output<double>(3)[row] = loss;
+  }
+
+  // Adds a row to the loss and to those that are correct, and writes its loss to output 3; returns
+  // its log_sum_exp.
   template <typename T>
   double add_row(const NaiveCall& c, int64_t row, double& loss, double& correct) const {
     const T* logits = c.input<T>(0) + row * columns;
     const int64_t target = c.input<int32_t>(1)[row];
     const T* greatest = std::max_element(logits, logits + classes);  // the first on ties
     const double log_sum_exp = log_sum_of(logits, classes, *greatest);
+    put_loss(c, row, 0);
     if (target == ignored) return log_sum_exp;
-    loss += z_loss * log_sum_exp * log_sum_exp;
-    for (int64_t k = 0; k < classes; ++k) loss += wanted(target, k) * (log_sum_exp - logits[k]);
+    double own = z_loss * log_sum_exp * log_sum_exp;
+    for (int64_t k = 0; k < classes; ++k) own += wanted(target, k) * (log_sum_exp - logits[k]);
+    put_loss(c, row, own);
+    loss += own;
     correct += greatest - logits == target ? 1 : 0;
     return log_sum_exp;
   }
@@ -77,12 +86,15 @@ std::unique_ptr<Kernel> reference_joined_cross_entropy(const KernelRequest& requ
       const double log_sum_exp =
           log_sum_of(sums.data(), ranks, *std::max_element(sums.begin(), sums.end()));
       c.put<T>(1, r, log_sum_exp);
+      s.put_loss(c, r, 0);
       if (c.input<int32_t>(1)[r] == s.ignored) continue;
       const double aim = std::accumulate(aims.begin(), aims.end(), 0.0);
       const double mean =
           std::accumulate(totals.begin(), totals.end(), 0.0) / static_cast<double>(s.all);
-      loss += log_sum_exp - (1 - s.smoothing) * aim - s.smoothing * mean +
-              s.z_loss * log_sum_exp * log_sum_exp;
+      const double own = log_sum_exp - (1 - s.smoothing) * aim - s.smoothing * mean +
+                         s.z_loss * log_sum_exp * log_sum_exp;
+      s.put_loss(c, r, own);
+      loss += own;
       correct += leads[static_cast<size_t>(std::max_element(greatest.begin(), greatest.end()) -
                                            greatest.begin())];
     }

@@ -87,6 +87,7 @@ constexpr KernelRow kTable[] = {
     row("elementwise_loss", reference_elementwise_loss, kOverwrites),
     row("elementwise_loss_backward", reference_elementwise_loss_backward, kAccumulates),
     row("confusion_matrix", reference_confusion_matrix, kAccumulates),
+    row("source_sums", reference_source_sums, kAccumulates),
     row("top_k_correct", reference_top_k_correct, kAccumulates),
     row("regression_sums", reference_regression_sums, kAccumulates),
     row("binary_counts", reference_binary_counts, kAccumulates),

@@ -79,6 +79,7 @@ bool described_accumulates(const OpDef& op) {
                                "top_k_correct",
                                "regression_sums",
                                "binary_counts",
+                               "source_sums",
                                "grouped_matmul_backward_weight"};
   return op.elementwise || op.name == "identity" ||
          std::ranges::find(kAdding, op.name) != kAdding.end();

@@ -165,6 +165,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .output_spec = {},
                 .zero_units = {},
                 .asked_vocabulary = model.asked_vocabulary};
+  if (model.sources != kNoValue) out.slots.push_back(model.sources);
   out.slots.push_back(model.targets);
   out.output_spec = out.graph.value(out.output).spec;
   const auto gpu_memory = [&] { return r.gpu_memory ? r.gpu_memory() : 0; };
@@ -198,7 +199,9 @@ StepGraph emit(const StepRequest& r, bool training) {
     for (auto& [label, sum] : model.loss.metrics) sums.push_back(&sum);
     for (EmittedRouter& router : model.routers)
       sums.insert(sums.end(), {&router.losses, &router.sums});
-    ContextCutResult cut = cut_context(out.graph, context, sums, model.output, model.targets);
+    std::vector<ValueId*> rows{&model.targets};
+    if (model.sources != kNoValue) rows.push_back(&model.sources);
+    ContextCutResult cut = cut_context(out.graph, context, sums, model.output, rows);
     shares_metrics = cut.whole_output;
     out.gathered_tokens = std::move(cut.gathered);
     log("context_cut");
@@ -214,6 +217,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     // The output stays sharded where only the loss reads it.
     if (r.probe || !r.metrics.empty()) kept.insert(kept.end(), {&out.output, &model.output});
     for (auto& [label, sum] : model.loss.metrics) kept.push_back(&sum);
+    if (model.loss.row_losses != kNoValue) kept.push_back(&model.loss.row_losses);
     for (EmittedRouter& router : model.routers) kept.push_back(&router.sums);
     for (auto& update : model.updates) {
       for (ValueId& id : update.inputs) kept.push_back(&id);
@@ -258,16 +262,28 @@ StepGraph emit(const StepRequest& r, bool training) {
     builder.accumulate(copy, prefix + label, Role::metric);
     out.metrics.push_back({label, prefix + label});
   };
+  const auto share_of = [&](ValueId sum) {
+    return shares_metrics ? emit_share(builder, sum, context) : sum;
+  };
   add_metric("loss", model.loss.loss_sum);
   for (const auto& [label, sum] : model.loss.metrics) add_metric(label, sum);
   if (!training) {
     const TargetKind kind = r.loss.target_kind(r.targets);
     for (const MetricSum& sum :
          emit_metric_sums(builder, r.metrics, kind, model.output, model.targets)) {
-      const ValueId part = shares_metrics ? emit_share(builder, sum.value, context) : sum.value;
-      const ValueId total = builder.accumulate(part, prefix + sum.label, Role::metric);
+      const ValueId total =
+          builder.accumulate(share_of(sum.value), prefix + sum.label, Role::metric);
       out.metrics.push_back({sum.label, prefix + sum.label, builder.spec(total).shape.elements()});
     }
+  }
+  if (model.sources != kNoValue) {
+    const std::string name = prefix + "sources";
+    const ValueId sums =
+        builder.emit1("source_sums", {model.loss.row_losses, model.targets, model.sources},
+                      {{"sources", r.targets.sources}});
+    builder.accumulate(share_of(sums), name, Role::metric);
+    out.metrics.push_back(
+        {.label = "sources", .name = name, .size = 2 * r.targets.sources, .of_sources = true});
   }
   for (const EmittedRouter& router : model.routers) {
     builder.set_layer(router.info.layer);
@@ -418,6 +434,10 @@ StepGraph emit(const StepRequest& r, bool training) {
 }
 
 }  // namespace
+
+bool StepGraph::has_sources() const {
+  return std::ranges::any_of(metrics, &StepMetric::of_sources);
+}
 
 std::vector<RouterSums> router_sums(const std::vector<StepMetric>& metrics,
                                     std::span<const double> sums) {

@@ -80,13 +80,17 @@ struct StepRequest {
 
 // A sum that a step (or an evaluation pass) computes: state value `name`, f64, contains the sum
 // over the global batch (or the pass). Metrics of training have one element, but for those of
-// routers, which come last.
+// sources and routers, which come last.
 struct StepMetric {
   std::string label;                      // "loss", "accuracy"
   std::string name;                       // "metric.loss"
   int64_t size = 1;                       // elements
   std::optional<RouterInfo> router = {};  // the sums are those of this router
+  bool of_sources = false;                // of each source of the data the losses' sum and number
   bool of_gradient = false;               // passes/gradient_squares.h: the last metric
+
+  // Its element becomes a mean over the targets that count.
+  bool is_mean() const { return !router && !of_sources && !of_gradient; }
 };
 
 // Returns the sums of the routers. `sums`: the elements of each metric, in order.
@@ -95,7 +99,8 @@ std::vector<RouterSums> router_sums(const std::vector<StepMetric>& metrics,
 
 struct StepGraph {
   Graph graph;
-  std::vector<ValueId> slots;  // filled by the host: the inputs of the model, then the targets
+  // Filled by the host: the inputs of the model, perhaps the sources of the targets, the targets.
+  std::vector<ValueId> slots;
   ValueId targets() const { return slots.back(); }
   ValueId output = kNoValue;  // in evaluation the host may read it after each micro-batch
   std::vector<ParameterInfo> parameters;     // and buffers, in order of emission
@@ -105,6 +110,7 @@ struct StepGraph {
   std::vector<std::string> gathered_tokens;  // ops that run on all tokens (passes/context_cut.h)
   std::vector<ParameterInfo> constants;      // of the teachers
   std::vector<StepMetric> metrics;           // the loss first
+  bool has_sources() const;                  // the slots have those of the targets
   TensorSpec output_spec;
   std::vector<ZeroUnit> zero_units;
   std::vector<std::string> stages = {};  // layers with which the stages of a pipeline begin

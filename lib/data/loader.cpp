@@ -41,6 +41,10 @@ Rows rows_of_loader(int index, int workers, int64_t rows) {
 
 std::vector<FieldSpec> batch_fields(const Dataset& dataset, const LoaderOptions& options) {
   std::vector<FieldSpec> fields = dataset.fields();
+  if (options.sources) {
+    const TensorSpec sources{fields.back().sample.shape, DType::i32};
+    fields.insert(fields.end() - 1, {"sources", sources});
+  }
   if (!options.mixing.active()) return fields;
   const TensorSpec& target = fields.back().sample;
   if (target.dtype != DType::i32 || target.shape.elements() != 1 ||
@@ -179,23 +183,41 @@ void TrainLoader::fill_rows(Worker& worker, int64_t step, int64_t offset, int64_
   for (int field = 0; field < inputs + (mixed ? 0 : 1); ++field) {
     fill_field(worker, field, chosen, first, row, batch, variant);
   }
+  if (options_.sources) fill_sources(chosen, row, batch, variant);
   if (mixed) mix_rows(worker, step, offset, row, count, batch);
+}
+
+void TrainLoader::fill_sources(std::span<const int64_t> chosen, int64_t row, Batch& batch,
+                               size_t variant) const {
+  const size_t field = fields_.size() - 2;
+  const Shape& sample = fields_[field].sample.shape;
+  int64_t each = sample.elements();
+  if (options_.lengths && sample.rank() > 0) {
+    each = each / sample[0] * options_.lengths->extents()[variant].back();
+  }
+  const SourceMix* mix = dataset_->sources();
+  auto* out = reinterpret_cast<int32_t*>(batch.fields[field]) + row * each;
+  for (const int64_t number : chosen) {
+    out = std::fill_n(out, each, mix ? static_cast<int32_t>(mix->source_of(number)) : 0);
+  }
 }
 
 void TrainLoader::fill_field(Worker& worker, int field, std::span<const int64_t> chosen,
                              const SampleVisit& first, int64_t row, Batch& batch,
                              size_t variant) const {
-  const auto f = static_cast<size_t>(field);
-  const TensorSpec& sample = fields_[f].sample;
+  const bool target = field == dataset_->target_field();
+  const size_t slot = target ? fields_.size() - 1 : static_cast<size_t>(field);
+  const TensorSpec& sample = fields_[slot].sample;
   const int64_t whole = sample.shape.rank() == 0 ? 0 : sample.shape[0];
-  const int64_t extent = options_.lengths ? options_.lengths->extents()[variant][f] : whole;
+  const int64_t extent =
+      options_.lengths ? options_.lengths->extents()[variant][static_cast<size_t>(field)] : whole;
   if (whole == 0 || extent == whole) {
-    std::byte* out = batch.fields[f] + static_cast<size_t>(row) * sample.bytes();
+    std::byte* out = batch.fields[slot] + static_cast<size_t>(row) * sample.bytes();
     dataset_->gather_training(field, chosen, first, out);
     return;
   }
   const size_t bytes = sample.bytes() / static_cast<size_t>(whole) * static_cast<size_t>(extent);
-  std::byte* out = batch.fields[f] + static_cast<size_t>(row) * bytes;
+  std::byte* out = batch.fields[slot] + static_cast<size_t>(row) * bytes;
   for (size_t i = 0; i < chosen.size(); ++i, out += bytes) {
     const SampleVisit visit{first.seed, first.position + static_cast<int64_t>(i)};
     dataset_->gather_training(field, chosen.subspan(i, 1), visit, worker.whole.data());

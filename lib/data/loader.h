@@ -56,6 +56,7 @@ struct LoaderOptions {
   TargetWeights target_weights = {};  // of the loss
   MixingOptions mixing = {};
   int64_t classes = 0;                                  // of the targets of mixing
+  bool sources = false;                                 // the batches have those of the targets
   std::shared_ptr<const LengthPlan> lengths = nullptr;  // null: samples are whole
   int workers = 1;                                      // see PrefetchOptions
   int slots = 4;
@@ -64,7 +65,8 @@ struct LoaderOptions {
 };
 
 // Returns the fields of the batches of a TrainLoader: those of the dataset; with mixing, the target
-// is a distribution, f32 [classes]. Throws Error(usage) for data that cannot be mixed.
+// is a distribution, f32 [classes]; with sources, before the target an i32 field of its shape, the
+// number of the source. Throws Error(usage) for data that cannot be mixed.
 std::vector<FieldSpec> batch_fields(const Dataset& dataset, const LoaderOptions& options);
 
 // Returns a good number of threads for a dataset: `cores` if reading is expensive, otherwise one.
@@ -117,6 +119,8 @@ class TrainLoader {
                  Batch& batch) const;
   void fill_field(Worker& worker, int field, std::span<const int64_t> chosen,
                   const SampleVisit& first, int64_t row, Batch& batch, size_t variant) const;
+  void fill_sources(std::span<const int64_t> chosen, int64_t row, Batch& batch,
+                    size_t variant) const;
   void mix_rows(Worker& worker, int64_t step, int64_t offset, int64_t row, int64_t count,
                 Batch& batch) const;
   TargetCount count_targets(Worker& worker, int64_t step) const;

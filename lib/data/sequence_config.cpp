@@ -214,6 +214,9 @@ void SequenceConfig::validate_sources(Diagnostics& diagnostics) const {
     if (!plain || source.name.empty()) {
       diagnostics.add(source, "name", "use letters, digits, `_` and `-`: it names metrics");
     }
+    if (source.name == "eval") {
+      diagnostics.add(source, "name", "eval_loss is the loss of evaluations; use another name");
+    }
     for (size_t other = 0; other < i; ++other) {
       if (sources[other].name != source.name) continue;
       diagnostics.add(source, "name", "two sources are named '{}'", source.name);

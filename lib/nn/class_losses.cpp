@@ -69,6 +69,7 @@ struct CrossEntropy final : Loss {
     if (weights.empty() && !is_floating(c.builder().spec(targets).dtype)) {
       Attributes attributes{{"ignore_index", int64_t{-100}}, {"label_smoothing", label_smoothing}};
       if (z_loss != 0) attributes.set("z_loss", z_loss);
+      if (info.sources > 0) attributes.set("row_losses", true);
       out = c.builder().emit("softmax_cross_entropy", {output, targets}, attributes);
     } else {
       if (z_loss != 0) {
@@ -77,7 +78,7 @@ struct CrossEntropy final : Loss {
       out = c.builder().emit("weighted_cross_entropy", {output, targets},
                              {{"class_weights", weights}, {"label_smoothing", label_smoothing}});
     }
-    return {out[0], {{"accuracy", out[2]}}};
+    return {out[0], {{"accuracy", out[2]}}, out.size() > 3 ? out[3] : kNoValue};
   }
 
   TensorSpec targets(const TensorSpec& output, const TargetInfo& info) const override {

@@ -75,6 +75,7 @@ struct Distillation final : Loss {
         c.builder().emit("weighted_cross_entropy", std::move(inputs),
                          {{"relative", true}, {"scale", temperature * temperature}})[0];
     out.loss_sum = mixed(c, out.loss_sum, soft);
+    out.row_losses = kNoValue;  // they lack the teachers' part
     return out;
   }
 

@@ -25,6 +25,7 @@ struct TargetInfo {
   std::vector<int64_t> label_counts = {};
   // Training mixes samples (mixup, cutmix): see mixed_targets().
   bool mixed = false;
+  int64_t sources = 0;  // of training data, each of which gets a loss (LossOutput::row_losses)
   // Describes data with one class only; otherwise empty.
   std::string one_class = {};
 };
@@ -42,6 +43,9 @@ struct LossOutput {
   // Sums over the micro-batch, f64 [1], divided by the count of valid targets when reported:
   // {"accuracy", correct}.
   std::vector<std::pair<std::string, ValueId>> metrics;
+  // The terms of loss_sum, f64 of the shape of the targets; kNoValue: TargetInfo::sources is 0, or
+  // the loss does not have them.
+  ValueId row_losses = kNoValue;
 };
 
 struct Loss : ConfigVariant {

@@ -210,6 +210,10 @@ EmittedModel emit_model(const ModelRequest& r) {
     const TargetInfo targets = mixed_targets(r.loss, output, r.targets);
     out.targets = builder.add_value("targets", r.loss.targets(output, targets), Role::input);
     out.loss = r.loss.emit(context, out.output, out.targets, targets);
+    if (out.loss.row_losses != kNoValue) {
+      out.sources =
+          builder.add_value("sources", {builder.spec(out.targets).shape, DType::i32}, Role::input);
+    }
   } catch (const Error& error) {
     if (error.code() != ExitCode::usage) throw;
     fail_at(r.loss.location.known() ? r.loss.location : r.model.location, "{}", error.what());

@@ -41,6 +41,7 @@ struct EmittedModel {
   Graph graph;
   std::vector<ValueId> inputs;  // role input, "input.<name>"
   ValueId targets;              // role input, "targets"
+  ValueId sources = kNoValue;   // likewise "sources", of the shape of the targets
   ValueId output;               // logits
   LossOutput loss;
   std::vector<ParameterInfo> parameters;  // in order of emission

@@ -9,6 +9,8 @@
 //   each of them count, Σ|d|, Σd², Σt, Σt², d = output − target.
 // binary_counts(logits [N, ...], targets [N, ...]) → f64 [n, 4]: for each element of a sample true
 //   positives, false positives, false negatives, true negatives; positive is logit > 0, target > ½.
+// source_sums(losses f64 [...], targets i32 [...], sources i32 [...]) → f64 [S, 2], S the attribute
+//   `sources`: for each source of the data the sum of the losses of its rows, and their number.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -46,5 +48,9 @@ constinit const OpDef kBinaryCountsOp{
     .doc = "true and false positives and negatives of each output",
     .signature = "logits[N,*] targets[N,*]:sum",
     .infer = infer_sums<4>};
+constinit const OpDef kSourceSumsOp{
+    .name = "source_sums",
+    .doc = "sum and number of the losses of the rows of each source",
+    .signature = "losses[*]:f64 targets[*]:i32 sources[*]:i32 -> sums[S,2]:f64; S=sources"};
 
 }  // namespace dltrain

@@ -2,7 +2,8 @@
 //
 //   logits   [..., C] floating; targets i32 [...]; a target equal to ignore_index is not counted
 //   outputs  loss_sum f64 [1]; log_sum_exp [...] (accumulation dtype, kept for the backward);
-//            correct f64 [1]: counted rows whose greatest logit (the first, on ties) is the target
+//            correct f64 [1]: counted rows whose greatest logit (the first, on ties) is the target;
+//            with the attribute row_losses f64 [...]: the terms of loss_sum, 0 for ignored rows
 //
 // With label smoothing ε the target distribution is (1-ε)·one_hot + ε/C (Szegedy et al. 2016). With
 // z_loss ζ every counted row adds ζ·log_sum_exp² to the loss, which keeps the logits from drifting
@@ -13,9 +14,10 @@
 //   dlogits = dloss · ((1 + 2ζ·log_sum_exp)·softmax(logits) − target distribution), 0 for ignored
 //   rows. It may be written over the logits, so that a sequence needs them once, in their dtype.
 //
-// softmax_cross_entropy_gradient(logits, targets, dloss f64 [1]) → dlogits, loss_sum, correct: both
-//   of these for a loss whose seed is known before (passes/chunk_loss.h), so that a kernel can read
-//   the logits once. dlogits may be written over them as well. It has no shards.
+// softmax_cross_entropy_gradient(logits, targets, dloss f64 [1]) → dlogits, loss_sum, correct,
+//   perhaps row_losses: both of these for a loss whose seed is known before (passes/chunk_loss.h),
+//   so that a kernel can read the logits once. dlogits may be written over them as well. It has no
+//   shards.
 //
 // Logits of a shard: a rank has the classes from first_class on, of all_classes. Each computes
 //   cross_entropy_parts(logits, targets) → parts [rows, 5] in the accumulation dtype, of each row:
@@ -96,7 +98,7 @@ constinit const OpDef kSoftmaxCrossEntropyOp{
     .doc = "summed negative log likelihood of integer targets, and the number of correct rows",
     .signature =
         "logits[*,C] targets[*]:i32 parts[R,5]:sum? -> loss_sum[1]:f64 log_sum_exp[*]:sum "
-        "correct[1]:f64",
+        "correct[1]:f64 losses[*]:f64?@row_losses",
     .check = check_cross_entropy,
     .gradient = gradient_softmax_cross_entropy,
     .emit_sharded = shard_cross_entropy,
@@ -119,7 +121,8 @@ constinit const OpDef kSoftmaxCrossEntropyGradientOp{
     .name = "softmax_cross_entropy_gradient",
     .doc = "the loss of softmax_cross_entropy and its gradient, in one pass over the logits",
     .signature =
-        "logits[*,C] targets[*]:i32 dloss[1]:f64 -> dlogits[*,C] loss_sum[1]:f64 correct[1]:f64",
+        "logits[*,C] targets[*]:i32 dloss[1]:f64 -> dlogits[*,C] loss_sum[1]:f64 correct[1]:f64 "
+        "losses[*]:f64?@row_losses",
     .check = check_cross_entropy,
     .cost = cost_cross_entropy_gradient,
     .in_place_allowed = true};

@@ -17,7 +17,7 @@ struct Head {
   int product = kNone, loss = kNone, gradient = kNone, seed = kNone;
   int dx = kNone, dw = kNone, db = kNone;
   std::vector<int> flat = {};  // reshapes of dlogits to two axes
-  std::vector<int> sums = {};  // identities that copy loss and correct to metrics
+  std::vector<int> sums = {};  // identities that copy loss and correct to metrics, and source_sums
 };
 
 class ChunkLoss {
@@ -86,9 +86,11 @@ class ChunkLoss {
     for (int reader : readers_[at(loss.outputs[1])]) {
       if (reader != head.gradient) return false;
     }
-    for (size_t output : {size_t{0}, size_t{2}}) {
+    for (size_t output = 0; output < loss.outputs.size(); ++output) {
+      if (output == 1) continue;
       for (int reader : readers_[at(loss.outputs[output])]) {
-        if (op(reader) == "identity" && is_sum(node(reader).outputs[0], Role::metric)) {
+        const bool sums = op(reader) == "identity" || op(reader) == "source_sums";
+        if (sums && is_sum(node(reader).outputs[0], Role::metric)) {
           head.sums.push_back(reader);
         } else if (op(reader) == "loss_seed" && head.seed == kNone) {
           head.seed = reader;
@@ -173,8 +175,14 @@ class ChunkLoss {
       const auto out = builder_.emit("softmax_cross_entropy_gradient",
                                      {y, targets_part, old(head.seed).outputs[0]}, of_loss);
       for (int sum : head.sums) {
-        const bool correct = old(sum).inputs[0] == loss.outputs[2];
-        emit_part(old(sum), {out[correct ? 2 : 1]}, first == 0);
+        const Node& whole = old(sum);
+        if (whole.op->name == "source_sums") {
+          const ValueId sources = flattened(whole.inputs[2], {rows});
+          emit_part(whole, {out[3], targets_part, slice(sources, first, after)}, first == 0);
+          continue;
+        }
+        const bool correct = whole.inputs[0] == loss.outputs[2];
+        emit_part(whole, {out[correct ? 2 : 1]}, first == 0);
       }
       const ValueId dy = out[0];
       builder_.set_layer(product.layer);

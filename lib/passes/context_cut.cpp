@@ -49,7 +49,8 @@ class ContextCut {
     states_.resize(graph.values.size());
   }
 
-  ContextCutResult run(std::span<ValueId* const> sums, ValueId output, ValueId& targets) {
+  ContextCutResult run(std::span<ValueId* const> sums, ValueId output,
+                       std::span<ValueId* const> targets) {
     old_ = std::exchange(graph_.nodes, {});
     for (const Node& node : old_) {
       set_place(node);
@@ -68,7 +69,9 @@ class ContextCut {
       }));
       *id = share(whole(*id));
     }
-    if (state(output).kind == TokenState::cut) targets = with_tokens_of(output, targets);
+    if (state(output).kind == TokenState::cut) {
+      for (ValueId* id : targets) *id = with_tokens_of(output, *id);
+    }
     graph_.update_producers();
     return {std::move(gathered_), state(output).kind == TokenState::whole};
   }
@@ -364,7 +367,8 @@ class ContextCut {
 }  // namespace
 
 ContextCutResult cut_context(Graph& graph, const ContextOptions& options,
-                             std::span<ValueId* const> sums, ValueId output, ValueId& targets) {
+                             std::span<ValueId* const> sums, ValueId output,
+                             std::span<ValueId* const> targets) {
   ContextCutResult out = ContextCut(graph, options).run(sums, output, targets);
   verify_pass(graph);
   return out;

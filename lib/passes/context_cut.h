@@ -39,10 +39,11 @@ struct ContextCutResult {
 };
 
 // Cuts a graph of the forward. `sums`: the values that are added up over the ranks; each becomes
-// this rank's part. `targets` becomes those of the tokens of `output`. Throws ConfigError at the
-// key for models and lengths that cannot be divided.
+// this rank's part. `targets`, and inputs of their shape, become those of the tokens of `output`.
+// Throws ConfigError at the key for models and lengths that cannot be divided.
 ContextCutResult cut_context(Graph& graph, const ContextOptions& options,
-                             std::span<ValueId* const> sums, ValueId output, ValueId& targets);
+                             std::span<ValueId* const> sums, ValueId output,
+                             std::span<ValueId* const> targets);
 
 // Emits this rank's part of a sum over values that all ranks have.
 ValueId emit_share(GraphBuilder& builder, ValueId sum, const ContextOptions& options);

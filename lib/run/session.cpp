@@ -450,6 +450,7 @@ LoaderOptions train_loader_options(const Session& session, int64_t first_step, i
           .target_weights = session.train_targets,
           .mixing = session.options.noise ? data.mixing() : MixingOptions{},
           .classes = session.classes,
+          .sources = session.executor->training().has_sources(),
           .lengths = session.lengths,
           .workers = workers,
           .slots = 4,
@@ -540,6 +541,10 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   TargetInfo targets = prepare_targets(*experiment.loss, session.data);
   targets.one_class = one_class_of(session.data);
   targets.mixed = options.noise && experiment.data.train->mixing().active();
+  if (const SourceMix* mix = session.data.train->sources();
+      mix != nullptr && mix->sources().size() > 1 && options.noise) {  // the checks need none
+    targets.sources = static_cast<int64_t>(mix->sources().size());
+  }
   if (const auto paths = experiment.loss->teachers(); !paths.empty() && options.teacher) {
     refuse_missing_paths(ObjectRef::of(*experiment.loss), ExitCode::storage);
     std::vector<std::string> checkpoints;
@@ -677,6 +682,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     quiet.log = {};
     quiet.targets.sample = target_sample(*session.data.eval);
     quiet.targets.mixed = false;
+    quiet.targets.sources = 0;
     quiet.streams = stream_info(data, *session.data.eval, session.batch.global_batch);
     session.target_kind = experiment.loss->target_kind(quiet.targets);
     session.metrics = choose_metrics(experiment, session.target_kind, training, *executor.engine,

@@ -319,13 +319,20 @@ void Loop::handle(const StepReport& report) {
       .data_wait_ms = 1e3 * (wait - last_record_wait_) / static_cast<double>(steps),
       .tokens_seen = tokens,
       .tokens_per_second = static_cast<double>(tokens - last_record_tokens_) / elapsed};
-  for (size_t i = 1; i < metrics.size() && !metrics[i].router && !metrics[i].of_gradient; ++i) {
-    record.metrics.emplace_back(metrics[i].label, report.sums[i] / valid);
+  size_t means = 1;
+  for (; means < metrics.size() && metrics[means].is_mean(); ++means) {
+    record.metrics.emplace_back(metrics[means].label, report.sums[means] / valid);
   }
   if (const SourceMix* mix = session_.data.train->sources()) {
     const auto epochs = mix->epochs(session_.position_at(report.step + 1).cursor);
+    const bool has_losses = session_.executor->training().has_sources();
     for (size_t k = 0; k < epochs.size(); ++k) {
-      record.metrics.emplace_back(mix->sources()[k].name + "_epochs", epochs[k]);
+      const std::string& name = mix->sources()[k].name;
+      // The loss of a source without targets in this step is absent.
+      if (const double* sums = report.sums.data() + means + 2 * k; has_losses && sums[1] > 0) {
+        record.metrics.emplace_back(name + "_loss", sums[0] / sums[1]);
+      }
+      record.metrics.emplace_back(name + "_epochs", epochs[k]);
     }
   }
   if (noise_) record.metrics.emplace_back("gradient_noise_scale", noise_->scale());

@@ -64,6 +64,39 @@ class SourcesTest(DltrainTest):
         log = (run / "log.txt").read_text()
         self.assertIn("step 40: code: loss", log)
 
+    def test_the_training_losses_of_sources_add_up_to_the_loss(self):
+        def losses(name, *settings):
+            run = self.train(name, *(part for setting in settings for part in ("-s", setting)))
+            return [(line["loss"], line.get("prose_loss"), line.get("code_loss")) for line in steps(run)]
+
+        whole = losses("whole")
+        drawn = [0, 0]
+        for step, (loss, prose, code) in enumerate(whole):
+            # Of 8 samples of a step 70 % are prose, to within about one.
+            n = round(0.7 * 8 * (step + 1)) - drawn[0]
+            near = min((abs(loss - (m * prose + (8 - m) * code) / 8), m) for m in (n - 1, n, n + 1))
+            self.assertLess(near[0], 1e-6)
+            drawn[0] += near[1]
+        self.assertGreater(whole[-1][2], whole[-1][1])
+        one = losses("one", f"data.train={{sources: [{{name: prose, path: {self.folder}/prose.txt}}]}}")
+        self.assertEqual({prose for _, prose, _ in one}, {None})  # it would be the loss
+        self.refused(USAGE, self.config, "--dry-run", "-s", "data.train.sources[0].name=eval", says="eval_loss is the loss of evaluations")
+        self.assertEqual(losses("micro", "training.micro_batch_size=2")[0][0], whole[0][0])
+        for name, settings in (("micro-2", ["training.micro_batch_size=2"]), ("smoothed", ["loss.label_smoothing=0.1"]), ("curriculum", ["data.curriculum={from: 4, steps: 20, stages: 2}"])):
+            for loss, prose, code in losses(name, *settings):
+                self.assertLess(min(abs(loss - (m * prose + (8 - m) * code) / 8) for m in range(9)), 1e-6)
+
+    def test_the_training_losses_of_sources_are_those_of_one_rank_in_every_layout(self):
+        model = ("{layers: [{embedding: {embedding_dim: 8}}, {linear: 24}, {attention: {num_heads: 2, causal: true}}, {linear: {out_features: 8, name: last}}, {linear: auto}]}")
+        one = steps(self.train("one", "-s", f"model={model}", "-s", "training.micro_batch_size=2", "--max-steps", 6))
+        for name, ranks, *settings in (("data", 2), ("zero", 2, "parallelism.zero_stage=2"), ("tensor", 2, "parallelism.tensor=2"), ("context", 2, "parallelism.context=2"),
+                                       ("sequence", 2, "parallelism.tensor=2", "parallelism.sequence_parallel=true"), ("pipeline", 2, "parallelism={pipeline: 2, pipeline_stages: [last]}")):
+            run = self.train(name, "-s", f"model={model}", "-s", "training.micro_batch_size=2", "--max-steps", 6, "--nproc-per-node", ranks,
+                             *(part for setting in settings for part in ("-s", setting)))
+            for expected, found in zip(one, steps(run), strict=True):
+                for key in ("loss", "prose_loss", "code_loss"):
+                    self.assertAlmostEqual(expected[key], found[key], places=4, msg=f"{name} {key}")
+
     def test_the_order_does_not_depend_on_the_layout_and_resumes(self):
         whole = [line["loss"] for line in steps(self.train("whole"))]
         run = self.train("run", "--stop-at", 13, code=STOPPED)

@@ -28,6 +28,10 @@ void add_cases_loss(std::vector<OpCase>& cases, const Shape& logits, double smoo
   add("softmax_cross_entropy", {x, t});
   add("softmax_cross_entropy_backward", {x, t, case_tensor(targets, Fill::positive), seed});
   add("softmax_cross_entropy_gradient", {x, t, seed});
+  attributes.set("row_losses", true);
+  what += " row losses";
+  add("softmax_cross_entropy", {x, t});
+  add("softmax_cross_entropy_gradient", {x, t, seed});
 }
 
 }  // namespace
@@ -66,6 +70,9 @@ void add_loss_cases(std::vector<OpCase>& cases) {
     parts.wide = true;
     add("cross_entropy_parts", {x, t});
     add("softmax_cross_entropy", {x, t, parts});
+    cases.push_back(cases.back());
+    cases.back().name += " row losses";
+    cases.back().attributes.set("row_losses", true);
     add("softmax_cross_entropy_backward",
         {x, t, case_tensor(targets, Fill::positive), {{Shape{1}, DType::f64}, Fill::seed}});
   }

@@ -72,6 +72,12 @@ void add_metric_sums(std::vector<OpCase>& cases, const Shape& logits) {
                      {case_tensor(logits), labels},
                      {{"k", k}}});
   }
+  CaseInput losses = case_tensor(rows_of(logits), Fill::constant);
+  losses.spec.dtype = DType::f64;
+  cases.push_back({fmt::format("source_sums {}", what),
+                   "source_sums",
+                   {losses, labels, {{rows_of(logits), DType::i32}, Fill::ids, 3}},
+                   {{"sources", int64_t{3}}}});
   cases.push_back({fmt::format("regression_sums {}", what),
                    "regression_sums",
                    {case_tensor(logits), case_tensor(logits, Fill::targets)}});

@@ -23,11 +23,18 @@ struct ChunkLossExample {
     const ValueId hidden =
         b.emit1("tanh", {tied ? b.emit1("matmul", {x, w}) : b.emit1("silu", {x})});
     const ValueId y = b.emit1("matmul", {hidden, w, bias}, {{"transpose_b", true}});
-    const auto loss =
-        b.emit("softmax_cross_entropy", {y, targets},
-               {{"ignore_index", int64_t{-100}}, {"label_smoothing", smoothing}, {"z_loss", 0.01}});
+    const auto loss = b.emit("softmax_cross_entropy", {y, targets},
+                             {{"ignore_index", int64_t{-100}},
+                              {"label_smoothing", smoothing},
+                              {"z_loss", 0.01},
+                              {"row_losses", true}});
     b.accumulate(b.emit1("identity", {loss[0]}), "metric.loss", Role::metric);
     b.accumulate(b.emit1("identity", {loss[2]}), "metric.correct", Role::metric);
+    const ValueId sources =
+        b.add_value("sources", {Shape{kChunkLossSamples, kTokens}, DType::i32}, Role::input);
+    b.accumulate(
+        b.emit1("source_sums", {loss[3], targets, sources}, {{"sources", kChunkLossSamples}}),
+        "metric.sources", Role::metric);
     gradients = reverse(graph, {loss[0]}, {w, bias});
   }
 
@@ -49,12 +56,16 @@ void run(GraphRun& run, bool several) {
   run.fill(3);
   run.step_state().in.inverse_valid = 0.125;
   run.step_state().out.loss_scale = 1;
-  std::vector<double> targets(kChunkLossSamples * kTokens);
-  for (size_t i = 0; i < targets.size(); ++i) targets[i] = static_cast<double>(i * 5 % kClasses);
+  std::vector<double> targets(kChunkLossSamples * kTokens), sources(targets.size());
+  for (size_t i = 0; i < targets.size(); ++i) {
+    targets[i] = static_cast<double>(i * 5 % kClasses);
+    sources[i] = static_cast<double>(i * 3 % kChunkLossSamples);
+  }
   targets[1] = -100;
   for (MicroStep step :
        several ? std::vector{MicroStep::first, MicroStep::last} : std::vector{MicroStep::only}) {
     run.set("targets", targets);
+    run.set("sources", sources);
     run.run(Phase::forward, step);
     run.run(Phase::backward, step);
     run.fill(3);
@@ -72,7 +83,8 @@ TEST_CASE("a loss in chunks gives the same gradients and sums") {
   GraphRun whole(eliminate_dead_code(e.graph), several), parts(chunked, several);
   run(whole, several);
   run(parts, several);
-  for (const char* name : {"metric.loss", "metric.correct", "gradient of w", "gradient of bias"}) {
+  for (const char* name :
+       {"metric.loss", "metric.correct", "metric.sources", "gradient of w", "gradient of bias"}) {
     INFO(name);
     const auto expected = whole.get(name), found = parts.get(name);
     REQUIRE(expected.size() == found.size());

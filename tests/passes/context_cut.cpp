@@ -32,8 +32,8 @@ std::string with_tokens_cut(int rank, int ranks, bool lowered) {
   const ValueId logits = b.emit1("add", {y, means});
   ValueId loss = b.emit("softmax_cross_entropy", {logits, targets})[0];
   const ContextOptions options{.mesh = Mesh({{"context", ranks}}), .rank = rank};
-  ValueId* const sums[]{&loss};
-  const ContextCutResult result = cut_context(graph, options, sums, logits, targets);
+  ValueId *const sums[]{&loss}, *const of_rows[]{&targets};
+  const ContextCutResult result = cut_context(graph, options, sums, logits, of_rows);
   CHECK(result.gathered == std::vector<std::string>{"mean: reduce"});
   CHECK_FALSE(result.whole_output);
   CHECK(graph.value(targets).spec.shape == Shape{2, 8 / ranks});
