@@ -102,6 +102,8 @@ class Program {
     std::vector<LiveValue> live;
   };
   PeakMemory peak_memory() const;
+  // The bytes of that memory that are live while each node runs.
+  std::vector<size_t> live_bytes() const;
 
   // The memory of values, by storage root: in the region of state, or at a place of the frame;
   // nullopt: nothing writes it.

@@ -291,6 +291,18 @@ Program::PeakMemory Program::peak_memory() const {
   return out;
 }
 
+std::vector<size_t> Program::live_bytes() const {
+  std::vector<size_t> out(graph_.nodes.size(), 0);
+  for (const MemoryBlock& block : blocks_) {
+    if (block.reused) continue;
+    const int end = std::min(block.last + 1, static_cast<int>(out.size()));
+    for (int i = std::max(block.first, 0); i < end; ++i) {
+      out[static_cast<size_t>(i)] += align_up(block.bytes);
+    }
+  }
+  return out;
+}
+
 size_t Program::workspace_bytes() const {
   size_t most = 0;
   for (const Call& call : calls_) most = std::max(most, call.kernel->workspace_bytes());

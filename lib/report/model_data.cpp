@@ -38,6 +38,47 @@ ModelJson memory_json(const Session& session, const PlanReport& report) {
   return out;
 }
 
+// The live bytes of activations and workspaces over the calls of a micro-step and the update. Of
+// many calls the one with the most bytes of each group.
+ModelJson timeline_json(const Program& program, const MemoryPeak& peak) {
+  constexpr size_t kMost = 2000, kNamed = 8;
+  const std::vector<Node>& nodes = program.graph().nodes;
+  const std::vector<size_t> live = program.live_bytes();
+  const auto what_of = [](const Node& node) {
+    return fmt::format("{} of {}", node.op->name, node.layer.empty() ? "the model" : node.layer);
+  };
+  ModelJson at = ModelJson::array(), bytes = at, what = at, phases = at, largest = at;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (i > 0 && nodes[i].phase == nodes[i - 1].phase) continue;
+    phases.push_back({{"name", phase_name(nodes[i].phase)}, {"from", i}});
+  }
+  const size_t groups = std::min(kMost, nodes.size());
+  for (size_t group = 0; group < groups; ++group) {
+    const auto from = live.begin() + static_cast<ptrdiff_t>(group * nodes.size() / groups);
+    const auto to = live.begin() + static_cast<ptrdiff_t>((group + 1) * nodes.size() / groups);
+    const auto call = static_cast<size_t>(std::max_element(from, to) - live.begin());
+    at.push_back(call);
+    bytes.push_back(live[call]);
+    what.push_back(what_of(nodes[call]));
+  }
+  size_t rest = peak.bytes;
+  for (const MemoryPeak::LiveValue& value : peak.live) {
+    if (largest.size() == kNamed) break;
+    largest.push_back({{"what", value.what}, {"bytes", value.bytes}});
+    rest -= value.bytes;
+  }
+  if (rest > 0) largest.push_back({{"what", "others"}, {"bytes", rest}});
+  return {{"at", at},
+          {"bytes", bytes},
+          {"what", what},
+          {"phases", phases},
+          {"peak",
+           {{"bytes", peak.bytes},
+            {"what", fmt::format("{} of {} ({})", peak.op,
+                                 peak.layer.empty() ? "the model" : peak.layer, peak.phase)},
+            {"largest", largest}}}};
+}
+
 ModelJson images_of(const Dataset& dataset, const ModelJson& rows) {
   constexpr size_t kMost = 64;
   ModelJson out = ModelJson::array();
@@ -88,7 +129,8 @@ ModelJson report_model(const RunRecord& run, const Engines& engines, ModelJson& 
             {"flops_per_step", report.flops_per_step},
             {"kernel_calls", report.kernel_calls},
             {"layers", layers_json(report)},
-            {"memory", memory_json(session, report)}};
+            {"memory", memory_json(session, report)},
+            {"timeline", timeline_json(session.executor->training_program(), report.peak)}};
   } catch (const std::exception& error) {
     return {{"problem", error.what()}};
   }

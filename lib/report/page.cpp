@@ -124,6 +124,19 @@ Json texts_of(const fs::path& run) {
   return out;
 }
 
+// The picture that `dltrain profile` has drawn, as a data URI, or null. A page runs no scripts of
+// it.
+Json roofline_of(const fs::path& run) {
+  const fs::path file = run / "roofline.svg";
+  std::error_code ignored;
+  if (!fs::is_regular_file(file, ignored)) return nullptr;
+  try {
+    return "data:image/svg+xml;base64," + base64(read_file(file, kMostBytes, ExitCode::storage));
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
 Json attempts_of(const RunRecord& run) {
   Json out = Json::array();
   for (const RunAttempt& a : run.attempts) {
@@ -223,6 +236,7 @@ Json run_json(const RunRecord& run, const RunCurves& curves,
           {"classes", classes_of(run.folder)},
           {"predictions", std::move(predictions)},
           {"texts", texts_of(run.folder)},
+          {"roofline", roofline_of(run.folder)},
           {"model", std::move(model)}};
 }
 

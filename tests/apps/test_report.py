@@ -1,4 +1,5 @@
 """dltrain report: the page, and what a browser draws of it."""
+import base64
 import json
 import random
 import re
@@ -124,10 +125,30 @@ class Report(DltrainTest):
         self.refused(USAGE, "train", self.config, "-q", "--output-dir", self.runs / "a", "--overwrite", says="report.html was not written by dltrain")  # still the user's
         self.refused(USAGE, "report", self.runs, "-o", self.config, says="small.yaml exists and is not a report")
 
+    def test_the_memory_of_the_step_is_a_timeline_and_a_profile_a_roofline(self):
+        run = self.train("one")
+        page = run / "report.html"
+        self.report(run)
+        found = self.data(page)["runs"][0]
+        self.assertIsNone(found["roofline"])
+        timeline = found["model"]["timeline"]
+        self.assertEqual([phase["name"] for phase in timeline["phases"]], ["forward", "backward", "update"])
+        self.assertEqual(len(timeline["at"]), len(timeline["bytes"]))
+        self.assertEqual(max(timeline["bytes"]), timeline["peak"]["bytes"])
+        self.assertEqual(sum(part["bytes"] for part in timeline["peak"]["largest"]), timeline["peak"]["bytes"])
+        plan = self.run_dltrain("plan", self.config).out
+        self.assertIn(f"at the peak, in {timeline['peak']['what']}", plan)
+        self.run_dltrain("profile", run / "config.yaml", "--output-dir", run, "-q", "--steps", 2)
+        self.report(run)
+        kind, _, content = self.data(page)["runs"][0]["roofline"].partition(",")
+        self.assertEqual(kind, "data:image/svg+xml;base64")
+        self.assertEqual(base64.b64decode(content), (run / "roofline.svg").read_bytes())
+
     @unittest.skipUnless(BROWSER, "chromium is not installed: nothing opens the page")
     def test_a_browser_draws_it(self):
         for name in ("a", "b"):
             self.train(name, "-s", f"experiment.goal={json.dumps(HOSTILE + name)}", "-s", f"optimizer.learning_rate=0.{len(name)}1")
+        self.run_dltrain("profile", self.runs / "a" / "config.yaml", "--output-dir", self.runs / "a", "-q", "--steps", 2)
         page = self.folder / "page.html"
         for folder, title in ((self.runs / "a", HOSTILE), (self.runs, HOSTILE)):
             self.report(folder, "-o", page, "--title", title)
@@ -137,6 +158,9 @@ class Report(DltrainTest):
             self.assertNotIn("<img src=x", re.sub(r"<script.*?</script>", "", shown, flags=re.DOTALL))
             drawn = re.findall(r'<canvas [^>]*tabindex="0"[^>]*>', shown)
             self.assertGreater(len(drawn), 3)
+            if folder != self.runs:
+                self.assertRegex(shown, r'<canvas (?=[^>]*aria-label="Live memory over \d+ calls. Peak: )[^>]*width="\d{3,}"')
+                self.assertIn('<img src="data:image/svg+xml;base64,', shown)
             for canvas in drawn:
                 self.assertRegex(canvas, r'aria-label="[^"]+ by Step\. At the end: [^"]*\d')
                 self.assertRegex(canvas, r'width="\d{3,}"')  # Chart.js has given it its size

@@ -392,6 +392,39 @@
     if (!run.texts.length) return [];
     return [table(['step', 'prompt', 'text'], run.texts.map((row) => [row.step, row.prompt, row.text]))];
   }
+  // The live bytes over the calls of a step, in a color for each phase, and what they are at the peak.
+  function timeline(found) {
+    const { at, bytes: live, what, phases, peak } = found;
+    if (!at.length) return [];
+    const said = `Peak: ${bytes(peak.bytes)} in ${peak.what}`, end = at[at.length - 1] + 1;
+    const canvas = el('canvas', { role: 'img', 'aria-label': `Live memory over ${end} calls. ${said}` });
+    const phaseOf = (call) => phases.findLastIndex((phase) => phase.from <= call);
+    const make = () => {
+      const { y: { grid, ticks } } = options('').scales;
+      return {
+        type: 'line',
+        data: { datasets: phases.map((phase, k) => ({
+          label: phase.name, stepped: 'after', fill: 'origin', pointRadius: 0, borderWidth: 1.2, borderColor: color(k), backgroundColor: color(k) + '40',
+          // A phase goes on to the first call of the next one.
+          data: at.flatMap((call, i) => (phaseOf(call) === k || (i > 0 && phaseOf(at[i - 1]) === k) ? [{ x: call, y: live[i], i }] : [])),
+        })) },
+        options: {
+          animation: false, parsing: false, maintainAspectRatio: false, interaction: { mode: 'nearest', axis: 'x', intersect: false },
+          scales: { x: { type: 'linear', grid, ticks, max: end }, y: { type: 'linear', grid, ticks: { ...ticks, callback: bytes }, min: 0 } },
+          plugins: { legend: { labels: { color: ticks.color, boxWidth: 12 } },
+            tooltip: { filter: (item, index) => index === 0, callbacks: { title: () => '', label: ({ raw }) => `${what[raw.i]}: ${bytes(raw.y)}` } } },
+        },
+      };
+    };
+    charts.push({ key: 'timeline', canvas, chart: null, make });
+    watcher.observe(canvas);
+    return [
+      el('figure', {}, el('figcaption', {}, 'Activations and workspaces over the calls of a micro-batch'), el('div', { class: 'canvas' }, canvas)),
+      el('p', {}, said),
+      table(['live at the peak', 'memory'], peak.largest.map((part) => [part.what, bar(part.bytes, peak.bytes, bytes(part.bytes))]), { class: 'peak' }),
+    ];
+  }
+  const roofline = (run) => (run.roofline ? [el('img', { src: run.roofline, style: 'max-width: 100%', alt: 'The ops of the step under the roofline of the machine' })] : []);
   function model(run) {
     const found = run.model;
     if (found.problem) return [el('p', { class: 'weak' }, 'The model cannot be planned here: ' + found.problem)];
@@ -409,6 +442,7 @@
       el('div', { class: 'stack', role: 'img', 'aria-label': found.memory.map((part) => `${part.what} ${bytes(part.bytes)}`).join(', ') },
         found.memory.map((part, i) => el('div', { style: `width:${(100 * part.bytes / total).toFixed(2)}%;background:${color(i)}`, title: `${part.what}: ${bytes(part.bytes)}` }))),
       el('div', { class: 'key' }, found.memory.map((part, i) => el('span', {}, el('span', { class: 'swatch', style: `background:${color(i)}` }), `${part.what} ${bytes(part.bytes)}`))),
+      ...timeline(found.timeline),
     ];
   }
   function settings() {
@@ -446,7 +480,7 @@
     if (!runs.some((run) => run.train.columns.step || run.eval.columns.step)) state.x = 'time';
     document.getElementById('page').replaceChildren(...[
       ...header(), runs.length >= 5 ? influence() : null, many ? overview() : null, curves(),
-      perRun('Classes', classes), perRun('Predictions', predictions), perRun('Generated text', texts), perRun('Model and memory', model),
+      perRun('Classes', classes), perRun('Predictions', predictions), perRun('Generated text', texts), perRun('Model and memory', model), perRun('Roofline', roofline),
       section('Configuration', ...settings()), many ? null : overview(), perRun('How it was made', reproduction),
       el('p', { class: 'weak' }, `dltrain report, ${report.dltrain} (${report.revision})`),
     ].filter((part) => part !== null));
