@@ -35,6 +35,7 @@ CommandBody add_plan(CLI::App& command);
 CommandBody add_fit(CLI::App& command);
 CommandBody add_lr_find(CLI::App& command);
 CommandBody add_sweep(CLI::App& command);
+CommandBody add_watch(CLI::App& command);
 CommandBody add_profile(CLI::App& command);
 CommandBody add_check(CLI::App& command);
 CommandBody add_eval(CLI::App& command);

@@ -55,6 +55,8 @@ const std::vector<CommandRow>& commands() {
        true},
       {"runs", "List runs, show one, compare two (diff), repeat one (reproduce)", add_runs, true},
       {"report", "Write runs as an HTML page: curves, tables, model, settings", add_report, true},
+      {"watch", "Serve the report of a run on 127.0.0.1, which follows the training", add_watch,
+       true},
       {"data",
        "Look at data (inspect, show), prepare images and texts (prepare), learn a vocabulary "
        "(tokenizer)",

@@ -202,11 +202,29 @@ std::string plain_text(const std::string& value) {
   return parsed.is_string() ? parsed.get<std::string>() : value == "null" ? "" : value;
 }
 
+// The parts that change while the run goes on.
+Json progress_json(const RunRecord& run, const RunCurves& curves, size_t points) {
+  Json figures = Json::object();
+  for (const auto& [key, value] : run.figures) figures[printable(key)] = number(value);
+  return {{"status", run.status},
+          {"problem", run.problem},
+          {"verdict", verdict_of(run, curves)},
+          {"figures", std::move(figures)},
+          {"attempts", attempts_of(run)},
+          {"train", curve_json(curves.train, points)},
+          {"eval", curve_json(curves.eval, points)},
+          {"classes", classes_of(run.folder)},
+          {"texts", texts_of(run.folder)}};
+}
+
+// Invalid UTF-8 is replaced.
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 Json run_json(const RunRecord& run, const RunCurves& curves,
               const std::map<std::string, std::string>& settings, const ReportOptions& options,
               bool planned) {
-  Json figures = Json::object();
-  for (const auto& [key, value] : run.figures) figures[printable(key)] = number(value);
   Json tags = Json::array();
   for (const auto& [key, value] : settings) {
     if (key.starts_with("experiment.tags[")) tags.push_back(plain_text(value));
@@ -218,26 +236,19 @@ Json run_json(const RunRecord& run, const RunCurves& curves,
   Json predictions = predictions_of(run.folder);
   Json model = planned ? report_model(run, options.engines, predictions)
                        : Json{{"problem", "the report has more than 4 runs"}};
-  return {{"name", printable(run.name)},
-          {"folder", printable(run.folder.string())},
-          {"quoted", quoted_for_shell(run.folder.string())},
-          {"status", run.status},
-          {"problem", run.problem},
-          {"verdict", verdict_of(run, curves)},
-          {"goal", setting("experiment.goal")},
-          {"notes", setting("experiment.notes")},
-          {"tags", std::move(tags)},
-          {"figures", std::move(figures)},
-          {"settings", settings},
-          {"config", run.config},
-          {"attempts", attempts_of(run)},
-          {"train", curve_json(curves.train, options.points)},
-          {"eval", curve_json(curves.eval, options.points)},
-          {"classes", classes_of(run.folder)},
-          {"predictions", std::move(predictions)},
-          {"texts", texts_of(run.folder)},
-          {"roofline", roofline_of(run.folder)},
-          {"model", std::move(model)}};
+  Json out{{"name", printable(run.name)},
+           {"folder", printable(run.folder.string())},
+           {"quoted", quoted_for_shell(run.folder.string())},
+           {"goal", setting("experiment.goal")},
+           {"notes", setting("experiment.notes")},
+           {"tags", std::move(tags)},
+           {"settings", settings},
+           {"config", run.config},
+           {"predictions", std::move(predictions)},
+           {"roofline", roofline_of(run.folder)},
+           {"model", std::move(model)}};
+  out.update(progress_json(run, curves, options.points));
+  return out;
 }
 
 std::string report_json(const std::vector<RunRecord>& runs, const ReportOptions& options) {
@@ -264,10 +275,11 @@ std::string report_json(const std::vector<RunRecord>& runs, const ReportOptions&
   const Json out{{"title", printable(options.title.empty() ? runs[0].name : options.title)},
                  {"dltrain", version()},
                  {"revision", git_revision()},
+                 {"refresh", options.refresh},
                  {"differing", std::move(differing)},
                  {"runs", std::move(list)}};
-  // Invalid UTF-8 is replaced, and no text can end the element that holds the data.
-  const std::string text = out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  // No text can end the element that holds the data.
+  const std::string text = text_of(out);
   std::string escaped;
   escaped.reserve(text.size());
   for (const char c : text) {
@@ -285,10 +297,12 @@ std::string report_json(const std::vector<RunRecord>& runs, const ReportOptions&
 std::string report_page(const std::vector<RunRecord>& runs, const ReportOptions& options) {
   const PageSources& sources = page_sources();
   const std::string data = report_json(runs, options);
-  const std::pair<std::string_view, std::string_view> parts[] = {{"%STYLE%", sources.style},
-                                                                 {"%DATA%", data},
-                                                                 {"%CHARTS%", sources.charts},
-                                                                 {"%SCRIPT%", sources.script}};
+  const std::pair<std::string_view, std::string_view> parts[] = {
+      {"%CONNECT%", options.refresh > 0 ? "; connect-src 'self'" : ""},
+      {"%STYLE%", sources.style},
+      {"%DATA%", data},
+      {"%CHARTS%", sources.charts},
+      {"%SCRIPT%", sources.script}};
   std::string out;
   std::string_view rest = sources.html;
   for (const auto& [name, text] : parts) {
@@ -298,6 +312,10 @@ std::string report_page(const std::vector<RunRecord>& runs, const ReportOptions&
     rest.remove_prefix(at + name.size());
   }
   return out.append(rest);
+}
+
+std::string report_progress(const RunRecord& run, const ReportOptions& options) {
+  return text_of(progress_json(run, read_curves(run.folder), options.points));
 }
 
 bool is_report_page(const fs::path& file) {

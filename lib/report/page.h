@@ -15,12 +15,17 @@ struct ReportOptions {
   // Runs are planned on these for the section on model and memory. With more than kPlannedRuns runs
   // that section is left out.
   Engines engines = {};
+  int refresh = 0;  // seconds after which the page asks for data.json (page_server.h); 0: never
 };
 inline constexpr size_t kPlannedRuns = 4;
 
 // Parts of runs that cannot be read are left out. Texts of the runs cannot act as markup or
 // scripts.
 std::string report_page(const std::vector<RunRecord>& runs, const ReportOptions& options);
+
+// What changes of the page of a run while it goes on, as JSON: report_page() with
+// ReportOptions::refresh takes it.
+std::string report_progress(const RunRecord& run, const ReportOptions& options);
 
 // Returns true if the file begins like a page of report_page().
 bool is_report_page(const std::filesystem::path& file);

@@ -7,7 +7,7 @@ import subprocess
 import support
 from support import CHECK, OK, PROGRAM, SMALL, SOURCES, STORAGE, USAGE, safetensors, steps
 
-COMMANDS = ("train", "launch", "check", "plan", "fit", "lr-find", "sweep", "profile", "eval", "average", "predict", "export", "import", "generate", "score", "runs", "report", "data", "init", "list", "schema", "completion", "version")
+COMMANDS = ("train", "launch", "check", "plan", "fit", "lr-find", "sweep", "profile", "eval", "average", "predict", "export", "import", "generate", "score", "runs", "report", "watch", "data", "init", "list", "schema", "completion", "version")
 
 
 class Documents(support.DltrainTest):

@@ -1,19 +1,22 @@
-"""dltrain report: the page, and what a browser draws of it."""
+"""dltrain report and watch: the page, and what a browser draws of it."""
 import base64
 import json
 import random
 import re
 import shutil
+import signal
+import socket
 import subprocess
+import time
 import unittest
 
-from support import SMALL, STORAGE, USAGE, DltrainTest, main
+from support import PROGRAM, SMALL, STORAGE, USAGE, DltrainTest, main
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 BROWSER = shutil.which("chromium")
 
 
-class Report(DltrainTest):
+class Pages(DltrainTest):
     def setUp(self):
         super().setUp()
         self.runs = self.folder / "runs"
@@ -32,8 +35,10 @@ class Report(DltrainTest):
     def in_browser(self, page):
         """The document after its scripts have run."""
         return subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,6000", "--virtual-time-budget=5000", f"--user-data-dir={self.folder}/browser",
-                               "--dump-dom", page.as_uri()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120, text=True, check=True).stdout
+                               "--dump-dom", page if isinstance(page, str) else page.as_uri()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120, text=True, check=True).stdout
 
+
+class Report(Pages):
     def test_one_run_has_its_page_in_its_folder(self):
         run = self.train("one")
         said = self.report(run)
@@ -176,6 +181,99 @@ class Report(DltrainTest):
         for key in ("learning_rate", "type"):
             self.assertRegex(shown, rf'<canvas [^>]*aria-label="eval_loss of 6 runs by optimizer.{key}"[^>]*width="\d{{3,}}"|'
                                     rf'<canvas [^>]*width="\d{{3,}}"[^>]*aria-label="eval_loss of 6 runs by optimizer.{key}"')
+
+
+class Watch(Pages):
+    """dltrain watch: the page of a run over a socket."""
+
+    def setUp(self):
+        super().setUp()
+        self.run_folder = self.train("one")
+        self.server = subprocess.Popen([PROGRAM, "watch", self.run_folder, "--port", "0"], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.server.stdout.close)
+        self.addCleanup(self.server.wait)
+        self.addCleanup(self.server.kill)
+        self.port = int(re.match(r"http://127\.0\.0\.1:(\d+)/ shows ", self.server.stdout.readline())[1])
+
+    def connect(self):
+        out = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        self.addCleanup(out.close)
+        return out
+
+    def ask(self, request):
+        """What is answered until the server closes the connection."""
+        with self.connect() as connection:
+            connection.sendall(request)
+            answer = b""
+            try:
+                while part := connection.recv(1 << 16):
+                    answer += part
+            except ConnectionResetError:  # it has closed before it had read everything
+                pass
+        return answer
+
+    def get(self, path, host="localhost:1"):
+        return self.ask(f"GET {path} HTTP/1.1\r\nAccept: */*\r\nHost: {host}\r\n\r\n".encode())
+
+    def test_it_serves_the_page_and_its_data_and_nothing_else(self):
+        page = self.get("/")
+        self.assertTrue(page.startswith(b"HTTP/1.1 200 OK\r\n"), page[:100])
+        self.assertIn(b"connect-src 'self'", page)
+        data = json.loads(self.get("/data.json", "127.0.0.1").split(b"\r\n\r\n", 1)[1])
+        self.assertEqual((data["status"], data["train"]["count"]), ("finished", 8))
+        self.assertNotIn("config", data)
+        for path in ("/report.html", "/config.yaml", "/../one/config.yaml", "/?", "//", "/data.json?x=1", "*", "http://localhost/"):
+            self.assertTrue(self.get(path).startswith(b"HTTP/1.1 404 "), path)
+        for host in ("example.org", "localhost.example.org", "localhost:x", "127.0.0.1.", "", "[::1]", "localhost\r\nHost: localhost"):
+            self.assertTrue(self.get("/", host).startswith(b"HTTP/1.1 404 "), host)
+        for request in (b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET /\r\n\r\n", b"\r\n\r\n", b"\0\xff" * 100 + b"\r\n\r\n"):
+            self.assertTrue(self.ask(request).startswith(b"HTTP/1.1 404 "), request)
+
+    def test_hostile_requests_do_not_end_it(self):
+        self.assertIn(self.ask(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 1_000_000)[:12], (b"HTTP/1.1 404", b""))
+        waiting = [self.connect() for _ in range(200)]
+        for i, connection in enumerate(waiting):
+            try:
+                connection.sendall(b"GET / HT" if i % 2 else b"")
+            except OSError:  # the oldest have been closed
+                pass
+        for _ in range(20):  # asks, and reads nothing of the answer
+            connection = self.connect()
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            connection.close()
+        self.assertTrue(self.get("/data.json").startswith(b"HTTP/1.1 200 "))
+        (self.run_folder / "metrics.jsonl").write_bytes(b"\xff{[" * 1000)
+        (self.run_folder / "config.yaml").unlink()
+        time.sleep(1.1)
+        self.assertTrue(self.get("/data.json").startswith(b"HTTP/1.1 200 "))
+        self.assertIsNone(self.server.poll())
+
+    @unittest.skipUnless(BROWSER, "chromium is not installed: nothing opens the page")
+    def test_the_page_follows_the_run(self):
+        with open(self.run_folder / "metrics.jsonl", "a") as metrics:
+            metrics.write(json.dumps({"step": 9, "time": 2e9, "loss": 0.4321, HOSTILE: 7}) + "\n")
+        shown = self.in_browser(f"http://localhost:{self.port}/")
+        self.assertNotIn("data-error", shown)
+        self.assertIn("follows the run", shown)
+        self.assertRegex(shown, r'aria-label="Loss by Step\. At the end: [^"]*0\.4321')
+        self.assertNotIn("<img src=x", re.sub(r"<script.*?</script>", "", shown, flags=re.DOTALL))
+
+    def test_an_interrupt_ends_it_and_frees_the_port(self):
+        waiting = self.connect()
+        self.server.send_signal(signal.SIGINT)
+        self.assertEqual(self.server.wait(timeout=20), -signal.SIGINT)
+        self.assertEqual(waiting.recv(1), b"")
+        again = subprocess.Popen([PROGRAM, "watch", self.run_folder, "--port", str(self.port)], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(again.stdout.close)
+        self.addCleanup(again.wait)
+        self.addCleanup(again.kill)
+        self.assertIn(f":{self.port}/ shows ", again.stdout.readline())
+
+    def test_what_cannot_be_served_is_refused(self):
+        self.refused(STORAGE, "watch", self.folder / "nowhere", says="nowhere is not a folder")
+        self.refused(STORAGE, "watch", self.runs, says="runs is not the folder of a run")
+        self.refused(USAGE, "watch", self.run_folder, "--port", self.port, says="choose another port with --port")
 
 
 if __name__ == "__main__":

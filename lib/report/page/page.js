@@ -247,9 +247,9 @@
     if (!keys.length) return section('Curves', el('p', {}, 'No step has been logged.'));
     const choices = Object.keys(axes).filter((key) => runs.some((run) => run.train.columns[key] || run.eval.columns[key]));
     const select = el('select', { id: 'x-axis', onchange: (event) => { state.x = event.target.value; state.zoom = null; redraw(); } },
-      choices.map((key) => el('option', { value: key }, axes[key])));
-    const check = (text, key) => el('label', {}, el('input', { type: 'checkbox', id: key, onchange: (event) => { state[key] = event.target.checked; redraw(); } }), text);
-    const smooth = el('input', { type: 'range', id: 'smooth', min: 0, max: 0.99, step: 0.01, value: 0, oninput: (event) => { state.smooth = Number(event.target.value); redraw(); } });
+      choices.map((key) => el('option', { value: key, selected: key === state.x && '' }, axes[key])));
+    const check = (text, key) => el('label', {}, el('input', { type: 'checkbox', id: key, checked: state[key] && '', onchange: (event) => { state[key] = event.target.checked; redraw(); } }), text);
+    const smooth = el('input', { type: 'range', id: 'smooth', min: 0, max: 0.99, step: 0.01, value: state.smooth, oninput: (event) => { state.smooth = Number(event.target.value); redraw(); } });
     const grid = el('div', { class: 'charts' });
     for (const key of keys) {
       const canvas = el('canvas', { tabindex: 0, role: 'img' });
@@ -281,7 +281,7 @@
     if (many) return [el('header', {}, title, theme), el('p', { class: 'weak' }, `${runs.length} runs`)];
     const notes = [one.goal ? el('p', {}, 'Goal: ' + one.goal) : null, one.notes ? el('p', {}, one.notes) : null,
       one.tags.length ? el('p', { class: 'weak' }, one.tags.map((tag) => '#' + tag).join(' ')) : null];
-    return [el('header', {}, title, theme), el('p', {}, status(one), ' ', el('span', { class: 'weak' }, one.folder)), ...notes, verdict(one)];
+    return [el('header', {}, title, theme), el('p', {}, status(one), ' ', el('span', { class: 'weak' }, one.folder), el('span', { class: 'weak', id: 'live' })), ...notes, verdict(one)];
   }
   const status = (run) => el('span', { class: 'status ' + run.status.split(' ')[0] }, run.status);
   const verdict = (run) => el('p', { class: 'verdict' }, run.verdict, run.problem ? el('span', { class: 'wrong' }, ' ' + run.problem) : null);
@@ -295,7 +295,7 @@
     const results = ['steps', 'loss', 'eval_loss', 'best_eval_loss', 'eval_accuracy', 'best_eval_accuracy', 'seconds', 'peak_rss_mib'].filter((key) => runs.some((run) => key in run.figures));
     const differing = report.differing.slice(0, 8);  // all of them stand under Configuration
     const rows = runs.map((run, i) => [
-      el('label', {}, el('input', { type: 'checkbox', checked: '', 'aria-label': 'show ' + run.name, onchange: (event) => { state.shown[i] = event.target.checked; redraw(); } }),
+      el('label', {}, el('input', { type: 'checkbox', checked: state.shown[i] && '', 'aria-label': 'show ' + run.name, onchange: (event) => { state.shown[i] = event.target.checked; redraw(); } }),
         ' ', el('span', { class: 'swatch', style: `background:${color(i)}` }), run.name),
       status(run), ...results.map((key) => run.figures[key] ?? null), ...differing.map((key) => asValue(run.settings[key])), judgement(run)]);
     return section('Runs', table(['run', 'status', ...results, ...differing, 'verdict'], rows, { id: 'runs' }));
@@ -476,8 +476,7 @@
     charts.length = 0;
     watcher.disconnect();
     document.title = report.title;
-    Object.assign(state, { x: 'step', smooth: 0, logX: false, logY: false, zoom: null, shown: runs.map(() => true) });
-    if (!runs.some((run) => run.train.columns.step || run.eval.columns.step)) state.x = 'time';
+    if (state.x === 'step' && !runs.some((run) => run.train.columns.step || run.eval.columns.step)) state.x = 'time';
     document.getElementById('page').replaceChildren(...[
       ...header(), runs.length >= 5 ? influence() : null, many ? overview() : null, curves(),
       perRun('Classes', classes), perRun('Predictions', predictions), perRun('Generated text', texts), perRun('Model and memory', model), perRun('Roofline', roofline),
@@ -486,7 +485,24 @@
     ].filter((part) => part !== null));
     root.dataset.ready = 'yes';
   }
+  // Shows the progress of a run that is served by `dltrain watch`.
+  function update(fresh) {
+    const tables = () => JSON.stringify([curveKeys(), runs[0].status, runs[0].classes, runs[0].texts]);
+    const before = tables();
+    Object.assign(runs[0], fresh);
+    if (tables() !== before) build();
+    document.querySelector('.verdict').replaceWith(verdict(runs[0]));
+    document.querySelector('[aria-labelledby="runs"]').replaceWith(overview());
+    for (const entry of charts) if (entry.chart && !entry.make) draw(entry);
+  }
+  async function follow() {
+    const fresh = await fetch('data.json', { cache: 'no-store' }).then((answer) => (answer.ok ? answer.json() : null)).catch(() => null);
+    if (fresh) update(fresh);
+    document.getElementById('live').textContent = fresh ? ' · follows the run' : ' · dltrain watch does not answer';
+    setTimeout(follow, 1000 * report.refresh);
+  }
   window.dltrainReport = { charts, state, drawAll, zoom };
   window.addEventListener('beforeprint', drawAll);
   setTheme(matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
+  if (report.refresh) follow();
 })();
