@@ -11,18 +11,29 @@ namespace dltrain {
 
 inline constexpr int kTensorTile = 16;
 
-#if !defined(DLTRAIN_CUDA_EMULATION)
-
 // A tile of the left (Left) or right operand: four matrices of 8×8, those of one half of the kept
 // axis first on the left, of the summed axis on the right. `Inner`: elements along the axis that is
 // summed over are neighbours in memory.
 template <typename T, bool Left, bool Inner>
 struct OperandTile {
+#if defined(DLTRAIN_CUDA_EMULATION)
+  float elements[kTensorTile][kTensorTile];  // of the kept axis first
+#else
   uint32_t words[4];
+#endif
 
   // `stride`: elements between rows. Each lane has the address of a row of a matrix.
   __device__ void load(const T* from, int stride) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#if defined(DLTRAIN_CUDA_EMULATION)
+    if (reinterpret_cast<uintptr_t>(from) % 16 != 0 || stride % 8 != 0) __builtin_trap();
+    if (lane > 0) return;
+    for (int i = 0; i < kTensorTile; ++i) {
+      for (int l = 0; l < kTensorTile; ++l) {
+        elements[i][l] = static_cast<float>(Inner ? from[i * stride + l] : from[l * stride + i]);
+      }
+    }
+#else
     const int first = lane / 8 % 2 * 8, second = lane / 16 * 8;
     const int kept = Left ? first : second, summed = Left ? second : first;
     const T* row =
@@ -39,8 +50,31 @@ struct OperandTile {
                    : "r"(address)
                    : "memory");
     }
+#endif
   }
 };
+
+#if !defined(DLTRAIN_CUDA_EMULATION)
+// The 16×8 sums d += a·b of words of operands; nothing before sm_80.
+template <typename T>
+__device__ void add_half_product(const uint32_t* a, const uint32_t* b, float* d) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, DeviceBf16>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+#endif
+}
+#endif
 
 // A lane has two neighbours of a row, of the row 8 below, and the same 8 columns to the right.
 class SumTile {
@@ -51,89 +85,39 @@ class SumTile {
   template <typename T, bool InnerA, bool InnerB>
   __device__ void add_product(const OperandTile<T, true, InnerA>& a,
                               const OperandTile<T, false, InnerB>& b) {
-    for (int half = 0; half < 2; ++half) {
-      add_half<T>(a.words, b.words + 2 * half, sums_ + 4 * half);
+#if defined(DLTRAIN_CUDA_EMULATION)
+    if (threadIdx.x % kWarp != 0) return;
+    for (int i = 0; i < kSums; ++i) {
+      const float *left = a.elements[i / kTensorTile], *right = b.elements[i % kTensorTile];
+      for (int l = 0; l < kTensorTile; ++l) sums_[i] += left[l] * right[l];
     }
+#else
+    for (int half = 0; half < 2; ++half) {
+      add_half_product<T>(a.words, b.words + 2 * half, sums_ + 4 * half);
+    }
+#endif
   }
   __device__ void store(float* to, int stride) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#if defined(DLTRAIN_CUDA_EMULATION)
+    if (lane > 0) return;
+    for (int i = 0; i < kSums; ++i) to[i / kTensorTile * stride + i % kTensorTile] = sums_[i];
+#else
     float* first = to + lane / 4 * stride + lane % 4 * 2;
-    for (int i = 0; i < 8; i += 2) {
+    for (int i = 0; i < kSums; i += 2) {
       *reinterpret_cast<Elements<float, 2>*>(first + i / 2 % 2 * 8 * stride + i / 4 * 8) = {
           sums_[i], sums_[i + 1]};
     }
-  }
-
- private:
-  template <typename T>
-  __device__ static void add_half(const uint32_t* a, const uint32_t* b, float* d) {
-#if __CUDA_ARCH__ >= 800
-    if constexpr (std::is_same_v<T, DeviceBf16>) {
-      asm volatile(
-          "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-          "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    } else {
-      asm volatile(
-          "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-          "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    }
 #endif
   }
 
-  float sums_[8];
-};
-
+ private:
+#if defined(DLTRAIN_CUDA_EMULATION)
+  static constexpr int kSums = kTensorTile * kTensorTile;
 #else
-
-inline bool is_first_lane() {
-  return threadIdx.x % kWarp == 0;
-}
-
-template <typename T, bool Left, bool Inner>
-struct OperandTile {
-  void load(const T* from, int stride) {
-    if (reinterpret_cast<uintptr_t>(from) % 16 != 0 || stride % 8 != 0) __builtin_trap();
-    if (!is_first_lane()) return;
-    for (int i = 0; i < kTensorTile; ++i) {  // of the axis that is kept
-      for (int l = 0; l < kTensorTile; ++l) {
-        elements[i][l] = static_cast<float>(Inner ? from[i * stride + l] : from[l * stride + i]);
-      }
-    }
-  }
-  float elements[kTensorTile][kTensorTile];
-};
-
-class SumTile {
- public:
-  void clear() {
-    for (auto& row : sums_) {
-      for (float& sum : row) sum = 0;
-    }
-  }
-  template <typename A, typename B>
-  void add_product(const A& a, const B& b) {
-    if (!is_first_lane()) return;
-    for (int i = 0; i < kTensorTile; ++i) {
-      for (int j = 0; j < kTensorTile; ++j) {
-        for (int l = 0; l < kTensorTile; ++l) sums_[i][j] += a.elements[i][l] * b.elements[j][l];
-      }
-    }
-  }
-  void store(float* to, int stride) const {
-    if (!is_first_lane()) return;
-    for (int i = 0; i < kTensorTile; ++i) {
-      for (int j = 0; j < kTensorTile; ++j) to[i * stride + j] = sums_[i][j];
-    }
-  }
-
- private:
-  float sums_[kTensorTile][kTensorTile];
-};
-
+  static constexpr int kSums = kTensorTile * kTensorTile / kWarp;
 #endif
+  float sums_[kSums];
+};
 
 }  // namespace dltrain
