@@ -130,13 +130,13 @@ void add_attention_cases(std::vector<OpCase>& cases) {
   add_attention(cases, {1, 8, 200, 2, 2, 8, false, false, 0, 10, false, 0, 0, 0, 3, 200});
   add_attention(cases, {2, 9, 40, 2, 1, 8, false, true, 0.25, 0, true, 0, 1, 3, 5, 40});
   // Keys of another part: some queries are too far away, in the end all; later keys; the same part.
-  add_attention(cases, {1, 100, 100, 2, 1, 8, false, false, 0, 70, false, 0, 0, 0, 200, 400, 100});
-  add_attention(cases, {2, 70, 70, 2, 2, 16, false, false, 0, 65, true, 0, 0, 0, 0, 210, 70});
-  add_attention(cases, {1, 70, 70, 1, 1, 8, false, false, 0, 10, true, 0, 0, 0, 150, 220, 20});
-  add_attention(cases, {2, 66, 66, 2, 1, 8, false, true, 0.25, 30, true, 0, 0, 0, 66, 132, 66});
+  add_attention(cases, {1, 100, 100, 1, 1, 8, false, false, 0, 70, false, 0, 0, 0, 200, 400, 100});
+  add_attention(cases, {1, 70, 70, 2, 2, 4, false, false, 0, 65, true, 0, 0, 0, 0, 210, 70});
+  add_attention(cases, {1, 20, 20, 1, 1, 8, false, false, 0, 10, true, 0, 0, 0, 50, 70, 20});
+  add_attention(cases, {1, 66, 66, 2, 1, 4, false, true, 0.25, 30, true, 0, 0, 0, 66, 132, 66});
   add_attention(cases, {2, 5, 7, 4, 2, 4, false, false, 0.25, 0, true, 0, 1, 6, 20, 30, 10});
   add_attention(cases, {7, 9, 60, 1, 1, 8, false, false, 0, 0, false, 1, 0, 0, 10, 130, 40});
-  add_attention(cases, {2, 80, 80, 2, 1, 8, false, false, 0.1, 90, true, 2, 0, 0, 0, 240, 80});
+  add_attention(cases, {1, 30, 30, 2, 1, 8, false, false, 0.1, 40, true, 2, 0, 0, 0, 90, 30});
 }
 
 }  // namespace dltrain
