@@ -219,7 +219,8 @@ LayerContext::Output* LayerContext::find_output(const List& list, std::string_vi
 }
 
 ValueId LayerContext::document_positions() const {
-  for (const Names* names = list_->names; names != nullptr; names = names->outer) {
+  for (const Names* names = list_ ? list_->names : nullptr; names != nullptr;
+       names = names->outer) {
     for (const Output& output : names->outputs) {
       if (output.layer != nullptr || output.name != kPlacesInDocuments) continue;
       const_cast<Output&>(output).used = true;
