@@ -182,7 +182,13 @@ logging: {{logging_steps: 1}}
             data = f"{{type: text, path: {text}, tokenizer: {{type: wordpiece, path: {folder}}}, sequence_length: 16{keys}}}"
             config = self.configuration(folder, "", name, data=f"{{train: {data}, eval: {data}}}")
             self.run_dltrain("eval", config, "--checkpoint", folder, "--result", result)
-            self.assertEqual(json.loads(result.read_text()), found)
+            again = json.loads(result.read_text())
+            self.assertEqual(again.keys(), found.keys())
+            for key, value in again.items():  # the batches differ, and with them the last bits on some processors
+                if isinstance(value, float):
+                    self.assertAlmostEqual(value, found[key], delta=1e-6 * abs(value))
+                else:
+                    self.assertEqual(value, found[key])
             self.assertEqual(found["samples"], 7)
             self.assertIn("7 samples of", self.run_dltrain("predict", folder, text, "-o", out).out)
             self.assertEqual(len(out.read_text().splitlines()), 1 + 7 * 16)

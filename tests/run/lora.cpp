@@ -128,7 +128,10 @@ TEST_CASE("the first step with adapters has the loss of the model alone, to the 
       // Products of 16 bits with tanh in their kernel round once, those with an adapter twice;
       // those of dora are not rounded.
       const bool rounds = network != 0 && std::string_view(compute) == "bf16";
-      CHECK(greatest_difference(lora.losses, alone.losses) <= (rounds ? 1e-5 : 0));
+      // oneDNN's tanh in a product may differ from that of an op of its own in the last bits.
+      const bool tanh = network == 1;
+      const double most = rounds ? 1e-5 : tanh ? 1e-7 : 0;
+      CHECK(greatest_difference(lora.losses, alone.losses) <= most);
       if (network != 2) CHECK(lora.report.flops_per_step < alone.report.flops_per_step);
     }
   }
