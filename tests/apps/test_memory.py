@@ -56,7 +56,7 @@ class Fits(DltrainTest):
         run = self.run_dltrain(*gpt, "--output-dir", self.folder / "run", "--result", result)
         needs = size(re.search(r"memory: at most ([\d.]+ \w+)", run.err + run.out)[1])
         self.assertLess(json.loads(result.read_text())["peak_rss_mib"] * 2**20, needs)
-        self.assertLess(needs, 600 * 2**20)
+        self.assertLess(needs, 700 * 2**20)  # 664 MiB without AVX-512, whose products of bf16 need more room
 
     @unittest.skipIf(SANITIZED, "sanitizers take memory")
     def test_what_is_said_to_fit_a_limit_fits_and_the_rest_ends_before_the_run(self):
