@@ -20,9 +20,9 @@
 namespace dltrain {
 namespace {
 
-// Meshes (numbers of ranks along each axis) that are shown, and exact plans of each. No layout of a
-// mesh is planned after two that fit, nor where the fastest takes kBehind times as long as that of
-// another.
+// Meshes (numbers of ranks along each axis) that are shown, half of them with context ranks at
+// most, and exact plans of each. No layout of a mesh is planned after two that fit, nor where the
+// fastest takes kBehind times as long as that of another.
 constexpr size_t kMeshes = 8, kPlans = 5, kFitting = 2;
 constexpr double kBehind = 1.25;
 // Stages are interleaved, or weights computed later, where stages wait for more than this part of
@@ -201,7 +201,10 @@ class LayoutSearch {
       auto mesh = std::ranges::find_if(
           meshes, [&](const auto& m) { return m.open.front().has_mesh_of(candidate); });
       if (mesh == meshes.end()) {
-        if (meshes.size() == kMeshes) continue;
+        const auto with_context =
+            std::ranges::count_if(meshes, [](const auto& m) { return m.open.front().context > 1; });
+        const bool many = !candidate.given && candidate.context > 1 && with_context == kMeshes / 2;
+        if (meshes.size() == kMeshes || many) continue;
         mesh = meshes.emplace(mesh);
       }
       mesh->open.push_back(candidate);
