@@ -113,6 +113,13 @@ bool holds_text(const std::vector<FieldSpec>& fields) {
          target.shape.rank() == 1;
 }
 
+// The first `length` ids, and the number of the others.
+std::string shown_without_padding(const Ids& ids, size_t length, const Tokenizer* tokenizer) {
+  std::string out = shown(std::span(ids).first(length), tokenizer);
+  if (length < ids.size()) out += fmt::format("  + {} of padding", ids.size() - length);
+  return out;
+}
+
 std::string shown_name(const FieldSpec& field) {
   return field.name == kDocumentPositions ? "documents" : field.name;
 }
@@ -162,9 +169,7 @@ std::string describe_texts(const std::vector<FieldSpec>& fields, const Batch& ba
         });
       } else {
         const bool continued = field + 2 == fields.size() && ids.size() == targets.size();
-        const size_t length = without_padding(ids, targets, continued);
-        text = shown(std::span(ids).first(length), tokenizer);
-        if (length < ids.size()) text += fmt::format("  + {} of padding", ids.size() - length);
+        text = shown_without_padding(ids, without_padding(ids, targets, continued), tokenizer);
       }
       line(shown_name(fields[field]), text);
     }
@@ -201,10 +206,8 @@ std::string describe_classified(const Dataset& dataset, const std::vector<FieldS
     }
     const size_t target = fields.size() - 1;
     out +=
-        fmt::format("{:>4}  {}\n      {}", i, caption(dataset, fields[target].sample, at(target)),
-                    shown(std::span(ids).first(length), tokenizer.get()));
-    if (length < ids.size()) out += fmt::format("  + {} of padding", ids.size() - length);
-    out += '\n';
+        fmt::format("{:>4}  {}\n      {}\n", i, caption(dataset, fields[target].sample, at(target)),
+                    shown_without_padding(ids, length, tokenizer.get()));
   }
   return out;
 }

@@ -5,16 +5,14 @@
 #include <cstdio>
 #include <future>
 #include <limits>
-#include <map>
 #include <numeric>
-#include <set>
 #include <thread>
 #include <tuple>
 
 #include "base/error.h"
 #include "dltrain/commands.h"
 #include "dltrain/gpu_estimate.h"
-#include "ops/attention.h"
+#include "dltrain/one_rank.h"
 #include "run/memory_fit.h"
 
 namespace dltrain {
@@ -34,7 +32,7 @@ constexpr double kWaiting = 0.05;
 struct Candidate {
   int64_t data = 1, context = 1, expert = 1, tensor = 1, pipeline = 1;
   int64_t chunks = 1, zero = 0, micro_batch = 1;
-  bool given = false;  // the configuration has a context or expert above 1
+  bool given = false;  // the configuration has a context or expert above 1, to be replaced
   std::string recompute = {};
   std::string schedule = {};    // empty: as configured
   double guess = 0;             // seconds of a step, by which candidates are ordered
@@ -103,88 +101,6 @@ struct MeshLayouts {
   }
 };
 
-// What one rank needs for a whole model, from which layouts are guessed.
-struct OneRank {
-  double replicated = 0, gradients = 0, moments = 0;  // bytes of state
-  // Seconds of an update, of a micro-batch, and of each of its samples.
-  double update = 0, micro_batch = 0, sample = 0;
-  double activations = 0;  // bytes of a sample
-  double residual = 0;     // bytes between blocks, of a sample
-  // Bytes of a sample in all layers: keys and values of attention, and rows that go to experts.
-  double keys = 0, rows = 0;
-  double of_experts = 0;  // their part of the parameters
-  // Tokens that context ranks can share, and experts that can be divided; 0: none.
-  int64_t tokens = 0, experts = 0;
-  int64_t blocks = 0;
-
-  // The part of the parameters that one of so many expert ranks has.
-  double part(int64_t expert) const {
-    return 1 - of_experts + of_experts / static_cast<double>(expert);
-  }
-};
-
-// Adds what context and expert parallelism depend on.
-void measure_axes(const Graph& graph, OneRank& out) {
-  bool whole = false;  // no rank can take a part of a text
-  double parameters = 0, of_experts = 0;
-  for (const GraphValue& value : graph.values) {
-    if (value.role == Role::parameter) {
-      parameters += static_cast<double>(value.spec.shape.elements());
-    }
-  }
-  for (const Node& node : graph.nodes) {
-    if (node.phase != Phase::forward) continue;
-    const std::string_view op = node.op->name;
-    const auto spec = [&](size_t input) { return graph.value(node.inputs[input]).spec; };
-    if (op == "attention") {
-      const AttentionSizes sizes = attention_sizes(op, graph.input_specs(node), node.attributes);
-      out.keys += static_cast<double>(2 * sizes.keys * sizes.kv_heads * sizes.head_dim) *
-                  static_cast<double>(dtype_size(spec(0).dtype));
-    } else if (op == "embedding" && spec(0).shape.rank() == 2) {
-      if (graph.value(node.inputs[0]).role == Role::input) out.tokens = spec(0).shape[1];
-    } else if (op == "top_k_routing") {
-      out.experts = std::gcd(out.experts, spec(0).shape[-1]);
-    } else if (op == "dispatch_tokens") {
-      out.rows += static_cast<double>(graph.value(node.outputs[0]).spec.bytes());
-    } else if (op == "grouped_matmul") {
-      of_experts += static_cast<double>(spec(1).shape.elements());
-    }
-    whole |= op.starts_with("recurrent") || op.starts_with("carry") ||
-             node.attributes.boolean("documents");
-  }
-  out.of_experts = of_experts / parameters;
-  if (out.keys == 0 || whole) out.tokens = 0;
-}
-
-// `session`: of one micro-batch of one sample.
-OneRank measure(const Session& session) {
-  const PlanReport report = session.executor->report();
-  OneRank out;
-  for (const auto& [role, bytes] : report.state_bytes) {
-    double& sum = role == rules_of(Role::gradient).name ? out.gradients
-                  : role == rules_of(Role::moment).name ? out.moments
-                                                        : out.replicated;
-    sum += static_cast<double>(bytes);
-  }
-  out.gradients = std::max(out.gradients, static_cast<double>(report.gradient_bytes));
-  out.activations = static_cast<double>(report.work_bytes);
-  const Graph& graph = session.executor->training().graph;
-  std::map<size_t, int> sizes;  // the size of most activations of the forward
-  std::set<int> blocks;
-  std::set<std::string> layers;
-  for (const Node& node : graph.nodes) {
-    if (node.phase != Phase::forward) continue;
-    if (node.block >= 0) blocks.insert(node.block);
-    layers.insert(node.layer);
-    for (ValueId id : node.outputs) ++sizes[graph.value(id).spec.bytes()];
-  }
-  const auto most = std::ranges::max_element(sizes, {}, [](const auto& s) { return s.second; });
-  out.residual = static_cast<double>(most->first);
-  out.blocks = blocks.empty() ? std::ssize(layers) : std::ssize(blocks);
-  measure_axes(graph, out);
-  return out;
-}
-
 class LayoutSearch {
  public:
   LayoutSearch(const LoadExperiment& load, const PlanRequest& request)
@@ -203,7 +119,7 @@ class LayoutSearch {
       if (mesh == meshes.end()) {
         const auto with_context =
             std::ranges::count_if(meshes, [](const auto& m) { return m.open.front().context > 1; });
-        const bool many = !candidate.given && candidate.context > 1 && with_context == kMeshes / 2;
+        const bool many = !keeps_context_ && candidate.context > 1 && with_context == kMeshes / 2;
         if (meshes.size() == kMeshes || many) continue;
         mesh = meshes.emplace(mesh);
       }
@@ -311,6 +227,7 @@ class LayoutSearch {
   void enumerate() {
     const Experiment given = load_({});
     const int64_t batch = given.training.global_batch_size.value_or(0);
+    keeps_context_ = given.parallelism.context > 1;
     const PipelineSchedule given_schedule = given.parallelism.pipeline_schedule;
     const bool changes = given_schedule == PipelineSchedule::interleaved ||
                          given_schedule == PipelineSchedule::zero_bubble;
@@ -382,7 +299,7 @@ class LayoutSearch {
     in_threads(3, [&](size_t i) {
       (i == 0 ? four : out[i].second) = measure_one(out[i].first, i == 0 ? 4 : 1);
     });
-    // Of a micro-batch of one sample, the part that does not depend on the number of samples.
+    // The part of the time of one sample's micro-batch that does not grow with more samples.
     const double sample = (four.micro_batch - none.micro_batch) / 3;
     const double fixed = std::clamp(1 - sample / none.micro_batch, 0.0, 1.0);
     for (auto& [recompute, one] : out) {
@@ -403,7 +320,7 @@ class LayoutSearch {
       data_ = session.options.data;
       micro_batch_matters_ = micro_batch_matters(session);
     }
-    OneRank out = measure(session);
+    OneRank out = measure_one_rank(session);
     const StepEstimate estimate = estimate_step(session.executor->training().graph, 1,
                                                 session.executor->report().topology, rates_);
     out.update = estimate.update;
@@ -423,7 +340,7 @@ class LayoutSearch {
         of_state(one.moments, 1) + of_state(one.gradients, 2) + of_state(one.replicated, 3);
     bool fits = false;
     // Micro-batches of several samples are divided by samples, which needs no messages.
-    const bool one_sample = candidate.context > 1 && !candidate.given;
+    const bool one_sample = candidate.context > 1 && !keeps_context_;
     for (int64_t micro : divisors(share, one_sample ? 1 : share)) {
       const int64_t steps = share / micro, chunks = candidate.chunks;
       const bool waits_less = chunks > 1 || candidate.zero_bubble();
@@ -525,6 +442,7 @@ class LayoutSearch {
   MachineRates rates_;
   std::optional<DataSplit> data_;  // opened once
   std::vector<Candidate> candidates_;
+  bool keeps_context_ = false;  // that of the configuration
   size_t too_large_ = 0, planned_ = 0;
   std::string micro_batch_matters_;
 };

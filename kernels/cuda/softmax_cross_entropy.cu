@@ -308,8 +308,8 @@ __global__ void __launch_bounds__(kHeldBlock, 2)
   });
 }
 
-// Of each row the loss and whether it is correct: in the workspace, the losses in output 3 if the
-// attribute row_losses asks for it.
+// Where kernels write the loss of each row and whether it is correct: to the workspace, but the
+// losses to output 3 if the attribute row_losses asks for them.
 struct RowResults {
   double *loss, *correct;
 };

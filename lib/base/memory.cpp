@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "base/utf8.h"
+
 namespace dltrain {
 namespace {
 
@@ -105,10 +107,8 @@ std::optional<uint64_t> parse_bytes(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [unit, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc()) return std::nullopt;
-  std::string word(unit, end);
+  std::string word = lower_ascii(std::string_view(unit, end));
   word.erase(0, word.find_first_not_of(' '));
-  std::ranges::transform(word, word.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   double factor = 1;
   if (!word.empty() && word != "b") {
     const size_t power = std::string("kmgt").find(word[0]) + 1;

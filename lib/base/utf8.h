@@ -30,6 +30,13 @@ inline uint32_t next_character(std::string_view text, size_t& at) {
   return code;
 }
 
+// Returns the text with the letters A to Z in lower case.
+inline std::string lower_ascii(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return out;
+}
+
 // Appends the encoding of a code point.
 void append_character(uint32_t code, std::string& text);
 

@@ -106,14 +106,11 @@ bool has_aligned_rows(const TensorSpec& spec) {
 }
 
 KernelKind kind_of(const OpKernels& kernels, SpecSpan in, SpecSpan out, const Attributes& a) {
-  if (kernels.op == "matmul") {
+  const bool grouped = kernels.kind == KernelKind::grouped_matmul;
+  if (grouped || kernels.op == "matmul") {
     const bool aligned =
         has_aligned_rows(in[0]) && has_aligned_rows(in[1]) && has_aligned_rows(out[0]);
-    return aligned ? KernelKind::matmul : KernelKind::unaligned_matmul;
-  }
-  if (kernels.kind == KernelKind::grouped_matmul) {
-    const bool aligned =
-        has_aligned_rows(in[0]) && has_aligned_rows(in[1]) && has_aligned_rows(out[0]);
+    if (!grouped) return aligned ? KernelKind::matmul : KernelKind::unaligned_matmul;
     return aligned && dtype_size(in[0].dtype) == 2 ? KernelKind::grouped_matmul
                                                    : KernelKind::plain_grouped_matmul;
   }

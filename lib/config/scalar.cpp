@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
+
 namespace dltrain {
 namespace {
 
@@ -188,8 +190,7 @@ std::string quoted_when_needed(std::string_view text) {
   // Words that some YAML readers do not read as text are quoted too.
   static constexpr std::string_view kTraps[] = {"y",   "n",    "yes",  "no",   "on",
                                                 "off", "null", "true", "false"};
-  std::string lower(text);
-  for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  const std::string lower = lower_ascii(text);
   const bool trap = std::find(std::begin(kTraps), std::end(kTraps), lower) != std::end(kTraps) ||
                     (safe && (is_digit(text[0]) || (text[0] == '.' && text.size() > 1 &&
                                                     text[1] != '/' && text[1] != '.')));

@@ -62,13 +62,8 @@ bool whole_number_in(std::string_view text, int64_t& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-std::string lower_case(std::string text) {
-  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return text;
-}
-
 bool is_called_id(const std::string& name) {
-  const std::string lower = lower_case(name);
+  const std::string lower = lower_ascii(name);
   return lower.ends_with("id") || lower == "index" || lower == "row" || lower == "nr" ||
          lower == "no" || lower.starts_with("unnamed: ");
 }

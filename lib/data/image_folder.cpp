@@ -1,7 +1,6 @@
 #include "data/image_folder.h"
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -12,6 +11,7 @@
 #include "base/log.h"
 #include "base/owned_files.h"
 #include "base/stop.h"
+#include "base/utf8.h"
 #include "data/broken_images.h"
 #include "data/config.h"
 #include "data/dataset.h"
@@ -25,9 +25,7 @@ namespace fs = std::filesystem;
 constexpr uint64_t kImageFolderMaxFile = uint64_t{256} << 20;
 
 bool is_image_name(const fs::path& path) {
-  std::string ending = path.extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string ending = lower_ascii(path.extension().string());
   return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
 }
 

@@ -24,12 +24,11 @@
 // or first_query (integer): the position of the first query in the text, of which the queries are a
 // part; first_key (integer) that of the first key, if the keys are a part that begins later. The
 // text has all_queries and all_keys (default: the tensors'). Lengths are those of the text, a mask
-// of tokens that of these keys. With `ranks` above
-// 1 the node has the tokens of a rank (ops/token_runs.h), but for the mask, which is whole:
-// passes/context_cut.h lowers it to nodes with first_query.
-// masked (bool); packed only: heads, kv_heads. dropout (number in [0, 1)): every weight of the
-// softmax is set to 0 with that probability and divided by 1 − dropout otherwise; stream
-// (random_stream of the layer's path): element e = ((sample·heads + head)·all_queries +
+// of tokens that of these keys. With `ranks` above 1 the node has the tokens of a rank
+// (ops/token_runs.h), but for the mask, which is whole: passes/context_cut.h lowers it to nodes
+// with first_query. masked (bool); packed only: heads, kv_heads. dropout (number in [0, 1)): every
+// weight of the softmax is set to 0 with that probability and divided by 1 − dropout otherwise;
+// stream (random_stream of the layer's path): element e = ((sample·heads + head)·all_queries +
 // first_query + query)·all_keys + first_key + key of the global batch is kept when
 // random_uniform(seed, stream, step, e) ≥ dropout (base/philox.h).
 //

@@ -117,7 +117,7 @@ class ContextCut {
     for (ValueId& id : node.inputs) {
       if (const auto again = cut_again_.find(id); again != cut_again_.end()) id = again->second;
     }
-    if (node.op->name.starts_with("recurrent") || node.op->name.starts_with("carry")) {
+    if (reads_tokens_in_order(node)) {
       fail_at(options_.key,
               "context {}: {}: recurrent layers read the tokens of a text one after another; take "
               "context: 1",
@@ -365,6 +365,10 @@ class ContextCut {
 };
 
 }  // namespace
+
+bool reads_tokens_in_order(const Node& node) {
+  return node.op->name.starts_with("recurrent") || node.op->name.starts_with("carry");
+}
 
 ContextCutResult cut_context(Graph& graph, const ContextOptions& options,
                              std::span<ValueId* const> sums, ValueId output,

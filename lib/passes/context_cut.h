@@ -45,6 +45,9 @@ ContextCutResult cut_context(Graph& graph, const ContextOptions& options,
                              std::span<ValueId* const> sums, ValueId output,
                              std::span<ValueId* const> targets);
 
+// Returns true for ops of recurrent layers, whose tokens no ranks can share.
+bool reads_tokens_in_order(const Node& node);
+
 // Emits this rank's part of a sum over values that all ranks have.
 ValueId emit_share(GraphBuilder& builder, ValueId sum, const ContextOptions& options);
 

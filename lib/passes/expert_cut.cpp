@@ -91,13 +91,11 @@ class ExpertCutter {
   // Returns the offsets of a layer's routing. A teacher's layers are not among the routers.
   ValueId find_routing(const EmittedRouter& router) {
     const auto made_by = [&](ValueId id) {
-      return std::ranges::find_if(graph_.nodes, [&](const Node& node) {
-        return std::ranges::find(node.outputs, id) != node.outputs.end();
-      });
+      return &graph_.nodes[static_cast<size_t>(graph_.value(id).producer)];
     };
-    auto losses = made_by(router.sums);  // or its part of the sums of all ranks
+    const Node* losses = made_by(router.sums);  // or its part of the sums of all ranks
     while (losses->op->name != "router_losses") losses = made_by(losses->inputs[0]);
-    const auto routing = made_by(losses->inputs[1]), gather = made_by(routing->inputs[0]);
+    const Node *routing = made_by(losses->inputs[1]), *gather = made_by(routing->inputs[0]);
     if (context_ == 1 || gather->op->name != "gather_tokens" || gather->attributes.has(kOver)) {
       students_[routing->outputs[4]] = {};
       return routing->outputs[4];

@@ -8,9 +8,9 @@
 // rows (all_to_all); the owner sorts what it has received by expert (sort_received), so its
 // products are those of one rank; results take the same way back. With context parallelism the
 // capacity is that of all tokens of the micro-batch, whose routing every rank has for the losses
-// (context_cut.h). All shapes are fixed. Where more
-// rows go to an owner than its buffer holds, the outputs of their tokens are NaN, so that the step
-// writes no state, and the sums of place_rows say so; check_buffers() then ends the run.
+// (context_cut.h). All shapes are fixed. Where more rows go to an owner than its buffer holds, the
+// outputs of their tokens are NaN, so that the step writes no state, and the sums of place_rows say
+// so; check_buffers() then ends the run.
 //
 // The reverse pass derives the backward, whose exchanges are the same in the other direction;
 // lower_placements() turns them into collectives.

@@ -219,7 +219,7 @@ class ContextLowering {
     for (const char* name : {"ranks", "rank", "balanced", "heads", "kv_heads"}) out.erase(name);
     return out;
   }
-  // Of attention to the keys of all ranks.
+  // Returns the parts of attention to the gathered keys of all ranks.
   static std::vector<Part> parts_of(const Node& node, const AttentionSizes& a,
                                     const TokenCut& cut) {
     Attributes rest = attributes_on_one_rank(node);

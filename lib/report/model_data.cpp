@@ -44,8 +44,8 @@ ModelJson timeline_json(const Program& program, const MemoryPeak& peak) {
   constexpr size_t kMost = 2000, kNamed = 8;
   const std::vector<Node>& nodes = program.graph().nodes;
   const std::vector<size_t> live = program.live_bytes();
-  const auto what_of = [](const Node& node) {
-    return fmt::format("{} of {}", node.op->name, node.layer.empty() ? "the model" : node.layer);
+  const auto what_of = [](std::string_view op, const std::string& layer) {
+    return fmt::format("{} of {}", op, layer.empty() ? "the model" : layer);
   };
   ModelJson at = ModelJson::array(), bytes = at, what = at, phases = at, largest = at;
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -59,7 +59,7 @@ ModelJson timeline_json(const Program& program, const MemoryPeak& peak) {
     const auto call = static_cast<size_t>(std::max_element(from, to) - live.begin());
     at.push_back(call);
     bytes.push_back(live[call]);
-    what.push_back(what_of(nodes[call]));
+    what.push_back(what_of(nodes[call].op->name, nodes[call].layer));
   }
   size_t rest = peak.bytes;
   for (const MemoryPeak::LiveValue& value : peak.live) {
@@ -74,8 +74,7 @@ ModelJson timeline_json(const Program& program, const MemoryPeak& peak) {
           {"phases", phases},
           {"peak",
            {{"bytes", peak.bytes},
-            {"what", fmt::format("{} of {} ({})", peak.op,
-                                 peak.layer.empty() ? "the model" : peak.layer, peak.phase)},
+            {"what", fmt::format("{} ({})", what_of(peak.op, peak.layer), peak.phase)},
             {"largest", largest}}}};
 }
 

@@ -23,8 +23,8 @@ inline constexpr size_t kPlannedRuns = 4;
 // scripts.
 std::string report_page(const std::vector<RunRecord>& runs, const ReportOptions& options);
 
-// What changes of the page of a run while it goes on, as JSON: report_page() with
-// ReportOptions::refresh takes it.
+// Returns as JSON the parts of a run's page that change while the run goes on. A page with
+// ReportOptions::refresh asks for it again and again.
 std::string report_progress(const RunRecord& run, const ReportOptions& options);
 
 // Returns true if the file begins like a page of report_page().

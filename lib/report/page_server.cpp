@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace dltrain {
 namespace {
@@ -24,12 +25,6 @@ FileDescriptor listen_here(int port) {
   }
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return out;
-}
-
 // Takes the next line of a header, without its end.
 std::string_view take_line(std::string_view& rest) {
   const size_t end = std::min(rest.find("\r\n"), rest.size());
@@ -42,7 +37,7 @@ std::string_view take_line(std::string_view& rest) {
 std::optional<std::string> host_of(std::string_view header) {
   std::optional<std::string> host;
   while (!header.empty()) {
-    const std::string line = lower(take_line(header));
+    const std::string line = lower_ascii(take_line(header));
     if (!line.starts_with("host:")) continue;
     if (host) return std::nullopt;
     const size_t from = line.find_first_not_of(" \t", 5);

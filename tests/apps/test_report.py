@@ -204,12 +204,12 @@ class Watch(Pages):
     def ask(self, request):
         """What is answered until the server closes the connection."""
         with self.connect() as connection:
-            connection.sendall(request)
             answer = b""
             try:
+                connection.sendall(request)
                 while part := connection.recv(1 << 16):
                     answer += part
-            except ConnectionResetError:  # it has closed before it had read everything
+            except (ConnectionResetError, BrokenPipeError):  # it has closed before it had read everything
                 pass
         return answer
 

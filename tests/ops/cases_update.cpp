@@ -152,8 +152,8 @@ void add_8bit(std::vector<OpCase>& cases, const std::string& op, size_t moments,
   cases.push_back(std::move(c));
 }
 
-// What an op of Adafactor is given: whole tensors; the elements from the third on of larger ones;
-// these of shards that have two parts of the rows or of the columns.
+// An op of Adafactor gets whole tensors, the elements from the third on of larger tensors, or those
+// elements of shards that have two parts of the rows or of the columns.
 enum class Given { whole, ranges, shards };
 
 // Variances of rows and columns in place of moments that are alike to the parameters, and sums.

@@ -383,8 +383,8 @@ TEST_CASE("blocks of a ring beyond a window are not computed") {
     });
     return out;
   };
-  // Of 8 chunks of 2 tokens rank 1 has the second and the seventh: pairs of a chunk and an earlier
-  // one, or itself.
+  // The text has 8 chunks of 2 tokens, and rank 1 has the second and the seventh of them. Each
+  // attends to itself and to the chunks before it: 2 and 7 chunks.
   CHECK(attentions(1, 16) == 2 + 7);
   CHECK(attentions(1, 2) == 2 + 2);  // the neighbours' last tokens
   CHECK(attentions(1, 1) == 1 + 1);
