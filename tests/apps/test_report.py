@@ -254,7 +254,10 @@ class Watch(Pages):
     def test_the_page_follows_the_run(self):
         with open(self.run_folder / "metrics.jsonl", "a") as metrics:
             metrics.write(json.dumps({"step": 9, "time": 2e9, "loss": 0.4321, HOSTILE: 7}) + "\n")
-        shown = self.in_browser(f"http://localhost:{self.port}/")
+        for _ in range(10):  # the virtual time of the browser does not always wait for the server
+            shown = self.in_browser(f"http://localhost:{self.port}/")
+            if "follows the run" in shown:
+                break
         self.assertNotIn("data-error", shown)
         self.assertIn("follows the run", shown)
         self.assertRegex(shown, r'aria-label="Loss by Step\. At the end: [^"]*0\.4321')
