@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Records small folders of Hugging Face models as transformers writes them, with the logits that it computes.
 
-    python scripts/record_golden_huggingface.py        (needs the packages torch, transformers and safetensors)
+    python scripts/record_golden_huggingface.py        (needs the packages torch, transformers, timm and safetensors)
 
-Writes tests/golden/huggingface/<case>/: config.json, the weights (single, sharded, f32, bf16, f16, with and without the
-prefix of the language model), and logits.safetensors with input [samples, tokens], some targets, for BERT attention_mask,
-and logits as f64 gives them. Also tests/golden/language/<model>.json: the config.json of the models of
+Writes tests/golden/huggingface/<case>/, of models of images tests/golden/vision_folders/<case>/: config.json, the weights (single, sharded, f32, bf16, f16, with and without the
+prefix of the language model; of models of images also as timm writes them), and logits.safetensors with input [samples, tokens]
+or [samples, height, width, 3], some targets, for BERT attention_mask, and logits as f64 gives them. Also tests/golden/language/<model>.json: the config.json of the models of
 scripts/record_golden_language.py, and the seeds of tests/fuzz/huggingface.cpp.
 """
 import itertools
@@ -14,20 +14,22 @@ import os
 import shutil
 import tempfile
 
+import timm
 import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (BertConfig, BertForMaskedLM, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig,
                           LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
-                          Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
+                          Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, ResNetConfig, ResNetForImageClassification,
+                          ViTConfig, ViTForImageClassification)
 
 import record_golden_language
 from record_golden_language import EAGER, routed
 
 GOLDEN = os.path.join(os.path.dirname(__file__), "..", "tests", "golden")
-OUT = os.path.join(GOLDEN, "huggingface")
+OUT, IMAGES_OUT = os.path.join(GOLDEN, "huggingface"), os.path.join(GOLDEN, "vision_folders")
 SEEDS = os.path.join(GOLDEN, "..", "fuzz", "seeds", "huggingface")
-SAMPLES, TOKENS, VOCAB = 2, 12, 31
+SAMPLES, TOKENS, VOCAB, SIDE, CLASSES = 2, 12, 31, 32, 5
 COMMON = dict(vocab_size=VOCAB, attn_implementation="eager", bos_token_id=1, eos_token_id=2)
 GPT2 = dict(COMMON, n_embd=16, n_layer=2, n_head=4, n_positions=16, initializer_range=0.2)
 SMALL = dict(COMMON, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
@@ -69,6 +71,42 @@ def later_cases():
         router_aux_loss_coef=0.05, **EAGER, **SMALL))), torch.float32, {"max_shard_size": "10KB"})
 
 
+def image_cases():
+    """Made after those of texts. Labels have names, as in the folders of the hub."""
+    labels = {"id2label": {i: f"kind {i}" for i in range(CLASSES)}, "label2id": {f"kind {i}": i for i in range(CLASSES)}}
+    yield "resnet", ResNetForImageClassification(ResNetConfig(embedding_size=2, hidden_sizes=[8, 16, 32, 64], **labels))
+    yield "resnet_basic", ResNetForImageClassification(ResNetConfig(
+        embedding_size=4, hidden_sizes=[4, 8, 16, 32], depths=[2, 2, 2, 2], layer_type="basic", **labels))
+    yield "vit", ViTForImageClassification(ViTConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, image_size=SIDE, patch_size=8,
+        attn_implementation="eager", **labels))
+    sizes = {"img_size": SIDE, "patch_size": 8, "embed_dim": 16, "depth": 2, "num_heads": 2, "mlp_ratio": 1.5}
+    model = timm.create_model("vit_tiny_patch16_224", num_classes=CLASSES, **sizes)
+    model.dltrain_sizes = sizes
+    yield "timm_vit", model
+
+
+def record_images(name, model):
+    folder = os.path.join(IMAGES_OUT, name)
+    with torch.no_grad():
+        for tensor in itertools.chain(model.parameters(), model.buffers()):
+            if tensor.dim() == 1:
+                tensor.mul_(1 + 0.1 * torch.rand_like(tensor)).add_(0.1 * torch.rand_like(tensor))
+    if name.startswith("timm"):
+        timm.models.save_for_hf(model, folder, model_args=model.dltrain_sizes, safe_serialization=True)
+    else:
+        model.save_pretrained(folder)
+    images = torch.randn(SAMPLES, 3, SIDE, SIDE)
+    with torch.no_grad():
+        logits = model.double().eval()(images.double())
+    tensors = {"input": images.permute(0, 2, 3, 1).contiguous(), "target": torch.arange(SAMPLES).int(),
+               "logits": getattr(logits, "logits", logits).float()}
+    save_file(tensors, os.path.join(folder, "logits.safetensors"))
+    for file in os.listdir(folder):
+        os.chmod(os.path.join(folder, file), 0o644)
+    shutil.copy(os.path.join(folder, "config.json"), os.path.join(SEEDS, name))
+
+
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(20263)
@@ -98,6 +136,8 @@ def main():
         for file in os.listdir(folder):  # transformers leaves weights readable by the owner alone
             os.chmod(os.path.join(folder, file), 0o644)
         shutil.copy(os.path.join(folder, "config.json"), os.path.join(SEEDS, name))
+    for name, model in image_cases():
+        record_images(name, model)
     models = {**record_golden_language.models(), **dict(record_golden_language.later_models())}
     for name in ("gpt2", "llama", "qwen2", "qwen3", "bert", "mixtral", "qwen3_moe"):
         model = models[name]
@@ -109,7 +149,8 @@ def main():
         with open(os.path.join(GOLDEN, "language", f"{name}.json"), "w", encoding="utf-8") as file:
             json.dump(config, file, indent=1)
             file.write("\n")
-    print(f"transformers {transformers.__version__}, torch {torch.__version__}")
+    print(f"transformers {transformers.__version__}, timm {timm.__version__}, torch {torch.__version__}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -28,7 +28,7 @@ from torch_resnet import NarrowResNet  # noqa: E402
 
 OUT = os.path.join(ROOT, "tests", "golden", "vision")
 WIDTH, CLASSES = 8, 10
-NAMES = ["resnet18", "resnet34", "resnet50", "vgg11", "vgg11_bn", "vgg16", "vgg16_bn", "vit_b_16"]
+NAMES = ["resnet18", "resnet34", "resnet50", "vgg11", "vgg11_bn", "vgg16", "vgg16_bn", "vit_b_16", "resnet101", "resnet152"]
 CASES = {
     "resnet18-silu": {"type": "resnet18", "stem": "cifar", "activation": "silu", "image": 16, "batch": 16, "steps": 20, "learning_rate": 0.005},
     "resnet18-relu": {"type": "resnet18", "stem": "cifar", "activation": "relu", "image": 16, "batch": 16, "steps": 20, "learning_rate": 0.005},

@@ -2,6 +2,7 @@
 
 #include "config/paths.h"
 #include "dltrain/new_data.h"
+#include "nn/huggingface/folder.h"
 #include "text/tokenizer.h"
 
 namespace dltrain {
@@ -79,8 +80,10 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
   TrainedModel out;
   if (foreign) {
     out.checkpoint.checkpoint = given;
+    out.checkpoint.state.data.class_names = class_names_of(given);
     if (arguments.configs.empty() && own.also_files.empty() && arguments.data.empty()) {
-      fail(ExitCode::usage, "{} contains no data: give a file of text after it", given);
+      fail(ExitCode::usage,
+           "{} contains no data: give a file of text or a folder of images after it", given);
     }
   } else if (given.empty() || given == "latest" || given == "best") {
     out.checkpoint = find_checkpoint(checkpoint_location(given, own.load()), Verify::when_loaded);

@@ -9,7 +9,7 @@ struct ExportOptions {
   std::string from, to, dtype;
   CLI::AsSizeValue unit{/*kb_is_1000=*/true};
   uint64_t max_shard = 5'000'000'000;
-  bool overwrite = false, merge = false;
+  bool overwrite = false, merge = false, timm = false;
 
   HuggingFaceFolder folder() const {
     HuggingFaceFolder out;
@@ -18,16 +18,19 @@ struct ExportOptions {
     out.max_shard_bytes = max_shard;
     out.overwrite = overwrite;
     out.merge = merge;
+    out.timm = timm;
     return out;
   }
 };
 
 void print_export(const ExportReport& report, const ExportOptions& options) {
-  fmt::print("{} from {}{}: {} tensors, {:.1f} MB of {} in {} file{}, {}\n", options.to,
+  fmt::print("{} from {}{}: {} tensors, {:.1f} MB of {} in {} file{}{}\n", options.to,
              report.checkpoint.string(), report.averages ? " (averaged weights)" : "",
              report.written.tensors, static_cast<double>(report.written.bytes) / 1e6,
              dtype_name(report.dtype), report.written.shards, report.written.shards == 1 ? "" : "s",
-             report.tokenizer ? "with the tokenizer" : "no tokenizer");
+             report.tokenizer ? ", with the tokenizer"
+             : report.images  ? ""
+                              : ", no tokenizer");
   if (!report.note.empty()) fmt::print("{}\n", report.note);
   for (const std::string& name : report.written.not_finite) {
     fmt::print(stderr, "warning: {} has values that are not finite\n", name);
@@ -50,6 +53,8 @@ CommandBody add_export(CLI::App& command, const char* from, const char* from_doc
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62))
       ->take_last();
   command.add_flag("--overwrite", options->overwrite, "Replace an earlier folder of a model");
+  command.add_flag("--timm", options->timm,
+                   "Write a ResNet or ViT for timm (default: for transformers)");
   if (run == export_model) {
     command.add_flag("--merge", options->merge,
                      "Write the model with its adapters (model.lora) in the weights (default: the "

@@ -6,9 +6,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "config/scalar.h"
+#include "config/yaml.h"
 #include "data/packed_images.h"
 #include "dltrain/commands.h"
 #include "nn/huggingface/folder.h"
+#include "nn/huggingface/image_input.h"
 #include "tensor/safetensors_set.h"
 #include "text/tokenizer.h"
 
@@ -266,6 +268,16 @@ void use_hugging_face_model(ConfigNode& tree, const fs::path& folder) {
   const ConfigNode* positions = reading.model.arguments.find("max_positions");
   const int64_t tokens = positions ? as_integer(*positions).value_or(kMaxTokens) : kMaxTokens;
   ConfigNode split = ConfigNode::make_map(data.location);
+  const HuggingFaceFamily* family = huggingface_family_of(folder);
+  if (family != nullptr && family->images) {
+    const ImageInput input = read_image_input(folder).value_or(ImageInput());
+    Diagnostics diagnostics;
+    const auto source = std::make_shared<Source>(
+        Source{folder.string(), "type: image_folder\n" + input.keys(/*transforms=*/true)});
+    split = *read_yaml(source, 0, diagnostics);
+    data.set({"train", data.location}, std::move(split));
+    return;
+  }
   put(split, "type", "text");
   put(split, "sequence_length", std::to_string(std::min(tokens, kMaxTokens)));
   if (holds_tokenizer(folder)) {

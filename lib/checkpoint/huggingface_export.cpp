@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/base_weights.h"
+#include "checkpoint/image_export.h"
 #include "checkpoint/lora_export.h"
 #include "checkpoint/run_folder.h"
 #include "checkpoint/weights.h"
@@ -75,6 +76,7 @@ void copy_special_tokens(const fs::path& folder, nlohmann::ordered_json& config)
 
 // Gives the outputs of a classifier the names of the classes.
 void name_classes(const std::vector<std::string>& names, nlohmann::ordered_json& config) {
+  if (config.contains("architecture") && !names.empty()) config["label_names"] = names;  // of timm
   if (!config.contains("id2label") || config["id2label"].size() != names.size()) return;
   config["label2id"] = nlohmann::ordered_json::object();
   for (size_t i = 0; i < names.size(); ++i) {
@@ -126,13 +128,12 @@ std::vector<OutputTensor> checkpoint_tensors(const std::deque<SafetensorsSet>& s
   return tensors;
 }
 
-// The parameters of a language model or classifier of tokens, found without data.
-std::vector<ParameterInfo> parameters_of(const ModelConfig& model) {
+// The parameters of a model, found without data.
+std::vector<ParameterInfo> parameters_of(const ModelConfig& model, const TensorSpec& sample) {
   const auto loss = make_kind(loss_table(), "cross_entropy");
-  constexpr int64_t kTokens = 1;
   return emit_model({.model = model,
                      .loss = *loss,
-                     .inputs = {{"input", {{kTokens}, DType::i32}}},
+                     .inputs = {{"input", sample}},
                      .samples = 1,
                      .training = false})
       .parameters;
@@ -156,9 +157,9 @@ struct BaseFiles {
   std::optional<SafetensorsSet> files;
 
   // Appends the tensors of the base, which refer to this. `read`: their values will be read.
-  void add(ModelConfig& model, const CheckpointState& saved, bool read,
+  void add(ModelConfig& model, const TensorSpec& sample, const CheckpointState& saved, bool read,
            std::vector<OutputTensor>& tensors) {
-    for (const ParameterInfo& info : parameters_of(model)) {
+    for (const ParameterInfo& info : parameters_of(model, sample)) {
       if (info.adaptation == Adaptation::frozen) parameters.push_back(info);
     }
     std::vector<FoundTensor> found;
@@ -190,7 +191,15 @@ struct BaseFiles {
 };
 
 // Returns the data section. Without a tokenizer a classifier has ids and labels.
-std::string start_data(const IdentifiedModel& model, bool tokenizer) {
+std::string start_data(const IdentifiedModel& model, const fs::path& from, bool tokenizer) {
+  if (model.family->images) {
+    std::string keys = read_image_input(from).value_or(ImageInput()).keys(/*transforms=*/true);
+    for (size_t at = 0; (at = keys.find('\n', at)) + 1 < keys.size(); ++at)
+      keys.insert(at + 1, "  ");
+    return fmt::format(
+        "  type: image_folder\n  path: images          # with a sub-folder for each class\n  {}",
+        keys);
+  }
   const bool classes = model.config.contains("id2label");
   if (classes && !tokenizer) {
     return R"(  type: tensors
@@ -219,11 +228,12 @@ std::string start_data(const IdentifiedModel& model, bool tokenizer) {
           : "");
 }
 
-std::string start_configuration(const fs::path& out, const IdentifiedModel& model, bool tokenizer) {
+std::string start_configuration(const fs::path& out, const fs::path& from,
+                                const IdentifiedModel& model, bool tokenizer) {
   return fmt::format(
       R"(# To continue training the model of this folder: dltrain train {0}/config.yaml -s data.path={1}
 name: {2}
-model: {{from: .}}            # config.json and the weights beside this file
+model: {{from: .{4}}}{5}config.json and the weights beside this file
 data:
 {3}  eval_fraction: 0.05
 optimizer: {{type: adamw, learning_rate: 5.0e-5, weight_decay: 0.01, weight_decay_on: matrices}}
@@ -231,8 +241,13 @@ lr_scheduler: {{type: cosine, warmup_steps: 50}}
 training: {{global_batch_size: 8, num_epochs: 1, max_grad_norm: 1.0}}
 evaluation: {{eval_epochs: 0.5}}
 )",
-      out.string(), model.config.contains("id2label") ? "FILE" : "TEXT",
-      quoted_when_needed(out.filename().string()), start_data(model, tokenizer));
+      out.string(),
+      model.family->images                ? "FOLDER"
+      : model.config.contains("id2label") ? "FILE"
+                                          : "TEXT",
+      quoted_when_needed(out.filename().string()), start_data(model, from, tokenizer),
+      model.family->images ? ", num_classes: auto, strict: false" : "",
+      model.family->images ? "   # a new head: " : "            # ");
 }
 
 // Removes a trailing slash.
@@ -305,8 +320,9 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
   report.checkpoint = choice.checkpoint;
   auto experiment = load_config<Experiment>(
       {.files = {report.checkpoint / "config.yaml"}, .overrides = one_rank_overrides()});
-  IdentifiedModel model = identify_model(experiment.model);
+  IdentifiedModel model = identify_model(experiment.model, out.timm);
   report.model_type = model.family->model_type;
+  report.images = model.family->images;
   const std::deque<SafetensorsSet> files = trained_weights(report.checkpoint);
   report.averages = files.size() == 2;
   report.dtype = out.dtype.value_or(DType::f32);
@@ -319,7 +335,13 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
   out.adapters = lora != nullptr && !out.merge;
   BaseFiles base;
   if (has_base_elsewhere(experiment.model)) {
-    base.add(experiment.model, choice.state, /*read=*/!out.adapters, tensors);
+    std::optional<Shape> positions;
+    if (model.family->images && experiment.model.init_from) {
+      const fs::path from = location_of_weights(*experiment.model.init_from);
+      positions = image_positions(from, SafetensorsSet(from, ExitCode::storage));
+    }
+    base.add(experiment.model, sample_of(model, positions), choice.state, /*read=*/!out.adapters,
+             tensors);
   }
   if (out.adapters) {
     model.config = adapter_config(tensors, model, experiment.model);
@@ -327,7 +349,11 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
     tensors = learned_tensors(std::move(tensors), *lora);
     report.note = "a folder of peft, without the base; --merge writes the whole model";
   } else {
-    report.tokenizer = add_tokenizer(choice, experiment.model, model, out, model.config);
+    if (model.family->images) {
+      add_images(image_input_of(experiment.data, choice.state.data), tensors, model, out);
+    } else {
+      report.tokenizer = add_tokenizer(choice, experiment.model, model, out, model.config);
+    }
     name_classes(choice.state.data.class_names, model.config);
     if (out.merge) tensors = merged_tensors(tensors, model, *lora);
     if (out.merge && lora->codes().format != WeightFormat::wide) {
@@ -351,14 +377,16 @@ ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
   ModelConfig config;
   bind(config, section.arguments, diagnostics);
   diagnostics.throw_if_any();
-  IdentifiedModel model = identify_model(config);
+  IdentifiedModel model = identify_model(config, out.timm);
   ExportReport report;
   report.checkpoint = from;
   report.model_type = model.family->model_type;
+  report.images = model.family->images;
   const SafetensorsSet files(from, ExitCode::storage);
   VerifiedFiles verified = verified_weights(from, files);
   finish_verifying(verified);
-  const std::vector<ParameterInfo> parameters = parameters_of(config);
+  const std::vector<ParameterInfo> parameters =
+      parameters_of(config, sample_of(model, image_positions(from, files)));
   LoadedWeights loaded;
   std::vector<OutputTensor> tensors;
   const bool strict = !is_without_head(from);
@@ -366,8 +394,20 @@ ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
   for (const FoundTensor& found : weights) {
     const auto [file, entry] = found.source;
     const std::string& name = found.info->name;
-    tensors.push_back({found.part < 0 ? name : part_name(name, found.part), entry->spec.shape,
-                       [file = file, entry = entry] { return as_f32(*file, *entry); }});
+    auto values = [file = file, entry = entry] { return as_f32(*file, *entry); };
+    if (found.part < 0 || model.family->parts(name) != 1) {
+      tensors.push_back({found.part < 0 ? name : part_name(name, found.part), entry->spec.shape,
+                         std::move(values)});
+    } else if (found.part == 0) {  // the other form of the model has one tensor
+      tensors.push_back({name, found.info->file.shape, std::move(values)});
+    } else {
+      tensors.back().values = [first = std::move(tensors.back().values), next = std::move(values)] {
+        std::vector<float> out = first();
+        const std::vector<float> more = next();
+        out.insert(out.end(), more.begin(), more.end());
+        return out;
+      };
+    }
   }
   report.dtype = out.dtype.value_or(common_dtype(weights));
   out.dtype = report.dtype;
@@ -380,9 +420,15 @@ ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
     check_vocabulary(*tokenizer, config, from);
     report.tokenizer = true;
   }
-  copy_special_tokens(from, model.config);
+  name_classes(class_names_of(from), model.config);
   out.files = copied_files(from);
-  out.files.push_back({"config.yaml", start_configuration(out.path, model, report.tokenizer)});
+  if (model.family->images) {
+    add_images(read_image_input(from), tensors, model, out);
+  } else {
+    copy_special_tokens(from, model.config);
+  }
+  out.files.push_back(
+      {"config.yaml", start_configuration(out.path, from, model, report.tokenizer)});
   report.written = write_huggingface_folder(out, model, std::move(tensors));
   return report;
 }

@@ -13,6 +13,7 @@ struct ExportReport {
   std::string model_type;
   bool averages = false;  // the weights are those of training.ema
   bool tokenizer = false;
+  bool images = false;       // a model of images, which has no tokenizer
   std::string note = {};     // further information for the user
   DType dtype = DType::f32;  // of the weights that were written
   WrittenFolder written;

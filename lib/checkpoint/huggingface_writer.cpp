@@ -32,18 +32,30 @@ void add_zero_biases(std::vector<OutputTensor>& tensors) {
   }
 }
 
-// Replaces stacked tensors by their parts. The parts of a tensor are written one after the other,
-// so its values are read once.
+// PyTorch's batch norm counts its batches, for averages without momentum, which are not used here.
+void add_batch_counters(std::vector<OutputTensor>& tensors) {
+  constexpr std::string_view kVariance = "running_var";
+  const size_t count = tensors.size();
+  for (size_t i = 0; i < count; ++i) {
+    const std::string& name = tensors[i].name;
+    if (!name.ends_with(kVariance)) continue;
+    tensors.push_back({name.substr(0, name.size() - kVariance.size()) + "num_batches_tracked"});
+  }
+}
+
+// Replaces tensors by the parts that the family has in files. The parts of a tensor are written one
+// after the other, so its values are read once.
 std::vector<OutputTensor> unstacked(std::vector<OutputTensor> tensors,
                                     const HuggingFaceFamily& family) {
   std::vector<OutputTensor> out;
   for (OutputTensor& tensor : tensors) {
-    if (!family.stacked(tensor.name) || tensor.name.ends_with(']')) {
+    const int64_t division = family.parts(tensor.name);
+    if (division == 1 || tensor.name.ends_with(']')) {
       out.push_back(std::move(tensor));
       continue;
     }
-    const int64_t parts = tensor.shape[0];
-    const Shape shape(tensor.shape.dims().subspan(1));
+    const int64_t parts = division == kEachIndex ? tensor.shape[0] : division;
+    const Shape shape = part_shape(tensor.shape, division);
     const auto whole = std::make_shared<std::vector<float>>();
     for (int64_t i = 0; i < parts; ++i) {
       out.push_back({part_name(tensor.name, i), shape,
@@ -81,10 +93,14 @@ void write_shard(FileWriter& file, const std::vector<OutputTensor>& tensors, DTy
                  WrittenFolder& written) {
   std::vector<NamedTensor> names;
   for (const OutputTensor& tensor : tensors) {
-    names.push_back({tensor.name, {tensor.shape, dtype}});
+    names.push_back({tensor.name, {tensor.shape, tensor.values ? dtype : DType::i64}});
   }
   SafetensorsWriter writer(file, names, {{"format", "pt"}});
   for (const OutputTensor& tensor : tensors) {
+    if (!tensor.values) {
+      writer.write(tensor.name, std::vector<std::byte>(dtype_size(DType::i64)));
+      continue;
+    }
     const std::vector<float> values = tensor.values();
     if (!all_finite(values)) written.not_finite.push_back(tensor.name);
     const auto beyond = [](float v) { return std::isfinite(v) && std::abs(v) > kMaxF16; };
@@ -139,6 +155,7 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
                                        std::vector<OutputTensor> tensors) {
   check_output_folder(folder);
   if (model.lacks_biases) add_zero_biases(tensors);
+  if (model.family->images) add_batch_counters(tensors);
   std::sort(tensors.begin(), tensors.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   tensors = unstacked(std::move(tensors), *model.family);
@@ -166,7 +183,7 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
     out.create("model.safetensors.index.json").write(index.dump(2) + "\n");
   }
   nlohmann::ordered_json config = model.config;
-  if (!folder.adapters) {
+  if (!folder.adapters && !folder.timm) {
     config["torch_dtype"] = dtype == DType::f32    ? "float32"
                             : dtype == DType::bf16 ? "bfloat16"
                                                    : "float16";

@@ -13,11 +13,12 @@
 
 namespace dltrain {
 
-// One tensor of a model with its name in dltrain; `values` are in the order of files.
+// One tensor of a model with its name in dltrain; `values` are in the order of files. Without
+// `values` it is an integer 0: PyTorch's counter of the batches that a batch norm has seen.
 struct OutputTensor {
   std::string name;
-  Shape shape;
-  std::function<std::vector<float>()> values;
+  Shape shape = {};
+  std::function<std::vector<float>()> values = {};
 };
 
 struct HuggingFaceFolder {
@@ -26,6 +27,7 @@ struct HuggingFaceFolder {
   uint64_t max_shard_bytes = 5e9;    // of the tensors of one file
   bool overwrite = false;            // an existing folder of a model may be replaced
   bool merge = false;                // the adapters of model.lora go into the weights
+  bool timm = false;                 // the names and the config.json of timm
   bool adapters = false;             // a folder of peft: the adapters alone
   std::vector<TokenizerFile> files;  // besides config.json and the weights
 };

@@ -8,7 +8,7 @@
 namespace dltrain {
 namespace {
 
-// Stacked tensors of which not all parts have been read.
+// Tensors in parts of which not all parts have been read.
 struct Stack {
   std::vector<float> values;
   int64_t missing = 0;
@@ -42,7 +42,10 @@ void write_whole(WeightStore& store, const FoundTensor& tensor, std::span<const 
   const Shape& whole = tensor.info->file.shape;
   const auto [at, first] = stacks.try_emplace(tensor.name);
   Stack& stack = at->second;
-  if (first) stack = {std::vector<float>(static_cast<size_t>(whole.elements())), whole[0]};
+  if (first) {
+    stack = {std::vector<float>(static_cast<size_t>(whole.elements())),
+             whole.elements() / static_cast<int64_t>(values.size())};
+  }
   std::ranges::copy(
       values, stack.values.begin() + tensor.part * static_cast<std::ptrdiff_t>(values.size()));
   if (--stack.missing > 0) return;

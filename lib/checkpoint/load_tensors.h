@@ -15,7 +15,7 @@ struct FoundTensor {
   SafetensorsSet::Tensor source;
   std::string name = {};                // in the store
   const ParameterInfo* info = nullptr;  // the order in files; nullptr: that of memory
-  // The index among the parts of a stacked tensor along its first axis; −1: the whole. All parts
+  // The index among the parts of a tensor along its first axis; −1: the whole. All parts
   // must be found.
   int64_t part = -1;
 };

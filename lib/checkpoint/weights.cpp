@@ -75,6 +75,15 @@ std::map<std::string, Found> named_tensors(const SafetensorsSet& files, const Te
   return out;
 }
 
+// Returns the number of parts of a parameter in the files; 0 if they have it whole.
+int64_t parts_of(const ParameterInfo& info, const std::map<std::string, Found>& by_name) {
+  const auto has = [&](int64_t part) { return by_name.contains(part_name(info.name, part)); };
+  if (info.file.stacked) return has(0) ? info.file.shape[0] : 0;
+  int64_t parts = 0;
+  while (has(parts)) ++parts;
+  return parts > 0 && info.file.shape.rank() > 0 && info.file.shape[0] % parts == 0 ? parts : 0;
+}
+
 }  // namespace
 
 std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& parameters,
@@ -92,8 +101,13 @@ std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& paramete
     }
     const auto& [file, entry] = at->second.tensor;
     if (!(entry->spec.shape == shape)) {
-      fail(ExitCode::storage, "{}: {} has shape {}, the model expects {}", file->path().string(),
-           entry->name, to_string(entry->spec.shape), to_string(shape));
+      if (!strict) {
+        report.missing.push_back(with_shape(name, shape));
+        return;
+      }
+      fail(ExitCode::storage, "{}: {} has shape {}, the model expects {}{}", file->path().string(),
+           entry->name, to_string(entry->spec.shape), to_string(shape),
+           keys ? "; strict: false keeps the initial values of this parameter" : "");
     }
     if (!is_floating(entry->spec.dtype)) {
       fail(ExitCode::storage, "{}: {} is {}, expected a floating dtype", file->path().string(),
@@ -104,15 +118,16 @@ std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& paramete
   };
   for (const ParameterInfo& info : parameters) {
     const Shape& shape = info.file.shape;
-    if (!info.file.stacked || !by_name.contains(part_name(info.name, 0))) {
+    const int64_t parts = parts_of(info, by_name);
+    if (parts == 0) {
       take(info, info.name, shape, -1);
       continue;
     }
     const size_t found = out.size();
-    const Shape part(shape.dims().subspan(1));
-    for (int64_t i = 0; i < shape[0]; ++i) take(info, part_name(info.name, i), part, i);
-    // A stack is loaded only if it is complete.
-    if (out.size() != found + static_cast<size_t>(shape[0])) out.resize(found);
+    const Shape part = part_shape(shape, info.file.stacked ? kEachIndex : parts);
+    for (int64_t i = 0; i < parts; ++i) take(info, part_name(info.name, i), part, i);
+    // Parts are loaded only if all are there.
+    if (out.size() != found + static_cast<size_t>(parts)) out.resize(found);
   }
   for (const auto& [name, found] : by_name) {
     if (found.spare) continue;

@@ -138,8 +138,10 @@ void ModelConfig::describe(Fields& f) {
                      "in the init_from file"});
   f.boolean(
       "strict", strict,
-      {.doc = "Refuse an init_from file that lacks a parameter or has a surplus tensor; otherwise "
-              "both are listed. A file without any of the parameters is always refused"});
+      {.doc =
+           "Refuse an init_from file that lacks a parameter, has a surplus tensor, or a tensor of "
+           "another shape; otherwise these are listed, and parameters without a tensor keep their "
+           "initial values. A file without any of the parameters is always refused"});
   f.integer("vocab_size", vocab_size,
             {.doc = "Number of ids of an embedding without num_embeddings and of lm_head; default: "
                     "that of the data's first input and targets",

@@ -77,6 +77,11 @@ std::string profile_json(const ProfileReport& report) {
   }
   out.add("kernels", kernels).add("loader", loader).add("gaps", gaps);
   out.add_rounded("cpus_used_by_others", report.other_load);
+  if (report.watts > 0) {
+    out.add_rounded("gpu_power_watts", report.watts);
+    out.add_rounded("joules_per_sample", report.joules_per_sample());
+  }
+  if (!report.throttled.empty()) out.add("gpu_throttled", report.throttled);
   out.add("verdicts", verdicts(report));
   out.add("ops", rows_json(profile.ops)).add("layers", rows_json(profile.layers));
   out.add("calls", rows_json(profile.calls)).add("trace", report.trace.string());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -19,6 +20,7 @@
 #include "checkpoint/run_folder.h"
 #include "compile/alignment.h"
 #include "profile/trace.h"
+#include "run/device_monitor.h"
 #include "run/device_ranks.h"
 #include "run/trainer.h"
 #include "telemetry/chrome_trace.h"
@@ -136,16 +138,47 @@ class Ranks {
   std::unique_ptr<Stream> stream_;
 };
 
-// Runs the steps; sets the median time of those without observation.
-Recording run_steps(Session& session, const ProfileOptions& options, double& plain_seconds) {
+// Reads the power of a GPU and why it is slowed down; does nothing for devices without a sensor.
+class PowerMeter {
+ public:
+  explicit PowerMeter(Device& device) {
+    constexpr auto kEvery = std::chrono::milliseconds(20);
+    std::string why;
+    if (auto sensor = device.make_sensor(why))
+      monitor_.emplace(std::move(sensor), "", nullptr, kEvery);
+  }
+  void take() {
+    const auto reading = monitor_ ? monitor_->latest() : std::nullopt;
+    if (!reading) return;
+    if (!std::isnan(reading->power_watts)) {
+      sum_ += reading->power_watts;
+      ++count_;
+    }
+    if (!reading->throttled.empty()) throttled_ = reading->throttled;
+  }
+  void report(ProfileReport& out) const {
+    out.watts = count_ > 0 ? sum_ / count_ : 0;
+    out.throttled = throttled_;
+  }
+
+ private:
+  std::optional<DeviceMonitor> monitor_;
+  double sum_ = 0, count_ = 0;
+  std::string throttled_;
+};
+
+// Runs the steps; sets the median time of those without observation, and the power.
+Recording run_steps(Session& session, const ProfileOptions& options, ProfileReport& report) {
   Recorder recorder(*session.executor, options.steps, session.batch.micro_steps);
   std::vector<double> seconds;
   ProfileClock::time_point last;
+  PowerMeter power(session.executor->device());
   TrainEvents events;
   events.on_progress = [&](int64_t done) {
     const ProfileClock::time_point now = ProfileClock::now();
     if (done > options.warmup && done <= options.warmup + options.steps) {
       seconds.push_back(std::chrono::duration<double>(now - last).count());
+      power.take();
     }
     last = now;
   };
@@ -156,10 +189,11 @@ Recording run_steps(Session& session, const ProfileOptions& options, double& pla
          .steps = options.warmup + 2 * options.steps,
          .observer = &recorder,
          .observed_from = options.warmup + options.steps});
+  power.report(report);
   if (seconds.empty()) return recorder.take();  // only the rank that reports progress measures
   const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());
-  plain_seconds = *middle;
+  report.plain_step_seconds = *middle;
   return recorder.take();
 }
 
@@ -221,7 +255,7 @@ std::optional<ProfileReport> profile_training(Experiment& experiment,
     report.misalignment =
         describe_misalignment(session.executor->training().graph, experiment.precision.compute);
   }
-  const Recording recording = run_steps(session, options, report.plain_step_seconds);
+  const Recording recording = run_steps(session, options, report);
   report.other_load = load.cpus();
   report.profile = summarize(recording, report.limits);
   report.method = recording.method;

@@ -32,11 +32,15 @@ struct ProfileReport {
   std::vector<RankShares> ranks = {};  // with several
   int data_workers = 1, cores = 1;     // threads of the loader; CPUs of this process
   double other_load = 0;               // CPUs of this process that others use
+  double watts = 0;                    // of the GPU of rank 0, a mean over the steps; 0: unknown
+  std::string throttled = {};          // why that GPU is slowed down (DeviceReading::throttled)
   std::string misalignment = {};       // describe_misalignment() of the step on a GPU
   std::filesystem::path trace = {};
 
   // Model FLOP utilisation of the plain steps; 0: no limit is known.
   double utilization() const;
+  // Energy of the GPUs for a sample, if those of all ranks draw as much; 0: unknown.
+  double joules_per_sample() const;
 };
 
 struct TableOptions {

@@ -81,6 +81,7 @@ class Table {
       line("model: {:.4g} GFLOP per step; MFU {:.1f} % of the limit in {}", r.model_flops / 1e9,
            100 * r.utilization(), r.arithmetic);
     }
+    if (r.watts > 0) line("power: {:.0f} W, {:.3g} J per sample", r.watts, r.joules_per_sample());
     line("observed: {} per step ({:+.1f} %), by {}", milliseconds(step_),
          plain > 0 ? 100 * (step_ / plain - 1) : 0, r.method);
   }
@@ -181,6 +182,13 @@ class Table {
 double ProfileReport::utilization() const {
   const double peak = limits.flops_low > 0 ? limits.flops_low : limits.flops_f32;
   return plain_step_seconds > 0 && peak > 0 ? model_flops / (plain_step_seconds * peak) : 0;
+}
+
+double ProfileReport::joules_per_sample() const {
+  const auto count = static_cast<double>(std::max<size_t>(1, ranks.size()));
+  return samples_per_step > 0
+             ? watts * count * plain_step_seconds / static_cast<double>(samples_per_step)
+             : 0;
 }
 
 std::string profile_table(const ProfileReport& report, const TableOptions& options) {

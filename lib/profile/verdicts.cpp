@@ -157,6 +157,10 @@ class Judge {
   }
 
   void judge_machine() {
+    if (!r_.throttled.empty()) {
+      out_.push_back(fmt::format("the GPU runs slower than it could ({}){}", r_.throttled,
+                                 r_.watts > 0 ? fmt::format(": {:.0f} W", r_.watts) : ""));
+    }
     if (r_.other_load >= 0.3) {
       out_.push_back(
           fmt::format("other processes use {:.1f} of the {} CPUs: times are longer and vary",

@@ -1,9 +1,10 @@
 // The tree-structured Parzen estimator (Bergstra et al. 2011, "Algorithms for Hyper-Parameter
 // Optimization") over all parameters together: l is a density of the best tenth of the trials, g of
-// the others; of 24 draws from l the one with the greatest l/g is taken. Widths of kernels, the
-// prior and the weights of old trials are those of Optuna 5 (Watanabe 2023, "Tree-Structured Parzen
-// Estimator: Understanding Its Algorithm Components and Their Roles for Better Empirical
-// Performance").
+// the others; of 64 draws from l the one with the greatest l/g is taken. The prior and the weights
+// of old trials are those of Optuna 5 (Watanabe 2023, "Tree-Structured Parzen Estimator:
+// Understanding Its Algorithm Components and Their Roles for Better Empirical Performance"); the
+// width of a kernel is the lesser of those of its two estimators, for one parameter and for
+// several.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -15,7 +16,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kCandidates = 24, kMostGood = 25, kEqualWeights = 25;
+constexpr size_t kCandidates = 64, kMostGood = 25, kEqualWeights = 25;
 
 double normal_cdf(double x) {
   return 0.5 * std::erfc(-x / std::sqrt(2.0));
@@ -51,13 +52,17 @@ std::vector<double> weights_of(size_t count) {
   return out;
 }
 
-// The widths of the kernels of one range: the distance to the farther neighbour.
-std::vector<double> widths_of(const std::vector<double>& means) {
+// The widths of the kernels of one range: the distance to the farther neighbour, at most twice that
+// of Scott's rule as Optuna scales it.
+std::vector<double> widths_of(const std::vector<double>& means, size_t parameters) {
   const size_t count = means.size();
   std::vector<size_t> order(count);
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, {}, [&](size_t i) { return means[i]; });
   const double least = 1 / std::min(100.0, 2.0 + static_cast<double>(count));
+  const double scott = std::pow(static_cast<double>(std::max<size_t>(1, count)),
+                                -1 / (4 + static_cast<double>(parameters)));
+  const double most = std::max(least, 0.4 * scott);
   std::vector<double> out(count);
   for (size_t at = 0; at < count; ++at) {
     const double here = means[order[at]];
@@ -65,7 +70,7 @@ std::vector<double> widths_of(const std::vector<double>& means) {
     const double none = count == 1 ? 0 : here, end = count == 1 ? 1 : here;
     const double left = here - (at > 0 ? means[order[at - 1]] : none);
     const double right = (at + 1 < count ? means[order[at + 1]] : end) - here;
-    out[order[at]] = std::clamp(std::max(left, right), least, 1.0);
+    out[order[at]] = std::clamp(std::max(left, right), least, most);
   }
   return out;
 }
@@ -79,7 +84,7 @@ class Density {
       : sweep_(sweep), weight_(weights_of(points.size())), mean_(sweep.parameters.size()) {
     for (size_t p = 0; p < mean_.size(); ++p) {
       for (const Point& point : points) mean_[p].push_back(point[p]);
-      width_.push_back(widths_of(mean_[p]));
+      width_.push_back(widths_of(mean_[p], mean_.size()));
       mean_[p].push_back(0.5);
       width_[p].push_back(1);
     }

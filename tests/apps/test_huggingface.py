@@ -193,7 +193,7 @@ logging: {{logging_steps: 1}}
             self.assertIn("7 samples of", self.run_dltrain("predict", folder, text, "-o", out).out)
             self.assertEqual(len(out.read_text().splitlines()), 1 + 7 * 16)
             self.assertIn("14 samples", self.run_dltrain("eval", folder, text, "-s", "data.sequence_length=8").out)
-            self.refused(USAGE, "eval", folder, says="give a file of text after it")
+            self.refused(USAGE, "eval", folder, says="give a file of text or a folder of images after it")
         bare = self.copy("llama")
         self.refused(USAGE, "eval", bare, text, says="missing key 'tokenizer'")
 

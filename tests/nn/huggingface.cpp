@@ -52,6 +52,10 @@ TEST_CASE("named architectures are recognised by their layers") {
        false},
       {"{type: bert}", "bert", "layer_norm_eps", 1e-12},
       {"{type: bert_large, attention_mask: true}", "bert", "hidden_size", 1024},
+      {"{type: resnet50, num_classes: 7}", "resnet", "layer_type", "bottleneck"},
+      {"{type: resnet152, num_classes: 7}", "resnet", "depths", {3, 8, 36, 3}},
+      {"{type: resnet18, num_classes: 7, width: 16}", "resnet", "embedding_size", 16},
+      {"{type: vit_b_16, num_classes: 7, dropout: 0.1}", "vit", "hidden_dropout_prob", 0.1},
   };
   for (const Row& row : rows) {
     INFO(row.text);
@@ -74,7 +78,7 @@ TEST_CASE("models of no family, and nearly of one, are refused with what differs
                     Catch::Contains("nearest is llama, which has no '"));
 }
 
-TEST_CASE("the weights of experts have a name for each expert in files") {
+TEST_CASE("weights have other names in files, those of experts one for each") {
   const struct {
     const char *family, *file, *memory;
   } rows[] = {
@@ -89,6 +93,17 @@ TEST_CASE("the weights of experts have a name for each expert in files") {
        "model.layers.0.mlp.experts.gate_proj.weight[7]"},
       {"qwen3_moe", "model.layers.0.mlp.gate.weight", "model.layers.0.mlp.gate.weight"},
       {"qwen3_moe", "model.norm.weight", "model.norm.weight"},
+      {"vit", "vit.encoder.layer.11.attention.attention.value.bias",
+       "encoder.layers.encoder_layer_11.self_attention.in_proj_bias[2]"},
+      {"vit", "vit.encoder.layer.0.output.dense.weight",
+       "encoder.layers.encoder_layer_0.mlp.3.weight"},
+      {"vit", "classifier.bias", "heads.head.bias"},
+      {"resnet", "resnet.encoder.stages.3.layers.0.shortcut.normalization.running_var",
+       "layer4.0.downsample.1.running_var"},
+      {"resnet", "resnet.embedder.embedder.convolution.weight", "conv1.weight"},
+      {"timm", "blocks.3.attn.qkv.weight",
+       "encoder.layers.encoder_layer_3.self_attention.in_proj_weight"},
+      {"timm", "layer1.0.conv1.weight", "layer1.0.conv1.weight"},
   };
   for (const auto& row : rows) {
     INFO(row.file);
@@ -96,8 +111,9 @@ TEST_CASE("the weights of experts have a name for each expert in files") {
     CHECK(family.tensor(row.file).name == row.memory);
     CHECK(family.exported(row.memory) == row.file);
   }
-  CHECK(find_huggingface_family("mixtral")->stacked("model.layers.0.mlp.experts.up_proj.weight"));
-  CHECK_FALSE(find_huggingface_family("mixtral")->stacked("model.layers.0.mlp.gate.weight"));
+  const HuggingFaceFamily& mixtral = *find_huggingface_family("mixtral");
+  CHECK(mixtral.parts("model.layers.0.mlp.experts.up_proj.weight") == kEachIndex);
+  CHECK(mixtral.parts("model.layers.0.mlp.gate.weight") == 1);
 }
 
 TEST_CASE("every error of a config.json is reported") {

@@ -123,6 +123,17 @@ TEST_CASE("each fault has its verdict alone") {
           "most is lost in matmul (own): 7.8 ms of its 9.8 ms a step are beyond "
           "what the limit needs (20 % of it)");
   }
+  SECTION("a GPU that is slowed down") {
+    ProfileReport report = sound();
+    report.throttled = "power cap";
+    report.watts = 699.6;
+    report.samples_per_step = 64;
+    CHECK(only(report) == "the GPU runs slower than it could (power cap): 700 W");
+    CHECK(report.joules_per_sample() == Approx(699.6 * kStep / 64));
+    report.ranks = {{kStep, {2e-3, 3e-3, 0}}, {kStep, {2e-3, 3e-3, 0}}};
+    CHECK(report.joules_per_sample() == Approx(2 * 699.6 * kStep / 64));
+    CHECK_THAT(profile_table(report, {}), Catch::Contains("power: 700 W, 0.219 J per sample\n"));
+  }
   SECTION("a busy machine, too many threads, an unaligned width") {
     ProfileReport report = sound();
     report.other_load = 1.7;

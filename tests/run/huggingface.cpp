@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kGolden = DLTRAIN_SOURCE_DIR "/tests/golden/huggingface";
+const fs::path kGolden = DLTRAIN_SOURCE_DIR "/tests/golden";
 
 Experiment read_experiment(const fs::path& folder, const std::string& model) {
   const bool bert = folder.filename().string().starts_with("bert");
@@ -61,16 +61,19 @@ double greatest_distance(const std::vector<double>& found, const fs::path& folde
 }
 
 TEST_CASE("models of hugging face folders have transformers' logits") {
-  int count = 0;
-  for (const auto& entry : fs::directory_iterator(kGolden)) {
-    const fs::path folder = entry.path();
+  std::vector<fs::path> folders;
+  for (const char* kind : {"huggingface", "vision_folders"}) {
+    for (const auto& entry : fs::directory_iterator(kGolden / kind)) {
+      folders.push_back(entry.path());
+    }
+  }
+  for (const fs::path& folder : folders) {
     INFO(folder.filename());
     Experiment experiment = read_experiment(folder, fmt::format("{{from: '{}'}}", folder.string()));
     Session session = open_model(experiment);
     CHECK(greatest_distance(logits(session), folder) < 1e-5);
-    ++count;
   }
-  CHECK(count == 11);
+  CHECK(folders.size() == 15);
 }
 
 }  // namespace

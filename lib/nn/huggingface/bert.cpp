@@ -47,8 +47,7 @@ void read_bert(ConfigJson& config, HuggingFaceModel& model) {
   model.set_activation(config, "hidden_act", "gelu");
   if (model.type == "bert_classifier") {
     model.set_number("classifier_dropout", classifier);
-    const int64_t labels = std::max(config.size("id2label"), config.size("label2id"));
-    model.set_integer("num_classes", config.integer("num_labels", labels > 0 ? labels : 2));
+    model.set_classes(config);
   }
   const int64_t padding = config.integer("pad_token_id", 0, model.vocab_size - 1, 0);
   if (config.is_null("pad_token_id")) {
@@ -114,14 +113,7 @@ std::optional<nlohmann::ordered_json> propose_bert(const ConfigNode& layers, int
     const ConfigNode* dropout =
         find_layer(layers, {{"type", "dropout"}, {"name", "classifier_dropout"}});
     out["classifier_dropout"] = number_of(dropout, "rate");
-    nlohmann::ordered_json labels = nlohmann::ordered_json::object();
-    nlohmann::ordered_json ids = nlohmann::ordered_json::object();
-    for (int64_t i = 0; i < integer_of(classifier, "out_features"); ++i) {
-      labels[std::to_string(i)] = fmt::format("LABEL_{}", i);
-      ids[fmt::format("LABEL_{}", i)] = i;
-    }
-    out["id2label"] = labels;
-    out["label2id"] = ids;
+    add_labels(integer_of(classifier, "out_features"), out);
   }
   return out;
 }

@@ -178,6 +178,19 @@ std::vector<std::string> ConfigJson::texts(const char* key) {
   return out;
 }
 
+std::vector<int64_t> ConfigJson::integers(const char* key, std::vector<int64_t> absent) {
+  const json* value = take(key);
+  if (value == nullptr) return absent;
+  std::vector<int64_t> out;
+  const auto fits = [](const json& element) {
+    return element.is_number_integer() && element > 0 && element <= 2147483647;
+  };
+  if (value->is_array() && std::ranges::all_of(*value, fits))
+    return value->get<std::vector<int64_t>>();
+  wrong(key, "a list of integers above 0", *value);
+  return absent;
+}
+
 int64_t ConfigJson::size(const char* key) {
   const json* value = take(key);
   return value != nullptr && value->is_structured() ? static_cast<int64_t>(value->size()) : 0;

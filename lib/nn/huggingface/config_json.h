@@ -46,6 +46,8 @@ class ConfigJson {
   ConfigJson map(const char* key);
   // Return the elements of a list of texts and the size of a map or list; empty if it is missing.
   std::vector<std::string> texts(const char* key);
+  // Returns a list of integers above 0, or `absent` if it is missing.
+  std::vector<int64_t> integers(const char* key, std::vector<int64_t> absent);
   int64_t size(const char* key);
   // Marks keys whose value has no effect.
   void ignore(std::initializer_list<const char*> keys);

@@ -77,6 +77,37 @@ void HuggingFaceModel::set_activation(ConfigJson& config, const char* json_key,
   config.add_error(fmt::format("{}: the activation '{}' is not supported", json_key, name));
 }
 
+void HuggingFaceModel::set_classes(ConfigJson& config) {
+  ConfigJson labels = config.map("id2label");
+  const int64_t named = config.size("id2label"), count = std::max(named, config.size("label2id"));
+  set_integer("num_classes", config.integer("num_labels", count > 0 ? count : 2));
+  bool given = false;  // transformers writes LABEL_0, … where there are no names
+  for (int64_t i = 0; i < named; ++i) {
+    const std::string none = fmt::format("LABEL_{}", i);
+    class_names.push_back(labels.text(std::to_string(i).c_str(), none));
+    given = given || class_names.back() != none;
+  }
+  if (!given) class_names.clear();
+}
+
+Shape part_shape(const Shape& whole, int64_t parts) {
+  if (parts == kEachIndex) return Shape(whole.dims().subspan(1));
+  Shape out = whole;
+  out[0] /= parts;
+  return out;
+}
+
+void add_labels(int64_t count, nlohmann::ordered_json& config) {
+  nlohmann::ordered_json labels = nlohmann::ordered_json::object();
+  nlohmann::ordered_json ids = nlohmann::ordered_json::object();
+  for (int64_t i = 0; i < count; ++i) {
+    labels[std::to_string(i)] = fmt::format("LABEL_{}", i);
+    ids[fmt::format("LABEL_{}", i)] = i;
+  }
+  config["id2label"] = labels;
+  config["label2id"] = ids;
+}
+
 const ConfigNode* find_layer(const ConfigNode& layers, std::initializer_list<KeyText> wanted) {
   return each_layer(layers, [&](const ConfigNode& layer) {
     return std::all_of(wanted.begin(), wanted.end(),
@@ -97,6 +128,7 @@ const ConfigNode* layer_after(const ConfigNode& layers, std::string_view name) {
 
 int64_t integer_of(const ConfigNode* layer, std::string_view key) {
   const ConfigNode* value = layer != nullptr ? layer->find(key) : nullptr;
+  if (value != nullptr && value->is_list() && value->items.size() == 1) value = &value->items[0];
   return value != nullptr && value->is_scalar() ? as_integer(*value).value_or(0) : 0;
 }
 
@@ -116,9 +148,9 @@ std::string activation_name(const ConfigNode* layer) {
 }
 
 std::span<const HuggingFaceFamily> huggingface_families() {
-  static const HuggingFaceFamily families[] = {gpt2_family(),  llama_family(),   qwen2_family(),
-                                               qwen3_family(), mixtral_family(), qwen3_moe_family(),
-                                               bert_family()};
+  static const HuggingFaceFamily families[] = {
+      gpt2_family(),      llama_family(), qwen2_family(),  qwen3_family(), mixtral_family(),
+      qwen3_moe_family(), bert_family(),  resnet_family(), vit_family(),   timm_family()};
   return families;
 }
 

@@ -43,18 +43,25 @@ std::vector<std::string> keys_that_follow(std::string_view key, const std::strin
 
 }  // namespace
 
-nlohmann::json read_config_json(const fs::path& folder) {
-  if (!is_file(folder / kConfig)) return nullptr;
-  auto json = nlohmann::json::parse(read_file(folder / kConfig, kMaxConfig, ExitCode::usage),
-                                    nullptr, /*allow_exceptions=*/false);
+nlohmann::json read_json_file(const fs::path& path) {
+  if (!is_file(path)) return nullptr;
+  auto json = nlohmann::json::parse(read_file(path, kMaxConfig, ExitCode::usage), nullptr,
+                                    /*allow_exceptions=*/false);
   return json.is_object() ? json : nullptr;
+}
+
+nlohmann::json read_config_json(const fs::path& folder) {
+  return read_json_file(folder / kConfig);
 }
 
 const HuggingFaceFamily* huggingface_family_of(const fs::path& weights) {
   std::error_code ignored;
   const fs::path folder = fs::is_directory(weights, ignored) ? weights : weights.parent_path();
   const nlohmann::json json = read_config_json(folder);
-  if (!json.contains("model_type")) return nullptr;
+  if (!json.contains("model_type")) {
+    const bool timm = json.contains("architecture") && json.contains("num_classes");
+    return timm ? find_huggingface_family(kTimm) : nullptr;
+  }
   const auto& type = json["model_type"];
   return type.is_string() ? find_huggingface_family(type.get<std::string>()) : nullptr;
 }
@@ -65,7 +72,9 @@ HuggingFaceConfig read_huggingface_config(const std::string& location, const std
   HuggingFaceConfig out;
   out.model.type = type;
   out.model.arguments = ConfigNode::make_map(at);
-  const std::string model_type = config.text("model_type", "");
+  std::string model_type = config.text("model_type", "");
+  // timm's config.json has no model_type, but the name of a function that makes the model.
+  if (model_type.empty() && config.has("architecture")) model_type = kTimm;
   const HuggingFaceFamily* family = find_huggingface_family(model_type);
   if (family == nullptr) {
     std::string known;
@@ -89,6 +98,13 @@ HuggingFaceConfig read_huggingface_config(const std::string& location, const std
   config.refuse_unknown();
   out.errors = config.errors();
   return out;
+}
+
+std::vector<std::string> class_names_of(const fs::path& folder) {
+  const fs::path file = folder / kConfig;
+  return read_huggingface_config(file.string(), read_file(file, kMaxConfig, ExitCode::usage), "",
+                                 {})
+      .model.class_names;
 }
 
 bool rewrite_huggingface_model(ConfigNode& map, Diagnostics& diagnostics) {
@@ -131,7 +147,7 @@ bool rewrite_huggingface_model(ConfigNode& map, Diagnostics& diagnostics) {
   map.erase("from");
   HuggingFaceModel& model = reading.model;
   if (type == nullptr) model.set_text("type", model.type);
-  model.set_integer("vocab_size", model.vocab_size);
+  if (model.vocab_size > 0) model.set_integer("vocab_size", model.vocab_size);
   model.set("init_from", path_node(from.location, folder));
   const std::vector<std::string> following = keys_that_follow("dropout", model.type, map);
   for (size_t i = 0; i < model.arguments.keys.size(); ++i) {

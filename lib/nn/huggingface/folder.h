@@ -11,12 +11,17 @@
 
 namespace dltrain {
 
-// Reads config.json of a folder; null where there is none or it is no JSON object.
+// Reads a JSON file; null where there is none or it is no JSON object.
+nlohmann::json read_json_file(const std::filesystem::path& path);
+// Reads config.json of a folder likewise.
 nlohmann::json read_config_json(const std::filesystem::path& folder);
 
 // Returns the family of a folder, or of the folder of a file, by its config.json; null if there is
 // none or it is unknown.
 const HuggingFaceFamily* huggingface_family_of(const std::filesystem::path& weights);
+
+// Returns the names of a classifier's classes in a folder's config.json; empty if there are none.
+std::vector<std::string> class_names_of(const std::filesystem::path& folder);
 
 // The result of reading a config.json, with its errors as sentences.
 struct HuggingFaceConfig {

@@ -67,11 +67,12 @@ std::string first_difference(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-IdentifiedModel identify_model(const ModelConfig& model) {
+IdentifiedModel identify_model(const ModelConfig& model, bool timm) {
   const std::string text = layers_text(model);
   const ConfigNode layers = parse_layers(text);
   std::string near, known;
   for (const HuggingFaceFamily& family : huggingface_families()) {
+    if ((family.model_type == kTimm) != timm) continue;
     known += (known.empty() ? "" : ", ") + std::string(family.model_type);
     const auto json = family.propose(layers, model.vocab_size.value_or(0));
     if (!json) continue;

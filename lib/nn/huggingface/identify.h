@@ -17,7 +17,7 @@ struct IdentifiedModel {
 
 // Each family proposes a config.json, which is correct if reading it gives the layers of the model.
 // So it does not matter whether the layers come from architectures, blocks or a list. Throws
-// Error(usage) for a model of no family.
-IdentifiedModel identify_model(const ModelConfig& model);
+// Error(usage) for a model of no family. `timm`: in the form of timm instead of transformers'.
+IdentifiedModel identify_model(const ModelConfig& model, bool timm = false);
 
 }  // namespace dltrain

@@ -388,8 +388,8 @@ std::optional<nlohmann::ordered_json> propose_qwen3_moe(const ConfigNode& layers
   return out;
 }
 
-bool is_of_experts(std::string_view name) {
-  return name.find(".mlp.experts.") != std::string_view::npos;
+int64_t parts_of_experts(std::string_view name) {
+  return name.find(".mlp.experts.") != std::string_view::npos ? kEachIndex : 1;
 }
 
 }  // namespace
@@ -409,7 +409,7 @@ HuggingFaceFamily mixtral_family() {
           .tensor = tensor_mixtral,
           .propose = propose_mixtral,
           .exported = exported_mixtral,
-          .stacked = is_of_experts};
+          .parts = parts_of_experts};
 }
 HuggingFaceFamily qwen3_moe_family() {
   return {.model_type = "qwen3_moe",
@@ -417,7 +417,7 @@ HuggingFaceFamily qwen3_moe_family() {
           .tensor = tensor_qwen3_moe,
           .propose = propose_qwen3_moe,
           .exported = exported_qwen3_moe,
-          .stacked = is_of_experts};
+          .parts = parts_of_experts};
 }
 
 }  // namespace dltrain
