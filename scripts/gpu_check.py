@@ -186,10 +186,15 @@ class Check:
                 if (a["part"], a["job"]) == (part, job.name) and a["status"] == "cut" and a["why"] != "stopped"]
 
     def left(self, part):
-        """The jobs of a part that have no result: first those that no share has cut yet."""
+        """The jobs of a part that have no result: first those that no share has cut yet, and whose needs it has not cut. A job that
+        has passed is among them if its folder is lost (--earlier) and needed."""
+        last = {a["job"]: a["status"] for a in self.attempts if a["part"] == part}
         final = {a["job"] for a in self.attempts if a["part"] == part and a["status"] != "cut"}
-        cut = {a["job"] for a in self.attempts if a["part"] == part and a["status"] == "cut"}
-        return sorted((job for job in self.jobs[part] if job.name not in final), key=lambda job: job.name in cut)
+        cut = {name for name, status in last.items() if status == "cut"}
+        needed = {need for job in self.jobs[part] if job.name not in final for need in job.needs}
+        lost = {name for name in needed if name in cut or not (self.work / "out" / f"{part}-{name}").exists()}
+        todo = (job for job in self.jobs[part] if job.name not in final or job.name in lost)
+        return sorted(todo, key=lambda job: not cut.isdisjoint((job.name, *job.needs)))
 
     def run_part(self, part, share):
         print(f"== {part}: {len(self.left(part))} of {len(self.jobs[part])} jobs, {share:.0f} s", flush=True)
@@ -198,6 +203,8 @@ class Check:
             left, cut = end - time.monotonic(), max(self.cuts(part, job), default=0)
             if self.stopped or left <= 0:
                 break
+            if not {other.name for other in self.left(part)}.isdisjoint(job.needs):
+                continue
             if left > 1.3 * cut:  # less would cut it again
                 self.run_job(part, job, end)
             if time.monotonic() - self.written > 20:

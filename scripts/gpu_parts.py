@@ -79,6 +79,7 @@ class Job:
     check: typing.Callable = None  # (folder, log) -> what the record keeps; raises Wrong
     environment: dict = dataclasses.field(default_factory=dict)
     statuses: tuple = (0,)
+    needs: tuple = ()  # jobs of the same part whose folders it reads
     rest: typing.Callable = None  # of a failed job's data: arguments for one more run, whose data add_cases adds
 
 
@@ -340,11 +341,13 @@ def repeat_jobs(check):
         folder = check.work / "out" / f"repeat-{name}" / "run"
         half = check.work / "out" / f"repeat-{name}-half" / "run"
         jobs.append(Job(name, train(check, arguments)))
-        jobs.append(Job(f"{name}-second", train(check, arguments), check=same_bits(folder)))
-        jobs.append(Job(f"{name}-not-captured", train(check, arguments), check=same_bits(folder), environment={"CUDA_LAUNCH_BLOCKING": "1"}))
+        jobs.append(Job(f"{name}-second", train(check, arguments), check=same_bits(folder), needs=(name,)))
+        jobs.append(Job(f"{name}-not-captured", train(check, arguments), check=same_bits(folder), needs=(name,),
+                        environment={"CUDA_LAUNCH_BLOCKING": "1"}))
         jobs.append(Job(f"{name}-half", [*train(check, arguments), "--max-steps", "10"]))
         jobs.append(Job(f"{name}-resumed", ["/bin/sh", "-c", f"cp -a {half} {{out}}/run && exec \"$@\"", "sh",
-                                            *train(check, arguments), "--resume", "auto"], check=same_bits(folder)))
+                                            *train(check, arguments), "--resume", "auto"], check=same_bits(folder),
+                        needs=(name, f"{name}-half")))
     return jobs
 
 
@@ -353,7 +356,7 @@ def autotune_jobs(check):
     for name, config in (("gpt2", "tests/golden/language/gpt2.yaml"), ("convnet", "tests/golden/convnet/relu-adamw.yaml")):
         folder = check.work / "out" / f"autotune-{name}" / "run"
         jobs.append(Job(name, train(check, [config, "--autotune", "quick"])))
-        jobs.append(Job(f"{name}-second", train(check, [config, "--autotune", "quick"]), check=same_bits(folder)))
+        jobs.append(Job(f"{name}-second", train(check, [config, "--autotune", "quick"]), check=same_bits(folder), needs=(name,)))
     for target in ("gpt2_124m_b16", "resnet50", "bert_large", "char_lstm"):
         jobs.append(Job(target, profile(check, target, "--autotune", "quick"), 120, profile_of(check, target, tuned=True)))
     return jobs
@@ -396,9 +399,9 @@ def rank_jobs(check):
     for stage in range(4):
         settings = [config, *two, "-s", f"parallelism.zero_stage={stage}", "-s", "parallelism.bucket_mb=0.05"]
         jobs.append(Job(f"zero-{stage}", train(check, settings), 60, lambda out, _:
-                        same_curve(losses(folder / "ranks-one" / "run"), losses(out / "run"), (1e-5, 1e-5))))
+                        same_curve(losses(folder / "ranks-one" / "run"), losses(out / "run"), (1e-5, 1e-5)), needs=("one",)))
     jobs.append(Job("fixed-two", train(check, [*fixed, *two]), 60, lambda out, _:
-                    same_curve(losses(folder / "ranks-fixed-one" / "run"), losses(out / "run"), (0, 0))))
+                    same_curve(losses(folder / "ranks-fixed-one" / "run"), losses(out / "run"), (0, 0)), needs=("fixed-one",)))
     return jobs
 
 

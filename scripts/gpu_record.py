@@ -212,11 +212,9 @@ def unpack(archive, work, identity):
                 target = work.joinpath(*path.parts[1:])
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(tar.extractfile(member).read())
-    # Runs and their checkpoints are not in a record: where jobs compare with them, the part begins again.
-    again = [part for part in ("repeat", "autotune", "ranks")
-             if re.search("cut|not run", found["parts"].get(part, {}).get("result", ""))]
-    lines = jobs.read_text().splitlines(keepends=True) if jobs.exists() else []
-    jobs.write_text(before + "".join(line for line in lines if json.loads(line)["part"] not in again))
+    if jobs.exists():
+        before += jobs.read_text()
+    jobs.write_text(before)
 
 
 def newest():

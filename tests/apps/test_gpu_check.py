@@ -158,7 +158,8 @@ class GpuCheck(DltrainTest):
         begin = time.monotonic()
         self.check("--seconds", 3, "--fault", "repeat=hang", "repeat", "ranks", code=STOPPED)  # however fast the machine is
         self.assertLess(time.monotonic() - begin, 30)
-        # On another machine, from the record alone.
+        first = {job[:2] for job in self.jobs() if job[2] == "passed"}
+        # On another machine, from the record alone. What others need of a lost folder is made again.
         earlier = self.folder / "earlier.tar.gz"
         shutil.move(self.results / "record.tar.gz", earlier)
         shutil.rmtree(self.root / "gpu-check")
@@ -172,12 +173,12 @@ class GpuCheck(DltrainTest):
         for part in ("repeat", "ranks"):
             self.assertEqual(record["parts"][part]["result"], "passed")
         passed = [job[:2] for job in self.jobs() if job[2] == "passed"]
-        self.assertEqual(len(passed), len(set(passed)), "a job that has passed is run again")
+        self.assertLessEqual({job for job in passed if passed.count(job) > 1}, first, "a job that has passed is run again")
         self.assertEqual(record["proven"], {})
         shutil.rmtree(self.root / "gpu-check")
         shutil.move(self.results / "record.tar.gz", earlier)
         self.check("repeat", "--earlier", earlier)
-        self.assertEqual(len(self.jobs()), len(passed) + sum(job[2] == "cut" for job in self.jobs()))
+        self.assertEqual(len(self.jobs()), len(set(passed)) + sum(job[2] == "cut" for job in self.jobs()))
 
     def expect_fault(self, part, kind, seconds):
         """A fault costs its part's first job alone; another part passes."""
