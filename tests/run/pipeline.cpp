@@ -173,6 +173,42 @@ TEST_CASE("stages that share a parameter add their gradients and make the same s
   }
 }
 
+TEST_CASE("recurrent networks and BERT have the losses of one rank in every layout") {
+  const std::string tokens =
+      "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}";
+  const Network all[] = {
+      {"lstm",
+       {"model={vocab_size: 29, layers: [{embedding: {embedding_dim: 16}}, {lstm: 16}, {dropout: "
+        "0.2}, {lstm: 16}, {lm_head: {}}]}",
+        tokens}},
+      {"gru",
+       {"model={vocab_size: 29, layers: [{embedding: {embedding_dim: 16}}, {gru: 16}, {gru: 16}, "
+        "{lm_head: {}}]}",
+        tokens}},
+      {"bert",
+       {"model={type: bert, num_layers: 3, hidden_size: 24, num_heads: 6, max_positions: 8, "
+        "vocab_size: 29, dropout: 0.1}",
+        tokens}}};
+  for (const Network& network : all) {
+    const LayoutRun one = layout_run(network, 1, kMicro);
+    const bool tied = network.name == std::string("bert");
+    for (const auto& [ranks, layout] : std::vector<std::pair<int, std::vector<std::string>>>{
+             {2, over_stages(2)},
+             {3, over_stages(3, {"parallelism.pipeline_schedule=gpipe"})},
+             {2, over_stages(2, {"parallelism.pipeline_schedule=zero_bubble"})},
+             {2, interleaved(2, 2)},
+             {4, over_stages(2, {"parallelism.zero_stage=1"})},
+             {4, over_stages(2, {"parallelism.tensor=2"})}}) {
+      INFO(network.name << ", " << ranks << " ranks, " << layout.back());
+      const LayoutRun run = layout_run(network, ranks, layout);
+      CHECK(greatest_difference(run.losses, one.losses) < 1e-5);
+      CHECK(greatest_difference(run.norms, one.norms) < 1e-5);
+      CHECK(run.state.size() == one.state.size());
+      if (!tied && ranks < 4) CHECK(run.losses == one.losses);
+    }
+  }
+}
+
 TEST_CASE("a pipeline works with data parallelism, ZeRO and tensor parallelism") {
   const Network& mlp = networks()[0];
   const LayoutRun one = layout_run(mlp, 1, {});
