@@ -270,7 +270,9 @@ void use_hugging_face_model(ConfigNode& tree, const fs::path& folder) {
   ConfigNode split = ConfigNode::make_map(data.location);
   const HuggingFaceFamily* family = huggingface_family_of(folder);
   if (family != nullptr && family->images) {
-    const ImageInput input = read_image_input(folder).value_or(ImageInput());
+    const std::optional<ImageInput> found = read_image_input(folder);
+    if (!found) print_message("warning: " + no_image_input(folder));
+    const ImageInput input = found.value_or(default_image_input(folder));
     Diagnostics diagnostics;
     const auto source = std::make_shared<Source>(
         Source{folder.string(), "type: image_folder\n" + input.keys(/*transforms=*/true)});

@@ -193,7 +193,8 @@ struct BaseFiles {
 // Returns the data section. Without a tokenizer a classifier has ids and labels.
 std::string start_data(const IdentifiedModel& model, const fs::path& from, bool tokenizer) {
   if (model.family->images) {
-    std::string keys = read_image_input(from).value_or(ImageInput()).keys(/*transforms=*/true);
+    std::string keys =
+        read_image_input(from).value_or(default_image_input(from)).keys(/*transforms=*/true);
     for (size_t at = 0; (at = keys.find('\n', at)) + 1 < keys.size(); ++at)
       keys.insert(at + 1, "  ");
     return fmt::format(
@@ -233,7 +234,7 @@ std::string start_configuration(const fs::path& out, const fs::path& from,
   return fmt::format(
       R"(# To continue training the model of this folder: dltrain train {0}/config.yaml -s data.path={1}
 name: {2}
-model: {{from: .{4}}}{5}config.json and the weights beside this file
+model: {{from: .{4}# config.json and the weights beside this file{5}
 data:
 {3}  eval_fraction: 0.05
 optimizer: {{type: adamw, learning_rate: 5.0e-5, weight_decay: 0.01, weight_decay_on: matrices}}
@@ -246,8 +247,8 @@ evaluation: {{eval_epochs: 0.5}}
       : model.config.contains("id2label") ? "FILE"
                                           : "TEXT",
       quoted_when_needed(out.filename().string()), start_data(model, from, tokenizer),
-      model.family->images ? ", num_classes: auto, strict: false" : "",
-      model.family->images ? "   # a new head: " : "            # ");
+      model.family->images ? ", num_classes: auto, strict: false}   " : "}            ",
+      model.family->images ? ", with a new head" : "");
 }
 
 // Removes a trailing slash.
@@ -423,7 +424,9 @@ ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
   name_classes(class_names_of(from), model.config);
   out.files = copied_files(from);
   if (model.family->images) {
-    add_images(read_image_input(from), tensors, model, out);
+    const std::optional<ImageInput> input = read_image_input(from);
+    if (!input) report.note = no_image_input(from);
+    add_images(input, tensors, model, out);
   } else {
     copy_special_tokens(from, model.config);
   }

@@ -97,6 +97,9 @@ training: {{global_batch_size: 2, max_steps: 1}}
         self.assertEqual([row[0] for row in found[0]], [row[0] for row in found[1]])
         self.assertEqual(self.run_dltrain("eval", out, photos).code, OK)
         timm = self.folder / "timm"
+        for text in ("{", '{"size": {"height": -3, "width": 3}, "do_normalize": false}', '{"size": 32, "image_mean": "a"}'):
+            (out / "preprocessor_config.json").write_text(text)
+            self.assertIn("does not say how images are normalized", self.run_dltrain("predict", out, photos, "-o", self.folder / "new.csv").err)
         self.run_dltrain("export", run, timm, "--timm")
         self.assertEqual(json.loads((timm / "config.json").read_text())["label_names"], ["cat", "dog"])
 

@@ -113,4 +113,20 @@ std::optional<ImageInput> read_image_input(const std::filesystem::path& folder) 
   return {};
 }
 
+ImageInput default_image_input(const std::filesystem::path& folder) {
+  ImageInput out;
+  const json config = read_config_json(folder);
+  const json size = config.is_object() ? config.value("image_size", json()) : json();
+  if (size.is_number_integer() && size > 0 && size <= kMaxSide) out.height = out.width = size;
+  return out;
+}
+
+std::string no_image_input(const std::filesystem::path& folder) {
+  const ImageInput none = default_image_input(folder);
+  return fmt::format(
+      "{} does not say how images are normalized (no preprocessor_config.json that is understood): "
+      "they are resized to {} x {} and scaled to 0 to 1",
+      folder.string(), none.height, none.width);
+}
+
 }  // namespace dltrain
