@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "checkpoint/image_export.h"
 #include "data/classes.h"
+#include "nn/huggingface/folder.h"
 #include "text/tokenizer.h"
 
 namespace dltrain {
@@ -86,6 +89,39 @@ std::string other_tokenizer(const ModelConfig& model, const Dataset& data) {
   } catch (const Error&) {
     return {};  // of a kind that is not read here
   }
+}
+
+// Describes how images are normalized otherwise than those on which the weights of a folder of
+// Hugging Face or timm were trained; empty if they are not, or if it is unknown.
+std::string other_normalization(const Experiment& experiment) {
+  const std::filesystem::path folder = experiment.model.init_from.value_or("");
+  const HuggingFaceFamily* family = folder.empty() ? nullptr : huggingface_family_of(folder);
+  if (family == nullptr || !family->images) return {};
+  const std::optional<ImageInput> own = read_image_input(folder);
+  const std::optional<ImageInput> used = image_input_of(experiment.data, {});
+  if (!own || !used || experiment.data.train->fit().normalize) return {};
+  const auto value = [](const ImageInput& input, size_t channel, double pixel) {
+    const auto of = [&](const std::vector<double>& list, double none) {
+      return list.empty() ? none : list[std::min(channel, list.size() - 1)];
+    };
+    return (pixel * input.scale - of(input.mean, 0)) / of(input.std, 1);
+  };
+  constexpr double kTolerance = 0.05;
+  bool differs = false;
+  for (size_t channel = 0; channel < 3; ++channel) {
+    for (const double pixel : {0.0, 255.0}) {
+      const double apart = value(*own, channel, pixel) - value(*used, channel, pixel);
+      differs = differs || std::abs(apart) > kTolerance;
+    }
+  }
+  if (!differs) return {};
+  std::string keys;
+  std::istringstream lines(own->keys(/*transforms=*/false));
+  for (std::string line; std::getline(lines, line);) keys += (keys.empty() ? "" : ", ") + line;
+  return fmt::format(
+      "the weights of {} were trained on images that were normalized in another way; use data: "
+      "{{{}}}",
+      folder.string(), keys);
 }
 
 constexpr double kManyEpochs = 300;
@@ -209,6 +245,9 @@ std::vector<std::string> advice(const Session& session) {
   if (std::string waits = waiting_stages(session); !waits.empty()) out.push_back(std::move(waits));
   const DataSplit& data = session.data;
   if (std::string other = other_tokenizer(session.experiment->model, *data.train); !other.empty()) {
+    out.push_back(std::move(other));
+  }
+  if (std::string other = other_normalization(*session.experiment); !other.empty()) {
     out.push_back(std::move(other));
   }
   if (session.has_evaluation()) {

@@ -83,6 +83,9 @@ training: {{global_batch_size: 2, max_steps: 1}}
         self.refused(STORAGE, *train, "-s", "model.strict=true", says="strict: false keeps the initial values of this parameter")
         log = self.run_dltrain(*train).err
         self.assertIn("heads.head.weight [2, 16]", log)
+        self.assertNotIn("normalized in another way", log)
+        log = self.run_dltrain(*train[:2], "--output-dir", self.folder / "plain", *train[4:], "-s", "data.normalize=null").err
+        self.assertIn("normalized in another way; use data: {scale: 0.00392156862745098, normalize: {mean: [0.5, 0.5, 0.5], ", log)
         self.run_dltrain("export", run, out)
         config = json.loads((out / "config.json").read_text())
         self.assertEqual(config["id2label"], {"0": "cat", "1": "dog"})
