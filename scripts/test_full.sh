@@ -19,6 +19,8 @@ export OMP_WAIT_POLICY=passive
 all_parts="asan-build asan-core asan-ops asan-train asan-apps tsan fuzz tidy highway bench tests layouts long-runs long-damage long-hostile long-foreign long-strangers"
 state=build/full
 mkdir -p "$state"
+# Tests of the program read them; scripts/test.sh has made them where it called this script.
+{ scripts/prepare_digits.sh && scripts/prepare_tables.sh; } >/dev/null || exit
 # A hash of the sources, including uncommitted changes, without docs.
 revision=$(git ls-files -co --exclude-standard -- . ':!docs' | xargs -d '\n' sha1sum 2>/dev/null | sha1sum | cut -c1-12)
 
