@@ -5,6 +5,7 @@
 #include "config/paths.h"
 #include "config/scalar.h"
 #include "dltrain/new_data.h"
+#include "nn/huggingface/folder.h"
 
 namespace dltrain {
 namespace {
@@ -17,6 +18,10 @@ std::vector<std::string> precision_of(const LanguageModelFlags& o) {
 // A folder with config.json and weights, which has no data and is not trained.
 std::unique_ptr<LanguageModel> open_hugging_face(const std::filesystem::path& folder,
                                                  const LanguageModelFlags& o) {
+  const HuggingFaceFamily* family = huggingface_family_of(folder);
+  if (family != nullptr && family->images) {
+    fail(ExitCode::usage, "{} is a model of images, which has no texts", folder.string());
+  }
   ConfigInputs inputs;
   inputs.overrides = {
       "data={type: synthetic_tokens, vocab_size: 2, length: 1, samples: 1}",

@@ -106,6 +106,9 @@ training: {{global_batch_size: 2, max_steps: 1}}
         self.run_dltrain("export", run, timm, "--timm")
         self.assertEqual(json.loads((timm / "config.json").read_text())["label_names"], ["cat", "dog"])
 
+    def test_a_model_of_images_has_no_texts(self):
+        self.refused(USAGE, "generate", GOLDEN / "vit", "--prompt", "x", says="is a model of images, which has no texts")
+
     def test_other_models_are_refused_by_name(self):
         folder = self.folder / "copy"
         for name, key, value, says in (
