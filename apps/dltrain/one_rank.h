@@ -1,4 +1,4 @@
-// What a model needs on one rank, from which the search guesses the speed and memory of layouts.
+// Measures a model on one rank; the search guesses the speed and memory of layouts from the result.
 #pragma once
 
 #include <cstdint>

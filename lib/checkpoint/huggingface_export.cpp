@@ -191,10 +191,10 @@ struct BaseFiles {
 };
 
 // Returns the data section. Without a tokenizer a classifier has ids and labels.
-std::string start_data(const IdentifiedModel& model, const fs::path& from, bool tokenizer) {
+// `images`: of a model of images.
+std::string start_data(const IdentifiedModel& model, const ImageInput& images, bool tokenizer) {
   if (model.family->images) {
-    std::string keys =
-        read_image_input(from).value_or(default_image_input(from)).keys(/*transforms=*/true);
+    std::string keys = images.keys(/*transforms=*/true);
     for (size_t at = 0; (at = keys.find('\n', at)) + 1 < keys.size(); ++at)
       keys.insert(at + 1, "  ");
     return fmt::format(
@@ -229,8 +229,8 @@ std::string start_data(const IdentifiedModel& model, const fs::path& from, bool 
           : "");
 }
 
-std::string start_configuration(const fs::path& out, const fs::path& from,
-                                const IdentifiedModel& model, bool tokenizer) {
+std::string start_configuration(const fs::path& out, const IdentifiedModel& model,
+                                const ImageInput& images, bool tokenizer) {
   return fmt::format(
       R"(# To continue training the model of this folder: dltrain train {0}/config.yaml -s data.path={1}
 name: {2}
@@ -246,7 +246,7 @@ evaluation: {{eval_epochs: 0.5}}
       model.family->images                ? "FOLDER"
       : model.config.contains("id2label") ? "FILE"
                                           : "TEXT",
-      quoted_when_needed(out.filename().string()), start_data(model, from, tokenizer),
+      quoted_when_needed(out.filename().string()), start_data(model, images, tokenizer),
       model.family->images ? ", num_classes: auto, strict: false}   " : "}            ",
       model.family->images ? ", with a new head" : "");
 }
@@ -423,15 +423,17 @@ ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
   }
   name_classes(class_names_of(from), model.config);
   out.files = copied_files(from);
+  ImageInput images;
   if (model.family->images) {
     const std::optional<ImageInput> input = read_image_input(from);
     if (!input) report.note = no_image_input(from);
+    images = input.value_or(default_image_input(from));
     add_images(input, tensors, model, out);
   } else {
     copy_special_tokens(from, model.config);
   }
   out.files.push_back(
-      {"config.yaml", start_configuration(out.path, from, model, report.tokenizer)});
+      {"config.yaml", start_configuration(out.path, model, images, report.tokenizer)});
   report.written = write_huggingface_folder(out, model, std::move(tensors));
   return report;
 }

@@ -1,4 +1,4 @@
-// What folders of models of images have besides names and weights: the shape of the images and
+// The parts of an exported folder that only models of images have: the shape of the images and
 // their normalization.
 #pragma once
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "checkpoint/image_export.h"
 #include "data/classes.h"
+#include "data/scaling.h"
 #include "nn/huggingface/folder.h"
 #include "text/tokenizer.h"
 
@@ -100,18 +101,14 @@ std::string other_normalization(const Experiment& experiment) {
   const std::optional<ImageInput> own = read_image_input(folder);
   const std::optional<ImageInput> used = image_input_of(experiment.data, {});
   if (!own || !used || experiment.data.train->fit().normalize) return {};
-  const auto value = [](const ImageInput& input, size_t channel, double pixel) {
-    const auto of = [&](const std::vector<double>& list, double none) {
-      return list.empty() ? none : list[std::min(channel, list.size() - 1)];
-    };
-    return (pixel * input.scale - of(input.mean, 0)) / of(input.std, 1);
-  };
-  constexpr double kTolerance = 0.05;
+  constexpr int64_t kColors = 3;
+  const Scaler there({own->scale, own->mean, own->std}, kColors);
+  const Scaler here({used->scale, used->mean, used->std}, kColors);
+  constexpr float kTolerance = 0.05F;
   bool differs = false;
-  for (size_t channel = 0; channel < 3; ++channel) {
+  for (int64_t channel = 0; channel < kColors; ++channel) {
     for (const double pixel : {0.0, 255.0}) {
-      const double apart = value(*own, channel, pixel) - value(*used, channel, pixel);
-      differs = differs || std::abs(apart) > kTolerance;
+      differs = differs || std::abs(there(pixel, channel) - here(pixel, channel)) > kTolerance;
     }
   }
   if (!differs) return {};

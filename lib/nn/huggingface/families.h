@@ -50,6 +50,7 @@ struct HuggingFaceOption {
   std::string key = {}, value = {};
 };
 
+// A value of HuggingFaceFamily::parts.
 inline constexpr int64_t kEachIndex = 0;
 
 // The name of the family of timm, whose config.json has no model_type.

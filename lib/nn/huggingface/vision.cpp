@@ -139,7 +139,7 @@ void read_resnet(ConfigJson& config, HuggingFaceModel& model) {
         "and 152 are",
         layer, fmt::join(depths, ", ")));
   }
-  // A narrow product cannot overflow: 2^20 is more than any width in use.
+  // The bound, which is more than any width in use, keeps the products from overflow.
   const int64_t width = config.integer("embedding_size", 64, 1 << 20);
   model.set_integer("width", width);
   const std::vector<int64_t> expected = resnet_widths(width, layer == "bottleneck");
