@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/stop.h"
 #include "dltrain/commands.h"
 #include "dltrain/ranks.h"
 #include "launch/signal_source.h"
@@ -41,6 +42,7 @@ ExitCode run_profile(const ProfileFlags& options, const RankEnvironment& environ
     print_profile(*profile_training(experiment, profile), options);
     return ExitCode::ok;
   }
+  release_stop_signals();
   return run_as_rank(environment, experiment.parallelism, [&](const World& world) {
     profile.ranks = ranks_of(world);
     const std::string layout = choose_layout(

@@ -87,7 +87,6 @@ ExitCode join_and_run(const RankEnvironment& environment, const ParallelismConfi
                     endpoint_text(environment.master_address, environment.master_port)));
   }
   const auto host = engines().cpu->open(0);
-  release_stop_signals();
   std::atomic<RankWatch*> watch =
       nullptr;  // set when all have connected; read by the watch's thread
   const World world = join(

@@ -6,6 +6,10 @@
 #include <cstring>
 #include <ctime>
 #include <initializer_list>
+#include <thread>
+
+#include <pthread.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/signals.h"
@@ -41,6 +45,28 @@ void on_save_signal(int) {
   save_flag = 1;
 }
 
+void change_mask(int how) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int signal : kRunSignals) sigaddset(&signals, signal);
+  pthread_sigmask(how, &signals, nullptr);
+}
+
+// Handlers run on this thread only. Matrix products of oneDNN before 3.11.2 use the stack pointer
+// as an ordinary register (oneDNN issue 4845), so a handler that interrupts one overwrites the
+// heap.
+void start_signal_thread() {
+  static bool started = false;
+  if (started) return;
+  started = true;
+  change_mask(SIG_BLOCK);  // threads started later inherit this
+  std::thread([] {
+    pthread_setname_np(pthread_self(), "signals");
+    change_mask(SIG_UNBLOCK);
+    for (;;) pause();
+  }).detach();
+}
+
 }  // namespace
 
 void install_stop_handlers() {
@@ -57,14 +83,11 @@ void install_stop_handlers() {
   save.sa_handler = on_save_signal;
   save.sa_flags = SA_RESTART;
   for (int signal : {SIGUSR1, SIGUSR2}) sigaction(signal, &save, nullptr);
-  release_stop_signals();
+  start_signal_thread();
 }
 
 void release_stop_signals() {
-  sigset_t held;
-  sigemptyset(&held);
-  for (int signal : kRunSignals) sigaddset(&held, signal);
-  pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
+  change_mask(SIG_UNBLOCK);
 }
 
 bool take_save_request() {

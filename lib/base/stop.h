@@ -6,9 +6,11 @@
 
 namespace dltrain {
 
-// Installs the handlers (process-wide, once is enough) and releases the signals.
+// Installs the handlers (process-wide, once is enough). They run on a thread of their own; the
+// calling thread and those that it starts later block these signals, so system calls are not
+// interrupted.
 void install_stop_handlers();
-// Unblocks these signals. A launcher blocks them in its ranks until their handlers are installed.
+// For commands without handlers: unblocks these signals, which a launcher blocks in its ranks.
 void release_stop_signals();
 // Returns the first signal that was received, or 0.
 int stop_signal();

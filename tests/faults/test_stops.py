@@ -121,6 +121,27 @@ class Stops(DltrainTest):
             # Nothing was learnt: the next call begins again.
             self.assertEqual(checkpoints(run), [])
 
+    def test_signals_interrupt_no_thread_that_computes(self):
+        """Products of oneDNN before 3.11.2 use the stack pointer as an ordinary register: a handler there damages the heap."""
+        run = self.folder / "run"
+        for arguments in ((), ("--nproc-per-node", 2)):
+            shutil.rmtree(run, ignore_errors=True)
+            process = self.start(self.small(LONG_STEP), "-q", "--output-dir", run, *arguments, env={"OMP_NUM_THREADS": "2"})
+            self.wait_for(lambda: process.poll() is not None or (run / "metrics.jsonl").exists(), "the first step")
+            time.sleep(0.1)
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            for pid in children if arguments else [process.pid]:
+                threads = {}
+                for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+                    status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines())
+                    blocked = int(status["SigBlk"], 16)
+                    stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+                    threads.setdefault(all(blocked >> number - 1 & 1 for number in stops), []).append(status["Name"])
+                self.assertEqual(threads[False], ["signals"])
+                self.assertGreaterEqual(len(threads[True]), 2, threads)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(self.end(process).code, STOPPED)
+
     def test_a_signal_to_every_process_of_a_job_saves(self):
         """Slurm and systemd signal all processes, so ranks get the signal a second time from their launcher."""
         run = self.folder / "run"
