@@ -308,8 +308,8 @@ __global__ void __launch_bounds__(kHeldBlock, 2)
   });
 }
 
-// Where kernels write the loss of each row and whether it is correct: to the workspace, but the
-// losses to output 3 if the attribute row_losses asks for them.
+// Kernels write the loss of each row, and whether its prediction is correct, to the workspace. With
+// the attribute row_losses the losses go to output 3 instead.
 struct RowResults {
   double *loss, *correct;
 };
