@@ -45,6 +45,17 @@ void measure_axes(const Graph& graph, OneRank& out) {
 
 }  // namespace
 
+double OneRank::slowest_stage(int64_t stages) const {
+  if (stages == 1) return 1;
+  double slowest = static_cast<double>(blocks) + outside;
+  const double average = slowest / static_cast<double>(stages);
+  for (int64_t last = 0; last <= blocks / stages; ++last) {
+    const auto others = static_cast<double>((blocks - last + stages - 2) / (stages - 1));
+    slowest = std::min(slowest, std::max(others, static_cast<double>(last) + outside));
+  }
+  return slowest / average;
+}
+
 OneRank measure_one_rank(const Session& session) {
   const PlanReport report = session.executor->report();
   OneRank out;

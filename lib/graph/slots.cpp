@@ -15,7 +15,10 @@ class SlotVerifier {
   explicit SlotVerifier(const Graph& graph) : graph_(graph) {}
 
   void run() {
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) find(i);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      find(i);
+      find_writes(i);
+    }
     for (const auto& [slot, pair] : pairs_) {
       check_internal(pair.end > pair.begin, "{}: slot {} has no end", where(pair.begin), slot);
       check_pair(pair);
@@ -36,8 +39,8 @@ class SlotVerifier {
 
   void find(size_t i) {
     const Node& node = graph_.nodes[i];
-    const int64_t slot = node.attributes.integer("slot", -1);
     if (node.op->slot == SlotUse::none) return;
+    const int64_t slot = node.attributes.integer("slot", -1);
     check_internal(slot >= 0, "{}: has no slot", where(i));
     if (begins_slot(node)) {
       check_internal(pairs_.try_emplace(slot, Pair{i, 0}).second, "{}: begins slot {} again",
@@ -69,7 +72,7 @@ class SlotVerifier {
                    "{}: does not read the outputs of {}", where(pair.end), where(pair.begin));
   }
 
-  void check_between(const Pair& pair) const {
+  void check_between(const Pair& pair) {
     const Node &begin = graph_.nodes[pair.begin], &end = graph_.nodes[pair.end];
     const auto is_of = [&](const std::vector<ValueId>& ids, ValueId root) {
       return std::any_of(ids.begin(), ids.end(),
@@ -81,19 +84,22 @@ class SlotVerifier {
       check_internal(rules_of(graph_.value(root).role).persistent || is_of(end.inputs, root),
                      "{}: input {} does not live until {}", where(pair.begin),
                      graph_.value(id).name, where(pair.end));
-      for (size_t i = pair.begin + 1; i < pair.end; ++i) {
-        if (!writes(graph_.nodes[i], root)) continue;
-        check_internal(false, "{}: writes an input of {} before its end", where(i),
-                       where(pair.begin));
-      }
+      const std::vector<size_t>& writers = writers_[root];
+      const auto next = std::ranges::upper_bound(writers, pair.begin);
+      check_internal(next == writers.end() || *next >= pair.end,
+                     "{}: writes an input of {} before its end",
+                     where(next == writers.end() ? 0 : *next), where(pair.begin));
     }
   }
 
-  bool writes(const Node& node, ValueId root) const {
-    return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
-      const bool makes = id == root || node.op->has_effect || graph_.continues_sum(id);
-      return makes && graph_.storage(id) == root;
-    });
+  void find_writes(size_t i) {
+    const Node& node = graph_.nodes[i];
+    for (ValueId id : node.outputs) {
+      if (id == kNoValue) continue;
+      const ValueId root = graph_.storage(id);
+      if (id == root || node.op->has_effect || graph_.continues_sum(id))
+        writers_[root].push_back(i);
+    }
   }
 
   void check_readers() const {
@@ -108,8 +114,9 @@ class SlotVerifier {
   }
 
   const Graph& graph_;
-  std::map<int64_t, Pair> pairs_;     // by slot; end 0: none yet
-  std::map<ValueId, int64_t> begun_;  // output of a begin, and its slot
+  std::map<int64_t, Pair> pairs_;                   // by slot; end 0: none yet
+  std::map<ValueId, int64_t> begun_;                // output of a begin, and its slot
+  std::map<ValueId, std::vector<size_t>> writers_;  // nodes that write a storage, in order
 };
 
 }  // namespace
@@ -152,10 +159,11 @@ std::string subject_of(const Graph& graph, const Node& begin) {
     // inputs, or the outputs of the end.
     tensors = tensors.subspan(1);
     const int64_t slot = begin.attributes.integer("slot", -1);
-    for (const Node& node : graph.nodes) {
-      const bool ends = &node != &begin && node.attributes.integer("slot", -1) == slot;
-      if (ends && tensors.empty()) tensors = node.outputs;
-    }
+    const auto ends = [&](const Node& node) {
+      return node.op->slot == SlotUse::ends && node.attributes.integer("slot", -1) == slot;
+    };
+    const auto end = std::ranges::find_if(graph.nodes, ends);
+    if (tensors.empty() && end != graph.nodes.end()) tensors = end->outputs;
   }
   std::string first;
   size_t named = 0;

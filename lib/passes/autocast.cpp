@@ -176,10 +176,16 @@ void emit_low_precision_update(Graph& graph) {
   GraphBuilder builder(graph);
   builder.set_phase(Phase::update);
   builder.set_layer("optimizer");
+  const ValueId state = graph.newest(builder.step_state());
+  std::map<ValueId, ValueId> newest;  // by storage, of what is written
+  for (const Node& node : graph.nodes) {
+    if (!node.op->has_effect) continue;
+    for (ValueId id : node.outputs) newest[graph.storage(id)] = id;
+  }
   for (ValueId copy : graph.with_role(Role::low_precision)) {
-    const ValueId parameter = graph.value(copy).of, written = graph.newest(parameter);
-    if (written == parameter) continue;
-    builder.emit("low_precision_update", {graph.newest(builder.step_state()), written, copy});
+    const auto written = newest.find(graph.value(copy).of);
+    if (written == newest.end() || written->second == written->first) continue;
+    builder.emit("low_precision_update", {state, written->second, copy});
   }
 }
 

@@ -52,6 +52,7 @@ class RangeUpdate {
   // Adds this rank's ranges of tensors that are not stored as such: windows into its parts.
   void cut_tensors() {
     const std::map<ValueId, const Node*> updates = find_updates(graph_);
+    offsets_ = graph_.group_offsets();
     for (UnitParts& unit : parts_) {
       for (const UnitParts::Gathered& gathered : unit.gathered) {
         if (options_.zero_stage < 3) cut(unit, gathered.tensors, gathered.part);
@@ -75,7 +76,7 @@ class RangeUpdate {
   void cut(const UnitParts& unit, const std::vector<ValueId>& tensors, ValueId part) {
     part = graph_.storage(part);
     const GraphValue whole = graph_.value(part);
-    Graph::GroupOffset at = graph_.group_offsets()[static_cast<size_t>(part)];
+    Graph::GroupOffset& at = offsets_[static_cast<size_t>(part)];
     if (at.group < 0) {
       at.group = static_cast<int>(graph_.groups.size());
       graph_.groups.push_back({{{part, 0}}, whole.spec.bytes()});
@@ -166,6 +167,7 @@ class RangeUpdate {
   int64_t slot_;
   std::map<ValueId, Member> members_;  // by parameter, and by its range
   std::map<ValueId, ValueId> now_;     // whole tensors, and their ranges
+  std::vector<Graph::GroupOffset> offsets_;
   TensorSums sums_;
 };
 

@@ -196,10 +196,13 @@ void add_to(KernelTotals& totals, const CallWork& work, double seconds, double s
   totals.flops += work.cost.flops / steps;
   totals.bytes += work.cost.bytes / steps;
   totals.calls += 1 / steps;
-  if (seconds < kShortCall) totals.short_calls += 1 / steps;
+  const double needed = std::min(work.limit_seconds, seconds);
+  if (seconds < kShortCall) {
+    totals.short_calls += 1 / steps;
+    totals.short_excess += (seconds - needed) / steps;
+  }
   (work.by_arithmetic ? totals.arithmetic_seconds : totals.memory_seconds) += seconds / steps;
-  (work.by_arithmetic ? totals.arithmetic_limit : totals.memory_limit) +=
-      std::min(work.limit_seconds, seconds) / steps;
+  (work.by_arithmetic ? totals.arithmetic_limit : totals.memory_limit) += needed / steps;
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ struct KernelTotals {
   // Time in calls that arithmetic or memory limits, and what they need at these limits.
   double arithmetic_seconds = 0, arithmetic_limit = 0, memory_seconds = 0, memory_limit = 0;
   double calls = 0, short_calls = 0;  // below kShortCall
+  double short_excess = 0;            // seconds of short calls beyond what their limits need
 };
 inline constexpr double kShortCall = 5e-6;  // s
 

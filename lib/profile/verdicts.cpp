@@ -8,6 +8,8 @@
 namespace dltrain {
 namespace {
 
+constexpr double kOtherLoad = 0.3;  // CPUs
+
 std::string ms(double seconds) {
   return fmt::format("{:.3g} ms", 1e3 * seconds);
 }
@@ -35,18 +37,25 @@ class Judge {
   double of_step(double seconds) const {
     return p_.step_seconds > 0 ? 100 * seconds / p_.step_seconds : 0;
   }
+  // Of the step: between the kernels, and what short calls take beyond their work.
   double overhead() const { return share("host") + share("inputs") + share("results"); }
+  double excess() const { return p_.kernels.short_excess / std::max(p_.step_seconds, 1e-12); }
+  bool calls_are_too_small() const {
+    const KernelTotals& k = p_.kernels;
+    return k.calls > 0 && k.short_calls >= 0.5 * k.calls && overhead() + excess() >= 0.15;
+  }
 
   // "bound by memory: 62 % of the step is in kernels that it limits, at 80 % of the limit; …"
   std::string bound() const {
     const KernelTotals& k = p_.kernels;
-    const double arithmetic = k.arithmetic_seconds / std::max(p_.step_seconds, 1e-12);
-    const double memory = k.memory_seconds / std::max(p_.step_seconds, 1e-12);
+    const double kernels = k.arithmetic_seconds + k.memory_seconds;
+    const double work = (1 - k.short_excess / std::max(kernels, 1e-12)) / p_.step_seconds;
+    const double arithmetic = work * k.arithmetic_seconds, memory = work * k.memory_seconds;
     const std::pair<double, const char*> candidates[] = {{arithmetic, "arithmetic"},
                                                          {memory, "memory"},
                                                          {share("data"), "data"},
                                                          {share("communication"), "communication"},
-                                                         {overhead(), "overhead"}};
+                                                         {overhead() + excess(), "overhead"}};
     const auto [most, name] = *std::ranges::max_element(candidates);
     const std::string_view what = name;
     if (what != "arithmetic" && what != "memory") {
@@ -86,23 +95,28 @@ class Judge {
           needed, r_.cores);
     } else if (needed > r_.data_workers) {
       text += fmt::format("; data.workers {} → {}", r_.data_workers, needed);
-    } else {
+    } else if (r_.threads >= r_.cores) {
       text += fmt::format(
           "; they are fast enough but share the {} cores with the kernels: leave "
           "them one (OMP_NUM_THREADS)",
           r_.cores);
+    } else {
+      text += r_.other_load >= kOtherLoad
+                  ? "; they are fast enough, but other processes use the cores"
+                  : "; they are fast enough, but so short a step waits until "
+                    "a thread wakes up";
     }
     out_.push_back(text);
   }
 
   void judge_overhead() {
     const KernelTotals& k = p_.kernels;
-    if (k.calls > 0 && k.short_calls >= 0.5 * k.calls && overhead() >= 0.15) {
+    if (calls_are_too_small()) {
       out_.push_back(fmt::format(
           "{:.0f} of {:.0f} kernel calls take less than 5 µs, and {:.0f} % of the step is between "
-          "the kernels: the work is too small for its calls; a larger training.micro_batch_size "
-          "or wider layers",
-          k.short_calls, k.calls, 100 * overhead()));
+          "the kernels or in the fixed costs of these calls: the work is too small for its calls; "
+          "a larger training.micro_batch_size or wider layers",
+          k.short_calls, k.calls, 100 * (overhead() + excess())));
     } else if (overhead() >= 0.2) {
       out_.push_back(fmt::format("{:.0f} % of the step is between the kernels{}", 100 * overhead(),
                                  longest_gap("host")));
@@ -150,6 +164,7 @@ class Judge {
       if (worst == nullptr || lost(row) > lost(*worst)) worst = &row;
     }
     if (worst == nullptr || of_step(lost(*worst)) < 10 || worst->of_limit() > 0.5) return;
+    if (calls_are_too_small() && of_step(lost(*worst)) < 100 * excess()) return;  // said before
     out_.push_back(fmt::format(
         "most is lost in {} ({}): {} of its {} a step are beyond what the limit needs ({:.0f} % of "
         "it)",
@@ -161,7 +176,7 @@ class Judge {
       out_.push_back(fmt::format("the GPU runs slower than it could ({}){}", r_.throttled,
                                  r_.watts > 0 ? fmt::format(": {:.0f} W", r_.watts) : ""));
     }
-    if (r_.other_load >= 0.3) {
+    if (r_.other_load >= kOtherLoad) {
       out_.push_back(
           fmt::format("other processes use {:.1f} of the {} CPUs: times are longer and vary",
                       r_.other_load, r_.cores));

@@ -1,11 +1,15 @@
 """dltrain profile: the table, the figures as JSON and the Chrome trace, on one rank and on two."""
 import json
 import os
+import pathlib
 import random
 import re
+import subprocess
+import unittest
 
-from support import DATA, SMALL, STORAGE, USAGE, DltrainTest, main, png
+from support import DATA, PROGRAM, SMALL, STORAGE, USAGE, DltrainTest, main, png
 
+SANITIZED = b"__ubsan_handle" in pathlib.Path(PROGRAM).read_bytes()
 SHARES = {"forward", "backward", "update", "communication", "data", "inputs", "results", "host"}
 
 
@@ -90,6 +94,64 @@ training: {global_batch_size: 8, max_steps: 3}
         self.assertEqual(len(said), 1, figures["verdicts"])
         self.assertRegex(said[0], r"of 1 loader thread \(\d+ % computing, \d+ % waiting for disk or cores\)")
         self.assertGreater(figures["loader"]["fill_ms"], figures["shares_ms"]["forward"])
+
+    def images(self):
+        for kind in ("a", "b"):
+            for i in range(8):
+                self.write(f"images/{kind}/{i}.png", png(8, 8, lambda y, x: bytes((i, x, y))))
+        return self.write("images.yaml", """
+model: {layers: [flatten, linear: 512, relu, linear: 512, relu, linear: auto]}
+data: {type: image_folder, path: images, normalize: {mean: [0.5, 0.5, 0.5], std: [0.2, 0.2, 0.2]}, transforms: [resize: [8, 8]], workers: 1}
+optimizer: {type: sgd, learning_rate: 0.01}
+training: {global_batch_size: 8, max_steps: 3}
+""")
+
+    def verdicts(self, config, *arguments, **popen):
+        result = self.folder / "result.json"
+        self.run_dltrain("profile", config, "--output-dir", self.folder / "out", "--result", result, "--warmup", 2, "--steps", 6, *arguments, **popen)
+        # The machine of a test is also used by others, which is true and no fault of the configuration.
+        return [sentence for sentence in json.loads(result.read_text())["verdicts"] if "other processes use" not in sentence]
+
+    def slow_disk(self, milliseconds, rank=""):
+        """The environment of a program for which opening an image takes so long, on all ranks or one."""
+        source = self.write("slow.c", f"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static int open_slowly(const char* name, const char* path, int flags, int mode) {{
+  const char* own = getenv("RANK");
+  if (strstr(path, ".png") && (!*"{rank}" || (own && !strcmp(own, "{rank}")))) usleep({1000 * milliseconds});
+  return ((int (*)(const char*, int, ...))dlsym(RTLD_NEXT, name))(path, flags, mode);
+}}
+#define OPEN(name) int name(const char* path, int flags, ...) {{ va_list a; va_start(a, flags); int mode = va_arg(a, int); va_end(a); \
+  return open_slowly(#name, path, flags, mode); }}
+OPEN(open)
+OPEN(open64)
+""")
+        library = self.folder / "slow.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-D_FORTIFY_SOURCE=0", "-o", library, source, "-ldl"], check=True)
+        return {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1"}
+
+    @unittest.skipIf(SANITIZED, "a sanitizer's library must be the first that is loaded")
+    def test_a_slow_disk_is_named(self):
+        said = self.verdicts(self.images(), env=self.slow_disk(10))
+        self.assertRegex(said[0], r"^bound by data: [6-9]\d % of the step$")
+        self.assertRegex(said[1], r"loader thread \(\d % computing, 9\d % waiting for disk or cores\); a faster disk or a packed file")
+        self.assertEqual(len(said), 2, said)
+
+    @unittest.skipIf(SANITIZED, "a sanitizer's library must be the first that is loaded")
+    def test_a_rank_that_waits_holds_up_the_others(self):
+        said = self.verdicts(self.images(), "--nproc-per-node", 2, env=self.slow_disk(10, rank="1"))
+        self.assertRegex(said[0], r"^bound by communication: [5-9]\d % of the step$")
+        self.assertRegex(said[1], r"^[5-9]\d % of the step waits for other ranks \(the longest gap, [\d.]+ ms, in observed step \d")
+
+    def test_tiny_ops_are_named(self):
+        layers = "    - {type: linear, out_features: 2}\n    - {type: tanh}\n" * 20
+        said = self.verdicts(self.small(SMALL.replace("  layers:\n", "  layers:\n" + layers)), env={"OMP_NUM_THREADS": "1"})
+        self.assertTrue(any("the work is too small for its calls" in sentence for sentence in said), said)
 
     def test_rows_can_be_fewer_and_say_what_they_leave_out(self):
         text, figures, _ = self.profile("--rows", 2)

@@ -97,9 +97,15 @@ TEST_CASE("each fault has its verdict alone") {
     move_to(report, 7, 3e-3);
     report.profile.kernels.short_calls = 35;
     CHECK(only(report) ==
-          "35 of 40 kernel calls take less than 5 µs, and 32 % of the step is between the kernels: "
-          "the work is too small for its calls; a larger training.micro_batch_size or wider "
-          "layers");
+          "35 of 40 kernel calls take less than 5 µs, and 32 % of the step is between the kernels "
+          "or in the fixed costs of these calls: the work is too small for its calls; a larger "
+          "training.micro_batch_size or wider layers");
+    report = sound();
+    report.profile.kernels.short_calls = 35;
+    report.profile.kernels.short_excess = 8e-3;
+    report.profile.ops[0].limit_seconds = 2e-3;
+    CHECK(only(report).starts_with("35 of 40 kernel calls take less than 5 µs, and 82 % of the"));
+    CHECK(verdicts(report)[0] == "bound by overhead: 82 % of the step");
   }
   SECTION("an injected wait") {
     ProfileReport report = sound();
