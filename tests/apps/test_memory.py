@@ -174,6 +174,8 @@ class Fits(DltrainTest):
         out = self.run_dltrain("plan", SOURCES / "configs/gpu/bert_large.yaml", "--gpu", "h100", "--movement").out
         rows = {row[0].strip(): (size(row[1]), size(row[2]), float(row[3])) for row in re.findall(r"^  ([^\n\d]+?)  +([\d.]+ \w+) +([\d.]+ \w+) +([+-][\d.]+)%$", out, re.M)}
         single, fused, change = rows.pop("in all")
+        # Ivanov and others 2020: 22.9 % less than PyTorch, for the encoder of this model.
+        self.assertLess(rows.pop("forward and backward of repeated blocks")[2], -22.9)
         self.assertEqual(set(rows), {"products", "norms, losses, sums", "element-wise", "update", "rows by index"}, out)
         self.assertAlmostEqual(sum(row[0] for row in rows.values()) / single, 1, delta=0.01)
         self.assertAlmostEqual(100 * (fused / single - 1), change, delta=0.1)
