@@ -42,8 +42,8 @@ def megatron_row(billions, heads, width, layers, tensor, pipeline, gpus, batch, 
 def llama_row(model, sizes, gpus, layout, batch, micro, recompute, rate, memory, gpu, source):
     tensor, pipeline, zero = layout
     settings = [*sizes, f"training.global_batch_size={batch}", f"memory.recompute={recompute}"]
-    if tensor > 1:  # torchtitan always has it, and the largest models fit their GPUs with it only
-        settings.append("parallelism.sequence_parallel=true")
+    if tensor > 1:  # torchtitan always has it, and the largest models fit their GPUs with it only; products were whole
+        settings += ["parallelism.sequence_parallel=true", "parallelism.product_pieces=1"]
     return {"model": f"Llama 3 {model}", "gpus": gpus, "gpu": gpu, "config": "llama3", "tensor": tensor, "pipeline": pipeline,
             "zero": zero, "micro": micro, "settings": settings, "rate": rate, "memory": memory, "source": source}
 

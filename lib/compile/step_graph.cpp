@@ -10,6 +10,7 @@
 #include "passes/autocast.h"
 #include "passes/chunk_loss.h"
 #include "passes/context_cut.h"
+#include "passes/cut_products.h"
 #include "passes/data_parallel.h"
 #include "passes/dead_code.h"
 #include "passes/frozen_base.h"
@@ -103,6 +104,30 @@ void check_layer_patterns(const StepRequest& r, const Graph& forward) {
   check_patterns(diagnostics, *r.memory, "keep_layers", r.recompute.keep, layers, "layer");
   check_patterns(diagnostics, *r.memory, "recompute_layers", r.recompute.again, layers, "layer");
   diagnostics.throw_if_any();
+}
+
+// Returns the GPU whose times passes use; none on the CPU. `memory`: that of the device, 0: a CPU.
+std::optional<Gpu> gpu_for_times(const StepRequest& r, size_t memory) {
+  return r.gpu || memory == 0 ? r.gpu : std::optional(find_gpus("h100-80g").front());
+}
+
+// Returns the pieces with which a product and its message (bytes) take the least time.
+int pieces_of_product(const StepRequest& r, const std::optional<Gpu>& gpu, const Graph& graph,
+                      const Node& product, double message, double copied) {
+  if (r.parallel.product_pieces) return static_cast<int>(*r.parallel.product_pieces);
+  if (!gpu) return 1;
+  constexpr double kLink = 3e11;  // bytes per second, of NVLink
+  const double computing = call_cost(*gpu, graph, product, false).seconds,
+               sending = message / kLink;
+  int best = 1;
+  double least = 0.97 * (computing + sending);
+  for (const int pieces : {2, 4}) {
+    const double each = 2 * gpu->launch_seconds * pieces, copying = copied / gpu->bytes_per_second;
+    const double seconds =
+        std::max(computing, sending) + std::min(computing, sending) / pieces + each + copying;
+    if (seconds < least) best = pieces, least = seconds;
+  }
+  return best;
 }
 
 void check_optimizer_in_backward(const StepRequest& r, const Graph& graph) {
@@ -342,6 +367,13 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = keep_base(std::move(out.graph), out.parameters, *lora, r.precision.low());
     log("frozen_base");
   }
+  if (training && r.parallel.sequence && divided) {
+    const std::optional<Gpu> gpu = gpu_for_times(r, gpu_memory());
+    const auto pieces = [&](const Node& product, double message, double copied) {
+      return pieces_of_product(r, gpu, out.graph, product, message, copied);
+    };
+    if (cut_products(out.graph, pieces) > 0) log("cut_products");
+  }
   if (divided) {
     ValueId* const kept[]{&out.output};
     lower_placements(out.graph, partition_options, kept);
@@ -380,8 +412,7 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   if (training) {
     RecomputeOptions options = r.recompute;
-    const std::optional<Gpu> gpu =
-        r.gpu || gpu_memory() == 0 ? r.gpu : std::optional(find_gpus("h100-80g").front());
+    const std::optional<Gpu> gpu = gpu_for_times(r, gpu_memory());
     options.seconds = [&](const Graph& graph, const Node& node) {
       if (node.op->slot != SlotUse::none || node.inputs.empty()) return 0.0;  // a message
       return gpu ? call_cost(*gpu, graph, node, false).seconds : core_seconds(graph, node);

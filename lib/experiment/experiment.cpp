@@ -156,6 +156,14 @@ void ParallelismConfig::describe(Fields& f) {
                     "messages have as many bytes",
              .known_as = {"sp"}});
   f.integer(
+      "product_pieces", product_pieces,
+      {.doc = "With `sequence_parallel`: pieces into which products are cut in the forward, so "
+              "that the messages before or after them are on their way while a product runs; "
+              "1: none. Absent: what is fastest by the cost model on a GPU, 1 on the CPU",
+       .min = 1,
+       .max = 16,
+       .known_as = {"tp_comm_overlap", "async_tensor_parallel"}});
+  f.integer(
       "context", context,
       {.doc = "Ranks that share the tokens of each sample (context parallelism): each computes "
               "a part of them, and attention gathers keys and values. For long texts: "

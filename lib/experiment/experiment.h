@@ -72,6 +72,7 @@ struct ParallelismConfig : ConfigObject {
   int64_t data = -1;
   int64_t tensor = 1;
   bool sequence_parallel = false;
+  std::optional<int64_t> product_pieces;
   int64_t context = 1;
   ContextMethod context_method = ContextMethod::all_gather;
   int64_t pipeline = 1;

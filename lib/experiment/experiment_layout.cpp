@@ -68,6 +68,10 @@ void ParallelismConfig::validate(Diagnostics& diagnostics) const {
     diagnostics.add(*this, "sequence_parallel",
                     "sequence_parallel has no effect with tensor: 1; give tensor: 2 or more");
   }
+  if (product_pieces.value_or(1) > 1 && !sequence_parallel) {
+    diagnostics.add(*this, "product_pieces",
+                    "product_pieces has no effect without sequence_parallel: true");
+  }
   if (expert_buffer != "worst" && buffer_factor() < 1) {
     diagnostics.add(*this, "expert_buffer", "'{}' is neither worst nor a number of at least 1",
                     expert_buffer);

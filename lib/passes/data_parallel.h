@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "comm/mesh.h"
 #include "config/source_location.h"
@@ -18,7 +19,8 @@ struct DataParallelOptions {
   bool ring = false;                                 // of context parallelism
   bool sequence = false;                             // of tensor parallelism
   SourceLocation sequence_key = {};
-  int zero_stage = 0;  // passes/zero.h
+  std::optional<int64_t> product_pieces = {};  // passes/cut_products.h; none: by the cost model
+  int zero_stage = 0;                          // passes/zero.h
   // Target size of a reduction message: large enough to use the link well, small enough that most
   // messages are sent while the backward still runs. A tensor is never split.
   size_t bucket_bytes = size_t{25} << 20;

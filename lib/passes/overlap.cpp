@@ -25,7 +25,7 @@ class Overlap {
   Graph run() {
     find_small_sums();
     int chunk = 0;
-    for (Node& node : hoisted(std::exchange(graph_.nodes, {}))) {
+    for (Node& node : hoisted(delayed(std::exchange(graph_.nodes, {})))) {
       if (node.phase == Phase::update || node.chunk != chunk) end_backward();
       chunk = node.chunk;
       const auto small = small_.find(node.outputs.empty() ? kNoValue : node.outputs[0]);
@@ -82,6 +82,44 @@ class Overlap {
     }
     for (Node& copy : parts_of_sums_[2]) graph_.nodes.push_back(std::move(copy));
     for (auto& nodes : parts_of_sums_) nodes.clear();
+  }
+
+  // Moves the ends of messages of the forward, and views of what they received, down to the first
+  // node that uses their memory. They stay in their order.
+  std::vector<Node> delayed(std::vector<Node> nodes) const {
+    std::vector<Node> out, waiting;
+    for (Node& node : nodes) {
+      const auto is_view_of = [&](const Node& other) {
+        return node.op->same_elements == SameElements::view && node.inputs.size() == 1 &&
+               std::ranges::find(other.outputs, node.inputs[0]) != other.outputs.end();
+      };
+      const bool waits = node.phase == Phase::forward && !node.once_per_step &&
+                         ((node.op->slot == SlotUse::ends && between_ranks_of_a_stage(node)) ||
+                          std::ranges::any_of(waiting, is_view_of));
+      if (!waits) {
+        const auto last = std::find_if(waiting.rbegin(), waiting.rend(), [&](const Node& other) {
+          return other.phase != node.phase || other.chunk != node.chunk ||
+                 uses_memory_of(node, other);
+        });
+        const auto count = waiting.rend() - last;
+        std::move(waiting.begin(), waiting.begin() + count, std::back_inserter(out));
+        waiting.erase(waiting.begin(), waiting.begin() + count);
+      }
+      (waits ? waiting : out).push_back(std::move(node));
+    }
+    std::ranges::move(waiting, std::back_inserter(out));
+    return out;
+  }
+
+  bool uses_memory_of(const Node& node, const Node& end) const {
+    const auto uses = [&](ValueId id) {
+      const auto same = [&](ValueId other) {
+        return other != kNoValue && graph_.storage(other) == graph_.storage(id);
+      };
+      return id != kNoValue &&
+             (std::ranges::any_of(end.outputs, same) || std::ranges::any_of(end.inputs, same));
+    };
+    return std::ranges::any_of(node.inputs, uses) || std::ranges::any_of(node.outputs, uses);
   }
 
   // Moves gathers of the backward up to the message before them.

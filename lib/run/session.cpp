@@ -611,6 +611,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
                    .ring = experiment.parallelism.context_method == ContextMethod::ring,
                    .sequence = experiment.parallelism.sequence_parallel,
                    .sequence_key = experiment.parallelism.location_of("sequence_parallel"),
+                   .product_pieces = experiment.parallelism.product_pieces,
                    .zero_stage = static_cast<int>(experiment.parallelism.zero_stage),
                    .bucket_bytes = experiment.parallelism.bucket_bytes(),
                    .reduce_dtype = options.compute == DType::f32

@@ -4,6 +4,7 @@
 #include "graph/builder.h"
 #include "graph/reverse.h"
 #include "passes/context_cut.h"
+#include "passes/cut_products.h"
 #include "passes/overlap.h"
 #include "passes/recompute.h"
 
@@ -11,7 +12,8 @@ namespace dltrain {
 namespace {
 
 // Two shared products, a bias, a norm and a residual between them and two more.
-std::string with_rows_cut(int rank, bool lowered) {
+// With `pieces` above 1 products are cut.
+Graph graph_with_rows_cut(int rank, bool lowered, int pieces) {
   Graph graph;
   GraphBuilder b(graph);
   std::vector<ValueId> parameters;
@@ -35,16 +37,47 @@ std::string with_rows_cut(int rank, bool lowered) {
   ValueId* const kept[]{&loss};
   partition(graph, options, kept);
   CHECK(cut_sequence(graph, options, kept) == 2);
-  if (!lowered) return print_graph(graph);
+  if (!lowered) return graph;
   reverse(graph, {loss}, parameters);
+  CHECK(cut_products(graph, [&](const Node&, double, double) { return pieces; }) ==
+        (pieces > 1 ? 3 : 0));
   lower_placements(graph, options, kept);
   lower_context(graph, {.mesh = options.mesh, .rank = rank});
-  graph = overlap_messages(recompute(std::move(graph), {}).graph);
-  const std::string all = print_graph(graph);
-  return all.substr(all.find("backward:"));
+  return overlap_messages(recompute(std::move(graph), {}).graph);
+}
+
+std::string with_rows_cut(int rank, bool lowered) {
+  const std::string all = print_graph(graph_with_rows_cut(rank, lowered, 1));
+  return lowered ? all.substr(all.find("backward:")) : all;
 }
 
 }  // namespace
+
+TEST_CASE("pieces of products run while the messages of others are on their way") {
+  std::vector<std::string> order;
+  int gathers_again = 0;
+  for (const Node& node : graph_with_rows_cut(1, true, 2).nodes) {
+    const bool message = node.op->message != MessageKind::none;
+    if (node.phase == Phase::backward && node.op->name == "all_gather_begin") ++gathers_again;
+    if (node.phase == Phase::forward && (message || node.op->name == "matmul")) {
+      order.emplace_back(node.op->name);
+    }
+  }
+  const std::vector<std::string> scatters{"matmul",
+                                          "reduce_scatter_begin",
+                                          "matmul",
+                                          "reduce_scatter_begin",
+                                          "reduce_scatter_end",
+                                          "reduce_scatter_end"};
+  std::vector<std::string> expected{"matmul"};
+  expected.insert(expected.end(), scatters.begin(), scatters.end());
+  expected.insert(expected.end(), {"all_gather_begin", "all_gather_begin", "all_gather_end",
+                                   "matmul", "all_gather_end", "matmul"});
+  expected.insert(expected.end(), scatters.begin(), scatters.end());
+  expected.insert(expected.end(), {"all_gather_begin", "all_gather_end"});  // of the loss
+  CHECK(order == expected);
+  CHECK(gathers_again > 0);
+}
 
 TEST_CASE("sums become rows of ranks, which are gathered where shared products read them") {
   CHECK(with_rows_cut(1, false) ==

@@ -72,22 +72,24 @@ RandomLayout random_layout(std::mt19937& dice, bool text, bool experts) {
   const char* schedules[]{"1f1b", "gpipe", "zero_bubble"};
   const char* recompute[]{"none", "selective", "full", "auto"};
   const bool sequence = tensor > 1 && micro % 2 == 0 && one_of({0, 1}) == 0;
+  const int pieces = sequence ? one_of({1, 2, 3}) : 1;
   const bool ring = context > 1 && one_of({0, 1}) == 0;
   const int drawn = one_of({1, 1, 2, 3}), chunks = pipeline > 1 ? drawn : 1;
   return {
       .ranks = data * context * tensor * pipeline,
-      .overrides = {fmt::format(
-                        "parallelism={{tensor: {}, sequence_parallel: {}, context: {}, "
-                        "context_method: {}, pipeline: {}, expert: {}, pipeline_schedule: {}, "
-                        "virtual_stages: {}, zero_stage: {}, bucket_mb: 0.002}}",
-                        tensor, sequence, context, ring ? "ring" : "all_gather", pipeline, expert,
-                        chunks > 1 ? "interleaved" : schedules[one_of({0, 1, 2})], chunks,
-                        one_of({0, 1, 2, 3})),
-                    fmt::format("memory.recompute={}",
-                                recompute[chunks > 1 ? one_of({0, 1, 2}) : one_of({0, 1, 2, 3})]),
-                    fmt::format("training={{global_batch_size: 24, max_steps: 3, "
-                                "max_grad_norm: 0.5, micro_batch_size: {}}}",
-                                micro)},
+      .overrides =
+          {fmt::format(
+               "parallelism={{tensor: {}, sequence_parallel: {}, product_pieces: {}, context: {}, "
+               "context_method: {}, pipeline: {}, expert: {}, pipeline_schedule: {}, "
+               "virtual_stages: {}, zero_stage: {}, bucket_mb: 0.002}}",
+               tensor, sequence, pieces, context, ring ? "ring" : "all_gather", pipeline, expert,
+               chunks > 1 ? "interleaved" : schedules[one_of({0, 1, 2})], chunks,
+               one_of({0, 1, 2, 3})),
+           fmt::format("memory.recompute={}",
+                       recompute[chunks > 1 ? one_of({0, 1, 2}) : one_of({0, 1, 2, 3})]),
+           fmt::format("training={{global_batch_size: 24, max_steps: 3, "
+                       "max_grad_norm: 0.5, micro_batch_size: {}}}",
+                       micro)},
       .chunks = chunks};
 }
 

@@ -103,6 +103,39 @@ TEST_CASE("rows between shared products work with other axes, precisions and rec
   }
 }
 
+TEST_CASE("products that are cut into pieces have the losses of whole ones") {
+  const std::string pieces = "parallelism.product_pieces=2";
+  for (const Network& network : row_networks()) {
+    const std::vector<std::string> steps{kRowSteps};
+    const LayoutRun one = layout_run(network, 1, steps);
+    for (const auto& [ranks, tensor] : {std::pair(2, 2), {4, 2}, {4, 4}}) {
+      INFO(network.name << ", " << ranks << " ranks, tensor " << tensor);
+      const LayoutRun whole = layout_run(network, ranks, over_rows(tensor, steps));
+      const LayoutRun cut = layout_run(network, ranks, over_rows(tensor, {kRowSteps, pieces}));
+      check_rows(cut, one);
+      CHECK(cut.report.kernel_calls > whole.report.kernel_calls);
+      CHECK(cut.sent_within == Approx(whole.sent_within).epsilon(1e-4));  // with agreements
+    }
+  }
+  for (const char* variation :
+       {"training.micro_batch_size=1", "training.micro_batch_size=3", "memory.recompute=full",
+        "memory.recompute=blocks", "memory.recompute=selective", "precision.compute=bf16"}) {
+    INFO(variation);
+    const bool low = variation == std::string("precision.compute=bf16");
+    const Network& llama = row_networks()[1];
+    check_rows(layout_run(llama, 2, over_rows(2, {variation, pieces})),
+               layout_run(llama, 1, {variation}), low ? 2e-2 : 1e-5);
+  }
+  for (const char* variation :
+       {"parallelism.pipeline=2", "parallelism={pipeline: 2, pipeline_schedule: zero_bubble}",
+        "parallelism.context=2", "parallelism.zero_stage=3"}) {
+    INFO(variation);
+    check_rows(layout_run(row_networks()[0], 4,
+                          over_rows(2, {variation, pieces, "training.micro_batch_size=3"})),
+               layout_run(row_networks()[0], 1, {}));
+  }
+}
+
 TEST_CASE("an evaluation of rows is that of one rank, also of a last batch that is shorter") {
   const std::vector<std::string> eval{
       "data.eval={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 13, seed: 2}",
@@ -144,6 +177,8 @@ TEST_CASE("rows that cannot be divided are refused at the key") {
   };
   refused(over_rows(3, {"training.micro_batch_size=2"}), "sequence_parallel: no sum of partial");
   refused({"parallelism.sequence_parallel=true"}, "no effect with tensor: 1");
+  refused({"parallelism={tensor: 2, product_pieces: 2}"},
+          "product_pieces has no effect without sequence_parallel");
   refused({"parallelism={pipeline_schedule: interleaved, virtual_stages: 2}"},
           "virtual_stages has no effect with pipeline: 1");
   // Without sums there is nothing to divide.
