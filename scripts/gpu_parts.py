@@ -47,7 +47,7 @@ REQUIRED = {
     "cuda": {"matmul": "cuBLASLt", "matmul_gelu": "cuBLASLt", "matmul_gelu_backward": "cuBLASLt", "attention": "cuDNN",
              "attention_backward": "cuDNN", "conv2d": "cuDNN", "conv2d_backward_input": "cuDNN",
              "conv2d_backward_weight": "cuDNN", "recurrent_network": "cuDNN", "recurrent_network_backward": "cuDNN", "fused_elementwise": "NVRTC"},
-    "cpu": {"attention": "blocks"},
+    "cpu": {},  # the kernels of a CPU depend on its instruction set
 }
 # The ops that must be in the step: a pass that takes them apart, or leaves them apart, is a wrong kernel too.
 PRESENT = {
