@@ -6,7 +6,6 @@
 #include <cstring>
 #include <ctime>
 #include <initializer_list>
-#include <thread>
 
 #include <pthread.h>
 #include <unistd.h>
@@ -60,11 +59,19 @@ void start_signal_thread() {
   if (started) return;
   started = true;
   change_mask(SIG_BLOCK);  // threads started later inherit this
-  std::thread([] {
+  pthread_attr_t small;    // the default stack takes 8 MiB of a limit on addresses (ulimit -v)
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, size_t{128} << 10);
+  pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
+  const auto wait = [](void*) -> void* {
     pthread_setname_np(pthread_self(), "signals");
     change_mask(SIG_UNBLOCK);
     for (;;) pause();
-  }).detach();
+  };
+  pthread_t thread{};
+  const int error = pthread_create(&thread, &small, wait, nullptr);
+  pthread_attr_destroy(&small);
+  if (error != 0) fail(ExitCode::memory, "cannot start a thread: {}", std::strerror(error));
 }
 
 }  // namespace
