@@ -155,7 +155,7 @@ ACTIVATIONS = {
     "softmax": ("softmax", nn.Softmax(-1)),
     "log_softmax": ("log_softmax", nn.LogSoftmax(-1)),
 }
-# Recorded after all others, whose random numbers stay as they are.
+# Recorded after those above, whose random numbers stay as they are; new cases go to the end of cases().
 LATER_ACTIVATIONS = {
     "prelu": ("prelu", nn.PReLU()),
     "prelu_channels": ("prelu: {per_channel: true, init: 0.1}", nn.PReLU(33, init=0.1)),

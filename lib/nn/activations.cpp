@@ -106,7 +106,8 @@ struct Flatten final : Layer {
   }
 };
 
-// These activations are composed of other ops. Slopes at kinks are PyTorch's.
+// These activations are composed of other ops. Slopes at kinks are PyTorch's, but those of
+// softshrink at ±lambda, which are 1 here and 0 there.
 
 // relu(x) + weight · (x − relu(x)) is exact on both sides; x = 0 has the slope `weight`.
 struct Prelu final : Layer {
