@@ -133,7 +133,10 @@ class Stops(DltrainTest):
             for pid in children if arguments else [process.pid]:
                 threads = {}
                 for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-                    status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines())
+                    try:
+                        status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines())
+                    except OSError:  # the thread has ended
+                        continue
                     blocked = int(status["SigBlk"], 16)
                     stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
                     threads.setdefault(all(blocked >> number - 1 & 1 for number in stops), []).append(status["Name"])
