@@ -11,19 +11,14 @@ cd "$(dirname "$0")/.."
 folder="build-highway"
 mkdir -p $folder
 if [ ! -d $folder/installed ]; then
-  python3 - $folder <<'PYTHON' # `pip download` would configure numpy's build first, which takes ten minutes
-import json, os, subprocess, sys, urllib.parse, urllib.request
-
-configured = subprocess.run([sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True)
-index = os.environ.get("PIP_INDEX_URL") or configured.stdout.strip() or "https://pypi.org/simple"
-page = urllib.request.Request(f"{index.rstrip('/')}/numpy/", headers={"Accept": "application/vnd.pypi.simple.v1+json"})
-with urllib.request.urlopen(page) as answer:
-    files = json.load(answer)["files"]
-sources = [file for file in files if file["filename"].endswith(".tar.gz") and file["filename"][6:-7].replace(".", "").isdigit()]
-newest = max(sources, key=lambda file: [int(part) for part in file["filename"][6:-7].split(".")])
-urllib.request.urlretrieve(urllib.parse.urljoin(page.full_url, newest["url"]), f"{sys.argv[1]}/{newest['filename']}")
-PYTHON
-  tar -xzf $folder/numpy-*.tar.gz -C $folder --wildcards --strip-components=4 '*/_core/src/highway'
+  # pip would go on to configure numpy, for ten minutes; without its build tools it stops once the sources are unpacked.
+  TMPDIR=$PWD/$folder python3 -m pip download --quiet --no-clean --no-build-isolation --no-deps --no-binary numpy --dest $folder numpy >$folder/pip.log 2>&1 || true
+  rm -rf $folder/highway
+  mv $folder/pip-download-*/numpy_*/numpy/_core/src/highway $folder/highway || {
+    cat $folder/pip.log >&2
+    exit 1
+  }
+  rm -rf $folder/pip-*
   cmake -S $folder/highway -B $folder/library -G Ninja -DCMAKE_BUILD_TYPE=Release -DHWY_ENABLE_TESTS=OFF -DHWY_ENABLE_EXAMPLES=OFF \
     -DHWY_ENABLE_CONTRIB=OFF -DCMAKE_INSTALL_PREFIX="$PWD/$folder/installed" >/dev/null
   cmake --build $folder/library --target install -- --quiet >/dev/null
