@@ -47,7 +47,7 @@ REQUIRED = {
     "cuda": {"matmul": "cuBLASLt", "matmul_gelu": "cuBLASLt", "matmul_gelu_backward": "cuBLASLt", "attention": "cuDNN",
              "attention_backward": "cuDNN", "conv2d": "cuDNN", "conv2d_backward_input": "cuDNN",
              "conv2d_backward_weight": "cuDNN", "recurrent_network": "cuDNN", "recurrent_network_backward": "cuDNN", "fused_elementwise": "NVRTC"},
-    "cpu": {},  # the kernels of a CPU depend on its instruction set
+    "cpu": {"attention": "blocks or through f32"},  # in 16 bits without AVX-512
 }
 # The ops that must be in the step: a pass that takes them apart, or leaves them apart, is a wrong kernel too.
 PRESENT = {
@@ -148,7 +148,7 @@ def wrong_kernels(engine, target, rows, tuned=False):
     required, wrong = REQUIRED[engine], []
     for row in rows:
         op, kernel = row["name"], row.get("detail", "")
-        if op in required and kernel != required[op]:
+        if op in required and kernel not in required[op].split(" or "):
             wrong.append(f"{op} by {kernel} ({row['calls']:g} calls) instead of {required[op]}")
         elif op not in required and kernel == NEVER[engine]:
             wrong.append(f"{op} by {kernel} ({row['calls']:g} calls)")
