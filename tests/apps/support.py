@@ -19,6 +19,13 @@ import zlib
 
 SOURCES = pathlib.Path(os.environ.get("SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 PROGRAM = os.environ.get("DLTRAIN", str(SOURCES / "build" / "dltrain"))
+
+
+def is_sanitized():
+    """Whether the program was built with sanitizers."""
+    return b"__ubsan_handle" in pathlib.Path(PROGRAM).read_bytes()
+
+
 # Seconds for one run, a hang is a failure: less than ctest allows the test, so that it says which run.
 TIMEOUT, LONG_TIMEOUT = 550, 3500
 

@@ -1,15 +1,14 @@
 """Whether a run fits: what is said before the first step holds, and every remedy has been planned; micro-batches that fit."""
 import json
-import pathlib
 import re
 import resource
 import unittest
 
 import support
-from support import MEMORY, OK, PROGRAM, SMALL, SOURCES, USAGE, DltrainTest, metrics
+from support import MEMORY, OK, SMALL, SOURCES, USAGE, DltrainTest, metrics
 
 # Sanitizers take addresses and memory that no plan knows.
-SANITIZED = b"__ubsan_handle" in pathlib.Path(PROGRAM).read_bytes()
+SANITIZED = support.is_sanitized()
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 # A wider model, whose activations weigh more than its parameters, with an evaluation and checkpoints.
 WIDE = SMALL.replace("out_features: 24", "out_features: 2048").replace("global_batch_size: 16", "global_batch_size: 1024") \

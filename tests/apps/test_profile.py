@@ -1,15 +1,13 @@
 """dltrain profile: the table, the figures as JSON and the Chrome trace, on one rank and on two."""
 import json
 import os
-import pathlib
 import random
 import re
 import subprocess
 import unittest
 
-from support import DATA, PROGRAM, SMALL, STORAGE, USAGE, DltrainTest, main, png
+from support import DATA, SMALL, STORAGE, USAGE, DltrainTest, is_sanitized, main, png
 
-SANITIZED = b"__ubsan_handle" in pathlib.Path(PROGRAM).read_bytes()
 SHARES = {"forward", "backward", "update", "communication", "data", "inputs", "results", "host"}
 
 
@@ -135,14 +133,14 @@ OPEN(open64)
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-D_FORTIFY_SOURCE=0", "-o", library, source, "-ldl"], check=True)
         return {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1"}
 
-    @unittest.skipIf(SANITIZED, "a sanitizer's library must be the first that is loaded")
+    @unittest.skipIf(is_sanitized(), "a sanitizer's library must be the first that is loaded")
     def test_a_slow_disk_is_named(self):
         said = self.verdicts(self.images(), env=self.slow_disk(10))
         self.assertRegex(said[0], r"^bound by data: [6-9]\d % of the step$")
         self.assertRegex(said[1], r"loader thread \(\d % computing, 9\d % waiting for disk or cores\); a faster disk or a packed file")
         self.assertEqual(len(said), 2, said)
 
-    @unittest.skipIf(SANITIZED, "a sanitizer's library must be the first that is loaded")
+    @unittest.skipIf(is_sanitized(), "a sanitizer's library must be the first that is loaded")
     def test_a_rank_that_waits_holds_up_the_others(self):
         said = self.verdicts(self.images(), "--nproc-per-node", 2, env=self.slow_disk(10, rank="1"))
         self.assertRegex(said[0], r"^bound by communication: [5-9]\d % of the step$")
