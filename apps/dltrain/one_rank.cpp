@@ -56,6 +56,14 @@ double OneRank::slowest_stage(int64_t stages) const {
   return slowest / average;
 }
 
+std::set<std::string_view> layers_of_blocks(const Graph& graph) {
+  std::set<std::string_view> out;
+  for (const Node& node : graph.nodes) {
+    if (node.block >= 0) out.insert(node.layer);
+  }
+  return out;
+}
+
 OneRank measure_one_rank(const Session& session) {
   const PlanReport report = session.executor->report();
   OneRank out;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <string_view>
 
 #include "run/session.h"
 
@@ -30,6 +32,9 @@ struct OneRank {
     return 1 - of_experts + of_experts / static_cast<double>(expert);
   }
 };
+
+// Returns the paths of the layers that belong to repeated blocks.
+std::set<std::string_view> layers_of_blocks(const Graph& graph);
 
 // Returns all but the seconds and `outside`. `session`: planned for a micro-batch of one sample.
 OneRank measure_one_rank(const Session& session);

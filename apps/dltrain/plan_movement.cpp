@@ -7,7 +7,9 @@
 #include "base/memory.h"
 #include "compile/cost_model.h"
 #include "dltrain/commands.h"
+#include "dltrain/one_rank.h"
 #include "ops/attention.h"
+#include "ops/rules.h"
 
 namespace dltrain {
 namespace {
@@ -33,7 +35,7 @@ struct Movement {
 // bias of a product is added by another kernel, and attention writes its weights and reads them.
 double bytes_of_parts(const Graph& graph, const Node& node) {
   const SpecList inputs = graph.input_specs(node);
-  if (node.op->name == "matmul" && inputs.size() > 2) {
+  if (node.op->name == "matmul" && inputs.size() > 2 && !is_absent(inputs[2])) {
     return 2 * static_cast<double>(graph.value(node.outputs[0]).spec.bytes());
   }
   const bool forward = node.op->name == "attention";
@@ -45,21 +47,20 @@ double bytes_of_parts(const Graph& graph, const Node& node) {
   const bool drops = node.attributes.number("dropout") > 0;
   const auto weights =
       static_cast<double>(sizes.samples * sizes.heads * sizes.queries * sizes.keys);
-  // How often weights are read or written. Forward: product 1, scale 2, mask 2, softmax 2, dropout
-  // 2, product 1. Backward: two products of the values 2, dropout 2, softmax 3, scale 2, two
-  // products of queries and keys 2.
+  // Each part of attention reads or writes the weights this often. In the forward: the first
+  // product once, scale, mask, softmax and dropout twice each, the second product once. In the
+  // backward: the two products of the values once each, dropout twice, softmax three times, scale
+  // twice, the two products of queries and keys once each.
   const int passes = forward ? 6 + (masks ? 2 : 0) + (drops ? 2 : 0) : 9 + (drops ? 2 : 0);
   const double element = static_cast<double>(dtype_size(own[0].dtype));
   return weights * (passes * element + (drops ? 1 : 0));  // and which weights are dropped
 }
 
-// Of a micro-batch, and of the update. `in_parts`: with the parts of ops as ops of their own.
+// Adds up the bytes of a micro-batch and of the update. With `in_parts` the parts of ops count as
+// ops of their own (bytes_of_parts).
 Movement movement_of(const Graph& graph, bool in_parts) {
   Movement out;
-  std::set<std::string_view> layers;  // of blocks
-  for (const Node& node : graph.nodes) {
-    if (node.block >= 0) layers.insert(node.layer);
-  }
+  const std::set<std::string_view> in_blocks = layers_of_blocks(graph);
   std::set<ValueId> written, read;
   for (const Node& node : graph.nodes) {
     const double bytes =
@@ -67,7 +68,7 @@ Movement movement_of(const Graph& graph, bool in_parts) {
             .bytes +
         (in_parts ? bytes_of_parts(graph, node) : 0);
     out.moved[kind_of(node)] += bytes;
-    if (node.phase != Phase::update && layers.contains(node.layer)) out.blocks += bytes;
+    if (node.phase != Phase::update && in_blocks.contains(node.layer)) out.blocks += bytes;
     if (bytes == 0) continue;  // a view
     const auto add = [&](std::set<ValueId>& seen, ValueId id) {
       if (id != kNoValue && seen.insert(graph.storage(id)).second) {

@@ -330,10 +330,7 @@ class LayoutSearch {
     OneRank out = measure_one_rank(session);
     out.copies = out.gradients * static_cast<double>(dtype_size(experiment.precision.compute)) / 4;
     const Graph& graph = session.executor->training().graph;
-    std::set<std::string_view> within;  // layers of blocks
-    for (const Node& node : graph.nodes) {
-      if (node.block >= 0) within.insert(node.layer);
-    }
+    const std::set<std::string_view> within = layers_of_blocks(graph);
     double outside = 0;
     const StepEstimate estimate = estimate_step(
         graph, 1, session.executor->report().topology, rates_, [&](const EstimatedEvent& event) {

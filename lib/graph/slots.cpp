@@ -86,9 +86,9 @@ class SlotVerifier {
                      graph_.value(id).name, where(pair.end));
       const std::vector<size_t>& writers = writers_[root];
       const auto next = std::ranges::upper_bound(writers, pair.begin);
-      check_internal(next == writers.end() || *next >= pair.end,
-                     "{}: writes an input of {} before its end",
-                     where(next == writers.end() ? 0 : *next), where(pair.begin));
+      if (next == writers.end() || *next >= pair.end) continue;
+      check_internal(false, "{}: writes an input of {} before its end", where(*next),
+                     where(pair.begin));
     }
   }
 

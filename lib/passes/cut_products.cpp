@@ -5,6 +5,7 @@
 #include <set>
 
 #include "graph/builder.h"
+#include "ops/gathered_parts.h"
 #include "ops/token_runs.h"
 #include "passes/recompute.h"
 #include "passes/verify_pass.h"
@@ -13,9 +14,7 @@ namespace dltrain {
 namespace {
 
 std::vector<int64_t> extents_of(const Shape& shape) {
-  std::vector<int64_t> out;
-  for (int i = 0; i < shape.rank(); ++i) out.push_back(shape[i]);
-  return out;
+  return {shape.begin(), shape.end()};
 }
 
 bool is(const Node& node, std::string_view op) {
@@ -28,12 +27,13 @@ class ProductCut {
       : graph_(graph), builder_(graph), pieces_(pieces), readers_(graph.readers()) {}
 
   int run() {
+    graph_.update_producers();
     const std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (size_t i = 0; i < nodes.size(); ++i) {
       const Node& node = nodes[i];
       if (done_.contains(i)) continue;
       for (ValueId id : node.inputs) append_whole(id, node);
-      if (cut(nodes, node)) continue;
+      if (cut(nodes, i)) continue;
       graph_.nodes.push_back(node);
     }
     graph_.update_producers();
@@ -49,9 +49,9 @@ class ProductCut {
     int64_t piece() const { return rows / pieces; }
   };
 
-  bool cut(const std::vector<Node>& nodes, const Node& node) {
-    if (is(node, "gather_tokens")) return cut_gather(nodes, node);
-    if (is(node, "matmul")) return cut_scatter(nodes, node);
+  bool cut(const std::vector<Node>& nodes, size_t at) {
+    if (is(nodes[at], "gather_tokens")) return cut_gather(nodes, at);
+    if (is(nodes[at], "matmul")) return cut_scatter(nodes, nodes[at]);
     return false;
   }
 
@@ -75,7 +75,12 @@ class ProductCut {
   double bytes(ValueId id) const { return static_cast<double>(graph_.value(id).spec.bytes()); }
 
   // Rows of a rank → gather → products.
-  bool cut_gather(const std::vector<Node>& nodes, const Node& gather) {
+  bool cut_gather(const std::vector<Node>& nodes, size_t at) {
+    const Node& gather = nodes[at];
+    // The products move up to the gather, so whatever else they read must be made before it.
+    const auto is_ready = [&](ValueId id) {
+      return id == kNoValue || graph_.value(id).producer <= static_cast<int>(at);
+    };
     std::vector<size_t> products;
     bool other = false;
     double copied = 0;
@@ -84,7 +89,7 @@ class ProductCut {
       if (node.phase != Phase::forward) continue;
       other |= !is(node, "matmul") || node.inputs[0] != gather.outputs[0] ||
                std::ranges::count(node.inputs, gather.outputs[0]) > 1 ||
-               !std::ranges::all_of(node.inputs, [&](ValueId id) { return is_ready(id, gather); });
+               !std::ranges::all_of(node.inputs, is_ready);
       products.push_back(static_cast<size_t>(reader));
       copied += 2 * bytes(node.outputs[0]);
     }
@@ -94,8 +99,7 @@ class ProductCut {
     begin(gather);
     std::vector<ValueId> gathered;
     for (int piece = 0; piece < rows.pieces; ++piece) {
-      const ValueId part = slice(gather.inputs[0], rows.axis, piece * rows.piece(), rows.piece());
-      gathered.push_back(emit_like(gather, {part}));
+      gathered.push_back(emit_like(gather, {slice(gather.inputs[0], rows.axis, rows, piece)}));
     }
     std::vector<std::vector<ValueId>> made(products.size());
     for (int piece = 0; piece < rows.pieces; ++piece) {
@@ -137,7 +141,7 @@ class ProductCut {
     std::vector<ValueId> made;
     for (int piece = 0; piece < rows.pieces; ++piece) {
       std::vector<ValueId> inputs = product.inputs;
-      inputs[0] = slice(reshape(x, apart), rows.axis + 1, piece * rows.piece(), rows.piece());
+      inputs[0] = slice(reshape(x, apart), rows.axis + 1, rows, piece);
       Shape shape = graph_.value(x).spec.shape;
       shape[rows.axis] = rows.ranks * rows.piece();
       inputs[0] = reshape(inputs[0], shape);
@@ -147,17 +151,6 @@ class ProductCut {
     done_.insert(static_cast<size_t>(readers[0]));
     ++messages_;
     return true;
-  }
-
-  // Whether a value exists where the gather is: other inputs of products are parameters.
-  bool is_ready(ValueId id, const Node& gather) const {
-    return id == kNoValue || id == gather.outputs[0] || graph_.value(id).producer < 0 ||
-           made_before(id);
-  }
-  bool made_before(ValueId id) const {
-    return std::ranges::any_of(graph_.nodes, [&](const Node& node) {
-      return std::ranges::find(node.outputs, id) != node.outputs.end();
-    });
   }
 
   // The whole gather runs before its first reader in the backward.
@@ -202,12 +195,9 @@ class ProductCut {
   ValueId reshape(ValueId id, const Shape& shape) {
     return builder_.emit1("reshape", {id}, {{"shape", extents_of(shape)}});
   }
-  ValueId slice(ValueId id, int axis, int64_t first, int64_t count) {
-    const Shape shape = graph_.value(id).spec.shape;
-    std::vector<int64_t> before(static_cast<size_t>(shape.rank()), 0), after = before;
-    before[static_cast<size_t>(axis)] = first;
-    after[static_cast<size_t>(axis)] = shape[axis] - first - count;
-    return builder_.emit1("slice", {id}, {{"before", before}, {"after", after}});
+  ValueId slice(ValueId id, int axis, const Rows& rows, int piece) {
+    const CutRange range{piece * rows.piece(), rows.piece()};
+    return emit_ranges(builder_, id, axis, std::span(&range, 1));
   }
 
   Graph& graph_;

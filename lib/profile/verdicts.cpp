@@ -37,8 +37,9 @@ class Judge {
   double of_step(double seconds) const {
     return p_.step_seconds > 0 ? 100 * seconds / p_.step_seconds : 0;
   }
-  // Of the step: between the kernels, and what short calls take beyond their work.
+  // The part of the step between the kernels.
   double overhead() const { return share("host") + share("inputs") + share("results"); }
+  // The part of the step that short calls take beyond their work.
   double excess() const { return p_.kernels.short_excess / std::max(p_.step_seconds, 1e-12); }
   bool calls_are_too_small() const {
     const KernelTotals& k = p_.kernels;
