@@ -112,7 +112,7 @@ ExitCode run_fit(const FitOptions& options) {
     }
     FitRow& row = rows.emplace_back();
     row.batch = session.batch;
-    row.arena = session.executor->report().arena_bytes;
+    row.arena = session.executor->arena_bytes();
     row.fit = memory_fit(session, limits);
     if (row.fit.fits() && rates.gpu) row.seconds = estimate_layout(session, rates).seconds;
     if (row.fit.fits() && options.measure) row.seconds = measured_seconds(experiment, *data);

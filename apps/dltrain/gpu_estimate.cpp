@@ -21,8 +21,8 @@ struct GpuEstimate {
 StepEstimate estimate_rank(const Session& session, const MachineRates& rates,
                            const std::function<void(const EstimatedEvent&)>& seen = {}) {
   const Executor& executor = *session.executor;
-  return estimate_step(executor.training().graph, session.batch.micro_steps,
-                       executor.report().topology, rates, seen);
+  return estimate_step(executor.training().graph, session.batch.micro_steps, executor.topology(),
+                       rates, seen);
 }
 
 GpuEstimate estimate(const Session& session, const MachineRates& rates) {
@@ -54,7 +54,7 @@ std::string tf32_advice(const Session& session, const MachineRates& rates, doubl
   Graph graph = executor.training().graph;
   if (!mark_tf32(graph, with)) return {};
   const int64_t steps = session.batch.micro_steps;
-  const RankTopology& topology = executor.report().topology;
+  const RankTopology& topology = executor.topology();
   const double now = estimate_rank(session, rates).compute;
   const double gain = now - estimate_step(graph, steps, topology, rates).compute;
   if (gain < 0.05 * seconds) return {};
@@ -134,8 +134,8 @@ LayoutEstimate estimate_layout(const Session& session, const MachineRates& rates
                          budget.value_or(static_cast<uint64_t>(rates.gpu->memory_bytes)))};
   double slowest = 0;
   const auto add = [&](const Session& rank, const StepEstimate& e) {
-    out.needed = std::max(out.needed,
-                          static_cast<double>(rank.executor->report().arena_bytes) + rates.reserve);
+    out.needed =
+        std::max(out.needed, static_cast<double>(rank.executor->arena_bytes()) + rates.reserve);
     if (e.compute + e.exposed < slowest) return;
     slowest = e.compute + e.exposed;
     out.compute = e.compute;

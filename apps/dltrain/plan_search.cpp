@@ -333,7 +333,7 @@ class LayoutSearch {
     const std::set<std::string_view> within = layers_of_blocks(graph);
     double outside = 0;
     const StepEstimate estimate = estimate_step(
-        graph, 1, session.executor->report().topology, rates_, [&](const EstimatedEvent& event) {
+        graph, 1, session.executor->topology(), rates_, [&](const EstimatedEvent& event) {
           const bool counts = event.node.phase != Phase::update && !event.is_message;
           if (counts && !within.contains(event.node.layer)) outside += event.seconds;
         });

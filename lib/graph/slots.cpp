@@ -131,6 +131,11 @@ bool begins_slot(const Node& node) {
 
 namespace {
 
+// Returns the nodes from `begin` on, which is one of them.
+std::span<const Node> nodes_from(const Graph& graph, const Node& begin) {
+  return std::span(graph.nodes).subspan(static_cast<size_t>(&begin - graph.nodes.data()));
+}
+
 // Returns the layer that made what is sent, or that reads what is received.
 const std::string& layer_of_message(const Graph& graph, const Node& begin) {
   if (begin.op->message == MessageKind::send) {
@@ -138,7 +143,7 @@ const std::string& layer_of_message(const Graph& graph, const Node& begin) {
     if (producer >= 0) return graph.nodes[static_cast<size_t>(producer)].layer;
   } else if (begin.op->message == MessageKind::receive) {
     ValueId received = begin.outputs[0];
-    for (const Node& node : graph.nodes) {
+    for (const Node& node : nodes_from(graph, begin)) {
       if (std::ranges::find(node.inputs, received) == node.inputs.end()) continue;
       if (node.op->message != MessageKind::receive) return node.layer;
       received = node.outputs[0];
@@ -162,8 +167,11 @@ std::string subject_of(const Graph& graph, const Node& begin) {
     const auto ends = [&](const Node& node) {
       return node.op->slot == SlotUse::ends && node.attributes.integer("slot", -1) == slot;
     };
-    const auto end = std::ranges::find_if(graph.nodes, ends);
-    if (tensors.empty() && end != graph.nodes.end()) tensors = end->outputs;
+    if (tensors.empty()) {
+      const auto nodes = nodes_from(graph, begin);
+      const auto end = std::ranges::find_if(nodes, ends);
+      if (end != nodes.end()) tensors = end->outputs;
+    }
   }
   std::string first;
   size_t named = 0;

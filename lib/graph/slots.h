@@ -18,7 +18,7 @@ namespace dltrain {
 void verify_slots(const Graph& graph);
 
 // begins_slot: the node starts such work. subject_of: names of its tensors for messages:
-// "gradient of layers.5.weight and 3 more".
+// "gradient of layers.5.weight and 3 more"; `begin` is one of the graph's nodes.
 bool begins_slot(const Node& node);
 std::string subject_of(const Graph& graph, const Node& begin);
 

@@ -37,7 +37,7 @@ uint64_t stack_bytes() {
 
 RankNeed rank_need(const Session& session) {
   const bool on_host = session.executor->device().properties().on_host;
-  const uint64_t arena = session.executor->report().arena_bytes;
+  const uint64_t arena = session.executor->arena_bytes();
   RankNeed out;
   int loaders = loader_workers(session, *session.data.train);
   if (session.data.eval) loaders += loader_workers(session, *session.data.eval);

@@ -64,6 +64,9 @@ class Executor final : public StateStore {
   ~Executor() override;
 
   PlanReport report() const;
+  // As in the report, at no cost.
+  size_t arena_bytes() const { return layout_.bytes() + work_bytes_ + stage_bytes(); }
+  const RankTopology& topology() const { return options_.topology; }
   const StepGraph& training() const { return training_.back(); }
   const std::vector<ParameterInfo>& weights() const override { return training().parameters; }
   const Program& training_program() const { return training_programs_.back().program(); }
