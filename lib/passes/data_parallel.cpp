@@ -142,6 +142,7 @@ class Reductions {
   // The gradients of ZeRO's units, and their memory.
   void find_units(std::vector<UnitParts>& parts) {
     const std::map<ValueId, const Node*> updates = find_updates(graph_);
+    std::vector<bool> of_unit(graph_.values.size(), false);  // storages
     for (UnitParts& unit : parts) {
       if (!unit.unit->trainable) continue;
       Bucket bucket{.members = {},
@@ -153,15 +154,14 @@ class Reductions {
         bucket.members.push_back(updates.at(parameter)->inputs[2]);
         roots.push_back(graph_.storage(bucket.members.back()));
         bucket.complete = std::max(bucket.complete, graph_.value(bucket.members.back()).producer);
+        of_unit[static_cast<size_t>(roots.back())] = true;
       }
       graph_.groups.push_back(unit_group(graph_, *unit.unit, roots));
-      for (size_t i = 0; scatters_always_ && i < graph_.values.size(); ++i) {
-        if (std::ranges::find(roots, graph_.storage(static_cast<ValueId>(i))) == roots.end()) {
-          continue;
-        }
-        graph_.values[i].role = Role::activation;
-      }
       buckets_.push_back(std::move(bucket));
+    }
+    for (size_t i = 0; scatters_always_ && i < graph_.values.size(); ++i) {
+      const auto root = static_cast<size_t>(graph_.storage(static_cast<ValueId>(i)));
+      if (of_unit[root]) graph_.values[i].role = Role::activation;
     }
   }
 
