@@ -48,7 +48,20 @@ std::string summary_of(const std::vector<CheckResult>& results) {
   return out;
 }
 
+// The checks run on one rank. Plans the layout of several ranks, so that its mistakes are found.
+void plan_layout(Experiment experiment) {
+  const ParallelismConfig& parallelism = experiment.parallelism;
+  const auto world =
+      static_cast<int>(std::max<int64_t>(parallelism.data, 1) * parallelism.ranks_of_model());
+  if (world == 1) return;
+  open_planned(experiment, world, 0, {}, {});
+  print_result({.name = "layout",
+                .outcome = CheckOutcome::note,
+                .detail = fmt::format("planned for {} ranks; the checks run on one", world)});
+}
+
 ExitCode run_check_command(const CheckCommand& options) {
+  plan_layout(options.config.load());
   CheckOptions checks{
       .engines = engines(),
       .load = [&](const std::vector<std::string>& extra) { return options.config.load(extra); },

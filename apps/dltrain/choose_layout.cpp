@@ -43,12 +43,12 @@ MachineRates rates_of(const DeviceProperties& device, int local) {
   return out;
 }
 
+[[noreturn]] void refuse(const ConfigObject& at, const char* key) {
+  fail_at(at, key, "parallelism.layout: auto chooses {}; remove one of them", key);
+}
+
 void refuse_what_it_replaces(const Experiment& experiment) {
   const TrainingConfig& t = experiment.training;
-  const auto refuse = [](const ConfigObject& at, const char* key) {
-    fail_at(at, key, "parallelism.layout: auto chooses {}; remove one of them", key);
-  };
-  if (t.micro_batch_size) refuse(t, "micro_batch_size");
   if (t.gradient_accumulation_steps) refuse(t, "gradient_accumulation_steps");
   if (experiment.memory.recompute != Recompute::none) refuse(experiment.memory, "recompute");
 }
@@ -65,9 +65,12 @@ FastestLayout choose(const Experiment& experiment, const LoadExperiment& load,
                             .rates = rates,
                             .gpus = {*rates.gpu}};
   FastestLayout out = fastest_layout(load, request);
-  if (!out.micro_batch_matters.empty()) {
+  const bool given = experiment.training.given_micro_batch().has_value();
+  if (given && out.micro_batch_matters.empty()) refuse(experiment.training, "micro_batch_size");
+  if (!given && !out.micro_batch_matters.empty()) {
     fail_at(experiment.parallelism, "layout",
-            "auto would choose the micro-batch, on which results depend: {}",
+            "auto would choose the micro-batch, on which results depend: {}; give "
+            "training.micro_batch_size, which it keeps",
             out.micro_batch_matters);
   }
   return out;

@@ -87,6 +87,7 @@ OneRank measure_one_rank(const Session& session) {
   }
   const auto most = std::ranges::max_element(sizes, {}, [](const auto& s) { return s.second; });
   out.residual = static_cast<double>(most->first);
+  out.layers = std::ssize(layers);
   out.blocks = blocks.empty() ? std::ssize(layers) : std::ssize(blocks);
   measure_axes(graph, out);
   return out;

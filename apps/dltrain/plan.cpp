@@ -191,15 +191,33 @@ void print_layers(const PlanReport& r) {
   }
 }
 
+// Returns whether layers share a parameter; stages of a pipeline add its gradients in another
+// order.
+bool has_tied_weights(const Graph& graph) {
+  std::map<ValueId, std::string_view> layer_of;
+  return std::ranges::any_of(graph.nodes, [&](const Node& node) {
+    return node.phase == Phase::forward && std::ranges::any_of(node.inputs, [&](ValueId id) {
+             if (id == kNoValue) return false;
+             const GraphValue& value = graph.value(id);
+             const bool copy = value.role == Role::low_precision;
+             if (!copy && value.role != Role::parameter) return false;
+             return layer_of.try_emplace(copy ? value.of : id, node.layer).first->second !=
+                    node.layer;
+           });
+  });
+}
+
 void print_promises(const Session& session) {
   fmt::print("reproducibility (docs/equality.md):\n");
   fmt::print("  bit-identical: a second run, a resumed run (same machine and number of threads)\n");
   if (session.batch.micro_batches() == 1) return;
   const bool fixed = session.experiment->training.reduction == Reduction::fixed;
-  fmt::print("  {}: another number of ranks or micro-steps for the same global batch{}\n",
+  const bool tied = fixed && has_tied_weights(session.executor->training().graph);
+  fmt::print("  {}: another number of ranks or micro-steps for the same global batch{}{}\n",
              fixed ? "bit-identical" : "within tolerance",
              fixed ? fmt::format(" and micro_batch_size {}", session.batch.micro_batch)
-                   : ", every zero_stage");
+                   : ", every zero_stage",
+             tied ? ", but not another number of pipeline stages (layers share a weight)" : "");
 }
 
 // Compares with the same step without recomputation.
@@ -303,8 +321,8 @@ void print_stages(const Session& session) {
   const RankCoordinates::Place& stage = session.coordinates.pipeline;
   if (stage.count == 1) return;
   struct Row {
-    int first, last;  // stage
-    std::string layers, parameters, memory, flop;
+    int first, last;                                      // stage
+    std::string layers, parameters, memory, flop, bytes;  // bytes: the exact memory
     std::string name() const {
       return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
     }
@@ -324,7 +342,8 @@ void print_stages(const Session& session) {
     for (const LayerCost& layer : r.layers) parameters += layer.parameters;
     flops.push_back(r.flops_per_step / static_cast<double>(session.batch.micro_steps));
     rows.push_back({i, i, layers_of(other, r), fmt::format("{}", parameters),
-                    bytes_text(r.arena_bytes), human_count(flops.back())});
+                    bytes_text(r.arena_bytes), human_count(flops.back()),
+                    fmt::format("{}", r.arena_bytes)});
   }
   const double busy = static_cast<double>(session.batch.micro_steps) * std::ranges::max(flops);
   const ParallelismConfig& parallelism = session.experiment->parallelism;
@@ -360,11 +379,11 @@ void print_stages(const Session& session) {
     width = std::max(width, row.layers.size());
   }
   const auto print_row = [&](const std::string& name, const Row& row) {
-    fmt::print("  {:>5}  {:<{}}  {:>12}  {:>13}  {:>12}\n", name, row.layers, width, row.parameters,
-               row.memory, row.flop);
+    fmt::print("  {:>5}  {:<{}}  {:>12}  {:>13}  {:>12}  {:>13}\n", name, row.layers, width,
+               row.parameters, row.memory, row.flop, row.bytes);
   };
   print_row(parallelism.virtual_stages > 1 ? "rank" : "stage",
-            {0, 0, "layers", "parameters", "memory", "FLOP"});
+            {0, 0, "layers", "parameters", "memory", "FLOP", "bytes"});
   for (const Row& row : rows) print_row(row.name(), row);
 }
 
@@ -530,16 +549,38 @@ std::array<CLI::Option*, 2> add_links(CLI::App& command, MachineRates& rates) {
   const std::array out{
       command.add_option("--link", rates.link,
                          "Bytes per second that a rank sends, for the estimates (default 1e10)"),
-      command.add_option("--node-link", rates.node_link,
+      command.add_option("--node-link,--network", rates.node_link,
                          "Bytes per second to ranks of other nodes (default: as --link)")};
   for (CLI::Option* link : out) link->check(CLI::PositiveNumber);
   return out;
 }
 
+namespace {
+
+// Completes --world and --nproc-per-node by a number of nodes.
+void divide_among_nodes(PlanRequest& request, int nodes) {
+  if (request.world == 0) request.world = nodes * request.ranks_per_node;
+  if (request.world == 0) {
+    fail(ExitCode::usage, "--nodes requires --world or --nproc-per-node");
+  }
+  if (request.world % nodes != 0) {
+    fail(ExitCode::usage, "--world {} cannot be divided among {} nodes", request.world, nodes);
+  }
+  const int each = request.world / nodes;
+  if (request.ranks_per_node != 0 && request.ranks_per_node != each) {
+    fail(ExitCode::usage, "--world {} on {} nodes are {} ranks a node, not --nproc-per-node {}",
+         request.world, nodes, each, request.ranks_per_node);
+  }
+  request.ranks_per_node = each;
+}
+
+}  // namespace
+
 CommandBody add_plan(CLI::App& command) {
   struct Options {
     ConfigOptions config;
     PlanRequest request{.world = 0};  // 0: as in the configuration
+    int nodes = 0;                    // 0: not given
     std::string gpu;
     bool search = false;
   };
@@ -551,6 +592,11 @@ CommandBody add_plan(CLI::App& command) {
       .add_option("--nproc-per-node", options->request.ranks_per_node,
                   "Ranks of a node (default: all ranks are on one); without --world also the "
                   "ranks in all")
+      ->check(CLI::Range(1, 65536));
+  command
+      .add_option("--nodes", options->nodes,
+                  "Nodes with the same number of ranks each, instead of --world or "
+                  "--nproc-per-node")
       ->check(CLI::Range(1, 65536));
   MachineRates& rates = options->request.rates;
   CLI::Option* const flops = command.add_option(
@@ -597,8 +643,9 @@ CommandBody add_plan(CLI::App& command) {
     const LoadExperiment load = [&](const std::vector<std::string>& extra) {
       return options->config.load(extra);
     };
+    PlanRequest request = options->request;
+    if (options->nodes > 0) divide_among_nodes(request, options->nodes);
     if (options->search) {
-      PlanRequest request = options->request;
       request.world = std::max(request.world, request.ranks_per_node);
       if (!request.timeline.empty() || request.frontier || request.movement) {
         fail(ExitCode::usage, "--search has none of --timeline, --frontier and --movement");
@@ -612,10 +659,9 @@ CommandBody add_plan(CLI::App& command) {
       return ExitCode::ok;
     }
     Experiment experiment = load({});
-    const bool here = options->request.world == 0 && options->gpu.empty();
+    const bool here = request.world == 0 && options->gpu.empty();
     const int64_t ranks =
         std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.ranks_of_model();
-    PlanRequest request = options->request;
     request.storage.disk_given = disk->count() > 0;
     if (request.world == 0) {
       request.world = std::max(static_cast<int>(ranks), request.ranks_per_node);

@@ -23,9 +23,11 @@ namespace {
 // Meshes (numbers of ranks along each axis) that are shown, half of them with context ranks at
 // most, and exact plans of each. No layout of a mesh is planned after two that fit, nor where it
 // should take kSlower times as long as the fastest of all, or kBehind times if none of the mesh
-// fits.
-constexpr size_t kMeshes = 8, kPlans = 5, kFitting = 2;
+// fits. A mesh whose layouts are all refused makes room for another one.
+constexpr size_t kMeshes = 8, kPlans = 5, kFitting = 2, kMostRefusals = 100;
 constexpr double kSlower = 1.05, kBehind = 1.25;
+// Small models are cut into stages within blocks too, up to this number.
+constexpr int64_t kMostSmallStages = 8;
 // Stages are interleaved, or weights computed later, where stages wait for more than this part of
 // the arithmetic otherwise.
 constexpr int64_t kMostChunks = 4;
@@ -46,6 +48,10 @@ struct Candidate {
   bool has_mesh_of(const Candidate& other) const {
     return tensor == other.tensor && pipeline == other.pipeline && context == other.context &&
            expert == other.expert;
+  }
+  // Most refusals depend on the mesh, the sharding of state and the schedule.
+  bool is_like(const Candidate& other) const {
+    return zero == other.zero && schedule == other.schedule && chunks == other.chunks;
   }
   // Returns whether it surely needs as much memory as another of its mesh.
   bool needs_memory_of(const Candidate& other) const {
@@ -82,17 +88,20 @@ struct Candidate {
 struct MeshLayouts {
   std::vector<Candidate> open = {}, planned = {};
 
+  size_t refusals() const {
+    return static_cast<size_t>(
+        std::ranges::count_if(planned, [](const auto& c) { return !c.refused.empty(); }));
+  }
+  bool is_refused() {
+    return !planned.empty() && refusals() == planned.size() && next() == open.end();
+  }
+
   // Moves the next one to `planned` if that is worth a plan. `fastest`: seconds of a step of the
   // fastest layout of all meshes that fits.
   bool prepare_next(double fastest) {
     const auto fitting = std::ranges::count_if(planned, &Candidate::fits);
-    if (planned.size() == kPlans || std::cmp_equal(fitting, kFitting)) return false;
-    const auto may_fit = [&](const Candidate& candidate) {
-      return std::ranges::none_of(planned, [&](const Candidate& other) {
-        return other.refused.empty() && !other.planned.fits() && candidate.needs_memory_of(other);
-      });
-    };
-    const auto next = std::ranges::find_if(open, may_fit);
+    if (planned.size() - refusals() == kPlans || std::cmp_equal(fitting, kFitting)) return false;
+    const auto next = this->next();
     if (next == open.end()) return false;
     // Guesses of one mesh are wrong by much the same factor.
     double factor = std::numeric_limits<double>::infinity();
@@ -105,6 +114,17 @@ struct MeshLayouts {
     planned.push_back(*next);
     open.erase(next);
     return true;
+  }
+
+ private:
+  // Returns the first that may fit and is not like one that was refused.
+  std::vector<Candidate>::iterator next() {
+    return std::ranges::find_if(open, [&](const Candidate& candidate) {
+      return std::ranges::none_of(planned, [&](const Candidate& other) {
+        return other.refused.empty() ? !other.planned.fits() && candidate.needs_memory_of(other)
+                                     : candidate.is_like(other);
+      });
+    });
   }
 };
 
@@ -127,16 +147,22 @@ class LayoutSearch {
         const auto with_context =
             std::ranges::count_if(meshes, [](const auto& m) { return m.open.front().context > 1; });
         const bool many = !keeps_context_ && candidate.context > 1 && with_context == kMeshes / 2;
-        if (meshes.size() == kMeshes || many) continue;
+        if (many) continue;
         mesh = meshes.emplace(mesh);
       }
       mesh->open.push_back(candidate);
     }
     plan_all(meshes);
-    std::vector<Candidate> best;  // of each mesh
+    std::vector<Candidate> best;  // of each mesh that has a plan
     for (const MeshLayouts& mesh : meshes) {
-      best.push_back(*std::ranges::min_element(mesh.planned, {}, &Candidate::order));
+      if (mesh.planned.empty()) continue;
       planned_ += mesh.planned.size();
+      const auto first = std::ranges::min_element(mesh.planned, {}, &Candidate::order);
+      if (first->refused.empty()) {
+        best.push_back(*first);
+      } else if (refused_++ == 0) {
+        first_refusal_ = first->refused;
+      }
     }
     std::ranges::stable_sort(best, {}, &Candidate::order);
     return best;
@@ -144,15 +170,15 @@ class LayoutSearch {
 
   // Returns the fastest. Throws Error if there is none.
   const Candidate& fastest(const std::vector<Candidate>& best) const {
+    if (best.empty() && refused_ > 0) {
+      fail(ExitCode::usage,
+           "all {} layouts that were planned are refused, the first because of: {}", planned_,
+           first_refusal_);
+    }
     if (best.empty() && too_large_ == 0) {
       fail(ExitCode::usage,
            "no number of data-parallel ranks of {} ranks divides training.global_batch_size",
            request_.world);
-    }
-    if (!best.empty() && !best.front().refused.empty()) {
-      fail(ExitCode::usage,
-           "all {} layouts that were planned are refused, the first because of: {}", planned_,
-           best.front().refused);
     }
     if (best.empty() || !best.front().planned.fits()) {
       fail(ExitCode::memory, "none of the {} layouts that were planned fits {}; take more ranks",
@@ -170,9 +196,7 @@ class LayoutSearch {
                "messages", "waits", "memory");
     for (const Candidate& c : best) {
       const LayoutEstimate& e = c.planned;
-      if (!c.refused.empty()) {
-        fmt::print("  {}  refused: {}\n", named(c), c.refused.substr(0, c.refused.find('\n')));
-      } else if (!e.fits()) {
+      if (!e.fits()) {
         fmt::print("  {}  does not fit: {:.1f} of {:.1f} GiB\n", named(c), e.needed / (1 << 30),
                    e.memory / (1 << 30));
       } else {
@@ -181,6 +205,14 @@ class LayoutSearch {
                    std::max(0.0, 100 * e.waits / e.seconds), e.needed / (1 << 30),
                    slower(e, best.front().planned));
       }
+    }
+    if (refused_ > 0) {
+      fmt::print("  {} more meshes are refused, the first because of: {}\n", refused_,
+                 first_refusal_.substr(0, first_refusal_.find('\n')));
+    }
+    if (!micro_batch_matters_.empty() && keeps_micro_batch_ == 0) {
+      fmt::print("losses depend on the micro-batch: {}; training.micro_batch_size keeps one\n",
+                 micro_batch_matters_);
     }
   }
 
@@ -208,7 +240,11 @@ class LayoutSearch {
     std::vector<MeshLayouts*> open;
     do {
       open.clear();
+      size_t shown = 0, refusals = 0;
       for (MeshLayouts& mesh : meshes) {
+        refusals += mesh.refusals();
+        if (mesh.is_refused()) continue;
+        if (shown++ == kMeshes || refusals > kMostRefusals) break;
         if (mesh.prepare_next(fastest)) open.push_back(&mesh);
       }
       in_threads(open.size(), [&](size_t i) { plan(open[i]->planned.back()); });
@@ -242,7 +278,11 @@ class LayoutSearch {
       fail_at(given.training, "global_batch_size",
               "the search for a layout keeps the global batch; give global_batch_size");
     }
-    for (const auto& [recompute, one] : measure_all()) {
+    const auto measured = measure_all();
+    if (!micro_batch_matters_.empty()) {
+      keeps_micro_batch_ = given.training.given_micro_batch().value_or(0);
+    }
+    for (const auto& [recompute, one] : measured) {
       for (const Candidate& mesh : meshes(given.parallelism, one)) {
         if (batch % mesh.data != 0) continue;
         for (int64_t chunks = 1; chunks <= (mesh.pipeline > 1 ? kMostChunks : 1); ++chunks) {
@@ -272,11 +312,12 @@ class LayoutSearch {
       std::erase_if(contexts, [&](int64_t c) { return c > 1 && one.tokens % (2 * c) != 0; });
     }
     if (given.expert == 1 && one.experts > 0) experts = divisors(one.experts, one.experts);
+    const int64_t deepest = std::max(one.blocks, std::min(one.layers, kMostSmallStages));
     std::vector<Candidate> out;
     for (int64_t context : contexts) {
       const int64_t world = request_.world / context;
       for (int64_t tensor : divisors(world, std::min<int64_t>(node(), 8))) {
-        for (int64_t pipeline : divisors(world / tensor, one.blocks)) {
+        for (int64_t pipeline : divisors(world / tensor, deepest)) {
           const int64_t data = world / (tensor * pipeline);
           for (int64_t expert : experts) {
             if (data * context % expert != 0) continue;
@@ -359,6 +400,7 @@ class LayoutSearch {
     // Micro-batches of several samples are divided by samples, which needs no messages.
     const bool one_sample = candidate.context > 1 && !keeps_context_;
     for (int64_t micro : divisors(share, one_sample ? 1 : share)) {
+      if (keeps_micro_batch_ > 0 && micro != keeps_micro_batch_) continue;
       const int64_t steps = share / micro, chunks = candidate.chunks;
       const bool waits_less = chunks > 1 || candidate.zero_bubble();
       if (waits_less &&
@@ -467,8 +509,10 @@ class LayoutSearch {
   MachineRates rates_;
   std::optional<DataSplit> data_;  // opened once
   std::vector<Candidate> candidates_;
-  bool keeps_context_ = false;  // that of the configuration
-  size_t too_large_ = 0, planned_ = 0;
+  bool keeps_context_ = false;                        // that of the configuration
+  int64_t keeps_micro_batch_ = 0;                     // likewise, where losses depend on it; 0: any
+  size_t too_large_ = 0, planned_ = 0, refused_ = 0;  // refused_: meshes
+  std::string first_refusal_;
   std::string micro_batch_matters_;
 };
 

@@ -71,6 +71,18 @@ std::string Mesh::over(std::string_view axes) const {
   return all ? "" : out;
 }
 
+std::string Mesh::keys(std::string_view axes) const {
+  std::string out;
+  for (const MeshAxis& axis : axes_) {
+    if (axis.size == 1 || !contains_axis(axes, axis.name)) continue;
+    const bool data = axis.name == mesh_axes::kReplica || axis.name == mesh_axes::kShard;
+    const std::string key = data ? "data" : axis.name == "context_expert" ? "context" : axis.name;
+    if (out.ends_with(key)) continue;  // neighbours in the mesh
+    out += (out.empty() ? "" : ", ") + key;
+  }
+  return out;
+}
+
 std::vector<int> Mesh::group(int rank, std::string_view axes) const {
   std::vector<int> ranks{0};
   for (const MeshAxis& axis : axes_) {

@@ -75,6 +75,9 @@ class Mesh {
   int coordinate(int rank, std::string_view axes) const;
   // Returns the set without axes of one rank, and "" if it then contains all other axes.
   std::string over(std::string_view axes) const;
+  // Returns the keys of `parallelism` for the axes of a set that have several ranks: "data,
+  // tensor".
+  std::string keys(std::string_view axes) const;
   // The ranks that differ from `rank` in these axes only, and `rank`, ascending. They are numbered
   // by their coordinates in these axes.
   std::vector<int> group(int rank, std::string_view axes) const;

@@ -61,7 +61,7 @@ Collectives* Program::group_of(const Node& node) const {
 void Program::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
   const Node& node = graph_.nodes[index];
   const SpecList inputs = graph_.input_specs(node), outputs = graph_.output_specs(node);
-  const std::string subject = begins_slot(node) ? subject_of(graph_, node) : "";
+  const std::string subject = begins_slot(node) ? subject_of(graph_, node, options_.mesh) : "";
   const OperationSubject shared_subject =
       subject.empty() ? nullptr : std::make_shared<const std::string>(subject);
   const auto request = [&](std::string_view op, const Attributes& attributes, SpecSpan in,

@@ -37,6 +37,7 @@ struct ProgramOptions {
   Device* device = nullptr;
   Collectives* collectives = nullptr;  // of all ranks; nullptr with one
   const MeshGroups* groups = nullptr;  // for collectives over a mesh axis; outlives the program
+  Mesh mesh = {};                      // of these ranks; names axes in messages
   bool several_micro_steps = false;    // prepare the accumulating variants
   bool capture = true;                 // record segments where the backend can
   // False: gradients live in the memory of activations from their first writer to the update, and

@@ -5,7 +5,6 @@
 #include <span>
 
 #include "base/error.h"
-#include "comm/mesh.h"
 
 namespace dltrain {
 namespace {
@@ -154,10 +153,14 @@ const std::string& layer_of_message(const Graph& graph, const Node& begin) {
 
 }  // namespace
 
-std::string subject_of(const Graph& graph, const Node& begin) {
-  if (begin.op->message == MessageKind::all_to_all) {
-    return fmt::format("rows of experts of {}, axis {}", begin.layer, begin.attributes.text(kOver));
-  }
+std::string subject_of(const Graph& graph, const Node& begin, const Mesh& mesh) {
+  const std::string axes = mesh.keys(begin.attributes.text(kOver));
+  const std::string along = axes.empty() ? "" : "axis " + axes;
+  const auto join = [&](const std::string& what) {
+    return what + (what.empty() || along.empty() ? "" : ", ") + along;
+  };
+  if (begin.op->message == MessageKind::all_to_all)
+    return join("rows of experts of " + begin.layer);
   std::span<const ValueId> tensors = begin.inputs;
   if (begin.op->message == MessageKind::all_gather) {
     // The first is a part of a unit, whose name is internal. The tensors of the unit are the other
@@ -182,10 +185,7 @@ std::string subject_of(const Graph& graph, const Node& begin) {
   }
   if (named == 0) first = layer_of_message(graph, begin);
   if (named > 1) first += fmt::format(" and {} more", named - 1);
-  std::string axes = begin.attributes.text(kOver);
-  axes = axes.substr(0, axes.find(':'));
-  const char* separator = first.empty() || axes.empty() ? "" : ", ";
-  return first + separator + (axes.empty() ? "" : "axis " + axes);
+  return join(first);
 }
 
 }  // namespace dltrain

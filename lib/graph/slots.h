@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "comm/mesh.h"
 #include "graph/graph.h"
 
 namespace dltrain {
@@ -17,9 +18,9 @@ namespace dltrain {
 //   them too), and no node writes them before the end
 void verify_slots(const Graph& graph);
 
-// begins_slot: the node starts such work. subject_of: names of its tensors for messages:
-// "gradient of layers.5.weight and 3 more"; `begin` is one of the graph's nodes.
+// begins_slot: the node starts such work. subject_of: names of its tensors and axes for messages:
+// "gradient of layers.5.weight and 3 more, axis data"; `begin` is one of the graph's nodes.
 bool begins_slot(const Node& node);
-std::string subject_of(const Graph& graph, const Node& begin);
+std::string subject_of(const Graph& graph, const Node& begin, const Mesh& mesh = {});
 
 }  // namespace dltrain

@@ -130,7 +130,25 @@ complete_line dltrain --overw
     def test_the_plan_refuses_rates_of_links_that_are_not_there(self):
         self.refused(USAGE, "plan", self.small(), "--link", "1e9", says="--link requires several ranks")
         self.refused(USAGE, "plan", self.small(), "--world", 2, "--node-link", "1e9", says="all 2 ranks are on one node")
-        self.run_dltrain("plan", self.small(), "--world", 2, "--nproc-per-node", 1, "--node-link", "1e9")
+        of_nodes = self.run_dltrain("plan", self.small(), "--world", 2, "--nproc-per-node", 1, "--node-link", "1e9").out
+        self.assertEqual(self.run_dltrain("plan", self.small(), "--world", 2, "--nodes", 2, "--network", "1e9").out, of_nodes)
+        self.assertEqual(self.run_dltrain("plan", self.small(), "--nodes", 2, "--nproc-per-node", 1, "--network", "1e9").out, of_nodes)
+        self.refused(USAGE, "plan", self.small(), "--nodes", 3, "--world", 4, says="--world 4 cannot be divided among 3 nodes")
+        self.refused(USAGE, "plan", self.small(), "--nodes", 2, "--world", 4, "--nproc-per-node", 4, says="are 2 ranks a node")
+        self.refused(USAGE, "plan", self.small(), "--nodes", 2, says="--nodes requires --world or --nproc-per-node")
+
+    def test_the_plan_promises_the_same_bits_where_they_are_the_same(self):
+        tied = SOURCES / "tests/golden/language/gpt2.yaml"
+        fixed = ("-s", "training.reduction=fixed", "-s", "training.micro_batch_size=2")
+        promise = "bit-identical: another number of ranks or micro-steps for the same global batch and micro_batch_size 2"
+        self.assertIn(promise + "\n", self.run_dltrain("plan", self.small(), *fixed).out)
+        self.assertIn(promise + ", but not another number of pipeline stages (layers share a weight)\n",
+                      self.run_dltrain("plan", tied, *fixed).out)
+
+    def test_checks_find_the_mistakes_of_a_layout(self):
+        self.refused(USAGE, "check", self.small(), "-s", "parallelism.pipeline=50", says="50 stages, but the model has only 2 layers")
+        self.assertIn("NOTE  layout: planned for 2 ranks; the checks run on one\n",
+                      self.run_dltrain("check", self.small(), "-s", "parallelism.tensor=2").out)
 
     def test_the_plan_for_a_gpu_that_is_not_here_estimates_its_step(self):
         small, bf16 = self.small(), ["-s", "precision.compute=bf16"]

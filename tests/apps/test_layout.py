@@ -75,13 +75,33 @@ class Layout(DltrainTest):
                 (SMALL, ("-s", "training.micro_batch_size=2"), "parallelism.layout: auto chooses micro_batch_size; remove one of them"),
                 (SMALL, ("-s", "memory.recompute=full"), "parallelism.layout: auto chooses recompute; remove one of them"),
                 (late, ("-s", "training.global_batch_size=15"), "auto would choose the micro-batch, on which results depend"),
-                (images, (), "auto would choose the micro-batch, on which results depend")):
+                (images, (), "on which results depend: layers.0 (batch_norm) takes statistics of a micro-batch; give training.micro_batch_size")):
             result = self.run_dltrain(self.small(text), "-q", *AUTO, *arguments, "--nproc-per-node", 2, "--output-dir", self.folder / "refused",
                                       code=USAGE)
             self.assertIn(message, result.err)
             self.assertEqual(result.err.count("error:"), 1, str(result))
+        # It keeps a micro-batch on which results depend.
+        result = self.run_dltrain(self.small(images), *AUTO, "-s", "training.micro_batch_size=4", "--max-steps", 2, "--nproc-per-node", 2,
+                                  "--output-dir", self.folder / "kept")
+        self.assertIn("micro_batch_size 4, ", result.out + result.err)
         result = self.run_dltrain("fit", self.small(), *AUTO, "--world", 2, code=USAGE)
         self.assertIn("auto is for train, profile and plan", result.err)
+
+    def test_layouts_that_are_refused_leave_room_for_others(self):
+        # Its layouts with tensor, context or sharded ranks are refused, most of them because of 4 heads.
+        text = """
+model: {type: gpt2, vocab_size: 65, num_layers: 2, hidden_size: 32, num_heads: 4, max_positions: 32}
+loss: {type: cross_entropy}
+data: {train: {type: synthetic_tokens, vocab_size: 65, length: 32, samples: 64}}
+optimizer: {type: adamw, learning_rate: 1.0e-3}
+training: {global_batch_size: 8, max_steps: 2}
+"""
+        for ranks, setting in ((4, "training.reduction=fixed"), (3, "training.reduction=fast")):
+            result = self.run_dltrain(self.small(text), *AUTO, "-s", setting, "--nproc-per-node", ranks, "--output-dir", self.folder / setting)
+            data, tensor, pipeline = self.chosen(result, ranks)
+            self.assertEqual((tensor, data * pipeline), (1, ranks))  # 3 stages of 2 blocks, too
+        result = self.run_dltrain("plan", self.small(text), "--search", "--world", 4, "--gpu", "l4", "-s", "training.reduction=fixed")
+        self.assertRegex(result.out, r"\n  [1-9]\d* more meshes are refused, the first because of: .*reduction")
 
 
 main()

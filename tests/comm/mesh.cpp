@@ -66,6 +66,21 @@ void check_group(RankContext& context, Collectives& group, const std::vector<int
 
 }  // namespace
 
+TEST_CASE("sets of axes are called by the keys of parallelism") {
+  const Mesh mesh({{"pipeline", 2},
+                   {"replica", 2},
+                   {"shard", 2},
+                   {"expert", 1},
+                   {"context", 2},
+                   {"context_expert", 2},
+                   {"tensor", 3}});
+  CHECK(mesh.keys("") == "pipeline, data, context, tensor");
+  CHECK(mesh.keys(mesh_axes::kPipelineBack) == "pipeline");
+  CHECK(mesh.keys(mesh_axes::kData) == "data");
+  CHECK(mesh.keys(mesh_axes::kContext) == "context");
+  CHECK(Mesh().keys("").empty());
+}
+
 TEST_CASE("a mesh knows the groups of every rank along every axis") {
   const Mesh mesh({{"pipeline", 2}, {"replica", 3}, {"shard", 4}});
   CHECK(mesh.size() == 24);

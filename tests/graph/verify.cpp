@@ -209,6 +209,10 @@ TEST_CASE("messages are called after the tensors that are known outside") {
     gather.inputs.push_back(b.add_value(name, {Shape{2}, DType::f32}, Role::parameter));
   }
   CHECK(subject("all_gather_begin") == "layers.1.weight and 2 more");
+  const Mesh mesh({{"pipeline", 1}, {"replica", 2}, {"shard", 1}, {"tensor", 2}});
+  CHECK(subject_of(g, gather, mesh) == "layers.1.weight and 2 more, axis data, tensor");
+  gather.attributes.set(kOver, std::string("tensor"));
+  CHECK(subject_of(g, gather, mesh) == "layers.1.weight and 2 more, axis tensor");
   CHECK_FALSE(begins_slot(node_named(g, "all_reduce_end")));
 }
 

@@ -2,6 +2,7 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "refusal.h"
 #include "run/layout_run.h"
+#include "run/memory_fit.h"
 #include "temporary_folder.h"
 
 using namespace dltrain;
@@ -38,6 +39,52 @@ const Network& deep() {
 }
 
 }  // namespace
+
+TEST_CASE("stages pass on the values between them once a micro-batch, and their gradients back") {
+  // Narayanan et al. 2021, section 3.2: b*h values, and with v chunks on each rank v times as many.
+  const Network equal{
+      "equal",
+      {"model.layers=[{linear: 16}, tanh, {linear: 16}, tanh, {linear: 16}, tanh, {linear: 16}, "
+       "tanh, {linear: 5}]",
+       "data.train={type: synthetic, shape: [16], classes: 5, samples: 96}"}};
+  const size_t values = 6 * 4 * 16 * sizeof(float);  // of all micro-batches
+  // The first rank sends what its stages make, and gradients to all stages but the last before its.
+  for (const auto& [settings, times] :
+       {std::pair(over_stages(2), 1), {over_stages(4), 1}, {interleaved(2, 2), 3}}) {
+    const LayoutRun run = layout_run(equal, settings == over_stages(4) ? 4 : 2, settings);
+    CHECK(run.report.traffic.passed_on == static_cast<size_t>(times) * values);
+    // Except for alignment and the messages of the training loop.
+    CHECK(std::abs(run.report.traffic.sent() - static_cast<double>(run.sent_within) / 5) < 1200);
+  }
+}
+
+TEST_CASE("the plan of every rank is what the rank allocates") {
+  const std::string narrow = "model.vocab_size=31";  // shards of unequal sizes
+  for (const std::vector<std::string>& layout : std::vector<std::vector<std::string>>{
+           {"parallelism={tensor: 2, pipeline: 2}", narrow},
+           {"parallelism={tensor: 2, pipeline: 2, sequence_parallel: true, zero_stage: 1}"},
+           {"parallelism={pipeline: 2, pipeline_schedule: interleaved, virtual_stages: 2}"},
+           {"parallelism={context: 2, zero_stage: 3}", narrow},
+           {"parallelism={zero_stage: 2}", narrow}}) {
+    INFO(layout.front());
+    std::vector<std::string> overrides = layout;
+    overrides.emplace_back("training.micro_batch_size=2");
+    std::array<size_t, 4> planned{}, allocated{};
+    run_rank_threads(4, [&](ThreadCollectives& ranks) {
+      Experiment experiment = layout_experiment(networks()[2], overrides);
+      const Session session = open_session(experiment, layout_options(ranks));
+      allocated.at(static_cast<size_t>(ranks.rank())) = session.executor->arena_bytes();
+    });
+    for (int rank = 0; rank < 4; ++rank) {
+      Experiment experiment = layout_experiment(networks()[2], overrides);
+      const SessionOptions options{
+          .engines = {.cpu = &cpu_engine(), .reference = &reference_engine()}};
+      planned.at(static_cast<size_t>(rank)) =
+          open_planned_rank(experiment, options, 4, rank).executor->arena_bytes();
+    }
+    CHECK(planned == allocated);
+  }
+}
 
 TEST_CASE("interleaved stages have the losses and weights of accumulation, to the bit") {
   const LayoutRun one = layout_run(deep(), 1, kMicro);
