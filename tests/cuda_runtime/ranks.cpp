@@ -83,7 +83,8 @@ TEST_CASE("stages of a pipeline on GPUs have the losses of the CPUs") {
   // message then blocks its host, so this also tests that the order of all messages is one.
   const char *plain[]{"1f1b", "gpipe", "zero_bubble"},
       *chunks[]{"interleaved, virtual_stages: 2", "interleaved, virtual_stages: 3",
-                "interleaved, virtual_stages: 2, zero_stage: 2"};
+                "interleaved, virtual_stages: 2, zero_stage: 2"},
+      *shards[]{"zero_bubble, tensor: 2", "1f1b, tensor: 2, sequence_parallel: true"};
   for (const auto& [network, ranks, stages, schedules] :
        {std::tuple(mlp(), 2, 2, std::span<const char*>(plain)),
         {gpt(), 4, 2, plain},
@@ -92,7 +93,8 @@ TEST_CASE("stages of a pipeline on GPUs have the losses of the CPUs") {
         {gpt(), 2, 2, chunks},
         {gpt(), 3, 3, chunks},
         {gpt(), 4, 4, chunks},
-        {gpt(), 4, 2, chunks}}) {
+        {gpt(), 4, 2, chunks},
+        {gpt(), 4, 2, shards}}) {
     for (const char* schedule : schedules) {
       INFO(network.name << ", " << ranks << " ranks, " << stages << " stages, " << schedule);
       const std::vector<std::string> overrides{
@@ -109,6 +111,23 @@ TEST_CASE("stages of a pipeline on GPUs have the losses of the CPUs") {
       CHECK(run(RankBackend::nccl).same_as(found));
 #endif
     }
+  }
+}
+
+TEST_CASE("shards of layers and parts of texts on GPUs have the losses of the CPUs") {
+  for (const auto& [ranks, axes] : {std::pair(2, "tensor: 2"),
+                                    {4, "tensor: 2, sequence_parallel: true, zero_stage: 1"},
+                                    {2, "tensor: 2, sequence_parallel: true, product_pieces: 2"},
+                                    {2, "context: 2, context_method: ring"},
+                                    {4, "context: 4, context_method: ring, zero_stage: 3"},
+                                    {2, "context: 2, context_method: all_gather"},
+                                    {4, "context: 2, tensor: 2"}}) {
+    const std::vector<std::string> overrides{
+        fmt::format("parallelism={{{}, bucket_mb: 0.002}}", axes), "training.micro_batch_size=6"};
+    const RankTrajectory found = check_as_on_cpus(gpt(), ranks, overrides);
+#if defined(DLTRAIN_STUB_NCCL)
+    CHECK(run_on({gpt(), ranks, overrides, RankBackend::nccl}).same_as(found));
+#endif
   }
 }
 
