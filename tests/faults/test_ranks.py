@@ -77,12 +77,13 @@ class Ranks(DltrainTest):
                 shutil.rmtree(self.folder / "quiet")
 
     def test_long_faults_under_parts_of_texts_and_experts_cost_nothing_but_time(self):
-        model = "{layers: [{embedding: 16}, {residual: [layer_norm, {attention: 2}]}, {residual: [{moe: {num_experts: 4, intermediate_size: 16}}]}, {linear: 29}]}"
+        model = ("{layers: [{embedding: {embedding_dim: 16}}, {residual: [layer_norm, {multi_head_attention: {num_heads: 2, causal: true}}]}, "
+                 "{residual: [{moe: {num_experts: 4, experts_per_token: 2, intermediate_size: 16}}]}, {lm_head: {}}]}")
         for axes in ("context: 2, context_method: ring", "context: 4, context_method: all_gather", "expert: 2", "expert: 4, context: 2, zero_stage: 1"):
             with self.subTest(axes):
                 self.disturb(faults=9, distance=40, seed=time.time_ns(), layout=(
                     "-s", f"parallelism={{{axes}}}", "-s", "training.micro_batch_size=4", "-s", f"model={model}", "-s",
-                    "data={train: {type: synthetic_tokens, vocab_size: 29, length: 16, samples: 64}}"))
+                    "data.train={type: synthetic_tokens, vocab_size: 29, length: 16, samples: 64}", "-s", "data.eval=null"))
                 shutil.rmtree(self.folder / "run")
                 shutil.rmtree(self.folder / "quiet")
 
