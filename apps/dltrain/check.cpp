@@ -50,9 +50,7 @@ std::string summary_of(const std::vector<CheckResult>& results) {
 
 // The checks run on one rank. Plans the layout of several ranks, so that its mistakes are found.
 void plan_layout(Experiment experiment) {
-  const ParallelismConfig& parallelism = experiment.parallelism;
-  const auto world =
-      static_cast<int>(std::max<int64_t>(parallelism.data, 1) * parallelism.ranks_of_model());
+  const auto world = static_cast<int>(experiment.parallelism.least_ranks());
   if (world == 1) return;
   open_planned(experiment, world, 0, {}, {});
   print_result({.name = "layout",

@@ -43,12 +43,11 @@ MachineRates rates_of(const DeviceProperties& device, int local) {
   return out;
 }
 
-[[noreturn]] void refuse(const ConfigObject& at, const char* key) {
-  fail_at(at, key, "parallelism.layout: auto chooses {}; remove one of them", key);
-}
-
 void refuse_what_it_replaces(const Experiment& experiment) {
   const TrainingConfig& t = experiment.training;
+  const auto refuse = [](const ConfigObject& at, const char* key) {
+    fail_at(at, key, "parallelism.layout: auto chooses {}; remove one of them", key);
+  };
   if (t.gradient_accumulation_steps) refuse(t, "gradient_accumulation_steps");
   if (experiment.memory.recompute != Recompute::none) refuse(experiment.memory, "recompute");
 }
@@ -64,16 +63,7 @@ FastestLayout choose(const Experiment& experiment, const LoadExperiment& load,
                             .ranks_per_node = ranks.ranks_per_node,
                             .rates = rates,
                             .gpus = {*rates.gpu}};
-  FastestLayout out = fastest_layout(load, request);
-  const bool given = experiment.training.given_micro_batch().has_value();
-  if (given && out.micro_batch_matters.empty()) refuse(experiment.training, "micro_batch_size");
-  if (!given && !out.micro_batch_matters.empty()) {
-    fail_at(experiment.parallelism, "layout",
-            "auto would choose the micro-batch, on which results depend: {}; give "
-            "training.micro_batch_size, which it keeps",
-            out.micro_batch_matters);
-  }
-  return out;
+  return fastest_layout(load, request);
 }
 
 }  // namespace

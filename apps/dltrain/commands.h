@@ -130,11 +130,11 @@ using LoadExperiment = std::function<Experiment(const std::vector<std::string>& 
 // batch. Estimates order all of them; in this order the first are planned, with exact memory.
 // Throws Error(memory) if none fits.
 void search_layouts(const LoadExperiment& load, const PlanRequest& request);
-// The settings of the fastest layout, and a line about it. Throws like search_layouts().
+// The settings of the fastest layout, and a line about it. Throws like search_layouts(), and
+// ConfigError for a micro_batch_size on which losses do not depend, or none where they do.
 struct FastestLayout {
   std::vector<std::string> overrides;
   std::string summary;
-  std::string micro_batch_matters;  // why losses depend on the micro-batch; empty: they do not
 };
 FastestLayout fastest_layout(const LoadExperiment& load, const PlanRequest& request);
 // If parallelism.layout of the experiment is auto and there are several ranks, loads it with the

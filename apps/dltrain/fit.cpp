@@ -85,11 +85,10 @@ ExitCode run_fit(const FitOptions& options) {
     if (gpus.size() != 1) fail(ExitCode::usage, "fit requires one GPU in --gpu");
     rates.gpu = gpus.front();
   }
-  const int64_t configured =
-      std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.ranks_of_model();
   const int world = options.world > 0
                         ? options.world
-                        : std::max(static_cast<int>(configured), options.ranks_per_node);
+                        : std::max(static_cast<int>(experiment.parallelism.least_ranks()),
+                                   options.ranks_per_node);
   if (options.measure && world > 1) {
     fail(ExitCode::usage, "--measure runs on one rank, but the configuration needs {}", world);
   }

@@ -195,16 +195,18 @@ void print_layers(const PlanReport& r) {
 // order.
 bool has_tied_weights(const Graph& graph) {
   std::map<ValueId, std::string_view> layer_of;
-  return std::ranges::any_of(graph.nodes, [&](const Node& node) {
-    return node.phase == Phase::forward && std::ranges::any_of(node.inputs, [&](ValueId id) {
-             if (id == kNoValue) return false;
-             const GraphValue& value = graph.value(id);
-             const bool copy = value.role == Role::low_precision;
-             if (!copy && value.role != Role::parameter) return false;
-             return layer_of.try_emplace(copy ? value.of : id, node.layer).first->second !=
-                    node.layer;
-           });
-  });
+  for (const Node& node : graph.nodes) {
+    if (node.phase != Phase::forward) continue;
+    for (ValueId id : node.inputs) {
+      if (id == kNoValue) continue;
+      const GraphValue& value = graph.value(id);
+      const bool copy = value.role == Role::low_precision;
+      if (!copy && value.role != Role::parameter) continue;
+      const auto [first, is_new] = layer_of.try_emplace(copy ? value.of : id, node.layer);
+      if (!is_new && first->second != node.layer) return true;
+    }
+  }
+  return false;
 }
 
 void print_promises(const Session& session) {
@@ -254,7 +256,7 @@ void print_traffic(const Session& session, const PlanReport& r, const MachineRat
       t.exchanged > 0 ? fmt::format(", {} between experts", whole(t.exchanged)) : "",
       t.passed_on > 0 ? fmt::format(", {} to single ranks", whole(t.passed_on)) : "",
       messages / (sizeof(float) * static_cast<double>(parameter_elements(session))));
-  const RankTopology& topology = r.topology;
+  const RankTopology& topology = session.executor->topology();
   if (topology.nodes() > 1) {
     fmt::print("  on {} nodes of {}: {} go to ranks of the same node, {} to other nodes\n",
                topology.nodes(), topology.per_node, bytes_text(static_cast<size_t>(t.within_node)),
@@ -375,6 +377,7 @@ void print_stages(const Session& session) {
     if (row.first < row.last) {
       row.layers += ", and so on";
       row.memory = "<= " + row.memory;
+      row.bytes = "<= " + row.bytes;
     }
     width = std::max(width, row.layers.size());
   }
@@ -660,11 +663,10 @@ CommandBody add_plan(CLI::App& command) {
     }
     Experiment experiment = load({});
     const bool here = request.world == 0 && options->gpu.empty();
-    const int64_t ranks =
-        std::max<int64_t>(experiment.parallelism.data, 1) * experiment.parallelism.ranks_of_model();
     request.storage.disk_given = disk->count() > 0;
     if (request.world == 0) {
-      request.world = std::max(static_cast<int>(ranks), request.ranks_per_node);
+      request.world =
+          std::max(static_cast<int>(experiment.parallelism.least_ranks()), request.ranks_per_node);
     }
     if (!options->gpu.empty()) request.gpus = find_gpus(options->gpu);
     const bool one_node = request.ranks_per_node == 0 || request.world <= request.ranks_per_node;

@@ -2,18 +2,17 @@
 // parallelism.layout auto.
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdio>
 #include <future>
 #include <limits>
 #include <numeric>
 #include <set>
 #include <thread>
-#include <tuple>
 
 #include "base/error.h"
 #include "dltrain/commands.h"
 #include "dltrain/gpu_estimate.h"
+#include "dltrain/layout_candidate.h"
 #include "dltrain/one_rank.h"
 #include "run/memory_fit.h"
 
@@ -21,11 +20,8 @@ namespace dltrain {
 namespace {
 
 // Meshes (numbers of ranks along each axis) that are shown, half of them with context ranks at
-// most, and exact plans of each. No layout of a mesh is planned after two that fit, nor where it
-// should take kSlower times as long as the fastest of all, or kBehind times if none of the mesh
-// fits. A mesh whose layouts are all refused makes room for another one.
-constexpr size_t kMeshes = 8, kPlans = 5, kFitting = 2, kMostRefusals = 100;
-constexpr double kSlower = 1.05, kBehind = 1.25;
+// most. A mesh whose layouts are all refused makes room for another one.
+constexpr size_t kMeshes = 8, kMostRefusals = 100;
 // Small models are cut into stages within blocks too, up to this number.
 constexpr int64_t kMostSmallStages = 8;
 // Stages are interleaved, or weights computed later, where stages wait for more than this part of
@@ -34,142 +30,69 @@ constexpr int64_t kMostChunks = 4;
 constexpr int64_t kMostContext = 64;
 constexpr double kWaiting = 0.05;
 
-struct Candidate {
-  int64_t data = 1, context = 1, expert = 1, tensor = 1, pipeline = 1;
-  int64_t chunks = 1, zero = 0, micro_batch = 1;
-  bool given = false;  // the configuration has a context or expert above 1, to be replaced
-  std::string recompute = {};
-  std::string schedule = {};    // empty: as configured
-  double guess = 0;             // seconds of a step, by which candidates are ordered
-  LayoutEstimate planned = {};  // exact memory
-  std::string refused = {};     // why there is no plan
-
-  bool zero_bubble() const { return schedule == "zero_bubble"; }
-  bool has_mesh_of(const Candidate& other) const {
-    return tensor == other.tensor && pipeline == other.pipeline && context == other.context &&
-           expert == other.expert;
-  }
-  // Most refusals depend on the mesh, the sharding of state and the schedule.
-  bool is_like(const Candidate& other) const {
-    return zero == other.zero && schedule == other.schedule && chunks == other.chunks;
-  }
-  // Returns whether it surely needs as much memory as another of its mesh.
-  bool needs_memory_of(const Candidate& other) const {
-    const bool schedules = chunks == other.chunks &&
-                           (schedule == other.schedule || (zero_bubble() && other.chunks == 1));
-    return schedules && recompute == other.recompute && zero <= other.zero &&
-           micro_batch >= other.micro_batch;
-  }
-  bool fits() const { return refused.empty() && planned.fits(); }
-  // Those that fit come first, the fastest of them, then those that lack the least memory.
-  std::tuple<bool, bool, double> order() const {
-    const bool fits = planned.fits();
-    return {!refused.empty(), !fits, fits ? planned.seconds : planned.needed};
-  }
-  std::vector<std::string> overrides() const {
-    std::vector<std::string> out{"parallelism.layout=given",
-                                 fmt::format("parallelism.tensor={}", tensor),
-                                 fmt::format("parallelism.sequence_parallel={}", tensor > 1),
-                                 fmt::format("parallelism.pipeline={}", pipeline),
-                                 fmt::format("parallelism.zero_stage={}", zero),
-                                 fmt::format("training.micro_batch_size={}", micro_batch),
-                                 "memory.recompute=" + recompute};
-    if (context > 1 || given) out.push_back(fmt::format("parallelism.context={}", context));
-    if (expert > 1 || given) out.push_back(fmt::format("parallelism.expert={}", expert));
-    if (expert == 1 && given) out.emplace_back("parallelism.expert_buffer=worst");
-    if (schedule.empty()) return out;
-    out.push_back("parallelism.pipeline_schedule=" + schedule);
-    out.push_back(fmt::format("parallelism.virtual_stages={}", chunks));
-    return out;
-  }
-};
-
-// The layouts of a mesh, those that promise most first, and those of them that have been planned.
-struct MeshLayouts {
-  std::vector<Candidate> open = {}, planned = {};
-
-  size_t refusals() const {
-    return static_cast<size_t>(
-        std::ranges::count_if(planned, [](const auto& c) { return !c.refused.empty(); }));
-  }
-  bool is_refused() {
-    return !planned.empty() && refusals() == planned.size() && next() == open.end();
-  }
-
-  // Moves the next one to `planned` if that is worth a plan. `fastest`: seconds of a step of the
-  // fastest layout of all meshes that fits.
-  bool prepare_next(double fastest) {
-    const auto fitting = std::ranges::count_if(planned, &Candidate::fits);
-    if (planned.size() - refusals() == kPlans || std::cmp_equal(fitting, kFitting)) return false;
-    const auto next = this->next();
-    if (next == open.end()) return false;
-    // Guesses of one mesh are wrong by much the same factor.
-    double factor = std::numeric_limits<double>::infinity();
-    for (const Candidate& candidate : planned) {
-      if (!candidate.refused.empty()) continue;
-      factor = std::min(factor, candidate.planned.seconds / candidate.guess);
-    }
-    const double worth = (fitting > 0 ? kSlower : kBehind) * fastest;
-    if (std::isfinite(factor) && next->guess * factor > worth) return false;
-    planned.push_back(*next);
-    open.erase(next);
-    return true;
-  }
-
- private:
-  // Returns the first that may fit and is not like one that was refused.
-  std::vector<Candidate>::iterator next() {
-    return std::ranges::find_if(open, [&](const Candidate& candidate) {
-      return std::ranges::none_of(planned, [&](const Candidate& other) {
-        return other.refused.empty() ? !other.planned.fits() && candidate.needs_memory_of(other)
-                                     : candidate.is_like(other);
-      });
-    });
-  }
-};
-
 class LayoutSearch {
  public:
   LayoutSearch(const LoadExperiment& load, const PlanRequest& request)
-      : load_(load), request_(request), rates_(request.rates) {
+      : load_(load), request_(request), rates_(request.rates), given_(load({})) {
     rates_.gpu = request.gpus.front();
+    if (!given_.training.global_batch_size) {
+      fail_at(given_.training, "global_batch_size",
+              "the search for a layout keeps the global batch; give global_batch_size");
+    }
+    measure_all();
+  }
+
+  // A run may not depend on the micro-batch that is found, nor is another one replaced. Throws
+  // ConfigError.
+  void check_micro_batch() const {
+    const bool given = given_.training.given_micro_batch().has_value();
+    if (given && micro_batch_matters_.empty()) {
+      fail_at(given_.training, "micro_batch_size",
+              "parallelism.layout: auto chooses micro_batch_size; remove one of them");
+    }
+    if (!given && !micro_batch_matters_.empty()) {
+      fail_at(given_.parallelism, "layout",
+              "auto would choose the micro-batch, on which results depend: {}; give "
+              "training.micro_batch_size, which it keeps",
+              micro_batch_matters_);
+    }
   }
 
   // Returns the best candidate of each mesh, the fastest first.
-  std::vector<Candidate> run() {
+  std::vector<LayoutCandidate> run() {
     enumerate();
-    std::ranges::stable_sort(candidates_, {}, &Candidate::guess);
+    std::ranges::stable_sort(candidates_, {}, &LayoutCandidate::guess);
     std::vector<MeshLayouts> meshes;
-    for (const Candidate& candidate : candidates_) {
+    for (const LayoutCandidate& candidate : candidates_) {
       auto mesh = std::ranges::find_if(
           meshes, [&](const auto& m) { return m.open.front().has_mesh_of(candidate); });
       if (mesh == meshes.end()) {
         const auto with_context =
             std::ranges::count_if(meshes, [](const auto& m) { return m.open.front().context > 1; });
-        const bool many = !keeps_context_ && candidate.context > 1 && with_context == kMeshes / 2;
+        const bool many = !keeps_context() && candidate.context > 1 && with_context == kMeshes / 2;
         if (many) continue;
         mesh = meshes.emplace(mesh);
       }
       mesh->open.push_back(candidate);
     }
     plan_all(meshes);
-    std::vector<Candidate> best;  // of each mesh that has a plan
+    std::vector<LayoutCandidate> best;  // of each mesh that has a plan
     for (const MeshLayouts& mesh : meshes) {
       if (mesh.planned.empty()) continue;
       planned_ += mesh.planned.size();
-      const auto first = std::ranges::min_element(mesh.planned, {}, &Candidate::order);
+      const auto first = std::ranges::min_element(mesh.planned, {}, &LayoutCandidate::order);
       if (first->refused.empty()) {
         best.push_back(*first);
       } else if (refused_++ == 0) {
         first_refusal_ = first->refused;
       }
     }
-    std::ranges::stable_sort(best, {}, &Candidate::order);
+    std::ranges::stable_sort(best, {}, &LayoutCandidate::order);
     return best;
   }
 
   // Returns the fastest. Throws Error if there is none.
-  const Candidate& fastest(const std::vector<Candidate>& best) const {
+  const LayoutCandidate& fastest(const std::vector<LayoutCandidate>& best) const {
     if (best.empty() && refused_ > 0) {
       fail(ExitCode::usage,
            "all {} layouts that were planned are refused, the first because of: {}", planned_,
@@ -187,14 +110,14 @@ class LayoutSearch {
     return best.front();
   }
 
-  void print(const std::vector<Candidate>& best) const {
+  void print(const std::vector<LayoutCandidate>& best) const {
     fmt::print(
         "layouts of {} ranks on {}: {} considered, {} planned; the best of each mesh, and what "
         "takes the others longer\n",
         request_.world, rates_.gpu->name, candidates_.size() + too_large_, planned_);
     fmt::print("  {}  {:>9}  {:>8}  {:>8}  {:>8}  {:>10}\n", head(), "step (ms)", "compute",
                "messages", "waits", "memory");
-    for (const Candidate& c : best) {
+    for (const LayoutCandidate& c : best) {
       const LayoutEstimate& e = c.planned;
       if (!e.fits()) {
         fmt::print("  {}  does not fit: {:.1f} of {:.1f} GiB\n", named(c), e.needed / (1 << 30),
@@ -210,13 +133,13 @@ class LayoutSearch {
       fmt::print("  {} more meshes are refused, the first because of: {}\n", refused_,
                  first_refusal_.substr(0, first_refusal_.find('\n')));
     }
-    if (!micro_batch_matters_.empty() && keeps_micro_batch_ == 0) {
+    if (!micro_batch_matters_.empty() && !given_.training.given_micro_batch()) {
       fmt::print("losses depend on the micro-batch: {}; training.micro_batch_size keeps one\n",
                  micro_batch_matters_);
     }
   }
 
-  FastestLayout layout(const Candidate& c) const {
+  FastestLayout layout(const LayoutCandidate& c) const {
     return {c.overrides(),
             fmt::format("layout of {} ranks: data {}{}{}, tensor {}, pipeline {}{}, zero_stage {}, "
                         "micro_batch_size {}, recompute {}; {} considered, {} planned",
@@ -224,8 +147,7 @@ class LayoutSearch {
                         c.context > 1 ? fmt::format(", context {}", c.context) : "",
                         c.expert > 1 ? fmt::format(", expert {}", c.expert) : "", c.tensor,
                         c.pipeline, c.schedule.empty() ? "" : " " + c.schedule, c.zero,
-                        c.micro_batch, c.recompute, candidates_.size() + too_large_, planned_),
-            micro_batch_matters_};
+                        c.micro_batch, c.recompute, candidates_.size() + too_large_, planned_)};
   }
 
  private:
@@ -249,7 +171,7 @@ class LayoutSearch {
       }
       in_threads(open.size(), [&](size_t i) { plan(open[i]->planned.back()); });
       for (const MeshLayouts* mesh : open) {
-        const Candidate& candidate = mesh->planned.back();
+        const LayoutCandidate& candidate = mesh->planned.back();
         if (candidate.fits()) fastest = std::min(fastest, candidate.planned.seconds);
       }
     } while (!open.empty());
@@ -268,27 +190,17 @@ class LayoutSearch {
   }
 
   void enumerate() {
-    const Experiment given = load_({});
-    const int64_t batch = given.training.global_batch_size.value_or(0);
-    keeps_context_ = given.parallelism.context > 1;
-    const PipelineSchedule given_schedule = given.parallelism.pipeline_schedule;
+    const int64_t batch = *given_.training.global_batch_size;
+    const PipelineSchedule given_schedule = given_.parallelism.pipeline_schedule;
     const bool changes = given_schedule == PipelineSchedule::interleaved ||
                          given_schedule == PipelineSchedule::zero_bubble;
-    if (batch == 0) {
-      fail_at(given.training, "global_batch_size",
-              "the search for a layout keeps the global batch; give global_batch_size");
-    }
-    const auto measured = measure_all();
-    if (!micro_batch_matters_.empty()) {
-      keeps_micro_batch_ = given.training.given_micro_batch().value_or(0);
-    }
-    for (const auto& [recompute, one] : measured) {
-      for (const Candidate& mesh : meshes(given.parallelism, one)) {
+    for (const auto& [recompute, one] : measured_) {
+      for (const LayoutCandidate& mesh : meshes(one)) {
         if (batch % mesh.data != 0) continue;
         for (int64_t chunks = 1; chunks <= (mesh.pipeline > 1 ? kMostChunks : 1); ++chunks) {
           if (chunks > 1 && one.blocks % (mesh.pipeline * chunks) != 0) continue;
           for (int64_t zero = 0; zero <= (mesh.data * mesh.context > 1 ? 3 : 0); ++zero) {
-            Candidate candidate = mesh;
+            LayoutCandidate candidate = mesh;
             candidate.chunks = chunks;
             candidate.zero = zero;
             candidate.recompute = recompute;
@@ -304,7 +216,8 @@ class LayoutSearch {
   }
 
   // Returns all meshes. A context or expert above 1 in the configuration is kept.
-  std::vector<Candidate> meshes(const ParallelismConfig& given, const OneRank& one) const {
+  std::vector<LayoutCandidate> meshes(const OneRank& one) const {
+    const ParallelismConfig& given = given_.parallelism;
     std::vector<int64_t> contexts{given.context}, experts{given.expert};
     if (given.context == 1 && one.tokens > 0) {
       contexts = divisors(request_.world, kMostContext);
@@ -313,7 +226,7 @@ class LayoutSearch {
     }
     if (given.expert == 1 && one.experts > 0) experts = divisors(one.experts, one.experts);
     const int64_t deepest = std::max(one.blocks, std::min(one.layers, kMostSmallStages));
-    std::vector<Candidate> out;
+    std::vector<LayoutCandidate> out;
     for (int64_t context : contexts) {
       const int64_t world = request_.world / context;
       for (int64_t tensor : divisors(world, std::min<int64_t>(node(), 8))) {
@@ -334,13 +247,14 @@ class LayoutSearch {
     return out;
   }
 
+  bool keeps_context() const { return given_.parallelism.context > 1; }
   int64_t node() const {
     return request_.ranks_per_node > 0 ? request_.ranks_per_node : request_.world;
   }
 
   // Measures the model on one rank for each kind of recomputation.
-  std::vector<std::pair<std::string, OneRank>> measure_all() {
-    std::vector<std::pair<std::string, OneRank>> out{{"none", {}}, {"selective", {}}, {"full", {}}};
+  void measure_all() {
+    auto& out = measured_;
     OneRank& none = out[0].second;
     none = measure_one("none", 1);  // opens the data for the others
     OneRank four;
@@ -354,12 +268,11 @@ class LayoutSearch {
       one.sample = one.micro_batch * (1 - fixed);
       one.micro_batch *= fixed;
     }
-    return out;
   }
 
   // The seconds of `micro` samples are those of the micro-batch.
   OneRank measure_one(const std::string& recompute, int64_t micro) {
-    const Candidate alone{.micro_batch = micro, .given = true, .recompute = recompute};
+    const LayoutCandidate alone{.micro_batch = micro, .given = true, .recompute = recompute};
     std::vector<std::string> overrides = alone.overrides();
     overrides.push_back(fmt::format("training.global_batch_size={}", micro));
     Experiment experiment = load_(overrides);
@@ -387,7 +300,7 @@ class LayoutSearch {
   }
 
   // Adds the layout with each size of micro-batches that should fit.
-  void add(const OneRank& one, Candidate candidate, int64_t share) {
+  void add(const OneRank& one, LayoutCandidate candidate, int64_t share) {
     const auto parts = static_cast<double>(candidate.tensor * candidate.pipeline);
     const auto of_state = [&](double bytes, int64_t stage) {
       return bytes / parts *
@@ -398,9 +311,10 @@ class LayoutSearch {
         of_state(one.moments, 1) + of_state(one.gradients, 2) + of_state(one.replicated, 3);
     bool fits = false;
     // Micro-batches of several samples are divided by samples, which needs no messages.
-    const bool one_sample = candidate.context > 1 && !keeps_context_;
+    const std::optional<int64_t> given_micro = given_.training.given_micro_batch();
+    const bool one_sample = candidate.context > 1 && !keeps_context();
     for (int64_t micro : divisors(share, one_sample ? 1 : share)) {
-      if (keeps_micro_batch_ > 0 && micro != keeps_micro_batch_) continue;
+      if (!micro_batch_matters_.empty() && micro != given_micro.value_or(micro)) continue;
       const int64_t steps = share / micro, chunks = candidate.chunks;
       const bool waits_less = chunks > 1 || candidate.zero_bubble();
       if (waits_less &&
@@ -422,7 +336,7 @@ class LayoutSearch {
     if (!fits) ++too_large_;
   }
 
-  double guess(const OneRank& one, const Candidate& c, int64_t steps) const {
+  double guess(const OneRank& one, const LayoutCandidate& c, int64_t steps) const {
     const auto parts = static_cast<double>(c.tensor * c.pipeline),
                context = static_cast<double>(c.context), expert = static_cast<double>(c.expert),
                data = static_cast<double>(c.data) * context;
@@ -462,7 +376,7 @@ class LayoutSearch {
                         : std::max(reduced / 2, reduced - compute / 2));
   }
 
-  void plan(Candidate& candidate) const {
+  void plan(LayoutCandidate& candidate) const {
     try {
       Experiment experiment = load_(candidate.overrides());
       candidate.planned = estimate_layout(open(experiment, request_.world), rates_);
@@ -477,7 +391,7 @@ class LayoutSearch {
                        has_context() ? "  context" : "", has_expert() ? "  expert" : "", "tensor",
                        "pipeline", "zero", "micro-batch", "recompute");
   }
-  std::string named(const Candidate& c) const {
+  std::string named(const LayoutCandidate& c) const {
     const std::string pipeline = c.chunks > 1      ? fmt::format("{}x{}", c.pipeline, c.chunks)
                                  : c.zero_bubble() ? fmt::format("{} zb", c.pipeline)
                                                    : fmt::format("{}", c.pipeline);
@@ -507,10 +421,11 @@ class LayoutSearch {
   const LoadExperiment& load_;
   const PlanRequest& request_;
   MachineRates rates_;
-  std::optional<DataSplit> data_;  // opened once
-  std::vector<Candidate> candidates_;
-  bool keeps_context_ = false;                        // that of the configuration
-  int64_t keeps_micro_batch_ = 0;                     // likewise, where losses depend on it; 0: any
+  const Experiment given_;
+  std::vector<std::pair<std::string, OneRank>> measured_{
+      {"none", {}}, {"selective", {}}, {"full", {}}};  // by recomputation
+  std::optional<DataSplit> data_;                      // opened once
+  std::vector<LayoutCandidate> candidates_;
   size_t too_large_ = 0, planned_ = 0, refused_ = 0;  // refused_: meshes
   std::string first_refusal_;
   std::string micro_batch_matters_;
@@ -531,6 +446,7 @@ void search_layouts(const LoadExperiment& load, const PlanRequest& request) {
 
 FastestLayout fastest_layout(const LoadExperiment& load, const PlanRequest& request) {
   LayoutSearch search(load, request);
+  search.check_micro_batch();
   const auto best = search.run();
   return search.layout(search.fastest(best));
 }

@@ -196,7 +196,6 @@ std::vector<LayerCost> fold_equal_blocks(const std::vector<LayerCost>& layers) {
 PlanReport make_plan_report(const Program& program, const StateLayout& layout, size_t work_bytes,
                             int64_t micro_steps, const RankTopology& topology) {
   PlanReport report;
-  report.topology = topology;
   report.traffic = step_traffic(program.graph(), micro_steps, topology);
   for (const RoleRules& rules : role_table()) {
     if (const size_t bytes = layout.bytes(rules.role)) {
@@ -212,7 +211,6 @@ PlanReport make_plan_report(const Program& program, const StateLayout& layout, s
   report.work_bytes = work_bytes;
   report.work_lower_bound = program.work_lower_bound();
   report.workspace_bytes = program.workspace_bytes();
-  report.arena_bytes = report.state_total + report.work_bytes;
   report.peak = peak_of(program);
   std::set<std::string> counted;
   for (const Node& node : program.graph().nodes) {

@@ -46,8 +46,7 @@ struct PlanReport {
   size_t arena_bytes = 0;      // state_total + work_bytes + stage_bytes: what is allocated
   double flops_per_step = 0;   // of one rank, all micro-steps and the update
   double bytes_per_step = 0;   // read and written at least once, likewise
-  RankTopology topology;
-  Traffic traffic;  // between ranks
+  Traffic traffic;             // between ranks
   std::vector<LayerCost> layers;
   size_t kernel_calls = 0;  // in the longest step variant, a micro-step and the update
 };

@@ -2,6 +2,7 @@
 // here, with places.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -94,6 +95,8 @@ struct ParallelismConfig : ConfigObject {
   // The keys with which several ranks together have one copy of the model, and these ranks.
   std::vector<std::string> keys_of_model() const;
   int64_t ranks_of_model() const { return tensor * context * pipeline; }
+  // The smallest number of ranks of this layout; `data` decides if it is given.
+  int64_t least_ranks() const { return std::max<int64_t>(data, 1) * ranks_of_model(); }
   // passes/expert_cut.h; 0 for the words.
   double buffer_factor() const;
   double capacity_factor() const;

@@ -99,7 +99,7 @@ class Program {
       bool workspace = false;  // of the call that runs then
     };
     int node = -1;     // running at that time; -1: the program is empty
-    size_t bytes = 0;  // work_lower_bound() except for the alignment of empty blocks
+    size_t bytes = 0;  // work_lower_bound()
     std::vector<LiveValue> live;
   };
   PeakMemory peak_memory() const;

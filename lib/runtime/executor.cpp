@@ -103,7 +103,7 @@ PlanReport Executor::report() const {
   }
   report.frames = frames_of(schedule_);
   report.stage_bytes = stage_bytes();
-  report.arena_bytes += report.stage_bytes;
+  report.arena_bytes = arena_bytes();
   return report;
 }
 

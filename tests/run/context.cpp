@@ -410,8 +410,7 @@ TEST_CASE("messages of a layer are as many as the formulas say") {
                             node.op->message != MessageKind::receive;
         if (begins) ++out.messages[node.phase];
       }
-      out.traffic =
-          step_traffic(graph, session.batch.micro_steps, session.executor->report().topology);
+      out.traffic = step_traffic(graph, session.batch.micro_steps, session.executor->topology());
     });
     return out;
   };
