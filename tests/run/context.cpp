@@ -7,7 +7,7 @@
 #include "checkpoint/run_folder.h"
 #include "compile/traffic.h"
 #include "refusal.h"
-#include "run/layout_run.h"
+#include "run/low_precision.h"
 #include "temporary_folder.h"
 
 using namespace dltrain;
@@ -191,7 +191,8 @@ TEST_CASE("context works with the other axes, ZeRO, accumulation, recomputation 
       const int ranks = model == 4 ? 8 : 4;
       const LayoutRun parts = layout_run(network, ranks, over_context(2, variation));
       const bool bf16 = variation.front().ends_with("bf16");
-      CHECK(greatest_difference(parts.losses, one.losses) < (bf16 ? 1e-2 : 1e-5));
+      check_close(parts, one,
+                  bf16 ? low_precision(network, alone, kBitsOfBf16, ranks) : kToleranceOfF32);
     }
   }
 }
@@ -284,8 +285,8 @@ TEST_CASE("ring attention has the losses of one rank") {
       std::erase_if(alone, [](const std::string& text) { return text.starts_with("parallelism"); });
       variation.emplace_back("parallelism.context_method=ring");
       const bool bf16 = variation.front().ends_with("bf16");
-      CHECK(greatest_difference(layout_run(network, 4, over_context(2, variation)).losses,
-                                layout_run(network, 1, alone).losses) < (bf16 ? 1e-2 : 1e-5));
+      check_close(layout_run(network, 4, over_context(2, variation)), layout_run(network, 1, alone),
+                  bf16 ? low_precision(network, alone, kBitsOfBf16, 2) : kToleranceOfF32);
     }
   }
 }
@@ -356,8 +357,8 @@ TEST_CASE("ring attention has windows, ALiBi, masks and dropout of weights at th
       const bool bf16 = variation.front().ends_with("bf16");
       std::vector<std::string> shared = over_context(2, variation);
       shared.push_back(ring);
-      CHECK(greatest_difference(layout_run(network, 4, shared).losses,
-                                layout_run(network, 1, alone).losses) < (bf16 ? 1e-2 : 1e-5));
+      check_close(layout_run(network, 4, shared), layout_run(network, 1, alone),
+                  bf16 ? low_precision(network, alone, kBitsOfBf16, 2) : kToleranceOfF32);
     }
   }
 }

@@ -1,7 +1,7 @@
 // ZeRO within groups of the ranks (parallelism.zero_shard_size): losses and weights of every
 // layout, memory and messages as planned.
 #include "refusal.h"
-#include "run/layout_run.h"
+#include "run/low_precision.h"
 
 using namespace dltrain;
 
@@ -120,6 +120,7 @@ TEST_CASE("gradients travel within groups and between them in bf16, if asked") {
   for (const Network& network : networks()) {
     const LayoutRun exact = layout_run(network, 4, stage_hybrid(0, "all"), 2);
     const LayoutRun f32 = layout_run(network, 4, stage_hybrid(2, "2"), 2);
+    const Tolerance tolerance = low_precision(network, {}, kBitsOfBf16, 4);
     for (int s : {1, 2, 3}) {
       for (const char* micro_batch : {"6", "3"}) {
         INFO(network.name << ", stage " << s << ", micro-batches of " << micro_batch);
@@ -131,7 +132,7 @@ TEST_CASE("gradients travel within groups and between them in bf16, if asked") {
                        2);
         // Batch norm sees other micro-batches.
         if (network.name != networks()[1].name || micro_batch[0] == '6') {
-          CHECK(greatest_difference(rounded.losses, exact.losses) < 1e-2);
+          check_close(rounded, exact, tolerance);
         }
         CHECK(rounded.report.traffic.between_nodes < 0.7 * f32.report.traffic.between_nodes);
       }
@@ -147,11 +148,14 @@ TEST_CASE("bf16 and fp16 models train in groups, and an evaluation is that of wh
     std::vector<std::string> all = eval;
     all.push_back(std::string("precision.compute=") + precision);
     const LayoutRun whole = layout_run(networks()[0], 4, stage_hybrid(0, "all", all));
+    const int bits = precision[0] == 'b' ? kBitsOfBf16 : kBitsOfFp16;
+    const Tolerance tolerance =
+        precision[1] == '3' ? kToleranceOfF32 : low_precision(networks()[0], eval, bits);
     for (int s : {1, 2, 3}) {
       INFO(precision << ", stage " << s);
       const LayoutRun parts = layout_run(networks()[0], 4, stage_hybrid(s, "2", all));
-      CHECK(greatest_difference(parts.losses, whole.losses) < 2e-3);
-      CHECK(parts.evaluation == Approx(whole.evaluation).epsilon(2e-3));
+      check_close(parts, whole, tolerance);
+      CHECK(parts.evaluation == Approx(whole.evaluation).epsilon(tolerance.losses));
     }
   }
 }

@@ -70,11 +70,12 @@ inline Experiment layout_experiment(const Network& network,
   return load_config<Experiment>({.files = {}, .overrides = all});
 }
 
-inline SessionOptions layout_options(ThreadCollectives& ranks) {
+inline SessionOptions layout_options(ThreadCollectives& ranks, DType compute = DType::f32) {
   return {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
           .ranks = {.collectives = ranks.size() > 1 ? &ranks : nullptr,
                     .rank = ranks.rank(),
                     .world = ranks.size()},
+          .compute = compute,
           // Of memory.recompute=auto: below what fits in one level of recomputation.
           .recompute_choice = RecomputeChoice{Recompute::automatic, 0.1}};
 }
@@ -88,15 +89,49 @@ inline double greatest_difference(const std::vector<double>& a, const std::vecto
   return most;
 }
 
-// Returns the report of rank 0 and the state of all. `per_node`: ranks; 0: all.
+// The same data with inputs in f64, for steps in f64.
+class WideInputs final : public DatasetWrapper {
+ public:
+  explicit WideInputs(std::shared_ptr<const Dataset> data)
+      : DatasetWrapper(std::move(data)), fields_(whole().fields()) {
+    for (FieldSpec& field : fields_) {
+      if (field.sample.dtype == DType::f32) field.sample.dtype = DType::f64;
+    }
+  }
+  const std::vector<FieldSpec>& fields() const override { return fields_; }
+  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
+    const TensorSpec& narrow = whole().fields()[static_cast<size_t>(field)].sample;
+    if (narrow.dtype != DType::f32) return whole().gather(field, samples, out);
+    std::vector<float> values(samples.size() * static_cast<size_t>(narrow.shape.elements()));
+    whole().gather(field, samples, reinterpret_cast<std::byte*>(values.data()));
+    std::ranges::copy(values, reinterpret_cast<double*>(out));
+  }
+  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& /*first*/,
+                       std::byte* out) const override {
+    gather(field, samples, out);
+  }
+
+ private:
+  std::vector<FieldSpec> fields_;
+};
+
+// Returns the report of rank 0 and the state of all. `per_node`: ranks; 0: all. `compute` f64 is
+// on the reference engine.
 inline LayoutRun layout_run(const Network& network, int ranks,
-                            const std::vector<std::string>& overrides, int per_node = 0) {
+                            const std::vector<std::string>& overrides, int per_node = 0,
+                            DType compute = DType::f32) {
   LayoutRun out;
   std::mutex mutex;
   run_rank_threads(ranks, [&](ThreadCollectives& collectives) {
     Experiment experiment = layout_experiment(network, overrides);
-    SessionOptions options = layout_options(collectives);
+    SessionOptions options = layout_options(collectives, compute);
     options.ranks.ranks_per_node = per_node;
+    if (compute == DType::f64) {
+      const DataSplit data = open_session(experiment, layout_options(collectives)).data;
+      options.data =
+          DataSplit{.train = std::make_shared<WideInputs>(data.train),
+                    .eval = data.eval ? std::make_shared<WideInputs>(data.eval) : nullptr};
+    }
     Session session = open_session(experiment, options);
     start_session(session);
     TrainEvents events;

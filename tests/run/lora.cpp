@@ -3,7 +3,7 @@
 #include "nn/lora.h"
 
 #include "refusal.h"
-#include "run/layout_run.h"
+#include "run/low_precision.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
@@ -187,7 +187,7 @@ TEST_CASE("a base in bf16 computes what f32 masters compute and needs 2 bytes a 
   CHECK(wide.report.arena_bytes - narrow.report.arena_bytes >= saved);
   const LayoutRun ranks =
       layout_run(with_lora(2, "{rank: 4, base: bf16}"), 2, {bf16, "training.micro_batch_size=3"});
-  CHECK(greatest_difference(ranks.losses, narrow.losses) < 5e-3);
+  check_close(ranks, narrow, low_precision(with_lora(2, "{rank: 4}"), {}, kBitsOfBf16));
   const auto refused = [](const std::vector<std::string>& more) {
     return refusal_of([&] { layout_experiment(with_lora(2, "{rank: 4, base: bf16}"), more); },
                       ExitCode::usage);

@@ -1,16 +1,17 @@
 // TF32, excepted layers and a padded vocabulary over ranks: a tied GPT with dropout.
-#include "run/layout_run.h"
+#include "run/low_precision.h"
 
 using namespace dltrain;
 
 TEST_CASE("tf32, precision by layer and padding of the vocabulary work in every layout") {
   struct Setting {
     const char* override;
-    double tolerance;  // of losses: roundings of f32, of TF32, of bf16
+    int bits;
   };
   for (const Setting& setting :
-       {Setting{"model.pad_vocab_to=64", 1e-5}, Setting{"precision.matmul=tf32", 2e-3},
-        Setting{"precision={compute: bf16, overrides: {lm_head: f32, 'h.0.*': tf32}}", 5e-3}}) {
+       {Setting{"model.pad_vocab_to=64", kBitsOfF32}, Setting{"precision.matmul=tf32", kBitsOfTf32},
+        Setting{"precision={compute: bf16, overrides: {lm_head: f32, 'h.0.*': tf32}}",
+                kBitsOfBf16}}) {
     const LayoutRun one = layout_run(networks()[2], 1, {setting.override});
     for (const std::vector<std::string>& layout : std::vector<std::vector<std::string>>{
              {"parallelism.data=2"},
@@ -24,8 +25,9 @@ TEST_CASE("tf32, precision by layer and padding of the vocabulary work in every 
       std::vector<std::string> overrides = layout;
       overrides.emplace_back(setting.override);
       const LayoutRun two = layout_run(networks()[2], 2, overrides);
-      INFO("losses within " << greatest_difference(two.losses, one.losses));
-      CHECK(greatest_difference(two.losses, one.losses) < setting.tolerance);
+      const bool f32 = setting.bits == kBitsOfF32;
+      check_close(two, one,
+                  f32 ? kToleranceOfF32 : low_precision(networks()[2], {}, setting.bits, 2));
     }
   }
 }

@@ -1,7 +1,7 @@
 // Sequence parallelism (passes/sequence_cut.h): between shared products each rank along `tensor`
 // has its rows only, with the losses and weights of one rank.
 #include "refusal.h"
-#include "run/layout_run.h"
+#include "run/low_precision.h"
 
 using namespace dltrain;
 
@@ -44,9 +44,8 @@ std::vector<std::string> over_rows(int ranks, std::vector<std::string> more = {}
   return more;
 }
 
-void check_rows(const LayoutRun& rows, const LayoutRun& one, double tolerance = 1e-5) {
-  CHECK(greatest_difference(rows.losses, one.losses) < tolerance);
-  CHECK(greatest_difference(rows.norms, one.norms) < tolerance);
+void check_rows(const LayoutRun& rows, const LayoutRun& one) {
+  check_close(rows, one, kToleranceOfF32);
 }
 
 size_t work_bytes(const LayoutRun& run) {
@@ -98,7 +97,8 @@ TEST_CASE("rows between shared products work with other axes, precisions and rec
       const LayoutRun one = layout_run(*network, 1, alone);
       std::vector<std::string> rows = over_rows(2);
       rows.push_back(variation);
-      check_rows(layout_run(*network, ranks, rows), one, low ? 2e-2 : 1e-5);
+      check_close(layout_run(*network, ranks, rows), one,
+                  low ? low_precision(*network, {}, kBitsOfBf16, 2) : kToleranceOfF32);
     }
   }
 }
@@ -123,8 +123,9 @@ TEST_CASE("products that are cut into pieces have the losses of whole ones") {
     INFO(variation);
     const bool low = variation == std::string("precision.compute=bf16");
     const Network& llama = row_networks()[1];
-    check_rows(layout_run(llama, 2, over_rows(2, {variation, pieces})),
-               layout_run(llama, 1, {variation}), low ? 2e-2 : 1e-5);
+    check_close(layout_run(llama, 2, over_rows(2, {variation, pieces})),
+                layout_run(llama, 1, {variation}),
+                low ? low_precision(llama, {}, kBitsOfBf16, 2) : kToleranceOfF32);
   }
   for (const char* variation :
        {"parallelism.pipeline=2", "parallelism={pipeline: 2, pipeline_schedule: zero_bubble}",

@@ -1,7 +1,7 @@
 // Tensor parallelism (passes/partition.h): losses, weights and checkpoints are those of one rank.
 #include "checkpoint/checkpoint_writer.h"
 #include "refusal.h"
-#include "run/layout_run.h"
+#include "run/low_precision.h"
 #include "temporary_folder.h"
 
 using namespace dltrain;
@@ -124,8 +124,9 @@ TEST_CASE("bf16, frozen layers, accumulation and recompute work with tensor para
     INFO(variation);
     const LayoutRun one = layout_run(networks()[0], 1, {variation});
     const LayoutRun shards = layout_run(networks()[0], 4, over_tensor(2, {variation}));
-    const double tolerance = variation.ends_with("bf16") ? 1e-2 : 1e-5;
-    CHECK(greatest_difference(shards.losses, one.losses) < tolerance);
+    const bool bf16 = variation.ends_with("bf16");
+    check_close(shards, one,
+                bf16 ? low_precision(networks()[0], {variation}, kBitsOfBf16, 2) : kToleranceOfF32);
   }
 }
 

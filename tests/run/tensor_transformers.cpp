@@ -1,7 +1,7 @@
 // Transformers over the tensor axis (passes/partition.h): attention by heads, with the losses of
 // one rank and as few messages as Megatron-LM.
 #include "refusal.h"
-#include "run/layout_run.h"
+#include "run/low_precision.h"
 
 using namespace dltrain;
 
@@ -100,7 +100,8 @@ TEST_CASE("bf16, ZeRO, accumulation and recompute work with attention by heads")
       const LayoutRun one = layout_run(network, 1, alone);
       const LayoutRun shards = layout_run(network, 4, over_tensor_ranks(2, variation));
       const bool bf16 = variation.front().ends_with("bf16") || variation.back().ends_with("bf16");
-      CHECK(greatest_difference(shards.losses, one.losses) < (bf16 ? 1e-2 : 1e-5));
+      check_close(shards, one,
+                  bf16 ? low_precision(network, alone, kBitsOfBf16, 2) : kToleranceOfF32);
     }
   }
 }

@@ -2,7 +2,7 @@
 #include "passes/zero.h"
 
 #include "refusal.h"
-#include "run/layout_run.h"
+#include "run/low_precision.h"
 
 using namespace dltrain;
 
@@ -92,10 +92,12 @@ TEST_CASE("ZeRO trains in bf16 and fp16 as whole state does") {
     for (const Network& network : networks()) {
       const std::vector<std::string> compute{fmt::format("precision.compute={}", precision)};
       const LayoutRun whole = layout_run(network, 2, stage_zero(0, compute));
+      const int bits = precision[0] == 'b' ? kBitsOfBf16 : kBitsOfFp16;
+      const Tolerance tolerance = low_precision(network, stage_zero(0), bits);
       for (int s : {1, 2, 3}) {
         INFO(network.name << " in " << precision << ", stage " << s);
         const LayoutRun parts = layout_run(network, 2, stage_zero(s, compute));
-        CHECK(greatest_difference(parts.losses, whole.losses) < 2e-3);
+        check_close(parts, whole, tolerance);
       }
     }
   }
@@ -104,11 +106,12 @@ TEST_CASE("ZeRO trains in bf16 and fp16 as whole state does") {
 TEST_CASE("gradients that travel in bf16 train as others but for their rounding") {
   for (const Network& network : networks()) {
     const LayoutRun exact = layout_run(network, 2, stage_zero(0));
+    const Tolerance tolerance = low_precision(network, stage_zero(0), kBitsOfBf16, 2);
     for (int s : {0, 1, 2, 3}) {
       INFO(network.name << ", stage " << s);
       const LayoutRun rounded =
           layout_run(network, 2, stage_zero(s, {"parallelism.reduce_dtype=bf16"}));
-      CHECK(greatest_difference(rounded.losses, exact.losses) < 1e-2);
+      check_close(rounded, exact, tolerance);
       CHECK(rounded.losses.back() != exact.losses.back());
       CHECK(rounded.report.traffic.reduced + rounded.report.traffic.scattered <
             0.7 * static_cast<double>(exact.report.traffic.reduced));
