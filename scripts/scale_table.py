@@ -4,6 +4,8 @@
   scripts/scale_table.py [--dltrain build/dltrain] [--configs configs/scale] [--match TEXT]
 """
 import argparse
+import concurrent.futures
+import os
 import re
 import statistics
 import subprocess
@@ -91,10 +93,9 @@ def main():
     print("| model | GPUs | tensor × pipeline × data, ZeRO | published | predicted | error | GiB published | GiB predicted | source |")
     print("|---|---:|---|---:|---:|---:|---:|---:|---|")
     errors = []
-    for row in ROWS:
-        if options.match not in row["model"] + " " + row["source"]:
-            continue
-        rate, memory, verdict = plan(options, row)
+    rows = [row for row in ROWS if options.match in row["model"] + " " + row["source"]]
+    pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+    for row, (rate, memory, verdict) in zip(rows, pool.map(lambda row: plan(options, row), rows)):
         error = rate / row["rate"] - 1
         if "fitted" not in row["source"]:
             errors.append(abs(error))

@@ -132,9 +132,16 @@ dltrain gpt.yaml -q --name gpt && dltrain export runs/gpt gpt2""")
     def test_other_pages(self):
         self.write("exp.yaml", SMALL)
         for page in PAGES:
-            if page.removeprefix("docs/") in ("README.md", "tutorial.md", "data.md", "language-models.md", "training.md"):
+            if page.removeprefix("docs/") in ("README.md", "tutorial.md", "data.md", "language-models.md", "training.md", "scale.md"):
                 continue
             self.page(page)
+
+    def test_the_table_of_large_models_is_what_its_script_prints(self):
+        done = self.shell("scripts/scale_table.py")
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        page = (SOURCES / "docs/scale.md").read_text(encoding="utf-8")
+        for line in filter(None, done.stdout.splitlines()):
+            self.assertIn(line + "\n", page)
 
     def test_links_of_pages_lead_to_files(self):
         for page in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/cluster/README.md", *(path.relative_to(SOURCES) for path in (SOURCES / "docs").rglob("*.md"))]:
