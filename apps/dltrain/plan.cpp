@@ -97,6 +97,25 @@ void add_peak(const MemoryPeak& peak, SizeTable& table) {
   }
 }
 
+// Returns what the last rank along `tensor` allocates, of whose first rank `session` is. Remainders
+// of shards belong to the first ranks, so this is the least of these ranks and `session` the most.
+size_t least_bytes(const Session& session) {
+  const int ranks = session.coordinates.tensor.count;
+  const auto is_uneven = [&](const GraphValue& value) {
+    if (!value.shard || !value.shard->cut || value.shard->cut->axis != mesh_axes::kTensor) {
+      return false;
+    }
+    const auto& [whole, cut, flat, stage, is_here] = *value.shard;
+    return cut->local(whole.shape, 0) != cut->local(whole.shape, ranks - 1);
+  };
+  if (std::ranges::none_of(session.executor->training().graph.values, is_uneven)) {
+    return session.executor->report().arena_bytes;
+  }
+  return open_planned_rank(*session.experiment, session.options, session.options.ranks.world,
+                           session.options.ranks.rank + ranks - 1)
+      .executor->arena_bytes();
+}
+
 void print_memory(const Session& session, const PlanReport& r) {
   // The kernels of some libraries need memory for each thread.
   const std::string threads =
@@ -118,6 +137,12 @@ void print_memory(const Session& session, const PlanReport& r) {
   if (r.stage_bytes != 0) table.add("input staging", r.stage_bytes, "for the next two batches");
   table.add("total", r.arena_bytes,
             fmt::format("{} bytes are allocated before the first step{}", r.arena_bytes, threads));
+  if (const size_t least = least_bytes(session); least != r.arena_bytes) {
+    table.add("  last tensor rank", least,
+              fmt::format("{} bytes: the ranks along tensor have shards of different sizes, this "
+                          "one the smallest",
+                          least));
+  }
   table.print();
 }
 
@@ -343,9 +368,11 @@ void print_stages(const Session& session) {
     int64_t parameters = 0;
     for (const LayerCost& layer : r.layers) parameters += layer.parameters;
     flops.push_back(r.flops_per_step / static_cast<double>(session.batch.micro_steps));
+    const size_t least = least_bytes(other);
     rows.push_back({i, i, layers_of(other, r), fmt::format("{}", parameters),
                     bytes_text(r.arena_bytes), human_count(flops.back()),
-                    fmt::format("{}", r.arena_bytes)});
+                    least == r.arena_bytes ? fmt::format("{}", least)
+                                           : fmt::format("{}-{}", least, r.arena_bytes)});
   }
   const double busy = static_cast<double>(session.batch.micro_steps) * std::ranges::max(flops);
   const ParallelismConfig& parallelism = session.experiment->parallelism;
@@ -640,8 +667,9 @@ CommandBody add_plan(CLI::App& command) {
       ->excludes("--timeline")
       ->excludes("--frontier");
   command.add_flag("--search", options->search,
-                   "Find the fastest layouts of --world ranks that fit --gpu: data, tensor and "
-                   "pipeline parallelism, ZeRO stage, micro-batch, recomputation");
+                   "Find the fastest layouts of --world ranks that fit --gpu: data, context, "
+                   "expert, tensor and pipeline parallelism, ZeRO stage, micro-batch, "
+                   "recomputation");
   return [options, rates_given, disk] {
     const LoadExperiment load = [&](const std::vector<std::string>& extra) {
       return options->config.load(extra);

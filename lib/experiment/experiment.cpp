@@ -591,7 +591,8 @@ void Experiment::validate(Diagnostics& diagnostics) const {
     validate_shards(diagnostics);
   }
   if (precision.narrow_parameters()) validate_narrow_parameters(diagnostics);
-  if (memory.recompute == Recompute::automatic && parallelism.virtual_stages > 1) {
+  if (memory.recompute == Recompute::automatic && parallelism.pipeline > 1 &&
+      parallelism.virtual_stages > 1) {
     diagnostics.add(memory, "recompute",
                     "memory.recompute auto cannot be combined with parallelism.virtual_stages {}; "
                     "take selective, blocks or full",

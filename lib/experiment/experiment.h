@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -95,12 +96,17 @@ struct ParallelismConfig : ConfigObject {
   // The keys with which several ranks together have one copy of the model, and these ranks.
   std::vector<std::string> keys_of_model() const;
   int64_t ranks_of_model() const { return tensor * context * pipeline; }
-  // The smallest number of ranks of this layout; `data` decides if it is given.
-  int64_t least_ranks() const { return std::max<int64_t>(data, 1) * ranks_of_model(); }
+  // The smallest number of ranks of this layout; `data` decides if it is given. Without it there
+  // are as many data-parallel ranks as `expert` needs, which divides these times the context ranks.
+  int64_t least_ranks() const {
+    return (data > 0 ? data : expert / std::gcd(expert, context)) * ranks_of_model();
+  }
   // passes/expert_cut.h; 0 for the words.
   double buffer_factor() const;
   double capacity_factor() const;
   size_t bucket_bytes() const { return static_cast<size_t>(bucket_mb * (1 << 20)); }
+  // Sentences about keys whose axis has one rank, with which they have no effect.
+  std::vector<std::string> idle_keys() const;
   void describe(Fields& f);
   void validate(Diagnostics& diagnostics) const;
 };

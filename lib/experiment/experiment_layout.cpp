@@ -4,6 +4,7 @@
 #include <bit>
 #include <charconv>
 #include <numeric>
+#include <tuple>
 
 #include "experiment/experiment.h"
 #include "passes/stage_cut.h"
@@ -43,6 +44,25 @@ std::vector<std::string> ParallelismConfig::keys_of_model() const {
   return out;
 }
 
+std::vector<std::string> ParallelismConfig::idle_keys() const {
+  // No errors: a sweep over the ranks of an axis has the same keys for one rank.
+  const std::tuple<const char*, bool, const char*, int64_t> keys[] = {
+      {"context_method", context_method != ContextMethod::all_gather, "context", context},
+      {"pipeline_stages", !chooses_stages(), "pipeline", pipeline},
+      {"pipeline_schedule", pipeline_schedule != PipelineSchedule::one_forward_one_backward,
+       "pipeline", pipeline},
+      {"virtual_stages", virtual_stages > 1, "pipeline", pipeline},
+      {"expert_buffer", expert_buffer != "worst", "expert", expert}};
+  std::vector<std::string> out;
+  for (const auto& [key, given, axis, ranks] : keys) {
+    if (given && ranks == 1) {
+      out.push_back(fmt::format("parallelism.{} has no effect with {}: 1; it needs {} of 2 or more",
+                                key, axis, axis));
+    }
+  }
+  return out;
+}
+
 void ParallelismConfig::validate(Diagnostics& diagnostics) const {
   if (layout == LayoutChoice::automatic) {
     const std::pair<const char*, bool> chosen[] = {{"data", data != -1},
@@ -64,7 +84,7 @@ void ParallelismConfig::validate(Diagnostics& diagnostics) const {
                     "zero_shard_size {} has no effect with zero_stage 0; give zero_stage 1, 2 or 3",
                     zero_shard_size);
   }
-  if (sequence_parallel && tensor == 1) {
+  if (sequence_parallel && tensor == 1 && layout == LayoutChoice::given) {
     diagnostics.add(*this, "sequence_parallel",
                     "sequence_parallel has no effect with tensor: 1; give tensor: 2 or more");
   }
@@ -75,9 +95,6 @@ void ParallelismConfig::validate(Diagnostics& diagnostics) const {
   if (expert_buffer != "worst" && buffer_factor() < 1) {
     diagnostics.add(*this, "expert_buffer", "'{}' is neither worst nor a number of at least 1",
                     expert_buffer);
-  } else if (expert_buffer != "worst" && expert == 1) {
-    diagnostics.add(*this, "expert_buffer",
-                    "expert_buffer has no effect with expert: 1, where no rows are sent");
   }
   if (expert_capacity != "dropless" && capacity_factor() == 0) {
     diagnostics.add(*this, "expert_capacity", "'{}' is neither dropless nor a positive number",
@@ -91,9 +108,6 @@ void ParallelismConfig::validate(Diagnostics& diagnostics) const {
   } else if (!interleaved && virtual_stages > 1) {
     diagnostics.add(*this, "virtual_stages",
                     "virtual_stages {} needs pipeline_schedule: interleaved", virtual_stages);
-  } else if (interleaved && pipeline == 1) {
-    diagnostics.add(*this, "virtual_stages",
-                    "virtual_stages has no effect with pipeline: 1; give pipeline: 2 or more");
   }
   if (pipeline == 1) return;
   const int64_t stages = pipeline * virtual_stages;
@@ -114,13 +128,13 @@ void ParallelismConfig::validate(Diagnostics& diagnostics) const {
 namespace {
 
 // Returns the nearest batch sizes and numbers of ranks that fit.
-std::string advice(int64_t batch, int64_t ranks) {
+std::string advice(int64_t batch, int64_t ranks, const std::string& what) {
   const int64_t below = batch / ranks * ranks;
   int64_t fewer = std::min(ranks, batch);
   while (batch % fewer != 0) --fewer;
-  return fmt::format("{}{} would fit, and {} would fit {} rank{}",
+  return fmt::format("{}{} would fit, and {} would fit {} {}{}",
                      below > 0 ? fmt::format("{} and ", below) : "", below + ranks, batch, fewer,
-                     fewer == 1 ? "" : "s");
+                     what, fewer == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -129,22 +143,33 @@ std::string advice(int64_t batch, int64_t ranks) {
 void Experiment::validate_shards(Diagnostics& diagnostics) const {
   const bool zero = parallelism.zero_stage > 0, tensor = parallelism.tensor > 1;
   const bool context = parallelism.context > 1, experts = parallelism.expert > 1;
+  const bool stages = parallelism.pipeline > 1;
   const std::string key = zero ? fmt::format("parallelism.zero_stage {}", parallelism.zero_stage)
                           : tensor  ? fmt::format("parallelism.tensor {}", parallelism.tensor)
-                          : context ? fmt::format("parallelism.context {}", parallelism.context)
                           : experts ? fmt::format("parallelism.expert {}", parallelism.expert)
-                                    : fmt::format("parallelism.pipeline {}", parallelism.pipeline);
+                          : stages  ? fmt::format("parallelism.pipeline {}", parallelism.pipeline)
+                                    : fmt::format("parallelism.context {}", parallelism.context);
   const auto refuse = [&](const SourceLocation& at, const std::string& why) {
     diagnostics.add(at, "{}: {}", key, why);
   };
   if (training.reduction == Reduction::fixed && (zero || tensor || context || experts)) {
+    std::vector<std::string> remedies;
+    for (const auto& [given, remedy] : {std::pair(zero, "zero_stage: 0"),
+                                        {tensor, "tensor: 1"},
+                                        {context, "context: 1"},
+                                        {experts, "expert: 1"}}) {
+      if (given) remedies.emplace_back(remedy);
+    }
     refuse(training.location_of("reduction"),
-           zero      ? "sharded gradients cannot be added in the order of reduction: fixed"
-           : tensor  ? "the products of shards are not added in the order of reduction: fixed"
-           : context ? "sums over tokens are not added in the order of reduction: fixed"
-                     : "the gradients of experts are not added in the order of reduction: fixed");
+           fmt::format("{} not added in the order of reduction: fixed, which works over data and "
+                       "pipeline ranks; take {}, or reduction: fast",
+                       zero      ? "sharded gradients are"
+                       : tensor  ? "the products of shards are"
+                       : context ? "sums over tokens are"
+                                 : "the gradients of experts are",
+                       fmt::join(remedies, " and ")));
   }
-  if (autotune != Autotune::off && (tensor || context || experts || parallelism.pipeline > 1)) {
+  if (autotune != Autotune::off && (tensor || context || experts || stages)) {
     diagnostics.add(*this, "autotune",
                     "{}: ranks with different layers or shards cannot share measurements; take "
                     "autotune: off",
@@ -165,20 +190,26 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
     refuse(training.location_of("verify_replicas"),
            "ranks with shards of their own cannot be compared");
   }
-  if (generation) {
+  // Every context rank has all weights and, after the sums over ranks, all gradients.
+  const bool divided = zero || tensor || experts || stages;
+  if (generation && divided) {
     refuse(generation->location,
            "samples need the full weights on one rank; use `dltrain generate` on a checkpoint");
   }
   if (evaluation.predictions) {
     refuse(evaluation.location_of("predictions"),
-           "predictions need the full weights on one rank; use `dltrain predict` on a checkpoint");
+           fmt::format("predictions need the full {} on one rank; use `dltrain predict` on a "
+                       "checkpoint",
+                       divided ? "weights" : "samples"));
   }
-  if (logging.histogram_steps) {
+  if (logging.histogram_steps && divided) {
     refuse(logging.location_of("histogram_steps"),
            "histograms need the full weights and gradients on one rank");
   }
   if (logging.gradient_noise) {
-    refuse(logging.location_of("gradient_noise"), "gradient_noise needs full gradients on a rank");
+    refuse(logging.location_of("gradient_noise"),
+           divided ? "gradient_noise needs full gradients on a rank"
+                   : "gradient_noise needs gradients of full samples on a rank");
   }
 }
 
@@ -262,9 +293,9 @@ void Experiment::validate_lora(Diagnostics& diagnostics) const {
 
 namespace {
 
-std::string share_name(int64_t global_batch, int64_t ranks) {
+std::string share_name(int64_t global_batch, int64_t ranks, const std::string& what) {
   if (ranks == 1) return "global_batch_size";
-  return fmt::format("a rank's share of the batch ({} / {} ranks)", global_batch, ranks);
+  return fmt::format("a rank's share of the batch ({} / {} {}s)", global_batch, ranks, what);
 }
 
 }  // namespace
@@ -287,26 +318,28 @@ void check_division(const TrainingConfig& t, int64_t samples, const std::string&
 
 namespace {
 
-BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
+// `ranks`: those with other samples, which `what` names.
+BatchLayout batch_layout(const TrainingConfig& t, int ranks, const std::string& what) {
   const int64_t r = ranks;
   if (!t.global_batch_size && r > 1) {
     fail_at(t, "micro_batch_size",
-            "micro_batch_size alone leaves the global batch of {} ranks open; give "
+            "micro_batch_size alone leaves the global batch of {} {}s open; give "
             "global_batch_size (here {} for the same micro-batches)",
-            r, t.given_micro_batch().value_or(1) * t.gradient_accumulation_steps.value_or(1) * r);
+            r, what,
+            t.given_micro_batch().value_or(1) * t.gradient_accumulation_steps.value_or(1) * r);
   }
   BatchLayout out;
   out.global_batch = t.global_batch_size.value_or(t.given_micro_batch().value_or(1) *
                                                   t.gradient_accumulation_steps.value_or(1));
   if (out.global_batch % r != 0) {
-    fail_at(t, "global_batch_size", "a global batch of {} cannot be shared evenly by {} ranks; {}",
-            out.global_batch, r, advice(out.global_batch, r));
+    fail_at(t, "global_batch_size", "a global batch of {} cannot be shared evenly by {} {}s; {}",
+            out.global_batch, r, what, advice(out.global_batch, r, what));
   }
   const int64_t share = out.global_batch / r;
   out.micro_batch =
       t.given_micro_batch().value_or(share / t.gradient_accumulation_steps.value_or(1));
   Diagnostics diagnostics;
-  check_division(t, share, share_name(out.global_batch, r), diagnostics);
+  check_division(t, share, share_name(out.global_batch, r, what), diagnostics);
   diagnostics.throw_if_any();
   if (t.gradient_accumulation_steps && share / out.micro_batch != *t.gradient_accumulation_steps) {
     fail_at(
@@ -355,7 +388,9 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
             parallelism.context > 1 ? fmt::format(" times context {}", parallelism.context) : "",
             parallelism.expert, std::lcm(parts, groups * parallelism.expert), sharing);
   }
-  const BatchLayout out = batch_layout(experiment.training, ranks);
+  // With other axes than `data` it matters which ranks are meant.
+  const BatchLayout out =
+      batch_layout(experiment.training, ranks, parts > 1 ? "data-parallel rank" : "rank");
   if (experiment.training.reduction == Reduction::fixed && ranks > 1 &&
       !std::has_single_bit(static_cast<uint64_t>(out.micro_steps))) {
     // Suggests as many samples per rank in 2^k micro-batches, or other global batches.

@@ -194,7 +194,18 @@ std::vector<std::string> find_stages(const Graph& forward, const std::vector<std
     if (found == layers.end()) refuse(path, "no layer from there on has parameters");
     const auto at = static_cast<size_t>(found - layers.begin());
     if (at == 0) refuse(path, "it is the first layer");
-    if (at <= after) refuse(path, fmt::format("it is not behind '{}'", layers[after]));
+    if (at == after) {
+      refuse(path, out.back() == path
+                       ? "it is named twice"
+                       : fmt::format("its first layer with parameters, '{}', is that "
+                                     "with which the stage before begins",
+                                     out.back()));
+    }
+    if (at < after) {
+      refuse(path, fmt::format("it comes before '{}', with which the stage before begins; name the "
+                               "layers in the order of the model",
+                               out.back()));
+    }
     out.push_back(layers[at]);
     after = at;
   }

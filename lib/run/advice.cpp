@@ -238,7 +238,7 @@ std::string first_loss_advice(const Session& session, double loss) {
 }
 
 std::vector<std::string> advice(const Session& session) {
-  std::vector<std::string> out;
+  std::vector<std::string> out = session.experiment->parallelism.idle_keys();
   if (std::string waits = waiting_stages(session); !waits.empty()) out.push_back(std::move(waits));
   const DataSplit& data = session.data;
   if (std::string other = other_tokenizer(session.experiment->model, *data.train); !other.empty()) {

@@ -149,6 +149,50 @@ complete_line dltrain --overw
         self.refused(USAGE, "check", self.small(), "-s", "parallelism.pipeline=50", says="50 stages, but the model has only 2 layers")
         self.assertIn("NOTE  layout: planned for 2 ranks; the checks run on one\n",
                       self.run_dltrain("check", self.small(), "-s", "parallelism.tensor=2").out)
+        mixture = SOURCES / "tests/golden/language/mixtral.yaml"
+        for layout, ranks in ((("expert=2",), 2), (("expert=4", "context=2"), 4)):
+            settings = [word for key in layout for word in ("-s", f"parallelism.{key}")]
+            self.assertIn(f"NOTE  layout: planned for {ranks} ranks; the checks run on one\n",
+                          self.run_dltrain("check", mixture, *settings, code=None).out)
+        self.assertRegex(self.run_dltrain("plan", "--help").out, r"(?s)data,\s+context,\s+expert,\s+tensor\s+and\s+pipeline")
+
+    def test_keys_without_their_axis_are_warned_of(self):
+        gpt, mixture = (SOURCES / f"tests/golden/language/{model}.yaml" for model in ("gpt2", "mixtral"))
+        for keys, axis, settings, ranks in (
+                (("context_method",), "context", "context_method: ring", 2),
+                (("pipeline_stages",), "pipeline", "pipeline_stages: [h.1.ln_1]", 2),
+                (("pipeline_schedule",), "pipeline", "pipeline_schedule: zero_bubble", 2),
+                (("pipeline_schedule", "virtual_stages"), "pipeline", "pipeline_schedule: interleaved, virtual_stages: 2", 2),
+                (("expert_buffer",), "expert", "expert_buffer: 2", 2)):
+            config = mixture if axis == "expert" else gpt
+            alone = self.run_dltrain("plan", config, "-s", f"parallelism={{{settings}}}").out
+            self.assertEqual(re.findall(r"^warning: (.* has no effect .*)$", alone, re.M),
+                             [f"parallelism.{key} has no effect with {axis}: 1; it needs {axis} of 2 or more" for key in keys])
+            self.assertNotIn("no effect", self.run_dltrain("plan", config, "-s", f"parallelism={{{settings}, {axis}: {ranks}}}").out)
+
+    def test_messages_of_layouts_name_the_way_out(self):
+        mixture = SOURCES / "tests/golden/language/mixtral.yaml"
+        fixed = ("plan", mixture, "-s", "training.reduction=fixed")
+        ways = "are not added in the order of reduction: fixed, which works over data and pipeline ranks; take %s, or reduction: fast"
+        self.refused(USAGE, *fixed, "-s", "parallelism.tensor=2", says=ways % "tensor: 1")
+        self.refused(USAGE, *fixed, "-s", "parallelism.expert=2", says=ways % "expert: 1")
+        self.refused(USAGE, *fixed, "-s", "parallelism={tensor: 2, zero_stage: 1}", says=ways % "zero_stage: 0 and tensor: 1")
+        gpt = ("plan", SOURCES / "tests/golden/language/gpt2.yaml")
+        batch = ("-s", "training.global_batch_size=8", "-s", "parallelism.tensor=2")
+        self.refused(USAGE, *gpt, *batch, "--world", 6,
+                     says="a global batch of 8 cannot be shared evenly by 3 data-parallel ranks; 6 and 9 would fit, and 8 would fit 2 data-parallel ranks")
+        self.refused(USAGE, *gpt, *batch, "--world", 4, "-s", "training.micro_batch_size=8", says="(8 / 2 data-parallel ranks)")
+        self.refused(USAGE, *gpt, "-s", "parallelism.context=2", "-s", "evaluation.predictions=4", says="predictions need the full samples on one rank")
+
+    def test_the_plan_has_the_memory_of_ranks_with_smaller_shards(self):
+        gpt = SOURCES / "tests/golden/language/gpt2.yaml"
+        even = self.run_dltrain("plan", gpt, "-s", "parallelism.tensor=2", "-s", "model.vocab_size=64").out
+        self.assertNotIn("last tensor rank", even)
+        uneven = self.run_dltrain("plan", gpt, "-s", "parallelism.tensor=2", "-s", "model.vocab_size=65").out
+        most = int(re.search(r"total .* (\d+) bytes are allocated", uneven)[1])
+        self.assertLess(int(re.search(r"last tensor rank .* (\d+) bytes: ", uneven)[1]), most)
+        stages = self.run_dltrain("plan", gpt, "-s", "parallelism={tensor: 2, pipeline: 2}", "-s", "model.vocab_size=65").out
+        self.assertRegex(stages, r"(?m)^ +0 .* \d+-\d+$")
 
     def test_the_plan_for_a_gpu_that_is_not_here_estimates_its_step(self):
         small, bf16 = self.small(), ["-s", "precision.compute=bf16"]

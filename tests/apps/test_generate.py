@@ -174,6 +174,13 @@ class GenerateTest(DltrainTest):
             # The last ones are those of the checkpoint.
             made = self.generate(run, "--prompt", "of", "--seed", 3, "--max-tokens", 12, "--temperature", 0.8, "--top-k", 20)
             self.assertEqual(made[0]["text"], texts[-1]["text"])
+        # Every context rank has all weights.
+        context = self.train(GPT, "-s", SAMPLES, "-s", "data.sequence_length=16", "-s", "logging.tensorboard=true", "-s", "logging.histogram_steps=5",
+                             "-s", "parallelism.context=2", "--nproc-per-node", 2, steps=12, name="context")
+        alone = self.train(GPT, "-s", SAMPLES, "-s", "data.sequence_length=16", steps=12, name="alone")
+        self.assertEqual((context / "samples.jsonl").read_text().count('"of"'), 3)
+        drawn = [[json.loads(line)["text"] for line in (run / "samples.jsonl").read_text().splitlines()] for run in (context, alone)]
+        self.assertEqual(*drawn)
         resumed = self.folder / "runagain"
         self.train(GPT, "-s", SAMPLES, steps=7, name="runagain")
         self.train(GPT, "-s", SAMPLES, "--resume", "auto", steps=12, name="runagain")

@@ -71,6 +71,7 @@ class Layout(DltrainTest):
             "{type: linear, out_features: 24}", "{type: conv2d, out_channels: 4, kernel_size: 3}")
         for text, arguments, message in (
                 (SMALL, ("-s", "parallelism.tensor=2"), "layout: auto chooses tensor; remove one of them"),
+                (SMALL, ("-s", "parallelism.sequence_parallel=true"), "layout: auto chooses sequence_parallel; remove one of them"),
                 (SMALL, ("-s", "parallelism.data=2"), "layout: auto chooses data; remove one of them"),
                 (SMALL, ("-s", "training.micro_batch_size=2"), "parallelism.layout: auto chooses micro_batch_size; remove one of them"),
                 (SMALL, ("-s", "memory.recompute=full"), "parallelism.layout: auto chooses recompute; remove one of them"),

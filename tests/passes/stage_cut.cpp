@@ -146,8 +146,13 @@ TEST_CASE("stages are chosen such that the slowest takes the least time") {
         refusal_of([&] { find_stages(graph, begins); }, ExitCode::usage),
         Catch::Matchers::Contains("no stage can begin with '" + begins.back() + "': " + why));
   };
-  refused({"layers.8", "layers.3"}, "it is not behind 'layers.8'");
-  refused({"layers.2", "layers.2"}, "it is not behind 'layers.2'");
+  refused({"layers.8", "layers.3"},
+          "it comes before 'layers.8', with which the stage before begins; name the layers in the "
+          "order of the model");
+  refused({"layers.2", "layers.2"}, "it is named twice");
+  refused(
+      {"layers.4", "layers.3"},
+      "its first layer with parameters, 'layers.4', is that with which the stage before begins");
   refused({"layers.0"}, "it is the first layer");
   refused({"layers.11"}, "no layer from there on has parameters");
   refused({"foo"}, "the model has no such layer; its layers are, in order: layers.0, ");

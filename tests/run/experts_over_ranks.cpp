@@ -338,7 +338,6 @@ TEST_CASE("what experts over ranks cannot do is refused at its key") {
       "start a multiple of 4 ranks, or take an expert that divides 2");
   refuses(network, 2, {expert(2), "autotune=on"}, "autotune");
   refuses(network, 2, {expert(2), "parallelism.expert_buffer=0.5"}, "at least 1");
-  refuses(network, 1, {"parallelism.expert_buffer=2"}, "has no effect with expert: 1");
   refuses(network, 2, {"parallelism.expert_capacity=all"},
           "neither dropless nor a positive number");
   refuses(network, 6, {expert(2), "parallelism.zero_stage=1", "parallelism.zero_shard_size=3"},

@@ -227,8 +227,6 @@ TEST_CASE("rows that cannot be divided are refused at the key") {
   refused({"parallelism.sequence_parallel=true"}, "no effect with tensor: 1");
   refused({"parallelism={tensor: 2, product_pieces: 2}"},
           "product_pieces has no effect without sequence_parallel");
-  refused({"parallelism={pipeline_schedule: interleaved, virtual_stages: 2}"},
-          "virtual_stages has no effect with pipeline: 1");
   // Without sums there is nothing to divide.
   const Network columns{"columns",
                         {"model.layers=[flatten, {linear: 6}]", networks()[0].overrides[1]}};

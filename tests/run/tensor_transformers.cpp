@@ -1,7 +1,10 @@
 // Transformers over the tensor axis (passes/partition.h): attention by heads, with the losses of
 // one rank and as few messages as Megatron-LM.
+#include <functional>
+
 #include "refusal.h"
 #include "run/low_precision.h"
+#include "run/memory_fit.h"
 
 using namespace dltrain;
 
@@ -129,6 +132,35 @@ TEST_CASE("a block has two messages in the forward and two in the backward") {
     const bool copies = network.name == std::string("one head of keys");
     CHECK(five[Phase::forward] - two[Phase::forward] == 3 * 2);
     CHECK(five[Phase::backward] - two[Phase::backward] == 3 * (copies ? 4 : 2));
+  }
+}
+
+TEST_CASE("of ranks with shards of different sizes the first allocates most, as planned") {
+  // `dltrain plan` prints the first and the last.
+  const Network eight{"8 heads",
+                      {"model={type: llama, num_layers: 2, hidden_size: 32, num_heads: 8, "
+                       "num_kv_heads: 8, intermediate_size: 20, max_positions: 8, vocab_size: 29}",
+                       kTokens}};
+  for (const auto& [network, ranks] :
+       {std::pair(eight, 3), {transformers()[0], 2}, {transformers()[1], 2}}) {
+    INFO(network.name << ", " << ranks << " ranks");
+    const std::vector<std::string> overrides = over_tensor_ranks(ranks);
+    std::vector<size_t> allocated(static_cast<size_t>(ranks)), planned;
+    run_rank_threads(ranks, [&](ThreadCollectives& collectives) {
+      Experiment experiment = layout_experiment(network, overrides);
+      const Session session = open_session(experiment, layout_options(collectives));
+      allocated[static_cast<size_t>(collectives.rank())] = session.executor->arena_bytes();
+    });
+    for (int rank = 0; rank < ranks; ++rank) {
+      Experiment experiment = layout_experiment(network, overrides);
+      const SessionOptions options{
+          .engines = {.cpu = &cpu_engine(), .reference = &reference_engine()}};
+      planned.push_back(
+          open_planned_rank(experiment, options, ranks, rank).executor->arena_bytes());
+    }
+    CHECK(planned == allocated);
+    CHECK(std::ranges::is_sorted(planned, std::greater{}));
+    if (ranks == 3) CHECK(planned.front() > planned.back());  // alignment hides one class
   }
 }
 

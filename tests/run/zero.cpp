@@ -243,5 +243,5 @@ TEST_CASE("what ZeRO cannot cut is refused by name and place") {
     INFO(override << ": " << message);
     CHECK(message.find(says) != std::string::npos);
   };
-  refused("training.reduction=fixed", "cannot be added in the order");
+  refused("training.reduction=fixed", "not added in the order");
 }
