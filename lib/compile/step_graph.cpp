@@ -13,6 +13,7 @@
 #include "passes/cut_products.h"
 #include "passes/data_parallel.h"
 #include "passes/dead_code.h"
+#include "passes/fp8.h"
 #include "passes/frozen_base.h"
 #include "passes/fuse.h"
 #include "passes/fuse_copies.h"
@@ -212,6 +213,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     log("autocast");
   }
   if (mark_tf32(out.graph, r.precision)) log("tf32");
+  if (training && r.precision.fp8) mark_fp8(out.graph, *r.precision.fp8);
   out.graph = lower_recurrent(std::move(out.graph), r.fuse ? r.kept_bytes : KeptBytes(), training);
   const ContextOptions context{.mesh = r.parallel.mesh,
                                .rank = r.parallel.rank,
@@ -346,6 +348,12 @@ StepGraph emit(const StepRequest& r, bool training) {
       }
       log("chunk_loss");
     }
+    if (r.precision.fp8) {
+      for (auto& update : round_fp8(out.graph, *r.precision.fp8, r.parallel.mesh)) {
+        model.updates.push_back(std::move(update));
+      }
+      log("fp8");
+    }
     if (r.gradient_squares) {
       const std::string name = prefix + "gradient_squares";
       emit_gradient_squares(out.graph, gradients, name);
@@ -374,9 +382,9 @@ StepGraph emit(const StepRequest& r, bool training) {
     };
     if (cut_products(out.graph, pieces) > 0) log("cut_products");
   }
-  if (divided) {
+  if (divided || (r.precision.fp8 && context.ranks() > 1)) {
     ValueId* const kept[]{&out.output};
-    lower_placements(out.graph, partition_options, kept);
+    lower_placements(out.graph, kept);
     log("lower_placements");
   }
   if (context.ranks() > 1 || (partition_options.ranks() > 1 && partition_options.sequence)) {

@@ -80,10 +80,13 @@ std::vector<ValueId> gradient_matmul(const GradientRequest& r) {
                  "matmul: an activation is fused after the reverse pass only");
   const ValueId a = r.inputs[0], b = r.inputs[1], dy = r.output_gradients[0];
   std::vector<ValueId> out(r.inputs.size(), kNoValue);
+  const auto product = [&](ValueId left, ValueId right, Attributes attributes, const char* fp8) {
+    if (r.attributes.is_set(kFp8Operands)) attributes.set(kFp8Operands, std::string(fp8));
+    return e.emit1("matmul", {left, right}, std::move(attributes));
+  };
   if (r.wanted[0]) {
-    out[0] = ta ? e.emit1("matmul", {b, flatten_rows(e, dy)},
-                          {{"transpose_a", tb}, {"transpose_b", true}})
-                : e.emit1("matmul", {dy, b}, {{"transpose_b", !tb}});
+    out[0] = ta ? product(b, flatten_rows(e, dy), {{"transpose_a", tb}, {"transpose_b", true}}, "")
+                : product(dy, b, {{"transpose_b", !tb}}, "gw");
     if (ta && !(e.spec(out[0]).shape == e.spec(a).shape)) {
       const Shape& s = e.spec(a).shape;
       out[0] = e.emit1("reshape", {out[0]}, {{"shape", std::vector<int64_t>(s.begin(), s.end())}});
@@ -92,9 +95,10 @@ std::vector<ValueId> gradient_matmul(const GradientRequest& r) {
   if (r.wanted[1]) {
     const std::string dtype(dtype_name(accumulation_dtype(e.spec(b).dtype)));
     const ValueId a2 = flatten_rows(e, a), dy2 = flatten_rows(e, dy);
-    out[1] = tb ? e.emit1("matmul", {dy2, a2},
-                          {{"transpose_a", true}, {"transpose_b", ta}, {"output_dtype", dtype}})
-                : e.emit1("matmul", {a2, dy2}, {{"transpose_a", !ta}, {"output_dtype", dtype}});
+    out[1] =
+        tb ? product(dy2, a2, {{"transpose_a", true}, {"transpose_b", ta}, {"output_dtype", dtype}},
+                     "gx")
+           : product(a2, dy2, {{"transpose_a", !ta}, {"output_dtype", dtype}}, "xg");
   }
   if (r.inputs.size() == 3 && r.inputs[2] != kNoValue && r.wanted[2]) {
     out[2] = e.emit1("reduce", {flatten_rows(e, dy)},

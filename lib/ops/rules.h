@@ -36,6 +36,10 @@ DType accumulation_dtype(DType compute);
 // passes/tf32.h; to_tf32 in tensor/low_precision.h). Sums are those of f32.
 bool rounds_to_tf32(const Attributes& attributes);
 
+// The attribute of a matmul whose operands passes/fp8.h rounds to FP8: a letter for each, x (input
+// of the layer), w (weight) or g (gradient of the output). The gradients of such a product are too.
+inline constexpr const char* kFp8Operands = "fp8_operands";
+
 // Returns the broadcast shape by numpy's rules; throws Error(usage) naming both shapes.
 Shape broadcast_shape(std::string_view op, const Shape& a, const Shape& b);
 

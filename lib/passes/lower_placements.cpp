@@ -171,9 +171,7 @@ std::vector<int> count_uses_and_views(const Graph& graph) {
   return out;
 }
 
-void lower_placements(Graph& graph, const PartitionOptions& options,
-                      std::span<ValueId* const> kept) {
-  if (options.mesh.size(mesh_axes::kCut) == 1) return;
+void lower_placements(Graph& graph, std::span<ValueId* const> kept) {
   PlacementLowering(graph).run(kept);
   inherit_layouts(graph);
   verify_pass(graph);

@@ -61,8 +61,7 @@ std::vector<int> count_uses_and_views(const Graph& graph);
 
 // Lowers the changes of placement, and records the shards of moments and copies. `kept`: see
 // partition().
-void lower_placements(Graph& graph, const PartitionOptions& options,
-                      std::span<ValueId* const> kept);
+void lower_placements(Graph& graph, std::span<ValueId* const> kept);
 
 // Makes the norm of gradients, and sums over tensors that an optimizer needs, those of all ranks,
 // where these have shards or stages of the model.

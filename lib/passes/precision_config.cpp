@@ -40,6 +40,11 @@ void PrecisionConfig::describe(Fields& f) {
       {.doc = "Arithmetic of f32 products: matrix products, convolutions, attention, recurrent "
               "networks. No effect where layers compute in 16 bits (docs/equality.md)",
        .known_as = {"allow_tf32", "tf32", "float32_matmul_precision"}});
+  f.section(
+      "fp8", fp8,
+      {.doc = "With compute: bf16, round the operands of linear layers' products to 8 bits in "
+              "training, forward and backward; not those of the last one",
+       .known_as = {"float8", "fp8_recipe"}});
   f.text_map(
       "overrides", overrides,
       {.doc = "Layers that compute in another format than `compute` and `matmul` say: "
@@ -59,12 +64,37 @@ void PrecisionConfig::describe(Fields& f) {
              .known_as = {"loss_scale_window", "scale_window"}});
 }
 
+void Fp8Config::describe(Fields& f) {
+  f.choice("recipe", recipe,
+           {{"current", Fp8Recipe::current,
+             "a tensor has the scale that its largest element needs; E4M3, gradients E5M2"},
+            {"delayed", Fp8Recipe::delayed,
+             "that of the largest element of the last steps, so that it is known beforehand"},
+            {"blockwise", Fp8Recipe::blockwise,
+             "E4M3 with a scale for 128 elements along the sum, of weights for 128 x 128 "
+             "(DeepSeek-V3)"},
+            {"mxfp8", Fp8Recipe::mxfp8, "E4M3 with a scale for 32 elements (OCP Microscaling)"}},
+           {.doc = "Formats and scales; scales are powers of two", .known_as = {"scaling"}});
+  f.texts("except", except,
+          {.doc = "Patterns of linear layers whose products stay bf16, such as [\"blocks.0.*\"]",
+           .scalar_ok = true,
+           .known_as = {"exclude", "skip", "filter_fqns"}});
+  f.integer("history", history,
+            {.doc = "delayed: steps whose largest elements count",
+             .min = 1,
+             .max = 65536,
+             .known_as = {"amax_history_len", "window"}});
+}
+
 void PrecisionConfig::validate(Diagnostics& diagnostics) const {
   if (narrow_parameters() && compute != DType::bf16) {
     diagnostics.add(*this, "parameters", "parameters: bf16 needs compute: bf16");
   }
   if (low_residual() && compute != DType::bf16) {
     diagnostics.add(*this, "residual", "residual: bf16 needs compute: bf16");
+  }
+  if (fp8 && compute != DType::bf16) {
+    diagnostics.add(*this, "fp8", "fp8 needs compute: bf16, in which the other ops compute");
   }
   if (init_scale && std::exp2(std::round(std::log2(*init_scale))) != *init_scale) {
     diagnostics.add(*this, "init_scale", "{} is not a power of two", *init_scale);

@@ -16,11 +16,25 @@ inline constexpr std::string_view kLossLayer = "loss";
 // The arithmetic of products of f32 operands: TF32 rounds these to 10 bits of fraction.
 enum class ProductMath : uint8_t { f32, tf32 };
 
+enum class Fp8Recipe : uint8_t { delayed, current, blockwise, mxfp8 };
+
+// FP8 operands of linear layers (passes/fp8.h).
+struct Fp8Config : ConfigObject {
+  Fp8Recipe recipe = Fp8Recipe::current;
+  std::vector<std::string> except;  // patterns of layers
+  int64_t history = 1024;           // steps, of delayed
+
+  void describe(Fields& f);
+  // Returns whether blocks of a tensor have scales of their own.
+  bool has_blocks() const { return recipe == Fp8Recipe::blockwise || recipe == Fp8Recipe::mxfp8; }
+};
+
 struct PrecisionConfig : ConfigObject {
   DType compute = DType::f32;
   DType parameters = DType::f32;
   DType residual = DType::f32;
   ProductMath matmul = ProductMath::f32;
+  std::optional<Fp8Config> fp8;
   TextPairs overrides;                     // pattern of layers → f32, tf32, bf16 or fp16
   std::optional<double> init_scale;        // of the loss, with fp16: 65536 when absent
   std::optional<int64_t> growth_interval;  // steps, with fp16: 2000 when absent

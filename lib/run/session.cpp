@@ -590,6 +590,9 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     const DeviceProperties device = open_chosen().device->properties();
     return device.on_host ? 0 : device.total_memory;
   };
+  PrecisionConfig precision;
+  if (!exact) precision = experiment.precision;
+  if (options.fp8_in_f64) precision.fp8 = experiment.precision.fp8;
   const StepRequest request{
       .model = experiment.model,
       .loss = *experiment.loss,
@@ -630,7 +633,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       .split_backward = experiment.parallelism.pipeline > 1 &&
                         experiment.parallelism.pipeline_schedule == PipelineSchedule::zero_bubble,
       .compute = options.compute,
-      .precision = options.compute == DType::f64 ? PrecisionConfig() : experiment.precision,
+      .precision = precision,
       .narrow_parameters =
           options.compute == DType::f32 && experiment.precision.narrow_parameters(),
       .noise = options.noise,

@@ -31,6 +31,7 @@ struct SessionOptions {
   bool evaluate_train_split = false;  // evaluate on the training split, in file order
   bool lengths = true;         // steps of several lengths if the data has them; false: full samples
   DType compute = DType::f32;  // f64: on the reference engine, for gradient checks
+  bool fp8_in_f64 = false;     // f64 has the roundings of precision.fp8 (tests)
   // The schema of a trained model, by which the data is read (data/schema.h); null: none.
   std::shared_ptr<const DataSchema> trained = nullptr;
   bool targets = true;  // the data must have them; false: for predictions

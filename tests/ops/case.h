@@ -31,6 +31,7 @@ enum class Fill {
   position,  // u8: a place of the max-pool window that is not in the padding (reads attributes)
   constant,  // standard normal; no gradient flows to it
   seed,      // 0.125 everywhere
+  place,     // 1 at `bound` and a little before it, 0 elsewhere
   absent,    // an optional input that is left out
   kept,      // zeros, in whose place OpRunner::add_kept puts what the op's forward has made
 };
@@ -91,6 +92,7 @@ void add_max_pool2d_cases(std::vector<OpCase>& cases);
 void add_normalisation_cases(std::vector<OpCase>& cases);
 void add_softmax_cases(std::vector<OpCase>& cases);
 void add_dequantize_cases(std::vector<OpCase>& cases);
+void add_fp8_cases(std::vector<OpCase>& cases);
 void add_layer_norm_cases(std::vector<OpCase>& cases);
 void add_image_map_cases(std::vector<OpCase>& cases);
 void add_embedding_cases(std::vector<OpCase>& cases);

@@ -28,6 +28,7 @@ constexpr Family kFamilies[] = {
     {add_embedding_cases, kSums},
     {add_softmax_cases, kSums},
     {add_dequantize_cases, kFewRoundings},
+    {add_fp8_cases, kFewRoundings},
     {add_loss_cases, kSums},
     {add_attention_cases, kSums},
     {add_decoding_cases, kSums},

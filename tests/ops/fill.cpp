@@ -167,6 +167,9 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
     case Fill::seed:
       for (int64_t i = 0; i < n; ++i) t.set(i, 0.125);
       break;
+    case Fill::place:
+      for (int64_t i = std::max<int64_t>(0, input.bound - 2); i <= input.bound; ++i) t.set(i, 1);
+      break;
     case Fill::absent:
     case Fill::kept:
       break;

@@ -40,7 +40,7 @@ std::string partitioned(int rank, bool lowered) {
   ValueId* const kept[]{&example.loss};
   partition(example.graph, options, kept);
   reverse(example.graph, {example.loss}, example.parameters);
-  if (lowered) lower_placements(example.graph, options, kept);
+  if (lowered) lower_placements(example.graph, kept);
   return print_graph(example.graph);
 }
 

@@ -41,7 +41,7 @@ Graph graph_with_rows_cut(int rank, bool lowered, int pieces) {
   reverse(graph, {loss}, parameters);
   CHECK(cut_products(graph, [&](const Node&, double, double) { return pieces; }) ==
         (pieces > 1 ? 3 : 0));
-  lower_placements(graph, options, kept);
+  lower_placements(graph, kept);
   lower_context(graph, {.mesh = options.mesh, .rank = rank});
   return overlap_messages(recompute(std::move(graph), {}).graph);
 }

@@ -1,0 +1,150 @@
+// fp8_counts, fp8_round and fp8_scale_update for f32 and bf16: loops over elements that the
+// compiler makes vectors of. A block's largest magnitude is that of its bits as an integer.
+#include "shared/fp8.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "cpu/makers.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+#include "ops/step_state.h"
+#include "shared/make_kernel.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int64_t kPiece = 4096;  // elements
+
+// The bits of an f32 as which an element is computed. Rounded values are exact in bf16.
+struct AsF32 {
+  using Stored = uint32_t;
+  static uint32_t widen(uint32_t x) { return x; }
+  static uint32_t narrow(uint32_t x) { return x; }
+};
+struct AsBf16 {
+  using Stored = uint16_t;
+  static uint32_t widen(uint16_t x) { return uint32_t{x} << 16; }
+  static uint16_t narrow(uint32_t x) { return static_cast<uint16_t>(x >> 16); }
+};
+
+template <typename E>
+uint32_t largest_magnitude(const typename E::Stored* x, int64_t count) {
+  uint32_t most = 0;
+  for (int64_t i = 0; i < count; ++i) most = std::max(most, E::widen(x[i]) & 0x7FFFFFFFu);
+  return most;
+}
+
+template <typename E>
+void round_span(const typename E::Stored* x, typename E::Stored* y, int64_t count, int place,
+                const Fp8Format& format) {
+  const float scale = fp8_scale(place), inverse = fp8_inverse(place);
+  for (int64_t i = 0; i < count; ++i) {
+    y[i] = E::narrow(
+        bits_as<uint32_t>(to_fp8(bits_as<float>(E::widen(x[i])), inverse, scale, format)));
+  }
+}
+
+// Rounds `rows` rows, which are a row of blocks that are `width` wide.
+template <typename E>
+void round_blocks(const typename E::Stored* x, typename E::Stored* y, int64_t rows, int64_t columns,
+                  int64_t width, const Fp8Format& format, std::vector<uint32_t>& most) {
+  const int64_t blocks = ceil_div(columns, width);
+  most.assign(static_cast<size_t>(blocks), 0);
+  uint32_t* m = most.data();
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto* row = x + r * columns;
+    if (width == 1) {
+      for (int64_t k = 0; k < columns; ++k) m[k] = std::max(m[k], E::widen(row[k]) & 0x7FFFFFFFu);
+      continue;
+    }
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int64_t size = std::min(width, columns - b * width);
+      m[b] = std::max(m[b], largest_magnitude<E>(row + b * width, size));
+    }
+  }
+  for (int64_t b = 0; b < blocks; ++b) m[b] = static_cast<uint32_t>(fp8_place(m[b], format));
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int64_t at = r * columns + b * width;
+      round_span<E>(x + at, y + at, std::min(width, columns - b * width), static_cast<int>(m[b]),
+                    format);
+    }
+  }
+}
+
+Fp8Format format_of(const KernelRequest& request) {
+  return request.attributes.text("format") == "e4m3" ? kE4M3 : kE5M2;
+}
+
+template <typename E>
+std::unique_ptr<Kernel> counts_kernel(const KernelRequest& request) {
+  return make_kernel([format = format_of(request), count = request.inputs[0].shape.elements()](
+                         const Bindings& b, Stream&) {
+    std::vector<uint32_t> most(static_cast<size_t>(thread_count()), 0);
+    parallel_parts(ceil_div(count, kPiece), thread_count(),
+                   [&](int64_t first, int64_t last, int64_t part) {
+                     const int64_t begin = first * kPiece, end = std::min(last * kPiece, count);
+                     most[static_cast<size_t>(part)] =
+                         largest_magnitude<E>(b.input<typename E::Stored>(0) + begin, end - begin);
+                   });
+    auto* counts = b.output<float>(0);
+    std::fill(counts, counts + kFp8Counts, 0.0f);
+    const int place = fp8_place(*std::ranges::max_element(most), format);
+    if (place > 0) counts[place] = 1;
+  });
+}
+
+template <typename E>
+std::unique_ptr<Kernel> round_kernel(const KernelRequest& request) {
+  using Stored = typename E::Stored;
+  const Shape& shape = request.inputs[0].shape;
+  const int64_t count = shape.elements(), columns = shape[-1];
+  const std::vector<int64_t> block = request.attributes.integers("block");
+  if (block.empty()) {
+    return make_kernel([format = format_of(request), count](const Bindings& b, Stream&) {
+      const int place = last_place(b.input<float>(1));
+      parallel_for(count, kPiece, [&](int64_t begin, int64_t end) {
+        round_span<E>(b.input<Stored>(0) + begin, b.output<Stored>(0) + begin, end - begin, place,
+                      format);
+      });
+    });
+  }
+  const int64_t rows = columns == 0 ? 0 : count / columns;
+  return make_kernel([format = format_of(request), rows, columns, high = block[0], wide = block[1]](
+                         const Bindings& b, Stream&) {
+    const int64_t grain = 1 + kPiece / std::max<int64_t>(high * columns, 1);
+    parallel_for(ceil_div(rows, high), grain, [&](int64_t first, int64_t last) {
+      std::vector<uint32_t> most;
+      for (int64_t strip = first; strip < last; ++strip) {
+        const int64_t at = strip * high * columns;
+        round_blocks<E>(b.input<Stored>(0) + at, b.output<Stored>(0) + at,
+                        std::min(high, rows - strip * high), columns, wide, format, most);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_fp8_counts(const KernelRequest& request) {
+  if (request.inputs[0].dtype == DType::bf16) return counts_kernel<AsBf16>(request);
+  return request.inputs[0].dtype == DType::f32 ? counts_kernel<AsF32>(request) : nullptr;
+}
+
+std::unique_ptr<Kernel> make_fp8_round(const KernelRequest& request) {
+  if (request.inputs[0].dtype == DType::bf16) return round_kernel<AsBf16>(request);
+  return request.inputs[0].dtype == DType::f32 ? round_kernel<AsF32>(request) : nullptr;
+}
+
+std::unique_ptr<Kernel> make_fp8_scale_update(const KernelRequest& request) {
+  if (!computes_in_f32(request)) return nullptr;
+  return make_kernel([window = request.inputs[2].shape.elements()](const Bindings& b, Stream&) {
+    const StepState& state = *b.input<StepState>(0);
+    if (state.out.finite == 0) return;
+    record_fp8_scale(state.out.updates, window, b.input<float>(1), static_cast<float*>(b.inputs[2]),
+                     static_cast<float*>(b.inputs[3]));
+  });
+}
+
+}  // namespace dltrain

@@ -1,0 +1,162 @@
+// fp8_counts, fp8_round and fp8_scale_update. Largest magnitudes are compared as integers.
+#include "cuda/device_code.cuh"
+#include "cuda/makers.h"
+#include "ops/step_state.h"
+#include "shared/fp8.h"
+#include "shared/make_kernel.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kFp8Block = 256;
+
+template <typename T>
+__device__ uint32_t magnitude(T x) {
+  return bits_as<uint32_t>(static_cast<float>(x)) & 0x7FFFFFFFu;
+}
+
+// Writes the largest magnitude of each block of threads.
+template <typename T>
+__global__ void fp8_amax_kernel(const T* x, int64_t count, bool packs, uint32_t* most) {
+  uint32_t own = 0;
+  constexpr int kWidth = Pack<T>::size;
+  sweep_elements<kWidth>(packs ? count / kWidth : 0, count, thread_index(), thread_count(),
+                         [&]<int N>(int64_t at) {
+                           MathOf<T> value[N];
+                           load_elements<T, N>(x, at, value);
+                           for (int j = 0; j < N; ++j) {
+                             const uint32_t m = magnitude(value[j]);
+                             own = m > own ? m : own;
+                           }
+                         });
+  own = block_max(own);
+  if (threadIdx.x == 0) most[blockIdx.x] = own;
+}
+
+// One block of kFp8Counts threads.
+__global__ void fp8_counts_kernel(Fp8Format format, const uint32_t* most, int blocks,
+                                  float* counts) {
+  uint32_t own = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += kFp8Counts) {
+    own = most[i] > own ? most[i] : own;
+  }
+  const int place = fp8_place(block_max(own), format);
+  counts[threadIdx.x] = place > 0 && static_cast<int>(threadIdx.x) == place ? 1 : 0;
+}
+
+template <typename T>
+__global__ void fp8_round_kernel(Fp8Format format, const T* x, const float* counts, T* y,
+                                 int64_t count, bool packs) {
+  __shared__ int place;
+  if (threadIdx.x == 0) place = last_place(counts);
+  __syncthreads();
+  const float scale = fp8_scale(place), inverse = fp8_inverse(place);
+  constexpr int kWidth = Pack<T>::size;
+  sweep_elements<kWidth>(
+      packs ? count / kWidth : 0, count, thread_index(), thread_count(), [&]<int N>(int64_t at) {
+        MathOf<T> value[N];
+        load_elements<T, N>(x, at, value);
+        for (int j = 0; j < N; ++j) {
+          value[j] = to_fp8(static_cast<float>(value[j]), inverse, scale, format);
+        }
+        store_elements<T, N>(value, y, at);
+      });
+}
+
+struct Fp8Blocks {
+  Fp8Format format;
+  int64_t rows, columns, high, wide;
+};
+
+// A block of threads for each block of x.
+template <typename T>
+__global__ void fp8_blocks_kernel(Fp8Blocks c, const T* x, T* y) {
+  const int64_t across = divide_up(c.columns, c.wide);
+  const int64_t row = static_cast<int64_t>(blockIdx.x) / across * c.high;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) % across * c.wide;
+  const int64_t high = c.rows - row < c.high ? c.rows - row : c.high;
+  const int64_t wide = c.columns - column < c.wide ? c.columns - column : c.wide;
+  const auto at = [&](int64_t i) { return (row + i / wide) * c.columns + column + i % wide; };
+  uint32_t most = 0;
+  for (int64_t i = threadIdx.x; i < high * wide; i += blockDim.x) {
+    const uint32_t m = magnitude(x[at(i)]);
+    most = m > most ? m : most;
+  }
+  const int place = fp8_place(block_max(most), c.format);
+  const float scale = fp8_scale(place), inverse = fp8_inverse(place);
+  for (int64_t i = threadIdx.x; i < high * wide; i += blockDim.x) {
+    y[at(i)] = static_cast<T>(to_fp8(static_cast<float>(x[at(i)]), inverse, scale, c.format));
+  }
+}
+
+__global__ void fp8_scale_kernel(const StepState* state, int64_t window, const float* counts,
+                                 float* history, float* scale) {
+  if (state->out.finite == 0) return;
+  record_fp8_scale(state->out.updates, window, counts, history, scale);
+}
+
+Fp8Format format_of(const KernelRequest& request) {
+  return request.attributes.text("format") == "e4m3" ? kE4M3 : kE5M2;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cuda_fp8_counts(const KernelRequest& request) {
+  const TensorSpec& x = request.inputs[0];
+  if (x.dtype == DType::f64) return nullptr;
+  const int64_t count = x.shape.elements();
+  const unsigned grid = stride_grid(count / 8 + 1, kFp8Block);
+  return make_kernel(
+      [format = format_of(request), dtype = x.dtype, count, grid](const Bindings& b,
+                                                                  Stream& stream) {
+        auto* most = static_cast<uint32_t*>(b.workspace);
+        with_floating(dtype, [&]<typename T>(T) {
+          DLTRAIN_LAUNCH(fp8_amax_kernel<T>, grid, kFp8Block, stream.native(), b.input<T>(0), count,
+                         is_pack_aligned(b.inputs[0]), most);
+        });
+        DLTRAIN_LAUNCH(fp8_counts_kernel, 1u, kFp8Counts, stream.native(), format, most,
+                       static_cast<int>(grid), b.output<float>(0));
+      },
+      grid * sizeof(uint32_t));
+}
+
+std::unique_ptr<Kernel> make_cuda_fp8_round(const KernelRequest& request) {
+  const TensorSpec& x = request.inputs[0];
+  if (x.dtype == DType::f64) return nullptr;
+  const int64_t count = x.shape.elements(), columns = x.shape[-1];
+  const Fp8Format format = format_of(request);
+  const std::vector<int64_t> block = request.attributes.integers("block");
+  if (count == 0) return make_kernel([](const Bindings&, Stream&) {});
+  if (block.empty()) {
+    return make_kernel([format, dtype = x.dtype, count](const Bindings& b, Stream& stream) {
+      const bool packs = is_pack_aligned(b.inputs[0]) && is_pack_aligned(b.outputs[0]);
+      with_floating(dtype, [&]<typename T>(T) {
+        DLTRAIN_LAUNCH(fp8_round_kernel<T>, stride_grid(count / 8 + 1, kFp8Block), kFp8Block,
+                       stream.native(), format, b.input<T>(0), b.input<float>(1), b.output<T>(0),
+                       count, packs);
+      });
+    });
+  }
+  const Fp8Blocks call{format, count / columns, columns, block[0], block[1]};
+  const int threads = block[0] * block[1] > 1024 ? kFp8Block : kWarp;
+  const auto grid =
+      static_cast<unsigned>(divide_up(call.rows, call.high) * divide_up(columns, call.wide));
+  return make_kernel([call, dtype = x.dtype, grid, threads](const Bindings& b, Stream& stream) {
+    with_floating(dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH(fp8_blocks_kernel<T>, grid, threads, stream.native(), call, b.input<T>(0),
+                     b.output<T>(0));
+    });
+  });
+}
+
+std::unique_ptr<Kernel> make_cuda_fp8_scale_update(const KernelRequest& request) {
+  if (request.inputs[1].dtype != DType::f32) return nullptr;
+  return make_kernel(
+      [window = request.inputs[2].shape.elements()](const Bindings& b, Stream& stream) {
+        DLTRAIN_LAUNCH(fp8_scale_kernel, 1u, 1u, stream.native(), b.input<StepState>(0), window,
+                       b.input<float>(1), static_cast<float*>(b.inputs[2]),
+                       static_cast<float*>(b.inputs[3]));
+      });
+}
+
+}  // namespace dltrain

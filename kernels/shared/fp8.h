@@ -1,0 +1,84 @@
+// Arithmetic of FP8 (lib/ops/fp8.cpp), for host and device code. Values are those of ml_dtypes'
+// float8_e4m3fn and float8_e5m2, rounded to nearest, ties to even; larger ones become the largest.
+#pragma once
+
+#include <cstdint>
+
+#include "base/host_device.h"
+#include "tensor/low_precision.h"
+
+namespace dltrain {
+
+struct Fp8Format {
+  int dropped;   // bits of the fraction of an f32
+  int exponent;  // of the largest number, 1.75·2^exponent
+  float largest;
+  float least_normal;
+  float rounder;  // added to and subtracted from a smaller number, it leaves steps of 2^-9 or
+                  // 2^-16
+};
+inline constexpr Fp8Format kE4M3{20, 8, 448, 0x1p-6f, 0x1p14f};
+inline constexpr Fp8Format kE5M2{21, 15, 57344, 0x1p-14f, 0x1p7f};
+
+// Scales are powers of two, 2ⁿ, so that rounded values are exact in bf16. `counts` of an op has a
+// place for each n: kFp8Bias + n.
+inline constexpr int kFp8Counts = 256, kFp8Bias = 127, kFp8NotFinite = 255;
+
+// Returns the place of the least n with amax ≤ largest·2ⁿ; 0 for amax = 0, kFp8NotFinite for one
+// that is not finite. `bits`: of amax as f32, ≥ 0, which are ordered as the numbers are.
+DLTRAIN_HD int fp8_place(uint32_t bits, const Fp8Format& format) {
+  if (bits == 0) return 0;
+  if (bits >= 0x7F800000u) return kFp8NotFinite;
+  const int place = static_cast<int>((bits + 0x1FFFFFu) >> 23) - format.exponent;
+  return place < 1 ? 1 : place;
+}
+
+// Returns 2ⁿ of a place: 1 for 0, NaN for kFp8NotFinite.
+DLTRAIN_HD float fp8_scale(int place) {
+  if (place == 0) return 1;
+  if (place == kFp8NotFinite) return bits_as<float>(0x7FC00000u);
+  return bits_as<float>(static_cast<uint32_t>(place) << 23);
+}
+// Returns 1 / fp8_scale(place), which is exact.
+DLTRAIN_HD float fp8_inverse(int place) {
+  if (place == 0 || place == kFp8NotFinite) return fp8_scale(place);
+  return bits_as<float>(static_cast<uint32_t>(2 * kFp8Bias - place) << 23);
+}
+
+// Returns the last place of `counts` that is not 0: the scale of the greatest amax.
+template <typename T>
+DLTRAIN_HD int last_place(const T* counts) {
+  for (int place = kFp8Counts - 1; place > 0; --place) {
+    if (counts[place] != 0) return place;
+  }
+  return 0;
+}
+
+// Returns x/scale rounded to FP8, times scale; NaN for what is not finite.
+DLTRAIN_HD float to_fp8(float x, float inverse, float scale, const Fp8Format& format) {
+  const auto sign = bits_as<uint32_t>(x) & 0x80000000u;
+  const float a = bits_as<float>(bits_as<uint32_t>(x) & 0x7FFFFFFFu) * inverse;
+  const auto bits = bits_as<uint32_t>(a);
+  const uint32_t half = (1u << (format.dropped - 1)) - 1 + ((bits >> format.dropped) & 1u);
+  const float normal = bits_as<float>((bits + half) & ~((1u << format.dropped) - 1));
+  float y = a < format.least_normal ? (a + format.rounder) - format.rounder : normal;
+  y = y > format.largest ? format.largest : y;
+  y = bits < 0x7F800000u ? y : bits_as<float>(0x7FC00000u);
+  return bits_as<float>(bits_as<uint32_t>(y * scale) | sign);
+}
+
+// Records the place of this update's scale at (updates − 1) mod window of `history` (0: none yet).
+// `scale` then counts the greatest of the window.
+template <typename T>
+DLTRAIN_HD void record_fp8_scale(int64_t updates, int64_t window, const T* counts, T* history,
+                                 T* scale) {
+  history[(updates - 1) % window] = static_cast<T>(last_place(counts));
+  int most = 0;
+  for (int64_t i = 0; i < window; ++i) {
+    const int place = static_cast<int>(history[i]);
+    most = place > most ? place : most;
+  }
+  for (int i = 0; i < kFp8Counts; ++i) scale[i] = static_cast<T>(i == most && i > 0 ? 1 : 0);
+}
+
+}  // namespace dltrain

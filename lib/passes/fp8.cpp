@@ -1,0 +1,166 @@
+#include "passes/fp8.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "config/name_patterns.h"
+#include "graph/builder.h"
+#include "ops/rules.h"
+#include "passes/recompute.h"
+#include "passes/verify_pass.h"
+
+namespace dltrain {
+namespace {
+
+// Tensor cores take FP8 matrices whose sides are multiples of 16. Samples are not counted here, so
+// that the layers with FP8 products do not depend on the micro-batch.
+bool fits_tensor_cores(const Graph& graph, const Node& node) {
+  const Shape& w = graph.value(node.inputs[1]).spec.shape;
+  return w[0] % 16 == 0 && w[1] % 16 == 0;
+}
+
+bool is_linear(const Graph& graph, const Node& node) {
+  if (node.op->name != "matmul" || node.attributes.boolean("transpose_a") ||
+      node.attributes.boolean("full_precision")) {
+    return false;
+  }
+  const Role role = graph.value(graph.storage(node.inputs[1])).role;
+  const DType dtype = graph.value(node.inputs[0]).spec.dtype;
+  return (dtype == DType::bf16 && role == Role::low_precision) ||
+         (dtype == DType::f64 && role == Role::parameter);
+}
+
+class Rounding {
+ public:
+  Rounding(Graph& graph, const Fp8Config& fp8, const Mesh& mesh)
+      : graph_(graph),
+        builder_(graph),
+        fp8_(fp8),
+        over_(mesh.over(kParts)),
+        sums_(mesh.size(kParts) > 1) {}
+
+  std::vector<LayerContext::DeferredUpdate> run() {
+    for (Node& node : std::exchange(graph_.nodes, {})) {
+      const std::string operands = node.attributes.text(kFp8Operands);
+      if (!operands.empty()) {
+        builder_.set_phase(node.phase);
+        builder_.set_layer(node.layer);
+        builder_.set_block(node.block);
+        builder_.set_chunk(node.chunk);
+        for (size_t i = 0; i < operands.size(); ++i) {
+          const char* key = i == 0 ? "transpose_a" : "transpose_b";
+          // The sum is along the columns of the first operand and the rows of the second.
+          const bool along_columns = node.attributes.boolean(key) == (i == 1);
+          node.inputs[i] = rounded(node.inputs[i], operands[i], along_columns);
+        }
+        node.attributes.erase(kFp8Operands);
+      }
+      graph_.nodes.push_back(std::move(node));
+    }
+    graph_.update_producers();
+    verify_pass(graph_);
+    return std::move(updates_);
+  }
+
+ private:
+  // Ranks along these axes hold parts of a micro-batch's tensors, or of weights.
+  static constexpr const char* kParts = "context,context_expert,tensor";
+
+  // The block that has a scale of its own; empty: the tensor.
+  std::vector<int64_t> block(char operand, bool along_columns) const {
+    if (!fp8_.has_blocks()) return {};
+    const int64_t size = fp8_.recipe == Fp8Recipe::mxfp8 ? 32 : 128;
+    if (operand == 'w' && fp8_.recipe == Fp8Recipe::blockwise) return {size, size};
+    return along_columns ? std::vector<int64_t>{1, size} : std::vector<int64_t>{size, 1};
+  }
+
+  ValueId rounded(ValueId x, char operand, bool along_columns) {
+    Attributes attributes;
+    const bool range = operand == 'g' && !fp8_.has_blocks();
+    attributes.set("format", std::string(range ? "e5m2" : "e4m3"));
+    const std::vector<int64_t> own = block(operand, along_columns);
+    if (!own.empty()) attributes.set("block", own);
+    const Shape shape = builder_.spec(x).shape;
+    const auto [found, first] =
+        rounded_.try_emplace({graph_.storage(x), shape[-1], range, own}, kNoValue);
+    if (first) {
+      std::vector<ValueId> inputs{x};
+      if (own.empty()) inputs.push_back(scale(x, operand, attributes));
+      if (builder_.phase() == Phase::forward) attributes.set(kAlwaysAgain, true);
+      found->second = builder_.emit1("fp8_round", inputs, attributes);
+    }
+    const ValueId y = found->second;
+    if (builder_.spec(y).shape == shape) return y;
+    return builder_.emit1("reshape", {y},
+                          {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}});
+  }
+
+  // Returns the counts whose scale x is rounded with.
+  ValueId scale(ValueId x, char operand, const Attributes& format) {
+    ValueId counts = builder_.emit1("fp8_counts", {x}, format);
+    if (sums_) counts = builder_.emit1("all_reduce", {counts}, {{kOver, over_}});
+    if (fp8_.recipe == Fp8Recipe::current) return counts;
+    const std::string of = name(operand);
+    const TensorSpec spec = builder_.spec(counts);
+    const ValueId sum = builder_.accumulate(counts, state_name("fp8_amax", of), Role::statistic);
+    const ValueId history = builder_.add_value(state_name("fp8_history", of),
+                                               {Shape{fp8_.history}, spec.dtype}, Role::moment);
+    const ValueId scale = builder_.add_value(state_name("fp8_scale", of), spec, Role::moment);
+    updates_.push_back({builder_.layer(), "fp8_scale_update", {sum, history, scale}, {}});
+    return scale;
+  }
+
+  // A name for the state of an operand of the layer.
+  std::string name(char operand) {
+    const char* kind = operand == 'x' ? "input" : operand == 'w' ? "weight" : "gradient";
+    std::string out = builder_.layer() + "." + kind;
+    const int before = names_[out]++;
+    return before == 0 ? out : out + "." + std::to_string(before);
+  }
+
+  Graph& graph_;
+  GraphBuilder builder_;
+  const Fp8Config& fp8_;
+  std::string over_;
+  bool sums_;
+  // By storage, columns, format and block.
+  std::map<std::tuple<ValueId, int64_t, bool, std::vector<int64_t>>, ValueId> rounded_;
+  std::map<std::string, int> names_;
+  std::vector<LayerContext::DeferredUpdate> updates_;
+};
+
+}  // namespace
+
+void mark_fp8(Graph& graph, const Fp8Config& fp8) {
+  std::vector<Node*> linear;
+  std::vector<std::string> layers;
+  for (Node& node : graph.nodes) {
+    if (!is_linear(graph, node)) continue;
+    linear.push_back(&node);
+    if (std::ranges::find(layers, node.layer) == layers.end()) layers.push_back(node.layer);
+  }
+  Diagnostics diagnostics;
+  check_patterns(diagnostics, fp8, "except", fp8.except, layers, "linear layer");
+  int marked = 0;
+  for (Node* node : linear) {
+    const bool last = node->layer == layers.back();
+    if (last || selects(fp8.except, node->layer) || !fits_tensor_cores(graph, *node)) continue;
+    node->attributes.set(kFp8Operands, std::string("xw"));
+    ++marked;
+  }
+  if (marked == 0) {
+    diagnostics.add(fp8, "recipe",
+                    "no linear layer computes in FP8: they are all the model's last one, those of "
+                    "except, or have inputs or outputs whose number 16 does not divide");
+  }
+  diagnostics.throw_if_any();
+}
+
+std::vector<LayerContext::DeferredUpdate> round_fp8(Graph& graph, const Fp8Config& fp8,
+                                                    const Mesh& mesh) {
+  return Rounding(graph, fp8, mesh).run();
+}
+
+}  // namespace dltrain

@@ -1,0 +1,170 @@
+// FP8 training (passes/fp8.h): the values of ml_dtypes, the trajectories of an independent script
+// in f64 (scripts/record_golden_fp8.py), and every layout.
+#include "shared/fp8.h"
+
+#include <cstring>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "refusal.h"
+#include "run/layout_run.h"
+#include "tensor/safetensors.h"
+
+using namespace dltrain;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const std::string kGolden = std::string(DLTRAIN_SOURCE_DIR) + "/tests/golden/";
+
+std::string fp8(const std::string& recipe, const std::string& more = "") {
+  return "precision={compute: bf16, fp8: {recipe: " + recipe + more + "}}";
+}
+
+// A GPT whose linear layers have sizes that FP8 needs.
+Network gpt() {
+  return {"gpt",
+          {"model={type: gpt2, num_layers: 2, hidden_size: 32, num_heads: 2, max_positions: 8, "
+           "vocab_size: 29, dropout: 0.1}",
+           "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}"}};
+}
+
+std::vector<float> floats(const SafetensorsFile& file, const std::string& name) {
+  const std::span<const std::byte> bytes = file.data(file.at(name));
+  std::vector<float> out(bytes.size() / sizeof(float));
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
+size_t rounded_operands(const std::vector<std::string>& overrides) {
+  Experiment experiment = layout_experiment(gpt(), overrides);
+  Session session = open_session(experiment, {.engines = {.cpu = &cpu_engine()}});
+  size_t count = 0;
+  for (const Node& node : session.executor->training().graph.nodes) {
+    count += node.op->name == "fp8_round" ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("numbers of bf16 become those of ml_dtypes in FP8") {
+  const SafetensorsFile values(kGolden + "fp8/values.safetensors", ExitCode::storage);
+  for (const auto& [name, format] : {std::pair("e4m3", kE4M3), {"e5m2", kE5M2}}) {
+    const std::vector<float> from = floats(values, std::string(name) + ".from"),
+                             to = floats(values, std::string(name) + ".to");
+    REQUIRE(from.size() == to.size());
+    CHECK(from.size() > 3000);
+    size_t wrong = 0;
+    for (size_t i = 0; i < from.size(); ++i) {
+      wrong += to_fp8(from[i], 1, 1, format) == to[i] ? 0 : 1;
+      wrong += to_fp8(-from[i], 1, 1, format) == -to[i] ? 0 : 1;
+    }
+    CHECK(wrong == 0);
+    CHECK(to_fp8(1e30f, 1, 1, format) == format.largest);
+    CHECK(std::isnan(to_fp8(INFINITY, 1, 1, format)));
+    CHECK(std::isnan(to_fp8(NAN, 1, 1, format)));
+  }
+}
+
+TEST_CASE("the recipes of FP8 have the trajectories of an independent script in f64") {
+  const auto golden = nlohmann::json::parse(std::ifstream(kGolden + "fp8/losses.json"));
+  for (const char* recipe : {"none", "current", "delayed", "blockwise", "mxfp8"}) {
+    INFO(recipe);
+    const bool none = std::string(recipe) == "none";
+    Experiment experiment = layout_experiment(
+        {"", {}},
+        {"model={type: gpt2, num_layers: 2, hidden_size: 32, num_heads: 4, max_positions: 32, "
+         "vocab_size: 61, init_from: " +
+             kGolden + "language/gpt2.safetensors}",
+         "data.train={type: tensors, inputs: input, targets: target, shuffle: false, path: " +
+             kGolden + "language/batches.safetensors}",
+         "optimizer={type: adamw, learning_rate: 0.002, weight_decay: 0.1}",
+         "training={global_batch_size: 4, max_steps: 20, max_grad_norm: 0.5}",
+         "lr_scheduler=constant",
+         none ? "precision={compute: bf16}"
+              : fp8(recipe, std::string(recipe) == "delayed" ? ", history: 3" : "")});
+    Session session = open_session(
+        experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
+                     .compute = DType::f64,
+                     .fp8_in_f64 = true});
+    start_session(session);
+    std::vector<double> losses, norms;
+    TrainEvents events;
+    events.on_step = [&](const StepRecord& record) {
+      losses.push_back(record.loss);
+      norms.push_back(record.grad_norm);
+    };
+    train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
+    const auto& expected = golden.at("cases").at(recipe);
+    // Sums in another order; a value at the border of two FP8 numbers would be 1e-4 off.
+    CHECK(greatest_difference(losses, expected.at("loss").get<std::vector<double>>()) < 1e-9);
+    CHECK(greatest_difference(norms, expected.at("grad_norm").get<std::vector<double>>()) < 1e-7);
+  }
+}
+
+TEST_CASE("FP8 has the same losses in every layout") {
+  for (const char* recipe : {"current", "delayed", "blockwise", "mxfp8"}) {
+    const LayoutRun one = layout_run(gpt(), 1, {fp8(recipe)});
+    const LayoutRun plain = layout_run(gpt(), 1, {"precision.compute=bf16"});
+    CHECK(one.losses != plain.losses);
+    CHECK(greatest_difference(one.losses, plain.losses) < 1e-2);
+    for (const std::vector<std::string>& layout : std::vector<std::vector<std::string>>{
+             {"parallelism.data=2"},
+             {"parallelism.zero_stage=3"},
+             {"parallelism.context=2"},
+             {"parallelism.pipeline=2", "training.micro_batch_size=6"},
+             {"parallelism.tensor=2"},
+             {"parallelism={tensor: 2, sequence_parallel: true}"}}) {
+      INFO(recipe << ", " << layout[0]);
+      std::vector<std::string> overrides = layout;
+      overrides.push_back(fp8(recipe));
+      const LayoutRun two = layout_run(gpt(), 2, overrides);
+      INFO("losses within " << greatest_difference(two.losses, one.losses));
+      CHECK(greatest_difference(two.losses, one.losses) < 2e-3);
+      for (const auto& [name, bytes] : one.state) {
+        if (name.starts_with("fp8_")) CHECK(two.state.contains(name));
+      }
+    }
+  }
+}
+
+TEST_CASE("delayed scales do not depend on micro-batches or ranks") {
+  // In the first step all weights are equal, and with them the largest elements but for gradients.
+  const std::vector<std::string> base{
+      fp8("delayed"), "training={global_batch_size: 24, max_steps: 1, max_grad_norm: 0.5}"};
+  const LayoutRun one = layout_run(gpt(), 1, base);
+  size_t compared = 0;
+  for (const std::vector<std::string>& layout :
+       {std::vector<std::string>{"training.micro_batch_size=4"}, {"parallelism.data=2"}}) {
+    std::vector<std::string> overrides = base;
+    overrides.insert(overrides.end(), layout.begin(), layout.end());
+    const LayoutRun other =
+        layout_run(gpt(), layout[0].starts_with("parallelism") ? 2 : 1, overrides);
+    for (const auto& [name, bytes] : one.state) {
+      if (!name.starts_with("fp8_scale of")) continue;
+      INFO(layout[0] << ", " << name);
+      CHECK(other.state.at(name) == bytes);
+      ++compared;
+    }
+  }
+  CHECK(compared == 2 * 3 * 8);
+}
+
+TEST_CASE(
+    "operands are rounded once for each direction, but not in the last layer and excepted ones") {
+  // Of each of eight layers: input, weight and gradient; in blocks weights and inputs twice.
+  CHECK(rounded_operands({"precision.compute=bf16"}) == 0);
+  CHECK(rounded_operands({fp8("current")}) >= 3 * 8);
+  CHECK(rounded_operands({fp8("current", ", except: ['h.0.*']")}) <
+        rounded_operands({fp8("current")}));
+  const auto refused = [](const std::vector<std::string>& overrides) {
+    return refusal_of([&] { rounded_operands(overrides); }, ExitCode::usage);
+  };
+  CHECK_THAT(refused({fp8("current", ", except: [nothing]")}),
+             Contains("'nothing' matches no linear layer"));
+  CHECK_THAT(refused({fp8("current", ", except: ['*']")}),
+             Contains("no linear layer computes in FP8"));
+  CHECK_THAT(refused({"precision.fp8.recipe=current"}), Contains("fp8 needs compute: bf16"));
+}
