@@ -3,6 +3,7 @@
 #include "shared/fp8.h"
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "cpu/makers.h"
@@ -14,7 +15,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kPiece = 4096;  // elements
+constexpr int64_t kFp8Piece = 4096;  // elements
 
 // The bits of an f32 as which an element is computed. Rounded values are exact in bf16.
 struct AsF32 {
@@ -35,23 +36,56 @@ uint32_t largest_magnitude(const typename E::Stored* x, int64_t count) {
   return most;
 }
 
+// Numbers of elements that are rounded to the largest number or to 0.
+struct Lost {
+  int64_t saturated = 0, underflow = 0;
+  void operator+=(const Lost& other) {
+    saturated += other.saturated;
+    underflow += other.underflow;
+  }
+};
+
 template <typename E>
-void round_span(const typename E::Stored* x, typename E::Stored* y, int64_t count, int place,
+Lost round_span(const typename E::Stored* x, typename E::Stored* y, int64_t count, int place,
                 const Fp8Format& format) {
   const float scale = fp8_scale(place), inverse = fp8_inverse(place);
+  int saturated = 0, underflow = 0;
   for (int64_t i = 0; i < count; ++i) {
-    y[i] = E::narrow(
-        bits_as<uint32_t>(to_fp8(bits_as<float>(E::widen(x[i])), inverse, scale, format)));
+    const auto in = bits_as<float>(E::widen(x[i]));
+    const float out = to_fp8(in, inverse, scale, format);
+    saturated += is_saturated(in, inverse, format) ? 1 : 0;
+    underflow += is_underflow(in, out) ? 1 : 0;
+    y[i] = E::narrow(bits_as<uint32_t>(out));
   }
+  return {saturated, underflow};
 }
 
-// Rounds `rows` rows, which are a row of blocks that are `width` wide.
+// The sum of what threads have lost.
+class LostOfThreads {
+ public:
+  void add(const Lost& lost) {
+    saturated_ += lost.saturated;
+    underflow_ += lost.underflow;
+  }
+  void write(const Bindings& b, int64_t count) const {
+    auto* lost = b.output<double>(1);
+    const double each = 1 / static_cast<double>(std::max<int64_t>(count, 1));
+    lost[0] = static_cast<double>(saturated_) * each;
+    lost[1] = static_cast<double>(underflow_) * each;
+    lost[2] = 1;
+  }
+
+ private:
+  std::atomic<int64_t> saturated_ = 0, underflow_ = 0;
+};
+
+// Rounds `rows` rows, which are a row of blocks that are `width` wide. `m`: a number for each
+// block.
 template <typename E>
-void round_blocks(const typename E::Stored* x, typename E::Stored* y, int64_t rows, int64_t columns,
-                  int64_t width, const Fp8Format& format, std::vector<uint32_t>& most) {
+Lost round_blocks(const typename E::Stored* x, typename E::Stored* y, int64_t rows, int64_t columns,
+                  int64_t width, const Fp8Format& format, uint32_t* m) {
   const int64_t blocks = ceil_div(columns, width);
-  most.assign(static_cast<size_t>(blocks), 0);
-  uint32_t* m = most.data();
+  std::fill(m, m + blocks, 0);
   for (int64_t r = 0; r < rows; ++r) {
     const auto* row = x + r * columns;
     if (width == 1) {
@@ -64,13 +98,15 @@ void round_blocks(const typename E::Stored* x, typename E::Stored* y, int64_t ro
     }
   }
   for (int64_t b = 0; b < blocks; ++b) m[b] = static_cast<uint32_t>(fp8_place(m[b], format));
+  Lost lost;
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t b = 0; b < blocks; ++b) {
       const int64_t at = r * columns + b * width;
-      round_span<E>(x + at, y + at, std::min(width, columns - b * width), static_cast<int>(m[b]),
-                    format);
+      lost += round_span<E>(x + at, y + at, std::min(width, columns - b * width),
+                            static_cast<int>(m[b]), format);
     }
   }
+  return lost;
 }
 
 Fp8Format format_of(const KernelRequest& request) {
@@ -81,16 +117,17 @@ template <typename E>
 std::unique_ptr<Kernel> counts_kernel(const KernelRequest& request) {
   return make_kernel([format = format_of(request), count = request.inputs[0].shape.elements()](
                          const Bindings& b, Stream&) {
-    std::vector<uint32_t> most(static_cast<size_t>(thread_count()), 0);
-    parallel_parts(ceil_div(count, kPiece), thread_count(),
-                   [&](int64_t first, int64_t last, int64_t part) {
-                     const int64_t begin = first * kPiece, end = std::min(last * kPiece, count);
-                     most[static_cast<size_t>(part)] =
-                         largest_magnitude<E>(b.input<typename E::Stored>(0) + begin, end - begin);
-                   });
+    std::atomic<uint32_t> most = 0;
+    parallel_for(count, kFp8Piece, [&](int64_t begin, int64_t end) {
+      const uint32_t own =
+          largest_magnitude<E>(b.input<typename E::Stored>(0) + begin, end - begin);
+      uint32_t before = most;
+      while (before < own && !most.compare_exchange_weak(before, own)) {
+      }
+    });
     auto* counts = b.output<float>(0);
     std::fill(counts, counts + kFp8Counts, 0.0f);
-    const int place = fp8_place(*std::ranges::max_element(most), format);
+    const int place = fp8_place(most, format);
     if (place > 0) counts[place] = 1;
   });
 }
@@ -104,25 +141,31 @@ std::unique_ptr<Kernel> round_kernel(const KernelRequest& request) {
   if (block.empty()) {
     return make_kernel([format = format_of(request), count](const Bindings& b, Stream&) {
       const int place = last_place(b.input<float>(1));
-      parallel_for(count, kPiece, [&](int64_t begin, int64_t end) {
-        round_span<E>(b.input<Stored>(0) + begin, b.output<Stored>(0) + begin, end - begin, place,
-                      format);
+      LostOfThreads lost;
+      parallel_for(count, kFp8Piece, [&](int64_t begin, int64_t end) {
+        lost.add(round_span<E>(b.input<Stored>(0) + begin, b.output<Stored>(0) + begin, end - begin,
+                               place, format));
       });
+      lost.write(b, count);
     });
   }
-  const int64_t rows = columns == 0 ? 0 : count / columns;
-  return make_kernel([format = format_of(request), rows, columns, high = block[0], wide = block[1]](
-                         const Bindings& b, Stream&) {
-    const int64_t grain = 1 + kPiece / std::max<int64_t>(high * columns, 1);
-    parallel_for(ceil_div(rows, high), grain, [&](int64_t first, int64_t last) {
-      std::vector<uint32_t> most;
-      for (int64_t strip = first; strip < last; ++strip) {
-        const int64_t at = strip * high * columns;
-        round_blocks<E>(b.input<Stored>(0) + at, b.output<Stored>(0) + at,
-                        std::min(high, rows - strip * high), columns, wide, format, most);
-      }
-    });
-  });
+  const int64_t rows = columns == 0 ? 0 : count / columns, high = block[0], wide = block[1];
+  const int64_t strips = ceil_div(rows, high), across = ceil_div(columns, wide);
+  const auto run = [=, format = format_of(request)](const Bindings& b, Stream&) {
+    LostOfThreads lost;
+    parallel_for(
+        strips, 1 + kFp8Piece / std::max<int64_t>(high * columns, 1),
+        [&](int64_t first, int64_t last) {
+          for (int64_t strip = first; strip < last; ++strip) {
+            const int64_t at = strip * high * columns;
+            lost.add(round_blocks<E>(b.input<Stored>(0) + at, b.output<Stored>(0) + at,
+                                     std::min(high, rows - strip * high), columns, wide, format,
+                                     static_cast<uint32_t*>(b.workspace) + strip * across));
+          }
+        });
+    lost.write(b, count);
+  };
+  return make_kernel(run, static_cast<size_t>(strips * across) * sizeof(uint32_t));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // fp8_counts, fp8_round and fp8_scale_update. Largest magnitudes are compared as integers.
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
+#include "cuda/strided_copy.h"
 #include "ops/step_state.h"
 #include "shared/fp8.h"
 #include "shared/make_kernel.h"
@@ -44,23 +45,44 @@ __global__ void fp8_counts_kernel(Fp8Format format, const uint32_t* most, int bl
   counts[threadIdx.x] = place > 0 && static_cast<int>(threadIdx.x) == place ? 1 : 0;
 }
 
+// Adds a block's lost elements to `lost`, whole numbers in double, whose order does not matter.
+__device__ void add_lost(double saturated, double underflow, double* lost) {
+  saturated = block_sum(saturated);
+  underflow = block_sum(underflow);
+  if (threadIdx.x != 0) return;
+  if (saturated > 0) atomicAdd(lost, saturated);
+  if (underflow > 0) atomicAdd(lost + 1, underflow);
+}
+
+__global__ void fp8_lost_kernel(double* lost, int64_t count) {
+  lost[0] /= static_cast<double>(count);
+  lost[1] /= static_cast<double>(count);
+  lost[2] = 1;
+}
+
 template <typename T>
 __global__ void fp8_round_kernel(Fp8Format format, const T* x, const float* counts, T* y,
-                                 int64_t count, bool packs) {
+                                 double* lost, int64_t count, bool packs) {
   __shared__ int place;
   if (threadIdx.x == 0) place = last_place(counts);
   __syncthreads();
   const float scale = fp8_scale(place), inverse = fp8_inverse(place);
+  double saturated = 0, underflow = 0;
   constexpr int kWidth = Pack<T>::size;
-  sweep_elements<kWidth>(
-      packs ? count / kWidth : 0, count, thread_index(), thread_count(), [&]<int N>(int64_t at) {
-        MathOf<T> value[N];
-        load_elements<T, N>(x, at, value);
-        for (int j = 0; j < N; ++j) {
-          value[j] = to_fp8(static_cast<float>(value[j]), inverse, scale, format);
-        }
-        store_elements<T, N>(value, y, at);
-      });
+  sweep_elements<kWidth>(packs ? count / kWidth : 0, count, thread_index(), thread_count(),
+                         [&]<int N>(int64_t at) {
+                           MathOf<T> value[N];
+                           load_elements<T, N>(x, at, value);
+                           for (int j = 0; j < N; ++j) {
+                             const auto in = static_cast<float>(value[j]);
+                             const float out = to_fp8(in, inverse, scale, format);
+                             saturated += is_saturated(in, inverse, format) ? 1 : 0;
+                             underflow += is_underflow(in, out) ? 1 : 0;
+                             value[j] = out;
+                           }
+                           store_elements<T, N>(value, y, at);
+                         });
+  add_lost(saturated, underflow, lost);
 }
 
 struct Fp8Blocks {
@@ -70,7 +92,7 @@ struct Fp8Blocks {
 
 // A block of threads for each block of x.
 template <typename T>
-__global__ void fp8_blocks_kernel(Fp8Blocks c, const T* x, T* y) {
+__global__ void fp8_blocks_kernel(Fp8Blocks c, const T* x, T* y, double* lost) {
   const int64_t across = divide_up(c.columns, c.wide);
   const int64_t row = static_cast<int64_t>(blockIdx.x) / across * c.high;
   const int64_t column = static_cast<int64_t>(blockIdx.x) % across * c.wide;
@@ -84,9 +106,14 @@ __global__ void fp8_blocks_kernel(Fp8Blocks c, const T* x, T* y) {
   }
   const int place = fp8_place(block_max(most), c.format);
   const float scale = fp8_scale(place), inverse = fp8_inverse(place);
+  double underflow = 0;
   for (int64_t i = threadIdx.x; i < high * wide; i += blockDim.x) {
-    y[at(i)] = static_cast<T>(to_fp8(static_cast<float>(x[at(i)]), inverse, scale, c.format));
+    const auto in = static_cast<float>(x[at(i)]);
+    const float out = to_fp8(in, inverse, scale, c.format);
+    underflow += is_underflow(in, out) ? 1 : 0;
+    y[at(i)] = static_cast<T>(out);
   }
+  add_lost(0, underflow, lost);
 }
 
 __global__ void fp8_scale_kernel(const StepState* state, int64_t window, const float* counts,
@@ -126,27 +153,32 @@ std::unique_ptr<Kernel> make_cuda_fp8_round(const KernelRequest& request) {
   const int64_t count = x.shape.elements(), columns = x.shape[-1];
   const Fp8Format format = format_of(request);
   const std::vector<int64_t> block = request.attributes.integers("block");
-  if (count == 0) return make_kernel([](const Bindings&, Stream&) {});
+  if (count == 0) return nullptr;
   if (block.empty()) {
     return make_kernel([format, dtype = x.dtype, count](const Bindings& b, Stream& stream) {
+      launch_fill(8, 0, b.outputs[1], 3, stream.native());
       const bool packs = is_pack_aligned(b.inputs[0]) && is_pack_aligned(b.outputs[0]);
       with_floating(dtype, [&]<typename T>(T) {
         DLTRAIN_LAUNCH(fp8_round_kernel<T>, stride_grid(count / 8 + 1, kFp8Block), kFp8Block,
                        stream.native(), format, b.input<T>(0), b.input<float>(1), b.output<T>(0),
-                       count, packs);
+                       b.output<double>(1), count, packs);
       });
+      DLTRAIN_LAUNCH(fp8_lost_kernel, 1u, 1u, stream.native(), b.output<double>(1), count);
     });
   }
   const Fp8Blocks call{format, count / columns, columns, block[0], block[1]};
   const int threads = block[0] * block[1] > 1024 ? kFp8Block : kWarp;
   const auto grid =
       static_cast<unsigned>(divide_up(call.rows, call.high) * divide_up(columns, call.wide));
-  return make_kernel([call, dtype = x.dtype, grid, threads](const Bindings& b, Stream& stream) {
-    with_floating(dtype, [&]<typename T>(T) {
-      DLTRAIN_LAUNCH(fp8_blocks_kernel<T>, grid, threads, stream.native(), call, b.input<T>(0),
-                     b.output<T>(0));
-    });
-  });
+  return make_kernel(
+      [call, dtype = x.dtype, grid, threads, count](const Bindings& b, Stream& stream) {
+        launch_fill(8, 0, b.outputs[1], 3, stream.native());
+        with_floating(dtype, [&]<typename T>(T) {
+          DLTRAIN_LAUNCH(fp8_blocks_kernel<T>, grid, threads, stream.native(), call, b.input<T>(0),
+                         b.output<T>(0), b.output<double>(1));
+        });
+        DLTRAIN_LAUNCH(fp8_lost_kernel, 1u, 1u, stream.native(), b.output<double>(1), count);
+      });
 }
 
 std::unique_ptr<Kernel> make_cuda_fp8_scale_update(const KernelRequest& request) {

@@ -71,6 +71,8 @@ std::unique_ptr<Kernel> reference_fp8_round(const KernelRequest& request) {
     const int64_t rows = columns == 0 ? 0 : count / columns;
     std::vector<int64_t> block = c.attributes.integers("block");
     if (block.empty()) block = {std::max<int64_t>(rows, 1), std::max<int64_t>(columns, 1)};
+    std::vector<double> lost{0, 0, 1};
+    const double each_one = 1 / static_cast<double>(std::max<int64_t>(count, 1));
     for (int64_t r = 0; r < rows; r += block[0]) {
       for (int64_t k = 0; k < columns; k += block[1]) {
         const auto each = [&](const auto& f_of) {
@@ -87,9 +89,16 @@ std::unique_ptr<Kernel> reference_fp8_round(const KernelRequest& request) {
           });
           place = place_of(amax, f);
         }
-        each([&](int64_t at) { c.put_element(0, at, rounded(c.element(0, at), place, f)); });
+        each([&](int64_t at) {
+          const double x = c.element(0, at), y = rounded(x, place, f);
+          c.put_element(0, at, y);
+          const double limit = std::ldexp(1.75, f.greatest + (place == 0 ? 0 : place - kBias));
+          if (place != kNotFinite && std::abs(x) > limit) lost[0] += each_one;
+          if (y == 0 && x != 0) lost[1] += each_one;
+        });
       }
     }
+    std::copy(lost.begin(), lost.end(), c.output<double>(1));
   });
 }
 

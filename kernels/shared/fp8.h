@@ -67,6 +67,14 @@ DLTRAIN_HD float to_fp8(float x, float inverse, float scale, const Fp8Format& fo
   return bits_as<float>(bits_as<uint32_t>(y * scale) | sign);
 }
 
+// Returns whether x is larger than the largest number, and whether it became 0.
+DLTRAIN_HD bool is_saturated(float x, float inverse, const Fp8Format& format) {
+  return bits_as<float>(bits_as<uint32_t>(x) & 0x7FFFFFFFu) * inverse > format.largest;
+}
+DLTRAIN_HD bool is_underflow(float x, float y) {
+  return y == 0 && x != 0;
+}
+
 // Records the place of this update's scale at (updates − 1) mod window of `history` (0: none yet).
 // `scale` then counts the greatest of the window.
 template <typename T>

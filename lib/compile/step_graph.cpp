@@ -349,8 +349,10 @@ StepGraph emit(const StepRequest& r, bool training) {
       log("chunk_loss");
     }
     if (r.precision.fp8) {
-      for (auto& update : round_fp8(out.graph, *r.precision.fp8, r.parallel.mesh)) {
-        model.updates.push_back(std::move(update));
+      Fp8State state = round_fp8(out.graph, *r.precision.fp8, r.parallel.mesh);
+      std::ranges::move(state.updates, std::back_inserter(model.updates));
+      for (const std::string& name : state.metrics) {
+        out.metrics.push_back({.label = "fp8", .name = name, .size = 3, .of_fp8 = true});
       }
       log("fp8");
     }
@@ -486,6 +488,21 @@ std::vector<RouterSums> router_sums(const std::vector<StepMetric>& metrics,
     sums = sums.subspan(own.size());
   }
   return out;
+}
+
+std::vector<std::pair<std::string, double>> fp8_shares(const std::vector<StepMetric>& metrics,
+                                                       std::span<const double> sums) {
+  double saturated = 0, underflow = 0, terms = 0;
+  for (const StepMetric& metric : metrics) {
+    if (metric.of_fp8) {
+      saturated += sums[0];
+      underflow += sums[1];
+      terms += sums[2];
+    }
+    sums = sums.subspan(static_cast<size_t>(metric.size));
+  }
+  if (terms == 0) return {};
+  return {{"fp8_saturated", saturated / terms}, {"fp8_underflow", underflow / terms}};
 }
 
 StepGraph build_training_graph(const StepRequest& request) {

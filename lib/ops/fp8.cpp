@@ -6,9 +6,11 @@
 // fp8_counts(x) → counts [256]: 1 at the place of the scale that the largest |x| needs, 0
 //   elsewhere; of x = 0 nothing. Sums over ranks, micro-batches and updates keep the greatest: the
 //   last place that is not 0.
-// fp8_round(x, [counts]) → y: y = x rounded, with the scale of `counts` (larger values become the
+// fp8_round(x, [counts]) → y, lost: y = x rounded, with the scale of `counts` (larger values become
+// the
 //   largest), or without `counts` with a scale for each block of rows and columns of x (its last
-//   axis). Attributes: block, integers [rows, columns]; the last block may be smaller.
+//   axis). Attributes: block, integers [rows, columns]; the last block may be smaller. lost, f64
+//   [3]: the shares of elements that became the largest number, or 0 without being 0; and 1.
 // fp8_scale_update(step_state, counts, history [window], scale [256]): the scale of the next step
 // is
 //   the greatest of the last `window` updates (delayed scaling; NVIDIA's Transformer Engine). Not
@@ -45,7 +47,7 @@ constinit const OpDef kFp8CountsOp{.name = "fp8_counts",
                                    .infer = infer_fp8_counts};
 constinit const OpDef kFp8RoundOp{.name = "fp8_round",
                                   .doc = "x rounded to FP8, scaled by powers of two",
-                                  .signature = "x[*] counts[N]:sum? -> y[*]",
+                                  .signature = "x[*] counts[N]:sum? -> y[*] lost[3]:f64",
                                   .check = check_fp8_round};
 constinit const OpDef kFp8ScaleUpdateOp{
     .name = "fp8_scale_update",

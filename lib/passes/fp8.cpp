@@ -21,7 +21,7 @@ bool fits_tensor_cores(const Graph& graph, const Node& node) {
   return w[0] % 16 == 0 && w[1] % 16 == 0;
 }
 
-bool is_linear(const Graph& graph, const Node& node) {
+bool is_linear_product(const Graph& graph, const Node& node) {
   if (node.op->name != "matmul" || node.attributes.boolean("transpose_a") ||
       node.attributes.boolean("full_precision")) {
     return false;
@@ -41,7 +41,7 @@ class Rounding {
         over_(mesh.over(kParts)),
         sums_(mesh.size(kParts) > 1) {}
 
-  std::vector<LayerContext::DeferredUpdate> run() {
+  Fp8State run() {
     for (Node& node : std::exchange(graph_.nodes, {})) {
       const std::string operands = node.attributes.text(kFp8Operands);
       if (!operands.empty()) {
@@ -61,7 +61,7 @@ class Rounding {
     }
     graph_.update_producers();
     verify_pass(graph_);
-    return std::move(updates_);
+    return std::move(state_);
   }
 
  private:
@@ -89,12 +89,25 @@ class Rounding {
       std::vector<ValueId> inputs{x};
       if (own.empty()) inputs.push_back(scale(x, operand, attributes));
       if (builder_.phase() == Phase::forward) attributes.set(kAlwaysAgain, true);
-      found->second = builder_.emit1("fp8_round", inputs, attributes);
+      const std::vector<ValueId> made = builder_.emit("fp8_round", inputs, attributes);
+      found->second = made[0];
+      add_lost(made[1]);
     }
     const ValueId y = found->second;
     if (builder_.spec(y).shape == shape) return y;
     return builder_.emit1("reshape", {y},
                           {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}});
+  }
+
+  // Adds what a rounding has lost to the metric of the layer.
+  void add_lost(ValueId lost) {
+    const auto [sum, first] = lost_.try_emplace(builder_.layer(), kNoValue);
+    if (first) {
+      state_.metrics.push_back("metric.fp8." + builder_.layer());
+      sum->second = builder_.accumulate(lost, state_.metrics.back(), Role::metric);
+    } else {
+      sum->second = builder_.accumulate_onto(lost, sum->second);
+    }
   }
 
   // Returns the counts whose scale x is rounded with.
@@ -108,7 +121,7 @@ class Rounding {
     const ValueId history = builder_.add_value(state_name("fp8_history", of),
                                                {Shape{fp8_.history}, spec.dtype}, Role::moment);
     const ValueId scale = builder_.add_value(state_name("fp8_scale", of), spec, Role::moment);
-    updates_.push_back({builder_.layer(), "fp8_scale_update", {sum, history, scale}, {}});
+    state_.updates.push_back({builder_.layer(), "fp8_scale_update", {sum, history, scale}, {}});
     return scale;
   }
 
@@ -128,7 +141,8 @@ class Rounding {
   // By storage, columns, format and block.
   std::map<std::tuple<ValueId, int64_t, bool, std::vector<int64_t>>, ValueId> rounded_;
   std::map<std::string, int> names_;
-  std::vector<LayerContext::DeferredUpdate> updates_;
+  std::map<std::string, ValueId> lost_;  // sums, by layer
+  Fp8State state_;
 };
 
 }  // namespace
@@ -137,7 +151,7 @@ void mark_fp8(Graph& graph, const Fp8Config& fp8) {
   std::vector<Node*> linear;
   std::vector<std::string> layers;
   for (Node& node : graph.nodes) {
-    if (!is_linear(graph, node)) continue;
+    if (!is_linear_product(graph, node)) continue;
     linear.push_back(&node);
     if (std::ranges::find(layers, node.layer) == layers.end()) layers.push_back(node.layer);
   }
@@ -158,8 +172,7 @@ void mark_fp8(Graph& graph, const Fp8Config& fp8) {
   diagnostics.throw_if_any();
 }
 
-std::vector<LayerContext::DeferredUpdate> round_fp8(Graph& graph, const Fp8Config& fp8,
-                                                    const Mesh& mesh) {
+Fp8State round_fp8(Graph& graph, const Fp8Config& fp8, const Mesh& mesh) {
   return Rounding(graph, fp8, mesh).run();
 }
 

@@ -15,6 +15,7 @@
 // micro-batch, those of `delayed` on the global batch only.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "comm/mesh.h"
@@ -27,9 +28,14 @@ namespace dltrain {
 // autocast. Throws ConfigError for patterns that match no linear layer, and if none is left.
 void mark_fp8(Graph& graph, const Fp8Config& fp8);
 
-// Emits the rounding of the operands of marked products. Runs after the reverse pass. Returns the
-// updates of scales (delayed). `mesh`: of the ranks.
-std::vector<LayerContext::DeferredUpdate> round_fp8(Graph& graph, const Fp8Config& fp8,
-                                                    const Mesh& mesh);
+struct Fp8State {
+  std::vector<LayerContext::DeferredUpdate> updates;  // of scales (delayed)
+  // The metric of each layer, f64 [3]: the sums over its operands and over micro-batches of the
+  // share that is saturated and of that which becomes 0; the number of the terms.
+  std::vector<std::string> metrics;
+};
+// Emits the rounding of the operands of marked products. Runs after the reverse pass. `mesh`: of
+// the ranks.
+Fp8State round_fp8(Graph& graph, const Fp8Config& fp8, const Mesh& mesh);
 
 }  // namespace dltrain

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "checkpoint/base_weights.h"
 #include "checkpoint/run_folder.h"
 #include "checkpoint/weights.h"
@@ -677,6 +678,11 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   } else {
     executor.engine = open_chosen().engine;
     check_compute(experiment.precision, *chosen.device);
+    if (experiment.precision.fp8 && !chosen.device->properties().on_host && options.log_notices) {
+      log_warning(
+          "precision.fp8 rounds to FP8 and multiplies in bf16: losses are those of FP8, the speed "
+          "is not");
+    }
     session.device_note = chosen.note;
   }
   executor.schedule = session.schedules()[static_cast<size_t>(session.coordinates.pipeline.index)];

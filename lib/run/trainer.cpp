@@ -336,6 +336,7 @@ void Loop::handle(const StepReport& report) {
     }
   }
   if (noise_) record.metrics.emplace_back("gradient_noise_scale", noise_->scale());
+  for (auto& share : fp8_shares(metrics, report.sums)) record.metrics.push_back(std::move(share));
   RouterReport routers = report_routers(router_sums(metrics, report.sums));
   record.metrics.insert(record.metrics.end(), routers.values.begin(), routers.values.end());
   record.expert_load = std::move(routers.load);
