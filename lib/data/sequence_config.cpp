@@ -15,7 +15,7 @@ namespace {
 // Error(data) at the place `name` if there is none.
 int32_t document_end(const TokenStream& stream, std::optional<int64_t> given,
                      const std::string& name) {
-  if (const auto tokenizer = stream.tokenizer(); !given && tokenizer) {
+  if (const auto& tokenizer = stream.tokenizer(); !given && tokenizer) {
     given = tokenizer->special().end_of_text;
   }
   if (!given) {
