@@ -33,7 +33,7 @@ double norm(const std::vector<double>& values) {
 }  // namespace
 
 CheckResult check_kernels(const CheckOptions& options, int64_t samples) {
-  const CheckSetup setup{.noise = false};
+  const CheckSetup setup{.noise = false, .fp8 = false};
   samples = std::min<int64_t>(samples, 4);
   const auto exact = prepare_exact(options, samples, setup);
   if (!exact) return out_of_time("float64 takes too long");

@@ -83,6 +83,7 @@ std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, 
                                   const CheckSetup& how) {
   auto prepared = std::make_unique<Prepared>();
   prepared->experiment = options.load(one_batch_overrides(samples));
+  if (!how.fp8) prepared->experiment.precision.fp8.reset();
   prepared->session =
       open_session(prepared->experiment, {.engines = options.engines,
                                           .evaluation = how.evaluate_train_split,

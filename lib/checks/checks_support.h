@@ -41,6 +41,7 @@ struct CheckSetup {
   bool noise = true;                  // false: no dropout, samples are not mixed
   bool evaluate_train_split = false;  // compile the model in evaluation too (Executor::evaluate)
   bool start = true;                  // false: compiled only, nothing is allocated
+  bool fp8 = true;                    // false: without precision.fp8
 };
 
 // Opens an experiment whose global batch is one micro-batch of `samples`. In f64 it runs unfused on

@@ -46,6 +46,22 @@ void check_tokenizer(const ResumeChoice& choice, const Session& session) {
        choice.checkpoint.string(), run_of(choice.checkpoint).string());
 }
 
+// Throws Error(usage) if the scales of FP8 that `recipe: delayed` keeps in checkpoints are others.
+void check_fp8(const std::string& location, const PrecisionConfig& now,
+               std::vector<ConfigDifference> changes) {
+  std::erase_if(changes, [](const auto& c) { return !c.path.starts_with("precision.fp8"); });
+  const auto was_delayed = [](const ConfigDifference& c) {
+    return c.before.find("delayed") != std::string::npos;
+  };
+  const bool is_delayed = now.fp8 && now.fp8->recipe == Fp8Recipe::delayed;
+  if (changes.empty() || (!is_delayed && std::ranges::none_of(changes, was_delayed))) return;
+  fail(ExitCode::usage,
+       "{} was saved with another precision.fp8, and recipe: delayed keeps the scales of earlier "
+       "steps in checkpoints:\n{}\nResume with the same keys, or start a new run with "
+       "model.init_from: {}",
+       location, describe_differences(changes), location);
+}
+
 // The changes that need --allow-changes.
 std::vector<ConfigDifference> other_run(const ResumeChoice& choice, const Session& session,
                                         const std::vector<ConfigDifference>& changes) {
@@ -165,6 +181,7 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
          "start a new run with its weights only (model.init_from: {})",
          location, describe_differences(other), location);
   }
+  check_fp8(location, session.experiment->precision, changes);
   return changes;
 }
 

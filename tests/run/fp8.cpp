@@ -146,7 +146,8 @@ TEST_CASE("what FP8 loses is a metric, the same on all layouts") {
       // Only scales of earlier steps can be too small.
       if (std::string(recipe) != "delayed") CHECK(largest == 0);
       CHECK(largest < 0.01);
-      CHECK(zero < 0.01);
+      // The first scale of `delayed` is 1.
+      CHECK(zero < (std::string(recipe) == "delayed" && i == 0 ? 0.2 : 0.01));
       CHECK(std::abs(two.accuracies[i + 1] - largest) < 1e-3);
       CHECK(std::abs(two.accuracies[i + 2] - zero) < 1e-3);
       saturated += largest;
