@@ -13,7 +13,7 @@ def precision(recipe):
 
 class Fp8(support.DltrainTest):
     def test_a_resumed_run_is_bit_identical_and_the_scales_of_delayed_are_kept(self):
-        configuration = self.write("small.yaml", SMALL)
+        configuration = self.write("small.yaml", SMALL.replace("type: cosine", "type: constant"))  # whatever the last step
         options = ("-q", "-s", "model.layers=[{linear: 32}, gelu, {linear: 4}]", "-s", "data.train.shape=[16]", "-s", "data.eval.shape=[16]")
         whole, run = self.folder / "whole", self.folder / "run"
         for recipe in RECIPES:
