@@ -17,6 +17,13 @@ namespace {
 
 constexpr int64_t kFp8Piece = 4096;  // elements
 
+// Returns the last place of `counts` that is not 0: the scale of the greatest amax.
+int last_place(const float* counts) {
+  int place = kFp8Counts - 1;
+  while (place > 0 && counts[place] == 0) --place;
+  return place;
+}
+
 // The bits of an f32 as which an element is computed. Rounded values are exact in bf16.
 struct AsF32 {
   using Stored = uint32_t;
@@ -185,8 +192,11 @@ std::unique_ptr<Kernel> make_fp8_scale_update(const KernelRequest& request) {
   return make_kernel([window = request.inputs[2].shape.elements()](const Bindings& b, Stream&) {
     const StepState& state = *b.input<StepState>(0);
     if (state.out.finite == 0) return;
-    record_fp8_scale(state.out.updates, window, b.input<float>(1), static_cast<float*>(b.inputs[2]),
-                     static_cast<float*>(b.inputs[3]));
+    auto *history = static_cast<float*>(b.inputs[2]), *scale = static_cast<float*>(b.inputs[3]);
+    history[(state.out.updates - 1) % window] = static_cast<float>(last_place(b.input<float>(1)));
+    const auto most = static_cast<int>(*std::max_element(history, history + window));
+    std::fill(scale, scale + kFp8Counts, 0.0f);
+    if (most > 0) scale[most] = 1;
   });
 }
 

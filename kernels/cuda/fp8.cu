@@ -10,6 +10,13 @@ namespace dltrain {
 namespace {
 
 constexpr int kFp8Block = 256;
+static_assert(kFp8Block == kFp8Counts);
+
+// Returns the last place of `counts` that is not 0, in every thread of a block of kFp8Block.
+__device__ int last_place(const float* counts) {
+  const int own = static_cast<int>(threadIdx.x);
+  return block_max(counts[own] != 0 ? own : 0);
+}
 
 template <typename T>
 __device__ uint32_t magnitude(T x) {
@@ -63,9 +70,7 @@ __global__ void fp8_lost_kernel(double* lost, int64_t count) {
 template <typename T>
 __global__ void fp8_round_kernel(Fp8Format format, const T* x, const float* counts, T* y,
                                  double* lost, int64_t count, bool packs) {
-  __shared__ int place;
-  if (threadIdx.x == 0) place = last_place(counts);
-  __syncthreads();
+  const int place = last_place(counts);
   const float scale = fp8_scale(place), inverse = fp8_inverse(place);
   double saturated = 0, underflow = 0;
   constexpr int kWidth = Pack<T>::size;
@@ -116,10 +121,21 @@ __global__ void fp8_blocks_kernel(Fp8Blocks c, const T* x, T* y, double* lost) {
   add_lost(0, underflow, lost);
 }
 
+// One block of kFp8Block threads.
 __global__ void fp8_scale_kernel(const StepState* state, int64_t window, const float* counts,
                                  float* history, float* scale) {
-  if (state->out.finite == 0) return;
-  record_fp8_scale(state->out.updates, window, counts, history, scale);
+  if (state->out.finite == 0) return;  // uniform
+  const int64_t at = (state->out.updates - 1) % window;
+  const int place = last_place(counts);
+  int most = place;
+  for (int64_t i = threadIdx.x; i < window; i += kFp8Block) {
+    const int other = i == at ? place : static_cast<int>(history[i]);
+    most = other > most ? other : most;
+  }
+  most = block_max(most);
+  if (threadIdx.x == 0) history[at] = static_cast<float>(place);
+  const int own = static_cast<int>(threadIdx.x);
+  scale[own] = own == most && own > 0 ? 1.0f : 0.0f;
 }
 
 Fp8Format format_of(const KernelRequest& request) {
@@ -185,8 +201,8 @@ std::unique_ptr<Kernel> make_cuda_fp8_scale_update(const KernelRequest& request)
   if (request.inputs[1].dtype != DType::f32) return nullptr;
   return make_kernel(
       [window = request.inputs[2].shape.elements()](const Bindings& b, Stream& stream) {
-        DLTRAIN_LAUNCH(fp8_scale_kernel, 1u, 1u, stream.native(), b.input<StepState>(0), window,
-                       b.input<float>(1), static_cast<float*>(b.inputs[2]),
+        DLTRAIN_LAUNCH(fp8_scale_kernel, 1u, kFp8Block, stream.native(), b.input<StepState>(0),
+                       window, b.input<float>(1), static_cast<float*>(b.inputs[2]),
                        static_cast<float*>(b.inputs[3]));
       });
 }

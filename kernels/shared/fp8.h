@@ -45,15 +45,6 @@ DLTRAIN_HD float fp8_inverse(int place) {
   return bits_as<float>(static_cast<uint32_t>(2 * kFp8Bias - place) << 23);
 }
 
-// Returns the last place of `counts` that is not 0: the scale of the greatest amax.
-template <typename T>
-DLTRAIN_HD int last_place(const T* counts) {
-  for (int place = kFp8Counts - 1; place > 0; --place) {
-    if (counts[place] != 0) return place;
-  }
-  return 0;
-}
-
 // Returns x/scale rounded to FP8, times scale; NaN for what is not finite.
 DLTRAIN_HD float to_fp8(float x, float inverse, float scale, const Fp8Format& format) {
   const auto sign = bits_as<uint32_t>(x) & 0x80000000u;
@@ -73,20 +64,6 @@ DLTRAIN_HD bool is_saturated(float x, float inverse, const Fp8Format& format) {
 }
 DLTRAIN_HD bool is_underflow(float x, float y) {
   return y == 0 && x != 0;
-}
-
-// Records the place of this update's scale at (updates − 1) mod window of `history` (0: none yet).
-// `scale` then counts the greatest of the window.
-template <typename T>
-DLTRAIN_HD void record_fp8_scale(int64_t updates, int64_t window, const T* counts, T* history,
-                                 T* scale) {
-  history[(updates - 1) % window] = static_cast<T>(last_place(counts));
-  int most = 0;
-  for (int64_t i = 0; i < window; ++i) {
-    const int place = static_cast<int>(history[i]);
-    most = place > most ? place : most;
-  }
-  for (int i = 0; i < kFp8Counts; ++i) scale[i] = static_cast<T>(i == most && i > 0 ? 1 : 0);
 }
 
 }  // namespace dltrain

@@ -41,7 +41,7 @@ const std::vector<std::string> kLongRun{
     "training={global_batch_size: 24, max_steps: 20, max_grad_norm: 0.5, micro_batch_size: 3}"};
 const std::vector<std::string> kFiveSteps{"training.micro_batch_size=3"};
 
-// Of five steps of the first mixture on up to four ranks.
+// Returns the tolerance for five steps of the first mixture on up to four ranks.
 Tolerance tolerance(int bits, const std::vector<std::string>& common) {
   if (bits == kBitsOfF32) return {1e-5, 1e-4};
   return low_precision(mixtures()[0], with(kFiveSteps, common), bits, 4);

@@ -182,7 +182,7 @@ TEST_CASE("delayed scales do not depend on micro-batches or ranks") {
 
 TEST_CASE(
     "operands are rounded once for each direction, but not in the last layer and excepted ones") {
-  // Of each of eight layers: input, weight and gradient; in blocks weights and inputs twice.
+  // Each of the eight layers rounds its input, its weight and its gradient.
   CHECK(rounded_operands({"precision.compute=bf16"}) == 0);
   CHECK(rounded_operands({fp8("current")}) >= 3 * 8);
   CHECK(rounded_operands({fp8("current", ", except: ['h.0.*']")}) <

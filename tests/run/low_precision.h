@@ -14,7 +14,7 @@ struct Tolerance {
   double losses, norms;
 };
 
-// Of f32: docs/equality.md.
+// The tolerance of layouts in f32 (docs/equality.md).
 inline constexpr Tolerance kToleranceOfF32{1e-5, 1e-5};
 
 // The distance of f32 from f64 over the same steps on one rank, in proportion to the unit roundoff

@@ -194,7 +194,7 @@ TEST_CASE("messages of sums and of rows have the bytes of their formulas") {
         CHECK(traffic.gathered == gathered);
         const size_t sent = (2 * reduced + scattered + gathered) / ranks * (ranks - 1);
         CHECK(traffic.sent() == static_cast<double>(sent));
-        // Of all steps, with the agreements of the training loop.
+        // The ranks have sent this in all steps, and the agreements of the training loop.
         CHECK(run.sent_within >= kSteps * sent);
         CHECK(run.sent_within < kSteps * (sent + 200));
       };
