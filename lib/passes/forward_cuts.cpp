@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "passes/recompute.h"
+
 namespace dltrain {
 namespace {
 
@@ -41,6 +43,7 @@ std::vector<ForwardCut> find_forward_cuts(const Graph& graph, const std::vector<
   std::vector<ForwardCut> cuts;
   std::vector<ValueId> alive;
   double bytes = 0;
+  const auto never_again = [&](size_t i) { return graph.nodes[i].attributes.has(kNeverAgain); };
   for (size_t i = 0; i < count; ++i) {
     for (ValueId id : graph.nodes[i].outputs) {
       const GraphValue& value = graph.value(id);
@@ -50,7 +53,7 @@ std::vector<ForwardCut> find_forward_cuts(const Graph& graph, const std::vector<
     }
     std::erase_if(alive,
                   [&](ValueId id) { return last[static_cast<size_t>(id)] <= static_cast<int>(i); });
-    if (alive.size() == 1 && i + 1 < count) {
+    if (alive.size() == 1 && i + 1 < count && !(never_again(i) && never_again(i + 1))) {
       const ValueId id = alive.front();
       cuts.push_back({i, id, static_cast<double>(graph.value(id).spec.bytes()), bytes});
     }

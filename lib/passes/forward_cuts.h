@@ -7,7 +7,8 @@
 
 namespace dltrain {
 
-// A position between two forward nodes at which a single activation is live, or the end.
+// A position between two forward nodes at which a single activation is live, or the end. None is
+// between nodes that are never recomputed (kNeverAgain).
 struct ForwardCut {
   size_t after = 0;  // the node before it
   ValueId value = kNoValue;

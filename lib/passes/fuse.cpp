@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "passes/fuse_norms.h"
+#include "passes/recompute.h"
 #include "passes/verify_pass.h"
 
 namespace dltrain {
@@ -104,6 +105,7 @@ class Groups {
 
   bool alike(const Node& a, const Node& b) const {
     return a.phase == b.phase && a.once_per_step == b.once_per_step &&
+           a.attributes.has(kNeverAgain) == b.attributes.has(kNeverAgain) &&
            graph_.value(a.outputs[0]).spec.shape == graph_.value(b.outputs[0]).spec.shape;
   }
 
@@ -203,6 +205,7 @@ class Groups {
       number[node.outputs[0]] = static_cast<int>(operands.size() + steps.size());
       steps.push_back(std::move(step));
     }
+    if (last.attributes.has(kNeverAgain)) fused.attributes.set(kNeverAgain, true);
     fused.attributes.set("program", print_fused_program(steps));
     fused.attributes.set("results", std::vector<int64_t>{number.at(last.outputs[0])});
     if (!fused_dtype(graph_.input_specs(fused), graph_.output_specs(fused))) {

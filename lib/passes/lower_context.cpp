@@ -65,18 +65,20 @@ class ContextLowering {
     const TokenCut cut(node.attributes);
     const auto axis = static_cast<int>(node.attributes.integer("axis"));
     Ids made;
-    if (node.op->name == "gather_tokens") {
-      const size_t begin = graph_.nodes.size();
-      made = {gather(node.inputs[0], axis, cut, node.attributes.text(kOver, over_))};
-      if (node.phase == Phase::forward && node.attributes.has(kAlwaysAgain)) {
-        for (size_t i = begin; i < graph_.nodes.size(); ++i) {
-          graph_.nodes[i].attributes.set(kAlwaysAgain, true);
-        }
+    const size_t begin = graph_.nodes.size();
+    const auto mark = [&](const char* attribute) {
+      for (size_t i = begin; i < graph_.nodes.size(); ++i) {
+        graph_.nodes[i].attributes.set(attribute, true);
       }
+    };
+    if (node.op->name == "gather_tokens") {
+      made = {gather(node.inputs[0], axis, cut, node.attributes.text(kOver, over_))};
+      if (node.phase == Phase::forward && node.attributes.has(kAlwaysAgain)) mark(kAlwaysAgain);
     } else if (node.op->name == "scatter_tokens") {
       made = {scatter(node.inputs[0], axis, cut, node.attributes.text(kOver, over_))};
     } else if (node.op->name == "attention" && cut.ranks > 1) {
       made = ring_ ? attend_in_ring(node, cut) : attend(node, cut);
+      mark(kNeverAgain);
     } else if (node.op->name == "attention_backward" && cut.ranks > 1) {
       made = ring_ ? attend_in_ring_backward(node, cut) : attend_backward(node, cut);
     } else {
@@ -103,10 +105,6 @@ class ContextLowering {
   ValueId concat(Ids parts, int axis) {
     if (parts.size() == 1) return parts[0];
     return builder_.emit1("concat", std::move(parts), {{"axis", int64_t{axis}}});
-  }
-  // Likewise a result that the backward keeps, rather than the parts from which it could be made.
-  ValueId joined(Ids parts, int axis) {
-    return builder_.emit1("concat", std::move(parts), {{"axis", int64_t{axis}}, {"kept", true}});
   }
   ValueId reshape(ValueId x, const Shape& to) {
     if (shape(x) == to) return x;
@@ -263,8 +261,7 @@ class ContextLowering {
       y.push_back(made[0]);
       sums.push_back(made[1]);
     }
-    if (y.size() == 1) return {reshape(y[0], shape(node.outputs[0])), sums[0]};
-    return {reshape(joined(y, 1), shape(node.outputs[0])), joined(sums, 2)};
+    return {reshape(concat(y, 1), shape(node.outputs[0])), concat(sums, 2)};
   }
 
   Ids attend_backward(const Node& node, const TokenCut& cut) {
@@ -483,7 +480,7 @@ class ContextLowering {
       results.push_back(cast(part.y, y.dtype));
       sums.push_back(part.gaps ? turned(part.sums, -1) : part.sums);
     }
-    return {reshape(joined(results, 1), y.shape), joined(sums, 2)};
+    return {reshape(concat(results, 1), y.shape), concat(sums, 2)};
   }
 
   Ids attend_in_ring_backward(const Node& node, const TokenCut& cut) {

@@ -20,9 +20,7 @@ constexpr std::array<std::string_view, 7> kExpensive{
 // Returns true if the node writes only activations and so can be recomputed.
 bool repeatable(const Graph& graph, const Node& node) {
   if (node.attributes.has(kAlwaysAgain)) return true;
-  if (node.op->has_effect || node.once_per_step) return false;
-  // Instead of the result the keys of other ranks (passes/context_cut.h) would have to be kept.
-  if (node.attributes.has("first_query") || node.attributes.has("kept")) return false;
+  if (node.op->has_effect || node.once_per_step || node.attributes.has(kNeverAgain)) return false;
   return std::all_of(node.outputs.begin(), node.outputs.end(),
                      [&](ValueId id) { return graph.value(id).role == Role::activation; });
 }
@@ -119,6 +117,7 @@ class Rewriting {
     // A value whose memory a node writes that is not repeated, such as a sum over ranks in place.
     for (const Node& node : graph_.nodes) {
       if (node.phase != Phase::forward || repeatable(graph_, node)) continue;
+      if (node.attributes.has(kNeverAgain)) continue;  // reads it only
       for (ValueId id : node.outputs) droppable[static_cast<size_t>(graph_.storage(id))] = false;
     }
     schedule_ = schedule_recomputation(graph_, options_, droppable);

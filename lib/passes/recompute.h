@@ -39,6 +39,12 @@ struct RecomputeOptions {
 // whose results are larger than what they gather (passes/sequence_cut.h), and copies of these.
 inline constexpr const char* kAlwaysAgain = "always_again";
 
+// The attribute (boolean) of forward nodes that are never recomputed and of which no choice
+// depends: attention over the tokens of several ranks (passes/lower_context.cpp), whose nodes
+// differ from rank to rank. All ranks must recompute the same, or their messages would have other
+// orders.
+inline constexpr const char* kNeverAgain = "never_again";
+
 struct Recomputed {
   Graph graph;
   int nodes = 0;       // forward nodes that are recomputed

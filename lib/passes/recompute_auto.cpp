@@ -22,23 +22,26 @@ std::vector<bool> long_lived(const Graph& graph) {
   const size_t count = forward_nodes(graph);
   std::vector<bool> out(graph.values.size(), false);
   std::vector<size_t> begin(graph.values.size(), 0), end(graph.values.size(), 0);
+  std::vector<size_t> position(count + 1, 0);  // the number of nodes before it that count
   for (size_t i = 0; i < count; ++i) {
     for (ValueId id : graph.nodes[i].inputs) {
-      if (id != kNoValue) end[static_cast<size_t>(graph.storage(id))] = i;
+      if (id != kNoValue) end[static_cast<size_t>(graph.storage(id))] = position[i];
     }
-    for (ValueId id : graph.nodes[i].outputs) begin[static_cast<size_t>(id)] = i;
+    for (ValueId id : graph.nodes[i].outputs) begin[static_cast<size_t>(id)] = position[i];
+    position[i + 1] = position[i] + (graph.nodes[i].attributes.has(kNeverAgain) ? 0 : 1);
   }
   constexpr size_t kFew = 16;
   for (size_t round = 0; round < kMostStages; ++round) {
-    size_t from = 0, widest_from = 0, widest = 0;
+    size_t from = 0, widest_from = 0, widest_end = 0, widest = 0;
     for (const ForwardCut& cut : find_forward_cuts(graph, out)) {
-      if (cut.after + 1 - from > widest) widest = cut.after + 1 - from, widest_from = from;
-      from = cut.after + 1;
+      const size_t next = cut.after + 1, width = position[next] - position[from];
+      if (width > widest) widest = width, widest_from = from, widest_end = next;
+      from = next;
     }
-    if (widest <= std::max(kFew, count / 8)) break;
+    if (widest <= std::max(kFew, position[count] / 8)) break;
     ValueId longest = kNoValue;
     size_t length = kFew;
-    for (size_t i = widest_from; i < widest_from + widest; ++i) {
+    for (size_t i = widest_from; i < widest_end; ++i) {
       for (ValueId id : graph.nodes[i].outputs) {
         const auto at = static_cast<size_t>(id);
         const GraphValue& value = graph.value(id);
@@ -113,6 +116,7 @@ class Chain {
     const int index = static_cast<int>(stages_.size());
     double largest = 0;
     for (size_t i = begin; i <= end.after; ++i) {
+      if (graph_.nodes[i].attributes.has(kNeverAgain)) continue;
       stage.seconds += options_.seconds(graph_, graph_.nodes[i]);
       for (ValueId id : graph_.nodes[i].outputs) {
         const auto at = static_cast<size_t>(id);

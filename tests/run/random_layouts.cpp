@@ -131,9 +131,11 @@ std::vector<double> losses_with_delays(const Network& network, const RandomLayou
 }  // namespace
 
 TEST_CASE("random layouts with delayed messages end, with the losses of one rank") {
-  const char* wanted = std::getenv("DLTRAIN_LAYOUTS");
-  const int count = wanted != nullptr ? std::atoi(wanted) : 16;
-  for (int i = 0; i < count; ++i) {
+  const auto number = [](const char* variable, int otherwise) {
+    const char* text = std::getenv(variable);
+    return text != nullptr ? std::atoi(text) : otherwise;
+  };
+  for (int i = number("DLTRAIN_FIRST_LAYOUT", 0); i < number("DLTRAIN_LAYOUTS", 16); ++i) {
     std::mt19937 dice(static_cast<unsigned>(i));
     const RandomLayout layout = random_layout(dice, i % 2 == 1, i % 4 == 3);
     const Network& network = i % 4 == 0 && layout.chunks == 1 ? networks()[0]
