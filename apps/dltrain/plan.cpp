@@ -116,6 +116,24 @@ size_t least_bytes(const Session& session) {
       .executor->arena_bytes();
 }
 
+// Returns the least and the most that ranks along `context` allocate, the first of which is
+// `session`: of up to 16 of them, evenly spaced, because each is compiled.
+std::pair<size_t, size_t> context_bytes(const Session& session) {
+  const std::vector<int> ranks =
+      session.mesh.group(session.options.ranks.rank, mesh_axes::kContext);
+  const size_t some = std::min<size_t>(ranks.size(), 16);
+  size_t least = session.executor->report().arena_bytes, most = least;
+  for (size_t i = 1; i < some; ++i) {
+    const int rank = ranks[i * (ranks.size() - 1) / (some - 1)];
+    const size_t bytes = open_planned_rank(*session.experiment, session.options,
+                                           session.options.ranks.world, rank)
+                             .executor->arena_bytes();
+    least = std::min(least, bytes);
+    most = std::max(most, bytes);
+  }
+  return {least, most};
+}
+
 void print_memory(const Session& session, const PlanReport& r) {
   // The kernels of some libraries need memory for each thread.
   const std::string threads =
@@ -142,6 +160,10 @@ void print_memory(const Session& session, const PlanReport& r) {
               fmt::format("{} bytes: the ranks along tensor have shards of different sizes, this "
                           "one the smallest",
                           least));
+  }
+  if (const auto [least, most] = context_bytes(session); least != most) {
+    table.add("  context ranks", most,
+              fmt::format("{} to {} bytes: each attends to other blocks of keys", least, most));
   }
   table.print();
 }

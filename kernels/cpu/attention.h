@@ -37,7 +37,8 @@ struct AttentionCall {
   // Returns the first key to which a query of sample n attends. It grows with the query.
   int64_t first_key(int64_t n, int64_t query) const {
     const int64_t first = pattern.first_key(query);
-    return pattern.documents ? std::max(first, query - mask[n * sizes.queries + query]) : first;
+    if (!pattern.documents) return first;
+    return std::max(first, pattern.first_query + query - mask[n * sizes.queries + query]);
   }
   // Returns the mask of keys from `key` on, 0 for masked ones; nullptr if none is masked.
   const int32_t* key_mask(int64_t n, int64_t key) const {

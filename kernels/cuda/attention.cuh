@@ -57,7 +57,7 @@ struct AttentionScores {
   __device__ int64_t first_key(int64_t query) const {
     const int64_t first = call.first_key(query);
     if (call.mask != AttentionCall::Mask::documents) return first;
-    const int64_t start = query - mask[sample * call.queries + query];
+    const int64_t start = call.query_offset + query - mask[sample * call.queries + query];
     return start > first ? start : first;
   }
   __device__ bool sees(int64_t query, int64_t key) const {

@@ -34,7 +34,7 @@ struct Naive {
     if (!pattern.masked) return true;
     const size_t at = first + (a.packed ? 1 : 3);
     const auto* mask = c.input<int32_t>(at);
-    if (pattern.documents) return s >= t - mask[n * a.queries + t];
+    if (pattern.documents) return s >= pattern.first_query + t - mask[n * a.queries + t];
     return c.inputs[at].shape.rank() == 1 ? a.key_offset + s < mask[n] : mask[n * a.keys + s] != 0;
   }
 

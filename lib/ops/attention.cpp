@@ -8,9 +8,9 @@
 //         heads of q, then those of k, then those of v (torch.nn.MultiheadAttention's in_proj)
 //   mask  with `masked` only, i32: [samples], the number of valid keys, which come first;
 //         or [samples, keys], 0 for invalid keys. The output of a query without keys is 0.
-//         With `documents` (bool) too, and causal: [samples, queries], the number of tokens before
-//         each query in its document. It attends to these and itself. The first tokens of their
-//         documents never come earlier from one query to the next.
+//         With `documents` (bool) too, of causal attention or earlier keys: [samples, queries], the
+//         number of tokens before each query in its document. It attends to these and itself. The
+//         first tokens of their documents never come earlier from one query to the next.
 //   step_state, with dropout only, is the last input
 //   y     [samples, queries, heads, head_dim], packed: [samples, tokens, heads·head_dim]
 //   sums  [samples, heads, queries]: log Σ exp(scale · q·k) of every row, which the backward reads
@@ -71,12 +71,13 @@ AttentionSizes checked(std::string_view op, SpecSpan inputs, const Attributes& a
     const TensorSpec& mask = inputs[tensors(inputs)];
     expect_dtype(op, "the mask", mask, DType::i32);
     const bool documents = attributes.boolean("documents");
-    if (documents && (!attributes.boolean("causal") || a.queries != a.keys)) {
-      fail(ExitCode::usage, "{}: positions in documents are for causal attention of one text", op);
+    if (documents && !attributes.boolean("causal") && !attributes.has("first_query")) {
+      fail(ExitCode::usage, "{}: positions in documents are for causal attention", op);
     }
     if (documents || mask.shape.rank() != 1 || mask.shape[0] != a.samples) {
+      const int64_t tokens = documents ? a.queries : a.keys;
       expect_shape(op, "the mask", mask.shape,
-                   Shape{a.samples, a.keys * attributes.integer("ranks", 1)});
+                   Shape{a.samples, tokens * attributes.integer("ranks", 1)});
     }
   }
   return a;

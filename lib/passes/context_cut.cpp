@@ -235,10 +235,6 @@ class ContextCut {
 
   void place_attention(Node node) {
     const AttentionPattern pattern(node.attributes);
-    if (pattern.documents) {
-      fail_at(options_.key, "{}: data.document_mask and context parallelism cannot be combined",
-              node.layer);
-    }
     const bool packed = whole_spec(node.inputs[0]).shape.rank() == 3;
     const auto counts = [&](ValueId id) {
       return state(id).kind == TokenState::cut && state(id).axis == 1;

@@ -242,14 +242,18 @@ class ContextLowering {
   Ids part_inputs(const Operands& o, const Part& part) {
     Ids out{slice(o.q, 1, part.queries), slice(o.k, 1, {0, part.keys}),
             slice(o.v, 1, {0, part.keys})};
-    add_others(out, o, {0, part.keys});
+    add_others(out, o, {0, part.keys}, part.queries, part.attributes);
     return out;
   }
-  // Adds the mask of a range of all keys, and the step state.
-  void add_others(Ids& inputs, const Operands& o, CutRange keys) {
+  // Adds the mask of ranges of all keys and of the rank's queries, and the step state.
+  void add_others(Ids& inputs, const Operands& o, CutRange keys, CutRange queries,
+                  const Attributes& attributes) {
     for (size_t i = 0; i < o.others.size(); ++i) {
-      const bool by_key = i == 0 && o.masked && shape(o.others[0]).rank() == 2;
-      inputs.push_back(by_key ? slice(o.others[0], 1, keys) : o.others[i]);
+      const bool by_token = i == 0 && o.masked && shape(o.others[0]).rank() == 2;
+      if (by_token && attributes.boolean("documents")) {
+        keys = {attributes.integer("first_query"), queries.extent};
+      }
+      inputs.push_back(by_token ? slice(o.others[0], 1, keys) : o.others[i]);
     }
   }
 
@@ -361,7 +365,7 @@ class ContextLowering {
   }
   Ids block_inputs(const Operands& o, const RingBlock& block, ValueId k, ValueId v) {
     Ids out{slice(o.q, 1, block.queries), slice(k, 1, block.keys), slice(v, 1, block.keys)};
-    add_others(out, o, {block.first_key, block.keys.extent});
+    add_others(out, o, {block.first_key, block.keys.extent}, block.queries, block.attributes);
     return out;
   }
 

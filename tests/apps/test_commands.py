@@ -197,6 +197,21 @@ complete_line dltrain --overw
         stages = self.run_dltrain("plan", gpt, "-s", "parallelism={tensor: 2, pipeline: 2}", "-s", "model.vocab_size=65").out
         self.assertRegex(stages, r"(?m)^ +0 .* \d+-\d+$")
 
+    def test_the_plan_has_the_memory_of_ranks_with_other_blocks_of_keys(self):
+        config = self.write("long.yaml", """
+            name: long
+            model: {type: gpt2, num_layers: 2, hidden_size: 48, num_heads: 3, max_positions: 512, vocab_size: 50}
+            data: {type: synthetic_tokens, vocab_size: 50, length: 512, samples: 16}
+            optimizer: {type: adamw, learning_rate: 1e-3}
+            training: {global_batch_size: 8, max_steps: 2}
+            parallelism: {context: 4}
+        """)
+        said = self.run_dltrain("plan", config).out
+        first = int(re.search(r"total .* (\d+) bytes are allocated", said)[1])
+        least, most = map(int, re.search(r"context ranks .* (\d+) to (\d+) bytes: ", said).groups())
+        self.assertTrue(least <= first <= most and least < most, said)
+        self.assertNotIn("context ranks ", self.run_dltrain("plan", config, "-s", "parallelism.context=1").out)
+
     def test_the_plan_for_a_gpu_that_is_not_here_estimates_its_step(self):
         small, bf16 = self.small(), ["-s", "precision.compute=bf16"]
         out = self.run_dltrain("plan", small, "--gpu", "h100", *bf16).out

@@ -125,12 +125,6 @@ class DocumentMask(LaunchTest):
                  "data.document_mask is for attention to earlier tokens"),
                 ("{layers: [{embedding: {embedding_dim: 8}}, {linear: 8}, {lm_head: {}}]}", "no layer reads the data's 'document_positions'")):
             self.refused(USAGE, self.config("wrong", ids=ids, model=model, length=16), "--output-dir", self.folder / "wrong", says=says)
-        for model in (GPT, LLAMA):
-            config = self.config("context", ids=ids, model=model, length=16, batch=2)
-            for method in ("all_gather", "ring"):
-                self.refused(USAGE, config, "--output-dir", self.folder / "wrong", "--nproc-per-node", 2, "-s",
-                             f"parallelism={{context: 2, context_method: {method}}}",
-                             says="data.document_mask and context parallelism cannot be combined")
 
 
 if __name__ == "__main__":

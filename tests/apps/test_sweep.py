@@ -48,6 +48,16 @@ class Sweep(DltrainTest):
         again = json.loads((self.folder / "again" / "summary.json").read_text())
         self.assertEqual(again["eval_loss"], losses[0])
 
+    def test_layouts_can_be_compared(self):
+        config = self.config("sweep: {search: grid, ranks: 2, parameters: {parallelism.pipeline: {values: [1, 2]}, "
+                             "parallelism.pipeline_schedule: {values: [gpipe, zero_bubble]}}}\n")
+        self.sweep(config, "-s", "training.micro_batch_size=4", "--max-steps", 6, env={"OMP_NUM_THREADS": "1"})
+        rows = self.rows()
+        self.assertEqual(sorted((row["parallelism.pipeline"], row["parallelism.pipeline_schedule"]) for row in rows),
+                         [("1", "gpipe"), ("1", "zero_bubble"), ("2", "gpipe"), ("2", "zero_bubble")])
+        losses = [float(row["eval_loss"]) for row in rows]
+        self.assertLess(max(losses) - min(losses), 1e-5 * losses[0])
+
     def test_a_second_call_trains_nothing_again_and_more_trials_continue_the_sweep(self):
         config = self.config(RATES)
         self.sweep(config)

@@ -20,11 +20,12 @@ enum class Fill {
   labels,      // i32 in [0, bound), every seventh one ignored (−100)
   ids,         // i32 in [0, bound)
   documents,   // i32, along the last axis: 0, 1, … up to bound plus the row, again and again
-  slots,       // i32, each another one: …, 2, 1, 0
-  gaps,        // as slots, but some are −1 (no row): the same ones in the inverse
-  groups,      // i32, growing from 0 to bound: the rows of experts, of which the first has none
-  targets,     // standard normal, every seventh one NaN: does not count. No gradient flows to these
-  shares,      // uniform in [0, 1], every seventh one NaN
+  later_documents,  // likewise, beginning with half of the bound
+  slots,            // i32, each another one: …, 2, 1, 0
+  gaps,             // as slots, but some are −1 (no row): the same ones in the inverse
+  groups,   // i32, growing from 0 to bound: the rows of experts, of which the first has none
+  targets,  // standard normal, every seventh one NaN: does not count. No gradient flows to these
+  shares,   // uniform in [0, 1], every seventh one NaN
   distributions,  // rows of the last axis that sum to 1, every seventh row NaN
   state,          // OpCase::state
   codes,          // u8, any

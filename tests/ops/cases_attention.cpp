@@ -66,9 +66,12 @@ void add_attention(std::vector<OpCase>& cases, const Attended& a) {
     // Lengths up to twice the keys count as all of them; of the mask two keys of three are there.
     c.attributes.set("documents", a.mask == 3);
     const TensorSpec keys{{a.samples, a.keys}, DType::i32};
-    c.inputs.push_back(a.mask == 1   ? CaseInput{{{a.samples}, DType::i32}, Fill::ids, 2 * a.keys}
-                       : a.mask == 2 ? CaseInput{keys, Fill::ids, 3}
-                                     : CaseInput{keys, Fill::documents, 3 + a.keys / 4});
+    c.inputs.push_back(
+        a.mask == 1   ? CaseInput{{{a.samples}, DType::i32}, Fill::ids, 2 * a.keys}
+        : a.mask == 2 ? CaseInput{keys, Fill::ids, 3}
+        : a.all > 0
+            ? CaseInput{{{a.samples, a.queries}, DType::i32}, Fill::later_documents, 2 * a.keys}
+            : CaseInput{keys, Fill::documents, 3 + a.keys / 4});
   }
   if (a.dropout > 0) c.inputs.push_back(case_state());
   OpCase backward = c;
@@ -137,6 +140,11 @@ void add_attention_cases(std::vector<OpCase>& cases) {
   add_attention(cases, {2, 5, 7, 4, 2, 4, false, false, 0.25, 0, true, 0, 1, 6, 20, 30, 10});
   add_attention(cases, {7, 9, 60, 1, 1, 8, false, false, 0, 0, false, 1, 0, 0, 10, 130, 40});
   add_attention(cases, {1, 30, 30, 2, 1, 8, false, false, 0.1, 40, true, 2, 0, 0, 0, 90, 30});
+  // Documents that begin before the queries, in these keys or later.
+  add_attention(cases, {2, 100, 250, 2, 2, 8, false, true, 0, 0, false, 3, 0, 0, 150, 300});
+  add_attention(cases, {1, 66, 66, 2, 1, 4, false, true, 0.25, 0, true, 3, 0, 0, 66, 132, 66});
+  add_attention(cases, {2, 70, 70, 2, 2, 8, false, false, 0, 0, false, 3, 0, 0, 200, 400, 100});
+  add_attention(cases, {1, 90, 70, 1, 1, 8, false, false, 0.25, 80, false, 3, 0, 0, 170, 260, 100});
 }
 
 }  // namespace dltrain

@@ -134,10 +134,12 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
         t.set(i, static_cast<double>(numbers.below(static_cast<uint64_t>(input.bound))));
       }
       break;
-    case Fill::documents: {
+    case Fill::documents:
+    case Fill::later_documents: {
       const int64_t row = input.spec.shape[-1];
+      const int64_t first = input.fill == Fill::documents ? 0 : input.bound / 2;
       for (int64_t i = 0; i < n; ++i) {
-        t.set(i, static_cast<double>(i % row % (input.bound + i / row)));
+        t.set(i, static_cast<double>((first + i % row) % (input.bound + i / row)));
       }
       break;
     }

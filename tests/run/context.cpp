@@ -363,6 +363,64 @@ TEST_CASE("ring attention has windows, ALiBi, masks and dropout of weights at th
   }
 }
 
+TEST_CASE("documents that share a sample stay apart on several ranks") {
+  const TemporaryFolder folder;
+  {
+    std::ofstream file(folder / "tokens.bin", std::ios::binary);
+    uint32_t random = 1;
+    for (int i = 0; i < 96 * 24 + 1; ++i) {
+      random = random * 1664525 + 1013904223;
+      // Documents of 1 to 60 tokens: some end in the tokens of a rank, some are longer.
+      const uint16_t token =
+          random >> 16 & (i / 500 % 2 == 0 ? 7 : 31) ? 1 + (random >> 24) % 28 : 0;
+      file.write(reinterpret_cast<const char*>(&token), sizeof token);
+    }
+  }
+  const std::string data = fmt::format(
+      "data.train={{type: tokens, path: {}, sequence_length: 24, vocab_size: 29, document_mask: "
+      "true, end_token_id: 0}}",
+      (folder / "tokens.bin").string());
+  const std::vector<Network> networks{
+      {"gpt2",
+       {"model={type: gpt2, num_layers: 2, hidden_size: 16, num_heads: 4, max_positions: 24, "
+        "vocab_size: 29, dropout: 0.1}",
+        data}},
+      {"llama",
+       {"model={type: llama, num_layers: 2, hidden_size: 16, num_heads: 4, num_kv_heads: 2, "
+        "intermediate_size: 20, max_positions: 24, vocab_size: 29, sliding_window: 7}",
+        data}}};
+  const std::vector<std::vector<std::string>> variations{
+      {"precision.compute=bf16"},
+      {"parallelism.zero_stage=3", "memory.recompute=full"},
+      {"parallelism.tensor=2", "parallelism.sequence_parallel=true"},
+      {"parallelism.pipeline=2", "training.micro_batch_size=4"}};
+  for (const Network& network : networks) {
+    const LayoutRun one = layout_run(network, 1, {kTwentySteps});
+    std::vector<std::string> joined = network.overrides;
+    joined.back().replace(joined.back().find(", document_mask"), std::string::npos, "}");
+    CHECK(greatest_difference(layout_run({"joined", joined}, 1, {kTwentySteps}).losses,
+                              one.losses) > 1e-3);
+    for (const char* method : {"all_gather", "ring"}) {
+      const std::string key = fmt::format("parallelism.context_method={}", method);
+      for (const auto& [ranks, context] : {std::pair(2, 2), {3, 3}, {4, 4}, {4, 2}}) {
+        INFO(network.name << ", " << method << ", " << ranks << " ranks, context " << context);
+        check_equal(layout_run(network, ranks, over_context(context, {kTwentySteps, key})), one);
+      }
+      for (std::vector<std::string> variation : variations) {
+        INFO(network.name << ", " << method << ", " << variation.front());
+        std::vector<std::string> alone = variation;
+        std::erase_if(alone,
+                      [](const std::string& text) { return text.starts_with("parallelism"); });
+        const bool bf16 = variation.front().ends_with("bf16");
+        variation.push_back(key);
+        check_close(layout_run(network, 4, over_context(2, variation)),
+                    layout_run(network, 1, alone),
+                    bf16 ? low_precision(network, alone, kBitsOfBf16, 2) : kToleranceOfF32);
+      }
+    }
+  }
+}
+
 TEST_CASE("blocks of a ring beyond a window are not computed") {
   const auto attentions = [](int rank, int window) {
     int out = 0;

@@ -66,6 +66,7 @@ TEST_CASE("the plan of every rank is what the rank allocates") {
            {"parallelism={tensor: 2, pipeline: 2, sequence_parallel: true, zero_stage: 1}"},
            {"parallelism={pipeline: 2, pipeline_schedule: interleaved, virtual_stages: 2}"},
            {"parallelism={context: 2, zero_stage: 3}", narrow},
+           {"parallelism={context: 4, context_method: ring, zero_stage: 3}"},
            {"parallelism={zero_stage: 2}", narrow}}) {
     INFO(layout.front());
     std::vector<std::string> overrides = layout;
