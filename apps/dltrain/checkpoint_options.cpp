@@ -102,10 +102,9 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
                      .tokenizer = {},
                      .classes = schema.class_names,
                      .targets = targets};
-        if (!foreign) {
-          const auto run =
+        if (!foreign && run_tokenizer(out.checkpoint) != nullptr) {
+          data.tokenizer =
               std::filesystem::canonical(out.checkpoint.checkpoint).parent_path().parent_path();
-          if (holds_tokenizer(run)) data.tokenizer = run;
         }
         use_new_data(tree, data);
       }));

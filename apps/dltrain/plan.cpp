@@ -125,9 +125,9 @@ std::pair<size_t, size_t> context_bytes(const Session& session) {
   size_t least = session.executor->report().arena_bytes, most = least;
   for (size_t i = 1; i < some; ++i) {
     const int rank = ranks[i * (ranks.size() - 1) / (some - 1)];
-    const size_t bytes = open_planned_rank(*session.experiment, session.options,
-                                           session.options.ranks.world, rank)
-                             .executor->arena_bytes();
+    const size_t bytes =
+        open_planned_rank(*session.experiment, session.options, session.options.ranks.world, rank)
+            .executor->arena_bytes();
     least = std::min(least, bytes);
     most = std::max(most, bytes);
   }

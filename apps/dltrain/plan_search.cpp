@@ -256,16 +256,26 @@ class LayoutSearch {
   void measure_all() {
     auto& out = measured_;
     OneRank& none = out[0].second;
-    none = measure_one("none", 1);  // opens the data for the others
-    OneRank four;
+    int64_t samples = 1;
+    try {
+      none = measure_one("none", samples);  // opens the data for the others
+    } catch (const Error& error) {          // batch norm of vectors needs several
+      if (error.code() != ExitCode::usage) throw;
+      none = measure_one("none", samples = 2);
+    }
+    OneRank more;
     in_threads(3, [&](size_t i) {
-      (i == 0 ? four : out[i].second) = measure_one(out[i].first, i == 0 ? 4 : 1);
+      (i == 0 ? more : out[i].second) = measure_one(out[i].first, i == 0 ? 4 * samples : samples);
     });
     // The part of the time of one sample's micro-batch that does not grow with more samples.
-    const double sample = (four.micro_batch - none.micro_batch) / 3;
+    const double sample = (more.micro_batch - none.micro_batch) / 3;
     const double fixed = std::clamp(1 - sample / none.micro_batch, 0.0, 1.0);
     for (auto& [recompute, one] : out) {
-      one.sample = one.micro_batch * (1 - fixed);
+      one.sample = one.micro_batch * (1 - fixed) / static_cast<double>(samples);
+      for (double OneRank::*bytes :
+           {&OneRank::activations, &OneRank::residual, &OneRank::keys, &OneRank::rows}) {
+        one.*bytes /= static_cast<double>(samples);
+      }
       one.micro_batch *= fixed;
     }
   }

@@ -210,6 +210,9 @@ ExitCode conclude(Trials& trials, const ConfigOptions& options, bool rank_only) 
     std::vector<std::string> words = options.arguments();
     if (options.seed) words.insert(words.end(), {"--seed", std::to_string(*options.seed)});
     words.insert(words.end(), {"-s", "sweep=null"});
+    if (const int64_t ranks = trials.sweep().ranks; ranks > 1) {
+      words.insert(words.end(), {"--nproc-per-node", std::to_string(ranks)});
+    }
     for (size_t p = 0; p < ranked[0].values.size(); ++p) {
       const std::string& key = trials.sweep().parameters[p].key;
       words.insert(words.end(), {"-s", key + "=" + ranked[0].values[p]});

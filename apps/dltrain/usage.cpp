@@ -97,14 +97,19 @@ std::string usage_message(const CLI::App* app, const CLI::Error& error) {
     message = message.substr(0, at) + " needs a value";
   }
   const std::vector<std::string> rest = app->remaining(true);
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && !rest.empty()) {
-    message = "unknown argument " + rest.front();
+  const auto is_flag = [](const std::string& word) { return word.starts_with("-"); };
+  const auto unknown =
+      command->get_allow_extras() ? rest.end() : std::ranges::find_if(rest, is_flag);
+  const bool extra = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
+  if (!rest.empty() && (extra || unknown != rest.end())) {
+    // A misspelt flag explains why one that is required lacks.
+    message = "unknown argument " + (extra ? rest.front() : *unknown);
     if (command->get_name() == "generate" && !rest.front().starts_with("-")) {
       message += "; a prompt is given with --prompt TEXT";
     }
   }
-  for (const std::string& extra : rest) {
-    if (extra.starts_with("-")) message += flag_hint(*command, extra);
+  for (const std::string& word : rest) {
+    if (is_flag(word)) message += flag_hint(*command, word);
   }
   const auto parts = command->get_subcommands([](const CLI::App*) { return true; });
   if (error.get_name() == "RequiredError" && !parts.empty()) {

@@ -186,6 +186,12 @@ VerifiedFiles verified_weights(const std::filesystem::path& from, const Safetens
     return VerifiedFiles(folder);
   }
   Checksums listed = read_checksums(folder), used;
+  for (const auto& file : listed) {
+    const std::string& name = file.first;
+    for (const char* tokenizer : {"tokenizer", "vocab", "merges"}) {
+      if (name.starts_with(tokenizer)) used.insert(file);
+    }
+  }
   for (const SafetensorsSet::Tensor& tensor : weights.tensors()) {
     const auto file = listed.find(tensor.file->path().filename());
     if (file != listed.end()) used.insert(*file);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "checks/checks_support.h"
 #include "checks/loss_bounds.h"
+#include "run/advice.h"
 
 namespace dltrain {
 namespace {
@@ -23,13 +24,14 @@ CheckResult check_initial_loss(const CheckOptions& options, int64_t samples) {
   const double expected =
       loss_bounds(*options.engines.reference, session, batch, /*lowest=*/false).uninformed;
   if (session.experiment->loss->target_kind(session.target_info) == TargetKind::numbers) {
+    const bool passes = loss <= kNumberFactor * expected;
+    const std::string inputs = passes ? "" : large_inputs(session);
     return pass_if(
-        loss <= kNumberFactor * expected,
-        "{:.4g}; the best constant answer has {:.4g}, expected at most {:g} times that{}", loss,
-        expected, kNumberFactor,
-        loss <= kNumberFactor * expected
-            ? ""
-            : " (scale the targets, or set the bias of the last layer)");
+        passes, "{:.4g}; the best constant answer has {:.4g}, expected at most {:g} times that{}",
+        loss, expected, kNumberFactor,
+        passes           ? ""
+        : inputs.empty() ? " (scale the targets, or set the bias of the last layer)"
+                         : " (" + inputs + ")");
   }
   const int64_t classes =
       session.experiment->loss->classes(session.executor->training().output_spec);
@@ -37,11 +39,12 @@ CheckResult check_initial_loss(const CheckOptions& options, int64_t samples) {
   const double scale = std::max(expected, std::log(2.0));
   // A final bias from the data may give a lower loss.
   const bool informed = session.experiment->model.final_bias_from_data && loss < expected;
+  const bool passes = informed || std::abs(loss - expected) <= kClassTolerance * scale;
+  const std::string inputs = passes || loss < expected ? "" : large_inputs(session);
   return pass_if(
-      informed || std::abs(loss - expected) <= kClassTolerance * scale,
-      "{:.4f}; {} = {:.4f}, tolerance {:.0f} %", loss,
+      passes, "{:.4f}; {} = {:.4f}, tolerance {:.0f} %{}", loss,
       classes > 0 ? fmt::format("−log(1/{})", classes) : std::string("that of equal logits"),
-      expected, 100 * kClassTolerance);
+      expected, 100 * kClassTolerance, inputs.empty() ? "" : "; " + inputs);
 }
 
 }  // namespace dltrain

@@ -10,8 +10,17 @@
 namespace dltrain {
 namespace {
 
+// Returns the number with which a path goes on after its enclosing layer: 3 of "layers.3.1" in
+// "layers"; −1 if it is none.
+int sibling_number(const std::string& layer, const std::string& around) {
+  int number = -1;
+  const size_t begin = std::min(around.size() + 1, layer.size());
+  std::from_chars(layer.data() + begin, layer.data() + layer.size(), number);
+  return number;
+}
+
 // Rows are in the order of the forward. A layer whose forward is fused away is inserted after the
-// rows of its nearest enclosing layer.
+// layers with smaller numbers in its nearest enclosing layer.
 LayerCost& layer_row(PlanReport& report, const std::string& layer, Phase phase) {
   auto& rows = report.layers;
   const auto at = std::ranges::find(rows, layer, &LayerCost::layer);
@@ -19,10 +28,15 @@ LayerCost& layer_row(PlanReport& report, const std::string& layer, Phase phase) 
   for (std::string around = phase == Phase::forward ? "" : layer; !around.empty();) {
     const size_t dot = around.rfind('.');
     around = dot == std::string::npos ? "" : around.substr(0, dot);
-    const auto last = std::find_if(rows.rbegin(), rows.rend(), [&](const LayerCost& row) {
+    const auto is_within = [&](const LayerCost& row) {
       return !around.empty() && (row.layer == around || row.layer.starts_with(around + "."));
+    };
+    const auto last = std::find_if(rows.rbegin(), rows.rend(), [&](const LayerCost& row) {
+      return is_within(row) && sibling_number(row.layer, around) <= sibling_number(layer, around);
     });
     if (last != rows.rend()) return *rows.insert(last.base(), {.layer = layer});
+    const auto first = std::ranges::find_if(rows, is_within);
+    if (first != rows.end()) return *rows.insert(first, {.layer = layer});
   }
   rows.push_back({.layer = layer});
   return rows.back();

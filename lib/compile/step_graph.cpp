@@ -112,11 +112,12 @@ std::optional<Gpu> gpu_for_times(const StepRequest& r, size_t memory) {
   return r.gpu || memory == 0 ? r.gpu : std::optional(find_gpus("h100-80g").front());
 }
 
-// Returns the pieces with which a product and its message (bytes) take the least time.
+// Returns the pieces with which a product and its message (bytes) take the least time
+// (PiecesOfProduct).
 int pieces_of_product(const StepRequest& r, const std::optional<Gpu>& gpu, const Graph& graph,
-                      const Node& product, double message, double copied) {
+                      const Node& product, double message, double copied, bool even) {
   if (r.parallel.product_pieces) return static_cast<int>(*r.parallel.product_pieces);
-  if (!gpu) return 1;
+  if (!gpu || !even) return 1;
   constexpr double kLink = 3e11;  // bytes per second, of NVLink
   const double computing = call_cost(*gpu, graph, product, false).seconds,
                sending = message / kLink;
@@ -135,7 +136,11 @@ void check_optimizer_in_backward(const StepRequest& r, const Graph& graph) {
   const auto refuse = [&](std::string_view why) {
     fail_at(r.update, "optimizer_in_backward", "{}", why);
   };
-  if (r.parallel.ranks() > 1) refuse("works on one rank only; sums over ranks need all gradients");
+  if (r.parallel.mesh.size() > 1) {
+    refuse(
+        "works on one rank only; sums over ranks need all gradients; take one rank, or leave it "
+        "out");
+  }
   if (r.micro_batches > 1) {
     refuse(
         "needs one micro-batch a step; set training.micro_batch_size to the global batch, or "
@@ -366,6 +371,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                             .gradients = gradients,
                             .updates = model.updates,
                             .learning = parameters});
+    if (r.update.optimizer_in_backward) check_optimizer_in_backward(r, out.graph);
     emit_low_precision_update(out.graph);
     log("update");
   }
@@ -379,8 +385,8 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   if (training && r.parallel.sequence && divided) {
     const std::optional<Gpu> gpu = gpu_for_times(r, gpu_memory());
-    const auto pieces = [&](const Node& product, double message, double copied) {
-      return pieces_of_product(r, gpu, out.graph, product, message, copied);
+    const auto pieces = [&](const Node& product, double message, double copied, bool even) {
+      return pieces_of_product(r, gpu, out.graph, product, message, copied, even);
     };
     if (cut_products(out.graph, pieces) > 0) log("cut_products");
   }
@@ -458,7 +464,6 @@ StepGraph emit(const StepRequest& r, bool training) {
     log("remove_copies");
   }
   if (training && r.update.optimizer_in_backward) {
-    check_optimizer_in_backward(r, out.graph);
     out.graph = optimizer_in_backward(std::move(out.graph), r.update.max_grad_norm.has_value());
     log("optimizer_in_backward");
   }

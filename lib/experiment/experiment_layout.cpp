@@ -188,7 +188,8 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
   }
   if (training.verify_replicas && (zero || experts)) {
     refuse(training.location_of("verify_replicas"),
-           "ranks with shards of their own cannot be compared");
+           zero ? "ranks with shards of their own cannot be compared; take zero_stage: 0"
+                : "ranks with experts of their own cannot be compared; take expert: 1");
   }
   // Every context rank has all weights and, after the sums over ranks, all gradients.
   const bool divided = zero || tensor || experts || stages;

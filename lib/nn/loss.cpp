@@ -21,8 +21,11 @@ void expect_target_sample(const std::string& loss, const TargetInfo& info,
   }
   const int64_t elements = wanted.shape.elements() / wanted.shape[0];
   if (info.sample->shape.elements() != elements) {
-    fail(ExitCode::data, "a sample has {} targets, the model has {} outputs",
-         info.sample->shape.elements(), elements);
+    const int64_t targets = info.sample->shape.elements();
+    fail(ExitCode::data,
+         "a sample has {} target{} for the loss {}, the model has {} output{}; take a last layer "
+         "with {} (out_features: auto)",
+         targets, targets == 1 ? "" : "s", loss, elements, elements == 1 ? "" : "s", targets);
   }
 }
 

@@ -56,7 +56,8 @@ class ProductCut {
   }
 
   // The rows of a message, whose `local` tensor has those of one rank, and the number of pieces.
-  Rows rows_of(const Node& message, ValueId local, const Node& product, double copied) const {
+  Rows rows_of(const Node& message, ValueId local, const Node& product, double copied,
+               bool even) const {
     const TensorSpec& spec = graph_.value(local).spec;
     Rows out{.axis = static_cast<int>(message.attributes.integer("axis")),
              .ranks = TokenCut(message.attributes).ranks};
@@ -66,10 +67,18 @@ class ProductCut {
                          !product.attributes.boolean("transpose_a") &&
                          graph_.value(message.outputs[0]).role == Role::activation;
     if (!by_rows) return out;
-    out.pieces = pieces_(
-        product, static_cast<double>(out.ranks - 1) * static_cast<double>(spec.bytes()), copied);
+    const double received = static_cast<double>(out.ranks - 1) * static_cast<double>(spec.bytes());
+    out.pieces = pieces_(product, received, copied, even);
     while (out.rows % out.pieces != 0) --out.pieces;
     return out;
+  }
+
+  // Returns whether all ranks have as much of the weight as this one.
+  bool is_even(const Node& product) const {
+    const std::optional<Shard>& shard = graph_.value(product.inputs[1]).shard;
+    if (!shard || !shard->cut) return false;
+    const Cut& cut = *shard->cut;
+    return cut.local(shard->whole.shape, 0) == cut.local(shard->whole.shape, cut.ranks - 1);
   }
 
   double bytes(ValueId id) const { return static_cast<double>(graph_.value(id).spec.bytes()); }
@@ -82,7 +91,7 @@ class ProductCut {
       return id == kNoValue || graph_.value(id).producer <= static_cast<int>(at);
     };
     std::vector<size_t> products;
-    bool other = false;
+    bool other = false, even = true;
     double copied = 0;
     for (int reader : readers_[static_cast<size_t>(gather.outputs[0])]) {
       const Node& node = nodes[static_cast<size_t>(reader)];
@@ -92,9 +101,10 @@ class ProductCut {
                !std::ranges::all_of(node.inputs, is_ready);
       products.push_back(static_cast<size_t>(reader));
       copied += 2 * bytes(node.outputs[0]);
+      even = even && !other && is_even(node);
     }
     if (other || products.empty()) return false;
-    const Rows rows = rows_of(gather, gather.inputs[0], nodes[products[0]], copied);
+    const Rows rows = rows_of(gather, gather.inputs[0], nodes[products[0]], copied, even);
     if (rows.pieces == 1) return false;
     begin(gather);
     std::vector<ValueId> gathered;
@@ -133,7 +143,7 @@ class ProductCut {
     }
     const Node& scatter = nodes[static_cast<size_t>(readers[0])];
     const double copied = 2 * bytes(product.inputs[0]) + 2 * bytes(scatter.outputs[0]);
-    const Rows rows = rows_of(scatter, scatter.outputs[0], product, copied);
+    const Rows rows = rows_of(scatter, scatter.outputs[0], product, copied, is_even(product));
     if (rows.pieces == 1) return false;
     begin(product);
     const ValueId x = product.inputs[0];

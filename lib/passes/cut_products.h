@@ -19,8 +19,10 @@ namespace dltrain {
 
 // Returns the number of pieces of a product: 1 leaves it whole. `product`: the first one that reads
 // a message, or the one that makes it. `message`: bytes that a rank receives. `copied`: bytes that
-// are copied if there are pieces. The same on every rank.
-using PiecesOfProduct = std::function<int(const Node& product, double message, double copied)>;
+// are copied if there are pieces. `even`: the ranks have shards of one size of what these products
+// read. All ranks must return the same number; without `even` their products and copies differ.
+using PiecesOfProduct =
+    std::function<int(const Node& product, double message, double copied, bool even)>;
 
 // Returns the number of messages that have been cut.
 int cut_products(Graph& graph, const PiecesOfProduct& pieces);

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "comm/mesh.h"
 #include "graph/slots.h"
@@ -47,6 +48,8 @@ class Overlap {
   // Finds the sums of gradients of biases and scales, which become one message.
   void find_small_sums() {
     for (const Node& node : graph_.nodes) phases_.push_back(node.phase);
+    std::set<ValueId> continued;  // sums to which others are added, such as those of tied weights
+    for (const GraphValue& value : graph_.values) continued.insert(value.storage_of);
     for (size_t i = 0; i + 2 < graph_.nodes.size(); ++i) {
       const Node* const parts = &graph_.nodes[i];  // begin, end, copy
       const GraphValue& x = graph_.value(parts[0].inputs.empty() ? 0 : parts[0].inputs[0]);
@@ -56,6 +59,7 @@ class Overlap {
           x.spec.shape.rank() == 1 && x.spec.dtype == DType::f32 && x.role == Role::activation &&
           parts[1].inputs == parts[0].outputs && parts[2].op->same_elements == SameElements::copy &&
           parts[2].inputs[0] == parts[1].outputs[0] && is_gradient_alone(parts[2]) &&
+          !continued.contains(parts[2].outputs[0]) &&
           (small_.empty() || parts[0].attributes.text(kOver) == small_over_);
       if (!is_small) continue;
       small_over_ = parts[0].attributes.text(kOver);

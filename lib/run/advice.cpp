@@ -185,6 +185,26 @@ LargestInput largest_input(const Dataset& data) {
   return out;
 }
 
+// The loss of a constant answer, estimated from the first samples where it depends on the targets;
+// 0 if it is unknown.
+double guessed_loss(const Session& session) {
+  const TargetKind kind = session.experiment->loss->target_kind(session.target_info);
+  if (kind == TargetKind::binary) return std::log(2.0);
+  if (session.classes >= 2) return std::log(static_cast<double>(session.classes));
+  if (kind != TargetKind::numbers || session.experiment->loss->kind != "mse") return 0;
+  const Dataset& data = *session.data.train;
+  const auto field = static_cast<size_t>(data.target_field());
+  std::vector<float> values(static_cast<size_t>(data.fields()[field].sample.shape.elements()));
+  const int64_t count = std::min<int64_t>(data.size(), 512);
+  double sum = 0, squares = 0;
+  for (int64_t sample = 0; sample < count; ++sample) {
+    data.gather(field, {&sample, 1}, reinterpret_cast<std::byte*>(values.data()));
+    for (const double x : values) sum += x, squares += x * x;
+  }
+  const double n = static_cast<double>(count) * static_cast<double>(values.size());
+  return squares / n - sum / n * (sum / n);
+}
+
 // Warns of a pipeline that cannot be kept full.
 std::string waiting_stages(const Session& session) {
   const int64_t stages = session.coordinates.pipeline.count, steps = session.batch.micro_steps;
@@ -220,21 +240,23 @@ std::string kernels_of_step(const Session& session) {
                      text.empty() ? "own" : text);
 }
 
-std::string first_loss_advice(const Session& session, double loss) {
-  constexpr double kManyGuesses = 4, kLarge = 10;
-  const double choices =
-      session.experiment->loss->target_kind(session.target_info) == TargetKind::binary
-          ? 2
-          : static_cast<double>(session.classes);
-  if (choices < 2 || !(loss > kManyGuesses * std::log(choices))) return {};
+std::string large_inputs(const Session& session) {
+  constexpr double kLarge = 10;
   const LargestInput largest = largest_input(*session.data.train);
   if (largest.value < kLarge) return {};
   return fmt::format(
-      "the first loss is {:.3g}, where a guess has {:.3g}: inputs reach {:.4g}{}; `normalize: "
-      "auto` "
-      "in data brings them to mean 0 and standard deviation 1",
-      loss, std::log(choices), largest.value,
-      largest.column.empty() ? "" : fmt::format(" (column '{}')", largest.column));
+      "inputs reach {:.4g}{}; `normalize: auto` in data brings them to mean 0 and standard "
+      "deviation 1",
+      largest.value, largest.column.empty() ? "" : fmt::format(" (column '{}')", largest.column));
+}
+
+std::string first_loss_advice(const Session& session, double loss) {
+  constexpr double kManyGuesses = 4;
+  const double guess = guessed_loss(session);
+  if (guess == 0 || !(loss > kManyGuesses * guess)) return {};
+  const std::string inputs = large_inputs(session);
+  if (inputs.empty()) return {};
+  return fmt::format("the first loss is {:.3g}, where a guess has {:.3g}: {}", loss, guess, inputs);
 }
 
 std::vector<std::string> advice(const Session& session) {

@@ -16,6 +16,9 @@ std::vector<std::string> advice(const Session& session);
 // several variants; empty on the CPU.
 std::string kernels_of_step(const Session& session);
 
+// Returns how large the inputs are and what makes them small; empty if none is 10 or more.
+std::string large_inputs(const Session& session);
+
 // Returns a warning if the loss of the first step is far above that of a guess and the inputs are
 // large numbers; else an empty text.
 std::string first_loss_advice(const Session& session, double loss);

@@ -713,6 +713,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       std::make_unique<Executor>(std::move(executor), std::move(variants), std::move(evaluation));
   if (options.log_notices) log_notices(session.executor->device());
   if (experiment.generation && options.compute == DType::f32) check_samples(session);
+  check_final_bias(session);
   return session;
 }
 

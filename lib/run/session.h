@@ -150,6 +150,9 @@ Session open_session(Experiment& experiment, const SessionOptions& options,
 void check_same_data(const Session& session, const DataSchema& saved,
                      const std::filesystem::path& checkpoint);
 
+// Throws ConfigError if model.final_bias_from_data has no bias to set.
+void check_final_bias(const Session& session);
+
 // Allocates the arena (throws Error(memory) when it does not fit) and sets the initial state:
 // initial values, then model.init_from where given. Where a checkpoint, of state `follows`, is
 // loaded next, the final bias is skipped, and init_from too unless the checkpoint lacks the base,

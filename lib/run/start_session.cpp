@@ -18,7 +18,9 @@ const ParameterInfo& last_bias(const ModelConfig& model, const StepGraph& graph,
     if (info.role == Role::parameter && info.adaptation != Adaptation::adapter) last = &info;
   }
   if (last == nullptr || !last->name.ends_with("bias") || !(last->spec.shape == Shape{outputs})) {
-    fail_at(model, "final_bias_from_data", "the model does not end in a bias of {} values",
+    fail_at(model, "final_bias_from_data",
+            "the model does not end in a bias of {} values; give its last layer a bias, or take "
+            "final_bias_from_data: false",
             outputs);
   }
   return *last;
@@ -95,6 +97,13 @@ void set_final_bias(Session& session) {
 }
 
 }  // namespace
+
+void check_final_bias(const Session& session) {
+  const StepGraph& graph = session.executor->training();
+  if (session.experiment->model.final_bias_from_data) {
+    last_bias(session.experiment->model, graph, graph.output_spec.shape[-1]);
+  }
+}
 
 std::optional<LoadedWeights> start_session(Session& session, const CheckpointState* follows) {
   const Experiment& experiment = *session.experiment;

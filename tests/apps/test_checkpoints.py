@@ -102,9 +102,17 @@ class Damage(Runs):
         before = (gpt / "tokenizer.json").read_text()
         about = json.loads(before)
         about["alphabet"] = about["alphabet"][::-1]
+        text = self.write("new.txt", "the dog and the cat and the dog\n" * 20)
+        folder = self.folder / "folder"
+        self.run_dltrain("export", gpt, folder)
+        self.run_dltrain("eval", folder, text)
+        swapped = (folder / "tokenizer.json").read_text().replace('"t"', '"TEMPORARY"').replace('"e"', '"t"').replace('"TEMPORARY"', '"e"')
+        (folder / "tokenizer.json").write_text(swapped)
+        self.refused(STORAGE, "eval", folder, text, says="tokenizer.json")
         for damaged in (json.dumps(about), before[:20], ""):
             (gpt / "tokenizer.json").write_text(damaged)
-            for command in (("generate", gpt, "--prompt", "the"), ("export", gpt, self.folder / "out"),
+            for command in (("generate", gpt, "--prompt", "the"), ("export", gpt, self.folder / "out"), ("eval", gpt, text),
+                            ("predict", gpt, text, "-o", self.folder / "predicted.csv"),
                             (self.folder / "gpt.yaml", "--output-dir", gpt, "--resume", "auto", "--max-steps", 9)):
                 self.refused(STORAGE, *command, says=["tokenizer", "damaged or was replaced"])
         (gpt / "tokenizer.json").unlink()

@@ -187,6 +187,23 @@ complete_line dltrain --overw
         self.refused(USAGE, *gpt, *batch, "--world", 4, "-s", "training.micro_batch_size=8", says="(8 / 2 data-parallel ranks)")
         self.refused(USAGE, *gpt, "-s", "parallelism.context=2", "-s", "evaluation.predictions=4", says="predictions need the full samples on one rank")
 
+    def test_a_misspelt_flag_is_told_before_what_lacks(self):
+        for command, says in ((("predict", "run", "new.csv", "--ouput", "x.csv"), "unknown argument --ouput; did you mean --output?"),
+                              (("score", "--precison", "f32"), "unknown argument --precison; did you mean --precision?")):
+            self.refused(USAGE, *command, says="dltrain: error: " + says)
+
+    def test_the_rows_of_a_plan_are_in_the_order_of_the_layers(self):
+        layers = "[{linear: 8}, relu, {linear: 8}, relu, dropout: 0.1, {linear: 8}, gelu, {linear: 4}]"
+        rows = re.findall(r"(?m)^  layers\.(\d+) ", self.run_dltrain("plan", self.small(), "-s", f"model.layers={layers}").out)
+        self.assertEqual(rows, sorted(rows), rows)
+
+    def test_what_training_refuses_the_plan_refuses(self):
+        self.refused(USAGE, "plan", self.small(), "-s", "model.layers=[{linear: {out_features: 4, bias: false}}]", "-s",
+                     "model.final_bias_from_data=true", says="the model does not end in a bias of 4 values; give its last layer a bias")
+        for layout in ("tensor=2", "pipeline=2", "data=2"):
+            self.refused(USAGE, "plan", self.small(), "--world", 2, "-s", f"parallelism.{layout}", "-s", "training.optimizer_in_backward=true",
+                         says="works on one rank only")
+
     def test_the_plan_has_the_memory_of_ranks_with_smaller_shards(self):
         gpt = SOURCES / "tests/golden/language/gpt2.yaml"
         even = self.run_dltrain("plan", gpt, "-s", "parallelism.tensor=2", "-s", "model.vocab_size=64").out

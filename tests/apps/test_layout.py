@@ -85,6 +85,11 @@ class Layout(DltrainTest):
         result = self.run_dltrain(self.small(images), *AUTO, "-s", "training.micro_batch_size=4", "--max-steps", 2, "--nproc-per-node", 2,
                                   "--output-dir", self.folder / "kept")
         self.assertIn("micro_batch_size 4, ", result.out + result.err)
+        # Batch norm of vectors cannot be measured with one sample.
+        vectors = SMALL.replace("type: gelu", "type: batch_norm")
+        result = self.run_dltrain(self.small(vectors), *AUTO, "-s", "training.micro_batch_size=4", "--max-steps", 2, "--nproc-per-node", 2,
+                                  "--output-dir", self.folder / "vectors")
+        self.assertIn("micro_batch_size 4, ", result.out + result.err)
         result = self.run_dltrain("fit", self.small(), *AUTO, "--world", 2, code=USAGE)
         self.assertIn("auto is for train, profile and plan", result.err)
 

@@ -51,7 +51,9 @@ class Sweep(DltrainTest):
     def test_layouts_can_be_compared(self):
         config = self.config("sweep: {search: grid, ranks: 2, parameters: {parallelism.pipeline: {values: [1, 2]}, "
                              "parallelism.pipeline_schedule: {values: [gpipe, zero_bubble]}}}\n")
-        self.sweep(config, "-s", "training.micro_batch_size=4", "--max-steps", 6, env={"OMP_NUM_THREADS": "1"})
+        said = self.sweep(config, "-s", "training.micro_batch_size=4", "--max-steps", 6, env={"OMP_NUM_THREADS": "1"}).out
+        command = shlex.split(re.search(r"to train it again: dltrain (.*)$", said, re.MULTILINE)[1])
+        self.run_dltrain("train", *command, "--output-dir", self.folder / "again", "-q", env={"OMP_NUM_THREADS": "1"})
         rows = self.rows()
         self.assertEqual(sorted((row["parallelism.pipeline"], row["parallelism.pipeline_schedule"]) for row in rows),
                          [("1", "gpipe"), ("1", "zero_bubble"), ("2", "gpipe"), ("2", "zero_bubble")])

@@ -95,8 +95,9 @@ TEST_CASE("losses of numbers have targets like the output, one for each element"
     CHECK(loss->classes(kLogits) == 0);
     CHECK_THAT(emitted(*loss, kShares), Contains(fmt::format("kind={}", kind)));
     CHECK_THROWS_WITH(loss->targets(kLogits, kLabel), Contains("targets are i32"));
-    CHECK_THROWS_WITH(loss->targets({Shape{4, 2}, DType::f32}, kShares),
-                      Contains("a sample has 3 targets, the model has 2 outputs"));
+    CHECK_THROWS_WITH(
+        loss->targets({Shape{4, 2}, DType::f32}, kShares),
+        Contains("the model has 2 outputs; take a last layer with 3 (out_features: auto)"));
   }
   CHECK_THAT(emitted(*loss_of("{type: huber, delta: 2}"), kShares), Contains("delta=2"));
   CHECK_THAT(emitted(*loss_of("{type: smooth_l1, beta: 3}"), kShares), Contains("delta=3"));

@@ -39,7 +39,7 @@ Graph graph_with_rows_cut(int rank, bool lowered, int pieces) {
   CHECK(cut_sequence(graph, options, kept) == 2);
   if (!lowered) return graph;
   reverse(graph, {loss}, parameters);
-  CHECK(cut_products(graph, [&](const Node&, double, double) { return pieces; }) ==
+  CHECK(cut_products(graph, [&](const Node&, double, double, bool) { return pieces; }) ==
         (pieces > 1 ? 3 : 0));
   lower_placements(graph, kept);
   lower_context(graph, {.mesh = options.mesh, .rank = rank});

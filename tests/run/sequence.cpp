@@ -1,7 +1,9 @@
 // Sequence parallelism (passes/sequence_cut.h): between shared products each rank along `tensor`
 // has its rows only, with the losses and weights of one rank.
+#include "compile/described_gpu.h"
 #include "refusal.h"
 #include "run/low_precision.h"
+#include "run/memory_fit.h"
 
 using namespace dltrain;
 
@@ -24,6 +26,16 @@ const std::vector<Network>& row_networks() {
       {"bert",
        {"model={type: bert, num_layers: 2, hidden_size: 16, num_heads: 4, max_positions: 8, "
         "vocab_size: 29, dropout: 0.1}",
+        kRowTokens}},
+      // Layers share their weights, those of norms too.
+      {"albert",
+       {"model={type: albert, num_layers: 2, hidden_size: 16, embedding_size: 8, num_heads: 4, "
+        "max_positions: 8, vocab_size: 29}",
+        kRowTokens}},
+      // A norm reads all rows first, and those of a rank later.
+      {"shared norm",
+       {"model={vocab_size: 29, layers: [{embedding: {embedding_dim: 16}}, {layer_norm: {}, name: "
+        "z}, {linear: 32}, relu, {linear: 16}, {layer_norm: {}, share: z}, {lm_head: {}}]}",
         kRowTokens}},
       // Routers and experts read what is gathered.
       {"experts",
@@ -52,7 +64,46 @@ size_t work_bytes(const LayoutRun& run) {
   return run.report.work_bytes;
 }
 
+// Returns the messages of a rank of two, along which the model is divided for GPUs, in order.
+std::vector<std::string> messages_for_gpus(const std::string& sizes, int rank) {
+  const Network network{
+      "llama",
+      {fmt::format(
+           "model={{type: llama, num_layers: 1, max_positions: 4096, vocab_size: 32000, {}}}",
+           sizes),
+       "data.train={type: synthetic_tokens, vocab_size: 32000, length: 4096, samples: 8}",
+       "parallelism={tensor: 2, sequence_parallel: true}", "precision.compute=bf16",
+       "training={global_batch_size: 1, max_steps: 1}"}};
+  Experiment experiment = layout_experiment(network, {});
+  const Session session =
+      open_planned_rank(experiment,
+                        {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
+                         .gpu = find_gpus("h100-80g").front()},
+                        2, rank);
+  std::vector<std::string> out;
+  for (const Node& node : session.executor->training().graph.nodes) {
+    if (node.op->message != MessageKind::none) {
+      out.push_back(fmt::format("{} of {}", node.op->name, node.layer));
+    }
+  }
+  return out;
+}
+
 }  // namespace
+
+TEST_CASE("ranks with shards of different sizes cut messages of products alike") {
+  const auto even = messages_for_gpus(
+      "hidden_size: 4096, num_heads: 32, num_kv_heads: 32, intermediate_size: 11008", 0);
+  for (const char* sizes :
+       {"hidden_size: 4096, num_heads: 32, num_kv_heads: 32, intermediate_size: 11009",
+        "hidden_size: 384, num_heads: 3, num_kv_heads: 3, intermediate_size: 1024",
+        "hidden_size: 640, num_heads: 5, num_kv_heads: 5, intermediate_size: 1537"}) {
+    INFO(sizes);
+    const auto first = messages_for_gpus(sizes, 0);
+    CHECK(first == messages_for_gpus(sizes, 1));
+    CHECK(first.size() < even.size());  // products of unequal shards stay whole
+  }
+}
 
 TEST_CASE("networks train with rows between shared products, with the losses of one rank") {
   std::vector<Network> all = row_networks();
