@@ -22,7 +22,8 @@ class SequenceCut {
         builder_(graph),
         over_(options.mesh.over(mesh_axes::kTensor)),
         ranks_(options.ranks()),
-        rank_(options.mesh.coordinate(options.rank, mesh_axes::kTensor)) {}
+        rank_(options.mesh.coordinate(options.rank, mesh_axes::kTensor)),
+        stages_(options.mesh.size(mesh_axes::kPipeline) > 1) {}
 
   int run(std::span<ValueId* const> kept) {
     for (Node& node : std::exchange(graph_.nodes, {})) {
@@ -159,10 +160,14 @@ class SequenceCut {
     return out;
   }
 
-  // Returns a whole value as ops read it that run on rows.
+  // Returns a whole value as ops read it that run on rows. Each layer sums its own part of the
+  // gradient of a parameter where the layers that share it may be in several stages.
   ValueId read_by_rows(ValueId id) {
     if (!is_floating(graph_.value(id).spec.dtype)) return id;
-    const auto [read, first] = read_by_rows_.try_emplace(id, kNoValue);
+    const Role role = graph_.value(id).role;
+    const bool apart = stages_ && (role == Role::parameter || role == Role::low_precision);
+    const auto [read, first] =
+        read_by_rows_.try_emplace({id, apart ? builder_.layer() : std::string()}, kNoValue);
     if (first) read->second = builder_.emit1("all_reduce_gradient", {id}, over());
     return read->second;
   }
@@ -190,9 +195,11 @@ class SequenceCut {
   GraphBuilder builder_;
   std::string over_;
   int ranks_, rank_;
+  bool stages_;  // of a pipeline
   int scattered_ = 0;
   std::map<ValueId, Rows> rows_;
-  std::map<ValueId, ValueId> whole_, read_by_rows_;
+  std::map<ValueId, ValueId> whole_;
+  std::map<std::pair<ValueId, std::string>, ValueId> read_by_rows_;  // by value and layer
 };
 
 }  // namespace

@@ -102,7 +102,7 @@ class Damage(Runs):
         before = (gpt / "tokenizer.json").read_text()
         about = json.loads(before)
         about["alphabet"] = about["alphabet"][::-1]
-        text = self.write("new.txt", "the dog and the cat and the dog\n" * 20)
+        text = self.write("new.txt", "the mat and the cat and that. " * 20)
         folder = self.folder / "folder"
         self.run_dltrain("export", gpt, folder)
         self.run_dltrain("eval", folder, text)

@@ -154,6 +154,10 @@ logging: {{logging_steps: 1}}
         self.assertNotIn("outputs, the data", auto.out + auto.err)
         self.assertNotIn("the first loss is", auto.out + auto.err)
         self.assertLess(steps(self.folder / "auto")[0]["loss"], 1.5)
+        numbers = self.table("numbers", "wage,price\n" + "".join(f"{900 + 31 * (i % 50)},{i % 7}\n" for i in range(100)), loss="mse")
+        said = self.run_dltrain(numbers, "--output-dir", self.folder / "numbers")
+        self.assertRegex(said.out + said.err, r"the first loss is .*, where a guess has .*: inputs reach 2\d+ \(column 'wage'\); `normalize: auto`")
+        self.assertRegex(self.run_dltrain("check", numbers, code=9).out, r"(?s)FAIL.*loss at init.*the best constant answer.*inputs reach 2\d+")
         self.assertIn("out_features: 2", (self.folder / "auto" / "config.yaml").read_text())
 
     def test_categories_are_embedded(self):
