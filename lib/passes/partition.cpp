@@ -335,7 +335,10 @@ class Partition {
       if (std::ranges::any_of(node.inputs, shards)) {
         without_rule_.push_back(fmt::format("{}: {}", node.layer, node.op->name));
       }
-      for (ValueId& id : node.inputs) id = gathered(id);
+      for (ValueId& id : node.inputs) {
+        keep_whole(id);
+        id = gathered(id);
+      }
       graph_.append(std::move(node));
       return;
     }
@@ -352,6 +355,7 @@ class Partition {
       } else if (is_free(id) && is_sharded(wanted)) {
         shard_parameter(id, wanted);
       } else if (choice->inputs[i] == kReplicated) {
+        keep_whole(id);
         id = read_by_shards(id);
       }
     }
@@ -435,6 +439,11 @@ class Partition {
       value.spec = value.shard->stored();
     }
     free_.erase(parameter);
+  }
+
+  // A parameter that a node reads whole is not sharded for a later one.
+  void keep_whole(ValueId id) {
+    if (is_free(id)) free_.erase(parameter_of(id));
   }
 
   // Returns a replicated value as ops read it that run on shards.

@@ -46,6 +46,17 @@ const std::string kTwenty = "training={global_batch_size: 24, max_steps: 20, max
 
 }  // namespace
 
+TEST_CASE("layers that share weights may differ in precision") {
+  const Network albert{
+      "albert",
+      {"model={type: albert, num_layers: 2, hidden_size: 16, embedding_size: 8, num_heads: 4, "
+       "max_positions: 8, vocab_size: 29}",
+       "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}",
+       "precision.overrides={\"*groups.1*value\": tf32}"}};
+  check_close(layout_run(albert, 2, {"parallelism.tensor=2"}), layout_run(albert, 1, {}),
+              kToleranceOfF32);
+}
+
 TEST_CASE("an MLP trains over the tensor axis with the losses of one rank") {
   const Network& mlp = networks()[0];  // its last layer has 5 outputs, which 2 does not divide
   const LayoutRun one = layout_run(mlp, 1, {kTwenty});
