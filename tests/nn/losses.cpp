@@ -95,9 +95,11 @@ TEST_CASE("losses of numbers have targets like the output, one for each element"
     CHECK(loss->classes(kLogits) == 0);
     CHECK_THAT(emitted(*loss, kShares), Contains(fmt::format("kind={}", kind)));
     CHECK_THROWS_WITH(loss->targets(kLogits, kLabel), Contains("targets are i32"));
-    CHECK_THROWS_WITH(
-        loss->targets({Shape{4, 2}, DType::f32}, kShares),
-        Contains("the model has 2 outputs; take a last layer with 3 (out_features: auto)"));
+    CHECK_THROWS_WITH(loss->targets({Shape{4, 2}, DType::f32}, kShares),
+                      Contains(fmt::format(
+                          "a sample has 3 targets for the loss {}, the model has 2 outputs; take a "
+                          "last layer with 3 (out_features: auto)",
+                          kind)));
   }
   CHECK_THAT(emitted(*loss_of("{type: huber, delta: 2}"), kShares), Contains("delta=2"));
   CHECK_THAT(emitted(*loss_of("{type: smooth_l1, beta: 3}"), kShares), Contains("delta=3"));
