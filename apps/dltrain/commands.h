@@ -157,7 +157,7 @@ void print_movement(Experiment& experiment, SessionOptions options);
 // Prints the plan. `also` is called with the compiled session at the end. Returns ExitCode::memory
 // if it does not fit the GPU or this machine, with what would need less.
 ExitCode print_plan(Experiment& experiment, const PlanRequest& request,
-                    const std::function<void(const Session&)>& also = {});
+                    const std::function<void(Session&)>& also = {});
 
 // Prints lines on stderr, prefixed with the rank unless there is one rank or the launcher does
 // that.

@@ -125,7 +125,7 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
                        .ranks_per_node = per_node,
                        .unconnected = !environment.distributed(),
                        .on_this_machine = world == per_node},
-                      [&](const Session& session) { fmt::print("{}\n", check_run(session, run)); });
+                      [&](Session& session) { fmt::print("{}\n", check_run(session, run)); });
   }
   if (start) {
     // Errors in the file are reported once here instead of by every rank.

@@ -63,10 +63,13 @@ RunLock::RunLock(const std::filesystem::path& folder) {
                 path.string());
   }
   const std::string holder = fmt::format("{}{} on {}\n", kHolder, ::getpid(), host_name());
-  if (::ftruncate(fd_.get(), 0) != 0 ||
-      ::pwrite(fd_.get(), holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
-    fail_storage(path, "write", errno);
-  }
+  if (::ftruncate(fd_.get(), 0) != 0) fail_storage(path, "write", errno);
+  const ssize_t written = ::pwrite(fd_.get(), holder.data(), holder.size(), 0);
+  if (written == static_cast<ssize_t>(holder.size())) return;
+  const int error_number = written < 0 ? errno : ENOSPC;
+  // A part of the line would not be known as one of a lock file.
+  [[maybe_unused]] const int ignored = ::ftruncate(fd_.get(), 0);
+  fail_storage(path, "write", error_number);
 }
 
 bool is_locked(const std::filesystem::path& folder) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/owned_files.h"
 #include "base/version.h"
 #include "checkpoint/run_folder.h"
@@ -55,6 +56,16 @@ void check_same_model(const Averaged& first, const Averaged& other) {
   }
   if (first.choice.state.tokenizer != other.choice.state.tokenizer) {
     fail(ExitCode::usage, "{} and {} were trained with different tokenizers", first.name(),
+         other.name());
+  }
+  const DataSchema &data = first.choice.state.data, &there = other.choice.state.data;
+  if (only_statistics_differ(data, there)) {
+    log_warning(
+        "the inputs of {} and {} are normalized by different statistics; those of the first "
+        "are kept",
+        first.name(), other.name());
+  } else if (!schema_difference(data, there).empty()) {
+    fail(ExitCode::usage, "{} and {} were trained with different columns or classes", first.name(),
          other.name());
   }
 }

@@ -94,8 +94,9 @@ std::vector<Gpu> find_gpus(const std::string& wanted) {
     found.push_back(load_config<Gpu>({.files = {wanted}}));
   }
   if (found.empty()) {
-    fail(ExitCode::usage, "--gpu {}: there is no such GPU; give {}, all or a YAML file", wanted,
-         join_names(names));
+    const std::string near = nearest_name(wanted, names);
+    fail(ExitCode::usage, "--gpu {}: there is no such GPU{}; give {}, all or a YAML file", wanted,
+         near.empty() ? "" : fmt::format("; did you mean {}?", near), join_names(names));
   }
   return found;
 }

@@ -378,7 +378,11 @@ class Binder : public Fields {
       message += other;
       meant.clear();
     }
-    if (!meant.empty()) message += fmt::format("; did you mean '{}'?", meant);
+    if (meant == key.text) {
+      message += "; it belongs at the top level of the file";
+    } else if (!meant.empty()) {
+      message += fmt::format("; did you mean '{}'?", meant);
+    }
     session_.diagnostics.add(key.location, std::move(message));
     return meant;
   }

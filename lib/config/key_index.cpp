@@ -101,7 +101,8 @@ std::string find_in_other_sections(std::string_view wrong, const std::vector<Ind
   std::string found;
   for (const bool by_alias : {false, true}) {
     for (const IndexedKey& key : keys) {
-      if (key.path.empty() || key.path == wrong) continue;
+      if (key.path.empty()) continue;
+      if (key.path == wrong) return key.path;  // a section or key of the whole file
       const bool meant = by_alias ? contains(key.known_as, wrong) : key.name == wrong;
       if (!meant || key.path == found) continue;
       if (!found.empty()) return {};

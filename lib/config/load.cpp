@@ -86,14 +86,14 @@ class FileLoader {
     }
     chain_.push_back(identity);
     names_.push_back(path.string());
-    auto merged = with_bases(*std::move(tree), path);
+    auto merged = with_bases(*std::move(tree));
     chain_.pop_back();
     names_.pop_back();
     return merged;
   }
 
  private:
-  std::optional<ConfigNode> with_bases(ConfigNode tree, const fs::path& path) {
+  std::optional<ConfigNode> with_bases(ConfigNode tree) {
     ConfigNode* extends = tree.find("extends");
     if (!extends) return tree;
     const size_t before = diagnostics_.reported();
@@ -112,8 +112,13 @@ class FileLoader {
                          describe_found(base));
         continue;
       }
+      const fs::path found = find_path(base.location, base.text);
+      std::error_code ignored;
+      if (!fs::exists(found, ignored)) {
+        diagnostics_.add(base.location, "{}", no_such_path(base.location, base.text));
+      }
       auto loaded = diagnostics_.reported() == before
-                        ? load((path.parent_path() / base.text).lexically_normal(), base.location)
+                        ? load(found.lexically_normal(), base.location)
                         : std::nullopt;
       if (!loaded) continue;
       if (merged) {

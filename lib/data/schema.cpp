@@ -167,4 +167,13 @@ std::string schema_difference(const DataSchema& a, const DataSchema& b) {
   return {};
 }
 
+bool only_statistics_differ(DataSchema a, DataSchema b) {
+  if (schema_difference(a, b).empty()) return false;
+  for (DataSchema* schema : {&a, &b}) {
+    for (ColumnSchema& column : schema->columns) column.statistics.reset();
+    for (auto& [field, channels] : schema->channels) std::ranges::fill(channels, Statistics());
+  }
+  return schema_difference(a, b).empty();
+}
+
 }  // namespace dltrain

@@ -53,6 +53,8 @@ DataSchema schema_from_json(const std::string& json, const std::string& location
 
 // Describes the first difference between two schemas in one sentence; empty if they are equivalent.
 std::string schema_difference(const DataSchema& a, const DataSchema& b);
+// Returns true if two schemas differ in the mean or std of inputs and in nothing else.
+bool only_statistics_differ(DataSchema a, DataSchema b);
 
 // Options for opening data.
 struct OpenOptions {

@@ -4,6 +4,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "config/dump.h"
 #include "config/load.h"
 #include "run/memory_fit.h"
@@ -117,7 +118,7 @@ DataFingerprint fingerprint(const Dataset& data) {
   return {inputs.hex(), targets.hex()};
 }
 
-std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Session& session,
+std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, Session& session,
                                            bool allow_changes) {
   const CheckpointState& state = choice.state;
   const std::string location = choice.checkpoint.string();
@@ -160,6 +161,11 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
          location, state.optimizer, optimizer, location);
   }
   check_tokenizer(choice, session);
+  std::string statistics;
+  if (const DataSchema now = session.data_schema(); only_statistics_differ(state.data, now)) {
+    statistics = schema_difference(state.data, now);
+    read_by_schema(session, state.data);
+  }
   try {
     check_same_data(session, state.data, choice.checkpoint);
   } catch (const Error& error) {
@@ -176,10 +182,14 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
   }
   if (!other.empty() && !allow_changes) {
     fail(ExitCode::usage,
-         "{} was saved with another model, loss, data or batch:\n{}\nUse --allow-changes to resume "
-         "anyway, or "
+         "{} was saved with another model, loss, data or batch:\n{}{}{}\nUse --allow-changes to "
+         "resume anyway, or "
          "start a new run with its weights only (model.init_from: {})",
-         location, describe_differences(other), location);
+         location, describe_differences(other), statistics.empty() ? "" : "\n  ", statistics,
+         location);
+  }
+  if (!statistics.empty()) {
+    log_info("{}; the inputs are normalized with the statistics of the checkpoint", statistics);
   }
   check_fp8(location, session.experiment->precision, changes);
   return changes;

@@ -21,8 +21,9 @@ DataFingerprint fingerprint(const Dataset& data);
 
 // Returns the settings of this run that differ from the checkpoint. Throws Error(usage) for
 // settings that cannot change and, without `allow_changes`, for another loss, model, teacher or
-// other data.
-std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Session& session,
+// other data. If other data has other statistics (data.normalize, data.empty), those of the
+// checkpoint are kept: the session then opens the data again.
+std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, Session& session,
                                            bool allow_changes);
 
 // Sets keys of `experiment` whose defaults have changed, unless they are given, to the values of

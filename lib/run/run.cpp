@@ -438,6 +438,10 @@ ExitCode Run::go() {
   }
   write_summaries(code, message);
   reporter_->end(code);
+  // Commands at checkpoints have ended, so what they held back can be removed.
+  if (is_leader() && !experiment_.hooks.checkpoint.empty()) {
+    CheckpointFolder(path_ / "checkpoints").remove_old(retention_of(experiment_));
+  }
   return code;
 }
 
@@ -482,7 +486,7 @@ int64_t stop_at(const std::string& text, int64_t max_steps) {
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps - 1e-6)));
 }
 
-std::string check_run(const Session& session, const RunOptions& options) {
+std::string check_run(Session& session, const RunOptions& options) {
   log_level_from_name(options.log_level);
   const auto path = run_path(*session.experiment, options);
   check_sources(session, path, options.overwrite && options.resume == "never");

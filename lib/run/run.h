@@ -34,7 +34,7 @@ int64_t stop_at(const std::string& text, int64_t max_steps);
 
 // Describes where the run would start. Throws the errors of run_training() about log level, run
 // folder and checkpoint; changes no file.
-std::string check_run(const Session& session, const RunOptions& options);
+std::string check_run(Session& session, const RunOptions& options);
 
 // Returns ok, or stopped (75) when a signal or the time limit ended the run with a checkpoint.
 // Every failure is thrown, that of another rank as RemoteError (runtime/remote_error.h); a summary

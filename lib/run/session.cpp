@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/base_weights.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/run_folder.h"
 #include "checkpoint/weights.h"
 #include "compile/described_gpu.h"
@@ -330,6 +331,27 @@ std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, const 
   return teacher;
 }
 
+// Returns the schema of the data that a checkpoint was trained with.
+DataSchema schema_of(const std::filesystem::path& checkpoint) {
+  Checksums unverified;  // the tensors are read elsewhere
+  return read_checkpoint_state(checkpoint, &unverified).data;
+}
+
+// Throws Error(usage) if a teacher knows other columns or classes than those of the data; warns of
+// another normalization.
+void check_teacher_data(const Session& session, const std::filesystem::path& checkpoint) {
+  const DataSchema saved = schema_of(checkpoint);
+  const std::string difference = data_difference(session, saved);
+  if (difference.empty()) return;
+  if (!only_statistics_differ(saved, session.data_schema())) {
+    fail(ExitCode::usage, "the teacher {} was trained with other data: {}", checkpoint.string(),
+         difference);
+  }
+  if (!session.options.ranks.is_leader()) return;
+  log_warning("the teacher {} was trained with inputs that are normalized otherwise: {}",
+              checkpoint.string(), difference);
+}
+
 }  // namespace
 
 std::string Session::teacher_fingerprint() const {
@@ -465,9 +487,19 @@ DataSchema Session::data_schema() const {
   return out;
 }
 
+std::string data_difference(const Session& session, const DataSchema& saved) {
+  DataSchema now = session.data_schema();
+  // Properties that only one of the two schemas has are not compared.
+  DataSchema before = saved.recorded() || now.fitted() ? saved : now;
+  before.class_names = saved.class_names;
+  if (now.class_names.empty()) now.class_names = saved.class_names;
+  if (before.class_names.empty()) before.class_names = now.class_names;
+  return schema_difference(before, now);
+}
+
 void check_same_data(const Session& session, const DataSchema& saved,
                      const std::filesystem::path& checkpoint) {
-  DataSchema now = session.data_schema();
+  const DataSchema now = session.data_schema();
   if (!saved.recorded() && saved.class_names.empty() && !now.columns.empty() &&
       !now.class_names.empty()) {
     fail(ExitCode::usage,
@@ -475,14 +507,34 @@ void check_same_data(const Session& session, const DataSchema& saved,
          "data.classes to the largest label plus one",
          checkpoint.string());
   }
-  // Properties that only one of the two schemas has are not compared.
-  DataSchema before = saved.recorded() || now.fitted() ? saved : now;
-  before.class_names = saved.class_names;
-  if (now.class_names.empty()) now.class_names = saved.class_names;
-  if (before.class_names.empty()) before.class_names = now.class_names;
-  const std::string difference = schema_difference(before, now);
+  const std::string difference = data_difference(session, saved);
   if (difference.empty()) return;
   fail(ExitCode::usage, "{} was trained with other data: {}", checkpoint.string(), difference);
+}
+
+void warn_of_other_data(const Session& session, const std::filesystem::path& checkpoint) {
+  std::error_code ignored;
+  if (!session.options.ranks.is_leader() ||
+      !std::filesystem::exists(checkpoint / "state.json", ignored)) {
+    return;
+  }
+  const DataSchema saved = schema_of(checkpoint);
+  if (only_statistics_differ(saved, session.data_schema())) return;
+  const std::string difference = data_difference(session, saved);
+  if (difference.empty() || !saved.recorded()) return;
+  log_warning("the weights of {} were trained with other data: {}", checkpoint.string(),
+              difference);
+}
+
+void read_by_schema(Session& session, const DataSchema& saved) {
+  const Experiment& experiment = *session.experiment;
+  session.options.trained = std::make_shared<const DataSchema>(saved);
+  DataSplit data = experiment.data.open(
+      {.trained = session.options.trained, .targets = session.options.targets});
+  cut_streams(*experiment.data.train, data, session.batch.global_batch);
+  if (session.data.eval == session.data.train) data.eval = data.train;
+  if (session.data.eval == nullptr) data.eval = nullptr;
+  session.data = session.options.data.emplace(std::move(data));
 }
 
 int loader_workers(const Session& session, const Dataset& dataset) {
@@ -551,6 +603,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     std::vector<std::string> checkpoints;
     for (const std::string& path : paths) {
       session.teachers.push_back(open_teacher(path, options.agree));
+      check_teacher_data(session, session.teachers.back()->checkpoint);
       checkpoints.push_back(session.teachers.back()->checkpoint.string());
     }
     experiment.loss->set_teachers(checkpoints);

@@ -145,10 +145,17 @@ int loader_workers(const Session& session, const Dataset& dataset);
 Session open_session(Experiment& experiment, const SessionOptions& options,
                      SelectedDevice chosen = {});
 
-// Throws Error(usage) if the columns or classes of the training data differ from `saved`, the
-// schema of `checkpoint`.
+// Describes how the columns, classes or statistics of the training data differ from `saved`; empty
+// if they do not.
+std::string data_difference(const Session& session, const DataSchema& saved);
+// Throws Error(usage) if they differ from `saved`, the schema of `checkpoint`.
 void check_same_data(const Session& session, const DataSchema& saved,
                      const std::filesystem::path& checkpoint);
+
+// Warns if the weights of a checkpoint, from which training starts, know other columns or classes.
+void warn_of_other_data(const Session& session, const std::filesystem::path& checkpoint);
+// Opens the data again, with the statistics that a checkpoint's schema has for its inputs.
+void read_by_schema(Session& session, const DataSchema& saved);
 
 // Throws ConfigError if model.final_bias_from_data has no bias to set.
 void check_final_bias(const Session& session);

@@ -130,6 +130,7 @@ std::optional<LoadedWeights> start_session(Session& session, const CheckpointSta
     const auto hash = [&] { return fingerprint_of_weights(from); };
     if (base_elsewhere) session.base = agree ? agree("hash of " + path, hash) : hash();
     if (follows != nullptr) check_base(experiment.model, *follows, session.base);
+    if (follows == nullptr) warn_of_other_data(session, from);
     report =
         load_weights(*session.executor, from, experiment.model.rename, experiment.model.strict);
   } else if (follows != nullptr && base_elsewhere) {

@@ -3,12 +3,13 @@ not disturbed."""
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import time
 
 import support
-from support import OK, SMALL, STOPPED, checkpoints, metrics, steps
+from support import OK, SMALL, STOPPED, STORAGE, checkpoints, metrics, steps
 
 # Long enough to be hit in the middle, short enough to be run many times.
 LONGER = (SMALL.replace("max_steps: 40", "max_steps: 400").replace("save_steps: 10", "save_steps: 40")
@@ -188,6 +189,53 @@ class Resume(support.DltrainTest):
         # The leftovers of kills are removed, and save_total_limit holds again.
         self.assertEqual(checkpoints(run), checkpoints(self.folder / "whole"))
         self.assertEqual(sorted(os.listdir(run / "checkpoints")), sorted([*checkpoints(run), "latest"]))
+
+    def fill_the_disk(self, times, seed):
+        """No file may grow beyond a random size, as on a full disk; each time the run is resumed."""
+        def limited(size):
+            def limit():
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+            return limit
+
+        generator = random.Random(seed)
+        configuration = self.small(LONGER.replace("save_steps: 40", "save_steps: 20").replace("out_features: 200", "out_features: 1500"))
+        whole = self.whole_run(configuration)
+        largest = max(file.stat().st_size for file in whole.rglob("*") if file.is_file())
+        run = self.folder / "run"
+        failed = complete = 0
+        while failed < times:
+            size = int(largest * generator.uniform(0.1, 1.05)) if generator.random() < 0.7 else int(largest ** generator.random())
+            if generator.random() < 0.3:
+                shutil.rmtree(run, ignore_errors=True)
+                self.run_dltrain(configuration, "-q", "--output-dir", run, "--stop-at", generator.randint(1, 399), code=STOPPED)
+            before = checkpoints(run) if (run / "checkpoints").exists() else []
+            result = self.run_dltrain(configuration, "-q", "--output-dir", run, "--resume", "auto", code=None, preexec_fn=limited(size))
+            self.assertNotIn("internal error", result.err, f"{size} {result}")
+            if result.code == OK:
+                self.assert_same_state(run, whole)
+                shutil.rmtree(run)
+                complete += 1
+                continue
+            self.assertEqual(result.code, STORAGE, f"{size} {result}")
+            self.assertRegex(result.err, "cannot write|File too large", f"{size} {result}")
+            failed += 1
+            if not before:
+                continue
+            self.assertGreaterEqual(checkpoints(run)[-1], before[-1], f"{size} {result}")
+            self.run_dltrain("eval", configuration, "--checkpoint", run / "checkpoints" / "latest")
+        self.run_dltrain(configuration, "-q", "--output-dir", run, "--resume", "auto")
+        self.assert_same_state(run, whole)
+        # --stop-at ends with an evaluation, which the undisturbed run does not have.
+        losses = [[line["loss"] for line in steps(folder)] for folder in (run, whole)]
+        self.assertEqual(losses[0], losses[1])
+        print(f"full disks: {failed} failures of writing, {complete} complete runs, 0 lost checkpoints")
+
+    def test_no_checkpoint_is_lost_on_a_disk_that_is_full_20_times(self):
+        self.fill_the_disk(20, seed=5)
+
+    def test_long_no_checkpoint_is_lost_on_a_disk_that_is_full_1000_times(self):
+        self.fill_the_disk(1000, seed=6)
 
     def test_a_run_killed_20_times_while_it_saves_always_has_a_whole_latest_checkpoint(self):
         self.kill_while_saving(20, seed=3)

@@ -94,7 +94,38 @@ logging: {{logging_steps: 1}}
         self.refused(USAGE, config, "--output-dir", run, "--resume", "auto", "--max-steps", 80, "-s", f"data.path={permuted}",
                      says=["the columns are in another order: column 1 is 'a' in the checkpoint and 'y' in this data", "even with --allow-changes"])
         self.write("train.csv", "a,b,c,y\n" + csv_text([{**row, "b": 1000 * row["b"]} for row in rows], "abcy"))
-        self.refused(USAGE, config, "--output-dir", run, "--resume", "auto", "--max-steps", 80, says="column 'b' has mean")
+        self.refused(USAGE, config, "--output-dir", run, "--resume", "auto", "--max-steps", 80, says=["column 'b' has mean", "hash of some inputs"])
+        other = (config, "--output-dir", run, "--resume", "auto", "--max-steps", 80)
+        self.refused(USAGE, *other, "-s", "training.global_batch_size=10", says=["column 'b' has mean", "training.global_batch_size: ", "--allow-changes"])
+        # With the flag it goes on, as later commands do, and the inputs keep the statistics of the checkpoint.
+        self.assertIn("the inputs are normalized with the statistics of the checkpoint", self.run_dltrain(*other, "--allow-changes").err)
+        self.run_dltrain(*other, "--max-steps", 90, "-q")
+        saved = json.loads((run / "checkpoints" / "latest" / "state.json").read_text())
+        self.assertEqual(saved["data"], state["data"])
+
+    def test_trained_weights_are_not_used_for_other_columns_or_classes_in_silence(self):
+        draw = random.Random(3)
+        rows = [{"a": draw.random(), "b": 5 + draw.random(), "y": draw.choice(["low", "high"])} for _ in range(40)]
+        config = self.table("first", "a,b,y\n" + csv_text(rows, "aby"), ", target: y, normalize: auto")
+        run = self.folder / "run"
+        self.run_dltrain(config, "-q", "--output-dir", run, "--max-steps", 2)
+        tables = {"same": (rows, "aby"), "shifted": ([{**row, "a": row["a"] + 1} for row in rows], "aby"), "permuted": (rows, "bay"),
+                  "renamed": ([{**row, "y": {"low": "a", "high": "z"}[row["y"]]} for row in rows], "aby")}
+        for name, (changed, columns) in tables.items():
+            table = self.table(name, ",".join(columns) + "\n" + csv_text(changed, columns), ", target: y, normalize: auto")
+            other = self.folder / name
+            said = self.run_dltrain(table, "--output-dir", other, "--max-steps", 2, "-s", f"model.init_from={run}").err
+            fits = name in ("same", "shifted")
+            self.assertEqual("were trained with other data: " in said, not fits, said)
+            distil = (table, "--output-dir", self.folder / f"{name}-student", "--max-steps", 2,
+                      "-s", f"loss={{type: distillation, teacher: {run}, temperature: 2, alpha: 0.5}}")
+            average = ("average", run, other, "-o", self.folder / f"{name}-average")
+            if fits:
+                told = [self.run_dltrain(*command).err for command in (distil, average)]
+                self.assertEqual(["normalized" in text for text in told], [name == "shifted"] * 2, told)
+            else:
+                self.refused(USAGE, *distil, says=["the teacher ", "was trained with other data: "])
+                self.refused(USAGE, *average, says="were trained with different columns or classes")
 
     def test_files_of_spreadsheets_are_read(self):
         lines = [f"{i},5;{i % 3};{'ja' if i % 2 else 'nein'}" for i in range(40)]

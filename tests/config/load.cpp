@@ -114,9 +114,11 @@ TEST_CASE("a file extends others, relative to itself") {
   SECTION("a missing one is reported where it was asked for") {
     const auto other = folder.write("runs/other.yaml", "extends: base.yaml\n");
     CHECK(folder.mistakes({.files = {other}}) ==
-          "runs/other.yaml:1:10: error: cannot read runs/base.yaml: No such file or directory\n"
-          "    1 | extends: base.yaml\n"
-          "      |          ^~~~~~~~~");
+          fmt::format("runs/other.yaml:1:10: error: No such file or folder: base.yaml (looked in "
+                      "runs and {})\n"
+                      "    1 | extends: base.yaml\n"
+                      "      |          ^~~~~~~~~",
+                      std::filesystem::current_path().string()));
   }
   SECTION("a circle is shown") {
     folder.write("a.yaml", "extends: b.yaml\n");
