@@ -94,6 +94,7 @@ ExitCode run_fit(const FitOptions& options) {
   }
   TrainingConfig& training = experiment.training;
   training.global_batch_size = check_ranks(experiment, world).global_batch;
+  const bool counts_steps = training.gradient_accumulation_steps.has_value();
   training.gradient_accumulation_steps.reset();
   const std::vector<int64_t> sizes = possible_micro_batches(experiment, world);
   std::optional<DataSplit> data;
@@ -102,8 +103,16 @@ ExitCode run_fit(const FitOptions& options) {
   std::string matters, verdict;
   for (size_t i = 0; i < sizes.size(); ++i) {
     training.micro_batch_size = sizes[i];
-    const Session session =
-        open_planned(experiment, world, options.ranks_per_node, rates.gpu, data, true);
+    std::optional<Session> planned;
+    try {
+      planned.emplace(
+          open_planned(experiment, world, options.ranks_per_node, rates.gpu, data, true));
+    } catch (const Error&) {
+      // Statistics of a batch need more than one sample.
+      if (sizes[i] > 1 || i + 1 == sizes.size()) throw;
+      continue;
+    }
+    const Session& session = *planned;
     if (!data) {
       data = session.options.data;
       limits = limits_of(session);
@@ -118,7 +127,7 @@ ExitCode run_fit(const FitOptions& options) {
     if (row.fit.fits()) continue;
     if (verdict.empty() && rows.size() == 1) verdict = memory_verdict(session, row.fit, limits);
     // Larger ones need more, but for the whole share, which needs no sums over micro-batches.
-    i = std::max(i, sizes.size() - 2);
+    if (i + 2 < sizes.size()) i = sizes.size() - 2;
   }
   fmt::print("micro-batches of a global batch of {} on {} rank{}; {} {}{}\n",
              rows.front().batch.global_batch, world, world == 1 ? "" : "s", rows.front().fit.owner,
@@ -133,9 +142,12 @@ ExitCode run_fit(const FitOptions& options) {
   if (!matters.empty()) {
     fmt::print("warning: results depend on the micro-batch: {}\n", matters);
   }
-  fmt::print("the {}: -s training.micro_batch_size={}\n",
-             timed ? "smallest within 2 % of the fastest" : "largest that fits",
-             best->batch.micro_batch);
+  fmt::print(
+      "the {}: -s training.micro_batch_size={}{}\n",
+      timed ? "smallest within 2 % of the fastest" : "largest that fits", best->batch.micro_batch,
+      counts_steps
+          ? fmt::format(" -s training.gradient_accumulation_steps={}", best->batch.micro_steps)
+          : "");
   return ExitCode::ok;
 }
 

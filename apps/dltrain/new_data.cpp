@@ -280,7 +280,8 @@ void use_hugging_face_model(ConfigNode& tree, const fs::path& folder) {
     data.set({"train", data.location}, std::move(split));
     return;
   }
-  put(split, "type", "text");
+  const bool classifier = reading.model.type == "bert_classifier";
+  put(split, "type", classifier ? "text_classification" : "text");
   put(split, "sequence_length", std::to_string(std::min(tokens, kMaxTokens)));
   if (holds_tokenizer(folder)) {
     ConfigNode tokenizer = ConfigNode::make_map(data.location);
@@ -289,7 +290,7 @@ void use_hugging_face_model(ConfigNode& tree, const fs::path& folder) {
     split.set({"tokenizer", data.location}, std::move(tokenizer));
   }
   // It looks at later tokens.
-  if (reading.model.type.starts_with("bert")) put(split, "mlm_probability", "0.15");
+  if (reading.model.type.starts_with("bert") && !classifier) put(split, "mlm_probability", "0.15");
   data.set({"train", data.location}, std::move(split));
 }
 

@@ -154,6 +154,10 @@ ExitCode reproduce(const ReproduceOptions& options) {
   ConfigOptions config;
   config.files = {(run.folder / "config.yaml").string()};
   Experiment experiment = config.load();
+  // Nothing outside of the new folder is written.
+  experiment.hooks = HooksConfig();
+  experiment.logging.prometheus.clear();
+  experiment.logging.wandb.reset();
   RunOptions again;
   again.engines = engines();
   again.folder = folder;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
@@ -157,7 +158,7 @@ std::filesystem::path CheckpointFolder::finish(const StateSnapshot& snapshot,
         .write(index.dump(2) + "\n");
   }
   const std::filesystem::path out = publish(state, config);
-  remove_old(state, retention);
+  remove_old(retention);
   return out;
 }
 
@@ -194,12 +195,17 @@ void CheckpointFolder::set_link(const char* name, int64_t step) {
   sync_directory(folder_);
 }
 
-void CheckpointFolder::remove_old(const CheckpointState& state, const Retention& retention) {
+void CheckpointFolder::remove_old(const Retention& retention) {
   if (retention.newest <= 0) return;
   const auto all = list();
+  std::set<std::filesystem::path> linked;
+  for (const char* link : {"latest", "best"}) {
+    std::error_code ignored;
+    linked.insert(std::filesystem::read_symlink(folder_ / link, ignored).filename());
+  }
   for (size_t i = 0; i + static_cast<size_t>(retention.newest) < all.size(); ++i) {
     const int64_t step = checkpoint_step(all[i]);
-    const bool kept = step == state.step || step == state.best.step ||
+    const bool kept = linked.contains(all[i].filename()) ||
                       (retention.keep_every > 0 && step % retention.keep_every == 0);
     if (!kept) remove_unless_kept(all[i]);
   }

@@ -62,6 +62,10 @@ class CheckpointFolder {
   std::filesystem::path write_weights(const CheckpointState& state, const std::string& config,
                                       const std::function<void(FileWriter&)>& write);
 
+  // Removes the checkpoints that `retention` does not keep, but for those of `latest` and `best`
+  // and those that are being read (base/run_lock.h).
+  void remove_old(const Retention& retention);
+
   // Sets `latest` and `best` as `state`, from which the run is resumed, requires: they may differ
   // if the run was killed or an older checkpoint is resumed. Removes links to missing checkpoints.
   void repair_links(const CheckpointState& state);
@@ -69,7 +73,6 @@ class CheckpointFolder {
  private:
   std::filesystem::path publish(const CheckpointState& state, const std::string& config);
   void set_link(const char* link, int64_t step);
-  void remove_old(const CheckpointState& state, const Retention& retention);
 
   std::filesystem::path folder_;
   std::unique_ptr<AtomicDirectory> directory_;  // of the checkpoint that is being written

@@ -162,10 +162,15 @@ class Remedies {
     return &found_.emplace_back(std::move(remedy));
   }
 
-  static Remedy micro_batch(int64_t size) {
-    return {fmt::format("training.micro_batch_size={}", size), [size](Experiment& e) {
+  // The global batch stays the same.
+  Remedy micro_batch(int64_t size) const {
+    const int64_t steps = session_.batch.micro_batch * session_.batch.micro_steps / size;
+    const bool given = experiment_.training.gradient_accumulation_steps.has_value();
+    return {fmt::format("training.micro_batch_size={}", size) +
+                (given ? fmt::format(" training.gradient_accumulation_steps={}", steps) : ""),
+            [=](Experiment& e) {
               e.training.micro_batch_size = size;
-              e.training.gradient_accumulation_steps.reset();
+              if (given) e.training.gradient_accumulation_steps = steps;
             }};
   }
 

@@ -80,9 +80,7 @@ class Loop {
         options_(options),
         experiment_(*session.experiment),
         loader_(session.data.train, loader_options(session, options), session.executor->device()),
-        checkpoints_(options.run_folder / "checkpoints",
-                     {.newest = session.experiment->checkpoint.save_total_limit,
-                      .keep_every = session.experiment->checkpoint.keep_every.value_or(0)},
+        checkpoints_(options.run_folder / "checkpoints", retention_of(experiment_),
                      options.resolved_config, saves_in_background(session),
                      session.shares_state() ? session.options.ranks.collectives : nullptr),
         best_(experiment_.checkpoint.watch(options.origin.best)),
@@ -634,6 +632,11 @@ std::string_view stop_reason_name(StopReason reason) {
 bool has_stopped_early(const Experiment& experiment, const MetricRecord& record) {
   const auto& stopping = experiment.training.early_stopping;
   return stopping && record.metric == stopping->metric && record.since >= stopping->patience;
+}
+
+Retention retention_of(const Experiment& experiment) {
+  return {.newest = experiment.checkpoint.save_total_limit,
+          .keep_every = experiment.checkpoint.keep_every.value_or(0)};
 }
 
 TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptions& options) {

@@ -107,6 +107,9 @@ struct TrainOutcome {
   TimeSpent time;                              // of all attempts
 };
 
+// Which checkpoints of a run stay.
+Retention retention_of(const Experiment& experiment);
+
 // Throws Error(diverged), Error(memory) if rows had no room in the buffers between the ranks of
 // experts (parallelism.expert_buffer), Error(storage), Error(rank), and Error(data) for a sample
 // that cannot be read: rank 0 has then saved a checkpoint of the last complete step, unless ranks

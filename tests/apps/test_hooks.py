@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from support import DIVERGED, SMALL, STOPPED, USAGE, DltrainTest, main, metrics
+from support import DIVERGED, SMALL, STOPPED, USAGE, DltrainTest, checkpoints, main, metrics
 
 
 class Hooks(DltrainTest):
@@ -46,7 +46,8 @@ class Hooks(DltrainTest):
         self.assertTrue(self.lines()[0].endswith("step-000005/model.safetensors"), self.lines())
         time_of = [line["time"] for line in metrics(self.run_folder)]
         self.assertLess(time_of[-1] - time_of[0], 0.9)  # the steps were not delayed
-        # It goes with the next run.
+        # It goes when its command has ended.
+        self.assertEqual(checkpoints(self.run_folder), ["step-000040"])
         self.run_dltrain("train", self.config({}, text), "-q", "--output-dir", self.run_folder, "--resume", "auto", "--max-steps", 50)
         self.assertFalse((self.run_folder / "checkpoints" / "step-000005").exists())
 

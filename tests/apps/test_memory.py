@@ -93,6 +93,13 @@ class Fits(DltrainTest):
             again = self.run_dltrain("plan", path, *budget, *(part for word in words for part in ("-s", word)), code=OK if suits else MEMORY)
             delta = 0.05 if "auto" in settings else 0.01  # which depends on what the process has
             self.assertAlmostEqual(verdict(again.out)[1] / size(said), 1, delta=delta)
+        # A smaller micro-batch beside gradient_accumulation_steps, and what fit prints.
+        steps = ["-s", "training.gradient_accumulation_steps=2"]
+        said = self.run_dltrain("plan", path, *budget, *steps, code=MEMORY).out
+        (pair,) = re.findall(r"^  (training.micro_batch_size=\d+) (training.gradient_accumulation_steps=\d+) → ", said, re.M)
+        self.run_dltrain("plan", path, *steps, "-s", pair[0], "-s", pair[1])
+        (best,) = re.findall(r"largest that fits: (-s \S+ -s \S+)\n", self.run_dltrain("fit", path, *steps).out)
+        self.run_dltrain("plan", path, *steps, *best.split())
         for command in (["train", path, "-q", "--output-dir", self.folder / "run"], ["train", path, "--dry-run"]):
             result = self.run_dltrain(*command, *budget, code=MEMORY)
             self.assertIn("  memory.recompute=blocks → ", result.out + result.err)
@@ -276,6 +283,11 @@ class MicroBatches(DltrainTest):
         self.assertRegex(out, r"\n +512 .*does not fit\n +1024 .*does not fit\n(.*\n)*the largest that fits: -s training.micro_batch_size=256\n")
         result = self.run_dltrain("fit", path, "--memory", "20MB", code=MEMORY)
         self.assertRegex(result.out, r"does not fit: needs .*, memory.budget is 19.1 MiB\n")
+        # Where only one micro-batch is possible, and where one of a single sample is not.
+        self.run_dltrain("fit", path, "--memory", "20MB", "-s", "training.optimizer_in_backward=true", code=MEMORY)
+        norm = self.write("norm.yaml", WIDE.replace("{type: gelu}", "{type: batch_norm}"))
+        out = self.run_dltrain("fit", norm).out
+        self.assertEqual([int(row) for row in re.findall(r"^ +(\d+)  +\d+ ", out, re.M)], [2**i for i in range(1, 11)])
         # The choice on a GPU is within 2 % of the fastest, and no smaller one is.
         out = self.run_dltrain("fit", SOURCES / "configs/gpu/gpt2_124m.yaml", "--gpu", "l4").out
         rates = {int(row[0]): float(row[1]) for row in re.findall(r"^ +(\d+) .* ([\d.]+)$", out, re.M)}

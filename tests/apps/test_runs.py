@@ -72,6 +72,13 @@ class Runs(DltrainTest):
         said = self.run_dltrain("runs", "diff", self.runs / "zero-0", self.runs / "zero-3").out
         self.assertIn("weights of the last checkpoints: bit-identical", said)
 
+    def test_reproduce_runs_no_hooks_and_writes_no_file_of_the_first_run(self):
+        notes, prom, run = self.folder / "notes", self.folder / "metrics.prom", self.folder / "hooked"
+        self.run_dltrain(self.small(), "-q", "--output-dir", run, "-s", f"hooks.end=echo end >> {notes}", "-s", f"logging.prometheus={prom}")
+        before = (notes.read_text(), prom.read_text())
+        self.assertIn("\nreproduced\n", self.run_dltrain("runs", "reproduce", run, "--output-dir", self.folder / "copy").out)
+        self.assertEqual((notes.read_text(), prom.read_text()), before)
+
     def test_reproduce_repeats_a_run_to_the_bit(self):
         run = self.runs / "rate-0.1"
         said = self.run_dltrain("runs", "reproduce", run, "--output-dir", self.folder / "copy").out

@@ -55,6 +55,19 @@ class TextClassification(DltrainTest):
         self.run_dltrain("eval", run, data, "--result", self.folder / "eval.json")
         return json.loads((self.folder / "eval.json").read_text())
 
+    def test_an_exported_folder_classifies_texts_as_its_run_does(self):
+        run, folder = self.train("run", "-s", "training.num_epochs=2"), self.folder / "exported"
+        self.run_dltrain("export", run, folder)
+        table = self.table("new.csv", texts(20, seed=3))
+        columns = ("-s", "data.text=body", "-s", "data.label=topic")
+        own, exported = self.predict(run, table), self.predict(folder, table, "other.csv", *columns)
+        self.assertEqual([row["class"] for row in own], [row["class"] for row in exported])
+        losses = []
+        for model, more in ((run, ()), (folder, columns)):
+            self.run_dltrain("eval", model, table, "--result", self.folder / "eval.json", *more)
+            losses.append(json.loads((self.folder / "eval.json").read_text())["eval_loss"])
+        self.assertAlmostEqual(losses[0], losses[1], places=5)
+
     def test_from_a_table_to_predictions_by_name(self):
         run = self.train("run")
         evaluations = [line for line in metrics(run) if "eval_loss" in line]
