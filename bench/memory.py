@@ -30,6 +30,7 @@ TECHNIQUES = [
                                            "training.optimizer_in_backward=true", "training.clip_norm=previous"]),
     ("`optimizer.moments: 8bit`", ["optimizer.moments=8bit"]),
     ("8-bit moments, updates in the backward", ["optimizer.moments=8bit", "training.optimizer_in_backward=true", "training.clip_norm=previous"]),
+    ("`optimizer.galore: {rank: 64}`", ["optimizer.galore={rank: 64}"]),
     ("`model.lora: 16`", ["model.lora=16"]),
     ("`model.lora: {rank: 16, base: nf4}`, bf16", ["model.lora={rank: 16, base: nf4}", "precision.compute=bf16"]),
 ]

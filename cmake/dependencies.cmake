@@ -52,6 +52,7 @@ if(OpenCL_FOUND)
   dltrain_require(dnnl libdnnl-dev)
 endif()
 dltrain_require(hwy libhwy-dev)
+dltrain_require(Eigen3 libeigen3-dev)
 dltrain_require(ZLIB zlib1g-dev)
 # Used as a header only (XXH_INLINE_ALL), so no library is linked or bundled.
 find_path(XXHASH_INCLUDE_DIR xxhash.h)

@@ -26,7 +26,7 @@ done
 # Programs are searched by name, so another installation of them also counts: program:package.
 tools="g++:g++ cmake:cmake ninja:ninja-build ccache:ccache git:git python3:python3"
 libraries="libc6-dev libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
-  libdnnl-dev ocl-icd-opencl-dev libhwy-dev zlib1g-dev libturbojpeg0-dev libspng-dev
+  libdnnl-dev ocl-icd-opencl-dev libhwy-dev libeigen3-dev zlib1g-dev libturbojpeg0-dev libspng-dev
   libxxhash-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev libjs-chart.js"
 if [ "$level" != build ]; then
   libraries="$libraries catch2 python3-wheel python3-venv"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records what PyTorch's optimizers, and the papers' own formulas, do to a small network over 20 steps.
 
-    python scripts/record_golden_optimizers.py        (needs the packages torch, safetensors and bitsandbytes)
+    python scripts/record_golden_optimizers.py        (needs the packages torch, safetensors, bitsandbytes, galore-torch and transformers)
 
 The network, weights and batches are those of tests/golden/mlp (GELU, scripts/record_golden_mlp.py). Writes
 tests/golden/optimizers/losses.json: for each case the keys of dltrain's `optimizer` and `training` sections,
@@ -15,12 +15,15 @@ optimizers with moments in 8 bits, in f32, the gradients, and the final codes an
 import json
 import math
 import os
+from importlib.metadata import version
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # plain PyTorch
 
 import bitsandbytes
+import galore_torch
 import torch
 from bitsandbytes.backends.triton import kernels_optim
+from galore_torch import galore_projector
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -125,6 +128,28 @@ class Blockwise(torch.optim.Optimizer):
             if p.numel() >= 256:
                 m.copy_(self.narrow(m, self.tables[0]))
                 v.copy_(self.narrow(v, self.tables[1]))
+
+
+def leading_vectors(self, weights, rank, type):
+    """GaLoreProjector.get_orthogonal_matrix in the dtype of the gradient (it takes f32), with fixed signs."""
+    u, _, vh = torch.linalg.svd(weights.data, full_matrices=False)
+    rows = (vh if type == "right" else u.T)[:rank]
+    rows = rows * torch.sign(rows.gather(1, rows.abs().argmax(1, keepdim=True)))
+    return rows if type == "right" else rows.T
+
+
+galore_projector.GaLoreProjector.get_orthogonal_matrix = leading_vectors
+
+
+def galore(make, rank, gap, scale, **settings):
+    """galore-torch's optimizer with the matrices projected. Its ε is added to the root of a moment without bias
+    correction, so it is tiny."""
+    def of(model):
+        matrices = [p for p in model.parameters() if p.dim() == 2]
+        groups = [{"params": [p for p in model.parameters() if p.dim() != 2]},
+                  {"params": matrices, "rank": rank, "update_proj_gap": gap, "scale": scale, "proj_type": "std"}]
+        return make(groups, eps=1e-30, no_deprecation_warning=True, **settings)
+    return of
 
 
 def record_8bit(path):
@@ -234,6 +259,10 @@ CASES = {
         "clip": lambda parameters, norms: len(norms) >= 3 and nn.utils.clip_grad_norm_(
             parameters, 0.9 * sorted(norms[-6:])[math.ceil(0.3 * len(norms[-6:])) - 1]),
         "make": whole(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))},
+    "galore": {
+        "optimizer": "{type: adamw, learning_rate: 0.02, betas: [0.9, 0.99], epsilon: 1e-30, weight_decay: 0, "
+                     "galore: {rank: 4, update_gap: 6, scale: 0.5}}",
+        "make": galore(galore_torch.GaLoreAdamW, 4, 6, 0.5, lr=0.02, betas=(0.9, 0.99), weight_decay=0.0)},
     "ema": {
         "optimizer": "{type: adamw, learning_rate: 0.01}",
         "training": "ema: {decay: 0.9, start_step: 3}",
@@ -290,7 +319,7 @@ def main():
     os.makedirs(os.path.join(HERE, "optimizers"), exist_ok=True)
     record_8bit(os.path.join(HERE, "optimizers", "8bit.safetensors"))
     with open(os.path.join(HERE, "optimizers", "losses.json"), "w", encoding="utf-8") as file:
-        json.dump({"torch": torch.__version__, "bitsandbytes": bitsandbytes.__version__, "steps": STEPS, "batch": BATCH, "cases": cases}, file, indent=1)
+        json.dump({"torch": torch.__version__, "bitsandbytes": bitsandbytes.__version__, "galore_torch": version("galore-torch"), "steps": STEPS, "batch": BATCH, "cases": cases}, file, indent=1)
         file.write("\n")
 
 

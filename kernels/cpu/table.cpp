@@ -3,6 +3,7 @@
 
 #include "cpu/makers.h"
 #include "shared/common_kernels.h"
+#include "shared/galore.h"
 #include "shared/through_f32.h"
 
 namespace dltrain {
@@ -123,6 +124,8 @@ constinit const KernelRow kTable[] = {
     row("clip_percentile", "simple", make_clip_percentile),
     row("running_norm", "simple", make_running_norm),
     row("ema_update", "simple", make_ema_update),
+    row("galore_projection", "eigen", make_galore_projection),
+    row("step_view", "simple", make_step_view),
     row("lars_sums", "simd", make_lars_sums),
     row("lars_update", "simd", make_lars_update),
     row("lamb_moments", "simd", make_lamb_moments),

@@ -5,6 +5,7 @@
 #include "reference/engine.h"
 #include "reference/makers.h"
 #include "shared/common_kernels.h"
+#include "shared/galore.h"
 #include "shared/host_memory.h"
 
 namespace dltrain {
@@ -111,6 +112,8 @@ constexpr KernelRow kTable[] = {
     row("clip_percentile", reference_clip_percentile, kOverwrites),
     row("running_norm", reference_running_norm, kOverwrites),
     row("ema_update", reference_ema_update, kOverwrites),
+    row("galore_projection", make_galore_projection, kOverwrites),
+    row("step_view", make_step_view, kOverwrites),
     row("lars_sums", reference_lars_sums, kOverwrites),
     row("lars_update", reference_lars_update, kOverwrites),
     row("lamb_moments", reference_lamb_moments, kOverwrites),

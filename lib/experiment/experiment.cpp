@@ -599,6 +599,7 @@ void Experiment::validate(Diagnostics& diagnostics) const {
                     parallelism.virtual_stages);
   }
   if (optimizer && optimizer->wants_8bit()) validate_8bit_moments(diagnostics);
+  if (optimizer && optimizer->projection() != nullptr) validate_galore(diagnostics);
   if (model.lora) validate_lora(diagnostics);
   if (logging.gradient_noise && training.reduction == Reduction::fixed) {
     diagnostics.add(logging, "gradient_noise",

@@ -218,6 +218,7 @@ struct Experiment : ConfigObject {
   void validate_shards(Diagnostics& diagnostics) const;
   void validate_narrow_parameters(Diagnostics& diagnostics) const;
   void validate_8bit_moments(Diagnostics& diagnostics) const;
+  void validate_galore(Diagnostics& diagnostics) const;
   void validate_lora(Diagnostics& diagnostics) const;
 };
 

@@ -255,6 +255,27 @@ void Experiment::validate_8bit_moments(Diagnostics& diagnostics) const {
   }
 }
 
+void Experiment::validate_galore(Diagnostics& diagnostics) const {
+  const auto refuse = [&](const std::string& why) {
+    diagnostics.add(*optimizer, "galore", "galore {}", why);
+  };
+  if (parallelism.zero_stage > 0) {
+    refuse("projects whole gradients, and ZeRO gives each rank a part; take zero_stage: 0");
+  }
+  if (parallelism.tensor > 1) {
+    refuse("projects whole gradients, and parallelism.tensor divides them; take tensor: 1");
+  }
+  if (training.optimizer_in_backward) {
+    refuse("does not go with training.optimizer_in_backward; leave one of them out");
+  }
+  if (training.max_grad_value) {
+    refuse("clips projected gradients only by their norm; take training.max_grad_norm");
+  }
+  if (precision.narrow_parameters()) {
+    refuse("needs f32 parameters; leave precision.parameters out");
+  }
+}
+
 void Experiment::validate_lora(Diagnostics& diagnostics) const {
   const LoraConfig& lora = *model.lora;
   const auto refuse = [&](const char* key, const std::string& why) {

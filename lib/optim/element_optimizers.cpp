@@ -3,6 +3,7 @@
 // Discovery of Optimization Algorithms".
 #include <array>
 
+#include "optim/galore.h"
 #include "optim/optimizer.h"
 
 namespace dltrain {
@@ -61,7 +62,16 @@ struct Adam : Optimizer {
 };
 
 struct AdamW final : Adam {
+  std::optional<Galore> galore;
+
   AdamW() { weight_decay = 0.01; }
+  void describe(Fields& f) override {
+    Adam::describe(f);
+    f.section("galore", galore,
+              {.doc = "Keep moments of gradients projected onto few singular vectors (GaLore, Zhao "
+                      "et al. 2024)"});
+  }
+  const Galore* projection() const override { return galore ? &*galore : nullptr; }
   std::string op() const override { return "adamw_update"; }
 };
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "config/name_patterns.h"
 #include "ops/update.h"
+#include "optim/galore.h"
 
 namespace dltrain {
 namespace {
@@ -124,6 +125,9 @@ bool Optimizer::wants_8bit() const {
 
 void Optimizer::check_groups(Diagnostics& diagnostics,
                              const std::vector<std::string>& parameters) const {
+  if (const Galore* galore = projection()) {
+    check_patterns(diagnostics, *galore, "match", galore->match, parameters, "parameter");
+  }
   for (const ParameterGroup& group : groups) {
     check_patterns(diagnostics, group, "match", group.match, parameters, "parameter");
     if (group.learning_rate && learning_rate == 0) {
@@ -136,24 +140,29 @@ void Optimizer::check_groups(Diagnostics& diagnostics,
 
 void Optimizer::emit(GraphBuilder& builder, ValueId state,
                      const std::vector<ParameterGradient>& gradients) const {
+  const Galore* galore = projection();
   std::vector<std::vector<ValueId>> inputs;
   std::vector<ParameterSettings> own;
+  std::vector<Shape> shapes;  // of what has the moments: parameters, or projected gradients
+  std::vector<bool> projected;
   for (const auto& [parameter, gradient] : gradients) {
     inputs.push_back({state, parameter, gradient});
     const GraphValue& p = builder.graph().value(parameter);
     own.push_back(settings(p.name, p.spec.shape));
+    projected.push_back(galore != nullptr && galore->projects(p.name, p.spec.shape));
+    shapes.push_back(projected.back() ? galore->projected(p.spec.shape) : p.spec.shape);
+    if (shapes.back().elements() < min_8bit_size) own.back().eight_bit = false;
   }
   // Moments of one kind are adjacent in memory.
   const size_t kinds = moments(Shape{1}).size();
   for (size_t kind = 0; kind < 2 * kinds; ++kind) {
     const bool scales = kind >= kinds;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const TensorSpec p = builder.spec(inputs[i][1]);
-      MomentSpec moment = moments(p.shape)[kind % kinds];
+      MomentSpec moment = moments(shapes[i])[kind % kinds];
       const std::optional<Shard>& shard = builder.graph().value(inputs[i][1]).shard;
       // Moments of rows and columns are those of whole tensors on every rank.
-      if (shard && !(moment.shape == p.shape)) moment = moments(shard->whole.shape)[kind % kinds];
-      TensorSpec spec{moment.shape, p.dtype};
+      if (shard && !(moment.shape == shapes[i])) moment = moments(shard->whole.shape)[kind % kinds];
+      TensorSpec spec{moment.shape, builder.spec(inputs[i][1]).dtype};
       if (scales && !own[i].eight_bit) continue;
       if (scales) spec.shape = Shape{moment_blocks(moment.shape.elements())};
       if (own[i].eight_bit && !scales) spec.dtype = DType::u8;
@@ -165,14 +174,18 @@ void Optimizer::emit(GraphBuilder& builder, ValueId state,
     }
   }
   std::vector<UpdateNode> nodes;
+  std::optional<GaloreUpdates> matrices;
+  if (galore != nullptr) matrices.emplace(*galore, builder, state);
   for (size_t i = 0; i < inputs.size(); ++i) {
     Attributes op_attributes = attributes();
     op_attributes.set("lr_scale", std::vector<double>{own[i].lr_scale});
     op_attributes.set("weight_decay", std::vector<double>{own[i].weight_decay});
     if (own[i].eight_bit) op_attributes.set("block", kMomentBlock);
+    if (projected[i]) matrices->project(inputs[i], op_attributes);
     nodes.push_back({std::move(inputs[i]), std::move(op_attributes)});
   }
   emit_nodes(builder, nodes);
+  if (matrices) matrices->apply();
 }
 
 void Optimizer::emit_nodes(GraphBuilder& builder, std::vector<UpdateNode>& nodes) const {

@@ -61,6 +61,8 @@ struct MomentSpec {
   Shape shape;
 };
 
+struct Galore;
+
 struct Optimizer : ConfigVariant {
   double learning_rate = 0;
   double weight_decay = 0;
@@ -79,6 +81,9 @@ struct Optimizer : ConfigVariant {
   // Returns the moments of a parameter of this shape. Their number is the same for every shape; a
   // moment that a shape does not have has no name.
   virtual std::vector<MomentSpec> moments(const Shape& parameter) const = 0;
+
+  // Returns how gradients of matrices are projected (optim/galore.h); null: they are not.
+  virtual const Galore* projection() const { return nullptr; }
 
   // Returns whether its op can have moments in 8 bits, and whether any parameter may have.
   virtual bool supports_8bit() const { return false; }

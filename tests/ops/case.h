@@ -102,6 +102,7 @@ void add_attention_cases(std::vector<OpCase>& cases);
 void add_decoding_cases(std::vector<OpCase>& cases);
 void add_recurrent_cases(std::vector<OpCase>& cases);
 void add_position_cases(std::vector<OpCase>& cases);
+void add_galore_cases(std::vector<OpCase>& cases);
 void add_losses_cases(std::vector<OpCase>& cases);
 void add_expert_cases(std::vector<OpCase>& cases);
 void add_update_cases(std::vector<OpCase>& cases);

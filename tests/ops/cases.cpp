@@ -37,6 +37,7 @@ constexpr Family kFamilies[] = {
     {add_losses_cases, kSums},
     {add_expert_cases, kSums},
     {add_update_cases, kFewRoundings},
+    {add_galore_cases, kSums},
 };
 
 // Every fourth case of an op with products, with TF32 operands.

@@ -10,7 +10,7 @@ using namespace dltrain;
 namespace {
 
 constexpr DType kF32 = DType::f32, kBf16 = DType::bf16;
-const TensorSpec kStep{Shape{sizeof(StepState)}, DType::u8}, kNone{Shape{0}, DType::u8};
+const TensorSpec kStepSpec{Shape{sizeof(StepState)}, DType::u8}, kNone{Shape{0}, DType::u8};
 
 }  // namespace
 
@@ -30,10 +30,10 @@ TEST_CASE("a signature with repeated tensors has one of each name in every group
   const Signature signature = "step | p[*]:parameter m[*]?@momentum copy[*]:low -> p! m! copy!";
   const TensorSpec a{Shape{2}, kF32}, b{Shape{3, 4}, kF32}, low{Shape{3, 4}, kBf16};
   const Attributes two{{"count", int64_t{2}}, {"momentum", 0.9}};
-  const auto out = signature.match("op", std::vector{kStep, a, b, a, b, kNone, low}, two);
+  const auto out = signature.match("op", std::vector{kStepSpec, a, b, a, b, kNone, low}, two);
   CHECK(out.specs == SpecList{a, b, a, b, low});
   CHECK(out.aliases == std::vector{1, 2, 3, 4, 6});
-  const auto plain = signature.match("op", std::vector{kStep, b, low}, {});
+  const auto plain = signature.match("op", std::vector{kStepSpec, b, low}, {});
   CHECK(plain.aliases == std::vector{1, 2});
 }
 

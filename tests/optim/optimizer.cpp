@@ -33,7 +33,7 @@ std::string mistakes_in_optimizer(const std::string& text) {
 }
 
 // The updates of two parameters by the optimizer of `text`, a line each, without their results.
-std::string update_of(const std::string& text) {
+std::string update_of(const std::string& text, const std::set<std::string>& projected = {}) {
   OptimizerSection section;
   const std::string mistakes = read_optimizer(text, section);
   if (!mistakes.empty()) return mistakes;
@@ -62,6 +62,7 @@ std::string update_of(const std::string& text) {
       CHECK(moment.spec == TensorSpec{parameter.spec.shape, DType::u8});
       continue;
     }
+    if (moment.kind == "projection" || projected.contains(parameter.name)) continue;
     CHECK(moment.spec == parameter.spec);
   }
   std::string out;
@@ -218,6 +219,29 @@ TEST_CASE("keys of optimizers that people know by other names are suggested") {
              Contains("error:"));
   CHECK_THAT(mistakes_in_optimizer("{type: adamx, learning_rate: 1}"),
              Contains("did you mean 'adam'?"));
+}
+
+TEST_CASE("galore keeps the moments of projected matrices, and updates others as before") {
+  const std::string updates =
+      update_of("{type: adamw, learning_rate: 0.1, weight_decay: 0.5, galore: {rank: 1}}", {"w"});
+  CHECK_THAT(
+      updates,
+      Contains("= galore_projection(%5, gradient of w, projection of w) {gap=200, "
+               "randomized=false} : f32[1, 2]\n") &&
+          Contains("{transpose_b=true} : f32[3, 1]\n") &&
+          Contains(", first_moment of w, second_moment of w) {beta1=0.9, beta2=0.999, "
+                   "epsilon=1e-08, lr_scale=[1], weight_decay=[0]} : f32[3, 1], f32[3, 1], f32[3, "
+                   "1]\n") &&
+          Contains("= adamw_update(%5, b, gradient of b, ") &&
+          Contains("weight_decay=[0.5]} : f32[3, 2]\n"));
+  CHECK_THAT(updates, Contains("= sgd_update("));
+  // The shorter side is not longer than the rank, or the pattern excludes the name.
+  const std::string plain = update_of("{type: adamw, learning_rate: 0.1}");
+  for (const char* none : {"{rank: 2}", "{rank: 1, match: [b]}", "{rank: 1, match: ['*', '!w']}"}) {
+    CHECK(update_of(fmt::format("{{type: adamw, learning_rate: 0.1, galore: {}}}", none)) == plain);
+  }
+  CHECK_THAT(mistakes_in_optimizer("{type: adam, learning_rate: 1, galore: {rank: 1}}"),
+             Contains("galore") && Contains("adamw"));
 }
 
 // A new row fails here until its update has been looked at above.
