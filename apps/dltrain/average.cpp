@@ -30,6 +30,12 @@ CommandBody add_average(CLI::App& command) {
           "steps with model.init_from={} and optimizer.learning_rate=0 estimate them again\n",
           request->folder.string());
     }
+    if (report.adapters) {
+      fmt::print(
+          "adapters were averaged factor by factor, and the product of the averages is not the "
+          "average of the products: evaluate the result; runs that began with the same adapters "
+          "(the same seed, or model.lora.init_from) lose little\n");
+    }
     return ExitCode::ok;
   };
 }

@@ -36,7 +36,8 @@ struct RatePoint {
 struct Diverged {};
 
 // The loss is averaged over about ten steps, without the bias to the first (Kingma & Ba 2015).
-std::vector<RatePoint> losses_by_rate(const LrFindOptions& options) {
+// `factor`: what optimizer.scale_learning_rate multiplies rates by in a run.
+std::vector<RatePoint> losses_by_rate(const LrFindOptions& options, double& factor) {
   constexpr double kKept = 0.9, kDiverged = 4;
   std::vector<std::string> overrides{fmt::format("optimizer.learning_rate={:.17g}", options.low),
                                      fmt::format("training.max_steps={}", options.steps),
@@ -48,8 +49,10 @@ std::vector<RatePoint> losses_by_rate(const LrFindOptions& options) {
   ramp->ratio = options.high / options.low;
   ramp->steps = options.steps;
   experiment.lr_scheduler = std::move(ramp);
+  const auto scale = std::exchange(experiment.optimizer->scale_learning_rate, std::nullopt);
   Session session = open_session(experiment, {.engines = engines(), .evaluation = false});
   start_session(session);
+  factor = scale ? scale->factor(session.batch.global_batch) : 1;
   std::vector<RatePoint> points;
   double sum = 0, weight = 0, least = INFINITY;
   TrainEvents events;
@@ -73,7 +76,8 @@ ExitCode find_rate(const LrFindOptions& options) {
   if (options.low >= options.high) {
     fail(ExitCode::usage, "--min {:g} is not below --max {:g}", options.low, options.high);
   }
-  const std::vector<RatePoint> points = losses_by_rate(options);
+  double factor = 1;
+  const std::vector<RatePoint> points = losses_by_rate(options, factor);
   if (points.size() < 10) {
     fail(ExitCode::diverged,
          "the loss grows from the first steps on: take a smaller --min than {:g}", options.low);
@@ -101,7 +105,9 @@ ExitCode find_rate(const LrFindOptions& options) {
   fmt::print("it falls fastest at {:.1e} and is least at {:.1e}{}\n", points[steepest].rate,
              least->rate, edge ? ", the last rate: a larger --max may be better" : "");
   const double choice = std::min(points[steepest].rate, least->rate / 3);
-  fmt::print("try: -s optimizer.learning_rate={:.1e}\n", choice);
+  fmt::print(
+      "try: -s optimizer.learning_rate={:.1e}{}\n", choice / factor,
+      factor == 1 ? "" : fmt::format("  (optimizer.scale_learning_rate makes it {:.1e})", choice));
   return ExitCode::ok;
 }
 

@@ -11,6 +11,7 @@
 #include "checkpoint/run_folder.h"
 #include "checkpoint/weights.h"
 #include "config/diff.h"
+#include "nn/lora.h"
 #include "tensor/float_tensors.h"
 #include "text/tokenizer.h"
 
@@ -43,8 +44,9 @@ void check_same_model(const Averaged& first, const Averaged& other) {
   std::erase_if(changes, [](const ConfigDifference& change) {
     const std::string& key = change.path;
     // Dropout is what runs of a soup may differ in.
-    return !key.starts_with("model.layers") || key.ends_with(".rate") ||
-           key.find("dropout") != std::string::npos || key.find(".init") != std::string::npos;
+    const bool may_differ = key.ends_with(".rate") || key.find("dropout") != std::string::npos ||
+                            key.find(".init") != std::string::npos || key == "model.lora.save";
+    return may_differ || !(key.starts_with("model.layers") || key.starts_with("model.lora"));
   });
   if (!changes.empty()) {
     fail(ExitCode::usage, "{} and {} are of different models:\n{}", first.name(), other.name(),
@@ -147,6 +149,7 @@ AverageReport average_checkpoints(const AverageRequest& request) {
     declared.push_back({name, {tensor.entry->spec.shape, DType::f32}});
     report.numbers += tensor.entry->spec.shape.elements();
     report.statistics = report.statistics || name.ends_with(".running_mean");
+    report.adapters = report.adapters || name.ends_with(kLoraA);
   }
   report.tensors = declared.size();
   report.averages = first.files.size() > 1;

@@ -24,6 +24,7 @@ struct AverageReport {
   int64_t numbers = 0;      // of all tensors
   bool averages = false;    // training.ema: the averages of the runs were taken
   bool statistics = false;  // there are running statistics of batch norm among them
+  bool adapters = false;    // there are factors of adapters among them
 };
 
 // Writes a run folder with one checkpoint: the weighted mean of each tensor, in f32, added up in

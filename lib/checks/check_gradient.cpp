@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "checks/checks_support.h"
+#include "nn/lora.h"
 
 namespace dltrain {
 namespace {
@@ -34,12 +35,20 @@ size_t element_that_learns(size_t element, size_t elements, const Initializer::S
   return end < elements ? end : first == 0 ? 0 : first - 1;
 }
 
+// DoRA counts the norm of an adapted weight as a constant in the gradient (Liu et al. 2024, section
+// 4.3), so the gradients of its adapters are not those of the loss.
+bool has_other_gradient(const Session& session, const std::string& parameter) {
+  const LoraConfig* lora = session.experiment->model.adapters();
+  return lora != nullptr && lora->variant == LoraVariant::dora &&
+         (parameter.ends_with(kLoraA) || parameter.ends_with(kLoraB));
+}
+
 std::vector<Checked> choose_elements(Session& session) {
   std::vector<Checked> out;
   double model_largest = 0;
   for (const ParameterInfo& info : session.executor->training().parameters) {
     const StateTensor* state = session.executor->layout().find(info.name, Role::gradient);
-    if (state == nullptr) continue;
+    if (state == nullptr || has_other_gradient(session, info.name)) continue;
     const std::vector<double> gradient = read_numbers(*session.executor, state->name);
     Checked checked{.parameter = info.name};
     for (double g : gradient) checked.largest = std::max(checked.largest, std::abs(g));

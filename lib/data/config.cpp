@@ -228,8 +228,9 @@ void DataConfig::validate(Diagnostics& diagnostics) const {
   if (eval->sampling == Sampling::balanced) refuse(*eval, "sampling", "balanced sampling");
   if (const auto* text = dynamic_cast<const SequenceConfig*>(eval.get())) {
     for (const SourceConfig& source : text->sources) {
-      for (const char* key : {"weight", "max_epochs"}) {
-        if (!source.given(key)) continue;
+      for (const auto& [key, value] :
+           {std::pair("weight", source.weight), {"max_epochs", source.max_epochs}}) {
+        if (!value) continue;
         diagnostics.add(source, key, "evaluation reads every sample once; move {} to data.train",
                         key);
       }

@@ -431,7 +431,8 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
 }
 
 const std::vector<std::string>& one_rank_overrides() {
-  static const std::vector<std::string> overrides{"parallelism.data=1",
+  static const std::vector<std::string> overrides{"parallelism.layout=given",
+                                                  "parallelism.data=1",
                                                   "parallelism.tensor=1",
                                                   "parallelism.context=1",
                                                   "parallelism.context_method=all_gather",
@@ -442,6 +443,7 @@ const std::vector<std::string>& one_rank_overrides() {
                                                   "parallelism.expert=1",
                                                   "parallelism.expert_buffer=worst",
                                                   "parallelism.sequence_parallel=false",
+                                                  "parallelism.product_pieces=null",
                                                   "logging.gradient_noise=false"};
   return overrides;
 }

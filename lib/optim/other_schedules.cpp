@@ -107,8 +107,9 @@ struct OneCycle final : Schedule {
 };
 
 struct WarmupStableDecay final : Schedule {
+  static constexpr double kRatio = 0.1;
   std::optional<int64_t> decay_steps;
-  double decay_ratio = 0.1;
+  double decay_ratio = kRatio;
   Anneal anneal_strategy = Anneal::linear;
 
   void describe(Fields& f) override {
@@ -127,7 +128,8 @@ struct WarmupStableDecay final : Schedule {
   }
   void validate(Diagnostics& diagnostics) const override {
     Schedule::validate(diagnostics);
-    if (decay_steps && given("decay_ratio")) {
+    // The configuration of a run names the default too.
+    if (decay_steps && decay_ratio != kRatio) {
       diagnostics.add(*this, "decay_ratio", "decay_steps and decay_ratio are both given; keep one");
     }
   }

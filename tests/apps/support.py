@@ -118,7 +118,16 @@ class DltrainTest(unittest.TestCase):
         result = self.end(self.start(*arguments, **popen))
         if code is not None:
             self.assertEqual(result.code, code, str(result))
+        if result.code == OK and "--output-dir" in arguments and not popen:
+            self.check_configuration(pathlib.Path(arguments[arguments.index("--output-dir") + 1]) / "config.yaml", result)
         return result
+
+    def check_configuration(self, path, result):
+        """The configuration of a run, which resuming and all later commands read, is that of the run."""
+        if not path.exists():
+            return
+        again = self.end(self.start("train", "--print-config", path))
+        self.assertEqual((again.code, again.out), (OK, path.read_text()), f"{result}\n{again}")
 
     def refused(self, code, *arguments, says=(), **popen):
         """A mistake: the exit code, each of `says` on stderr, and no sign of a crash."""

@@ -98,6 +98,13 @@ class Average(support.DltrainTest):
         self.refused(USAGE, "average", runs["small"], runs["wide"], *out, says="out_features: 24 -> 25")
         self.refused(USAGE, "average", runs["small"], runs["relu"], *out, says="gelu -> relu")
         self.run_dltrain("average", runs["small"], runs["dropout"], "-o", self.folder / "soup")
+        for name in ("lora", "alpha"):
+            runs[name] = self.folder / name
+            self.run_dltrain(self.small(), "-q", "--output-dir", runs[name], "--max-steps", 2,
+                             "-s", f"model.lora={{rank: 2, alpha: {len(name)}, save: all}}")
+        self.refused(USAGE, "average", runs["lora"], runs["alpha"], *out, says="model.lora.alpha: 4")
+        said = self.run_dltrain("average", runs["lora"], runs["lora"], "-o", self.folder / "adapters").out
+        self.assertIn("adapters were averaged factor by factor", said)
         self.refused(USAGE, "average", runs["small"], *out, says="at least two checkpoints")
         self.refused(USAGE, "average", runs["small"], runs["small"], *out, "--weights", "1,2,3", says="3 weights for 2 checkpoints")
         self.refused(USAGE, "average", runs["small"], runs["small"], *out, "--weights", "1,-1", says="must not be negative")

@@ -22,6 +22,18 @@ class LrFind(DltrainTest):
             losses[factor] = [line["loss"] for line in metrics(run) if "loss" in line][-1]
         self.assertLess(losses[1], min(losses[1e-3], losses[1e3]))
 
+    def test_the_setting_is_that_before_scale_learning_rate(self):
+        rates = []
+        for more in ((), ("-s", "optimizer.scale_learning_rate={rule: linear, base_batch: 4}")):
+            said = self.run_dltrain("lr-find", self.config, *more).out
+            rates.append(float(re.search(r"^try: -s optimizer\.learning_rate=(\S+)", said, re.MULTILINE)[1]))
+        self.assertAlmostEqual(rates[0] / rates[1], 4, delta=0.3)
+
+    def test_layouts_of_several_ranks_are_of_no_account(self):
+        for layout in ("{layout: auto}", "{tensor: 2, sequence_parallel: true, product_pieces: 2}"):
+            for command in ("lr-find", "check"):
+                self.run_dltrain(command, self.config, "-s", f"parallelism={layout}")
+
     def test_ranges_that_cannot_work_are_refused(self):
         self.refused(USAGE, "lr-find", self.config, "--min", "1", "--max", "0.1", says="--min 1 is not below --max 0.1")
         self.refused(DIVERGED, "lr-find", self.config, "--min", "1e4", "--max", "1e6", says="take a smaller --min")

@@ -36,6 +36,14 @@ class SourcesTest(DltrainTest):
         self.run_dltrain(self.config, "--output-dir", run, "--quiet", *more, code=code)
         return run
 
+    def test_a_run_with_sources_of_its_own_for_evaluation_is_read_again(self):
+        text = self.write("own.yaml", CONFIG.replace("  eval_fraction: 0.1\n", "").replace(
+            "optimizer:", "  eval: {sources: [{name: prose, path: prose.txt}, {name: code, path: code.txt}]}\noptimizer:"))
+        run = self.folder / "own"
+        self.run_dltrain(text, "-q", "--output-dir", run, "--max-steps", 10, "-s", "lr_scheduler={type: wsd, decay_steps: 4}")
+        self.assertIn("loss", self.run_dltrain("eval", run).out)
+        self.run_dltrain("train", "--resume", run, "-q", "--max-steps", 12)
+
     def test_sources_are_mixed_by_weight_and_measured_one_by_one(self):
         plan = self.run_dltrain("plan", self.config).out
         self.assertIn("source prose: 224 of the samples (70 %)", plan)

@@ -323,6 +323,18 @@ TEST_CASE("overfitting: what cannot learn") {
                           .overrides = {"loss=mse"}});
 }
 
+TEST_CASE("checks of gradients and kernels pass in every precision, and with adapters of dora") {
+  for (const char* change : {"precision.compute=bf16", "precision.compute=fp16",
+                             "model.lora={rank: 2, variant: dora}"}) {
+    const CheckOptions options = options_of({.overrides = {change}});
+    for (const Check check : {check_gradient, check_kernels}) {
+      const CheckResult result = check(options, 4);
+      INFO(change << ": " << result.name << ": " << result.detail);
+      CHECK(result.outcome == CheckOutcome::pass);
+    }
+  }
+}
+
 TEST_CASE("check of kernels: one of the CPU that is wrong") {
   static const OpDef kOp[]{{.name = "test_scale",
                             .doc = "y = x",

@@ -84,6 +84,7 @@ TEST_CASE("what galore does not go with is refused at its key") {
                           "training.optimizer_in_backward=true", "training.max_grad_value=1"}) {
     INFO(key);
     auto overrides = with_galore(networks()[2].overrides);
+    overrides.emplace_back("training={global_batch_size: 24, max_steps: 2}");
     overrides.push_back(key);
     const std::string text = refusal_of(
         [&] { load_config<Experiment>({.files = {}, .overrides = overrides}); }, ExitCode::usage);
