@@ -186,7 +186,7 @@ void print_gpu_estimate(const Session& session, const MachineRates& rates) {
   print_alignment(session.executor->training().graph, *rates.gpu);
 }
 
-void print_gpu_line(const Session& session, const MachineRates& rates, bool heading) {
+bool print_gpu_line(const Session& session, const MachineRates& rates, bool heading) {
   const GpuEstimate e = estimate(session, rates);
   if (heading) {
     fmt::print("{:<12}  {:>10}  {:>10}  {:>6}  memory (GiB)\n", "GPU", "step (ms)", e.unit,
@@ -195,6 +195,7 @@ void print_gpu_line(const Session& session, const MachineRates& rates, bool head
   fmt::print("{:<12}  {:>10.2f}  {:>10.0f}  {:>6}  {} of {}: {}\n", rates.gpu->name,
              1e3 * e.seconds, e.rate, e.mfu, gib(e.layout.needed), gib(e.layout.memory),
              e.layout.fits() ? "fits" : "does not fit");
+  return e.layout.fits();
 }
 
 }  // namespace dltrain

@@ -49,7 +49,7 @@ void print_gpu_estimate(const Session& session, const MachineRates& rates);
 // Prints misaligned axes of products, and how products fill the GPU.
 void print_alignment(const Graph& graph, const Gpu& gpu);
 // Prints the time of a step on one line, without the calls; `heading`: above it the names of the
-// columns.
-void print_gpu_line(const Session& session, const MachineRates& rates, bool heading);
+// columns. Returns whether the memory suffices.
+bool print_gpu_line(const Session& session, const MachineRates& rates, bool heading);
 
 }  // namespace dltrain

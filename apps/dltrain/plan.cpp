@@ -409,6 +409,7 @@ ExitCode print_plan(Experiment& experiment, const PlanRequest& request,
       fail(ExitCode::usage, "--timeline, --frontier and --movement require one GPU in --gpu");
     }
     const auto micro_batch = experiment.training.micro_batch_size;
+    bool any = false;
     for (const Gpu& gpu : request.gpus) {
       if (const std::string lacks = missing_precision(gpu, experiment); !lacks.empty()) {
         fmt::print("{:<12}  does not compute in {}\n", gpu.name, lacks);
@@ -417,9 +418,9 @@ ExitCode print_plan(Experiment& experiment, const PlanRequest& request,
       rates.gpu = options.gpu = gpu;
       experiment.training.micro_batch_size = micro_batch;  // `auto` depends on the GPU
       const Session session = open_session(experiment, options);
-      print_gpu_line(session, rates, &gpu == &request.gpus.front());
+      any = print_gpu_line(session, rates, &gpu == &request.gpus.front()) || any;
     }
-    return ExitCode::ok;
+    return any ? ExitCode::ok : ExitCode::memory;
   }
   if (!request.gpus.empty()) {
     rates.gpu = options.gpu = request.gpus.front();

@@ -158,6 +158,7 @@ void print_host_memory(const Session& session) {
                                            : "of the tensors that this rank writes");
   }
   if (memory.files > 0) table.add("buffers of files", memory.files);
+  if (memory.vectors > 0) table.add("singular vectors", memory.vectors, "while they are computed");
   table.print();
 }
 

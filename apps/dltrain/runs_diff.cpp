@@ -136,6 +136,9 @@ ExitCode reproduce(const ReproduceOptions& options) {
   }
   const std::string folder =
       options.folder.empty() ? run.folder.string() + "-reproduced" : options.folder;
+  if (std::filesystem::exists(folder)) {
+    fail(ExitCode::usage, "{} exists; remove it, or name another folder with --output-dir", folder);
+  }
   if (!run.attempts.empty() && run.attempts.back().ranks > 1) {
     const int64_t ranks = run.attempts.back().ranks;
     fail(ExitCode::usage,

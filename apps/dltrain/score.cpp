@@ -18,7 +18,7 @@ struct ScoreFlags : LanguageModelFlags {
 };
 
 struct Pair {
-  std::string context, continuation;
+  std::string context, continuation, location;
 };
 
 std::vector<Pair> read_pairs(const std::string& file) {
@@ -35,7 +35,7 @@ std::vector<Pair> read_pairs(const std::string& file) {
       }
       return json[key].get<std::string>();
     };
-    pairs.push_back({text("context"), text("continuation")});
+    pairs.push_back({text("context"), text("continuation"), lines.location()});
     if (pairs.back().continuation.empty()) {
       throw Error(ExitCode::data, "the continuation is empty", lines.location());
     }
@@ -60,25 +60,29 @@ TextRequest request_for(const Tokenizer& tokenizer, Pair pair, size_t number) {
   if (request.prompt.empty()) {
     const auto first = first_token(&tokenizer);
     if (!first) {
-      fail(ExitCode::usage,
-           "line {}: the context is empty, and the tokenizer has no token that begins a text",
-           number);
+      throw Error(ExitCode::data,
+                  "the context is empty, and the tokenizer has no token that begins a text",
+                  pair.location);
     }
     request.prompt = {*first};
   }
   if (request.continuation.empty()) {
-    fail(ExitCode::data, "line {}: the continuation adds no token to those of the context", number);
+    throw Error(ExitCode::data, "the continuation adds no token to those of the context",
+                pair.location);
   }
   return request;
 }
 
 // Leaves out the first tokens of a context that is too long for the model.
-void fit(TextRequest& request, const std::optional<int64_t>& positions, size_t number) {
+void fit(TextRequest& request, const std::optional<int64_t>& positions,
+         const std::string& location) {
   if (!positions) return;
   const auto room = *positions + 1 - static_cast<int64_t>(request.continuation.size());
   if (room < 1) {
-    fail(ExitCode::data, "line {}: the continuation has {} tokens, the model has {} positions",
-         number, request.continuation.size(), *positions);
+    throw Error(ExitCode::data,
+                fmt::format("the continuation has {} tokens, the model has {} positions",
+                            request.continuation.size(), *positions),
+                location);
   }
   const auto over = static_cast<int64_t>(request.prompt.size()) - room;
   if (over > 0) request.prompt.erase(request.prompt.begin(), request.prompt.begin() + over);
@@ -97,7 +101,7 @@ ExitCode run_score(const ScoreFlags& o) {
   int64_t longest = 0;
   for (const Pair& pair : pairs) {
     requests.push_back(request_for(*model->tokenizer(), pair, requests.size() + 1));
-    fit(requests.back(), model->info().max_positions, requests.size());
+    fit(requests.back(), model->info().max_positions, pair.location);
     longest = std::max(longest, static_cast<int64_t>(requests.back().continuation.size()));
   }
   check_prompts(model->info(), requests);

@@ -255,6 +255,7 @@ ExitCode run_sweep(const SweepArguments& arguments) {
                               folder, trials.count(), trial_count(*experiment.sweep)));
   }
   if (arguments.dry_run) {
+    check_metric(arguments.config, trials);
     print_plan(trials);
     return ExitCode::ok;
   }

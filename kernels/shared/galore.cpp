@@ -7,6 +7,7 @@
 #include <Eigen/QR>
 
 #include "base/philox.h"
+#include "ops/galore.h"
 #include "ops/step_state.h"
 #include "shared/make_kernel.h"
 
@@ -29,28 +30,69 @@ Matrix orthonormal(const Matrix& columns) {
   return qr.householderQ() * Matrix::Identity(columns.rows(), columns.cols());
 }
 
-// Returns leading left singular vectors as columns.
-Matrix singular_vectors(const Matrix& a, int64_t count) {
-  return leading_eigenvectors(a * a.transpose(), count);
+// A gradient as a matrix A whose rows belong to the projected side.
+template <typename T>
+struct Gradient {
+  const T* values;
+  int64_t rows, columns;
+
+  bool left() const { return rows < columns; }
+  int64_t side() const { return left() ? rows : columns; }
+  int64_t length() const { return left() ? columns : rows; }
+
+  // f(first column, columns of A in f64), in blocks, so that little memory is needed.
+  template <typename F>
+  void each_block(const F& f) const {
+    const Eigen::Map<const RowMajor<T>> all(values, rows, columns);
+    for (int64_t begin = 0; begin < length(); begin += kProjectionBlock) {
+      const int64_t count = std::min(kProjectionBlock, length() - begin);
+      if (left()) {
+        f(begin, Matrix(all.middleCols(begin, count).template cast<double>()));
+      } else {
+        f(begin, Matrix(all.middleRows(begin, count).transpose().template cast<double>()));
+      }
+    }
+  }
+  // Returns A·Aᵀ·q.
+  Matrix squared_times(const Matrix& q) const {
+    Matrix out = Matrix::Zero(side(), q.cols());
+    each_block([&](int64_t, const Matrix& block) {
+      const Matrix back = block.transpose() * q;
+      out.noalias() += block * back;
+    });
+    return out;
+  }
+};
+
+template <typename T>
+Matrix exact_vectors(const Gradient<T>& a, int64_t count) {
+  Matrix square = Matrix::Zero(a.side(), a.side());  // the lower triangle
+  a.each_block([&](int64_t, const Matrix& block) {
+    square.template selfadjointView<Eigen::Lower>().rankUpdate(block);
+  });
+  return leading_eigenvectors(square, count);
 }
 
-Matrix randomized_vectors(const Matrix& a, int64_t count, uint64_t seed, uint64_t update) {
-  constexpr int64_t kMore = 8;
+template <typename T>
+Matrix randomized_vectors(const Gradient<T>& a, int64_t count, const StepState& state) {
   constexpr int kIterations = 2;
   static const uint64_t stream = random_stream("galore_projection");
-  const int64_t width = std::min(a.rows(), count + kMore);
-  Matrix start(a.cols(), width);  // of signs
-  for (int64_t i = 0; i < start.size(); ++i) {
-    const uint32_t bits = random_bits(seed, stream, update, static_cast<uint64_t>(i));
-    start.data()[i] = (bits & 1) != 0 ? 1 : -1;
-  }
-  Matrix basis = orthonormal(a * start);
-  for (int i = 0; i < kIterations; ++i) {
-    const Matrix back = a.transpose() * basis;
-    basis = orthonormal(a * back);
-  }
-  const Matrix small = basis.transpose() * a;
-  return basis * singular_vectors(small, count);
+  const auto update = static_cast<uint64_t>(state.out.updates);
+  const int64_t width = std::min(a.side(), count + kMoreVectors);
+  Matrix start = Matrix::Zero(a.side(), width);
+  a.each_block([&](int64_t begin, const Matrix& block) {
+    Matrix signs(block.cols(), width);
+    for (int64_t i = 0; i < signs.rows(); ++i) {
+      for (int64_t k = 0; k < width; ++k) {
+        const auto element = static_cast<uint64_t>((begin + i) * width + k);
+        signs(i, k) = (random_bits(state.in.seed, stream, update, element) & 1) != 0 ? 1 : -1;
+      }
+    }
+    start.noalias() += block * signs;
+  });
+  Matrix basis = orthonormal(start);
+  for (int i = 0; i < kIterations; ++i) basis = orthonormal(a.squared_times(basis));
+  return basis * leading_eigenvectors(basis.transpose() * a.squared_times(basis), count);
 }
 
 template <typename T>
@@ -58,20 +100,15 @@ void project(const Bindings& b, const TensorSpec& g, const TensorSpec& projectio
              bool randomized) {
   const StepState& state = *b.input<StepState>(0);
   if (state.out.finite == 0 || (state.out.updates - 1) % gap != 0) return;
-  const Eigen::Map<const RowMajor<T>> view(b.input<T>(1), g.shape[0], g.shape[1]);
-  const bool left = g.shape[0] < g.shape[1];
-  const Matrix a = left ? Matrix(view.template cast<double>())
-                        : Matrix(view.template cast<double>().transpose());
+  const Gradient<T> a{b.input<T>(1), g.shape[0], g.shape[1]};
   const int64_t rank = projection.shape[0];
-  Matrix vectors = randomized ? randomized_vectors(a, rank, state.in.seed,
-                                                   static_cast<uint64_t>(state.out.updates))
-                              : singular_vectors(a, rank);
+  Matrix vectors = randomized ? randomized_vectors(a, rank, state) : exact_vectors(a, rank);
   for (int64_t i = 0; i < rank; ++i) {
     Eigen::Index greatest = 0;
     vectors.col(i).cwiseAbs().maxCoeff(&greatest);
     if (vectors(greatest, i) < 0) vectors.col(i) *= -1;
   }
-  Eigen::Map<RowMajor<T>>(static_cast<T*>(b.inputs[2]), rank, projection.shape[1]) =
+  Eigen::Map<RowMajor<T>>(static_cast<T*>(b.inputs[2]), rank, a.side()) =
       vectors.transpose().template cast<T>();
 }
 

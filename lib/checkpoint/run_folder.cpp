@@ -117,6 +117,12 @@ std::string checkpoints_in(const fs::path& folder) {
   if (error) fail_storage(location, "look at", error.value());
   std::string message = there ? fmt::format("{} contains no checkpoint", location.string())
                               : fmt::format("{} does not exist", location.string());
+  if (fs::exists(location / "adapter_config.json", error)) {
+    fail(ExitCode::storage,
+         "{} has adapters of peft alone; an experiment with model: {{from: MODEL, lora: {{from: "
+         "{}}}}} uses them, or evaluate the run they come from",
+         location.string(), location.string());
+  }
   for (const fs::path& near :
        {location, (fs::path(".") / location).parent_path(), fs::path("runs")}) {
     const std::string found = checkpoints_in(near);

@@ -28,9 +28,10 @@ struct TemporaryFolder {
 std::vector<std::byte> train_to(const CheckOptions& options, int64_t steps, int64_t resume_at,
                                 const std::filesystem::path& folder) {
   std::vector<std::string> overrides = one_rank_overrides();
-  overrides.insert(overrides.end(), {fmt::format("training.max_steps={}", steps),
-                                     fmt::format("checkpoint.save_steps={}", steps / 2),
-                                     "checkpoint.save_total_limit=0"});
+  overrides.insert(
+      overrides.end(),
+      {fmt::format("training.max_steps={}", steps), "training.num_epochs=null",
+       fmt::format("checkpoint.save_steps={}", steps / 2), "checkpoint.save_total_limit=0"});
   Experiment experiment = options.load(overrides);
   Session session = open_session(experiment, {.engines = options.engines, .evaluation = false});
   start_session(session);

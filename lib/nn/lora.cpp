@@ -66,6 +66,21 @@ void read_adapter_config(ConfigJson& json, ConfigNode& map) {
   }
 }
 
+// Reports adapters that belong to a base whose weights were changed when they were made.
+void refuse_changed_base(const std::string& text, ConfigJson& json) {
+  const auto raw = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto start = raw.find("init_lora_weights");
+  if (start == raw.end() || !start->is_string()) return;
+  const auto name = start->get<std::string>();
+  for (const char* changes : {"pissa", "olora", "corda", "loftq"}) {
+    if (!name.starts_with(changes)) continue;
+    json.add_error(
+        fmt::format("init_lora_weights '{}' changes the weights of the model, which is "
+                    "not supported; convert the adapters to plain LoRA with peft",
+                    name));
+  }
+}
+
 }  // namespace
 
 double LoraConfig::scale() const {
@@ -107,8 +122,10 @@ bool LoraConfig::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
   }
   map.erase("from");
   try {
-    ConfigJson json(file.string(), read_file(file, kMaxAdapterConfig, ExitCode::usage));
+    const std::string text = read_file(file, kMaxAdapterConfig, ExitCode::usage);
+    ConfigJson json(file.string(), text);
     read_adapter_config(json, map);
+    refuse_changed_base(text, json);
     for (const std::string& message : json.errors()) {
       diagnostics.add(location, "{}: {}", file.string(), message);
     }

@@ -10,6 +10,8 @@
 //   nothing. Attributes: gap, randomized (boolean).
 // step_view(step_state): a copy of the state for other update ops: with `unit_rate` the learning
 //   rate is 1, with `plain_gradient` gradients are neither scaled nor clipped.
+#include "ops/galore.h"
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -30,6 +32,16 @@ SpecList infer_step_view(SpecSpan inputs, const Attributes&) {
 }
 
 }  // namespace
+
+size_t projection_scratch_bytes(SpecSpan inputs, const Attributes& attributes) {
+  const int64_t rank = inputs[2].shape[0], side = inputs[2].shape[1];
+  const int64_t width = std::min(side, rank + kMoreVectors);
+  const int64_t block = side * kProjectionBlock;
+  const int64_t numbers = attributes.boolean("randomized")
+                              ? block + 5 * side * width + 2 * width * width
+                              : block + 2 * side * side + side * rank;
+  return sizeof(double) * static_cast<size_t>(numbers);
+}
 
 constinit const OpDef kGaloreProjectionOp{
     .name = "galore_projection",

@@ -179,8 +179,8 @@ class Judge {
     }
     if (r_.other_load >= kOtherLoad) {
       out_.push_back(
-          fmt::format("other processes use {:.1f} of the {} CPUs: times are longer and vary",
-                      r_.other_load, r_.cores));
+          fmt::format("other processes use {:.1f} of the {} CPU{}: times are longer and vary",
+                      r_.other_load, r_.cores, r_.cores == 1 ? "" : "s"));
     }
     if (r_.threads > r_.cores) {
       out_.push_back(fmt::format("{} threads share {} cores: OMP_NUM_THREADS={}", r_.threads,

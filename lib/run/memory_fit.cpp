@@ -10,6 +10,7 @@
 #include "checkpoint/weights.h"
 #include "comm/collective_algorithms.h"
 #include "comm/unconnected_ranks.h"
+#include "ops/galore.h"
 #include "run/samples.h"
 
 namespace dltrain {
@@ -144,6 +145,11 @@ HostMemory host_memory(const Session& session) {
   const bool shards = session.shares_state();
   if (shards || saves_in_background(session)) {
     out.snapshot = snapshot_bytes(executor, shards ? session.options.ranks.world : 1);
+  }
+  for (const Node& node : executor.training().graph.nodes) {
+    if (node.op->name != "galore_projection") continue;
+    const SpecList inputs = executor.training().graph.input_specs(node);
+    out.vectors = std::max(out.vectors, projection_scratch_bytes(inputs, node.attributes));
   }
   // A tensor in the order of files, and that in f32; histograms read both likewise.
   for (const StateTensor& tensor : executor.layout().tensors()) {

@@ -19,7 +19,10 @@ struct HostMemory {
   size_t messages = 0;    // receive buffers of collectives of ranks on CPUs
   size_t snapshot = 0;    // of checkpoints that are written while training continues
   size_t files = 0;       // copies of a tensor in f32: for files, histograms, initialization
-  size_t total() const { return batches + evaluation + samples + messages + snapshot + files; }
+  size_t vectors = 0;     // while optimizer.galore computes singular vectors
+  size_t total() const {
+    return batches + evaluation + samples + messages + snapshot + files + vectors;
+  }
 };
 HostMemory host_memory(const Session& session);
 

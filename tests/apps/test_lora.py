@@ -207,10 +207,14 @@ memory: {{budget: 64MiB}}
         shutil.copytree(GOLDEN / "gpt2", folder)
         config = json.loads((folder / "adapter_config.json").read_text())
         for changes, words in (({"peft_type": "IA3"}, "peft_type"), ({"rank_pattern": {"c_attn": 2}}, "rank_pattern"),
-                               ({"bias": "all"}, "bias"), ({"target_modules": ".*c_attn"}, "target_modules")):
+                               ({"bias": "all"}, "bias"),
+                               ({"init_lora_weights": "pissa_niter_4"}, "changes the weights of the model"), ({"target_modules": ".*c_attn"}, "target_modules")):
             (folder / "adapter_config.json").write_text(json.dumps({**config, **changes}))
             result = self.run_dltrain(self.configuration("gpt2", f"{{from: {folder}}}"), "--dry-run", code=USAGE)
             self.assertIn(words, result.err)
+        # A folder of adapters is no model.
+        self.refused(USAGE, "plan", self.configuration("gpt2", "{rank: 4}"), "-s", f"model.from={folder}", says="it has adapters of peft")
+        self.refused(STORAGE, "generate", folder, "--prompt", "a", says="has adapters of peft alone")
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ class Fits(DltrainTest):
         self.run_dltrain("plan", gpt, "--gpu", "l4", "-s", "training.micro_batch_size=32")
         lines = self.run_dltrain("plan", gpt, "--gpu", "all").out.splitlines()
         self.assertTrue(lines[1].endswith(": fits") and lines[5].endswith(": does not fit"), lines)
-        self.assertNotIn(": fits", self.run_dltrain("plan", gpt, "--gpu", "all", "-s", "memory.budget=1GiB").out)
+        self.assertNotIn(": fits", self.run_dltrain("plan", gpt, "--gpu", "all", "-s", "memory.budget=1GiB", code=MEMORY).out)
         few = ["--world", 4, "-s", "memory.budget=3GiB", "-s", "training.micro_batch_size=1"]
         result = self.run_dltrain("plan", gpt, "--gpu", "l4", *few, code=MEMORY)
         self.assertRegex(result.out, r"\n  parallelism.zero_stage=3 → .*, fits\n")

@@ -78,6 +78,7 @@ class Runs(DltrainTest):
         before = (notes.read_text(), prom.read_text())
         self.assertIn("\nreproduced\n", self.run_dltrain("runs", "reproduce", run, "--output-dir", self.folder / "copy").out)
         self.assertEqual((notes.read_text(), prom.read_text()), before)
+        self.refused(USAGE, "runs", "reproduce", run, "--output-dir", self.folder / "copy", says="copy exists; remove it, or name another folder")
 
     def test_reproduce_repeats_a_run_to_the_bit(self):
         run = self.runs / "rate-0.1"

@@ -90,7 +90,7 @@ print(json.dumps([scores, model.generate_until(until)]))
         refused('{"context": "A"}\n', says=['bad.jsonl:1', '"context" and "continuation"'])
         refused('{"context": "A", "continuation": ""}\n', says="the continuation is empty")
         refused('{"context": "A", "continuation": "?"}\n', says="'?'")
-        refused('{"context": "", "continuation": "A"}\n', USAGE, "no token that begins a text")
+        refused('{"context": "", "continuation": "A"}\n', DATA, ["bad.jsonl:1", "no token that begins a text"])
         refused('not json\n', says="bad.jsonl:1")
         long = json.dumps({"context": "A", "continuation": LETTERS[:17]}) + "\n"
         self.refused(DATA, "score", GOLDEN / "gpt2", self.write("long.jsonl", long), "--tokenizer", self.trained, says="17 tokens")

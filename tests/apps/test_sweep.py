@@ -82,6 +82,7 @@ class Sweep(DltrainTest):
         self.assertEqual(times, sorted(times))
         self.assertEqual(before, (self.out / "trials.csv").read_bytes())
         self.refused(USAGE, "sweep", config, "--output-dir", self.out, "--rank", "-s", "sweep.metric=nothing", says="the runs will have no nothing")
+        self.refused(USAGE, "sweep", config, "--dry-run", "-s", "sweep.metric=nothing", says="the runs will have no nothing")
         self.refused(USAGE, "sweep", config, "--output-dir", self.folder / "no", "--rank", says="is not the folder of a sweep")
         self.assertFalse((self.folder / "no").exists())
         self.refused(USAGE, "sweep", config, "--output-dir", self.out, "-s", "optimizer.weight_decay=0.5",

@@ -126,7 +126,11 @@ bool rewrite_huggingface_model(ConfigNode& map, Diagnostics& diagnostics) {
   if (!is_file(file)) {
     const bool there = fs::exists(folder);
     diagnostics.add(from.location, "{}",
-                    there ? folder.string() + " has no config.json"
+                    there ? folder.string() + " has no config.json" +
+                                (is_file(folder / "adapter_config.json")
+                                     ? "; it has adapters of peft: name the model's folder, and "
+                                       "this one as model.lora.from"
+                                     : "")
                           : "model.from: " + no_such_path(from.location, from.text));
     return false;
   }

@@ -1,0 +1,20 @@
+// The memory of galore_projection (lib/ops/galore.cpp).
+#pragma once
+
+#include <cstddef>
+
+#include "ops/attributes.h"
+#include "ops/op.h"
+
+namespace dltrain {
+
+// The long side of a gradient is read in blocks of so many elements.
+inline constexpr int64_t kProjectionBlock = 256;
+// Random vectors beside those that are kept (Halko et al. 2011, section 4.2: 5 to 10).
+inline constexpr int64_t kMoreVectors = 8;
+
+// Returns the bytes of host memory that the op allocates while it computes singular vectors. They
+// are not in the arena.
+size_t projection_scratch_bytes(SpecSpan inputs, const Attributes& attributes);
+
+}  // namespace dltrain
