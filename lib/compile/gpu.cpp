@@ -96,7 +96,7 @@ std::vector<Gpu> find_gpus(const std::string& wanted) {
   if (found.empty()) {
     const std::string near = nearest_name(wanted, names);
     fail(ExitCode::usage, "--gpu {}: there is no such GPU{}; give {}, all or a YAML file", wanted,
-         near.empty() ? "" : fmt::format("; did you mean {}?", near), join_names(names));
+         near.empty() ? "" : fmt::format(" (did you mean {}?)", near), join_names(names));
   }
   return found;
 }

@@ -248,7 +248,7 @@ complete_line dltrain --overw
             self.assertNotIn("tf32 would", self.run_dltrain("plan", small, "--gpu", *arguments).out)
         self.refused(USAGE, "plan", small, "--gpu", "t4", *tf32, says="t4 does not compute in tf32 (precision.matmul)")
         self.refused(USAGE, "plan", small, "--gpu", "t4", *bf16, says="t4 does not compute in bf16")
-        self.refused(USAGE, "plan", small, "--gpu", "h10", says="--gpu h10: there is no such GPU; give h100-80g, h200")
+        self.refused(USAGE, "plan", small, "--gpu", "h10", says="--gpu h10: there is no such GPU (did you mean h100-80g?); give h100-80g, h200")
         self.refused(USAGE, "plan", small, "--gpu", "h100", "--flops", "1e12", says="--flops")
         ranks = self.run_dltrain("plan", small, "--gpu", "h100", "--world", 2).out
         self.assertIn("estimate at the times of h100-80g and", ranks)
