@@ -284,7 +284,8 @@ class MicroBatches(DltrainTest):
         result = self.run_dltrain("fit", path, "--memory", "20MB", code=MEMORY)
         self.assertRegex(result.out, r"does not fit: needs .*, memory.budget is 19.1 MiB\n")
         # Where only one micro-batch is possible, and where one of a single sample is not.
-        self.run_dltrain("fit", path, "--memory", "20MB", "-s", "training.optimizer_in_backward=true", code=MEMORY)
+        self.run_dltrain("fit", path, "--memory", "20MB", "-s", "training.optimizer_in_backward=true", "-s", "training.clip_norm=previous",
+                         code=MEMORY)
         norm = self.write("norm.yaml", WIDE.replace("{type: gelu}", "{type: batch_norm}"))
         out = self.run_dltrain("fit", norm).out
         self.assertEqual([int(row) for row in re.findall(r"^ +(\d+)  +\d+ ", out, re.M)], [2**i for i in range(1, 11)])
