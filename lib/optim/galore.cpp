@@ -8,7 +8,8 @@ namespace dltrain {
 
 void Galore::describe(Fields& f) {
   f.integer("rank", rank,
-            {.doc = "Singular vectors that a gradient is projected onto; matrices whose shorter "
+            {.doc = "Singular vectors that a gradient is projected onto (`galore: 128` means rank "
+                    "128); matrices whose shorter "
                     "side is not longer are updated as without galore",
              .required = true,
              .min = 1,

@@ -19,6 +19,8 @@
 namespace dltrain {
 
 struct Galore : ConfigObject {
+  static constexpr std::string_view kBareKey = "rank";  // `galore: 128`
+
   int64_t rank = 0;
   int64_t update_gap = 200;
   double scale = 0.25;

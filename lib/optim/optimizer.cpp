@@ -153,6 +153,12 @@ void Optimizer::emit(GraphBuilder& builder, ValueId state,
     shapes.push_back(projected.back() ? galore->projected(p.spec.shape) : p.spec.shape);
     if (shapes.back().elements() < min_8bit_size) own.back().eight_bit = false;
   }
+  if (galore != nullptr && std::ranges::find(projected, true) == projected.end()) {
+    fail_at(*this, "galore",
+            "galore projects no matrix: none that match selects has a shorter side above the rank "
+            "{}",
+            galore->rank);
+  }
   // Moments of one kind are adjacent in memory.
   const size_t kinds = moments(Shape{1}).size();
   for (size_t kind = 0; kind < 2 * kinds; ++kind) {

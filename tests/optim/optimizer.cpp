@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "config/bind.h"
 #include "config/yaml.h"
+#include "refusal.h"
 
 namespace dltrain {
 namespace {
@@ -235,10 +236,17 @@ TEST_CASE("galore keeps the moments of projected matrices, and updates others as
           Contains("= adamw_update(%5, b, gradient of b, ") &&
           Contains("weight_decay=[0.5]} : f32[3, 2]\n"));
   CHECK_THAT(updates, Contains("= sgd_update("));
+  CHECK(update_of("{type: adamw, learning_rate: 0.1, weight_decay: 0.5, galore: 1}", {"w"}) ==
+        updates);
   // The shorter side is not longer than the rank, or the pattern excludes the name.
-  const std::string plain = update_of("{type: adamw, learning_rate: 0.1}");
-  for (const char* none : {"{rank: 2}", "{rank: 1, match: [b]}", "{rank: 1, match: ['*', '!w']}"}) {
-    CHECK(update_of(fmt::format("{{type: adamw, learning_rate: 0.1, galore: {}}}", none)) == plain);
+  for (const char* none : {"2", "{rank: 1, match: [b]}", "{rank: 1, match: ['*', '!w']}"}) {
+    CHECK_THAT(
+        refusal_of(
+            [&] {
+              update_of(fmt::format("{{type: adamw, learning_rate: 0.1, galore: {}}}", none));
+            },
+            ExitCode::usage),
+        Contains("projects no matrix"));
   }
   CHECK_THAT(mistakes_in_optimizer("{type: adam, learning_rate: 1, galore: {rank: 1}}"),
              Contains("galore") && Contains("adamw"));
