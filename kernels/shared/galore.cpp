@@ -36,7 +36,7 @@ struct Gradient {
   const T* values;
   int64_t rows, columns;
 
-  bool left() const { return rows < columns; }
+  bool left() const { return projects_from_left({rows, columns}); }
   int64_t side() const { return left() ? rows : columns; }
   int64_t length() const { return left() ? columns : rows; }
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owned_files.h"
+#include "nn/lora.h"
 #include "runtime/remote_error.h"
 
 namespace dltrain {
@@ -117,7 +118,7 @@ std::string checkpoints_in(const fs::path& folder) {
   if (error) fail_storage(location, "look at", error.value());
   std::string message = there ? fmt::format("{} contains no checkpoint", location.string())
                               : fmt::format("{} does not exist", location.string());
-  if (fs::exists(location / "adapter_config.json", error)) {
+  if (fs::exists(location / kAdapterConfig, error)) {
     fail(ExitCode::storage,
          "{} has adapters of peft alone; an experiment with model: {{from: MODEL, lora: {{from: "
          "{}}}}} uses them, or evaluate the run they come from",

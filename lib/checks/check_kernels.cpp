@@ -10,8 +10,8 @@
 namespace dltrain {
 namespace {
 
-// Of the norm of a gradient, or of the floor: rounding, which may also switch a maximum. A kernel
-// that is wrong is off by much more.
+// Returns the tolerance as a share of the norm of a gradient, or of the floor. Rounding may also
+// switch a maximum; a wrong kernel is off by much more.
 double kernel_tolerance(DType compute) {
   return compute == DType::bf16 ? 1e-1 : compute == DType::f16 ? 3e-2 : 1e-2;
 }

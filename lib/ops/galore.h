@@ -1,4 +1,4 @@
-// The memory of galore_projection (lib/ops/galore.cpp).
+// The side that galore_projection (lib/ops/galore.cpp) works on, and its memory.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,12 @@
 #include "ops/op.h"
 
 namespace dltrain {
+
+// Returns whether the projection multiplies a gradient of this shape from the left: its shorter
+// side is the first one.
+inline bool projects_from_left(const Shape& gradient) {
+  return gradient[0] < gradient[1];
+}
 
 // The long side of a gradient is read in blocks of so many elements.
 inline constexpr int64_t kProjectionBlock = 256;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/name_patterns.h"
+#include "ops/galore.h"
 
 namespace dltrain {
 
@@ -41,16 +42,13 @@ bool Galore::projects(std::string_view parameter, const Shape& shape) const {
 }
 
 Shape Galore::projected(const Shape& shape) const {
-  return shape[0] < shape[1] ? Shape{rank, shape[1]} : Shape{shape[0], rank};
+  return projects_from_left(shape) ? Shape{rank, shape[1]} : Shape{shape[0], rank};
 }
 
 void GaloreUpdates::project(std::vector<ValueId>& inputs, Attributes& attributes) {
-  if (unit_rate_ == kNoValue) {
-    unit_rate_ = builder_.emit1("step_view", {state_}, {{"unit_rate", true}});
-  }
   const ValueId parameter = inputs[1], gradient = inputs[2];
   const TensorSpec spec = builder_.spec(parameter);
-  const bool left = spec.shape[0] < spec.shape[1];
+  const bool left = projects_from_left(spec.shape);
   const TensorSpec of_projection{Shape{galore_.rank, std::min(spec.shape[0], spec.shape[1])},
                                  builder_.spec(gradient).dtype};
   const ValueId state = builder_.add_state_of(parameter, "projection", of_projection, Role::moment);
@@ -64,13 +62,14 @@ void GaloreUpdates::project(std::vector<ValueId>& inputs, Attributes& attributes
   inputs[0] = unit_rate_;
   inputs[1] = zeros;
   inputs[2] = low;
-  matrices_.push_back({parameter, projection, zeros, attributes, left});
+  Attributes own;
+  for (const char* key : {"lr_scale", "weight_decay"}) own.set(key, attributes.numbers(key));
+  matrices_.push_back({parameter, projection, zeros, own, left});
   attributes.set("lr_scale", std::vector<double>{1});
   attributes.set("weight_decay", std::vector<double>{0});
 }
 
 void GaloreUpdates::apply() {
-  if (matrices_.empty()) return;
   const ValueId plain = builder_.emit1("step_view", {state_}, {{"plain_gradient", true}});
   for (const Matrix& matrix : matrices_) {
     // sgd_update subtracts its gradient.
@@ -79,10 +78,7 @@ void GaloreUpdates::apply() {
     const ValueId direction =
         matrix.left ? builder_.emit1("matmul", {matrix.projection, low}, {{"transpose_a", true}})
                     : builder_.emit1("matmul", {low, matrix.projection});
-    Attributes own;
-    for (const char* key : {"lr_scale", "weight_decay"})
-      own.set(key, matrix.attributes.numbers(key));
-    builder_.emit("sgd_update", {plain, matrix.parameter, direction}, own);
+    builder_.emit("sgd_update", {plain, matrix.parameter, direction}, matrix.attributes);
   }
 }
 

@@ -39,7 +39,10 @@ struct Galore : ConfigObject {
 class GaloreUpdates {
  public:
   GaloreUpdates(const Galore& galore, GraphBuilder& builder, ValueId state)
-      : galore_(galore), builder_(builder), state_(state) {}
+      : galore_(galore),
+        builder_(builder),
+        state_(state),
+        unit_rate_(builder.emit1("step_view", {state}, {{"unit_rate", true}})) {}
 
   // Changes an update of a matrix (inputs: step state, parameter, gradient, moments) to one of its
   // projection.
@@ -56,7 +59,7 @@ class GaloreUpdates {
 
   const Galore& galore_;
   GraphBuilder& builder_;
-  ValueId state_, unit_rate_ = kNoValue;
+  ValueId state_, unit_rate_;
   std::vector<Matrix> matrices_;
 };
 

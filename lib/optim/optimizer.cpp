@@ -148,10 +148,9 @@ void Optimizer::emit(GraphBuilder& builder, ValueId state,
   for (const auto& [parameter, gradient] : gradients) {
     inputs.push_back({state, parameter, gradient});
     const GraphValue& p = builder.graph().value(parameter);
-    own.push_back(settings(p.name, p.spec.shape));
     projected.push_back(galore != nullptr && galore->projects(p.name, p.spec.shape));
     shapes.push_back(projected.back() ? galore->projected(p.spec.shape) : p.spec.shape);
-    if (shapes.back().elements() < min_8bit_size) own.back().eight_bit = false;
+    own.push_back(settings(p.name, shapes.back()));
   }
   if (galore != nullptr && std::ranges::find(projected, true) == projected.end()) {
     fail_at(*this, "galore",

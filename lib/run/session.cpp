@@ -183,6 +183,19 @@ void cut_streams(const DatasetConfig& config, DataSplit& data, int64_t streams) 
   if (data.eval) data.eval = parallel_streams(data.eval, streams, "data.eval");
 }
 
+// Sets the splits that a session reads. SessionOptions::data gets them as they were opened.
+void open_data(Session& session) {
+  SessionOptions& options = session.options;
+  const DataConfig& config = session.experiment->data;
+  if (!options.data) {
+    options.data = config.open({.trained = options.trained, .targets = options.targets});
+  }
+  session.data = *options.data;
+  cut_streams(*config.train, session.data, session.batch.global_batch);
+  if (options.evaluate_train_split) session.data.eval = session.data.train;
+  if (!options.evaluation) session.data.eval = nullptr;
+}
+
 StreamInfo stream_info(const DatasetConfig& config, const Dataset& dataset, int64_t streams) {
   if (config.sampling != Sampling::streams) return {};
   return {.rows = streams, .steps = dataset.size() / streams};
@@ -527,14 +540,9 @@ void warn_of_other_data(const Session& session, const std::filesystem::path& che
 }
 
 void read_by_schema(Session& session, const DataSchema& saved) {
-  const Experiment& experiment = *session.experiment;
   session.options.trained = std::make_shared<const DataSchema>(saved);
-  DataSplit data = experiment.data.open(
-      {.trained = session.options.trained, .targets = session.options.targets});
-  cut_streams(*experiment.data.train, data, session.batch.global_batch);
-  if (session.data.eval == session.data.train) data.eval = data.train;
-  if (session.data.eval == nullptr) data.eval = nullptr;
-  session.data = session.options.data.emplace(std::move(data));
+  session.options.data.reset();
+  open_data(session);
 }
 
 int loader_workers(const Session& session, const Dataset& dataset) {
@@ -576,19 +584,13 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   session.experiment = &experiment;
   session.options = options;
   session.batch = check_ranks(experiment, options.ranks.world);
-  session.data =
-      options.data ? *options.data
-                   : experiment.data.open({.trained = options.trained, .targets = options.targets});
-  session.options.data = session.data;
-  const int64_t vocabulary = experiment.model.vocab_size ? 0 : vocabulary_of(session.data);
+  open_data(session);
+  const int64_t vocabulary = experiment.model.vocab_size ? 0 : vocabulary_of(*session.options.data);
   const DatasetConfig& data = *experiment.data.train;
-  cut_streams(data, session.data, session.batch.global_batch);
   if (options.lengths) {
     session.lengths = data.length_plan(*session.data.train, session.batch.global_batch,
                                        static_cast<uint64_t>(experiment.seed));
   }
-  if (options.evaluate_train_split) session.data.eval = session.data.train;
-  if (!options.evaluation) session.data.eval = nullptr;
   if (options.targets) check_targets(session.data);
   session.resume_at({});
   TargetInfo targets = prepare_targets(*experiment.loss, session.data);

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "config/paths.h"
 #include "config/suggest.h"
+#include "nn/lora.h"
 #include "nn/model_files.h"
 
 namespace dltrain {
@@ -127,7 +128,7 @@ bool rewrite_huggingface_model(ConfigNode& map, Diagnostics& diagnostics) {
     const bool there = fs::exists(folder);
     diagnostics.add(from.location, "{}",
                     there ? folder.string() + " has no config.json" +
-                                (is_file(folder / "adapter_config.json")
+                                (is_file(folder / kAdapterConfig)
                                      ? "; it has adapters of peft: name the model's folder, and "
                                        "this one as model.lora.from"
                                      : "")
