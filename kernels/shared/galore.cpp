@@ -75,7 +75,6 @@ Matrix exact_vectors(const Gradient<T>& a, int64_t count) {
 
 template <typename T>
 Matrix randomized_vectors(const Gradient<T>& a, int64_t count, const StepState& state) {
-  constexpr int kIterations = 2;
   static const uint64_t stream = random_stream("galore_projection");
   const auto update = static_cast<uint64_t>(state.out.updates);
   const int64_t width = std::min(a.side(), count + kMoreVectors);
@@ -91,7 +90,7 @@ Matrix randomized_vectors(const Gradient<T>& a, int64_t count, const StepState& 
     start.noalias() += block * signs;
   });
   Matrix basis = orthonormal(start);
-  for (int i = 0; i < kIterations; ++i) basis = orthonormal(a.squared_times(basis));
+  for (int i = 0; i < kProjectionSteps; ++i) basis = orthonormal(a.squared_times(basis));
   return basis * leading_eigenvectors(basis.transpose() * a.squared_times(basis), count);
 }
 

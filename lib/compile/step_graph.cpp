@@ -366,9 +366,6 @@ StepGraph emit(const StepRequest& r, bool training) {
       emit_gradient_squares(out.graph, gradients, name);
       out.metrics.push_back({.label = "gradient_squares", .name = name, .of_gradient = true});
     }
-    if (r.optimizer.projection() != nullptr && gpu_memory() != 0) {
-      fail_at(r.optimizer, "galore", "galore has no kernel for GPUs; take device: cpu");
-    }
     emit_update(out.graph, {.optimizer = r.optimizer,
                             .config = r.update,
                             .gradients = gradients,

@@ -259,8 +259,8 @@ void Experiment::validate_galore(Diagnostics& diagnostics) const {
   const auto refuse = [&](const std::string& why) {
     diagnostics.add(*optimizer, "galore", "galore {}", why);
   };
-  if (parallelism.zero_stage > 0) {
-    refuse("projects whole gradients, and ZeRO gives each rank a part; take zero_stage: 0");
+  if (parallelism.zero_stage == 3) {
+    refuse("projects whole gradients, and zero_stage: 3 shards the parameters; take zero_stage: 2");
   }
   if (parallelism.tensor > 1) {
     refuse("projects whole gradients, and parallelism.tensor divides them; take tensor: 1");

@@ -18,9 +18,11 @@ inline bool projects_from_left(const Shape& gradient) {
 inline constexpr int64_t kProjectionBlock = 256;
 // Random vectors beside those that are kept (Halko et al. 2011, section 4.2: 5 to 10).
 inline constexpr int64_t kMoreVectors = 8;
+// Steps of subspace iteration.
+inline constexpr int kProjectionSteps = 2;
 
-// Returns the bytes of host memory that the op allocates while it computes singular vectors. They
-// are not in the arena.
+// Returns the bytes that the kernel for engines in host memory allocates while it computes singular
+// vectors. They are not in the arena.
 size_t projection_scratch_bytes(SpecSpan inputs, const Attributes& attributes);
 
 }  // namespace dltrain

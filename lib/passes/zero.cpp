@@ -28,9 +28,11 @@ int64_t elements_each(const ZeroUnit& unit, const GraphValue& state) {
 // Describes how the step reads a parameter.
 struct ParameterUse {
   bool trainable = false, master = false;
-  bool shared = false;  // by stages of a pipeline, which add its gradients in the update
-  int chunk = 0;        // that reads it first
-  int64_t block = 1;    // of moments in 8 bits
+  // Its gradient is made in the update: stages of a pipeline that share the parameter add theirs
+  // there, and optim/galore.h projects whole gradients. Every rank updates it.
+  bool whole = false;
+  int chunk = 0;      // that reads it first
+  int64_t block = 1;  // of moments in 8 bits
   std::optional<DType> copy;
 };
 
@@ -53,12 +55,13 @@ std::map<ValueId, ParameterUse> find_uses(const Graph& graph, std::vector<ValueI
     }
   }
   for (const auto& [parameter, update] : find_updates(graph)) {
+    if (graph.value(parameter).role != Role::parameter) continue;  // a projection (optim/galore.h)
     const auto found = uses.find(parameter);
     check_internal(found != uses.end(), "a parameter with a gradient that nothing reads");
     found->second.trainable = true;
     found->second.block = update->attributes.integer("block", 1);
     const int made = graph.value(update->inputs[2]).producer;
-    found->second.shared =
+    found->second.whole =
         made >= 0 && graph.nodes[static_cast<size_t>(made)].phase == Phase::update;
   }
   return uses;
@@ -79,7 +82,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOpti
   for (ValueId id : order) {
     const GraphValue& parameter = graph.value(id);
     const ParameterUse& use = uses.at(id);
-    if (use.shared || (!use.trainable && options.zero_stage < 3)) continue;
+    if (use.whole || (!use.trainable && options.zero_stage < 3)) continue;
     const std::string cut = parameter.layout.empty() ? "" : parameter.layout.front().axis;
     const char* axes = cut == mesh_axes::kExpert ? mesh_axes::kStateOfExpert : mesh_axes::kState;
     if (options.mesh.size(axes) == 1) continue;

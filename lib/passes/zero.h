@@ -11,7 +11,7 @@
 // message. A rank thus owns a range of the elements of each tensor (placement.h: FlatCut), stores
 // these ranges of sharded tensors, and updates each of them as a tensor. Everything else
 // (statistics, metrics, running statistics, the StepState, parameters that stages of a pipeline
-// share) is replicated on every rank.
+// share or whose gradients are projected, optim/galore.h) is replicated on every rank.
 //
 // The graphs of the ranks differ only in these ranges.
 //

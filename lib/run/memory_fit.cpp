@@ -147,7 +147,7 @@ HostMemory host_memory(const Session& session) {
     out.snapshot = snapshot_bytes(executor, shards ? session.options.ranks.world : 1);
   }
   for (const Node& node : executor.training().graph.nodes) {
-    if (node.op->name != "galore_projection") continue;
+    if (node.op->name != "galore_projection" || !executor.device().properties().on_host) continue;
     const SpecList inputs = executor.training().graph.input_specs(node);
     out.vectors = std::max(out.vectors, projection_scratch_bytes(inputs, node.attributes));
   }

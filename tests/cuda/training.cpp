@@ -162,7 +162,7 @@ logging: {logging_steps: 1}
 
 TEST_CASE("optimizers on emulated CUDA kernels follow their trajectories") {
   for (const std::string name :
-       {"lars", "lamb", "adafactor", "adamw-8bit", "lion-8bit", "sgd-8bit"}) {
+       {"lars", "lamb", "adafactor", "adamw-8bit", "lion-8bit", "sgd-8bit", "galore"}) {
     compare_optimizer(name);
   }
 }

@@ -75,6 +75,9 @@ uint64_t exchange_xor(uint32_t mask, uint64_t bits, int offset);
 #define DLTRAIN_LAUNCH_SHARED(kernel, grid, block, bytes, stream, ...)                            \
   ::dltrain::emulation::launch_on((stream), #kernel, grid, block, [=] { (kernel)(__VA_ARGS__); }, \
                                   bytes)
+// One block, in which every two steps between barriers run in random order too.
+#define DLTRAIN_LAUNCH_COOPERATIVE(kernel, block, stream, ...) \
+  DLTRAIN_LAUNCH(kernel, 1, block, stream, __VA_ARGS__)
 
 namespace dltrain {
 
@@ -92,6 +95,12 @@ bool allow_shared(Kernel*, size_t bytes) {
 inline void __syncthreads() {
   ::dltrain::emulation::block_barrier();
 }
+
+namespace dltrain {
+inline void grid_barrier() {
+  __syncthreads();
+}
+}  // namespace dltrain
 
 inline void __syncwarp() {
   ::dltrain::emulation::exchange_xor(0xffffffffu, 0, 0);

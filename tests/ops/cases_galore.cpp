@@ -22,7 +22,9 @@ void add_galore_cases(std::vector<OpCase>& cases) {
   add_projection(cases, "of a wide gradient", {12, 40}, 3, 1);
   add_projection(cases, "of a tall gradient", {40, 12}, 3, 6);
   add_projection(cases, "of a square gradient", {9, 9}, 2, 11);
+  add_projection(cases, "in several tiles", {70, 45}, 5, 1);
   add_projection(cases, "by subspace iteration", {12, 40}, 3, 1, true, true);
+  add_projection(cases, "by subspace iteration of a tall gradient", {70, 45}, 5, 1, true, true);
   add_projection(cases, "between its updates", {12, 40}, 3, 7);
   add_projection(cases, "in a step that is not finite", {12, 40}, 3, 1, false);
   for (const char* view : {"unit_rate", "plain_gradient"}) {

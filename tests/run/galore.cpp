@@ -42,8 +42,12 @@ TEST_CASE("galore has the same bits whatever the number of ranks, also with mome
           {"training.reduction=fixed", "training.micro_batch_size=3", "training.max_grad_norm=0.5"},
           keys);
       const LayoutRun alone = layout_run(network, 1, fixed);
-      for (int ranks : {2, 4}) {
-        const LayoutRun shared = layout_run(network, ranks, fixed);
+      // ZeRO shards what is not projected.
+      for (const auto& [ranks, stage] : {std::pair(2, 0), {4, 0}, {2, 1}, {4, 2}}) {
+        INFO(ranks << " ranks, ZeRO stage " << stage);
+        auto overrides = fixed;
+        overrides.push_back(fmt::format("parallelism.zero_stage={}", stage));
+        const LayoutRun shared = layout_run(network, ranks, overrides);
         CHECK(shared.losses == alone.losses);
         CHECK(shared.state == alone.state);
       }
@@ -80,7 +84,7 @@ TEST_CASE("galore takes the bytes that the formula says") {
 
 TEST_CASE("what galore does not go with is refused at its key") {
   using Catch::Matchers::Contains;
-  for (const char* key : {"parallelism.zero_stage=1", "parallelism.tensor=2",
+  for (const char* key : {"parallelism.zero_stage=3", "parallelism.tensor=2",
                           "training.optimizer_in_backward=true", "training.max_grad_value=1"}) {
     INFO(key);
     auto overrides = with_galore(networks()[2].overrides);
