@@ -133,8 +133,8 @@ HostMemory host_memory(const Session& session) {
   if (logging.tensorboard) out.evaluation = std::max(out.evaluation, out.batches);  // images
   out.samples = sample_bytes(session);
   const Executor& executor = *session.executor;
-  if (const Mesh& mesh = session.mesh;
-      mesh.size() > 1 && session.executor->device().properties().on_host) {
+  const bool on_host = session.executor->device().properties().on_host;
+  if (const Mesh& mesh = session.mesh; mesh.size() > 1 && on_host) {
     out.messages = CollectiveAlgorithms::scratch_bytes(mesh.size());
     for (const std::string& axes :
          session.groups ? session.groups->sets() : std::set<std::string>()) {
@@ -147,7 +147,7 @@ HostMemory host_memory(const Session& session) {
     out.snapshot = snapshot_bytes(executor, shards ? session.options.ranks.world : 1);
   }
   for (const Node& node : executor.training().graph.nodes) {
-    if (node.op->name != "galore_projection" || !executor.device().properties().on_host) continue;
+    if (node.op->name != "galore_projection" || !on_host) continue;
     const SpecList inputs = executor.training().graph.input_specs(node);
     out.vectors = std::max(out.vectors, projection_scratch_bytes(inputs, node.attributes));
   }
@@ -166,9 +166,7 @@ HostMemory host_memory(const Session& session) {
   for (const ParameterInfo& info : executor.weights()) {
     largest = std::max(largest, sizeof(float) * static_cast<size_t>(info.spec.shape.elements()));
   }
-  const size_t later = session.executor->device().properties().on_host
-                           ? executor.training_program().work_bytes() + out.batches
-                           : 0;
+  const size_t later = on_host ? executor.training_program().work_bytes() + out.batches : 0;
   out.files = std::max(out.files, largest - std::min(largest, later));
   return out;
 }
