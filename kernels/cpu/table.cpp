@@ -124,6 +124,7 @@ constinit const KernelRow kTable[] = {
     row("clip_percentile", "simple", make_clip_percentile),
     row("running_norm", "simple", make_running_norm),
     row("ema_update", "simple", make_ema_update),
+    row("random_direction", "simd", make_random_direction),
     row("galore_projection", "eigen", make_galore_projection),
     row("step_view", "simple", make_step_view),
     row("lars_sums", "simd", make_lars_sums),

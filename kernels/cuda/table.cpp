@@ -123,6 +123,7 @@ constinit const KernelRow kRows[] = {
     {"low_precision_update", "own", make_cuda_low_precision_update, kOverwrites, kProven},
     {"ema_update", "own", make_cuda_ema_update, kOverwrites, kProven},
     {"clip_percentile", "own", make_cuda_clip_percentile, kOverwrites, kProven},
+    {"random_direction", "own", make_cuda_random_direction, kOverwrites, kUnproven},
     {"galore_projection", "own", make_cuda_galore_projection, kOverwrites, kUnproven},
     {"step_view", "own", make_cuda_step_view, kOverwrites, kUnproven},
     {"running_norm", "own", make_cuda_running_norm, kOverwrites, kProven},

@@ -112,6 +112,7 @@ constexpr KernelRow kTable[] = {
     row("clip_percentile", reference_clip_percentile, kOverwrites),
     row("running_norm", reference_running_norm, kOverwrites),
     row("ema_update", reference_ema_update, kOverwrites),
+    row("random_direction", reference_random_direction, kOverwrites),
     row("galore_projection", make_galore_projection, kOverwrites),
     row("step_view", make_step_view, kOverwrites),
     row("lars_sums", reference_lars_sums, kOverwrites),

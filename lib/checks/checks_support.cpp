@@ -84,6 +84,8 @@ std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, 
   auto prepared = std::make_unique<Prepared>();
   prepared->experiment = options.load(one_batch_overrides(samples));
   if (!how.fp8) prepared->experiment.precision.fp8.reset();
+  // Estimates of the gradient would be compared with nothing, and learn slowly.
+  prepared->experiment.training.gradient = GradientMode::reverse;
   prepared->session =
       open_session(prepared->experiment, {.engines = options.engines,
                                           .evaluation = how.evaluate_train_split,

@@ -6,6 +6,7 @@
 #include "compile/model_flops.h"
 #include "config/name_patterns.h"
 #include "graph/builder.h"
+#include "graph/forward_gradient.h"
 #include "nn/metrics.h"
 #include "passes/autocast.h"
 #include "passes/chunk_loss.h"
@@ -328,16 +329,19 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training && r.probe) r.probe(builder, out);
   if (training) {
     const std::vector<ValueId> parameters = learning_parameters(r, out);
-    auto gradients =
-        reverse(out.graph, {model.loss.loss_sum}, parameters, added_losses(r, model.routers));
+    const bool estimates = r.update.gradient == GradientMode::forward;
+    auto gradients = estimates ? forward_gradient(out.graph, model.loss.loss_sum, parameters,
+                                                  static_cast<int>(r.update.directions.value_or(1)))
+                               : reverse(out.graph, {model.loss.loss_sum}, parameters,
+                                         added_losses(r, model.routers));
     for (ValueId parameter : parameters) {
       if (std::none_of(gradients.begin(), gradients.end(),
                        [&](const auto& g) { return g.parameter == parameter; })) {
         out.unused.push_back(out.graph.value(parameter).name);
       }
     }
-    log("reverse");
-    if (r.fuse) {
+    log(estimates ? "forward_gradient" : "reverse");
+    if (r.fuse && !estimates) {
       LogitLimits limits = logit_limits(gpu_memory());
       const auto& pad = r.model.pad_vocab_to;
       if (pad) {

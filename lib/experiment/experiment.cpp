@@ -600,6 +600,7 @@ void Experiment::validate(Diagnostics& diagnostics) const {
   }
   if (optimizer && optimizer->wants_8bit()) validate_8bit_moments(diagnostics);
   if (optimizer && optimizer->projection() != nullptr) validate_galore(diagnostics);
+  if (training.gradient == GradientMode::forward) validate_forward_gradient(diagnostics);
   if (model.lora) validate_lora(diagnostics);
   if (logging.gradient_noise && training.reduction == Reduction::fixed) {
     diagnostics.add(logging, "gradient_noise",

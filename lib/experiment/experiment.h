@@ -219,6 +219,7 @@ struct Experiment : ConfigObject {
   void validate_narrow_parameters(Diagnostics& diagnostics) const;
   void validate_8bit_moments(Diagnostics& diagnostics) const;
   void validate_galore(Diagnostics& diagnostics) const;
+  void validate_forward_gradient(Diagnostics& diagnostics) const;
   void validate_lora(Diagnostics& diagnostics) const;
 };
 

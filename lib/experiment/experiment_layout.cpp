@@ -276,6 +276,25 @@ void Experiment::validate_galore(Diagnostics& diagnostics) const {
   }
 }
 
+void Experiment::validate_forward_gradient(Diagnostics& diagnostics) const {
+  const auto refuse = [&](const std::string& why) {
+    diagnostics.add(training, "gradient", "gradient: forward {}", why);
+  };
+  for (const auto& [axis, ranks] : {std::pair("tensor", parallelism.tensor),
+                                    {"pipeline", parallelism.pipeline},
+                                    {"context", parallelism.context},
+                                    {"expert", parallelism.expert}}) {
+    if (ranks > 1) {
+      refuse(fmt::format("goes with data parallelism and ZeRO only; take parallelism.{}: 1", axis));
+    }
+  }
+  if (memory.recompute != Recompute::none) {
+    refuse("keeps no activations that memory.recompute could compute again; leave it out");
+  }
+  if (precision.fp8) refuse("does not go with precision.fp8");
+  if (model.pad_vocab_to) refuse("does not go with model.pad_vocab_to");
+}
+
 void Experiment::validate_lora(Diagnostics& diagnostics) const {
   const LoraConfig& lora = *model.lora;
   const auto refuse = [&](const char* key, const std::string& why) {

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "nn/normal_values.h"
+#include "tensor/normal_values.h"
 
 namespace dltrain {
 namespace {
@@ -36,7 +36,7 @@ void fill_orthogonal(const Initializer& initializer, uint64_t seed, uint64_t str
   const size_t columns = rows == 0 ? 0 : out.size() / rows;
   const bool by_rows = rows <= columns;
   const size_t count = by_rows ? rows : columns, length = by_rows ? columns : rows;
-  normal_values(seed, stream, 0, 1, 0, out);
+  normal_values(seed, stream, 0, 0, 1, 0, out);
   std::vector<double> basis(out.begin(), out.end());
   for (size_t i = 0; i < count; ++i) {
     double* vector = basis.data() + i * length;
@@ -86,7 +86,7 @@ void fill(const Initializer& initializer, uint64_t seed, std::string_view name,
     const size_t first = static_cast<size_t>(part) * kPart;
     const std::span<float> values = out.subspan(first, std::min(kPart, out.size() - first));
     if (initializer.kind == Initializer::normal) {
-      normal_values(seed, stream, first, initializer.value, initializer.mean, values);
+      normal_values(seed, stream, 0, first, initializer.value, initializer.mean, values);
       continue;
     }
     for (size_t i = 0; i < values.size(); ++i) {

@@ -37,6 +37,18 @@ void EmaConfig::describe(Fields& f) {
 }
 
 void UpdateConfig::describe(Fields& f) {
+  f.choice("gradient", gradient,
+           {{"reverse", GradientMode::reverse, "backpropagation"},
+            {"forward", GradientMode::forward,
+             "an unbiased estimate from derivatives along random directions, computed with the "
+             "forward; no activations are kept (Baydin et al. 2022)"}},
+           {.doc = "How gradients are computed"});
+  f.integer(
+      "directions", directions,
+      {.doc = "Random directions of `gradient: forward`, whose estimates are averaged (absent: "
+              "1); each costs about another forward",
+       .min = 1,
+       .max = 1000});
   f.number("max_grad_norm", max_grad_norm,
            {.doc = "Clip the gradient to this Euclidean norm; absent: no clipping",
             .above = 0,
@@ -73,6 +85,12 @@ void UpdateConfig::describe(Fields& f) {
 }
 
 void UpdateConfig::validate(Diagnostics& diagnostics) const {
+  if (directions && gradient == GradientMode::reverse) {
+    diagnostics.add(*this, "directions", "is for gradient: forward");
+  }
+  if (optimizer_in_backward && gradient == GradientMode::forward) {
+    diagnostics.add(*this, "gradient", "forward has no backward for optimizer_in_backward");
+  }
   if (max_grad_value && (max_grad_norm || clip_percentile)) {
     diagnostics.add(*this, "max_grad_value",
                     "the gradient is clipped by its norm already; keep one of the two");

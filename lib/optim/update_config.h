@@ -33,8 +33,14 @@ struct EmaConfig : ConfigObject {
 // step before.
 enum class ClipNorm : uint8_t { current, previous };
 
+// How gradients are computed: by the reverse pass, or estimated from forward-mode derivatives
+// (graph/forward_gradient.h).
+enum class GradientMode : uint8_t { reverse, forward };
+
 struct UpdateConfig : ConfigObject {
-  std::vector<std::string> freeze;  // patterns of config/name_patterns.h
+  GradientMode gradient = GradientMode::reverse;
+  std::optional<int64_t> directions;  // of GradientMode::forward
+  std::vector<std::string> freeze;    // patterns of config/name_patterns.h
   std::optional<double> max_grad_norm, max_grad_value;
   ClipNorm clip_norm = ClipNorm::current;
   std::optional<ClipPercentile> clip_percentile;

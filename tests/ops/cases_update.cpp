@@ -403,6 +403,12 @@ void add_update_cases(std::vector<OpCase>& cases) {
     add_copies(cases, dtype, true);
     add_copies(cases, dtype, false);
   }
+  cases.push_back({.name = "random_direction",
+                   .op = "random_direction",
+                   .inputs = {case_state()},
+                   .attributes = {{"shape", std::vector<int64_t>{67, 301}},
+                                  {"dtype", "f32"},
+                                  {"stream", int64_t{1234567}}}});
 }
 
 }  // namespace dltrain

@@ -1,10 +1,10 @@
-#include "nn/normal_values.h"
+#include "tensor/normal_values.h"
 
 #include <algorithm>
 #include <numbers>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "nn/normal_values.cpp"
+#define HWY_TARGET_INCLUDE "tensor/normal_values.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // clang-format off: after the two above
@@ -21,8 +21,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr size_t kBlock = 256;  // numbers per block; a multiple of the lanes of all vectors
 
-void fill(uint64_t seed, uint64_t stream, uint64_t first, double deviation, double mean,
-          std::span<float> out) {
+void fill(uint64_t seed, uint64_t stream, uint64_t step, uint64_t first, double deviation,
+          double mean, std::span<float> out) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> narrow;
   HWY_ALIGN double radius[kBlock], angle[kBlock];
@@ -30,7 +30,7 @@ void fill(uint64_t seed, uint64_t stream, uint64_t first, double deviation, doub
   for (size_t at = 0; at < out.size(); at += kBlock) {
     const size_t count = std::min(kBlock, out.size() - at);
     for (size_t i = 0; i < kBlock; i += 2) {
-      const Philox4 bits = random_block(seed, stream, 0, (first + at + i) / 2);
+      const Philox4 bits = random_block(seed, stream, step, (first + at + i) / 2);
       for (size_t k : {size_t{0}, size_t{1}}) {
         // 1 − u keeps the logarithm finite.
         radius[i + k] = 1.0 - static_cast<double>(uniform_from_bits(bits.v[2 * k]));
@@ -59,9 +59,9 @@ namespace {
 HWY_EXPORT(fill);
 }
 
-void normal_values(uint64_t seed, uint64_t stream, uint64_t first, double deviation, double mean,
-                   std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(fill)(seed, stream, first, deviation, mean, out);
+void normal_values(uint64_t seed, uint64_t stream, uint64_t step, uint64_t first, double deviation,
+                   double mean, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(fill)(seed, stream, step, first, deviation, mean, out);
 }
 
 }  // namespace dltrain

@@ -1,0 +1,162 @@
+#include "graph/forward_gradient.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "graph/builder.h"
+#include "ops/rules.h"
+#include "ops/tangents.h"
+
+namespace dltrain {
+namespace {
+
+class ForwardGradient {
+ public:
+  ForwardGradient(Graph& graph, ValueId loss, const std::vector<ValueId>& parameters,
+                  int directions)
+      : graph_(graph),
+        builder_(graph),
+        loss_(loss),
+        parameters_(parameters),
+        tangents_(static_cast<size_t>(directions)) {}
+
+  std::vector<ParameterGradient> run() {
+    const std::vector<bool> needed = needed_for_loss();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const Node node = nodes[i];
+      graph_.nodes.push_back(std::move(nodes[i]));
+      if (!needed[i]) continue;
+      builder_.set_layer(node.layer);
+      builder_.set_block(node.block);
+      builder_.set_chunk(node.chunk);
+      for (size_t direction = 0; direction < tangents_.size(); ++direction) {
+        add_tangent(node, direction);
+      }
+    }
+    graph_.update_producers();
+    return gradients();
+  }
+
+ private:
+  // Returns the nodes that the loss depends on.
+  std::vector<bool> needed_for_loss() const {
+    std::vector<bool> needed(graph_.nodes.size(), false), values(graph_.values.size(), false);
+    values[static_cast<size_t>(loss_)] = true;
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      const Node& node = graph_.nodes[i];
+      needed[i] = std::ranges::any_of(node.outputs,
+                                      [&](ValueId id) { return values[static_cast<size_t>(id)]; });
+      for (ValueId id : node.inputs) {
+        if (needed[i] && id != kNoValue) values[static_cast<size_t>(id)] = true;
+      }
+    }
+    return needed;
+  }
+
+  void add_tangent(const Node& node, size_t direction) {
+    std::vector<ValueId> tangents;
+    for (ValueId id : node.inputs) tangents.push_back(tangent_of(id, direction));
+    if (std::ranges::all_of(tangents, [](ValueId id) { return id == kNoValue; })) return;
+    const bool last = node.outputs[0] == loss_;
+    if (is_loss(*node.op) && !last) {
+      fail(ExitCode::usage, "training.gradient: forward is for one loss, not for a sum of several");
+    }
+    const ValueId seed =
+        last ? builder_.emit1("loss_seed", {builder_.step_state(), loss_}) : kNoValue;
+    const auto made = tangent({.emitter = builder_,
+                               .op = *node.op,
+                               .inputs = node.inputs,
+                               .outputs = node.outputs,
+                               .tangents = tangents,
+                               .attributes = node.attributes},
+                              seed);
+    if (!made) {
+      throw Error(ExitCode::usage,
+                  fmt::format("training.gradient: forward has no rule for {}", node.op->name),
+                  node.layer);
+    }
+    tangents_[direction][node.outputs[0]] = *made;
+  }
+
+  // Returns the tangent of a value, or kNoValue: that of a parameter is its direction.
+  ValueId tangent_of(ValueId id, size_t direction) {
+    if (id == kNoValue) return kNoValue;
+    auto& known = tangents_[direction];
+    if (const auto found = known.find(id); found != known.end()) return found->second;
+    const GraphValue& value = graph_.value(id);
+    const ValueId parameter = value.role == Role::low_precision ? value.of : id;
+    if (std::ranges::find(parameters_, parameter) == parameters_.end()) return kNoValue;
+    return known[id] = random_direction(parameter, value.spec.dtype, direction);
+  }
+
+  ValueId random_direction(ValueId parameter, DType dtype, size_t direction) {
+    const GraphValue& value = graph_.value(parameter);
+    const Shape shape = value.spec.shape;
+    const uint64_t stream = random_stream(fmt::format("direction {} of {}", direction, value.name));
+    return builder_.emit1("random_direction", {builder_.step_state()},
+                          {{"shape", std::vector<int64_t>(shape.begin(), shape.end())},
+                           {"dtype", std::string(dtype_name(dtype))},
+                           {"stream", static_cast<int64_t>(stream)}});
+  }
+
+  // (∇f·v)·v, averaged over the directions.
+  std::vector<ParameterGradient> gradients() {
+    builder_.set_phase(Phase::backward);
+    builder_.set_block(-1);
+    std::vector<ParameterGradient> out;
+    for (ValueId parameter : parameters_) {
+      ValueId sum = kNoValue;
+      for (size_t direction = 0; direction < tangents_.size(); ++direction) {
+        const auto derivative = tangents_[direction].find(loss_);
+        if (derivative == tangents_[direction].end() || !is_used(parameter, direction)) continue;
+        const ValueId part = estimate(parameter, direction, derivative->second);
+        sum = sum == kNoValue ? builder_.accumulate_of(part, parameter, "gradient", Role::gradient)
+                              : builder_.accumulate_onto(part, sum);
+      }
+      if (sum != kNoValue) out.push_back({parameter, sum});
+    }
+    return out;
+  }
+
+  bool is_used(ValueId parameter, size_t direction) const {
+    return std::ranges::any_of(tangents_[direction], [&](const auto& known) {
+      return known.first == parameter || graph_.value(known.first).of == parameter;
+    });
+  }
+
+  ValueId estimate(ValueId parameter, size_t direction, ValueId derivative) {
+    const TensorSpec spec = graph_.value(parameter).spec;
+    builder_.set_layer(graph_.value(parameter).name);
+    const DType dtype = accumulation_dtype(spec.dtype);
+    const ValueId v = random_direction(parameter, dtype, direction);
+    ValueId scale = derivative;
+    if (graph_.value(scale).spec.dtype != dtype) {
+      scale = builder_.emit1("cast", {scale}, {{"dtype", std::string(dtype_name(dtype))}});
+    }
+    scale =
+        builder_.emit1("affine", {scale},
+                       {{"scale", 1.0 / static_cast<double>(tangents_.size())}, {"shift", 0.0}});
+    return builder_.emit1("mul", {v, scale});
+  }
+
+  Graph& graph_;
+  GraphBuilder builder_;
+  ValueId loss_;
+  const std::vector<ValueId>& parameters_;
+  std::vector<std::map<ValueId, ValueId>> tangents_;  // [direction]
+};
+
+}  // namespace
+
+std::vector<ParameterGradient> forward_gradient(Graph& graph, ValueId loss,
+                                                const std::vector<ValueId>& parameters,
+                                                int directions) {
+  return ForwardGradient(graph, loss, parameters, directions).run();
+}
+
+}  // namespace dltrain
