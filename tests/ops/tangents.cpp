@@ -98,6 +98,7 @@ TEST_CASE("forward-mode rules agree with the reverse rules") {
     if (!has_reverse_rule(c)) continue;
     std::vector<bool> all;
     for (const CaseInput& input : c.inputs) all.push_back(has_tangent(input));
+    if (std::ranges::count(all, true) == 0) continue;
     // All inputs at once, then each alone: the others' tangents are zero.
     std::vector<std::vector<bool>> choices{all};
     for (size_t i = 0; i < all.size() && std::ranges::count(all, true) > 1; ++i) {
