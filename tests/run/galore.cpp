@@ -54,12 +54,12 @@ TEST_CASE("galore has the same bits whatever the number of ranks, also with mome
 TEST_CASE("ZeRO shards what galore does not project, and gives the same bits") {
   for (const Network& network : networks()) {
     for (const char* keys : {"", ", moments: 8bit, min_8bit_size: 100"}) {
-      const auto overrides = with_galore({"training.micro_batch_size=6"}, keys);
+      const auto overrides = with_galore({"training.micro_batch_size=12"}, keys);
       const LayoutRun copies = layout_run(network, 2, overrides);
       for (const char* stage : {"parallelism.zero_stage=1", "parallelism.zero_stage=2"}) {
         INFO(network.name << keys << ", " << stage);
         const LayoutRun sharded =
-            layout_run(network, 2, with_galore({"training.micro_batch_size=6", stage}, keys));
+            layout_run(network, 2, with_galore({"training.micro_batch_size=12", stage}, keys));
         CHECK(sharded.losses == copies.losses);
         CHECK(sharded.report.state_total < copies.report.state_total);
       }
