@@ -91,12 +91,20 @@ class ForwardGradient {
     const GraphValue& value = graph_.value(id);
     const ValueId parameter = value.role == Role::low_precision ? value.of : id;
     if (std::ranges::find(parameters_, parameter) == parameters_.end()) return kNoValue;
-    return known[id] = random_direction(parameter, value.spec.dtype, direction);
+    const DType dtype = value.spec.dtype;
+    return known[id] = cast(random_direction(parameter, direction), dtype);
   }
 
-  ValueId random_direction(ValueId parameter, DType dtype, size_t direction) {
+  ValueId cast(ValueId value, DType dtype) {
+    if (graph_.value(value).spec.dtype == dtype) return value;
+    return builder_.emit1("cast", {value}, {{"dtype", std::string(dtype_name(dtype))}});
+  }
+
+  // In the accumulation dtype.
+  ValueId random_direction(ValueId parameter, size_t direction) {
     const GraphValue& value = graph_.value(parameter);
     const Shape shape = value.spec.shape;
+    const DType dtype = accumulation_dtype(value.spec.dtype);
     const uint64_t stream = random_stream(fmt::format("direction {} of {}", direction, value.name));
     return builder_.emit1("random_direction", {builder_.step_state()},
                           {{"shape", std::vector<int64_t>(shape.begin(), shape.end())},
@@ -130,14 +138,9 @@ class ForwardGradient {
   }
 
   ValueId estimate(ValueId parameter, size_t direction, ValueId derivative) {
-    const TensorSpec spec = graph_.value(parameter).spec;
     builder_.set_layer(graph_.value(parameter).name);
-    const DType dtype = accumulation_dtype(spec.dtype);
-    const ValueId v = random_direction(parameter, dtype, direction);
-    ValueId scale = derivative;
-    if (graph_.value(scale).spec.dtype != dtype) {
-      scale = builder_.emit1("cast", {scale}, {{"dtype", std::string(dtype_name(dtype))}});
-    }
+    const ValueId v = random_direction(parameter, direction);
+    ValueId scale = cast(derivative, graph_.value(v).spec.dtype);
     scale =
         builder_.emit1("affine", {scale},
                        {{"scale", 1.0 / static_cast<double>(tangents_.size())}, {"shift", 0.0}});
