@@ -1,8 +1,10 @@
 #include "dltrain/checkpoint_options.h"
 
 #include "config/paths.h"
+#include "config/scalar.h"
 #include "dltrain/new_data.h"
 #include "nn/huggingface/folder.h"
+#include "run/resume.h"
 #include "text/tokenizer.h"
 
 namespace dltrain {
@@ -94,6 +96,7 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
     }
   }
   const DataSchema& schema = out.checkpoint.state.data;
+  std::optional<int64_t> samples;
   out.experiment =
       std::make_unique<Experiment>(own.load(one_rank_overrides(), [&](ConfigNode& tree) {
         if (foreign) use_hugging_face_model(tree, given);
@@ -107,7 +110,13 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
               std::filesystem::canonical(out.checkpoint.checkpoint).parent_path().parent_path();
         }
         use_new_data(tree, data);
+        // A configuration needs an eval split for this key; here the new data is what it limits.
+        ConfigNode* evaluation = tree.find("evaluation");
+        const ConfigNode* limit = evaluation != nullptr ? evaluation->find("samples") : nullptr;
+        samples = limit != nullptr ? as_integer(*limit) : std::nullopt;
+        if (samples.value_or(0) > 0) evaluation->erase("samples");
       }));
+  if (samples) out.experiment->evaluation.samples = samples;
   out.session =
       open_session(*out.experiment, {.engines = engines(),
                                      .teacher = false,
@@ -120,6 +129,14 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
          "data after the model");
   }
   if (!foreign) check_same_data(out.session, schema, out.checkpoint.checkpoint);
+  const bool held_out = !foreign && !train && arguments.data.empty() &&
+                        out.experiment->data.eval_fraction.has_value();
+  if (held_out && !data_changes(out.checkpoint.state, *out.session.data.train).empty()) {
+    print_message(
+        fmt::format("warning: the data is not that with which {} was trained, and eval_fraction "
+                    "holds out other samples of it: it may have been trained on these",
+                    out.checkpoint.checkpoint.string()));
+  }
   start_session(out.session, foreign ? nullptr : &out.checkpoint.state);
   if (!foreign) {
     const std::string damage = load_chosen(*out.session.executor, out.checkpoint, nullptr);

@@ -7,6 +7,7 @@ namespace {
 
 struct ExportOptions {
   std::string from, to, dtype;
+  std::vector<std::string> sets;
   CLI::AsSizeValue unit{/*kb_is_1000=*/true};
   uint64_t max_shard = 5'000'000'000;
   bool overwrite = false, merge = false, timm = false;
@@ -19,6 +20,7 @@ struct ExportOptions {
     out.overwrite = overwrite;
     out.merge = merge;
     out.timm = timm;
+    out.sets = sets;
     return out;
   }
 };
@@ -56,6 +58,11 @@ CommandBody add_export(CLI::App& command, const char* from, const char* from_doc
   command.add_flag("--timm", options->timm,
                    "Write a ResNet or ViT for timm (default: for transformers)");
   if (run == export_model) {
+    command
+        .add_option("-s,--set", options->sets,
+                    "Set one key: -s model.init_from=PATH names a base that has moved")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
     command.add_flag("--merge", options->merge,
                      "Write the model with its adapters (model.lora) in the weights (default: the "
                      "adapters alone, for peft)");

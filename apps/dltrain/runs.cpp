@@ -5,6 +5,8 @@
 #include <ctime>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "base/utf8.h"
 #include "dltrain/commands.h"
 #include "run/run_record.h"
@@ -147,12 +149,22 @@ std::string title_of(const std::string& key, const std::vector<std::string>& all
 }
 
 void print_json(const std::vector<RunRecord>& runs) {
+  using Json = nlohmann::ordered_json;
   for (const RunRecord& run : runs) {
-    JsonObject line, figures, settings;
+    JsonObject figures;
     for (const auto& [key, value] : run.figures) figures.add(key, value);
-    for (const auto& [key, value] : settings_of(run)) settings.add(key, value);
-    line.add("folder", run.folder.string()).add("status", run.status).add("problem", run.problem);
-    fmt::print("{}\n", line.add("results", figures).add("settings", settings).text());
+    Json settings = Json::object();
+    for (const auto& [key, yaml] : settings_of(run, /*plain=*/false)) {
+      const Json value = Json::parse(yaml, nullptr, /*allow_exceptions=*/false);
+      const bool text = value.is_discarded() || value.is_string();
+      settings[key] = text ? Json(printable(plain_value(yaml))) : value;
+    }
+    const Json line{{"folder", run.folder.string()},
+                    {"status", run.status},
+                    {"problem", run.problem},
+                    {"results", Json::parse(figures.text())},
+                    {"settings", std::move(settings)}};
+    fmt::print("{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
 }
 
@@ -223,7 +235,7 @@ ExitCode show_run(const std::string& folder) {
   fmt::print("{}: {}{}\n", printable(run.folder.string()), run.status,
              run.problem.empty() ? "" : ": " + printable(run.problem));
   for (const auto& [key, value] : settings_of(run)) {
-    if (key.starts_with("experiment.") && value != "\"\"" && value != "[]") {
+    if (key.starts_with("experiment.") && !value.empty() && value != "[]") {
       fmt::print("  {}: {}\n", key.substr(key.find('.') + 1), value);
     }
   }

@@ -4,6 +4,7 @@
 #include "base/encodings.h"
 #include "base/owned_files.h"
 #include "base/utf8.h"
+#include "config/diff.h"
 #include "config/suggest.h"
 #include "dltrain/commands.h"
 #include "nn/metrics.h"
@@ -32,8 +33,32 @@ std::string settings_text(const SweepConfig& sweep, const std::vector<std::strin
   return out;
 }
 
+// Refuses a parameter that sets the key of another one too, whose value would not be used.
+void check_nesting(const SweepConfig& sweep) {
+  Diagnostics problems;
+  for (size_t outer = 0; outer < sweep.parameters.size(); ++outer) {
+    const SweepParameter& section = sweep.parameters[outer];
+    for (size_t inner = 0; inner < sweep.parameters.size(); ++inner) {
+      const std::string& key = sweep.parameters[inner].key;
+      if (!key.starts_with(section.key + ".")) continue;
+      const std::string own = key.substr(section.key.size() + 1);
+      const bool sets = std::ranges::any_of(section.values, [&](const std::string& value) {
+        return std::ranges::any_of(keys_of_dump(value),
+                                   [&](const auto& k) { return k.path == own; });
+      });
+      if (inner > outer && !sets) continue;
+      problems.add(section.location,
+                   "sweep.parameters: {} contains {}, whose value it would replace; vary {}.type "
+                   "or another key in it, or give {} first and leave {} out of its values",
+                   section.key, key, section.key, section.key, own);
+    }
+  }
+  problems.throw_if_any();
+}
+
 // Reports values that are invalid, all at once and at their places, then the first combination of
-// valid ones that is invalid (of the first trials; those of searches that learn are not known).
+// valid ones that is invalid. A search that learns may take any combination after its first trials:
+// of those all are checked, with the first values of ranges, unless they are too many.
 void check_trials(const ConfigOptions& options, const SweepConfig& sweep) {
   constexpr int64_t kMostChecked = 2000;
   const auto load = [&](const std::vector<std::string>& values, size_t only) {
@@ -72,15 +97,35 @@ void check_trials(const ConfigOptions& options, const SweepConfig& sweep) {
     }
   }
   problems.throw_if_any();
-  if (sweep.search == SearchKind::tpe) return;
-  for (int64_t i = 0; i < std::min(kMostChecked, trial_count(sweep)); ++i) {
-    const std::vector<std::string> values = values_of_trial(sweep, i);
+  const auto check = [&](const std::string& what, const std::vector<std::string>& values) {
     try {
       load(values, values.size());
     } catch (const ConfigError& error) {
-      fail(ExitCode::usage, "trial {} is no valid experiment ({}):\n{}", i,
+      fail(ExitCode::usage, "{} is no valid experiment ({}):\n{}", what,
            settings_text(sweep, values), error.what());
     }
+  };
+  int64_t trial = 0, combinations = 1;
+  const int64_t trials = std::min(kMostChecked, trial_count(sweep));
+  for (; trial < trials && needed_trials(sweep, trial) == 0; ++trial) {
+    check(fmt::format("trial {}", trial), values_of_trial(sweep, trial));
+  }
+  if (trial == trials) return;
+  for (const SweepParameter& parameter : sweep.parameters) {
+    if (parameter.is_range()) continue;
+    combinations *= static_cast<int64_t>(parameter.values.size());
+    if (combinations > kMostChecked) return;
+  }
+  for (int64_t i = 0; i < combinations; ++i) {
+    std::vector<std::string> values = first;
+    auto left = static_cast<size_t>(i);
+    for (size_t p = 0; p < values.size(); ++p) {
+      const std::vector<std::string>& choices = sweep.parameters[p].values;
+      if (choices.empty()) continue;  // a range
+      values[p] = choices[left % choices.size()];
+      left /= choices.size();
+    }
+    check("a trial that the search may choose", values);
   }
 }
 
@@ -248,6 +293,7 @@ ExitCode run_sweep(const SweepArguments& arguments) {
   if (arguments.rank_only && !lists_file(folder, kRankingFile)) {
     fail(ExitCode::usage, "{} is not the folder of a sweep", folder);
   }
+  check_nesting(*experiment.sweep);
   check_trials(arguments.config, *experiment.sweep);
   Trials trials(experiment, folder, !arguments.dry_run && !arguments.rank_only);
   if (trials.count() > trial_count(*experiment.sweep)) {

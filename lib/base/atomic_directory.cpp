@@ -16,6 +16,13 @@ fs::path beside(const fs::path& path, std::string_view prefix) {
   return path.parent_path() / (std::string(prefix) + path.filename().string());
 }
 
+// The folder that a link leads to is replaced, not the link.
+fs::path resolved(const fs::path& path) {
+  std::error_code error;
+  const fs::path whole = fs::absolute(path), out = fs::weakly_canonical(whole, error);
+  return error ? whole.lexically_normal() : out;
+}
+
 void rename_or_fail(const fs::path& from, const fs::path& to) {
   if (system_calls().rename(from.c_str(), to.c_str()) != 0) {
     fail_storage(to, "put in place", errno);
@@ -25,11 +32,11 @@ void rename_or_fail(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 fs::path AtomicDirectory::temporary_folder(const fs::path& path) {
-  return beside(fs::absolute(path).lexically_normal(), kTemporaryPrefix);
+  return beside(resolved(path), kTemporaryPrefix);
 }
 
 AtomicDirectory::AtomicDirectory(fs::path path)
-    : path_(fs::absolute(path).lexically_normal()), temporary_(temporary_folder(path_)) {
+    : path_(resolved(path)), temporary_(temporary_folder(path_)) {
   make_directories(path_.parent_path());
   remove_recursively(temporary_);
   if (system_calls().make_directory(temporary_.c_str(), 0777) != 0) {

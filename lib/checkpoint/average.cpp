@@ -67,8 +67,8 @@ void check_same_model(const Averaged& first, const Averaged& other) {
         "are kept",
         first.name(), other.name());
   } else if (!schema_difference(data, there).empty()) {
-    fail(ExitCode::usage, "{} and {} were trained with different columns or classes", first.name(),
-         other.name());
+    fail(ExitCode::usage, "{} and {} were trained with different data: {}", first.name(),
+         other.name(), schema_difference(data, there));
   }
 }
 
@@ -90,8 +90,8 @@ void check_same_tensors(const Averaged& first, const Averaged& other) {
   }
 }
 
-std::vector<double> shares(const AverageRequest& request) {
-  const size_t count = request.checkpoints.size();
+// `count`: of different checkpoints, unless weights are given.
+std::vector<double> shares(const AverageRequest& request, size_t count) {
   if (count < 2) fail(ExitCode::usage, "an average needs at least two checkpoints");
   std::vector<double> out = request.weights;
   if (out.empty()) out.assign(count, 1);
@@ -126,10 +126,19 @@ std::vector<float> mean_of(const std::string& name, const std::deque<Averaged>& 
 }  // namespace
 
 AverageReport average_checkpoints(const AverageRequest& request) {
-  AverageReport report{.checkpoint = {}, .checkpoints = {}, .weights = shares(request)};
+  AverageReport report;
   std::deque<Averaged> all;
   for (const fs::path& path : request.checkpoints) {
     all.emplace_back(path);
+    const auto same = [&](const fs::path& other) {
+      return fs::equivalent(other, all.back().name());
+    };
+    if (request.weights.empty() && std::ranges::any_of(report.checkpoints, same)) {
+      log_warning("{} is {}, which is named before and counts once", path.string(),
+                  all.back().name());
+      all.pop_back();
+      continue;
+    }
     report.checkpoints.push_back(all.back().choice.checkpoint);
     if (is_inside(report.checkpoints.back(), request.folder)) {
       fail(ExitCode::usage, "{} is an input that the output would replace; name another folder",
@@ -138,6 +147,7 @@ AverageReport average_checkpoints(const AverageRequest& request) {
     if (all.size() > 1) check_same_model(all.front(), all.back());
     if (all.size() > 1) check_same_tensors(all.front(), all.back());
   }
+  report.weights = shares(request, all.size());
   const Averaged& first = all.front();
   const auto tokenizer = run_tokenizer(first.choice);
   RunFolder run(request.folder, "never", request.overwrite, /*owner=*/true);

@@ -312,9 +312,13 @@ void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint
                          .scale_streak = state.scale_streak});
 }
 
-bool has_parameters_of(const Executor& executor, const std::filesystem::path& checkpoint) {
+bool has_state_of(const Executor& executor, const std::filesystem::path& checkpoint, Role role) {
+  const auto file = std::ranges::find_if(
+      tensor_files(), [&](const TensorFile& one) { return is_one_of(role, one.roles); });
   try {
-    find_tensors(executor, SafetensorsSet(checkpoint, ExitCode::storage), tensor_files().front());
+    const bool saved = SafetensorsSet::holds(checkpoint, file->stem);
+    if (!saved && !has_any(executor, file->roles)) return true;
+    find_tensors(executor, SafetensorsSet(checkpoint, ExitCode::storage, file->stem), *file);
     return true;
   } catch (const Error&) {
     return false;

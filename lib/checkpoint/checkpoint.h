@@ -90,7 +90,8 @@ void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint
                      const CheckpointState& state, VerifiedFiles& files);
 void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint,
                      const CheckpointState& state);
-// Returns whether the checkpoint has the parameters and buffers of this model, by name and shape.
-bool has_parameters_of(const Executor& executor, const std::filesystem::path& checkpoint);
+// Returns whether the checkpoint has the state of this model, by name and shape: of the file with
+// tensors of that role (parameter: with buffers).
+bool has_state_of(const Executor& executor, const std::filesystem::path& checkpoint, Role role);
 
 }  // namespace dltrain

@@ -319,8 +319,10 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
   ExportReport report;
   const ResumeChoice choice = find_checkpoint(run_or_checkpoint);
   report.checkpoint = choice.checkpoint;
+  std::vector<std::string> overrides = out.sets;
+  overrides.insert(overrides.end(), one_rank_overrides().begin(), one_rank_overrides().end());
   auto experiment = load_config<Experiment>(
-      {.files = {report.checkpoint / "config.yaml"}, .overrides = one_rank_overrides()});
+      {.files = {report.checkpoint / "config.yaml"}, .overrides = overrides});
   IdentifiedModel model = identify_model(experiment.model, out.timm);
   report.model_type = model.family->model_type;
   report.images = model.family->images;

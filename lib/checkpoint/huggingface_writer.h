@@ -23,13 +23,14 @@ struct OutputTensor {
 
 struct HuggingFaceFolder {
   std::filesystem::path path;
-  std::optional<DType> dtype = {};   // f32 (the default), bf16 or f16
-  uint64_t max_shard_bytes = 5e9;    // of the tensors of one file
-  bool overwrite = false;            // an existing folder of a model may be replaced
-  bool merge = false;                // the adapters of model.lora go into the weights
-  bool timm = false;                 // the names and the config.json of timm
-  bool adapters = false;             // a folder of peft: the adapters alone
-  std::vector<TokenizerFile> files;  // besides config.json and the weights
+  std::optional<DType> dtype = {};     // f32 (the default), bf16 or f16
+  uint64_t max_shard_bytes = 5e9;      // of the tensors of one file
+  bool overwrite = false;              // an existing folder of a model may be replaced
+  bool merge = false;                  // the adapters of model.lora go into the weights
+  bool timm = false;                   // the names and the config.json of timm
+  bool adapters = false;               // a folder of peft: the adapters alone
+  std::vector<TokenizerFile> files;    // besides config.json and the weights
+  std::vector<std::string> sets = {};  // keys of the run, such as model.init_from=PATH
 };
 
 struct WrittenFolder {

@@ -112,6 +112,11 @@ std::vector<OutputTensor> learned_tensors(std::vector<OutputTensor> tensors,
 nlohmann::ordered_json adapter_config(const std::vector<OutputTensor>& tensors,
                                       const IdentifiedModel& model, const ModelConfig& config) {
   const LoraConfig& lora = *config.lora;
+  if (!config.init_from) {
+    fail(ExitCode::usage,
+         "adapters are of no use without their base, and this model had none (model.from, "
+         "model.init_from); export with --merge");
+  }
   std::set<std::string> all, adapted, saved, frozen;
   const auto exported = [&](std::string_view module) {
     const std::string weight = model.family->exported(std::string(module) + ".weight");

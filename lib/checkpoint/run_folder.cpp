@@ -294,11 +294,11 @@ RunFolder::RunFolder(fs::path folder, const std::string& resume, bool overwrite,
 }
 
 void RunFolder::begin(const std::optional<ResumeChoice>& resumed) {
+  check_no_foreign(path_, resumed);
   if (discard_) {
-    remove_owned(path_);
+    remove_owned(fs::canonical(path_));  // it may be a link
     mark_folder(path_);
   }
-  check_no_foreign(path_, resumed);
   claim_files(path_, names_);
   if (!resumed) return;
   CheckpointFolder folder(path_ / "checkpoints");

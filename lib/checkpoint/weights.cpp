@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <regex>
+#include <set>
 
 #include "base/error.h"
 #include "checkpoint/run_folder.h"
@@ -222,6 +223,22 @@ void load_verified(WeightStore& store, std::vector<FoundTensor> tensors,
   finish_verifying(files);
 }
 
+// Throws Error(usage) if parameters that adapters freeze are not in the file.
+void check_frozen(const std::vector<ParameterInfo>& wanted, const LoadedWeights& report) {
+  std::set<std::string> modules;
+  for (const ParameterInfo& info : wanted) {
+    const bool missing =
+        std::ranges::count(report.missing, with_shape(info.name, info.file.shape)) > 0;
+    if (info.adaptation != Adaptation::frozen || !missing) continue;
+    modules.insert(info.name.substr(0, info.name.rfind('.')) + ".*");
+  }
+  if (modules.empty()) return;
+  fail(ExitCode::usage,
+       "{} lacks {}, and model.lora freezes parameters of the base, so they would stay random; "
+       "train them too: model.lora.also_train: [\"{}\"]",
+       report.from.string(), listed(report.missing), fmt::join(modules, "\", \""));
+}
+
 }  // namespace
 
 LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
@@ -233,8 +250,9 @@ LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path
   std::erase_if(wanted, [&](const ParameterInfo& info) {
     return info.adaptation == Adaptation::adapter && files.find(info.name) == nullptr;
   });
-  load_verified(store, find_weights(wanted, files, rename, strict, report), report.from, files,
-                &report.not_finite);
+  const std::vector<FoundTensor> found = find_weights(wanted, files, rename, strict, report);
+  check_frozen(wanted, report);
+  load_verified(store, found, report.from, files, &report.not_finite);
   return report;
 }
 

@@ -30,6 +30,8 @@ constexpr int kMarks[] = {25, 50, kCheckInputsMatterSteps, 200, 400, 700, kMaxSt
 constexpr double kShare = 0.98;  // of the loss with zeroed inputs
 constexpr double kErrors = 3;    // standard errors that the difference must have
 constexpr double kSame = 1e-6;   // relative difference of losses that are the same
+// A teacher would be given the zeroed inputs too, and its targets would be those of nothing.
+const CheckSetup kWithoutTeacher{.teacher = false};
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -74,7 +76,7 @@ DataSplit split(const Session& session, int64_t held) {
 class Training {
  public:
   Training(const CheckOptions& options, int64_t samples, int64_t batches, bool zeroed)
-      : run_(prepare(options, samples, DType::f32)),
+      : run_(prepare(options, samples, DType::f32, kWithoutTeacher)),
         state_(first_batch(run_->session)),
         data_(split(run_->session, samples * batches)),
         batches_(batches),
@@ -166,8 +168,12 @@ CheckResult check_inputs_matter(const CheckOptions& options, int64_t samples) {
       std::min({samples, kCheckInputsMatterSamples, std::max<int64_t>(most_held / 8, 4)});
   const int64_t fewest = std::min(most, kMinSamples);
   // Chooses the samples so that all steps, or at least the first hundred, fit the time.
-  samples = samples_in_time(options, most, fewest, 2 * (kCheckInputsMatterSteps + kMaxSteps));
-  if (samples == 0) samples = samples_in_time(options, fewest, fewest, 2 * kCheckInputsMatterSteps);
+  samples = samples_in_time(options, most, fewest, 2 * (kCheckInputsMatterSteps + kMaxSteps),
+                            kWithoutTeacher);
+  if (samples == 0) {
+    samples =
+        samples_in_time(options, fewest, fewest, 2 * kCheckInputsMatterSteps, kWithoutTeacher);
+  }
   if (samples == 0) {
     return out_of_time("{} steps on {} samples take longer than {:.0f} s",
                        2 * kCheckInputsMatterSteps, fewest, options.most_seconds);

@@ -205,7 +205,7 @@ void SweepConfig::describe(Fields& f) {
 void SweepConfig::validate(Diagnostics& diagnostics) const {
   if (parameters.empty()) {
     diagnostics.add(location,
-                    "sweep has no parameters: {{optimizer.learning_rate: {{log: [1e-4, 1e-1]}}}}");
+                    "sweep needs parameters: {optimizer.learning_rate: {log: [1e-4, 1e-1]}}");
   }
   std::vector<std::string> keys;
   for (const SweepParameter& parameter : parameters) {

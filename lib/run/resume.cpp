@@ -8,6 +8,7 @@
 #include "config/dump.h"
 #include "config/load.h"
 #include "run/memory_fit.h"
+#include "run/run_record.h"
 
 namespace dltrain {
 namespace {
@@ -25,7 +26,8 @@ bool may_change(const ConfigDifference& difference, bool same_samples) {
   if (in("loss.teacher") && !in("loss.teacher_weights"))
     return true;  // its fingerprint is compared
   // Files may have been moved, or their delimiter may now be detected; the samples are compared.
-  const bool paths = difference.before.starts_with('/') && difference.after.starts_with('/');
+  const bool paths = plain_value(difference.before).starts_with('/') &&
+                     plain_value(difference.after).starts_with('/');
   return in("data") && (paths || key.ends_with(".delimiter")) && same_samples;
 }
 
@@ -63,18 +65,25 @@ void check_fp8(const std::string& location, const PrecisionConfig& now,
        location, describe_differences(changes), location);
 }
 
+// Throws Error(usage) if changed keys give the state of the optimizer other names or shapes.
+void check_optimizer_state(const ResumeChoice& choice, const Session& session,
+                           std::vector<ConfigDifference> changes) {
+  std::erase_if(changes, [](const ConfigDifference& change) {
+    return !change.path.starts_with("optimizer") && !change.path.starts_with("training.freeze") &&
+           !change.path.starts_with("precision");
+  });
+  if (changes.empty() || has_state_of(*session.executor, choice.checkpoint, Role::moment)) return;
+  fail(ExitCode::usage,
+       "{} has the state of an optimizer with other settings, which cannot go on with these, even "
+       "with --allow-changes:\n{}\nmodel.init_from: {} starts a new run with its weights and new "
+       "moments",
+       choice.checkpoint.string(), describe_differences(changes), choice.checkpoint.string());
+}
+
 // The changes that need --allow-changes.
 std::vector<ConfigDifference> other_run(const ResumeChoice& choice, const Session& session,
                                         const std::vector<ConfigDifference>& changes) {
-  std::vector<ConfigDifference> samples;
-  // Earlier versions saved no hash, or none of the targets.
-  const auto compare = [&](const char* what, const std::string& saved, const std::string& now) {
-    if (saved.empty() || now.empty() || saved == now) return;
-    samples.push_back({fmt::format("hash of some {} of data.train", what), saved, now});
-  };
-  const DataFingerprint data = fingerprint(*session.data.train);
-  compare("inputs", choice.state.data_fingerprint, data.inputs);
-  compare("targets", choice.state.targets_fingerprint, data.targets);
+  const std::vector<ConfigDifference> samples = data_changes(choice.state, *session.data.train);
   std::vector<ConfigDifference> out;
   for (const ConfigDifference& change : changes) {
     if (!may_change(change, samples.empty())) out.push_back(change);
@@ -84,10 +93,6 @@ std::vector<ConfigDifference> other_run(const ResumeChoice& choice, const Sessio
   if (batch != session.batch.global_batch) {
     out.push_back({"training.global_batch_size", std::to_string(batch),
                    std::to_string(session.batch.global_batch)});
-  }
-  const int64_t saved = choice.state.train_samples, now = session.data.train->size();
-  if (saved != now) {
-    out.push_back({"training samples", std::to_string(saved), std::to_string(now)});
   }
   const std::string& teacher = choice.state.teacher;
   if (!session.teachers.empty() && !teacher.empty() && teacher != session.teacher_fingerprint()) {
@@ -116,6 +121,23 @@ DataFingerprint fingerprint(const Dataset& data) {
     return {};  // the step that needs the sample reports the error
   }
   return {inputs.hex(), targets.hex()};
+}
+
+std::vector<ConfigDifference> data_changes(const CheckpointState& saved, const Dataset& now) {
+  std::vector<ConfigDifference> out;
+  // Earlier versions saved no hash, or none of the targets.
+  const auto compare = [&](const char* what, const std::string& before, const std::string& after) {
+    if (before.empty() || after.empty() || before == after) return;
+    out.push_back({fmt::format("hash of some {} of data.train", what), before, after});
+  };
+  const DataFingerprint data = fingerprint(now);
+  compare("inputs", saved.data_fingerprint, data.inputs);
+  compare("targets", saved.targets_fingerprint, data.targets);
+  if (saved.train_samples != now.size()) {
+    out.push_back(
+        {"training samples", std::to_string(saved.train_samples), std::to_string(now.size())});
+  }
+  return out;
 }
 
 std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, Session& session,
@@ -173,7 +195,7 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, Session& 
   }
   auto changes = changes_of(choice, session);
   const auto other = other_run(choice, session, changes);
-  if (!other.empty() && !has_parameters_of(*session.executor, choice.checkpoint)) {
+  if (!other.empty() && !has_state_of(*session.executor, choice.checkpoint, Role::parameter)) {
     fail(ExitCode::usage,
          "{} was saved with another model, loss, data or batch:\n{}\nIts parameters have other "
          "names or shapes than those of this model, so the run cannot be resumed with it; start a "
@@ -192,6 +214,7 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, Session& 
     log_info("{}; the inputs are normalized with the statistics of the checkpoint", statistics);
   }
   check_fp8(location, session.experiment->precision, changes);
+  check_optimizer_state(choice, session, changes);
   return changes;
 }
 

@@ -18,6 +18,8 @@ struct DataFingerprint {
   std::string inputs, targets;
 };
 DataFingerprint fingerprint(const Dataset& data);
+// Returns how training data differs from that of a checkpoint, as far as hashes and number tell.
+std::vector<ConfigDifference> data_changes(const CheckpointState& saved, const Dataset& now);
 
 // Returns the settings of this run that differ from the checkpoint. Throws Error(usage) for
 // settings that cannot change and, without `allow_changes`, for another loss, model, teacher or

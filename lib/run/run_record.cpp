@@ -163,11 +163,16 @@ std::vector<std::filesystem::path> find_runs(const std::filesystem::path& folder
   return out;
 }
 
-std::map<std::string, std::string> settings_of(const RunRecord& run) {
+std::string plain_value(const std::string& yaml) {
+  const Json text = parse(yaml);
+  return text.is_string() ? text.get<std::string>() : yaml;
+}
+
+std::map<std::string, std::string> settings_of(const RunRecord& run, bool plain) {
   std::map<std::string, std::string> out;
   try {
     for (const ConfigDifference& key : keys_of_dump(run.config)) {
-      out[printable(key.path)] = printable(key.after);
+      out[printable(key.path)] = plain ? printable(plain_value(key.after)) : key.after;
     }
   } catch (const std::exception&) {
     return {};  // no YAML

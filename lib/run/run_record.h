@@ -53,7 +53,9 @@ std::vector<RunPoint> read_curve(const std::filesystem::path& run);
 // of their paths.
 std::vector<std::filesystem::path> find_runs(const std::filesystem::path& folder);
 
-// The keys of the configuration with their values.
-std::map<std::string, std::string> settings_of(const RunRecord& run);
+// A value of a ConfigDifference, written as YAML on one line: texts without their quotes.
+std::string plain_value(const std::string& yaml);
+// The keys of the configuration with their values: `plain`, or as YAML.
+std::map<std::string, std::string> settings_of(const RunRecord& run, bool plain = true);
 
 }  // namespace dltrain

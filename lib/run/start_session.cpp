@@ -108,7 +108,9 @@ void check_final_bias(const Session& session) {
 std::optional<LoadedWeights> start_session(Session& session, const CheckpointState* follows) {
   const Experiment& experiment = *session.experiment;
   session.executor->allocate();
-  initialize_weights(*session.executor, static_cast<uint64_t>(experiment.seed));
+  // Weights that the checkpoint lacks are those of its run, whatever the seed is now.
+  const int64_t seed = follows != nullptr ? follows->seed : experiment.seed;
+  initialize_weights(*session.executor, static_cast<uint64_t>(seed));
   for (size_t i = 0; i < session.teachers.size(); ++i) {
     const std::string prefix = teacher_name(i, session.teachers.size()) + ".";
     std::vector<ParameterInfo> own;

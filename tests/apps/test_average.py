@@ -58,8 +58,14 @@ class Average(support.DltrainTest):
         # It has no moments to go on from.
         self.refused(USAGE, self.small(), "--output-dir", self.folder / "on", "--resume", soup, says="made by `dltrain average` and has weights only")
         self.refused(USAGE, "average", *steps, "-o", soup, says="already contains a run")
-        self.run_dltrain("average", *steps[:2], "-o", soup, "--overwrite")
+        link = self.folder / "link"
+        link.symlink_to(soup)
+        self.run_dltrain("average", *steps[:2], "-o", link, "--overwrite")
         self.check_mean(soup, steps[:2], (1, 1))
+        # `checkpoints/*` names the folders that latest and best lead to again.
+        said = self.run_dltrain("average", *sorted((run / "checkpoints").iterdir()), "-o", self.folder / "all")
+        self.assertIn("latest is", said.err)
+        self.check_mean(self.folder / "all", steps, (1, 1, 1))
 
     def test_statistics_and_averages(self):
         runs = [self.folder / name for name in ("a", "b")]
@@ -103,9 +109,10 @@ class Average(support.DltrainTest):
             self.run_dltrain(self.small(), "-q", "--output-dir", runs[name], "--max-steps", 2,
                              "-s", f"model.lora={{rank: 2, alpha: {len(name)}, save: all}}")
         self.refused(USAGE, "average", runs["lora"], runs["alpha"], *out, says="model.lora.alpha: 4")
-        said = self.run_dltrain("average", runs["lora"], runs["lora"], "-o", self.folder / "adapters").out
+        said = self.run_dltrain("average", runs["lora"], runs["lora"], "--weights", "1,1", "-o", self.folder / "adapters").out
         self.assertIn("adapters were averaged factor by factor", said)
         self.refused(USAGE, "average", runs["small"], *out, says="at least two checkpoints")
+        self.refused(USAGE, "average", runs["small"], runs["small"], *out, says="at least two checkpoints")
         self.refused(USAGE, "average", runs["small"], runs["small"], *out, "--weights", "1,2,3", says="3 weights for 2 checkpoints")
         self.refused(USAGE, "average", runs["small"], runs["small"], *out, "--weights", "1,-1", says="must not be negative")
         self.refused(USAGE, "average", runs["small"], runs["small"], *out, "--weights", "0,0", says="all 0")

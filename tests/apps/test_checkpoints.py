@@ -203,15 +203,24 @@ class Changes(Runs):
         text = CONSTANT.replace("type: synthetic, shape: [12], classes: 4, samples: 100, shuffle: true", "type: csv, path: PATH")
         text = text.replace("  eval: {type: synthetic, shape: [12], classes: 4, samples: 40, seed: 1}\n", "")
         rows = [f"{i % 7},{i % 5},{i % 4}\n" for i in range(60)]
-        for name, content in (("a", rows), ("b", rows), ("c", rows[::-1])):
+        for name, content in (("a", rows), ("b it's", rows), ("c", rows[::-1])):
             self.write(f"{name}/data.csv", "".join(content))
         self.train("--max-steps", 10, text=text.replace("PATH", str(self.folder / "a" / "data.csv")))
         self.refused(USAGE, self.small(text.replace("PATH", str(self.folder / "c" / "data.csv"))), "--output-dir", self.run_folder, "--resume",
                      "auto", says="data.train.path")
         shutil.rmtree(self.folder / "a")
-        said = self.go_on(text=text.replace("PATH", str(self.folder / "b" / "data.csv"))).err
+        said = self.go_on(text=text.replace("PATH", f'"{self.folder}/b it\'s/data.csv"')).err
         self.assertIn("data.train.path: ", said)
         self.assertEqual(len(steps(self.run_folder)), 40)
+
+    def test_another_layout_of_the_optimizers_state_names_the_changed_key(self):
+        adamw = "type: adamw, learning_rate: 1.0e-2, weight_decay: 0.01"
+        for before, after, says in (("", f"optimizer={{{adamw}, moments: 8bit, min_8bit_size: 1}}", "optimizer.moments: f32 -> 8bit"),
+                                    ("training.freeze=['layers.0.*']", "training.freeze=[]", "training.freeze[0]: layers.0.* -> absent"),
+                                    (f"optimizer={{{adamw}, galore: {{rank: 2}}}}", f"optimizer={{{adamw}, galore: {{rank: 3}}}}", "optimizer.galore.rank: 2 -> 3")):
+            self.train("--max-steps", 10, "--overwrite", *(("-s", before) if before else ()))
+            self.refused(USAGE, self.small(CONSTANT), "--output-dir", self.run_folder, "--resume", "auto", "--allow-changes", "-s", after,
+                         says=[says, f"model.init_from: {self.run_folder}"])
 
     def test_other_data_under_the_same_path_is_refused(self):
         text = CONSTANT.replace("type: synthetic, shape: [12], classes: 4, samples: 100, shuffle: true", "type: csv, path: PATH")

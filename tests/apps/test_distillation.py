@@ -49,6 +49,11 @@ class Distillation(support.DltrainTest):
                 expected += (1 - alpha) * -math.log(s[label]) + alpha * temperature**2 * divergence
             self.assertAlmostEqual(steps(run)[0]["loss"] / (expected / 100), 1, delta=2e-5)
 
+    def test_the_check_that_inputs_matter_does_not_zero_those_of_the_teacher(self):
+        said = self.run_dltrain("check", self.small(), "-s", "data.train.samples=1000", "-s",
+                                f"loss={{type: distillation, teacher: {self.teacher}, alpha: 1}}").out
+        self.assertIn("PASS  inputs matter", said)
+
     def test_samples_whose_label_is_ignored_learn_nothing_from_the_teacher_either(self):
         teacher, labels = self.probabilities(self.teacher)
         run = self.folder / "run"

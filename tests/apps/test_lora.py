@@ -85,6 +85,22 @@ logging: {{logging_steps: 1}}
                 self.run_dltrain(configuration, *keys, "--output-dir", plain, "-s", "model.lora=null")
                 self.assertEqual(steps(run)[0]["loss"], steps(plain)[0]["loss"], f"{name} {compute}")
 
+    def test_a_new_head_is_not_frozen_at_random_values(self):
+        mlp = SOURCES / "tests/golden/mlp"
+        configuration = self.write("head.yaml", f"""
+name: head
+model:
+  layers: [{{linear: 32}}, {{gelu: {{approximate: tanh}}}}, {{linear: 32}}, {{gelu: {{approximate: tanh}}}}, {{linear: 10}}, relu, {{linear: 10}}]
+  init_from: {mlp}/weights.safetensors
+  strict: false
+  lora: 2
+data: {{type: tensors, path: {mlp}/batches.safetensors, inputs: x, targets: y}}
+optimizer: {{type: adamw, learning_rate: 0.01}}
+training: {{global_batch_size: 8, max_steps: 2}}
+""")
+        self.refused(USAGE, configuration, "--output-dir", self.folder / "head", says='train them too: model.lora.also_train: ["layers.6.*"]')
+        self.run_dltrain(configuration, "--output-dir", self.folder / "head", "-q", "-s", 'model.lora.also_train=["layers.6.*"]')
+
     def evaluated(self, *arguments):
         result = self.folder / "result.json"
         self.run_dltrain("eval", *arguments, "--result", result)
@@ -177,6 +193,7 @@ logging: {{logging_steps: 1}}
         for arguments in (["eval", "--checkpoint", run], ["generate", run, "--tokens", "3,4"]):
             self.assertIn(str(self.folder / "base-gpt2"), self.run_dltrain(*arguments, code=STORAGE).err)
         self.run_dltrain("export", run, self.folder / "adapters-alone")
+        self.run_dltrain("export", run, self.folder / "merged", "--merge", "-s", f"model.init_from={elsewhere}")
 
     def test_adapters_are_a_remedy_where_a_trained_model_does_not_fit(self):
         wide = self.write("wide.yaml", f"""

@@ -167,6 +167,22 @@ class Predict(support.DltrainTest):
             self.assertEqual([row["class"] for row in both], [row["class"] for row in found])
             shutil.rmtree(run)
 
+    def test_held_out_samples_of_changed_data_are_no_longer_held_out(self):
+        run, new = self.table(data="eval_fraction: 0.2")
+        warning = "the data is not that with which"
+        for command in (("eval", run), ("predict", run, "-o", self.folder / "out.csv")):
+            self.assertNotIn(warning, self.run_dltrain(*command).err)
+            self.assertIn(warning, self.run_dltrain(*command, "-s", "data.split_seed=3").err)
+        self.assertIn(f"4 samples of {new}", self.run_dltrain("eval", run, new, "-s", "evaluation.samples=4").out)
+        with open(self.folder / "table.csv", "a") as table:
+            table.write("\n1,2,0\n3,4,0\n")
+        self.assertIn(warning, self.run_dltrain("eval", run).err)
+        self.assertNotIn(warning, self.run_dltrain("eval", run, new).err)
+
+    def test_another_seed_draws_no_other_base(self):
+        run = self.train("run", "-s", "model.lora={rank: 2, save: adapters}")
+        self.assertEqual(self.evaluate(run, "--seed", 8), self.evaluate(run))
+
     def test_classes_that_the_loss_weighs_ask_for_no_training_data(self):
         run, new = self.table(data="eval_fraction: 0.2")
         shutil.rmtree(run)

@@ -9,7 +9,7 @@ import signal
 import time
 
 import support
-from support import OK, SMALL, STOPPED, STORAGE, checkpoints, metrics, steps
+from support import OK, SMALL, STOPPED, STORAGE, USAGE, checkpoints, metrics, steps
 
 # Long enough to be hit in the middle, short enough to be run many times.
 LONGER = (SMALL.replace("max_steps: 40", "max_steps: 400").replace("save_steps: 10", "save_steps: 40")
@@ -61,6 +61,20 @@ class Resume(support.DltrainTest):
             self.run_dltrain(configuration, "-q", "--output-dir", other, "--resume", place)
             self.assert_same_state(other, whole)
             self.assertEqual([line["step"] for line in steps(other)], list(range(int(place.name[5:]) + 1, 41)))
+
+    def test_a_run_folder_that_is_a_link_is_overwritten_and_resumed(self):
+        configuration, real, link = self.small(), self.folder / "real", self.folder / "link"
+        real.mkdir()
+        link.symlink_to(real)
+        for arguments in ((), ("--overwrite", "--max-steps", 20), ("--resume", "auto")):
+            self.run_dltrain(configuration, "-q", "--output-dir", link, *arguments)
+            self.assertTrue(link.is_symlink())
+        self.assertEqual(metrics(real)[-1]["step"], 40)
+        # What refuses leaves the list of files as it was.
+        (real / "checkpoints" / "mine").mkdir()
+        before = (real / ".dltrain").read_text()
+        self.refused(USAGE, configuration, "--output-dir", link, "--overwrite", says="was not written by dltrain")
+        self.assertEqual((real / ".dltrain").read_text(), before)
 
     def test_a_finished_run_is_resumed_without_another_step(self):
         configuration = self.small()

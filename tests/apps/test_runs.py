@@ -28,7 +28,13 @@ class Runs(DltrainTest):
         self.assertEqual(self.listed("--filter", "tag=slow"), ["no runs of 3 pass the filter"])
         self.assertEqual(self.listed("--columns", "seed,loss")[0].split(), ["run", "status", "steps", "time", "seed", "loss"])
         objects = [json.loads(line) for line in self.listed("--json")]
-        self.assertEqual({run["settings"]["optimizer.learning_rate"] for run in objects}, {"0.1", "0.01", "0.001"})
+        self.assertEqual({run["settings"]["optimizer.learning_rate"] for run in objects}, {0.1, 0.01, 0.001})
+        settings = objects[0]["settings"]
+        self.assertEqual([settings[key] for key in ("autotune", "evaluation.samples", "seed", "experiment.goal")], ["off", None, 7, "which rate is best"])
+        self.train("tagged", "-s", 'experiment.tags=["b c", "off"]')
+        for filters in (("tag=b c",), ("tag=off", "autotune=off")):
+            listed = self.listed("--sort", "seed", *(word for one in filters for word in ("--filter", one)))
+            self.assertEqual([line.split()[0].rsplit("/", 1)[1] for line in listed[1:]], ["tagged"])
         for wrong in ("optimizer.learning_rate", "loss<much", "nothing=1"):
             self.refused(USAGE, "runs", "list", self.runs, "--filter", wrong, says=f"--filter {wrong}" if "=1" in wrong else f"--filter '{wrong}'")
         for flag in ("--sort", "--columns"):
@@ -50,7 +56,7 @@ class Runs(DltrainTest):
 
     def test_show_says_when_where_and_how(self):
         said = self.run_dltrain("runs", "show", self.runs / "rate-0.1").out
-        for part in ("finished", 'goal: "which rate is best"', "study: rates", "attempt 1: 20", "1 rank,", "$ dltrain train ", "steps                8", "loss:"):
+        for part in ("finished", 'goal: which rate is best', "study: rates", "attempt 1: 20", "1 rank,", "$ dltrain train ", "steps                8", "loss:"):
             self.assertIn(part, said)
 
     def test_diff_names_settings_and_the_step_where_losses_part(self):

@@ -222,7 +222,7 @@ class Sweep(DltrainTest):
                 ["sweep.yaml:", "did you mean 'learning_rate'?", "optimizer.type: madgrad: unknown type", "training.max_steps: -1: "])
         refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: 0.1}}\n", "expected values [a, b, c], {range: [low, high]}")
         refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {min: 0, max: 1}}}\n", "did you mean 'range'?")
-        refused("sweep: {trials: 3}\n", "sweep has no parameters")
+        refused("sweep: {trials: 3}\n", "sweep needs parameters: {optimizer.learning_rate: {log: [1e-4, 1e-1]}}")
         refused("sweep: {trials: 3, parameters: [a]}\n", "expected a map of keys to values")
         refused("sweep: {parameters: {seed: [1, 2]}}\n", ["`repeats: N` trains each trial with N seeds", "sweep needs trials: N, or search: grid for all combinations"])
         refused("sweep: {search: grid, trials: 3, parameters: {optimizer.learning_rate: {range: [0, 1]}}}\n",
@@ -240,6 +240,17 @@ class Sweep(DltrainTest):
         # A batch that does not suit the micro-batch, in one combination only.
         refused("sweep: {search: grid, parameters: {training.global_batch_size: [16, 18], training.micro_batch_size: [4, 8]}}\n",
                 ["trial 2 is no valid experiment (global_batch_size=18, micro_batch_size=4)"])
+        # The first trials of a search that learns are known, and so are the values that later ones choose from.
+        refused("sweep: {search: tpe, trials: 3, parameters: {optimizer.type: [sgd, adamw, lion], optimizer.betas: [[0.9, 0.99], [0.9, 0.95]]}}\n",
+                "trial 0 is no valid experiment")
+        refused("sweep: {search: tpe, trials: 40, parameters: {training.global_batch_size: [20, 32, 48, 64, 80, 96, 112, 16], training.micro_batch_size: [1, 2, 4, 8]}}\n",
+                "a trial that the search may choose is no valid experiment (global_batch_size=20, micro_batch_size=8)")
+        # A section replaces the keys in it.
+        rate = "optimizer.learning_rate: {log: [1e-4, 1e-1]}"
+        kinds = "optimizer: [{type: sgd, learning_rate: 0.7}, {type: adam, learning_rate: 0.1}]"
+        for parameters in (f"{rate}, {kinds}", f"{kinds}, {rate}"):
+            refused(f"sweep: {{trials: 3, parameters: {{{parameters}}}}}\n", ["sweep.yaml:", "optimizer contains optimizer.learning_rate"])
+        self.sweep(self.config(f"sweep: {{trials: 3, parameters: {{optimizer: [{{type: sgd}}, {{type: adam}}], {rate}}}}}\n"), "--dry-run")
         self.refused(USAGE, "train", self.config(RATES), says="the section sweep is for `dltrain sweep`")
         run = self.folder / "run"
         self.run_dltrain("train", self.config(RATES), "-s", "sweep=null", "-q", "--output-dir", run)

@@ -112,6 +112,21 @@ TEST_CASE("replacing a published folder keeps foreign files of the old one") {
   CHECK(refusal_of_overwrite(folder).find("no list") != std::string::npos);
 }
 
+TEST_CASE("the folder that a link leads to is replaced, not the link") {
+  const TemporaryFolder temporary;
+  const fs::path link = temporary.path() / "link";
+  fs::create_directory(temporary.path() / "real");
+  fs::create_directory_symlink("real", link);
+  for (const char* name : {"first", "second"}) {
+    AtomicDirectory out(link);
+    out.create(name).write("{}");
+    out.publish();
+  }
+  CHECK(fs::is_symlink(link));
+  CHECK(fs::exists(temporary.path() / "real/second"));
+  CHECK_FALSE(fs::exists(link / "first"));
+}
+
 TEST_CASE("a mapped file that shrinks is zeros from there on, and is named") {
   const TemporaryFolder temporary;
   const fs::path path = temporary.path() / "data";
