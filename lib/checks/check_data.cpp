@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "checks/checks_support.h"
 #include "data/classes.h"
+#include "data/inspect.h"
 #include "data/loader.h"
 
 namespace dltrain {
@@ -15,8 +16,8 @@ namespace {
 constexpr int64_t kCheckDataSamples = 4096;  // looked at
 constexpr int64_t kMinInBatch = 8;           // smaller batches may have one class by chance
 constexpr int kBatches = 4;
-constexpr int64_t kMaxLocations = 1000000;  // of training samples, in memory
-constexpr int64_t kCompared = 64;           // samples of the eval split
+constexpr int64_t kCompared = 20000;  // samples of a split, which may be files of images
+constexpr double kMostShared = 0.1;   // of the eval split, beyond what is chance
 
 // Returns whether a field has the same bytes in samples from the whole range of the data.
 bool is_constant(const Dataset& data, int field) {
@@ -33,35 +34,47 @@ bool is_constant(const Dataset& data, int field) {
   return true;
 }
 
-// Returns whether samples from the whole range of the eval split are also training samples: at the
-// same place of the files, with the same inputs.
-bool is_within(const Dataset& eval, const Dataset& train) {
-  if (train.size() > kMaxLocations) return false;
-  std::unordered_map<std::string, int64_t> known;
-  for (int64_t i = 0; i < train.size(); ++i) known.emplace(train.location_of(i), i);
-  const auto hash = [](const Dataset& data, int64_t sample) {
+// Returns the inputs of samples from the whole range of the data, as `data inspect` compares them.
+SplitReport compared(const Dataset& data) {
+  SplitReport out;
+  out.samples = std::min(data.size(), kCompared);
+  for (int64_t i = 0; i < out.samples; ++i) {
     Hasher hasher;
-    data.hash_inputs(sample, hasher);
-    return hasher.hex();
-  };
-  const int64_t count = std::min(eval.size(), kCompared);
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t sample = i * eval.size() / count;
-    const auto found = known.find(eval.location_of(sample));
-    if (found == known.end() || hash(train, found->second) != hash(eval, sample)) return false;
+    try {
+      data.hash_inputs(i * data.size() / out.samples, hasher);
+      out.hashes.push_back(hasher.hex());
+    } catch (const Error&) {
+      out.hashes.emplace_back();  // a broken image, which other checks report
+    }
   }
-  return true;
+  return out;
 }
 
-// Returns what is wrong with the eval split, or an empty text.
-std::string error_of_eval(const Session& session) {
-  if (!has_one_label(*session.data.train)) return {};
-  const DataSplit data = session.experiment->data.open();
-  if (!data.eval) return {};
-  std::string uneven = imbalanced_classes(*data.train, *data.eval);
-  if (!uneven.empty()) return uneven + ": are the samples sorted by class?";
-  if (is_within(*data.eval, *data.train)) return "the samples of the eval split are trained on";
-  return {};
+// Returns the share of the samples that are equal to another one.
+double repeated(const SplitReport& split) {
+  std::unordered_map<std::string_view, int64_t> times;
+  for (const std::string& hash : split.hashes) ++times[hash];
+  const auto count = std::count_if(split.hashes.begin(), split.hashes.end(),
+                                   [&](const std::string& hash) { return times[hash] > 1; });
+  return static_cast<double>(count) / static_cast<double>(split.samples);
+}
+
+// Returns a sentence about samples of the eval split that are trained on, if there are any, and
+// whether they are many. Real data repeats samples: a random split has as many of them in both
+// parts as there are in one, but for chance.
+std::pair<std::string, bool> find_shared(const Dataset& train, const Dataset& eval) {
+  const SplitReport of_train = compared(train), of_eval = compared(eval);
+  const size_t count = find_overlap(of_train, of_eval).size();
+  if (count == 0) return {};
+  const auto n = static_cast<double>(of_eval.samples), share = static_cast<double>(count) / n;
+  const double looked_at =
+      static_cast<double>(of_train.samples) / static_cast<double>(train.size());
+  const double most = repeated(of_train) + kMostShared * looked_at;
+  const bool all = of_train.samples == train.size() && of_eval.samples == eval.size();
+  return {
+      fmt::format("{} of {} samples of the eval split are trained on{}", count, of_eval.samples,
+                  all ? "" : fmt::format(" (compared with {} training samples)", of_train.samples)),
+      share > most + 3 * std::sqrt(std::max(0.0, most * (1 - most)) / n)};
 }
 
 // Returns the number of classes in each of the first micro-batches of the training order.
@@ -91,19 +104,27 @@ CheckResult check_data(const CheckOptions& options, int64_t samples) {
                                                 : data.fields()[static_cast<size_t>(field)].name,
                    std::min(data.size(), kCheckDataSamples));
   }
-  if (std::string error = error_of_eval(session); !error.empty()) {
-    return pass_if(false, "{}", error);
+  DataSplit split;
+  std::string shared;
+  const bool is_text = data.fields().back().sample.dtype == DType::i32 && !has_one_label(data);
+  if (!is_text) split = session.experiment->data.open();
+  if (split.eval) {
+    std::string uneven = imbalanced_classes(*split.train, *split.eval);
+    if (!uneven.empty()) return pass_if(false, "{}: are the samples sorted by class?", uneven);
+    const auto [sentence, many] = find_shared(*split.train, *split.eval);
+    if (many) return pass_if(false, "{}", sentence);
+    if (!sentence.empty()) shared = "; " + sentence + ", which may be chance";
   }
   const StepGraph& graph = session.executor->training();
   if (graph.graph.value(graph.targets()).spec.dtype != DType::i32 || samples < kMinInBatch) {
-    return pass_if(true, "inputs and targets vary");
+    return pass_if(true, "inputs and targets vary{}", shared);
   }
   const std::vector<size_t> counts = classes_of_batches(session);
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
   return pass_if(*most > 1,
                  "inputs and targets vary; the first {} batches of {} have {} to {} classes each{}",
                  kBatches, samples, *least, *most,
-                 *most > 1 ? "" : ": the order is sorted, set data.train.shuffle");
+                 *most > 1 ? shared : ": the order is sorted, set data.train.shuffle");
 }
 
 }  // namespace dltrain

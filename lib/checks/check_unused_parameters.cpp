@@ -54,9 +54,10 @@ CheckResult check_unused_parameters(const CheckOptions& options, int64_t samples
     list += (i == 0 ? "" : ", ") + names[i];
   }
   if (names.size() > kMaxNamed) list += fmt::format(" and {} more", names.size() - kMaxNamed);
-  return pass_if(false,
-                 "{} of {} parameters do not reach the loss, {} have a gradient of zeros: {}",
-                 unreached.size(), parameters, zero.size(), list);
+  std::vector<std::string> what;
+  if (!unreached.empty()) what.push_back(fmt::format("{} do not reach the loss", unreached.size()));
+  if (!zero.empty()) what.push_back(fmt::format("{} have a gradient of zeros", zero.size()));
+  return pass_if(false, "of {} parameters {}: {}", parameters, fmt::join(what, ", "), list);
 }
 
 }  // namespace dltrain

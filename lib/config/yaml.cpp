@@ -333,7 +333,10 @@ std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t
       diagnostics.add(SourceLocation{source, tab, 1, {}},
                       "a tab in the indentation; YAML requires spaces");
     } else {
-      diagnostics.add(positions.location(error.mark), "not valid YAML: {}", error.msg);
+      const bool expands = source->text.find("{", begin) < source->text.find("${", begin) &&
+                           source->text.find("${", begin) != std::string::npos;
+      diagnostics.add(positions.location(error.mark), "not valid YAML: {}{}", error.msg,
+                      expands ? "; ${NAME} within {} needs quotes" : "");
     }
     return {};
   }

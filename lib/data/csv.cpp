@@ -14,6 +14,7 @@
 #include "base/utf8.h"
 #include "config/suggest.h"
 #include "data/classes.h"
+#include "data/f32_rounding.h"
 #include "data/memory_dataset.h"
 
 namespace dltrain {
@@ -83,6 +84,11 @@ bool has_thousands(std::string_view text) {
   return std::regex_match(text.begin(), text.end(), pattern);
 }
 
+std::string without_digits(std::string text) {
+  std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+  return text;
+}
+
 class CsvLoader {
  public:
   CsvLoader(const CsvOptions& options, const LineSource& open, const OpenOptions& how)
@@ -108,6 +114,9 @@ class CsvLoader {
     bad_.throw_if_any(reader.name());
     if (row_lines_.empty()) throw Error(ExitCode::data, "has no data", reader.name());
     warn_of_unknown(reader.name());
+    for (size_t i = 0; i < names_.size(); ++i) {
+      rounding_[i].warn(reader.name() + ": " + shown_column(names_, i));
+    }
     return finish(reader.name());
   }
 
@@ -120,6 +129,7 @@ class CsvLoader {
   // Reads the columns from the first line that is not blank.
   void begin(const CsvReader::Cells& cells, const std::string& location) {
     names_ = column_names(cells, dialect_.header);
+    rounding_.resize(names_.size());
     if (dialect_.header && schema_->has_header()) {
       match_names(location);
     } else {
@@ -300,13 +310,18 @@ class CsvLoader {
     return {};
   }
 
+  float as_f32(size_t cell, double value) {
+    rounding_[cell].add(value);
+    return static_cast<float>(value);
+  }
+
   void add_number(const ColumnSchema& column, size_t cell, std::string_view text, int64_t number) {
     float scaled = std::numeric_limits<float>::quiet_NaN();
     const bool empty = is_missing(text);
     if (empty) {
       if (options_.empty == EmptyCells::error) add_missing(cell);
     } else if (const auto value = number_in(cell, text)) {
-      scaled = (*scaler_)(*value, number);
+      scaled = as_f32(cell, scaler_->exact(*value, number));
       if (!std::isfinite(scaled)) {
         bad_.add(location_of(cell), fmt::format("{} is too large for f32 (after scaling)", *value));
       }
@@ -345,7 +360,7 @@ class CsvLoader {
       add_ignored();
     } else if (options_.regression) {
       const double value = number_in(cell, text).value_or(0);
-      numbers_.push_back(static_cast<float>(value));
+      numbers_.push_back(as_f32(cell, value));
       if (!std::isfinite(numbers_.back())) {
         bad_.add(location_of(cell), fmt::format("{} is too large for f32", value));
       }
@@ -362,7 +377,9 @@ class CsvLoader {
       const auto found = classes_.find(fmt::format("{:.0f}", *number));
       if (found != classes_.end() && *number == std::floor(*number)) return found->second;
     }
-    const std::string near = nearest_name(std::string(text), schema_->class_names);
+    std::string near = nearest_name(std::string(text), schema_->class_names);
+    // Numbered classes are not misspelt; the data may be sorted by class.
+    if (without_digits(near) == without_digits(std::string(text))) near.clear();
     bad_.add(location_of(cell),
              fmt::format("the class '{}' is not one of the {} trained classes: {}{}",
                          shown_line(text, kShownCell), schema_->class_names.size(),
@@ -449,8 +466,9 @@ class CsvLoader {
   CsvDialect dialect_;
   std::shared_ptr<const DataSchema> schema_;
   std::vector<std::string> names_;
-  std::vector<int> cell_of_;         // by column of the schema; -1: not in the file
-  std::vector<Numbers> categories_;  // by column
+  std::vector<F32Rounding> rounding_;  // by cell
+  std::vector<int> cell_of_;           // by column of the schema; -1: not in the file
+  std::vector<Numbers> categories_;    // by column
   Numbers classes_;
   int64_t embedded_ = 0;  // columns
   Shape shape_;

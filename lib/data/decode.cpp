@@ -63,9 +63,15 @@ void decompress(const JpegDecoder& decoder, std::span<const uint8_t> file, uint8
                       TJFLAG_LIMITSCANS) == 0) {
     return;
   }
-  // Other warnings (stray bytes between markers) do not affect the image.
-  const bool harmless =
-      decoder.only_warned() && decoder.why().find("remature end") == std::string_view::npos;
+  // Only the first of several warnings is known, and the code of an error after one is that of a
+  // warning too. So each text that does not affect the image is listed, and the end must be there.
+  const std::string_view bytes(reinterpret_cast<const char*>(file.data()), file.size());
+  bool harmless = false;
+  for (const char* text : {"extraneous bytes", "ICC marker", "Adobe color transform",
+                           "JFIF revision", "Invalid SOS parameters"}) {
+    harmless = harmless || decoder.why().find(text) != std::string_view::npos;
+  }
+  harmless = harmless && bytes.rfind("\xFF\xD9") + 1 > bytes.rfind("\xFF\xDA") + 1;
   if (!harmless) fail(ExitCode::data, "damaged JPEG: {}", decoder.why());
 }
 

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <mutex>
-#include <set>
 
 #include "base/cpus.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/owned_files.h"
 #include "base/stop.h"
 #include "base/utf8.h"
@@ -16,6 +13,7 @@
 #include "data/config.h"
 #include "data/dataset.h"
 #include "data/image_config.h"
+#include "data/warn_once.h"
 
 namespace dltrain {
 namespace {
@@ -48,8 +46,9 @@ class FolderImages final : public ImageSource {
     read_file(files_[static_cast<size_t>(sample)], kImageFolderMaxFile, ExitCode::data, buffer);
     return probe_image(buffer);
   }
+  // Names need not be UTF-8, but tables of predictions are.
   std::string location_of(int64_t sample) const override {
-    return files_[static_cast<size_t>(sample)];
+    return printable(files_[static_cast<size_t>(sample)]);
   }
 
  private:
@@ -57,7 +56,7 @@ class FolderImages final : public ImageSource {
   std::vector<std::string> files_;
 };
 
-// Counts the files without the name of an image.
+// Counts files that are not read.
 struct SkippedFiles {
   int64_t count = 0;
   std::string least;  // the first by name
@@ -65,23 +64,22 @@ struct SkippedFiles {
   void add(const std::string& path) {
     if (count++ == 0 || path < least) least = path;
   }
-  // Logs a warning, once per folder.
-  void warn(const std::string& folder) const {
-    static std::mutex mutex;
-    static std::set<std::string> warned;
-    const std::lock_guard lock(mutex);
-    if (count == 0 || !warned.insert(folder).second) return;
-    log_warning("{}: skipped {} file{} without the ending .jpg, .jpeg or .png, the first is {}",
-                folder, count, count == 1 ? "" : "s", least);
+  // Warns; `which` says why they are not read.
+  void warn(const std::string& folder, const std::string& which) const {
+    if (count == 0) return;
+    warn_once(fmt::format("{}: skipped {} file{} {}, the first is {}", folder, count,
+                          count == 1 ? "" : "s", which, least));
   }
 };
 
-// Returns the image files below `folder` in order. Does not follow links to folders, so there are
-// no cycles.
-std::vector<std::string> image_files(const fs::path& folder, SkippedFiles& skipped) {
+// Returns the image files below `folder` in order. Follows links to folders only with `links`, and
+// then only those in `folder` itself, so there are no cycles.
+std::vector<std::string> image_files(const fs::path& folder, bool links, SkippedFiles& skipped) {
   std::vector<std::string> files;
-  for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
+  constexpr auto kFollow = fs::directory_options::follow_directory_symlink;
+  for (fs::recursive_directory_iterator entry(folder, kFollow), end; entry != end; ++entry) {
     check_stop();
+    if (entry->is_symlink() && !(links && entry.depth() == 0)) entry.disable_recursion_pending();
     if (is_hidden(entry->path())) {
       if (entry->is_directory()) entry.disable_recursion_pending();
     } else if (entry->is_directory()) {
@@ -98,9 +96,17 @@ std::vector<std::string> image_files(const fs::path& folder, SkippedFiles& skipp
 
 std::vector<std::string> class_folders(const std::string& path) {
   std::vector<std::string> names;
+  SkippedFiles beside;
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-    if (entry.is_directory() && !is_hidden(entry.path())) {
-      names.push_back(entry.path().filename().string());
+    if (is_hidden(entry.path())) continue;
+    if (!entry.is_directory()) {
+      if (is_image_name(entry.path())) beside.add(entry.path().string());
+      continue;
+    }
+    names.push_back(entry.path().filename().string());
+    if (find_invalid_utf8(names.back())) {
+      throw Error(ExitCode::data, "is the name of a class, but is not UTF-8; rename the folder",
+                  printable(entry.path().string()));
     }
   }
   std::sort(names.begin(), names.end());
@@ -110,6 +116,7 @@ std::vector<std::string> class_folders(const std::string& path) {
                 "images without classes)",
                 path);
   }
+  beside.warn(path, "beside the folders of the classes");
   return names;
 }
 
@@ -155,14 +162,14 @@ std::shared_ptr<const ImageSource> open_image_folder(const ImageFolderOptions& o
     for (size_t i = 0; i < std::max<size_t>(classes.size(), 1); ++i) {
       const fs::path folder =
           classes.empty() ? fs::path(options.path) : fs::path(options.path) / classes[i];
-      const std::vector<std::string> found = image_files(folder, skipped);
+      const std::vector<std::string> found = image_files(folder, options.untargeted, skipped);
       if (found.empty()) {
         throw Error(ExitCode::data, "has no .jpg, .jpeg or .png files", folder.string());
       }
       files.insert(files.end(), found.begin(), found.end());
       labels.resize(files.size(), classes.empty() ? kIgnoredLabel : static_cast<int32_t>(i));
     }
-    skipped.warn(options.path);
+    skipped.warn(options.path, "without the ending .jpg, .jpeg or .png");
     return std::make_shared<const FolderImages>(options.channels, std::move(classes),
                                                 std::move(files), std::move(labels));
   } catch (const fs::filesystem_error& error) {

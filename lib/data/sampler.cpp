@@ -1,5 +1,8 @@
 #include "data/sampler.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/philox.h"
 #include "data/classes.h"
 
@@ -11,14 +14,28 @@ constexpr uint64_t kClassStream = random_stream("data.sampler.class");
 }  // namespace
 
 ClassLists samples_by_class(const Dataset& dataset) {
-  if (!has_one_label(dataset)) {
+  const TensorSpec& target = dataset.fields().back().sample;
+  if (target.shape.elements() != 1) {
     fail(ExitCode::data, "balanced sampling needs one label per sample; targets are {}",
-         to_string(dataset.fields().back().sample));
+         to_string(target));
   }
-  ClassLists lists(static_cast<size_t>(dataset.label_bound()));
-  for_each_sample<int32_t>(dataset, dataset.target_field(), [&](int64_t sample, auto labels) {
-    if (labels[0] >= 0) lists[static_cast<size_t>(labels[0])].push_back(sample);
-  });
+  ClassLists lists(static_cast<size_t>(std::max<int64_t>(dataset.label_bound(), 2)));
+  if (has_one_label(dataset)) {
+    for_each_sample<int32_t>(dataset, dataset.target_field(), [&](int64_t sample, auto labels) {
+      if (labels[0] >= 0) lists[static_cast<size_t>(labels[0])].push_back(sample);
+    });
+  } else {
+    for_each_sample<float>(dataset, dataset.target_field(), [&](int64_t sample, auto targets) {
+      if (std::isnan(targets[0])) return;
+      if (targets[0] != 0 && targets[0] != 1) {
+        throw Error(
+            ExitCode::data,
+            fmt::format("balanced sampling needs classes; the target {} is not 0 or 1", targets[0]),
+            dataset.location_of(sample));
+      }
+      lists[static_cast<size_t>(targets[0])].push_back(sample);
+    });
+  }
   std::erase_if(lists, [](const auto& list) { return list.empty(); });
   if (lists.empty()) fail(ExitCode::data, "balanced sampling: no sample has a label");
   return lists;

@@ -29,7 +29,8 @@ enum class SampleOrder : uint8_t { file, shuffled, balanced };
 // The samples of each class that has samples.
 using ClassLists = std::vector<std::vector<int64_t>>;
 
-// Throws Error(data) if samples do not have one label each.
+// f32 targets are classes if they are 0 or 1. Throws Error(data) if samples do not have one label
+// each.
 ClassLists samples_by_class(const Dataset& dataset);
 
 class Sampler {

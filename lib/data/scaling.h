@@ -40,9 +40,12 @@ class Scaler {
 
   // `element` counts within the sample.
   float operator()(double value, int64_t element) const {
-    if (!active_) return static_cast<float>(value);
+    return static_cast<float>(exact(value, element));
+  }
+  double exact(double value, int64_t element) const {
+    if (!active_) return value;
     const size_t c = static_cast<size_t>(element % channels_);
-    return static_cast<float>((value * scale_ - mean_[c]) / std_[c]);
+    return (value * scale_ - mean_[c]) / std_[c];
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "data/config.h"
+#include "data/f32_rounding.h"
 #include "data/memory_dataset.h"
 #include "data/scaling_config.h"
 #include "tensor/low_precision.h"
@@ -138,7 +139,10 @@ class TensorsLoader {
   std::vector<float> read_numbers(const Tensor& entry, const Reader& at, bool is_target) const {
     const Shape& shape = entry.spec.shape;
     const int64_t row = shape.elements(1, shape.rank());
-    const Scaler scaler(is_target ? Scaling{} : options_.scaling, shape.rank() > 1 ? shape[-1] : 1);
+    const int64_t channels = shape.rank() > 1 ? shape[-1] : 1;
+    const Scaler scaler(is_target ? Scaling{} : options_.scaling, channels);
+    std::vector<F32Rounding> rounding(
+        static_cast<size_t>(entry.spec.dtype == DType::f64 ? channels : 0));
     std::vector<float> values(static_cast<size_t>(shape.elements()));
     for (int64_t i = 0; i < shape.elements(); ++i) {
       const float value = scaler(static_cast<double>(at(i)), i % row);
@@ -146,6 +150,12 @@ class TensorsLoader {
         refuse_element(entry, i, fmt::format("{} is not a finite f32", at(i)));
       }
       values[static_cast<size_t>(i)] = value;
+      if (rounding.empty()) continue;
+      rounding[static_cast<size_t>(i % channels)].add(
+          scaler.exact(static_cast<double>(at(i)), i % row));
+    }
+    for (size_t c = 0; c < rounding.size(); ++c) {
+      rounding[c].warn(fmt::format("{}: tensor '{}', column {}", entry.file, entry.name, c));
     }
     return values;
   }

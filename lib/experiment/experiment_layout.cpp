@@ -347,7 +347,7 @@ void check_division(const TrainingConfig& t, int64_t samples, const std::string&
   const int64_t steps = t.gradient_accumulation_steps.value_or(1);
   const auto refuse = [&](const char* key, int64_t value) {
     const int64_t below = samples / value * value;
-    diagnostics.add(t, key, "{} {} does not divide {} {}; {}{} would fit", key, value, share,
+    diagnostics.add(t, key, "{} {} does not divide {} {}; there {}{} would fit", key, value, share,
                     samples, below > 0 ? fmt::format("{} or ", below) : "", below + value);
   };
   if (samples % micro != 0) {

@@ -73,7 +73,9 @@ struct CrossEntropy final : Loss {
       out = c.builder().emit("softmax_cross_entropy", {output, targets}, attributes);
     } else {
       if (z_loss != 0) {
-        fail(ExitCode::usage, "z_loss needs integer labels without class weights");
+        fail(ExitCode::usage,
+             "z_loss goes neither with class weights nor with mixed samples (mixup, cutmix), whose "
+             "targets are distributions");
       }
       out = c.builder().emit("weighted_cross_entropy", {output, targets},
                              {{"class_weights", weights}, {"label_smoothing", label_smoothing}});

@@ -121,6 +121,23 @@ std::string other_normalization(const Experiment& experiment) {
       folder.string(), keys);
 }
 
+// Describes how the classes of the head that a folder of Hugging Face brings differ from those of
+// the data; empty if they do not, or if the head is a new one.
+std::string other_classes(const Session& session) {
+  const std::filesystem::path weights = session.experiment->model.init_from.value_or("");
+  const HuggingFaceFamily* family = weights.empty() ? nullptr : huggingface_family_of(weights);
+  if (family == nullptr) return {};
+  std::error_code ignored;
+  const bool folder = std::filesystem::is_directory(weights, ignored);
+  const auto there = class_names_of(folder ? weights : weights.parent_path());
+  const auto here = session.data_schema().class_names;
+  if (there.size() != here.size() || there == here) return {};
+  return fmt::format(
+      "the weights of {} know the classes {}, and the data has {}: outputs keep their places, so "
+      "the head has to learn the classes of the data",
+      weights.string(), some_names(there), some_names(here));
+}
+
 constexpr double kManyEpochs = 300;
 
 // Adds warnings about lengths that are valid but often unintended.
@@ -269,8 +286,12 @@ std::vector<std::string> advice(const Session& session) {
   if (std::string other = other_normalization(*session.experiment); !other.empty()) {
     out.push_back(std::move(other));
   }
+  if (std::string other = other_classes(session); !other.empty()) out.push_back(std::move(other));
   if (session.has_evaluation()) {
-    const std::string uneven = imbalanced_classes(*data.train, *data.eval);
+    const int64_t count = session.experiment->evaluation.samples.value_or(data.eval->size());
+    const DatasetSubset first(data.eval, std::min(count, data.eval->size()),
+                              [](int64_t i) { return i; });
+    const std::string uneven = imbalanced_classes(*data.train, first);
     if (!uneven.empty()) out.push_back(uneven + "; are the samples sorted by class?");
   }
   const auto misfits = session.experiment->lr_scheduler->misfits(session.max_steps);

@@ -6,6 +6,7 @@
 
 #include "base/encodings.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "telemetry/json_object.h"
 
 namespace dltrain {
@@ -137,7 +138,8 @@ class Rows {
 
   std::string csv_row(int64_t row) {
     const int64_t sample = row / p_.positions();
-    std::string out = fmt::format("{},{}", sample, csv_field(dataset_.location_of(sample)));
+    std::string out =
+        fmt::format("{},{}", sample, csv_field(printable(dataset_.location_of(sample))));
     if (p_.positions() > 1) out += fmt::format(",{}", row % p_.positions());
     for (const std::string& target : targets(row)) {
       out += fmt::format(",{}", csv_field(target));

@@ -35,6 +35,18 @@ class Advice(DltrainTest):
             if says:
                 self.assertIn(says, notes[0])
 
+    def test_few_samples_of_a_sorted_split_are_told(self):
+        table = self.write("sorted.csv", "x,y\n" + "".join(f"{i % 7},{'early' if i < 40 else 'late'}\n" for i in range(80)))
+        text = self.write("sorted.yaml", f"""
+model: {{layers: [{{linear: auto}}]}}
+data: {{type: csv, path: {table}, target: y, eval: {{}}}}
+optimizer: {{type: sgd, learning_rate: 0.01}}
+training: {{global_batch_size: 8, max_steps: 2}}
+""")
+        told = "are the samples sorted by class?"
+        self.assertNotIn(told, self.run_dltrain(text, "--output-dir", self.folder / "all").err)
+        self.assertIn(told, self.run_dltrain(text, "--output-dir", self.folder / "few", "-s", "evaluation.samples=20").err)
+
     def test_norms_on_the_residual_path_need_a_warm_up(self):
         model = "model: {type: %s, num_layers: 2, hidden_size: 16, num_heads: 2}\n"
         text = self.write("text.txt", "the quick brown fox jumps over the lazy dog " * 40)

@@ -265,6 +265,25 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         self.refused(USAGE, "predict", run, flat, packed, "-o", self.folder / "x.csv", says="give one file or folder of data")
         self.refused(USAGE, "predict", run, flat, "--split", "train", "-o", self.folder / "x.csv", says="--split")
 
+    def test_predict_follows_links_and_tells_what_it_leaves_out(self):
+        _, run = self.train_animals()
+        test, out = self.folder / "test", self.folder / "out.csv"
+        (self.folder / "links").mkdir()
+        (self.folder / "links" / "link").symlink_to(test)
+        self.assertIn("8 samples", self.run_dltrain("predict", run, self.folder / "links", "-o", out).out)
+        shutil.copy(test / "bee" / "0.png", test / "beside.png")
+        said = self.run_dltrain("predict", run, test, "-o", out)
+        self.assertIn("skipped 1 file beside the folders of the classes, the first is ", said.err)
+        self.assertIn("8 samples", said.out)
+
+    def test_names_that_are_not_utf8(self):
+        config, run = self.train_animals()
+        test = os.fsencode(self.folder / "test")
+        os.rename(test + b"/bee/0.png", test + b"/bee/caf\xe9.png")
+        self.assertTrue(any("caf\\xe9.png" in row["source"] for row in self.predicted(run, self.folder / "test")))
+        os.rename(os.fsencode(self.folder / "train") + b"/ant", os.fsencode(self.folder / "train") + b"/caf\xe9")
+        self.refused(DATA, config, "--output-dir", self.folder / "other", says=["caf\\xe9", "rename the folder"])
+
     def test_a_fraction_of_a_folder_is_one_of_each_class(self):
         folder = self.animals("train", "ant", "bee")
         config = self.config(f"data: {{type: image_folder, path: {folder}, transforms: [{{resize: [8, 8]}}], eval_fraction: 0.25}}")
@@ -279,7 +298,13 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         self.assertIn("the eval split has no samples of the classes 0", run.out + run.err)
         self.assertIn("the eval split has no samples of the classes 0", self.failed_check(config))
         same = self.config(f"data: {{type: csv, path: {self.folder}/sorted.csv, train: {{}}, eval: {{rows: [10, 30]}}}}")
-        self.assertIn("the samples of the eval split are trained on", self.failed_check(same))
+        self.assertIn("20 of 20 samples of the eval split are trained on", self.failed_check(same))
+        rows = [f"{i},{i * i % 17},{i % 2}\n" for i in range(59)]
+        self.write("rows.csv", "".join(rows + rows[:1]))
+        for train, passes, says in (([0, 50], "FAIL", "11 of 20"), ([0, 40], "PASS", "1 of 20")):
+            config = self.config(f"data: {{type: csv, path: {self.folder}/rows.csv, train: {{rows: {train}}}, eval: {{rows: [40, 60]}}}}")
+            said = self.run_dltrain("check", config, "--time", 1, code=None).out
+            self.assertRegex(said, rf"{passes}  data and targets.*{says} samples of the eval split are trained on")
 
     def test_a_run_goes_on_with_the_order_and_the_split_that_it_began_with(self):
         self.write("sorted.csv", "".join(f"{i % 7},{i % 5},{i // 20}\n" for i in range(40)))

@@ -99,6 +99,13 @@ training: {{global_batch_size: 2, max_steps: 1}}
             found.append([line.split(",")[-2:] for line in table.read_text().splitlines()])
         self.assertEqual([row[0] for row in found[0]], [row[0] for row in found[1]])
         self.assertEqual(self.run_dltrain("eval", out, photos).code, OK)
+        # Training goes on with the head of the folder, whose classes are in another order.
+        other = self.folder / "other-order"
+        shutil.copytree(out, other, ignore=shutil.ignore_patterns(".dltrain"))
+        config["id2label"] = {"0": "dog", "1": "cat"}
+        (other / "config.json").write_text(json.dumps(config))
+        log = self.run_dltrain(*train[:2], "--output-dir", self.folder / "again", *train[4:], "-s", f"model.from={other}").err
+        self.assertIn("know the classes dog, cat, and the data has cat, dog: outputs keep their places", log)
         timm = self.folder / "timm"
         for text in ("{", '{"size": {"height": -3, "width": 3}, "do_normalize": false}', '{"size": 32, "image_mean": "a"}'):
             (out / "preprocessor_config.json").write_text(text)

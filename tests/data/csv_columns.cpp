@@ -9,6 +9,7 @@
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
 
 namespace {
 
@@ -234,6 +235,9 @@ TEST_CASE("files for a trained model are read by the names of columns, categorie
              Contains("the first line has none of the columns"));
   CHECK_THAT(table_refusal("a,colour,b,y\n1,red,2,maybe\n", {}, for_model(*trained)),
              Contains("the class 'maybe' is not one of the 2 trained classes: no, yes"));
+  const auto numbered = table("a,y\n1,class_0\n2,class_1\n");
+  CHECK_THAT(table_refusal("a,y\n3,class_2\n", {}, for_model(*numbered)),
+             EndsWith("trained classes: class_0, class_1"));
   // A category that was not trained is not one of them.
   CHECK(row_of(*table("a,colour,b,y\n1,green,2,no\n", {}, for_model(*trained)), 0) ==
         Row{1, 0, 0, 2});

@@ -1,5 +1,8 @@
 #include "data/decode.h"
 
+#include <algorithm>
+#include <array>
+
 #include "data/picture.h"
 #include "data/resample.h"
 #include "images.h"
@@ -100,6 +103,18 @@ TEST_CASE("cut, empty, foreign and giant image files are refused") {
   CHECK_THAT(refusal_of([] { probe_image({}); }), Contains("is empty"));
   const std::vector<uint8_t> text{'h', 'e', 'l', 'l', 'o'};
   CHECK_THAT(refusal_of([&] { probe_image(text); }), Contains("not a JPEG or PNG"));
+  // The last table of a progressive JPEG is cut: the decoder warns first, then writes no pixels.
+  auto scans = golden_image("photo.progressive.jpg");
+  const std::array<uint8_t, 2> table{0xFF, 0xC4};
+  const auto last = std::find_end(scans.begin(), scans.end(), table.begin(), table.end());
+  scans.erase(last + 5, scans.end());
+  CHECK_THAT(refusal_of([&] { decoded(scans); }), Contains("damaged JPEG"));
+  // Stray bytes before a marker do not matter, but do not hide that the end is missing.
+  auto stray = golden_image("photo.jpg");
+  stray.insert(stray.begin() + 20, {1, 2, 3});
+  CHECK(pixels_of(decoded(stray)) == pixels_of(decoded(golden_image("photo.jpg"))));
+  stray.resize(stray.size() / 2);
+  CHECK_THAT(refusal_of([&] { decoded(stray); }), Contains("damaged JPEG"));
   // A header that promises 50,000 by 50,000 pixels; PNG checks its header's checksum, JPEG has
   // none.
   auto giant = golden_image("photo.jpg");

@@ -50,6 +50,25 @@ TEST_CASE("classes are the sub-folders by name, images their files by path") {
   CHECK_THROWS_WITH(make_image_dataset(source, {}, {}), Contains("images may differ in size"));
 }
 
+TEST_CASE("names of classes are UTF-8; those of files need not be") {
+  const Pictures pictures;
+  pictures.put("a cats/caf\xe9.jpg", "photo.jpg");
+  CHECK_THAT(open_image_folder({pictures.path()})->location_of(0), Contains("caf\\xe9.jpg"));
+  pictures.put("caf\xe9/1.jpg", "photo.jpg");
+  CHECK_THAT(refusal_of([&] { open_image_folder({pictures.path()}); }),
+             Contains("/caf\\xe9: is the name of a class, but is not UTF-8; rename the folder"));
+}
+
+TEST_CASE("images without classes are found behind links to folders, without cycles") {
+  const Pictures pictures;
+  const TemporaryFolder folder;
+  std::filesystem::create_directory_symlink(pictures.path(), folder / "link");
+  std::filesystem::create_directory_symlink(pictures.path(), pictures.folder / "b dogs" / "cycle");
+  const ImageFolderOptions untargeted{.path = folder.path().string(), .untargeted = true};
+  CHECK(open_image_folder(untargeted)->size() == 4);  // with readme.png
+  CHECK(open_image_folder({pictures.path()})->size() == 3);
+}
+
 TEST_CASE("a broken image is named when its turn comes, or left out where that is wanted") {
   const Pictures pictures;
   const auto whole = golden_image("photo.jpg");

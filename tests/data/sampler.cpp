@@ -4,8 +4,11 @@
 #include <vector>
 
 #include "catch.h"
+#include "data/memory_dataset.h"
+#include "refusal.h"
 
 using namespace dltrain;
+using Catch::Matchers::Contains;
 
 TEST_CASE("a permutation holds every element once") {
   std::vector<uint64_t> sizes(130);
@@ -137,4 +140,17 @@ TEST_CASE("balanced sampling shows every class equally often and every sample of
   CHECK(Sampler(10, 4, SampleOrder::balanced, lists).index(200) +
             10 * Sampler(10, 4, SampleOrder::balanced, lists).index(201) !=
         sampler.index(200) + 10 * sampler.index(201));
+}
+
+TEST_CASE("balanced sampling takes targets that are 0 or 1 as classes") {
+  const auto data_with = [](const std::vector<float>& targets) {
+    const TensorSpec one{Shape{1}, DType::f32};
+    return MemoryDataset({{kInputField, one}, {kTargetField, one}}, {targets, targets},
+                         [](int64_t sample) { return fmt::format("sample {}", sample); });
+  };
+  CHECK(samples_by_class(data_with({0, 0, 1, 0, NAN})) == ClassLists{{0, 1, 3}, {2}});
+  CHECK_THAT(refusal_of([&] {
+               samples_by_class(data_with({0, 0.5}));
+             }),
+             Contains("sample 1: balanced sampling needs classes; the target 0.5 is not 0 or 1"));
 }

@@ -178,7 +178,7 @@ TEST_CASE("check of unused parameters: one that nothing reads, one after dead un
                                                                  Initializer::zeros());
                                                      return x;
                                                    }}),
-             Contains("1 of 5 parameters do not reach the loss") && Contains("forgotten"));
+             Contains("of 5 parameters 1 do not reach the loss") && Contains("forgotten"));
   CHECK_THAT(
       failure(check_unused_parameters,
               {.first_layer =
