@@ -18,6 +18,17 @@ std::filesystem::path checkpoint_location(const std::string& given, const Experi
   return given;
 }
 
+// `model`: a run folder or a folder of a Hugging Face model.
+void warn_of_other_tokenizer(const Session& session, const std::filesystem::path& model) {
+  const auto used = session.data.train->tokenizer();
+  if (!used || !holds_tokenizer(model)) return;
+  const std::string difference = tokenizer_difference(*load_tokenizer(model), *used);
+  if (difference.empty()) return;
+  print_message(
+      fmt::format("warning: {} was trained with another tokenizer than that of the data: {}",
+                  model.string(), difference));
+}
+
 }  // namespace
 
 void CheckpointOptions::add_to(CLI::App& command) {
@@ -129,6 +140,8 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
          "data after the model");
   }
   if (!foreign) check_same_data(out.session, schema, out.checkpoint.checkpoint);
+  warn_of_other_tokenizer(
+      out.session, foreign ? std::filesystem::path(given) : run_of(out.checkpoint.checkpoint));
   const bool held_out = !foreign && !train && arguments.data.empty() &&
                         out.experiment->data.eval_fraction.has_value();
   if (held_out && !data_changes(out.checkpoint.state, *out.session.data.train).empty()) {

@@ -94,7 +94,7 @@ int32_t begin_token(const LanguageModel& model) {
        "- for standard input");
 }
 
-std::vector<Prompt> read_prompts(const GenerateFlags& o, const LanguageModel& model) {
+std::vector<Prompt> read_prompts(const GenerateFlags& o, LanguageModel& model) {
   std::vector<Prompt> out;
   const auto add_tokens = [&](std::vector<int32_t> tokens) {
     std::string text = model.tokenizer() != nullptr ? model.tokenizer()->decode(tokens) : "";
@@ -105,12 +105,12 @@ std::vector<Prompt> read_prompts(const GenerateFlags& o, const LanguageModel& mo
       fail(ExitCode::usage, "{} has no tokenizer; give token ids (--tokens 0,15,7), or --tokenizer",
            model.source().string());
     }
-    out.push_back({text, encode_prompt(*model.tokenizer(), text, out.size() + 1)});
+    out.push_back({text, model.encode(text, out.size() + 1)});
     if (o.begin_of_text && model.info().source_length) {
       fail(ExitCode::usage, "--begin-of-text: the decoder of this model always begins with it");
     }
     if (o.begin_of_text) {
-      const auto& begin = model.tokenizer()->special().begin_of_text;
+      const auto begin = first_token(model.tokenizer());
       if (!begin) fail(ExitCode::usage, "the tokenizer has no token that begins a text");
       out.back().tokens.insert(out.back().tokens.begin(), *begin);
     }
@@ -303,13 +303,14 @@ CommandBody add_generate(CLI::App& command) {
       ->allow_extra_args(false);
   command
       .add_option("--prompt-file", o.prompt_files,
-                  "A prompt a line; of .jsonl the field prompt, or tokens")
+                  "A prompt a line, without blank lines; of .jsonl the field prompt, or tokens")
       ->allow_extra_args(false);
   command.add_option("--tokens", o.tokens, "A prompt as token ids: 0,15,7")
       ->allow_extra_args(false);
   add_sampling_options(command, o);
   command.add_flag("--begin-of-text", o.begin_of_text,
-                   "Put the token that begins a text before every prompt");
+                   "Put the token that begins a text, or else the one that separates texts, before "
+                   "every prompt");
   command.add_flag("--no-echo", o.no_echo, "Print what is new, without the prompt");
   command.add_flag("--json", o.json, "Print a JSON object for each text, when all are done");
   add_output(command, "--result", o.result, "Write texts and times to this file as JSON");

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "config/scalar.h"
 #include "config/yaml.h"
+#include "data/line_reader.h"
 #include "data/packed_images.h"
 #include "dltrain/commands.h"
 #include "nn/huggingface/folder.h"
@@ -83,9 +86,12 @@ ConfigNode evaluated_split(const ConfigNode& data) {
   return split;
 }
 
+// Follows the same links as image_folder.
 bool holds_image(const fs::path& folder) {
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    const std::string ending = entry.path().extension().string();
+  constexpr auto kFollow = fs::directory_options::follow_directory_symlink;
+  for (fs::recursive_directory_iterator entry(folder, kFollow), end; entry != end; ++entry) {
+    if (entry->is_symlink() && entry.depth() > 0) entry.disable_recursion_pending();
+    const std::string ending = entry->path().extension().string();
     for (const char* image : {".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG"}) {
       if (ending == image) return true;
     }
@@ -112,6 +118,40 @@ bool has_class_folders(const fs::path& folder, const Names& classes) {
   return any;
 }
 
+// Returns true if the first record of a file of JSON Lines has the key.
+bool has_records_with(const fs::path& path, const std::string& key) {
+  try {
+    LineReader lines(path);
+    while (const auto line = lines.next()) {
+      if (line->find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      const auto record = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+      return record.is_object() && record.contains(key);
+    }
+  } catch (const Error&) {
+    // Not such a file.
+  }
+  return false;
+}
+
+// A model of prompts with completions also reads documents: removes these keys if the file has no
+// such records. One of sources with targets does not.
+void choose_records(ConfigNode& split, const fs::path& path) {
+  const std::string name = path.filename().string();
+  const std::string prompt = text_of_key(split, "prompt"), source = text_of_key(split, "source");
+  const bool tokens = name.ends_with(".bin");
+  if (!prompt.empty() && !is_from_command_line(split, "prompt") &&
+      (tokens || !has_records_with(path, prompt))) {
+    for (const char* key : {"prompt", "completion"}) split.erase(key);
+    put(split, "field", "text");
+  }
+  if (!source.empty() && (tokens || name.ends_with(".txt"))) {
+    fail(ExitCode::usage,
+         "{}: the model was trained on sources with targets; give JSON Lines with the keys '{}' "
+         "and '{}'",
+         path.string(), source, text_of_key(split, "target"));
+  }
+}
+
 // The kind of dataset that reads `path` for a model that was trained on `trained`.
 std::string kind_for(const fs::path& path, const std::string& trained, const ConfigNode& split) {
   static const Names kImages{"image_folder", "packed_images", "cifar10", "cifar100", "idx"};
@@ -125,8 +165,10 @@ std::string kind_for(const fs::path& path, const std::string& trained, const Con
          "for each class) or a file of `dltrain data prepare`",
          path.string());
   }
-  const bool pairs = !text_of_key(split, "prompt").empty() || !text_of_key(split, "source").empty();
-  if (!is_one_of(trained, kTexts) || pairs) return trained;
+  if (!is_one_of(trained, kTexts)) return trained;
+  if (!text_of_key(split, "prompt").empty() || !text_of_key(split, "source").empty()) {
+    return "jsonl";
+  }
   if (name.ends_with(".bin")) return "tokens";
   return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz") ? "jsonl" : "text";
 }
@@ -136,11 +178,12 @@ ConfigNode as_kind(const ConfigNode& split, const std::string& trained, const st
   if (kind == trained) return split;
   static const Names kKept{"scale",         "normalize",       "transforms",    "workers",
                            "tokenizer",     "mlm_probability", "mask_token_id", "sequence_length",
-                           "document_mask", "end_token_id"};
+                           "document_mask", "end_token_id",    "prompt",        "completion"};
   ConfigNode out = ConfigNode::make_map(split.location);
   put(out, "type", kind);
   for (size_t i = 0; i < split.keys.size(); ++i) {
-    if (is_one_of(split.keys[i].text, kKept)) out.set(split.keys[i], split.items[i]);
+    if (is_one_of(split.keys[i].text, kKept) && !split.items[i].is_null())
+      out.set(split.keys[i], split.items[i]);
   }
   if (trained == "idx" && kind == "image_folder") put(out, "color", "gray");
   return out;
@@ -187,6 +230,7 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
          "{}: the model was trained on synthetic samples, which cannot be read from a file",
          data.path.string());
   }
+  if (is_one_of(trained, kTexts)) choose_records(split, data.path);
   const std::string kind = kind_for(data.path, trained, split);
   split = as_kind(split, trained, kind);
   for (const char* key : {"rows", "random_affine", "mixup", "cutmix", "curriculum",
@@ -205,15 +249,24 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
     put(split, "target", classes ? "folder" : "none");
   }
   // Use the tokenizer of the run; learning one from the new text gives another one.
-  if (!data.tokenizer.empty() && split.find("tokenizer") != nullptr && trained != "tokens") {
-    const ConfigNode* old = split.find("tokenizer");
+  const ConfigNode* old = split.find("tokenizer");
+  const bool none = old == nullptr || old->is_null();
+  if (none && trained == "tokens" && kind != trained && data.tokenizer.empty()) {
+    fail(ExitCode::usage,
+         "{}: the model was trained without a tokenizer, which text needs; give a .bin file of "
+         "token ids, or -s data.tokenizer='{{type: file, path: …}}'",
+         data.path.string());
+  }
+  if (!data.tokenizer.empty() && (!none || is_one_of(trained, kTexts))) {
     ConfigNode tokenizer = ConfigNode::make_map(split.location);
     put(tokenizer, "type", "file");
     put_path(tokenizer, "path", data.tokenizer);
-    if (const ConfigNode* key = old->find("parse_special")) {
+    if (const ConfigNode* key = none ? nullptr : old->find("parse_special")) {
       tokenizer.set({"parse_special", key->location}, *key);
     }
     split.set({"tokenizer", split.location}, std::move(tokenizer));
+  } else if (none) {
+    split.erase("tokenizer");
   }
   ConfigNode fresh = ConfigNode::make_map(section.location);
   if (const ConfigNode* workers = section.find("workers")) {

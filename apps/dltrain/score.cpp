@@ -47,18 +47,18 @@ std::vector<Pair> read_pairs(const std::string& file) {
 // Splits the tokens of both texts where the context's own tokens end. Blanks at its end belong to
 // the continuation, as its first token has them in most vocabularies. (lm-eval-harness does the
 // same.)
-TextRequest request_for(const Tokenizer& tokenizer, Pair pair, size_t number) {
+TextRequest request_for(LanguageModel& model, Pair pair, size_t number) {
   const size_t end = pair.context.find_last_not_of(" \t\n\r") + 1;
   pair.continuation.insert(0, pair.context.substr(end));
   pair.context.resize(end);
   TextRequest request;
-  std::vector<int32_t> all = encode_prompt(tokenizer, pair.context + pair.continuation, number);
-  if (!pair.context.empty()) request.prompt = encode_prompt(tokenizer, pair.context, number);
+  std::vector<int32_t> all = model.encode(pair.context + pair.continuation, number);
+  if (!pair.context.empty()) request.prompt = model.encode(pair.context, number);
   const auto begin =
       all.begin() + static_cast<std::ptrdiff_t>(std::min(request.prompt.size(), all.size()));
   request.continuation.assign(begin, all.end());
   if (request.prompt.empty()) {
-    const auto first = first_token(&tokenizer);
+    const auto first = first_token(model.tokenizer());
     if (!first) {
       throw Error(ExitCode::data,
                   "the context is empty, and the tokenizer has no token that begins a text",
@@ -100,7 +100,7 @@ ExitCode run_score(const ScoreFlags& o) {
   std::vector<TextRequest> requests;
   int64_t longest = 0;
   for (const Pair& pair : pairs) {
-    requests.push_back(request_for(*model->tokenizer(), pair, requests.size() + 1));
+    requests.push_back(request_for(*model, pair, requests.size() + 1));
     fit(requests.back(), model->info().max_positions, pair.location);
     longest = std::max(longest, static_cast<int64_t>(requests.back().continuation.size()));
   }

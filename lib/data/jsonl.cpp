@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/json_error.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "data/memory_dataset.h"
 #include "data/ordered_work.h"
+#include "data/text_files.h"
+#include "text/special_tokens.h"
 
 namespace dltrain {
 namespace {
@@ -136,11 +140,17 @@ void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOption
     std::vector<TokenRecord> records;
   };
   std::vector<std::unique_ptr<TextEncoder>> encoders(static_cast<size_t>(options.threads));
+  bool warned = options.special == SpecialText::as_tokens;
+  const NamedTokens names = warned ? NamedTokens() : special_names(tokenizer);
   const auto encode = [&](const JsonlLine& line, TextEncoder& encoder, TokenRecord& record) {
     const auto texts = texts_of(line, options.keys);
     record.location = line.location;
+    record.name.clear();
     for (size_t i = 0; i < texts.size(); ++i) {
       record.texts[i].clear();
+      if (const auto found = names.find(texts[i], 0)) {
+        record.name = name_of_token(tokenizer, found->id);
+      }
       try {
         encoder.encode(texts[i], record.texts[i]);
       } catch (const EncodeError& error) {
@@ -162,7 +172,13 @@ void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOption
         }
       },
       [&](Block& block) {
-        for (TokenRecord& record : block.records) use(record);
+        for (TokenRecord& record : block.records) {
+          if (!record.name.empty() && !warned) {
+            warn_of_name(record.location, record.name);
+            warned = true;
+          }
+          use(record);
+        }
       });
 }
 
@@ -185,14 +201,45 @@ PairCollector::PairCollector(std::string name, std::shared_ptr<const Tokenizer> 
       options_(options),
       tokens_(pair_tokens(*tokenizer_, name_)) {}
 
+void PairCollector::TooLong::check(size_t tokens, int64_t most, const std::string& location) {
+  if (tokens <= static_cast<size_t>(most)) return;
+  if (count++ > 0) return;
+  first = location;
+  first_tokens = tokens;
+}
+
+void PairCollector::end_file(const std::string& file) {
+  const int64_t records = std::exchange(records_, 0);
+  if (const TooLong& prompts = long_prompts_; prompts.count > 0) {
+    throw Error(ExitCode::data,
+                fmt::format("its prompt has {} tokens, which leaves no room for the completion in "
+                            "a sequence_length of {}; {} of {} prompts are too long",
+                            prompts.first_tokens, options_.length, prompts.count, records),
+                prompts.first);
+  }
+  const auto warn = [&](TooLong& found, const char* what, const char* key, int64_t most) {
+    if (found.count > 0) {
+      log_warning(
+          "{}: {} of {} {} have more than {} tokens and lose their end (the first: {}, {} tokens); "
+          "raise data.{}",
+          file, found.count, records, what, most, found.first, found.first_tokens, key);
+    }
+    found = {};
+  };
+  warn(long_samples_, "records", "sequence_length", options_.length);
+  warn(long_sources_, "sources", "source_length", options_.source_length);
+}
+
 void PairCollector::add(const TokenRecord& record) {
   const auto length = static_cast<size_t>(options_.length);
+  ++records_;
   // The loss ignores the first `prompt` tokens of the sequence.
   std::vector<int32_t> sequence;
   size_t prompt = 1;
   if (options_.source_length > 0) {
     sequence = record.texts[0];
     sequence.push_back(tokens_.end);
+    long_sources_.check(sequence.size(), options_.source_length, record.location);
     add_padded(sources_, sequence, options_.source_length, tokens_.padding);
     source_lengths_.push_back(static_cast<int32_t>(
         std::min(sequence.size(), static_cast<size_t>(options_.source_length))));
@@ -201,20 +248,15 @@ void PairCollector::add(const TokenRecord& record) {
   } else {
     sequence = record.texts[0];
     prompt = std::max<size_t>(sequence.size(), 1);
-    if (prompt > length) {
-      throw Error(
-          ExitCode::data,
-          fmt::format("its prompt has {} tokens, which leaves no room for the completion in "
-                      "a sequence_length of {}",
-                      prompt, length),
-          record.location);
-    }
+    long_prompts_.check(prompt, options_.length, record.location);
+    if (prompt > length) return;
   }
   sequence.insert(sequence.end(), record.texts[1].begin(), record.texts[1].end());
   sequence.push_back(tokens_.end);
   if (sequence.size() < 2) {
     throw Error(ExitCode::data, "has neither a prompt nor a completion", record.location);
   }
+  long_samples_.check(sequence.size() - 1, options_.length, record.location);
   add_padded(inputs_, std::span(sequence).first(sequence.size() - 1), options_.length,
              tokens_.padding);
   std::fill_n(sequence.begin(), prompt, kIgnoredLabel);

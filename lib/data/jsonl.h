@@ -34,6 +34,7 @@ struct JsonlOptions {
 struct TokenRecord {
   std::vector<int32_t> texts[2];  // by key
   std::string location;           // "a.jsonl:7"
+  std::string name = {};          // of a special token that is read as ordinary text
 };
 
 // Calls use(record) for each line in order, except blank ones. Throws Error(data) with file and
@@ -75,11 +76,21 @@ class PairCollector {
   // Throws like pair_tokens().
   PairCollector(std::string name, std::shared_ptr<const Tokenizer> tokenizer,
                 const Options& options);
-  // Throws Error(data) if the prompt leaves no room for the completion.
   void add(const TokenRecord& record);
+  // After the records of a file: warns of those that are cut. Throws Error(data) if prompts leave
+  // no room for the completion.
+  void end_file(const std::string& file);
   std::shared_ptr<const Dataset> finish();
 
  private:
+  // The records of a file that have more tokens than a sample.
+  struct TooLong {
+    int64_t count = 0;
+    std::string first = {};   // its location
+    size_t first_tokens = 0;  // of the first
+    void check(size_t tokens, int64_t most, const std::string& location);
+  };
+
   std::string name_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   Options options_;
@@ -87,6 +98,8 @@ class PairCollector {
   std::vector<int32_t> sources_, source_lengths_, inputs_, targets_;  // of all samples
   std::vector<int32_t> lengths_;  // of inputs and targets without padding
   std::vector<std::string> locations_;
+  int64_t records_ = 0;  // of the file
+  TooLong long_samples_, long_sources_, long_prompts_;
 };
 
 }  // namespace dltrain

@@ -94,7 +94,13 @@ struct JsonlConfig final : SequenceConfig {
   std::shared_ptr<const TokenStream> open_stream(
       const Paths& paths, const TokenizerPointer& given,
       const std::filesystem::path& collected) const override {
-    if (pairs()) fail(ExitCode::usage, "pairs of texts cannot form a stream of tokens");
+    if (pairs()) {
+      fail(ExitCode::usage,
+           "data prepare takes documents: records with {} are samples of their own, which are read "
+           "from JSON Lines at each start (data.path); remove these keys and give `field` if their "
+           "texts are documents",
+           prompt ? "prompt and completion" : "source and target");
+    }
     const auto made = make_tokenizer(paths, given);
     TokenCollector tokens(made->vocab_size(), collected);
     const auto& separator = made->special().end_of_text;
@@ -119,6 +125,7 @@ struct JsonlConfig final : SequenceConfig {
                          .source_lengths = source_lengths});
     for_each_file(paths, [&](LineReader& lines) {
       read_jsonl(lines, *made, options(), [&](TokenRecord& record) { pairs.add(record); });
+      pairs.end_file(lines.name());
     });
     return transform_samples(pairs.finish(), changes());
   }
@@ -140,7 +147,7 @@ struct JsonlConfig final : SequenceConfig {
   }
 
   JsonlOptions options() const {
-    JsonlOptions out{.special = tokenizer->special_text(), .threads = bound_cpu_count()};
+    JsonlOptions out{.special = special_text(), .threads = bound_cpu_count()};
     if (prompt) {
       out.keys = {*prompt, *completion};
     } else if (source) {

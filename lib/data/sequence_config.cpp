@@ -165,6 +165,8 @@ void SequenceConfig::describe(Fields& f) {
              .max = INT32_MAX,
              .known_as = {"eos_token_id", "eod_token_id"}});
   DatasetConfig::describe(f);
+  // The templates of pairs have names of special tokens. Written to the run's configuration.
+  if (tokenizer && !tokenizer->parse_special) tokenizer->parse_special = !is_one_text();
 }
 
 void SequenceConfig::validate(Diagnostics& diagnostics) const {

@@ -79,6 +79,7 @@ struct TextClassificationConfig final : DatasetConfig {
                .known_as = {"max_length", "max_seq_length", "block_size", "context_length"}});
     describe_length_buckets(f, length_buckets);
     DatasetConfig::describe(f);
+    if (tokenizer && !tokenizer->parse_special) tokenizer->parse_special = false;
   }
 
   void validate(Diagnostics& diagnostics) const override {

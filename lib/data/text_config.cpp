@@ -39,8 +39,7 @@ struct TextConfig final : SequenceConfig {
     for (const std::string& file : expand_paths(paths)) files.emplace_back(file);
     const auto made =
         given ? given : tokenizer->open([&](const auto& use) { for_each_text(files, use); });
-    const TokenizeOptions options{.special = tokenizer->special_text(),
-                                  .threads = bound_cpu_count()};
+    const TokenizeOptions options{.special = special_text(), .threads = bound_cpu_count()};
     TokenCollector tokens(made->vocab_size(), collected);
     const auto& separator = made->special().end_of_text;
     for (const TextFile& file : files) {

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include <glob.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "data/byte_source.h"
 #include "data/memory_dataset.h"
 #include "data/ordered_work.h"
+#include "text/special_tokens.h"
 
 namespace dltrain {
 
@@ -50,12 +53,22 @@ std::string TextFile::location_of(size_t offset) const {
   return fmt::format("{}:{}:{}", name_, lines + 1, offset - line_begin + 1);
 }
 
+void warn_of_name(const std::string& location, std::string_view name) {
+  log_warning(
+      "{}: {} is the name of a special token, which is read as ordinary text; "
+      "data.tokenizer.parse_special: true reads such names as tokens",
+      location, name);
+}
+
 void tokenize(const TextFile& file, const Tokenizer& tokenizer, const TokenizeOptions& options,
               const std::function<void(std::span<const int32_t>)>& use) {
   struct Piece {
     std::string_view text;
     std::vector<int32_t> ids;
+    std::optional<NamedTokens::Found> name;  // of a special token, as ordinary text
   };
+  bool warned = options.special == SpecialText::as_tokens;
+  const NamedTokens names = warned ? NamedTokens() : special_names(tokenizer);
   const std::string_view text = file.text();
   std::string_view rest = text;
   const auto next_piece = [&] {
@@ -82,6 +95,7 @@ void tokenize(const TextFile& file, const Tokenizer& tokenizer, const TokenizeOp
         auto& encoder = encoders[static_cast<size_t>(thread)];
         if (!encoder) encoder = tokenizer.encoder(options.special);
         piece.ids.clear();
+        piece.name = names.find(piece.text, 0);
         try {
           encoder->encode(piece.text, piece.ids);
         } catch (const EncodeError& error) {
@@ -89,7 +103,14 @@ void tokenize(const TextFile& file, const Tokenizer& tokenizer, const TokenizeOp
           throw Error(ExitCode::data, error.reason(), file.location_of(offset + error.offset()));
         }
       },
-      [&](const Piece& piece) { use(piece.ids); });
+      [&](const Piece& piece) {
+        if (piece.name && !warned) {
+          const auto at = static_cast<size_t>(piece.text.data() - text.data()) + piece.name->begin;
+          warn_of_name(file.location_of(at), name_of_token(tokenizer, piece.name->id));
+          warned = true;
+        }
+        use(piece.ids);
+      });
 }
 
 }  // namespace dltrain

@@ -43,6 +43,9 @@ struct TokenizeOptions {
   size_t piece = 1 << 20;
 };
 
+// Warns that a text has the name of a special token, which is read as ordinary text.
+void warn_of_name(const std::string& location, std::string_view name);
+
 // Calls use(ids) with the tokens of a text in order, which several threads encode. Throws
 // Error(data) with file, line and byte.
 void tokenize(const TextFile& file, const Tokenizer& tokenizer, const TokenizeOptions& options,

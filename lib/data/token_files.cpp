@@ -205,9 +205,17 @@ std::shared_ptr<const TokenStream> open_token_files(const TokenFilesOptions& opt
                             known.tokenizer, metadata.tokenizer->identity()),
                 options.files.front());
   }
-  if (metadata.vocab_size == 0) metadata.vocab_size = known.vocab_size;
-  if (metadata.vocab_size == 0 && metadata.tokenizer)
-    metadata.vocab_size = metadata.tokenizer->vocab_size();
+  const auto take_size = [&](int64_t size, const std::string& from) {
+    if (metadata.vocab_size != 0 || size == 0) return;
+    metadata.vocab_size = size;
+    metadata.vocabulary_of = from;
+  };
+  take_size(known.vocab_size, (folder / kTokensFile).string());
+  if (const auto& tokenizer = metadata.tokenizer) {
+    take_size(tokenizer->vocab_size(), options.tokenizer
+                                           ? "data.tokenizer"
+                                           : (folder / tokenizer->files().front().name).string());
+  }
   const bool look = metadata.vocab_size != 0 && bytes <= kCheckedAtOnce;
   auto stream = std::make_shared<TokenStream>(std::move(segments), metadata, files);
   if (look) stream->check();

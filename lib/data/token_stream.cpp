@@ -72,10 +72,12 @@ void TokenStream::read(int64_t first, int64_t count, int32_t* out) const {
       const auto bad = std::find_if(out, out + n, [&](int32_t id) {
         return int64_t{static_cast<uint32_t>(id)} >= metadata_.vocab_size;
       });
-      throw Error(ExitCode::data,
-                  fmt::format("id {} is beyond the vocabulary (0 to {})",
-                              static_cast<uint32_t>(*bad), metadata_.vocab_size - 1),
-                  location_of(first + (bad - out)));
+      throw Error(
+          ExitCode::data,
+          fmt::format("id {} is beyond the vocabulary (0 to {}){}{}", static_cast<uint32_t>(*bad),
+                      metadata_.vocab_size - 1, metadata_.vocabulary_of.empty() ? "" : " of ",
+                      metadata_.vocabulary_of),
+          location_of(first + (bad - out)));
     }
     out += n;
     first += n;

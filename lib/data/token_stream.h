@@ -31,6 +31,7 @@ class TokenStream {
     int64_t vocab_size = 0;  // ids are below this; 0: it is found by reading all ids
     std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // of the ids; null: unknown
     bool checked = false;                                  // ids are known to be below vocab_size
+    std::string vocabulary_of = {};                        // what gave vocab_size, in errors
   };
   // `memory` owns the bytes of the segments. Segments must not be empty.
   TokenStream(std::vector<TokenSegment> segments, Metadata metadata,

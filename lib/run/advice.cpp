@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "checkpoint/image_export.h"
@@ -51,25 +50,6 @@ std::string name_of_other_tokenizer(const Tokenizer& tokenizer) {
   return fmt::format("{}, {} tokens", tokenizer.kind(), tokenizer.vocab_size());
 }
 
-std::string quoted(std::string_view bytes) {
-  using nlohmann::json;
-  return json(bytes).dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-// Describes how the tokens of two tokenizers differ; empty if they are the same. The tokens of the
-// ids are compared, because a vocabulary has several file formats.
-std::string first_difference(const Tokenizer& own, const Tokenizer& used) {
-  if (own.identity() == used.identity()) return {};
-  for (int32_t id = 0; id < std::min(own.vocab_size(), used.vocab_size()); ++id) {
-    if (own.bytes_of(id) == used.bytes_of(id)) continue;
-    return fmt::format("id {} is {} there and {} here", id, quoted(own.bytes_of(id)),
-                       quoted(used.bytes_of(id)));
-  }
-  if (own.vocab_size() == used.vocab_size()) return {};
-  return fmt::format("the first {} ids are the same",
-                     std::min(own.vocab_size(), used.vocab_size()));
-}
-
 // Weights are trained for the ids of one tokenizer. If model.init_from has a tokenizer beside it (a
 // Hugging Face folder, a run or a checkpoint), describes how the data's tokenizer differs from it;
 // empty if it does not.
@@ -79,7 +59,7 @@ std::string other_tokenizer(const ModelConfig& model, const Dataset& data) {
   if (!used || folder.empty()) return {};
   try {
     const auto own = load_tokenizer(folder);
-    const std::string difference = first_difference(*own, *used);
+    const std::string difference = tokenizer_difference(*own, *used);
     if (difference.empty()) return {};
     return fmt::format(
         "the weights of {} were trained with the tokenizer beside them ({}), but "

@@ -5,11 +5,15 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "checkpoint/base_weights.h"
 #include "checkpoint/weights.h"
+#include "data/sequence_config.h"
+#include "data/text_files.h"
 #include "run/resume.h"
 #include "tensor/safetensors.h"
+#include "text/special_tokens.h"
 
 namespace dltrain {
 namespace {
@@ -23,10 +27,24 @@ fs::path folder_of_weights(const fs::path& weights) {
 std::shared_ptr<const Tokenizer> find_tokenizer(const fs::path& given,
                                                 const std::optional<ResumeChoice>& checkpoint,
                                                 const fs::path& weights) {
-  if (!given.empty()) return load_tokenizer(given);
-  if (checkpoint) return run_tokenizer(*checkpoint);
-  const fs::path folder = folder_of_weights(weights);
-  return holds_tokenizer(folder) ? load_tokenizer(folder) : nullptr;
+  const auto own = [&]() -> std::shared_ptr<const Tokenizer> {
+    if (checkpoint) return run_tokenizer(*checkpoint);
+    const fs::path folder = folder_of_weights(weights);
+    return holds_tokenizer(folder) ? load_tokenizer(folder) : nullptr;
+  };
+  if (given.empty()) return own();
+  auto used = load_tokenizer(given);
+  try {
+    const auto trained = own();
+    const std::string difference = trained ? tokenizer_difference(*trained, *used) : "";
+    if (!difference.empty()) {
+      log_warning("{} was trained with another tokenizer than {}: {}", weights.string(),
+                  given.string(), difference);
+    }
+  } catch (const Error&) {
+    // Its own is missing or cannot be read: that is what the option is for.
+  }
+  return used;
 }
 
 // Returns whether data of this type may be text.
@@ -97,6 +115,17 @@ std::optional<PairTokens> LanguageModel::pair() const {
   return pair_tokens(*tokenizer_, source_.string());
 }
 
+std::vector<int32_t> LanguageModel::encode(const std::string& text, size_t number) {
+  const SpecialText special = special_text_of(experiment_);
+  if (special == SpecialText::as_text && !warned_) {
+    if (const auto name = special_names(*tokenizer_).find(text, 0)) {
+      warn_of_name(fmt::format("prompt {}", number), name_of_token(*tokenizer_, name->id));
+      warned_ = true;
+    }
+  }
+  return encode_prompt(*tokenizer_, special, text, number);
+}
+
 Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
   decoder_ = std::make_unique<Decoder>(DecoderOptions{.engine = device_.engine,
                                                       .device = device_.device.get(),
@@ -146,11 +175,16 @@ DecodeRequest decode_request(const Experiment& experiment) {
   return request;
 }
 
-std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text,
-                                   size_t number) {
+SpecialText special_text_of(const Experiment& experiment) {
+  const auto* data = dynamic_cast<const SequenceConfig*>(experiment.data.train.get());
+  return data != nullptr ? data->special_text() : SpecialText::as_tokens;
+}
+
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, SpecialText special,
+                                   const std::string& text, size_t number) {
   try {
     check_utf8(text);
-    return tokenizer.encode(text, SpecialText::as_tokens);
+    return tokenizer.encode(text, special);
   } catch (const EncodeError& error) {
     throw Error(ExitCode::data, error.reason(),
                 fmt::format("prompt {}, byte {}", number, error.offset()));

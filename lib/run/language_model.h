@@ -35,6 +35,10 @@ class LanguageModel {
   // tokenizer.
   std::optional<PairTokens> pair() const;
 
+  // Encodes a prompt as the run's data; warns once of a name that is read as ordinary text. Needs a
+  // tokenizer; throws like encode_prompt().
+  std::vector<int32_t> encode(const std::string& text, size_t number);
+
   // Allocates the memory and reads the weights: the averages of a checkpoint, if it has them.
   Decoder& open(int64_t slots, int64_t capacity);
 
@@ -49,6 +53,7 @@ class LanguageModel {
   SelectedDevice device_;
   DecoderInfo info_;
   std::unique_ptr<Decoder> decoder_;
+  bool warned_ = false;
 };
 
 // Returns requests for `copies` texts of each prompt, in order. Repeated prompts count as further
@@ -61,9 +66,12 @@ std::vector<TextRequest> text_requests(const std::vector<std::vector<int32_t>>& 
 // texts, and the source, if there is one.
 DecodeRequest decode_request(const Experiment& experiment);
 
+// How names of special tokens in a prompt are read: as in the data; without texts, as tokens.
+SpecialText special_text_of(const Experiment& experiment);
+
 // Throws Error(data) with the number of the prompt and the byte for invalid UTF-8 and for
 // characters that are not in the vocabulary.
-std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text,
-                                   size_t number);
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, SpecialText special,
+                                   const std::string& text, size_t number);
 
 }  // namespace dltrain

@@ -29,7 +29,8 @@ DecodeRequest request_of(const Session& session) {
 std::vector<TextRequest> encoded_prompts(const Experiment& experiment, const Tokenizer& tokenizer) {
   std::vector<std::vector<int32_t>> prompts;
   for (const std::string& prompt : experiment.generation->prompts) {
-    prompts.push_back(encode_prompt(tokenizer, prompt, prompts.size() + 1));
+    prompts.push_back(
+        encode_prompt(tokenizer, special_text_of(experiment), prompt, prompts.size() + 1));
   }
   std::optional<PairTokens> pair;
   if (experiment.data.train->source_text()) pair = pair_tokens(tokenizer, "data.tokenizer");

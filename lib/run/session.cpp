@@ -350,9 +350,17 @@ DataSchema schema_of(const std::filesystem::path& checkpoint) {
   return read_checkpoint_state(checkpoint, &unverified).data;
 }
 
-// Throws Error(usage) if a teacher knows other columns or classes than those of the data; warns of
-// another normalization.
+// Throws Error(usage) if a teacher knows other columns, classes or tokens than those of the data;
+// warns of another normalization.
 void check_teacher_data(const Session& session, const std::filesystem::path& checkpoint) {
+  const std::filesystem::path run = run_of(checkpoint);
+  if (const auto tokenizer = session.data.train->tokenizer(); tokenizer && holds_tokenizer(run)) {
+    const std::string tokens = tokenizer_difference(*load_tokenizer(run), *tokenizer);
+    if (!tokens.empty()) {
+      fail(ExitCode::usage, "the teacher {} was trained with another tokenizer: {}",
+           checkpoint.string(), tokens);
+    }
+  }
   const DataSchema saved = schema_of(checkpoint);
   const std::string difference = data_difference(session, saved);
   if (difference.empty()) return;

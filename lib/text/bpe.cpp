@@ -281,7 +281,7 @@ std::unique_ptr<TextEncoder> BpeTokenizer::encoder(SpecialText special) const {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> bpe_tokenizer(const std::string& name, BpeParts parts) {
+std::shared_ptr<Tokenizer> bpe_tokenizer(const std::string& name, BpeParts parts) {
   return std::make_shared<BpeTokenizer>(name, std::move(parts));
 }
 

@@ -37,6 +37,6 @@ struct BpeParts {
 };
 
 // Throws Error(data) at the place `name` for inconsistent parts.
-std::shared_ptr<const Tokenizer> bpe_tokenizer(const std::string& name, BpeParts parts);
+std::shared_ptr<Tokenizer> bpe_tokenizer(const std::string& name, BpeParts parts);
 
 }  // namespace dltrain

@@ -192,17 +192,17 @@ std::vector<std::string> read_merges(const std::string& name, std::string_view t
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> bpe_from_json(const std::string& name, std::string content,
-                                               const json& root) {
+std::shared_ptr<Tokenizer> bpe_from_json(const std::string& name, std::string content,
+                                         const json& root) {
   BpeParts parts = BpeReader(name, root).read();
   parts.files = {{"tokenizer.json", std::move(content)}};
   return bpe_tokenizer(name, std::move(parts));
 }
 
-std::shared_ptr<const Tokenizer> bpe_from_vocabulary(const std::string& vocab_name,
-                                                     const std::string& vocab,
-                                                     const std::string& merges_name,
-                                                     const std::string& merges) {
+std::shared_ptr<Tokenizer> bpe_from_vocabulary(const std::string& vocab_name,
+                                               const std::string& vocab,
+                                               const std::string& merges_name,
+                                               const std::string& merges) {
   const nlohmann::json tokens = parse_json_object(vocab_name, vocab);
   const std::vector<std::string> pairs = read_merges(merges_name, merges);
   std::unordered_set<std::string> merged;

@@ -122,7 +122,8 @@ struct PathConfig final : TokenizerConfig {
 void TokenizerConfig::describe(Fields& f) {
   f.boolean("parse_special", parse_special,
             {.doc = "Encode the names of special tokens in the text as these tokens instead of as "
-                    "ordinary text"});
+                    "ordinary text; if absent, only in pairs of texts (prompt with completion, "
+                    "source with target). Prompts of `generate` are read in the same way"});
 }
 
 const KindTable<TokenizerConfig>& tokenizer_table() {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,7 +18,7 @@ using TextPieces = std::function<void(const std::function<void(std::string_view)
 
 // One kind of tokenizer; tokenizer_table() has all.
 struct TokenizerConfig : ConfigVariant {
-  bool parse_special = false;
+  std::optional<bool> parse_special;  // the data chooses if it is absent
 
   void describe(Fields& f) override;
   // Returns true if the tokenizer is built from the training text.
@@ -27,7 +28,7 @@ struct TokenizerConfig : ConfigVariant {
   virtual std::shared_ptr<const Tokenizer> open(const TextPieces& training_text) const = 0;
 
   SpecialText special_text() const {
-    return parse_special ? SpecialText::as_tokens : SpecialText::as_text;
+    return parse_special.value_or(false) ? SpecialText::as_tokens : SpecialText::as_text;
   }
 };
 

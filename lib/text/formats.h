@@ -12,29 +12,28 @@
 namespace dltrain {
 
 // A tokenizer.json: dltrain's own (char, byte), which has the key `format`, or Hugging Face's.
-std::shared_ptr<const Tokenizer> tokenizer_from_json(const std::string& name, std::string content);
+std::shared_ptr<Tokenizer> tokenizer_from_json(const std::string& name, std::string content);
 
 // Hugging Face's tokenizer.json with byte-level BPE; `root` is the parsed content.
-std::shared_ptr<const Tokenizer> bpe_from_json(const std::string& name, std::string content,
-                                               const nlohmann::json& root);
+std::shared_ptr<Tokenizer> bpe_from_json(const std::string& name, std::string content,
+                                         const nlohmann::json& root);
 
 // GPT-2's vocab.json (texts to ids) and merges.txt (one pair per line, after a line "#version: …").
 // Tokens that are neither a byte nor the result of a merge are special.
-std::shared_ptr<const Tokenizer> bpe_from_vocabulary(const std::string& vocab_name,
-                                                     const std::string& vocab,
-                                                     const std::string& merges_name,
-                                                     const std::string& merges);
+std::shared_ptr<Tokenizer> bpe_from_vocabulary(const std::string& vocab_name,
+                                               const std::string& vocab,
+                                               const std::string& merges_name,
+                                               const std::string& merges);
 
 // BERT's vocab.txt; `config` is its tokenizer_config.json or empty.
-std::shared_ptr<const Tokenizer> word_piece_from_vocabulary(const std::string& name,
-                                                            std::string vocab, std::string config);
+std::shared_ptr<Tokenizer> word_piece_from_vocabulary(const std::string& name, std::string vocab,
+                                                      std::string config);
 // Hugging Face's tokenizer.json with WordPiece; `root` is the parsed content.
-std::shared_ptr<const Tokenizer> word_piece_from_json(const std::string& name, std::string content,
-                                                      const nlohmann::json& root);
+std::shared_ptr<Tokenizer> word_piece_from_json(const std::string& name, std::string content,
+                                                const nlohmann::json& root);
 
 // A SentencePiece .model.
-std::shared_ptr<const Tokenizer> sentence_piece_tokenizer(const std::string& name,
-                                                          std::string content);
+std::shared_ptr<Tokenizer> sentence_piece_tokenizer(const std::string& name, std::string content);
 
 // Parts of Hugging Face's tokenizer.json: a special token of added_tokens, the type ByteLevel, and
 // the file of a BPE model without its `vocab` and `merges`.

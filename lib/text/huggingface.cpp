@@ -5,6 +5,7 @@
 #include "text/byte_level.h"
 #include "text/formats.h"
 #include "text/sentence_piece_model.h"
+#include "text/special_tokens.h"
 
 namespace dltrain {
 namespace {
@@ -58,8 +59,7 @@ std::vector<TokenizerFile> huggingface_tokenizer(const Tokenizer& tokenizer, int
   const SpecialTokens& special = tokenizer.special();
   const bool bert = tokenizer.kind() == "wordpiece";
   const auto name = [&](const char* key, const std::optional<int32_t>& id) {
-    // WordPiece decodes its tokens with a space in front.
-    if (id) config[key] = std::string(tokenizer.bytes_of(*id).substr(bert ? 1 : 0));
+    if (id) config[key] = std::string(name_of_token(tokenizer, *id));
   };
   name(bert ? "cls_token" : "bos_token", special.begin_of_text);
   name(bert ? "sep_token" : "eos_token", special.end_of_text);

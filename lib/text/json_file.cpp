@@ -7,7 +7,7 @@
 namespace dltrain {
 namespace {
 
-std::shared_ptr<const Tokenizer> own_format(const std::string& name, const nlohmann::json& root) {
+std::shared_ptr<Tokenizer> own_format(const std::string& name, const nlohmann::json& root) {
   const JsonFields in(name);
   if (root.value("version", nlohmann::json()) != 1) {
     in.refuse("has an unknown version of the format; version 1 is supported");
@@ -30,7 +30,7 @@ std::shared_ptr<const Tokenizer> own_format(const std::string& name, const nlohm
 
 // Reads a tokenizer of characters as huggingface_tokenizer() writes it: byte-pair encoding without
 // splits and merges. Returns nullptr for any other file.
-std::shared_ptr<const Tokenizer> characters(const std::string& name, const nlohmann::json& root) {
+std::shared_ptr<Tokenizer> characters(const std::string& name, const nlohmann::json& root) {
   const auto part = [](const nlohmann::json& of, const char* key) {
     return of.is_object() ? of.value(key, nlohmann::json()) : nlohmann::json();
   };
@@ -105,7 +105,7 @@ nlohmann::json parse_json_object(const std::string& name, const std::string& con
   return root;
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_from_json(const std::string& name, std::string content) {
+std::shared_ptr<Tokenizer> tokenizer_from_json(const std::string& name, std::string content) {
   const nlohmann::json root = parse_json_object(name, content);
   const auto format = root.find("format");
   if (format != root.end() && *format == kTokenizerFormat) return own_format(name, root);

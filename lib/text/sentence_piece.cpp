@@ -79,8 +79,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> sentence_piece_tokenizer(const std::string& name,
-                                                          std::string content) {
+std::shared_ptr<Tokenizer> sentence_piece_tokenizer(const std::string& name, std::string content) {
   return std::make_shared<SentencePieceTokenizer>(name, std::move(content));
 }
 

@@ -157,14 +157,13 @@ std::string Alphabet::characters() const {
   return out;
 }
 
-std::shared_ptr<const Tokenizer> char_tokenizer(const std::string& name,
-                                                const std::string& alphabet,
-                                                const std::vector<std::string>& special_tokens) {
+std::shared_ptr<Tokenizer> char_tokenizer(const std::string& name, const std::string& alphabet,
+                                          const std::vector<std::string>& special_tokens) {
   return std::make_shared<CharTokenizer>(name, alphabet, special_tokens);
 }
 
-std::shared_ptr<const Tokenizer> byte_tokenizer(const std::string& name,
-                                                const std::vector<std::string>& special_tokens) {
+std::shared_ptr<Tokenizer> byte_tokenizer(const std::string& name,
+                                          const std::vector<std::string>& special_tokens) {
   return std::make_shared<ByteTokenizer>(name, special_tokens);
 }
 

@@ -28,12 +28,11 @@ class Alphabet {
 
 // `alphabet` has the characters in the order of their ids. Throws Error(data) at the place `name`
 // if it is empty, has a character twice or is not UTF-8, and for empty or repeated special tokens.
-std::shared_ptr<const Tokenizer> char_tokenizer(const std::string& name,
-                                                const std::string& alphabet,
-                                                const std::vector<std::string>& special_tokens);
+std::shared_ptr<Tokenizer> char_tokenizer(const std::string& name, const std::string& alphabet,
+                                          const std::vector<std::string>& special_tokens);
 
 // Ids 0 to 255 are the bytes. Accepts text that is not UTF-8.
-std::shared_ptr<const Tokenizer> byte_tokenizer(const std::string& name,
-                                                const std::vector<std::string>& special_tokens);
+std::shared_ptr<Tokenizer> byte_tokenizer(const std::string& name,
+                                          const std::vector<std::string>& special_tokens);
 
 }  // namespace dltrain

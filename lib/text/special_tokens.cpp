@@ -58,6 +58,21 @@ void record_special_token(SpecialTokens& special, std::string_view name, int32_t
   }
 }
 
+std::string_view name_of_token(const Tokenizer& tokenizer, int32_t id) {
+  const std::string_view text = tokenizer.bytes_of(id);
+  return text.substr(tokenizer.kind() == "wordpiece" && text.starts_with(' ') ? 1 : 0);
+}
+
+NamedTokens special_names(const Tokenizer& tokenizer) {
+  std::vector<NamedTokens::Token> out;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view name = name_of_token(tokenizer, id);
+    if (!tokenizer.is_special(id) || name.empty() || id == tokenizer.special().unknown) continue;
+    out.push_back({std::string(name), id});
+  }
+  return NamedTokens(std::move(out));
+}
+
 NamedTokens::NamedTokens(std::vector<Token> tokens) : tokens_(std::move(tokens)) {
   const auto first = [](const Token& token) { return static_cast<unsigned char>(token.name[0]); };
   std::sort(tokens_.begin(), tokens_.end(), [&](const Token& a, const Token& b) {

@@ -16,6 +16,9 @@ namespace dltrain {
 // Records the usual meaning of a name. Of several names with one meaning the first is used.
 void record_special_token(SpecialTokens& special, std::string_view name, int32_t id);
 
+// The name of a token as it is written in a text; WordPiece decodes tokens with a space in front.
+std::string_view name_of_token(const Tokenizer& tokenizer, int32_t id);
+
 // Finds the names of tokens in a text. Of several at one place the longest wins.
 class NamedTokens {
  public:
@@ -46,5 +49,8 @@ class NamedTokens {
   std::vector<Token> tokens_;  // sorted by first byte, then by decreasing length
   uint32_t begin_[257] = {};   // index of the first token with each first byte
 };
+
+// The names of the special tokens, except that of the unknown token.
+NamedTokens special_names(const Tokenizer& tokenizer);
 
 }  // namespace dltrain

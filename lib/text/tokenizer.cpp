@@ -1,17 +1,24 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
 #include "base/checksum.h"
 #include "base/file.h"
 #include "base/lfs_pointer.h"
 #include "base/owned_files.h"
 #include "base/utf8.h"
 #include "text/formats.h"
+#include "text/special_tokens.h"
 
 namespace dltrain {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr uint64_t kMaxFile = 256 << 20;
+// Files that declare special tokens; the last one wins.
+constexpr const char* kDeclarations[] = {"special_tokens_map.json", "tokenizer_config.json"};
 
 std::string read(const fs::path& path) {
   return read_file(path, kMaxFile, ExitCode::data);
@@ -26,9 +33,13 @@ fs::path main_file(const fs::path& folder) {
   return {};
 }
 
-std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
+std::shared_ptr<Tokenizer> read_vocabulary(const fs::path& vocab, const fs::path& merges) {
+  return bpe_from_vocabulary(vocab.string(), read(vocab), merges.string(), read(merges));
+}
+
+std::shared_ptr<Tokenizer> load_without_declarations(const fs::path& path) {
   if (path.filename() == "vocab.json") {
-    return load_vocabulary(path, path.parent_path() / "merges.txt");
+    return read_vocabulary(path, path.parent_path() / "merges.txt");
   }
   std::error_code ignored;
   if (path.filename() == "vocab.txt") {
@@ -49,6 +60,20 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
   throw Error(ExitCode::data,
               "is not a known tokenizer file (tokenizer.json, a SentencePiece model)",
               path.string());
+}
+
+std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
+  auto tokenizer = load_without_declarations(path);
+  const std::string own = path.filename().string();
+  if (own != "tokenizer.json" && own != "tokenizer.model" && !own.starts_with("vocab.")) {
+    return tokenizer;
+  }
+  std::error_code ignored;
+  for (const char* name : kDeclarations) {
+    const fs::path file = path.parent_path() / name;
+    if (fs::is_regular_file(file, ignored)) tokenizer->declare(file.string(), {name, read(file)});
+  }
+  return tokenizer;
 }
 
 }  // namespace
@@ -83,11 +108,38 @@ std::string Tokenizer::identity() const {
     hasher.update(std::as_bytes(std::span(text)));
   };
   add(kind());
-  for (const TokenizerFile& file : files()) {
-    add(file.name);
-    add(file.content);
+  // Other declarations change no token.
+  for (size_t i = 0; i + declarations_ < files_.size(); ++i) {
+    add(files_[i].name);
+    add(files_[i].content);
   }
+  if (declared_end_) add(fmt::format("end of text {}", *declared_end_));
   return hasher.hex();
+}
+
+void Tokenizer::declare(const std::string& name, TokenizerFile file) {
+  const nlohmann::json root = parse_json_object(name, file.content);
+  const auto declared = [&](const char* key) -> std::optional<int32_t> {
+    nlohmann::json value = root.value(key, nlohmann::json());
+    if (value.is_object()) value = value.value("content", nlohmann::json());
+    if (!value.is_string()) return {};
+    for (int32_t id = 0; id < vocab_size(); ++id) {
+      if (is_special(id) && name_of_token(*this, id) == value) return id;
+    }
+    return {};
+  };
+  if (const auto end = declared("eos_token"); end && end != special_.end_of_text) {
+    special_.end_of_text = declared_end_ = end;
+  }
+  // GPT-2 declares one token for both: texts are separated by it and do not begin with it.
+  if (const auto begin = declared("bos_token"); begin && begin != special_.end_of_text) {
+    special_.begin_of_text = begin;
+  }
+  const bool kept = std::ranges::any_of(
+      files_, [&](const TokenizerFile& other) { return other.name == file.name; });
+  if (kept) return;  // WordPiece has it for other reasons
+  files_.push_back(std::move(file));
+  ++declarations_;
 }
 
 std::string TextDecoder::next(int32_t id) {
@@ -113,7 +165,7 @@ std::string TextDecoder::finish() {
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& path) {
   std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) return load_file(path);
+  if (!path.empty() && !fs::is_directory(path, ignored)) return load_file(path);
   const fs::path file = main_file(path);
   if (file.empty()) {
     throw Error(ExitCode::data,
@@ -134,16 +186,38 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& path) {
 }
 
 std::shared_ptr<const Tokenizer> load_vocabulary(const fs::path& vocab, const fs::path& merges) {
-  return bpe_from_vocabulary(vocab.string(), read(vocab), merges.string(), read(merges));
+  return read_vocabulary(vocab, merges);
 }
 
 bool holds_tokenizer(const fs::path& folder) {
   return !main_file(folder).empty();
 }
 
+std::string tokenizer_difference(const Tokenizer& there, const Tokenizer& here) {
+  if (there.identity() == here.identity()) return {};
+  const auto quoted = [](std::string_view bytes) {
+    using nlohmann::json;
+    return json(bytes).dump(-1, ' ', false, json::error_handler_t::replace);
+  };
+  const int64_t both = std::min(there.vocab_size(), here.vocab_size());
+  for (int32_t id = 0; id < both; ++id) {
+    if (there.bytes_of(id) == here.bytes_of(id)) continue;
+    return fmt::format("id {} is {} there and {} here", id, quoted(there.bytes_of(id)),
+                       quoted(here.bytes_of(id)));
+  }
+  if (there.vocab_size() == here.vocab_size()) return {};
+  return fmt::format("the first {} ids are the same", both);
+}
+
 void save_tokenizer(const Tokenizer& tokenizer, const fs::path& folder) {
   std::vector<std::string> names;
   for (const TokenizerFile& file : tokenizer.files()) names.push_back(file.name);
+  // Those of an earlier tokenizer would count for this one.
+  for (const char* name : kDeclarations) {
+    if (std::ranges::find(names, name) == names.end() && lists_file(folder, name)) {
+      remove_recursively(folder / name);
+    }
+  }
   claim_files(folder, names);
   for (const TokenizerFile& file : tokenizer.files()) {
     write_file_atomically(folder / file.name, file.content);

@@ -42,8 +42,9 @@ class EncodeError : public Error {
 // position of `text` within the text that the error refers to.
 void check_utf8(std::string_view text, size_t offset = 0);
 
-// Tokens with a special meaning, if the vocabulary has them. They are recognised by their common
-// names ("<|endoftext|>", "</s>", "[MASK]", …).
+// Tokens with a special meaning, if the vocabulary has them. The begin and the end of a text are
+// those that tokenizer_config.json or special_tokens_map.json beside the tokenizer declare; the
+// others are recognised by their common names ("<|endoftext|>", "</s>", "[MASK]", …).
 struct SpecialTokens {
   std::optional<int32_t> begin_of_text, end_of_text, padding, unknown, mask;
 };
@@ -98,8 +99,12 @@ class Tokenizer {
                               SpecialText special = SpecialText::as_text) const;
   // Invalid UTF-8 becomes U+FFFD.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
-  // Hash of kind and files: equal for equal tokenizers.
+  // Hash of kind, files and a declared end of text: equal for equal tokenizers.
   std::string identity() const;
+
+  // Reads the begin and the end of a text from a file beside the tokenizer's own and keeps it with
+  // them. Throws Error(data) at the place `name` if it is not JSON.
+  void declare(const std::string& name, TokenizerFile file);
 
  protected:
   // The constructors of derived classes fill these.
@@ -107,6 +112,10 @@ class Tokenizer {
   std::vector<bool> is_special_;    // by id
   SpecialTokens special_;
   std::vector<TokenizerFile> files_;
+
+ private:
+  size_t declarations_ = 0;              // the last of files_
+  std::optional<int32_t> declared_end_;  // if it is another than that of the common names
 };
 
 // Decodes tokens one at a time. Returns complete characters and keeps the bytes of an incomplete
@@ -138,6 +147,9 @@ std::shared_ptr<const Tokenizer> load_vocabulary(const std::filesystem::path& vo
                                                  const std::filesystem::path& merges);
 // Returns true if a folder has the files of a tokenizer.
 bool holds_tokenizer(const std::filesystem::path& folder);
+// Describes how the tokens of two tokenizers differ ("id 40 is "K" there and "J" here"); empty if
+// they are the same. Compares the tokens of the ids, because a vocabulary has several file formats.
+std::string tokenizer_difference(const Tokenizer& there, const Tokenizer& here);
 // Writes files() into a folder.
 void save_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& folder);
 

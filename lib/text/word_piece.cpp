@@ -222,8 +222,8 @@ void put_token(const JsonFields& in, WordPieceParts& parts, const std::string& t
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> word_piece_from_vocabulary(const std::string& name,
-                                                            std::string vocab, std::string config) {
+std::shared_ptr<Tokenizer> word_piece_from_vocabulary(const std::string& name, std::string vocab,
+                                                      std::string config) {
   WordPieceParts parts;
   size_t begin = 0;
   while (begin < vocab.size()) {
@@ -251,8 +251,8 @@ std::shared_ptr<const Tokenizer> word_piece_from_vocabulary(const std::string& n
   return std::make_shared<WordPieceTokenizer>(name, std::move(parts));
 }
 
-std::shared_ptr<const Tokenizer> word_piece_from_json(const std::string& name, std::string content,
-                                                      const json& root) {
+std::shared_ptr<Tokenizer> word_piece_from_json(const std::string& name, std::string content,
+                                                const json& root) {
   const JsonFields in(name);
   WordPieceParts parts;
   const json& model = in.object(root, "model", "the file");

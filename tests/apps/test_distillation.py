@@ -54,6 +54,22 @@ class Distillation(support.DltrainTest):
                                 f"loss={{type: distillation, teacher: {self.teacher}, alpha: 1}}").out
         self.assertIn("PASS  inputs matter", said)
 
+    def test_a_teacher_of_another_alphabet_is_refused(self):
+        configurations = []
+        for name, letters in (("a", "abcdefgh "), ("b", "bcdefghi ")):
+            configurations.append(self.write(f"{name}.yaml", f"""
+model: {{type: gpt2, num_layers: 1, hidden_size: 8, num_heads: 1}}
+data: {{type: text, path: {self.write(f"{name}.txt", letters * 60)}, tokenizer: char, sequence_length: 8, eval_fraction: 0.2}}
+optimizer: {{type: adamw, learning_rate: 0.01}}
+training: {{global_batch_size: 4, max_steps: 2}}
+"""))
+        teacher = self.folder / "text-teacher"
+        self.run_dltrain(configurations[1], "-q", "--output-dir", teacher)
+        self.refused(USAGE, configurations[0], "--output-dir", self.folder / "pupil", "-s", f"loss={{type: distillation, teacher: {teacher}}}",
+                     says='was trained with another tokenizer: id 1 is "b" there and "a" here')
+        self.assertIn("was trained with another tokenizer than that of the data: id 1",
+                      self.run_dltrain("eval", configurations[0], "--checkpoint", teacher).err)
+
     def test_samples_whose_label_is_ignored_learn_nothing_from_the_teacher_either(self):
         teacher, labels = self.probabilities(self.teacher)
         run = self.folder / "run"

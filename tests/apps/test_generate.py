@@ -100,6 +100,27 @@ class GenerateTest(DltrainTest):
             text = self.generate(run, "--prompt", "line 12 of the t", "--temperature", 0, "--max-tokens", 5, "--precision", precision)
             self.assertEqual(text[0]["text"], "ext, ")
 
+    def test_prompts_have_the_tokens_of_the_data(self):
+        special = "{type: byte, special_tokens: [<|endoftext|>, <|user|>]"
+        records = self.write("a.jsonl", '{"q": "<|user|>a", "a": "b"}\n' * 20)
+        runs = {"documents": self.train(tokenizer=special + "}", steps=1, name="documents")}
+        for name, more in (("pairs", "}"), ("plain", ", parse_special: false}")):
+            runs[name] = self.folder / name
+            self.run_dltrain(self.folder / "documents.yaml", "-q", "--output-dir", runs[name], "-s",
+                             f"data={{type: jsonl, path: {records}, prompt: q, completion: a, sequence_length: 16, tokenizer: {special}{more}}}")
+        context = self.write("context.jsonl", '{"context": "<|user|>", "continuation": "<|user|>"}\n')
+        for name, count in (("pairs", 1), ("plain", 8), ("documents", 8)):
+            said = self.run_dltrain("generate", runs[name], "--prompt", "<|user|>", "--max-tokens", 1, "--json")
+            self.assertEqual(len(json.loads(said.out)["prompt_tokens"]), count, name)
+            self.assertEqual("prompt 1: <|user|> is the name of a special token" in said.err, count > 1, said)
+            scored = self.run_dltrain("score", runs[name], context)
+            self.assertEqual(json.loads(scored.out)["tokens"], count, name)
+        (self.folder / "special").mkdir()
+        other = self.write("special/tokenizer.json", (runs["pairs"] / "tokenizer.json").read_text().replace("<|user|>", "<|xser|>"))
+        said = self.run_dltrain("generate", runs["pairs"], "--prompt", "a", "--max-tokens", 1, "--tokenizer", other)
+        self.assertIn('another tokenizer than', said.err)
+        self.assertIn('id 257 is "<|user|>" there and "<|xser|>" here', said.err)
+
     def test_mistakes_are_told(self):
         run = self.train(steps=2)
         self.refused(USAGE, "generate", run, "--prompt", "line " * 9, says=["prompt 1 has 45 tokens", "positions for 40"])

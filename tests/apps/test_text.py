@@ -14,6 +14,7 @@ optimizer: {{type: adamw, learning_rate: 1.0e-2}}
 training: {{global_batch_size: 8, max_steps: 12}}
 logging: {{logging_steps: 1}}
 """
+ENCODER = "model: {type: transformer, num_layers: 1, hidden_size: 8, num_heads: 2}"
 TEXT = "".join(f"line {i} of the text, {i * i} squared\n" for i in range(300))
 
 
@@ -91,6 +92,60 @@ class TextTest(DltrainTest):
         shard.write_bytes(shard.read_bytes()[:-1])
         self.refused(DATA, tokens, "--dry-run", says=["train_000001.bin", "its header declares 3000 tokens"])
 
+    def test_new_data_has_any_kind_that_the_tokenizer_reads(self):
+        result = self.folder / "result.json"
+        special = "tokenizer: {type: byte, special_tokens: [<|endoftext|>]}, sequence_length: 8"
+        records = self.write("pairs.jsonl", "".join(json.dumps({"p": f"{i} + 1 = ", "c": str(i + 1)}) + "\n" for i in range(60)))
+        pairs = self.config(f"type: jsonl, path: {records}, prompt: p, completion: c, {special.replace(': 8', ': 16')}", ids=257)
+        self.run_dltrain(pairs, "-q", "--output-dir", self.folder / "pairs")
+        self.refused(USAGE, "data", "prepare", pairs, "-o", self.folder / "never", says="records with prompt and completion")
+        text = self.config(f"type: text, path: {self.write('text.txt', TEXT)}, {special}", ids=257, name="text.yaml")
+        self.run_dltrain("data", "prepare", text, "-o", self.folder / "corpus")
+        # A bare file name has the tokenizer of the current folder.
+        tokens = self.config("type: tokens, path: train_000000.bin, sequence_length: 8", ids=257, name="corpus/exp.yaml")
+        self.run_dltrain("exp.yaml", "-q", "--output-dir", self.folder / "tokens", cwd=self.folder / "corpus")
+        new = self.write("new.txt", "line 7 of the text")
+        documents = self.write("new.jsonl", json.dumps({"text": "line 7 of the text"}) + "\n")
+        for run in ("pairs", "tokens"):
+            more = ("-s", "data.sequence_length=8", "--result", result)
+            losses = []
+            for data in (new, documents):
+                self.run_dltrain("eval", self.folder / run, data, *more)
+                losses.append(json.loads(result.read_text())["eval_loss"])
+            self.assertEqual(losses[0], losses[1])
+            self.run_dltrain("eval", self.folder / run, self.folder / "corpus" / "train_000000.bin", *more)
+        self.run_dltrain("eval", self.folder / "pairs", records)
+        (self.folder / "alone").mkdir()
+        (self.folder / "corpus" / "train_000000.bin").rename(self.folder / "alone" / "ids.bin")
+        self.run_dltrain(self.config(f"type: tokens, path: {self.folder}/alone/ids.bin, sequence_length: 8", ids=257), "-q",
+                         "--output-dir", self.folder / "alone" / "run")
+        self.refused(USAGE, "eval", self.folder / "alone" / "run", new, says="trained without a tokenizer")
+        sources = self.config(f"type: jsonl, path: {records}, source: p, target: c, {special}", ids=257).read_text()
+        sources = self.write("sources.yaml", re.sub("model: .*", ENCODER, sources))
+        self.run_dltrain(sources, "-q", "--output-dir", self.folder / "sources", "--max-steps", 1)
+        self.refused(USAGE, "eval", self.folder / "sources", new, says=["sources with targets", "'p' and 'c'"])
+
+    def test_cut_records_and_names_of_special_tokens_are_told(self):
+        lines = [{"p": "ab", "c": "c"}, {"p": "abc", "c": "defghijk"}, {"p": "a<|x|>", "c": "b" * 40}, {"p": "<|x|>", "c": "d"}]
+        records = self.write("a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+        data = f"type: jsonl, path: {records}, prompt: p, completion: c, sequence_length: 10, tokenizer: " \
+               "{type: byte, special_tokens: [<|endoftext|>, <|x|>]}"
+        config = self.config(data, ids=258)
+        said = self.run_dltrain(config, "--dry-run").err
+        self.assertIn(f"2 of 4 records have more than 10 tokens and lose their end (the first: {records}:2, 11 tokens); "
+                      "raise data.sequence_length", said)
+        self.assertNotIn("special token", said)
+        said = self.run_dltrain(config, "--dry-run", "-s", "data.tokenizer.parse_special=false", "-s", "data.sequence_length=50").err
+        self.assertNotIn("lose their end", said)
+        self.assertEqual(said.count("is the name of a special token"), 1, said)
+        self.assertIn(f"{records}:3: <|x|> is the name", said)
+        text = self.write("b.txt", "plain text\nand <|x|> twice <|x|>\n")
+        said = self.run_dltrain(self.config(f"type: text, path: {text}, sequence_length: 4, tokenizer: "
+                                            "{type: byte, special_tokens: [<|x|>]}", ids=257), "--dry-run").err
+        self.assertIn(f"{text}:2:5: <|x|> is the name of a special token, which is read as ordinary text; "
+                      "data.tokenizer.parse_special: true", said)
+        self.assertEqual(said.count("is the name"), 1, said)
+
     def test_inspect_counts_tokens(self):
         out = self.run_dltrain("data", "inspect", self.config(self.text())).out
         self.assertIn("sequences of 16 tokens", out)
@@ -111,7 +166,7 @@ class TextTest(DltrainTest):
             self.run_dltrain(run / "config.yaml", "--dry-run")
 
     def test_a_model_that_sees_its_targets_is_refused(self):
-        model = "model: {type: bert, num_layers: 1, hidden_size: 8, num_heads: 2, max_positions: 16}"
+        model = "model: {type: bert, num_layers: 1, hidden_size: 8, num_heads: 2}"
         special = "{type: byte, special_tokens: [<|endoftext|>, <mask>]}"
         data = self.text().replace("tokenizer: char", f"tokenizer: {special}")
         config = self.write("bert.yaml", re.sub("model: .*", model, CONFIG.format(ids=64, data=data)))

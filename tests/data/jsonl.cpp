@@ -118,6 +118,11 @@ TEST_CASE("bad records are refused with their line") {
   const std::string pair = "prompt: q, completion: a, sequence_length: 2";
   CHECK_THAT(refusal("\n{\"q\": \"abc\", \"a\": \"d\"}", pair),
              Contains("a.jsonl:2: its prompt has 3 tokens, which leaves no room"));
+  CHECK_THAT(
+      refusal("{\"q\": \"abc\", \"a\": \"d\"}\n{\"q\": \"a\", \"a\": \"d\"}\n"
+              "{\"q\": \"abcd\", \"a\": \"d\"}",
+              pair),
+      Contains("a.jsonl:1: its prompt has 3 tokens") && Contains("2 of 3 prompts are too long"));
   CHECK_THAT(refusal("{\"q\": \"\", \"a\": \"\"}", pair), Contains("neither a prompt nor"));
   CHECK_THAT(refusal("\n", pair), Contains("has no records"));
   const std::string chars = "type: jsonl, tokenizer: {type: char, alphabet: ab}, ";
@@ -130,6 +135,25 @@ TEST_CASE("bad records are refused with their line") {
              Contains("has no end-of-text token"));
   CHECK_THROWS_WITH(read_data(keys_jsonl("a", "prompt: q, sequence_length: 2")),
                     Contains("give one of: field, prompt with completion"));
+}
+
+TEST_CASE("names of special tokens are tokens in pairs of texts and text in documents") {
+  TemporaryFolder folder;
+  const std::string path = folder.write("a.jsonl", R"({"text": "<mask>", "a": "b"})");
+  const auto first = [&](const std::string& keys, const std::string& tokenizer) {
+    return ids_of(*read_data("type: jsonl, path: '" + path + "', tokenizer: {type: byte, " +
+                             tokenizer + "special_tokens: ['<|endoftext|>', <mask>]}, " + keys)
+                       .open()
+                       .train,
+                  0, 0)[0];
+  };
+  const std::string pair = "prompt: text, completion: a, sequence_length: 9";
+  const std::string documents = "random_offset: false, sequence_length: 2";
+  CHECK(first(pair, "") == 257);
+  CHECK(first("source: text, target: a, sequence_length: 9", "") == 257);
+  CHECK(first(pair, "parse_special: false, ") == '<');
+  CHECK(first("random_offset: false, sequence_length: 1", "parse_special: true, ") == 257);
+  CHECK(first(documents, "") == '<');
 }
 
 TEST_CASE("masking hides a share of the tokens, the same for the same seed and position") {

@@ -78,7 +78,10 @@ TEST_CASE("damaged token files are refused") {
   CHECK_THAT(refusal(raw<uint32_t>({1, 0xFFFFFFFF, 9, 3}), two + ", layout: uint32"),
              Contains("token 1: id 4294967295 is beyond the vocabulary"));
   CHECK_THAT(refusal(raw<uint16_t>({300, 2, 9}), two + ", tokenizer: byte"),
-             Contains("id 300 is beyond the vocabulary (0 to 255)"));
+             Contains("id 300 is beyond the vocabulary (0 to 255) of data.tokenizer"));
+  const std::string file =
+      folder.write("tokenizer.json", byte_tokenizer("here", {})->files()[0].content);
+  CHECK_THAT(refusal(raw<uint16_t>({300, 2, 9}), two), Contains("(0 to 255) of " + file));
 }
 
 TEST_CASE("with document_mask samples have the place of each token in its document") {

@@ -14,8 +14,8 @@ namespace {
 
 using TokenizerIds = std::vector<int32_t>;
 
-std::shared_ptr<const Tokenizer> chars(const std::string& alphabet,
-                                       const std::vector<std::string>& special = {}) {
+std::shared_ptr<Tokenizer> chars(const std::string& alphabet,
+                                 const std::vector<std::string>& special = {}) {
   return char_tokenizer("here", alphabet, special);
 }
 
@@ -164,4 +164,43 @@ TEST_CASE("text may be cut where cut() says") {
   const auto special = chars("ab\n", {"<x>"});
   CHECK(special->cut("ab\nab", 4) == 3);
   CHECK(special->cut("ababab", 4) == 0);
+}
+
+TEST_CASE("tokenizer_config.json declares the begin and the end of a text") {
+  const auto made = byte_tokenizer("here", {"<|endoftext|>", "<|im_end|>", "<stop>", "<go>"});
+  const std::string named = made->identity();
+  TemporaryFolder folder, kept;
+  folder.write("tokenizer.json", made->files()[0].content);
+  folder.write("special_tokens_map.json", R"({"eos_token": "<stop>"})");
+  CHECK(load_tokenizer(folder.path())->special().end_of_text == 258);
+  folder.write("tokenizer_config.json",
+               R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": "<go>"})");
+  const auto loaded = load_tokenizer(folder / "tokenizer.json");
+  CHECK(loaded->special().end_of_text == 257);
+  CHECK(loaded->special().begin_of_text == 259);
+  save_tokenizer(*loaded, kept.path());
+  const auto again = load_tokenizer(kept.path());
+  CHECK(again->special().end_of_text == 257);
+  CHECK(again->special().begin_of_text == 259);
+  CHECK(again->identity() == loaded->identity());
+  CHECK(loaded->identity() != named);
+  // Declarations of what the names say, and unknown ones, change nothing.
+  folder.write("special_tokens_map.json", "{}");
+  for (const char* end : {"\"<|endoftext|>\"", "\"</s>\"", "null"}) {
+    folder.write("tokenizer_config.json",
+                 fmt::format(R"({{"eos_token": {}, "bos_token": "<|endoftext|>"}})", end));
+    const auto same = load_tokenizer(folder.path());
+    CHECK(same->special().end_of_text == 256);
+    CHECK(!same->special().begin_of_text);
+    CHECK(same->identity() == named);
+  }
+  folder.write("tokenizer_config.json", "{");
+  CHECK_THAT(refusal_of([&] { load_tokenizer(folder.path()); }),
+             Contains("tokenizer_config.json: is not JSON"));
+}
+
+TEST_CASE("the difference of two tokenizers is told by the first id") {
+  CHECK(tokenizer_difference(*chars("abc"), *chars("abc")).empty());
+  CHECK(tokenizer_difference(*chars("abc"), *chars("acb")) == R"(id 1 is "b" there and "c" here)");
+  CHECK(tokenizer_difference(*chars("abc"), *chars("ab")) == "the first 2 ids are the same");
 }
