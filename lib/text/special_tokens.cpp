@@ -82,11 +82,14 @@ NamedTokens::NamedTokens(std::vector<Token> tokens) : tokens_(std::move(tokens))
   });
   for (const Token& token : tokens_) ++begin_[first(token) + 1];
   for (int i = 0; i < 256; ++i) begin_[i + 1] += begin_[i];
+  one_first_ = !tokens_.empty() && first(tokens_.front()) == first(tokens_.back());
 }
 
 std::optional<NamedTokens::Found> NamedTokens::find(std::string_view text, size_t from) const {
   if (tokens_.empty()) return {};
   for (size_t at = from; at < text.size(); ++at) {
+    if (one_first_) at = text.find(tokens_.front().name[0], at);  // nearly always: <
+    if (at == std::string_view::npos) break;
     const auto byte = static_cast<unsigned char>(text[at]);
     for (uint32_t i = begin_[byte]; i < begin_[byte + 1]; ++i) {
       const Token& token = tokens_[i];

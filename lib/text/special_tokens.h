@@ -48,6 +48,7 @@ class NamedTokens {
  private:
   std::vector<Token> tokens_;  // sorted by first byte, then by decreasing length
   uint32_t begin_[257] = {};   // index of the first token with each first byte
+  bool one_first_ = false;     // all begin with the same byte
 };
 
 // The names of the special tokens, except that of the unknown token.
