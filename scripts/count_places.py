@@ -16,7 +16,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Kind, limit, section of docs/adding.md, example (extended regular expression), folders.
 KINDS = [
-    ("op with a gradient", 8, "An op", r"\brotary\b", "lib/ops lib/passes lib/compile kernels tests/ops"),
+    ("op with a gradient", 9, "An op", r"\brotary\b", "lib/ops lib/passes lib/compile kernels tests/ops"),
     ("optimizer", 6, "An optimizer", r"\bLion\b|lion_update|LionRule", "lib/ops lib/passes lib/optim kernels tests/optim tests/ops"),
     ("element-wise function", 3, "An op", r"\bmish\b", "lib/ops lib/passes lib/compile kernels"),
     ("layer", 2, "A layer", r"\bglu\b", "lib tests/nn"),

@@ -74,13 +74,13 @@ void add_attention(std::vector<OpCase>& cases, const Attended& a) {
             : CaseInput{keys, Fill::documents, 3 + a.keys / 4});
   }
   if (a.dropout > 0) c.inputs.push_back(case_state());
+  c.roundings = 2;  // of the weights, and of the result
   OpCase backward = c;
   cases.push_back(std::move(c));
   // Any sums will do: they are only the shift of the exponents. Large ones keep
   // weights below 1.
   backward.name = "attention_backward " + name;
   backward.op = "attention_backward";
-  backward.roundings = 2;
   CaseInput sums = case_tensor({a.samples, a.heads, a.queries}, Fill::positive);
   sums.wide = true;
   backward.inputs.insert(backward.inputs.begin(), {case_tensor(y), case_tensor(y), sums});
