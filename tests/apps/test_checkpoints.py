@@ -215,7 +215,7 @@ class Changes(Runs):
 
     def test_another_layout_of_the_optimizers_state_names_the_changed_key(self):
         adamw = "type: adamw, learning_rate: 1.0e-2, weight_decay: 0.01"
-        for before, after, says in (("", f"optimizer={{{adamw}, moments: 8bit, min_8bit_size: 1}}", "optimizer.moments: f32 -> 8bit"),
+        for before, after, says in (("", f"optimizer={{{adamw}, moments: 8bit, min_8bit_size: 1}}", 'optimizer.moments: f32 -> "8bit"'),
                                     ("training.freeze=['layers.0.*']", "training.freeze=[]", "training.freeze[0]: layers.0.* -> absent"),
                                     (f"optimizer={{{adamw}, galore: {{rank: 2}}}}", f"optimizer={{{adamw}, galore: {{rank: 3}}}}", "optimizer.galore.rank: 2 -> 3")):
             self.train("--max-steps", 10, "--overwrite", *(("-s", before) if before else ()))

@@ -431,7 +431,7 @@ class RunFolder(support.DltrainTest):
                 (("--allow-changes", "-s", "model.layers[0].out_features=25"), "other names or shapes than those of this model", USAGE),
                 (("-s", "optimizer={type: sgd, learning_rate: 0.1, momentum: 0.9}"), "was saved with the optimizer adamw", USAGE),
                 (("-s", "training.ema={}"), "was saved without training.ema", USAGE),
-                (("-s", "training.freeze=layers.0.*"), "other optimizer settings", STORAGE)):
+                (("-s", "training.freeze=layers.0.*"), "the state of an optimizer with other settings", USAGE)):
             result = self.refused(code, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", *extra, says=says)
             self.assertEqual(digest(self.run_folder), before, str(result))
 
