@@ -99,7 +99,7 @@ optimizer: {{type: adamw, learning_rate: 0.01}}
 training: {{global_batch_size: 8, max_steps: 2}}
 """)
         self.refused(USAGE, configuration, "--output-dir", self.folder / "head", says='train them too: model.lora.also_train: ["layers.6.*"]')
-        self.run_dltrain(configuration, "--output-dir", self.folder / "head", "-q", "-s", 'model.lora.also_train=["layers.6.*"]')
+        self.run_dltrain(configuration, "--output-dir", self.folder / "head", "-q", "-s", 'model.lora={rank: 2, also_train: ["layers.6.*"]}')
 
     def evaluated(self, *arguments):
         result = self.folder / "result.json"
