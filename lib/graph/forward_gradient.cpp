@@ -138,7 +138,8 @@ class ForwardGradient {
   }
 
   ValueId estimate(ValueId parameter, size_t direction, ValueId derivative) {
-    builder_.set_layer(graph_.value(parameter).name);
+    const std::string& name = graph_.value(parameter).name;
+    builder_.set_layer(name.substr(0, name.rfind('.')));
     const ValueId v = random_direction(parameter, direction);
     ValueId scale = cast(derivative, graph_.value(v).spec.dtype);
     scale =
