@@ -17,19 +17,6 @@ constexpr double kStep = 1e-5;
 constexpr double kGradientTolerance = 1e-6;
 constexpr int64_t kSamples = 24;  // elements of each input that are checked one by one
 
-// Fused activations and maxima appear only after the reverse pass.
-bool differentiable(const OpCase& c) {
-  const bool joined_norm = c.name.find("_norm joined") != std::string::npos ||
-                           c.name.find("_norm plain joined") != std::string::npos ||
-                           c.name.find("_norm wide") != std::string::npos;
-  return !joined_norm && !rounds_factors(c) && find_op(c.op)->gradient != nullptr &&
-         c.attributes.text("activation").empty() && c.attributes.text("kind") != "max";
-}
-
-bool wants_gradient(const CaseInput& input) {
-  return is_floating(input.spec.dtype) && input.fill != Fill::seed && !is_target(input.fill);
-}
-
 // One case: the scalar sum(cotangent · output 0) as a function of the inputs.
 class GradientCase {
  public:

@@ -14,19 +14,6 @@ using namespace dltrain;
 
 namespace {
 
-// Uses of ops that have no reverse rule either: fused activations, joined norms, maxima.
-bool has_reverse_rule(const OpCase& c) {
-  const bool joined_norm =
-      c.name.find("joined") != std::string::npos || c.name.find("_norm wide") != std::string::npos;
-  return !joined_norm && !rounds_factors(c) && find_op(c.op)->gradient != nullptr &&
-         c.attributes.text("activation").empty() && c.attributes.text("kind") != "max";
-}
-
-bool has_tangent(const CaseInput& input) {
-  return is_floating(input.spec.dtype) && input.fill != Fill::seed && !is_target(input.fill) &&
-         input.fill != Fill::absent;
-}
-
 struct Products {
   double forward = 0, reverse = 0, size = 0;
 };
@@ -95,9 +82,9 @@ TEST_CASE("forward-mode rules agree with the reverse rules") {
   std::set<std::string> without;
   int checked = 0;
   for (const OpCase& c : op_cases()) {
-    if (!has_reverse_rule(c)) continue;
+    if (!differentiable(c)) continue;
     std::vector<bool> all;
-    for (const CaseInput& input : c.inputs) all.push_back(has_tangent(input));
+    for (const CaseInput& input : c.inputs) all.push_back(wants_gradient(input));
     if (std::ranges::count(all, true) == 0) continue;
     // All inputs at once, then each alone: the others' tangents are zero.
     std::vector<std::vector<bool>> choices{all};
