@@ -123,8 +123,9 @@ void Tokenizer::declare(const std::string& name, TokenizerFile file) {
     nlohmann::json value = root.value(key, nlohmann::json());
     if (value.is_object()) value = value.value("content", nlohmann::json());
     if (!value.is_string()) return {};
+    const auto text = value.get<std::string>();
     for (int32_t id = 0; id < vocab_size(); ++id) {
-      if (is_special(id) && name_of_token(*this, id) == value) return id;
+      if (is_special(id) && name_of_token(*this, id) == text) return id;
     }
     return {};
   };
