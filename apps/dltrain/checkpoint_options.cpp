@@ -18,10 +18,12 @@ std::filesystem::path checkpoint_location(const std::string& given, const Experi
   return given;
 }
 
-// `model`: a run folder or a folder of a Hugging Face model.
-void warn_of_other_tokenizer(const Session& session, const std::filesystem::path& model) {
+// `model`: a run folder or a folder of a Hugging Face model; `trained`: the identity of its
+// tokenizer, "" if it is unknown.
+void warn_of_other_tokenizer(const Session& session, const std::filesystem::path& model,
+                             const std::string& trained) {
   const auto used = session.data.train->tokenizer();
-  if (!used || !holds_tokenizer(model)) return;
+  if (!used || used->identity() == trained || !holds_tokenizer(model)) return;
   const std::string difference = tokenizer_difference(*load_tokenizer(model), *used);
   if (difference.empty()) return;
   print_message(
@@ -141,7 +143,8 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
   }
   if (!foreign) check_same_data(out.session, schema, out.checkpoint.checkpoint);
   warn_of_other_tokenizer(
-      out.session, foreign ? std::filesystem::path(given) : run_of(out.checkpoint.checkpoint));
+      out.session, foreign ? std::filesystem::path(given) : run_of(out.checkpoint.checkpoint),
+      out.checkpoint.state.tokenizer);
   const bool held_out = !foreign && !train && arguments.data.empty() &&
                         out.experiment->data.eval_fraction.has_value();
   if (held_out && !data_changes(out.checkpoint.state, *out.session.data.train).empty()) {

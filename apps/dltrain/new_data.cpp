@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "config/scalar.h"
 #include "config/yaml.h"
+#include "data/image_folder.h"
 #include "data/line_reader.h"
 #include "data/packed_images.h"
 #include "dltrain/commands.h"
@@ -91,10 +92,7 @@ bool holds_image(const fs::path& folder) {
   constexpr auto kFollow = fs::directory_options::follow_directory_symlink;
   for (fs::recursive_directory_iterator entry(folder, kFollow), end; entry != end; ++entry) {
     if (entry->is_symlink() && entry.depth() > 0) entry.disable_recursion_pending();
-    const std::string ending = entry->path().extension().string();
-    for (const char* image : {".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG"}) {
-      if (ending == image) return true;
-    }
+    if (is_image_name(entry->path())) return true;
   }
   return false;
 }

@@ -60,18 +60,12 @@ size_t place(ProjectionCall& c, void* workspace) {
   return at - begin;
 }
 
-// Threads and warps of the whole launch.
-__device__ int64_t launch_thread() {
-  return int64_t{blockIdx.x} * kBlock + threadIdx.x;
-}
-__device__ int64_t launch_threads() {
-  return int64_t{gridDim.x} * kBlock;
-}
+// Warps of the whole launch.
 __device__ int64_t launch_warp() {
-  return launch_thread() / kWarp;
+  return thread_index() / kWarp;
 }
 __device__ int64_t launch_warps() {
-  return launch_threads() / kWarp;
+  return thread_count() / kWarp;
 }
 __device__ int lane() {
   return static_cast<int>(threadIdx.x % kWarp);
@@ -123,7 +117,7 @@ __device__ void make_orthonormal(const ProjectionCall& c) {
         if (lane() == 0) c.dots[j] = depends(j, square) ? 0.0 : product / square;
       }
       grid_barrier();
-      for (int64_t i = launch_thread(); i < c.side; i += launch_threads()) {
+      for (int64_t i = thread_index(); i < c.side; i += thread_count()) {
         double value = vector(k)[i];
         for (int64_t j = 0; j < k; ++j) value -= c.dots[j] * vector(j)[i];
         vector(k)[i] = value;
@@ -178,7 +172,7 @@ __device__ bool rotate(double* x, double* y, int64_t size) {
 __device__ void find_eigenvectors(const ProjectionCall& c) {
   const int64_t n = c.symmetric(), players = n + n % 2;
   const auto row = [&](int64_t i) { return c.square + i * n; };
-  if (launch_thread() < kSweeps) c.rotations[launch_thread()] = 0;
+  if (thread_index() < kSweeps) c.rotations[thread_index()] = 0;
   grid_barrier();
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
     for (int64_t round = 0; round < players - 1; ++round) {
@@ -198,7 +192,7 @@ __device__ void find_eigenvectors(const ProjectionCall& c) {
     if (lane() == 0) c.lengths[i] = square;
   }
   grid_barrier();
-  for (int64_t i = launch_thread(); i < n; i += launch_threads()) {
+  for (int64_t i = thread_index(); i < n; i += thread_count()) {
     int64_t longer = 0;
     for (int64_t j = 0; j < n; ++j) {
       longer += c.lengths[j] > c.lengths[i] || (c.lengths[j] == c.lengths[i] && j < i) ? 1 : 0;
@@ -288,12 +282,7 @@ __global__ void projection_kernel(ProjectionCall c, const StepState* state, cons
 
 __global__ void step_view_kernel(const StepState* state, StepState* view, bool unit_rate,
                                  bool plain_gradient) {
-  *view = *state;
-  if (unit_rate) view->in.learning_rate = 1;
-  if (plain_gradient) {
-    view->out.gradient_factor = 1;
-    view->in.max_grad_value = 0;
-  }
+  *view = step_view(*state, unit_rate, plain_gradient);
 }
 
 }  // namespace

@@ -130,13 +130,7 @@ std::unique_ptr<Kernel> make_step_view(const KernelRequest& request) {
   const bool unit_rate = request.attributes.boolean("unit_rate");
   const bool plain = request.attributes.boolean("plain_gradient");
   return make_kernel([=](const Bindings& b, Stream&) {
-    StepState state = *b.input<StepState>(0);
-    if (unit_rate) state.in.learning_rate = 1;
-    if (plain) {
-      state.out.gradient_factor = 1;
-      state.in.max_grad_value = 0;
-    }
-    *static_cast<StepState*>(b.outputs[0]) = state;
+    *b.output<StepState>(0) = step_view(*b.input<StepState>(0), unit_rate, plain);
   });
 }
 

@@ -22,11 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kImageFolderMaxFile = uint64_t{256} << 20;
 
-bool is_image_name(const fs::path& path) {
-  const std::string ending = lower_ascii(path.extension().string());
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
-}
-
 bool is_hidden(const fs::path& path) {
   return path.filename().string().starts_with('.');
 }
@@ -151,6 +146,11 @@ struct ImageFolderConfig final : ImageConfig {
 };
 
 }  // namespace
+
+bool is_image_name(const std::filesystem::path& path) {
+  const std::string ending = lower_ascii(path.extension().string());
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+}
 
 std::shared_ptr<const ImageSource> open_image_folder(const ImageFolderOptions& options) {
   check_no_output_in(options.path);

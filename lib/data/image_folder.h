@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ struct ImageFolderOptions {
   // Takes the files anywhere below `path`, without classes; labels are kIgnoredLabel.
   bool untargeted = false;
 };
+
+// Returns whether the name has the ending of an image that is read.
+bool is_image_name(const std::filesystem::path& path);
 
 // Throws Error(data) for a folder without classes and a class without images. Files are read later.
 std::shared_ptr<const ImageSource> open_image_folder(const ImageFolderOptions& options);

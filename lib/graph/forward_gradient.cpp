@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -91,13 +92,9 @@ class ForwardGradient {
     const GraphValue& value = graph_.value(id);
     const ValueId parameter = value.role == Role::low_precision ? value.of : id;
     if (std::ranges::find(parameters_, parameter) == parameters_.end()) return kNoValue;
+    used_.insert(parameter);
     const DType dtype = value.spec.dtype;
-    return known[id] = cast(random_direction(parameter, direction), dtype);
-  }
-
-  ValueId cast(ValueId value, DType dtype) {
-    if (graph_.value(value).spec.dtype == dtype) return value;
-    return builder_.emit1("cast", {value}, {{"dtype", std::string(dtype_name(dtype))}});
+    return known[id] = cast_to(builder_, random_direction(parameter, direction), dtype);
   }
 
   // In the accumulation dtype.
@@ -117,31 +114,25 @@ class ForwardGradient {
     builder_.set_phase(Phase::backward);
     builder_.set_block(-1);
     std::vector<ParameterGradient> out;
+    if (!tangents_.front().contains(loss_)) return out;  // it depends on no parameter
     for (ValueId parameter : parameters_) {
+      if (!used_.contains(parameter)) continue;
       ValueId sum = kNoValue;
       for (size_t direction = 0; direction < tangents_.size(); ++direction) {
-        const auto derivative = tangents_[direction].find(loss_);
-        if (derivative == tangents_[direction].end() || !is_used(parameter, direction)) continue;
-        const ValueId part = estimate(parameter, direction, derivative->second);
+        const ValueId part = estimate(parameter, direction, tangents_[direction].at(loss_));
         sum = sum == kNoValue ? builder_.accumulate_of(part, parameter, "gradient", Role::gradient)
                               : builder_.accumulate_onto(part, sum);
       }
-      if (sum != kNoValue) out.push_back({parameter, sum});
+      out.push_back({parameter, sum});
     }
     return out;
-  }
-
-  bool is_used(ValueId parameter, size_t direction) const {
-    return std::ranges::any_of(tangents_[direction], [&](const auto& known) {
-      return known.first == parameter || graph_.value(known.first).of == parameter;
-    });
   }
 
   ValueId estimate(ValueId parameter, size_t direction, ValueId derivative) {
     const std::string& name = graph_.value(parameter).name;
     builder_.set_layer(name.substr(0, name.rfind('.')));
     const ValueId v = random_direction(parameter, direction);
-    ValueId scale = cast(derivative, graph_.value(v).spec.dtype);
+    ValueId scale = cast_to(builder_, derivative, graph_.value(v).spec.dtype);
     scale =
         builder_.emit1("affine", {scale},
                        {{"scale", 1.0 / static_cast<double>(tangents_.size())}, {"shift", 0.0}});
@@ -153,6 +144,7 @@ class ForwardGradient {
   ValueId loss_;
   const std::vector<ValueId>& parameters_;
   std::vector<std::map<ValueId, ValueId>> tangents_;  // [direction]
+  std::set<ValueId> used_;                            // parameters that the loss depends on
 };
 
 }  // namespace

@@ -149,10 +149,8 @@ class Reverse {
     const ValueId weight = weight_[static_cast<size_t>(input)];
     const DType own = graph_.value(input).spec.dtype;
     const DType dtype = weight == kNoValue ? own : accumulation_dtype(own);
-    if (graph_.value(gradient).spec.dtype != dtype) {
-      gradient = builder_.emit1("cast", {gradient}, {{"dtype", std::string(dtype_name(dtype))}});
-    }
-    partials_[static_cast<size_t>(weight == kNoValue ? input : weight)].push_back(gradient);
+    partials_[static_cast<size_t>(weight == kNoValue ? input : weight)].push_back(
+        cast_to(builder_, gradient, dtype));
   }
 
   ValueId finish(ValueId parameter) {

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "nn/image_keys.h"
 #include "nn/layer.h"
+#include "ops/rules.h"
 
 namespace dltrain {
 namespace {
@@ -81,9 +82,7 @@ struct GlobalAvgPool2d final : Layer {
     expect_images(c.shape(x));
     const ValueId mean =
         c.builder().emit1("reduce", {x}, {{"kind", "mean"}, {"axes", std::vector<int64_t>{1, 2}}});
-    const DType dtype = c.builder().spec(x).dtype;
-    if (c.builder().spec(mean).dtype == dtype) return mean;
-    return c.builder().emit1("cast", {mean}, {{"dtype", std::string(dtype_name(dtype))}});
+    return cast_to(c.builder(), mean, c.builder().spec(x).dtype);
   }
 };
 struct GlobalMaxPool2d final : Layer {

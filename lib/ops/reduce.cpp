@@ -47,10 +47,7 @@ std::vector<ValueId> gradient_reduce(const GradientRequest& r) {
   const auto axes = r.attributes.integers("axes");
   ValueId dx = r.emitter.emit1("reshape", {r.output_gradients[0]},
                                {{"shape", as_list_reduce(keep_axes(x, axes))}});
-  const DType dtype = r.emitter.spec(r.inputs[0]).dtype;
-  if (r.emitter.spec(dx).dtype != dtype) {
-    dx = r.emitter.emit1("cast", {dx}, {{"dtype", std::string(dtype_name(dtype))}});
-  }
+  dx = cast_to(r.emitter, dx, r.emitter.spec(r.inputs[0]).dtype);
   if (kind == "mean") {
     int64_t n = 1;
     for (int64_t axis : axes) n *= x[static_cast<int>(axis)];

@@ -59,6 +59,11 @@ bool is_absent(const TensorSpec& spec) {
   return spec.dtype == DType::u8 && spec.shape == Shape{0};
 }
 
+ValueId cast_to(OpEmitter& emitter, ValueId value, DType dtype) {
+  if (emitter.spec(value).dtype == dtype) return value;
+  return emitter.emit1("cast", {value}, {{"dtype", std::string(dtype_name(dtype))}});
+}
+
 DType accumulation_dtype(DType compute) {
   return compute == DType::f64 ? DType::f64 : DType::f32;
 }

@@ -32,6 +32,9 @@ bool is_absent(const TensorSpec& spec);
 // Returns the dtype of sums, statistics and weight gradients: f64 for f64, else f32.
 DType accumulation_dtype(DType compute);
 
+// Returns the value in that dtype: itself, or a cast.
+ValueId cast_to(OpEmitter& emitter, ValueId value, DType dtype);
+
 // Returns true for products of f32 operands that are rounded to TF32 (attribute `math`, set by
 // passes/tf32.h; to_tf32 in tensor/low_precision.h). Sums are those of f32.
 bool rounds_to_tf32(const Attributes& attributes);

@@ -11,7 +11,7 @@ namespace {
 
 using Rule = std::optional<ValueId> (*)(const TangentRequest& r);
 
-// What the rules emit.
+// Emits the ops that several rules need.
 class Emit {
  public:
   explicit Emit(const TangentRequest& r) : r_(r), e_(r.emitter) {}
@@ -23,10 +23,7 @@ class Emit {
   ValueId scaled(ValueId x, double scale, double shift = 0) const {
     return e_.emit1("affine", {x}, {{"scale", scale}, {"shift", shift}});
   }
-  ValueId cast(ValueId x, DType dtype) const {
-    if (e_.spec(x).dtype == dtype) return x;
-    return e_.emit1("cast", {x}, {{"dtype", std::string(dtype_name(dtype))}});
-  }
+  ValueId cast(ValueId x, DType dtype) const { return cast_to(e_, x, dtype); }
   ValueId mul(ValueId a, ValueId b) const {
     return e_.emit1("mul", {cast(a, y().dtype), cast(b, y().dtype)});
   }
@@ -184,8 +181,8 @@ std::optional<ValueId> batch_norm_tangent(const TangentRequest& r) {
   return e.sum(sum, e.fitted(r.tangents[2]));
 }
 
-// Where windows do not overlap, the reverse rule marks the maxima with ones, and the tangent of a
-// maximum is the sum over its window of what is marked.
+// For windows that do not overlap: the reverse rule, given ones, marks the maxima with ones. The
+// tangent of a maximum is the sum over its window of the tangents that are marked.
 std::optional<ValueId> max_pool_tangent(const TangentRequest& r) {
   const auto kernel = r.attributes.integers("kernel"),
              stride = r.attributes.integers("stride", kernel);

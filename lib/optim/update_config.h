@@ -33,7 +33,7 @@ struct EmaConfig : ConfigObject {
 // step before.
 enum class ClipNorm : uint8_t { current, previous };
 
-// How gradients are computed: by the reverse pass, or estimated from forward-mode derivatives
+// Gradients are computed by the reverse pass, or estimated from forward-mode derivatives
 // (graph/forward_gradient.h).
 enum class GradientMode : uint8_t { reverse, forward };
 

@@ -378,14 +378,9 @@ ContextCutResult cut_context(Graph& graph, const ContextOptions& options,
 ValueId emit_share(GraphBuilder& builder, ValueId sum, const ContextOptions& options) {
   const DType dtype = builder.spec(sum).dtype;
   const DType within = dtype == DType::f64 ? accumulation_dtype(options.compute) : dtype;
-  const auto cast = [&](ValueId x, DType to) {
-    return to == builder.spec(x).dtype
-               ? x
-               : builder.emit1("cast", {x}, {{"dtype", std::string(dtype_name(to))}});
-  };
-  const ValueId part = builder.emit1("affine", {cast(sum, within)},
+  const ValueId part = builder.emit1("affine", {cast_to(builder, sum, within)},
                                      {{"scale", 1.0 / options.ranks()}, {"shift", 0.0}});
-  return cast(part, dtype);
+  return cast_to(builder, part, dtype);
 }
 
 }  // namespace dltrain

@@ -13,6 +13,7 @@
 
 #include "ops/attention.h"
 #include "ops/gathered_parts.h"
+#include "ops/rules.h"
 #include "passes/context_cut.h"
 #include "passes/partition.h"
 #include "passes/recompute.h"
@@ -437,7 +438,8 @@ class ContextLowering {
   }
   PartialResult part_of(const Ids& made, CutRange queries, bool gaps, DType wide) {
     const ValueId sums = slice(made[1], 2, queries);
-    return {slice(cast(made[0], wide), 1, queries), gaps ? turned(finite(sums), 1) : sums, gaps};
+    return {slice(cast_to(builder_, made[0], wide), 1, queries),
+            gaps ? turned(finite(sums), 1) : sums, gaps};
   }
   PartialResult merged(const PartialResult& a, const PartialResult& b) {
     if (a.y == kNoValue) return b;
@@ -456,10 +458,6 @@ class ContextLowering {
           "add", {sums, builder_.emit1("mul", {builder_.emit1("sub", {from_b, sums}), of_b})});
     }
     return {builder_.emit1("add", {a.y, change}), sums, a.gaps && b.gaps};
-  }
-  ValueId cast(ValueId x, DType dtype) {
-    if (graph_.value(x).spec.dtype == dtype) return x;
-    return builder_.emit1("cast", {x}, {{"dtype", std::string(dtype_name(dtype))}});
   }
 
   Ids attend_in_ring(const Node& node, const TokenCut& cut) {
@@ -481,7 +479,7 @@ class ContextLowering {
     });
     Ids results, sums;
     for (const PartialResult& part : parts) {
-      results.push_back(cast(part.y, y.dtype));
+      results.push_back(cast_to(builder_, part.y, y.dtype));
       sums.push_back(part.gaps ? turned(part.sums, -1) : part.sums);
     }
     return {reshape(concat(results, 1), y.shape), concat(sums, 2)};

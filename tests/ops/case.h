@@ -79,8 +79,8 @@ inline bool rounds_factors(const OpCase& c) {
   return c.attributes.has("math");
 }
 
-// Whether the op has a gradient in this case: fused activations and maxima appear only after the
-// reverse pass.
+// Returns whether the op has a gradient in this case: fused activations and maxima appear only
+// after the reverse pass.
 inline bool differentiable(const OpCase& c) {
   const bool joined_norm = c.name.find("_norm joined") != std::string::npos ||
                            c.name.find("_norm plain joined") != std::string::npos ||
@@ -89,7 +89,7 @@ inline bool differentiable(const OpCase& c) {
          c.attributes.text("activation").empty() && c.attributes.text("kind") != "max";
 }
 
-// Whether a gradient flows to this input.
+// Returns whether a gradient flows to this input.
 inline bool wants_gradient(const CaseInput& input) {
   return is_floating(input.spec.dtype) && input.fill != Fill::seed && !is_target(input.fill);
 }

@@ -74,7 +74,7 @@ inline Projection project(const Engine& engine, Shape shape,
   return out;
 }
 
-// The leading singular vectors of the shorter side, with fixed signs.
+// Checks that a projection has the leading singular vectors of the shorter side, with fixed signs.
 inline void check_projections(const Engine& engine) {
   const std::vector<double> values{5, 9, 1, 0.25, 3};
   for (const Shape& shape : {Shape{6, 11}, Shape{11, 6}, Shape{7, 7}, Shape{45, 70}}) {
@@ -91,7 +91,7 @@ inline void check_projections(const Engine& engine) {
   }
 }
 
-// What a gradient with fewer singular vectors than the rank, and one of zeros, give.
+// Checks the projections of a gradient with fewer singular vectors than the rank, and of zeros.
 inline void check_low_rank(const Engine& engine) {
   for (const bool randomized : {false, true}) {
     const Projection found = project(engine, {40, 90}, {2, 1}, 6, randomized);
@@ -110,7 +110,7 @@ inline void check_low_rank(const Engine& engine) {
   }
 }
 
-// The angle between the subspaces of the exact and the randomized projection.
+// Checks the angle between the subspaces of the exact and the randomized projection.
 inline void check_subspace_iteration(const Engine& engine) {
   std::vector<double> values;
   for (int i = 0; i < 40; ++i) values.push_back(std::pow(0.7, i));
