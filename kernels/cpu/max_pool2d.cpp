@@ -1,4 +1,5 @@
-// max_pool2d, adaptive_max_pool2d and their gradients over NHWC, vectorised along the channels. The
+// max_pool2d, adaptive_max_pool2d, their gradients and tangents over NHWC, vectorised along the
+// channels. The
 // backward gathers: every input pixel adds up the windows whose maximum it is, so no two threads
 // write the same element.
 #include <algorithm>
@@ -310,47 +311,87 @@ std::unique_ptr<Kernel> make_pool(const KernelRequest& r, const Pool& pool, bool
   });
 }
 
-std::unique_ptr<Kernel> make_max_pool(const KernelRequest& r, bool backward) {
+Pool max_pool(const KernelRequest& r, bool backward) {
   const Shape &from = r.inputs[0].shape, &to = r.outputs[0].shape;
   const Shape &x = backward ? to : from, &y = backward ? from : to;
-  return make_pool(r,
-                   {.dtype = r.inputs[0].dtype,
-                    .wide = false,
-                    .samples = x[0],
-                    .channels = x[3],
-                    .index_width = r.attributes.integers("kernel")[1],
-                    .rows = axis_of(r.attributes, 0, x[1], y[1]),
-                    .columns = axis_of(r.attributes, 1, x[2], y[2])},
-                   backward);
+  return {.dtype = r.inputs[0].dtype,
+          .wide = false,
+          .samples = x[0],
+          .channels = x[3],
+          .index_width = r.attributes.integers("kernel")[1],
+          .rows = axis_of(r.attributes, 0, x[1], y[1]),
+          .columns = axis_of(r.attributes, 1, x[2], y[2])};
 }
 
-std::unique_ptr<Kernel> make_adaptive_pool(const KernelRequest& r, bool backward) {
+Pool adaptive_pool(const KernelRequest& r, bool backward) {
   const Shape& x = backward ? r.outputs[0].shape : r.inputs[0].shape;
   const ImageMaps maps = pooling_maps(r.op, x, r.attributes);
-  return make_pool(r,
-                   {.dtype = r.inputs[0].dtype,
-                    .wide = true,
-                    .samples = x[0],
-                    .channels = x[3],
-                    .index_width = x[2],
-                    .rows = axis_of(maps.height, x[1]),
-                    .columns = axis_of(maps.width, x[2])},
-                   backward);
+  return {.dtype = r.inputs[0].dtype,
+          .wide = true,
+          .samples = x[0],
+          .channels = x[3],
+          .index_width = x[2],
+          .rows = axis_of(maps.height, x[1]),
+          .columns = axis_of(maps.width, x[2])};
+}
+
+// dy of rows [begin, end) of outputs: dx at the maxima.
+template <typename T, typename Position>
+void select_rows(const Pool& g, const T* dx, const Position* position, T* dy, int64_t begin,
+                 int64_t end) {
+  const int64_t columns = g.columns.outputs(), line = g.columns.extent * g.channels;
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t sample = row / g.rows.outputs();
+    const int64_t top = g.rows.window(row % g.rows.outputs()).corner;
+    for (int64_t ow = 0; ow < columns; ++ow) {
+      const int64_t left = g.columns.window(ow).corner;
+      for (int64_t c = 0; c < g.channels; ++c) {
+        const int64_t at = (row * columns + ow) * g.channels + c;
+        const int64_t index = position[at];
+        const int64_t h = top + index / g.index_width, w = left + index % g.index_width;
+        const bool inside = h >= 0 && h < g.rows.extent && w >= 0 && w < g.columns.extent;
+        dy[at] = inside ? dx[(sample * g.rows.extent + h) * line + w * g.channels + c] : T{};
+      }
+    }
+  }
+}
+
+std::unique_ptr<Kernel> make_select(const Pool& pool) {
+  const int64_t columns = pool.columns.outputs(), rows = pool.samples * pool.rows.outputs();
+  const int64_t grain = std::max<int64_t>(1, 4096 / (columns * pool.channels));
+  return make_kernel([=](const Bindings& b, Stream&) {
+    parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+      with_element_type(pool.dtype, [&]<typename T>(T) {
+        const auto* dx = static_cast<const T*>(b.inputs[0]);
+        auto* dy = static_cast<T*>(b.outputs[0]);
+        pool.wide ? select_rows(pool, dx, static_cast<const int32_t*>(b.inputs[1]), dy, begin, end)
+                  : select_rows(pool, dx, static_cast<const uint8_t*>(b.inputs[1]), dy, begin, end);
+      });
+    });
+  });
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_max_pool2d(const KernelRequest& request) {
-  return make_max_pool(request, false);
+  return make_pool(request, max_pool(request, false), false);
 }
 std::unique_ptr<Kernel> make_max_pool2d_backward(const KernelRequest& request) {
-  return make_max_pool(request, true);
+  return make_pool(request, max_pool(request, true), true);
 }
 std::unique_ptr<Kernel> make_adaptive_max_pool2d(const KernelRequest& request) {
-  return make_adaptive_pool(request, false);
+  return make_pool(request, adaptive_pool(request, false), false);
 }
 std::unique_ptr<Kernel> make_adaptive_max_pool2d_backward(const KernelRequest& request) {
-  return make_adaptive_pool(request, true);
+  return make_pool(request, adaptive_pool(request, true), true);
+}
+std::unique_ptr<Kernel> make_max_pool2d_tangent(const KernelRequest& request) {
+  if (widen_function(request.inputs[0].dtype) == nullptr ||
+      request.outputs[0].shape.elements() == 0) {
+    return nullptr;
+  }
+  return make_select(request.attributes.has("output_size") ? adaptive_pool(request, false)
+                                                           : max_pool(request, false));
 }
 
 }  // namespace dltrain

@@ -49,6 +49,7 @@ constinit const KernelRow kTable[] = {
     adding_row("conv2d_backward_weight", "oneDNN", make_conv2d_backward_weight_onednn),
     row("max_pool2d", "simd", make_max_pool2d),
     row("max_pool2d_backward", "simd", make_max_pool2d_backward),
+    row("max_pool2d_tangent", "plain", make_max_pool2d_tangent),
     row("batch_norm", "simd", make_batch_norm),
     row("batch_norm_backward", "simd", make_batch_norm_backward),
     row("batch_norm_inference", "simd", make_batch_norm_inference),

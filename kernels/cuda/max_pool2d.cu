@@ -106,6 +106,22 @@ __global__ void max_pool_backward_kernel(MaxPoolCall c, const T* dy, const uint8
   }
 }
 
+// dy[i] = dx at the maximum of window i; kernel[0] = 0: positions are pixels of the image.
+template <typename T, typename Position>
+__global__ void max_pool_tangent_kernel(MaxPoolCall c, const T* dx, const Position* position, T* dy,
+                                        int64_t count) {
+  for (int64_t i = thread_index(); i < count; i += thread_count()) {
+    const int64_t channel = i % c.channels, ow = i / c.channels % c.out[1];
+    const int64_t oh = i / (c.channels * c.out[1]) % c.out[0];
+    const int64_t n = i / (c.channels * c.out[1] * c.out[0]);
+    const int64_t at = position[i], width = c.kernel[0] == 0 ? c.in[1] : c.kernel[1];
+    const int64_t h = oh * c.stride[0] - c.padding[0] + at / width;
+    const int64_t w = ow * c.stride[1] - c.padding[1] + at % width;
+    const bool inside = h >= 0 && h < c.in[0] && w >= 0 && w < c.in[1];
+    dy[i] = inside ? dx[((n * c.in[0] + h) * c.in[1] + w) * c.channels + channel] : T{};
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_max_pool2d(const KernelRequest& request) {
@@ -135,6 +151,28 @@ std::unique_ptr<Kernel> make_cuda_max_pool2d_backward(const KernelRequest& reque
                        stream.native(), c, b.input<T>(0), b.input<uint8_t>(1), b.output<T>(0),
                        count);
       });
+    });
+  });
+}
+
+std::unique_ptr<Kernel> make_cuda_max_pool2d_tangent(const KernelRequest& request) {
+  const bool adaptive = request.attributes.has("output_size");
+  const Shape &x = request.inputs[0].shape, &y = request.outputs[0].shape;
+  MaxPoolCall c{.dtype = request.inputs[0].dtype,
+                .samples = x[0],
+                .channels = x[3],
+                .in = {x[1], x[2]},
+                .out = {y[1], y[2]}};
+  if (!adaptive) c = max_pool_call(request, x, y);
+  return make_kernel([c, adaptive, count = y.elements()](const Bindings& b, Stream& stream) {
+    if (count == 0) return;
+    const auto launch = [&]<typename T, typename Position>(T, Position) {
+      DLTRAIN_LAUNCH((max_pool_tangent_kernel<T, Position>), stride_grid(count, kBlock), kBlock,
+                     stream.native(), c, b.input<T>(0), b.input<Position>(1), b.output<T>(0),
+                     count);
+    };
+    with_floating(c.dtype, [&]<typename T>(T element) {
+      adaptive ? launch(element, int32_t{}) : launch(element, uint8_t{});
     });
   });
 }

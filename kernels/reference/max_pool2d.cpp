@@ -1,6 +1,7 @@
 // max_pool2d and adaptive_max_pool2d with their gradients: of several maxima the first wins, and a
 // NaN always.
 #include <cmath>
+#include <optional>
 
 #include "reference/call.h"
 #include "reference/indexing.h"
@@ -35,20 +36,43 @@ struct Winner {
   int64_t index = -1;
 };
 
-// Adds each dy to the pixel that won its window: pixel_of(row and column of the output, position);
-// -1: none.
-template <typename T, typename Position, typename F>
-void scatter(const NaiveCall& c, const F& pixel_of) {
-  const Shape &x = c.outputs[0].shape, &y = c.inputs[0].shape;
-  std::vector<double> dx = c.zeros(0);
-  for (int64_t i = 0; i < y.elements(); ++i) {
-    const int64_t n = i / y[3] / y[2] / y[1];
-    const int64_t pixel =
-        pixel_of(i / y[3] / y[2] % y[1], i / y[3] % y[2], int64_t{c.input<Position>(1)[i]});
-    if (pixel < 0) continue;
-    dx[static_cast<size_t>((n * x[1] * x[2] + pixel) * x[3] + i % x[3])] += c.input<T>(0)[i];
+// The elements of x that won the windows of y, by their positions: inputs[1].
+class Winners {
+ public:
+  Winners(const NaiveCall& c, Shape x, Shape y) : c_(c), x_(x), y_(y) {
+    if (!c.attributes.has("output_size")) windows_.emplace(c.attributes);
   }
-  c.put_all<T>(0, dx);
+  // Returns the index in x; -1: none.
+  int64_t operator()(int64_t i) const {
+    const int64_t pixel = windows_ ? in_window(i) : int64_t{c_.input<int32_t>(1)[i]};
+    const int64_t n = i / y_[3] / y_[2] / y_[1];
+    return pixel < 0 ? -1 : (n * x_[1] * x_[2] + pixel) * x_[3] + i % x_[3];
+  }
+
+ private:
+  int64_t in_window(int64_t i) const {
+    const int64_t index = c_.input<uint8_t>(1)[i], width = windows_->kernel[1];
+    const int64_t h = windows_->at(0, i / y_[3] / y_[2] % y_[1], index / width);
+    const int64_t v = windows_->at(1, i / y_[3] % y_[2], index % width);
+    return h < 0 || h >= x_[1] || v < 0 || v >= x_[2] ? -1 : h * x_[2] + v;
+  }
+
+  const NaiveCall& c_;
+  Shape x_, y_;
+  std::optional<PoolWindows> windows_;
+};
+
+// Adds each dy to the element that won its window.
+std::unique_ptr<Kernel> make_scatter(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const Winners winner(c, c.outputs[0].shape, c.inputs[0].shape);
+    std::vector<double> dx = c.zeros(0);
+    for (int64_t i = 0; i < c.inputs[0].shape.elements(); ++i) {
+      const int64_t from = winner(i);
+      if (from >= 0) dx[static_cast<size_t>(from)] += c.input<T>(0)[i];
+    }
+    c.put_all<T>(0, dx);
+  });
 }
 
 }  // namespace
@@ -73,13 +97,16 @@ std::unique_ptr<Kernel> reference_max_pool2d(const KernelRequest& request) {
 }
 
 std::unique_ptr<Kernel> reference_max_pool2d_backward(const KernelRequest& request) {
+  return make_scatter(request);
+}
+
+std::unique_ptr<Kernel> reference_max_pool2d_tangent(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
-    const PoolWindows g(c.attributes);
-    scatter<T, uint8_t>(c, [&](int64_t oh, int64_t ow, int64_t index) {
-      const Shape& x = c.outputs[0].shape;
-      const int64_t h = g.at(0, oh, index / g.kernel[1]), v = g.at(1, ow, index % g.kernel[1]);
-      return h < 0 || h >= x[1] || v < 0 || v >= x[2] ? -1 : h * x[2] + v;
-    });
+    const Winners winner(c, c.inputs[0].shape, c.outputs[0].shape);
+    for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
+      const int64_t from = winner(i);
+      c.output<T>(0)[i] = from < 0 ? T{} : c.input<T>(0)[from];
+    }
   });
 }
 
@@ -103,9 +130,7 @@ std::unique_ptr<Kernel> reference_adaptive_max_pool2d(const KernelRequest& reque
 }
 
 std::unique_ptr<Kernel> reference_adaptive_max_pool2d_backward(const KernelRequest& request) {
-  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
-    scatter<T, int32_t>(c, [](int64_t, int64_t, int64_t pixel) { return pixel; });
-  });
+  return make_scatter(request);
 }
 
 }  // namespace dltrain

@@ -36,6 +36,7 @@ constexpr KernelRow kTable[] = {
     row("conv2d_backward_weight", reference_conv2d_backward_weight, kAccumulates),
     row("max_pool2d", reference_max_pool2d, kOverwrites),
     row("max_pool2d_backward", reference_max_pool2d_backward, kAccumulates),
+    row("max_pool2d_tangent", reference_max_pool2d_tangent, kOverwrites),
     row("batch_norm", reference_batch_norm, kOverwrites),
     row("batch_norm_backward", reference_batch_norm_backward, kAccumulates),
     row("batch_norm_inference", reference_batch_norm_inference, kOverwrites),

@@ -220,7 +220,9 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   if (mark_tf32(out.graph, r.precision)) log("tf32");
   if (training && r.precision.fp8) mark_fp8(out.graph, *r.precision.fp8);
-  out.graph = lower_recurrent(std::move(out.graph), r.fuse ? r.kept_bytes : KeptBytes(), training);
+  // Forward gradients have a rule for the parts of recurrent networks.
+  const bool whole = r.fuse && r.update.gradient == GradientMode::reverse;
+  out.graph = lower_recurrent(std::move(out.graph), whole ? r.kept_bytes : KeptBytes(), training);
   const ContextOptions context{.mesh = r.parallel.mesh,
                                .rank = r.parallel.rank,
                                .compute = r.compute,
@@ -330,10 +332,11 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training) {
     const std::vector<ValueId> parameters = learning_parameters(r, out);
     const bool estimates = r.update.gradient == GradientMode::forward;
-    auto gradients = estimates ? forward_gradient(out.graph, model.loss.loss_sum, parameters,
-                                                  static_cast<int>(r.update.directions.value_or(1)))
-                               : reverse(out.graph, {model.loss.loss_sum}, parameters,
-                                         added_losses(r, model.routers));
+    const std::vector<AddedLosses> added = added_losses(r, model.routers);
+    auto gradients =
+        estimates ? forward_gradient(out.graph, model.loss.loss_sum, parameters,
+                                     static_cast<int>(r.update.directions.value_or(1)), added)
+                  : reverse(out.graph, {model.loss.loss_sum}, parameters, added);
     for (ValueId parameter : parameters) {
       if (std::none_of(gradients.begin(), gradients.end(),
                        [&](const auto& g) { return g.parameter == parameter; })) {

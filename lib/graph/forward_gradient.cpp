@@ -18,15 +18,16 @@ namespace {
 class ForwardGradient {
  public:
   ForwardGradient(Graph& graph, ValueId loss, const std::vector<ValueId>& parameters,
-                  int directions)
+                  int directions, const std::vector<AddedLosses>& added)
       : graph_(graph),
         builder_(graph),
         loss_(loss),
         parameters_(parameters),
+        added_(added),
         tangents_(static_cast<size_t>(directions)) {}
 
   std::vector<ParameterGradient> run() {
-    const std::vector<bool> needed = needed_for_loss();
+    const std::vector<bool> needed = needed_for_losses();
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (size_t i = 0; i < nodes.size(); ++i) {
       const Node node = nodes[i];
@@ -44,10 +45,11 @@ class ForwardGradient {
   }
 
  private:
-  // Returns the nodes that the loss depends on.
-  std::vector<bool> needed_for_loss() const {
+  // Returns the nodes that the losses depend on.
+  std::vector<bool> needed_for_losses() const {
     std::vector<bool> needed(graph_.nodes.size(), false), values(graph_.values.size(), false);
     values[static_cast<size_t>(loss_)] = true;
+    for (const AddedLosses& loss : added_) values[static_cast<size_t>(loss.value)] = true;
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const Node& node = graph_.nodes[i];
       needed[i] = std::ranges::any_of(node.outputs,
@@ -63,25 +65,27 @@ class ForwardGradient {
     std::vector<ValueId> tangents;
     for (ValueId id : node.inputs) tangents.push_back(tangent_of(id, direction));
     if (std::ranges::all_of(tangents, [](ValueId id) { return id == kNoValue; })) return;
-    const bool last = node.outputs[0] == loss_;
-    if (is_loss(*node.op) && !last) {
-      fail(ExitCode::usage, "training.gradient: forward is for one loss, not for a sum of several");
-    }
-    const ValueId seed =
-        last ? builder_.emit1("loss_seed", {builder_.step_state(), loss_}) : kNoValue;
     const auto made = tangent({.emitter = builder_,
                                .op = *node.op,
                                .inputs = node.inputs,
                                .outputs = node.outputs,
                                .tangents = tangents,
                                .attributes = node.attributes},
-                              seed);
+                              is_loss(*node.op) ? seed_of(node.outputs[0]) : kNoValue);
     if (!made) {
       throw Error(ExitCode::usage,
                   fmt::format("training.gradient: forward has no rule for {}", node.op->name),
                   node.layer);
     }
-    tangents_[direction][node.outputs[0]] = *made;
+    if (*made != kNoValue) tangents_[direction][node.outputs[0]] = *made;
+  }
+
+  // Parts of the loss, whose sum the graph computes, have its seed.
+  ValueId seed_of(ValueId loss) {
+    const auto added = std::ranges::find(added_, loss, &AddedLosses::value);
+    Attributes weights;
+    if (added != added_.end()) weights.set("weights", added->weights);
+    return builder_.emit1("loss_seed", {builder_.step_state(), loss}, weights);
   }
 
   // Returns the tangent of a value, or kNoValue: that of a parameter is its direction.
@@ -114,18 +118,37 @@ class ForwardGradient {
     builder_.set_phase(Phase::backward);
     builder_.set_block(-1);
     std::vector<ParameterGradient> out;
-    if (!tangents_.front().contains(loss_)) return out;  // it depends on no parameter
+    if (parameters_.empty()) return out;
+    std::vector<ValueId> derivatives;
+    for (size_t i = 0; i < tangents_.size(); ++i) derivatives.push_back(derivative(i));
+    if (derivatives.front() == kNoValue) return out;  // it depends on no parameter
     for (ValueId parameter : parameters_) {
       if (!used_.contains(parameter)) continue;
       ValueId sum = kNoValue;
       for (size_t direction = 0; direction < tangents_.size(); ++direction) {
-        const ValueId part = estimate(parameter, direction, tangents_[direction].at(loss_));
+        const ValueId part = estimate(parameter, direction, derivatives[direction]);
         sum = sum == kNoValue ? builder_.accumulate_of(part, parameter, "gradient", Role::gradient)
                               : builder_.accumulate_onto(part, sum);
       }
       out.push_back({parameter, sum});
     }
     return out;
+  }
+
+  // Returns ∇f·v, f the sum of the losses.
+  ValueId derivative(size_t direction) {
+    const auto& tangents = tangents_[direction];
+    std::vector<ValueId> losses{loss_};
+    for (const AddedLosses& loss : added_) losses.push_back(loss.value);
+    const DType dtype = accumulation_dtype(graph_.value(parameters_.front()).spec.dtype);
+    ValueId sum = kNoValue;
+    for (ValueId loss : losses) {
+      const auto found = tangents.find(loss);
+      if (found == tangents.end()) continue;
+      const ValueId part = cast_to(builder_, found->second, dtype);
+      sum = sum == kNoValue ? part : builder_.emit1("add", {sum, part});
+    }
+    return sum;
   }
 
   ValueId estimate(ValueId parameter, size_t direction, ValueId derivative) {
@@ -143,6 +166,7 @@ class ForwardGradient {
   GraphBuilder builder_;
   ValueId loss_;
   const std::vector<ValueId>& parameters_;
+  const std::vector<AddedLosses>& added_;
   std::vector<std::map<ValueId, ValueId>> tangents_;  // [direction]
   std::set<ValueId> used_;                            // parameters that the loss depends on
 };
@@ -151,8 +175,9 @@ class ForwardGradient {
 
 std::vector<ParameterGradient> forward_gradient(Graph& graph, ValueId loss,
                                                 const std::vector<ValueId>& parameters,
-                                                int directions) {
-  return ForwardGradient(graph, loss, parameters, directions).run();
+                                                int directions,
+                                                const std::vector<AddedLosses>& added) {
+  return ForwardGradient(graph, loss, parameters, directions, added).run();
 }
 
 }  // namespace dltrain

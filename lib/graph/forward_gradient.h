@@ -14,10 +14,11 @@ namespace dltrain {
 // In place of reverse(): adds the tangents (ops/tangents.h) after the nodes that they belong to,
 // and appends the gradients of `parameters` to the backward, estimates that are averaged over
 // `directions`. Directions depend on the run's seed, the step and the parameter's name: those of
-// all micro-batches and ranks are equal. `loss` is a scalar sum (f64 [1]) that an op of losses
-// makes. Throws Error(usage), with the layer as its place, for an op without a tangent rule.
+// all micro-batches and ranks are equal. `loss` is a scalar sum (f64 [1]); `added` as of reverse().
+// Throws Error(usage), with the layer as its place, for an op without a tangent rule.
 std::vector<ParameterGradient> forward_gradient(Graph& graph, ValueId loss,
                                                 const std::vector<ValueId>& parameters,
-                                                int directions);
+                                                int directions,
+                                                const std::vector<AddedLosses>& added = {});
 
 }  // namespace dltrain

@@ -7,6 +7,9 @@
 // Attributes: kernel, stride, padding (two integers each: height, width); ceil_mode (boolean,
 // false): windows that extend beyond the padding count too (ops/image_maps.h).
 // max_pool2d_backward(dy, position) → dx; attribute input_shape. Overlapping windows add up.
+//
+// max_pool2d_tangent(dx, position) → dy: dx at the maxima, of max_pool2d or with output_size of
+// adaptive_max_pool2d, whose attributes it has (forward-mode differentiation, ops/tangents.h).
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/image_maps.h"
@@ -52,6 +55,16 @@ SpecList infer_max_pool2d_backward(SpecSpan inputs, const Attributes& attributes
   return {{x, inputs[0].dtype}};
 }
 
+SpecList infer_max_pool2d_tangent(SpecSpan inputs, const Attributes& attributes) {
+  const Shape& x = inputs[0].shape;
+  const bool adaptive = attributes.has("output_size");
+  expect_dtype("max_pool2d_tangent", "the position", inputs[1], adaptive ? DType::i32 : DType::u8);
+  expect_shape("max_pool2d_tangent", "the position", inputs[1].shape,
+               adaptive ? mapped_shape(x, pooling_maps("max_pool2d_tangent", x, attributes))
+                        : pooled_max_pool2d(x, attributes));
+  return {{inputs[1].shape, inputs[0].dtype}};
+}
+
 }  // namespace
 
 constinit const OpDef kMaxPool2dOp{.name = "max_pool2d",
@@ -65,5 +78,9 @@ constinit const OpDef kMaxPool2dBackwardOp{.name = "max_pool2d_backward",
                                            .doc = "dx of max_pool2d",
                                            .signature = "dy[*] position[*]:u8",
                                            .infer = infer_max_pool2d_backward};
+constinit const OpDef kMaxPool2dTangentOp{.name = "max_pool2d_tangent",
+                                          .doc = "dx at the maxima of max_pool2d",
+                                          .signature = "dx[N,H,W,C] position[N,P,Q,C]:any",
+                                          .infer = infer_max_pool2d_tangent};
 
 }  // namespace dltrain

@@ -18,12 +18,12 @@ struct TangentRequest {
   const Attributes& attributes;
 };
 
-// Returns the tangent of outputs[0], or of a scalar loss its derivative in the accumulation dtype,
-// [1], multiplied by `seed` (f64, like the loss). kNoValue: it is zero. nullopt: the op, or this
-// use of it, has no rule.
+// Returns the tangent of outputs[0], of its spec; of losses their derivative, weighted by `seed`
+// (f64, like the losses) and summed: [1] in the accumulation dtype. kNoValue: it is zero. nullopt:
+// the op has no rule.
 std::optional<ValueId> tangent(const TangentRequest& request, ValueId seed = kNoValue);
 
-// Ops whose output is a scalar loss: tangent() needs a seed.
+// Ops whose output is a loss, or several: tangent() needs a seed.
 bool is_loss(const OpDef& op);
 
 }  // namespace dltrain

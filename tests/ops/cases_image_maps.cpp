@@ -23,6 +23,10 @@ void add_with_gradient_cases_image_maps(std::vector<OpCase>& cases, const std::s
   backward.attributes.set("input_shape", as_integers(x));
   if (op == "adaptive_max_pool2d") {
     backward.inputs.push_back({{y, DType::i32}, Fill::position});
+    cases.push_back({.name = "max_pool2d_tangent adaptive " + what,
+                     .op = "max_pool2d_tangent",
+                     .inputs = {case_tensor(x), backward.inputs.back()},
+                     .attributes = backward.attributes});
   }
   cases.push_back(std::move(backward));
 }

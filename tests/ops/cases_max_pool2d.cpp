@@ -26,6 +26,10 @@ void add_cases_max_pool2d(std::vector<OpCase>& cases, const Shape& x,
                    "max_pool2d_backward",
                    {case_tensor(y), {{y, DType::u8}, Fill::position}},
                    attributes});
+  cases.push_back({"max_pool2d_tangent " + geometry,
+                   "max_pool2d_tangent",
+                   {case_tensor(x), {{y, DType::u8}, Fill::position}},
+                   attributes});
 }
 
 }  // namespace
