@@ -23,6 +23,7 @@ struct GenerateFlags : LanguageModelFlags {
   std::vector<std::string> prompts, prompt_files, tokens, stop;
   SamplingOptions sampling;
   int64_t max_tokens = 128, samples = 1, batch_size = 8;
+  std::string chat_format;
   bool begin_of_text = false, ignore_end = false, no_echo = false, json = false, quiet = false;
 };
 
@@ -39,9 +40,10 @@ std::string standard_input() {
   return text;
 }
 
-// One prompt a line; of .jsonl the field "prompt", or "tokens".
+// One prompt a line; of .jsonl the field "prompt", "messages" or "tokens".
 void read_prompt_file(const std::string& path, const LanguageModel& model,
                       const std::function<void(const std::string&)>& text,
+                      const std::function<void(const std::string&)>& whole_text,
                       const std::function<void(std::vector<int32_t>)>& tokens) {
   LineReader lines{std::filesystem::path(path)};
   while (const auto line = lines.next()) {
@@ -54,6 +56,9 @@ void read_prompt_file(const std::string& path, const LanguageModel& model,
     if (json.is_object() && json.contains("prompt") && json["prompt"].is_string() &&
         model.tokenizer() != nullptr) {
       text(json["prompt"].get<std::string>());
+    } else if (json.is_object() && json.contains("messages") && model.chat() != nullptr) {
+      const auto turns = chat_turns(json["messages"], "messages", lines.location());
+      whole_text(model.chat()->prompt(turns, lines.location()));
     } else if (json.is_object() && json.contains("tokens") && json["tokens"].is_array() &&
                std::all_of(json["tokens"].begin(), json["tokens"].end(), [](const auto& id) {
                  return id.is_number_integer() && id.template get<int64_t>() >= 0 &&
@@ -61,7 +66,9 @@ void read_prompt_file(const std::string& path, const LanguageModel& model,
                })) {
       tokens(json["tokens"].get<std::vector<int32_t>>());
     } else {
-      throw Error(ExitCode::data, "expected an object with a text \"prompt\" or a list \"tokens\"",
+      throw Error(ExitCode::data,
+                  "expected an object with a text \"prompt\", a list \"tokens\", or (with a chat "
+                  "format) a list \"messages\"",
                   lines.location());
     }
   }
@@ -100,12 +107,13 @@ std::vector<Prompt> read_prompts(const GenerateFlags& o, LanguageModel& model) {
     std::string text = model.tokenizer() != nullptr ? model.tokenizer()->decode(tokens) : "";
     out.push_back({std::move(text), std::move(tokens)});
   };
-  const auto add_text = [&](const std::string& text) {
+  // A text that is continued; `shown` is echoed.
+  const auto add_whole = [&](const std::string& text, const std::string& shown) {
     if (model.tokenizer() == nullptr) {
       fail(ExitCode::usage, "{} has no tokenizer; give token ids (--tokens 0,15,7), or --tokenizer",
            model.source().string());
     }
-    out.push_back({text, model.encode(text, out.size() + 1)});
+    out.push_back({shown, model.encode(text, out.size() + 1)});
     if (o.begin_of_text && model.info().source_length) {
       fail(ExitCode::usage, "--begin-of-text: the decoder of this model always begins with it");
     }
@@ -115,11 +123,15 @@ std::vector<Prompt> read_prompts(const GenerateFlags& o, LanguageModel& model) {
       out.back().tokens.insert(out.back().tokens.begin(), *begin);
     }
   };
+  const auto add_text = [&](const std::string& prompt) {
+    add_whole(prompt_text(model.chat(), prompt), prompt);
+  };
   for (const std::string& prompt : o.prompts) {
     add_text(prompt == "-" ? standard_input() : prompt);
   }
   for (const std::string& file : o.prompt_files) {
-    read_prompt_file(file, model, add_text, add_tokens);
+    read_prompt_file(
+        file, model, add_text, [&](const std::string& text) { add_whole(text, text); }, add_tokens);
   }
   for (const std::string& tokens : o.tokens) add_tokens(parse_tokens(tokens));
   if (out.empty() && (!o.prompt_files.empty())) fail(ExitCode::data, "the file contains no prompt");
@@ -215,11 +227,19 @@ class TextPrinter {
   bool failed_ = false;  // standard output cannot be written
 };
 
+std::optional<ChatConfig> chat_config(const std::string& name) {
+  if (name == "none") return {};
+  ChatConfig config;
+  if (name != "auto") config.name = chat_format_named(name);
+  return config;
+}
+
 ExitCode run_generate(const GenerateFlags& o) {
   const auto model = open_language_model(o);
   if (!model->device_note().empty() && !o.quiet) {
     fmt::print(stderr, "{}\n", model->device_note());
   }
+  if (!o.chat_format.empty()) model->set_chat(chat_config(o.chat_format));
   const std::vector<Prompt> prompts = read_prompts(o, *model);
   std::vector<std::vector<int32_t>> tokens;
   for (const Prompt& prompt : prompts) tokens.push_back(prompt.tokens);
@@ -235,15 +255,15 @@ ExitCode run_generate(const GenerateFlags& o) {
                           .end_token = {},
                           .stop = o.stop,
                           .tokenizer = tokenizer};
-  if (tokenizer != nullptr && !o.ignore_end) options.end_token = tokenizer->special().end_of_text;
+  if (tokenizer != nullptr && !o.ignore_end) set_end(options, model->chat(), *tokenizer);
   TextPrinter printer(requests.size(), [&](size_t text) {
     std::string out;
     const auto samples = static_cast<size_t>(o.samples);
     if (requests.size() > 1) {
       out = fmt::format("--- prompt {}, text {} ---\n", text / samples + 1, text % samples + 1);
     }
-    // The text of a model with an encoder does not continue its source.
-    if (!o.no_echo && !pair) out += prompts[text / samples].text;
+    // The text of a model with an encoder does not continue its source, nor an answer its question.
+    if (!o.no_echo && !pair && model->chat() == nullptr) out += prompts[text / samples].text;
     return out;
   });
   const auto event = [&](size_t text, std::string_view piece, std::optional<int32_t> token,
@@ -303,11 +323,21 @@ CommandBody add_generate(CLI::App& command) {
       ->allow_extra_args(false);
   command
       .add_option("--prompt-file", o.prompt_files,
-                  "A prompt a line, without blank lines; of .jsonl the field prompt, or tokens")
+                  "A prompt a line, without blank lines; of .jsonl the field prompt, messages "
+                  "or tokens")
       ->allow_extra_args(false);
   command.add_option("--tokens", o.tokens, "A prompt as token ids: 0,15,7")
       ->allow_extra_args(false);
   add_sampling_options(command, o);
+  std::vector<std::string> formats{"auto", "none"};
+  for (const std::string_view name : chat_format_names()) formats.emplace_back(name);
+  command
+      .add_option(
+          "--chat-format", o.chat_format,
+          "Read prompts as turns of a user, and answer them: chatml, llama3, zephyr, plain, "
+          "auto (by the tokenizer's tokens) or none; default: as the run's data")
+      ->check(CLI::IsMember(formats))
+      ->take_last();
   command.add_flag("--begin-of-text", o.begin_of_text,
                    "Put the token that begins a text, or else the one that separates texts, before "
                    "every prompt");

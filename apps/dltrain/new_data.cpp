@@ -131,15 +131,18 @@ bool has_records_with(const fs::path& path, const std::string& key) {
   return false;
 }
 
-// A model of prompts with completions also reads documents: removes these keys if the file has no
-// such records. One of sources with targets does not.
+// A model of prompts with completions, or of chats, also reads documents: removes these keys if the
+// file has no such records. One of sources with targets does not.
 void choose_records(ConfigNode& split, const fs::path& path) {
   const std::string name = path.filename().string();
-  const std::string prompt = text_of_key(split, "prompt"), source = text_of_key(split, "source");
+  const std::string source = text_of_key(split, "source");
   const bool tokens = name.ends_with(".bin");
-  if (!prompt.empty() && !is_from_command_line(split, "prompt") &&
-      (tokens || !has_records_with(path, prompt))) {
-    for (const char* key : {"prompt", "completion"}) split.erase(key);
+  for (const char* key : {"prompt", "messages"}) {
+    const std::string record = text_of_key(split, key);
+    if (record.empty() || is_from_command_line(split, key)) continue;
+    if (!tokens && has_records_with(path, record)) continue;
+    for (const char* other : {"prompt", "completion", "messages", "chat_format"})
+      split.erase(other);
     put(split, "field", "text");
   }
   if (!source.empty() && (tokens || name.ends_with(".txt"))) {
@@ -164,8 +167,8 @@ std::string kind_for(const fs::path& path, const std::string& trained, const Con
          path.string());
   }
   if (!is_one_of(trained, kTexts)) return trained;
-  if (!text_of_key(split, "prompt").empty() || !text_of_key(split, "source").empty()) {
-    return "jsonl";
+  for (const char* key : {"prompt", "messages", "source"}) {
+    if (!text_of_key(split, key).empty()) return "jsonl";
   }
   if (name.ends_with(".bin")) return "tokens";
   return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz") ? "jsonl" : "text";
@@ -176,7 +179,8 @@ ConfigNode as_kind(const ConfigNode& split, const std::string& trained, const st
   if (kind == trained) return split;
   static const Names kKept{"scale",         "normalize",       "transforms",    "workers",
                            "tokenizer",     "mlm_probability", "mask_token_id", "sequence_length",
-                           "document_mask", "end_token_id",    "prompt",        "completion"};
+                           "document_mask", "end_token_id",    "prompt",        "completion",
+                           "messages",      "chat_format"};
   ConfigNode out = ConfigNode::make_map(split.location);
   put(out, "type", kind);
   for (size_t i = 0; i < split.keys.size(); ++i) {

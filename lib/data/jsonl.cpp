@@ -115,6 +115,18 @@ void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
   }
 }
 
+void read_jsonl_chats(LineReader& lines, const std::string& key,
+                      const std::function<void(std::string_view)>& use) {
+  while (const auto line = lines.next()) {
+    if (is_blank_line(*line)) continue;
+    const std::string location = lines.location();
+    const nlohmann::json record = record_of({std::string(*line), location});
+    for (const ChatTurn& turn : chat_turns(value_of(record, key, location), key, location)) {
+      use(turn.content);
+    }
+  }
+}
+
 void read_labelled_jsonl(LineReader& lines, const std::string& text_key,
                          const std::string& label_key, bool labelled,
                          const std::function<void(LabelledText)>& use) {
@@ -143,7 +155,17 @@ void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOption
   bool warned = options.special == SpecialText::as_tokens;
   const NamedTokens names = warned ? NamedTokens() : special_names(tokenizer);
   const auto encode = [&](const JsonlLine& line, TextEncoder& encoder, TokenRecord& record) {
-    const auto texts = texts_of(line, options.keys);
+    std::vector<std::string> texts;
+    ChatFormat::Rendered chat;
+    if (options.chat != nullptr) {
+      const nlohmann::json json = record_of(line);
+      const std::string& key = options.keys[0];
+      chat = options.chat->render(
+          chat_turns(value_of(json, key, line.location), key, line.location), line.location);
+      texts.push_back(chat.text);
+    } else {
+      texts = texts_of(line, options.keys);
+    }
     record.location = line.location;
     record.name.clear();
     for (size_t i = 0; i < texts.size(); ++i) {
@@ -160,6 +182,7 @@ void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOption
             line.location);
       }
     }
+    if (options.chat != nullptr) record.answers = answer_tokens(chat, record.texts[0], encoder);
   };
   ordered_work<Block>(
       options.threads, [&](Block& block) { return next_block(lines, block.lines); },
@@ -199,7 +222,11 @@ PairCollector::PairCollector(std::string name, std::shared_ptr<const Tokenizer> 
     : name_(std::move(name)),
       tokenizer_(std::move(tokenizer)),
       options_(options),
-      tokens_(pair_tokens(*tokenizer_, name_)) {}
+      tokens_(options.chats ? PairTokens{} : pair_tokens(*tokenizer_, name_)) {
+  if (!options.chats) return;
+  const SpecialTokens& special = tokenizer_->special();
+  tokens_.padding = special.padding.value_or(special.end_of_text.value_or(0));
+}
 
 void PairCollector::TooLong::check(size_t tokens, int64_t most, const std::string& location) {
   if (tokens <= static_cast<size_t>(most)) return;
@@ -245,21 +272,41 @@ void PairCollector::add(const TokenRecord& record) {
         std::min(sequence.size(), static_cast<size_t>(options_.source_length))));
     sequence.clear();
     sequence.push_back(tokens_.begin);
+  } else if (options_.chats) {
+    sequence = record.texts[0];
+    if (record.answers.empty()) {
+      throw Error(ExitCode::data, "has no turn of the assistant", record.location);
+    }
+    prompt = std::max<size_t>(record.answers.front().first, 1);
+    long_prompts_.check(prompt, options_.length, record.location);
+    if (prompt > length) return;
   } else {
     sequence = record.texts[0];
     prompt = std::max<size_t>(sequence.size(), 1);
     long_prompts_.check(prompt, options_.length, record.location);
     if (prompt > length) return;
   }
-  sequence.insert(sequence.end(), record.texts[1].begin(), record.texts[1].end());
-  sequence.push_back(tokens_.end);
+  if (!options_.chats) {
+    sequence.insert(sequence.end(), record.texts[1].begin(), record.texts[1].end());
+    sequence.push_back(tokens_.end);
+  }
   if (sequence.size() < 2) {
     throw Error(ExitCode::data, "has neither a prompt nor a completion", record.location);
   }
   long_samples_.check(sequence.size() - 1, options_.length, record.location);
   add_padded(inputs_, std::span(sequence).first(sequence.size() - 1), options_.length,
              tokens_.padding);
-  std::fill_n(sequence.begin(), prompt, kIgnoredLabel);
+  if (options_.chats) {
+    size_t at = 0;
+    for (const auto& [begin, end] : record.answers) {
+      std::fill(sequence.begin() + static_cast<std::ptrdiff_t>(at),
+                sequence.begin() + static_cast<std::ptrdiff_t>(begin), kIgnoredLabel);
+      at = end;
+    }
+    std::fill(sequence.begin() + static_cast<std::ptrdiff_t>(at), sequence.end(), kIgnoredLabel);
+  } else {
+    std::fill_n(sequence.begin(), prompt, kIgnoredLabel);
+  }
   const auto targets = std::span<const int32_t>(sequence).subspan(1);
   add_padded(targets_, targets, options_.length, kIgnoredLabel);
   lengths_.push_back(static_cast<int32_t>(std::min(sequence.size() - 1, length)));

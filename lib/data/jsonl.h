@@ -4,6 +4,7 @@
 //   document            all records form one stream of tokens, each followed by an end of text
 //   prompt, completion  each record is a sample: prompt, completion and an end of text; the loss
 //                       counts the completion and the end
+//   messages            each record is a sample, a chat (data/chat.h); the loss counts the answers
 //   source, target      each record is a sample for an encoder and a decoder: `source` with an end
 //                       of text, optionally `source_lengths` (without padding), `decoder_input` (a
 //                       begin of text and the target), and the target with an end of text
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "data/chat.h"
 #include "data/dataset.h"
 #include "data/line_reader.h"
 #include "data/token_stream.h"
@@ -26,15 +28,17 @@ namespace dltrain {
 
 struct JsonlOptions {
   std::vector<std::string> keys = {};  // of the record's texts: one or two
+  const ChatFormat* chat = nullptr;    // the only key is that of a list of turns
   SpecialText special = SpecialText::as_text;
   int threads = 1;
 };
 
 // A line as tokens.
 struct TokenRecord {
-  std::vector<int32_t> texts[2];  // by key
-  std::string location;           // "a.jsonl:7"
-  std::string name = {};          // of a special token that is read as ordinary text
+  std::vector<int32_t> texts[2];                        // by key
+  std::vector<std::pair<size_t, size_t>> answers = {};  // of a chat: ranges of tokens
+  std::string location;                                 // "a.jsonl:7"
+  std::string name = {};  // of a special token that is read as ordinary text
 };
 
 // Calls use(record) for each line in order, except blank ones. Throws Error(data) with file and
@@ -44,6 +48,10 @@ void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOption
                 const std::function<void(TokenRecord&)>& use);
 // Calls use(text) for each text.
 void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
+                      const std::function<void(std::string_view)>& use);
+
+// Calls use(content) for each turn of each chat.
+void read_jsonl_chats(LineReader& lines, const std::string& key,
                       const std::function<void(std::string_view)>& use);
 
 // A text and the name of its class, which may be missing.
@@ -72,8 +80,9 @@ class PairCollector {
     int64_t length = 0;          // of `input` and `target`
     int64_t source_length = 0;   // of `source`; 0: prompt and completion
     bool source_lengths = true;  // add this field
+    bool chats = false;
   };
-  // Throws like pair_tokens().
+  // Throws like pair_tokens(), but not for chats.
   PairCollector(std::string name, std::shared_ptr<const Tokenizer> tokenizer,
                 const Options& options);
   void add(const TokenRecord& record);

@@ -12,7 +12,8 @@ namespace dltrain {
 namespace {
 
 struct JsonlConfig final : SequenceConfig {
-  std::optional<std::string> field, prompt, completion, source, target;
+  std::optional<std::string> field, prompt, completion, messages, source, target;
+  std::optional<ChatConfig> chat_format;
   std::optional<int64_t> source_length;
   bool source_lengths = true;
   std::optional<int64_t> length_buckets;
@@ -30,6 +31,12 @@ struct JsonlConfig final : SequenceConfig {
     f.text("completion", completion,
            {.doc = "Key of the text after the prompt, which the loss counts",
             .known_as = {"response", "completion_field"}});
+    f.text("messages", messages,
+           {.doc = "Key of a chat, a list of turns with role and content (or from and value), of "
+                   "which the loss counts the assistant's",
+            .known_as = {"conversations", "chat", "field_messages"}});
+    f.section("chat_format", chat_format,
+              {.doc = "How chats are written as text", .known_as = {"chat_template", "template"}});
     f.text("source", source,
            {.doc = "Key of the text that an encoder reads, the input `source`; with target",
             .known_as = {"source_column", "input_text"}});
@@ -50,16 +57,21 @@ struct JsonlConfig final : SequenceConfig {
 
   void validate(Diagnostics& diagnostics) const override {
     SequenceConfig::validate(diagnostics);
-    const int uses = (field ? 1 : 0) + (prompt || completion ? 1 : 0) + (source || target ? 1 : 0);
+    const int uses = (field ? 1 : 0) + (prompt || completion ? 1 : 0) + (messages ? 1 : 0) +
+                     (source || target ? 1 : 0);
     if (uses > 1 || prompt.has_value() != completion.has_value() ||
         source.has_value() != target.has_value()) {
-      diagnostics.add(location, "give one of: field, prompt with completion, source with target");
+      diagnostics.add(location,
+                      "give one of: field, prompt with completion, messages, source with target");
     }
     const auto refuse = [&](bool wrong, const char* key, const char* message) {
       if (wrong) diagnostics.add(*this, key, message);
     };
     refuse(source_length && !source, "source_length", "source_length needs source and target");
     refuse(!source_lengths && !source, "source_lengths", "source_lengths needs source and target");
+    refuse(chat_format && !messages, "chat_format", "chat_format is for messages");
+    refuse(messages && special_text() == SpecialText::as_text, "messages",
+           "chats have names of special tokens; leave tokenizer.parse_special: false out");
     refuse(pairs() && curriculum, "curriculum", "a curriculum needs documents (field)");
     refuse(pairs() && document_mask, "document_mask", "document_mask needs documents (field)");
     refuse(length_buckets && !pairs(), "length_buckets", "length_buckets needs pairs of texts");
@@ -69,7 +81,7 @@ struct JsonlConfig final : SequenceConfig {
            "length_buckets and balanced sampling cannot be combined; remove one of them");
     refuse(length_buckets && source && !source_lengths, "source_lengths",
            "length_buckets removes padding, which changes a model without source_lengths");
-    refuse(mlm_probability && (prompt || source), "mlm_probability",
+    refuse(mlm_probability && pairs(), "mlm_probability",
            "mlm_probability needs documents (field)");
   }
 
@@ -77,6 +89,10 @@ struct JsonlConfig final : SequenceConfig {
   std::optional<SourceText> source_text() const override {
     if (!source) return {};
     return SourceText{.length = source_length.value_or(sequence_length), .lengths = source_lengths};
+  }
+  std::optional<ChatFormat> chat(const Tokenizer& with) const override {
+    if (!messages) return {};
+    return ChatFormat(chat_format.value_or(ChatConfig()), with);
   }
   std::string next_token_input() const override {
     return source ? "decoder_input" : SequenceConfig::next_token_input();
@@ -99,7 +115,9 @@ struct JsonlConfig final : SequenceConfig {
            "data prepare takes documents: records with {} are samples of their own, which are read "
            "from JSON Lines at each start (data.path); remove these keys and give `field` if their "
            "texts are documents",
-           prompt ? "prompt and completion" : "source and target");
+           prompt     ? "prompt and completion"
+           : messages ? "messages"
+                      : "source and target");
     }
     const auto made = make_tokenizer(paths, given);
     TokenCollector tokens(made->vocab_size(), collected);
@@ -122,9 +140,13 @@ struct JsonlConfig final : SequenceConfig {
     PairCollector pairs(paths.front(), made,
                         {.length = sequence_length,
                          .source_length = source ? source_text()->length : 0,
-                         .source_lengths = source_lengths});
+                         .source_lengths = source_lengths,
+                         .chats = messages.has_value()});
+    const std::optional<ChatFormat> format = chat(*made);
+    JsonlOptions read = options();
+    if (format) read.chat = &*format;
     for_each_file(paths, [&](LineReader& lines) {
-      read_jsonl(lines, *made, options(), [&](TokenRecord& record) { pairs.add(record); });
+      read_jsonl(lines, *made, read, [&](TokenRecord& record) { pairs.add(record); });
       pairs.end_file(lines.name());
     });
     return transform_samples(pairs.finish(), changes());
@@ -136,7 +158,8 @@ struct JsonlConfig final : SequenceConfig {
   }
 
  private:
-  bool pairs() const { return prompt || source; }
+  // Records are samples.
+  bool pairs() const { return prompt || messages || source; }
 
   template <typename Use>
   static void for_each_file(const Paths& paths, const Use& use) {
@@ -152,6 +175,8 @@ struct JsonlConfig final : SequenceConfig {
       out.keys = {*prompt, *completion};
     } else if (source) {
       out.keys = {*source, *target};
+    } else if (messages) {
+      out.keys = {*messages};
     } else {
       out.keys = {field.value_or("text")};
     }
@@ -161,6 +186,12 @@ struct JsonlConfig final : SequenceConfig {
   TokenizerPointer make_tokenizer(const Paths& paths, const TokenizerPointer& given) const {
     if (given) return given;
     return tokenizer->open([&](const auto& use) {
+      if (messages) {
+        // An alphabet has the characters of the format too.
+        for (const auto& text : chat_format.value_or(ChatConfig()).texts()) use(text);
+        for_each_file(paths, [&](LineReader& lines) { read_jsonl_chats(lines, *messages, use); });
+        return;
+      }
       for_each_file(paths,
                     [&](LineReader& lines) { read_jsonl_texts(lines, options().keys, use); });
     });
@@ -170,7 +201,7 @@ struct JsonlConfig final : SequenceConfig {
 }  // namespace
 
 KindRow<DatasetConfig> jsonl_row() {
-  return {"jsonl", "Texts of JSON Lines: documents, prompts with completions, or pairs",
+  return {"jsonl", "Texts of JSON Lines: documents, prompts with completions, chats, or pairs",
           make_kind_of<JsonlConfig>};
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "data/chat.h"
 #include "data/config.h"
 #include "data/token_stream.h"
 #include "data/token_windows.h"
@@ -64,6 +65,8 @@ struct SequenceConfig : DatasetConfig {
   SpecialText special_text() const {
     return tokenizer && kind != "tokens" ? tokenizer->special_text() : SpecialText::as_tokens;
   }
+  // The format of chats; absent: the data are none. Throws like ChatFormat().
+  virtual std::optional<ChatFormat> chat(const Tokenizer& /*tokenizer*/) const { return {}; }
   // Returns the number of tokens at the end of a stream that eval_fraction holds out.
   static int64_t held_out(int64_t tokens, double eval_fraction);
 

@@ -92,6 +92,14 @@ LanguageModel::LanguageModel(Experiment experiment, std::optional<ResumeChoice> 
     fail(ExitCode::usage, "the tokenizer has {} tokens, the model has {}: they do not match",
          tokenizer_->vocab_size(), info_.ids);
   }
+  if (tokenizer_) chat_ = chat_of(experiment_, *tokenizer_);
+}
+
+void LanguageModel::set_chat(const std::optional<ChatConfig>& format) {
+  chat_.reset();
+  if (!format) return;
+  if (!tokenizer_) fail(ExitCode::usage, "{} has no tokenizer for chats", source_.string());
+  chat_.emplace(*format, *tokenizer_);
 }
 
 DecodeRequest LanguageModel::request() const {
@@ -116,14 +124,14 @@ std::optional<PairTokens> LanguageModel::pair() const {
 }
 
 std::vector<int32_t> LanguageModel::encode(const std::string& text, size_t number) {
-  const SpecialText special = special_text_of(experiment_);
+  const SpecialText special = chat_ ? SpecialText::as_tokens : special_text_of(experiment_);
   if (special == SpecialText::as_text && !warned_) {
     if (const auto name = special_names(*tokenizer_).find(text, 0)) {
       warn_of_name(fmt::format("prompt {}", number), name_of_token(*tokenizer_, name->id));
       warned_ = true;
     }
   }
-  return encode_prompt(*tokenizer_, special, text, number);
+  return encode_text(*tokenizer_, special, text, number);
 }
 
 Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
@@ -180,8 +188,28 @@ SpecialText special_text_of(const Experiment& experiment) {
   return data != nullptr ? data->special_text() : SpecialText::as_tokens;
 }
 
-std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, SpecialText special,
-                                   const std::string& text, size_t number) {
+std::optional<ChatFormat> chat_of(const Experiment& experiment, const Tokenizer& tokenizer) {
+  const auto* data = dynamic_cast<const SequenceConfig*>(experiment.data.train.get());
+  return data != nullptr ? data->chat(tokenizer) : std::nullopt;
+}
+
+std::string prompt_text(const ChatFormat* chat, const std::string& prompt) {
+  return chat != nullptr ? chat->prompt({{ChatRole::user, prompt}}, "prompt") : prompt;
+}
+
+void set_end(GenerateOptions& options, const ChatFormat* chat, const Tokenizer& tokenizer) {
+  options.end_token = tokenizer.special().end_of_text;
+  if (chat == nullptr) return;
+  const auto end = tokenizer.encode(chat->end(), SpecialText::as_tokens);
+  if (end.size() == 1) {
+    options.end_token = end[0];
+  } else {
+    options.stop.push_back(chat->end());
+  }
+}
+
+std::vector<int32_t> encode_text(const Tokenizer& tokenizer, SpecialText special,
+                                 const std::string& text, size_t number) {
   try {
     check_utf8(text);
     return tokenizer.encode(text, special);

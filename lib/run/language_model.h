@@ -35,8 +35,14 @@ class LanguageModel {
   // tokenizer.
   std::optional<PairTokens> pair() const;
 
-  // Encodes a prompt as the run's data; warns once of a name that is read as ordinary text. Needs a
-  // tokenizer; throws like encode_prompt().
+  // The format of chats, whose first turns the prompts are; null: prompts are continued.
+  const ChatFormat* chat() const { return chat_ ? &*chat_ : nullptr; }
+  // Replaces the format of the run's data. Throws Error(usage) without a tokenizer and like
+  // ChatFormat().
+  void set_chat(const std::optional<ChatConfig>& format);
+
+  // Encodes a text as the run's data; warns once of a name that is read as ordinary text. Needs a
+  // tokenizer; throws like encode_text().
   std::vector<int32_t> encode(const std::string& text, size_t number);
 
   // Allocates the memory and reads the weights: the averages of a checkpoint, if it has them.
@@ -52,6 +58,7 @@ class LanguageModel {
   std::map<std::string, Shape> trained_;  // shapes of the weights in the files
   SelectedDevice device_;
   DecoderInfo info_;
+  std::optional<ChatFormat> chat_;
   std::unique_ptr<Decoder> decoder_;
   bool warned_ = false;
 };
@@ -69,9 +76,16 @@ DecodeRequest decode_request(const Experiment& experiment);
 // How names of special tokens in a prompt are read: as in the data; without texts, as tokens.
 SpecialText special_text_of(const Experiment& experiment);
 
+// The format of the data's chats; absent: they are none.
+std::optional<ChatFormat> chat_of(const Experiment& experiment, const Tokenizer& tokenizer);
+// The text of a prompt: in a chat the first turn of the user, before an answer.
+std::string prompt_text(const ChatFormat* chat, const std::string& prompt);
+// Sets what ends a text: the end of an answer in a chat, else an end of text.
+void set_end(GenerateOptions& options, const ChatFormat* chat, const Tokenizer& tokenizer);
+
 // Throws Error(data) with the number of the prompt and the byte for invalid UTF-8 and for
 // characters that are not in the vocabulary.
-std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, SpecialText special,
-                                   const std::string& text, size_t number);
+std::vector<int32_t> encode_text(const Tokenizer& tokenizer, SpecialText special,
+                                 const std::string& text, size_t number);
 
 }  // namespace dltrain

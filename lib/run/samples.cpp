@@ -28,9 +28,11 @@ DecodeRequest request_of(const Session& session) {
 
 std::vector<TextRequest> encoded_prompts(const Experiment& experiment, const Tokenizer& tokenizer) {
   std::vector<std::vector<int32_t>> prompts;
+  const std::optional<ChatFormat> chat = chat_of(experiment, tokenizer);
   for (const std::string& prompt : experiment.generation->prompts) {
-    prompts.push_back(
-        encode_prompt(tokenizer, special_text_of(experiment), prompt, prompts.size() + 1));
+    prompts.push_back(encode_text(tokenizer, special_text_of(experiment),
+                                  prompt_text(chat ? &*chat : nullptr, prompt),
+                                  prompts.size() + 1));
   }
   std::optional<PairTokens> pair;
   if (experiment.data.train->source_text()) pair = pair_tokens(tokenizer, "data.tokenizer");
@@ -97,9 +99,11 @@ Samples::Samples(Session& session)
                            .repetition_penalty = config_.repetition_penalty,
                            .seed = static_cast<uint64_t>(seed)},
               .max_tokens = config_.max_tokens,
-              .end_token = tokenizer_->special().end_of_text,
+              .end_token = {},
               .stop = config_.stop,
               .tokenizer = tokenizer_.get()};
+  const std::optional<ChatFormat> chat = chat_of(*session.experiment, *tokenizer_);
+  set_end(options_, chat ? &*chat : nullptr, *tokenizer_);
   decoder_ = std::make_unique<Decoder>(
       decoder_options(session, request_of(session), requests_,
                       [executor = session.executor.get()](const std::string& name) {
