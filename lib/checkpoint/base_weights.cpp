@@ -1,5 +1,6 @@
 #include "checkpoint/base_weights.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/error.h"
@@ -31,6 +32,19 @@ std::string fingerprint_of_weights(const fs::path& path) {
     VerifiedFiles(file.parent_path())
         .read(file.filename(), {&all, 1},
               [&](uint64_t, std::span<const std::byte> bytes) { hasher.update(bytes); });
+  }
+  return hasher.hex();
+}
+
+std::string sample_of_weights(const fs::path& path) {
+  constexpr size_t kBytes = 1024;  // of a tensor
+  Hasher hasher;
+  const SafetensorsSet set(path, ExitCode::storage);
+  for (const SafetensorsSet::Tensor& tensor : set.tensors()) {
+    const std::span<const std::byte> data = tensor.file->data(*tensor.entry);
+    const std::string head = fmt::format("{} {}\n", tensor.entry->name, data.size());
+    hasher.update(std::as_bytes(std::span(head)));
+    hasher.update(data.first(std::min(data.size(), kBytes)));
   }
   return hasher.hex();
 }

@@ -18,6 +18,9 @@ bool has_base_elsewhere(const ModelConfig& model);
 // a verified checkpoint of their checksums.
 std::string fingerprint_of_weights(const std::filesystem::path& path);
 
+// Returns a hash of the names, sizes and first bytes of the tensors: quick, to compare copies.
+std::string sample_of_weights(const std::filesystem::path& path);
+
 // Throws Error(storage) unless the base has the fingerprint with which the checkpoint was trained;
 // "": initial values. `now`: of model.init_from.
 void check_base(const ModelConfig& model, const CheckpointState& saved, const std::string& now);

@@ -85,6 +85,20 @@ std::vector<AddedLosses> added_losses(const StepRequest& r,
   return out;
 }
 
+// Graphs over the same state are for samples of different lengths. Passes that shard their state
+// rely on equal parameters.
+void check_same_parameters(const StepRequest& r, const std::vector<ParameterInfo>& parameters) {
+  if (r.same_state == nullptr) return;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Shape &a = r.same_state->parameters[i].spec.shape, &b = parameters[i].spec.shape;
+    if (a == b) continue;
+    fail_at(r.model.location,
+            "the shape of {} is {} or {}, depending on the length of the samples; steps of several "
+            "lengths need parameters that do not depend on it (position_embedding: max_positions)",
+            parameters[i].name, to_string(a), to_string(b));
+  }
+}
+
 // Returns the layers with which the stages of a pipeline begin; none without a pipeline.
 std::vector<std::string> stages_of(const StepRequest& r, const Graph& forward) {
   const int stages = r.parallel.mesh.size(mesh_axes::kPipeline);
@@ -205,6 +219,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     if (r.log) r.log(pass, out.graph);
   };
   log("emit");
+  check_same_parameters(r, out.parameters);
   if (training) check_layer_patterns(r, out.graph);
   out.stages = stages_of(r, out.graph);
   if (training && !out.stages.empty()) out.equal_stages = find_equal_stages(out.graph, out.stages);

@@ -1,6 +1,7 @@
 #include "run/device_ranks.h"
 
 #include "base/error.h"
+#include "base/host_name.h"
 #include "comm/watch.h"
 #include "runtime/remote_error.h"
 
@@ -11,6 +12,15 @@ std::unique_ptr<RankAgreement> agreement_of(const Experiment& experiment, const 
   const double seconds = experiment.parallelism.timeout;
   return std::make_unique<RankAgreement>(
       *ranks.store, ranks.rank, std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds)));
+}
+
+void check_same_on_ranks(const SessionOptions& options, const std::string& what,
+                         const std::string& own) {
+  if (!options.agree || options.agree(what, [&] { return own; }) == own) return;
+  fail(ExitCode::data,
+       "{} on rank {} ({}) differs from rank 0's; files of the same name on two nodes are probably "
+       "not equal",
+       what, options.ranks.rank, host_name());
 }
 
 CollectiveBackendChoice choose_collective_backend(const Experiment& experiment,

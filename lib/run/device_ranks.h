@@ -15,6 +15,11 @@ namespace dltrain {
 // rank. For SessionOptions::agree; it outlives the session.
 std::unique_ptr<RankAgreement> agreement_of(const Experiment& experiment, const RunRanks& ranks);
 
+// Throws Error(data) if `own`, a hash of what this rank has read, is another than that of rank 0:
+// copies of files on nodes may differ. All ranks must call it.
+void check_same_on_ranks(const SessionOptions& options, const std::string& what,
+                         const std::string& own);
+
 // Lets the ranks choose a backend by their devices (comm/device_group.h), before plans are
 // prepared. All ranks must call it; an error is thrown on all ranks.
 CollectiveBackendChoice choose_collective_backend(const Experiment& experiment,

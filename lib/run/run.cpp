@@ -83,6 +83,7 @@ class Run {
   void check_memory();
   std::string finished_summary() const;
   void report_finished() const;
+  void compare_data() const;
   void compare_starts() const;
   void begin(const std::string& resolved);
   void note_attempt(const CheckpointState& origin) const;
@@ -173,6 +174,22 @@ void Run::open() {
   if (is_leader() && !prometheus.empty()) PrometheusFile::check(prometheus);
   folder_.emplace(path_, options_.resuming ? "auto" : options_.resume,
                   options_.overwrite && !options_.resuming, is_leader(), tokenizer_files(session_));
+}
+
+// Throws Error(data) if the ranks read other data or tokenizers. Hashes are of some samples.
+void Run::compare_data() const {
+  if (!session_.options.agree) return;
+  for (const auto& [what, data] :
+       {std::pair("data.train", session_.data.train), {"data.eval", session_.data.eval}}) {
+    if (!data) continue;
+    const DataFingerprint hash = fingerprint(*data);
+    check_same_on_ranks(session_.options, what,
+                        fmt::format("{} {} {}", data->size(), hash.inputs, hash.targets));
+    if (const auto tokenizer = data->tokenizer()) {
+      check_same_on_ranks(session_.options, std::string("the tokenizer of ") + what,
+                          tokenizer->identity());
+    }
+  }
 }
 
 // Chooses the checkpoint to resume from, or the next one if the chosen one is damaged.
@@ -389,6 +406,7 @@ ExitCode Run::go() {
   });
   prepare([&] { choice = choose_collective_backend(experiment_, options_.ranks, chosen_); });
   prepare([this] { open(); });
+  prepare([this] { compare_data(); });
   join_ranks(session_, choice);
   start();
   const std::string resolved = dump_config(experiment_);

@@ -241,19 +241,6 @@ std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind
   return *evaluation.metrics;
 }
 
-// Parameters must not depend on the length of a sample.
-void check_same_parameters(const StepGraph& graph, const StepGraph& other,
-                           const ModelConfig& model) {
-  for (size_t i = 0; i < graph.parameters.size(); ++i) {
-    const ParameterInfo &a = graph.parameters[i], &b = other.parameters[i];
-    if (a.spec == b.spec) continue;
-    fail_at(model.location,
-            "the shape of {} is {} or {}, depending on the length of the samples; steps of several "
-            "lengths need parameters that do not depend on it (position_embedding: max_positions)",
-            a.name, to_string(a.spec.shape), to_string(b.spec.shape));
-  }
-}
-
 // Gives an error that names a key of `parallelism` the place of that key.
 void at_parallelism(const Experiment& experiment, const Error& error) {
   const std::string_view text = error.what();
@@ -289,9 +276,6 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
     }
   }
   std::reverse(graphs.begin(), graphs.end());
-  for (const StepGraph& graph : graphs) {
-    check_same_parameters(graphs.back(), graph, request.model);
-  }
   return graphs;
 }
 

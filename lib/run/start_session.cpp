@@ -6,6 +6,7 @@
 #include "checkpoint/base_weights.h"
 #include "config/paths.h"
 #include "data/classes.h"
+#include "run/device_ranks.h"
 #include "run/session.h"
 
 namespace dltrain {
@@ -129,6 +130,7 @@ std::optional<LoadedWeights> start_session(Session& session, const CheckpointSta
     const auto find = [&] { return location_of_weights(path).string(); };
     const Agreement& agree = session.options.agree;
     const std::string from = agree ? agree("weights of " + path, find) : find();
+    if (agree) check_same_on_ranks(session.options, "the file " + path, sample_of_weights(from));
     const auto hash = [&] { return fingerprint_of_weights(from); };
     if (base_elsewhere) session.base = agree ? agree("hash of " + path, hash) : hash();
     if (follows != nullptr) check_base(experiment.model, *follows, session.base);

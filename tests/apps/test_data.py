@@ -6,6 +6,7 @@ import shutil
 import struct
 
 import support
+from launching import free_port
 from support import DATA, SOURCES, USAGE, png
 
 GOLDEN = SOURCES / "tests" / "golden" / "images"
@@ -352,6 +353,44 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         said = self.run_dltrain(*train, "-s", "data.on_error=skip").err
         self.assertIn("left out: ", said)
         self.assertIn("x.images, image ", said)
+
+    def test_ranks_that_read_other_files_are_told(self):
+        """One path, but another file for each rank, as on disks of two nodes."""
+        texts = {0: "the text of rank 0 " * 40, 1: "the text of rank 0 " * 39}
+        for rank, text in texts.items():
+            (self.folder / str(rank)).mkdir()
+            self.write(f"{rank}/text.txt", text)
+            self.write(f"{rank}/same.txt", texts[0])
+            self.write(f"{rank}/letters.txt", texts[0].replace("x", "xy"[rank]))
+        config = self.write("exp.yaml", """
+model: {layers: [{embedding: {embedding_dim: 4}}, {linear: auto}]}
+data: {type: text, path: /proc/self/cwd/text.txt, tokenizer: char, sequence_length: 8}
+optimizer: {type: sgd, learning_rate: 0.1}
+training: {global_batch_size: 2, max_steps: 2}
+""")
+        run = self.folder / "run"
+
+        def ranks(*arguments):
+            port = str(free_port())
+            started = [self.start(config, "-q", "--output-dir", run, "--overwrite", *arguments, cwd=self.folder / str(rank),
+                                  env={"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+                                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for rank in (0, 1)]
+            return [self.end(process) for process in started]
+
+        for name, says in (("same", None), ("text", "data.train on rank 1"), ("letters", "differs from rank 0's")):
+            results = ranks("-s", f"data.path=/proc/self/cwd/{name}.txt")
+            self.assertEqual([result.code for result in results], [DATA, DATA] if says else [0, 0], "\n".join(map(str, results)))
+            if says:
+                self.assertIn(says, results[1].err)
+        for rank in (0, 1):
+            shutil.copy(run / "checkpoints" / "latest" / "model.safetensors", self.folder / str(rank))
+        weights = self.folder / "1" / "model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-4] ^= 1
+        weights.write_bytes(content)
+        results = ranks("-s", "data.path=/proc/self/cwd/same.txt", "-s", "model.init_from=/proc/self/cwd/model.safetensors")
+        self.assertEqual([result.code for result in results], [DATA, DATA], "\n".join(map(str, results)))
+        self.assertIn("the file /proc/self/cwd/model.safetensors on rank 1", results[1].err)
 
     def test_completion_knows_the_parts_of_data(self):
         script = self.run_dltrain("completion", "bash").out

@@ -119,6 +119,9 @@ class Lengths(support.DltrainTest):
         table = "model: {layers: [embedding: {embedding_dim: 8}, position_embedding, lm_head: {}]}"
         model = TEXT.split("\n")[2].replace("{{", "{").replace("}}", "}")
         refused(TEXT, CURRICULUM, "need parameters that do not depend on it", **{model: table})
+        for stage in (0, 1, 2, 3):
+            self.refused(USAGE, "plan", self.folder / "run.yaml", "--world", 2, "-s", f"parallelism.zero_stage={stage}",
+                         says="need parameters that do not depend on it")
 
 
 if __name__ == "__main__":
