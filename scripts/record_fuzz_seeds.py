@@ -122,6 +122,8 @@ def tokenizer():
 def jsonl():
     write("jsonl", "documents", b'\0{"a": "one"}\n\n{"a": "tw\\u00e9", "n": [1, {}]}\n')
     write("jsonl", "pairs", b'\1{"a": "q", "b": "answer"}\n{"a": "", "b": "longer than it fits"}\n')
+    write("jsonl", "chats", b'\x08{"a": [{"role": "user", "content": "q"}, {"role": "assistant", "content": [{"type": "text", "text": "b"}]}]}\n'
+                            b'{"a": [{"from": "system", "value": "s"}, {"from": "gpt", "value": ""}]}\n')
     write("jsonl", "sources", b'\3{"a": "source text", "b": "target"}\n')
 
 

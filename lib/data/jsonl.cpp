@@ -309,6 +309,10 @@ void PairCollector::add(const TokenRecord& record) {
   }
   const auto targets = std::span<const int32_t>(sequence).subspan(1);
   add_padded(targets_, targets, options_.length, kIgnoredLabel);
+  const auto ignored = [](int32_t id) { return id == kIgnoredLabel; };
+  if (std::all_of(targets_.end() - options_.length, targets_.end(), ignored)) {
+    throw Error(ExitCode::data, "the loss would count none of its tokens", record.location);
+  }
   lengths_.push_back(static_cast<int32_t>(std::min(sequence.size() - 1, length)));
   locations_.push_back(record.location);
   if (locations_.size() % 4096 == 0) check_fits_memory(inputs_.size() * 16, name_);

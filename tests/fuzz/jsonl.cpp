@@ -21,13 +21,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       read_labelled_jsonl(lines, "a", "b", pairs, [](const LabelledText&) {});
       return 0;
     }
-    PairCollector collector("fuzz", tokenizer, {.length = 8, .source_length = source});
-    const JsonlOptions options{.keys = pairs ? std::vector<std::string>{"a", "b"}
-                                             : std::vector<std::string>{"a"}};
+    const bool chats = data[0] & 8;
+    ChatConfig config;
+    config.name = ChatFormatName::plain;
+    config.user = "{content}";
+    const ChatFormat format(config, *tokenizer);
+    PairCollector collector("fuzz", tokenizer,
+                            {.length = 8, .source_length = chats ? 0 : source, .chats = chats});
+    JsonlOptions options{.keys = {"a"}, .special = SpecialText::as_tokens};
+    if (chats) options.chat = &format;
+    if (pairs && !chats) options.keys.emplace_back("b");
     read_jsonl(lines, *tokenizer, options, [&](TokenRecord& record) {
-      if (pairs) collector.add(record);
+      if (pairs || chats) collector.add(record);
     });
-    if (!pairs) return 0;
+    if (!pairs && !chats) return 0;
     const auto dataset = collector.finish();
     std::vector<int32_t> ids(8);
     for (int64_t sample = 0; sample < dataset->size(); ++sample) {
