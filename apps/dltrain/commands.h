@@ -5,6 +5,7 @@
 #include <array>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -75,12 +76,16 @@ std::vector<std::string> with_command(std::vector<std::string> arguments);
 // launch`, and keeps them.
 void keep_rank_arguments(const CLI::App& launch, std::vector<std::string>& arguments);
 
+// Starts the ranks of a run (launch/launcher.h) and returns the exit code.
+struct LaunchedRun;
+using StartRanks = std::function<int(const LaunchedRun& run)>;
+
 // Parses the arguments of a `dltrain train` whose ranks are started by `start`, so that errors in
 // them and in the configuration are reported once. `ranks`: number of ranks; 0: unknown. Options
 // that start no ranks (--dry-run, --print-config, --help) are executed. Returns the result of
 // `start`.
 ExitCode train_launched(const std::vector<std::string>& arguments, int ranks,
-                        const std::function<int()>& start);
+                        const StartRanks& start);
 
 // The arguments of this process.
 const std::vector<std::string>& command_line();
@@ -184,8 +189,8 @@ CLI::Option* add_output(CLI::App& command, const std::string& names, std::string
 // too large.
 std::string whole_number(const std::string& text);
 
-// The registries that `dltrain list` knows.
-std::vector<std::string> list_families();
+// The registries that `dltrain list` knows, each with the names that it lists the keys of.
+std::map<std::string, std::vector<std::string>> list_families();
 
 // For CLI::App::failure_message: the error, with the nearest flag to an unknown one.
 std::string usage_message(const CLI::App* app, const CLI::Error& error);

@@ -24,11 +24,18 @@ std::string options_of(const CLI::App& app) {
 std::string words_of(const CommandRow& row) {
   CLI::App app;
   row.add(app);
-  std::string out = options_of(app);
-  for (const std::string& family : list_families()) {
-    if (row.name == std::string_view("list")) out += " " + family;
+  return options_of(app);
+}
+
+// `list` has no files, but families, and names after a family.
+std::string list_case(const std::string& options) {
+  std::string families, cases;
+  for (const auto& [family, names] : list_families()) {
+    families += " " + family;
+    cases += fmt::format("      {}) words=\"{}\" ;;\n", family, fmt::join(names, " "));
   }
-  return out;
+  return fmt::format("files=none words=\"{}\"; case \"$before\" in\n{}    esac", options + families,
+                     cases);
 }
 
 // All keys that -s can set.
@@ -57,19 +64,33 @@ std::string script() {
   std::string names, cases;
   for (const CommandRow& row : commands()) {
     names += std::string(" ") + row.name;
-    cases += fmt::format("    {}) words=\"{}\" ;;\n", row.name, words_of(row).substr(1));
+    const std::string words = words_of(row).substr(1);
+    cases += fmt::format("    {}) {} ;;\n", row.name,
+                         row.name == std::string_view("list") ? list_case(words)
+                                                              : fmt::format("words=\"{}\"", words));
   }
   return fmt::format(R"(_dltrain() {{
-  local current="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" words=""
-  case "${{COMP_WORDS[COMP_CWORD - 1]}}" in
+  local current="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" words="" word
+  local before="${{COMP_WORDS[COMP_CWORD - 1]}}" files='!*.y*ml'  # which are left out
+  if [ "$COMP_CWORD" -gt 2 ]; then files=""; fi  # a value of a flag, or a later argument
+  case "$before" in
     -s | --set) COMPREPLY=($(compgen -S = -W "{}" -- "$current")); return ;;
   esac
+  if [ "$command" = launch ]; then  # the flags of train follow its own
+    for word in "${{COMP_WORDS[@]:2}}"; do
+      case "$word" in *.y*ml | train | --) command=train ;; esac
+    done
+  fi
   case "$command" in
 {}    *) words="{}" ;;
   esac
   if [ "$COMP_CWORD" -eq 1 ] && [[ "$current" != -* ]]; then words="{}"; fi
-  COMPREPLY=($(compgen -W "$words" -- "$current") $(compgen -f -X '!*.y*ml' -- "$current")
-             $(compgen -d -S / -- "$current"))
+  COMPREPLY=($(compgen -W "$words" -- "$current"))
+  if [ "$files" = none ]; then return; fi
+  COMPREPLY+=($(compgen -d -S / -- "$current"))
+  for word in $(compgen -f -X "$files" -- "$current"); do
+    [ -d "$word" ] || COMPREPLY+=("$word")
+  done
 }}
 complete -o nospace -F _dltrain dltrain
 )",

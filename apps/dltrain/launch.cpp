@@ -113,6 +113,7 @@ LaunchOptions options_from(const Flags& flags) {
   out.bind_cpus = flags.binding == "exclusive";
   if (!flags.conf.empty()) parse_rendezvous_conf(flags.conf, out);
   set_rendezvous(flags, out);
+  if (!flags.endpoint.empty()) out.port_setting = "--rdzv-endpoint";
   if (flags.run_id.empty() || flags.run_id.size() > 200 ||
       flags.run_id.find('/') != std::string::npos) {
     fail(ExitCode::usage, "--rdzv-id '{}': expected 1 to 200 characters, no '/'", flags.run_id);
@@ -178,7 +179,7 @@ void print_unused(const Flags& flags, const LaunchOptions& options) {
 }
 
 ExitCode run_launch(const Flags& flags) {
-  const LaunchOptions options = options_from(flags);
+  LaunchOptions options = options_from(flags);
   print_unused(flags, options);
   std::vector<std::string> arguments = rank_arguments;
   if (arguments.empty()) {
@@ -198,7 +199,10 @@ ExitCode run_launch(const Flags& flags) {
   refuse_pipes(own);
   // Nodes may have different numbers of ranks, so only a single node knows the total.
   const int ranks = fixed && options.max_nodes == 1 ? options.processes : 0;
-  return train_launched(own, ranks, [&] { return launch(options, arguments); });
+  return train_launched(own, ranks, [&](const LaunchedRun& run) {
+    options.run = run;
+    return launch(options, arguments);
+  });
 }
 
 }  // namespace

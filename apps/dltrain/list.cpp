@@ -239,9 +239,11 @@ void list_family(const Family& family, const std::string& name) {
 
 }  // namespace
 
-std::vector<std::string> list_families() {
-  std::vector<std::string> out;
-  for (const Family& row : families()) out.push_back(row.name);
+std::map<std::string, std::vector<std::string>> list_families() {
+  std::map<std::string, std::vector<std::string>> out;
+  for (const Family& row : families()) {
+    out[row.name] = row.show ? names_in(row.entries()) : std::vector<std::string>();
+  }
   return out;
 }
 
@@ -259,7 +261,9 @@ CommandBody add_list(CLI::App& command) {
       list_family(row, *name);
       return ExitCode::ok;
     }
-    refuse_name("family", *family, list_families());
+    std::vector<std::string> known;
+    for (const Family& row : families()) known.push_back(row.name);
+    refuse_name("family", *family, known);
   };
 }
 

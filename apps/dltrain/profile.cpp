@@ -64,7 +64,8 @@ ExitCode start(const ProfileFlags& options) {
   // Errors in the file are reported once here instead of by every rank.
   const Experiment experiment = options.config.load();
   if (experiment.parallelism.layout == LayoutChoice::given) check_ranks(experiment, ranks);
-  return static_cast<ExitCode>(launch_ranks(ranks));
+  return static_cast<ExitCode>(launch_ranks(
+      ranks, {.timeout = std::chrono::duration<double>(experiment.parallelism.timeout)}));
 }
 
 }  // namespace

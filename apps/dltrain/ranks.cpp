@@ -16,7 +16,6 @@
 #include "comm/socket.h"
 #include "cpu/engine.h"
 #include "device/engine.h"
-#include "launch/launcher.h"
 #include "launch/options.h"
 #include "runtime/remote_error.h"
 
@@ -188,9 +187,9 @@ void refuse_pipes(const std::vector<std::string>& arguments) {
   }
 }
 
-int launch_ranks(int ranks) {
+int launch_ranks(int ranks, const LaunchedRun& run) {
   refuse_pipes(command_line());
-  return launch({.processes = ranks}, arguments_of_ranks(command_line()));
+  return launch({.processes = ranks, .run = run}, arguments_of_ranks(command_line()));
 }
 
 }  // namespace dltrain

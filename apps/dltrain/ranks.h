@@ -5,6 +5,7 @@
 
 #include "comm/world.h"
 #include "dltrain/commands.h"
+#include "launch/launcher.h"
 
 namespace dltrain {
 
@@ -23,6 +24,6 @@ int parse_ranks(const std::string& text);
 // Throws Error(usage) for --nproc-per-node if this process is a rank itself.
 void refuse_ranks_of_ranks(int ranks);
 // Starts this command without --nproc-per-node `ranks` times. Returns the exit code.
-int launch_ranks(int ranks);
+int launch_ranks(int ranks, const LaunchedRun& run);
 
 }  // namespace dltrain

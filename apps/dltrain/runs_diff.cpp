@@ -139,12 +139,19 @@ ExitCode reproduce(const ReproduceOptions& options) {
   if (std::filesystem::exists(folder)) {
     fail(ExitCode::usage, "{} exists; remove it, or name another folder with --output-dir", folder);
   }
+  ConfigOptions config;
+  config.files = {(run.folder / "config.yaml").string()};
+  Experiment experiment = config.load();
   if (!run.attempts.empty() && run.attempts.back().ranks > 1) {
     const int64_t ranks = run.attempts.back().ranks;
+    std::string off;  // as below
+    if (experiment.hooks.any()) off += " -s hooks=null";
+    if (!experiment.logging.prometheus.empty()) off += " -s 'logging.prometheus=\"\"'";
+    if (experiment.logging.wandb) off += " -s logging.wandb=null";
     fail(ExitCode::usage,
          "the run had {} ranks: start `dltrain launch --nproc-per-node {} {}/config.yaml "
-         "--output-dir {}`, then `dltrain runs diff {} {}`",
-         ranks, ranks, run.folder.string(), folder, run.folder.string(), folder);
+         "--output-dir {}{}`, then `dltrain runs diff {} {}`",
+         ranks, ranks, run.folder.string(), folder, off, run.folder.string(), folder);
   }
   if (!run.attempts.empty()) {
     const RunAttempt& a = run.attempts.back();
@@ -154,9 +161,6 @@ ExitCode reproduce(const ReproduceOptions& options) {
     }
   }
   install_stop_handlers();
-  ConfigOptions config;
-  config.files = {(run.folder / "config.yaml").string()};
-  Experiment experiment = config.load();
   // Nothing outside of the new folder is written.
   experiment.hooks = HooksConfig();
   experiment.logging.prometheus.clear();

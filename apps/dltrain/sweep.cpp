@@ -231,7 +231,8 @@ class Announcer {
   double best_ = NAN;
 };
 
-// Prints what the sweep has shown. Returns the exit code of the first run that failed, or ok.
+// Prints what the sweep has shown. Returns the exit code of the first trial that failed, rank if a
+// signal has ended it, or ok.
 ExitCode conclude(Trials& trials, const ConfigOptions& options, bool rank_only) {
   const std::vector<RankedTrial> ranked = rank_trials(trials);
   const bool utf8 = console().utf8();
@@ -276,7 +277,7 @@ ExitCode conclude(Trials& trials, const ConfigOptions& options, bool rank_only) 
     });
     print_message(fmt::format("{} of {} trials failed; the same command repeats them. Trial {}: {}",
                               failed, ranked.size(), trial.trial, trial.message));
-    return trial.exit_code < 128 ? static_cast<ExitCode>(trial.exit_code) : ExitCode::internal;
+    return trial.exit_code < 128 ? static_cast<ExitCode>(trial.exit_code) : ExitCode::rank;
   }
   return ExitCode::ok;
 }
@@ -312,6 +313,7 @@ ExitCode run_sweep(const SweepArguments& arguments) {
         trials, {.arguments = arguments.config.arguments(),
                  .name = experiment.name,
                  .seed = experiment.seed,
+                 .prometheus = experiment.logging.prometheus,
                  .on_result = [&](const auto& job, const auto& result) { announce(job, result); }});
     if (code != ExitCode::ok) {
       print_message(

@@ -56,7 +56,17 @@ void take_run_configuration(TrainOptions& options) {
   }
 }
 
-// Runs one rank of several.
+// Returns the step of the newest checkpoint in the folder of a run; 0: none.
+int64_t saved_step(const std::filesystem::path& folder) {
+  try {
+    const auto choice = choose_resume(folder, "auto", Verify::when_loaded);
+    return choice ? choice->state.step : 0;
+  } catch (const Error&) {  // the next attempt reports it
+    return 0;
+  }
+}
+
+// Runs a rank that `dltrain launch` has started, or one of several.
 ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment,
                   const LoadExperiment& load, RunOptions& run) {
   return run_as_rank(environment, experiment.parallelism, [&](const World& world) {
@@ -68,7 +78,7 @@ ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment,
 }
 
 // `ranks`: number of ranks, 0 if unknown before they start. `start`: starts them.
-ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>& start) {
+ExitCode run_train(TrainOptions& options, int ranks, const StartRanks& start) {
   // A launcher that is a task of srun or mpirun (one per node) is no rank.
   const RankEnvironment environment =
       start ? RankEnvironment() : rank_environment(process_environment());
@@ -84,11 +94,13 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
   if (options.config.empty()) take_run_configuration(options);
   const std::string& resume = options.run.resume;
   const bool again = environment.run_has_begun;
+  const auto own_folder = [&](const Experiment& experiment) {
+    return options.folder.empty() ? "runs/" + experiment.name : options.folder;
+  };
   const LoadExperiment load = [&](const std::vector<std::string>& extra) {
     Experiment out = options.config.load(extra);
     if (resume != "never" || again) {
-      const std::string own = options.folder.empty() ? "runs/" + out.name : options.folder;
-      keep_saved_defaults(out, resume == "auto" || again ? own : resume,
+      keep_saved_defaults(out, resume == "auto" || again ? own_folder(out) : resume,
                           start ? ranks : std::max(1, environment.world_size));
     }
     return out;
@@ -133,9 +145,11 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
       check_ranks(experiment, ranks);
       rank_mesh(experiment, ranks, ranks);
     }
-    return static_cast<ExitCode>(start());
+    return static_cast<ExitCode>(
+        start({.timeout = std::chrono::duration<double>(experiment.parallelism.timeout),
+               .saved_step = [folder = own_folder(experiment)] { return saved_step(folder); }}));
   }
-  if (!environment.distributed()) return run_training(experiment, run);
+  if (!environment.has_store()) return run_training(experiment, run);
   return run_rank(environment, experiment, load, run);
 }
 
@@ -179,7 +193,8 @@ ExitCode run_train(TrainOptions& options) {
   const int ranks = parse_ranks(options.ranks);
   if (ranks == 1) return run_train(options, 1, {});
   refuse_ranks_of_ranks(ranks);
-  return run_train(options, ranks, [&] { return launch_ranks(ranks); });
+  return run_train(options, ranks,
+                   [&](const LaunchedRun& run) { return launch_ranks(ranks, run); });
 }
 
 }  // namespace
@@ -190,7 +205,7 @@ CommandBody add_train(CLI::App& command) {
 }
 
 ExitCode train_launched(const std::vector<std::string>& arguments, int ranks,
-                        const std::function<int()>& start) {
+                        const StartRanks& start) {
   CLI::App command{"Arguments of each rank", "dltrain launch … -- train"};
   command.failure_message(usage_message);
   const auto options = add_options(command);

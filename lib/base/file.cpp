@@ -167,7 +167,7 @@ void read_file(const fs::path& path, uint64_t max_bytes, ExitCode on_error,
   read_whole(path, max_bytes, on_error, content);
 }
 
-void write_file_atomically(const fs::path& path, std::string_view content) {
+void write_file_atomically(const fs::path& path, std::string_view content, std::string_view mark) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   const bool open_file = names_open_file(path);
@@ -189,7 +189,8 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
                 fmt::format("cannot create: there is no folder {}", parent_of(target).string()),
                 path.string());
   }
-  const fs::path temporary = parent_of(target) / (".tmp-" + target.filename().string());
+  const fs::path temporary =
+      parent_of(target) / fmt::format(".tmp-{}{}", target.filename().string(), mark);
   try {
     FileWriter file(temporary);
     file.write(content);

@@ -85,8 +85,10 @@ void read_file(const std::filesystem::path& path, uint64_t max_bytes, ExitCode o
 
 // Replaces the content of a file atomically: writes a temporary file beside it, syncs, renames, and
 // syncs the folder. Follows symbolic links. Writes pipes and devices directly, and appends to
-// /dev/stdout, /dev/stderr and /dev/fd/<n>.
-void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+// /dev/stdout, /dev/stderr and /dev/fd/<n>. `mark` ends the name of the temporary file, so that
+// processes with different marks can write the same file.
+void write_file_atomically(const std::filesystem::path& path, std::string_view content,
+                           std::string_view mark = {});
 
 // Shortens a file to its first `bytes`.
 void truncate_file(const std::filesystem::path& path, uint64_t bytes);

@@ -349,7 +349,7 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
   if (out.adapters) {
     model.config = adapter_config(tensors, model, experiment.model);
     out.max_shard_bytes = UINT64_MAX;
-    tensors = learned_tensors(std::move(tensors), *lora);
+    tensors = learned_tensors(std::move(tensors), model, *lora);
     report.note = "a folder of peft, without the base; --merge writes the whole model";
   } else {
     if (model.family->images) {

@@ -104,9 +104,17 @@ std::vector<OutputTensor> merged_tensors(const std::vector<OutputTensor>& tensor
 }
 
 std::vector<OutputTensor> learned_tensors(std::vector<OutputTensor> tensors,
-                                          const LoraConfig& lora) {
+                                          const IdentifiedModel& model, const LoraConfig& lora) {
   std::erase_if(tensors, [&](const OutputTensor& t) { return !is_learned(t.name, lora); });
-  return tensors;
+  std::set<std::string, std::less<>> whole;
+  for (const OutputTensor& tensor : tensors) whole.emplace(module_of_weight(tensor.name));
+  const auto adapters = std::ranges::stable_partition(tensors, [&](const OutputTensor& tensor) {
+    const std::string_view module = adapted_module(tensor.name);
+    return module.empty() || whole.contains(module);
+  });
+  std::vector<OutputTensor> out = merged_tensors({tensors.begin(), adapters.begin()}, model, lora);
+  out.insert(out.end(), adapters.begin(), adapters.end());
+  return out;
 }
 
 nlohmann::ordered_json adapter_config(const std::vector<OutputTensor>& tensors,
@@ -132,11 +140,26 @@ nlohmann::ordered_json adapter_config(const std::vector<OutputTensor>& tensors,
     (is_learned(tensor.name, lora) ? saved : frozen).insert(module);
   }
   for (const std::string& module : saved) {
-    if (!frozen.contains(module)) continue;
+    adapted.erase(module);  // learned_tensors()
+    // transformers has the experts of a layer in one tensor, under another name than in files.
+    const bool renamed = module.find(".experts.") != std::string::npos ||
+                         module.find(".block_sparse_moe.") != std::string::npos;
+    const auto inside = all.lower_bound(module + ".");
+    const bool in_part =
+        frozen.contains(module) || (inside != all.end() && inside->starts_with(module + "."));
+    const char* problem = in_part   ? "in part, and peft saves whole modules"
+                          : renamed ? "whole, and peft cannot load this part of a mixture"
+                          : module == exported(model.tied)
+                              ? "whole, and is the weight of the head, which peft would not change"
+                              : nullptr;
+    if (problem == nullptr) continue;
+    fail(ExitCode::usage, "{} learns {} (model.lora.also_train); export with --merge", module,
+         problem);
+  }
+  if (adapted.empty()) {
     fail(ExitCode::usage,
-         "{} learns in part (model.lora.also_train), and peft saves whole modules; export with "
-         "--merge",
-         module);
+         "all layers that have an adapter learn whole (model.lora.also_train), so peft would have "
+         "none; export with --merge");
   }
   std::set<std::string> targets;
   for (const std::string& module : adapted) targets.insert(shortest_name(module, adapted, all));

@@ -17,11 +17,12 @@ std::vector<OutputTensor> merged_tensors(const std::vector<OutputTensor>& tensor
                                          const IdentifiedModel& model, const LoraConfig& lora);
 
 // Returns those that learn: the adapters and model.lora.also_train; the rest is that of the base.
+// peft gives a module that it saves no adapter, so there the adapter goes into the weight.
 std::vector<OutputTensor> learned_tensors(std::vector<OutputTensor> tensors,
-                                          const LoraConfig& lora);
+                                          const IdentifiedModel& model, const LoraConfig& lora);
 
-// Returns peft's adapter_config.json. Throws Error(usage) where a module learns in part, which peft
-// does not save.
+// Returns peft's adapter_config.json. Throws Error(usage) for modules that learn in a way that peft
+// does not load.
 nlohmann::ordered_json adapter_config(const std::vector<OutputTensor>& tensors,
                                       const IdentifiedModel& model, const ModelConfig& config);
 

@@ -64,8 +64,9 @@ std::map<std::string, Found> named_tensors(const SafetensorsSet& files, const Te
   std::map<std::string, Found> out;
   for (const SafetensorsSet::Tensor& tensor : files.tensors()) {
     const std::string& in_file = tensor.entry->name;
-    // The batch counter of PyTorch's batch norm is not used.
+    // The batch counter of PyTorch's batch norm is not used, nor the frozen head that peft adds.
     if (in_file.ends_with(".num_batches_tracked")) continue;
+    if (in_file.starts_with(kPeftModules) && in_file.ends_with(".base_layer.weight")) continue;
     TensorName name{renamed(in_file, rename)};
     if (family != nullptr) name = family->tensor(name.name);
     if (!out.emplace(name.name, Found{tensor, name.spare}).second) {
@@ -262,6 +263,13 @@ void load_adapters(WeightStore& store, const std::filesystem::path& path) {
   std::erase_if(wanted, [](const ParameterInfo& info) {
     return info.role == Role::buffer || info.adaptation == Adaptation::frozen;
   });
+  for (const ParameterInfo& info : wanted) {
+    if (!info.shared) continue;
+    fail(ExitCode::usage,
+         "{} has {}, which is the weight of two layers here; peft trains a copy for each, which is "
+         "not supported",
+         path.string(), info.name);
+  }
   const TextPairs names{{fmt::format("^{}({})?", kPeftModules, kGpt2Modules), ""}};
   LoadedWeights report;
   load_verified(store, find_weights(wanted, files, names, true, report, /*keys=*/false), path,

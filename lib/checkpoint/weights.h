@@ -47,7 +47,8 @@ LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path
                            const TextPairs& rename, bool strict);
 
 // Writes the adapters of model.lora, and parameters of the base that learn too, from a folder or
-// file of peft (lora.init_from). Throws Error(storage) unless it has exactly these.
+// file of peft (lora.init_from). Throws Error(storage) unless it has exactly these, and
+// Error(usage) if layers share one that learns.
 void load_adapters(WeightStore& store, const std::filesystem::path& path);
 
 // Sets the magnitudes of adapters (dora) to the norms of the rows of their weights. All ranks must

@@ -231,6 +231,20 @@ Environment variables_for(const RankEnvironment& rank) {
   return variables;
 }
 
+Environment without_rank(Environment environment) {
+  const RankEnvironment launched{
+      .store_served = true, .host_address = "any", .run_has_begun = true};
+  for (const auto& [name, value] : variables_for(launched)) environment.erase(name);
+  for (const Family& family : {kFamilies[0], kFamilies[1], kPmi}) {
+    for (const char* name : {family.rank, family.size, family.local_rank, family.local_size}) {
+      environment.erase(name);
+    }
+  }
+  environment.erase("SLURM_PROCID");
+  std::erase_if(environment, [](const auto& v) { return v.first.starts_with("TORCHELASTIC_"); });
+  return environment;
+}
+
 std::string first_slurm_host(const std::string& list) {
   const size_t end = list.find_first_of("[,");
   std::string host = list.substr(0, end);

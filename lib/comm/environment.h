@@ -48,6 +48,8 @@ struct RankEnvironment {
   bool run_has_begun = false;
 
   bool distributed() const { return world_size > 1; }
+  // A launcher that serves a store watches even a single rank through it.
+  bool has_store() const { return distributed() || store_served; }
   // The prefix of the keys of this attempt's ranks in the store.
   std::string store_prefix() const { return run_id + "/"; }
 };
@@ -58,6 +60,9 @@ RankEnvironment rank_environment(const Environment& environment);
 // The variables that `dltrain launch` sets for a rank: torchrun's and its own. rank_environment()
 // reads them back, with `restarts` appended to the run_id.
 Environment variables_for(const RankEnvironment& rank);
+
+// Returns the variables without those that tell a process its rank, for a command that is no rank.
+Environment without_rank(Environment environment);
 
 // Returns the first host of a Slurm node list: "gpu03" of "gpu[03-07,11],x1". Empty if malformed.
 std::string first_slurm_host(const std::string& list);

@@ -51,26 +51,47 @@ PeerConnector::PeerConnector(StoreClient& store, const HostGroupOptions& options
   std::random_device random;
   std::string endpoint = fmt::format("{} {}", host, bound_port(listener_.get()));
   for (uint32_t& word : token_) endpoint += fmt::format(" {}", word = random());
+  endpoint += fmt::format(" {}", options.size);
   store.set(key(std::to_string(options.rank)), endpoint);
   wait_for_all();
+}
+
+// Throws Error(usage) if another rank counts the ranks differently.
+void PeerConnector::check_size(int rank, const std::string& size) const {
+  if (size == std::to_string(options_.size)) return;
+  const bool first = rank < options_.rank;
+  fail(ExitCode::usage,
+       "the ranks were started with different WORLD_SIZE: {} on rank {} and {} on rank {}",
+       first ? size : std::to_string(options_.size), std::min(rank, options_.rank),
+       first ? std::to_string(options_.size) : size, std::max(rank, options_.rank));
 }
 
 // Rank 0 waits for the address of each rank and tells the others that all are there, so that these
 // need one request.
 void PeerConnector::wait_for_all() {
   const auto deadline = Clock::now() + options_.connect_timeout;
-  const bool told = options_.rank != 0 && store_.find(key("all"), options_.connect_timeout);
-  std::string missing;
-  for (int rank = 0; rank < options_.size && !told; ++rank) {
-    if (!store_.find(key(std::to_string(rank)), time_until(deadline))) {
-      missing += fmt::format(" {}", rank);
+  const std::string size = std::to_string(options_.size);
+  if (options_.rank != 0) {
+    if (const auto told = store_.find(key("all"), options_.connect_timeout)) {
+      return check_size(0, *told);
     }
+  }
+  std::string missing;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    const auto endpoint = store_.find(key(std::to_string(rank)), time_until(deadline));
+    if (!endpoint) {
+      missing += fmt::format(" {}", rank);
+      continue;
+    }
+    const std::string other = endpoint->substr(endpoint->rfind(' ') + 1);
+    if (options_.rank == 0 && other != size) store_.set(key("all"), size);  // it fails too
+    check_size(rank, other);
   }
   if (!missing.empty()) {
     fail(ExitCode::rank, "rank {} of {} (group '{}') waited {} ms; these ranks did not connect:{}",
          options_.rank, options_.size, options_.group, options_.connect_timeout.count(), missing);
   }
-  if (options_.rank == 0) store_.set(key("all"), "1");
+  if (options_.rank == 0) store_.set(key("all"), size);
 }
 
 void PeerConnector::close(const std::string& reason) {

@@ -82,6 +82,7 @@ class PeerConnector {
   };
   std::string key(const std::string& name) const { return "peers/" + options_.group + "/" + name; }
   void wait_for_all();
+  void check_size(int rank, const std::string& size) const;
   // The address at which a peer listens, and its token.
   struct Endpoint {
     std::string host;

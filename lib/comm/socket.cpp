@@ -138,7 +138,7 @@ std::string numeric(const sockaddr_storage& name) {
 
 }  // namespace
 
-FileDescriptor listen_on(const std::string& address, int port) {
+FileDescriptor listen_on(const std::string& address, int port, const std::string& setting) {
   FileDescriptor fd;
   int error = EADDRNOTAVAIL;
   // One socket for IPv6 and IPv4, unless the host has no IPv6.
@@ -157,9 +157,8 @@ FileDescriptor listen_on(const std::string& address, int port) {
   if (error == 0) return fd;
   const std::string host = address.empty() ? "this host" : address;
   if (error == EADDRINUSE) {
-    fail(ExitCode::rank,
-         "port {} on {} is in use by another program; choose another one (MASTER_PORT)", port,
-         host);
+    fail(ExitCode::rank, "port {} on {} is in use by another program{}", port, host,
+         setting.empty() ? "" : "; choose another one with " + setting);
   }
   fail(ExitCode::rank, "cannot listen on {}: {}", endpoint_text(host, port), std::strerror(error));
 }

@@ -18,8 +18,9 @@ using Clock = std::chrono::steady_clock;
 
 // Listens on `address`:`port` (numeric address or host name; empty: all IPv4 and IPv6 addresses of
 // this host; port 0: any free port). The descriptor is non-blocking and not inherited by child
-// processes. Throws Error(rank), for example if the port is in use.
-FileDescriptor listen_on(const std::string& address, int port);
+// processes. Throws Error(rank), for example if the port is in use; it then names `setting`, which
+// chooses the port, if given.
+FileDescriptor listen_on(const std::string& address, int port, const std::string& setting = "");
 // Raises the limit of open descriptors by `count`, in addition to those of a usual program and of
 // earlier calls, as far as the system's hard limit allows.
 void allow_descriptors(size_t count);

@@ -102,10 +102,10 @@ bool equal_secret(std::string_view a, std::string_view b) {
 }  // namespace
 
 StoreServer::StoreServer(const std::string& address, int port, std::string secret,
-                         OnRefused on_refused, milliseconds linger)
+                         OnRefused on_refused, milliseconds linger, const std::string& setting)
     : secret_(std::move(secret)),
       linger_(linger),
-      listener_(listen_on(address, port)),
+      listener_(listen_on(address, port, setting)),
       on_refused_(std::move(on_refused)) {
   BlockSignals block;
   thread_ = std::thread([this] { accept_clients(); });

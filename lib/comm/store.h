@@ -42,9 +42,11 @@ class StoreServer {
 
   // Port 0: any free port. Throws Error(rank) if the port is in use. `on_refused` is called once,
   // by a thread of the server, with the address of the first client that has a different secret.
-  // `linger`: the longest time that the destructor waits for the clients to disconnect.
+  // `linger`: the longest time that the destructor waits for the clients to disconnect. `setting`:
+  // see listen_on().
   StoreServer(const std::string& address, int port, std::string secret = {},
-              OnRefused on_refused = {}, std::chrono::milliseconds linger = {});
+              OnRefused on_refused = {}, std::chrono::milliseconds linger = {},
+              const std::string& setting = "");
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;

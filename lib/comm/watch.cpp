@@ -316,11 +316,7 @@ std::string ObservedOperation::text() const {
 
 void RankWatch::note_position(const std::string& text) {
   auto position = WatchPosition::from_text(text, options_.size);
-  if (!position) return;
-  Peer& peer = peers_[static_cast<size_t>(position->rank)];
-  if (peer.position && peer.position->heartbeat == position->heartbeat) return;
-  peer.position = std::move(position);
-  peer.changed = Clock::now();
+  if (position) peers_[static_cast<size_t>(position->rank)].note(std::move(*position));
 }
 
 }  // namespace dltrain

@@ -4,8 +4,8 @@
 // Every rank has one RankWatch with a thread. Every kHeartbeatInterval (or a quarter of the
 // timeout, if that is less) it sends one message to the store, with the position of the rank: step,
 // number of issued operations, time that it has been waiting in one. The watch of rank 0 reads the
-// positions of all ranks, the others read that of rank 0. The first finding becomes the reported
-// failure, which all ranks and the launcher read:
+// positions of all ranks, the others and the launcher read that of rank 0. The first finding
+// becomes the reported failure, which all ranks and the launcher read:
 //
 //   a rank's process has ended      reported at once by the last will of its connection
 //   a rank has failed               the rank reports the reason itself: report()
@@ -96,6 +96,17 @@ struct WatchOptions {
   std::function<void()> on_store_lost = {};
 };
 
+// What is known of a rank, from its heartbeats.
+struct WatchedRank {
+  std::optional<WatchPosition> position = {};
+  Clock::time_point changed = Clock::now();
+
+  // Takes over a position that is new.
+  void note(WatchPosition now);
+  // Returns the message if there was no heartbeat for `timeout`, otherwise an empty text.
+  std::string silence(int rank, std::chrono::duration<double> timeout) const;
+};
+
 class RankWatch {
  public:
   static constexpr std::chrono::milliseconds kHeartbeatInterval{250};
@@ -114,7 +125,6 @@ class RankWatch {
   void at_step_end(int64_t step);
   // Rank 0 informs the launcher (watch_keys).
   void begun() { store_.set(watch_keys::kBegun, "1"); }
-  void saved(int64_t step) { store_.set(watch_keys::kSaved, std::to_string(step)); }
   void stop_logged() { store_.set(watch_keys::kStopLogged, "1"); }
 
   // This rank fails. The other ranks learn the reason, the launcher also the exit code, although
@@ -142,9 +152,7 @@ class RankWatch {
 
  private:
   using Milliseconds = std::chrono::milliseconds;
-  struct Peer {  // what is known of a rank
-    std::optional<WatchPosition> position = {};
-    Clock::time_point changed = Clock::now();
+  struct Peer : WatchedRank {
     WatchPosition window_begin = {};  // of straggling
   };
   // A group of devices. The operation of a ticket is in ring[ticket % size], unless a later one has

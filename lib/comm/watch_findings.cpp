@@ -55,14 +55,23 @@ std::string where(const WatchPosition& position) {
   return position_text(position.step, position.host.group >= 0, position.operation);
 }
 
+void WatchedRank::note(WatchPosition now) {
+  if (position && position->heartbeat == now.heartbeat) return;
+  position = std::move(now);
+  changed = Clock::now();
+}
+
+std::string WatchedRank::silence(int rank, std::chrono::duration<double> timeout) const {
+  const auto silent = std::chrono::duration_cast<milliseconds>(Clock::now() - changed);
+  if (silent < timeout || (position && position->finished)) return "";
+  return fmt::format("{} has sent no heartbeat for {}; it was last seen{}",
+                     position ? position->name : fmt::format("rank {}", rank), seconds(silent),
+                     where(position.value_or(WatchPosition{})));
+}
+
 void RankWatch::find_unresponsive(int rank) {
-  const Peer& peer = peers_[static_cast<size_t>(rank)];
-  const auto silent = std::chrono::duration_cast<milliseconds>(Clock::now() - peer.changed);
-  if (silent < options_.timeout || (peer.position && peer.position->finished)) return;
-  declare_failure(rank,
-                  fmt::format("{} has sent no heartbeat for {}; it was last seen{}",
-                              peer.position ? peer.position->name : fmt::format("rank {}", rank),
-                              seconds(silent), where(peer.position.value_or(WatchPosition{}))));
+  const std::string message = peers_[static_cast<size_t>(rank)].silence(rank, options_.timeout);
+  if (!message.empty()) declare_failure(rank, message);
 }
 
 // Returns the ranks that take part in an operation in which `rank` waits. Called only if the wait

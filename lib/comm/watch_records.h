@@ -18,7 +18,6 @@ inline constexpr const char* kFailure = "watch/failure";  // a RankFailure; the 
 // Written by rank 0:
 inline constexpr const char* kBegun = "watch/begun";  // "1": the run owns its run folder
 inline constexpr const char* kStep = "watch/step";    // number of completed steps, with some delay
-inline constexpr const char* kSaved = "watch/saved";  // step of the newest checkpoint
 // "1": rank 0 has logged that the run was stopped, and after which step.
 inline constexpr const char* kStopLogged = "watch/stop_logged";
 // Written by each rank: its WatchPosition, and the members of a group that is not all ranks.

@@ -47,14 +47,14 @@ std::unique_ptr<Collectives> make_single(Device& device) {
 World join_world(const RankEnvironment& environment, Device& device, const WorldOptions& options) {
   World world;
   world.environment = environment;
-  if (!environment.distributed()) {
+  if (!environment.has_store()) {
     world.collectives = make_single(device);
     return world;
   }
   if (environment.rank == 0 && !environment.store_served) {
-    world.server = std::make_unique<StoreServer>(listening_address(environment.master_address),
-                                                 environment.master_port, environment.secret,
-                                                 options.on_refused, kShutdownTimeout);
+    world.server = std::make_unique<StoreServer>(
+        listening_address(environment.master_address), environment.master_port, environment.secret,
+        options.on_refused, kShutdownTimeout, "MASTER_PORT");
   }
   StoreOptions store{
       .address = environment.master_address,
@@ -82,6 +82,11 @@ World join_world(const RankEnvironment& environment, Device& device, const World
     world.watch = std::make_unique<RankWatch>(*world.store, std::move(watch));
     if (options.on_watched) options.on_watched();
   }
+  if (!environment.distributed()) {
+    world.collectives = make_single(device);
+    *connected = true;
+    return world;
+  }
   const HostGroupOptions group{.rank = environment.rank,
                                .size = environment.world_size,
                                .timeout = options.timeout,
@@ -91,8 +96,10 @@ World join_world(const RankEnvironment& environment, Device& device, const World
   try {
     world.collectives = std::make_unique<HostCollectives>(*world.store, group);
   } catch (const Error& error) {
-    // The other ranks learn which rank did not connect, instead of that this one was lost.
-    if (world.watch && error.code() == ExitCode::rank) world.watch->report(error.what());
+    // The other ranks learn the reason, instead of that this one was lost.
+    if (world.watch && error.code() != ExitCode::stopped) {
+      world.watch->report(error.what(), error.code());
+    }
     throw;
   }
   *connected = true;

@@ -31,14 +31,14 @@ struct WorldOptions {
 // device.copy() on the stream `after`, if input and output differ. `device` outlives the group.
 std::unique_ptr<Collectives> make_single(Device& device);
 
-// With one rank there is no store, and the group has one member. Destroy it after everything that
-// uses it.
+// With one rank the group has one member, and there is a store only if the launcher serves one.
+// Destroy it after everything that uses it.
 struct World {
   RankEnvironment environment;
   // On rank 0, unless the launcher serves the store.
   std::unique_ptr<StoreServer> server;
-  std::unique_ptr<StoreClient> store;  // nullptr with one rank
-  std::unique_ptr<RankWatch> watch;    // nullptr with one rank or without on_lost
+  std::unique_ptr<StoreClient> store;  // nullptr: there is none
+  std::unique_ptr<RankWatch> watch;    // nullptr without a store or without on_lost
   std::unique_ptr<Collectives> collectives;
 };
 

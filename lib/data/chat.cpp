@@ -71,8 +71,7 @@ void check_names(const std::string& text, const NamedTokens& known) {
     if (!found || found->begin != at) {
       fail(ExitCode::usage,
            "the chat format needs the token {}, which the tokenizer lacks; take the format plain, "
-           "or "
-           "texts of your own",
+           "or texts of your own",
            name);
     }
   }

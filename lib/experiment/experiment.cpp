@@ -125,8 +125,7 @@ void TrainingConfig::validate(Diagnostics& diagnostics) const {
   if (max_steps && num_epochs) {
     diagnostics.add(*this, "num_epochs", "max_steps and num_epochs are both given; keep one");
   }
-  if (global_batch_size)
-    check_division(*this, *global_batch_size, "global_batch_size", diagnostics);
+  if (global_batch_size) check_division(*this, *global_batch_size, 1, "rank", diagnostics);
 }
 
 void ParallelismConfig::describe(Fields& f) {

@@ -223,10 +223,10 @@ struct Experiment : ConfigObject {
   void validate_lora(Diagnostics& diagnostics) const;
 };
 
-// Reports a micro-batch size or accumulation that does not divide `samples`, which `share` names:
-// the global batch, or a rank's part of it.
-void check_division(const TrainingConfig& training, int64_t samples, const std::string& share,
-                    Diagnostics& diagnostics);
+// Reports a micro-batch size or accumulation that does not divide the part of the global batch that
+// each of `ranks` has; `what` names them.
+void check_division(const TrainingConfig& training, int64_t global_batch, int64_t ranks,
+                    const std::string& what, Diagnostics& diagnostics);
 
 // The division of the global batch over data-parallel ranks.
 struct BatchLayout {

@@ -127,11 +127,16 @@ void ParallelismConfig::validate(Diagnostics& diagnostics) const {
 
 namespace {
 
+int64_t largest_divisor(int64_t number, int64_t most) {
+  int64_t divisor = std::min(number, most);
+  while (number % divisor != 0) --divisor;
+  return divisor;
+}
+
 // Returns the nearest batch sizes and numbers of ranks that fit.
 std::string advice(int64_t batch, int64_t ranks, const std::string& what) {
   const int64_t below = batch / ranks * ranks;
-  int64_t fewer = std::min(ranks, batch);
-  while (batch % fewer != 0) --fewer;
+  const int64_t fewer = largest_divisor(batch, ranks);
   return fmt::format("{}{} would fit, and {} would fit {} {}{}",
                      below > 0 ? fmt::format("{} and ", below) : "", below + ranks, batch, fewer,
                      what, fewer == 1 ? "" : "s");
@@ -332,23 +337,19 @@ void Experiment::validate_lora(Diagnostics& diagnostics) const {
   }
 }
 
-namespace {
-
-std::string share_name(int64_t global_batch, int64_t ranks, const std::string& what) {
-  if (ranks == 1) return "global_batch_size";
-  return fmt::format("a rank's share of the batch ({} / {} {}s)", global_batch, ranks, what);
-}
-
-}  // namespace
-
-void check_division(const TrainingConfig& t, int64_t samples, const std::string& share,
-                    Diagnostics& diagnostics) {
-  const int64_t micro = t.given_micro_batch().value_or(1);
+void check_division(const TrainingConfig& t, int64_t global_batch, int64_t ranks,
+                    const std::string& what, Diagnostics& diagnostics) {
+  const int64_t micro = t.given_micro_batch().value_or(1), samples = global_batch / ranks;
   const int64_t steps = t.gradient_accumulation_steps.value_or(1);
   const auto refuse = [&](const char* key, int64_t value) {
-    const int64_t below = samples / value * value;
-    diagnostics.add(t, key, "{} {} does not divide {} {}; there {}{} would fit", key, value, share,
-                    samples, below > 0 ? fmt::format("{} or ", below) : "", below + value);
+    const std::string share = ranks == 1 ? "global_batch_size"
+                                         : fmt::format("a rank's share of the batch ({} / {} {}s)",
+                                                       global_batch, ranks, what);
+    const int64_t above = (samples / value + 1) * value * ranks, below = above - value * ranks;
+    diagnostics.add(
+        t, key, "{0} {1} does not divide {2} {3}; {0} {4} would fit, or global_batch_size {5}{6}",
+        key, value, share, samples, largest_divisor(samples, value),
+        below > 0 ? fmt::format("{} or ", below) : "", above);
   };
   if (samples % micro != 0) {
     refuse("micro_batch_size", micro);
@@ -380,7 +381,7 @@ BatchLayout batch_layout(const TrainingConfig& t, int ranks, const std::string& 
   out.micro_batch =
       t.given_micro_batch().value_or(share / t.gradient_accumulation_steps.value_or(1));
   Diagnostics diagnostics;
-  check_division(t, share, share_name(out.global_batch, r, what), diagnostics);
+  check_division(t, out.global_batch, r, what, diagnostics);
   diagnostics.throw_if_any();
   if (t.gradient_accumulation_steps && share / out.micro_batch != *t.gradient_accumulation_steps) {
     fail_at(

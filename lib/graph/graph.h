@@ -3,6 +3,7 @@
 // function from graph to graph. The order of `nodes` is the order of execution.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -70,7 +71,8 @@ struct FlatGroup {
 };
 
 struct Graph {
-  std::vector<GraphValue> values;
+  // A deque: references to values stay valid when others are added.
+  std::deque<GraphValue> values;
   std::vector<Node> nodes;
   ValueId step_state = kNoValue;
   std::vector<FlatGroup> groups;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <random>
@@ -11,7 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/host_name.h"
-#include "comm/watch_records.h"
+#include "comm/watch.h"
 #include "launch/cpus.h"
 #include "launch/rendezvous.h"
 #include "launch/worker_group.h"
@@ -63,17 +64,19 @@ class Launcher {
 
  private:
   struct Progress {
-    int64_t begun = 0, step = 0, saved = 0;
+    int64_t begun = 0, step = 0;  // the maximum of all attempts
+    int64_t saved = 0;            // step of the newest checkpoint
   };
 
   // Returns true if waits for other launchers are to end. While ranks are running, which stop in
   // order, only the third signal does that.
   bool interrupted() { return signals_.interruptions() >= (has_ranks_ ? 3 : 1); }
   std::optional<Failure> attempt(const Round& round);
+  void find_silence();
   void exchange_failures(WorkerGroup& group, const Round& round);
   std::optional<Failure> settle(WorkerGroup& group, const Round& round);
   std::optional<Failure> own_failure(const WorkerGroup& group);
-  std::string early_stop(const Failure& own, const Round& round);
+  std::string early_stop(const Failure& own);
   std::optional<RankFailure> read_rank_failure();
   Environment environment_for(const Round& round, int local) const;
   std::string reason_to_end(const Failure& failure, const Round& round);
@@ -89,9 +92,10 @@ class Launcher {
   milliseconds pause_;  // interval of reading the store
   Rendezvous rendezvous_;
   std::optional<Failure> remote_failure_;  // reported by another node
-  Progress progress_;                      // the maximum of all attempts
-  int fruitless_ = 0;                      // consecutive restarts without progress
+  Progress progress_;
+  int fruitless_ = 0;  // consecutive restarts without progress
   Clock::time_point next_look_{};
+  WatchedRank rank_0_;          // of this attempt
   std::filesystem::path logs_;  // of this run; empty until it is made
 };
 
@@ -129,6 +133,7 @@ int Launcher::run() {
 // Runs one attempt of all ranks of this node. Returns its failure, which is the same on all nodes.
 std::optional<Failure> Launcher::attempt(const Round& round) {
   remote_failure_.reset();
+  rank_0_ = {};
   std::vector<Environment> environments;
   for (int i = 0; i < options_.processes; ++i) environments.push_back(environment_for(round, i));
   if (logs_.empty() && (options_.tee | options_.redirects) != 0) {
@@ -154,9 +159,22 @@ std::optional<Failure> Launcher::attempt(const Round& round) {
   return failure;
 }
 
+// Reports a rank 0 that sends no more heartbeats as stuck.
+void Launcher::find_silence() {
+  // The store did not answer while this process was stopped.
+  if (Clock::now() - next_look_ > options_.run.timeout / 2) rank_0_.changed = Clock::now();
+  const auto text = rendezvous_.read_of_ranks(watch_keys::position(0));
+  auto position = text ? WatchPosition::from_text(*text, INT_MAX) : std::nullopt;
+  if (!position) return;  // its time to start is not limited
+  rank_0_.note(std::move(*position));
+  const std::string message = rank_0_.silence(0, options_.run.timeout);
+  if (!message.empty()) rendezvous_.tell_ranks({.rank = 0, .stuck = true, .message = message});
+}
+
 // Kills a rank that the others have found to be stuck, and exchanges failures with the other nodes.
 void Launcher::exchange_failures(WorkerGroup& group, const Round& round) {
   if (Clock::now() < next_look_) return;
+  find_silence();
   next_look_ = Clock::now() + pause_;
   if (const auto reported = read_rank_failure(); reported && reported->stuck) {
     group.kill_stuck(reported->rank, reported->message);
@@ -198,8 +216,7 @@ std::optional<Failure> Launcher::own_failure(const WorkerGroup& group) {
 
 // Returns the message for ranks that were stopped. Empty if rank 0 has logged it, as it does when
 // the ranks stop after a step.
-std::string Launcher::early_stop(const Failure& own, const Round& round) {
-  if (round.world_size() == 1 && !own.forwarded_signal) return "";  // a single rank logs it itself
+std::string Launcher::early_stop(const Failure& own) {
   if (rendezvous_.read_of_ranks(watch_keys::kStopLogged)) return "";
   const int signal = signals_.first_interruption();
   const std::string what =
@@ -215,7 +232,7 @@ std::string Launcher::early_stop(const Failure& own, const Round& round) {
 std::optional<Failure> Launcher::settle(WorkerGroup& group, const Round& round) {
   auto own = own_failure(group);
   if (own && own->code == static_cast<int>(ExitCode::stopped)) {
-    own->message = early_stop(*own, round);
+    own->message = early_stop(*own);
   }
   if (round.nodes.size() == 1) return own;
   const auto blame_end =
@@ -295,16 +312,13 @@ int64_t Launcher::read_number(const char* name) {
   return value;
 }
 
-// Updates the progress from this attempt. Returns true if a step or checkpoint is a new maximum.
+// Updates the progress from this attempt. Returns true if it is further in steps or checkpoints.
 bool Launcher::read_progress() {
-  const Progress now{.begun = read_number(watch_keys::kBegun),
-                     .step = read_number(watch_keys::kStep),
-                     .saved = read_number(watch_keys::kSaved)};
-  const bool further = now.step > progress_.step || now.saved > progress_.saved;
-  progress_.begun = std::max(progress_.begun, now.begun);
-  progress_.step = std::max(progress_.step, now.step);
-  progress_.saved = std::max(progress_.saved, now.saved);
-  return further;
+  const Progress before = progress_;
+  progress_.begun = std::max(before.begun, read_number(watch_keys::kBegun));
+  progress_.step = std::max(before.step, read_number(watch_keys::kStep));
+  if (progress_.begun > 0 && options_.run.saved_step) progress_.saved = options_.run.saved_step();
+  return progress_.step > before.step || progress_.saved > before.saved;
 }
 
 }  // namespace

@@ -30,6 +30,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,16 @@ namespace dltrain {
 // The number of consecutive restarts without a new greatest step or checkpoint that ends a run.
 inline constexpr int kMaxFruitlessRestarts = 3;
 
+// What the launcher knows of the run.
+struct LaunchedRun {
+  // A rank 0 without a heartbeat for this time hangs. The ranks watch each other in the same way,
+  // but nobody else watches a rank that is alone, or all if all are stopped.
+  std::chrono::duration<double> timeout{600};
+  // Returns the step of the checkpoint from which a restart continues; 0: none. Called between two
+  // attempts, once the run has its run folder. Empty: not known.
+  std::function<int64_t()> saved_step = {};
+};
+
 struct LaunchOptions {
   int processes = 1;                            // ranks on this node
   std::string executable = {};                  // empty: this program
@@ -50,10 +61,11 @@ struct LaunchOptions {
   std::chrono::milliseconds cause_window{500};  // for the cause to appear after a code 6
 
   int min_nodes = 1, max_nodes = 1;
-  std::optional<int> node_rank = {};  // absent: nodes come in any order
-  std::string address = {};           // where the nodes meet; empty: this host alone
-  int port = 0;                       // of the store; 0: any free one
-  std::string host_address = {};      // this host's, as the others reach it; empty: found out
+  std::optional<int> node_rank = {};           // absent: nodes come in any order
+  std::string address = {};                    // where the nodes meet; empty: this host alone
+  int port = 0;                                // of the store; 0: any free one
+  std::string port_setting = "--master-port";  // chooses it, for messages
+  std::string host_address = {};  // this host's, as the others reach it; empty: found out
   std::string run_id = "none";
   // The secret of the store. Empty: a random one if this host is alone, otherwise anybody who
   // reaches the store may join.
@@ -64,6 +76,7 @@ struct LaunchOptions {
   std::chrono::milliseconds read_timeout{60'000};
   // Interval of reading the store; at most 200 ms, so that failures are handled in time.
   std::chrono::milliseconds monitor_interval{100};
+  LaunchedRun run = {};
   int max_restarts = 0;  // as min_nodes and max_nodes, the same for all launchers of a run
   // The place of the log files of tee and redirects: a new folder in it, named after the run's id
   // and a random number. Empty: the folder for temporary files. The folder is printed.

@@ -138,7 +138,8 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const std::string& secret,
 void Rendezvous::open() {
   if (options_.address.empty()) {
     address_ = "127.0.0.1";
-    server_ = std::make_unique<StoreServer>(address_, options_.port, secret_);
+    server_ = std::make_unique<StoreServer>(address_, options_.port, secret_, nullptr,
+                                            milliseconds(0), options_.port_setting);
     port_ = server_->port();
     return;
   }
@@ -161,8 +162,8 @@ void Rendezvous::open() {
                     from, endpoint));
   };
   try {
-    server_ =
-        std::make_unique<StoreServer>(listening_address(address_), port_, secret_, on_refused);
+    server_ = std::make_unique<StoreServer>(listening_address(address_), port_, secret_, on_refused,
+                                            milliseconds(0), options_.port_setting);
   } catch (const Error&) {
     // Another launcher of the run was first, if the nodes have no fixed order.
     if (must_lead) throw;
@@ -348,10 +349,18 @@ void Rendezvous::leave() {
   if (server_) server_->wait_for_disconnects(kShutdownTimeout);
 }
 
-std::optional<std::string> Rendezvous::read_of_ranks(const char* name) {
+std::string Rendezvous::key_of_ranks(const std::string& name) const {
   RankEnvironment ranks;
   ranks.run_id = fmt::format("{}.{}", options_.run_id, attempt_);
-  return client_->try_get(ranks.store_prefix() + name);
+  return ranks.store_prefix() + name;
+}
+
+std::optional<std::string> Rendezvous::read_of_ranks(const std::string& name) {
+  return client_->try_get(key_of_ranks(name));
+}
+
+void Rendezvous::tell_ranks(const RankFailure& failure) {
+  client_->put_new(key_of_ranks(watch_keys::kFailure), failure.to_text());
 }
 
 }  // namespace dltrain

@@ -24,6 +24,7 @@
 #include <fmt/format.h>
 
 #include "comm/store.h"
+#include "comm/watch_records.h"
 #include "launch/worker_group.h"
 
 namespace dltrain {
@@ -87,12 +88,15 @@ class Rendezvous {
   void leave();
 
   // Reads a key that the ranks of this attempt have written.
-  std::optional<std::string> read_of_ranks(const char* name);
+  std::optional<std::string> read_of_ranks(const std::string& name);
+  // Reports a failure to the ranks of this attempt, unless one was reported before.
+  void tell_ranks(const RankFailure& failure);
 
  private:
   std::string key(const char* name) const {
     return fmt::format("{}.launch/{}/{}", options_.run_id, attempt_, name);
   }
+  std::string key_of_ranks(const std::string& name) const;
   std::string attempt_key() const { return options_.run_id + ".launch/attempt"; }
   void open();
   void wait_for_name();

@@ -215,9 +215,7 @@ void WorkerGroup::stop() {
   if (stopping_) return;
   stopping_ = decided_ = true;
   deadline_ = Clock::now() + options_.grace;
-  for (const Rank& r : ranks_) {
-    if (r.alive) kill(r.pid, SIGTERM);
-  }
+  signal_all(SIGTERM);
 }
 
 void WorkerGroup::kill_stuck(int rank, const std::string& reason) {

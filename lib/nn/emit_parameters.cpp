@@ -68,12 +68,13 @@ ValueId LayerContext::find_shared(const ParameterInfo& wanted, bool own_bias) {
   if (at == index_.end()) {
     fail(ExitCode::usage, "the layer that it shares with has no {}", wanted.name);
   }
-  const ParameterInfo& there = parameters_[at->second];
+  ParameterInfo& there = parameters_[at->second];
   if (!(there.spec == wanted.spec) || !(there.file.shape == wanted.file.shape) ||
       there.file.permutation != wanted.file.permutation) {
     fail(ExitCode::usage, "{} is {}, this layer needs {}", there.name, to_string(there.file.shape),
          to_string(wanted.file.shape));
   }
+  there.shared = true;
   for (const Emission* e = emission_; e != nullptr; e = e->outer) e->found_shared = true;
   return builder_.graph().find(wanted.name);
 }

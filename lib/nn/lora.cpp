@@ -48,8 +48,9 @@ void read_adapter_config(ConfigJson& json, ConfigNode& map) {
   set("variant", dora ? "dora" : rslora ? "rslora" : "lora");
   std::vector<std::string> modules, trained;
   for (const std::string& name : json.texts("target_modules")) modules.push_back(own_name(name));
+  // As in peft "norm" also means "input_layernorm".
   for (const std::string& name : json.texts("modules_to_save")) {
-    trained.push_back(own_name(name) + ".*");
+    trained.push_back("*" + own_name(name) + ".*");
   }
   if (modules.empty()) json.add_error("target_modules must be a list of names");
   set_list("match", modules);
@@ -62,7 +63,7 @@ void read_adapter_config(ConfigJson& json, ConfigNode& map) {
   for (const char* key :
        {"layers_to_transform", "exclude_modules", "target_parameters", "trainable_token_indices",
         "layer_replication", "alora_invocation_tokens"}) {
-    json.only(key, nullptr);
+    json.only(key, nlohmann::json::array());  // or null
   }
 }
 

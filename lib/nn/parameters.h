@@ -38,6 +38,7 @@ struct ParameterInfo {
   Adaptation adaptation = Adaptation::own;
   // Of a frozen matrix: how state keeps it (passes/frozen_base.h). `spec` is that of the weight.
   WeightCodes codes = {};
+  bool shared = false;  // by another layer (`share`), such as that of a tied embedding
 };
 
 // The names of those that model.lora freezes.

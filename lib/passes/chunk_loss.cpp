@@ -263,7 +263,8 @@ class ChunkLoss {
         parts.size() == 1 ? parts[0] : builder_.emit1("concat", parts, {{"axis", int64_t{0}}});
     const Shape& shape = graph_.value(dx).spec.shape;
     if (shape == graph_.value(whole).spec.shape) {
-      graph_.nodes.back().outputs = {dx};
+      // Of one chunk, later nodes make the gradients of weight and bias.
+      graph_.nodes[static_cast<size_t>(graph_.value(whole).producer)].outputs = {dx};
       return;
     }
     builder_.emit1("reshape", {whole},

@@ -196,9 +196,10 @@ class StageCutter {
 
   // State that belongs to a parameter is where the parameter is.
   void join_owners() {
-    for (const GraphValue& value : graph_.values) {
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      const GraphValue& value = graph_.values[i];
       if (value.of == kNoValue || value.storage_of != kNoValue) continue;
-      owners(value.of) |= owners(static_cast<ValueId>(&value - graph_.values.data()));
+      owners(value.of) |= owners_[i];
     }
     for (ValueId id : graph_.with_role(Role::parameter)) {
       if (owners(id) == kUnknown && trains_) owners(id) = only(0);

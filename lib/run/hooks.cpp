@@ -15,18 +15,24 @@
 #include "base/owned_files.h"
 #include "base/run_lock.h"
 #include "base/signals.h"
+#include "comm/environment.h"
 
 namespace dltrain {
 namespace {
 
+// A wait that is shorter than this is not told.
+constexpr std::chrono::seconds kSilentWait{1};
+
 // Starts `sh -c command` with both streams in `output`, as the leader of a process group, so that
 // its children can be killed with it. Returns 0, or an errno.
-int start_shell(const std::string& command, std::vector<std::string> variables,
+int start_shell(const std::string& command, const Environment& variables,
                 const std::filesystem::path& output, pid_t& pid) {
   std::string shell = "/bin/sh", flag = "-c", text = command;
   char* arguments[] = {shell.data(), flag.data(), text.data(), nullptr};
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
   std::vector<char*> environment;
-  for (std::string& variable : variables) environment.push_back(variable.data());
+  for (std::string& entry : entries) environment.push_back(entry.data());
   environment.push_back(nullptr);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
@@ -60,10 +66,14 @@ Hooks::Hooks(const HooksConfig& config, std::filesystem::path run)
 
 Hooks::~Hooks() {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     ended_ = true;
+    changed_.notify_all();
+    if (!changed_.wait_for(lock, kSilentWait, [this] { return left_ == 0; })) {
+      log_info("waiting for {} command{} of hooks, each at most {:g} s (their output: {})", left_,
+               left_ == 1 ? "" : "s", config_.timeout, (run_ / kHooksFile).string());
+    }
   }
-  changed_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -96,6 +106,7 @@ void Hooks::end(int exit_code) {
 void Hooks::queue(Job job) {
   const std::lock_guard lock(mutex_);
   jobs_.push_back(std::move(job));
+  ++left_;
   if (!thread_.joinable()) {
     const BlockSignals blocked;  // signals go to the training thread
     thread_ = std::thread([this] { work(); });
@@ -114,18 +125,21 @@ void Hooks::work() {
       jobs_.pop_front();
     }
     const std::string problem = run(job);
-    if (problem.empty()) continue;
-    log_warning("hooks.{}: {} ({})", job.event, problem, (run_ / kHooksFile).string());
+    if (!problem.empty()) {
+      log_warning("hooks.{}: {} ({})", job.event, problem, (run_ / kHooksFile).string());
+    }
+    const std::lock_guard lock(mutex_);
+    --left_;
+    changed_.notify_all();
   }
 }
 
 // Returns what went wrong, or an empty text.
 std::string Hooks::run(const Job& job) const {
-  std::vector<std::string> variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
-  variables.push_back("DLTRAIN_RUN=" + run_.string());
-  variables.push_back("DLTRAIN_EVENT=" + job.event);
-  for (const auto& [name, value] : job.variables) variables.push_back(name + "=" + value);
+  Environment variables = without_rank(process_environment());  // commands are no ranks of the run
+  variables["DLTRAIN_RUN"] = run_.string();
+  variables["DLTRAIN_EVENT"] = job.event;
+  for (const auto& [name, value] : job.variables) variables[name] = value;
   pid_t pid = 0;
   if (const int error = start_shell(job.command, variables, run_ / kHooksFile, pid); error != 0) {
     return "cannot be started: " + errno_text(error);

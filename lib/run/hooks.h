@@ -4,7 +4,8 @@
 // They run one after the other on a thread of their own, so that training never waits for them;
 // only the end of the run waits for those that are left. A command that fails, or that runs longer
 // than hooks.timeout and is killed with its children, is a warning. Their output goes to hooks.txt
-// in the run folder. A checkpoint is not removed before its command has ended.
+// in the run folder. A checkpoint is not removed before its command has ended. Commands do not
+// inherit the variables of the rank, so they can start dltrain and launchers.
 #pragma once
 
 #include <condition_variable>
@@ -25,7 +26,7 @@ inline constexpr const char* kHooksFile = "hooks.txt";
 class Hooks {
  public:
   Hooks(const HooksConfig& config, std::filesystem::path run);
-  // Waits for the commands that are queued.
+  // Waits for the commands that are queued, and logs that it does.
   ~Hooks();
   Hooks(const Hooks&) = delete;
   Hooks& operator=(const Hooks&) = delete;
@@ -50,6 +51,7 @@ class Hooks {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
+  size_t left_ = 0;  // commands that have not ended
   bool ended_ = false;
   std::thread thread_;  // of the commands; started with the first one
 };

@@ -4,7 +4,6 @@
 #include <sstream>
 #include <string>
 
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,9 +25,12 @@ double process_age_ms() {
 }
 
 double peak_memory_mib() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / 1024.0;
+  // VmHWM, because the figure of getrusage() begins with that of the parent process.
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / 1024.0;
+  }
+  return 0;
 }
 
 }  // namespace dltrain

@@ -206,9 +206,10 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, Session& 
     fail(ExitCode::usage,
          "{} was saved with another model, loss, data or batch:\n{}{}{}\nUse --allow-changes to "
          "resume anyway, or "
-         "start a new run with its weights only (model.init_from: {})",
+         "start a new run with its weights only (model.init_from: {}; in place of model.from take "
+         "the model section of {})",
          location, describe_differences(other), statistics.empty() ? "" : "\n  ", statistics,
-         location);
+         location, (choice.checkpoint / "config.yaml").string());
   }
   if (!statistics.empty()) {
     log_info("{}; the inputs are normalized with the statistics of the checkpoint", statistics);

@@ -307,7 +307,10 @@ std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& 
   return sets;
 }
 
-std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, const Agreement& agree) {
+// Keys of the agreement do not contain paths: rank 0 may have opened other sessions for a choice,
+// which have resolved its paths already.
+std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, size_t number,
+                                                 const Agreement& agree) {
   auto teacher = std::make_shared<TeacherModel>();
   // A run may write a newer checkpoint before another rank looks for it.
   const auto find = [&] {
@@ -315,7 +318,7 @@ std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, const 
     teacher->kept = std::move(found.kept);
     return std::filesystem::absolute(found.checkpoint).lexically_normal().string();
   };
-  teacher->checkpoint = agree ? agree("teacher " + path, find) : find();
+  teacher->checkpoint = agree ? agree(fmt::format("teacher {}", number), find) : find();
   teacher->fingerprint = fingerprint_of_weights(teacher->checkpoint);
   teacher->experiment =
       load_config<Experiment>({.files = {teacher->checkpoint / "config.yaml"}, .overrides = {}});
@@ -596,7 +599,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     refuse_missing_paths(ObjectRef::of(*experiment.loss), ExitCode::storage);
     std::vector<std::string> checkpoints;
     for (const std::string& path : paths) {
-      session.teachers.push_back(open_teacher(path, options.agree));
+      session.teachers.push_back(open_teacher(path, session.teachers.size(), options.agree));
       check_teacher_data(session, session.teachers.back()->checkpoint);
       checkpoints.push_back(session.teachers.back()->checkpoint.string());
     }
@@ -608,7 +611,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     const auto find = [&] {
       return std::filesystem::absolute(location_of_weights(*base)).lexically_normal().string();
     };
-    base = options.agree ? options.agree("weights of " + *base, find) : find();
+    base = options.agree ? options.agree("frozen base", find) : find();
   }
   std::vector<const ModelConfig*> teachers;
   for (const auto& teacher : session.teachers) teachers.push_back(&teacher->experiment.model);

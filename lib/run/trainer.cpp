@@ -190,9 +190,7 @@ class Loop {
   bool catch_up();
   void save(int64_t step, bool last);
   void announce(const std::optional<std::filesystem::path>& checkpoint) const {
-    if (!checkpoint || !is_leader()) return;
-    if (watch_) watch_->saved(checkpoint_step(*checkpoint));
-    if (events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
+    if (checkpoint && is_leader() && events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
   }
   bool finish_step(int64_t step);
   void all_steps(int64_t end);

@@ -7,7 +7,7 @@ namespace dltrain {
 RunRanks ranks_of(const World& world) {
   const RankEnvironment& environment = world.environment;
   return {.collectives = environment.distributed() ? world.collectives.get() : nullptr,
-          .store = world.store.get(),
+          .store = environment.distributed() ? world.store.get() : nullptr,
           .watch = world.watch.get(),
           .rank = environment.rank,
           .world = environment.world_size,

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/run_lock.h"
+#include "config/scalar.h"
 #include "config/suggest.h"
 #include "launch/cpus.h"
 #include "launch/signal_source.h"
@@ -23,13 +24,14 @@ namespace {
 // How often results of other processes are looked for.
 constexpr int kLookMilliseconds = 1000;
 
-// The first line with an error, else the last line.
+// The first line with an error, else the first message of a launcher; "" if there is none.
 std::string error_line(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::string out;
   for (std::string line; std::getline(in, line);) {
+    if (line.find("warning:") != std::string::npos) continue;
     if (line.find("error:") != std::string::npos) return line;
-    if (!line.empty()) out = line;
+    if (out.empty() && line.starts_with("dltrain: ")) out = line;
   }
   return out;
 }
@@ -102,6 +104,12 @@ std::vector<std::string> SweepRunner::arguments_of(const SweepJob& job) {
   out.insert(out.end(), {"-s", "sweep=null", "--seed", std::to_string(options_.seed + job.repeat),
                          "--name", options_.name + "-" + folder.filename().string(), "--output-dir",
                          (folder / "run").string(), "--resume", "auto", "--quiet"});
+  if (const auto& all = options_.prometheus; !all.empty()) {
+    auto own = all;
+    own.replace_filename(all.stem().string() + "-" + folder.filename().string());
+    own += all.extension();
+    out.insert(out.end(), {"-s", "logging.prometheus=" + quoted_when_needed(own.string())});
+  }
   const double share = trials_.rounds()[job.round].share;
   if (share < 1) out.insert(out.end(), {"--stop-at", fmt::format("{:.9g}%", 100 * share)});
   return out;

@@ -1,6 +1,7 @@
 // Trains the trials of a sweep as processes, several at a time.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,8 +14,9 @@ namespace dltrain {
 struct SweepRunnerOptions {
   // The arguments of `dltrain train` that all runs share: files and settings.
   std::vector<std::string> arguments = {};
-  std::string name = {};  // of the experiment
-  int64_t seed = 0;       // of the first repeat
+  std::string name = {};                  // of the experiment
+  int64_t seed = 0;                       // of the first repeat
+  std::filesystem::path prometheus = {};  // of the experiment; each trial writes a file beside it
   // Called when a run has ended or is left out because an earlier command has trained it.
   std::function<void(const SweepJob&, const TrialResult&)> on_result = {};
 };

@@ -122,11 +122,16 @@ std::string scatter(std::span<const double> x, std::span<const double> y, bool s
   };
   std::vector<std::string> rows(static_cast<size_t>(options.height),
                                 std::string(static_cast<size_t>(options.width), ' '));
+  const char outlier = small_is_good ? '^' : 'v';
+  int outliers = 0;
   for (size_t i = 0; i < y.size(); ++i) {
     if (!std::isfinite(x[i]) || !std::isfinite(y[i])) continue;
+    const bool beyond = small_is_good ? y[i] > high : y[i] < low;
+    outliers += beyond;
     const double part = part_of(std::max(y[i], low));
-    rows[static_cast<size_t>(options.height - 1 - place(part, options.height))]
-        [static_cast<size_t>(place(x[i], options.width))] = '*';
+    char& at = rows[static_cast<size_t>(options.height - 1 - place(part, options.height))]
+                   [static_cast<size_t>(place(x[i], options.width))];
+    if (at != outlier) at = beyond ? outlier : '*';
   }
   const LeftAxis axis(low, high, options);
   std::string text;
@@ -136,6 +141,10 @@ std::string scatter(std::span<const double> x, std::span<const double> y, bool s
     line.erase(line.find_last_not_of(' ') + 1);
     for (const char c : line) text += c == '*' && options.utf8 ? "•" : std::string(1, c);
     if (row + 1 < options.height) text += '\n';
+  }
+  if (outliers > 0) {
+    text += fmt::format("\n{}: {} point{} {} {:.4g}", outlier, outliers, outliers == 1 ? "" : "s",
+                        small_is_good ? "above" : "below", small_is_good ? high : low);
   }
   return text;
 }

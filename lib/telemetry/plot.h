@@ -23,8 +23,8 @@ struct PlotOptions {
 std::string plot(std::span<const double> values, const PlotOptions& options);
 
 // Points with x in [0, 1], likewise. The worst tenth of the y, which would press the others
-// together, are drawn at the border. `small_is_good`: that border is the upper one. Positive y that
-// differ by a factor of 20 have a logarithmic axis.
+// together, are drawn at the border as ^ or v, and a last line counts them. `small_is_good`: that
+// border is the upper one. Positive y that differ by a factor of 20 have a logarithmic axis.
 std::string scatter(std::span<const double> x, std::span<const double> y, bool small_is_good,
                     const PlotOptions& options);
 

@@ -2,10 +2,12 @@
 
 #include <cctype>
 #include <fstream>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -13,7 +15,7 @@
 namespace dltrain {
 namespace {
 
-constexpr std::string_view kFirstLine = "# Written by dltrain";
+constexpr std::string_view kFirstLine = "# Written by dltrain", kLabel = "{run=\"";
 
 // Names consist of letters, digits and underscores.
 std::string metric_name(const std::string& key) {
@@ -57,16 +59,36 @@ std::string PrometheusFile::update(const JsonObject& line) {
   return now - written_ < std::chrono::seconds(1) ? "" : write();
 }
 
+// Returns the run that has replaced what this one has written, or "".
+std::string PrometheusFile::other_run() const {
+  std::error_code ignored;
+  if (last_.empty() || !std::filesystem::is_regular_file(path_, ignored)) return "";
+  std::ifstream in(path_);
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  const size_t begin = text.find(kLabel);
+  if (text.ends_with(last_) || begin == text.npos) return "";
+  const size_t name = begin + kLabel.size();
+  return text.substr(name, text.find("\"} ", name) - name);
+}
+
 std::string PrometheusFile::write() {
   written_ = std::chrono::steady_clock::now();
+  const std::string other = shared_ ? "" : other_run();
+  shared_ = shared_ || !other.empty();
   std::string text(kFirstLine);
   text += '\n';
   for (const auto& [name, value] : values_) {
-    text += fmt::format("# TYPE {0} gauge\n{0}{{run=\"{1}\"}} {2}\n", name, run_, value);
+    text += fmt::format("# TYPE {0} gauge\n{0}{1}{2}\"}} {3}\n", name, kLabel, run_, value);
   }
   try {
-    write_file_atomically(path_, text);
-    return "";
+    // Without the ending .prom, so that collectors do not read it.
+    write_file_atomically(path_, text, fmt::format("-{}", getpid()));
+    last_ = std::move(text);
+    if (other.empty()) return "";
+    return fmt::format(
+        "logging.prometheus: {} is written by the run {} and by this one ({}), each over the "
+        "other; give each run a file of its own",
+        path_.string(), other, run_);
   } catch (const Error& error) {
     if (std::exchange(failed_, true)) return "";
     return fmt::format("logging.prometheus: {}", error.what());

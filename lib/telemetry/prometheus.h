@@ -20,16 +20,20 @@ class PrometheusFile {
   static void check(const std::filesystem::path& path);
 
   // Takes the numbers of a line, and rewrites the file unless that was less than a second ago.
-  // Returns why it could not be written, the first time; "" else. A run goes on without it.
+  // Returns, the first time, why it could not be written or that another run writes it too; ""
+  // else. A run goes on.
   std::string update(const JsonObject& line);
   std::string write();
 
  private:
+  std::string other_run() const;
+
   std::filesystem::path path_;
   std::string run_;
   std::map<std::string, std::string> values_;  // by name, as text
   std::chrono::steady_clock::time_point written_ = {};
-  bool failed_ = false;
+  std::string last_ = {};  // what was written
+  bool failed_ = false, shared_ = false;
 };
 
 }  // namespace dltrain

@@ -83,9 +83,19 @@ complete_line dltrain train -s optimizer.ty
 complete_line dltrain train -s model.num_laye
 complete_line dltrain list la
 complete_line dltrain --overw
+complete_line dltrain launch --nproc-per-node 2 --re
+complete_line dltrain launch --nproc-per-node 2 gpt.yaml --resum
+complete_line dltrain list layers conv2
+complete_line dltrain list optimizers adamw mor
+complete_line dltrain train mor
+complete_line dltrain predict runs/a mor
+complete_line dltrain generate --prompt-file mor
 """
+        for name in ("more.csv", "more.yaml", "more/x.csv"):
+            self.write(name, "")
         said = subprocess.run(["bash", "-c", probe], cwd=self.folder, capture_output=True, text=True, check=True).stdout
-        self.assertEqual(said.split(), ["check", "--resume", "optimizer.learning_rate=", "optimizer.type=", "model.num_layers=", "layers", "--overwrite"])
+        self.assertEqual(said.split(), ["check", "--resume", "optimizer.learning_rate=", "optimizer.type=", "model.num_layers=", "layers", "--overwrite", "--redirects", "--resume", "conv2d",
+                                        "more/", "more.yaml", *2 * ["more/", "more.csv", "more.yaml"]])
         self.assertIn("bashcompinit", self.run_dltrain("completion", "zsh").out)
         self.refused(USAGE, "completion", "fish", says="fish")
 

@@ -101,7 +101,12 @@ class Configuration(support.DltrainTest):
         micro = self.write("micro.yaml", SMALL.replace("global_batch_size: 16", "micro_batch_size: 4"))
         result = self.refused(USAGE, micro, "--nproc-per-node", 2, "--output-dir", self.folder / "run", says="give global_batch_size (here 8")
         self.assertEqual(result.err.count("error:"), 1, str(result))
-        self.refused(USAGE, path, "-s", "training.micro_batch_size=5", says="micro_batch_size 5 does not divide global_batch_size 16; there 15 or 20 would fit")
+        self.refused(USAGE, path, "-s", "training.micro_batch_size=5", 
+                     says="micro_batch_size 5 does not divide global_batch_size 16; micro_batch_size 4 would fit, or global_batch_size 15 or 20")
+        self.refused(USAGE, path, "-s", "training.micro_batch_size=32",
+                     says="micro_batch_size 32 does not divide global_batch_size 16; micro_batch_size 16 would fit, or global_batch_size 32\n")
+        self.refused(USAGE, "plan", path, "--world", 2, "-s", "training.micro_batch_size=16",
+                     says="micro_batch_size 16 does not divide a rank's share of the batch (16 / 2 ranks) 8; micro_batch_size 8 would fit, or global_batch_size 32\n")
         self.refused(USAGE, path, "-s", "training.gradient_accumulation_steps=2", "-s", "training.micro_batch_size=4",
                      says="contradicts")
         self.refused(USAGE, self.write("env.yaml", "training: {max_steps: ${STEPS:-30}}\n"), says="${NAME} within {} needs quotes")
@@ -110,7 +115,7 @@ class Configuration(support.DltrainTest):
         text = (SMALL.replace("global_batch_size: 16", "global_batch_size: 63, micro_batch_size: 4").replace("save_steps: 10", "save_step: 10")
                 .replace("seed: 7", "seed: -1"))
         said = self.refused(USAGE, self.small(text)).err
-        for what in ("micro_batch_size 4 does not divide global_batch_size 63; there 60 or 64 would fit", "'save_step'", "seed must be"):
+        for what in ("micro_batch_size 4 does not divide global_batch_size 63; micro_batch_size 3 would fit, or global_batch_size 60 or 64", "'save_step'", "seed must be"):
             self.assertIn(what, said)
         # In the section with the mistake too; what depends on the mistake is not judged.
         said = self.refused(USAGE, self.small(text.replace("max_steps: 40", "max_stepz: 40"))).err

@@ -118,6 +118,10 @@ training: {{global_batch_size: 4, max_steps: 2}}
         self.assert_same_state(ranks, micro)
         for a, b in zip(steps(zero), steps(micro)):
             self.assertLessEqual(abs(a["loss"] - b["loss"]), 1e-5 * b["loss"])
+        # Rank 0 opens the teacher once more where it chooses for all.
+        for choice in ("training.micro_batch_size=auto", "memory.recompute=auto"):
+            self.run_dltrain(self.small(text), "-q", "--overwrite", "--output-dir", ranks, "--nproc-per-node", 2, "-s", choice, "-s",
+                             f"loss={{type: distillation, teacher: {self.teacher}}}", "-s", "parallelism.timeout=60", env=environment)
 
     def test_several_teachers_are_a_weighted_mean_of_their_distributions(self):
         other = self.folder / "other"

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from support import DIVERGED, SMALL, STOPPED, USAGE, DltrainTest, checkpoints, main, metrics
+from support import DIVERGED, PROGRAM, SMALL, STOPPED, USAGE, DltrainTest, checkpoints, main, metrics
 
 
 class Hooks(DltrainTest):
@@ -74,6 +74,29 @@ class Hooks(DltrainTest):
     def test_only_rank_0_runs_them(self):
         self.train({"checkpoint": f"echo $DLTRAIN_STEP >> {self.notes}"}, "--nproc-per-node", 2)
         self.assertEqual(self.lines(), ["10", "20", "30", "40"])
+
+    def test_commands_are_no_ranks(self):
+        """They start dltrain, also with ranks, whatever has started this run; what is not about ranks stays."""
+        small, variables = self.small(SMALL.replace("max_steps: 40", "max_steps: 4")), self.folder / "variables"
+        train = f"{PROGRAM} train {small} -q -s training.max_steps=2 --output-dir {self.folder}/inner"
+        hooks = {"checkpoint": f"{PROGRAM} eval $DLTRAIN_CHECKPOINT", "evaluation": train, "end": f"{train}-2 --nproc-per-node 2; env > {variables}", "timeout": 60}
+        around = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+                  "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "77"}
+        said = self.run_dltrain("launch", "--nproc-per-node", 2, self.config(hooks, small.read_text()), "-q", "--output-dir", self.run_folder, env=around)
+        self.assertNotIn("hooks.", said.err, (self.run_folder / "hooks.txt").read_text())
+        self.assertEqual([len(metrics(self.folder / name)) for name in ("inner", "inner-2")], [3, 3])
+        names = {line.split("=")[0] for line in variables.read_text().splitlines()}
+        self.assertFalse({name for name in names if "RANK" in name or "WORLD" in name or name.startswith(("MASTER_", "TORCHELASTIC_", "DLTRAIN_STORE"))})
+        self.assertFalse(names & (around.keys() - {"SLURM_JOB_ID"}))
+        self.assertLessEqual({"SLURM_JOB_ID", "PATH", "DLTRAIN_RUN"}, names)
+
+    def test_a_wait_for_commands_is_told_once(self):
+        self.train({"checkpoint": "sleep 0.6"})
+        log = (self.run_folder / "log.txt").read_text()
+        self.assertEqual(log.count("waiting for "), 1, log)
+        self.assertRegex(log, r"waiting for [123] commands? of hooks, each at most 600 s")
+        self.train({"end": "true"}, "--overwrite")
+        self.assertNotIn("waiting for ", (self.run_folder / "log.txt").read_text())
 
     def test_mistakes(self):
         self.refused(USAGE, "train", self.config({"checkpoints": "ls"}), says="did you mean 'checkpoint'?")

@@ -163,10 +163,16 @@ class Launch(LaunchTest):
             other.bind(("127.0.0.1", 0))
             other.listen()
             port = other.getsockname()[1]
-            self.refused(RANK, "launch", "--master-port", port, self.small(), "--output-dir", self.folder / "run",
-                         says=f"port {port} on 127.0.0.1 is in use")
-            self.refused(RANK, "launch", "--nnodes", 2, "--node-rank", 0, "--master-addr", "127.0.0.1", "--master-port", port,
-                         self.small(), "--output-dir", self.folder / "run", says=f"port {port} on 127.0.0.1 is in use")
+            endpoint = f"127.0.0.1:{port}"
+            rank = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            for setting, flags, variables in (
+                    ("--master-port", ("launch", "--master-port", port), {}),
+                    ("--master-port", ("launch", "--nnodes", 2, "--node-rank", 0, "--master-addr", "127.0.0.1", "--master-port", port), {}),
+                    ("--rdzv-endpoint", ("launch", "--rdzv-endpoint", endpoint), {}),
+                    ("--rdzv-endpoint", ("launch", "--nnodes", 2, "--node-rank", 0, "--rdzv-endpoint", endpoint), {}),
+                    ("MASTER_PORT", (), rank)):
+                self.refused(RANK, *flags, self.small(), "--output-dir", self.folder / "run", env=variables,
+                             says=f"port {port} on 127.0.0.1 is in use by another program; choose another one with {setting}\n")
 
     def test_flags_that_make_no_sense_are_refused(self):
         path = self.small()

@@ -1,4 +1,5 @@
 """Ranks and launchers that are lost or stopped: who says so, and with which code all end."""
+import itertools
 import os
 import pathlib
 import re
@@ -51,14 +52,17 @@ class LaunchLoss(LaunchTest):
             self.assertEqual(len(second.err.splitlines()), 1, f"after {replies} replies: {second}")
 
     def test_a_stopped_rank_is_named_in_time(self):
-        for victim in (0, 2):
+        """Also a single one, and all of them, which only the launcher can see."""
+        for count, victims in ((3, [0]), (3, [2]), (1, [0]), (2, [0, 1])):
+            victim = victims[0]
             shutil.rmtree(self.folder / "run", ignore_errors=True)
-            process = self.start("launch", "--nproc-per-node", 3, "--", self.small(SMALL.replace("16", "18")), "-q", "--output-dir",
+            process = self.start("launch", "--nproc-per-node", count, "--", self.small(SMALL.replace("16", "18")), "-q", "--output-dir",
                                  self.folder / "run", *ENDLESS, "-s", "parallelism.timeout=1")
             self.wait_for_a_step(process)
             time.sleep(0.6)  # they tell where they are four times a second
             ranks = ranks_of(process)
-            os.kill(ranks[victim], signal.SIGSTOP)
+            for stopped in victims:
+                os.kill(ranks[stopped], signal.SIGSTOP)
             begin = time.monotonic()
             result = self.end(process)
             self.assertLess(time.monotonic() - begin, 3, str(result))
@@ -132,6 +136,17 @@ class LaunchLoss(LaunchTest):
         self.assertEqual(results[0].err, "dltrain: rank 1 has failed and prints the reason\n")
         self.assertTrue(results[1].err.startswith("[rank 1] dltrain: error: the ranks were started with different"), results[1])
 
+    def test_ranks_that_were_told_different_numbers_of_ranks_say_so(self):
+        for sizes in ((2, 4), (4, 2)):
+            port = str(free_port())
+            ranks = [self.start(self.small(), "-q", "--output-dir", self.folder / "run", env={
+                "RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+                for rank, size in enumerate(sizes)]
+            for rank in ranks:
+                result = self.end(rank)
+                self.assertEqual(result.code, USAGE, str(result))
+                self.assertIn(f"the ranks were started with different WORLD_SIZE: {sizes[0]} on rank 0 and {sizes[1]} on rank 1\n", result.err)
+
     def test_ranks_of_other_launchers_learn_why_rank_0_fails(self):
         """It serves the store, in which they read the reason."""
         def full_disk():
@@ -184,8 +199,8 @@ class LaunchLoss(LaunchTest):
 
     def test_preemption_at_any_time_is_code_75(self):
         """From the first moments of the launcher over ranks that start to the first steps."""
-        for delay in (0, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5):
-            process = self.start("launch", "--nproc-per-node", 3, self.small(SMALL.replace("16", "18")), "-q", "--output-dir",
+        for delay, count in itertools.product((0, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5), (1, 3)):
+            process = self.start("launch", "--nproc-per-node", count, self.small(SMALL.replace("16", "18")), "-q", "--output-dir",
                                  self.folder / "run", "--overwrite", *ENDLESS)
             # Before its main() a process is the kernel's and the linker's.
             self.wait_for(lambda: catches(process, signal.SIGTERM), "main()")

@@ -4,7 +4,7 @@ import shutil
 import struct
 
 import support
-from support import MEMORY, SOURCES, STORAGE, USAGE, safetensors, steps
+from support import MEMORY, SOURCES, STORAGE, USAGE, safetensors, save_safetensors, steps
 
 GOLDEN = SOURCES / "tests/golden/lora"
 LANGUAGE = SOURCES / "tests/golden/language"
@@ -109,14 +109,18 @@ training: {{global_batch_size: 8, max_steps: 2}}
     def test_merged_and_peft_folders_compute_what_the_run_computes(self):
         for name, lora in (("gpt2", "{rank: 4, match: [c_attn, mlp.c_proj]}"), ("llama", "{rank: 2, variant: rslora}"),
                            ("qwen2", "{rank: 2, variant: dora, match: ['*_proj', '!k_proj']}"),
-                           ("bert", "{rank: 2, also_train: [transform.*]}")):
+                           ("bert", "{rank: 2, also_train: [transform.*]}"),
+                           ("gpt2", "{rank: 2, variant: dora, also_train: [h.0.attn.c_attn.*]}")):
             evaluation = f", eval: {MASKED if name == 'bert' else DATA}"
             configuration = self.configuration(name, lora, evaluation)
-            run, merged, adapters = (self.folder / f"{name}-{part}" for part in ("run", "merged", "adapters"))
+            run, merged, adapters = (self.folder / f"{name}-{len(lora)}-{part}" for part in ("run", "merged", "adapters"))
             self.run_dltrain(configuration, "-q", "--output-dir", run)
             expected = self.evaluated("--checkpoint", run)
             self.run_dltrain("export", run, merged, "--merge")
             self.run_dltrain("export", run, adapters)
+            # peft drops an adapter of a module that is saved whole.
+            whole = json.loads((adapters / "adapter_config.json").read_text())["modules_to_save"] or []
+            self.assertFalse([key for key in safetensors(adapters / "adapter_model.safetensors") for module in whole if f"{module}.lora_" in key])
             shapes = {key: value[1] for key, value in safetensors(self.base(name) / "model.safetensors").items()}
             prefix = "transformer." if name == "gpt2" else ""
             self.assertEqual({prefix + key: value for key, value in shapes.items()},
@@ -124,9 +128,43 @@ training: {{global_batch_size: 8, max_steps: 2}}
             once = ["-q", "--max-steps", "1", "-s", "optimizer.learning_rate=0", "-s", "optimizer.weight_decay=0"]
             for folder, changes in ((merged, ["-s", f"model.from={merged}", "-s", "model.lora=null"]),
                                     (adapters, ["-s", f"model.lora={{from: {adapters}}}"])):
-                again = self.folder / f"{name}-again-{folder.name}"
+                again = self.folder / f"again-{folder.name}"
                 self.run_dltrain(configuration, *once, *changes, "--output-dir", again)
                 self.assertAlmostEqual(self.evaluated("--checkpoint", again), expected, delta=1e-5 * expected, msg=str(folder))
+
+    def test_what_peft_would_load_otherwise_is_exported_merged_alone(self):
+        for name, pattern, words in (("gpt2", "wte.*", "is the weight of the head"), ("bert", "'*word_embeddings.*'", "is the weight of the head"),
+                                     ("mixtral", "'*mlp.gate.*'", "part of a mixture"), ("mixtral", "'*experts.*'", "part of a mixture"),
+                                     ("bert", "cls.predictions.*", "in part"), ("llama", "'*_proj.*'", "learn whole"), ("qwen2", "'*q_proj.bias'", "in part")):
+            run = self.folder / "learns"
+            self.run_dltrain(self.configuration(name, f"{{rank: 2, also_train: [{pattern}]}}"), "-q", "--max-steps", "1", "--overwrite", "--output-dir", run)
+            said = self.refused(USAGE, "export", run, self.folder / "out", says=words)
+            self.assertIn("--merge", said.err)
+            self.run_dltrain("export", run, self.folder / "out", "--merge", "--overwrite")
+            shutil.rmtree(self.folder / "out")
+        self.run_dltrain(self.configuration("mixtral", "2"), "-q", "--max-steps", "1", "--overwrite", "--output-dir", run)
+        self.run_dltrain("export", run, self.folder / "out")
+
+    def peft_folder(self, case, tensors, **keys):
+        """A recorded folder with more tensors and other keys of adapter_config.json."""
+        folder = self.folder / "peft"
+        folder.mkdir(exist_ok=True)
+        (folder / "adapter_config.json").write_text(json.dumps({**json.loads((GOLDEN / case / "adapter_config.json").read_text()), **keys}))
+        found = {**safetensors(GOLDEN / case / "adapter_model.safetensors"), **{f"base_model.model.{name}": t for name, t in tensors.items()}}
+        save_safetensors(folder / "adapter_model.safetensors", {name: (t[0], t[1], floats(t)) for name, t in found.items()})
+        return folder
+
+    def test_folders_that_peft_writes_in_other_forms_are_read(self):
+        base = safetensors(self.base("llama") / "model.safetensors")
+        for tensors, keys in (({"lm_head.base_layer.weight": base["lm_head.weight"]}, {"target_parameters": []}),
+                              ({name: t for name, t in base.items() if "norm" in name}, {"modules_to_save": ["norm"]})):
+            folder = self.peft_folder("llama_rslora", tensors, **keys)
+            run = self.folder / "read"
+            self.run_dltrain(self.configuration("llama", f"{{from: {folder}}}"), "-q", "--max-steps", "1", "--overwrite", "--output-dir", run)
+            self.assertAlmostEqual(steps(run)[0]["loss"], self.golden["cases"]["llama_rslora"]["f64"]["loss"][0], delta=1e-5)
+        wte = safetensors(self.base("gpt2") / "model.safetensors")["wte.weight"]
+        folder = self.peft_folder("gpt2", {"transformer.wte.weight": wte}, modules_to_save=["wte"])
+        self.refused(USAGE, self.configuration("gpt2", f"{{from: {folder}}}"), "--output-dir", self.folder / "tied", says="weight of two layers")
 
     def test_a_run_is_resumed_to_the_bit_and_generates(self):
         configuration = self.configuration("gpt2", "{rank: 4, dropout: 0.1}")

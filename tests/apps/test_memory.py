@@ -35,6 +35,24 @@ class Fits(DltrainTest):
         return self.write("wide.yaml", WIDE)
 
     @unittest.skipIf(SANITIZED, "sanitizers take memory")
+    def test_the_peak_is_that_of_the_run(self):
+        """Not of the process that has started it, whose peak getrusage() takes over."""
+        held = bytearray(400 << 20)
+        out = self.run_dltrain(self.small()).out
+        self.assertGreater(len(held), 0)
+        self.assertLess(int(re.search(r"peak memory (\d+) MiB", out)[1]), 300)
+
+    def test_a_base_in_codes_has_any_depth(self):
+        """Values are added while others are read."""
+        for layers in range(1, 9):
+            self.run_dltrain("plan", self.write("coded.yaml", f"""
+model: {{type: gpt2, num_layers: {layers}, hidden_size: 64, num_heads: 4, max_positions: 64, lora: {{rank: 4, base: nf4}}}}
+data: {{type: synthetic_tokens, vocab_size: 200, length: 32, samples: 64}}
+optimizer: {{type: adamw, learning_rate: 1.0e-3}}
+training: {{global_batch_size: 4, max_steps: 5}}
+"""))
+
+    @unittest.skipIf(SANITIZED, "sanitizers take memory")
     def test_a_run_stays_below_what_its_plan_says(self):
         convnet = SOURCES / "tests/golden/convnet/relu-adamw.yaml"
         for i, arguments in enumerate(([self.small()], [self.wide()], [self.wide(), "-s", "training.micro_batch_size=64"],

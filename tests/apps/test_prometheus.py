@@ -1,7 +1,8 @@
 """logging.prometheus: the newest metrics for the textfile collector of node_exporter."""
 import re
+import signal
 
-from support import OK, SMALL, USAGE, DltrainTest, main, steps
+from support import OK, SMALL, STOPPED, USAGE, DltrainTest, main, steps
 
 
 class Prometheus(DltrainTest):
@@ -36,6 +37,21 @@ class Prometheus(DltrainTest):
         self.file = self.folder / "nowhere" / "metrics.prom"
         said = self.train().err
         self.assertEqual(said.count("logging.prometheus: "), 1, said)
+
+    def test_two_runs_with_one_file_are_told(self):
+        text = SMALL.replace("max_steps: 40", "max_steps: 4000000")
+        processes = [self.start("train", self.write(f"{name}.yaml", text.replace("name: small", f"name: {name}")), "-q", "--output-dir", self.folder / name,
+                                "-s", f"logging.prometheus={self.file}", "-s", "logging.logging_steps=10") for name in ("one", "other")]
+        logs = [self.folder / name / "log.txt" for name in ("one", "other")]
+        self.wait_for(lambda: all(log.exists() and "logging.prometheus" in log.read_text() for log in logs), "warnings")
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        for process, own, other in zip(processes, ("one", "other"), ("other", "one")):
+            said = self.end(process)
+            self.assertEqual(said.code, STOPPED, str(said))
+            self.assertEqual(said.err.count("logging.prometheus: "), 1, said)
+            self.assertIn(f"metrics.prom is written by the run {other} and by this one ({own})", said.err)
+        self.assertEqual(list(self.folder.glob(".tmp*")), [])
 
 
 if __name__ == "__main__":

@@ -278,7 +278,7 @@ class Watch(Pages):
     def test_what_cannot_be_served_is_refused(self):
         self.refused(STORAGE, "watch", self.folder / "nowhere", says="nowhere is not a folder")
         self.refused(STORAGE, "watch", self.runs, says="runs is not the folder of a run")
-        self.refused(USAGE, "watch", self.run_folder, "--port", self.port, says="choose another port with --port")
+        self.refused(USAGE, "watch", self.run_folder, "--port", self.port, says=f"port {self.port} on 127.0.0.1 is in use by another program; choose another port with --port\n")
 
 
 if __name__ == "__main__":

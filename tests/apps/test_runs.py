@@ -1,5 +1,7 @@
 """dltrain runs: list, show, diff, reproduce."""
 import json
+import re
+import shlex
 
 from support import CHECK, SMALL, STORAGE, USAGE, DltrainTest, main
 
@@ -107,6 +109,18 @@ class Runs(DltrainTest):
         ranks = self.runs / "ranks"
         self.run_dltrain("train", self.config, "-q", "--nproc-per-node", 2, "--output-dir", ranks, "-s", "training.max_steps=4")
         self.refused(USAGE, "runs", "reproduce", ranks, says="the run had 2 ranks: start `dltrain launch --nproc-per-node 2 ")
+
+    def test_the_command_that_repeats_a_run_of_ranks_runs_no_hooks_and_writes_no_other_file(self):
+        notes, prom, run, copy = self.folder / "notes", self.folder / "metrics.prom", self.folder / "hooked", self.folder / "copy"
+        self.run_dltrain(self.small(), "-q", "--nproc-per-node", 2, "--output-dir", run, "-s", f"hooks.end=echo end >> {notes}",
+                         "-s", f"logging.prometheus={prom}", "-s", "logging.wandb={project: p}")
+        before = (notes.read_text(), prom.read_bytes())
+        prom.write_text("# Written by dltrain\n")
+        said = self.refused(USAGE, "runs", "reproduce", run, "--output-dir", copy).err
+        self.run_dltrain(*shlex.split(re.search(r"start `dltrain (.*?)`", said)[1]))
+        self.assertEqual((notes.read_text(), prom.read_text()), ("end\n", "# Written by dltrain\n"))
+        self.assertFalse((copy / "wandb").exists())
+        self.assertIn("bit-identical", self.run_dltrain("runs", "diff", run, copy).out)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import re
 import shlex
 import signal
 
-from support import DATA, DIVERGED, OK, SMALL, STOPPED, USAGE, DltrainTest, main, metrics
+from support import DATA, DIVERGED, OK, RANK, SMALL, STOPPED, USAGE, DltrainTest, main, metrics
 
 RATES = "sweep: {trials: 6, parameters: {optimizer.learning_rate: {log: [1e-4, 1e-1]}}}\n"
 
@@ -198,11 +198,30 @@ class Sweep(DltrainTest):
         said = self.sweep(self.config(sweep, text)).out
         self.assertEqual(len(re.findall(r"^\[", said, re.MULTILINE)), 1)
 
+    def test_a_killed_trial_is_told_with_its_signal(self):
+        """By no warning of the run, such as that of the many epochs."""
+        few = SMALL.replace("max_steps: 40", "max_steps: 20000")
+        kill = "hooks: {evaluation: 'kill -9 $PPID', timeout: 20}\n"
+        for ranks, reason in ((1, r"Trial 0: killed by signal 9\n"), (2, r"Trial 0: dltrain: rank 0 \(process \d+\) was killed by signal 9 ")):
+            sweep = f"sweep: {{search: grid, ranks: {ranks}, parameters: {{optimizer.learning_rate: [1e-2]}}}}\nevaluation: {{eval_steps: 5}}\n"
+            said = self.sweep(self.config(sweep + kill, few), code=RANK)
+            self.assertIn("warning: training.max_steps 20000", (self.out / "trial-0000" / "output.txt").read_text())
+            self.assertRegex(said.err, r"1 of 1 trials failed; the same command repeats them. " + reason)
+            self.out = self.folder / "ranks"
+
+    def test_each_trial_has_a_prometheus_file(self):
+        prom = f"logging: {{logging_steps: 1, prometheus: '{self.folder}/a #1: b.prom'}}\n"
+        self.sweep(self.config(RATES.replace("6", "2"), SMALL.replace("logging: {logging_steps: 1}\n", prom)))
+        files = sorted(self.folder.glob("*.prom"))
+        self.assertEqual([file.name for file in files], ["a #1: b-trial-0000.prom", "a #1: b-trial-0001.prom"])
+        self.assertIn('{run="small-trial-0001"}', files[1].read_text())
+
     def test_best_values_at_an_edge_are_reported(self):
         sweep = "sweep: {trials: 16, parameters: {optimizer.learning_rate: {log: [1e-6, 1e-4]}}}\n"
         said = self.sweep(self.config(sweep)).out
         self.assertRegex(said, r"[345] of the best 5 trials lie at the upper edge of learning_rate: extend it to 0\.001")
         self.assertIn("eval_loss over learning_rate (from 1e-06 to 0.0001, logarithmic):", said)
+        self.assertRegex(said, r"(?m)^\^: 1 point above \d\.\d+$")
 
     def test_the_plan_of_a_sweep_writes_nothing(self):
         config = self.config(RATES.replace("trials", "search: tpe, trials").replace("6", "12"))

@@ -132,8 +132,8 @@ int accuse(int rank) {
   for (;;) pause();
 }
 
-// Rank 1 fails in the first attempts: "restart 2" by a signal in two, "restart 9 further" while the
-// run comes further, "restart 9 code 3" with that code.
+// Rank 1 fails in the first attempts: "restart 2" by a signal in two, "restart 9 further" after the
+// run has begun, "restart 9 code 3" with that code.
 int restart(const std::string& behaviour, int rank) {
   const RankEnvironment self = rank_environment(process_environment());
   if (rank == 0) {
@@ -144,7 +144,6 @@ int restart(const std::string& behaviour, int rank) {
       {.port = self.master_port, .secret = self.secret, .prefix = self.store_prefix()});
   if (rank == 0 && behaviour.ends_with("further")) {
     store.set(watch_keys::kBegun, "1");
-    store.set(watch_keys::kSaved, std::to_string(10 * (self.restarts + 1)));
   }
   store.set(fmt::format("here/{}", self.rank), "");
   while (std::ssize(store.list("here/")) < self.world_size) usleep(2000);

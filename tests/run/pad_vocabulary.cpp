@@ -74,6 +74,18 @@ TEST_CASE("padding of the vocabulary changes no bit of losses and state on the r
   }
 }
 
+TEST_CASE("padding of classes changes no bit either") {
+  for (const char* layers :
+       {kMlp, "[flatten, {linear: 24}, gelu, {linear: {out_features: 5, bias: false}}]"}) {
+    INFO(layers);
+    const ShortRun padded =
+        short_run(layers, {.overrides = {"model.pad_vocab_to=8"}, .compute = DType::f64});
+    const ShortRun plain = short_run(layers, {.compute = DType::f64});
+    CHECK(padded.losses == plain.losses);
+    CHECK(padded.state == plain.state);
+  }
+}
+
 TEST_CASE("padding of the vocabulary trains alike in every precision and under recomputation") {
   for (const char* precision :
        {"precision.compute=f32", "precision.matmul=tf32", "precision.compute=bf16",

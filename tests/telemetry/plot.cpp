@@ -1,6 +1,8 @@
 #include "telemetry/plot.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "catch.h"
@@ -41,6 +43,11 @@ TEST_CASE("points are drawn at their places, and the worst tenth at the border")
     many_x.push_back(i / 20.0);
     many_y.push_back(i == 7 ? 1e6 : i);
   }
-  CHECK(scatter(many_x, many_y, true, {.height = 4}).starts_with("18 "));
+  const std::string limited = scatter(many_x, many_y, true, {.height = 4});
+  CHECK(limited.starts_with("18 "));
+  CHECK(limited.ends_with("\n^: 2 points above 18"));
+  CHECK(std::ranges::count(limited, '^') == 3);
+  const std::string greater = scatter(many_x, many_y, false, {.height = 4, .utf8 = false});
+  CHECK(greater.ends_with("\nv: 2 points below 2"));
   CHECK(scatter(std::vector<double>{0.5}, std::vector<double>{NAN}, true, {}).empty());
 }

@@ -54,6 +54,13 @@ std::string layers_of(const nlohmann::ordered_json& json, const HuggingFaceOptio
   return diagnostics.empty() ? layers_text(model) : "";
 }
 
+// Returns the layer whose weight the head has; "": it has one of its own.
+std::string tied_layer(const ConfigNode& layers) {
+  const ConfigNode* head = find_layer(layers, {{"type", "lm_head"}});
+  const ConfigNode* of = head != nullptr ? head->find("share") : nullptr;
+  return of != nullptr && !of->is_null() ? of->text : "";
+}
+
 // Returns the first line in which two texts differ.
 std::string first_difference(const std::string& a, const std::string& b) {
   std::istringstream left(a), right(b);
@@ -80,7 +87,7 @@ IdentifiedModel identify_model(const ModelConfig& model, bool timm) {
     for (const HuggingFaceOption& option : {none, family.option}) {
       const std::string meant = layers_of(*json, option);
       if (meant == text) {
-        return {&family, *json, option.key == "bias"};
+        return {&family, *json, option.key == "bias", tied_layer(layers)};
       }
       if (!meant.empty() && near.empty()) {
         near = fmt::format(" (nearest is {}, which has no '{}' there)", family.model_type,

@@ -13,6 +13,7 @@ struct IdentifiedModel {
   nlohmann::ordered_json config;  // config.json
   // The model has no biases, but transformers' model has, so its files need zeros.
   bool lacks_biases = false;
+  std::string tied = {};  // the embedding whose weight is the head's too; "": none
 };
 
 // Each family proposes a config.json, which is correct if reading it gives the layers of the model.
