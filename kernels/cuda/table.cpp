@@ -30,7 +30,7 @@ constinit const KernelRow kRows[] = {
     {"conv2d_backward_weight", "plain", make_cuda_plain_conv2d_weight, kAccumulates, kProven},
     {"max_pool2d", "own", make_cuda_max_pool2d, kOverwrites, kProven},
     {"max_pool2d_backward", "own", make_cuda_max_pool2d_backward, kOverwrites, kProven},
-    {"max_pool2d_tangent", "own", make_cuda_max_pool2d_tangent, kOverwrites},
+    {"max_pool2d_tangent", "own", make_cuda_max_pool2d_tangent, kOverwrites, kUnproven},
     {"batch_norm", "own", make_cuda_batch_norm, kOverwrites, kProven},
     {"batch_norm_backward", "own", make_cuda_batch_norm_backward, kOverwrites, kProven},
     {"batch_norm_inference", "own", make_cuda_batch_norm_inference, kOverwrites, kProven},
