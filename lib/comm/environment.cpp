@@ -241,7 +241,10 @@ Environment without_rank(Environment environment) {
     }
   }
   environment.erase("SLURM_PROCID");
-  std::erase_if(environment, [](const auto& v) { return v.first.starts_with("TORCHELASTIC_"); });
+  environment.erase("SLURM_LOCALID");
+  std::erase_if(environment, [](const auto& v) {
+    return v.first.starts_with("TORCHELASTIC_") || v.first.starts_with("SLURM_STEP_");
+  });
   return environment;
 }
 

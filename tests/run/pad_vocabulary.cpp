@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "config/diagnostics.h"
-#include "run/short_run.h"
+#include "run/layout_run.h"
 
 using namespace dltrain;
 
@@ -75,12 +75,17 @@ TEST_CASE("padding of the vocabulary changes no bit of losses and state on the r
 }
 
 TEST_CASE("padding of classes changes no bit either") {
-  for (const char* layers :
-       {kMlp, "[flatten, {linear: 24}, gelu, {linear: {out_features: 5, bias: false}}]"}) {
-    INFO(layers);
-    const ShortRun padded =
-        short_run(layers, {.overrides = {"model.pad_vocab_to=8"}, .compute = DType::f64});
-    const ShortRun plain = short_run(layers, {.compute = DType::f64});
+  for (const char* bias : {"true", "false"}) {
+    INFO("bias: " << bias);
+    const Network network{
+        "classes",
+        {fmt::format(
+             "model.layers=[flatten, {{linear: 24}}, gelu, {{linear: {{out_features: 5, bias: "
+             "{}}}}}]",
+             bias),
+         "data.train={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 96}"}};
+    const LayoutRun plain = layout_run(network, 1, {}, 0, DType::f64);
+    const LayoutRun padded = layout_run(network, 1, {"model.pad_vocab_to=8"}, 0, DType::f64);
     CHECK(padded.losses == plain.losses);
     CHECK(padded.state == plain.state);
   }
