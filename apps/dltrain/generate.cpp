@@ -332,10 +332,10 @@ CommandBody add_generate(CLI::App& command) {
   std::vector<std::string> formats{"auto", "none"};
   for (const std::string_view name : chat_format_names()) formats.emplace_back(name);
   command
-      .add_option(
-          "--chat-format", o.chat_format,
-          "Read prompts as turns of a user, and answer them: chatml, llama3, zephyr, plain, "
-          "auto (by the tokenizer's tokens) or none; default: as the run's data")
+      .add_option("--chat-format", o.chat_format,
+                  fmt::format("Read prompts as turns of a user, and answer them: {}, auto (by the "
+                              "tokenizer's tokens) or none; default: as the run's data",
+                              fmt::join(chat_format_names(), ", ")))
       ->check(CLI::IsMember(formats))
       ->take_last();
   command.add_flag("--begin-of-text", o.begin_of_text,

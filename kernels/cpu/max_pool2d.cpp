@@ -1,7 +1,6 @@
 // max_pool2d, adaptive_max_pool2d, their gradients and tangents over NHWC, vectorised along the
-// channels. The
-// backward gathers: every input pixel adds up the windows whose maximum it is, so no two threads
-// write the same element.
+// channels but for the tangents. The backward gathers: every input pixel adds up the windows whose
+// maximum it is, so no two threads write the same element.
 #include <algorithm>
 #include <limits>
 

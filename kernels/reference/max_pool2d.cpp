@@ -1,5 +1,5 @@
-// max_pool2d and adaptive_max_pool2d with their gradients: of several maxima the first wins, and a
-// NaN always.
+// max_pool2d and adaptive_max_pool2d with their gradients and tangents: of several maxima the first
+// wins, and a NaN always.
 #include <cmath>
 #include <optional>
 

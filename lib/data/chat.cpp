@@ -14,24 +14,26 @@ namespace {
 constexpr std::string_view kContent = "{content}";
 
 struct ChatTexts {
-  std::string_view name, begin, system, user, assistant;
-  // Of tokenizers that are used with this format, whose names <|…|> are all tokens. Empty: names
-  // are ordinary text.
+  std::string_view name, doc, begin, system, user, assistant;
+  // A token by which tokenizers for this format are known; all names <|…|> in the texts are then
+  // tokens. Empty: they are ordinary text.
   std::string_view token = {};
   bool trims = false;  // white space around contents
 };
 // In the order of ChatFormatName.
 constexpr std::array<ChatTexts, 4> kChatTexts{{
-    {"chatml", "", "<|im_start|>system\n{content}<|im_end|>\n",
-     "<|im_start|>user\n{content}<|im_end|>\n", "<|im_start|>assistant\n{content}<|im_end|>\n",
-     "<|im_start|>"},
-    {"llama3", "{bos}", "<|start_header_id|>system<|end_header_id|>\n\n{content}<|eot_id|>",
+    {"chatml", "<|im_start|>user … <|im_end|> (Qwen and others)", "",
+     "<|im_start|>system\n{content}<|im_end|>\n", "<|im_start|>user\n{content}<|im_end|>\n",
+     "<|im_start|>assistant\n{content}<|im_end|>\n", "<|im_start|>"},
+    {"llama3", "<|start_header_id|>user<|end_header_id|> …", "{bos}",
+     "<|start_header_id|>system<|end_header_id|>\n\n{content}<|eot_id|>",
      "<|start_header_id|>user<|end_header_id|>\n\n{content}<|eot_id|>",
      "<|start_header_id|>assistant<|end_header_id|>\n\n{content}<|eot_id|>", "<|start_header_id|>",
      true},
-    {"zephyr", "", "<|system|>\n{content}{eos}\n", "<|user|>\n{content}{eos}\n",
-     "<|assistant|>\n{content}{eos}\n"},
-    {"plain", "", "{content}\n\n", "User: {content}\n\n", "Assistant: {content}{eos}\n\n"},
+    {"zephyr", "<|user|> … and an end of text (TinyLlama)", "", "<|system|>\n{content}{eos}\n",
+     "<|user|>\n{content}{eos}\n", "<|assistant|>\n{content}{eos}\n"},
+    {"plain", "User: …, Assistant: … and an end of text, for tokenizers without such tokens", "",
+     "{content}\n\n", "User: {content}\n\n", "Assistant: {content}{eos}\n\n"},
 }};
 
 constexpr const char* kSpace = " \t\r\n";
@@ -138,13 +140,12 @@ std::vector<ChatTurn> chat_turns(const nlohmann::json& value, const std::string&
 }
 
 void ChatConfig::describe(Fields& f) {
+  std::vector<Choice<ChatFormatName>> formats;
+  for (const ChatTexts& row : kChatTexts) {
+    formats.push_back({std::string(row.name), chat_format_named(row.name), std::string(row.doc)});
+  }
   f.choice(
-      "name", name,
-      {{"chatml", ChatFormatName::chatml, "<|im_start|>user … <|im_end|> (Qwen and others)"},
-       {"llama3", ChatFormatName::llama3, "<|start_header_id|>user<|end_header_id|> …"},
-       {"zephyr", ChatFormatName::zephyr, "<|user|> … and an end of text (TinyLlama)"},
-       {"plain", ChatFormatName::plain,
-        "User: …, Assistant: … and an end of text, for tokenizers without such tokens"}},
+      "name", name, formats,
       {.doc = "A known format; if absent, chatml or llama3 if the tokenizer has their tokens"});
   f.text("begin", begin, {.doc = "Text before all turns; may have {bos} and {eos}"});
   f.text("system", system,
@@ -269,16 +270,18 @@ std::vector<std::pair<size_t, size_t>> answer_tokens(const ChatFormat::Rendered&
                                                      const std::vector<int32_t>& ids,
                                                      TextEncoder& encoder) {
   std::vector<int32_t> part;
+  size_t reached = 0;  // a longer part may be encoded otherwise from the start on
   // Returns how many tokens the first bytes of the text have in common with it.
   const auto tokens_before = [&](size_t bytes) {
     part.clear();
     encoder.encode(std::string_view(chat.text).substr(0, bytes), part);
     const auto [end, other] = std::ranges::mismatch(part, ids);
-    return static_cast<size_t>(end - part.begin());
+    return reached = std::max(reached, static_cast<size_t>(end - part.begin()));
   };
   std::vector<std::pair<size_t, size_t>> out;
   for (const auto& [begin, end] : chat.answers) {
-    out.emplace_back(tokens_before(begin), tokens_before(end));
+    const size_t first = tokens_before(begin), last = tokens_before(end);
+    out.emplace_back(first, last);
   }
   return out;
 }

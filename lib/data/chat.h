@@ -61,7 +61,7 @@ class ChatFormat {
   Rendered render(const std::vector<ChatTurn>& turns, const std::string& location) const;
   // Returns the turns and what begins an answer.
   std::string prompt(const std::vector<ChatTurn>& turns, const std::string& location) const;
-  // What ends an answer.
+  // Returns the text that ends an answer.
   const std::string& end() const { return end_; }
 
  private:

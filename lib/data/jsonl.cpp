@@ -83,6 +83,10 @@ std::vector<std::string> texts_of(const JsonlLine& line, const std::vector<std::
   return texts;
 }
 
+std::vector<ChatTurn> turns_of(const JsonlLine& line, const std::string& key) {
+  return chat_turns(value_of(record_of(line), key, line.location), key, line.location);
+}
+
 // Reads the next lines, about kJsonlBlock bytes; returns false at the end.
 bool next_block(LineReader& lines, std::vector<JsonlLine>& block) {
   block.clear();
@@ -119,11 +123,8 @@ void read_jsonl_chats(LineReader& lines, const std::string& key,
                       const std::function<void(std::string_view)>& use) {
   while (const auto line = lines.next()) {
     if (is_blank_line(*line)) continue;
-    const std::string location = lines.location();
-    const nlohmann::json record = record_of({std::string(*line), location});
-    for (const ChatTurn& turn : chat_turns(value_of(record, key, location), key, location)) {
-      use(turn.content);
-    }
+    const auto turns = turns_of({std::string(*line), lines.location()}, key);
+    for (const ChatTurn& turn : turns) use(turn.content);
   }
 }
 
@@ -158,10 +159,7 @@ void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOption
     std::vector<std::string> texts;
     ChatFormat::Rendered chat;
     if (options.chat != nullptr) {
-      const nlohmann::json json = record_of(line);
-      const std::string& key = options.keys[0];
-      chat = options.chat->render(
-          chat_turns(value_of(json, key, line.location), key, line.location), line.location);
+      chat = options.chat->render(turns_of(line, options.keys[0]), line.location);
       texts.push_back(chat.text);
     } else {
       texts = texts_of(line, options.keys);
@@ -272,17 +270,12 @@ void PairCollector::add(const TokenRecord& record) {
         std::min(sequence.size(), static_cast<size_t>(options_.source_length))));
     sequence.clear();
     sequence.push_back(tokens_.begin);
-  } else if (options_.chats) {
-    sequence = record.texts[0];
-    if (record.answers.empty()) {
+  } else {
+    if (options_.chats && record.answers.empty()) {
       throw Error(ExitCode::data, "has no turn of the assistant", record.location);
     }
-    prompt = std::max<size_t>(record.answers.front().first, 1);
-    long_prompts_.check(prompt, options_.length, record.location);
-    if (prompt > length) return;
-  } else {
     sequence = record.texts[0];
-    prompt = std::max<size_t>(sequence.size(), 1);
+    prompt = std::max<size_t>(options_.chats ? record.answers.front().first : sequence.size(), 1);
     long_prompts_.check(prompt, options_.length, record.location);
     if (prompt > length) return;
   }
@@ -296,17 +289,14 @@ void PairCollector::add(const TokenRecord& record) {
   long_samples_.check(sequence.size() - 1, options_.length, record.location);
   add_padded(inputs_, std::span(sequence).first(sequence.size() - 1), options_.length,
              tokens_.padding);
-  if (options_.chats) {
-    size_t at = 0;
-    for (const auto& [begin, end] : record.answers) {
-      std::fill(sequence.begin() + static_cast<std::ptrdiff_t>(at),
-                sequence.begin() + static_cast<std::ptrdiff_t>(begin), kIgnoredLabel);
-      at = end;
-    }
-    std::fill(sequence.begin() + static_cast<std::ptrdiff_t>(at), sequence.end(), kIgnoredLabel);
-  } else {
-    std::fill_n(sequence.begin(), prompt, kIgnoredLabel);
+  const auto at = [&](size_t i) { return sequence.begin() + static_cast<std::ptrdiff_t>(i); };
+  size_t counted = options_.chats ? 0 : sequence.size();
+  std::fill_n(sequence.begin(), prompt, kIgnoredLabel);
+  for (const auto& [begin, end] : record.answers) {
+    std::fill(at(counted), at(begin), kIgnoredLabel);
+    counted = end;
   }
+  std::fill(at(counted), sequence.end(), kIgnoredLabel);
   const auto targets = std::span<const int32_t>(sequence).subspan(1);
   add_padded(targets_, targets, options_.length, kIgnoredLabel);
   const auto ignored = [](int32_t id) { return id == kIgnoredLabel; };

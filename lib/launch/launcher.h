@@ -42,7 +42,7 @@ namespace dltrain {
 // The number of consecutive restarts without a new greatest step or checkpoint that ends a run.
 inline constexpr int kMaxFruitlessRestarts = 3;
 
-// What the launcher knows of the run.
+// Properties of the run by which the launcher finds hangs and names the step of a restart.
 struct LaunchedRun {
   // A rank 0 without a heartbeat for this time hangs. The ranks watch each other in the same way,
   // but nobody else watches a rank that is alone, or all if all are stopped.

@@ -1,4 +1,4 @@
-// What the kernels of galore_projection and step_view (lib/ops/galore.cpp) share.
+// Definitions that the kernels of galore_projection and step_view (lib/ops/galore.cpp) share.
 #pragma once
 
 #include <cstddef>

@@ -38,8 +38,10 @@ class TangentEmitter {
   ValueId fitted(ValueId x) const {
     if (x == kNoValue) return x;
     x = cast(x, y().dtype);
-    if (e_.spec(x).shape == y().shape) return x;
-    return e_.emit1("broadcast", {x}, {{"shape", extents(y().shape)}});
+    return e_.spec(x).shape == y().shape ? x : repeated(x, y().shape);
+  }
+  ValueId repeated(ValueId x, const Shape& shape) const {
+    return e_.emit1("broadcast", {x}, {{"shape", extents(shape)}});
   }
   ValueId reshaped(ValueId x, const Shape& shape) const {
     return e_.emit1("reshape", {x}, {{"shape", extents(shape)}});

@@ -27,7 +27,9 @@ class RecurrentTangent {
     }
     u = plus(u, e_.tangent(2));
     if (s_.kind != RecurrentKind::gru) u = plus(u, e_.tangent(0));
-    if (u != kNoValue && r_.emitter.spec(u).shape.rank() == 1) u = whole(u);
+    if (u != kNoValue && r_.emitter.spec(u).shape.rank() == 1) {  // ḃ_hh alone
+      u = e_.repeated(e_.cast(u, e_.y().dtype), {s_.samples, s_.tokens, s_.width()});
+    }
     if (s_.kind == RecurrentKind::lstm) return lstm(u);
     return s_.kind == RecurrentKind::gru ? gru(u) : rnn(u);
   }
@@ -36,10 +38,6 @@ class RecurrentTangent {
   ValueId plus(ValueId a, ValueId b) const {
     if (a == kNoValue || b == kNoValue) return a == kNoValue ? b : a;
     return e_.add(a, b);
-  }
-  ValueId whole(ValueId bias) const {
-    return r_.emitter.emit1("broadcast", {e_.cast(bias, e_.y().dtype)},
-                            {{"shape", std::vector<int64_t>{s_.samples, s_.tokens, s_.width()}}});
   }
   ValueId backward(const char* op, ValueId known, ValueId dy) const {
     return r_.emitter.emit1(op, {known, dy});

@@ -263,7 +263,7 @@ class ChunkLoss {
         parts.size() == 1 ? parts[0] : builder_.emit1("concat", parts, {{"axis", int64_t{0}}});
     const Shape& shape = graph_.value(dx).spec.shape;
     if (shape == graph_.value(whole).spec.shape) {
-      // Of one chunk, later nodes make the gradients of weight and bias.
+      // The last node is not the one that makes dx if there is one chunk only.
       graph_.nodes[static_cast<size_t>(graph_.value(whole).producer)].outputs = {dx};
       return;
     }

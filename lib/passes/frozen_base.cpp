@@ -31,9 +31,9 @@ CodedWeight add_codes(GraphBuilder& builder, const ParameterInfo& info) {
   return out;
 }
 
-// Appends a node that expands the weight for `reader`, and returns its result. `spec` is a copy,
-// because values are added.
-ValueId expand(Graph& graph, const CodedWeight& weight, TensorSpec spec, const Node& reader) {
+// Appends a node that expands the weight for `reader`, and returns its result.
+ValueId expand(Graph& graph, const CodedWeight& weight, const TensorSpec& spec,
+               const Node& reader) {
   graph.values.push_back({.name = {}, .spec = spec});
   Node node{.op = find_op("dequantize"),
             .attributes = weight.attributes,

@@ -136,6 +136,20 @@ TEST_CASE("the loss counts the answers of chats with their end") {
   CHECK_THAT(data_refusal(chat_keys(path, "sequence_length: 4")), Contains("no room"));
 }
 
+TEST_CASE("ranges of answers never go back") {
+  // The whole text has other tokens than its parts, as of a tokenizer that weighs all at once.
+  class Fickle final : public TextEncoder {
+    void encode(std::string_view text, std::vector<int32_t>& ids) override {
+      const int32_t first = text.size() == 6 ? 9 : 1;
+      for (size_t i = 0; i < text.size(); ++i) ids.push_back(i == 0 ? first : 1);
+    }
+  } encoder;
+  const ChatFormat::Rendered chat{.text = "abcdefgh", .answers = {{2, 4}, {6, 8}}};
+  const std::vector<std::pair<size_t, size_t>> ranges =
+      answer_tokens(chat, {1, 1, 1, 1, 1, 1, 1, 1}, encoder);
+  CHECK(ranges == std::vector<std::pair<size_t, size_t>>{{2, 4}, {4, 8}});
+}
+
 TEST_CASE("chats that cannot be used are refused with their place") {
   TemporaryFolder folder;
   const std::string path =
