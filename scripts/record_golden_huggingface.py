@@ -19,8 +19,8 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (BertConfig, BertForMaskedLM, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig,
-                          LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
-                          Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, ResNetConfig, ResNetForImageClassification,
+                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, ResNetConfig, ResNetForImageClassification,
                           ViTConfig, ViTForImageClassification)
 
 import record_golden_language
@@ -107,37 +107,42 @@ def record_images(name, model):
     shutil.copy(os.path.join(folder, "config.json"), os.path.join(SEEDS, name))
 
 
+def record_text(name, model, dtype, keys):
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() == 1:  # away from 1 and 0, so that each is seen to be read
+                p += 0.1 * torch.randn_like(p)
+    model = model.to(dtype)
+    folder = os.path.join(OUT, name)
+    (model.transformer if name == "gpt2_base" else model).save_pretrained(folder, **keys)
+    ids = torch.randint(3, VOCAB, (SAMPLES, TOKENS))
+    tensors = {"input": ids.int(), "target": torch.arange(SAMPLES).int() if name == "bert_classifier" else ids.int()}
+    inputs = {"input_ids": ids}
+    if name.startswith("bert"):
+        mask = (torch.arange(TOKENS)[None] < torch.tensor([[TOKENS], [TOKENS - 4]])).int()
+        tensors["attention_mask"], inputs["attention_mask"] = mask, mask
+    with torch.no_grad():
+        read = type(model).from_pretrained(folder, attn_implementation="eager", dtype=torch.float32, **(EAGER if "experts" in str(model) else {}))
+        tensors["logits"] = read.double().eval()(**inputs).logits.float()
+    save_file({key: t.contiguous() for key, t in tensors.items()}, os.path.join(folder, "logits.safetensors"))
+    for leftover in ("generation_config.json",):
+        path = os.path.join(folder, leftover)
+        if os.path.exists(path):
+            os.remove(path)
+    for file in os.listdir(folder):  # transformers leaves weights readable by the owner alone
+        os.chmod(os.path.join(folder, file), 0o644)
+    shutil.copy(os.path.join(folder, "config.json"), os.path.join(SEEDS, name))
+
+
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(20263)
     shutil.rmtree(OUT, ignore_errors=True)
-    for name, (model, dtype, keys) in itertools.chain(cases().items(), later_cases()):
-        with torch.no_grad():
-            for p in model.parameters():
-                if p.dim() == 1:  # away from 1 and 0, so that each is seen to be read
-                    p += 0.1 * torch.randn_like(p)
-        model = model.to(dtype)
-        folder = os.path.join(OUT, name)
-        (model.transformer if name == "gpt2_base" else model).save_pretrained(folder, **keys)
-        ids = torch.randint(3, VOCAB, (SAMPLES, TOKENS))
-        tensors = {"input": ids.int(), "target": torch.arange(SAMPLES).int() if name == "bert_classifier" else ids.int()}
-        inputs = {"input_ids": ids}
-        if name.startswith("bert"):
-            mask = (torch.arange(TOKENS)[None] < torch.tensor([[TOKENS], [TOKENS - 4]])).int()
-            tensors["attention_mask"], inputs["attention_mask"] = mask, mask
-        with torch.no_grad():
-            read = type(model).from_pretrained(folder, attn_implementation="eager", dtype=torch.float32, **(EAGER if "experts" in str(model) else {}))
-            tensors["logits"] = read.double().eval()(**inputs).logits.float()
-        save_file({key: t.contiguous() for key, t in tensors.items()}, os.path.join(folder, "logits.safetensors"))
-        for leftover in ("generation_config.json",):
-            path = os.path.join(folder, leftover)
-            if os.path.exists(path):
-                os.remove(path)
-        for file in os.listdir(folder):  # transformers leaves weights readable by the owner alone
-            os.chmod(os.path.join(folder, file), 0o644)
-        shutil.copy(os.path.join(folder, "config.json"), os.path.join(SEEDS, name))
+    for name, case in itertools.chain(cases().items(), later_cases()):
+        record_text(name, *case)
     for name, model in image_cases():
         record_images(name, model)
+    record_text("mistral", MistralForCausalLM(MistralConfig(head_dim=6, sliding_window=5, **SMALL)), torch.bfloat16, {})
     models = {**record_golden_language.models(), **dict(record_golden_language.later_models())}
     for name in ("gpt2", "llama", "qwen2", "qwen3", "bert", "mixtral", "qwen3_moe"):
         model = models[name]

@@ -39,10 +39,15 @@ void transpose_matrix(const float* from, int64_t rows, int64_t columns, float* t
 #pragma omp parallel for schedule(static) if (rows * columns > 65536)
   for (int64_t c = 0; c < columns; c += kTile) {
     for (int64_t r = 0; r < rows; r += kTile) {
-      for (int64_t j = c; j < std::min(columns, c + kTile); ++j) {
-        for (int64_t i = r; i < std::min(rows, r + kTile); ++i) {
-          to[j * rows + i] = from[i * columns + j];
-        }
+      const int64_t width = std::min(columns - c, kTile), height = std::min(rows - r, kTile);
+      // A copy of the tile, because rows of `from` may be multiples of 4 KiB apart, which a cache
+      // holds at a few places only.
+      float tile[kTile][kTile + 1];
+      for (int64_t i = 0; i < height; ++i) {
+        for (int64_t j = 0; j < width; ++j) tile[i][j] = from[(r + i) * columns + c + j];
+      }
+      for (int64_t j = 0; j < width; ++j) {
+        for (int64_t i = 0; i < height; ++i) to[(c + j) * rows + r + i] = tile[i][j];
       }
     }
   }

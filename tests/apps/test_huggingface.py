@@ -355,7 +355,7 @@ training: {global_batch_size: 4, max_steps: 3}
         wrong(USAGE, "scale_attn_by_inverse_layer_idx: true is not supported", scale_attn_by_inverse_layer_idx=True)
         wrong(USAGE, "add_cross_attention: true is not supported", add_cross_attention=True)
         wrong(USAGE, "quantization_config", quantization_config={"bits": 4})
-        wrong(USAGE, "the model_type 'gpt3' is not supported; known: gpt2, llama, qwen2, qwen3, mixtral, qwen3_moe, bert", model_type="gpt3")
+        wrong(USAGE, "the model_type 'gpt3' is not supported; known: gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, bert", model_type="gpt3")
         wrong(USAGE, "has no model_type", model_type="absent")
         wrong(USAGE, "the type 'yarn' is not supported", "llama", rope_parameters={"rope_type": "yarn", "rope_theta": 1e4})
         wrong(USAGE, "has no rope_parameters.original_max_position_embeddings", "llama",
@@ -485,7 +485,7 @@ training: {global_batch_size: 4, max_steps: 3}
 
     def test_models_of_no_family_are_refused(self):
         self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "run", "--max-steps", "1")
-        self.refused(USAGE, "export", self.folder / "run", self.folder / "out", says="gpt2, llama, qwen2, qwen3, mixtral, qwen3_moe, bert")
+        self.refused(USAGE, "export", self.folder / "run", self.folder / "out", says="gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, bert")
         run = self.folder / "near"
         configuration = self.write("near.yaml", """
 model:

@@ -40,6 +40,7 @@ TEST_CASE("named architectures are recognised by their layers") {
       {"{type: llama3_2_1b}", "llama", "rope_theta", 500000.0},
       {"{type: llama, attention_bias: true, attention_output_bias: true}", "llama",
        "attention_bias", true},
+      {"{type: llama, sliding_window: 4096}", "mistral", "sliding_window", 4096},
       {"{type: qwen2_5_0_5b}", "qwen2", "use_sliding_window", false},
       {"{type: qwen2_5_1_5b, sliding_window: 100}", "qwen2", "sliding_window", 100},
       {"{type: qwen3_0_6b}", "qwen3", "head_dim", 128},
@@ -70,8 +71,9 @@ TEST_CASE("named architectures are recognised by their layers") {
 }
 
 TEST_CASE("models of no family, and nearly of one, are refused with what differs") {
-  CHECK_THROWS_WITH(identify_text("layers: [flatten, {linear: 3}]"),
-                    Catch::Contains("gpt2, llama, qwen2, qwen3, mixtral, qwen3_moe, bert"));
+  CHECK_THROWS_WITH(
+      identify_text("layers: [flatten, {linear: 3}]"),
+      Catch::Contains("gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, bert"));
   CHECK_THROWS_WITH(identify_text("{type: mixtral, num_layers: 1, shared_experts: 1}"),
                     Catch::Contains("nearest is mixtral, which has no 'shared_experts: 1'"));
   CHECK_THROWS_WITH(identify_text("{type: llama, attention_bias: true, mlp_bias: true}"),
@@ -194,6 +196,21 @@ TEST_CASE("keys of other programs change nothing, and those of another model are
              Catch::Contains("rope_interleaved: true is not supported, only false"));
   CHECK_THAT(with(R"("model_type": "qwen2", "use_mrope": true)"),
              Catch::Contains("use_mrope: true is not supported, only false"));
+}
+
+TEST_CASE("Mistral has a window of 4096 tokens unless its file says another or null") {
+  const std::string sizes =
+      R"({"model_type": "mistral", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1,
+          "num_attention_heads": 2, "intermediate_size": 8)";
+  const auto window = [&](const std::string& key) {
+    const HuggingFaceConfig read =
+        read_huggingface_config("config.json", sizes + key + "}", "", {});
+    CHECK(joined(read.errors) == "");
+    return read.model.arguments.find("sliding_window")->text;
+  };
+  CHECK(window("") == "4096");
+  CHECK(window(R"(, "sliding_window": 64)") == "64");
+  CHECK(window(R"(, "sliding_window": null)") == "0");
 }
 
 TEST_CASE("older forms of rope_scaling mean the same") {

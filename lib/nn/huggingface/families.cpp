@@ -148,9 +148,10 @@ std::string activation_name(const ConfigNode* layer) {
 }
 
 std::span<const HuggingFaceFamily> huggingface_families() {
-  static const HuggingFaceFamily families[] = {
-      gpt2_family(),      llama_family(), qwen2_family(),  qwen3_family(), mixtral_family(),
-      qwen3_moe_family(), bert_family(),  resnet_family(), vit_family(),   timm_family()};
+  static const HuggingFaceFamily families[] = {gpt2_family(),      llama_family(), mistral_family(),
+                                               qwen2_family(),     qwen3_family(), mixtral_family(),
+                                               qwen3_moe_family(), bert_family(),  resnet_family(),
+                                               vit_family(),       timm_family()};
   return families;
 }
 

@@ -82,6 +82,7 @@ const HuggingFaceFamily* find_huggingface_family(std::string_view model_type);
 // Rows of the table.
 HuggingFaceFamily gpt2_family();
 HuggingFaceFamily llama_family();
+HuggingFaceFamily mistral_family();
 HuggingFaceFamily qwen2_family();
 HuggingFaceFamily qwen3_family();
 HuggingFaceFamily mixtral_family();

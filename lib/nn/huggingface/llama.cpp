@@ -1,6 +1,6 @@
-// Llama (LlamaConfig), Qwen 2 and Qwen 3, which are the architecture `llama` with different keys;
-// Mixtral and Qwen 3 with experts, which are the architecture `mixtral`. Their files have a tensor
-// for each expert.
+// Llama (LlamaConfig), Mistral, Qwen 2 and Qwen 3, which are the architecture `llama` with other
+// keys; Mixtral and Qwen 3 with experts, which are the architecture `mixtral`. Their files have a
+// tensor for each expert.
 #include <fmt/format.h>
 
 #include "nn/huggingface/families.h"
@@ -135,6 +135,20 @@ void read_llama(ConfigJson& config, HuggingFaceModel& model) {
   config.ignore({"pretraining_tp", "is_llama_config"});
 }
 
+// `absent` is the window of a file without the key; null: none.
+void read_mistral_window(ConfigJson& config, HuggingFaceModel& model, int64_t absent) {
+  const int64_t window =
+      config.is_null("sliding_window") ? 0 : config.integer("sliding_window", absent);
+  model.set_integer("sliding_window", window);
+  config.ignore({"sliding_window"});
+}
+
+void read_mistral(ConfigJson& config, HuggingFaceModel& model) {
+  read_common(config, model);
+  set_head_dim(config, model, 0);
+  read_mistral_window(config, model, 4096);
+}
+
 void read_qwen2(ConfigJson& config, HuggingFaceModel& model) {
   read_common(config, model);
   set_head_dim(config, model, 0);
@@ -161,10 +175,8 @@ void read_experts(ConfigJson& config, HuggingFaceModel& model, int64_t experts, 
 void read_mixtral(ConfigJson& config, HuggingFaceModel& model) {
   read_experts(config, model, 8, 2);
   set_head_dim(config, model, 0);
-  model.set_integer("sliding_window",
-                    config.has("sliding_window") ? config.integer("sliding_window", 1) : 0);
+  read_mistral_window(config, model, 0);
   config.only("router_jitter_noise", 0.0);
-  config.ignore({"sliding_window"});
 }
 
 void read_qwen3(ConfigJson& config, HuggingFaceModel& model) {
@@ -321,6 +333,18 @@ std::optional<nlohmann::ordered_json> propose_llama(const ConfigNode& layers, in
   return out;
 }
 
+void put_mistral_window(const ConfigNode& layers, nlohmann::ordered_json& out) {
+  const int64_t window = integer_of(find_layer(layers, {{"type", "attention"}}), "sliding_window");
+  out["sliding_window"] = window > 0 ? nlohmann::ordered_json(window) : nullptr;
+}
+
+std::optional<nlohmann::ordered_json> propose_mistral(const ConfigNode& layers,
+                                                      int64_t vocab_size) {
+  auto out = named(propose_common(layers, vocab_size), "mistral", "MistralForCausalLM");
+  if (out) put_mistral_window(layers, *out);
+  return out;
+}
+
 void put_window(const ConfigNode& layers, nlohmann::ordered_json& out) {
   const int64_t window = integer_of(find_layer(layers, {{"type", "attention"}}), "sliding_window");
   out["use_sliding_window"] = window > 0;
@@ -368,8 +392,7 @@ std::optional<nlohmann::ordered_json> propose_mixtral(const ConfigNode& layers,
   auto out = propose_experts(layers, vocab_size, "mixtral", "MixtralForCausalLM");
   if (!out) return {};
   (*out)["router_jitter_noise"] = 0.0;
-  const int64_t window = integer_of(find_layer(layers, {{"type", "attention"}}), "sliding_window");
-  (*out)["sliding_window"] = window > 0 ? nlohmann::ordered_json(window) : nullptr;
+  put_mistral_window(layers, *out);
   return out;
 }
 
@@ -396,6 +419,9 @@ int64_t parts_of_experts(std::string_view name) {
 
 HuggingFaceFamily llama_family() {
   return {"llama", read_llama, tensor_llama, propose_llama};
+}
+HuggingFaceFamily mistral_family() {
+  return {"mistral", read_mistral, tensor_llama, propose_mistral};
 }
 HuggingFaceFamily qwen2_family() {
   return {"qwen2", read_qwen2, tensor_llama, propose_qwen2};
