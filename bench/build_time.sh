@@ -6,16 +6,21 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-folder=${1:-$(mktemp -d)/build}
-trap 'rm -rf "$folder"' EXIT
+if [ -e "${1:-}" ]; then
+  echo "$1 is there already: name a new folder" >&2
+  exit 2
+fi
+work=$(mktemp -d)
+folder=${1:-$work/build}
+trap 'rm -rf "$work" "$folder"' EXIT
 export CCACHE_DISABLE=1
 TIMEFORMAT='%R %U %S'
 
 timed() { # timed NAME COMMAND…
   local name=$1 seconds
   shift
-  seconds=$({ time "$@" >"$folder.log" 2>&1; } 2>&1) || {
-    tail -n 30 "$folder.log" >&2
+  seconds=$({ time "$@" >"$work/log" 2>&1; } 2>&1) || {
+    tail -n 30 "$work/log" >&2
     exit 1
   }
   echo "$seconds" | awk -v name="$name" '{printf "%-28s %7.1f s, %7.1f s of the processor\n", name, $1, $2 + $3}'

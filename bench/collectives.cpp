@@ -81,7 +81,8 @@ void measure(const Case& one, Collectives& group, int rounds) {
 
 void run_rank(int rank, int port, const std::string& folder, int rounds, size_t largest) {
   StoreClient store({.port = port, .prefix = "bench/"});
-  const auto group = std::make_unique<HostCollectives>(store, HostGroupOptions{.rank = rank, .size = kRanks});
+  const auto group =
+      std::make_unique<HostCollectives>(store, HostGroupOptions{.rank = rank, .size = kRanks});
   gloo::transport::tcp::attr attributes;
   attributes.hostname = "127.0.0.1";
   auto device = gloo::transport::tcp::CreateDevice(attributes);

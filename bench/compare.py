@@ -42,7 +42,7 @@ def parse_arguments():
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="timed steps (default: the number in torch_bench.py for the case)")
+    parser.add_argument("--steps", type=int, help="timed steps (default: the number in torch_bench.py for the case; 300 without peers)")
     parser.add_argument("--peers", default="eager,compile", help="modes of PyTorch, separated by commas")
     parser.add_argument("--python", default=os.environ.get("TORCH_PYTHON", "python3"), help="a Python with torch")
     parser.add_argument("--dltrain", default=str(ROOT / "build" / "dltrain"))
@@ -124,7 +124,7 @@ def measure(arguments, case):
                 sides[peer].append(run_torch(arguments, case, peer, cache))
                 steps = sides[peer][-1]["timed_steps"]
             print(f"{case}: round {number + 1} of {arguments.rounds}, dltrain", file=sys.stderr)
-            sides["dltrain"].append(run_dltrain(arguments, case, steps + 20))
+            sides["dltrain"].append(run_dltrain(arguments, case, steps + 1))  # the first is not timed
     return {name: {**best_of(rounds), "rounds": rounds} for name, rounds in sides.items()}
 
 

@@ -4,8 +4,8 @@
     bench/compare_generation.py [--program build/dltrain] [--batch 1 4] [--precision f32 bf16] [--rounds 3]
 
 Needs the pip packages torch, transformers and safetensors. In each round both sides get a prompt of --prompt tokens for
-each text of the batch and generate --tokens new ones. Reported are the minimum milliseconds per step (after the prompt), those
-of the prompt, and their ratios. In f32 the tokens of both sides must be equal. On a busy machine --cpu-time
+each text of the batch and generate --tokens new ones. Reported are the milliseconds per step (the least time of all without
+the least time of the prompt), those of the prompt, and the ratio. In f32 the tokens of both sides must be equal. On a busy machine --cpu-time
 with --threads 1 measures processor time in user mode instead; for dltrain this is the difference of runs with one and all tokens.
 """
 import argparse
@@ -39,7 +39,7 @@ def make_model(arguments):
 
 
 def dltrain_once(arguments, folder, prompts, precision, tokens):
-    """Returns seconds of the prompt and of a step, the tokens, and the processor time of the process."""
+    """Returns seconds of the prompt and of all steps, the tokens, and the processor time of the process."""
     result = folder / "result.json"
     command = [arguments.program, "generate", folder / "gpt2.yaml", "--precision", precision, "--temperature", 0, "--max-tokens",
                tokens, "--batch-size", len(prompts), "--result", result, "--json", "--quiet"]
@@ -51,20 +51,20 @@ def dltrain_once(arguments, folder, prompts, precision, tokens):
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     out = json.loads(result.read_text())
     cpu = after.ru_utime - before.ru_utime
-    return out["prompt_seconds"], out["step_seconds"] / max(out["steps"], 1), [text["tokens"] for text in out["texts"]], cpu
+    return out["prompt_seconds"], out["step_seconds"], [text["tokens"] for text in out["texts"]], cpu
 
 
 def run_dltrain(arguments, folder, prompts, precision):
-    prompt, step, tokens, cpu = dltrain_once(arguments, folder, prompts, precision, arguments.tokens)
+    """Returns times of the prompt and of prompt and steps, and the tokens."""
+    prompt, steps, tokens, cpu = dltrain_once(arguments, folder, prompts, precision, arguments.tokens)
     if arguments.cpu_time:
-        begun = dltrain_once(arguments, folder, prompts, precision, 1)[3]
-        step = (cpu - begun) / (arguments.tokens - 1)
-    return prompt, step, tokens
+        return dltrain_once(arguments, folder, prompts, precision, 1)[3], cpu, tokens
+    return prompt, prompt + steps, tokens
 
 
 @torch.inference_mode()
 def run_transformers(arguments, model, prompts):
-    """Times generate() with one token (the prompt) and with all tokens (the prompt and the steps)."""
+    """The same of generate() with one token and with all tokens."""
     def clock():
         return resource.getrusage(resource.RUSAGE_SELF).ru_utime if arguments.cpu_time else time.perf_counter()
 
@@ -75,8 +75,7 @@ def run_transformers(arguments, model, prompts):
     middle = clock()
     out = model.generate(ids, max_new_tokens=arguments.tokens, **options)
     end = clock()
-    prompt = middle - begin
-    return prompt, (end - middle - prompt) / (arguments.tokens - 1), out[:, ids.shape[1]:].tolist()
+    return middle - begin, end - middle, out[:, ids.shape[1]:].tolist()
 
 
 def main():
@@ -95,6 +94,8 @@ def main():
     arguments = parser.parse_args()
     if arguments.cpu_time and arguments.threads != 1:
         parser.error("--cpu-time needs --threads 1")
+    if arguments.tokens < 2:
+        parser.error("--tokens needs 2 or more")
     torch.set_num_threads(arguments.threads)
     models = {"f32": make_model(arguments)}
     slower = []
@@ -115,11 +116,11 @@ def main():
                 for _ in range(arguments.rounds):
                     sides = {"dltrain": run_dltrain(arguments, folder, prompts, precision),
                              "transformers": run_transformers(arguments, models[precision], prompts)}
-                    for side, (prompt, step, _) in sides.items():
-                        old = best.get(side, (1e9, 1e9))
-                        best[side] = (min(old[0], prompt), min(old[1], step))
+                    for side, times in sides.items():
+                        best[side] = tuple(map(min, best.get(side, times), times[:2]))
                     if precision == "f32" and sides["dltrain"][2] != sides["transformers"][2]:
                         sys.exit(f"batch {batch}: the tokens of the two sides differ")
+                best = {side: (prompt, (whole - prompt) / (arguments.tokens - 1)) for side, (prompt, whole) in best.items()}
                 ratio = best["transformers"][1] / best["dltrain"][1]
                 prompts_ms = {} if arguments.cpu_time else {
                     "ms_prompt": {side: round(1e3 * value[0], 1) for side, value in best.items()}}

@@ -7,12 +7,14 @@ Needs the pip packages tiktoken and tokenizers. The merges are trained on TEXT w
 reports its best rate over the rounds, by processor time; the tokens of all three must be equal.
 """
 import argparse
+import array
 import json
 import pathlib
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 import tiktoken
 from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
@@ -41,7 +43,8 @@ def as_tiktoken(tokenizer):
 def rate(encode, text):
     begin = time.thread_time()
     ids = encode(text)
-    return len(text.encode()) / (time.thread_time() - begin) / 1e6, len(ids)
+    speed = len(text.encode()) / (time.thread_time() - begin) / 1e6
+    return speed, len(ids), zlib.crc32(array.array("i", ids).tobytes())
 
 
 def main():
@@ -54,22 +57,22 @@ def main():
     text = arguments.text.read_text()
     hugging_face = train(text, arguments.vocab)
     peer = as_tiktoken(hugging_face)
-    best, counts = {}, {}
+    best, tokens = {}, {}
 
     def note(name, value):
         best[name] = max(best.get(name, 0), value[0])
-        counts[name] = value[1]
+        tokens[name] = value[1:]  # their number and the checksum of their ids
 
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "tokenizer.json").write_text(hugging_face.to_str())
         for _ in range(arguments.rounds):
             out = subprocess.run([arguments.program, folder, str(arguments.text), "2"], check=True, capture_output=True, text=True).stdout.split()
-            note("dltrain", (float(out[2]), int(out[0])))
+            note("dltrain", (float(out[2]), int(out[0]), int(out[-1], 16)))
             note("tiktoken", rate(peer.encode_ordinary, text))
             note("tokenizers", rate(lambda t: hugging_face.encode(t).ids, text))
-    print(json.dumps({"bytes": len(text.encode()), "vocab": arguments.vocab, "MB/s": best, "tokens": counts}))
-    if len(set(counts.values())) != 1:
-        sys.exit("the three sides give different numbers of tokens")
+    print(json.dumps({"bytes": len(text.encode()), "vocab": arguments.vocab, "MB/s": best, "tokens": tokens}))
+    if len(set(tokens.values())) != 1:
+        sys.exit("the three sides give different tokens")
     print(f"dltrain / tiktoken: {best['dltrain'] / best['tiktoken']:.2f}")
 
 

@@ -32,7 +32,7 @@ def run(command, threads):
 def dltrain(arguments, case, ranks, threads):
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        command = [arguments.dltrain, "--config", f"configs/bench/{case}.yaml", "--max-steps", arguments.steps + 10, "--quiet",
+        command = [arguments.dltrain, "--config", f"configs/bench/{case}.yaml", "--max-steps", arguments.steps + 1, "--quiet",
                    "--device", "cpu", "--output-dir", Path(folder) / "run", "--result", result, "--nproc-per-node", ranks]
         for assignment in [*(LAYOUTS[arguments.layout] if ranks > 1 and arguments.layout else []), *arguments.set]:
             command += ["-s", assignment]
@@ -61,6 +61,8 @@ def main():
     parser.add_argument("--dltrain", default=str(ROOT / "build" / "dltrain"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="passed to dltrain as -s")
     arguments = parser.parse_args()
+    if arguments.layout and arguments.cases != ["gpt_char"]:
+        parser.error("--layout compares gpt_char only")
     sides = {"dltrain": dltrain} if arguments.no_torch else {"dltrain": dltrain, "torch": torch}
     for case in arguments.cases:
         best = {}

@@ -4,14 +4,15 @@
 //   takes
 //
 // The text is encoded repeatedly, in pieces of 1 MiB like `type: text`, by one thread.
-// Printed: tokens of the text, and the best rate by the processor's time of this thread, as
-// everything else that runs on the machine only makes it slower.
+// Printed: tokens of the text, the best rate by the processor's time of this thread, as everything
+// else that runs on the machine only makes it slower, and a checksum of the ids.
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <span>
 
 #include <fmt/core.h>
+#include <zlib.h>
 
 #include "data/text_files.h"
 
@@ -46,8 +47,12 @@ int main(int argc, char** argv) {
       best = std::min(best, elapsed);
       all += elapsed;
     }
-    fmt::print("{} tokens, {:.2f} MB/s\n", tokens,
-               static_cast<double>(file.text().size()) / best / 1e6);
+    uLong sum = 0;
+    tokenize(file, *tokenizer, {}, [&](std::span<const int32_t> ids) {
+      sum = crc32_z(sum, reinterpret_cast<const Bytef*>(ids.data()), ids.size_bytes());
+    });
+    fmt::print("{} tokens, {:.2f} MB/s, CRC-32 {:08x}\n", tokens,
+               static_cast<double>(file.text().size()) / best / 1e6, sum);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

@@ -90,11 +90,12 @@ def own_point(dltrain, config, peak):
     for _ in range(9):
         budget = (low + high) / 2
         said, total, work = plan("-s", "memory.recompute=auto", "-s", f"memory.budget={budget:.1f}MiB")
-        if work is None:  # less than the least
-            return best
-        low, high = (budget, high) if work <= peak else (low, budget)
+        if work is not None and work > peak:
+            high = budget
+            continue
+        low = budget  # also where it is less than the least that is possible
         flops = re.search(r"run again, \+([\d.]+) % FLOP", said)
-        if work <= peak and flops:
+        if work is not None and flops:
             best = min(best or (work, 1e9), (work, float(flops[1]) / 100), key=lambda point: point[1])
     return best
 
@@ -112,7 +113,7 @@ def main():
     config = str(ROOT / "configs" / "bench" / f"{arguments.case}.yaml")
     print("  budget  PyTorch: peak    FLOP   dltrain: peak    FLOP")
     least = None
-    for budget in arguments.budgets:  # a process for each, whose allocator is fresh
+    for budget in dict.fromkeys([1.0, *arguments.budgets]):  # a process for each, whose allocator is fresh
         command = [sys.executable, __file__, "--case", arguments.case, "--point", str(budget)]
         peak, flops = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-2:])
         least = least or flops

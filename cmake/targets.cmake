@@ -75,7 +75,9 @@ function(dltrain_test name)
   dltrain_build_fast(test_${name})
   target_link_libraries(test_${name} PRIVATE ${ARG_LINK} dltrain_test_main)
   target_compile_definitions(test_${name} PRIVATE DLTRAIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  set(properties TIMEOUT ${DLTRAIN_TEST_TIMEOUT})
+  # A test that is skipped says so in a WARN, which Catch2 indents.
+  set(properties TIMEOUT ${DLTRAIN_TEST_TIMEOUT}
+    FAIL_REGULAR_EXPRESSION "No tests ran" SKIP_REGULAR_EXPRESSION "  Skipped:")
   if(ARG_LABELS)
     list(APPEND properties LABELS ${ARG_LABELS})
   endif()
@@ -84,7 +86,7 @@ function(dltrain_test name)
     file(STRINGS ${source} long_cases REGEX "\\[\\.long\\]")
     if(long_cases)
       catch_discover_tests(test_${name} TEST_SPEC "[long]" TEST_PREFIX "${name}: "
-                           PROPERTIES TIMEOUT 3600 LABELS long)
+                           PROPERTIES ${properties} TIMEOUT 3600 LABELS long)
       break()
     endif()
   endforeach()
@@ -133,6 +135,7 @@ function(dltrain_python_tests folder)
       set(name "${folder}: ${file}: ${name}")
       add_test(NAME ${name} COMMAND ${DLTRAIN_PYTHON} ${script} -k "*.${method}")
       set_tests_properties(${name} PROPERTIES TIMEOUT 600
+        FAIL_REGULAR_EXPRESSION "Ran 0 tests" SKIP_REGULAR_EXPRESSION "OK \\(skipped="
         ENVIRONMENT "DLTRAIN=$<TARGET_FILE:dltrain>;SOURCE_DIR=${CMAKE_SOURCE_DIR};PYTHONDONTWRITEBYTECODE=1;PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}/apps")
       if(method MATCHES "^test_long_")
         set_tests_properties(${name} PROPERTIES LABELS long TIMEOUT 3600)

@@ -20,5 +20,5 @@ fi
 
 mode=(-i)
 [ "${1:-}" = --check ] && mode=(--dry-run --Werror)
-find apps lib kernels tests -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
+find apps bench examples lib kernels tests -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
   xargs -0 -r -n 20 -P "$(nproc)" "$formatter" --style=file "${mode[@]}"

@@ -11,10 +11,11 @@
 # `data: {type: tokens}`. There are no independent checksums of these files, so the first download is trusted:
 # its sha256 is printed and saved in FOLDER/SHA256SUMS, and later downloads are compared with it.
 set -euo pipefail
+self=$(realpath "$0")
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '4s/^# *//p' "$0" >&2
+  sed -n '4s/^# *//p' "$self" >&2
   exit 2
 }
 

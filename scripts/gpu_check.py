@@ -123,7 +123,7 @@ class Check:
         out.mkdir(parents=True)
         command = [str(word).replace("{out}", str(out)) for word in job.command]
         fault = dict(self.options.fault).get(part)
-        if fault and job.name == self.jobs[part][0].name:
+        if fault and job.name == self.chosen[part][0].name:
             command = ["/bin/sh", "-c", FAULTS[fault]]
         limit = min(job.limit, seconds)
         done = {"part": part, "job": job.name, "status": "passed", "why": "", "data": None}
@@ -191,13 +191,13 @@ class Check:
         last = {a["job"]: a["status"] for a in self.attempts if a["part"] == part}
         final = {a["job"] for a in self.attempts if a["part"] == part and a["status"] != "cut"}
         cut = {name for name, status in last.items() if status == "cut"}
-        needed = {need for job in self.jobs[part] if job.name not in final for need in job.needs}
+        needed = {need for job in self.chosen[part] if job.name not in final for need in job.needs}
         lost = {name for name in needed if name in cut or not (self.work / "out" / f"{part}-{name}").exists()}
-        todo = (job for job in self.jobs[part] if job.name not in final or job.name in lost)
+        todo = (job for job in self.chosen[part] if job.name not in final or job.name in lost)
         return sorted(todo, key=lambda job: not cut.isdisjoint((job.name, *job.needs)))
 
     def run_part(self, part, share):
-        print(f"== {part}: {len(self.left(part))} of {len(self.jobs[part])} jobs, {share:.0f} s", flush=True)
+        print(f"== {part}: {len(self.left(part))} of {len(self.chosen[part])} jobs, {share:.0f} s", flush=True)
         end = time.monotonic() + share
         for job in self.left(part):
             left, cut = end - time.monotonic(), max(self.cuts(part, job), default=0)
@@ -249,8 +249,11 @@ class Check:
         if unknown:
             print(f"unknown part '{unknown[0]}'; the parts are: {' '.join(self.jobs)}", file=sys.stderr)
             return 2
-        for part, begins in chosen.items():
-            self.jobs[part] = [job for job in self.jobs[part] if job.name.startswith(tuple(begins))]
+        self.chosen = {part: [job for job in self.jobs[part] if job.name.startswith(tuple(chosen.get(part, [""])))] for part in wanted}
+        empty = [part for part in wanted if not self.chosen[part]]
+        if empty:
+            print(f"{empty[0]} has no such job; its jobs are: {' '.join(job.name for job in self.jobs[empty[0]])}", file=sys.stderr)
+            return 2
         why = self.usable()
         if why is not None and not self.stopped:
             print(why, file=sys.stderr)

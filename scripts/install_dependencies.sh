@@ -30,7 +30,9 @@ libraries="libc6-dev libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohm
   libxxhash-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev libjs-chart.js"
 if [ "$level" != build ]; then
   libraries="$libraries catch2 python3-wheel python3-venv"
-  tools="$tools clang-format-14:clang-format-14 shellcheck:shellcheck mpirun:openmpi-bin chromium:chromium"
+  tools="$tools clang-format-14:clang-format-14 shellcheck:shellcheck mpirun:openmpi-bin"
+  # Ubuntu has it as a snap only.
+  if apt-cache policy chromium 2>/dev/null | grep -q "Candidate: [0-9]"; then tools="$tools chromium:chromium"; fi
 fi
 if [ "$level" = full ]; then
   tools="$tools clang++:clang"

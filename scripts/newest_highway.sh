@@ -10,7 +10,9 @@ cd "$(dirname "$0")/.."
 
 folder="build-highway"
 mkdir -p $folder
-if [ ! -d $folder/installed ]; then
+# What is older than a month is no longer the newest.
+if [ -z "$(find $folder/installed.stamp -mtime -30 2>/dev/null)" ]; then
+  rm -rf $folder/installed* $folder/library $folder/pip-*
   # pip would go on to configure numpy, for ten minutes; without its build tools it stops once the sources are unpacked.
   TMPDIR=$PWD/$folder python3 -m pip download --quiet --no-clean --no-build-isolation --no-deps --no-binary numpy --dest $folder numpy >$folder/pip.log 2>&1 || true
   rm -rf $folder/highway
@@ -22,6 +24,7 @@ if [ ! -d $folder/installed ]; then
   cmake -S $folder/highway -B $folder/library -G Ninja -DCMAKE_BUILD_TYPE=Release -DHWY_ENABLE_TESTS=OFF -DHWY_ENABLE_EXAMPLES=OFF \
     -DHWY_ENABLE_CONTRIB=OFF -DCMAKE_INSTALL_PREFIX="$PWD/$folder/installed" >/dev/null
   cmake --build $folder/library --target install -- --quiet >/dev/null
+  touch $folder/installed.stamp
 fi
 cmake -S . -B $folder/build -G Ninja -DCMAKE_BUILD_TYPE=Release -DDLTRAIN_CUDA=OFF -DDLTRAIN_BUILD_TESTS=ON \
   -DCMAKE_PREFIX_PATH="$PWD/$folder/installed" --log-level=WARNING >/dev/null

@@ -23,7 +23,7 @@
 #
 # The CPUs are divided among the ranks of the N concurrent trials (by OMP_NUM_THREADS, unless it is set).
 # The metric is a key of the summary; by default the first of eval_accuracy, eval_loss and loss that a trial has.
-# The mode is min for losses and errors, otherwise max, unless --mode is given.
+# The mode is min for losses, errors, times, memory and FLOP, otherwise max, unless --mode is given.
 # DLTRAIN selects another executable than build/dltrain. Exit status: 0 if all trials ended with 0,
 # otherwise that of the first failed trial in the order of the trials; 2 for wrong usage.
 set -euo pipefail
@@ -79,7 +79,7 @@ done
 [ -f "$config" ] || usage "the file $config does not exist"
 [ ${#axes[@]} -gt 0 ] || usage "no key to vary given (KEY=VALUE,VALUE,...)"
 [[ $jobs =~ ^[1-9][0-9]*$ ]] || usage "-j needs a number from 1, not '$jobs'"
-[[ $random$seed =~ ^[0-9]+$ ]] || usage "--random and --seed need numbers"
+[[ $random =~ ^[0-9]+$ && $seed =~ ^[0-9]+$ ]] || usage "--random and --seed need numbers"
 [[ $mode =~ ^(min|max|)$ ]] || usage "--mode is min or max, not '$mode'"
 [ -x "$dltrain" ] || usage "the executable $dltrain does not exist: run scripts/quickstart.sh, or cmake --build build"
 [ -n "$folder" ] || folder=runs/sweep-$(basename "$config" .yaml)
@@ -243,7 +243,7 @@ for line in trials.splitlines():
 seen = {key for _, _, summary in results for key in summary}
 metric = metric or next((key for key in ("eval_accuracy", "eval_loss") if key in seen), "loss")
 if not mode:
-    mode = "min" if any(word in metric for word in ("loss", "error", "mae", "mse", "perplexity", "seconds", "memory")) else "max"
+    mode = "min" if any(word in metric for word in ("loss", "error", "mae", "mse", "perplexity", "seconds", "_ms", "memory", "rss", "bytes", "flops")) else "max"
 loss = "eval_loss" if metric != "eval_loss" else "loss"
 for name, code, summary in results:
     # Trials that differ only in the seed are one row.

@@ -2,7 +2,7 @@
 //
 //   snake     y = x + sin²(αx) / α with a learnt α > 0 for each channel, for data with periods
 //             (Ziyin, Hartwig and Ueda 2020)
-//   quantile  the pinball loss, whose minimum is the quantile q of the targets instead of their mean
+//   quantile  the pinball loss, whose minimum is the quantile q of the targets, not their mean
 //
 // The kernels compute in f32 and f64; in bf16 and f16 dltrain runs the ops in f32.
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace {
 
 using namespace dltrain;
 
-// The ops. A signature names shapes and dtypes: x has any number of axes, and C channels in the last.
-// The gradient of an op is another op; it returns one value for each input.
+// The ops. A signature names shapes and dtypes: x has any number of axes, and C channels in the
+// last. The gradient of an op is another op; it returns one value for each input.
 std::vector<ValueId> snake_gradient(const GradientRequest& r) {
   return r.emitter.emit("snake_backward", {r.inputs[0], r.inputs[1], r.output_gradients[0]});
 }
@@ -214,8 +214,8 @@ const Plugin& snake_plugin() {
       .cuda_kernels = kCudaKernels,
 #endif
       .reference_kernels = kKernels,
-      .layers = {{"snake", "x + sin²(αx) / α with a learnt α for each channel",
-                  make_kind_of<Snake>, "alpha"}},
+      .layers = {{"snake", "x + sin²(αx) / α with a learnt α for each channel", make_kind_of<Snake>,
+                  "alpha"}},
       .losses = {{"quantile", "pinball loss", make_kind_of<Quantile>}}};
   return plugin;
 }

@@ -1,4 +1,4 @@
-// The CUDA kernels. Sums are made in a fixed order without atomics, so that equal runs give equal bits.
+// The CUDA kernels. Sums are made in a fixed order without atomics: equal runs give equal bits.
 #include "snake_cuda.h"
 
 namespace {
@@ -71,8 +71,8 @@ __global__ void quantile_backward_kernel(int64_t count, double q, const float* x
 
 int launch_snake(int64_t count, int64_t channels, const float* x, const float* alpha, float* y,
                  void* stream) {
-  snake_kernel<<<blocks_for(count), kBlock, 0, static_cast<cudaStream_t>(stream)>>>(
-      count, channels, x, alpha, y);
+  snake_kernel<<<blocks_for(count), kBlock, 0, static_cast<cudaStream_t>(stream)>>>(count, channels,
+                                                                                    x, alpha, y);
   return cudaGetLastError();
 }
 

@@ -1,5 +1,5 @@
-// The CUDA kernels of snake.cpp. nvcc compiles them without dltrain's headers. Each function queues work on a
-// cudaStream_t and returns a cudaError_t.
+// The CUDA kernels of snake.cpp. nvcc compiles them without dltrain's headers. Each function queues
+// work on a cudaStream_t and returns a cudaError_t.
 #pragma once
 
 #include <cstdint>
