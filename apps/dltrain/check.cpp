@@ -18,7 +18,7 @@ struct CheckCommand {
 };
 
 void print_result(const CheckResult& result) {
-  const bool colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == nullptr;
+  const bool colour = isatty(STDOUT_FILENO) != 0 && console().color();
   const auto outcome = static_cast<size_t>(result.outcome);
   const std::string word =
       colour ? fmt::format("\x1b[{}m{}\x1b[0m", kColours[outcome], kWords[outcome])

@@ -16,6 +16,7 @@
 #include "dltrain/plan_checkpoint.h"
 #include "experiment/experiment.h"
 #include "run/engines.h"
+#include "run/run_record.h"
 #include "run/session.h"
 
 namespace dltrain {
@@ -44,6 +45,9 @@ CommandBody add_report(CLI::App& command);
 CommandBody add_runs(CLI::App& command);
 // The run folder `folder`, or runs/`folder`. Throws Error(storage) if neither is one.
 std::filesystem::path run_folder_given(const std::string& folder);
+// The runs in and below folders. Throws Error(storage) for one that is no folder or, if `required`,
+// has no runs.
+std::vector<RunRecord> read_runs(const std::vector<std::string>& folders, bool required);
 CommandBody add_runs_diff(CLI::App& command);
 CommandBody add_runs_reproduce(CLI::App& command);
 CommandBody add_data(CLI::App& command);

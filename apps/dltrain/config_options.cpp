@@ -1,10 +1,23 @@
 #include <filesystem>
+#include <mutex>
+#include <set>
 
 #include "config/load.h"
 #include "config/paths.h"
 #include "dltrain/commands.h"
 
 namespace dltrain {
+namespace {
+
+// Prints each warning once: many commands load a configuration several times, some in threads.
+void print_warning(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> printed;
+  const std::lock_guard lock(mutex);
+  if (printed.insert(text).second) print_message_once("warning: " + text);
+}
+
+}  // namespace
 
 void ConfigOptions::add_to(CLI::App& command, const char* name_of_files, const char* about_files) {
   command.add_option(name_of_files, files, about_files);
@@ -62,7 +75,8 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra,
   Experiment experiment;
   auto tree = load_tree(inputs, diagnostics);
   if (tree) refuse_outputs(*tree);  // before `change`, which may replace the data
-  if (tree && tree->find("layers") != nullptr && tree->find("model") == nullptr) {
+  if (tree && tree->find("layers") != nullptr && tree->find("model") == nullptr &&
+      !inputs.files.empty()) {
     const std::string name = std::filesystem::path(inputs.files.front()).stem();
     diagnostics.add_cause(
         tree->location,
@@ -83,8 +97,7 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra,
   if (tree && change) change(*tree);
   if (tree) bind(experiment, *tree, diagnostics);
   diagnostics.throw_if_any();
-  for (const std::string& warning : diagnostics.warnings())
-    print_message_once("warning: " + warning);
+  for (const std::string& warning : diagnostics.warnings()) print_warning(warning);
   return experiment;
 }
 

@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "data/classes.h"
 #include "data/inspect.h"
+#include "data/target_counter.h"
 #include "dltrain/commands.h"
 
 namespace dltrain {
@@ -119,28 +120,24 @@ bool is_tokens(const Dataset& dataset) {
          !has_one_label(dataset);
 }
 
-// Returns the text of a token with escaped control characters; empty without a tokenizer.
+// Returns the text of a token in quotes; empty without a tokenizer.
 std::string token_text(const Dataset& dataset, int64_t id) {
   const auto tokenizer = dataset.tokenizer();
   if (!tokenizer) return {};
   const auto token = static_cast<int32_t>(id);
-  std::string out;
-  for (const char c : tokenizer->decode({&token, 1})) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < 0x20 || byte == 0x7F ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
-  }
-  return "'" + out + "'";
+  return "'" + shown_line(tokenizer->decode({&token, 1})) + "'";
 }
 
 void print_tokens(const char* name, const Dataset& dataset) {
   const int64_t length = dataset.fields()[0].sample.shape[0];
   std::vector<int64_t> counts(static_cast<size_t>(*dataset.id_bound(0)));
   std::vector<int32_t> ids(static_cast<size_t>(length));
-  int64_t targets = 0;
+  TargetCounter counter(dataset, {});
+  TargetCount targets;
   for (int64_t sample = 0; sample < dataset.size(); ++sample) {
     dataset.gather(0, {&sample, 1}, reinterpret_cast<std::byte*>(ids.data()));
     for (const int32_t id : ids) ++counts[static_cast<size_t>(id)];
-    targets += dataset.valid_targets(sample);
+    counter.add(sample, nullptr, targets);
   }
   std::vector<int64_t> order;
   for (size_t id = 0; id < counts.size(); ++id) {
@@ -151,7 +148,7 @@ void print_tokens(const char* name, const Dataset& dataset) {
                    [&](int64_t a, int64_t b) { return count_of(a) > count_of(b); });
   const int64_t tokens = dataset.size() * length;
   fmt::print("{}: {} sequences of {} tokens, {} tokens, {} targets that count\n", name,
-             dataset.size(), length, tokens, targets);
+             dataset.size(), length, tokens, targets.valid);
   fmt::print("  vocabulary: {} ids, {} of them used\n", counts.size(), order.size());
   print_some(order, [&](int64_t id) {
     fmt::print("    {:>8} {:<16} {:>12}  {:5.2f} %\n", id, token_text(dataset, id), count_of(id),

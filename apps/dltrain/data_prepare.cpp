@@ -81,7 +81,7 @@ ExitCode write_images(const DataPrepareOptions& options, const DatasetConfig& co
   if (*std::min_element(labels.begin(), labels.end()) < 0) {
     fail(ExitCode::usage, "images without classes (`target: none`) cannot be packed");
   }
-  const PrepareReport report = prepare_images(
+  const uint64_t bytes = prepare_images(
       *source,
       {.output = options.output,
        .raw = raw,
@@ -90,7 +90,7 @@ ExitCode write_images(const DataPrepareOptions& options, const DatasetConfig& co
       [&](int64_t done) { std::fprintf(stderr, "\r%lld images", static_cast<long long>(done)); });
   std::fprintf(stderr, "\n");
   fmt::print("{}: {} images, {:.1f} MiB; read it with data: {{type: packed_images, path: {}}}\n",
-             options.output, report.images, static_cast<double>(report.bytes) / (1 << 20),
+             options.output, source->size(), static_cast<double>(bytes) / (1 << 20),
              options.output);
   return ExitCode::ok;
 }
@@ -122,7 +122,7 @@ CommandBody add_data_prepare(CLI::App& command) {
       "docs/formats.md describes the files; `type: packed_images` and `type: tokens` read them. Of "
       "text,\n"
       "eval_fraction is held out into files of its own.");
-  return [options] {
+  return [options, &command] {
     const Experiment experiment = options->config.load();
     const bool train = options->split == "train";
     const DatasetConfig* config = (train ? experiment.data.train : experiment.data.eval).get();
@@ -131,11 +131,17 @@ CommandBody add_data_prepare(CLI::App& command) {
            "the configuration has no data.eval (samples held out by eval_fraction "
            "are packed with train)");
     }
+    const auto refuse = [&](const char* option, const char* kind) {
+      if (command.count(option) > 0) fail(ExitCode::usage, "{} is for {} only", option, kind);
+    };
     if (const auto* text = dynamic_cast<const SequenceConfig*>(config)) {
+      refuse("--encoding", "images");
+      refuse("--shorter-side", "images");
       if (!train)
         fail(ExitCode::usage, "of text both splits are written together, without --split");
       return write_tokens(*options, experiment.data, *text);
     }
+    refuse("--shard-tokens", "text");
     return write_images(*options, *config);
   };
 }

@@ -1,6 +1,4 @@
 // dltrain data tokenizer: learns a SentencePiece vocabulary from text files.
-#include <deque>
-
 #include "base/owned_files.h"
 #include "data/line_reader.h"
 #include "data/text_files.h"
@@ -33,23 +31,23 @@ CommandBody add_data_tokenizer(CLI::App& command) {
       "Read it with tokenizer: {type: sentencepiece, path: FOLDER}. Lines are learnt from one by "
       "one.");
   return [options] {
-    std::deque<LineReader> readers;
-    for (const std::string& file : expand_paths(options->text)) {
-      readers.emplace_back(std::filesystem::path(file));
-    }
+    const std::vector<std::string> files = expand_paths(options->text);
+    size_t opened = 0;
+    std::optional<LineReader> reader;  // of the file that is being read
     const auto next = [&]() -> std::optional<std::string_view> {
-      while (!readers.empty()) {
-        if (const auto line = readers.front().next()) return line;
-        readers.pop_front();
+      for (;;) {
+        const auto line = reader ? reader->next() : std::nullopt;
+        if (line) return line;
+        reader.reset();
+        if (opened == files.size()) return {};
+        reader.emplace(std::filesystem::path(files[opened++]));
       }
-      return {};
     };
     std::shared_ptr<const Tokenizer> tokenizer;
     try {
       tokenizer = train_sentence_piece(next, options->train);
     } catch (const EncodeError& error) {
-      throw Error(ExitCode::data, error.reason(),
-                  readers.empty() ? std::string() : readers.front().location());
+      throw Error(ExitCode::data, error.reason(), reader ? reader->location() : std::string());
     }
     if (!has_marker(options->output)) mark_folder(options->output);
     save_tokenizer(*tokenizer, options->output);

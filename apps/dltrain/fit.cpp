@@ -162,7 +162,9 @@ CommandBody add_fit(CLI::App& command) {
            "Plan for a GPU that need not be here, with estimates: h100-80g, h200, a100-80g, "
            "a100-40g, l4, rtx4090, t4, or a YAML file")
       ->excludes(command.get_option("--device"));
-  add_links(command, options->rates);
+  for (CLI::Option* link : add_links(command, options->rates)) {
+    link->needs(command.get_option("--gpu"));
+  }
   add_number(command, "--world", options->world, 1, 65536, "Plan for this many ranks");
   add_number(command, "--nproc-per-node", options->ranks_per_node, 1, 65536,
              "Ranks of a node (default: all ranks are on one)");

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "data/line_reader.h"
 #include "dltrain/commands.h"
 #include "dltrain/language_model_options.h"
@@ -157,10 +158,6 @@ nlohmann::ordered_json text_json(const GenerateFlags& o, const Prompt& prompt, s
   return json;
 }
 
-std::string dumped(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 void write_result(const GenerateFlags& o, const LanguageModel& model,
                   const std::vector<Prompt>& prompts, const GenerateReport& report) {
   nlohmann::ordered_json json{
@@ -171,7 +168,7 @@ void write_result(const GenerateFlags& o, const LanguageModel& model,
     const Prompt& prompt = prompts[i / static_cast<size_t>(o.samples)];
     json["texts"].push_back(text_json(o, prompt, i, report.texts[i], model.tokenizer() != nullptr));
   }
-  write_file_atomically(o.result, dumped(json) + "\n");
+  write_file_atomically(o.result, json_text(json) + "\n");
 }
 
 void print_speed(const GenerateReport& report) {
@@ -276,7 +273,7 @@ ExitCode run_generate(const GenerateFlags& o) {
   const GenerateReport report = generate(decoder, requests, options, event);
   for (size_t i = 0; i < report.texts.size() && o.json; ++i) {
     const Prompt& prompt = prompts[i / static_cast<size_t>(o.samples)];
-    fmt::print("{}\n", dumped(text_json(o, prompt, i, report.texts[i], tokenizer != nullptr)));
+    fmt::print("{}\n", json_text(text_json(o, prompt, i, report.texts[i], tokenizer != nullptr)));
   }
   if (!o.result.empty()) write_result(o, *model, prompts, report);
   if (!o.quiet) print_speed(report);

@@ -84,20 +84,6 @@ void check_precision(const Gpu& gpu, const Experiment& experiment) {
   if (!lacks.empty()) fail(ExitCode::usage, "{} does not compute in {}", gpu.name, lacks);
 }
 
-int equal_rank(const Session& session, int rank) {
-  const std::vector<int>& equal = session.executor->training().equal_stages;
-  const auto count = static_cast<size_t>(session.coordinates.pipeline.count);
-  const auto is_like = [&](size_t other) {
-    for (size_t stage = 0; stage < equal.size(); stage += count) {
-      if (equal[stage + other] != equal[stage + static_cast<size_t>(rank)]) return false;
-    }
-    return true;
-  };
-  int like = 0;
-  while (like < rank && !is_like(static_cast<size_t>(like))) ++like;
-  return like;
-}
-
 Session open_stage(const Session& session, int stage) {
   const int world = session.options.ranks.world;
   return open_planned_rank(*session.experiment, session.options, world,
@@ -117,7 +103,7 @@ std::vector<StageTimes> estimate_stages(
   std::vector<StageTimes> out;
   std::vector<StepSchedule> schedules = session.schedules();
   for (int i = 0; i < count; ++i) {
-    const int like = equal_rank(session, i);
+    const int like = session.executor->training().equal_rank(i, count);
     if (i == 0) {
       estimate(i, session);
     } else if (like == i) {

@@ -37,9 +37,6 @@ std::vector<StageTimes> estimate_stages(
 void write_timeline(const std::filesystem::path& path, const Session& session,
                     const MachineRates& rates);
 
-// Returns the first rank along the pipeline whose stages are equal to those of a rank.
-int equal_rank(const Session& session, int rank);
-
 // Opens the session of another rank of a plan.
 Session open_stage(const Session& session, int stage);
 

@@ -96,7 +96,7 @@ namespace {
 constexpr const char* kFooter =
     "Exit codes: 0 done; 1 internal error; 2 configuration or usage; 3 data; 4 diverged;\n"
     "5 memory; 6 a rank was lost; 7 storage; 8 device; 9 a check failed; 75 stopped by a\n"
-    "signal or time limit, with a checkpoint: the same command with --resume auto continues.\n";
+    "signal, time limit or --stop-at: --resume auto continues (a sweep: the same command).\n";
 
 int run_main(int argc, char** argv) {
   CLI::App app{"dltrain trains neural networks from declarative YAML files"};

@@ -30,21 +30,13 @@ bool is_one_of(const std::string& name, const Names& names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-ConfigNode scalar_at(const SourceLocation& location, std::string text) {
-  ConfigNode node;
-  node.kind = ConfigNode::Kind::scalar;
-  node.text = std::move(text);
-  node.location = location;
-  return node;
-}
-
-void put(ConfigNode& map, const char* key, std::string text) {
-  map.set({key, map.location}, scalar_at(map.location, std::move(text)));
+void put(ConfigNode& map, const char* key, std::string text,
+         ConfigNode::Style style = ConfigNode::Style::plain) {
+  map.set({key, map.location}, ConfigNode::make_scalar(std::move(text), map.location, style));
 }
 
 void put_path(ConfigNode& map, const char* key, const fs::path& path) {
-  put(map, key, fs::absolute(path).lexically_normal().string());
-  map.find(key)->style = ConfigNode::Style::quoted;
+  put(map, key, fs::absolute(path).lexically_normal().string(), ConfigNode::Style::quoted);
 }
 
 std::string text_of_key(const ConfigNode& map, const char* key) {
@@ -207,7 +199,7 @@ void put_array(ConfigNode& split, const fs::path& path) {
          path.string());
   }
   (inputs.is_map() ? inputs.items[0] : inputs) =
-      scalar_at(split.location, fs::absolute(path).lexically_normal().string());
+      ConfigNode::make_scalar(fs::absolute(path).lexically_normal().string(), split.location);
   split.set({"inputs", split.location}, std::move(inputs));
 }
 

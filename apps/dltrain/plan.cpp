@@ -229,7 +229,7 @@ void print_stages(const Session& session) {
   std::vector<Row> rows;
   std::vector<double> flops;
   for (int i = 0; i < stage.count; ++i) {
-    const int like = equal_rank(session, i);
+    const int like = session.executor->training().equal_rank(i, stage.count);
     if (like < i && rows.back().first == like) {
       rows.back().last = i;
       flops.push_back(flops.back());
@@ -539,10 +539,15 @@ CommandBody add_plan(CLI::App& command) {
                 "of the same step op by op, instead of the plan")
       ->excludes("--timeline")
       ->excludes("--frontier");
-  command.add_flag("--search", options->search,
-                   "Find the fastest layouts of --world ranks that fit --gpu: data, context, "
-                   "expert, tensor and pipeline parallelism, ZeRO stage, micro-batch, "
-                   "recomputation");
+  CLI::Option* search =
+      command.add_flag("--search", options->search,
+                       "Find the fastest layouts of --world ranks that fit --gpu: data, context, "
+                       "expert, tensor and pipeline parallelism, ZeRO stage, micro-batch, "
+                       "recomputation");
+  for (const char* other :
+       {"--passes", "--timeline", "--frontier", "--movement", "--disk", "--grace"}) {
+    search->excludes(command.get_option(other));
+  }
   return [options, rates_given, disk] {
     const LoadExperiment load = [&](const std::vector<std::string>& extra) {
       return options->config.load(extra);
@@ -551,9 +556,6 @@ CommandBody add_plan(CLI::App& command) {
     if (options->nodes > 0) divide_among_nodes(request, options->nodes);
     if (options->search) {
       request.world = std::max(request.world, request.ranks_per_node);
-      if (!request.timeline.empty() || request.frontier || request.movement) {
-        fail(ExitCode::usage, "--search has none of --timeline, --frontier and --movement");
-      }
       if (options->gpu.empty() || request.world < 2) {
         fail(ExitCode::usage, "--search requires --gpu, and --world with at least 2 ranks");
       }

@@ -16,21 +16,10 @@ struct ReportArguments {
   ReportOptions page;
 };
 
-std::vector<RunRecord> runs_in(const std::vector<std::string>& folders) {
-  std::vector<RunRecord> out;
-  for (const std::string& folder : folders) {
-    if (!fs::is_directory(folder)) fail(ExitCode::storage, "{} is not a folder", folder);
-    const std::vector<fs::path> found = find_runs(folder);
-    if (found.empty()) fail(ExitCode::storage, "{} has no runs", folder);
-    for (const fs::path& run : found) out.push_back(read_run(run));
-  }
-  return out;
-}
-
 constexpr const char* kPageFile = "report.html";
 
 ExitCode write_report(const ReportArguments& arguments) {
-  std::vector<RunRecord> runs = runs_in(arguments.folders);
+  std::vector<RunRecord> runs = read_runs(arguments.folders, /*required=*/true);
   ReportOptions options = arguments.page;
   options.engines = engines();
   if (options.title.empty() && runs.size() > 1) {

@@ -1,15 +1,16 @@
 // dltrain runs list|show: the runs of a folder as a table, and one run.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <compare>
 #include <ctime>
 #include <set>
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+#include "base/parse_number.h"
 #include "base/utf8.h"
 #include "dltrain/commands.h"
-#include "run/run_record.h"
 #include "telemetry/console.h"
 #include "telemetry/json_object.h"
 #include "telemetry/plot.h"
@@ -24,13 +25,6 @@ struct ListOptions {
   bool json = false;
 };
 
-std::optional<double> number_of(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && !text.empty() ? std::optional(number) : std::nullopt;
-}
-
 // A condition of --filter: KEY=VALUE, KEY<NUMBER, KEY>NUMBER, tag=WORD.
 class Filter {
  public:
@@ -40,7 +34,7 @@ class Filter {
       fail(ExitCode::usage, "--filter '{}' is not KEY=VALUE, KEY<NUMBER or KEY>NUMBER", text);
     }
     key_ = text.substr(0, at), wanted_ = text.substr(at + 1), kind_ = text[at];
-    if (kind_ != '=' && !number_of(wanted_)) {
+    if (kind_ != '=' && !parse_number<double>(wanted_)) {
       fail(ExitCode::usage, "--filter '{}': '{}' is no number", text, wanted_);
     }
   }
@@ -54,7 +48,7 @@ class Filter {
       });
     }
     const std::string found = run.value(key_);
-    const auto a = number_of(found), b = number_of(wanted_);
+    const auto a = parse_number<double>(found), b = parse_number<double>(wanted_);
     if (kind_ == '=') return found == wanted_ || (a && b && *a == *b);
     return a && (kind_ == '<' ? *a < *b : *a > *b);
   }
@@ -63,17 +57,6 @@ class Filter {
   std::string key_, wanted_;
   char kind_ = '=';
 };
-
-std::vector<RunRecord> read_all(const std::vector<std::string>& folders) {
-  std::vector<RunRecord> out;
-  for (const std::string& folder : folders) {
-    if (!std::filesystem::is_directory(folder)) {
-      fail(ExitCode::storage, "{} is no folder; give the folder that holds the runs", folder);
-    }
-    for (const auto& path : find_runs(folder)) out.push_back(read_run(path));
-  }
-  return out;
-}
 
 // The results that are columns unless --columns says otherwise.
 std::vector<std::string> result_columns(const std::vector<RunRecord>& runs) {
@@ -115,29 +98,14 @@ void sort_runs(std::vector<RunRecord>& runs, std::string key) {
   // Numbers before texts, and runs without the key last.
   std::ranges::stable_sort(order, [&](const auto& a, const auto& b) {
     if (a.first.empty() || b.first.empty()) return !a.first.empty() && b.first.empty();
-    const auto x = number_of(a.first), y = number_of(b.first);
-    if (!x || !y) return x.has_value() != y.has_value() ? x.has_value() : a.first < b.first;
-    return falling ? *x > *y : *x < *y;
+    const auto x = parse_number<double>(a.first), y = parse_number<double>(b.first);
+    if (x.has_value() != y.has_value()) return x.has_value();
+    const std::partial_ordering sign = x ? *x <=> *y : a.first <=> b.first;
+    return falling ? sign > 0 : sign < 0;
   });
   std::vector<RunRecord> sorted;
   for (const auto& [value, i] : order) sorted.push_back(std::move(runs[i]));
   runs = std::move(sorted);
-}
-
-void print_rows(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> width(rows[0].size());
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
-  }
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const bool text = i < 2;  // folder and status
-      line += text ? fmt::format("{:<{}}  ", row[i], width[i])
-                   : fmt::format("{:>{}}  ", row[i], width[i]);
-    }
-    fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
-  }
 }
 
 // "learning_rate" of "optimizer.learning_rate", if no other column has that name.
@@ -164,7 +132,7 @@ void print_json(const std::vector<RunRecord>& runs) {
                     {"problem", run.problem},
                     {"results", Json::parse(figures.text())},
                     {"settings", std::move(settings)}};
-    fmt::print("{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(line));
   }
 }
 
@@ -176,8 +144,8 @@ void check_key(const std::vector<RunRecord>& runs, const std::string& flag,
 }
 
 ExitCode list_runs(const ListOptions& options) {
-  std::vector<RunRecord> runs =
-      read_all(options.folders.empty() ? std::vector<std::string>{"runs"} : options.folders);
+  std::vector<RunRecord> runs = read_runs(
+      options.folders.empty() ? std::vector<std::string>{"runs"} : options.folders, false);
   const size_t found = runs.size();
   for (const std::string& column : options.columns) check_key(runs, "--columns", column);
   if (!options.sort.empty()) {
@@ -211,7 +179,7 @@ ExitCode list_runs(const ListOptions& options) {
            seconds == run.figures.end() ? "" : format_time(seconds->second)};
     for (const std::string& column : columns) row.push_back(run.value(column));
   }
-  print_rows(rows);
+  fmt::print("{}", aligned(rows, /*left=*/2));  // folder and status
   for (const RunRecord& run : runs) {
     if (run.status == "broken") {
       fmt::print("{}: {}\n", printable(run.folder.string()), printable(run.problem));
@@ -290,6 +258,19 @@ std::filesystem::path run_folder_given(const std::string& folder) {
     if (std::filesystem::exists(path / "config.yaml", ignored)) return path;
   }
   fail(ExitCode::storage, "{} is no run folder: it has no config.yaml", folder);
+}
+
+std::vector<RunRecord> read_runs(const std::vector<std::string>& folders, bool required) {
+  std::vector<RunRecord> out;
+  for (const std::string& folder : folders) {
+    if (!std::filesystem::is_directory(folder)) {
+      fail(ExitCode::storage, "{} is not a folder; give the folder that holds the runs", folder);
+    }
+    const auto found = find_runs(folder);
+    if (required && found.empty()) fail(ExitCode::storage, "{} has no runs", folder);
+    for (const auto& run : found) out.push_back(read_run(run));
+  }
+  return out;
 }
 
 CommandBody add_runs(CLI::App& command) {

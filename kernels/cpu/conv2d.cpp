@@ -111,12 +111,13 @@ std::unique_ptr<Kernel> make_conv2d_onednn(const KernelRequest& request) {
   call.argument(DNNL_ARG_BIAS, c.bias);
   call.argument(DNNL_ARG_DST, c.y);
   call.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
-  return make_kernel(
+  auto kernel = make_kernel(
       [weight, call](const Bindings& b, Stream&) {
         void* bias = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
         call.run({b.inputs[0], weight.read(b), bias, b.outputs[0], weight.scratch(b)});
       },
       weight.workspace_bytes());
+  return onednn::with_relu(request, std::move(kernel));
 }
 
 std::unique_ptr<Kernel> make_conv2d_backward_input_onednn(const KernelRequest& request) {

@@ -8,6 +8,7 @@
 #define DLTRAIN_CPU_ELEMENT_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstring>
 
 #include <hwy/highway.h>
@@ -133,6 +134,17 @@ HWY_INLINE void store_n(ElementVec v, T* p, size_t count) {
   hn::StoreU(narrow_bits(v, T{}), dh, part);
   std::memcpy(p, part, count * sizeof(uint16_t));
 #endif
+}
+
+// Calls f(offset, mask, n) along a row: n lanes, all except at the end.
+template <typename F>
+HWY_INLINE void along_row(int64_t count, const F& f) {
+  const ElementTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < count; i += lanes) {
+    const auto n = static_cast<size_t>(std::min(lanes, count - i));
+    f(i, hn::FirstN(d, n), n);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <hwy/highway.h>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -18,26 +19,19 @@ namespace {
 
 // Returns the widest instruction set that oneDNN may use.
 std::string architecture() {
-  switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::sse41:
-      return "sse41";
-    case dnnl::cpu_isa::avx:
-      return "avx";
-    case dnnl::cpu_isa::avx2:
-      return "avx2";
-    case dnnl::cpu_isa::avx2_vnni:
-      return "avx2_vnni";
-    case dnnl::cpu_isa::avx512_core:
-      return "avx512";
-    case dnnl::cpu_isa::avx512_core_vnni:
-      return "avx512_vnni";
-    case dnnl::cpu_isa::avx512_core_bf16:
-      return "avx512_bf16";
-    case dnnl::cpu_isa::avx512_core_amx:
-      return "avx512_amx";
-    default:
-      return "generic";
+  using Isa = dnnl::cpu_isa;
+  static constexpr std::pair<Isa, const char*> kNames[] = {{Isa::sse41, "sse41"},
+                                                           {Isa::avx, "avx"},
+                                                           {Isa::avx2, "avx2"},
+                                                           {Isa::avx2_vnni, "avx2_vnni"},
+                                                           {Isa::avx512_core, "avx512"},
+                                                           {Isa::avx512_core_vnni, "avx512_vnni"},
+                                                           {Isa::avx512_core_bf16, "avx512_bf16"},
+                                                           {Isa::avx512_core_amx, "avx512_amx"}};
+  for (const auto& [isa, name] : kNames) {
+    if (isa == dnnl::get_effective_cpu_isa()) return name;
   }
+  return "generic";
 }
 
 // Returns the targets of the SIMD kernels. DLTRAIN_MAX_CPU_ISA limits them and oneDNN, for tests.

@@ -2,7 +2,6 @@
 // cache.
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "base/error.h"
 #include "cpu/convert.h"
@@ -19,11 +18,8 @@ constexpr size_t kMaxScratch = 16;  // live intermediates: 32 KiB of the stack; 
                                     // fuse pass for steps of a group
 constexpr size_t kMaxInputs = 16;   // of a group; f16 ones are widened to 32 KiB at most
 
-constexpr size_t kMaxResults = 4;  // in bf16 and f16; the fuse pass makes groups of one
-
-// The location of an operand or result of a step. Only the last step writes its result in place: an
-// output may share the memory of an input that other steps still read, so results of earlier steps
-// stay in scratch until the end of the block.
+// The location of an operand or result of a step. The output may share the memory of an input that
+// other steps still read, so only the last step writes to it.
 struct OperandLocation {
   enum Kind : uint8_t { input, result, scratch };
   Kind kind = input;
@@ -45,13 +41,10 @@ class FusedElementwise final : public Kernel {
     const DType result = request.outputs[0].dtype;
     if (is_low_precision(result)) narrow_ = narrow_function(result);
     const auto steps = parse_fused_program(request.attributes.text("program"));
-    const auto results = request.attributes.integers("results");
     const size_t inputs = request.inputs.size();
-    if (inputs > kMaxInputs || results.size() > (narrow_ ? kMaxResults : kMaxInputs)) return false;
-    const bool computed = std::all_of(results.begin(), results.end(),
-                                      [&](int64_t r) { return r >= static_cast<int64_t>(inputs); });
+    if (inputs > kMaxInputs) return false;
     for (const TensorSpec& spec : request.inputs) {
-      const bool direct = computed && spec.dtype == DType::bf16;
+      const bool direct = spec.dtype == DType::bf16;
       inputs_.push_back({.element_size = dtype_size(spec.dtype),
                          .direct = direct,
                          .widen = is_low_precision(spec.dtype) && !direct
@@ -64,15 +57,11 @@ class FusedElementwise final : public Kernel {
     for (size_t s = 0; s < steps.size(); ++s) {
       for (int operand : steps[s].operands) last_use[static_cast<size_t>(operand)] = s;
     }
-    const auto is_result = [&](size_t operand) {
-      return std::find(results.begin(), results.end(), static_cast<int64_t>(operand)) !=
-             results.end();
-    };
     std::array<bool, kMaxScratch> taken{};
     for (size_t s = 0; s < steps.size(); ++s) {
       const size_t self = inputs + s;
-      if (s + 1 == steps.size() && results.size() == 1 && is_result(self)) {
-        locations[self] = {OperandLocation::result, 0};
+      if (s + 1 == steps.size()) {
+        locations[self].kind = OperandLocation::result;
       } else {
         const auto free = std::find(taken.begin(), taken.end(), false);
         if (free == taken.end()) return false;
@@ -82,15 +71,10 @@ class FusedElementwise final : public Kernel {
       add_step(steps[s], locations, locations[self]);
       for (int number : steps[s].operands) {
         const auto operand = static_cast<size_t>(number);
-        if (locations[operand].kind == OperandLocation::scratch && last_use[operand] == s &&
-            !is_result(operand)) {
+        if (locations[operand].kind == OperandLocation::scratch && last_use[operand] == s) {
           taken[locations[operand].index] = false;
         }
       }
-    }
-    for (size_t i = 0; i < results.size(); ++i) {
-      const OperandLocation& from = locations[static_cast<size_t>(results[i])];
-      if (from.kind != OperandLocation::result) copies_.push_back({from, i});
     }
     return true;
   }
@@ -124,12 +108,11 @@ class FusedElementwise final : public Kernel {
                       static_cast<float>(step.p), static_cast<float>(step.q)});
   }
 
-  // 16-bit operands are read as bf16 or widened to a buffer; only results are rounded.
+  // 16-bit operands are read as bf16 or widened to a buffer; only the result is rounded.
   void run_block(const Bindings& b, int64_t at, int64_t count, float* scratch) const {
     alignas(64) std::array<float, kMaxInputs * kFusedElementwiseBlock> wide;
-    alignas(64) std::array<float, kMaxResults * kFusedElementwiseBlock> rounded;
+    alignas(64) std::array<float, kFusedElementwiseBlock> rounded;
     std::array<const void*, kMaxInputs> in{};
-    std::array<float*, kMaxInputs> out{};
     for (size_t i = 0; i < inputs_.size(); ++i) {
       in[i] = b.input<std::byte>(i) + static_cast<size_t>(at) * inputs_[i].element_size;
       if (inputs_[i].widen == nullptr) continue;
@@ -137,21 +120,10 @@ class FusedElementwise final : public Kernel {
       inputs_[i].widen(in[i], to, count);
       in[i] = to;
     }
-    for (size_t i = 0; i < b.outputs.size(); ++i) {
-      out[i] = narrow_ != nullptr
-                   ? rounded.data() + static_cast<int64_t>(i) * kFusedElementwiseBlock
-                   : b.output<float>(i) + at;
-    }
-    run_steps(in.data(), out.data(), count, scratch);
-    for (size_t i = 0; i < b.outputs.size() && narrow_ != nullptr; ++i) {
-      narrow_(out[i], b.output<uint16_t>(i) + at, count);
-    }
-  }
-
-  void run_steps(const void* const* in, float* const* out, int64_t count, float* scratch) const {
+    float* out = narrow_ != nullptr ? rounded.data() : b.output<float>(0) + at;
     const auto computed = [&](OperandLocation location) {
       return location.kind == OperandLocation::result
-                 ? out[location.index]
+                 ? out
                  : scratch + static_cast<int64_t>(location.index) * kFusedElementwiseBlock;
     };
     const auto operand = [&](OperandLocation location) -> const void* {
@@ -161,26 +133,17 @@ class FusedElementwise final : public Kernel {
       s.function(
           {operand(s.a), s.binary ? operand(s.b) : nullptr, computed(s.out), count, s.p, s.q});
     }
-    for (const Copy& copy : copies_) {
-      std::memmove(out[copy.result], operand(copy.from),
-                   static_cast<size_t>(count) * sizeof(float));
-    }
+    if (narrow_ != nullptr) narrow_(out, b.output<uint16_t>(0) + at, count);
   }
-
-  struct Copy {
-    OperandLocation from;
-    size_t result;
-  };
 
   int64_t count_ = 0;
   std::vector<PlannedStep> steps_;
-  std::vector<Copy> copies_;
   struct Input {
     size_t element_size;
     bool direct;          // bf16 that steps read without widening
     WidenFunction widen;  // nullptr: not widened
   };
-  NarrowFunction narrow_ = nullptr;  // of results in 16 bits
+  NarrowFunction narrow_ = nullptr;  // of a result in 16 bits
   std::vector<Input> inputs_;
 };
 

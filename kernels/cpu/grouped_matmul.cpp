@@ -52,21 +52,6 @@ HWY_BEFORE_NAMESPACE();
 namespace dltrain::HWY_NAMESPACE {
 namespace {
 
-inline float grouped_number(float x) {
-  return x;
-}
-template <typename T>
-float grouped_number(T x) {
-  return to_f32(x);
-}
-inline void grouped_store(float x, float& to) {
-  to = x;
-}
-template <typename T>
-void grouped_store(float x, T& to) {
-  from_f32(x, to);
-}
-
 // Copies the columns of b to panel[inner][width]; missing columns are zero.
 template <typename T>
 void copy_panel(const GroupedProduct& p, float* panel, float* lines) {
@@ -76,7 +61,7 @@ void copy_panel(const GroupedProduct& p, float* panel, float* lines) {
   if (!p.transpose_b) {
     for (int64_t l = 0; l < p.inner; ++l) {
       for (int64_t j = 0; j < p.columns; ++j) {
-        panel[l * width + j] = grouped_number(b[l * p.b_stride + j]);
+        panel[l * width + j] = to_f32(b[l * p.b_stride + j]);
       }
     }
     return;
@@ -89,7 +74,7 @@ void copy_panel(const GroupedProduct& p, float* panel, float* lines) {
     const int64_t count = std::min(kGroupedLines, p.columns - first);
     for (int64_t j = 0; j < count; ++j) {
       for (int64_t l = 0; l < p.inner; ++l) {
-        lines[j * p.inner + l] = grouped_number(b[(first + j) * p.b_stride + l]);
+        lines[j * p.inner + l] = to_f32(b[(first + j) * p.b_stride + l]);
       }
     }
     transpose(lines, count, p.inner, p.inner, panel + first, width);
@@ -116,7 +101,7 @@ void run_grouped(const GroupedProduct& p) {
     } else {
       for (int64_t i = 0; i < rows; ++i) {
         for (int64_t l = 0; l < p.inner; ++l) {
-          left[i * p.inner + l] = grouped_number(a[i * p.a_row + l * p.a_inner]);
+          left[i * p.inner + l] = to_f32(a[i * p.a_row + l * p.a_inner]);
         }
       }
     }
@@ -127,7 +112,7 @@ void run_grouped(const GroupedProduct& p) {
       Out* to = static_cast<Out*>(p.c) + (row + i) * p.c_stride;
       for (int64_t j = 0; j < p.columns; ++j) {
         const float sum = tile[i * width + j];
-        grouped_store(p.add ? sum + grouped_number(to[j]) : sum, to[j]);
+        from_f32(p.add ? sum + to_f32(to[j]) : sum, to[j]);
       }
     }
   }

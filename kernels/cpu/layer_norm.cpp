@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
@@ -61,29 +62,10 @@ namespace {
 using Tag = ElementTag;
 using Vec = ElementVec;
 
-// Calls f(offset, mask, n) along a row: n lanes, all except at the end.
-template <typename F>
-HWY_INLINE void along_row(int64_t count, const F& f) {
-  const Tag d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = 0; i < count; i += lanes) {
-    const auto n = static_cast<size_t>(std::min(lanes, count - i));
-    f(i, hn::FirstN(d, n), n);
-  }
-}
-
 template <typename Low>
 HWY_INLINE Vec load_low(const void* p, bool is_low, int64_t i, size_t n) {
   return is_low ? load_n(static_cast<const Low*>(p) + i, n)
                 : load_n(static_cast<const float*>(p) + i, n);
-}
-
-// Calls f with a value of the type.
-template <typename F>
-HWY_INLINE void with_low(DType low, const F& f) {
-  if (low == DType::bf16) return f(Bf16{});
-  if (low == DType::f16) return f(F16{});
-  f(0.0f);
 }
 
 template <typename Low>
@@ -130,7 +112,7 @@ void forward_rows_of(const NormForward& n, int64_t begin, int64_t end) {
 }
 
 void forward_rows(const NormForward& n, int64_t begin, int64_t end) {
-  with_low(n.low, [&](auto low) { forward_rows_of<decltype(low)>(n, begin, end); });
+  with_element_type(n.low, [&](auto low) { forward_rows_of<decltype(low)>(n, begin, end); });
 }
 
 // Writes dx of a chunk of rows, and the chunk's sums of dy·x̂ and dy (nullptr: not needed).
@@ -190,8 +172,8 @@ void backward_rows_of(const NormBackward& n, int64_t begin, int64_t end, float* 
 
 void backward_rows(const NormBackward& n, int64_t begin, int64_t end, float* dweight,
                    float* dbias) {
-  with_low(n.low,
-           [&](auto low) { backward_rows_of<decltype(low)>(n, begin, end, dweight, dbias); });
+  with_element_type(
+      n.low, [&](auto low) { backward_rows_of<decltype(low)>(n, begin, end, dweight, dbias); });
 }
 
 }  // namespace

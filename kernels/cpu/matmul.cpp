@@ -15,47 +15,42 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, bool transposed, DType 
                     : onednn::strided({rows, columns}, {columns, 1}, dtype);
 }
 
-std::unique_ptr<Kernel> make_matmul(const KernelRequest& request,
-                                    const dnnl::primitive_attr& attr) {
+}  // namespace
+
+std::unique_ptr<Kernel> make_matmul_onednn(const KernelRequest& request) {
+  const DType dtype = request.inputs[0].dtype;
+  if (!onednn::computes_in(request, dtype)) return nullptr;
+  const std::string activation = request.attributes.text("activation");
+  if (request.accumulate && !activation.empty()) return nullptr;  // y + f(a·b) is not a post-op
+  const TensorSpec& y = request.outputs[0];
+  if (y.shape.elements() == 0) return nullptr;
+  dnnl::post_ops post_ops;
+  if (request.accumulate) post_ops.append_sum();
+  if (!onednn::append_activation(post_ops, activation)) return nullptr;
   const Shape &a = request.inputs[0].shape, &b = request.inputs[1].shape;
   const int64_t rows = a.elements(0, a.rank() - 1), columns = a[-1];
-  const int64_t width = request.outputs[0].shape[-1];
-  const int64_t height = request.outputs[0].shape.elements() / width;
+  const int64_t width = y.shape[-1], height = y.shape.elements() / width;
   const UsedThreads used(product_threads(height, rows * columns / height, width));
-  const DType dtype = request.inputs[0].dtype;
   const auto a_desc = matrix(rows, columns, request.attributes.boolean("transpose_a"), dtype);
   const auto b_desc = matrix(b[0], b[1], request.attributes.boolean("transpose_b"), dtype);
-  const TensorSpec& y = request.outputs[0];
-  const int64_t n = y.shape[-1];
-  const auto y_desc = matrix(y.shape.elements() / n, n, false, y.dtype);
+  const auto y_desc = matrix(height, width, false, y.dtype);
   const bool has_bias = request.inputs.size() == 3 && !is_absent(request.inputs[2]);
-  const auto bias_desc = has_bias ? onednn::strided({1, n}, {n, 1}, dtype) : dnnl::memory::desc();
-  const auto description = onednn::matmul(a_desc, b_desc, bias_desc, y_desc, attr);
+  const auto bias_desc = has_bias ? matrix(1, width, false, dtype) : dnnl::memory::desc();
+  const auto description =
+      onednn::matmul(a_desc, b_desc, bias_desc, y_desc, onednn::attributes(post_ops));
   onednn::Call call{dnnl::matmul(description)};
   call.argument(DNNL_ARG_SRC, a_desc);
   call.argument(DNNL_ARG_WEIGHTS, b_desc);
   call.argument(DNNL_ARG_BIAS, bias_desc);
   call.argument(DNNL_ARG_DST, y_desc);
   call.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
-  return make_kernel(
+  auto kernel = make_kernel(
       [call](const Bindings& b, Stream&) {
         void* bias = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
         call.run({b.inputs[0], b.inputs[1], bias, b.outputs[0], b.workspace});
       },
       description.scratchpad_desc().get_size());
-}
-
-}  // namespace
-
-std::unique_ptr<Kernel> make_matmul_onednn(const KernelRequest& request) {
-  if (!onednn::computes_in(request, request.inputs[0].dtype)) return nullptr;
-  const std::string activation = request.attributes.text("activation");
-  if (request.accumulate && !activation.empty()) return nullptr;  // y + f(a·b) is not a post-op
-  if (request.outputs[0].shape.elements() == 0) return nullptr;
-  dnnl::post_ops post_ops;
-  if (request.accumulate) post_ops.append_sum();
-  if (!onednn::append_activation(post_ops, activation)) return nullptr;
-  return make_matmul(request, onednn::attributes(post_ops));
+  return onednn::with_relu(request, std::move(kernel));
 }
 
 }  // namespace dltrain

@@ -57,13 +57,6 @@ HWY_INLINE RowVec widened(const F16* from) {
   const hn::Rebind<hwy::float16_t, RowTag> d;
   return hn::PromoteTo(RowTag(), hn::LoadU(d, reinterpret_cast<const hwy::float16_t*>(from)));
 }
-HWY_INLINE float widened_one(float value) {
-  return value;
-}
-template <typename T>
-HWY_INLINE float widened_one(T value) {
-  return to_f32(value);
-}
 
 // Computes y[r][c] for kRows rows of a and kWide rows of w.
 template <int kRows, int kWide, typename T>
@@ -99,7 +92,7 @@ HWY_INLINE void dot_tile(const float* HWY_RESTRICT a, const T* HWY_RESTRICT w, i
     for (int c = 0; c < kWide; ++c) {
       float total = hn::GetLane(hn::SumOfLanes(d, sum[r][c]));
       for (int64_t rest = i; rest < k; ++rest) {
-        total += a[r * k + rest] * widened_one(w[c * k + rest]);
+        total += a[r * k + rest] * to_f32(w[c * k + rest]);
       }
       y[r * ldy + c] = total;
     }
@@ -164,12 +157,10 @@ std::unique_ptr<Kernel> make_matmul_rows(const KernelRequest& request) {
     return nullptr;
   }
   const std::string activation = at.text("activation");
-  StepFunction step = nullptr;
-  if (!activation.empty() && activation != "identity") {
-    const auto op = elementwise_op(activation);
-    if (!op) return nullptr;
-    step = elementwise_step(*op, OperandKind::each, OperandKind::each, false);
-  }
+  const StepFunction step = activation.empty()
+                                ? nullptr
+                                : elementwise_step(activation_of(activation), OperandKind::each,
+                                                   OperandKind::each, false);
   const Shape& a = request.inputs[0].shape;
   const int64_t m = a.elements(0, a.rank() - 1), k = a[-1], n = request.inputs[1].shape[0];
   const bool widens = is_low_precision(dtype), narrows = is_low_precision(request.outputs[0].dtype);

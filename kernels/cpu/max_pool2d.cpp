@@ -2,6 +2,7 @@
 // channels but for the tangents. The backward gathers: every input pixel adds up the windows whose
 // maximum it is, so no two threads write the same element.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "cpu/convert.h"
@@ -80,7 +81,14 @@ HWY_INLINE IntVec load_position(const int32_t* p, size_t count) {
   return hn::MaskedLoad(hn::FirstN(IntTag(), count), IntTag(), p);
 }
 HWY_INLINE IntVec load_position(const uint8_t* p, size_t count) {
+#if DLTRAIN_AVX512()
   return hn::PromoteTo(IntTag(), hn::MaskedLoad(hn::FirstN(ByteTag(), count), ByteTag(), p));
+#else
+  if (count == hn::Lanes(ByteTag())) return load_position(p);
+  uint8_t part[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::memcpy(part, p, std::min(count, sizeof part));
+  return load_position(part);
+#endif
 }
 HWY_INLINE void store_position(IntVec v, int32_t* p, size_t count) {
   hn::BlendedStore(v, hn::FirstN(IntTag(), count), IntTag(), p);
@@ -297,19 +305,6 @@ PoolAxis axis_of(const AxisMap& map, int64_t inputs) {
   return PoolAxis(inputs, windows);
 }
 
-std::unique_ptr<Kernel> make_pool(const KernelRequest& r, const Pool& pool, bool backward) {
-  if (widen_function(pool.dtype) == nullptr || r.outputs[0].shape.elements() == 0) return nullptr;
-  const int64_t rows = pool.samples * (backward ? pool.rows.extent : pool.rows.outputs());
-  const int64_t grain = std::max<int64_t>(1, 4096 / (pool.columns.extent * pool.channels));
-  return make_kernel([=](const Bindings& b, Stream&) {
-    const auto function = HWY_DYNAMIC_DISPATCH(run_rows);
-    void* position = backward ? b.inputs[1] : b.outputs[1];
-    parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
-      function(pool, backward, b.inputs[0], b.outputs[0], position, begin, end);
-    });
-  });
-}
-
 Pool max_pool(const KernelRequest& r, bool backward) {
   const Shape &from = r.inputs[0].shape, &to = r.outputs[0].shape;
   const Shape &x = backward ? to : from, &y = backward ? from : to;
@@ -332,6 +327,24 @@ Pool adaptive_pool(const KernelRequest& r, bool backward) {
           .index_width = x[2],
           .rows = axis_of(maps.height, x[1]),
           .columns = axis_of(maps.width, x[2])};
+}
+
+Pool pool_of(const KernelRequest& r, bool backward) {
+  return r.attributes.has("output_size") ? adaptive_pool(r, backward) : max_pool(r, backward);
+}
+
+std::unique_ptr<Kernel> make_pool(const KernelRequest& r, bool backward) {
+  const Pool pool = pool_of(r, backward);
+  if (widen_function(pool.dtype) == nullptr || r.outputs[0].shape.elements() == 0) return nullptr;
+  const int64_t rows = pool.samples * (backward ? pool.rows.extent : pool.rows.outputs());
+  const int64_t grain = std::max<int64_t>(1, 4096 / (pool.columns.extent * pool.channels));
+  return make_kernel([=](const Bindings& b, Stream&) {
+    const auto function = HWY_DYNAMIC_DISPATCH(run_rows);
+    void* position = backward ? b.inputs[1] : b.outputs[1];
+    parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+      function(pool, backward, b.inputs[0], b.outputs[0], position, begin, end);
+    });
+  });
 }
 
 // dy of rows [begin, end) of outputs: dx at the maxima.
@@ -373,24 +386,17 @@ std::unique_ptr<Kernel> make_select(const Pool& pool) {
 }  // namespace
 
 std::unique_ptr<Kernel> make_max_pool2d(const KernelRequest& request) {
-  return make_pool(request, max_pool(request, false), false);
+  return make_pool(request, false);
 }
 std::unique_ptr<Kernel> make_max_pool2d_backward(const KernelRequest& request) {
-  return make_pool(request, max_pool(request, true), true);
-}
-std::unique_ptr<Kernel> make_adaptive_max_pool2d(const KernelRequest& request) {
-  return make_pool(request, adaptive_pool(request, false), false);
-}
-std::unique_ptr<Kernel> make_adaptive_max_pool2d_backward(const KernelRequest& request) {
-  return make_pool(request, adaptive_pool(request, true), true);
+  return make_pool(request, true);
 }
 std::unique_ptr<Kernel> make_max_pool2d_tangent(const KernelRequest& request) {
   if (widen_function(request.inputs[0].dtype) == nullptr ||
       request.outputs[0].shape.elements() == 0) {
     return nullptr;
   }
-  return make_select(request.attributes.has("output_size") ? adaptive_pool(request, false)
-                                                           : max_pool(request, false));
+  return make_select(pool_of(request, false));
 }
 
 }  // namespace dltrain

@@ -36,6 +36,7 @@ struct TopK : LabelledRows {
       if (labels[r] < 0) continue;
       const float* row = logits + r * classes;
       const float own = row[labels[r]];
+      if (std::isnan(own)) continue;
       const auto above = std::count_if(row, row + classes, [&](float x) { return x > own; });
       const auto equal =
           std::count(row, row + labels[r], own);  // the first of equal logits ranks higher

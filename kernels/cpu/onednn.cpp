@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cpu/makers.h"
+#include "shared/make_kernel.h"
 
 namespace dltrain::onednn {
 namespace {
@@ -91,22 +93,34 @@ bool append_activation(dnnl::post_ops& post_ops, const std::string& activation) 
     Algorithm algorithm;
     float alpha;
   };
-  static constexpr Row kRows[] = {{"relu", Algorithm::eltwise_relu, 0},
-                                  {"gelu", Algorithm::eltwise_gelu_erf, 0},
+  static constexpr Row kRows[] = {{"gelu", Algorithm::eltwise_gelu_erf, 0},
                                   {"gelu_tanh", Algorithm::eltwise_gelu_tanh, 0},
                                   {"silu", Algorithm::eltwise_swish, 1},
                                   {"tanh", Algorithm::eltwise_tanh, 0},
-                                  {"sigmoid", Algorithm::eltwise_logistic, 0},
-                                  {"exp", Algorithm::eltwise_exp, 0},
-                                  {"sqrt", Algorithm::eltwise_sqrt, 0},
-                                  {"square", Algorithm::eltwise_square, 0}};
-  if (activation.empty() || activation == "identity") return true;
+                                  {"sigmoid", Algorithm::eltwise_logistic, 0}};
+  if (activation.empty() || activation == "relu") return true;
   for (const Row& row : kRows) {
     if (activation != row.name) continue;
     append_eltwise(post_ops, row.algorithm, row.alpha);
     return true;
   }
   return false;
+}
+
+std::unique_ptr<Kernel> with_relu(const KernelRequest& request, std::unique_ptr<Kernel> kernel) {
+  if (request.attributes.text("activation") != "relu") return kernel;
+  auto relu = make_elementwise({.op = "relu",
+                                .attributes = request.attributes,
+                                .inputs = request.outputs,
+                                .outputs = request.outputs,
+                                .device = request.device});
+  const size_t workspace = kernel->workspace_bytes();
+  return make_kernel(
+      [kernel = std::move(kernel), relu = std::move(relu)](const Bindings& b, Stream& stream) {
+        kernel->run(b, stream);
+        relu->run({.inputs = b.outputs, .outputs = b.outputs}, stream);
+      },
+      workspace);
 }
 
 dnnl::primitive_attr attributes(const dnnl::post_ops& post_ops) {
@@ -142,20 +156,18 @@ dnnl::convolution_backward_weights::primitive_desc backward_weight(const Convolu
 }
 
 void Call::argument(int index, const dnnl::memory::desc& description) {
-  Argument argument{index, {}};
-  if (description.get_size() != 0) {
-    argument.memory = dnnl::memory(description, engine(), DNNL_MEMORY_NONE);
-    packed_.push_back({index, argument.memory.get()});
-  }
-  arguments_.push_back(std::move(argument));
+  dnnl::memory& memory = arguments_.emplace_back();
+  if (description.get_size() == 0) return;
+  memory = dnnl::memory(description, engine(), DNNL_MEMORY_NONE);
+  packed_.push_back({index, memory.get()});
 }
 
 void Call::run(std::initializer_list<void*> addresses) const {
   check_internal(addresses.size() == arguments_.size(),
                  "oneDNN call: {} addresses for {} arguments", addresses.size(), arguments_.size());
   auto address = addresses.begin();
-  for (const Argument& argument : arguments_) {
-    if (argument.memory) argument.memory.set_data_handle(*address);
+  for (const dnnl::memory& memory : arguments_) {
+    if (memory) memory.set_data_handle(*address);
     ++address;
   }
   const UsedThreads used(threads_);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,12 @@ dnnl::memory::desc any_layout(const dnnl::memory::dims& extents, DType dtype = D
 // floating input has it, and every floating output has it or f32.
 bool computes_in(const KernelRequest& request, DType dtype);
 
-// Appends the unary activation of that name; returns false if oneDNN has none. "" and "identity"
-// append nothing.
+// Appends the unary activation of that name; returns false if oneDNN has none. "" and
+// "relu" append nothing: oneDNN's relu makes 0 of NaN, so callers pass their kernel through
+// with_relu().
 bool append_activation(dnnl::post_ops& post_ops, const std::string& activation);
+// Returns `kernel`, with the activation relu followed by one pass over its result.
+std::unique_ptr<Kernel> with_relu(const KernelRequest& request, std::unique_ptr<Kernel> kernel);
 
 // Returns attributes with a scratchpad provided by the caller, so that running a primitive does not
 // allocate.
@@ -66,13 +70,9 @@ class Call {
   explicit operator bool() const { return static_cast<bool>(primitive_); }
 
  private:
-  struct Argument {
-    int index;
-    dnnl::memory memory;  // empty for a zero description
-  };
   dnnl::primitive primitive_;
   int threads_ = 1;
-  std::vector<Argument> arguments_;
+  std::vector<dnnl::memory> arguments_;  // empty for a zero description
   std::vector<dnnl_exec_arg_t> packed_;
 };
 

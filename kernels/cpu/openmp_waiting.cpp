@@ -90,11 +90,13 @@ void watch_load(int used) {
   int calm = 0;
   // Times of /proc/stat are rounded to ticks, for each core.
   const double tolerance = 0.2 + 0.05 * used;
-  CoreTime before, now;
+  CoreTime before;
   if (!read_core_time(cores, before)) return;
+  CoreTime now = before;
   for (auto then = std::chrono::steady_clock::now();; before = now) {
     std::this_thread::sleep_for(kInterval);
-    if (!read_core_time(cores, now)) return;
+    if (!read_core_time(cores, now))
+      continue;  // the team may still wait on `load`, which a return would end
     const auto time = std::chrono::steady_clock::now();
     const double seconds = std::chrono::duration<double>(time - std::exchange(then, time)).count();
     const double others = ((now.busy - before.busy) - (now.own - before.own)) / seconds;

@@ -10,7 +10,6 @@
 #include "cpu/convert.h"
 #include "cpu/element_update.h"
 #include "cpu/makers.h"
-#include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
 #include "ops/rules.h"
 #include "ops/update.h"
@@ -237,24 +236,12 @@ class ElementUpdate final : public Kernel {
   NarrowFunction narrow_ = nullptr;
 };
 
-// Returns true if all tensors are f32, except copies and parameters with stochastic rounding.
-bool computes_in_f32_but_for_16_bits(KernelRequest request) {
-  const size_t copies = first_copy(request.attributes, request.inputs.size());
-  if (copies != 0) {
-    request.inputs = request.inputs.first(copies);
-    request.outputs = {};
-  } else if (UpdateRounding(request.attributes).any()) {
-    request.inputs =
-        request.inputs.subspan(1 + static_cast<size_t>(request.attributes.integer("count", 1)));
-    request.outputs = {};
-  }
-  return computes_in_f32(request);
-}
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_element_update(const KernelRequest& request) {
-  if (!computes_in_f32_but_for_16_bits(request)) return nullptr;
+  // Of the first gradient: parameters without masters are bf16.
+  const auto count = static_cast<size_t>(request.attributes.integer("count", 1));
+  if (request.inputs[1 + count].dtype != DType::f32) return nullptr;
   return with_element_rule(request.op, request.attributes,
                            [&]<typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
                              if (request.attributes.has("block") && !kHas8BitMoments<Rule>) {

@@ -7,13 +7,11 @@
 #include <cstring>
 
 #include "cpu/convert.h"
-#include "cpu/engine.h"
 #include "cpu/makers.h"
 #include "cpu/onednn.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
-#include "shared/recurrent_parts.h"
 #include "shared/workspace_parts.h"
 
 namespace dltrain {
@@ -302,13 +300,6 @@ std::unique_ptr<Kernel> make_recurrent(const KernelRequest& request) {
 }
 std::unique_ptr<Kernel> make_recurrent_backward(const KernelRequest& request) {
   return make_recurrent_of<RecurrentBackward>(request);
-}
-
-std::unique_ptr<Kernel> make_recurrent_network(const KernelRequest& request) {
-  return make_recurrent_of_parts(request, cpu_engine());
-}
-std::unique_ptr<Kernel> make_recurrent_network_backward(const KernelRequest& request) {
-  return make_recurrent_backward_of_parts(request, cpu_engine());
 }
 
 }  // namespace dltrain

@@ -22,15 +22,6 @@
 
 #include "cpu/element-inl.h"
 
-#ifndef DLTRAIN_CPU_REDUCE_ONCE
-#define DLTRAIN_CPU_REDUCE_ONCE
-namespace dltrain {
-namespace {
-enum class ReduceKind { sum, max };
-}
-}  // namespace dltrain
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace dltrain::HWY_NAMESPACE {
 namespace {
@@ -114,26 +105,24 @@ void reduce_narrow(const T* x, int64_t rows, int64_t inner, float* out) {
   for (int64_t r = whole * rows_at_once; r < rows; ++r) fold(x + r * inner);
 }
 
-template <typename T>
-void columns_of(ReduceKind kind, const T* x, int64_t rows, int64_t inner, float* out) {
+template <bool max, typename T>
+void columns_of(const T* x, int64_t rows, int64_t inner, float* out) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
   if (inner == 1) {
-    *out = kind == ReduceKind::max ? reduce_row<true>(x, rows) : reduce_row<false>(x, rows);
+    *out = reduce_row<max>(x, rows);
   } else if (inner < lanes && rows > lanes) {
-    kind == ReduceKind::max ? reduce_narrow<true>(x, rows, inner, out)
-                            : reduce_narrow<false>(x, rows, inner, out);
-  } else if (kind == ReduceKind::max) {
-    reduce_columns<true>(x, rows, inner, out);
+    reduce_narrow<max>(x, rows, inner, out);
   } else {
-    reduce_columns<false>(x, rows, inner, out);
+    reduce_columns<max>(x, rows, inner, out);
   }
 }
 
 // `begin`: the first element of x that is read.
-void columns(ReduceKind kind, DType dtype, const void* x, int64_t begin, int64_t rows,
-             int64_t inner, float* out) {
+void columns(bool max, DType dtype, const void* x, int64_t begin, int64_t rows, int64_t inner,
+             float* out) {
   with_element_type(dtype, [&]<typename T>(T) {
-    columns_of(kind, static_cast<const T*>(x) + begin, rows, inner, out);
+    const T* from = static_cast<const T*>(x) + begin;
+    max ? columns_of<true>(from, rows, inner, out) : columns_of<false>(from, rows, inner, out);
   });
 }
 
@@ -184,7 +173,7 @@ class Reduce final : public Kernel {
  public:
   explicit Reduce(const KernelRequest& request)
       : passes_(plan_passes(request.inputs[0].shape, request.attributes.integers("axes"))),
-        kind_(request.attributes.text("kind") == "max" ? ReduceKind::max : ReduceKind::sum),
+        max_(request.attributes.text("kind") == "max"),
         dtype_(request.inputs[0].dtype),
         accumulate_(request.accumulate) {
     const double in = static_cast<double>(request.inputs[0].shape.elements());
@@ -224,7 +213,7 @@ class Reduce final : public Kernel {
     parallel_each(r.outer * chunks, grain, [&](int64_t at) {
       const int64_t o = at / chunks, first = at % chunks * r.chunk_rows;
       const int64_t rows = std::min(r.chunk_rows, r.reduced - first);
-      function(kind_, dtype, from, (o * r.reduced + first) * r.inner, rows, r.inner,
+      function(max_, dtype, from, (o * r.reduced + first) * r.inner, rows, r.inner,
                partials + at * r.inner);
     });
     parallel_each(r.outer * r.inner, 2048, [&](int64_t at) {
@@ -237,7 +226,7 @@ class Reduce final : public Kernel {
     double value = *partial;
     for (int64_t c = 1; c < chunks; ++c) {
       const double v = partial[c * stride];
-      value = kind_ == ReduceKind::sum ? value + v : v > value || std::isnan(v) ? v : value;
+      value = !max_ ? value + v : v > value || std::isnan(v) ? v : value;
     }
     return value;
   }
@@ -252,7 +241,7 @@ class Reduce final : public Kernel {
   }
 
   std::vector<ReductionPass> passes_;
-  ReduceKind kind_;
+  bool max_;
   DType dtype_;
   bool accumulate_;
   double scale_ = 1;

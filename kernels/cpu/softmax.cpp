@@ -29,22 +29,13 @@ struct SoftmaxRows {
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/element-inl.h"
 #include "cpu/simd_math-inl.h"
 #include "shared/make_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dltrain::HWY_NAMESPACE {
 namespace {
-
-// Calls f(offset, mask) along a row; the mask is full except at the end.
-template <typename F>
-HWY_INLINE void along_row(int64_t count, const F& f) {
-  const Floats d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = 0; i < count; i += lanes) {
-    f(i, hn::FirstN(d, static_cast<size_t>(std::min(lanes, count - i))));
-  }
-}
 
 template <bool logarithm>
 void softmax_rows(const SoftmaxRows& s, int64_t begin, int64_t end) {
@@ -54,11 +45,11 @@ void softmax_rows(const SoftmaxRows& s, int64_t begin, int64_t end) {
     const float* x = s.a + r * s.columns;
     float* y = s.out + r * s.columns;
     FloatVec greatest = lowest, sum = hn::Zero(d);
-    along_row(s.columns, [&](int64_t i, auto mask) HWY_ATTR {
+    along_row(s.columns, [&](int64_t i, auto mask, size_t) HWY_ATTR {
       greatest = hn::Max(greatest, hn::IfThenElse(mask, hn::MaskedLoad(mask, d, x + i), lowest));
     });
     greatest = hn::MaxOfLanes(d, greatest);
-    along_row(s.columns, [&](int64_t i, auto mask) HWY_ATTR {
+    along_row(s.columns, [&](int64_t i, auto mask, size_t) HWY_ATTR {
       const FloatVec e = exp_vec(hn::Sub(hn::MaskedLoad(mask, d, x + i), greatest));
       sum = hn::Add(sum, hn::IfThenElseZero(mask, e));
       if constexpr (!logarithm) hn::BlendedStore(e, mask, d, y + i);
@@ -66,7 +57,7 @@ void softmax_rows(const SoftmaxRows& s, int64_t begin, int64_t end) {
     const float total = hn::GetLane(hn::SumOfLanes(d, sum));
     // Subtract the maximum first: both have similar magnitude, so that no precision is lost.
     const FloatVec shift = hn::Set(d, std::log(total)), scale = hn::Set(d, 1 / total);
-    along_row(s.columns, [&](int64_t i, auto mask) HWY_ATTR {
+    along_row(s.columns, [&](int64_t i, auto mask, size_t) HWY_ATTR {
       const FloatVec v = hn::MaskedLoad(mask, d, (logarithm ? x : y) + i);
       const FloatVec result = logarithm ? hn::Sub(hn::Sub(v, greatest), shift) : hn::Mul(v, scale);
       hn::BlendedStore(result, mask, d, y + i);
@@ -81,13 +72,13 @@ void softmax_backward_rows(const SoftmaxRows& s, int64_t begin, int64_t end) {
     const float *y = s.a + r * s.columns, *dy = s.b + r * s.columns;
     float* dx = s.out + r * s.columns;
     FloatVec lanes = hn::Zero(d);
-    along_row(s.columns, [&](int64_t i, auto mask) HWY_ATTR {
+    along_row(s.columns, [&](int64_t i, auto mask, size_t) HWY_ATTR {
       const FloatVec gradient = hn::MaskedLoad(mask, d, dy + i);
       const FloatVec weight = logarithm ? constant(1) : hn::MaskedLoad(mask, d, y + i);
       lanes = hn::MulAdd(gradient, weight, lanes);
     });
     const FloatVec sum = hn::SumOfLanes(d, lanes);
-    along_row(s.columns, [&](int64_t i, auto mask) HWY_ATTR {
+    along_row(s.columns, [&](int64_t i, auto mask, size_t) HWY_ATTR {
       const FloatVec gradient = hn::MaskedLoad(mask, d, dy + i);
       const FloatVec output = hn::MaskedLoad(mask, d, y + i);
       const FloatVec result = logarithm ? hn::NegMulAdd(exp_vec(output), sum, gradient)

@@ -1,9 +1,13 @@
 // The kernels of the CPU engine. For each op the first row whose maker accepts the request is used.
 #include "cpu/table.h"
 
+#include "cpu/engine.h"
 #include "cpu/makers.h"
 #include "shared/common_kernels.h"
 #include "shared/galore.h"
+#include "shared/kernel_part.h"
+#include "shared/matmul_gelu.h"
+#include "shared/recurrent_parts.h"
 #include "shared/through_f32.h"
 
 namespace dltrain {
@@ -29,7 +33,6 @@ constinit const KernelRow kTable[] = {
     row("fused_elementwise", "simd", make_fused_elementwise),
     adding_row("reduce", "simd", make_reduce),
     row("broadcast", "plain", make_broadcast),
-    row("reshape", "no copy", make_reshape),
     row("concat", "plain", make_concat),
     row("slice", "plain", make_slice),
     row("pad", "plain", make_pad),
@@ -37,8 +40,9 @@ constinit const KernelRow kTable[] = {
     row("matmul", "rows", make_matmul_rows),
     adding_row("matmul", "panels", make_matmul_panels),
     adding_row("matmul", "oneDNN", make_matmul_onednn),
-    row("matmul_gelu", "composed", make_matmul_gelu),
-    row("matmul_gelu_backward", "composed", make_matmul_gelu_backward),
+    row("matmul_gelu", "composed", of_parts<cpu_engine, make_matmul_gelu_of_parts>),
+    row("matmul_gelu_backward", "composed",
+        of_parts<cpu_engine, make_matmul_gelu_backward_of_parts>),
     row("conv2d", "samples in lanes", make_conv2d_lanes),
     row("conv2d", "panels", make_conv2d_product),
     row("conv2d", "oneDNN", make_conv2d_onednn),
@@ -63,8 +67,8 @@ constinit const KernelRow kTable[] = {
     row("group_norm_backward", "simd", make_group_norm_backward),
     row("avg_pool2d", "simd", make_image_map),
     row("avg_pool2d_backward", "simd", make_image_map),
-    row("adaptive_max_pool2d", "simd", make_adaptive_max_pool2d),
-    row("adaptive_max_pool2d_backward", "simd", make_adaptive_max_pool2d_backward),
+    row("adaptive_max_pool2d", "simd", make_max_pool2d),
+    row("adaptive_max_pool2d_backward", "simd", make_max_pool2d_backward),
     row("upsample2d", "simd", make_image_map),
     row("upsample2d_backward", "simd", make_image_map),
     row("embedding", "plain", make_embedding),
@@ -92,8 +96,9 @@ constinit const KernelRow kTable[] = {
     row("slot_state_update", "plain", make_slot_state_update),
     row("recurrent", "oneDNN", make_recurrent),
     row("recurrent_backward", "oneDNN", make_recurrent_backward),
-    row("recurrent_network", "oneDNN", make_recurrent_network),
-    row("recurrent_network_backward", "oneDNN", make_recurrent_network_backward),
+    row("recurrent_network", "oneDNN", of_parts<cpu_engine, make_recurrent_of_parts>),
+    row("recurrent_network_backward", "oneDNN",
+        of_parts<cpu_engine, make_recurrent_backward_of_parts>),
     row("carried_state", "plain", make_carried_state),
     adding_row("carry_state", "plain", make_carry_state),
     row("carry_state_in_place", "plain", make_carry_state_in_place),
@@ -137,18 +142,6 @@ constinit const KernelRow kTable[] = {
     row("adafactor_update", "simd", make_adafactor_update),
     row("low_precision_update", "simd", make_low_precision_update),
     row("tree_sum", "simple", make_tree_sum),
-    row("all_reduce_begin", "collectives", make_all_reduce_begin),
-    row("all_reduce_end", "collectives", make_all_reduce_end),
-    row("reduce_scatter_begin", "collectives", make_reduce_scatter_begin),
-    row("reduce_scatter_end", "collectives", make_wait),
-    row("all_gather_begin", "collectives", make_all_gather_begin),
-    row("all_gather_end", "collectives", make_wait),
-    row("all_to_all_begin", "collectives", make_all_to_all_begin),
-    row("all_to_all_end", "collectives", make_wait),
-    row("send_begin", "collectives", make_send_begin),
-    row("send_end", "collectives", make_wait),
-    row("receive_begin", "collectives", make_receive_begin),
-    row("receive_end", "collectives", make_wait),
     row("sum_of_squares", "simd", make_sum_of_squares),
     row("gradient_norm_of", "simple", make_gradient_norm_of),
 };
@@ -157,7 +150,7 @@ constinit const KernelRow kTable[] = {
 
 std::span<const KernelRow> cpu_kernels() {
   static const std::vector<KernelRow> table =
-      with_through_f32(with_elementwise(adding_row("", "simd", make_elementwise),
+      with_through_f32(with_common_rows(adding_row("", "simd", make_elementwise),
                                         row("", "simd", make_element_update), kTable),
                        make_through_f32, true);
   return table;

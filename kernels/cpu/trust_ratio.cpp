@@ -6,7 +6,6 @@
 #include "cpu/element_update.h"
 #include "cpu/makers.h"
 #include "cpu/sum_of_squares.h"
-#include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
 #include "shared/make_kernel.h"
 #include "shared/trust_rules.h"
@@ -110,22 +109,10 @@ class TrustCall {
   const Bindings& bindings_;
 };
 
-// Returns true if all tensors but the sums are f32.
-bool are_tensors_f32(const KernelRequest& request) {
-  const auto count = static_cast<size_t>(request.attributes.integer("count", 1));
-  KernelRequest tensors = request;
-  if (request.inputs.back().dtype == DType::f64) {
-    tensors.inputs = request.inputs.first(request.inputs.size() - count);
-  }
-  tensors.outputs = request.outputs.first(request.outputs.size() -
-                                          (request.outputs.back().dtype == DType::f64 ? count : 0));
-  return computes_in_f32(tensors);
-}
-
 // run(call, factors of each tensor)
 template <typename Factors, typename Run>
 std::unique_ptr<Kernel> make_trust_kernel(const KernelRequest& request, const Run& run) {
-  if (!are_tensors_f32(request)) return nullptr;
+  if (request.inputs[1].dtype != DType::f32) return nullptr;
   const UpdateGroups groups(request.attributes);
   const size_t tensors = groups.group.size();
   const TensorChunks chunks(request.inputs.subspan(1, tensors));

@@ -82,6 +82,13 @@ HWY_INLINE double total(FloatVec v) {
   return static_cast<double>(hn::GetLane(hn::SumOfLanes(Floats(), v)));
 }
 
+// A part of a row of targets, without the label's own term.
+HWY_INLINE FloatVec smoothed(const WeightedArguments& a, int64_t row, RowLanes part, FloatVec keep,
+                             FloatVec even) {
+  if (a.labels != nullptr) return even;
+  return hn::MulAdd(keep, part.load(a.distributions + row * a.classes), even);
+}
+
 // Σq and Σq·(x − shift) of a row (q: weighted, smoothed targets), without the label's own term.
 struct TargetSums {
   double mass, dot;
@@ -89,16 +96,16 @@ struct TargetSums {
 
 HWY_INLINE TargetSums target_sums(const WeightedArguments& a, int64_t row, const float* x,
                                   float shift) {
-  const FloatVec keep = constant(a.labels != nullptr ? 0 : 1 - a.smoothing);
+  const FloatVec keep = constant(1 - a.smoothing);
   const FloatVec even = constant(a.smoothing / static_cast<double>(a.classes));
   const FloatVec shift_vec = hn::Set(Floats(), shift);
-  const float* targets = a.labels != nullptr ? x : a.distributions + row * a.classes;
   FloatVec mass = hn::Zero(Floats()), dot = hn::Zero(Floats());
   along(a.classes, [&](RowLanes part) HWY_ATTR {
-    const FloatVec q =
-        hn::Mul(part.load(a.weights.data()), hn::MulAdd(keep, part.load(targets), even));
+    const FloatVec q = hn::Mul(part.load(a.weights.data()), smoothed(a, row, part, keep, even));
     mass = hn::Add(mass, q);
-    dot = hn::MulAdd(q, part.only_used(hn::Sub(part.load(x), shift_vec)), dot);
+    // A logit of a class that does not count may be -infinity.
+    const FloatVec distance = part.only_used(hn::Sub(part.load(x), shift_vec));
+    dot = hn::MulAdd(q, hn::IfThenElseZero(hn::Ne(q, hn::Zero(Floats())), distance), dot);
   });
   return {total(mass), total(dot)};
 }
@@ -156,7 +163,7 @@ void weighted_backward(const WeightedArguments& a, double dloss, float* dlogits,
   const double factor = dloss * a.scale;
   const double even = a.smoothing / static_cast<double>(a.classes);
   const FloatVec factor_vec = constant(factor), even_vec = constant(even);
-  const FloatVec keep = constant(a.labels != nullptr ? 0 : 1 - a.smoothing);
+  const FloatVec keep = constant(1 - a.smoothing);
   for (int64_t r = begin; r < end; ++r) {
     const float* x = a.logits + r * a.classes;
     float* out = dlogits + r * a.classes;
@@ -173,11 +180,9 @@ void weighted_backward(const WeightedArguments& a, double dloss, float* dlogits,
     }
     const FloatVec scaled_mass = constant(factor * mass);
     const FloatVec shift = hn::Set(d, a.log_sum_exp[r]);
-    const float* targets = a.labels != nullptr ? x : a.distributions + r * a.classes;
     along(a.classes, [&](RowLanes part) HWY_ATTR {
       const FloatVec softmax = exp_vec(hn::Sub(part.load(x), shift));
-      const FloatVec q =
-          hn::Mul(part.load(a.weights.data()), hn::MulAdd(keep, part.load(targets), even_vec));
+      const FloatVec q = hn::Mul(part.load(a.weights.data()), smoothed(a, r, part, keep, even_vec));
       const FloatVec gradient = hn::MulSub(softmax, scaled_mass, hn::Mul(factor_vec, q));
       hn::BlendedStore(gradient, hn::FirstN(d, static_cast<size_t>(part.count)), d, out + part.at);
     });

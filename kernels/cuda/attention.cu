@@ -49,13 +49,12 @@ __global__ void __launch_bounds__(kAttentionBlock)
   const M kNever = -static_cast<M>(INFINITY);
   const Pointers<T> p(in);
   const BlockRows own(c.queries, c.heads, kBlockRows);
-  const int64_t n = own.sample, h = own.head, g = h / (c.heads / c.kv_heads);
+  const int64_t n = own.sample, h = own.head, g = c.kv_head(h);
   const AttentionScores<M> scores(c, in, n, h);
   const int lane = warp_lane();
 
   queries.load(
-      p.q, own.first, c.queries, c.head_dim, [&](int64_t t) { return c.query_at(n, t, h); },
-      c.tf32);
+      p.q, own.first, c.queries, c.head_dim, [&](int64_t t) { return c.query(n, t, h); }, c.tf32);
   const int64_t end = own.first + kBlockRows < c.queries ? own.first + kBlockRows : c.queries;
   M sum[kRows], most[kRows], out[kRows][kParts];
   for (int r = 0; r < kRows; ++r) {
@@ -63,12 +62,13 @@ __global__ void __launch_bounds__(kAttentionBlock)
     most[r] = kNever;
     for (int k = 0; k < kParts; ++k) out[r][k] = 0;
   }
-  for (int64_t s = scores.first_key(own.first); s < c.end_key(end - 1); s += kTile) {
+  for (int64_t s = scores.first_key(own.first); s < c.pattern.end_key(end - 1, c.keys);
+       s += kTile) {
     __syncthreads();
     keys.load(
-        p.k, s, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); }, c.tf32);
+        p.k, s, c.keys, c.head_dim, [&](int64_t t) { return c.key(n, t, g); }, c.tf32);
     values.load(
-        p.v, s, c.keys, c.head_dim, [&](int64_t t) { return c.value_at(n, t, g); }, c.tf32);
+        p.v, s, c.keys, c.head_dim, [&](int64_t t) { return c.value(n, t, g); }, c.tf32);
     __syncthreads();
     for (int r = 0; r < kRows; ++r) {
       const int row = own_warp() * kRows + r;
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kAttentionBlock)
       if (lane < kTile && scores.sees(t, s + lane)) {
         score = scores.score(keys.dot(lane, queries.at[row], c.head_dim), t, s + lane);
       }
-      const M top = warp_max(score > most[r] ? score : most[r]);
+      const M top = warp_max(score > most[r] || score != score ? score : most[r]);  // NaN stays
       if (top == kNever) continue;  // uniform over a warp
       const M weight = score == kNever ? M(0) : std::exp(score - top);
       const M shrink = std::exp(most[r] - top);
@@ -101,10 +101,10 @@ __global__ void __launch_bounds__(kAttentionBlock)
     for (int k = 0; k < kParts; ++k) {
       const int d = lane + k * kWarp;
       if (d < c.head_dim) {
-        y[c.output_at(n, t, h) + d] = static_cast<T>(none ? M(0) : out[r][k] / sum[r]);
+        y[c.output(n, t, h) + d] = static_cast<T>(none ? M(0) : out[r][k] / sum[r]);
       }
     }
-    if (lane == 0) sums[c.row_at(n, h, t)] = none ? -kNever : most[r] + std::log(sum[r]);
+    if (lane == 0) sums[c.row(n, h, t)] = none ? -kNever : most[r] + std::log(sum[r]);
   }
 }
 
@@ -120,7 +120,7 @@ __global__ void delta_kernel(AttentionCall c, const T* dy, const T* y, MathOf<T>
   }
   sum = warp_sum(sum);
   const int64_t h = row % c.heads, t = row / c.heads % c.queries, n = row / c.heads / c.queries;
-  if (warp_lane() == 0) deltas[c.row_at(n, h, t)] = sum;
+  if (warp_lane() == 0) deltas[c.row(n, h, t)] = sum;
 }
 
 template <typename T, int kDim>
@@ -135,27 +135,26 @@ __global__ void __launch_bounds__(kAttentionBlock)
   __shared__ M slopes[kBlockRows][kTile];  // of the scores
   const Pointers<T> p(in);
   const BlockRows own(c.queries, c.heads, kBlockRows);
-  const int64_t n = own.sample, h = own.head, g = h / (c.heads / c.kv_heads);
+  const int64_t n = own.sample, h = own.head, g = c.kv_head(h);
   const AttentionScores<M> scores(c, in, n, h);
   const int lane = warp_lane();
 
   queries.load(
-      p.q, own.first, c.queries, c.head_dim, [&](int64_t t) { return c.query_at(n, t, h); },
-      c.tf32);
+      p.q, own.first, c.queries, c.head_dim, [&](int64_t t) { return c.query(n, t, h); }, c.tf32);
   gradients.load(
-      dy, own.first, c.queries, c.head_dim, [&](int64_t t) { return c.output_at(n, t, h); },
-      c.tf32);
+      dy, own.first, c.queries, c.head_dim, [&](int64_t t) { return c.output(n, t, h); }, c.tf32);
   const int64_t end = own.first + kBlockRows < c.queries ? own.first + kBlockRows : c.queries;
   M out[kRows][kParts];
   for (int r = 0; r < kRows; ++r) {
     for (int k = 0; k < kParts; ++k) out[r][k] = 0;
   }
-  for (int64_t s = scores.first_key(own.first); s < c.end_key(end - 1); s += kTile) {
+  for (int64_t s = scores.first_key(own.first); s < c.pattern.end_key(end - 1, c.keys);
+       s += kTile) {
     __syncthreads();
     keys.load(
-        p.k, s, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); }, c.tf32);
+        p.k, s, c.keys, c.head_dim, [&](int64_t t) { return c.key(n, t, g); }, c.tf32);
     values.load(
-        p.v, s, c.keys, c.head_dim, [&](int64_t t) { return c.value_at(n, t, g); }, c.tf32);
+        p.v, s, c.keys, c.head_dim, [&](int64_t t) { return c.value(n, t, g); }, c.tf32);
     __syncthreads();
     for (int r = 0; r < kRows; ++r) {
       const int row = own_warp() * kRows + r;
@@ -163,7 +162,7 @@ __global__ void __launch_bounds__(kAttentionBlock)
       if (lane < kTile) {
         M slope = 0;
         if (scores.sees(t, s + lane)) {
-          const int64_t at = c.row_at(n, h, t);
+          const int64_t at = c.row(n, h, t);
           const M score = scores.score(keys.dot(lane, queries.at[row], c.head_dim), t, s + lane);
           const M weight = std::exp(score - sums[at]);
           const M reached = values.dot(lane, gradients.at[row], c.head_dim);
@@ -185,7 +184,7 @@ __global__ void __launch_bounds__(kAttentionBlock)
     if (t >= c.queries) continue;
     for (int k = 0; k < kParts; ++k) {
       const int d = lane + k * kWarp;
-      if (d < c.head_dim) dq[c.query_at(n, t, h) + d] = static_cast<T>(out[r][k]);
+      if (d < c.head_dim) dq[c.query(n, t, h) + d] = static_cast<T>(out[r][k]);
     }
   }
 }
@@ -206,9 +205,9 @@ __global__ void __launch_bounds__(kAttentionBlock)
   const int lane = warp_lane();
 
   keys.load(
-      p.k, own.first, c.keys, c.head_dim, [&](int64_t t) { return c.key_at(n, t, g); }, c.tf32);
+      p.k, own.first, c.keys, c.head_dim, [&](int64_t t) { return c.key(n, t, g); }, c.tf32);
   values.load(
-      p.v, own.first, c.keys, c.head_dim, [&](int64_t t) { return c.value_at(n, t, g); }, c.tf32);
+      p.v, own.first, c.keys, c.head_dim, [&](int64_t t) { return c.value(n, t, g); }, c.tf32);
   const int64_t end = own.first + kBlockRows < c.keys ? own.first + kBlockRows : c.keys;
   M out_k[kRows][kParts], out_v[kRows][kParts];
   for (int r = 0; r < kRows; ++r) {
@@ -216,13 +215,13 @@ __global__ void __launch_bounds__(kAttentionBlock)
   }
   for (int64_t h = g * shared_by; h < (g + 1) * shared_by; ++h) {
     const AttentionScores<M> scores(c, in, n, h);
-    for (int64_t t = c.first_query(own.first); t < c.end_query(end - 1); t += kTile) {
+    for (int64_t t = c.first_query_of(own.first); t < c.end_query_of(end - 1); t += kTile) {
       if (scores.first_key(t) >= end) break;  // as all later queries
       __syncthreads();
       queries.load(
-          p.q, t, c.queries, c.head_dim, [&](int64_t i) { return c.query_at(n, i, h); }, c.tf32);
+          p.q, t, c.queries, c.head_dim, [&](int64_t i) { return c.query(n, i, h); }, c.tf32);
       gradients.load(
-          dy, t, c.queries, c.head_dim, [&](int64_t i) { return c.output_at(n, i, h); }, c.tf32);
+          dy, t, c.queries, c.head_dim, [&](int64_t i) { return c.output(n, i, h); }, c.tf32);
       __syncthreads();
       for (int r = 0; r < kRows; ++r) {
         const int row = own_warp() * kRows + r;
@@ -230,7 +229,7 @@ __global__ void __launch_bounds__(kAttentionBlock)
         if (lane < kTile) {
           M slope = 0, passed = 0;
           if (scores.sees(t + lane, s)) {
-            const int64_t at = c.row_at(n, h, t + lane);
+            const int64_t at = c.row(n, h, t + lane);
             const M score = scores.score(queries.dot(lane, keys.at[row], c.head_dim), t + lane, s);
             const M weight = std::exp(score - sums[at]), kept = scores.kept(t + lane, s);
             const M reached = gradients.dot(lane, values.at[row], c.head_dim);
@@ -256,8 +255,8 @@ __global__ void __launch_bounds__(kAttentionBlock)
     for (int k = 0; k < kParts; ++k) {
       const int d = lane + k * kWarp;
       if (d >= c.head_dim) continue;
-      dk[c.key_at(n, s, g) + d] = static_cast<T>(out_k[r][k]);
-      dv[c.value_at(n, s, g) + d] = static_cast<T>(out_v[r][k]);
+      dk[c.key(n, s, g) + d] = static_cast<T>(out_k[r][k]);
+      dv[c.value(n, s, g) + d] = static_cast<T>(out_v[r][k]);
     }
   }
 }
@@ -296,18 +295,14 @@ bool attention_supported(const AttentionCall& call) {
          call.samples * call.kv_heads * call.keys < (int64_t{1} << 31);
 }
 
-bool is_packed(const AttentionCall& call) {
-  return call.first_key_head > 0;
-}
-
 }  // namespace
 
 AttentionCall read_attention_call(const KernelRequest& request, SpecSpan inputs) {
   const Attributes& attributes = request.attributes;
   const AttentionSizes a = attention_sizes(request.op, inputs, attributes);
   AttentionCall call = attention_call(a, inputs[0].dtype, attributes);
-  if (const AttentionPattern pattern(attributes); pattern.masked) {
-    call.mask = pattern.documents                            ? AttentionCall::Mask::documents
+  if (call.pattern.masked) {
+    call.mask = call.pattern.documents                       ? AttentionCall::Mask::documents
                 : inputs[a.packed ? 1 : 3].shape.rank() == 1 ? AttentionCall::Mask::lengths
                                                              : AttentionCall::Mask::tokens;
   }
@@ -315,10 +310,10 @@ AttentionCall read_attention_call(const KernelRequest& request, SpecSpan inputs)
 }
 
 AttentionInputs read_attention_inputs(const AttentionCall& call, std::span<void* const> inputs) {
-  const bool packed = is_packed(call);
-  AttentionInputs in{.q = inputs[0], .k = inputs[packed ? 0 : 1], .v = inputs[packed ? 0 : 2]};
+  AttentionInputs in{
+      .q = inputs[0], .k = inputs[call.packed ? 0 : 1], .v = inputs[call.packed ? 0 : 2]};
   if (call.mask != AttentionCall::Mask::none) {
-    in.mask = static_cast<const int32_t*>(inputs[packed ? 1 : 3]);
+    in.mask = static_cast<const int32_t*>(inputs[call.packed ? 1 : 3]);
   }
   if (call.dropout > 0) in.state = static_cast<const StepState*>(inputs.back());
   return in;
@@ -347,7 +342,7 @@ std::unique_ptr<Kernel> make_cuda_attention_backward(const KernelRequest& reques
   const auto run = [c, rows](const Bindings& b, Stream& stream) {
     if (c.samples * c.queries == 0) return;
     const AttentionInputs in = read_attention_inputs(c, b.inputs.subspan(3));
-    void *dk = b.outputs[is_packed(c) ? 0 : 1], *dv = b.outputs[is_packed(c) ? 0 : 2];
+    void *dk = b.outputs[c.packed ? 0 : 1], *dv = b.outputs[c.packed ? 0 : 2];
     with_floating(c.dtype, [&]<typename T>(T) {
       DLTRAIN_LAUNCH(delta_kernel<T>, static_cast<unsigned>(divide_up(rows, kAttentionWarps)),
                      kAttentionBlock, stream.native(), c, b.input<T>(0), b.input<T>(1),

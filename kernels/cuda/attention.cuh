@@ -40,29 +40,25 @@ struct AttentionScores {
   __device__ AttentionScores(const AttentionCall& c, const AttentionInputs& in, int64_t sample_,
                              int64_t head_)
       : call(c), mask(in.mask), sample(sample_), head(head_), slope(0) {
-    if (c.alibi) slope = static_cast<M>(alibi_slope(c.first_head + head, c.all_heads));
+    if (c.pattern.alibi) slope = static_cast<M>(c.slope(head));
     if (c.dropout > 0) {
       const StepInputs& state = in.state->in;
       seed = state.seed;
       step = static_cast<uint64_t>(state.step);
-      first_element =
-          (((state.sample_offset + sample) * c.all_heads + c.first_head + head) * c.all_queries +
-           c.key_offset + c.query_offset) *
-              c.all_keys +
-          c.key_offset;
+      first_element = c.random_row(state.sample_offset + sample, head, 0);
     }
   }
 
   // The first key to which a query attends. It grows with the query.
   __device__ int64_t first_key(int64_t query) const {
-    const int64_t first = call.first_key(query);
+    const int64_t first = call.pattern.first_key(query);
     if (call.mask != AttentionCall::Mask::documents) return first;
-    const int64_t start = call.query_offset + query - mask[sample * call.queries + query];
+    const int64_t start = call.first_query + query - mask[sample * call.queries + query];
     return start > first ? start : first;
   }
   __device__ bool sees(int64_t query, int64_t key) const {
-    if (query >= call.queries || key >= call.keys || key < call.first_key(query) ||
-        key >= call.end_key(query)) {
+    if (query >= call.queries || key >= call.keys || key < call.pattern.first_key(query) ||
+        key >= call.pattern.end_key(query, call.keys)) {
       return false;
     }
     if (call.mask == AttentionCall::Mask::none) return true;
@@ -71,7 +67,7 @@ struct AttentionScores {
     return mask[sample * call.keys + key] != 0;
   }
   __device__ M score(M dot, int64_t query, int64_t key) const {
-    const int64_t at = call.query_offset + query, distance = at > key ? at - key : key - at;
+    const int64_t at = call.first_query + query, distance = at > key ? at - key : key - at;
     return static_cast<M>(call.scale) * dot - slope * static_cast<M>(distance);
   }
   // Returns the dropout's factor of a weight.
@@ -81,15 +77,6 @@ struct AttentionScores {
         random_uniform(seed, call.stream, step,
                        static_cast<uint64_t>(first_element + query * call.all_keys + key));
     return static_cast<double>(u) >= call.dropout ? static_cast<M>(1 / (1 - call.dropout)) : M(0);
-  }
-
-  // See lib/ops/attention.cpp.
-  static __device__ double alibi_slope(int64_t head, int64_t heads) {
-    int64_t power = 1;
-    while (power * 2 <= heads) power *= 2;
-    const double i =
-        head < power ? static_cast<double>(head + 1) : static_cast<double>(head - power) + 0.5;
-    return std::exp2(-8 * i / static_cast<double>(power));
   }
 };
 

@@ -55,12 +55,12 @@ __global__ void __launch_bounds__(kBlock)
   firsts[thread] = first;
   __syncthreads();
   for (int i = 0; i < kBlock; ++i) first = firsts[i] < first ? firsts[i] : first;
-  const int64_t rows = first == c.keys ? c.queries : c.causal ? first : 0;
+  const int64_t rows = first == c.keys ? c.queries : c.pattern.causal ? first : 0;
   for (int64_t i = thread; i < rows * c.heads * c.head_dim; i += kBlock) {
-    y[c.output_at(n, 0, 0) + i] = static_cast<T>(0.0f);
+    y[c.output(n, 0, 0) + i] = static_cast<T>(0.0f);
   }
   for (int64_t i = thread; i < rows * c.heads; i += kBlock) {
-    sums[c.row_at(n, i / rows, i % rows)] = static_cast<float>(INFINITY);
+    sums[c.row(n, i / rows, i % rows)] = static_cast<float>(INFINITY);
   }
 }
 

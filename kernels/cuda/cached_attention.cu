@@ -3,7 +3,8 @@
 // then a block computes one head of one token, a thread one key at a time: keys are transposed, so
 // accesses are coalesced. The softmax is online (Milakov and Gimelshein 2018). The order of a row's
 // additions depends only on its position, so its bits do not depend on the rest of the batch.
-#include "cuda/attention.cuh"
+#include "cuda/attention.h"
+#include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "ops/cached_attention.h"
 #include "shared/make_kernel.h"
@@ -50,8 +51,8 @@ __global__ void keep_kernel(CachedAttentionCall c, CachedAttentionData x) {
     const int64_t n = i / (a.head_dim * a.kv_heads * a.queries);
     if (token >= x.counts[n]) continue;
     const int64_t slot = x.slots[n], position = x.positions[n] + token;
-    keys[c.cached_key(slot, head, position, d)] = k[a.key_at(n, token, head) + d];
-    values[c.cached_value(slot, head, position) + d] = v[a.value_at(n, token, head) + d];
+    keys[c.cached_key(slot, head, position, d)] = k[a.key(n, token, head) + d];
+    values[c.cached_value(slot, head, position) + d] = v[a.value(n, token, head) + d];
   }
 }
 
@@ -63,19 +64,19 @@ __global__ void attend_kernel(CachedAttentionCall c, CachedAttentionData x) {
   const AttentionCall& a = c.tokens;
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t head = blockIdx.x % a.heads, token = blockIdx.x / a.heads % a.queries;
-  const int64_t n = blockIdx.x / (a.heads * a.queries), kv_head = head / (a.heads / a.kv_heads);
-  T* y = static_cast<T*>(x.y) + a.output_at(n, token, head);
+  const int64_t n = blockIdx.x / (a.heads * a.queries), kv_head = a.kv_head(head);
+  T* y = static_cast<T*>(x.y) + a.output(n, token, head);
   if (token >= x.counts[n]) {
     for (int64_t d = thread; d < a.head_dim; d += kBlock) y[d] = T(0);
     return;
   }
-  const T* q = static_cast<const T*>(x.q) + a.query_at(n, token, head);
+  const T* q = static_cast<const T*>(x.q) + a.query(n, token, head);
   for (int64_t d = thread; d < a.head_dim; d += kBlock) query[d] = static_cast<M>(q[d]);
   __syncthreads();
   const int64_t slot = x.slots[n], position = x.positions[n] + token;
-  const int64_t first_key = a.first_key(position);
+  const int64_t first_key = a.pattern.first_key(position);
   const T *keys = static_cast<const T*>(x.keys), *values = static_cast<const T*>(x.values);
-  const M slope = a.alibi ? static_cast<M>(AttentionScores<M>::alibi_slope(head, a.heads)) : M(0);
+  const M slope = a.pattern.alibi ? static_cast<M>(alibi_slope(head, a.heads)) : M(0);
   M greatest = -static_cast<M>(INFINITY), sum = 0, out[kMaxPerThread] = {};
   for (int64_t first = first_key / kBlock * kBlock; first <= position; first += kBlock) {
     const int64_t key = first + thread;

@@ -24,22 +24,21 @@ struct ElementwiseCall {
 // The program of a fused_elementwise op for kernels. Operands 0 … inputs−1 are the inputs, later
 // numbers are earlier steps.
 struct FusedCall {
-  static constexpr int kMaxInputs = 16, kMaxSteps = 64, kMaxResults = 16;
+  static constexpr int kMaxInputs = 16, kMaxSteps = 64;
   struct Step {
     ElementwiseOp op;
     uint8_t a, b;
     double p, q;
   };
-  int inputs = 0, steps = 0, results = 0;
-  // The dtype of every tensor, unless `mixed`: then input i has dtypes[i], and results have
+  int inputs = 0, steps = 0;
+  // The dtype of every tensor, unless `mixed`: then input i has dtypes[i], and the output has
   // `dtype`.
   DType dtype = DType::f32;
   bool mixed = false;
   DType dtypes[kMaxInputs];
   Step step[kMaxSteps];
-  uint8_t result[kMaxResults];  // the operand of output i
   const void* input[kMaxInputs];
-  void* output[kMaxResults];
+  void* output;  // the result of the last step
 };
 
 constexpr int kBlock = 256;
@@ -154,15 +153,15 @@ __global__ void fused_kernel(FusedCall call, int64_t packs, int64_t count) {
                                                    static_cast<M>(step.p), static_cast<M>(step.q));
       }
     }
-    for (int k = 0; k < call.results; ++k) {
-      T* output = static_cast<T*>(call.output[k]) + at;
-      Pack<T> out;
-      for (int j = 0; j < kWidth; ++j) out.v[j] = static_cast<T>(value[call.result[k]][j]);
-      if (whole) {
-        *reinterpret_cast<Pack<T>*>(output) = out;
-      } else {
-        output[0] = out.v[0];
-      }
+    T* output = static_cast<T*>(call.output) + at;
+    Pack<T> out;
+    for (int j = 0; j < kWidth; ++j) {
+      out.v[j] = static_cast<T>(value[call.inputs + call.steps - 1][j]);
+    }
+    if (whole) {
+      *reinterpret_cast<Pack<T>*>(output) = out;
+    } else {
+      output[0] = out.v[0];
     }
   }
 }
@@ -185,9 +184,7 @@ __global__ void mixed_kernel(FusedCall call, int64_t count) {
           elementwise<float>(step.op, value[step.a], value[step.b], static_cast<float>(step.p),
                              static_cast<float>(step.q));
     }
-    for (int k = 0; k < call.results; ++k) {
-      static_cast<T*>(call.output[k])[i] = static_cast<T>(value[call.result[k]]);
-    }
+    static_cast<T*>(call.output)[i] = static_cast<T>(value[call.inputs + call.steps - 1]);
   }
 }
 
@@ -232,35 +229,20 @@ void fused_typed(const FusedCall& call, int64_t count, CudaStream stream) {
     DLTRAIN_LAUNCH(mixed_kernel<T>, stride_grid(count, kBlock), kBlock, stream, call, count);
     return;
   }
-  bool aligned = true;
+  bool aligned = is_pack_aligned(call.output);
   for (int k = 0; k < call.inputs; ++k) aligned = aligned && is_pack_aligned(call.input[k]);
-  for (int k = 0; k < call.results; ++k) aligned = aligned && is_pack_aligned(call.output[k]);
   const int64_t packs = aligned ? count / Pack<T>::size : 0;
   DLTRAIN_LAUNCH(fused_kernel<T>, stride_grid(packs > 0 ? packs : count, kBlock), kBlock, stream,
                  call, packs, count);
 }
 
-// Calls f with a null pointer of the type that stores `dtype`.
+// Calls f with a value of the type that stores `dtype`; does nothing for other dtypes.
 template <typename F>
-void with_storage(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::f32:
-      return f(static_cast<float*>(nullptr));
-    case DType::f64:
-      return f(static_cast<double*>(nullptr));
-    case DType::i32:
-      return f(static_cast<int32_t*>(nullptr));
-    case DType::i64:
-      return f(static_cast<int64_t*>(nullptr));
-    case DType::u8:
-      return f(static_cast<uint8_t*>(nullptr));
-    case DType::bf16:
-      return f(static_cast<DeviceBf16*>(nullptr));
-    case DType::f16:
-      return f(static_cast<DeviceF16*>(nullptr));
-    default:  // other dtypes are not supported
-      return;
-  }
+void with_storage(DType dtype, const F& f) {
+  if (dtype == DType::i32) return f(int32_t{});
+  if (dtype == DType::i64) return f(int64_t{});
+  if (dtype == DType::u8) return f(uint8_t{});
+  with_floating(dtype, f);
 }
 
 // Sets the strides of a dense operand of `shape` within the output: 0 where it is broadcast.
@@ -340,10 +322,8 @@ void launch_bias_activation(ElementwiseOp op, DType dtype, const void* bias, voi
 void launch_cast(DType from, DType to, const void* x, void* y, int64_t count, CudaStream stream,
                  bool accumulate) {
   if (count == 0) return;
-  with_storage(from, [&](auto* from_type) {
-    with_storage(to, [&](auto* to_type) {
-      using From = std::remove_pointer_t<decltype(from_type)>;
-      using To = std::remove_pointer_t<decltype(to_type)>;
+  with_storage(from, [&]<typename From>(From) {
+    with_storage(to, [&]<typename To>(To) {
       const bool aligned = is_pack_aligned(x) && is_pack_aligned(y);
       const int64_t packs = aligned ? count / kCastPack<From, To> : 0;
       DLTRAIN_LAUNCH((cast_kernel<From, To>), stride_grid(packs > 0 ? packs : count, kBlock),
@@ -376,15 +356,13 @@ std::unique_ptr<Kernel> make_cuda_cast(const KernelRequest& request) {
 
 std::unique_ptr<Kernel> make_cuda_fused(const KernelRequest& request) {
   const auto steps = parse_fused_program(request.attributes.text("program"));
-  const auto results = request.attributes.integers("results");
   if (!is_floating(request.inputs[0].dtype) || request.inputs.size() > FusedCall::kMaxInputs ||
-      steps.size() > FusedCall::kMaxSteps || results.size() > FusedCall::kMaxResults) {
+      steps.size() > FusedCall::kMaxSteps) {
     return nullptr;
   }
   FusedCall call{};
   call.inputs = static_cast<int>(request.inputs.size());
   call.steps = static_cast<int>(steps.size());
-  call.results = static_cast<int>(results.size());
   call.dtype = request.outputs[0].dtype;
   call.mixed = !fused_dtype(request.inputs, request.outputs);
   for (size_t i = 0; i < request.inputs.size(); ++i) call.dtypes[i] = request.inputs[i].dtype;
@@ -393,13 +371,12 @@ std::unique_ptr<Kernel> make_cuda_fused(const KernelRequest& request) {
                     static_cast<uint8_t>(steps[i].operands.front()),
                     static_cast<uint8_t>(steps[i].operands.back()), steps[i].p, steps[i].q};
   }
-  for (size_t i = 0; i < results.size(); ++i) call.result[i] = static_cast<uint8_t>(results[i]);
   return make_kernel([call, count = request.inputs[0].shape.elements()](const Bindings& b,
                                                                         Stream& stream) {
     if (count == 0) return;
     FusedCall own = call;
     std::copy(b.inputs.begin(), b.inputs.end(), own.input);
-    std::copy(b.outputs.begin(), b.outputs.end(), own.output);
+    own.output = b.outputs[0];
     with_floating(own.dtype, [&]<typename T>(T) { fused_typed<T>(own, count, stream.native()); });
   });
 }

@@ -8,24 +8,23 @@
 
 namespace dltrain {
 
-// Every operand is read before any result is written: they may share memory.
+// Every operand is read before the result is written: they may share memory.
 template <typename Program, int N>
 __device__ void fused_elements(const FusedOperands& operands, int64_t at) {
   using M = typename Program::M;
-  M in[Program::kInputs][N], out[Program::kResults][N];
+  M in[Program::kInputs][N], out[N];
   Program::template load<N>(operands, at, in);
   DLTRAIN_UNROLL
   for (int j = 0; j < N; ++j) {
-    M values[Program::kInputs], results[Program::kResults];
+    M values[Program::kInputs];
     for (int k = 0; k < Program::kInputs; ++k) values[k] = in[k][j];
-    Program::run(values, results);
-    for (int k = 0; k < Program::kResults; ++k) out[k][j] = results[k];
+    out[j] = Program::run(values);
   }
-  Program::template store<N>(out, operands, at);
+  store_elements<typename Program::Result, N>(out, operands.output, at);
 }
 
-// Program: M, in which it computes; kInputs, kResults; kPack elements that a thread takes at once;
-// load and store of N elements, and run(in, out) of one. `packs` whole packs first (0 when an
+// Program: M, in which it computes; Result, of the output; kInputs; kPack elements that a thread
+// takes at once; load of N elements, and run(in) of one. `packs` whole packs first (0 when an
 // operand is not aligned), then the rest one by one.
 template <typename Program>
 __device__ void fused_loop(const FusedOperands& operands, int64_t packs, int64_t count) {

@@ -6,7 +6,7 @@ namespace dltrain {
 struct FusedOperands {
   static constexpr int kMax = 16;
   const void* input[kMax];
-  void* output[kMax];
+  void* output;
 };
 
 }  // namespace dltrain

@@ -31,9 +31,9 @@ int64_t fused_pack(const FusedTypes& types) {
 }
 
 std::string fused_source(const std::vector<FusedStep>& steps, const FusedTypes& types,
-                         const std::vector<int64_t>& results, const std::string& name) {
+                         const std::string& name) {
   const size_t inputs = types.inputs.size();
-  std::string loads, body, stores;
+  std::string loads, body;
   for (size_t i = 0; i < inputs; ++i) {
     check_internal(is_floating(types.inputs[i]), "a program of {}", dtype_name(types.inputs[i]));
     loads += fmt::format("    dltrain::load_elements<{1}, N>(operands.input[{0}], at, in[{0}]);\n",
@@ -48,34 +48,27 @@ std::string fused_source(const std::vector<FusedStep>& steps, const FusedTypes& 
         "M({:.17g}));\n",
         inputs + i, step.op, step.operands.front(), step.operands.back(), step.p, step.q);
   }
-  for (size_t i = 0; i < results.size(); ++i) {
-    body += fmt::format("    out[{}] = v{};\n", i, results[i]);
-    stores +=
-        fmt::format("    dltrain::store_elements<{1}, N>(out[{0}], operands.output[{0}], at);\n", i,
-                    storage_of(types.result));
-  }
+  body += fmt::format("    return v{};\n", inputs + steps.size() - 1);
   return fmt::format(
       R"(#include "cuda/fused_loop.cuh"
 namespace {{
 struct {0}_program {{
   using M = {1};
-  static constexpr int kInputs = {2}, kResults = {3}, kPack = {4};
+  using Result = {2};
+  static constexpr int kInputs = {3}, kPack = {4};
   template <int N>
   static __device__ void load(const dltrain::FusedOperands& operands, int64_t at, M (*in)[N]) {{
 {5}  }}
-  static __device__ void run(const M* in, M* out) {{
+  static __device__ M run(const M* in) {{
 {6}  }}
-  template <int N>
-  static __device__ void store(M (*out)[N], const dltrain::FusedOperands& operands, int64_t at) {{
-{7}  }}
 }};
 }}
 extern "C" __global__ void {0}(dltrain::FusedOperands operands, int64_t packs, int64_t count) {{
   dltrain::fused_loop<{0}_program>(operands, packs, count);
 }}
 )",
-      name, types.result == DType::f64 ? "double" : "float", inputs, results.size(),
-      fused_pack(types), loads, body, stores);
+      name, types.result == DType::f64 ? "double" : "float", storage_of(types.result), inputs,
+      fused_pack(types), loads, body);
 }
 
 }  // namespace dltrain

@@ -17,12 +17,11 @@ namespace dltrain {
 // All f64, or any of f32, bf16 and f16.
 struct FusedTypes {
   std::vector<DType> inputs;
-  DType result = DType::f32;  // of every output
+  DType result = DType::f32;
 };
 
-// `results`: the operand that each output is.
 std::string fused_source(const std::vector<FusedStep>& steps, const FusedTypes& types,
-                         const std::vector<int64_t>& results, const std::string& name);
+                         const std::string& name);
 
 // Returns the elements of a pack, which a thread processes at once: 16 bytes of the narrowest type.
 int64_t fused_pack(const FusedTypes& types);

@@ -145,7 +145,9 @@ __global__ void weighted_kernel(WeightedCrossEntropyCall c, const T* logits, con
   const T offset = top + std::log(row_sum<kThreads>(sum));
   double loss = 0;
   for (int64_t k = own_lane<kThreads>(); k < c.classes && t.counts; k += kThreads) {
-    loss += static_cast<double>(t.weighted(k) * (offset - x[k]));
+    // A class that does not count may have a logit of -infinity.
+    const T weight = t.weighted(k);
+    if (weight != T(0)) loss += static_cast<double>(weight * (offset - x[k]));
     const T p = t.target(k);
     if (c.relative && p > T(0)) loss += static_cast<double>(p * std::log(p));
   }

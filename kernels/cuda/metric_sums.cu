@@ -42,13 +42,17 @@ __global__ void label_counts_kernel(MetricCall c, const T* logits, const int32_t
       before += x[k] > own || (x[k] == own && k < label) ? 1 : 0;
     }
     before = warp_sum(before);
-    if (own_lane<kWarp>() == 0 && before < static_cast<double>(c.k)) atomicAdd(sums, 1.0);
+    if (own_lane<kWarp>() == 0 && before < static_cast<double>(c.k) && own == own) {
+      atomicAdd(sums, 1.0);
+    }
     return;
   }
   T top = 0;
   const int64_t best = first_greatest<kWarp>(
       c.width, [&](int64_t k) { return x[k]; }, top);
-  if (own_lane<kWarp>() == 0) atomicAdd(sums + label * c.width + best, 1.0);
+  if (own_lane<kWarp>() == 0) {
+    atomicAdd(sums + label * c.width + (best < c.width ? best : 0), 1.0);  // NaN: the first
+  }
 }
 
 // One block per number of a sample.

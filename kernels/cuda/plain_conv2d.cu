@@ -11,31 +11,13 @@
 namespace dltrain {
 namespace {
 
-struct PlainConv2dCall {
-  DType dtype = DType::f32;
-  int64_t samples = 0;
-  int64_t in[3] = {}, out[3] = {};  // height, width, channels
-  int64_t kernel[2] = {}, stride[2] = {}, padding[2] = {}, dilation[2] = {};
-  int64_t groups = 1;
+struct PlainConv2dCall : Conv2dSizes {
   ElementwiseOp activation = ElementwiseOp::identity;  // of the forward
 };
 
 PlainConv2dCall plain_conv2d_call(const KernelRequest& request, const Shape& x, const Shape& w,
                                   const Shape& y) {
-  const Conv2dAttributes attributes(request.attributes);
-  PlainConv2dCall c{.dtype = request.inputs[0].dtype, .samples = x[0]};
-  for (int i = 0; i < 3; ++i) {
-    c.in[i] = x[i + 1];
-    c.out[i] = y[i + 1];
-  }
-  for (int i = 0; i < 2; ++i) {
-    c.kernel[i] = w[i + 1];
-    c.stride[i] = attributes.stride[i];
-    c.padding[i] = attributes.padding[i];
-    c.dilation[i] = attributes.dilation[i];
-  }
-  c.groups = attributes.groups;
-  return c;
+  return {Conv2dSizes(x, w, y, Conv2dAttributes(request.attributes))};
 }
 
 // A kernel run(bindings, stream, number) with a number of the dtype; skipped if outputs are empty.
@@ -57,11 +39,11 @@ constexpr int kBlock = 256;
 template <typename T>
 __global__ void forward_kernel(PlainConv2dCall c, const T* x, const T* w, const T* bias, T* y,
                                int64_t count) {
-  const int64_t per_group = c.in[2] / c.groups, outputs = c.out[2] / c.groups;
+  const int64_t per_group = c.in_channels / c.groups, outputs = c.out_channels / c.groups;
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    const int64_t co = i % c.out[2], ow = i / c.out[2] % c.out[1];
-    const int64_t oh = i / (c.out[2] * c.out[1]) % c.out[0];
-    const int64_t n = i / (c.out[2] * c.out[1] * c.out[0]);
+    const int64_t co = i % c.out_channels, ow = i / c.out_channels % c.out[1];
+    const int64_t oh = i / (c.out_channels * c.out[1]) % c.out[0];
+    const int64_t n = i / (c.out_channels * c.out[1] * c.out[0]);
     T sum = bias == nullptr ? T(0) : bias[co];
     for (int64_t kh = 0; kh < c.kernel[0]; ++kh) {
       const int64_t h = oh * c.stride[0] - c.padding[0] + kh * c.dilation[0];
@@ -69,7 +51,8 @@ __global__ void forward_kernel(PlainConv2dCall c, const T* x, const T* w, const 
       for (int64_t kw = 0; kw < c.kernel[1]; ++kw) {
         const int64_t v = ow * c.stride[1] - c.padding[1] + kw * c.dilation[1];
         if (v < 0 || v >= c.in[1]) continue;
-        const T* from = x + ((n * c.in[0] + h) * c.in[1] + v) * c.in[2] + co / outputs * per_group;
+        const T* from =
+            x + ((n * c.in[0] + h) * c.in[1] + v) * c.in_channels + co / outputs * per_group;
         const T* weight = w + ((co * c.kernel[0] + kh) * c.kernel[1] + kw) * per_group;
         for (int64_t ci = 0; ci < per_group; ++ci) sum += from[ci] * weight[ci];
       }
@@ -89,12 +72,12 @@ __device__ int64_t output_position(const PlainConv2dCall& c, int axis, int64_t a
 template <typename T>
 __global__ void input_kernel(PlainConv2dCall c, const T* dy, const T* w, T* dx, bool accumulate,
                              int64_t count) {
-  const int64_t per_group = c.in[2] / c.groups, outputs = c.out[2] / c.groups;
+  const int64_t per_group = c.in_channels / c.groups, outputs = c.out_channels / c.groups;
   const int64_t weight_step = c.kernel[0] * c.kernel[1] * per_group;
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    const int64_t ci = i % c.in[2], v = i / c.in[2] % c.in[1];
-    const int64_t h = i / (c.in[2] * c.in[1]) % c.in[0];
-    const int64_t n = i / (c.in[2] * c.in[1] * c.in[0]);
+    const int64_t ci = i % c.in_channels, v = i / c.in_channels % c.in[1];
+    const int64_t h = i / (c.in_channels * c.in[1]) % c.in[0];
+    const int64_t n = i / (c.in_channels * c.in[1] * c.in[0]);
     const int64_t first = ci / per_group * outputs;  // output channel of the group
     T sum = 0;
     for (int64_t kh = 0; kh < c.kernel[0]; ++kh) {
@@ -103,7 +86,7 @@ __global__ void input_kernel(PlainConv2dCall c, const T* dy, const T* w, T* dx, 
       for (int64_t kw = 0; kw < c.kernel[1]; ++kw) {
         const int64_t ow = output_position(c, 1, v, kw);
         if (ow < 0) continue;
-        const T* from = dy + ((n * c.out[0] + oh) * c.out[1] + ow) * c.out[2] + first;
+        const T* from = dy + ((n * c.out[0] + oh) * c.out[1] + ow) * c.out_channels + first;
         const T* weight =
             w + ((first * c.kernel[0] + kh) * c.kernel[1] + kw) * per_group + ci % per_group;
         for (int64_t co = 0; co < outputs; ++co) sum += from[co] * weight[co * weight_step];
@@ -115,7 +98,7 @@ __global__ void input_kernel(PlainConv2dCall c, const T* dy, const T* w, T* dx, 
 
 template <typename T>
 __global__ void weight_kernel(PlainConv2dCall c, const T* dy, const T* x, T* dw, bool accumulate) {
-  const int64_t per_group = c.in[2] / c.groups, outputs = c.out[2] / c.groups;
+  const int64_t per_group = c.in_channels / c.groups, outputs = c.out_channels / c.groups;
   const int64_t i = blockIdx.x;
   const int64_t ci = i % per_group, kw = i / per_group % c.kernel[1];
   const int64_t kh = i / (per_group * c.kernel[1]) % c.kernel[0];
@@ -128,7 +111,8 @@ __global__ void weight_kernel(PlainConv2dCall c, const T* dy, const T* x, T* dw,
     const int64_t h = oh * c.stride[0] - c.padding[0] + kh * c.dilation[0];
     const int64_t v = ow * c.stride[1] - c.padding[1] + kw * c.dilation[1];
     if (h < 0 || h >= c.in[0] || v < 0 || v >= c.in[1]) continue;
-    sum += dy[p * c.out[2] + co] * x[((n * c.in[0] + h) * c.in[1] + v) * c.in[2] + channel];
+    sum += dy[p * c.out_channels + co] *
+           x[((n * c.in[0] + h) * c.in[1] + v) * c.in_channels + channel];
   }
   sum = block_sum(sum);
   if (threadIdx.x == 0) dw[i] = accumulate ? dw[i] + sum : sum;

@@ -12,29 +12,12 @@
 #include "cuda/makers.h"
 #include "cuda/reduce.h"
 #include "cuda/tables.h"
-#include "ops/recurrent.h"
 #include "ops/rules.h"
 #include "shared/kernel_part.h"
 #include "shared/make_kernel.h"
-#include "shared/recurrent_parts.h"
 
 namespace dltrain {
 namespace {
-
-RecurrentCall recurrent_call(const RecurrentSizes& s, DType dtype) {
-  using Kind = RecurrentCall::Kind;
-  const Kind kind = s.kind == RecurrentKind::lstm       ? Kind::lstm
-                    : s.kind == RecurrentKind::gru      ? Kind::gru
-                    : s.kind == RecurrentKind::rnn_tanh ? Kind::rnn_tanh
-                                                        : Kind::rnn_relu;
-  return {.kind = kind,
-          .dtype = dtype,
-          .samples = s.samples,
-          .tokens = s.tokens,
-          .hidden = s.hidden,
-          .gates = s.gates,
-          .reverse = s.reverse};
-}
 
 // Returns a matmul of the engine as part of a kernel.
 KernelPart product(const KernelRequest& request, const TensorSpec& a, const TensorSpec& b,
@@ -54,7 +37,7 @@ KernelPart product(const KernelRequest& request, const TensorSpec& a, const Tens
 class Recurrent {
  public:
   explicit Recurrent(const KernelRequest& r)
-      : call_(recurrent_call(recurrent_sizes(r.outputs[0].shape, r.attributes), r.inputs[0].dtype)),
+      : call_{recurrent_sizes(r.outputs[0].shape, r.attributes), r.inputs[0].dtype},
         wide_(accumulation_dtype(call_.dtype)),
         product_(product(r, {Shape{call_.samples, call_.hidden}, call_.dtype}, r.inputs[1],
                          {Shape{call_.samples, call_.width()}, wide_}, {{"transpose_b", true}},
@@ -104,7 +87,7 @@ class Recurrent {
 class RecurrentBackward {
  public:
   explicit RecurrentBackward(const KernelRequest& r)
-      : call_(recurrent_call(recurrent_sizes(r.inputs[1].shape, r.attributes), r.inputs[1].dtype)),
+      : call_{recurrent_sizes(r.inputs[1].shape, r.attributes), r.inputs[1].dtype},
         wide_(accumulation_dtype(call_.dtype)),
         rows_(call_.samples * call_.tokens),
         // The result already contains the gradient that bypasses the product.
@@ -120,7 +103,7 @@ class RecurrentBackward {
         before_at_(scratch_.add(rows_ * call_.hidden, call_.dtype)),
         bias_{.dtype = call_.dtype, .reduced = rows_, .inner = call_.width()},
         bias_at_(scratch_.add(reduce_workspace_elements(bias_), wide_)) {
-    if (call_.kind == RecurrentCall::Kind::gru) {
+    if (call_.kind == RecurrentKind::gru) {
       dz_all_at_ = scratch_.add(rows_ * call_.width(), call_.dtype);
     }
   }
@@ -134,7 +117,7 @@ class RecurrentBackward {
   };
   Call operator()(const Bindings& b) const {
     auto* workspace = static_cast<std::byte*>(b.workspace);
-    const bool separate = call_.kind == RecurrentCall::Kind::gru;
+    const bool separate = call_.kind == RecurrentKind::gru;
     const RecurrentBackwardData data{.dy = b.inputs[0],
                                      .y = b.inputs[1],
                                      .gates = b.inputs[2],
@@ -197,13 +180,6 @@ std::unique_ptr<Kernel> make_cuda_recurrent(const KernelRequest& request) {
 }
 std::unique_ptr<Kernel> make_cuda_recurrent_backward(const KernelRequest& request) {
   return make_recurrent_kernel<RecurrentBackward>(request);
-}
-
-std::unique_ptr<Kernel> make_cuda_recurrent_network(const KernelRequest& request) {
-  return make_recurrent_of_parts(request, cuda_engine());
-}
-std::unique_ptr<Kernel> make_cuda_recurrent_network_backward(const KernelRequest& request) {
-  return make_recurrent_backward_of_parts(request, cuda_engine());
 }
 
 }  // namespace dltrain

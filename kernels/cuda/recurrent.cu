@@ -5,7 +5,7 @@
 namespace dltrain {
 namespace {
 
-using Kind = RecurrentCall::Kind;
+using Kind = RecurrentKind;
 constexpr int kBlock = 256;
 
 template <typename M>

@@ -6,24 +6,12 @@
 #pragma once
 
 #include "cuda/launch.h"
-#include "tensor/dtype.h"
+#include "ops/recurrent.h"
 
 namespace dltrain {
 
-struct RecurrentCall {
-  enum class Kind : uint8_t { lstm, gru, rnn_tanh, rnn_relu } kind = Kind::lstm;
+struct RecurrentCall : RecurrentSizes {
   DType dtype = DType::f32;
-  int64_t samples = 0, tokens = 0, hidden = 0;
-  int64_t gates = 0;
-  bool reverse = false;
-
-  DLTRAIN_HD int64_t width() const { return gates * hidden; }
-  // Same as in RecurrentSizes of lib/ops/recurrent.h.
-  DLTRAIN_HD int64_t token(int64_t i) const { return reverse ? tokens - 1 - i : i; }
-  DLTRAIN_HD int64_t before(int64_t token) const {
-    if (reverse) return token + 1 < tokens ? token + 1 : -1;
-    return token - 1;
-  }
 };
 
 struct RecurrentData {

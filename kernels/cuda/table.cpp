@@ -1,8 +1,12 @@
 // The engine's own kernels. A row is proven if its op cases passed on a GPU (docs/gpu) and its
-// kernel has not changed since; all are checked on the CPU under tests/cuda_emulation.
+// kernel's machine code has not changed since; all are checked on the CPU under
+// tests/cuda_emulation.
 #include "cuda/makers.h"
 #include "cuda/tables.h"
 #include "shared/common_kernels.h"
+#include "shared/kernel_part.h"
+#include "shared/matmul_gelu.h"
+#include "shared/recurrent_parts.h"
 #include "shared/through_f32.h"
 
 namespace dltrain {
@@ -19,12 +23,14 @@ constinit const KernelRow kRows[] = {
     {"grouped_matmul_backward_weight", "through TF32", make_cuda_through_tf32, kAccumulates,
      kProven},
     {"cast", "own", make_cuda_cast, kOverwrites, kProven},
-    {"fused_elementwise", "interpreter", make_cuda_fused, kOverwrites, kProven},
+    {"fused_elementwise", "interpreter", make_cuda_fused, kOverwrites, kUnproven},
     {"broadcast", "own", make_cuda_broadcast, kAccumulates, kProven},
     {"reduce", "own", make_cuda_reduce, kAccumulates, kProven},
     {"matmul", "plain", make_cuda_plain_matmul, kAccumulates, kUnproven},
-    {"matmul_gelu", "composed", make_cuda_matmul_gelu, kOverwrites, kProven},
-    {"matmul_gelu_backward", "composed", make_cuda_matmul_gelu_backward, kOverwrites, kProven},
+    {"matmul_gelu", "composed", of_parts<cuda_engine, make_matmul_gelu_of_parts>, kOverwrites,
+     kProven},
+    {"matmul_gelu_backward", "composed", of_parts<cuda_engine, make_matmul_gelu_backward_of_parts>,
+     kOverwrites, kProven},
     {"conv2d", "plain", make_cuda_plain_conv2d, kOverwrites, kProven},
     {"conv2d_backward_input", "plain", make_cuda_plain_conv2d_input, kAccumulates, kProven},
     {"conv2d_backward_weight", "plain", make_cuda_plain_conv2d_weight, kAccumulates, kProven},
@@ -71,14 +77,15 @@ constinit const KernelRow kRows[] = {
     {"attention_backward", "own", make_cuda_attention_backward, kOverwrites, kUnproven},
     {"recurrent", "composed", make_cuda_recurrent, kOverwrites, kProven},
     {"recurrent_backward", "composed", make_cuda_recurrent_backward, kOverwrites, kProven},
-    {"recurrent_network", "composed", make_cuda_recurrent_network, kOverwrites, kProven},
-    {"recurrent_network_backward", "composed", make_cuda_recurrent_network_backward, kOverwrites,
+    {"recurrent_network", "composed", of_parts<cuda_engine, make_recurrent_of_parts>, kOverwrites,
      kProven},
+    {"recurrent_network_backward", "composed",
+     of_parts<cuda_engine, make_recurrent_backward_of_parts>, kOverwrites, kProven},
     {"carried_state", "own", make_cuda_carried_state, kOverwrites, kProven},
     {"carry_state", "own", make_cuda_carry_state, kOverwrites, kProven},
     {"carry_state_in_place", "own", make_cuda_carry_state_in_place, kOverwrites, kProven},
     {"carried_update", "own", make_cuda_carried_update, kOverwrites, kProven},
-    {"cached_attention", "own", make_cuda_cached_attention, kOverwrites, kProven},
+    {"cached_attention", "own", make_cuda_cached_attention, kOverwrites, kUnproven},
     {"token_positions", "own", make_cuda_token_positions, kOverwrites, kProven},
     {"last_token", "own", make_cuda_last_token, kOverwrites, kProven},
     {"slot_state", "own", make_cuda_slot_state, kOverwrites, kProven},
@@ -89,14 +96,14 @@ constinit const KernelRow kRows[] = {
      kProven},
     {"softmax_cross_entropy_gradient", "own", make_cuda_cross_entropy_gradient, kOverwrites,
      kUnproven},
-    {"weighted_cross_entropy", "own", make_cuda_weighted_cross_entropy, kOverwrites, kProven},
+    {"weighted_cross_entropy", "own", make_cuda_weighted_cross_entropy, kOverwrites, kUnproven},
     {"weighted_cross_entropy_backward", "own", make_cuda_weighted_cross_entropy_backward,
      kOverwrites, kProven},
     {"elementwise_loss", "own", make_cuda_elementwise_loss, kOverwrites, kProven},
     {"elementwise_loss_backward", "own", make_cuda_elementwise_loss_backward, kOverwrites, kProven},
-    {"confusion_matrix", "own", make_cuda_metric_sums, kAccumulates, kProven},
+    {"confusion_matrix", "own", make_cuda_metric_sums, kAccumulates, kUnproven},
     {"source_sums", "own", make_cuda_source_sums, kAccumulates, kUnproven},
-    {"top_k_correct", "own", make_cuda_metric_sums, kAccumulates, kProven},
+    {"top_k_correct", "own", make_cuda_metric_sums, kAccumulates, kUnproven},
     {"regression_sums", "own", make_cuda_metric_sums, kAccumulates, kProven},
     {"binary_counts", "own", make_cuda_metric_sums, kAccumulates, kProven},
     {"top_k_routing", "own", make_cuda_top_k_routing, kOverwrites, kProven},
@@ -123,36 +130,24 @@ constinit const KernelRow kRows[] = {
     {"adafactor_update", "own", make_cuda_adafactor_update, kOverwrites, kUnproven},
     {"low_precision_update", "own", make_cuda_low_precision_update, kOverwrites, kProven},
     {"ema_update", "own", make_cuda_ema_update, kOverwrites, kProven},
-    {"clip_percentile", "own", make_cuda_clip_percentile, kOverwrites, kProven},
+    {"clip_percentile", "own", make_cuda_clip_percentile, kOverwrites, kUnproven},
     {"random_direction", "own", make_cuda_random_direction, kOverwrites, kUnproven},
     {"galore_projection", "own", make_cuda_galore_projection, kOverwrites, kUnproven},
     {"step_view", "own", make_cuda_step_view, kOverwrites, kUnproven},
     {"running_norm", "own", make_cuda_running_norm, kOverwrites, kProven},
-    {"reshape", "alias", make_reshape, kOverwrites, kProven},
     {"tree_sum", "own", make_cuda_tree_sum, kOverwrites, kProven},
     {"sum_of_squares", "own", make_cuda_sum_of_squares, kOverwrites, kProven},
     {"gradient_norm_of", "own", make_cuda_gradient_norm_of, kOverwrites, kProven},
-    {"all_reduce_begin", "messages", make_all_reduce_begin, kOverwrites, kUnproven},
-    {"all_reduce_end", "messages", make_all_reduce_end, kOverwrites, kUnproven},
-    {"reduce_scatter_begin", "messages", make_reduce_scatter_begin, kOverwrites, kUnproven},
-    {"reduce_scatter_end", "messages", make_wait, kOverwrites, kUnproven},
-    {"all_gather_begin", "messages", make_all_gather_begin, kOverwrites, kUnproven},
-    {"all_gather_end", "messages", make_wait, kOverwrites, kUnproven},
-    {"all_to_all_begin", "messages", make_all_to_all_begin, kOverwrites, kUnproven},
-    {"all_to_all_end", "messages", make_wait, kOverwrites, kUnproven},
-    {"send_begin", "messages", make_send_begin, kOverwrites, kUnproven},
-    {"send_end", "messages", make_wait, kOverwrites, kUnproven},
-    {"receive_begin", "messages", make_receive_begin, kOverwrites, kUnproven},
-    {"receive_end", "messages", make_wait, kOverwrites, kUnproven},
 };
 
 }  // namespace
 
 std::span<const KernelRow> cuda_own_rows() {
-  static const std::vector<KernelRow> rows = with_through_f32(
-      with_elementwise({"", "own", make_cuda_elementwise, kAccumulates, kProven},
-                       {"", "own", make_cuda_element_update, kOverwrites, kProven}, kRows),
-      make_cuda_through_f32, kUnproven);
+  static const std::vector<KernelRow> rows =
+      with_through_f32(with_common_rows({"", "own", make_cuda_elementwise, kAccumulates, kProven},
+                                        {"", "own", make_cuda_element_update, kOverwrites, kProven},
+                                        kRows, kUnproven),
+                       make_cuda_through_f32, kUnproven);
   return rows;
 }
 

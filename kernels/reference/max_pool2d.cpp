@@ -62,19 +62,6 @@ class Winners {
   std::optional<PoolWindows> windows_;
 };
 
-// Adds each dy to the element that won its window.
-std::unique_ptr<Kernel> make_scatter(const KernelRequest& request) {
-  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
-    const Winners winner(c, c.outputs[0].shape, c.inputs[0].shape);
-    std::vector<double> dx = c.zeros(0);
-    for (int64_t i = 0; i < c.inputs[0].shape.elements(); ++i) {
-      const int64_t from = winner(i);
-      if (from >= 0) dx[static_cast<size_t>(from)] += c.input<T>(0)[i];
-    }
-    c.put_all<T>(0, dx);
-  });
-}
-
 }  // namespace
 
 std::unique_ptr<Kernel> reference_max_pool2d(const KernelRequest& request) {
@@ -96,8 +83,17 @@ std::unique_ptr<Kernel> reference_max_pool2d(const KernelRequest& request) {
   });
 }
 
+// Adds each dy to the element that won its window.
 std::unique_ptr<Kernel> reference_max_pool2d_backward(const KernelRequest& request) {
-  return make_scatter(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const Winners winner(c, c.outputs[0].shape, c.inputs[0].shape);
+    std::vector<double> dx = c.zeros(0);
+    for (int64_t i = 0; i < c.inputs[0].shape.elements(); ++i) {
+      const int64_t from = winner(i);
+      if (from >= 0) dx[static_cast<size_t>(from)] += c.input<T>(0)[i];
+    }
+    c.put_all<T>(0, dx);
+  });
 }
 
 std::unique_ptr<Kernel> reference_max_pool2d_tangent(const KernelRequest& request) {
@@ -127,10 +123,6 @@ std::unique_ptr<Kernel> reference_adaptive_max_pool2d(const KernelRequest& reque
       c.output<int32_t>(1)[i] = static_cast<int32_t>(winner.index);
     }
   });
-}
-
-std::unique_ptr<Kernel> reference_adaptive_max_pool2d_backward(const KernelRequest& request) {
-  return make_scatter(request);
 }
 
 }  // namespace dltrain

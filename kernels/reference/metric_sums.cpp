@@ -31,6 +31,7 @@ std::unique_ptr<Kernel> reference_top_k_correct(const KernelRequest& request) {
       const int64_t label = c.input<int32_t>(1)[r];
       if (label < 0) continue;
       const T* row = c.input<T>(0) + r * classes;
+      if (std::isnan(row[label])) continue;
       int64_t before = 0;  // classes that are ranked above the label
       for (int64_t i = 0; i < classes; ++i) {
         before += row[i] > row[label] || (row[i] == row[label] && i < label) ? 1 : 0;

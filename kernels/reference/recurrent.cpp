@@ -5,9 +5,7 @@
 #include <cmath>
 
 #include "reference/call.h"
-#include "reference/engine.h"
 #include "reference/makers.h"
-#include "shared/recurrent_parts.h"
 
 namespace dltrain {
 namespace {
@@ -194,13 +192,6 @@ std::unique_ptr<Kernel> reference_recurrent(const KernelRequest& request) {
 std::unique_ptr<Kernel> reference_recurrent_backward(const KernelRequest& request) {
   return make_naive(request,
                     []<typename T>(const NaiveCall& c, T) { RecurrentBackward<T>(c).run(); });
-}
-
-std::unique_ptr<Kernel> reference_recurrent_network(const KernelRequest& request) {
-  return make_recurrent_of_parts(request, reference_engine());
-}
-std::unique_ptr<Kernel> reference_recurrent_network_backward(const KernelRequest& request) {
-  return make_recurrent_backward_of_parts(request, reference_engine());
 }
 
 }  // namespace dltrain

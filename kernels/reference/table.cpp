@@ -7,6 +7,9 @@
 #include "shared/common_kernels.h"
 #include "shared/galore.h"
 #include "shared/host_memory.h"
+#include "shared/kernel_part.h"
+#include "shared/matmul_gelu.h"
+#include "shared/recurrent_parts.h"
 
 namespace dltrain {
 namespace {
@@ -23,14 +26,14 @@ constexpr KernelRow kTable[] = {
     row("fused_elementwise", reference_fused_elementwise, kAccumulates),
     row("reduce", reference_reduce, kAccumulates),
     row("broadcast", reference_broadcast, kAccumulates),
-    row("reshape", make_reshape, kOverwrites),
     row("concat", reference_concat, kAccumulates),
     row("slice", reference_slice, kAccumulates),
     row("pad", reference_pad, kAccumulates),
     row("transpose", reference_transpose, kAccumulates),
     row("matmul", reference_matmul, kAccumulates),
-    row("matmul_gelu", reference_matmul_gelu, kOverwrites),
-    row("matmul_gelu_backward", reference_matmul_gelu_backward, kOverwrites),
+    row("matmul_gelu", of_parts<reference_engine, make_matmul_gelu_of_parts>, kOverwrites),
+    row("matmul_gelu_backward", of_parts<reference_engine, make_matmul_gelu_backward_of_parts>,
+        kOverwrites),
     row("conv2d", reference_conv2d, kAccumulates),
     row("conv2d_backward_input", reference_conv2d_backward_input, kAccumulates),
     row("conv2d_backward_weight", reference_conv2d_backward_weight, kAccumulates),
@@ -51,7 +54,7 @@ constexpr KernelRow kTable[] = {
     row("avg_pool2d", reference_image_map, kAccumulates),
     row("avg_pool2d_backward", reference_image_map, kAccumulates),
     row("adaptive_max_pool2d", reference_adaptive_max_pool2d, kOverwrites),
-    row("adaptive_max_pool2d_backward", reference_adaptive_max_pool2d_backward, kAccumulates),
+    row("adaptive_max_pool2d_backward", reference_max_pool2d_backward, kAccumulates),
     row("upsample2d", reference_image_map, kAccumulates),
     row("upsample2d_backward", reference_image_map, kAccumulates),
     row("embedding", reference_embedding, kAccumulates),
@@ -79,8 +82,9 @@ constexpr KernelRow kTable[] = {
     row("slot_state_update", reference_slot_state_update, kOverwrites),
     row("recurrent", reference_recurrent, kOverwrites),
     row("recurrent_backward", reference_recurrent_backward, kOverwrites),
-    row("recurrent_network", reference_recurrent_network, kOverwrites),
-    row("recurrent_network_backward", reference_recurrent_network_backward, kOverwrites),
+    row("recurrent_network", of_parts<reference_engine, make_recurrent_of_parts>, kOverwrites),
+    row("recurrent_network_backward", of_parts<reference_engine, make_recurrent_backward_of_parts>,
+        kOverwrites),
     row("carried_state", reference_carried_state, kOverwrites),
     row("carry_state", reference_carry_state, kAccumulates),
     row("carry_state_in_place", reference_carry_state_in_place, kOverwrites),
@@ -125,18 +129,6 @@ constexpr KernelRow kTable[] = {
     row("adafactor_update", reference_adafactor_update, kOverwrites),
     row("low_precision_update", reference_low_precision_update, kOverwrites),
     row("tree_sum", reference_tree_sum, kOverwrites),
-    row("all_reduce_begin", make_all_reduce_begin, kOverwrites),
-    row("all_reduce_end", make_all_reduce_end, kOverwrites),
-    row("reduce_scatter_begin", make_reduce_scatter_begin, kOverwrites),
-    row("reduce_scatter_end", make_wait, kOverwrites),
-    row("all_gather_begin", make_all_gather_begin, kOverwrites),
-    row("all_gather_end", make_wait, kOverwrites),
-    row("all_to_all_begin", make_all_to_all_begin, kOverwrites),
-    row("all_to_all_end", make_wait, kOverwrites),
-    row("send_begin", make_send_begin, kOverwrites),
-    row("send_end", make_wait, kOverwrites),
-    row("receive_begin", make_receive_begin, kOverwrites),
-    row("receive_end", make_wait, kOverwrites),
     row("sum_of_squares", reference_sum_of_squares, kOverwrites),
     row("gradient_norm_of", make_gradient_norm_of, kOverwrites),
 };
@@ -156,7 +148,7 @@ std::unique_ptr<Device> open_device(int index) {
 
 const Engine& reference_engine() {
   static const std::vector<KernelRow> table =
-      with_elementwise(row("", reference_elementwise, kAccumulates),
+      with_common_rows(row("", reference_elementwise, kAccumulates),
                        row("", reference_element_update, kOverwrites), kTable);
   static const Engine engine{.name = "reference",
                              .kernels = table.data(),

@@ -22,7 +22,9 @@ std::unique_ptr<Kernel> reference_clip_percentile(const KernelRequest& request) 
           std::ceil(c.attributes.number("percentile", 90) * static_cast<double>(n) / 100);
       const double limit =
           c.attributes.number("factor", 1) * sorted[static_cast<size_t>(std::max(rank, 1.0)) - 1];
-      state.out.gradient_factor *= std::min(1.0, limit / (state.out.grad_norm + 1e-6));
+      double norm = state.out.grad_norm + 1e-6;
+      if (state.in.max_grad_norm > 0) norm = std::min(norm, state.in.max_grad_norm);
+      state.out.gradient_factor *= std::min(1.0, limit / norm);
     }
     norms[(state.out.updates - 1) % window] = static_cast<T>(state.out.grad_norm);
   });

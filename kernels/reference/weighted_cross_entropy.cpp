@@ -65,7 +65,8 @@ std::unique_ptr<Kernel> reference_weighted_cross_entropy(const KernelRequest& re
       c.put<T>(1, r, log_sum_exp);
       if (!s.counts(r, 2)) continue;
       for (int64_t k = 0; k < s.classes; ++k) {
-        loss += s.weighted(r, k) * (log_sum_exp - logits[k]);
+        const double q = s.weighted(r, k);
+        if (q != 0) loss += q * (log_sum_exp - logits[k]);  // a logit may be −∞
         const double t = s.target(r, k);
         if (s.relative && t > 0) loss += t * std::log(t);
       }

@@ -1,5 +1,6 @@
 #include "shared/host_memory.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <sys/sysinfo.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 
 namespace dltrain {
 namespace {
@@ -33,6 +35,14 @@ std::string processor_name() {
   return "CPU";
 }
 
+// The least that a limit of this process leaves, or all of the machine's memory.
+uint64_t free_memory(uint64_t total) {
+  for (const MemoryLimit& limit : memory_limits()) {
+    total = std::min(total, limit.has - std::min(limit.has, limit.used));
+  }
+  return total;
+}
+
 DeviceProperties host_properties(const char* backend, const char* libraries,
                                  std::string architecture, bool on_host) {
   struct sysinfo info {};
@@ -44,7 +54,7 @@ DeviceProperties host_properties(const char* backend, const char* libraries,
   p.architecture = std::move(architecture);
   p.libraries = libraries;
   p.total_memory = static_cast<uint64_t>(info.totalram) * info.mem_unit;
-  p.free_memory = static_cast<uint64_t>(info.freeram + info.bufferram) * info.mem_unit;
+  p.free_memory = free_memory(p.total_memory);
   p.processors = static_cast<int>(std::thread::hardware_concurrency());
   return p;
 }
@@ -66,8 +76,9 @@ class HostDevice final : public Device {
     const size_t mapped = huge ? bytes + kHugePage : bytes;
     void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) {
+      const int error = errno;
       fail(ExitCode::memory, "out of memory: {} MiB needed, {} MiB free ({})", bytes >> 20,
-           properties_.free_memory >> 20, std::strerror(errno));
+           free_memory(properties_.total_memory) >> 20, std::strerror(error));
     }
     void* out = base;
     if (huge) {

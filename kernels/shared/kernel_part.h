@@ -57,6 +57,12 @@ std::unique_ptr<Kernel> make_of_parts(Parts parts, size_t workspace) {
       workspace);
 }
 
+// The maker of a row for kernels that consist of kernels of `engine`.
+template <auto engine, auto make>
+std::unique_ptr<Kernel> of_parts(const KernelRequest& request) {
+  return make(request, engine());
+}
+
 // Returns the address of an optional operand; nullptr: absent.
 inline void* optional_address(std::span<void* const> list, size_t i) {
   return i < list.size() ? list[i] : nullptr;

@@ -43,7 +43,8 @@ DLTRAIN_HD void clip_percentile(const ClipPercentileAttributes& a, StepState& st
     const auto rank = static_cast<int64_t>(std::ceil(a.percentile * static_cast<double>(n) / 100));
     const double limit =
         a.factor * static_cast<double>(kth_smallest(norms, n, rank < 1 ? 1 : rank));
-    const double clip = limit / (state.out.grad_norm + 1e-6);
+    const double norm = state.out.grad_norm + 1e-6, most = state.in.max_grad_norm;
+    const double clip = limit / (most > 0 && most < norm ? most : norm);
     if (clip < 1) state.out.gradient_factor *= clip;
   }
   norms[before % window] = static_cast<float>(state.out.grad_norm);

@@ -25,8 +25,8 @@ enum class ExitCode : int {
   rank = 6,          // a rank was lost, hung or never joined
   storage = 7,       // unwritable, full; corrupt or foreign checkpoint
   device = 8,        // device missing or faulty
-  check_failed = 9,  // `dltrain check` found a failure
-  stopped = 75,      // stopped early by a signal or time limit, with a checkpoint
+  check_failed = 9,  // `dltrain check` found a failure, `dltrain runs reproduce` other bits
+  stopped = 75,      // stopped early: by a signal, a time limit or --stop-at; it can be continued
 };
 
 class Error : public std::runtime_error {

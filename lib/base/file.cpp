@@ -85,32 +85,14 @@ FileDescriptor open_regular(const fs::path& path, ExitCode on_error, uint64_t* s
 
 FileWriter::FileWriter(fs::path path, bool append) : path_(std::move(path)) {
   const int flags = O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC);
-  fd_ = system_calls().open(path_.c_str(), flags, 0666);
-  if (fd_ < 0) fail_storage(path_, "create", errno);
-}
-
-FileWriter::FileWriter(FileWriter&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      bytes_(other.bytes_),
-      hasher_(std::move(other.hasher_)) {}
-
-FileWriter& FileWriter::operator=(FileWriter&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(fd_, other.fd_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(hasher_, other.hasher_);
-  return *this;
-}
-
-FileWriter::~FileWriter() {
-  if (fd_ >= 0) system_calls().close(fd_);
+  fd_ = FileDescriptor(system_calls().open(path_.c_str(), flags, 0666));
+  if (!fd_) fail_storage(path_, "create", errno);
 }
 
 void FileWriter::write(std::span<const std::byte> data) {
   hasher_.update(data);
   while (!data.empty()) {
-    const ssize_t written = system_calls().write(fd_, data.data(), data.size());
+    const ssize_t written = system_calls().write(fd_.get(), data.data(), data.size());
     if (written < 0) {
       if (errno == EINTR) continue;
       fail_storage(path_, fmt::format("write ({} bytes written so far)", bytes_), errno);
@@ -127,15 +109,16 @@ void FileWriter::write(std::string_view text) {
 }
 
 void FileWriter::sync() {
-  if (system_calls().sync(fd_) != 0 && errno != EINVAL) {  // EINVAL: a pipe or a device
+  if (system_calls().sync(fd_.get()) != 0 && errno != EINVAL) {  // EINVAL: a pipe or a device
     fail_storage(path_, "sync", errno);
   }
 }
 
 FileDigest FileWriter::close() {
-  const int fd = std::exchange(fd_, -1);
   // Network file systems report a full disk only here.
-  if (system_calls().close(fd) != 0 && errno != EINTR) fail_storage(path_, "close", errno);
+  if (system_calls().close(fd_.release()) != 0 && errno != EINTR) {
+    fail_storage(path_, "close", errno);
+  }
   return hasher_.digest();
 }
 
@@ -154,6 +137,11 @@ MappedFile::MappedFile(const fs::path& path, ExitCode on_error) {
 void MappedFile::Unmap::operator()(const std::byte* data) const {
   forget_mapping(data);
   ::munmap(const_cast<std::byte*>(data), size);
+}
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
 }
 
 std::string read_file(const fs::path& path, uint64_t max_bytes, ExitCode on_error) {
@@ -207,20 +195,18 @@ void write_file_atomically(const fs::path& path, std::string_view content, std::
 }
 
 void truncate_file(const fs::path& path, uint64_t bytes) {
-  const int fd = system_calls().open(path.c_str(), O_WRONLY, 0);
-  if (fd < 0) fail_storage(path, "open", errno);
-  const int failed = system_calls().truncate(fd, static_cast<off_t>(bytes)) != 0 ? errno : 0;
-  system_calls().close(fd);
-  if (failed) fail_storage(path, "shorten", failed);
+  const FileDescriptor fd(system_calls().open(path.c_str(), O_WRONLY, 0));
+  if (!fd) fail_storage(path, "open", errno);
+  if (system_calls().truncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    fail_storage(path, "shorten", errno);
+  }
 }
 
 void sync_directory(const fs::path& path) {
-  const int fd = system_calls().open(path.c_str(), O_RDONLY | O_DIRECTORY, 0);
-  if (fd < 0) fail_storage(path, "open", errno);
-  const int failed = system_calls().sync(fd) != 0 ? errno : 0;
-  system_calls().close(fd);
+  const FileDescriptor fd(system_calls().open(path.c_str(), O_RDONLY | O_DIRECTORY, 0));
+  if (!fd) fail_storage(path, "open", errno);
   // File systems that cannot sync a folder return EINVAL; they order renames themselves.
-  if (failed && failed != EINVAL) fail_storage(path, "sync", failed);
+  if (system_calls().sync(fd.get()) != 0 && errno != EINVAL) fail_storage(path, "sync", errno);
 }
 
 void make_directories(const fs::path& path) {

@@ -39,9 +39,6 @@ class FileWriter {
   // Creates the file or empties an existing one. With `append`, writes at the end of it instead;
   // the digest then covers only the appended bytes.
   explicit FileWriter(std::filesystem::path path, bool append = false);
-  FileWriter(FileWriter&& other) noexcept;
-  FileWriter& operator=(FileWriter&& other) noexcept;
-  ~FileWriter();
 
   void write(std::span<const std::byte> data);
   void write(std::string_view text);
@@ -55,7 +52,7 @@ class FileWriter {
 
  private:
   std::filesystem::path path_;
-  int fd_ = -1;
+  FileDescriptor fd_;
   uint64_t bytes_ = 0;
   FileHasher hasher_;
 };
@@ -76,6 +73,9 @@ class MappedFile {
   };
   std::unique_ptr<const std::byte, Unmap> data_;
 };
+
+// Returns whether there is a regular file; false where it cannot be told.
+bool is_file(const std::filesystem::path& path);
 
 // Returns the content of a regular file of at most `max_bytes`.
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes, ExitCode on_error);

@@ -2,8 +2,10 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -39,14 +41,22 @@ FileDescriptor open_folder(const std::filesystem::path& folder) {
   return FileDescriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
+// Returns 0 or the errno of the last attempt: is_locked() holds a free lock for a moment.
+int try_lock(int fd) {
+  for (int attempt = 1;; ++attempt) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    if (errno != EWOULDBLOCK || attempt == 30) return errno;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kLockFile;
   fd_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!fd_) fail_storage(path, "create", errno);
-  if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
-    const int error_number = errno;
+  if (const int error_number = try_lock(fd_.get()); error_number != 0) {
     if (error_number == EWOULDBLOCK) {
       throw Error(ExitCode::usage,
                   fmt::format("this run folder is in use by {}; wait for it, stop it, or choose "

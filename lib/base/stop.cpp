@@ -107,10 +107,6 @@ int stop_signal() {
   return stop_flag;
 }
 
-void request_stop(int signal) {
-  stop_flag = signal;
-}
-
 StoppableWork::StoppableWork() {
   stoppable = true;
 }
@@ -119,13 +115,9 @@ StoppableWork::~StoppableWork() {
   stoppable = false;
 }
 
-bool stop_requested() {
-  return stop_flag != 0 && stoppable;
-}
-
 void check_stop() {
-  if (!stop_requested()) return;
   const int signal = stop_flag;
+  if (signal == 0 || !stoppable) return;
   fail(ExitCode::stopped, "stopped by signal {} (SIG{}) before the first step", signal,
        sigabbrev_np(signal));
 }

@@ -16,8 +16,6 @@ void release_stop_signals();
 int stop_signal();
 // Returns true if SIGUSR1 or SIGUSR2 was received since the last call.
 bool take_save_request();
-// For tests and embedding: acts as if `signal` had been received; 0 clears it.
-void request_stop(int signal);
 
 // Marks an operation without state to save: during its lifetime check_stop() throws. One at a time.
 class StoppableWork {
@@ -27,9 +25,8 @@ class StoppableWork {
   StoppableWork(const StoppableWork&) = delete;
   StoppableWork& operator=(const StoppableWork&) = delete;
 };
-// Returns true if a signal was received during StoppableWork. Any thread may call it.
-bool stop_requested();
-// For long loops: throws Error(stopped) if stop_requested().
+// For long loops: throws Error(stopped) if a signal was received and StoppableWork is in progress.
+// Any thread may call it.
 void check_stop();
 
 }  // namespace dltrain

@@ -37,6 +37,13 @@ inline std::string lower_ascii(std::string_view text) {
   return out;
 }
 
+// Returns the number of characters of valid UTF-8.
+inline size_t character_count(std::string_view text) {
+  size_t count = 0;
+  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return count;
+}
+
 // Appends the encoding of a code point.
 void append_character(uint32_t code, std::string& text);
 

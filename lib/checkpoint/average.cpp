@@ -167,6 +167,7 @@ AverageReport average_checkpoints(const AverageRequest& request) {
   for (const Averaged& other : all) {
     if (other.choice.state.step > state.step) state = other.choice.state;
   }
+  state.data = first.choice.state.data;
   state.best = state.early_stopping = {};
   state.evaluation_due = false;
   state.made_by = "average";

@@ -16,7 +16,7 @@ struct Stack {
 using Stacks = std::map<std::string, Stack, std::less<>>;
 
 // Returns the bytes of the file that are needed, and whether they are written as they come.
-std::pair<ByteRange, bool> wanted_bytes(const WeightStore& store, const FoundTensor& tensor,
+std::pair<ByteRange, bool> wanted_bytes(const StateStore& store, const FoundTensor& tensor,
                                         bool values) {
   const SafetensorsEntry& entry = *tensor.source.entry;
   const uint64_t begin = tensor.source.file->offset_of(entry);
@@ -32,7 +32,7 @@ std::pair<ByteRange, bool> wanted_bytes(const WeightStore& store, const FoundTen
 }
 
 // Writes a tensor that was read in full.
-void write_whole(WeightStore& store, const FoundTensor& tensor, std::span<const std::byte> bytes,
+void write_whole(StateStore& store, const FoundTensor& tensor, std::span<const std::byte> bytes,
                  std::vector<std::string>* not_finite, Stacks& stacks) {
   const DType dtype = tensor.source.entry->spec.dtype;
   if (tensor.info == nullptr) return store.write_state(tensor.name, bytes);
@@ -54,7 +54,7 @@ void write_whole(WeightStore& store, const FoundTensor& tensor, std::span<const 
 }
 
 // Writes a weight that the store keeps in codes, unless another stage of a pipeline has it.
-void write_codes(WeightStore& store, const ParameterInfo& info, std::string_view name,
+void write_codes(StateStore& store, const ParameterInfo& info, std::string_view name,
                  std::span<const float> memory) {
   const int64_t rows = info.spec.shape[0], columns = info.spec.shape[1];
   const auto parts = coded_parts(info.codes, rows, columns);
@@ -68,7 +68,7 @@ void write_codes(WeightStore& store, const ParameterInfo& info, std::string_view
 
 }  // namespace
 
-void write_values(WeightStore& store, const ParameterInfo& info, std::string_view name,
+void write_values(StateStore& store, const ParameterInfo& info, std::string_view name,
                   std::span<const float> file) {
   std::vector<float> moved;
   std::span<const float> memory = file;
@@ -87,7 +87,7 @@ void write_values(WeightStore& store, const ParameterInfo& info, std::string_vie
   }
 }
 
-void load_tensors(WeightStore& store, std::vector<FoundTensor> tensors, VerifiedFiles& files,
+void load_tensors(StateStore& store, std::vector<FoundTensor> tensors, VerifiedFiles& files,
                   std::vector<std::string>* not_finite) {
   std::erase_if(tensors, [](const FoundTensor& t) { return t.source.entry->spec.bytes() == 0; });
   std::ranges::sort(tensors, {}, [](const FoundTensor& tensor) {

@@ -23,12 +23,12 @@ struct FoundTensor {
 // Reads the tensors in the order of their bytes, and of each only what the store keeps; a tensor
 // whose axes or dtype differ in memory is read in full. `files`: the folder of the tensors' files.
 // `not_finite`: gets the names of tensors with a NaN or an infinity.
-void load_tensors(WeightStore& store, std::vector<FoundTensor> tensors, VerifiedFiles& files,
+void load_tensors(StateStore& store, std::vector<FoundTensor> tensors, VerifiedFiles& files,
                   std::vector<std::string>* not_finite = nullptr);
 
 // Writes f32 values in the order of files, or of memory without a permutation; rounds them to codes
 // where the store keeps these (ParameterInfo::codes).
-void write_values(WeightStore& store, const ParameterInfo& info, std::string_view name,
+void write_values(StateStore& store, const ParameterInfo& info, std::string_view name,
                   std::span<const float> file);
 
 }  // namespace dltrain

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owned_files.h"
+#include "data/classes.h"
 #include "nn/lora.h"
 #include "runtime/remote_error.h"
 
@@ -103,13 +104,9 @@ std::string checkpoints_in(const fs::path& folder) {
       found[path.lexically_relative(folder).string()] = checkpoint_step(path);
     }
   }
-  std::string out;
-  size_t left = 8;
-  for (const auto& [name, step] : found) {
-    if (left-- == 0) return fmt::format("{} and {} more", out, found.size() - 8);
-    out += fmt::format("{}{} (step {})", out.empty() ? "" : ", ", name, step);
-  }
-  return out;
+  std::vector<std::string> names;
+  for (const auto& [name, step] : found) names.push_back(fmt::format("{} (step {})", name, step));
+  return some_names(names, 8);
 }
 
 [[noreturn]] void refuse_location(const fs::path& location) {
@@ -337,8 +334,15 @@ ResumeChoice find_checkpoint(const fs::path& folder, Verify verify) {
 }
 
 fs::path run_of(const fs::path& checkpoint) {
-  const bool named = std::distance(checkpoint.begin(), checkpoint.end()) > 2;
-  return (named ? checkpoint : fs::absolute(checkpoint)).parent_path().parent_path();
+  // Without "." and a slash at the end; ".." can only come first.
+  const auto normal = [](const fs::path& path) {
+    return (path / "").lexically_normal().parent_path();
+  };
+  fs::path path = normal(checkpoint);
+  const bool named =
+      std::distance(path.begin(), path.end()) > 2 && path.parent_path().filename() != "..";
+  if (!named) path = normal(fs::absolute(checkpoint));
+  return path.parent_path().parent_path();
 }
 
 std::shared_ptr<const Tokenizer> run_tokenizer(const ResumeChoice& choice) {

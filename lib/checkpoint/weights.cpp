@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "checkpoint/run_folder.h"
+#include "data/classes.h"
 #include "nn/huggingface/folder.h"
 #include "nn/lora.h"
 #include "tensor/float_tensors.h"
@@ -29,13 +30,6 @@ std::string renamed(const std::string& name, const TextPairs& rename) {
 
 std::string with_shape(const std::string& name, const Shape& shape) {
   return fmt::format("{} {}", name, to_string(shape));
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  std::string out;
-  for (size_t i = 0; i < names.size() && i < 8; ++i) out += (i ? ", " : "") + names[i];
-  if (names.size() > 8) out += fmt::format(" and {} more", names.size() - 8);
-  return out;
 }
 
 }  // namespace
@@ -140,11 +134,11 @@ std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& paramete
       return !adapted_module(tensor.entry->name).empty();
     });
     fail(ExitCode::storage, "{} does not fit the model:{}{}{}{}{}{}", files.name(),
-         report.missing.empty() ? "" : " it lacks ", listed(report.missing),
+         report.missing.empty() ? "" : " it lacks ", some_names(report.missing, 8),
          report.unexpected.empty() ? ""
          : report.missing.empty()  ? " it has the unknown "
                                    : "; it has the unknown ",
-         listed(report.unexpected), keys ? "; strict: false allows it" : "",
+         some_names(report.unexpected, 8), keys ? "; strict: false allows it" : "",
          adapters && !report.missing.empty()
              ? "; a checkpoint may have adapters alone (model.lora.save), and `dltrain export "
                "--merge` writes the whole model"
@@ -156,7 +150,7 @@ std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& paramete
   if (!any && !parameters.empty()) {
     fail(ExitCode::storage,
          "{}: none of its tensors is a parameter of the model: it has {}; the model has {}{}",
-         files.name(), listed(report.unexpected), listed(report.missing),
+         files.name(), some_names(report.unexpected, 8), some_names(report.missing, 8),
          keys ? " (model.rename changes names)" : "");
   }
   report.loaded = static_cast<int>(
@@ -211,7 +205,7 @@ void finish_verifying(VerifiedFiles& files) {
 namespace {
 
 // Loads the tensors of `weights`, which were opened from `from`.
-void load_verified(WeightStore& store, std::vector<FoundTensor> tensors,
+void load_verified(StateStore& store, std::vector<FoundTensor> tensors,
                    const std::filesystem::path& from, const SafetensorsSet& weights,
                    std::vector<std::string>* not_finite = nullptr) {
   VerifiedFiles files = verified_weights(from, weights);
@@ -237,12 +231,12 @@ void check_frozen(const std::vector<ParameterInfo>& wanted, const LoadedWeights&
   fail(ExitCode::usage,
        "{} lacks {}, and model.lora freezes parameters of the base, so they would stay random; "
        "train them too: model.lora.also_train: [\"{}\"]",
-       report.from.string(), listed(report.missing), fmt::join(modules, "\", \""));
+       report.from.string(), some_names(report.missing, 8), fmt::join(modules, "\", \""));
 }
 
 }  // namespace
 
-LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
+LoadedWeights load_weights(StateStore& store, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict) {
   LoadedWeights report;
   report.from = location_of_weights(path);
@@ -257,7 +251,7 @@ LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path
   return report;
 }
 
-void load_adapters(WeightStore& store, const std::filesystem::path& path) {
+void load_adapters(StateStore& store, const std::filesystem::path& path) {
   const SafetensorsSet files(path, ExitCode::storage, kAdapterStem);
   std::vector<ParameterInfo> wanted = store.weights();
   std::erase_if(wanted, [](const ParameterInfo& info) {
@@ -350,7 +344,7 @@ std::deque<SafetensorsSet> trained_weights(const std::filesystem::path& checkpoi
   return files;
 }
 
-void load_trained(WeightStore& store, const std::vector<ParameterInfo>& wanted,
+void load_trained(StateStore& store, const std::vector<ParameterInfo>& wanted,
                   const std::filesystem::path& checkpoint, std::string_view prefix) {
   const std::deque<SafetensorsSet> files = trained_weights(checkpoint);
   std::vector<FoundTensor> tensors;

@@ -43,13 +43,13 @@ VerifiedFiles verified_weights(const std::filesystem::path& from, const Safetens
 void finish_verifying(VerifiedFiles& files);
 // Opens the result of location_of_weights() and writes the weights into a store; converts f32, f64,
 // bf16 and f16. Adapters may be missing.
-LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
+LoadedWeights load_weights(StateStore& store, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict);
 
 // Writes the adapters of model.lora, and parameters of the base that learn too, from a folder or
 // file of peft (lora.init_from). Throws Error(storage) unless it has exactly these, and
 // Error(usage) if layers share one that learns.
-void load_adapters(WeightStore& store, const std::filesystem::path& path);
+void load_adapters(StateStore& store, const std::filesystem::path& path);
 
 // Sets the magnitudes of adapters (dora) to the norms of the rows of their weights. All ranks must
 // call it.
@@ -65,7 +65,7 @@ std::deque<SafetensorsSet> trained_weights(const std::filesystem::path& checkpoi
 // Loads parameters and buffers from trained_weights(), to use a trained model without its
 // optimizer. `prefix`: what precedes the names of the files in those of the store ("teacher.").
 // Throws Error(storage) for a checkpoint that does not fit.
-void load_trained(WeightStore& store, const std::vector<ParameterInfo>& wanted,
+void load_trained(StateStore& store, const std::vector<ParameterInfo>& wanted,
                   const std::filesystem::path& checkpoint, std::string_view prefix = "");
 
 }  // namespace dltrain

@@ -54,7 +54,7 @@ CheckResult check_kernels(const CheckOptions& options, int64_t samples) {
     std::vector<double> difference = found.at(name);
     for (size_t i = 0; i < difference.size(); ++i) difference[i] -= values[i];
     const double error = norm(difference) / std::max(norm(values), kKernelFloor * greatest);
-    if (error <= worst) continue;
+    if (error <= worst || std::isnan(worst)) continue;
     worst = error;
     worst_name = name;
   }

@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "checks/checks_support.h"
+#include "data/classes.h"
 
 namespace dltrain {
 namespace {
 
 constexpr int kCheckUnusedParametersSteps = 3;
-constexpr size_t kMaxNamed = 5;
 
 // The parameters that have a gradient, but only one of zeros in every step.
 std::set<std::string> always_zero(Session& session) {
@@ -49,15 +49,11 @@ CheckResult check_unused_parameters(const CheckOptions& options, int64_t samples
   }
   std::vector<std::string> names = unreached;
   names.insert(names.end(), zero.begin(), zero.end());
-  std::string list;
-  for (size_t i = 0; i < std::min(names.size(), kMaxNamed); ++i) {
-    list += (i == 0 ? "" : ", ") + names[i];
-  }
-  if (names.size() > kMaxNamed) list += fmt::format(" and {} more", names.size() - kMaxNamed);
   std::vector<std::string> what;
   if (!unreached.empty()) what.push_back(fmt::format("{} do not reach the loss", unreached.size()));
   if (!zero.empty()) what.push_back(fmt::format("{} have a gradient of zeros", zero.size()));
-  return pass_if(false, "of {} parameters {}: {}", parameters, fmt::join(what, ", "), list);
+  return pass_if(false, "of {} parameters {}: {}", parameters, fmt::join(what, ", "),
+                 some_names(names));
 }
 
 }  // namespace dltrain

@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <optional>
-
-#include "base/error.h"
-#include "runtime/loaded_program.h"
 
 namespace dltrain {
 namespace {
@@ -15,41 +11,34 @@ namespace {
 class LossOfOutputs {
  public:
   LossOfOutputs(const Engine& engine, const Session& session, const OneBatch& batch)
-      : device_(engine.open(0)), stream_(device_->make_stream()) {
+      : shape_(session.executor->training().output_spec.shape),
+        inverse_valid_(batch.inputs.inverse_valid),
+        targets_(batch.fields.back()) {
     const StepGraph& training = session.executor->training();
-    shape_ = training.output_spec.shape;
-    inverse_valid_ = batch.inputs.inverse_valid;
-    const TensorSpec spec = training.graph.value(training.targets()).spec;
-    targets_ = batch.fields.back();
-    if (spec.dtype == DType::f32) widen();
-    GraphBuilder builder(graph_);
-    LayerContext context(builder, /*training=*/false, DType::f64, /*ghost_groups=*/1);
-    output_ = builder.add_value("output", {shape_, DType::f64}, Role::input);
-    const DType dtype = spec.dtype == DType::i32 ? DType::i32 : DType::f64;
-    const ValueId targets = builder.add_value("targets", {spec.shape, dtype}, Role::input);
-    const LossOutput emitted =
-        session.experiment->loss->emit(context, output_, targets, session.target_info);
-    builder.accumulate(builder.emit1("identity", {emitted.loss_sum}), "loss", Role::metric);
-    builder.step_state();
-    layout_.add(graph_);
-    program_.emplace(graph_, ProgramOptions{.engine = &engine, .device = device_.get()});
-    state_ = Buffer(*device_, layout_.bytes());
-    work_ = Buffer(*device_, program_->program().work_bytes());
-    program_->load(
-        [this](const GraphValue& value) { return state_.data() + layout_.offset_of(value); },
-        work_.data());
-    targets_value_ = targets;
+    if (training.graph.value(training.targets()).spec.dtype == DType::f32) widen();
+    // A model without layers, whose output is its input.
+    const ModelConfig nothing;
+    TargetInfo targets = session.target_info;
+    targets.mixed = false;  // as they are
+    targets.sources = 0;
+    const StepGraph graph = build_evaluation_graph(
+        {.model = nothing,
+         .loss = *session.experiment->loss,
+         .optimizer = *session.experiment->optimizer,
+         .inputs = {{"output", {Shape(shape_.dims().subspan(1)), DType::f32}}},
+         .targets = targets,
+         .micro_batch = shape_[0],
+         .compute = DType::f64,
+         .fuse = false});
+    executor_ = std::make_unique<Executor>(
+        ExecutorOptions{.engine = &engine, .device = engine.open(0)}, std::vector{graph}, graph);
+    executor_->allocate();
   }
 
   double operator()(const std::vector<double>& outputs) {
-    // Copies both inputs, because a program reuses the memory of inputs that it has read.
-    program_->write(targets_value_, std::span<const std::byte>(targets_), *stream_);
-    program_->write(output_, std::span<const double>(outputs), *stream_);
-    program_->frame().run(Phase::forward, MicroStep::only, *stream_);
-    double sum = 0;
-    device_->copy(&sum, state_.data() + layout_.find("loss")->offset, sizeof sum, *stream_);
-    stream_->synchronize();
-    return sum * inverse_valid_;
+    const std::byte* fields[] = {std::as_bytes(std::span(outputs)).data(), targets_.data()};
+    executor_->evaluate(fields, 0, /*first=*/true);
+    return executor_->evaluation_sums()[0] * inverse_valid_;
   }
 
   const Shape& shape() const { return shape_; }
@@ -65,16 +54,10 @@ class LossOfOutputs {
     targets_.assign(bytes.begin(), bytes.end());
   }
 
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
   Shape shape_;
   double inverse_valid_ = 0;
   std::vector<std::byte> targets_;  // i32 or f64
-  Graph graph_;
-  ValueId output_ = kNoValue, targets_value_ = kNoValue;
-  std::optional<LoadedProgram> program_;
-  StateLayout layout_;
-  Buffer state_, work_;
+  std::unique_ptr<Executor> executor_;
 };
 
 // Returns, for each output, the mean of its targets that count.

@@ -69,7 +69,10 @@ void Suggestions::inspect(const Graph& forward) {
         joined_linear_.empty() && before->layer != node.layer) {
       joined_linear_ = fmt::format("{} and {}", before->layer, node.layer);
     }
-    if (clipped_.empty() && (op == "attention" || op == "recurrent")) clipped_ = op;
+    const bool recurrent = op.starts_with("recurrent");  // one node, or the parts it is lowered to
+    if (clipped_.empty() && (recurrent || op == "attention")) {
+      clipped_ = recurrent ? "recurrent layers" : "attention";
+    }
   }
   for (const Node& node : forward.nodes) {
     if (!is_norm_of_tokens(node)) continue;
@@ -125,7 +128,7 @@ std::vector<std::string> Suggestions::of(const Session& session) const {
     add(
         fmt::format("gradients of models with {} have spikes: training.max_grad_norm: 1.0 is "
                     "customary",
-                    clipped_ == "attention" ? "attention" : "recurrent layers"));
+                    clipped_));
   }
   add(rate_suggestion(session));
   add(describe_misalignment(session.executor->training().graph,

@@ -22,7 +22,7 @@ class Suggestions {
   std::string dropout_before_norm_;  // the layers of the first such pair
   std::string norm_after_sum_;       // the last norm on the residual path
   std::string joined_linear_;        // a linear layer whose input is that of another one
-  std::string clipped_;              // "attention" or "recurrent", whose gradients can explode
+  std::string clipped_;              // "attention" or "recurrent layers": gradients can explode
 };
 
 }  // namespace dltrain

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace dltrain {
 
 using nlohmann::json;
@@ -15,10 +17,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WatchPosition, rank, heartbeat, name, step, s
                                    device_operation, device_step)
 
 namespace {
-
-std::string watch_text(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 template <typename Record>
 std::optional<Record> parse_watch(const std::string& text) {
@@ -32,7 +30,7 @@ std::optional<Record> parse_watch(const std::string& text) {
 }  // namespace
 
 std::string RankFailure::to_text() const {
-  return watch_text(*this);
+  return json_text(json(*this));
 }
 
 std::optional<RankFailure> RankFailure::from_text(const std::string& text) {
@@ -40,7 +38,7 @@ std::optional<RankFailure> RankFailure::from_text(const std::string& text) {
 }
 
 std::string WatchPosition::to_text() const {
-  return watch_text(*this);
+  return json_text(json(*this));
 }
 
 std::optional<WatchPosition> WatchPosition::from_text(const std::string& text, int size) {

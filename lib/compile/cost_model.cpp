@@ -77,6 +77,8 @@ constexpr std::array kOpKernels{
     OpKernels{"attention_backward", KernelKind::attention_backward, 3},
     OpKernels{"recurrent", KernelKind::matmul},
     OpKernels{"recurrent_backward", KernelKind::matmul},
+    OpKernels{"recurrent_network", KernelKind::matmul},
+    OpKernels{"recurrent_network_backward", KernelKind::matmul},
     OpKernels{"layer_norm", KernelKind::row},
     OpKernels{"layer_norm_backward", KernelKind::row, 2},
     OpKernels{"rms_norm", KernelKind::row},

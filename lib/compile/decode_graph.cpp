@@ -141,8 +141,8 @@ Graph finished(Emitted& model, ValueId output) {
   std::vector<ValueId> outputs;
   if (output != kNoValue) outputs.push_back(output);
   graph = autocast(std::move(graph), r.precision, outputs);
-  mark_tf32(graph, r.precision);
   graph = lower_recurrent(std::move(graph), {}, false);
+  mark_tf32(graph, r.precision);
   if (r.narrow_parameters) {
     graph = narrow_parameters(std::move(graph));
   }

@@ -235,7 +235,9 @@ PlanReport make_plan_report(const Program& program, const StateLayout& layout, s
            row.backward_flops == 0;
   });
   for (Phase phase : {Phase::forward, Phase::backward, Phase::weights, Phase::update}) {
-    report.kernel_calls += program.segment(phase, MicroStep::only).size();
+    for (int chunk = 0; chunk < program.chunks(); ++chunk) {
+      report.kernel_calls += program.segment(phase, MicroStep::only, chunk).size();
+    }
   }
   return report;
 }

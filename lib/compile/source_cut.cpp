@@ -17,10 +17,6 @@ ValueId add_state(GraphBuilder& builder, ValueId value, size_t number, const Sou
                            Role::cache);
 }
 
-std::vector<int64_t> extents(const Shape& shape) {
-  return {shape.begin(), shape.end()};
-}
-
 }  // namespace
 
 std::vector<ValueId> values_of_source(const Graph& graph, const SourceCut& cut) {
@@ -54,8 +50,7 @@ void read_from_slots(GraphBuilder& builder, std::span<const ValueId> values, con
     ValueId row = add_state(builder, values[i], i, cut);
     // A slot without a token of this step reads zeros.
     if (!in_order) row = builder.emit1("slot_state", {row, cut.counts, cut.slot_ids});
-    kept.push_back(
-        builder.emit1("reshape", {row}, {{"shape", extents(builder.spec(values[i]).shape)}}));
+    kept.push_back(builder.reshape(row, builder.spec(values[i]).shape));
   }
   for (size_t n = 0; n < nodes; ++n) {
     for (ValueId& id : graph.nodes[n].inputs) {
@@ -73,8 +68,7 @@ void write_to_slots(GraphBuilder& builder, std::span<const ValueId> values, cons
   for (size_t i = 0; i < values.size(); ++i) {
     const ValueId state = add_state(builder, values[i], i, cut);
     // slot_state_update takes [samples, tokens, …]: treat the row as one token.
-    const std::vector<int64_t> shape{1, 1, builder.spec(state).shape[1]};
-    const ValueId row = builder.emit1("reshape", {values[i]}, {{"shape", shape}});
+    const ValueId row = builder.reshape(values[i], {1, 1, builder.spec(state).shape[1]});
     builder.emit("slot_state_update", {state, row, cut.counts, cut.slot_ids});
   }
 }

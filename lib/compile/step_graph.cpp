@@ -6,8 +6,10 @@
 #include "compile/model_flops.h"
 #include "config/name_patterns.h"
 #include "graph/builder.h"
+#include "graph/dependence.h"
 #include "graph/forward_gradient.h"
 #include "nn/metrics.h"
+#include "optim/galore.h"
 #include "passes/autocast.h"
 #include "passes/chunk_loss.h"
 #include "passes/context_cut.h"
@@ -122,6 +124,37 @@ void check_layer_patterns(const StepRequest& r, const Graph& forward) {
   diagnostics.throw_if_any();
 }
 
+// Returns for each stage the first one with an equal plan (find_equal_stages). What else than ops
+// and shapes decides it: what learns, or depends on what learns and so has a gradient, the moments
+// of parameters, and the layers whose activations are kept or recomputed.
+std::vector<int> equal_stages(const StepRequest& r, const StepGraph& step,
+                              const std::vector<ValueId>& learning) {
+  const Graph& graph = step.graph;
+  std::vector<ValueId> sources = learning;
+  for (const ValueId copy : graph.with_role(Role::low_precision)) {
+    if (std::ranges::find(learning, graph.value(copy).of) != learning.end()) {
+      sources.push_back(copy);
+    }
+  }
+  const std::vector<bool> learns = reachable_from(graph, sources);
+  const Galore* galore = r.optimizer.projection();
+  return find_equal_stages(graph, step.stages, [&](const Node& node) {
+    std::string out = fmt::format("{} {}", selects(r.recompute.keep, node.layer),
+                                  selects(r.recompute.again, node.layer));
+    for (const ValueId id : node.inputs) {
+      const bool has_gradient = id != kNoValue && learns[static_cast<size_t>(id)];
+      out += has_gradient ? " learns" : " fixed";
+      if (!has_gradient) continue;
+      const GraphValue& read = graph.value(graph.storage(id));
+      const GraphValue& p = read.of == kNoValue ? read : graph.value(read.of);
+      if (p.role != Role::parameter) continue;
+      out += fmt::format(" {} {}", r.optimizer.settings(p.name, p.spec.shape).eight_bit,
+                         galore != nullptr && galore->projects(p.name, p.spec.shape));
+    }
+    return out;
+  });
+}
+
 // Returns the GPU whose times passes use; none on the CPU. `memory`: that of the device, 0: a CPU.
 std::optional<Gpu> gpu_for_times(const StepRequest& r, size_t memory) {
   return r.gpu || memory == 0 ? r.gpu : std::optional(find_gpus("h100-80g").front());
@@ -220,12 +253,16 @@ StepGraph emit(const StepRequest& r, bool training) {
   };
   log("emit");
   check_same_parameters(r, out.parameters);
-  if (training) check_layer_patterns(r, out.graph);
+  // Other graphs lack layers, such as dropout.
+  if (training && r.noise) {
+    check_layer_patterns(r, out.graph);
+    r.precision.check_layers(out.graph);
+  }
   out.stages = stages_of(r, out.graph);
-  if (training && !out.stages.empty()) out.equal_stages = find_equal_stages(out.graph, out.stages);
+  std::vector<ValueId> learning;
+  if (training || r.update.ema) learning = learning_parameters(r, out);
   // Must run before autocast, since low-precision copies are made from parameters, not averages.
-  if (!training && r.update.ema) read_averages(out.graph, learning_parameters(r, out));
-  r.precision.check_layers(out.graph);
+  if (!training && r.update.ema) read_averages(out.graph, learning);
   if (r.precision.low() != DType::f32) {
     // In training only a probe and the loss read the output.
     std::vector<ValueId> keep;
@@ -235,6 +272,7 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   if (mark_tf32(out.graph, r.precision)) log("tf32");
   if (training && r.precision.fp8) mark_fp8(out.graph, *r.precision.fp8);
+  if (training && !out.stages.empty()) out.equal_stages = equal_stages(r, out, learning);
   // Forward gradients have a rule for the parts of recurrent networks.
   const bool whole = r.fuse && r.update.gradient == GradientMode::reverse;
   out.graph = lower_recurrent(std::move(out.graph), whole ? r.kept_bytes : KeptBytes(), training);
@@ -345,14 +383,13 @@ StepGraph emit(const StepRequest& r, bool training) {
 
   if (training && r.probe) r.probe(builder, out);
   if (training) {
-    const std::vector<ValueId> parameters = learning_parameters(r, out);
     const bool estimates = r.update.gradient == GradientMode::forward;
     const std::vector<AddedLosses> added = added_losses(r, model.routers);
     auto gradients =
-        estimates ? forward_gradient(out.graph, model.loss.loss_sum, parameters,
+        estimates ? forward_gradient(out.graph, model.loss.loss_sum, learning,
                                      static_cast<int>(r.update.directions.value_or(1)), added)
-                  : reverse(out.graph, {model.loss.loss_sum}, parameters, added);
-    for (ValueId parameter : parameters) {
+                  : reverse(out.graph, {model.loss.loss_sum}, learning, added);
+    for (ValueId parameter : learning) {
       if (std::none_of(gradients.begin(), gradients.end(),
                        [&](const auto& g) { return g.parameter == parameter; })) {
         out.unused.push_back(out.graph.value(parameter).name);
@@ -392,7 +429,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                             .config = r.update,
                             .gradients = gradients,
                             .updates = model.updates,
-                            .learning = parameters});
+                            .learning = learning});
     if (r.update.optimizer_in_backward) check_optimizer_in_backward(r, out.graph);
     emit_low_precision_update(out.graph);
     log("update");
@@ -421,7 +458,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     lower_context(out.graph, context);
     log("lower_context");
   }
-  if (training) mark_tf32(out.graph, r.precision);  // the backward
+  mark_tf32(out.graph, r.precision);  // the backward, and the parts of recurrent networks
   out.graph = eliminate_dead_code(std::move(out.graph));
   log("dead_code");
   if (training) out.model_flops = model_flops(out.graph);
@@ -501,6 +538,21 @@ StepGraph emit(const StepRequest& r, bool training) {
 }
 
 }  // namespace
+
+int StepGraph::equal_rank(int rank, int ranks) const {
+  const auto is_like = [&](int other) {
+    for (size_t stage = 0; stage < equal_stages.size(); stage += static_cast<size_t>(ranks)) {
+      if (equal_stages[stage + static_cast<size_t>(other)] !=
+          equal_stages[stage + static_cast<size_t>(rank)]) {
+        return false;
+      }
+    }
+    return true;
+  };
+  int like = 0;
+  while (like < rank && !is_like(like)) ++like;
+  return like;
+}
 
 bool StepGraph::has_sources() const {
   return std::ranges::any_of(metrics, &StepMetric::of_sources);

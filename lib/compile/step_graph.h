@@ -1,13 +1,14 @@
 // Builds the graph of a whole step from a model description: emits the forward and runs the passes
 // in their fixed order.
 //
-//   training:    emit, autocast, tf32, lower recurrent, context cut, partition, reverse, update,
-//   narrow parameters,
-//                lower placements, lower context, dead code, stage cut, fuse, recompute,
-//                data parallel or zero, remove copies, pack updates
-//   evaluation:  emit, autocast, tf32, lower recurrent, context cut, partition, narrow parameters,
-//                lower placements, lower context, dead code, stage cut, fuse, zero (sums are
-//                reduced after the evaluation pass)
+//   forward      emit, averages (evaluation), autocast, tf32, marks of fp8 (training), lower
+//                recurrent, context cut, partition, sequence cut, expert cut
+//   training     reverse or forward gradient, chunk loss, fp8, gradient squares, update
+//   both         narrow parameters, frozen base, cut products (training), lower placements, lower
+//                context, tf32 again, dead code, stage cut, fuse, fuse copies
+//   training     recompute, overlap messages, zero or data parallel, remove copies, optimizer in
+//                backward, pack updates, split backward
+//   evaluation   zero (sums are reduced after the evaluation pass)
 #pragma once
 
 #include <functional>
@@ -121,12 +122,14 @@ struct StepGraph {
   std::vector<ZeroUnit> zero_units;
   std::vector<std::string> stages = {};  // layers with which the stages of a pipeline begin
   std::vector<int> equal_stages = {};    // passes/stage_cut.h
-  double model_flops = 0;                // of a micro-batch (compile/model_flops.h)
-  int recomputed_nodes = 0;              // forward nodes that run again in the backward
-  double recomputed_flops = 0;           // of these, a micro-batch
-  double recomputed_seconds = 0;         // likewise, estimated (Recompute::automatic)
-  double forward_seconds = 0;            // of the forward, by the same estimate
-  bool asked_vocabulary = false;         // a layer uses the size of the vocabulary
+  // Returns the first rank along the pipeline whose stages are equal to those of a rank.
+  int equal_rank(int rank, int ranks) const;
+  double model_flops = 0;         // of a micro-batch (compile/model_flops.h)
+  int recomputed_nodes = 0;       // forward nodes that run again in the backward
+  double recomputed_flops = 0;    // of these, a micro-batch
+  double recomputed_seconds = 0;  // likewise, estimated (Recompute::automatic)
+  double forward_seconds = 0;     // of the forward, by the same estimate
+  bool asked_vocabulary = false;  // a layer uses the size of the vocabulary
 };
 
 StepGraph build_training_graph(const StepRequest& request);

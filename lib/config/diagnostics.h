@@ -1,8 +1,8 @@
-// Problems: all errors found in a configuration, reported together.
+// Diagnostics: all errors found in a configuration, reported together.
 //
-// Every stage adds to one Problems and continues as far as possible; throw_if_any() then throws one
-// ConfigError (mostly with exit code `usage`) whose text is the list of diagnostics in the order of
-// the text.
+// Every stage adds to one Diagnostics and continues as far as possible; throw_if_any() then throws
+// one ConfigError (mostly with exit code `usage`) whose text is the list of diagnostics in the
+// order of the text.
 #pragma once
 
 #include <string>

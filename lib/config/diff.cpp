@@ -12,20 +12,6 @@
 namespace dltrain {
 namespace {
 
-std::string shown(const ConfigNode& node) {
-  if (node.is_null()) return "null";
-  if (node.is_scalar()) {
-    return classify(node) == ScalarType::text ? quoted_when_needed(node.text) : node.text;
-  }
-  std::string out;
-  for (size_t i = 0; i < node.items.size(); ++i) {
-    if (i > 0) out += ", ";
-    if (node.is_map()) out += quoted_when_needed(node.keys[i].text) + ": ";
-    out += shown(node.items[i]);
-  }
-  return node.is_map() ? "{" + out + "}" : "[" + out + "]";
-}
-
 bool same_scalar(const ConfigNode& a, const ConfigNode& b) {
   const auto number_a = as_number(a), number_b = as_number(b);
   if (number_a && number_b) return *number_a == *number_b || a.text == b.text;
@@ -41,26 +27,26 @@ void compare(const std::string& path, const ConfigNode& a, const ConfigNode& b,
       if (const ConfigNode* other = b.find(a.keys[i].text)) {
         compare(inner, a.items[i], *other, found);
       } else {
-        found.push_back({inner, shown(a.items[i]), ""});
+        found.push_back({inner, flow_text(a.items[i]), ""});
       }
     }
     for (size_t i = 0; i < b.keys.size(); ++i) {
       if (a.find(b.keys[i].text)) continue;
-      found.push_back({join_path(path, b.keys[i].text), "", shown(b.items[i])});
+      found.push_back({join_path(path, b.keys[i].text), "", flow_text(b.items[i])});
     }
   } else if (a.is_list() && b.is_list()) {
     for (size_t i = 0; i < std::max(a.items.size(), b.items.size()); ++i) {
       const std::string inner = fmt::format("{}[{}]", path, i);
       if (i >= b.items.size()) {
-        found.push_back({inner, shown(a.items[i]), ""});
+        found.push_back({inner, flow_text(a.items[i]), ""});
       } else if (i >= a.items.size()) {
-        found.push_back({inner, "", shown(b.items[i])});
+        found.push_back({inner, "", flow_text(b.items[i])});
       } else {
         compare(inner, a.items[i], b.items[i], found);
       }
     }
   } else if (a.is_map() || a.is_list() || b.is_map() || b.is_list() || !same_scalar(a, b)) {
-    found.push_back({path, shown(a), shown(b)});
+    found.push_back({path, flow_text(a), flow_text(b)});
   }
 }
 
@@ -70,7 +56,7 @@ void add_keys(const std::string& path, const ConfigNode& node,
     add_keys(node.is_map() ? join_path(path, node.keys[i].text) : fmt::format("{}[{}]", path, i),
              node.items[i], found);
   }
-  if (node.items.empty()) found.push_back({path, "", shown(node)});
+  if (node.items.empty()) found.push_back({path, "", flow_text(node)});
 }
 
 ConfigNode read_dump(const std::string& text) {

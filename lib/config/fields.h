@@ -5,7 +5,7 @@
 // A struct has a member `void describe(Fields& f)` that names each key, the member it fills, and
 // its meaning. The member's initial value is the default. An example that compiles:
 //
-//   struct Optimizer : Chosen {                  // chosen by `type`; Chosen has place and kind
+//   struct Optimizer : ConfigVariant {  // chosen by `type`; ConfigVariant has location and kind
 //     double learning_rate = 1e-3;
 //     void describe(Fields& f) override {
 //       f.number("learning_rate", learning_rate,
@@ -26,7 +26,7 @@
 //     return table;
 //   }
 //   enum class Reduction { fast, fixed };
-//   struct Training : ConfigObject {                  // for the places of its keys
+//   struct Training : ConfigObject {  // for the places of its keys
 //     int64_t global_batch_size = 0;
 //     std::optional<IntegerOrAuto> micro_batch_size;
 //     Reduction reduction = Reduction::fast;
@@ -38,8 +38,8 @@
 //                {{"fast", Reduction::fast}, {"fixed", Reduction::fixed}},
 //                {.doc = "Order of sums"});
 //     }
-//     void validate(Problems& problems) const {  // cross-field, called when the keys are valid
-//       if (global_batch_size % 2) problems.add(*this, "global_batch_size", "must be even");
+//     void validate(Diagnostics& diagnostics) const {  // called when the keys are valid
+//       if (global_batch_size % 2) diagnostics.add(*this, "global_batch_size", "must be even");
 //     }
 //   };
 //   struct Experiment {

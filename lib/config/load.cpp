@@ -27,7 +27,7 @@ constexpr size_t kMaxConfigFiles = 100;
 
 namespace fs = std::filesystem;
 
-// Reads a file, up to a few bytes above the limit, which read_yaml() then refuses. Errors are
+// Reads a file, up to some bytes above the limit, which read_yaml() then refuses. Errors are
 // reported at `location`, which names the file.
 std::shared_ptr<const Source> read_source(const fs::path& path, const SourceLocation& location,
                                           Diagnostics& diagnostics) {
@@ -46,9 +46,11 @@ std::shared_ptr<const Source> read_source(const fs::path& path, const SourceLoca
                                                              std::fclose);
   if (!file) return refuse(std::strerror(errno) + suggest_path(path));
   check_no_output(::fileno(file.get()), path);
-  std::string text(YamlLimits::kBytes + 4, '\0');
+  std::string text, part(1 << 16, '\0');
   errno = 0;
-  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  for (size_t n = 1; n > 0 && text.size() < YamlLimits::kBytes + 4; text.append(part, 0, n)) {
+    n = std::fread(part.data(), 1, part.size(), file.get());
+  }
   if (std::ferror(file.get())) return refuse(std::strerror(errno));
   if (looks_like_utf16(text)) return refuse("it is UTF-16; save it as UTF-8");
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // byte order mark

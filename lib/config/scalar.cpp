@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/utf8.h"
 
 namespace dltrain {
@@ -198,12 +199,25 @@ std::string quoted_when_needed(std::string_view text) {
     return std::string(text);
   }
   // A JSON string is a YAML string if DEL is escaped too.
-  std::string out =
-      nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string out = json_text(nlohmann::json(text));
   for (size_t at = out.find('\x7f'); at != std::string::npos; at = out.find('\x7f', at)) {
     out.replace(at, 1, "\\x7f");
   }
   return out;
+}
+
+std::string flow_text(const ConfigNode& node) {
+  if (node.is_null()) return "null";
+  if (node.is_scalar()) {
+    return node.style == ConfigNode::Style::plain ? node.text : quoted_when_needed(node.text);
+  }
+  std::string out;
+  for (size_t i = 0; i < node.items.size(); ++i) {
+    out += i > 0 ? ", " : "";
+    if (node.is_map()) out += quoted_when_needed(node.keys[i].text) + ": ";
+    out += flow_text(node.items[i]);
+  }
+  return node.is_map() ? "{" + out + "}" : "[" + out + "]";
 }
 
 }  // namespace dltrain

@@ -42,5 +42,7 @@ std::string scalar_hint(const ConfigNode& node, ScalarType wanted);
 std::string number_text(double value);
 // Returns a YAML scalar that reads back as this text: plain if that is safe, otherwise quoted.
 std::string quoted_when_needed(std::string_view text);
+// Returns a node as YAML on one line. Plain scalars stay as they are written.
+std::string flow_text(const ConfigNode& node);
 
 }  // namespace dltrain

@@ -17,11 +17,6 @@ size_t line_start(std::string_view text, size_t offset) {
   return newline == std::string_view::npos ? 0 : newline + 1;
 }
 
-size_t code_points(std::string_view bytes) {
-  return static_cast<size_t>(
-      std::count_if(bytes.begin(), bytes.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
 // Replaces a tab by one space, and other control characters and invalid bytes by question marks, so
 // that columns stay aligned.
 std::string excerpt_text(std::string_view bytes) {
@@ -35,10 +30,6 @@ std::string excerpt_text(std::string_view bytes) {
   }
   while (const auto invalid = find_invalid_utf8(out)) out[*invalid] = '?';
   return out;
-}
-
-bool continuation(std::string_view text, size_t at) {
-  return at < text.size() && (text[at] & 0xC0) == 0x80;
 }
 
 // The source line and the underline below it, both shortened to a readable width.
@@ -57,21 +48,19 @@ Excerpt make_excerpt(const SourceLocation& location) {
   const size_t stop = std::clamp(offset + location.length, offset, std::max(offset, end));
   std::string before, after;
   if (offset - begin > kMaxShownColumns / 2) {
-    begin = offset - kMaxShownColumns / 2;
-    while (begin < offset && continuation(text, begin)) ++begin;
+    begin = character_border(text, offset - kMaxShownColumns / 2);
     before = "…";
   }
   if (end > offset && end - offset > kMaxShownColumns) {
-    end = offset + kMaxShownColumns;
-    while (end > offset && continuation(text, end)) --end;
+    end = character_border(text, offset + kMaxShownColumns);
     after = "…";
   }
   Excerpt excerpt;
   excerpt.line = before + excerpt_text(text.substr(begin, end > begin ? end - begin : 0)) + after;
-  excerpt.indent = code_points(before) + code_points(text.substr(begin, offset - begin));
+  excerpt.indent = character_count(before) + character_count(text.substr(begin, offset - begin));
   const size_t shown = std::min(stop, end);
   const size_t underlined = shown > offset ? shown - offset : 0;
-  excerpt.underline = std::max<size_t>(1, code_points(text.substr(offset, underlined)));
+  excerpt.underline = std::max<size_t>(1, character_count(text.substr(offset, underlined)));
   return excerpt;
 }
 
@@ -94,7 +83,7 @@ int SourceLocation::column() const {
   const std::string_view text = source->text;
   const size_t at = std::min(offset, text.size());
   const size_t begin = line_start(text, at);
-  return 1 + static_cast<int>(code_points(text.substr(begin, at - begin)));
+  return 1 + static_cast<int>(character_count(text.substr(begin, at - begin)));
 }
 
 const SourceLocation& ConfigObject::location_of(std::string_view key) const {

@@ -1,8 +1,8 @@
 // The place of a piece of configuration in a text, so that every later stage (binding, shape
 // inference, planning) can report it: `exp.yaml:12:5: error: …` with the line and a caret.
 //
-// A Place shares ownership of the text it points into; it may outlive the tree it came from, and is
-// cheap to copy. Places are immutable once made and may be read from any thread.
+// A SourceLocation shares ownership of the text it points into; it may outlive the tree it came
+// from. Several threads may read one.
 #pragma once
 
 #include <memory>

@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/utf8.h"
+#include "config/scalar.h"
+
 namespace dltrain {
 namespace {
 
-char lower(char c) {
-  return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-}
-
 constexpr size_t kLongest = 64;  // no key is longer; limits the work on hostile input
 
-// Counts the edits (insert, delete, replace, swap neighbours; case is ignored) from a to b.
+// Counts the edits (insert, delete, replace, swap neighbours) from a to b.
 size_t edit_distance(std::string_view a, std::string_view b) {
   // Optimal string alignment, which needs three rows of the table.
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
@@ -20,10 +19,9 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   for (size_t i = 1; i <= a.size(); ++i) {
     now[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replace = last[j - 1] + (lower(a[i - 1]) == lower(b[j - 1]) ? 0 : 1);
+      const size_t replace = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
       now[j] = std::min({replace, last[j] + 1, now[j - 1] + 1});
-      if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
-          lower(a[i - 2]) == lower(b[j - 1])) {
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
         now[j] = std::min(now[j], before[j - 2] + 1);
       }
     }
@@ -40,7 +38,7 @@ std::string nearest_name(std::string_view wrong, std::span<const std::string> na
   std::string best;
   size_t best_distance = std::max<size_t>(1, (wrong.size() + 1) / 3) + 1;
   for (const std::string& name : names) {
-    size_t distance = edit_distance(wrong, name);
+    size_t distance = edit_distance(lower_ascii(wrong), lower_ascii(name));
     // Names without a common character are not near, although "ab" is only two edits from "xy".
     if (distance >= std::max(wrong.size(), name.size())) continue;
     if (wrong.size() >= 3 && name.starts_with(wrong)) distance = std::min<size_t>(distance, 1);
@@ -57,9 +55,7 @@ std::string nearest_name(std::string_view wrong, std::span<const std::string> na
 }
 
 bool mentions_name(std::string_view text, std::string_view name) {
-  const auto is_part = [](char c) {
-    return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z') || c == '_';
-  };
+  const auto is_part = [](char c) { return is_letter(c) || is_digit(c); };
   for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
     const size_t end = at + name.size();
     if ((at == 0 || !is_part(text[at - 1])) && (end == text.size() || !is_part(text[end]))) {

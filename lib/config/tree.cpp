@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "config/scalar.h"
 
 namespace dltrain {
@@ -58,9 +59,10 @@ ConfigNode ConfigNode::make_map(SourceLocation location) {
   return node;
 }
 
-ConfigNode ConfigNode::make_scalar(std::string text, SourceLocation location) {
+ConfigNode ConfigNode::make_scalar(std::string text, SourceLocation location, Style style) {
   ConfigNode node;
   node.kind = Kind::scalar;
+  node.style = style;
   node.text = std::move(text);
   node.location = std::move(location);
   return node;
@@ -94,15 +96,7 @@ std::string describe_found(const ConfigNode& node) {
     case ConfigNode::Kind::scalar:
       break;
   }
-  std::string shown = node.text.substr(0, 60);
-  while (!shown.empty() && shown.size() < node.text.size() &&
-         (node.text[shown.size()] & 0xC0) == 0x80) {
-    shown.pop_back();
-  }
-  if (shown.size() < node.text.size()) shown += "…";
-  for (char& c : shown) {
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  }
+  const std::string shown = shown_line(node.text, 60);
   switch (classify(node)) {
     case ScalarType::null:
       return "nothing";

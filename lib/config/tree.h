@@ -45,7 +45,8 @@ struct ConfigNode {
   void erase(std::string_view key);
 
   static ConfigNode make_map(SourceLocation location);
-  static ConfigNode make_scalar(std::string text, SourceLocation location);
+  static ConfigNode make_scalar(std::string text, SourceLocation location,
+                                Style style = Style::plain);
 };
 
 // Merges `over` into `base`: maps merge key by key at any depth, everything else is replaced. A map

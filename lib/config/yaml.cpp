@@ -116,6 +116,7 @@ class TreeBuilder : public YAML::EventHandler {
     const bool written = !rest.empty() && (rest[0] == '~' || rest[0] == 'n' || rest[0] == 'N');
     if (!written && !open_.empty() && open_.back().key) node.location = open_.back().key->location;
     if (written && rest[0] != '~') node.location.length = rest.size();
+    count(1, node.location);
     finish(std::move(node), anchor);
   }
 
@@ -125,19 +126,17 @@ class TreeBuilder : public YAML::EventHandler {
       diagnostics_.add(positions_.location(mark), "an alias inside the value that it refers to");
       throw ParsingAborted{};
     }
-    count(found->second.nodes, mark);
+    const SourceLocation location = positions_.location(mark);
+    count(found->second.nodes, location);
     ConfigNode copy = found->second.node;
-    copy.location = positions_.location(mark);
+    copy.location = location;
     finish(std::move(copy), 0, found->second.nodes);
   }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    count(1, mark);
-    ConfigNode node;
-    node.kind = ConfigNode::Kind::scalar;
-    node.text = value;
-    node.location = positions_.location(mark, value);
+    ConfigNode node = ConfigNode::make_scalar(value, positions_.location(mark, value));
+    count(1, node.location);
     if (tag == "!" || tag == "tag:yaml.org,2002:str") {
       node.style = ConfigNode::Style::quoted;
       if (!positions_.closes_quote(node.location.offset)) {  // yaml-cpp takes the end of the text
@@ -178,11 +177,10 @@ class TreeBuilder : public YAML::EventHandler {
     size_t nodes;
   };
 
-  void count(size_t nodes, const YAML::Mark& mark) {
+  void count(size_t nodes, const SourceLocation& location) {
     nodes_ += nodes;
     if (nodes_ <= YamlLimits::kNodes) return;
-    diagnostics_.add(positions_.location(mark), "more than {} values (aliases expanded)",
-                     YamlLimits::kNodes);
+    diagnostics_.add(location, "more than {} values (aliases expanded)", YamlLimits::kNodes);
     throw ParsingAborted{};
   }
 
@@ -193,10 +191,10 @@ class TreeBuilder : public YAML::EventHandler {
 
   void open(ConfigNode::Kind kind, const YAML::Mark& mark, const std::string& tag,
             YAML::anchor_t anchor) {
-    count(1, mark);
     OpenNode opened;
     opened.node.kind = kind;
     opened.node.location = positions_.location(mark);
+    count(1, opened.node.location);
     opened.anchor = anchor;
     check_tag(tag == "!" ? "" : tag, opened.node.location);
     if (open_.size() >= YamlLimits::kDepth) {
@@ -222,7 +220,10 @@ class TreeBuilder : public YAML::EventHandler {
 
   // Adds a complete value as the root, a list's item, a map's key or a map's value.
   void finish(ConfigNode node, YAML::anchor_t anchor, size_t nodes = 1) {
-    if (anchor != 0) anchors_[anchor] = {node, nodes};
+    if (anchor != 0) {
+      count(nodes, node.location);  // the copy
+      anchors_[anchor] = {node, nodes};
+    }
     if (open_.empty()) {
       root_ = std::move(node);
       return;

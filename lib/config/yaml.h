@@ -15,10 +15,11 @@
 namespace dltrain {
 
 struct YamlLimits {
-  static constexpr size_t kBytes = size_t{1} << 20;  // of one file
-  static constexpr size_t kNodes = 100'000;          // of one document, aliases expanded
-  static constexpr size_t kKeys = 10'000;            // of one map
-  static constexpr size_t kDepth = 100;              // of nested maps and lists
+  // These two leave room for the resolved configuration of a run, where blocks are expanded.
+  static constexpr size_t kBytes = size_t{64} << 20;  // of one file
+  static constexpr size_t kNodes = 2'000'000;         // of one document, aliases expanded
+  static constexpr size_t kKeys = 10'000;             // of one map
+  static constexpr size_t kDepth = 100;               // of nested maps and lists
 };
 
 // Reads the text from byte `begin` on. An empty document is a null node. Returns nothing if there

@@ -167,8 +167,9 @@ void ChatConfig::validate(Diagnostics& diagnostics) const {
       diagnostics.add(*this, key, fmt::format("{} must have {} once", key, kContent));
     }
   }
-  if (assistant &&
-      assistant->substr(assistant->find('}') + 1).find_first_not_of(kSpace) == std::string::npos) {
+  const size_t content = assistant ? assistant->find(kContent) : std::string::npos;
+  if (content != std::string::npos &&
+      assistant->find_first_not_of(kSpace, content + kContent.size()) == std::string::npos) {
     diagnostics.add(*this, "assistant",
                     "assistant must have text after {content} that ends an answer, such as {eos}");
   }
@@ -232,6 +233,11 @@ ChatFormat::ChatFormat(const ChatConfig& config, const Tokenizer& tokenizer)
   user_ = around(text(config.user, texts.user));
   assistant_ = around(text(config.assistant, texts.assistant));
   end_ = assistant_.after.substr(0, assistant_.after.find_last_not_of(kSpace) + 1);
+  if (end_.empty()) {
+    fail(ExitCode::usage,
+         "the chat format has no text after {{content}} that ends an answer: the tokenizer has no "
+         "begin of text for {{bos}}");
+  }
 }
 
 const ChatFormat::Around& ChatFormat::around(ChatRole role, const std::string& location) const {

@@ -15,7 +15,6 @@ namespace {
 
 constexpr double kChance = 0.01;
 constexpr int64_t kMaxClasses = 65536;
-constexpr size_t kMaxNamed = 5;
 constexpr uint64_t kSplitStream = random_stream("data.eval_split");
 
 class Relabelled final : public DatasetWrapper {
@@ -97,23 +96,22 @@ class IgnoreLabel final : public DatasetWrapper {
  public:
   IgnoreLabel(std::shared_ptr<const Dataset> whole, int32_t label)
       : DatasetWrapper(std::move(whole)), label_(label) {
-    bool all = true;
+    if (const auto known = id_bound(target_field())) {
+      bound_ = *known;  // tokens: training may have others than evaluation
+      return;
+    }
+    uniform_ = fields().back().sample.shape.elements();
     for_each_sample<int32_t>(this->whole(), target_field(), [&](int64_t, auto labels) {
-      int64_t valid = 0;
       for (int32_t found : labels) {
-        if (found < 0 || found == label_) continue;
-        bound_ = std::max<int64_t>(bound_, int64_t{found} + 1);
-        ++valid;
+        if (found < 0 || found == label_) {
+          uniform_.reset();
+        } else {
+          bound_ = std::max<int64_t>(bound_, int64_t{found} + 1);
+        }
       }
-      valid_.push_back(static_cast<int32_t>(valid));
-      all = all && valid == static_cast<int64_t>(labels.size());
     });
-    if (all) uniform_ = valid_.front();
   }
 
-  int64_t valid_targets(int64_t sample) const override {
-    return valid_[static_cast<size_t>(sample)];
-  }
   std::optional<int64_t> uniform_valid_targets() const override { return uniform_; }
   int64_t label_bound() const override { return bound_; }
 
@@ -126,7 +124,6 @@ class IgnoreLabel final : public DatasetWrapper {
   }
 
   int32_t label_;
-  std::vector<int32_t> valid_;  // by sample
   std::optional<int64_t> uniform_;
   int64_t bound_ = 0;
 };
@@ -160,12 +157,10 @@ class LabelsAsTargets final : public DatasetWrapper {
 
 }  // namespace
 
-std::string some_names(const std::vector<std::string>& names) {
+std::string some_names(const std::vector<std::string>& names, size_t most) {
   std::string out;
-  for (size_t i = 0; i < names.size() && i < kMaxNamed; ++i) {
-    out += (i > 0 ? ", " : "") + names[i];
-  }
-  if (names.size() > kMaxNamed) out += fmt::format(" and {} more", names.size() - kMaxNamed);
+  for (size_t i = 0; i < names.size() && i < most; ++i) out += (i > 0 ? ", " : "") + names[i];
+  if (names.size() > most) out += fmt::format(" and {} more", names.size() - most);
   return out;
 }
 

@@ -19,7 +19,7 @@ std::shared_ptr<const Dataset> match_classes(std::shared_ptr<const Dataset> data
                                              const std::vector<std::string>& names);
 
 // Formats the first names for a message: "a, b and 3 more".
-std::string some_names(const std::vector<std::string>& names);
+std::string some_names(const std::vector<std::string>& names, size_t most = 5);
 
 // Returns true if each sample has one label as its target.
 bool has_one_label(const Dataset& data);
@@ -37,7 +37,8 @@ DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double e
 // Ignores data without one label per sample.
 std::string imbalanced_classes(const Dataset& train, const Dataset& eval);
 
-// Replaces the ignored label of a loss (ignore_index) by kIgnoredLabel. Reads all targets once.
+// Replaces the ignored label of a loss (ignore_index) by kIgnoredLabel. Reads all targets once,
+// unless they are ids of a known vocabulary.
 std::shared_ptr<const Dataset> ignore_label(std::shared_ptr<const Dataset> whole, int32_t label);
 
 // Counts each label below label_bound(). Throws Error(data) for labels above 2²⁴.

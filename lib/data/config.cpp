@@ -7,7 +7,6 @@
 #include "config/paths.h"
 #include "config/tree.h"
 #include "data/classes.h"
-#include "data/loader.h"
 #include "data/sequence_config.h"
 
 namespace dltrain {
@@ -25,6 +24,23 @@ void check_same_fields(const Dataset& train, const Dataset& eval) {
   };
   fail(ExitCode::data, "the samples of the splits differ: data.train has {}; data.eval has {}",
        list(train.fields()), list(eval.fields()));
+}
+
+// Throws ConfigError for a split that asks for other statistics than those that are applied to it,
+// or whose inputs would be normalized twice. `source`: what the statistics come from, and a verb.
+void check_fit(const DatasetConfig& split, const InputFit& applied, const char* source) {
+  const InputFit wanted = split.fit();
+  if (wanted.fill && !applied.fill) {
+    fail_at(split, "empty", "{} without `empty`, so there are no means for empty cells", source);
+  }
+  if (wanted.normalize && !applied.normalize) {
+    fail_at(split, "normalize", "{} without `normalize: auto`, so there are no statistics", source);
+  }
+  if (wanted.given && applied.normalize) {
+    fail_at(split, "normalize",
+            "{} with `normalize: auto`, which normalizes this data too; leave mean and std out",
+            source);
+  }
 }
 
 }  // namespace
@@ -73,9 +89,27 @@ void DatasetConfig::describe(Fields& f) {
   if (sampling == Sampling::streams && !given("shuffle")) shuffle = false;
 }
 
+void DatasetConfig::describe_length_buckets(Fields& f) {
+  f.integer(
+      "length_buckets", length_buckets,
+      {.doc =
+           "With padded samples (pairs of texts, texts with classes): training groups samples of "
+           "similar length into this number of buckets of about equal size and pads them to the "
+           "longest of the bucket instead of sequence_length. Each bucket has its own plan, "
+           "made before the first step. An epoch leaves out the samples that do not fill a "
+           "batch",
+       .min = 1,
+       .max = 64,
+       .known_as = {"group_by_length", "buckets", "bucket_by_length"}});
+}
+
 void DatasetConfig::validate(Diagnostics& diagnostics) const {
   if (sampling == Sampling::balanced && !shuffle) {
     diagnostics.add(*this, "sampling", "balanced sampling is random and needs shuffle: true");
+  }
+  if (length_buckets && sampling == Sampling::balanced) {
+    diagnostics.add(*this, "sampling",
+                    "length_buckets and balanced sampling cannot be combined; remove one of them");
   }
   if (sampling != Sampling::streams) return;
   if (!is_one_text()) {
@@ -101,6 +135,16 @@ DataSplit DatasetConfig::split_samples(std::shared_ptr<const Dataset> whole,
                                        const HeldOut& part) const {
   if (!part.seed && !tail_is_by_class()) return split_off_eval(std::move(whole), part.fraction);
   return split_off_eval_by_class(std::move(whole), part.fraction, part.seed);
+}
+
+std::shared_ptr<const LengthPlan> DatasetConfig::length_plan(const Dataset& dataset,
+                                                             int64_t global_batch,
+                                                             uint64_t seed) const {
+  if (!length_buckets) return nullptr;
+  return std::make_shared<Buckets>(dataset, BucketOptions{.count = *length_buckets,
+                                                          .global_batch = global_batch,
+                                                          .seed = seed,
+                                                          .shuffle = shuffle});
 }
 
 SampleOrder DatasetConfig::order() const {
@@ -249,7 +293,7 @@ int DataConfig::workers_for(const Dataset& dataset, int ranks_of_node) const {
   if (workers && std::holds_alternative<int64_t>(*workers)) {
     return static_cast<int>(std::get<int64_t>(*workers));
   }
-  return worthwhile_workers(dataset, cpu_share(ranks_of_node));
+  return dataset.is_expensive() ? cpu_share(ranks_of_node) : 1;
 }
 
 void DataConfig::refuse_missing(const DatasetConfig& split) {
@@ -260,6 +304,13 @@ void DataConfig::refuse_missing(const DatasetConfig& split) {
 DataSplit DataConfig::open(const OpenOptions& how) const {
   refuse_missing(*train);
   if (eval) refuse_missing(*eval);
+  const bool trained = how.trained && how.trained->recorded();
+  const InputFit wanted = train->fit();
+  const InputFit applied =
+      trained ? InputFit{.normalize = how.trained->normalized, .fill = how.trained->fills} : wanted;
+  for (const auto* one : {&train, &eval}) {
+    if (*one) check_fit(**one, applied, trained ? "the model was trained" : "data.train is read");
+  }
   DataSplit split;
   if (eval_fraction) {
     HeldOut held_out{.fraction = *eval_fraction};
@@ -272,13 +323,8 @@ DataSplit DataConfig::open(const OpenOptions& how) const {
   }
   if (how.trained) split.train = match_classes(split.train, how.trained->class_names);
   if (split.eval) split.eval = match_classes(split.eval, split.train->class_names());
-  if (!how.fit) return split;
-  auto schema = how.trained;
-  if (!schema || !schema->recorded()) {
-    const InputFit wanted = train->fit();
-    if (!wanted.any()) return split;
-    schema = fit_inputs(*split.train, wanted);
-  }
+  if (!how.fit || !applied.any()) return split;
+  const auto schema = trained ? how.trained : fit_inputs(*split.train, wanted);
   split.train = apply_fit(split.train, schema);
   if (split.eval) split.eval = apply_fit(split.eval, schema);
   return split;

@@ -54,6 +54,7 @@ struct DatasetConfig : ConfigVariant {
   Sampling sampling = Sampling::uniform;
   std::vector<std::unique_ptr<Transform>> transforms;
   bool augment = true;
+  std::optional<int64_t> length_buckets;  // a key of kinds that call describe_length_buckets()
   // Keys of `train` only:
   std::optional<RandomAffineConfig> random_affine;
   std::optional<MixingConfig> mixup, cutmix;
@@ -104,10 +105,8 @@ struct DatasetConfig : ConfigVariant {
   virtual std::optional<SourceText> source_text() const { return {}; }
 
   // The lengths of steps over the opened dataset; null: all samples have full length.
-  virtual std::shared_ptr<const LengthPlan> length_plan(const Dataset&, int64_t /*global_batch*/,
-                                                        uint64_t /*seed*/) const {
-    return nullptr;
-  }
+  virtual std::shared_ptr<const LengthPlan> length_plan(const Dataset& dataset,
+                                                        int64_t global_batch, uint64_t seed) const;
 
   SampleOrder order() const;
   MixingOptions mixing() const;
@@ -116,6 +115,7 @@ struct DatasetConfig : ConfigVariant {
 
  protected:
   DataSplit split_samples(std::shared_ptr<const Dataset> whole, const HeldOut& part) const;
+  void describe_length_buckets(Fields& f);
   // Adds an error for each key that changes images.
   void refuse_image_keys(Diagnostics& diagnostics) const;
 };
@@ -137,7 +137,8 @@ struct DataConfig : ConfigObject {
   // Opens the splits; `eval` is null if there is no evaluation data. Labels are matched by the
   // names of their classes (data/classes.h), columns of tables by their names: those of `eval` with
   // those of `train`, or both with `how.trained`. Throws Error(data) also if the fields of the
-  // splits differ and for unknown classes and columns.
+  // splits differ and for unknown classes and columns, and ConfigError for a split that wants other
+  // statistics than those of the training split or of the model.
   DataSplit open(const OpenOptions& how = {}) const;
 
   // Throws ConfigError (exit code data) if a file of the split does not exist.

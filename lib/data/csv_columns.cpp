@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -7,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parse_number.h"
 #include "base/utf8.h"
 #include "config/suggest.h"
 #include "data/csv.h"
@@ -55,11 +55,6 @@ bool looks_like_a_marked_number(std::string_view text) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   return std::none_of(text.begin(), text.end(), is_letter) &&
          text.find_first_of("0123456789") != std::string_view::npos;
-}
-
-bool whole_number_in(std::string_view text, int64_t& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
 }
 
 bool is_called_id(const std::string& name) {
@@ -373,20 +368,17 @@ std::optional<size_t> column_called(const std::vector<std::string>& names,
                                     const std::string& name) {
   const auto it = std::find(names.begin(), names.end(), name);
   if (it != names.end() && !name.empty()) return static_cast<size_t>(it - names.begin());
-  int64_t index = 0;
-  const bool there =
-      whole_number_in(name, index) && index >= 0 && index < static_cast<int64_t>(names.size());
-  return there ? std::optional(static_cast<size_t>(index)) : std::nullopt;
+  const auto index = parse_number<size_t>(name);
+  return index && *index < names.size() ? index : std::nullopt;
 }
 
 size_t find_column(const std::vector<std::string>& names, const std::string& name, bool header,
                    const std::string& location) {
   if (const auto column = column_called(names, name)) return *column;
-  int64_t index = 0;
-  if (whole_number_in(name, index)) {
+  if (const auto index = parse_number<int64_t>(name)) {
     throw Error(
         ExitCode::data,
-        fmt::format("there is no column {}; the columns are 0 to {}", index, names.size() - 1),
+        fmt::format("there is no column {}; the columns are 0 to {}", *index, names.size() - 1),
         location);
   }
   if (!header) {

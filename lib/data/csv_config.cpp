@@ -106,7 +106,9 @@ struct CsvConfig final : DatasetConfig {
     if (!regression) regression = numbers && !options.classes;
   }
   InputFit fit() const override {
-    return {.normalize = scaling.fitted(), .fill = options.empty != EmptyCells::error};
+    InputFit fit = scaling.fit();
+    fit.fill = options.empty != EmptyCells::error;
+    return fit;
   }
 
   std::shared_ptr<const Dataset> open(const OpenOptions& how) const override {

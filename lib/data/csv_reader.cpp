@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -47,7 +47,9 @@ std::optional<double> csv_number(std::string_view cell, bool decimal_comma) {
   const char* end = cell.data() + cell.size();
   const auto [parsed, error] = std::from_chars(cell.data(), end, value);
   if (cell.empty() || parsed != end) return {};
-  if (error == std::errc::result_out_of_range) return std::numeric_limits<double>::infinity();
+  // Infinite, or 0.
+  if (error == std::errc::result_out_of_range)
+    return std::strtod(std::string(cell).c_str(), nullptr);
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
@@ -114,13 +116,11 @@ void CsvReader::split_quoted(std::string line) {
   text_.clear();
   ends_.clear();
   size_t at = 0;
+  const bool by_blanks = delimiter_ == ' ';
   const auto skip_blanks = [&] {
-    while (at < line.size() && is_blank(line[at]) && line[at] != delimiter_) ++at;
+    while (at < line.size() && is_blank(line[at]) && (by_blanks || line[at] != delimiter_)) ++at;
   };
   while (true) {
-    if (delimiter_ == ' ') {
-      while (at < line.size() && is_blank(line[at])) ++at;
-    }
     skip_blanks();
     const size_t begin = text_.size();
     if (at < line.size() && line[at] == '"') {
@@ -143,19 +143,19 @@ void CsvReader::split_quoted(std::string line) {
         }
       }
       ++at;
-      ends_.emplace_back(begin, text_.size());
-      skip_blanks();
-      if (at < line.size() && line[at] != delimiter_) {
-        throw Error(ExitCode::data, "a closing quote is followed by text", location());
-      }
     } else {
-      const size_t end = std::min(line.find(delimiter_, at), line.size());
+      const size_t end = by_blanks ? line.find_first_of(" \t", at) : line.find(delimiter_, at);
       text_ += trim_blanks(std::string_view(line).substr(at, end - at));
-      ends_.emplace_back(begin, text_.size());
-      at = end;
+      at = std::min(end, line.size());
     }
+    ends_.emplace_back(begin, text_.size());
+    const size_t end = at;
+    skip_blanks();
     if (at >= line.size()) break;
-    ++at;
+    if (by_blanks ? at == end : line[at] != delimiter_) {
+      throw Error(ExitCode::data, "a closing quote is followed by text", location());
+    }
+    if (!by_blanks) ++at;
   }
   for (const auto& [begin, end] : ends_) {
     cells_.push_back(std::string_view(text_).substr(begin, end - begin));

@@ -6,19 +6,6 @@
 namespace dltrain {
 namespace {
 
-// Calls use(numbers, first, out) for pieces of the samples, with their numbers in the other
-// dataset. The numbers are on the stack, because training must not allocate.
-template <typename Use>
-void in_pieces(std::span<const int64_t> samples, const DatasetSubset::NumberOf& number_of,
-               size_t bytes, std::byte* out, const Use& use) {
-  int64_t numbers[256];
-  for (size_t at = 0; at < samples.size(); at += std::size(numbers)) {
-    const size_t n = std::min(samples.size() - at, std::size(numbers));
-    for (size_t i = 0; i < n; ++i) numbers[i] = number_of(samples[at + i]);
-    use(std::span<const int64_t>(numbers, n), at, out + at * bytes);
-  }
-}
-
 class WithoutTargets final : public DatasetWrapper {
  public:
   using DatasetWrapper::DatasetWrapper;
@@ -130,19 +117,18 @@ void Dataset::check_distributions(int64_t classes) const {
   });
 }
 
-void DatasetSubset::gather(int field, std::span<const int64_t> samples, std::byte* out) const {
+// The numbers in the other dataset are on the stack, because training must not allocate.
+void DatasetSubset::read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+                         std::byte* out) const {
   const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
-  in_pieces(samples, number_of_, bytes, out,
-            [&](auto piece, size_t, std::byte* to) { whole().gather(field, piece, to); });
-}
-
-void DatasetSubset::gather_training(int field, std::span<const int64_t> samples,
-                                    const SampleVisit& first, std::byte* out) const {
-  const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
-  in_pieces(samples, number_of_, bytes, out, [&](auto piece, size_t at, std::byte* to) {
-    const SampleVisit visit{first.seed, first.position + static_cast<int64_t>(at)};
-    whole().gather_training(field, piece, visit, to);
-  });
+  SampleVisit visit = first != nullptr ? *first : SampleVisit{};
+  int64_t numbers[256];
+  for (size_t at = 0; at < samples.size(); at += std::size(numbers)) {
+    const size_t n = std::min(samples.size() - at, std::size(numbers));
+    for (size_t i = 0; i < n; ++i) numbers[i] = number_of_(samples[at + i]);
+    whole().read(field, {numbers, n}, first != nullptr ? &visit : nullptr, out + at * bytes);
+    visit.position += static_cast<int64_t>(n);
+  }
 }
 
 std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> whole, int64_t first,

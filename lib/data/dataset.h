@@ -57,14 +57,16 @@ class Dataset {
   // The inputs, then the target as the last.
   virtual const std::vector<FieldSpec>& fields() const = 0;
   // Copies a field of the given samples contiguously to `out`, which has room for
-  // samples.size() * fields()[field].sample.bytes() bytes.
-  virtual void gather(int field, std::span<const int64_t> samples, std::byte* out) const = 0;
-
-  // Like gather(), with the random changes of training. `first` is the visit of the first sample;
-  // positions are consecutive.
-  virtual void gather_training(int field, std::span<const int64_t> samples,
-                               const SampleVisit& /*first*/, std::byte* out) const {
-    gather(field, samples, out);
+  // samples.size() * fields()[field].sample.bytes() bytes. `first`: with the random changes of
+  // training, for this visit of the first sample and consecutive positions; null: as in evaluation.
+  virtual void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+                    std::byte* out) const = 0;
+  void gather(int field, std::span<const int64_t> samples, std::byte* out) const {
+    read(field, samples, nullptr, out);
+  }
+  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
+                       std::byte* out) const {
+    read(field, samples, &first, out);
   }
   // Returns true if reading is expensive (decoding or changing images), so that several threads
   // should share it.
@@ -73,11 +75,9 @@ class Dataset {
   // Returns false if the data has no targets. Their values are then meaningless (labels:
   // kIgnoredLabel), and the data is for predictions only.
   virtual bool has_targets() const { return true; }
-  // Returns the number of targets of a sample that count in the loss: all numbers of an f32 target,
-  // all labels of an i32 target except kIgnoredLabel (1 for one label, up to the number of tokens
-  // for sequences).
-  virtual int64_t valid_targets(int64_t sample) const = 0;
-  // Returns this number if it is the same for all samples.
+  // Returns the number of targets of a sample that count in the loss, if it is known to be the same
+  // for all samples, in training and in evaluation: of f32 targets those that are not NaN, of
+  // labels those that are not kIgnoredLabel.
   virtual std::optional<int64_t> uniform_valid_targets() const = 0;
 
   // Returns the length of a field without padding, along its first axis: the whole length if the
@@ -141,18 +141,13 @@ class DatasetWrapper : public Dataset {
 
   int64_t size() const override { return whole_->size(); }
   const std::vector<FieldSpec>& fields() const override { return whole_->fields(); }
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    whole_->gather(field, samples, out);
-    change(field, samples.size(), out);
-  }
-  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
-                       std::byte* out) const override {
-    whole_->gather_training(field, samples, first, out);
+  void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+            std::byte* out) const override {
+    whole_->read(field, samples, first, out);
     change(field, samples.size(), out);
   }
   bool is_expensive() const override { return whole_->is_expensive(); }
   bool has_targets() const override { return whole_->has_targets(); }
-  int64_t valid_targets(int64_t sample) const override { return whole_->valid_targets(sample); }
   std::optional<int64_t> uniform_valid_targets() const override {
     return whole_->uniform_valid_targets();
   }
@@ -185,12 +180,8 @@ class DatasetSubset : public DatasetWrapper {
       : DatasetWrapper(std::move(whole)), count_(count), number_of_(std::move(number_of)) {}
 
   int64_t size() const override { return count_; }
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override;
-  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
-                       std::byte* out) const override;
-  int64_t valid_targets(int64_t sample) const override {
-    return whole().valid_targets(number_of_(sample));
-  }
+  void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+            std::byte* out) const override;
   int64_t length(int field, int64_t sample) const override {
     return whole().length(field, number_of_(sample));
   }

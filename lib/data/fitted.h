@@ -12,6 +12,7 @@ namespace dltrain {
 struct InputFit {
   bool normalize = false;  // f32 inputs to mean 0 and standard deviation 1
   bool fill = false;       // NaN to the mean
+  bool given = false;      // not fitted: the configuration has mean and standard deviation
   bool any() const { return normalize || fill; }
 };
 

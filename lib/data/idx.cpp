@@ -99,6 +99,7 @@ struct IdxConfig final : ImageConfig {
     } else if (path.has_value() == images.has_value()) {
       diagnostics.add(*this, "path", "give either path, a folder, or the files images and labels");
     }
+    if (images && test) diagnostics.add(*this, "split", "split chooses among the files of path");
   }
 
   std::shared_ptr<const ImageSource> open_images() const override {

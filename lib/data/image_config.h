@@ -18,7 +18,7 @@ struct ImageConfig : DatasetConfig {
     DatasetConfig::validate(diagnostics);
     scaling.validate(*this, {}, diagnostics);
   }
-  InputFit fit() const override { return {.normalize = scaling.fitted()}; }
+  InputFit fit() const override { return scaling.fit(); }
   std::shared_ptr<const Dataset> open(const OpenOptions&) const override {
     return make_image_dataset(open_images(), changes(), scaling.options());
   }

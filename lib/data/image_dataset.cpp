@@ -43,15 +43,7 @@ class ImageDataset final : public Dataset {
 
   int64_t size() const override { return source_->size(); }
   const std::vector<FieldSpec>& fields() const override { return fields_; }
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    read(field, samples, nullptr, out);
-  }
-  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
-                       std::byte* out) const override {
-    read(field, samples, &first, out);
-  }
   bool is_expensive() const override { return takes_work_; }
-  int64_t valid_targets(int64_t) const override { return 1; }
   std::optional<int64_t> uniform_valid_targets() const override { return 1; }
   int64_t label_bound() const override { return label_bound_; }
   const std::vector<std::string>& class_names() const override { return source_->class_names(); }
@@ -59,10 +51,8 @@ class ImageDataset final : public Dataset {
     hasher.update(std::as_bytes(source_->read(sample, workspace().file).bytes));
   }
   std::string location_of(int64_t sample) const override { return source_->location_of(sample); }
-
- private:
   void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
-            std::byte* out) const {
+            std::byte* out) const override {
     if (field == 1) {
       const auto& labels = source_->labels();
       for (const int64_t sample : samples) {
@@ -84,6 +74,7 @@ class ImageDataset final : public Dataset {
     }
   }
 
+ private:
   void read_image(int64_t sample, bool training, const SampleVisit& visit, float* out) const {
     const Pipeline& pipeline = training ? pipelines_.training : pipelines_.evaluation;
     Workspace& work = workspace();

@@ -102,10 +102,6 @@ class Inspector {
         report_.fields[f].channels.push_back({of.mean(n), of.std(n), of.least, of.greatest});
       }
     }
-    if (!totals_.back().empty()) {
-      report_.target_mean = report_.fields.back().channels[0].mean;
-      report_.target_std = report_.fields.back().channels[0].std;
-    }
     add_duplicates();
     add_outliers();
     return std::move(report_);
@@ -241,6 +237,7 @@ std::vector<ColumnReport> inspect_columns(const Dataset& table) {
     }
     out.push_back(std::move(report));
   }
+  const size_t columns = schema->number_columns().size();
   std::vector<Moments> moments(out.size());
   std::vector<float> inputs;
   std::vector<int32_t> ids;
@@ -249,6 +246,7 @@ std::vector<ColumnReport> inspect_columns(const Dataset& table) {
       const FieldSpec& spec = table.fields()[static_cast<size_t>(field)];
       const auto n = static_cast<size_t>(spec.sample.shape.elements());
       const bool is_ids = spec.sample.dtype == DType::i32;
+      if (!is_ids && n != columns) return {};  // of a transform
       inputs.resize(is_ids ? inputs.size() : n);
       ids.resize(is_ids ? n : ids.size());
       table.gather(field, {&sample, 1},

@@ -32,7 +32,6 @@ struct SplitReport {
   std::vector<FieldReport> fields;
   std::vector<int64_t> labels;  // the count of each; empty for targets that are not one label
   int64_t ignored = 0;          // samples with kIgnoredLabel
-  double target_mean = 0, target_std = 0;  // of f32 targets
   // Samples that cannot be read, with the error message.
   std::vector<std::pair<int64_t, std::string>> broken;
   // Pairs of a sample and an earlier one with the same inputs.
@@ -51,7 +50,8 @@ struct ColumnReport {
   std::vector<int64_t> counts = {};  // of categories; where they are ids, too
 };
 
-// Reports on the columns of a table that was opened without Opening::fit. Empty for other data.
+// Reports on the columns of a table that was opened without OpenOptions::fit. Empty for other data,
+// and for a table whose inputs transforms resize.
 std::vector<ColumnReport> inspect_columns(const Dataset& table);
 
 // Reads with `threads`; the report does not depend on their number.

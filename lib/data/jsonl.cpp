@@ -110,21 +110,16 @@ void add_padded(std::vector<int32_t>& out, std::span<const int32_t> ids, int64_t
 
 }  // namespace
 
-void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
+void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys, bool chats,
                       const std::function<void(std::string_view)>& use) {
-  while (const auto line = lines.next()) {
-    if (is_blank_line(*line)) continue;
-    for (const std::string& text : texts_of({std::string(*line), lines.location()}, keys))
-      use(text);
-  }
-}
-
-void read_jsonl_chats(LineReader& lines, const std::string& key,
-                      const std::function<void(std::string_view)>& use) {
-  while (const auto line = lines.next()) {
-    if (is_blank_line(*line)) continue;
-    const auto turns = turns_of({std::string(*line), lines.location()}, key);
-    for (const ChatTurn& turn : turns) use(turn.content);
+  while (const auto text = lines.next()) {
+    if (is_blank_line(*text)) continue;
+    const JsonlLine line{std::string(*text), lines.location()};
+    if (chats) {
+      for (const ChatTurn& turn : turns_of(line, keys[0])) use(turn.content);
+    } else {
+      for (const std::string& one : texts_of(line, keys)) use(one);
+    }
   }
 }
 
@@ -305,7 +300,9 @@ void PairCollector::add(const TokenRecord& record) {
   }
   lengths_.push_back(static_cast<int32_t>(std::min(sequence.size() - 1, length)));
   locations_.push_back(record.location);
-  if (locations_.size() % 4096 == 0) check_fits_memory(inputs_.size() * 16, name_);
+  if (locations_.size() % 4096 == 0) {
+    check_fits_memory(inputs_.size() * 16 + sources_.size() * 8, name_);
+  }
 }
 
 std::shared_ptr<const Dataset> PairCollector::finish() {

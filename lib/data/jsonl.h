@@ -46,12 +46,8 @@ struct TokenRecord {
 // encoded.
 void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOptions& options,
                 const std::function<void(TokenRecord&)>& use);
-// Calls use(text) for each text.
-void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
-                      const std::function<void(std::string_view)>& use);
-
-// Calls use(content) for each turn of each chat.
-void read_jsonl_chats(LineReader& lines, const std::string& key,
+// Calls use(text) for each text of each line; `chats`: for the contents of the turns.
+void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys, bool chats,
                       const std::function<void(std::string_view)>& use);
 
 // A text and the name of its class, which may be missing.

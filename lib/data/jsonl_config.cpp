@@ -16,7 +16,6 @@ struct JsonlConfig final : SequenceConfig {
   std::optional<ChatConfig> chat_format;
   std::optional<int64_t> source_length;
   bool source_lengths = true;
-  std::optional<int64_t> length_buckets;
 
   void describe(Fields& f) override {
     describe_path(f, "Files with one JSON object per line, plain or gzip, or glob patterns of them",
@@ -51,7 +50,7 @@ struct JsonlConfig final : SequenceConfig {
         "source_lengths", source_lengths,
         {.doc = "With source: samples have an input `source_lengths`, the number of tokens of "
                 "the source without padding, as a mask for attention"});
-    describe_length_buckets(f, length_buckets);
+    describe_length_buckets(f);
     SequenceConfig::describe(f);
   }
 
@@ -77,8 +76,6 @@ struct JsonlConfig final : SequenceConfig {
     refuse(length_buckets && !pairs(), "length_buckets", "length_buckets needs pairs of texts");
     refuse(length_buckets && !sources.empty(), "length_buckets",
            "length_buckets and sources cannot be combined; remove one of them");
-    refuse(length_buckets && sampling == Sampling::balanced, "sampling",
-           "length_buckets and balanced sampling cannot be combined; remove one of them");
     refuse(length_buckets && source && !source_lengths, "source_lengths",
            "length_buckets removes padding, which changes a model without source_lengths");
     refuse(mlm_probability && pairs(), "mlm_probability",
@@ -96,14 +93,6 @@ struct JsonlConfig final : SequenceConfig {
   }
   std::string next_token_input() const override {
     return source ? "decoder_input" : SequenceConfig::next_token_input();
-  }
-  std::shared_ptr<const LengthPlan> length_plan(const Dataset& dataset, int64_t global_batch,
-                                                uint64_t seed) const override {
-    if (!length_buckets) return SequenceConfig::length_plan(dataset, global_batch, seed);
-    return std::make_shared<Buckets>(dataset, BucketOptions{.count = *length_buckets,
-                                                            .global_batch = global_batch,
-                                                            .seed = seed,
-                                                            .shuffle = shuffle});
   }
 
  protected:
@@ -189,11 +178,10 @@ struct JsonlConfig final : SequenceConfig {
       if (messages) {
         // An alphabet has the characters of the format too.
         for (const auto& text : chat_format.value_or(ChatConfig()).texts()) use(text);
-        for_each_file(paths, [&](LineReader& lines) { read_jsonl_chats(lines, *messages, use); });
-        return;
       }
-      for_each_file(paths,
-                    [&](LineReader& lines) { read_jsonl_texts(lines, options().keys, use); });
+      for_each_file(paths, [&](LineReader& lines) {
+        read_jsonl_texts(lines, options().keys, messages.has_value(), use);
+      });
     });
   }
 };

@@ -69,10 +69,6 @@ std::vector<FieldSpec> batch_fields(const Dataset& dataset, const LoaderOptions&
   return fields;
 }
 
-int worthwhile_workers(const Dataset& dataset, int cores) {
-  return dataset.is_expensive() ? std::max(cores, 1) : 1;
-}
-
 size_t batch_memory_bytes(const std::vector<FieldSpec>& fields, int64_t micro_batch, int slots) {
   size_t bytes = 0;
   for (const FieldSpec& field : fields) bytes += field_bytes(field, micro_batch);
@@ -161,7 +157,8 @@ TargetCount TrainLoader::count_targets(Worker& worker, int64_t step) const {
   if (const auto uniform = worker.counter.uniform(options_.global_batch)) return *uniform;
   TargetCount count;
   for (int64_t i = 0; i < options_.global_batch; ++i) {
-    worker.counter.add(worker.sampler.index(begin_of(step) + i), count);
+    const SampleVisit visit{options_.seed, begin_of(step) + i};
+    worker.counter.add(worker.sampler.index(visit.position), &visit, count);
   }
   return count;
 }
@@ -325,7 +322,7 @@ void EvalLoader::fill(int index, int64_t sequence, Batch& batch) {
   batch.position = position;
   batch.samples = real;
   TargetCount count;
-  for (int64_t i = 0; i < real; ++i) counter_.add(position + i, count);
+  for (int64_t i = 0; i < real; ++i) counter_.add(position + i, nullptr, count);
   batch.valid_targets = count.valid;
   batch.loss_divisor = count.divisor;
 }

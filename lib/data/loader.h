@@ -69,9 +69,6 @@ struct LoaderOptions {
 // number of the source. Throws Error(usage) for data that cannot be mixed.
 std::vector<FieldSpec> batch_fields(const Dataset& dataset, const LoaderOptions& options);
 
-// Returns a good number of threads for a dataset: `cores` if reading is expensive, otherwise one.
-int worthwhile_workers(const Dataset& dataset, int cores);
-
 // Returns the host memory of the batches.
 size_t batch_memory_bytes(const std::vector<FieldSpec>& fields, int64_t micro_batch, int slots);
 
@@ -94,8 +91,6 @@ class TrainLoader {
   // `held` more times. Throws the errors of the dataset.
   const Batch& next();
 
-  const Sampler& sampler() const { return workers_.front().sampler; }
-  const Dataset& dataset() const { return *dataset_; }
   const std::vector<FieldSpec>& fields() const { return fields_; }  // of its batches
   // Seconds spent waiting for data so far.
   double wait_seconds() const { return prefetcher_->wait_seconds(); }

@@ -1,6 +1,7 @@
 #include "data/memory_dataset.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include <unistd.h>
@@ -37,11 +38,15 @@ MemoryDataset::MemoryDataset(std::vector<FieldSpec> fields, std::vector<FieldVal
     const int64_t bound = int64_t{*std::max_element(labels->begin(), labels->end())} + 1;
     facts_.label_bound = std::max(facts_.label_bound, bound);
     if (std::find(labels->begin(), labels->end(), kIgnoredLabel) != labels->end()) return;
+  } else if (std::ranges::any_of(std::get<std::vector<float>>(values_.back()),
+                                 [](float target) { return std::isnan(target); })) {
+    return;
   }
   uniform_valid_ = fields_.back().sample.shape.elements();
 }
 
-void MemoryDataset::gather(int field, std::span<const int64_t> samples, std::byte* out) const {
+void MemoryDataset::read(int field, std::span<const int64_t> samples, const SampleVisit* /*first*/,
+                         std::byte* out) const {
   const size_t row = fields_[field].sample.bytes();
   const std::byte* data = data_[field];
   size_t i = 0;
@@ -55,14 +60,6 @@ void MemoryDataset::gather(int field, std::span<const int64_t> samples, std::byt
     out += run * row;
     i += run;
   }
-}
-
-int64_t MemoryDataset::valid_targets(int64_t sample) const {
-  if (uniform_valid_) return *uniform_valid_;
-  const auto& labels = std::get<std::vector<int32_t>>(values_.back());
-  const int64_t n = fields_.back().sample.shape.elements();
-  const auto first = labels.begin() + sample * n;
-  return n - std::count(first, first + n, kIgnoredLabel);
 }
 
 void check_fits_memory(uint64_t bytes, const std::string& location) {

@@ -34,8 +34,8 @@ class MemoryDataset final : public Dataset {
 
   int64_t size() const override { return size_; }
   const std::vector<FieldSpec>& fields() const override { return fields_; }
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override;
-  int64_t valid_targets(int64_t sample) const override;
+  void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+            std::byte* out) const override;
   std::optional<int64_t> uniform_valid_targets() const override { return uniform_valid_; }
   int64_t length(int field, int64_t sample) const override {
     return facts_.length ? facts_.length(field, sample) : Dataset::length(field, sample);

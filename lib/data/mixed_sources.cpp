@@ -22,25 +22,19 @@ class MixedSources final : public Dataset {
 
   int64_t size() const override { return mix_.samples(); }
   const std::vector<FieldSpec>& fields() const override { return sources_[0].data->fields(); }
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
+  void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+            std::byte* out) const override {
     const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
-    for (const int64_t sample : samples) {
-      const auto [source, number] = locate(sample);
-      data(source).gather(field, {&number, 1}, out);
-      out += bytes;
-    }
-  }
-  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
-                       std::byte* out) const override {
-    const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
-    int64_t position = first.position;
-    for (const int64_t sample : samples) {
-      const auto [source, number] = locate(sample);
+    for (size_t i = 0; i < samples.size(); ++i, out += bytes) {
+      const auto [source, number] = locate(samples[i]);
+      if (first == nullptr) {
+        data(source).gather(field, {&number, 1}, out);
+        continue;
+      }
       // Each source sees its own number of draws, from which it finds its epoch.
-      const SampleVisit visit{SourceMix::seed_of(first.seed, source),
-                              mix_.counts(position++)[source]};
-      data(source).gather_training(field, {&number, 1}, visit, out);
-      out += bytes;
+      const auto draws = mix_.counts(first->position + static_cast<int64_t>(i))[source];
+      data(source).gather_training(field, {&number, 1},
+                                   {SourceMix::seed_of(first->seed, source), draws}, out);
     }
   }
   bool is_expensive() const override {
@@ -48,10 +42,6 @@ class MixedSources final : public Dataset {
                        [](const NamedData& source) { return source.data->is_expensive(); });
   }
   bool has_targets() const override { return sources_[0].data->has_targets(); }
-  int64_t valid_targets(int64_t sample) const override {
-    const auto [source, number] = locate(sample);
-    return data(source).valid_targets(number);
-  }
   std::optional<int64_t> uniform_valid_targets() const override {
     const auto all = data(0).uniform_valid_targets();
     for (const NamedData& source : sources_) {

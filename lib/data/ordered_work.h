@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -39,7 +40,13 @@ void ordered_work(int threads, const Produce& produce, const Work& work, const C
       }
     };
     std::vector<std::thread> others;
-    for (int i = 1; i < threads && static_cast<size_t>(i) < count; ++i) others.emplace_back(run, i);
+    try {
+      for (int i = 1; i < threads && static_cast<size_t>(i) < count; ++i) {
+        others.emplace_back(run, i);
+      }
+    } catch (const std::system_error&) {
+      // Fewer threads do the same work.
+    }
     run(0);
     for (std::thread& thread : others) thread.join();
     for (size_t i = 0; i < count; ++i) {

@@ -8,6 +8,7 @@
 #include "base/cpus.h"
 #include "base/error.h"
 #include "base/json_error.h"
+#include "base/json_text.h"
 #include "data/broken_images.h"
 #include "data/config.h"
 #include "data/image_config.h"
@@ -20,7 +21,7 @@ constexpr int64_t kMaxChannels = 1024;
 
 class PackedImages final : public ImageSource {
  public:
-  PackedImages(const std::filesystem::path& path, bool check_data)
+  explicit PackedImages(const std::filesystem::path& path)
       : path_(path.string()), file_(path, ExitCode::data) {
     const packed::Footer footer = read_footer();
     const auto index =
@@ -37,7 +38,6 @@ class PackedImages final : public ImageSource {
     entries_.resize(footer.entries);
     std::memcpy(entries_.data(), index.data(), index.size());
     for (size_t i = 0; i < entries_.size(); ++i) check_entry(i, footer.index_offset);
-    if (check_data) compare_data(footer.index_offset);
   }
 
   ImageSize image_size() const override { return size_; }
@@ -97,7 +97,6 @@ class PackedImages final : public ImageSource {
       size_.channels = metadata.at("channels").get<int64_t>();
       if (size_.channels < 1 || size_.channels > kMaxChannels) refuse("has no valid channels");
       class_names_ = metadata.value("class_names", class_names_);
-      data_hash_ = metadata.value("data_xxh3_128", data_hash_);
     } catch (const nlohmann::json::exception& error) {
       refuse("is not a file of packed images: " + json_error(error.what()));
     }
@@ -137,18 +136,11 @@ class PackedImages final : public ImageSource {
     }
   }
 
-  void compare_data(uint64_t data_end) const {
-    Hasher hasher;
-    hasher.update(file_.bytes().subspan(sizeof packed::kMagic, data_end - sizeof packed::kMagic));
-    if (hasher.hex() != data_hash_) refuse("its images are damaged: the checksum differs");
-  }
-
   std::string path_;
   MappedFile file_;
   ImageSize size_;
   bool encoded_ = false;
   std::vector<packed::Entry> entries_;
-  std::string data_hash_;
 };
 
 struct PackedImagesConfig final : ImageConfig {
@@ -179,9 +171,8 @@ bool is_packed_images(const std::filesystem::path& path) {
          std::memcmp(file.bytes().data(), packed::kMagic, sizeof packed::kMagic) == 0;
 }
 
-std::shared_ptr<const ImageSource> open_packed_images(const std::filesystem::path& path,
-                                                      bool check_data) {
-  return std::make_shared<PackedImages>(path, check_data);
+std::shared_ptr<const ImageSource> open_packed_images(const std::filesystem::path& path) {
+  return std::make_shared<PackedImages>(path);
 }
 
 PackedImagesWriter::PackedImagesWriter(const std::filesystem::path& path, int64_t channels,
@@ -214,13 +205,11 @@ void PackedImagesWriter::add(const StoredImage& image, int32_t label) {
 }
 
 uint64_t PackedImagesWriter::finish() {
-  const std::string metadata = nlohmann::json{
-      {"format", "dltrain.images"},
-      {"version", packed::kVersion},
-      {"channels", channels_},
-      {"class_names", class_names_},
-      {"data_xxh3_128",
-       data_hash_.hex()}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string metadata = json_text(nlohmann::json{{"format", "dltrain.images"},
+                                                        {"version", packed::kVersion},
+                                                        {"channels", channels_},
+                                                        {"class_names", class_names_},
+                                                        {"data_xxh3_128", data_hash_.hex()}});
   packed::Footer footer{.index_offset = file_.bytes(),
                         .entries = static_cast<uint64_t>(samples_),
                         .metadata_bytes = metadata.size(),

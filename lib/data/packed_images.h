@@ -45,10 +45,8 @@ namespace dltrain {
 // Returns true if a file begins like a file of packed images.
 bool is_packed_images(const std::filesystem::path& path);
 
-// Maps a file and checks its directory: sizes, checksum, every entry. With `check_data`, also reads
-// all images and compares their checksum. Throws Error(data).
-std::shared_ptr<const ImageSource> open_packed_images(const std::filesystem::path& path,
-                                                      bool check_data = false);
+// Maps a file and checks its directory: sizes, checksum, every entry. Throws Error(data).
+std::shared_ptr<const ImageSource> open_packed_images(const std::filesystem::path& path);
 
 // Writes such a file sequentially. An existing file is replaced by finish().
 class PackedImagesWriter {

@@ -18,14 +18,16 @@ Prefetcher::Prefetcher(const PrefetchOptions& options, Fill fill)
       threads_.emplace_back([this, worker] { work(worker); });
     }
   } catch (const std::system_error& error) {
-    stop_ = true;
-    freed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    stop();
     fail(ExitCode::memory, "cannot start a data thread: {}", error.what());
   }
 }
 
 Prefetcher::~Prefetcher() {
+  stop();
+}
+
+void Prefetcher::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

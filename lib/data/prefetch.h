@@ -59,6 +59,7 @@ class Prefetcher {
   double wait_seconds() const { return wait_seconds_; }
 
  private:
+  void stop();
   void work(int worker);
   void fill(int worker, int64_t sequence, int slot);
   int slot_of(int64_t sequence) const;

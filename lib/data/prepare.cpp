@@ -48,8 +48,8 @@ void convert(const ImageSource& source, const PrepareOptions& options, Scratch& 
 
 }  // namespace
 
-PrepareReport prepare_images(const ImageSource& source, const PrepareOptions& options,
-                             const std::function<void(int64_t)>& progress) {
+uint64_t prepare_images(const ImageSource& source, const PrepareOptions& options,
+                        const std::function<void(int64_t)>& progress) {
   PackedImagesWriter writer(options.output, source.image_size().channels, source.class_names());
   std::vector<Scratch> scratch(static_cast<size_t>(std::max(options.threads, 1)));
   int64_t next = 0;
@@ -70,7 +70,7 @@ PrepareReport prepare_images(const ImageSource& source, const PrepareOptions& op
         if (progress && (done % 256 == 0 || done == source.size())) progress(done);
       },
       /*batch=*/16);
-  return {source.size(), writer.finish()};
+  return writer.finish();
 }
 
 }  // namespace dltrain

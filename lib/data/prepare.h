@@ -18,14 +18,10 @@ struct PrepareOptions {
   int threads = 1;
 };
 
-struct PrepareReport {
-  int64_t images = 0;
-  uint64_t bytes = 0;
-};
-
 // Calls `progress` with the number of finished images. Throws Error(data) at the first image that
-// cannot be decoded and Error(storage) if the file cannot be written; no file remains then.
-PrepareReport prepare_images(const ImageSource& source, const PrepareOptions& options,
-                             const std::function<void(int64_t)>& progress = {});
+// cannot be decoded and Error(storage) if the file cannot be written; no file remains then. Returns
+// the bytes of the file.
+uint64_t prepare_images(const ImageSource& source, const PrepareOptions& options,
+                        const std::function<void(int64_t)>& progress = {});
 
 }  // namespace dltrain

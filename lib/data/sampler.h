@@ -53,9 +53,6 @@ class Sampler {
     }
   }
 
-  int64_t samples() const { return samples_; }
-  int64_t epoch(int64_t position) const { return position / samples_; }
-
   // Returns the sample at a position. Not const: caches the order of the last epoch.
   int64_t index(int64_t position) {
     if (buckets_ != nullptr) return in_bucket(position);

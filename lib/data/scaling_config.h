@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "config/fields.h"
+#include "data/fitted.h"
 #include "data/scaling.h"
 
 namespace dltrain {
@@ -55,6 +56,8 @@ struct ScalingConfig {
   bool fitted() const {
     return normalize && normalize->statistics == NormalizeConfig::From::training;
   }
+
+  InputFit fit() const { return {.normalize = fitted(), .given = normalize && !fitted()}; }
 
   Scaling options() const {
     if (!normalize || fitted()) return {.scale = scale};

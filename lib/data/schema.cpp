@@ -56,10 +56,14 @@ bool near(const Statistics& a, const Statistics& b) {
 std::string column_difference(const ColumnSchema& a, const ColumnSchema& b) {
   if (a.name != b.name)
     return fmt::format("column '{}' is called '{}' in this data", a.name, b.name);
-  if (a.kind != b.kind || a.marks_empty != b.marks_empty) {
+  if (a.kind != b.kind) {
     return fmt::format("column '{}' is a {} in the checkpoint and a {} in this data", a.name,
                        kKindNames[static_cast<size_t>(a.kind)],
                        kKindNames[static_cast<size_t>(b.kind)]);
+  }
+  if (a.marks_empty != b.marks_empty) {
+    return fmt::format("column '{}' has an input or category for empty cells in {} only", a.name,
+                       a.marks_empty ? "the checkpoint" : "this data");
   }
   if (a.categories != b.categories) {
     return fmt::format("column '{}' has other categories ({} in the checkpoint, {} in this data)",

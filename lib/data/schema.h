@@ -1,7 +1,7 @@
 // The schema of the training data, by which later data of the model is read: the columns of a
 // table, the numbers of its categories and classes, and the statistics that normalize inputs.
 // Checkpoints store it (state.json, docs/formats.md), and code that opens data for a trained model
-// passes it in an Opening.
+// passes it in OpenOptions.
 #pragma once
 
 #include <cstdint>

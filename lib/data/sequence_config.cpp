@@ -94,20 +94,6 @@ void SourceConfig::describe(Fields& f) {
             .known_as = {"max_repetition_ratio", "repeats"}});
 }
 
-void describe_length_buckets(Fields& f, std::optional<int64_t>& buckets) {
-  f.integer(
-      "length_buckets", buckets,
-      {.doc =
-           "With padded samples (pairs of texts, texts with classes): training groups samples of "
-           "similar length into this number of buckets of about equal size and pads them to the "
-           "longest of the bucket instead of sequence_length. Each bucket has its own plan, "
-           "made before the first step. An epoch leaves out the samples that do not fill a "
-           "batch",
-       .min = 1,
-       .max = 64,
-       .known_as = {"group_by_length", "buckets", "bucket_by_length"}});
-}
-
 void SequenceConfig::describe_path(Fields& f, const std::string& doc, const char* known_as) {
   f.list("sources", sources,
          {.doc = "Instead of path: several sources, mixed by weights in training. Evaluation "
@@ -265,9 +251,11 @@ std::shared_ptr<const Dataset> SequenceConfig::windows(std::shared_ptr<const Tok
       masked(token_windows(std::move(stream), first, count, options, name), name), changes());
 }
 
-std::shared_ptr<const LengthPlan> SequenceConfig::length_plan(const Dataset& dataset, int64_t,
-                                                              uint64_t) const {
-  return curriculum ? make_curriculum(dataset, curriculum->options) : nullptr;
+std::shared_ptr<const LengthPlan> SequenceConfig::length_plan(const Dataset& dataset,
+                                                              int64_t global_batch,
+                                                              uint64_t seed) const {
+  return curriculum ? make_curriculum(dataset, curriculum->options)
+                    : DatasetConfig::length_plan(dataset, global_batch, seed);
 }
 
 std::shared_ptr<const TokenStream> SequenceConfig::open_tokens(

@@ -27,9 +27,6 @@ struct SourceConfig : ConfigObject {
   void describe(Fields& f);
 };
 
-// The key `length_buckets` of padded samples.
-void describe_length_buckets(Fields& f, std::optional<int64_t>& buckets);
-
 struct SequenceConfig : DatasetConfig {
   using Paths = std::vector<std::string>;  // files and glob patterns
   using TokenizerPointer = std::shared_ptr<const Tokenizer>;

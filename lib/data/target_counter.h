@@ -24,13 +24,14 @@ class TargetCounter {
 
   // Returns the count of this number of samples, if every sample counts the same.
   std::optional<TargetCount> uniform(int64_t samples) const;
-  // Adds the targets of one sample. The order of calls is the order of the sums.
-  void add(int64_t sample, TargetCount& count);
+  // Adds the targets of one sample, as training sees them at a visit or, without one, as evaluation
+  // does. The order of calls is the order of the sums.
+  void add(int64_t sample, const SampleVisit* visit, TargetCount& count);
 
  private:
   const Dataset* dataset_;
   TargetWeights weights_;
-  std::vector<int32_t> labels_;  // of one sample
+  std::vector<std::byte> targets_;  // of one sample
 };
 
 }  // namespace dltrain

@@ -225,7 +225,7 @@ struct TensorsConfig final : DatasetConfig {
     check("targets", options.targets);
   }
 
-  InputFit fit() const override { return {.normalize = scaling.fitted()}; }
+  InputFit fit() const override { return scaling.fit(); }
   std::shared_ptr<const Dataset> open(const OpenOptions&) const override {
     TensorsOptions resolved = options;
     resolved.path = path.value_or("");

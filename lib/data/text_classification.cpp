@@ -46,7 +46,6 @@ struct TextClassificationConfig final : DatasetConfig {
   std::unique_ptr<TokenizerConfig> tokenizer;
   int64_t sequence_length = 0;
   std::optional<std::string> delimiter;
-  std::optional<int64_t> length_buckets;
 
   void describe(Fields& f) override {
     f.texts("path", path,
@@ -77,7 +76,7 @@ struct TextClassificationConfig final : DatasetConfig {
                .min = 3,
                .max = 1 << 24,
                .known_as = {"max_length", "max_seq_length", "block_size", "context_length"}});
-    describe_length_buckets(f, length_buckets);
+    describe_length_buckets(f);
     DatasetConfig::describe(f);
     if (tokenizer && !tokenizer->parse_special) tokenizer->parse_special = false;
   }
@@ -95,20 +94,6 @@ struct TextClassificationConfig final : DatasetConfig {
       diagnostics.add(*this, "label", "text and label are both '{}'; a text is not its own class",
                       label);
     }
-    if (length_buckets && sampling == Sampling::balanced) {
-      diagnostics.add(
-          *this, "sampling",
-          "length_buckets and balanced sampling cannot be combined; remove one of them");
-    }
-  }
-
-  std::shared_ptr<const LengthPlan> length_plan(const Dataset& dataset, int64_t global_batch,
-                                                uint64_t seed) const override {
-    if (!length_buckets) return nullptr;
-    return std::make_shared<Buckets>(dataset, BucketOptions{.count = *length_buckets,
-                                                            .global_batch = global_batch,
-                                                            .seed = seed,
-                                                            .shuffle = shuffle});
   }
 
   std::shared_ptr<const Dataset> open(const OpenOptions& how) const override {
@@ -290,11 +275,15 @@ struct TextClassificationConfig final : DatasetConfig {
     };
     const bool any = !numbers.empty();
     const TensorSpec sequence{{sequence_length}, DType::i32};
+    std::vector<FieldValues> values;  // a list in braces would copy them
+    values.emplace_back(std::move(ids));
+    values.emplace_back(std::move(mask));
+    values.emplace_back(std::move(labels));
     auto dataset = std::make_shared<MemoryDataset>(
         std::vector<FieldSpec>{{kInputField, sequence},
                                {"attention_mask", sequence},
                                {kTargetField, {Shape{}, DType::i32}}},
-        std::vector<FieldValues>{std::move(ids), std::move(mask), std::move(labels)},
+        std::move(values),
         [locations = std::move(locations)](int64_t i) { return locations[static_cast<size_t>(i)]; },
         std::move(facts));
     return any ? std::shared_ptr<const Dataset>(dataset) : without_targets(dataset);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json_error.h"
 #include "data/config.h"
 #include "data/sequence_config.h"
@@ -103,12 +104,52 @@ struct TokensConfig final : SequenceConfig {
   }
 
  protected:
+  // If the size of the vocabulary is unknown, reads all ids to find it. Otherwise checks the ids at
+  // once for files of at most 256 MiB in total, and on use for larger files.
   std::shared_ptr<const TokenStream> open_stream(const Paths& paths, const TokenizerPointer&,
                                                  const std::filesystem::path&) const override {
-    return open_token_files({.files = expand_paths(paths),
-                             .layout = layout,
-                             .vocab_size = vocab_size.value_or(0),
-                             .tokenizer = tokenizer ? tokenizer->open({}) : nullptr});
+    auto files = std::make_shared<std::vector<MappedFile>>();
+    std::vector<TokenSegment> segments;
+    size_t bytes = 0;
+    const std::vector<std::string> names = expand_paths(paths);
+    for (const std::string& file : names) {
+      const auto mapped = files->emplace_back(file, ExitCode::data).bytes();
+      segments.push_back(parse_token_file(file, mapped, layout));
+      bytes += mapped.size();
+    }
+    const fs::path folder = fs::path(names.front()).parent_path();
+    std::error_code ignored;
+    TokensMetadata known;
+    if (fs::exists(folder / kTokensFile, ignored)) {
+      const fs::path path = folder / kTokensFile;
+      known = parse_tokens_metadata(path.string(),
+                                    read_file(path, kTokenFilesMaxMetadata, ExitCode::data));
+    }
+    TokenStream::Metadata metadata{.vocab_size = vocab_size.value_or(0),
+                                   .tokenizer = tokenizer ? tokenizer->open({}) : nullptr};
+    if (!metadata.tokenizer && holds_tokenizer(folder)) metadata.tokenizer = load_tokenizer(folder);
+    if (metadata.tokenizer && !known.tokenizer.empty() &&
+        metadata.tokenizer->identity() != known.tokenizer) {
+      throw Error(
+          ExitCode::data,
+          fmt::format("was made by another tokenizer (hash {}) than the one given (hash {})",
+                      known.tokenizer, metadata.tokenizer->identity()),
+          names.front());
+    }
+    const auto take_size = [&](int64_t size, const std::string& from) {
+      if (metadata.vocab_size != 0 || size == 0) return;
+      metadata.vocab_size = size;
+      metadata.vocabulary_of = from;
+    };
+    take_size(known.vocab_size, (folder / kTokensFile).string());
+    if (const auto& used = metadata.tokenizer) {
+      take_size(used->vocab_size(),
+                tokenizer ? "data.tokenizer" : (folder / used->files().front().name).string());
+    }
+    const bool look = metadata.vocab_size != 0 && bytes <= kCheckedAtOnce;
+    auto stream = std::make_shared<TokenStream>(std::move(segments), metadata, files);
+    if (look) stream->check();
+    return stream;
   }
 };
 
@@ -177,49 +218,6 @@ TokensMetadata parse_tokens_metadata(const std::string& name, const std::string&
     refuse("does not describe token files: " + json_error(error.what()));
   }
   return metadata;
-}
-
-std::shared_ptr<const TokenStream> open_token_files(const TokenFilesOptions& options) {
-  auto files = std::make_shared<std::vector<MappedFile>>();
-  std::vector<TokenSegment> segments;
-  size_t bytes = 0;
-  for (const std::string& file : options.files) {
-    const auto mapped = files->emplace_back(file, ExitCode::data).bytes();
-    segments.push_back(parse_token_file(file, mapped, options.layout));
-    bytes += mapped.size();
-  }
-  const fs::path folder = fs::path(options.files.front()).parent_path();
-  std::error_code ignored;
-  TokensMetadata known;
-  if (fs::exists(folder / kTokensFile, ignored)) {
-    const fs::path path = folder / kTokensFile;
-    known = parse_tokens_metadata(path.string(),
-                                  read_file(path, kTokenFilesMaxMetadata, ExitCode::data));
-  }
-  TokenStream::Metadata metadata{.vocab_size = options.vocab_size, .tokenizer = options.tokenizer};
-  if (!metadata.tokenizer && holds_tokenizer(folder)) metadata.tokenizer = load_tokenizer(folder);
-  if (metadata.tokenizer && !known.tokenizer.empty() &&
-      metadata.tokenizer->identity() != known.tokenizer) {
-    throw Error(ExitCode::data,
-                fmt::format("was made by another tokenizer (hash {}) than the one given (hash {})",
-                            known.tokenizer, metadata.tokenizer->identity()),
-                options.files.front());
-  }
-  const auto take_size = [&](int64_t size, const std::string& from) {
-    if (metadata.vocab_size != 0 || size == 0) return;
-    metadata.vocab_size = size;
-    metadata.vocabulary_of = from;
-  };
-  take_size(known.vocab_size, (folder / kTokensFile).string());
-  if (const auto& tokenizer = metadata.tokenizer) {
-    take_size(tokenizer->vocab_size(), options.tokenizer
-                                           ? "data.tokenizer"
-                                           : (folder / tokenizer->files().front().name).string());
-  }
-  const bool look = metadata.vocab_size != 0 && bytes <= kCheckedAtOnce;
-  auto stream = std::make_shared<TokenStream>(std::move(segments), metadata, files);
-  if (look) stream->check();
-  return stream;
 }
 
 KindRow<DatasetConfig> tokens_row() {

@@ -8,13 +8,10 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "base/file.h"
 #include "data/token_stream.h"
 
 namespace dltrain {
@@ -40,17 +37,5 @@ struct TokensMetadata {
 inline constexpr const char* kTokensFile = "tokens.json";
 std::string tokens_metadata_to_json(const TokensMetadata& metadata, int64_t train, int64_t eval);
 TokensMetadata parse_tokens_metadata(const std::string& name, const std::string& content);
-
-struct TokenFilesOptions {
-  std::vector<std::string> files;
-  TokenLayout layout = TokenLayout::automatic;
-  int64_t vocab_size = 0;                      // 0: that of tokens.json beside the files
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: the one beside the files, if any
-};
-
-// Opens the files as one stream. If the size of the vocabulary is unknown, reads all ids to find
-// it. Otherwise checks the ids at once for files of at most 256 MiB in total, and on use for larger
-// files. Throws Error(data), also if the files were made by another tokenizer.
-std::shared_ptr<const TokenStream> open_token_files(const TokenFilesOptions& options);
 
 }  // namespace dltrain

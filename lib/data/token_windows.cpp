@@ -38,17 +38,14 @@ class TokenWindows final : public Dataset {
 
   int64_t size() const override { return size_; }
   const std::vector<FieldSpec>& fields() const override { return fields_; }
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    for (size_t i = 0; i < samples.size(); ++i) read(field, samples[i], 0, i, out);
-  }
-  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
-                       std::byte* out) const override {
+  void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+            std::byte* out) const override {
     for (size_t i = 0; i < samples.size(); ++i) {
-      read(field, samples[i], offset({first.seed, first.position + static_cast<int64_t>(i)}), i,
-           out);
+      const auto row = static_cast<int64_t>(i);
+      const int64_t shift = first != nullptr ? offset({first->seed, first->position + row}) : 0;
+      read_window(field, samples[i], shift, reinterpret_cast<int32_t*>(out) + row * length_);
     }
   }
-  int64_t valid_targets(int64_t) const override { return length_; }
   std::optional<int64_t> uniform_valid_targets() const override { return length_; }
   int64_t label_bound() const override { return stream_->vocab_size(); }
   std::optional<int64_t> id_bound(int field) const override {
@@ -67,9 +64,8 @@ class TokenWindows final : public Dataset {
     return static_cast<int64_t>(bits * static_cast<uint64_t>(length_) >> 32);
   }
 
-  void read(int field, int64_t sample, int64_t shift, size_t row, std::byte* out) const {
+  void read_window(int field, int64_t sample, int64_t shift, int32_t* ids) const {
     const int64_t begin = first_ + sample * length_ + shift + (field == target_field() ? 1 : 0);
-    int32_t* ids = reinterpret_cast<int32_t*>(out) + static_cast<int64_t>(row) * length_;
     stream_->read(begin, length_, ids);
     if (!is_positions(field)) return;
     int32_t next = 0;
@@ -102,27 +98,19 @@ class MaskedTokens final : public DatasetWrapper {
         std::max<int64_t>(1, std::llround(options.probability * static_cast<double>(length_)));
   }
 
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    whole().gather(0, samples, out);
+  void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+            std::byte* out) const override {
+    whole().read(0, samples, first, out);
     for (size_t i = 0; i < samples.size(); ++i) {
-      mask_field(field, kEvaluationSeed, samples[i], row(out, i));
+      const auto row = static_cast<int64_t>(i);
+      mask_field(field, first != nullptr ? first->seed : kEvaluationSeed,
+                 first != nullptr ? first->position + row : samples[i],
+                 reinterpret_cast<int32_t*>(out) + row * length_);
     }
   }
-  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
-                       std::byte* out) const override {
-    whole().gather_training(0, samples, first, out);
-    for (size_t i = 0; i < samples.size(); ++i) {
-      mask_field(field, first.seed, first.position + static_cast<int64_t>(i), row(out, i));
-    }
-  }
-  int64_t valid_targets(int64_t) const override { return masked_; }
   std::optional<int64_t> uniform_valid_targets() const override { return masked_; }
 
  private:
-  int32_t* row(std::byte* out, size_t i) const {
-    return reinterpret_cast<int32_t*>(out) + static_cast<int64_t>(i) * length_;
-  }
-
   // Calls use(place) for each chosen place.
   template <typename Use>
   void choose(uint64_t seed, int64_t visit, const int32_t* ids, const Use& use) const {
@@ -177,13 +165,14 @@ class ParallelStreams final : public DatasetSubset {
         }) {}
 
   // The epochs of the other dataset are longer if windows are left out.
-  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
-                       std::byte* out) const override {
+  void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+            std::byte* out) const override {
+    if (first == nullptr) return DatasetSubset::read(field, samples, first, out);
     const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
-    int64_t position = first.position;
+    int64_t position = first->position;
     for (size_t i = 0; i < samples.size(); ++i, ++position, out += bytes) {
-      const SampleVisit visit{first.seed, position / size() * whole().size() + position % size()};
-      DatasetSubset::gather_training(field, samples.subspan(i, 1), visit, out);
+      const SampleVisit visit{first->seed, position / size() * whole().size() + position % size()};
+      DatasetSubset::read(field, samples.subspan(i, 1), &visit, out);
     }
   }
 };

@@ -73,20 +73,11 @@ class TransformedDataset final : public DatasetWrapper {
   }
 
   const std::vector<FieldSpec>& fields() const override { return fields_; }
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    read(field, samples, nullptr, out);
-  }
-  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
-                       std::byte* out) const override {
-    read(field, samples, &first, out);
-  }
   bool is_expensive() const override { return fields_[0].sample.shape.elements() >= kManyElements; }
-
- private:
   void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
-            std::byte* out) const {
+            std::byte* out) const override {
     const auto& change = changes_[static_cast<size_t>(field)];
-    if (!change) return whole().gather(field, samples, out);
+    if (!change) return whole().read(field, samples, first, out);
     thread_local WorkingImage<float> frame;
     thread_local std::vector<float> original, affine;
     const auto in = static_cast<size_t>(change->in.elements());
@@ -112,6 +103,7 @@ class TransformedDataset final : public DatasetWrapper {
     }
   }
 
+ private:
   std::vector<FieldSpec> fields_;
   std::vector<std::optional<FieldChange>> changes_;  // by field
 };

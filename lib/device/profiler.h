@@ -4,6 +4,7 @@
 // All times are nanoseconds of std::chrono::steady_clock.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +12,12 @@
 namespace dltrain {
 
 class Stream;  // device/device.h
+
+// The clock of all times.
+inline int64_t profiler_clock(
+    std::chrono::steady_clock::time_point time = std::chrono::steady_clock::now()) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
 
 // One piece of work on the device, or all work of a call if single kernels cannot be observed.
 struct DeviceActivity {
@@ -31,7 +38,7 @@ class DeviceProfiler {
   // `label` names the range for outside tools; it must live until end().
   virtual void begin(int64_t tag, const char* label, Stream& stream) = 0;
   virtual void end(int64_t tag, Stream& stream) = 0;
-  // Waits for all work of the device. Returns the work since the last call, sorted by `begin`.
+  // Waits for all work of the device. Returns the work since the last call.
   virtual std::vector<DeviceActivity> collect() = 0;
   // One line: how times are measured, and why a better method is not available.
   virtual std::string method() const = 0;

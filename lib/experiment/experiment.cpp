@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "config/paths.h"
+#include "config/suggest.h"
 #include "config/tree.h"
 #include "nn/metrics.h"
 #include "nn/plugin.h"
@@ -467,6 +468,11 @@ void GenerationConfig::describe(Fields& f) {
   f.texts("stop", stop, {.doc = "Texts that end a sample", .scalar_ok = true});
 }
 
+void GenerationConfig::validate(Diagnostics& diagnostics) const {
+  if (!contains(stop, "")) return;
+  diagnostics.add(*this, "stop", "an empty text would end every sample at once");
+}
+
 void Experiment::describe(Fields& f) {
   f.text("name", name, {.doc = "Name of the run; the run folder is runs/<name> by default"});
   f.section("experiment", experiment,
@@ -550,8 +556,7 @@ bool Experiment::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
 
 namespace {
 
-// Reports keys that have no effect without an eval split. (`dltrain eval --split train` reads
-// metrics.)
+// Reports keys that have no effect without an eval split. (`dltrain eval RUN DATA` reads metrics.)
 void refuse_evaluation(const EvaluationConfig& evaluation, Diagnostics& diagnostics) {
   const auto refuse = [&](const char* key, bool given) {
     if (!given) return;

@@ -169,6 +169,7 @@ struct GenerationConfig : ConfigObject {
   double temperature = 1, top_p = 1, repetition_penalty = 1;
   std::optional<int64_t> seed;
   void describe(Fields& f);
+  void validate(Diagnostics& diagnostics) const;
 };
 
 // Why a run is made; `dltrain runs` shows it. Changes nothing in the run.

@@ -2,10 +2,10 @@
 // sharded.
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <numeric>
 #include <tuple>
 
+#include "base/parse_number.h"
 #include "experiment/experiment.h"
 #include "passes/stage_cut.h"
 
@@ -14,17 +14,13 @@ namespace {
 
 // A number of ranks; 0 for a word.
 int shard_number(const std::string& text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? number : 0;
+  return parse_number<int>(text).value_or(0);
 }
 
 // The number in a text; 0 for anything else.
 double factor_in(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = error == std::errc() && end == text.data() + text.size();
-  return is_number && number > 0 && number <= 1e6 ? number : 0;
+  const double number = parse_number<double>(text).value_or(0);
+  return number > 0 && number <= 1e6 ? number : 0;
 }
 
 }  // namespace
@@ -361,7 +357,8 @@ void check_division(const TrainingConfig& t, int64_t global_batch, int64_t ranks
 namespace {
 
 // `ranks`: those with other samples, which `what` names.
-BatchLayout batch_layout(const TrainingConfig& t, int ranks, const std::string& what) {
+BatchLayout batch_layout(const Experiment& experiment, int ranks, const std::string& what) {
+  const TrainingConfig& t = experiment.training;
   const int64_t r = ranks;
   if (!t.global_batch_size && r > 1) {
     fail_at(t, "micro_batch_size",
@@ -383,13 +380,16 @@ BatchLayout batch_layout(const TrainingConfig& t, int ranks, const std::string& 
   Diagnostics diagnostics;
   check_division(t, out.global_batch, r, what, diagnostics);
   diagnostics.throw_if_any();
-  if (t.gradient_accumulation_steps && share / out.micro_batch != *t.gradient_accumulation_steps) {
+  out.micro_steps = share / out.micro_batch;
+  const int64_t given = t.gradient_accumulation_steps.value_or(out.micro_steps);
+  // With one_rank_overrides() the keys may be those of more ranks, which share the micro-batches.
+  const bool of_more = experiment.parallelism.data == 1 && out.micro_steps % given == 0;
+  if (given != out.micro_steps && !of_more) {
     fail_at(
         t, "gradient_accumulation_steps",
         "{} contradicts global_batch_size {} and micro_batch_size {}, which mean {} micro-steps",
-        *t.gradient_accumulation_steps, out.global_batch, out.micro_batch, share / out.micro_batch);
+        given, out.global_batch, out.micro_batch, out.micro_steps);
   }
-  out.micro_steps = share / out.micro_batch;
   return out;
 }
 
@@ -432,7 +432,7 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
   }
   // With other axes than `data` it matters which ranks are meant.
   const BatchLayout out =
-      batch_layout(experiment.training, ranks, parts > 1 ? "data-parallel rank" : "rank");
+      batch_layout(experiment, ranks, parts > 1 ? "data-parallel rank" : "rank");
   if (experiment.training.reduction == Reduction::fixed && ranks > 1 &&
       !std::has_single_bit(static_cast<uint64_t>(out.micro_steps))) {
     // Suggests as many samples per rank in 2^k micro-batches, or other global batches.

@@ -19,32 +19,10 @@ constexpr const char* kParametersSchema = R"({"type": "object", "additionalPrope
     "log": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
     "integer": {"type": "boolean"}, "points": {"type": "integer", "minimum": 2}}}]}})";
 
-// A node as YAML on one line.
-std::string flow_text(const ConfigNode& node) {
-  switch (node.kind) {
-    case ConfigNode::Kind::null:
-      return "null";
-    case ConfigNode::Kind::scalar:
-      return node.style == ConfigNode::Style::plain ? node.text : quoted_when_needed(node.text);
-    case ConfigNode::Kind::list:
-    case ConfigNode::Kind::map:
-      break;
-  }
-  std::string out;
-  for (size_t i = 0; i < node.items.size(); ++i) {
-    out += i > 0 ? ", " : "";
-    if (node.is_map()) out += quoted_when_needed(node.keys[i].text) + ": ";
-    out += flow_text(node.items[i]);
-  }
-  return node.is_map() ? "{" + out + "}" : "[" + out + "]";
-}
-
 // Replaces the elements of a list of values by their texts.
 void quote_values(ConfigNode& list) {
   for (ConfigNode& item : list.items) {
-    ConfigNode text = ConfigNode::make_scalar(flow_text(item), item.location);
-    text.style = ConfigNode::Style::quoted;
-    item = std::move(text);
+    item = ConfigNode::make_scalar(flow_text(item), item.location, ConfigNode::Style::quoted);
   }
 }
 
@@ -131,9 +109,8 @@ bool SweepConfig::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
     if (ConfigNode* values = item.find("values"); values != nullptr && values->is_list()) {
       quote_values(*values);
     }
-    ConfigNode name = ConfigNode::make_scalar(key.text, key.location);
-    name.style = ConfigNode::Style::quoted;
-    item.set({"key", key.location}, std::move(name));
+    item.set({"key", key.location},
+             ConfigNode::make_scalar(key.text, key.location, ConfigNode::Style::quoted));
     item.location = key.location;
     list.items.push_back(std::move(item));
   }
@@ -145,8 +122,10 @@ bool SweepConfig::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
 
 void SweepConfig::describe(Fields& f) {
   f.text("metric", metric,
-         {.doc = "The result that ranks the trials, a number of summary.json such as eval_accuracy "
-                 "or best_eval_loss; absent: eval_loss, or loss without evaluation data"});
+         {.doc = "The result that ranks the trials: loss, a metric of training or evaluations "
+                 "(eval_accuracy, best_eval_loss), seconds, training_seconds, step_ms_median, "
+                 "step_ms_min, first_step_ms, data_wait_ms, peak_rss_mib, arena_bytes or "
+                 "flops_per_step; absent: eval_loss, or loss without evaluation data"});
   f.choice("mode", mode,
            {{"min", MetricMode::min, "smaller is better"},
             {"max", MetricMode::max, "greater is better"}},

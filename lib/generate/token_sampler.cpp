@@ -107,7 +107,8 @@ void TokenSampler::keep_top_k() {
 
 void TokenSampler::weigh() {
   const float greatest = greatest_of(logits_);
-  const auto factor = static_cast<float>(1 / options_.temperature);
+  // Finite, so that the greatest logit keeps its weight.
+  const auto factor = static_cast<float>(std::min(1 / options_.temperature, 1e30));
   weights_.resize(logits_.size());
   for (size_t i = 0; i < logits_.size(); ++i) {
     weights_[i] = exp_of((logits_[i] - greatest) * factor);

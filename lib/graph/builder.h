@@ -22,6 +22,13 @@ class GraphBuilder final : public OpEmitter {
 
   // Nodes emitted from now on belong to this block.
   void set_block(int block) { block_ = block; }
+  // Nodes emitted from now on have the layer, phase, block and chunk of this node.
+  void set_place(const Node& node) {
+    layer_ = node.layer;
+    phase_ = node.phase;
+    block_ = node.block;
+    chunk_ = node.chunk;
+  }
   // RAII scope: nodes emitted while it exists get a new block number (Node::block). A nested scope
   // has no effect.
   class Block {

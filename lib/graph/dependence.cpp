@@ -17,21 +17,4 @@ std::vector<bool> reachable_from(const Graph& graph, std::span<const ValueId> so
   return out;
 }
 
-bool depends_on(const Graph& graph, ValueId value, ValueId source) {
-  std::vector<bool> seen(graph.values.size());
-  std::vector<ValueId> rest{value};
-  while (!rest.empty()) {
-    const ValueId id = rest.back();
-    rest.pop_back();
-    if (id == source) return true;
-    if (id == kNoValue || seen[static_cast<size_t>(id)]) continue;
-    seen[static_cast<size_t>(id)] = true;
-    const int producer = graph.value(id).producer;
-    if (producer < 0) continue;
-    const Node& node = graph.nodes[static_cast<size_t>(producer)];
-    rest.insert(rest.end(), node.inputs.begin(), node.inputs.end());
-  }
-  return false;
-}
-
 }  // namespace dltrain

@@ -33,9 +33,7 @@ class ForwardGradient {
       const Node node = nodes[i];
       graph_.nodes.push_back(std::move(nodes[i]));
       if (!needed[i]) continue;
-      builder_.set_layer(node.layer);
-      builder_.set_block(node.block);
-      builder_.set_chunk(node.chunk);
+      builder_.set_place(node);
       for (size_t direction = 0; direction < tangents_.size(); ++direction) {
         add_tangent(node, direction);
       }
@@ -104,11 +102,10 @@ class ForwardGradient {
   // In the accumulation dtype.
   ValueId random_direction(ValueId parameter, size_t direction) {
     const GraphValue& value = graph_.value(parameter);
-    const Shape shape = value.spec.shape;
     const DType dtype = accumulation_dtype(value.spec.dtype);
     const uint64_t stream = random_stream(fmt::format("direction {} of {}", direction, value.name));
     return builder_.emit1("random_direction", {builder_.step_state()},
-                          {{"shape", std::vector<int64_t>(shape.begin(), shape.end())},
+                          {{"shape", value.spec.shape.list()},
                            {"dtype", std::string(dtype_name(dtype))},
                            {"stream", static_cast<int64_t>(stream)}});
   }

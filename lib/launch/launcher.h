@@ -5,8 +5,7 @@
 //   process serves, or with several nodes the launcher at the endpoint. It is protected by a secret
 //   (random on one node, $DLTRAIN_STORE_SECRET on several).
 // * CPUs (launch/cpus.h): the CPUs of this process are divided among the ranks of this host. Each
-// is
-//   bound to its share, and OMP_NUM_THREADS is set to it, unless the environment says otherwise
+//   is bound to its share, and OMP_NUM_THREADS is set to it, unless the environment says otherwise
 //   (OMP_NUM_THREADS; OMP_PLACES, OMP_PROC_BIND or GOMP_CPU_AFFINITY, which bind threads).
 // * Output: the lines of rank 0 are passed on unchanged; those of the others are prefixed with
 //   "[rank N] ". If stdout or stderr is a terminal, rank 0 writes to it directly (progress bar).
@@ -91,7 +90,7 @@ std::string random_name();
 // Blocks until all ranks have ended and there is no restart. Returns 0, or the code of the first
 // failing rank, 6 if it was killed by a signal, 75 if the ranks stopped early or SIGINT, SIGTERM or
 // SIGHUP ended the wait for other nodes; the same on every node. Throws Error if a rank cannot be
-// started (usage) or the nodes do not connect (rank).
+// started (usage, memory) or the nodes do not connect (rank).
 //
 // Call it from the main thread before others are started: signals are received through a signalfd,
 // which requires that they are blocked in every thread.

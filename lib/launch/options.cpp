@@ -1,10 +1,10 @@
 #include "launch/options.h"
 
-#include <charconv>
 #include <optional>
 #include <vector>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "launch/cpus.h"
 
 namespace dltrain {
@@ -13,14 +13,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kMaxProcesses = 4096, kMaxNodes = 1 << 16;
-
-std::optional<int> whole_number(const std::string& text) {
-  int value = 0;
-  const char* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, value);
-  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
-  return value;
-}
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts{""};
@@ -38,7 +30,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 std::pair<int, int> parse_nodes(const std::string& text) {
   const auto parts = split(text, ':');
-  const auto low = whole_number(parts.front()), high = whole_number(parts.back());
+  const auto low = parse_number<int>(parts.front()), high = parse_number<int>(parts.back());
   if (parts.size() > 2 || !low || !high || *low < 1 || *high < *low || *high > kMaxNodes) {
     fail(ExitCode::usage,
          "--nnodes {}: expected a number of nodes, or the minimum and the maximum as MIN:MAX",
@@ -55,7 +47,7 @@ int parse_processes(const std::string& text, const std::function<int()>& gpus) {
     if (text == "auto") return find_usable_cpus().threads();
     fail(ExitCode::device, "--nproc-per-node gpu: this machine has no GPU that can be used");
   }
-  const auto value = whole_number(text);
+  const auto value = parse_number<int>(text);
   if (!value || *value < 1 || *value > kMaxProcesses) {
     fail(ExitCode::usage, "--nproc-per-node {}: expected a number from 1 to {}, auto, gpu or cpu",
          text, kMaxProcesses);
@@ -69,7 +61,7 @@ std::pair<std::string, int> parse_endpoint(const std::string& text, int default_
   std::string host = text.substr(bracketed ? 1 : 0, host_end - (bracketed ? 1 : 0));
   std::string rest = host_end == text.npos ? "" : text.substr(host_end + (bracketed ? 1 : 0));
   int port = default_port;
-  if (!rest.empty()) port = whole_number(rest.substr(1)).value_or(-1);
+  if (!rest.empty()) port = parse_number<int>(rest.substr(1)).value_or(-1);
   if (host.empty() || (bracketed && host_end == text.npos) || (!rest.empty() && rest[0] != ':') ||
       port < 0 || port > 65535) {
     fail(ExitCode::usage, "--rdzv-endpoint {}: expected HOST:PORT", text);
@@ -84,7 +76,7 @@ void parse_rendezvous_conf(const std::string& text, LaunchOptions& to) {
                          : parts[0] == "last_call_timeout" ? &to.last_call
                          : parts[0] == "read_timeout"      ? &to.read_timeout
                                                            : nullptr;
-    const auto seconds = parts.size() == 2 ? whole_number(parts[1]) : std::nullopt;
+    const auto seconds = parts.size() == 2 ? parse_number<int>(parts[1]) : std::nullopt;
     if (time == nullptr || !seconds || *seconds < 1 || *seconds > 864'000) {
       fail(ExitCode::usage,
            "--rdzv-conf {}: expected join_timeout, last_call_timeout or read_timeout, each as "

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/host_name.h"
+#include "base/json_text.h"
 
 namespace dltrain {
 
@@ -20,8 +21,7 @@ using std::chrono::milliseconds;
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaunchNode, host, address, processes, wanted_rank, is_leader,
                                    process, nnodes, max_restarts, leader, id)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Round, nodes, problem, code, own, max_restarts, run_has_begun)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, code, secondary, message, rank, last_lines,
-                                   forwarded_signal, launcher)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, code, secondary, message, rank, last_lines, launcher)
 
 namespace {
 
@@ -33,11 +33,6 @@ constexpr milliseconds kShutdownTimeout{3'000};
 constexpr milliseconds kAnswerTimeout{10'000};
 // Bytes of an output line that are sent to the other nodes.
 constexpr size_t kMaxLine = 2000;
-
-template <typename Record>
-std::string record_text(const Record& record) {
-  return json(record).dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 template <typename Record>
 Record parse_record(const std::string& text) {
@@ -212,10 +207,10 @@ void Rendezvous::join() {
       .max_restarts = options_.max_restarts,
       .leader = client_->server_address(),
       .id = id_};
-  client_->set(key("join/") + id_, record_text(self));
+  client_->set(key("join/") + id_, json_text(json(self)));
   Failure lost = launcher_failure(ExitCode::rank, "lost");
   lost.launcher = id_;
-  client_->set_will(key("end"), record_text(lost));
+  client_->set_will(key("end"), json_text(json(lost)));
 }
 
 std::optional<Round> Rendezvous::join_round(bool run_has_begun) {
@@ -307,14 +302,14 @@ void Rendezvous::lead(bool run_has_begun) {
     round.problem = contradiction(nodes);
   }
   if (options_.host_address.empty()) set_leader_address(nodes);
-  client_->set(key("plan"), record_text(round));
+  client_->set(key("plan"), json_text(json(round)));
 }
 
 std::optional<Failure> Rendezvous::report(const Failure& failure) {
   Failure own = failure;
   own.launcher = id_;
   for (std::string& line : own.last_lines) line.resize(std::min(line.size(), kMaxLine));
-  const auto first = parse_record<Failure>(client_->put_new(key("end"), record_text(own)));
+  const auto first = parse_record<Failure>(client_->put_new(key("end"), json_text(json(own))));
   return first.launcher == id_ ? std::nullopt : std::optional(first);
 }
 

@@ -89,7 +89,11 @@ ChildProcess spawn(const Command& command) {
   const char* const executable = command.executable.c_str();
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid < 0) fail(ExitCode::internal, "cannot start a process: {}", std::strerror(errno));
+  if (pid < 0) {
+    const int error = errno;
+    fail(ExitCode::memory, "cannot start a process: {}{}", std::strerror(error),
+         error == EAGAIN ? " (ulimit -u)" : "");
+  }
   if (pid == 0) {  // until exec only async-signal-safe calls are allowed
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -234,8 +234,7 @@ std::optional<Failure> WorkerGroup::failure() const {
                           : cause_->signal != 0    ? kPeerLost
                                                    : cause_->code,
                   .secondary = cause_->cause_priority() == kLostPeer,
-                  .rank = cause_->number,
-                  .forwarded_signal = cause_->forwarded_signal};
+                  .rank = cause_->number};
   if (cause_->cause_priority() == kForwardedSignal || cause_->cause_priority() == kEarlyStop)
     return failure;
   if (cause_->err) {

@@ -22,8 +22,7 @@ struct Failure {
   std::string message = {};  // one sentence that names the rank; empty: an early stop (75)
   int rank = -1;             // the rank of the message, or the first one that stopped; −1: none
   std::vector<std::string> last_lines = {};  // of that rank's stderr
-  bool forwarded_signal = false;  // the rank was ended by a signal that the launcher passed on
-  std::string launcher = {};      // the id of the launcher that reports it to other nodes
+  std::string launcher = {};  // the id of the launcher that reports it to other nodes
 };
 
 // Returns true if a restart may succeed after this exit code.

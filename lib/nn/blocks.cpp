@@ -1,6 +1,7 @@
 #include "nn/blocks.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 
 #include <fmt/format.h>
@@ -104,7 +105,8 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
     if (written == nullptr && scope.given[i]) written = values.back();
   }
   if (!reference->product) {
-    nodes_ += count_nodes(*values.front());
+    // At most the limit, so that the next value is told as the first beyond it.
+    nodes_ = std::min(nodes_ + count_nodes(*values.front()), kMaxNodes);
     return *values.front();
   }
   int64_t product = 1, divisor = 1;
@@ -124,6 +126,7 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
     }
     multiply(*factor, reference->names[i].divides);
   }
+  fits = fits && (divisor != -1 || product != INT64_MIN);
   ConfigNode out = written != nullptr ? *written : *values.front();
   if (!fits) {
     diagnostics_.add(values.front()->location, "the product exceeds 64 bits");
@@ -213,6 +216,7 @@ ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
               .given = {},
               .used_at = std::make_shared<SourceLocation>(location),
               .used_as = what};
+  chain_.push_back(&definition);
   for (const auto& parameter : definition.parameters) {
     const ConfigNode* given = arguments.find(parameter.name.text);
     if (!given && parameter.required) {
@@ -230,7 +234,6 @@ ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
     std::string& argument = scope.arguments.back().location.argument;
     if (argument.empty()) argument = prefix + parameter.name.text;
   }
-  chain_.push_back(&definition);
   ConfigNode layers = copy(definition.layers, scope);
   chain_.pop_back();
   return layers;

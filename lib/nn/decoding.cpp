@@ -10,7 +10,8 @@ namespace dltrain {
 Decoding* decoding_of(LayerContext& c, ValueId x) {
   Decoding* d = c.decoding();
   if (d == nullptr || d->tokens == kNoValue) return d;
-  return depends_on(c.builder().graph(), x, d->tokens) ? d : nullptr;
+  const std::vector<bool> text = reachable_from(c.builder().graph(), {&d->tokens, 1});
+  return text[static_cast<size_t>(x)] ? d : nullptr;
 }
 
 ValueId add_cache(LayerContext& c, const std::string& name, const TensorSpec& spec) {

@@ -265,6 +265,7 @@ std::vector<ValueId> LayerContext::inputs_of(const Layer& layer, List& list) {
     output->used = true;
     values.push_back(output->value);
   }
+  if (values.empty()) fail_at(layer, "inputs", "none of its inputs exists");
   return values;
 }
 

@@ -68,8 +68,8 @@ class LayerContext {
   ValueId emit_model(const std::vector<std::unique_ptr<Layer>>& layers, const Inputs& fields,
                      const SourceLocation& model);
   // Emits x with another shape, and scale · x + shift.
-  ValueId reshape(ValueId x, std::vector<int64_t> shape) {
-    return builder_.emit1("reshape", {x}, {{"shape", std::move(shape)}});
+  ValueId reshape(ValueId x, const std::vector<int64_t>& shape) {
+    return builder_.reshape(x, Shape(std::span<const int64_t>(shape)));
   }
   ValueId scaled(ValueId x, double scale, double shift = 0) {
     return builder_.emit1("affine", {x}, {{"scale", scale}, {"shift", shift}});

@@ -33,9 +33,7 @@ void read_adapter_config(ConfigJson& json, ConfigNode& map) {
     list.kind = ConfigNode::Kind::list;
     list.location = map.location;
     for (const std::string& text : texts) {
-      ConfigNode item = ConfigNode::make_scalar(text, map.location);
-      item.style = ConfigNode::Style::quoted;
-      list.items.push_back(std::move(item));
+      list.items.push_back(ConfigNode::make_scalar(text, map.location, ConfigNode::Style::quoted));
     }
     map.set({key, map.location}, std::move(list));
   };
@@ -113,11 +111,10 @@ bool LoraConfig::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
     return false;
   }
   const SourceLocation location = from->location;
-  const fs::path folder = beside_configuration(location, from->text, [](const fs::path& path) {
-    return fs::is_regular_file(path / kAdapterConfig);
-  });
+  const fs::path folder = beside_configuration(
+      location, from->text, [](const fs::path& path) { return is_file(path / kAdapterConfig); });
   const fs::path file = folder / kAdapterConfig;
-  if (!fs::is_regular_file(file)) {
+  if (!is_file(file)) {
     diagnostics.add(location, "{} has no {}", folder.string(), kAdapterConfig);
     return false;
   }
@@ -135,10 +132,9 @@ bool LoraConfig::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
     diagnostics.add(location, error.what());
     return false;
   }
-  ConfigNode path =
-      ConfigNode::make_scalar(fs::absolute(folder).lexically_normal().string(), location);
-  path.style = ConfigNode::Style::quoted;
-  map.set({"init_from", location}, std::move(path));
+  map.set({"init_from", location},
+          ConfigNode::make_scalar(fs::absolute(folder).lexically_normal().string(), location,
+                                  ConfigNode::Style::quoted));
   return true;
 }
 

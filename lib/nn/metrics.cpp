@@ -1,12 +1,12 @@
 #include "nn/metrics.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numbers>
 #include <optional>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "config/suggest.h"
 
 namespace dltrain {
@@ -22,11 +22,8 @@ constexpr double kConstant = 1e-12;  // variation of constant targets relative t
 // Returns the k of "top_k".
 std::optional<int64_t> top_k(const std::string& name) {
   if (!name.starts_with("top_")) return {};
-  int64_t k = 0;
-  const char* end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + 4, end, k);
-  if (error != std::errc() || rest != end || k < 1) return {};
-  return k;
+  const auto k = parse_number<int64_t>(std::string_view(name).substr(4));
+  return k >= 1 ? k : std::nullopt;
 }
 
 bool is_class_metric(const std::string& name) {

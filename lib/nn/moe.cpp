@@ -9,6 +9,7 @@
 // Parameters: gate.weight [experts, in] (the router, which computes in f32 in any precision),
 // experts.gate_proj.weight, experts.up_proj.weight [experts, hidden, in], experts.down_proj.weight
 // [experts, in, hidden], and likewise shared_experts.* without the first axis.
+#include <array>
 #include <cmath>
 
 #include "base/error.h"
@@ -141,7 +142,7 @@ struct Moe final : Layer {
 
   ValueId emit_activation(LayerContext& c, ValueId x) const {
     const size_t parameters = c.parameters().size(), nodes = c.builder().graph().nodes.size();
-    const ValueId y = activation->emit(c, x);
+    const ValueId y = activation->emit_inputs(c, std::array{x});
     const std::vector<Node>& all = c.builder().graph().nodes;
     const bool elementwise =
         std::all_of(all.begin() + static_cast<std::ptrdiff_t>(nodes), all.end(),

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "nn/layer.h"
+#include "ops/gathered_parts.h"
 
 namespace dltrain {
 namespace {
@@ -49,7 +50,7 @@ struct Reshape final : Layer {
     }
     std::vector<int64_t> to{from[0]};
     for (int64_t extent : shape) to.push_back(extent == -1 ? sample / known : extent);
-    return Shape(to) == from ? x : c.reshape(x, to);
+    return c.reshape(x, to);
   }
 };
 
@@ -111,10 +112,7 @@ struct Slice final : Layer {
       fail(ExitCode::usage, "elements {} to {} of axis {} of {}", start, end, axis,
            to_string(shape));
     }
-    std::vector<int64_t> before(static_cast<size_t>(shape.rank()), 0), after = before;
-    before[static_cast<size_t>(at)] = first;
-    after[static_cast<size_t>(at)] = extent - last;
-    return c.builder().emit1("slice", {x}, {{"before", before}, {"after", after}});
+    return emit_range(c.builder(), x, static_cast<int>(at), {first, last - first});
   }
 };
 

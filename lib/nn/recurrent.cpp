@@ -11,6 +11,7 @@
 #include "base/philox.h"
 #include "nn/decoding.h"
 #include "nn/layer.h"
+#include "ops/gathered_parts.h"
 
 namespace dltrain {
 namespace {
@@ -155,10 +156,7 @@ struct Recurrent : Layer {
   // Returns the output of the last step, [samples, hidden].
   ValueId last(LayerContext& c, ValueId y, bool reverse) const {
     const Shape shape = c.shape(y);
-    const int64_t others = shape[1] - 1;
-    const std::vector<int64_t> before{0, reverse ? 0 : others, 0},
-        after{0, reverse ? others : 0, 0};
-    const ValueId one = c.builder().emit1("slice", {y}, {{"before", before}, {"after", after}});
+    const ValueId one = emit_range(c.builder(), y, 1, {reverse ? 0 : shape[1] - 1, 1});
     return c.reshape(one, {shape[0], shape[2]});
   }
 

@@ -203,6 +203,9 @@ struct Block final : Layer {
     f.rewritten("…", {.type = "arguments", .schema = "", .free_names = true},
                 {.doc = "Values for the block's parameters"});
   }
+  void validate(Diagnostics& diagnostics) const override {
+    diagnostics.add(location, "a block needs 'use', the name of a block");
+  }
 };
 
 }  // namespace

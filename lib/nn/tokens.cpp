@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "nn/decoding.h"
 #include "nn/layer.h"
+#include "ops/gathered_parts.h"
 
 namespace dltrain {
 namespace {
@@ -29,11 +30,7 @@ Shape shape_of_tokens(LayerContext& c, ValueId tokens) {
 // Returns the first rows of a table [all, width] as [1, rows, width].
 ValueId first_rows(LayerContext& c, ValueId table, int64_t rows) {
   const Shape shape = c.shape(table);
-  if (rows < shape[0]) {
-    table = c.builder().emit1("slice", {table},
-                              {{"before", std::vector<int64_t>{0, 0}},
-                               {"after", std::vector<int64_t>{shape[0] - rows, 0}}});
-  }
+  if (rows < shape[0]) table = emit_range(c.builder(), table, 0, {0, rows});
   return c.reshape(table, {1, rows, shape[1]});
 }
 

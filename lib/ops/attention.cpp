@@ -40,7 +40,6 @@
 #include "ops/attention.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.h"
 #include "ops/definitions.h"
@@ -271,18 +270,6 @@ AttentionSizes attention_sizes(std::string_view op, SpecSpan inputs, const Attri
   }
   if (pattern.window < 0) fail(ExitCode::usage, "{}: window {}", op, pattern.window);
   return a;
-}
-
-double alibi_slope(int64_t head, int64_t heads) {
-  int64_t power = 1;
-  while (2 * power <= heads) power *= 2;
-  const double i = head < power ? static_cast<double>(head + 1)
-                                : static_cast<double>(head - power) + 0.5;  // of 2·power: the odd
-  return std::exp2(-8 * i / static_cast<double>(power));
-}
-
-double AttentionSizes::slope(int64_t head) const {
-  return alibi_slope(first_head + head, all_heads);
 }
 
 constinit const OpDef kAttentionOp{.name = "attention",

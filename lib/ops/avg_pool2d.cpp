@@ -25,13 +25,6 @@ SpecList infer_average(SpecSpan inputs, const Attributes& attributes) {
   return {{pooled_avg_pool2d("avg_pool2d", inputs[0].shape, attributes), inputs[0].dtype}};
 }
 
-SpecList infer_average_backward(SpecSpan inputs, const Attributes& attributes) {
-  const Shape x(attributes.integers("input_shape"));
-  expect_shape("avg_pool2d_backward", "dy", inputs[0].shape,
-               pooled_avg_pool2d("avg_pool2d_backward", x, attributes));
-  return {{x, inputs[0].dtype}};
-}
-
 SpecList infer_max(SpecSpan inputs, const Attributes& attributes) {
   const Shape& x = inputs[0].shape;
   const Shape y = pooled_avg_pool2d("adaptive_max_pool2d", x, attributes);
@@ -41,19 +34,14 @@ SpecList infer_max(SpecSpan inputs, const Attributes& attributes) {
   return {{y, inputs[0].dtype}, {y, DType::i32}};
 }
 
-SpecList infer_max_backward(SpecSpan inputs, const Attributes& attributes) {
+template <bool kMax>
+SpecList infer_window_backward(SpecSpan inputs, const Attributes& attributes) {
+  constexpr std::string_view kOp = kMax ? "adaptive_max_pool2d_backward" : "avg_pool2d_backward";
   const Shape x(attributes.integers("input_shape"));
-  expect_shape("adaptive_max_pool2d_backward", "dy", inputs[0].shape,
-               pooled_avg_pool2d("adaptive_max_pool2d_backward", x, attributes));
+  expect_shape(kOp, "dy", inputs[0].shape, pooled_avg_pool2d(kOp, x, attributes));
   return {{x, inputs[0].dtype}};
 }
 
-Attributes with_input_shape(const GradientRequest& r) {
-  const Shape x = r.emitter.spec(r.inputs[0]).shape;
-  Attributes attributes = r.attributes;
-  attributes.set("input_shape", std::vector<int64_t>(x.begin(), x.end()));
-  return attributes;
-}
 std::vector<ValueId> gradient_average(const GradientRequest& r) {
   return {r.emitter.emit1("avg_pool2d_backward", {r.output_gradients[0]}, with_input_shape(r))};
 }
@@ -89,7 +77,7 @@ constinit const OpDef kAvgPool2dOp{.name = "avg_pool2d",
 constinit const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
                                            .doc = "dx of avg_pool2d",
                                            .signature = "dy[N,H,W,C]",
-                                           .infer = infer_average_backward,
+                                           .infer = infer_window_backward<false>,
                                            .cost = cost_avg_pool2d_backward};
 constinit const OpDef kAdaptiveMaxPool2dOp{
     .name = "adaptive_max_pool2d",
@@ -103,7 +91,7 @@ constinit const OpDef kAdaptiveMaxPool2dOp{
 constinit const OpDef kAdaptiveMaxPool2dBackwardOp{.name = "adaptive_max_pool2d_backward",
                                                    .doc = "dx of adaptive_max_pool2d",
                                                    .signature = "dy[N,H,W,C] position[N,H,W,C]:i32",
-                                                   .infer = infer_max_backward,
+                                                   .infer = infer_window_backward<true>,
                                                    .cost = cost_avg_pool2d_backward};
 
 }  // namespace dltrain

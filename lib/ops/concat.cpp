@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/definitions.h"
+#include "ops/gathered_parts.h"
 #include "ops/rules.h"
 #include "ops/token_axis.h"
 
@@ -34,18 +35,13 @@ SpecList infer_concat(SpecSpan inputs, const Attributes& attributes) {
 }
 
 std::vector<ValueId> gradient_concat(const GradientRequest& r) {
-  const auto axis = static_cast<size_t>(r.attributes.integer("axis"));
-  const Shape y = r.emitter.spec(r.outputs[0]).shape;
+  const auto axis = static_cast<int>(r.attributes.integer("axis"));
   std::vector<ValueId> out(r.inputs.size(), kNoValue);
   int64_t begin = 0;
   for (size_t i = 0; i < r.inputs.size(); ++i) {
-    const int64_t extent = r.emitter.spec(r.inputs[i]).shape[static_cast<int>(axis)];
+    const int64_t extent = r.emitter.spec(r.inputs[i]).shape[axis];
     if (r.wanted[i]) {
-      std::vector<int64_t> before(static_cast<size_t>(y.rank()), 0), after = before;
-      before[axis] = begin;
-      after[axis] = y[static_cast<int>(axis)] - begin - extent;
-      out[i] =
-          r.emitter.emit1("slice", {r.output_gradients[0]}, {{"before", before}, {"after", after}});
+      out[i] = emit_range(r.emitter, r.output_gradients[0], axis, {begin, extent});
     }
     begin += extent;
   }

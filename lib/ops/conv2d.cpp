@@ -19,10 +19,6 @@
 namespace dltrain {
 namespace {
 
-std::vector<int64_t> as_list_conv2d(const Shape& shape) {
-  return {shape.begin(), shape.end()};
-}
-
 SpecList infer_conv2d(SpecSpan inputs, const Attributes& attributes) {
   const Shape y =
       conv2d_output_shape(inputs[0].shape, inputs[1].shape, Conv2dAttributes(attributes));
@@ -34,16 +30,11 @@ std::vector<ValueId> gradient_conv2d(const GradientRequest& r) {
   const ValueId x = r.inputs[0], w = r.inputs[1], dy = r.output_gradients[0];
   check_internal(r.attributes.text("activation").empty(),
                  "conv2d: an activation is fused after the reverse pass only");
-  const Attributes& base = r.attributes;
   std::vector<ValueId> out(r.inputs.size(), kNoValue);
-  if (r.wanted[0]) {
-    Attributes attributes = base;
-    attributes.set("input_shape", as_list_conv2d(e.spec(x).shape));
-    out[0] = e.emit1("conv2d_backward_input", {dy, w}, attributes);
-  }
+  if (r.wanted[0]) out[0] = e.emit1("conv2d_backward_input", {dy, w}, with_input_shape(r));
   if (r.wanted[1]) {
-    Attributes attributes = base;
-    attributes.set("weight_shape", as_list_conv2d(e.spec(w).shape));
+    Attributes attributes = r.attributes;
+    attributes.set("weight_shape", e.spec(w).shape.list());
     out[1] = e.emit1("conv2d_backward_weight", {dy, x}, attributes);
   }
   if (r.inputs.size() == 3 && r.inputs[2] != kNoValue && r.wanted[2]) {
@@ -86,7 +77,7 @@ std::vector<ValueId> gradient_backward_input(const GradientRequest& r) {
   std::vector<ValueId> out(2, kNoValue);
   if (r.wanted[0]) out[0] = e.emit1("conv2d", {g, w}, attributes);
   if (r.wanted[1]) {
-    attributes.set("weight_shape", as_list_conv2d(e.spec(w).shape));
+    attributes.set("weight_shape", e.spec(w).shape.list());
     out[1] = e.emit1("conv2d_backward_weight", {dy, g}, attributes);
   }
   return out;

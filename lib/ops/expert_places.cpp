@@ -32,6 +32,7 @@
 
 #include "base/error.h"
 #include "ops/definitions.h"
+#include "ops/rules.h"
 
 namespace dltrain {
 namespace {
@@ -55,10 +56,6 @@ SpecList infer_sort(SpecSpan inputs, const Attributes& attributes) {
           {Shape{ranks}, DType::i32}};
 }
 
-SpecList infer_exchange(SpecSpan inputs, const Attributes&) {
-  return {inputs[0]};
-}
-
 }  // namespace
 
 int64_t needed_bins(int64_t owners) {
@@ -80,7 +77,7 @@ constinit const OpDef kSortReceivedOp{.name = "sort_received",
 constinit const OpDef kAllToAllBeginOp{.name = "all_to_all_begin",
                                        .doc = "starts an exchange of parts between all ranks",
                                        .signature = "x[*]:any sent[P]:i32? received[P]:i32?",
-                                       .infer = infer_exchange,
+                                       .infer = same_as_first,
                                        .has_effect = true,
                                        .message = MessageKind::all_to_all,
                                        .slot = SlotUse::begins};

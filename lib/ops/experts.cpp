@@ -153,10 +153,6 @@ std::vector<ValueId> gradient_losses(const GradientRequest& r) {
       kNoValue};
 }
 
-// The rows lose their order; combine_experts gives it back.
-int tokens_of_dispatch(const TokenAxes&) {
-  return kNoTokenAxis;
-}
 // Rows of a rank's tokens; the other inputs are theirs too.
 int tokens_of_grouped(const TokenAxes& node) {
   return node.axes[0];
@@ -184,7 +180,7 @@ constinit const OpDef kDispatchTokensOp{
     .signature = "x[*,D] sources[R]:i32 rows[*,K]:i32 weights[*,K]:sum? -> y[R,D]",
     .gradient = gradient_dispatch,
     .autocast = CastPolicy::low,
-    .token_axis = tokens_of_dispatch};
+    .token_axis = no_tokens};  // the rows lose their order
 constinit const OpDef kCombineExpertsOp{
     .name = "combine_experts",
     .doc = "the weighted sum of the rows of each token",

@@ -1,10 +1,10 @@
 // fused_elementwise: several element-wise steps over operands of one shape, in one pass over
 // memory.
 //
-// Inputs: up to 16 tensors of one shape and dtype. Attributes: program (ops/fused.h), results (list
-// of operand numbers that are outputs), output_dtype (text): set where casts have been fused;
-// inputs then are f32, bf16 or f16 in any mixture. Created by the fuse pass after the reverse pass,
-// so it has no gradient; tests compare it with the unfused ops.
+// Inputs: up to 16 tensors of one shape and dtype; the output is the result of the last step.
+// Attributes: program (ops/fused.h), output_dtype (text): set where casts have been fused; inputs
+// then are f32, bf16 or f16 in any mixture. Created by the fuse pass after the reverse pass, so it
+// has no gradient; tests compare it with the unfused ops.
 #include "ops/fused.h"
 
 #include <charconv>
@@ -48,13 +48,9 @@ SpecList infer_fused(SpecSpan inputs, const Attributes& attributes) {
     }
   }
   const auto steps = parse_fused_program(attributes.text("program"));
+  check_internal(!steps.empty(), "fused_elementwise: no steps");
   for (size_t i = 0; i < steps.size(); ++i) expect_step(steps[i], inputs.size() + i);
-  for (int64_t result : attributes.integers("results")) {
-    check_internal(result >= 0 && result < std::ssize(inputs) + std::ssize(steps),
-                   "fused_elementwise: result {} of {} operands", result,
-                   inputs.size() + steps.size());
-  }
-  return SpecList(attributes.integers("results").size(), out);
+  return {out};
 }
 
 // Parser of the text of a program; throws Error(internal) for anything unexpected.

@@ -27,10 +27,6 @@ void check_projection(SpecSpan inputs, const Attributes& attributes) {
                  "galore_projection: {} of a gradient of shape {}", to_string(p), to_string(g));
 }
 
-SpecList infer_step_view(SpecSpan inputs, const Attributes&) {
-  return {inputs[0]};
-}
-
 }  // namespace
 
 size_t projection_scratch_bytes(SpecSpan inputs, const Attributes& attributes) {
@@ -52,6 +48,6 @@ constinit const OpDef kGaloreProjectionOp{
 constinit const OpDef kStepViewOp{.name = "step_view",
                                   .doc = "the step state with other factors for updates",
                                   .signature = "step",
-                                  .infer = infer_step_view};
+                                  .infer = same_as_first};
 
 }  // namespace dltrain

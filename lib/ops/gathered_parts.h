@@ -11,5 +11,8 @@ void set_gathered_parts(Attributes& attributes, const CutParts& parts);
 
 // Emits these ranges of a dimension of x, one after another.
 ValueId emit_ranges(OpEmitter& emitter, ValueId x, int dimension, std::span<const CutRange> ranges);
+inline ValueId emit_range(OpEmitter& emitter, ValueId x, int dimension, const CutRange& range) {
+  return emit_ranges(emitter, x, dimension, {&range, 1});
+}
 
 }  // namespace dltrain

@@ -67,9 +67,7 @@ SpecList infer_matmul_gelu_backward(SpecSpan inputs, const Attributes& attribute
 
 ValueId flatten_rows(OpEmitter& emitter, ValueId value) {
   const Shape shape = emitter.spec(value).shape;
-  if (shape.rank() == 2) return value;
-  const int64_t rows = shape.elements(0, shape.rank() - 1);
-  return emitter.emit1("reshape", {value}, {{"shape", std::vector<int64_t>{rows, shape[-1]}}});
+  return emitter.reshape(value, {shape.elements(0, shape.rank() - 1), shape[-1]});
 }
 
 // With y = a·b: da = dy·bᵀ and db = aᵀ·dy; the transposes of the attributes are folded in.
@@ -87,10 +85,7 @@ std::vector<ValueId> gradient_matmul(const GradientRequest& r) {
   if (r.wanted[0]) {
     out[0] = ta ? product(b, flatten_rows(e, dy), {{"transpose_a", tb}, {"transpose_b", true}}, "")
                 : product(dy, b, {{"transpose_b", !tb}}, "gw");
-    if (ta && !(e.spec(out[0]).shape == e.spec(a).shape)) {
-      const Shape& s = e.spec(a).shape;
-      out[0] = e.emit1("reshape", {out[0]}, {{"shape", std::vector<int64_t>(s.begin(), s.end())}});
-    }
+    if (ta) out[0] = e.reshape(out[0], e.spec(a).shape);
   }
   if (r.wanted[1]) {
     const std::string dtype(dtype_name(accumulation_dtype(e.spec(b).dtype)));

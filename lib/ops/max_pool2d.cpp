@@ -42,11 +42,8 @@ SpecList infer_max_pool2d(SpecSpan inputs, const Attributes& attributes) {
 }
 
 std::vector<ValueId> gradient_max_pool2d(const GradientRequest& r) {
-  const Shape x = r.emitter.spec(r.inputs[0]).shape;
-  Attributes attributes = r.attributes;
-  attributes.set("input_shape", std::vector<int64_t>(x.begin(), x.end()));
-  return {
-      r.emitter.emit1("max_pool2d_backward", {r.output_gradients[0], r.outputs[1]}, attributes)};
+  return {r.emitter.emit1("max_pool2d_backward", {r.output_gradients[0], r.outputs[1]},
+                          with_input_shape(r))};
 }
 
 SpecList infer_max_pool2d_backward(SpecSpan inputs, const Attributes& attributes) {

@@ -2,9 +2,9 @@
 // elements (label −100, target NaN) add nothing.
 //
 // confusion_matrix(logits [..., C], labels i32 [...]) → f64 [C, C]: at [t, p] the number of
-//   rows of label t whose greatest logit (the first, on ties) is at p.
+//   rows of label t whose greatest logit (the first, on ties; any, with a NaN) is at p.
 // top_k_correct(logits [..., C], labels i32 [...]) → f64 [1]: rows whose label is among the
-//   attribute `k` greatest logits (ties: the first).
+//   attribute `k` greatest logits (ties: the first; a NaN never is).
 // regression_sums(output [N, ...], targets [N, ...]) → f64 [n, 5], n the elements of a sample: for
 //   each of them count, Σ|d|, Σd², Σt, Σt², d = output − target.
 // binary_counts(logits [N, ...], targets [N, ...]) → f64 [n, 4]: for each element of a sample true

@@ -40,6 +40,10 @@ class OpEmitter {
   ValueId emit1(std::string_view op, std::vector<ValueId> inputs, Attributes attributes = {}) {
     return emit(op, std::move(inputs), std::move(attributes)).front();
   }
+  // Returns x in this shape: itself if it has it already.
+  ValueId reshape(ValueId x, const Shape& to) {
+    return spec(x).shape == to ? x : emit1("reshape", {x}, {{"shape", to.list()}});
+  }
 };
 
 struct GradientRequest {

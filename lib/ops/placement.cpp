@@ -16,6 +16,7 @@
 //   is the sum of those of the ranks.
 #include "ops/definitions.h"
 #include "ops/gathered_parts.h"
+#include "ops/rules.h"
 
 namespace dltrain {
 namespace {
@@ -42,9 +43,6 @@ std::vector<ValueId> gradient_all_gather(const GradientRequest& r) {
                       cut_ranges(gathered_parts(r.attributes), rank))};
 }
 
-SpecList infer_all_to_all(SpecSpan inputs, const Attributes&) {
-  return {inputs[0]};
-}
 std::vector<ValueId> gradient_all_to_all(const GradientRequest& r) {
   return {r.emitter.emit1("all_to_all", {r.output_gradients[0], r.inputs[2], r.inputs[1]},
                           r.attributes),
@@ -126,7 +124,7 @@ std::span<const OpDef> placement_ops() {
                                 {.name = "all_to_all",
                                  .doc = "parts of the ranks, exchanged",
                                  .signature = "x[*]:any sent[P]:i32? received[P]:i32?",
-                                 .infer = infer_all_to_all,
+                                 .infer = same_as_first,
                                  .gradient = gradient_all_to_all},
                                 {.name = "gather_tokens",
                                  .doc = "the tokens of the ranks in the order of the text",

@@ -55,11 +55,6 @@ std::optional<std::vector<Placement>> place_rotary(SpecSpan inputs, const Attrib
   return p[0].dimension == 2 ? place_rows<1>(inputs, attributes, p) : std::nullopt;
 }
 
-Cost cost_positions(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  return {3.0 * static_cast<double>(inputs[0].shape.elements()),
-          static_cast<double>(inputs[0].bytes() + outputs[0].bytes())};
-}
-
 std::vector<ValueId> gradient_sinusoidal(const GradientRequest& r) {
   std::vector<ValueId> out(r.inputs.size(), kNoValue);
   out[0] = r.output_gradients[0];
@@ -110,7 +105,7 @@ constinit const OpDef kRotaryOp{.name = "rotary",
                                 .check = check_rotary,
                                 .gradient = gradient_rotary,
                                 .place = place_rotary,
-                                .cost = cost_positions,
+                                .cost = cost_an_element<3>,
                                 .in_place_allowed = true,
                                 .autocast = CastPolicy::follow,
                                 .token_axis = tokens_at_one,
@@ -120,7 +115,7 @@ constinit const OpDef kSinusoidalPositionsOp{
     .doc = "x + sines and cosines of the token's position",
     .signature = "x[N,T,W] first_position[N]:i32? -> y[N,T,W]",
     .gradient = gradient_sinusoidal,
-    .cost = cost_positions,
+    .cost = cost_an_element<3>,
     .in_place_allowed = true,
     .autocast = CastPolicy::follow,
     .token_axis = tokens_at_one,

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "base/host_device.h"
 #include "ops/op.h"
 
 namespace dltrain {
@@ -27,10 +28,10 @@ struct RecurrentSizes {
   int64_t gates = 0;     // recurrent_gates(kind)
   bool reverse = false;  // from the last token to the first
 
-  int64_t width() const { return gates * hidden; }
+  DLTRAIN_HD int64_t width() const { return gates * hidden; }
   // The token of step i, and the one whose state it reads (-1: none, the initial state).
-  int64_t token(int64_t i) const { return reverse ? tokens - 1 - i : i; }
-  int64_t before(int64_t token) const {
+  DLTRAIN_HD int64_t token(int64_t i) const { return reverse ? tokens - 1 - i : i; }
+  DLTRAIN_HD int64_t before(int64_t token) const {
     if (reverse) return token + 1 < tokens ? token + 1 : -1;
     return token - 1;
   }

@@ -10,10 +10,6 @@
 namespace dltrain {
 namespace {
 
-std::vector<int64_t> as_list_reduce(const Shape& shape) {
-  return {shape.begin(), shape.end()};
-}
-
 // The input's shape with extent 1 at the reduced axes.
 Shape keep_axes(const Shape& shape, const std::vector<int64_t>& axes) {
   Shape kept = shape;
@@ -45,18 +41,17 @@ std::vector<ValueId> gradient_reduce(const GradientRequest& r) {
   check_internal(kind != "max", "reduce max has no gradient");
   const Shape x = r.emitter.spec(r.inputs[0]).shape;
   const auto axes = r.attributes.integers("axes");
-  ValueId dx = r.emitter.emit1("reshape", {r.output_gradients[0]},
-                               {{"shape", as_list_reduce(keep_axes(x, axes))}});
+  ValueId dx = r.emitter.reshape(r.output_gradients[0], keep_axes(x, axes));
   dx = cast_to(r.emitter, dx, r.emitter.spec(r.inputs[0]).dtype);
   if (kind == "mean") {
     int64_t n = 1;
     for (int64_t axis : axes) n *= x[static_cast<int>(axis)];
     dx = r.emitter.emit1("affine", {dx}, {{"scale", 1.0 / static_cast<double>(n)}, {"shift", 0.0}});
   }
-  return {r.emitter.emit1("broadcast", {dx}, {{"shape", as_list_reduce(x)}})};
+  return {r.emitter.emit1("broadcast", {dx}, {{"shape", x.list()}})};
 }
 
-std::optional<std::vector<Placement>> place_reduce(SpecSpan inputs, const Attributes& attributes,
+std::optional<std::vector<Placement>> place_reduce(SpecSpan, const Attributes& attributes,
                                                    std::span<const Placement> p) {
   if (p[0].kind != Placement::sharded) return {};
   const auto axes = attributes.integers("axes");
@@ -68,7 +63,6 @@ std::optional<std::vector<Placement>> place_reduce(SpecSpan inputs, const Attrib
     }
     removed_before += axis < p[0].dimension ? 1 : 0;
   }
-  (void)inputs;
   return {{p[0].moved_to(p[0].dimension - removed_before)}};
 }
 
@@ -92,8 +86,7 @@ SpecList infer_reshape(SpecSpan inputs, const Attributes& attributes) {
 }
 
 std::vector<ValueId> gradient_reshape(const GradientRequest& r) {
-  const Shape x = r.emitter.spec(r.inputs[0]).shape;
-  return {r.emitter.emit1("reshape", {r.output_gradients[0]}, {{"shape", as_list_reduce(x)}})};
+  return {r.emitter.reshape(r.output_gradients[0], r.emitter.spec(r.inputs[0]).shape)};
 }
 
 std::optional<std::vector<Placement>> place_reshape(SpecSpan inputs, const Attributes& attributes,
@@ -102,11 +95,7 @@ std::optional<std::vector<Placement>> place_reshape(SpecSpan inputs, const Attri
   return out == kReplicated ? std::nullopt : std::optional(std::vector{out});
 }
 void localize_shape(Attributes& attributes, const LocalNode& node) {
-  attributes.set("shape", as_list_reduce(node.local.shape));
-}
-
-std::vector<int> alias_first(SpecSpan, const Attributes&) {
-  return {0};
+  attributes.set("shape", node.local.shape.list());
 }
 
 int tokens_of_reshape(const TokenAxes& node) {

@@ -15,16 +15,12 @@ std::optional<std::vector<Placement>> place_row_norms(SpecSpan, const Attributes
   return {{p[0]}};
 }
 
-Cost cost_row_norms(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  return {4.0 * static_cast<double>(inputs[0].shape.elements()), bytes_moved(inputs, outputs)};
-}
-
 }  // namespace
 
 constinit const OpDef kRowNormsOp{.name = "row_norms",
                                   .doc = "norm = ‖w + scale·p‖ of each row",
                                   .signature = "w[N,K] p[N,K] -> norm[N]",
                                   .place = place_row_norms,
-                                  .cost = cost_row_norms};
+                                  .cost = cost_an_element<4>};
 
 }  // namespace dltrain

@@ -68,6 +68,22 @@ DType accumulation_dtype(DType compute) {
   return compute == DType::f64 ? DType::f64 : DType::f32;
 }
 
+bool is_product(const OpDef& op) {
+  constexpr std::string_view kProducts[]{"matmul",
+                                         "conv2d",
+                                         "conv2d_backward_input",
+                                         "conv2d_backward_weight",
+                                         "grouped_matmul",
+                                         "grouped_matmul_backward_weight",
+                                         "attention",
+                                         "attention_backward",
+                                         "recurrent",
+                                         "recurrent_backward",
+                                         "recurrent_network",
+                                         "recurrent_network_backward"};
+  return std::ranges::find(kProducts, op.name) != std::end(kProducts);
+}
+
 bool rounds_to_tf32(const Attributes& attributes) {
   return attributes.text("math") == "tf32";
 }
@@ -93,10 +109,14 @@ ValueId reduce_to_shape(OpEmitter& emitter, ValueId gradient, const Shape& shape
   for (int i = 0; i < full.rank(); ++i) {
     if (i < extra || (shape[i - extra] == 1 && full[i] != 1)) axes.push_back(i);
   }
-  ValueId sum = emitter.emit1("reduce", {gradient}, {{"kind", "sum"}, {"axes", axes}});
-  if (emitter.spec(sum).shape == shape) return sum;
-  return emitter.emit1("reshape", {sum},
-                       {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}});
+  return emitter.reshape(emitter.emit1("reduce", {gradient}, {{"kind", "sum"}, {"axes", axes}}),
+                         shape);
+}
+
+Attributes with_input_shape(const GradientRequest& r) {
+  Attributes out = r.attributes;
+  out.set("input_shape", r.emitter.spec(r.inputs[0]).shape.list());
+  return out;
 }
 
 int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,

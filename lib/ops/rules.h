@@ -35,6 +35,10 @@ DType accumulation_dtype(DType compute);
 // Returns the value in that dtype: itself, or a cast.
 ValueId cast_to(OpEmitter& emitter, ValueId value, DType dtype);
 
+// Returns true for ops that are matrix products, convolutions, attention or recurrent networks, or
+// gradients of these; not for the forms that the fuse pass makes.
+bool is_product(const OpDef& op);
+
 // Returns true for products of f32 operands that are rounded to TF32 (attribute `math`, set by
 // passes/tf32.h; to_tf32 in tensor/low_precision.h). Sums are those of f32.
 bool rounds_to_tf32(const Attributes& attributes);
@@ -56,6 +60,18 @@ int64_t cross_entropy_classes(const TensorSpec& logits, const Attributes& attrib
 // Returns the extent of a pooled or convolved axis; throws Error(usage) when no window fits.
 int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
                       int64_t padding, int64_t dilation);
+
+// Returns the attributes of a node with its first input's shape, for the gradient of that.
+Attributes with_input_shape(const GradientRequest& r);
+
+// The shape rule of ops whose output is like their first input, and OpDef::aliases of those whose
+// output has its memory.
+inline SpecList same_as_first(SpecSpan inputs, const Attributes&) {
+  return {inputs[0]};
+}
+inline std::vector<int> alias_first(SpecSpan, const Attributes&) {
+  return {0};
+}
 
 // Returns the bytes of all inputs and outputs (Cost::bytes of an op that accesses each once).
 double bytes_moved(SpecSpan inputs, SpecSpan outputs);

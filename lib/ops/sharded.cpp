@@ -31,9 +31,6 @@ SpecList infer_scatter_end(SpecSpan inputs, const Attributes&) {
   expect_inputs("reduce_scatter", inputs, 2, SIZE_MAX);
   return {inputs[0]};
 }
-std::vector<int> aliases_scatter_end(SpecSpan, const Attributes&) {
-  return {0};
-}
 
 SpecList infer_gather(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("all_gather", inputs, 1, SIZE_MAX);
@@ -82,7 +79,7 @@ constinit const OpDef kReduceScatterBeginOp{.name = "reduce_scatter_begin",
 constinit const OpDef kReduceScatterEndOp{.name = "reduce_scatter_end",
                                           .doc = "waits for a reduce-scatter",
                                           .infer = infer_scatter_end,
-                                          .aliases = aliases_scatter_end,
+                                          .aliases = alias_first,
                                           .has_effect = true,
                                           .message = MessageKind::reduce_scatter,
                                           .slot = SlotUse::ends};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/gathered_parts.h"
 #include "ops/rules.h"
 #include "ops/tangents.h"
 
@@ -41,18 +42,12 @@ class TangentEmitter {
     return e_.spec(x).shape == y().shape ? x : repeated(x, y().shape);
   }
   ValueId repeated(ValueId x, const Shape& shape) const {
-    return e_.emit1("broadcast", {x}, {{"shape", extents(shape)}});
+    return e_.emit1("broadcast", {x}, {{"shape", shape.list()}});
   }
-  ValueId reshaped(ValueId x, const Shape& shape) const {
-    return e_.emit1("reshape", {x}, {{"shape", extents(shape)}});
-  }
+  ValueId reshaped(ValueId x, const Shape& shape) const { return e_.reshape(x, shape); }
   // Returns elements [begin, begin + count) of an axis.
   ValueId slice(ValueId x, int axis, int64_t begin, int64_t count) const {
-    const Shape shape = e_.spec(x).shape;
-    std::vector<int64_t> before(static_cast<size_t>(shape.rank()), 0), after = before;
-    before[static_cast<size_t>(axis)] = begin;
-    after[static_cast<size_t>(axis)] = shape[axis] - begin - count;
-    return e_.emit1("slice", {x}, {{"before", before}, {"after", after}});
+    return emit_range(e_, x, axis, {begin, count});
   }
   ValueId concat(std::vector<ValueId> parts, int axis) const {
     return e_.emit1("concat", std::move(parts), {{"axis", int64_t{axis}}});
@@ -92,8 +87,6 @@ class TangentEmitter {
   }
 
  private:
-  static std::vector<int64_t> extents(const Shape& shape) { return {shape.begin(), shape.end()}; }
-
   const TangentRequest& r_;
   OpEmitter& e_;
 };

@@ -98,9 +98,6 @@ SpecList infer_update_norm(SpecSpan inputs, const Attributes&) {
   expect_one_float_dtype("gradient_norm", inputs.subspan(1));
   return {inputs[0]};
 }
-std::vector<int> aliases_norm(SpecSpan, const Attributes&) {
-  return {0};
-}
 
 constexpr const char* kAdamSignature =
     "step | p[*]:parameter g[*] m[*]:moment v[*]:moment ms[M]?@block vs[V]?@block "
@@ -126,7 +123,7 @@ constinit const OpDef kLossSeedOp{.name = "loss_seed",
 constinit const OpDef kGradientNormOp{.name = "gradient_norm",
                                       .doc = "gradient norm, finite flag and clipping factor",
                                       .infer = infer_update_norm,
-                                      .aliases = aliases_norm,
+                                      .aliases = alias_first,
                                       .update = UpdateKind::norm,
                                       .has_effect = true};
 constinit const OpDef kSgdUpdateOp =

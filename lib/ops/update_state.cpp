@@ -4,9 +4,11 @@
 // clip_percentile(step_state, norms f32 [window]): after gradient_norm. Let n be the smaller of
 //   window and the updates before this one. With n ≥ min_history, gradient_factor is multiplied by
 //   min(1, factor·q / (grad_norm + 1e-6)), q the percentile (nearest rank: the
-//   ⌈percentile/100·n⌉-th smallest) of the norms of the last n updates. Then grad_norm takes the
-//   oldest place: norms[(updates − 1) mod window]. Norms are those before clipping (Seetharaman et
-//   al. 2020, AutoClip). Attributes: percentile, min_history, factor.
+//   ⌈percentile/100·n⌉-th smallest) of the norms of the last n updates. gradient_norm has clipped
+//   to max_grad_norm: where that is smaller than the norm it stands in the norm's place, so that
+//   the smaller limit counts. Then grad_norm takes the oldest place: norms[(updates − 1) mod
+//   window]. Norms are those before clipping (Seetharaman et al. 2020, AutoClip). Attributes:
+//   percentile, min_history, factor.
 // ema_update(step_state, s₁ … sₙ, e₁ … eₙ): e ← e + (1 − d)(s − e), the average of s over updates;
 //   with k = updates − start: k ≤ 1: e ← s; else d = decay, with `warmup` at most (1 + k)/(10 + k).
 //   s are the values after the update. Attributes: count (n, 1 if absent), decay,

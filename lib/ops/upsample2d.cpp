@@ -26,10 +26,7 @@ SpecList infer_upsample2d_backward(SpecSpan inputs, const Attributes& attributes
 }
 
 std::vector<ValueId> gradient_upsample2d(const GradientRequest& r) {
-  const Shape x = r.emitter.spec(r.inputs[0]).shape;
-  Attributes attributes = r.attributes;
-  attributes.set("input_shape", std::vector<int64_t>(x.begin(), x.end()));
-  return {r.emitter.emit1("upsample2d_backward", {r.output_gradients[0]}, attributes)};
+  return {r.emitter.emit1("upsample2d_backward", {r.output_gradients[0]}, with_input_shape(r))};
 }
 
 // Cost of a multiply-add for each of the four (or one) neighbours per pixel of the larger image.

@@ -145,9 +145,7 @@ class Autocast {
                                    Role::low_precision);
     }
     if (is_weight(id) && value.storage_of != kNoValue) {  // the same view of the copy
-      const Shape& shape = value.spec.shape;
-      return builder_.emit1("reshape", {in_low(value.storage_of)},
-                            {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}});
+      return builder_.reshape(in_low(value.storage_of), value.spec.shape);
     }
     return builder_.emit1("cast", {in_f32(id)}, {{"dtype", std::string(dtype_name(dtype_))}});
   }

@@ -130,7 +130,8 @@ std::vector<std::string> choose_stages(const Graph& forward, int stages, bool on
   return out;
 }
 
-std::vector<int> find_equal_stages(const Graph& forward, const std::vector<std::string>& begins) {
+std::vector<int> find_equal_stages(const Graph& forward, const std::vector<std::string>& begins,
+                                   const std::function<std::string(const Node&)>& more) {
   const size_t count = begins.size() + 1;
   std::vector<size_t> stage_of;  // of each node
   for (const Node& node : forward.nodes) {
@@ -144,8 +145,8 @@ std::vector<int> find_equal_stages(const Graph& forward, const std::vector<std::
     const Node& node = forward.nodes[i];
     Attributes attributes = node.attributes;
     attributes.set("stream", int64_t{0});  // random numbers differ by layer
-    texts[stage_of[i]] += fmt::format("{} {} {}\n", node.op->name, to_string(attributes),
-                                      show_specs(forward.input_specs(node)));
+    texts[stage_of[i]] += fmt::format("{} {} {}{}\n", node.op->name, to_string(attributes),
+                                      show_specs(forward.input_specs(node)), more(node));
     for (ValueId id : node.inputs) {
       if (id != kNoValue) furthest[id] = stage_of[i];
     }

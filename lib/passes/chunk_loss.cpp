@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "graph/builder.h"
+#include "ops/gathered_parts.h"
 #include "passes/verify_pass.h"
 
 namespace dltrain {
@@ -157,8 +158,8 @@ class ChunkLoss {
     builder_.set_phase(Phase::backward);
     builder_.set_layer(product.layer);
     const ValueId x =
-        flattened(product.inputs[0], {rows, graph_.value(product.inputs[0]).spec.shape[-1]});
-    const ValueId targets = flattened(loss.inputs[1], {rows});
+        builder_.reshape(product.inputs[0], {rows, graph_.value(product.inputs[0]).spec.shape[-1]});
+    const ValueId targets = builder_.reshape(loss.inputs[1], {rows});
     const int64_t rest = padding(logits);
     Attributes of_loss = loss.attributes;
     if (rest != 0) of_loss.set("classes", logits.shape[-1]);
@@ -166,19 +167,20 @@ class ChunkLoss {
     for (size_t i = 1; rest != 0 && i < operands.size(); ++i) operands[i] = pad(operands[i], rest);
     std::vector<ValueId> dx;
     for (int64_t first = 0; first < rows; first += most) {
-      const int64_t after = rows - std::min(rows, first + most);
-      const ValueId x_part = operands[0] = slice(x, first, after);
+      const CutRange part{first, std::min(most, rows - first)};
+      const ValueId x_part = operands[0] = emit_range(builder_, x, 0, part);
       builder_.set_layer(product.layer);
       const ValueId y = builder_.emit1("matmul", operands, product.attributes);
       builder_.set_layer(loss.layer);
-      const ValueId targets_part = slice(targets, first, after);
+      const ValueId targets_part = emit_range(builder_, targets, 0, part);
       const auto out = builder_.emit("softmax_cross_entropy_gradient",
                                      {y, targets_part, old(head.seed).outputs[0]}, of_loss);
       for (int sum : head.sums) {
         const Node& whole = old(sum);
         if (whole.op->name == "source_sums") {
-          const ValueId sources = flattened(whole.inputs[2], {rows});
-          emit_part(whole, {out[3], targets_part, slice(sources, first, after)}, first == 0);
+          const ValueId sources = builder_.reshape(whole.inputs[2], {rows});
+          emit_part(whole, {out[3], targets_part, emit_range(builder_, sources, 0, part)},
+                    first == 0);
           continue;
         }
         const bool correct = whole.inputs[0] == loss.outputs[2];
@@ -194,19 +196,6 @@ class ChunkLoss {
     }
     if (head.dx != kNone) join(dx, old(head.dx).outputs[0]);
     end_sums();
-  }
-
-  ValueId flattened(ValueId id, std::vector<int64_t> shape) {
-    if (graph_.value(id).spec.shape == Shape(shape)) return id;
-    return builder_.emit1("reshape", {id}, {{"shape", std::move(shape)}});
-  }
-
-  ValueId slice(ValueId id, int64_t before, int64_t after) {
-    const bool matrix = graph_.value(id).spec.shape.rank() == 2;
-    std::vector<int64_t> first{before}, last{after};
-    if (matrix) first.push_back(0);
-    if (matrix) last.push_back(0);
-    return builder_.emit1("slice", {id}, {{"before", first}, {"after", last}});
   }
 
   // Appends `rest` rows of zeros to a weight or bias.
@@ -241,7 +230,7 @@ class ChunkLoss {
   void end_sums() {
     for (const auto& [sum, last, rest] : parts_) {
       if (rest != 0) {
-        slice(last, 0, rest);
+        emit_range(builder_, last, 0, {0, graph_.value(sum).spec.shape[0]});
         graph_.nodes.back().outputs = {sum};
       }
       if (rest != 0 || sum == last) continue;
@@ -267,8 +256,7 @@ class ChunkLoss {
       graph_.nodes[static_cast<size_t>(graph_.value(whole).producer)].outputs = {dx};
       return;
     }
-    builder_.emit1("reshape", {whole},
-                   {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}});
+    builder_.reshape(whole, shape);
     graph_.nodes.back().outputs = {dx};
     graph_.value(dx).storage_of = whole;
   }

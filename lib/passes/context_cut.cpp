@@ -53,7 +53,7 @@ class ContextCut {
                        std::span<ValueId* const> targets) {
     old_ = std::exchange(graph_.nodes, {});
     for (const Node& node : old_) {
-      set_place(node);
+      builder_.set_place(node);
       place(node);
     }
     if (!attends_) {
@@ -64,7 +64,7 @@ class ContextCut {
     }
     for (ValueId* id : sums) {
       if (state(*id).kind == TokenState::partial) continue;
-      set_place(*std::ranges::find_if(graph_.nodes, [&](const Node& node) {
+      builder_.set_place(*std::ranges::find_if(graph_.nodes, [&](const Node& node) {
         return std::ranges::find(node.outputs, *id) != node.outputs.end();
       }));
       *id = share(whole(*id));
@@ -80,12 +80,6 @@ class ContextCut {
   TokenState& state(ValueId id) { return states_[static_cast<size_t>(id)]; }
   bool is_cut(ValueId id) { return id != kNoValue && state(id).token_axis() != kNoTokenAxis; }
   const TensorSpec& whole_spec(ValueId id) const { return whole_specs_[static_cast<size_t>(id)]; }
-
-  void set_place(const Node& node) {
-    builder_.set_phase(node.phase);
-    builder_.set_layer(node.layer);
-    builder_.set_block(node.block);
-  }
 
   // Records values that have been emitted since the last call.
   void add_values(TokenState made, const TensorSpec& whole) {

@@ -13,10 +13,6 @@
 namespace dltrain {
 namespace {
 
-std::vector<int64_t> extents_of(const Shape& shape) {
-  return {shape.begin(), shape.end()};
-}
-
 bool is(const Node& node, std::string_view op) {
   return node.op->name == op && node.phase == Phase::forward;
 }
@@ -106,7 +102,7 @@ class ProductCut {
     if (other || products.empty()) return false;
     const Rows rows = rows_of(gather, gather.inputs[0], nodes[products[0]], copied, even);
     if (rows.pieces == 1) return false;
-    begin(gather);
+    builder_.set_place(gather);
     std::vector<ValueId> gathered;
     for (int piece = 0; piece < rows.pieces; ++piece) {
       gathered.push_back(emit_like(gather, {slice(gather.inputs[0], rows.axis, rows, piece)}));
@@ -115,19 +111,19 @@ class ProductCut {
     for (int piece = 0; piece < rows.pieces; ++piece) {
       for (size_t p = 0; p < products.size(); ++p) {
         const Node& product = nodes[products[p]];
-        begin(product);
+        builder_.set_place(product);
         std::vector<ValueId> inputs = product.inputs;
         inputs[0] = gathered[static_cast<size_t>(piece)];
         const ValueId out = emit_like(product, std::move(inputs));
-        made[p].push_back(reshape(out, split(out, rows, rows.piece())));
+        made[p].push_back(builder_.reshape(out, split(out, rows, rows.piece())));
       }
     }
     for (size_t p = 0; p < products.size(); ++p) {
       const Node& product = nodes[products[p]];
-      begin(product);
+      builder_.set_place(product);
       const ValueId joined = builder_.emit1("concat", made[p], {{"axis", int64_t{rows.axis + 1}}});
-      const Shape shape = graph_.value(product.outputs[0]).spec.shape;
-      append_as(product, "reshape", {joined}, {{"shape", extents_of(shape)}});
+      const Shape& shape = graph_.value(product.outputs[0]).spec.shape;
+      append_as(product, "reshape", {joined}, {{"shape", shape.list()}});
       done_.insert(products[p]);
     }
     whole_[gather.outputs[0]] = gather;
@@ -145,16 +141,16 @@ class ProductCut {
     const double copied = 2 * bytes(product.inputs[0]) + 2 * bytes(scatter.outputs[0]);
     const Rows rows = rows_of(scatter, scatter.outputs[0], product, copied, is_even(product));
     if (rows.pieces == 1) return false;
-    begin(product);
+    builder_.set_place(product);
     const ValueId x = product.inputs[0];
     const Shape apart = split(x, rows, rows.rows);
     std::vector<ValueId> made;
     for (int piece = 0; piece < rows.pieces; ++piece) {
       std::vector<ValueId> inputs = product.inputs;
-      inputs[0] = slice(reshape(x, apart), rows.axis + 1, rows, piece);
+      inputs[0] = slice(builder_.reshape(x, apart), rows.axis + 1, rows, piece);
       Shape shape = graph_.value(x).spec.shape;
       shape[rows.axis] = rows.ranks * rows.piece();
-      inputs[0] = reshape(inputs[0], shape);
+      inputs[0] = builder_.reshape(inputs[0], shape);
       made.push_back(emit_like(scatter, {emit_like(product, std::move(inputs))}));
     }
     append_as(scatter, "concat", std::move(made), {{"axis", int64_t{rows.axis}}});
@@ -176,12 +172,6 @@ class ProductCut {
     graph_.nodes.push_back(std::move(node));
   }
 
-  void begin(const Node& node) {
-    builder_.set_phase(node.phase);
-    builder_.set_layer(node.layer);
-    builder_.set_block(node.block);
-    builder_.set_chunk(node.chunk);
-  }
   ValueId emit_like(const Node& node, std::vector<ValueId> inputs) {
     Attributes attributes = node.attributes;
     attributes.erase(kAlwaysAgain);
@@ -197,17 +187,13 @@ class ProductCut {
     graph_.append(std::move(out));
   }
   Shape split(ValueId id, const Rows& rows, int64_t extent) const {
-    std::vector<int64_t> out = extents_of(graph_.value(id).spec.shape);
+    std::vector<int64_t> out = graph_.value(id).spec.shape.list();
     out[static_cast<size_t>(rows.axis)] = rows.ranks;
     out.insert(out.begin() + rows.axis + 1, extent);
     return Shape(std::span<const int64_t>(out));
   }
-  ValueId reshape(ValueId id, const Shape& shape) {
-    return builder_.emit1("reshape", {id}, {{"shape", extents_of(shape)}});
-  }
   ValueId slice(ValueId id, int axis, const Rows& rows, int piece) {
-    const CutRange range{piece * rows.piece(), rows.piece()};
-    return emit_ranges(builder_, id, axis, std::span(&range, 1));
+    return emit_range(builder_, id, axis, {piece * rows.piece(), rows.piece()});
   }
 
   Graph& graph_;

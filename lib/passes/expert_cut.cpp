@@ -49,7 +49,7 @@ class ExpertCutter {
     std::vector<ValueId> offsets;
     for (const EmittedRouter& router : routers) offsets.push_back(find_routing(router));
     for (Node& node : std::exchange(graph_.nodes, {})) {
-      set_place(node);
+      builder_.set_place(node);
       if (!moved_up_.contains(node.outputs.empty() ? kNoValue : node.outputs[0])) {
         rewrite(std::move(node));
       }
@@ -58,7 +58,7 @@ class ExpertCutter {
     for (size_t i = 0; i < routers.size(); ++i) {
       EmittedRouter& router = routers[i];
       const Layer& layer = *layer_of(offsets[i]);
-      set_place(graph_.nodes[static_cast<size_t>(graph_.value(layer.sums).producer)]);
+      builder_.set_place(graph_.nodes[static_cast<size_t>(graph_.value(layer.sums).producer)]);
       ValueId sums = layer.sums;
       if (context_ > 1 && !layer.of_own_tokens) {
         sums = emit_share(builder_, sums, {.mesh = options_.mesh, .compute = options_.compute});
@@ -117,12 +117,6 @@ class ExpertCutter {
     const TokenCut cut(whole.gather.attributes);
     return {emit_ranges(builder_, rows, axis, cut.runs(builder_.spec(rows).shape[axis])),
             whole.routing.outputs[4]};
-  }
-
-  void set_place(const Node& node) {
-    builder_.set_phase(node.phase);
-    builder_.set_layer(node.layer);
-    builder_.set_block(node.block);
   }
 
   void rewrite(Node node) {

@@ -44,10 +44,7 @@ class Rounding {
     for (Node& node : std::exchange(graph_.nodes, {})) {
       const std::string operands = node.attributes.text(kFp8Operands);
       if (!operands.empty()) {
-        builder_.set_phase(node.phase);
-        builder_.set_layer(node.layer);
-        builder_.set_block(node.block);
-        builder_.set_chunk(node.chunk);
+        builder_.set_place(node);
         for (size_t i = 0; i < operands.size(); ++i) {
           const char* key = i == 0 ? "transpose_a" : "transpose_b";
           // The sum is along the columns of the first operand and the rows of the second.
@@ -92,10 +89,7 @@ class Rounding {
       found->second = made[0];
       add_lost(made[1]);
     }
-    const ValueId y = found->second;
-    if (builder_.spec(y).shape == shape) return y;
-    return builder_.emit1("reshape", {y},
-                          {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}});
+    return builder_.reshape(found->second, shape);
   }
 
   // Adds what a rounding has lost to the metric of the layer.

@@ -207,7 +207,6 @@ class Groups {
     }
     if (last.attributes.has(kNeverAgain)) fused.attributes.set(kNeverAgain, true);
     fused.attributes.set("program", print_fused_program(steps));
-    fused.attributes.set("results", std::vector<int64_t>{number.at(last.outputs[0])});
     if (!fused_dtype(graph_.input_specs(fused), graph_.output_specs(fused))) {
       const DType dtype = graph_.value(last.outputs[0]).spec.dtype;
       fused.attributes.set("output_dtype", std::string(dtype_name(dtype)));

@@ -27,10 +27,6 @@ using Ids = std::vector<ValueId>;
 // The size of the logarithm of a sum without keys, beyond those of all others.
 constexpr double kNoKeys = 1e30;
 
-std::vector<int64_t> as_list(const Shape& shape) {
-  return {shape.begin(), shape.end()};
-}
-
 class ContextLowering {
  public:
   ContextLowering(Graph& graph, const ContextOptions& options)
@@ -48,9 +44,7 @@ class ContextLowering {
         ValueId& base = graph_.value(id).storage_of;
         base = replaced(base);
       }
-      builder_.set_phase(node.phase);
-      builder_.set_layer(node.layer);
-      builder_.set_block(node.block);
+      builder_.set_place(node);
       lower(std::move(node));
     }
     graph_.update_producers();
@@ -101,16 +95,13 @@ class ContextLowering {
 
   ValueId slice(ValueId x, int axis, CutRange range) {
     if (range.extent == shape(x)[axis]) return x;
-    return emit_ranges(builder_, x, axis, std::span(&range, 1));
+    return emit_range(builder_, x, axis, range);
   }
   ValueId concat(Ids parts, int axis) {
     if (parts.size() == 1) return parts[0];
     return builder_.emit1("concat", std::move(parts), {{"axis", int64_t{axis}}});
   }
-  ValueId reshape(ValueId x, const Shape& to) {
-    if (shape(x) == to) return x;
-    return builder_.emit1("reshape", {x}, {{"shape", as_list(to)}});
-  }
+  ValueId reshape(ValueId x, const Shape& to) { return builder_.reshape(x, to); }
   // x with its axes `outer` × ranks × the rest in the order of the permutation.
   ValueId transposed(ValueId x, const Shape& as) {
     return builder_.emit1("transpose", {reshape(x, as)},
@@ -388,7 +379,7 @@ class ContextLowering {
     if (cut.rank % 2 == 0) send();
     Attributes begin = out.receive;
     begin.set("peer", int64_t{(cut.rank + cut.ranks - 1) % cut.ranks});
-    begin.set("shape", as_list(shape(x)));
+    begin.set("shape", shape(x).list());
     begin.set("dtype", std::string(dtype_name(graph_.value(x).spec.dtype)));
     out.begun = builder_.emit1("receive_begin", {}, begin);
     if (cut.rank % 2 != 0) send();

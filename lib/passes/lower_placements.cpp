@@ -10,10 +10,6 @@
 namespace dltrain {
 namespace {
 
-std::vector<int64_t> extents(const Shape& shape) {
-  return {shape.begin(), shape.end()};
-}
-
 class PlacementLowering {
  public:
   explicit PlacementLowering(Graph& graph)
@@ -40,9 +36,7 @@ class PlacementLowering {
   }
 
   void lower(Node node) {
-    builder_.set_phase(node.phase);
-    builder_.set_layer(node.layer);
-    builder_.set_block(node.block);
+    builder_.set_place(node);
     const ValueId x = node.inputs.empty() ? kNoValue : node.inputs[0];
     if (node.op->name == "all_reduce_gradient") {
       replaced_[node.outputs[0]] = x;
@@ -117,12 +111,14 @@ class PlacementLowering {
     attributes.set("shapes", std::vector<int64_t>{3, ranks, outer, inner});
     const ValueId begun = builder_.emit1("all_gather_begin", {x}, attributes);
     x = builder_.emit1("all_gather_end", {begun, x}, end);
-    x = builder_.emit1("transpose", {x}, {{"permutation", std::vector<int64_t>{1, 0, 2}}});
+    if (outer > 1) {
+      x = builder_.emit1("transpose", {x}, {{"permutation", std::vector<int64_t>{1, 0, 2}}});
+    }
     shard[dimension] = length * ranks;
-    x = builder_.emit1("reshape", {x}, {{"shape", extents(shard)}});
+    x = builder_.reshape(x, shard);
     // One part: the ranges of the ranks are adjacent, and padding is at the end.
     if (parts.size() == 1 && parts[0].extent == length * ranks) return x;
-    if (parts.size() == 1) return emit_ranges(builder_, x, dimension, {{{0, parts[0].extent}}});
+    if (parts.size() == 1) return emit_range(builder_, x, dimension, {0, parts[0].extent});
     std::vector<CutRange> pieces;
     for (size_t part = 0; part < parts.size(); ++part) {
       for (int rank = 0; rank < ranks; ++rank) {

@@ -320,7 +320,7 @@ class Partition {
     for (ValueId& id : node.inputs) {
       if (const auto summed = summed_.find(id); summed != summed_.end()) id = summed->second;
     }
-    set_place(node);
+    builder_.set_place(node);
     if (node.op->emit_sharded != nullptr && emit_sharded(node)) return;
     std::optional<Choice> choice = choose(node, false);
     const auto added = static_cast<size_t>(node.op->added_input);
@@ -393,12 +393,6 @@ class Partition {
     if (made.empty()) return false;
     graph_.nodes.back().outputs = node.outputs;
     return true;
-  }
-
-  void set_place(const Node& node) {
-    builder_.set_phase(node.phase);
-    builder_.set_layer(node.layer);
-    builder_.set_block(node.block);
   }
 
   SpecList whole_specs(const std::vector<ValueId>& ids) const {

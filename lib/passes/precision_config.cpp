@@ -157,7 +157,7 @@ void PrecisionConfig::check_layers(const Graph& graph) const {
     }
   }
   for (const auto& entry : overrides) {
-    // Evaluations have no teacher.
+    // Some checks train without the teacher.
     if (!entry.first.starts_with("teacher")) patterns.push_back(entry.first);
   }
   Diagnostics diagnostics;

@@ -1,21 +1,17 @@
 #include "passes/recompute.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "config/name_patterns.h"
+#include "ops/rules.h"
 #include "passes/verify_pass.h"
 
 namespace dltrain {
 namespace {
-
-constexpr std::array<std::string_view, 7> kExpensive{
-    "matmul",    "grouped_matmul", "conv2d",           "conv2d_backward_input",
-    "attention", "recurrent",      "recurrent_network"};
 
 // Returns true if the node writes only activations and so can be recomputed.
 bool repeatable(const Graph& graph, const Node& node) {
@@ -80,9 +76,7 @@ class Rewriting {
   void drop_cheap() {
     for (const Node& node : graph_.nodes) {
       if (node.phase != Phase::forward || !repeatable(graph_, node)) continue;
-      if (std::find(kExpensive.begin(), kExpensive.end(), node.op->name) != kExpensive.end()) {
-        continue;
-      }
+      if (is_product(*node.op)) continue;
       for (ValueId id : node.outputs) drop_[static_cast<size_t>(id)] = true;
     }
   }

@@ -27,9 +27,7 @@ class SequenceCut {
 
   int run(std::span<ValueId* const> kept) {
     for (Node& node : std::exchange(graph_.nodes, {})) {
-      builder_.set_phase(node.phase);
-      builder_.set_layer(node.layer);
-      builder_.set_block(node.block);
+      builder_.set_place(node);
       place(std::move(node));
     }
     for (ValueId* id : kept) *id = whole(*id);

@@ -302,7 +302,7 @@ class StageCutter {
   // Returns the begun value, which `end` completes.
   ValueId receive(const TensorSpec& spec, int from, Phase phase, int64_t slot) {
     Attributes begin = with_peer(message(phase, slot), from);
-    begin.set("shape", std::vector<int64_t>(spec.shape.begin(), spec.shape.end()));
+    begin.set("shape", spec.shape.list());
     begin.set("dtype", std::string(dtype_name(spec.dtype)));
     return builder_.emit1("receive_begin", {}, begin);
   }

@@ -3,6 +3,7 @@
 // state.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,9 +37,10 @@ std::vector<std::string> choose_stages(const Graph& forward, int stages, bool on
 std::vector<std::string> find_stages(const Graph& forward, const std::vector<std::string>& begins);
 
 // Returns for each stage the first one that has the same ops, shapes and messages in the forward,
-// and so the same plan: equal blocks make most stages of a deep model equal. The first and the last
-// stage have no equal.
-std::vector<int> find_equal_stages(const Graph& forward, const std::vector<std::string>& begins);
+// and nodes of which `more` says the same, so that it has the same plan: equal blocks make most
+// stages of a deep model equal. The first and the last stage have no equal.
+std::vector<int> find_equal_stages(const Graph& forward, const std::vector<std::string>& begins,
+                                   const std::function<std::string(const Node&)>& more);
 
 // Stages send each other, in every micro-batch,
 //   in the forward   the values that later stages read, when they are produced;

@@ -1,7 +1,7 @@
 // TF32: marks the ops with products of f32 operands whose layers compute in TF32 (attribute
 // `math: tf32`, ops/rules.h). Changes no shape and no value but the kernels' operands. Runs after
-// emit, so that kernels are chosen for the attribute, and again after the passes that emit ops of
-// the backward and of the communication between ranks.
+// emit, so that kernels are chosen for the attribute, and again after the passes that emit the
+// parts of recurrent networks, ops of the backward and of the communication between ranks.
 #pragma once
 
 #include "graph/graph.h"

@@ -1,21 +1,9 @@
 #include "profile/recorder.h"
 
 #include <algorithm>
-#include <chrono>
 #include <ctime>
 
 namespace dltrain {
-namespace {
-
-int64_t nanoseconds(FillObserver::Time time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
-
-int64_t now_recorder() {
-  return nanoseconds(std::chrono::steady_clock::now());
-}
-
-}  // namespace
 
 std::string call_label(const Program& program, size_t call) {
   const Node& node = program.graph().nodes[program.calls()[call].node];
@@ -46,11 +34,11 @@ void Recorder::begin_call(const Program& program, size_t call, Stream& stream) {
     profiler_->begin(static_cast<int64_t>(recording_.calls.size()),
                      labels_.at(&program)[call].c_str(), stream);
   }
-  recording_.calls.push_back({.program = &program, .call = call, .begin = now_recorder()});
+  recording_.calls.push_back({.program = &program, .call = call, .begin = profiler_clock()});
 }
 
 void Recorder::end_call(const Program&, size_t, Stream& stream) {
-  recording_.calls.back().end = now_recorder();
+  recording_.calls.back().end = profiler_clock();
   if (profiler_) profiler_->end(static_cast<int64_t>(recording_.calls.size()) - 1, stream);
 }
 
@@ -58,11 +46,11 @@ void Recorder::begin(StepPart part, int64_t index) {
   // Work of earlier steps must be over, or the device would look idle while it does that.
   if (profiler_ && recording_.parts.empty()) (void)profiler_->collect();
   open_[static_cast<size_t>(part)] = recording_.parts.size();
-  recording_.parts.push_back({.part = part, .index = index, .begin = now_recorder()});
+  recording_.parts.push_back({.part = part, .index = index, .begin = profiler_clock()});
 }
 
 void Recorder::end(StepPart part) {
-  recording_.parts[open_[static_cast<size_t>(part)]].end = now_recorder();
+  recording_.parts[open_[static_cast<size_t>(part)]].end = profiler_clock();
 }
 
 void Recorder::filled(int worker, int64_t sequence, Time begin, Time end) {
@@ -70,11 +58,12 @@ void Recorder::filled(int worker, int64_t sequence, Time begin, Time end) {
   const bool known = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0;
   const int64_t cpu = known ? int64_t{1'000'000'000} * used.tv_sec + used.tv_nsec : -1;
   const std::lock_guard lock(mutex_);
-  recording_.fills.push_back({worker, sequence, nanoseconds(begin), nanoseconds(end), cpu});
+  recording_.fills.push_back({worker, sequence, profiler_clock(begin), profiler_clock(end), cpu});
 }
 
 Recording Recorder::take() {
   if (profiler_) recording_.device = profiler_->collect();
+  std::ranges::stable_sort(recording_.device, {}, &DeviceActivity::begin);
   const std::lock_guard lock(mutex_);
   // Batches that were ready before anyone looked.
   if (!recording_.parts.empty()) {

@@ -42,7 +42,7 @@ struct Recording {
   std::vector<CallEvent> calls;  // in order of time
   std::vector<PartEvent> parts;  // in order of their beginning
   std::vector<FillEvent> fills;
-  std::vector<DeviceActivity> device;  // tag: index into calls
+  std::vector<DeviceActivity> device;  // in order of their beginning; tag: index into calls
   bool synchronous = true;             // calls are complete when they return; `device` is empty
   std::string method;                  // how times were measured
 };

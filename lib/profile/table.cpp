@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "profile/report.h"
 #include "telemetry/console.h"
 
@@ -27,10 +28,7 @@ std::string cell(double value, int decimals = 1) {
 // Pads or truncates text to `columns` code points.
 std::string padded(std::string_view text, int columns) {
   const std::string_view cut = cut_to_width(text, columns);
-  const auto taken = std::count_if(cut.begin(), cut.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  });
-  return std::string(cut) + std::string(static_cast<size_t>(columns - taken), ' ');
+  return std::string(cut) + std::string(static_cast<size_t>(columns) - character_count(cut), ' ');
 }
 
 class Table {

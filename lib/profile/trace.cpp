@@ -1,11 +1,13 @@
 #include "profile/trace.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "graph/slots.h"
 #include "telemetry/chrome_trace.h"
 
 namespace dltrain {
@@ -68,18 +70,19 @@ class Writer {
                  work.communicates ? "communication" : "op", at(event.begin), at(event.end),
                  arguments_of(event, work));
     if (!work.communicates) return;
-    // The second call of a slot is the wait.
-    const auto begun = messages_.find(work.slot);
-    if (begun == messages_.end()) {
-      messages_[work.slot] = event.begin;
+    // In a pipeline several micro-batches are on their way, and end in the order of their begins.
+    std::deque<int64_t>& begun = messages_[work.slot];
+    if (begins_slot(event.program->graph().nodes[event.program->calls()[event.call].node])) {
+      begun.push_back(event.begin);
       return;
     }
+    if (begun.empty()) return;
     const std::string name = work.op.substr(0, work.op.rfind('_'));
     JsonObject arguments;
     arguments.add("layer", work.layer);
-    trace_.async_slice(static_cast<int64_t>(i), name, "communication", at(begun->second),
+    trace_.async_slice(static_cast<int64_t>(i), name, "communication", at(begun.front()),
                        at(event.end), arguments);
-    messages_.erase(begun);
+    begun.pop_front();
   }
 
   JsonObject arguments_of(const CallEvent& event, const CallWork& work) const {
@@ -144,7 +147,7 @@ class Writer {
   int64_t origin_;
   ChromeTrace trace_;
   std::map<std::pair<const Program*, size_t>, CallWork> works_;
-  std::map<int64_t, int64_t> messages_;  // by slot: when they began
+  std::map<int64_t, std::deque<int64_t>> messages_;  // by slot: when those under way began
 };
 
 }  // namespace

@@ -79,7 +79,7 @@ CurveTable thinned(const CurveTable& table, size_t points) {
   const size_t groups = std::max<size_t>(points / 4, 1);
   for (size_t group = 0; group < groups; ++group) {
     const size_t from = group * table.rows / groups, to = (group + 1) * table.rows / groups;
-    for (const char* key : {"loss", "grad_norm"}) {
+    for (const char* key : {"loss", "grad_norm", "eval_loss"}) {
       const std::vector<double>& column = table.column(key);
       if (column.empty()) continue;
       size_t least = from, most = from;

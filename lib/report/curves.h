@@ -26,8 +26,8 @@ struct RunCurves {
 RunCurves read_curves(const std::filesystem::path& run);
 
 // Returns at most about `points` rows: the first, the last, and of each group of adjacent rows
-// those with the smallest and largest loss and gradient norm, so that no spike is lost. 0: all
-// rows.
+// those with the smallest and largest loss (of training or evaluation) and gradient norm, so that
+// no spike is lost. 0: all rows.
 CurveTable thinned(const CurveTable& table, size_t points);
 
 // Returns what a loss curve says about the length of its training, "" for fewer than 5 evaluations

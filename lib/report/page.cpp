@@ -10,6 +10,7 @@
 #include "base/encodings.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/utf8.h"
 #include "base/version.h"
 #include "report/curves.h"
@@ -217,11 +218,6 @@ Json progress_json(const RunRecord& run, const RunCurves& curves, size_t points)
           {"texts", texts_of(run.folder)}};
 }
 
-// Invalid UTF-8 is replaced.
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 Json run_json(const RunRecord& run, const RunCurves& curves,
               const std::map<std::string, std::string>& settings, const ReportOptions& options,
               bool planned) {
@@ -279,7 +275,7 @@ std::string report_json(const std::vector<RunRecord>& runs, const ReportOptions&
                  {"differing", std::move(differing)},
                  {"runs", std::move(list)}};
   // No text can end the element that holds the data.
-  const std::string text = text_of(out);
+  const std::string text = json_text(out);
   std::string escaped;
   escaped.reserve(text.size());
   for (const char c : text) {
@@ -315,7 +311,7 @@ std::string report_page(const std::vector<RunRecord>& runs, const ReportOptions&
 }
 
 std::string report_progress(const RunRecord& run, const ReportOptions& options) {
-  return text_of(progress_json(run, read_curves(run.folder), options.points));
+  return json_text(progress_json(run, read_curves(run.folder), options.points));
 }
 
 bool is_report_page(const fs::path& file) {

@@ -73,19 +73,19 @@ std::vector<RankNeed> needs_here(const Session& session) {
     const auto begin = all.begin() + static_cast<ptrdiff_t>(first);
     return {begin, begin + static_cast<ptrdiff_t>(std::min(here, all.size() - first))};
   }
-  const int stages = session.coordinates.pipeline.count;
-  if (stages == 1) return std::vector<RankNeed>(here, own);
+  const RankCoordinates::Place& pipeline = session.coordinates.pipeline;
+  if (pipeline.count == 1) return std::vector<RankNeed>(here, own);
   std::vector<RankNeed> out;
-  const int size = ranks.world / stages;  // of a stage
-  std::vector<RankNeed> of_stage;
-  for (int stage = 0; stage * size < static_cast<int>(here); ++stage) {
-    const int like = session.executor->training().equal_stages[static_cast<size_t>(stage)];
-    of_stage.push_back(like < stage ? of_stage[static_cast<size_t>(like)]
-                       : stage == session.coordinates.pipeline.index
-                           ? own
-                           : rank_need(open_planned_rank(*session.experiment, session.options,
-                                                         ranks.world, stage * size)));
-    for (int i = 0; i < size && out.size() < here; ++i) out.push_back(of_stage.back());
+  const int size = ranks.world / pipeline.count;  // ranks with the same stages
+  std::vector<RankNeed> needs;                    // of those along the pipeline
+  for (int rank = 0; rank * size < static_cast<int>(here); ++rank) {
+    const int like = session.executor->training().equal_rank(rank, pipeline.count);
+    needs.push_back(like < rank ? needs[static_cast<size_t>(like)]
+                    : rank == pipeline.index
+                        ? own
+                        : rank_need(open_planned_rank(*session.experiment, session.options,
+                                                      ranks.world, rank * size)));
+    for (int i = 0; i < size && out.size() < here; ++i) out.push_back(needs.back());
   }
   return out;
 }

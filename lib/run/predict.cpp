@@ -56,8 +56,9 @@ class PredictedDataset final : public Dataset {
 
   int64_t size() const override { return predictions_.samples; }
   const std::vector<FieldSpec>& fields() const override { return fields_; }
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    if (field == 1) return whole_->gather(whole_->target_field(), samples, out);
+  void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+            std::byte* out) const override {
+    if (field == 1) return whole_->read(whole_->target_field(), samples, first, out);
     const auto width = static_cast<size_t>(predictions_.width);
     std::vector<float> row(width);
     for (int64_t sample : samples) {
@@ -68,7 +69,6 @@ class PredictedDataset final : public Dataset {
       out += width * sizeof(float);
     }
   }
-  int64_t valid_targets(int64_t sample) const override { return whole_->valid_targets(sample); }
   std::optional<int64_t> uniform_valid_targets() const override {
     return whole_->uniform_valid_targets();
   }
@@ -159,13 +159,14 @@ EvaluationRecord evaluate_predictions(const Session& session, const Predictions&
   scoring.eval_targets = session.eval_targets;
   scoring.data.eval = std::make_shared<PredictedDataset>(session.data.eval, predictions, sample);
   const FieldSpec& target = scoring.data.eval->fields().back();
-  const StepRequest request{.model = nothing,
-                            .loss = *session.experiment->loss,
-                            .optimizer = *session.experiment->optimizer,
-                            .inputs = {{"output", {sample, DType::f32}}},
-                            .targets = {.sample = target.sample, .label_counts = {}},
-                            .metrics = session.metrics,
-                            .micro_batch = session.batch.micro_batch};
+  const StepRequest request{
+      .model = nothing,
+      .loss = *session.experiment->loss,
+      .optimizer = *session.experiment->optimizer,
+      .inputs = {{"output", {sample, DType::f32}}},
+      .targets = {.sample = target.sample, .label_counts = session.target_info.label_counts},
+      .metrics = session.metrics,
+      .micro_batch = session.batch.micro_batch};
   const Engine* engine = session.options.engines.cpu;
   StepGraph graph = build_evaluation_graph(request);
   scoring.executor = std::make_unique<Executor>(

@@ -211,7 +211,7 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, Session& 
          location, describe_differences(other), statistics.empty() ? "" : "\n  ", statistics,
          location, (choice.checkpoint / "config.yaml").string());
   }
-  if (!statistics.empty()) {
+  if (!statistics.empty() && session.options.ranks.is_leader()) {
     log_info("{}; the inputs are normalized with the statistics of the checkpoint", statistics);
   }
   check_fp8(location, session.experiment->precision, changes);

@@ -63,9 +63,9 @@ class Run {
 
   ExitCode go();
   // Leaves the group of ranks (device_ranks.h).
-  void leave(const Error& error) const { abort_ranks(options_.ranks, session_, error); }
-  // Writes the summaries of a failed run. Storage errors are only logged, so that they do not hide
-  // the first error.
+  void leave(const std::exception& error) const { abort_ranks(options_.ranks, session_, error); }
+  // Writes the summaries of a failed run. Errors of this are only logged, so that they do not hide
+  // the first one.
   void write_failure(ExitCode code, const std::string& message);
 
  private:
@@ -482,7 +482,7 @@ void Run::write_failure(ExitCode code, const std::string& message) {
       log.write(fmt::format("error: {}\n", message));
       log.close();
     }
-  } catch (const Error& second) {
+  } catch (const std::exception& second) {
     log_warning("{}", second.what());
   }
   if (reporter_) reporter_->end(code);
@@ -536,10 +536,11 @@ ExitCode run_training(Experiment& experiment, const RunOptions& options) {
     run.leave(error);
     if (options.ranks.is_leader()) run.write_failure(error.remote_code(), error.what());
     throw;
-  } catch (const Error& error) {
-    if (error.code() == ExitCode::stopped) return stopped(error.what());
+  } catch (const std::exception& error) {  // Error, or std::bad_alloc and the like
+    const ExitCode code = exit_code_of(error);
+    if (code == ExitCode::stopped) return stopped(error.what());
     run.leave(error);
-    run.write_failure(error.code(), error.what());
+    run.write_failure(code, error.what());
     throw;
   }
 }

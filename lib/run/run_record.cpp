@@ -76,7 +76,13 @@ void read_summary(RunRecord& run, const Json& summary) {
     if (value.is_number()) run.figures[key] = value.get<double>();
     if (value.is_string()) run.texts[key] = printable(value.get<std::string>());
   }
-  const int code = static_cast<int>(number_in(summary, "exit_code"));
+  const double number = number_in(summary, "exit_code");
+  if (!(std::abs(number) < 1e6)) {
+    run.status = "broken";
+    run.problem = "summary.json has no exit_code";
+    return;
+  }
+  const int code = static_cast<int>(number);
   run.status = code == 0 ? "finished" : code == 75 ? "stopped" : fmt::format("failed ({})", code);
   if (code != 0) run.problem = text_in(summary, "message");
 }
@@ -136,9 +142,10 @@ RunRecord read_run(const std::filesystem::path& folder) {
 std::vector<RunPoint> read_curve(const std::filesystem::path& run) {
   std::vector<RunPoint> out;
   for_each_line(run / "metrics.jsonl", [&](const Json& line) {
-    if (!line.contains("loss") || !line.contains("step")) return;
-    out.push_back({static_cast<int64_t>(number_in(line, "step")), number_in(line, "loss"),
-                   number_in(line, "grad_norm")});
+    const double step = number_in(line, "step");
+    if (!line.contains("loss") || !(std::abs(step) < 1e15)) return;
+    out.push_back(
+        {static_cast<int64_t>(step), number_in(line, "loss"), number_in(line, "grad_norm")});
   });
   return out;
 }

@@ -538,6 +538,7 @@ void read_by_schema(Session& session, const DataSchema& saved) {
   session.options.trained = std::make_shared<const DataSchema>(saved);
   session.options.data.reset();
   open_data(session);
+  prepare_targets(*session.experiment->loss, session.data);
 }
 
 int loader_workers(const Session& session, const Dataset& dataset) {
@@ -709,8 +710,9 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   session.train_targets =
       experiment.loss->target_weights(training.output_spec, session.target_info);
   if (session.lengths && session.lengths->cuts_targets() &&
-      !session.train_targets.by_label.empty()) {
-    fail(ExitCode::usage, "class weights cannot be used with a curriculum, which cuts the samples");
+      (!session.train_targets.by_label.empty() || experiment.loss->ignored_label())) {
+    fail(ExitCode::usage,
+         "class weights and ignore_index cannot be used with a curriculum, which cuts the samples");
   }
   ExecutorOptions executor{.engine = options.engines.reference,
                            .device = nullptr,
@@ -728,11 +730,6 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   } else {
     executor.engine = open_chosen().engine;
     check_compute(experiment.precision, *chosen.device);
-    if (experiment.precision.fp8 && !chosen.device->properties().on_host && options.log_notices) {
-      log_warning(
-          "precision.fp8 rounds to FP8 and multiplies in bf16: losses are those of FP8, the speed "
-          "is not");
-    }
     session.device_note = chosen.note;
   }
   executor.schedule = session.schedules()[static_cast<size_t>(session.coordinates.pipeline.index)];

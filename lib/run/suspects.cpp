@@ -29,7 +29,9 @@ class PositionLoss {
         if (label == kIgnoredLabel) continue;
         sum += of_label(values, label, i);
       } else {
-        sum += of_number(values[i], reinterpret_cast<const float*>(targets)[at]);
+        const float target = reinterpret_cast<const float*>(targets)[at];
+        if (std::isnan(target)) continue;
+        sum += of_number(values[i], target);
       }
       counts = true;
     }

@@ -139,13 +139,15 @@ class Loop {
     return stopping_ && has_stopped_early(experiment_, stopping_->record());
   }
 
+  // The time of this attempt that is none of its steps: evaluations, samples and saving.
+  double seconds_beside() const { return evaluation_seconds_ + saving_seconds_; }
   TimeSpent time_spent() const {
     TimeSpent out = options_.origin.time;
     const double wait = loader_.wait_seconds();
     out.evaluation += evaluation_seconds_;
     out.saving += saving_seconds_;
     out.waiting += wait;
-    out.training += seconds_since(started_) - evaluation_seconds_ - saving_seconds_ - wait;
+    out.training += seconds_since(started_) - seconds_beside() - wait;
     return out;
   }
   CheckpointState checkpoint_state(int64_t step) const;
@@ -165,7 +167,7 @@ class Loop {
   }
   void handle(const StepReport& report);
   std::string find_non_finite(int64_t step);
-  [[noreturn]] void diverged(const StepReport& report);
+  [[noreturn]] void diverged(const StepReport& report, double loss);
   struct Requests {
     bool stop = false, save = false;
   };
@@ -214,11 +216,11 @@ class Loop {
   std::vector<TargetCount> counts_ = std::vector<TargetCount>(4);
   std::vector<int64_t> tokens_ = std::vector<int64_t>(4);  // seen after it
   std::vector<float> durations_;
-  TrainerClock::time_point last_record_ = TrainerClock::now();
-  int64_t last_record_step_ = 0;
-  double last_record_wait_ = 0;
-  int64_t last_record_tokens_ = 0;
   TrainerClock::time_point started_ = TrainerClock::now();
+  TrainerClock::time_point last_record_ = started_;
+  int64_t last_record_step_ = 0;
+  double last_record_wait_ = 0, last_record_beside_ = 0;
+  int64_t last_record_tokens_ = 0;
   double evaluation_seconds_ = 0, saving_seconds_ = 0;
   TrainerClock::time_point last_save_ = TrainerClock::now();
   const int64_t first_step_;  // of this attempt
@@ -284,7 +286,7 @@ void Loop::handle(const StepReport& report) {
   const double scale = std::exchange(loss_scale_, report.results.loss_scale);
   const bool rescaled = loss_scale_ < scale;
   if (!finite && !rescaled && experiment_.training.on_non_finite == OnNonFinite::stop) {
-    diverged(report);
+    diverged(report, loss);
   }
   if (!finite && is_leader() && events_.on_warning) {
     events_.on_warning(
@@ -299,7 +301,8 @@ void Loop::handle(const StepReport& report) {
   if (!log) return;
   StepRecord& record = outcome_.last_step;
   const int64_t steps = report.step + 1 - last_record_step_;
-  const double elapsed = seconds_since(last_record_), wait = loader_.wait_seconds();
+  const double beside = seconds_beside(), wait = loader_.wait_seconds();
+  const double elapsed = seconds_since(last_record_) - (beside - last_record_beside_);
   const int64_t tokens = tokens_[static_cast<size_t>(report.step % 4)];
   record = {
       .step = report.step + 1,
@@ -339,6 +342,7 @@ void Loop::handle(const StepReport& report) {
   last_record_ = TrainerClock::now();
   last_record_step_ = report.step + 1;
   last_record_wait_ = wait;
+  last_record_beside_ = beside;
   last_record_tokens_ = tokens;
   if (is_leader() && events_.on_step) events_.on_step(record);
 }
@@ -358,7 +362,7 @@ std::string Loop::find_non_finite(int64_t step) {
 
 // Ends the run at a non-finite step. All ranks call it in the same step, because they have the same
 // sums. Rank 0 reports the error with the op found by the first rank that can reproduce it.
-void Loop::diverged(const StepReport& report) {
+void Loop::diverged(const StepReport& report, double loss) {
   const RunRanks& ranks = session_.options.ranks;
   // With sharded gradients, parameters or layers a rank cannot repeat the step alone.
   const bool alone = ranks.world == 1 || (experiment_.parallelism.zero_stage < 2 &&
@@ -376,8 +380,8 @@ void Loop::diverged(const StepReport& report) {
        "step {}: the {} is not finite (loss {:.9g}, gradient norm {:.9g}); first seen in {}. "
        "Nothing was updated in this step; lower optimizer.learning_rate, set "
        "training.max_grad_norm, or use training.on_non_finite: skip",
-       report.step + 1, std::isfinite(report.sums[0]) ? "gradient" : "loss", report.sums[0],
-       report.results.grad_norm, found.empty() ? "the gradient norm" : found);
+       report.step + 1, std::isfinite(loss) ? "gradient" : "loss", loss, report.results.grad_norm,
+       found.empty() ? "the gradient norm" : found);
 }
 
 CheckpointState Loop::checkpoint_state(int64_t step) const {

@@ -24,14 +24,14 @@ struct StepRecord {
   std::vector<std::pair<std::string, double>> metrics;  // accuracy, …: means likewise
   std::vector<std::pair<std::string, std::vector<double>>> expert_load = {};  // RouterReport::load
   double learning_rate = 0;
-  double grad_norm = 0;           // before clipping
-  bool skipped = false;           // not finite, nothing was changed (on_non_finite: skip, or fp16)
-  double loss_scale = 0;          // of the next step; 0: without loss scaling
-  double samples_per_second = 0;  // since the record before
-  double step_ms = 0;             // mean since the record before
-  double data_wait_ms = 0;        // a step, likewise
-  int64_t tokens_seen = 0;        // of data with tokens, padding included
-  double tokens_per_second = 0;   // since the record before
+  double grad_norm = 0;   // before clipping
+  bool skipped = false;   // not finite, nothing was changed (on_non_finite: skip, or fp16)
+  double loss_scale = 0;  // of the next step; 0: without loss scaling
+  // Means over the steps since the record before, without evaluations, samples and saving.
+  double samples_per_second = 0;
+  double step_ms = 0, data_wait_ms = 0;
+  int64_t tokens_seen = 0;  // of data with tokens, padding included; this is no mean
+  double tokens_per_second = 0;
 };
 
 struct EvaluationRecord {

@@ -59,7 +59,6 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
       .groups = device_groups_ ? device_groups_.get() : options_.groups,
       .mesh = options_.topology.mesh,
       .several_micro_steps = options_.micro_steps > 1 && !options_.fixed_reduction,
-      .capture = options_.capture,
       .keep_gradients = gradients,
       .frames = frames_of(schedule_),
       .lives = chunks_of(schedule_) > 1 ? frame_lives(schedule_) : FrameLives()};

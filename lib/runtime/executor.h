@@ -42,7 +42,6 @@ struct ExecutorOptions {
   int64_t global_batch = 1;    // samples of a step
   // Micro-steps overwrite sums, which their graph then combines (training.reduction: fixed).
   bool fixed_reduction = false;
-  bool capture = true;
   // Gradients can be read after a micro-step. Otherwise, with one rank and one micro-step, they lie
   // in the memory of activations that the backward no longer needs.
   bool keep_gradients = false;

@@ -17,22 +17,11 @@
 
 namespace dltrain {
 
-// An object with parameters that can be loaded from files.
-class WeightStore {
+class StateStore {
  public:
-  virtual ~WeightStore() = default;
+  virtual ~StateStore() = default;
+  // The parameters and buffers, which files can be loaded into.
   virtual const std::vector<ParameterInfo>& weights() const = 0;
-  // By name, in memory order (see ParameterInfo::file for the order in files).
-  virtual void write_state(std::string_view name, std::span<const std::byte> bytes) = 0;
-  // The bytes of a tensor in memory that write_range() needs; nothing if the store only takes whole
-  // tensors, or holds this one in another dtype.
-  virtual std::optional<ByteRange> writable_range(std::string_view, DType) const { return {}; }
-  // Writes bytes of a tensor from `begin` on, complete elements, in any order.
-  virtual void write_range(std::string_view, uint64_t /*begin*/, std::span<const std::byte>) {}
-};
-
-class StateStore : public WeightStore {
- public:
   const StateLayout& layout() const { return layout_; }
   // The device address of a state, or nullptr if there is none of that name. For programs that read
   // the state of others.
@@ -42,10 +31,12 @@ class StateStore : public WeightStore {
   // agree, but that a parameter in bf16 may be given in f32 and is rounded to nearest. Writing a
   // parameter refreshes its low-precision copy too. Of a sharded tensor, the own shard is
   // written; it cannot be read so.
-  void write_state(std::string_view name, std::span<const std::byte> bytes) override;
-  std::optional<ByteRange> writable_range(std::string_view name, DType dtype) const override;
-  void write_range(std::string_view name, uint64_t begin,
-                   std::span<const std::byte> bytes) override;
+  virtual void write_state(std::string_view name, std::span<const std::byte> bytes);
+  // The bytes of a tensor in memory that write_range() needs; nothing if this one can only be
+  // written whole, or is held in another dtype.
+  std::optional<ByteRange> writable_range(std::string_view name, DType dtype) const;
+  // Writes bytes of a tensor from `begin` on, complete elements, in any order.
+  void write_range(std::string_view name, uint64_t begin, std::span<const std::byte> bytes);
   void read_state(std::string_view name, std::span<std::byte> bytes);
   // The state of the roles that checkpoints hold, one tensor after the other. No tensor may be
   // sharded.

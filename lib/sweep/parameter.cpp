@@ -1,23 +1,13 @@
 #include "sweep/parameter.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 
 namespace dltrain {
-namespace {
-
-std::optional<double> number_in_text(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-}  // namespace
 
 std::string value_at(const SweepParameter& parameter, double unit) {
   if (!parameter.is_range()) {
@@ -35,7 +25,7 @@ std::string value_at(const SweepParameter& parameter, double unit) {
   if (parameter.integer) return fmt::format("{:.0f}", std::clamp(std::round(value), low, high));
   const std::string text = fmt::format("{:.4g}", value);
   // The rounded text may lie outside.
-  const double rounded = *number_in_text(text);
+  const double rounded = *parse_number<double>(text);
   if (rounded < low) return fmt::format("{}", low);
   return rounded > high ? fmt::format("{}", high) : text;
 }
@@ -47,7 +37,7 @@ double unit_of(const SweepParameter& parameter, const std::string& value) {
     return (static_cast<double>(at - parameter.values.begin()) + 0.5) /
            static_cast<double>(parameter.values.size());
   }
-  const auto number = number_in_text(value);
+  const auto number = parse_number<double>(value);
   if (!number) return NAN;
   const auto& [low, high] = parameter.limits();
   const double unit = parameter.log ? std::log(*number / low) / std::log(high / low)
@@ -59,7 +49,7 @@ bool is_ordered(const SweepParameter& parameter) {
   if (parameter.is_range()) return true;
   std::vector<double> numbers;
   for (const std::string& value : parameter.values) {
-    const auto number = number_in_text(value);
+    const auto number = parse_number<double>(value);
     if (!number) return false;
     numbers.push_back(*number);
   }

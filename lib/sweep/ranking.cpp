@@ -13,20 +13,6 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-std::string aligned(const Rows& rows) {
-  std::vector<size_t> width(rows[0].size());
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
-  }
-  std::string out;
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:>{}}  ", row[i], width[i]);
-    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  }
-  return out;
-}
-
 std::string shown_mean(const RankedTrial& trial) {
   if (!std::isfinite(trial.mean)) return "-";
   const std::string mean = fmt::format("{:.5g}", trial.mean);
@@ -87,8 +73,9 @@ std::vector<RankedTrial> rank_trials(Trials& trials) {
       const auto& result = trials.result({trial, repeat, row.round});
       if (!result) continue;
       ++row.runs;
-      if (result->exit_code != 0 && row.exit_code == 0) {
-        row.exit_code = result->exit_code;
+      const int code = result->exit_code;
+      if (code != 0 && (row.exit_code == 0 || (row.exit_code == 4 && code != 4))) {
+        row.exit_code = code;
         row.message = result->message;
       }
       row.seconds +=

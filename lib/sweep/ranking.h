@@ -17,7 +17,7 @@ struct RankedTrial {
   double mean = NAN, deviation = NAN;  // of the metric; deviation: of two runs or more
   double loss = NAN, seconds = 0;      // training loss (mean), time of all runs
   double steps = NAN;
-  int exit_code = 0;  // of the first run that failed
+  int exit_code = 0;  // of the first run that failed otherwise than by divergence (4)
   std::string message = {};
 };
 

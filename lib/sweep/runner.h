@@ -17,7 +17,7 @@ struct SweepRunnerOptions {
   std::string name = {};                  // of the experiment
   int64_t seed = 0;                       // of the first repeat
   std::filesystem::path prometheus = {};  // of the experiment; each trial writes a file beside it
-  // Called when a run has ended or is left out because an earlier command has trained it.
+  // Called when a run has ended.
   std::function<void(const SweepJob&, const TrialResult&)> on_result = {};
 };
 

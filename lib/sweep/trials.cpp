@@ -65,6 +65,19 @@ std::optional<TrialResult> read_result(const Json& json) {
   return out;
 }
 
+// The values with which a run was trained; empty for what store() did not write.
+std::vector<std::string> read_values(const Json& json, const SweepConfig& sweep) {
+  std::vector<std::string> out;
+  const auto settings = json.find("settings");
+  for (const SweepParameter& parameter : sweep.parameters) {
+    if (settings == json.end()) return {};
+    const auto value = settings->find(parameter.key);
+    if (value == settings->end() || !value->is_string()) return {};
+    out.push_back(value->get<std::string>());
+  }
+  return out;
+}
+
 Json write_result(const TrialResult& result) {
   Json figures = Json::object();
   for (const auto& [key, value] : result.figures) {
@@ -249,8 +262,11 @@ void Trials::refresh(int64_t trial, int64_t repeat) {
   if (!fs::exists(file, ignored)) return;
   const std::string text = read_file(file, kMostBytesOfTrial, ExitCode::storage);
   const Json json = Json::parse(text, nullptr, false);
-  const auto stored = json.is_object() ? json.find("rounds") : json.end();
-  if (stored == json.end() || !stored->is_array()) return;
+  const auto stored = json.find("rounds");
+  std::vector<std::string> values = read_values(json, sweep_);
+  if (stored == json.end() || !stored->is_array() || values.empty()) return;
+  // The search may give others now: a trial before it that had failed is trained again.
+  values_[static_cast<size_t>(trial)] = std::move(values);
   for (size_t round = 0; round < std::min(rounds_.size(), stored->size()); ++round) {
     const SweepJob job{trial, repeat, round};
     std::optional<TrialResult> read = read_result((*stored)[round]);

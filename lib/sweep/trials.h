@@ -61,7 +61,8 @@ class Trials {
   const std::filesystem::path& folder() const { return folder_; }
   std::filesystem::path folder_of(int64_t trial, int64_t repeat) const;
 
-  // The values of a trial; empty as long as they depend on results that are missing.
+  // The values of a trial; empty as long as they depend on results that are missing. Those of a
+  // trial that has been trained are the ones with which it was.
   std::optional<std::vector<std::string>> values(int64_t trial);
   const std::optional<TrialResult>& result(const SweepJob& job) const;
   // Stores a result, in memory only if the run has to be repeated.

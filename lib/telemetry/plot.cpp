@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -147,6 +146,23 @@ std::string scatter(std::span<const double> x, std::span<const double> y, bool s
                         small_is_good ? "above" : "below", small_is_good ? high : low);
   }
   return text;
+}
+
+std::string aligned(const std::vector<std::vector<std::string>>& rows, size_t left) {
+  std::vector<size_t> width(rows[0].size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      out += i < left ? fmt::format("{:<{}}  ", row[i], width[i])
+                      : fmt::format("{:>{}}  ", row[i], width[i]);
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += '\n';
+  }
+  return out;
 }
 
 }  // namespace dltrain

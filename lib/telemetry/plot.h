@@ -1,8 +1,9 @@
-// Draws a curve as text: the loss, at the end of a run.
+// Draws curves, such as that of the loss at the end of a run, and tables as text.
 #pragma once
 
 #include <span>
 #include <string>
+#include <vector>
 
 namespace dltrain {
 
@@ -27,5 +28,9 @@ std::string plot(std::span<const double> values, const PlotOptions& options);
 // border is the upper one. Positive y that differ by a factor of 20 have a logarithmic axis.
 std::string scatter(std::span<const double> x, std::span<const double> y, bool small_is_good,
                     const PlotOptions& options);
+
+// Lines of a table, of rows of equal length: the first `left` columns begin, the others end at one
+// place.
+std::string aligned(const std::vector<std::vector<std::string>>& rows, size_t left = 0);
 
 }  // namespace dltrain

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
+
 namespace dltrain {
 namespace {
 
@@ -17,12 +19,6 @@ std::string repeat(std::string_view text, int times) {
   std::string out;
   for (int i = 0; i < times; ++i) out += text;
   return out;
-}
-
-int columns_of(std::string_view text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
 }
 
 constexpr int kNarrowestBar = 8, kWidestBar = 40;
@@ -73,7 +69,7 @@ void Progress::update(int64_t done, const std::function<std::string()>& detail) 
   const std::string begin = head(), end = tail(detail());
   // The bar takes the remaining columns; a narrow terminal has no bar.
   // 4: the last column, the blank before the bar, and its brackets in ASCII.
-  const int room = console_.width() - 4 - columns_of(begin) - columns_of(end);
+  const int room = console_.width() - 4 - static_cast<int>(character_count(begin + end));
   const int columns = std::min(room, kWidestBar);
   console_.set_status(columns < kNarrowestBar ? begin + end : begin + " " + bar(columns) + end);
 }

@@ -10,6 +10,7 @@
 #include <zlib.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/owned_files.h"
 #include "base/version.h"
 #include "config/diff.h"
@@ -28,14 +29,10 @@ constexpr int kKey = 1, kNestedKey = 2, kValueJson = 16;
 constexpr size_t kBlock = 32768, kFrame = 7;
 constexpr std::string_view kPrefix = "offline-run-";
 
-std::string as_json(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 // A value of the configuration, written as YAML, as JSON.
 std::string config_value(const std::string& text) {
   const Json parsed = Json::parse(text, nullptr, false);
-  return parsed.is_discarded() ? as_json(text) : parsed.dump();
+  return json_text(parsed.is_discarded() ? Json(text) : parsed);
 }
 
 ProtobufMessage config_record(const std::string& dump) {

@@ -12,23 +12,8 @@ enum class DType : uint8_t { f32, f64, bf16, f16, i32, i64, u8, i8, u16, boolean
 
 // Bytes of one element.
 constexpr size_t dtype_size(DType t) {
-  switch (t) {
-    case DType::f64:
-    case DType::i64:
-      return 8;
-    case DType::f32:
-    case DType::i32:
-      return 4;
-    case DType::bf16:
-    case DType::f16:
-    case DType::u16:
-      return 2;
-    case DType::u8:
-    case DType::i8:
-    case DType::boolean:
-      return 1;
-  }
-  return 0;
+  constexpr size_t kBytes[] = {4, 8, 2, 2, 4, 8, 1, 1, 2, 1};  // in the order of DType
+  return kBytes[static_cast<size_t>(t)];
 }
 
 constexpr bool is_floating(DType t) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -61,7 +60,7 @@ SafetensorsEntry checked_entry(const RawSafetensorsEntry& raw, uint64_t data_off
   // Every partial product stays below the limit, so the multiplication cannot overflow. An extent
   // of zero does not hide a huge one beside it: strides are computed from the others.
   uint64_t elements = 1;
-  constexpr uint64_t kMaxElements = std::numeric_limits<int64_t>::max() / 8;
+  constexpr uint64_t kMaxElements = Shape::kMaxElements;
   for (uint64_t extent : raw.shape) {
     if (extent > kMaxElements / std::max<uint64_t>(elements, 1)) {
       refuse(fmt::format("has the impossible shape [{}]", fmt::join(raw.shape, ", ")));
@@ -207,12 +206,10 @@ SafetensorsWriter::SafetensorsWriter(FileWriter& file, std::vector<NamedTensor> 
     end += tensor.spec.bytes();
     // push_back, not operator[]: an ordered_json looks a key up in linear time.
     auto& object = json.get_ref<nlohmann::ordered_json::object_t&>();
-    object.emplace_back(
-        tensor.name,
-        nlohmann::ordered_json{
-            {"dtype", file_dtype_name(tensor.spec.dtype)},
-            {"shape", std::vector<int64_t>(tensor.spec.shape.begin(), tensor.spec.shape.end())},
-            {"data_offsets", {begin, end}}});
+    object.emplace_back(tensor.name,
+                        nlohmann::ordered_json{{"dtype", file_dtype_name(tensor.spec.dtype)},
+                                               {"shape", tensor.spec.shape.list()},
+                                               {"data_offsets", {begin, end}}});
   }
   std::string header = json.dump();
   header.append((kAlignment - (kLengthBytes + header.size()) % kAlignment) % kAlignment, ' ');

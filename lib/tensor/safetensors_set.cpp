@@ -13,11 +13,6 @@ constexpr size_t kMaxShards = 4096;
 constexpr const char* kSingle = ".safetensors";
 constexpr const char* kIndex = ".safetensors.index.json";
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 bool is_plain_name(const std::string& shard) {
   return shard.size() > 12 && shard.size() < 256 && shard.ends_with(".safetensors") &&
          shard.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tensor/dtype.h"
 
@@ -18,8 +19,8 @@ class Shape {
 
   Shape() = default;  // rank 0: a scalar, one element
   Shape(std::initializer_list<int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
-  // Throws Error(internal) for more than kMaxRank dimensions or a negative extent, Error(usage) for
-  // more than kMaxElements elements.
+  // Throws Error(internal) for more than kMaxRank dimensions or a negative extent, Error(memory)
+  // for more than kMaxElements elements.
   explicit Shape(std::span<const int64_t> dims);
 
   int rank() const { return rank_; }
@@ -27,6 +28,7 @@ class Shape {
   int64_t operator[](int axis) const { return dims_[axis < 0 ? axis + rank_ : axis]; }
   int64_t& operator[](int axis) { return dims_[axis < 0 ? axis + rank_ : axis]; }
   std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
+  std::vector<int64_t> list() const { return {begin(), end()}; }
   const int64_t* begin() const { return dims_.data(); }
   const int64_t* end() const { return dims_.data() + rank_; }
 
@@ -37,7 +39,7 @@ class Shape {
 
   bool operator==(const Shape& other) const;
 
-  // Throws Error(usage) naming the shape when it has more than kMaxElements elements; for shapes
+  // Throws Error(memory) naming the shape when it has more than kMaxElements elements; for shapes
   // that were changed in place. No product overflows before this was called.
   void check_size() const;
 

@@ -6,6 +6,7 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/lfs_pointer.h"
 #include "base/owned_files.h"
 #include "base/utf8.h"
@@ -196,10 +197,7 @@ bool holds_tokenizer(const fs::path& folder) {
 
 std::string tokenizer_difference(const Tokenizer& there, const Tokenizer& here) {
   if (there.identity() == here.identity()) return {};
-  const auto quoted = [](std::string_view bytes) {
-    using nlohmann::json;
-    return json(bytes).dump(-1, ' ', false, json::error_handler_t::replace);
-  };
+  const auto quoted = [](std::string_view bytes) { return json_text(nlohmann::json(bytes)); };
   const int64_t both = std::min(there.vocab_size(), here.vocab_size());
   for (int32_t id = 0; id < both; ++id) {
     if (there.bytes_of(id) == here.bytes_of(id)) continue;

@@ -168,6 +168,12 @@ class DltrainTest(unittest.TestCase):
         for one, other in zip(*found):
             self.assert_same_file(one, other)
 
+    def assert_trajectory(self, run, golden, what):
+        """The losses and gradient norms of a run are the recorded ones, in as many steps."""
+        for series in ("loss", "grad_norm"):
+            for line, expected in zip(steps(run), golden[series], strict=True):
+                self.assertLessEqual(abs(line[series] - expected), 1e-5 * expected, f"{what}: {series} of step {line['step']}")
+
 
 def metrics(run):
     """Lines of metrics.jsonl, and demands that each is one JSON object."""

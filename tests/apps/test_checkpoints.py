@@ -149,6 +149,15 @@ class Damage(Runs):
 
 
 class Changes(Runs):
+    def test_a_checkpoint_is_named_from_within_its_run(self):
+        run, text = self.gpt(), self.folder / "text.txt"
+        folder = run / "checkpoints"
+        for place, name in ((folder, "./latest"), (folder / "step-000003", "../step-000006"), (folder / "latest", ".")):
+            self.run_dltrain("eval", name, text, cwd=place)
+        self.run_dltrain("-q", "--resume", "./latest", "--max-steps", 8, cwd=folder)
+        self.assertEqual(steps(run)[-1]["step"], 8)
+        self.assertFalse((folder / "checkpoints").exists())
+
     def test_what_changed_since_the_checkpoint_is_told_and_both_configurations_stay(self):
         self.train("--max-steps", 20, "-s", "optimizer.learning_rate=5e-2")
         before = (self.run_folder / "config.yaml").read_text()

@@ -158,12 +158,12 @@ complete_line dltrain generate --prompt-file mor
     def test_checks_find_the_mistakes_of_a_layout(self):
         self.refused(USAGE, "check", self.small(), "-s", "parallelism.pipeline=50", says="50 stages, but the model has only 2 layers")
         self.assertIn("NOTE  layout: planned for 2 ranks; the checks run on one\n",
-                      self.run_dltrain("check", self.small(), "-s", "parallelism.tensor=2").out)
+                      self.run_dltrain("check", self.small(), "-s", "parallelism.tensor=2", "--time", 1, code=None).out)
         mixture = SOURCES / "tests/golden/language/mixtral.yaml"
         for layout, ranks in ((("expert=2",), 2), (("expert=4", "context=2"), 4)):
             settings = [word for key in layout for word in ("-s", f"parallelism.{key}")]
             self.assertIn(f"NOTE  layout: planned for {ranks} ranks; the checks run on one\n",
-                          self.run_dltrain("check", mixture, *settings, code=None).out)
+                          self.run_dltrain("check", mixture, *settings, "--time", 1, code=None).out)
         self.assertRegex(self.run_dltrain("plan", "--help").out, r"(?s)data,\s+context,\s+expert,\s+tensor\s+and\s+pipeline")
 
     def test_keys_without_their_axis_are_warned_of(self):
@@ -420,7 +420,7 @@ class Check(support.DltrainTest):
 
     def test_checks_that_lack_the_time_are_named(self):
         big = self.write("big.yaml", """
-model: {type: gpt2, num_layers: 2, hidden_size: 192, num_heads: 4}
+model: {type: gpt2, num_layers: 2, hidden_size: 384, num_heads: 4}
 data: {type: synthetic_tokens, vocab_size: 50, length: 128, samples: 32}
 optimizer: {type: adamw, learning_rate: 1.0e-3}
 training: {global_batch_size: 2, max_steps: 2}

@@ -50,6 +50,7 @@ class Configuration(support.DltrainTest):
         for override, says in (("optimizer.learning_rate=fast", "expected a number"), ("training.max_steps=1.5", "expected an integer"),
                                ("foo=1", "unknown key 'foo'"), ("model.layers[9].rate=0", "layers[9]"), ("nothing", "nothing"),
                                ("training.max_steps=0", "at least 1"), ("device=tpu", "tpu"),
+                               ("generation.stop=['']", "an empty text would end every sample"),
                                ("name=a/b", "name of a folder"), ("parallelism.data=2", "2 data-parallel ranks")):
             self.refused(USAGE, path, "-s", override, "--output-dir", self.folder / "run", says=says)
         self.refused(USAGE, self.folder / "absent.yaml", says="absent.yaml")
@@ -127,7 +128,10 @@ class Configuration(support.DltrainTest):
         path = self.small(SMALL.replace("weight_decay: 0.01", "weight_decay: 0.01, betas: [0.9, 0.99]"))
         result = self.run_dltrain(path, "-s", "optimizer.type=sgd", "--print-config")
         self.assertIn("learning_rate: 0.01", result.out)
-        self.assertEqual(result.err, "warning: optimizer.type=sgd instead of adamw drops the key betas of optimizer; type sgd has no such key\n")
+        warning = "warning: optimizer.type=sgd instead of adamw drops the key betas of optimizer; type sgd has no such key\n"
+        self.assertEqual(result.err, warning)
+        # Once, also where the configuration is loaded for each check.
+        self.assertEqual(self.run_dltrain("check", path, "-s", "optimizer.type=sgd", "--time", 1, code=None).err.count(warning), 1)
 
     def test_mistakes_in_built_in_models_name_the_key(self):
         path = self.write("gpt.yaml", "name: g\nmodel: {type: gpt2, num_layers: 1, hidden_size: 16, num_heads: 4, max_positions: 8, dropout: 0}\n"
@@ -341,7 +345,7 @@ class Weights(support.DltrainTest):
         layers = "[{type: linear, out_features: 32}, {type: linear, out_features: 32}]"
         result = self.refused(STORAGE, golden, "-s", f"model.layers={layers}", "--output-dir", self.folder / "run", says="strict: false")
         self.assertIn("lacks layers.1.weight", result.err)
-        self.refused(STORAGE, golden, "-s", f"model.init_from={self.folder / 'absent'}", says="absent")
+        self.refused(STORAGE, golden, "-s", f"model.init_from={self.folder / 'absent'}", "--output-dir", self.folder / "run", says="absent")
 
     def test_weights_come_from_runs_checkpoints_and_files(self):
         path = self.small()
@@ -457,7 +461,7 @@ class RunFolder(support.DltrainTest):
 
     def test_a_damaged_checkpoint_is_passed_over_with_a_warning(self):
         self.first_run()
-        self.run_dltrain(self.configuration, "-q", "--output-dir", self.folder / "whole", "--max-steps", 60)
+        self.run_dltrain(self.configuration, "-q", "--output-dir", self.folder / "whole")
         for i, name in enumerate(("model.safetensors", "optimizer.safetensors", "state.json")):
             newest = self.run_folder / "checkpoints" / f"step-{40 - 10 * i:06}"
             self.damage(newest / name)
@@ -472,6 +476,7 @@ class RunFolder(support.DltrainTest):
             result = self.run_dltrain(self.configuration, "--output-dir", self.run_folder, "--resume", "auto")
             self.assertIn("warning: skipped", result.err)
             self.assertIn(f"resumed from {self.run_folder}/checkpoints/step-{30 - 10 * i:06}", result.err)
+            self.assert_same_state(self.run_folder, self.folder / "whole")
             for later in checkpoints(self.run_folder):
                 if int(later[5:]) > 30 - 10 * i:
                     self.damage(self.run_folder / "checkpoints" / later / name)

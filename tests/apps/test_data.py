@@ -67,6 +67,7 @@ data:
         other = self.packed_config(packed)
         self.assertIn("train: 9 samples", self.run_dltrain("data", "inspect", other).out)
         self.refused(USAGE, "data", "prepare", config, "-o", packed, "--shorter-side", "9", says="--encoding raw")
+        self.refused(USAGE, "data", "prepare", config, "-o", packed, "--shard-tokens", "9", says="--shard-tokens is for text only")
 
     def test_inspect_tells_counts_statistics_duplicates_broken_and_overlap(self):
         config = self.image_config()

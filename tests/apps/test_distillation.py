@@ -96,7 +96,7 @@ training: {{global_batch_size: 4, max_steps: 2}}
         teacher, _ = self.probabilities(self.teacher)
 
         def distance(run):
-            return sum(abs(p - q) for a, b in zip(teacher, self.probabilities(run)[0]) for p, q in zip(a, b))
+            return sum(abs(p - q) for a, b in zip(teacher, self.probabilities(run)[0], strict=True) for p, q in zip(a, b))
 
         self.assertLess(distance(student), distance(plain))
         # The student stands alone: the teacher is not needed to use it.
@@ -116,7 +116,7 @@ training: {{global_batch_size: 4, max_steps: 2}}
             self.run_dltrain(self.small(text), "-q", "--output-dir", folder, "-s", f"loss={{type: distillation, teacher: {self.teacher}}}",
                              *arguments, env=environment)
         self.assert_same_state(ranks, micro)
-        for a, b in zip(steps(zero), steps(micro)):
+        for a, b in zip(steps(zero), steps(micro), strict=True):
             self.assertLessEqual(abs(a["loss"] - b["loss"]), 1e-5 * b["loss"])
         # Rank 0 opens the teacher once more where it chooses for all.
         for choice in ("training.micro_batch_size=auto", "memory.recompute=auto"):

@@ -274,6 +274,9 @@ class GpuCheck(DltrainTest):
         done = self.end(self.call("nonsense"))
         self.assertEqual(done.code, USAGE)
         self.assertIn("the parts are: device speed ops", done.out)
+        done = self.end(self.call("device", "ops:nonsense"))
+        self.assertEqual(done.code, USAGE)
+        self.assertIn("ops has no such job; its jobs are: group-0", done.out)
         done = self.end(self.call("--work", self.root))
         self.assertIn("holds other files", done.out)
         if not pathlib.Path("/dev/nvidia0").exists():

@@ -163,6 +163,7 @@ logging: {{logging_steps: 1}}
         self.assertTrue((out / "model.safetensors").is_file())
 
     def test_keys_beside_from_change_the_model(self):
+        self.run_dltrain(self.configuration(GOLDEN / "gpt2", ", type: null"), "--dry-run")
         labels = f"{{type: tensors, path: {GOLDEN / 'bert_classifier' / 'logits.safetensors'}, inputs: input, targets: target}}"
         configuration = self.configuration(GOLDEN / "bert", ", type: bert_classifier, num_classes: 5, strict: false, dropout: 0",
                                            "bert", data=labels)
@@ -194,6 +195,7 @@ logging: {{logging_steps: 1}}
             self.assertEqual(len(out.read_text().splitlines()), 1 + 7 * 16)
             self.assertIn("14 samples", self.run_dltrain("eval", folder, text, "-s", "data.sequence_length=8").out)
             self.refused(USAGE, "eval", folder, says="give a file of text or a folder of images after it")
+            self.refused(USAGE, "eval", folder, text, "-s", "layers=1", says="unknown key 'layers'")
         bare = self.copy("llama")
         self.refused(USAGE, "eval", bare, text, says="missing key 'tokenizer'")
 
@@ -375,6 +377,7 @@ training: {global_batch_size: 4, max_steps: 3}
         (folder / "config.json").unlink()
         self.refused(USAGE, self.configuration(folder), "--dry-run", says="has no config.json")
         self.refused(USAGE, self.configuration("[a, b]"), "--dry-run", says="expected a folder")
+        self.refused(USAGE, self.configuration("f" * 300), "--dry-run", says=["gpt2.yaml:2:", "No such file or folder"])
         self.refused(USAGE, self.configuration(GOLDEN / "gpt2", ", init_from: x.safetensors"), "--dry-run",
                      says="model has both from and init_from")
 

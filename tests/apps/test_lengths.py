@@ -62,7 +62,7 @@ class Lengths(support.DltrainTest):
         whole = self.run_case(PAIRS, "shuffle: false", "whole")
         for count in (1, 4):
             bucketed = self.run_case(PAIRS, f"shuffle: false\n  length_buckets: {count}", f"buckets-{count}")
-            for a, b in zip(steps(whole), steps(bucketed)):
+            for a, b in zip(steps(whole), steps(bucketed), strict=True):
                 for series in ("loss", "grad_norm"):
                     self.assertLessEqual(abs(a[series] - b[series]), 2e-6 * a[series], f"{count} buckets, step {a['step']}")
             evaluations = [[line["eval_loss"] for line in metrics(run) if "eval_loss" in line] for run in (whole, bucketed)]
@@ -87,7 +87,7 @@ class Lengths(support.DltrainTest):
             zero = self.run_case(text, options, f"{name}-zero", "--nproc-per-node", "2", "-s", "parallelism.zero_stage=3",
                                  "-s", "parallelism.bucket_mb=0.01")
             for other in (micro, ranks, zero):
-                for a, b in zip(whole, self.losses(other)):
+                for a, b in zip(whole, self.losses(other), strict=True):
                     self.assertLessEqual(abs(a - b), 1e-5 * a)
 
     def test_the_plan_shows_every_length(self):
@@ -113,6 +113,8 @@ class Lengths(support.DltrainTest):
         refused(TEXT, CURRICULUM + "\n  sampling: streams", "streams are contiguous")
         refused(TEXT, CURRICULUM + "\n  mlm_probability: 0.1", "which masks whole samples")
         refused(TEXT, "length_buckets: 2", "unknown key 'length_buckets'")
+        for loss in ("ignore_index: 3", "balanced_class_weights: true"):
+            refused(TEXT + f"loss: {{{{type: cross_entropy, {loss}}}}}\n", CURRICULUM, "class weights and ignore_index cannot be used with a curriculum")
         refused(PAIRS, CURRICULUM, "a curriculum needs documents")
         refused(PAIRS, "length_buckets: 2\n  source_lengths: false", "length_buckets removes padding")
         refused(PAIRS, "length_buckets: 2\n  sampling: balanced", "cannot be combined")

@@ -57,6 +57,18 @@ class Checkpoints(support.DltrainTest):
                          int(first[5:]))
         self.assertEqual((linked(whole, "best"), linked(whole, "latest")), (first, first))
 
+    def test_the_time_of_a_step_is_without_evaluations_and_saving(self):
+        path, run = self.small(EVALUATED), self.folder / "run"
+        self.run_dltrain(path, "-q", "--output-dir", run, "-s", "data.eval.samples=20000", "-s", "evaluation.eval_steps=1")
+        lines = [line for line in metrics(run) if "step_ms" in line]
+        self.assertEqual(len(lines), 40)
+        summary = json.loads((run / "summary.json").read_text())
+        # Parts of the loop's time that do not overlap, however busy the machine is.
+        steps_take = sum(line["step_ms"] for line in lines) / 1e3
+        self.assertLessEqual(steps_take, (summary["training_seconds"] + summary["waiting_seconds"]) * (1 + 1e-6))
+        for line in lines:
+            self.assertAlmostEqual(line["samples_per_second"] * line["step_ms"] / 1e3, 16, delta=1e-5)
+
     def test_metrics_that_evaluations_do_not_give_are_refused(self):
         path = self.small(EVALUATED)
         result = self.refused(USAGE, path, "-s", "checkpoint.metric=acuracy", "--output-dir", self.folder / "run",

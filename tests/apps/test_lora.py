@@ -255,7 +255,8 @@ memory: {{budget: 64MiB}}
                             ("{r: 4}", "did you mean 'rank'"),
                             ("{rank: 4, base: bf16}", "needs precision.compute: bf16"),
                             ("{rank: 4, also_train: [hat.*]}", "'hat.*' matches no parameter"),
-                            (f"{{from: {self.folder}}}", "has no adapter_config.json")):
+                            (f"{{from: {self.folder}}}", "has no adapter_config.json"),
+                            (f"{{from: {'f' * 300}}}", "has no adapter_config.json")):
             result = self.run_dltrain(self.configuration("gpt2", lora), "--dry-run", code=USAGE)
             self.assertIn(words, result.err)
         folder = self.folder / "ia3"

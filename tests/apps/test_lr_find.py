@@ -30,9 +30,10 @@ class LrFind(DltrainTest):
         self.assertAlmostEqual(rates[0] / rates[1], 4, delta=0.3)
 
     def test_layouts_of_several_ranks_are_of_no_account(self):
-        for layout in ("{layout: auto}", "{tensor: 2, sequence_parallel: true, product_pieces: 2}"):
+        for keys in ("parallelism={layout: auto}", "parallelism={tensor: 2, sequence_parallel: true, product_pieces: 2}",
+                     "training={global_batch_size: 16, micro_batch_size: 4, gradient_accumulation_steps: 2, max_steps: 40}"):
             for command in ("lr-find", "check"):
-                self.run_dltrain(command, self.config, "-s", f"parallelism={layout}")
+                self.run_dltrain(command, self.config, "-s", keys)
 
     def test_ranges_that_cannot_work_are_refused(self):
         self.refused(USAGE, "lr-find", self.config, "--min", "1", "--max", "0.1", says="--min 1 is not below --max 0.1")

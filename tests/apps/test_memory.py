@@ -1,5 +1,6 @@
 """Whether a run fits: what is said before the first step holds, and every remedy has been planned; micro-batches that fit."""
 import json
+import os
 import re
 import resource
 import unittest
@@ -7,6 +8,8 @@ import unittest
 import support
 from support import MEMORY, OK, SMALL, SOURCES, USAGE, DltrainTest, metrics
 
+# Memory is counted by thread: the sizes below are those of two.
+os.environ["OMP_NUM_THREADS"] = "2"
 # Sanitizers take addresses and memory that no plan knows.
 SANITIZED = support.is_sanitized()
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -316,6 +319,7 @@ class MicroBatches(DltrainTest):
         self.assertEqual(best, min(good), out)
         self.assertRegex(out, r"\n +64 .*does not fit\n")
         self.refused(USAGE, "fit", path, "--gpu", "all", says="fit requires one GPU")
+        self.refused(USAGE, "fit", path, "--node-link", 1e9, says="--node-link requires --gpu")
         convnet = SOURCES / "configs/bench/resnet18_cifar.yaml"
         self.assertIn("warning: results depend on the micro-batch: bn1 (batch_norm)", self.run_dltrain("fit", convnet).out)
 
@@ -330,7 +334,7 @@ class LearningRates(DltrainTest):
         plain = self.rates("plain")
         for rule, factor in (("linear", 4), ("sqrt", 2)):
             scaled = self.rates(rule, "-s", f"optimizer.scale_learning_rate={{rule: {rule}, base_batch: 4}}")
-            for one, other in zip(plain[:-1], scaled):  # the last is 0
+            for one, other in zip(plain[:-1], scaled[:-1], strict=True):  # the last is 0
                 self.assertAlmostEqual(other / one, factor, places=6)
         out = self.run_dltrain("plan", self.small(), "-s", "optimizer.scale_learning_rate={rule: sqrt, base_batch: 64}").out
         self.assertIn("learning rate: 0.005, that of a batch of 64 times 0.5 (scale_learning_rate)\n", out)

@@ -31,11 +31,7 @@ class Pipeline(LaunchTest):
             run = self.train(SOURCES / GOLDEN / f"{model}.yaml", f"{model}-{ranks}-{stages}-{schedule[:5]}", "-s",
                              f"parallelism={{pipeline: {stages}, zero_stage: {zero}, pipeline_schedule: {schedule}}}",
                              "-s", "training.micro_batch_size=1", ranks=ranks)
-            golden_of_model = golden[model]["f64"]
-            for i, line in enumerate(steps(run)):
-                for series in ("loss", "grad_norm"):
-                    expected = golden_of_model[series][i]
-                    self.assertLessEqual(abs(line[series] - expected), 1e-5 * expected, f"{model}, {stages} stages on {ranks} ranks: {series} of step {i + 1}")
+            self.assert_trajectory(run, golden[model]["f64"], f"{model}, {stages} stages on {ranks} ranks")
 
     def test_one_rank_continues_a_pipeline_to_the_bit_and_the_reverse(self):
         alone = self.train(self.small(), "alone", *MICRO)
@@ -163,6 +159,8 @@ class Pipeline(LaunchTest):
         self.assertRegex(result.out, r"does not fit: [\d.]+ of [\d.]+ GiB")
         result = self.run_dltrain("plan", configuration, "--search", code=USAGE)
         self.assertIn("--search requires --gpu, and --world with at least 2 ranks", result.err)
+        for other in (("--passes",), ("--frontier",), ("--timeline", self.folder / "t.json"), ("--disk", 1e9), ("--grace", 60)):
+            self.refused(USAGE, "plan", configuration, *search, *other, says=f"{other[0]} excludes --search")
 
 
 main()

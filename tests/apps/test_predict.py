@@ -55,7 +55,7 @@ class Predict(support.DltrainTest):
         self.assertEqual(list(lines[0]), ["sample", "source", "target", "class", "probability", "class_2", "probability_2"])
         objects = self.predict("out.jsonl", "--checkpoint", run, "--top-k", 2, "--samples", 7)
         self.assertEqual(len(lines), 7)
-        for line, row in zip(lines, objects):
+        for line, row in zip(lines, objects, strict=True):
             self.assertEqual((int(line["class"]), int(line["target"]), line["source"]), (row["class"], row["target"], row["source"]))
             self.assertEqual(float(line["probability"]), row["probability"])
             self.assertEqual(int(line["class_2"]), row["top"][1]["class"])
@@ -189,6 +189,9 @@ class Predict(support.DltrainTest):
         self.run_dltrain(self.folder / "small.yaml", "-q", "--output-dir", run, "-s", "loss.balanced_class_weights=true", "-s",
                          "model.final_bias_from_data=true")
         self.assertEqual(len(self.predict("out.csv", run, new)), 9)
+        # An ensemble weighs them too.
+        alone, twice = self.evaluate("--checkpoint", run), self.evaluate(*["--checkpoint", run] * 2)
+        self.assertAlmostEqual(alone["eval_loss"], twice["eval_loss"], delta=1e-5)
 
     def test_what_cannot_be_predicted_is_refused(self):
         run = self.train("run")

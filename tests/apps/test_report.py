@@ -14,7 +14,7 @@ import unittest
 from support import PROGRAM, SMALL, STORAGE, USAGE, DltrainTest, main
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
-BROWSER = shutil.which("chromium")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Pages(DltrainTest):
@@ -77,16 +77,19 @@ class Report(Pages):
 
     def test_many_steps_are_thinned_with_their_spikes(self):
         run = self.train("long")
-        rows = [{"step": step, "loss": 50 if step == 5001 else 1 + 1 / step, "time": 1e9 + step} for step in range(1, 10001)]
+        losses = [(step, 50 if step == 5001 else 1 + 1 / step) for step in range(1, 10001)]
+        rows = [{"step": step, "loss": loss, "time": 1e9 + step} for step, loss in losses]
+        rows += [{"step": step, "eval_loss": loss, "eval_samples": 10, "time": 1e9 + step} for step, loss in losses]
         (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         page = self.folder / "page.html"
         for points, kept in ((400, range(100, 402)), (0, [10000])):
             self.report(run, "-o", page, "--points", points)
-            train = self.data(page)["runs"][0]["train"]
-            self.assertEqual(train["count"], 10000)
-            self.assertIn(train["kept"], kept)
-            self.assertEqual(max(train["columns"]["loss"]), 50)
-            self.assertEqual(train["columns"]["step"][-1], 10000)
+            found = self.data(page)["runs"][0]
+            for part, key in (("train", "loss"), ("eval", "eval_loss")):
+                self.assertEqual(found[part]["count"], 10000)
+                self.assertIn(found[part]["kept"], kept)
+                self.assertEqual(max(found[part]["columns"][key]), 50)
+                self.assertEqual(found[part]["columns"]["step"][-1], 10000)
 
     def test_a_sentence_judges_the_length_of_the_training(self):
         run = self.train("judged")
@@ -171,6 +174,7 @@ class Report(Pages):
                 self.assertRegex(canvas, r'aria-label="[^"]+ by Step\. At the end: [^"]*\d')
                 self.assertRegex(canvas, r'width="\d{3,}"')  # Chart.js has given it its size
 
+    @unittest.skipUnless(BROWSER, "chromium is not installed: nothing opens the page")
     def test_a_browser_draws_the_results_of_a_sweep_over_its_settings(self):
         sweep = "sweep: {trials: 6, parameters: {optimizer.learning_rate: {log: [1e-4, 1e-1]}, optimizer.type: [adamw, sgd]}}\n"
         self.run_dltrain("sweep", self.write("sweep.yaml", SMALL + sweep), "--output-dir", self.runs)
@@ -254,12 +258,15 @@ class Watch(Pages):
     def test_the_page_follows_the_run(self):
         with open(self.run_folder / "metrics.jsonl", "a") as metrics:
             metrics.write(json.dumps({"step": 9, "time": 2e9, "loss": 0.4321, HOSTILE: 7}) + "\n")
+        summary = self.run_folder / "summary.json"
+        summary.write_text(json.dumps(json.loads(summary.read_text()) | {"loss": 0.5678}))
         for _ in range(10):  # the virtual time of the browser does not always wait for the server
             shown = self.in_browser(f"http://localhost:{self.port}/")
-            if "follows the run" in shown:
+            if ' id="live"> · follows the run<' in shown:
                 break
         self.assertNotIn("data-error", shown)
-        self.assertIn("follows the run", shown)
+        self.assertIn(' id="live"> · follows the run<', shown)
+        self.assertIn('<td class="number">0.5678</td>', shown)  # among the figures
         self.assertRegex(shown, r'aria-label="Loss by Step\. At the end: [^"]*0\.4321')
         self.assertNotIn("<img src=x", re.sub(r"<script.*?</script>", "", shown, flags=re.DOTALL))
 

@@ -33,6 +33,9 @@ class Runs(DltrainTest):
         self.assertEqual({run["settings"]["optimizer.learning_rate"] for run in objects}, {0.1, 0.01, 0.001})
         settings = objects[0]["settings"]
         self.assertEqual([settings[key] for key in ("autotune", "evaluation.samples", "seed", "experiment.goal")], ["off", None, 7, "which rate is best"])
+        self.train("sgd", "-s", "optimizer.type=sgd")
+        for key, first in (("optimizer.type", "rate-0.001"), ("-optimizer.type", "sgd")):
+            self.assertEqual(self.listed("--sort", key)[1].split()[0].rsplit("/", 1)[1], first)
         self.train("tagged", "-s", 'experiment.tags=["b c", "off"]')
         for filters in (("tag=b c",), ("tag=off", "autotune=off")):
             listed = self.listed("--sort", "seed", *(word for one in filters for word in ("--filter", one)))
@@ -41,7 +44,7 @@ class Runs(DltrainTest):
             self.refused(USAGE, "runs", "list", self.runs, "--filter", wrong, says=f"--filter {wrong}" if "=1" in wrong else f"--filter '{wrong}'")
         for flag in ("--sort", "--columns"):
             self.refused(USAGE, "runs", "list", self.runs, flag, "nothing", says=f"{flag}: no run has a result or setting nothing")
-        self.refused(STORAGE, "runs", "list", self.folder / "nowhere", says="nowhere is no folder")
+        self.refused(STORAGE, "runs", "list", self.folder / "nowhere", says="nowhere is not a folder")
 
     def test_broken_folders_are_listed_as_such(self):
         broken = self.runs / "rate-0.1"

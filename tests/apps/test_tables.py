@@ -104,6 +104,22 @@ logging: {{logging_steps: 1}}
         saved = json.loads((run / "checkpoints" / "latest" / "state.json").read_text())
         self.assertEqual(saved["data"], state["data"])
 
+    def test_answers_stay_answers_where_a_run_goes_on_with_its_statistics(self):
+        draw = random.Random(4)
+        rows = [{"a": draw.uniform(-1, 1), "b": draw.random()} for _ in range(100)]
+        for row in rows:
+            row["y"] = ["no", "yes"][row["a"] > 0]
+        config = self.table("answers", "a,b,y\n" + csv_text(rows, "aby"), ", normalize: auto, target: y, eval: {}", loss="binary_cross_entropy")
+        run = self.folder / "run"
+        self.run_dltrain(config, "-q", "--output-dir", run)
+        changed = [{**row, "b": row["b"] + (i % 10 == 0)} for i, row in enumerate(rows)]
+        self.write("answers.csv", "a,b,y\n" + csv_text(changed, "aby"))
+        more = (config, "-q", "--output-dir", run, "--resume", "auto", "--max-steps", 150)
+        said = self.refused(USAGE, *more, says=["column 'b' has mean", "hash of some inputs"]).err
+        self.assertNotIn("hash of some targets", said)
+        self.run_dltrain(*more, "--allow-changes")
+        self.assertGreater(self.evaluate(run)["eval_accuracy"], 0.9)
+
     def test_trained_weights_are_not_used_for_other_columns_or_classes_in_silence(self):
         draw = random.Random(3)
         rows = [{"a": draw.random(), "b": 5 + draw.random(), "y": draw.choice(["low", "high"])} for _ in range(40)]
@@ -115,7 +131,7 @@ logging: {{logging_steps: 1}}
         for name, (changed, columns) in tables.items():
             table = self.table(name, ",".join(columns) + "\n" + csv_text(changed, columns), ", target: y, normalize: auto")
             other = self.folder / name
-            said = self.run_dltrain(table, "--output-dir", other, "--max-steps", 2, "-s", f"model.init_from={run}").err
+            said = self.run_dltrain(table, "--output-dir", other, "--max-steps", 3, "-s", f"model.init_from={run}").err
             fits = name in ("same", "shifted")
             self.assertEqual("were trained with other data: " in said, not fits, said)
             distil = (table, "--output-dir", self.folder / f"{name}-student", "--max-steps", 2,
@@ -124,6 +140,9 @@ logging: {{logging_steps: 1}}
             if fits:
                 told = [self.run_dltrain(*command).err for command in (distil, average)]
                 self.assertEqual(["normalized" in text for text in told], [name == "shifted"] * 2, told)
+                # The average keeps the statistics of the first, also where another has more steps.
+                kept, own = (json.loads((folder / "checkpoints" / "latest" / "state.json").read_text())["data"] for folder in (average[-1], run))
+                self.assertEqual(kept, own)
             else:
                 self.refused(USAGE, *distil, says=["the teacher ", "was trained with other data: "])
                 self.refused(USAGE, *average, says="were trained with different data: ")

@@ -2,6 +2,7 @@
 import json
 import math
 import re
+import resource
 
 from support import DATA, USAGE, DltrainTest, checkpoints, main, steps
 
@@ -72,6 +73,8 @@ class TextTest(DltrainTest):
     def test_prepared_tokens_train_as_their_text_does(self):
         plain = self.config(self.text())
         folder = self.folder / "corpus"
+        for given in (("--encoding", "raw"), ("--shorter-side", 9)):
+            self.refused(USAGE, "data", "prepare", plain, "-o", folder, *given, says=f"{given[0]} is for images only")
         out = self.run_dltrain("data", "prepare", plain, "-o", folder, "--shard-tokens", 3000).out
         self.assertIn("tokens for training", out)
         names = sorted(path.name for path in folder.iterdir())
@@ -152,6 +155,9 @@ class TextTest(DltrainTest):
         self.assertIn(f"vocabulary: {len(set(TEXT))} ids", out)
         self.assertIn("' '", out)
         self.assertIn("eval:", out)
+        lines = self.write("lines.txt", "a\n" * 200)
+        out = self.run_dltrain("data", "inspect", self.config(f"type: text, path: {lines}, tokenizer: char, sequence_length: 16")).out
+        self.assertIn("'\\n'", out)
 
     def test_the_resolved_configuration_is_read_again(self):
         records = self.write("a.jsonl", "".join(json.dumps({"p": f"{i} + 1", "c": str(i + 1)}) + "\n" for i in range(99)))
@@ -218,6 +224,12 @@ class TextTest(DltrainTest):
         run = self.folder / "run"
         self.run_dltrain(self.config(data, ids=300), "--output-dir", run, "--quiet")
         self.assert_same_file(run / "tokenizer.model", folder / "tokenizer.model")
+        # Of many files one is open at a time.
+        for i, line in enumerate(TEXT.splitlines(keepends=True)):
+            self.write(f"parts/{i:03}.txt", line)
+        self.run_dltrain("data", "tokenizer", self.folder / "parts/*.txt", "--vocab-size", 300, "--special-token", "<mask>", "-o", self.folder / "again",
+                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)))
+        self.assert_same_file(self.folder / "again" / "tokenizer.model", folder / "tokenizer.model")
         self.refused(DATA, "data", "tokenizer", text, "--vocab-size", 100000, "-o", folder,
                      says="the text is too small for a vocabulary of 100000 tokens")
         broken = self.write("broken.txt", b"good\n\xff\n")

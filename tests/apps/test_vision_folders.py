@@ -33,7 +33,7 @@ training: {{global_batch_size: 2, max_steps: 1}}
 
     def assert_same_model(self, name, one, other):
         found = [self.probabilities(self.configuration(folder, name), folder) for folder in (one, other)]
-        for a, b in zip(*found):
+        for a, b in zip(*found, strict=True):
             self.assertEqual(a.keys(), b.keys())
             for key, value in a.items():
                 self.assertAlmostEqual(value, b[key], delta=1e-6)

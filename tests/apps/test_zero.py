@@ -33,10 +33,7 @@ class Zero(support.DltrainTest):
         for ranks, stage in ((2, 1), (4, 2), (2, 3)):
             run = self.train(SOURCES / GOLDEN / "gpt2.yaml", f"{ranks}-{stage}", "-s", f"parallelism.zero_stage={stage}",
                              *SMALL_UNITS, ranks=ranks)
-            for i, line in enumerate(steps(run)):
-                for series in ("loss", "grad_norm"):
-                    self.assertLessEqual(abs(line[series] - golden[series][i]), 1e-5 * golden[series][i],
-                                         f"stage {stage} on {ranks} ranks: {series} of step {i + 1}")
+            self.assert_trajectory(run, golden, f"stage {stage} on {ranks} ranks")
 
     def test_saved_on_4_ranks_in_stage_3_it_goes_on_in_any_layout(self):
         configuration = self.small(SMALL.replace("global_batch_size: 16", "global_batch_size: 24"))
@@ -54,7 +51,7 @@ class Zero(support.DltrainTest):
                              "--resume", saved, ranks=ranks)
             found = steps(run)
             self.assertEqual([line["step"] for line in found], list(range(21, 41)))
-            for line, other in zip(found, expected):
+            for line, other in zip(found, expected, strict=True):
                 self.assertLessEqual(abs(line["loss"] - other["loss"]), 1e-5 * other["loss"], f"{ranks} ranks, stage {stage}")
         # The same layout goes on with the same bits.
         self.assertEqual([line["loss"] for line in steps(self.folder / "on-4-3")], [line["loss"] for line in expected])
@@ -72,7 +69,7 @@ class Zero(support.DltrainTest):
             for ranks, stage in ((1, 0), (3, 2), (4, 3)):
                 run = self.train(configuration, f"{name}-{ranks}-{stage}", "-s", f"parallelism.zero_stage={stage}", *averages,
                                  "--resume", whole / "checkpoints" / "step-000020", ranks=ranks)
-                for line, other in zip(steps(run), expected):
+                for line, other in zip(steps(run), expected, strict=True):
                     self.assertLessEqual(abs(line["loss"] - other["loss"]), 1e-5 * other["loss"], f"{ranks} ranks, stage {stage}")
             self.assertEqual([line["loss"] for line in steps(self.folder / f"{name}-4-3")], [line["loss"] for line in expected])
 
@@ -81,20 +78,14 @@ class Zero(support.DltrainTest):
         for stage in (1, 2, 3):
             run = self.train(SOURCES / GOLDEN / "gpt2.yaml", f"groups-{stage}", "-s", f"parallelism.zero_stage={stage}",
                              "-s", "parallelism.zero_shard_size=2", *SMALL_UNITS, ranks=4)
-            for i, line in enumerate(steps(run)):
-                for series in ("loss", "grad_norm"):
-                    self.assertLessEqual(abs(line[series] - golden[series][i]), 1e-5 * golden[series][i],
-                                         f"stage {stage} in groups of 2: {series} of step {i + 1}")
+            self.assert_trajectory(run, golden, f"stage {stage} in groups of 2")
 
     def test_shards_of_layers_have_the_trajectory_of_torch(self):
         golden = json.loads((SOURCES / GOLDEN / "losses.json").read_text())["cases"]["gpt2"]["f64"]
         for ranks, stage in ((2, 0), (4, 1)):
             run = self.train(SOURCES / GOLDEN / "gpt2.yaml", f"tensor-{ranks}", "-s", "parallelism.tensor=2",
                              "-s", f"parallelism.zero_stage={stage}", *SMALL_UNITS, ranks=ranks)
-            for i, line in enumerate(steps(run)):
-                for series in ("loss", "grad_norm"):
-                    self.assertLessEqual(abs(line[series] - golden[series][i]), 1e-5 * golden[series][i],
-                                         f"{ranks} ranks: {series} of step {i + 1}")
+            self.assert_trajectory(run, golden, f"{ranks} ranks")
 
     def test_saved_in_shards_of_layers_it_goes_on_on_one_rank_and_back(self):
         tensor = ("-s", "parallelism.tensor=2", "-s", "checkpoint.save_total_limit=0")
@@ -123,14 +114,14 @@ class Zero(support.DltrainTest):
             run = self.train(configuration, f"on-{ranks}-{stage}-{group}", *layout(stage, group), "--resume", saved, ranks=ranks)
             found = steps(run)
             self.assertEqual([line["step"] for line in found], list(range(21, 41)))
-            for line, other in zip(found, expected):
+            for line, other in zip(found, expected, strict=True):
                 self.assertLessEqual(abs(line["loss"] - other["loss"]), 1e-5 * other["loss"], f"{ranks} ranks, stage {stage}, {group}")
         # The same layout goes on with the same bits.
         self.assertEqual([line["loss"] for line in steps(self.folder / "on-4-3-2")], [line["loss"] for line in expected])
         # From one rank into groups.
         alone = self.train(configuration, "alone", "-s", "checkpoint.save_total_limit=0")
         back = self.train(configuration, "back", *layout(2, 2), "--resume", alone / "checkpoints" / "step-000020", ranks=4)
-        for line, other in zip(steps(back), steps(alone)[20:]):
+        for line, other in zip(steps(back), steps(alone)[20:], strict=True):
             self.assertLessEqual(abs(line["loss"] - other["loss"]), 1e-5 * other["loss"], "from one rank into groups")
 
     def test_the_ranks_of_a_node_are_a_group(self):

@@ -1,5 +1,10 @@
 #include "base/file.h"
 
+#include <chrono>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,6 +42,9 @@ TEST_CASE("reading refuses what is missing, too large or no regular file, naming
   CHECK_THROWS_WITH(MappedFile(folder / "pipe", ExitCode::data), Contains("not a regular file"));
   CHECK(code_of([&] { read_file(folder / "b", 4, ExitCode::data); }) == ExitCode::data);
   CHECK(code_of([&] { read_file(folder / "b", 4, ExitCode::storage); }) == ExitCode::storage);
+  CHECK(is_file(path));
+  CHECK_FALSE(is_file(folder.path()));
+  CHECK_FALSE(is_file(folder / std::string(300, 'x')));  // longer than a name can be
   folder.write("empty", "");
   CHECK(MappedFile(folder / "empty", ExitCode::data).bytes().empty());
 }
@@ -161,4 +169,17 @@ TEST_CASE("a second holder of a run folder is refused with the first one's proce
   }
   RunLock again(folder.path());
   CHECK(code_of([&] { RunLock none(folder / "missing"); }) == ExitCode::storage);
+}
+
+TEST_CASE("a look at the lock does not keep a run from starting") {
+  TemporaryFolder folder;
+  folder.write(kLockFile, "");
+  const int fd = ::open((folder / kLockFile).c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(::flock(fd, LOCK_SH) == 0);  // as is_locked() does
+  std::thread reader([fd] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ::close(fd);
+  });
+  CHECK_NOTHROW(RunLock(folder.path()));
+  reader.join();
 }

@@ -119,6 +119,12 @@ TEST_CASE("calls cost what the CUDA kernels read and write") {
   const double exact = cost("matmul", {wide, table}, linear).seconds;
   CHECK(cost("matmul", {wide, table}, rounded).seconds < exact / 6);
   CHECK(cost("reshape", {x}, {{"shape", std::vector<int64_t>{768, 4096}}}).seconds == 0);
+  for (const char* op :
+       {"recurrent", "recurrent_backward", "recurrent_network", "recurrent_network_backward"}) {
+    Node node;
+    node.op = find_op(op);
+    CHECK(kernel_kind(node) == KernelKind::matmul);
+  }
   const ValueId gamma = b.add_value("gamma", {Shape{768}, DType::f32}, Role::parameter);
   const double image = 2.0 * 4096 * 768, vector = 4.0 * 768;
   CHECK(cost("batch_norm", {x, gamma, gamma}, {}).bytes == 3 * image + 4 * vector);

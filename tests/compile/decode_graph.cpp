@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "computing_in.h"
 #include "nn/read_model.h"
+#include "ops/rules.h"
 
 namespace dltrain {
 namespace {
@@ -96,6 +97,26 @@ TEST_CASE("state that no node reads takes no memory") {
   const auto copies = names(low.graph, Role::low_precision);
   CHECK(std::find(copies.begin(), copies.end(), "low_precision of wte.weight") != copies.end());
   CHECK(low.parameters.size() == wide.parameters.size());
+}
+
+TEST_CASE("recurrent networks that read a source compute in tf32 where all products do") {
+  ModelConfig model;
+  REQUIRE(read_model("{layers: [{embedding: {embedding_dim: 8}}, {lstm: 12, name: encoder}, "
+                     "{embedding: {embedding_dim: 8}, inputs: decoder_input}, {gru: 12, name: "
+                     "decoder}, {attention: {num_heads: 2}, inputs: [decoder, encoder, encoder, "
+                     "source_lengths]}, {lm_head: {}}]}",
+                     model) == "");
+  PrecisionConfig precision;
+  precision.matmul = ProductMath::tf32;
+  const SourceGraph graph = build_source_graph({.model = model,
+                                                .input = "decoder_input",
+                                                .source = SourceRequest{.length = 11},
+                                                .vocabulary = 11,
+                                                .precision = precision});
+  CHECK(nodes_of(graph.graph, "recurrent").size() == 1);
+  for (const Node& node : graph.graph.nodes) {
+    if (is_product(*node.op)) CHECK(rounds_to_tf32(node.attributes));
+  }
 }
 
 TEST_CASE("averages are read where there are some") {

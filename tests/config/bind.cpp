@@ -122,6 +122,7 @@ TEST_CASE("errors say what was expected and what was found") {
       {"name: [a]", "3:7: error: expected text for name, got a list"},
       {"name: true", "3:7: error: expected text for name, got true; write \"true\" in quotes"},
       {"name:", "3:1: error: expected text for name, got nothing"},
+      {"seed: \"a\\nb\"", "expected an integer for seed, got the text 'a\\nb'"},
       {"seed: yes", "3:7: error: expected an integer for seed, got the text 'yes'"},
       {"seed: 012", "got the text '012'; write 12 (a leading zero means octal"},
       {"seed: \"3\"", "got the quoted text '3'; remove the quotes"},

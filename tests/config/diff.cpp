@@ -24,6 +24,13 @@ TEST_CASE("a difference names the key path and both values") {
   CHECK(differences("a: {b: 1}", "a: [1]") == "  a: {b: 1} -> [1]");
 }
 
+TEST_CASE("dumps of many values are compared") {
+  std::string files = "files:\n";
+  for (int i = 0; i < 110'000; ++i) files += fmt::format("- /data/{:06}\n", i);
+  CHECK(differences(files, files + "- x\n") == "  files[110000]: absent -> x");
+  CHECK(keys_of_dump(files).size() == 110'000);
+}
+
 TEST_CASE("spelling is no difference, type is") {
   CHECK(differences("{a: 1e-3, b: x, c: null}", "{c: ~, b: 'x', a: 0.001}") == "");
   CHECK(differences("a: 1", "a: '1'") == "  a: 1 -> \"1\"");

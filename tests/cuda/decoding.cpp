@@ -5,6 +5,7 @@
 #include "catch.h"
 #include "cuda_emulation/engine.h"
 #include "generate/opened_pair.h"
+#include "max_or_inf.h"
 #include "reference/engine.h"
 
 using namespace dltrain;
@@ -44,11 +45,11 @@ std::vector<float> logits(Decoder& decoder, int64_t slot, int64_t slots,
   return out;
 }
 
-float greatest_difference(const std::vector<float>& found, const std::vector<float>& expected) {
+double greatest_difference(const std::vector<float>& found, const std::vector<float>& expected) {
   REQUIRE(found.size() == expected.size());
-  float worst = 0;
+  double worst = 0;
   for (size_t i = 0; i < found.size(); ++i) {
-    worst = std::max(worst, std::abs(found[i] - expected[i]));
+    worst = max_or_inf(worst, std::abs(found[i] - expected[i]));
   }
   return worst;
 }

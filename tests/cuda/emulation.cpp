@@ -2,6 +2,7 @@
 #include "cuda_emulation/emulation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -92,6 +93,18 @@ TEST_CASE("the emulated CUDA kernels take tensors that begin at any element") {
       CHECK(report.fault == "");
     }
   }
+}
+
+TEST_CASE("a query of NaN has no numbers after the emulated attention, and no other query does") {
+  const TensorSpec spec{Shape{1, 3, 1, 8}, DType::f32};
+  OpRun run{
+      .op = "attention",
+      .attributes = {},
+      .inputs = {random_tensor(spec, "q"), random_tensor(spec, "k"), random_tensor(spec, "v")}};
+  for (int64_t d = 0; d < 8; ++d) run.inputs[0].set(8 + d, NAN);  // the second query
+  const std::vector<HostTensor> outputs = OpRunner(emulated_cuda_engine()).run(run).outputs;
+  for (int64_t i = 0; i < 24; ++i) CHECK(std::isnan(outputs[0].get(i)) == (i / 8 == 1));
+  for (int64_t t = 0; t < 3; ++t) CHECK(std::isnan(outputs[1].get(t)) == (t == 1));
 }
 
 // y[i] = x[n − 1 − i] through shared memory, with and without the barrier.

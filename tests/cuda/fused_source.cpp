@@ -12,6 +12,7 @@
 #include "catch.h"
 #include "cuda/fused_operands.h"
 #include "cuda_emulation/emulation.h"
+#include "max_or_inf.h"
 #include "ops/case.h"
 #include "ops/kernel.h"
 #include "ops/runner.h"
@@ -23,14 +24,14 @@ namespace dltrain {
 namespace {
 
 struct SourceProgram {
-  const OpCase* first = nullptr;  // of the cases that have it
+  const OpCase* op_case = nullptr;  // of those that have it the one with many packs and a rest
   FusedTypes types;
   std::string name;
 };
 
 std::string text_of(const SourceProgram& p) {
-  const auto steps = parse_fused_program(p.first->attributes.text("program"));
-  return fused_source(steps, p.types, p.first->attributes.integers("results"), p.name);
+  const auto steps = parse_fused_program(p.op_case->attributes.text("program"));
+  return fused_source(steps, p.types, p.name);
 }
 
 // Every program of the op cases, in each format, and with operands of three formats.
@@ -38,7 +39,10 @@ std::vector<SourceProgram> programs() {
   std::vector<SourceProgram> out;
   std::map<std::string, bool> seen;
   for (const OpCase& c : op_cases()) {
-    if (c.op != "fused_elementwise" || seen[c.attributes.text("program")]) continue;
+    if (c.op != "fused_elementwise" || !(c.inputs[0].spec.shape == Shape{33, 65}) ||
+        seen[c.attributes.text("program")]) {
+      continue;
+    }
     seen[c.attributes.text("program")] = true;
     for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
       out.push_back(
@@ -105,36 +109,31 @@ double tolerance(DType dtype) {
 // The greatest difference, relative to the greatest value.
 double difference(const SourceProgram& p, Entry entry, bool aligned) {
   OpRunner reference(reference_engine());
-  OpRun run{.op = p.first->op, .attributes = case_attributes(*p.first, DType::f64), .inputs = {}};
+  OpRun run{
+      .op = p.op_case->op, .attributes = case_attributes(*p.op_case, DType::f64), .inputs = {}};
   FusedOperands operands{};
-  std::vector<Memory> inputs, outputs;
+  std::vector<Memory> inputs;
   int64_t count = 0;
-  for (const HostTensor& given : case_inputs(*p.first, DType::f64)) {
+  for (const HostTensor& given : case_inputs(*p.op_case, DType::f64)) {
     const HostTensor x = converted(given, p.types.inputs[inputs.size()]);
     run.inputs.push_back(converted(x, DType::f64));
     count = x.elements();
     inputs.emplace_back(x.data.size(), aligned);
     std::memcpy(inputs.back().data(), x.data.data(), x.data.size());
   }
-  const std::vector<HostTensor> expected = reference.run(run).outputs;
-  std::vector<HostTensor> found;
-  for (const HostTensor& y : expected) {
-    found.emplace_back(TensorSpec{y.spec.shape, p.types.result});
-    outputs.emplace_back(found.back().data.size(), aligned);
-  }
+  const HostTensor expected = reference.run(run).outputs[0];
+  HostTensor found({expected.spec.shape, p.types.result});
+  Memory output(found.data.size(), aligned);
   for (size_t i = 0; i < inputs.size(); ++i) operands.input[i] = inputs[i].data();
-  for (size_t i = 0; i < outputs.size(); ++i) operands.output[i] = outputs[i].data();
+  operands.output = output.data();
   const int64_t width = fused_pack(p.types);
   emulation::launch(p.name.c_str(), 3u, 64u,
                     [&] { entry(operands, aligned ? count / width : 0, count); });
-  double worst = 0;
-  for (size_t i = 0; i < found.size(); ++i) {
-    std::memcpy(found[i].data.data(), outputs[i].data(), found[i].data.size());
-    double scale = 1e-30;
-    for (int64_t k = 0; k < count; ++k) scale = std::max(scale, std::abs(expected[i].get(k)));
-    for (int64_t k = 0; k < count; ++k) {
-      worst = std::max(worst, std::abs(found[i].get(k) - expected[i].get(k)) / scale);
-    }
+  std::memcpy(found.data.data(), output.data(), found.data.size());
+  double worst = 0, scale = 1e-30;
+  for (int64_t k = 0; k < count; ++k) scale = std::max(scale, std::abs(expected.get(k)));
+  for (int64_t k = 0; k < count; ++k) {
+    worst = max_or_inf(worst, std::abs(found.get(k) - expected.get(k)) / scale);
   }
   return worst;
 }
@@ -146,8 +145,8 @@ TEST_CASE("generated programs of fused groups compute what the reference compute
   for (const SourceProgram& p : list) {
     const Entry entry = compiled.entry(p);
     for (const bool aligned : {true, false}) {
-      INFO(p.first->name << " to " << dtype_name(p.types.result)
-                         << (aligned ? "" : ", not aligned"));
+      INFO(p.op_case->name << " to " << dtype_name(p.types.result)
+                           << (aligned ? "" : ", not aligned"));
       CHECK(difference(p, entry, aligned) < tolerance(p.types.result));
     }
   }

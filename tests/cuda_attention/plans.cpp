@@ -18,24 +18,24 @@ struct Case {
 };
 
 AttentionCall packed(int64_t samples, int64_t tokens, int64_t heads, bool causal) {
-  AttentionCall p{.dtype = DType::bf16, .samples = samples, .queries = tokens, .keys = tokens};
+  AttentionCall p{{.samples = samples, .queries = tokens, .keys = tokens}, DType::bf16};
   p.heads = p.kv_heads = heads;
   p.head_dim = 64;
   p.query_stride = p.key_stride = 3 * heads * 64;
   p.scale = 0.125;
-  p.causal = causal;
+  p.pattern.causal = causal;
   return p;
 }
 
 AttentionCall grouped(int64_t heads, int64_t kv_heads, int64_t head_dim) {
-  AttentionCall p{.dtype = DType::bf16, .samples = 4, .queries = 1024, .keys = 1024};
+  AttentionCall p{{.samples = 4, .queries = 1024, .keys = 1024}, DType::bf16};
   p.heads = heads;
   p.kv_heads = kv_heads;
   p.head_dim = head_dim;
   p.query_stride = heads * head_dim;
   p.key_stride = kv_heads * head_dim;
   p.scale = 0.09;
-  p.causal = true;
+  p.pattern.causal = true;
   return p;
 }
 

@@ -87,8 +87,8 @@ class Machine {
 
  private:
   void prepare(unsigned threads) {
-    while (fibers_.size() < threads) fibers_.emplace_back();
-    for (Fiber& fiber : fibers_) {
+    for (; prepared_ < threads; ++prepared_) {
+      Fiber& fiber = fibers_[prepared_];
       if (fiber.stack != nullptr) continue;
       fiber.stack = mmap(nullptr, kStack, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
@@ -103,6 +103,7 @@ class Machine {
   // They stand in the middle of a kernel: the next launch makes new ones.
   void discard_stuck_fibers() {
     fault_.clear();
+    prepared_ = 0;
     for (Fiber& fiber : fibers_) {
       if (fiber.state == State::done) continue;
       munmap(fiber.stack, kStack);
@@ -180,6 +181,7 @@ class Machine {
   const std::function<void()>* body_ = nullptr;
   std::string fault_;
   std::vector<Fiber> fibers_ = std::vector<Fiber>(1024);  // never grows: contexts point inside
+  size_t prepared_ = 0;                                   // the first ones have stacks
   Fiber* current_ = nullptr;
   jmp_buf scheduler_;
   std::vector<uint4> shared_;

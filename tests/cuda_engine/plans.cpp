@@ -6,24 +6,12 @@
 #include "cuda/vendor/cudnn_convolution.h"
 #include "cuda_engine/described.h"
 #include "ops/case.h"
-#include "ops/conv2d.h"
 
 namespace dltrain {
 namespace {
 
 ConvolutionProblem problem(const Shape& x, const Shape& w, const Conv2dAttributes& attributes) {
-  const Shape y = conv2d_output_shape(x, w, attributes);
-  ConvolutionProblem p{
-      .samples = x[0], .in_channels = x[3], .out_channels = y[3], .groups = attributes.groups};
-  for (int i = 0; i < 2; ++i) {
-    p.in[i] = x[i + 1];
-    p.out[i] = y[i + 1];
-    p.kernel[i] = w[i + 1];
-    p.stride[i] = attributes.stride[i];
-    p.padding[i] = attributes.padding[i];
-    p.dilation[i] = attributes.dilation[i];
-  }
-  return p;
+  return {Conv2dSizes(x, w, conv2d_output_shape(x, w, attributes), attributes)};
 }
 
 bool has_plan(const ConvolutionProblem& problem, const CudnnDescriptor& gpu) {

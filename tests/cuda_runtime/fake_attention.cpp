@@ -40,10 +40,10 @@ struct Head {
   const AttentionCall& c;
   CudnnAttentionPlan::Addresses& a;
   AttentionBias bias;
-  int64_t n, h, g = h / (c.heads / c.kv_heads);
+  int64_t n, h, g = c.kv_head(h);
   Element e{c.dtype};
 
-  int64_t q(int64_t t) const { return c.query_at(n, t, h); }
+  int64_t q(int64_t t) const { return c.query(n, t, h); }
   int64_t k(int64_t s) const { return (n * c.keys + s) * c.key_stride + g * c.head_dim; }
   double dot(Ids::Id x, int64_t i, Ids::Id y, int64_t j) const {
     double sum = 0;
@@ -65,7 +65,8 @@ struct Head {
   // Calls f(s, score) for the keys of a query.
   template <typename F>
   void each_key(int64_t t, const F& f) const {
-    for (int64_t s = c.first_key(t); s < c.end_key(t); ++s) f(s, score(t, s));
+    for (int64_t s = c.pattern.first_key(t); s < c.pattern.end_key(t, c.keys); ++s)
+      f(s, score(t, s));
   }
 
   void forward(int64_t t) const {
@@ -80,17 +81,16 @@ struct Head {
       }
     });
     for (int64_t d = 0; d < c.head_dim; ++d) {
-      e.set(a[Ids::kY], c.output_at(n, t, h) + d, y[static_cast<size_t>(d)] / sum);
+      e.set(a[Ids::kY], c.output(n, t, h) + d, y[static_cast<size_t>(d)] / sum);
     }
-    static_cast<float*>(a[Ids::kSums])[c.row_at(n, h, t)] =
-        static_cast<float>(most + std::log(sum));
+    static_cast<float*>(a[Ids::kSums])[c.row(n, h, t)] = static_cast<float>(most + std::log(sum));
   }
   void backward(int64_t t, std::vector<double>& dk, std::vector<double>& dv) const {
-    const int64_t y = c.output_at(n, t, h);
+    const int64_t y = c.output(n, t, h);
     const double delta = dot(Ids::kDy, y, Ids::kY, y);
     std::vector<double> dq(static_cast<size_t>(c.head_dim));
     each_key(t, [&](int64_t s, double x) {
-      const double weight = std::exp(x - static_cast<float*>(a[Ids::kSums])[c.row_at(n, h, t)]);
+      const double weight = std::exp(x - static_cast<float*>(a[Ids::kSums])[c.row(n, h, t)]);
       const double slope =
           weight * (dot(Ids::kDy, y, Ids::kV, k(s)) * kept(t, s) - delta) * c.scale;
       for (int64_t d = 0; d < c.head_dim; ++d) {

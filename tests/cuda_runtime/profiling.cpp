@@ -1,5 +1,6 @@
 // Profiles of training on the CUDA device, with a CUPTI, an NVML and a listener to NVTX of the
 // tests: what is asked of them, and what becomes of their answers.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -95,6 +96,7 @@ TEST_CASE("CUPTI's kernels are those of the calls, on the host's clock") {
   CHECK_THAT(r.method, Contains("CUPTI"));
   CHECK_FALSE(r.synchronous);
   REQUIRE(r.calls.size() > 10);
+  CHECK(std::ranges::is_sorted(r.device, {}, &DeviceActivity::begin));
   std::vector<int> kernels(r.calls.size());
   int64_t copies = 0;
   for (const DeviceActivity& activity : r.device) {

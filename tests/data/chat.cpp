@@ -76,6 +76,10 @@ TEST_CASE("a chat format needs its tokens") {
   const auto none = byte_tokenizer("t", {});
   CHECK_THAT(refusal_of([&] { ChatFormat(config, *none); }, ExitCode::usage),
              Contains("end of text"));
+  config.assistant = "{content}{bos}";
+  CHECK_THAT(refusal_of([&] { ChatFormat(config, *plain); }, ExitCode::usage),
+             Contains("no begin of text for {bos}"));
+  config.assistant.reset();
   config.system = "";
   CHECK_THAT(refusal_of([&] { ChatFormat(config, *plain).prompt(turns(), "a.jsonl:3"); }),
              Contains("no text for a turn of the system"));
@@ -124,7 +128,6 @@ TEST_CASE("the loss counts the answers of chats with their end") {
                                        kStop, 'e', kStop, 256, 256, 256, 256});
   CHECK(ids_of(*data, 1, 0) == ChatIds{-100, -100, 'b', 'c', kStop, -100, -100, -100, -100, 'e',
                                        kStop, -100, -100, -100, -100, -100});
-  CHECK(data->valid_targets(0) == 5);
   // A chat that is cut keeps what fits.
   const auto cut =
       read_data(chat_keys(path,
@@ -163,6 +166,7 @@ TEST_CASE("chats that cannot be used are refused with their place") {
   for (const auto& [rest, message] :
        {std::pair("chat_format: {name: plain, user: 'x'}", "user must have {content} once"),
         {"chat_format: {name: plain, assistant: 'A: {content}'}", "ends an answer"},
+        {"chat_format: {name: plain, assistant: '{bos}A: {content}'}", "ends an answer"},
         {"chat_format: {user: '{content}'}", "needs user and assistant"},
         {"chat_format: other", "chatml"},
         {"document_mask: true", "document_mask needs documents"}}) {

@@ -6,6 +6,8 @@
 #include "config/bind.h"
 #include "config/dump.h"
 #include "config/yaml.h"
+#include "data/inspect.h"
+#include "refusal.h"
 #include "temporary_folder.h"
 
 using namespace dltrain;
@@ -138,6 +140,48 @@ TEST_CASE("splits whose samples differ are refused") {
   const DataConfig config = read_config("data: {type: synthetic, shape: [2], eval: {shape: [3]}}");
   CHECK_THROWS_WITH(config.open(), Contains("data.train has input f32[2], target i32[]; data.eval "
                                             "has input f32[3]"));
+}
+
+TEST_CASE("a split cannot ask for statistics that the training split does not have") {
+  TemporaryFolder folder;
+  const std::string path = folder.write("a.csv", "1,2,0\n3,4,1\n");
+  const auto read = [&](const std::string& train, const std::string& eval) {
+    return read_config(fmt::format("data: {{type: csv, path: '{}', train: {{{}}}, eval: {{{}}}}}",
+                                   path, train, eval));
+  };
+  const auto refusal = [&](const std::string& train, const std::string& eval,
+                           const OpenOptions& how = {}) {
+    return refusal_of([&] { read(train, eval).open(how); }, ExitCode::usage);
+  };
+  const char *auto_ = "normalize: auto", *given = "normalize: {mean: 1, std: 2}";
+  CHECK_THAT(refusal("", "empty: mean"),
+             Contains("exp.yaml:1:") && Contains("data.train is read without `empty`"));
+  CHECK_THAT(refusal(given, auto_), Contains("data.train is read without `normalize: auto`"));
+  CHECK_THAT(refusal(auto_, given), Contains("which normalizes this data too"));
+  CHECK_THAT(refusal("", auto_, {.fit = false}), Contains("so there are no statistics"));
+  const auto plain = read("", "").open().train->schema();
+  CHECK_THAT(refusal("empty: mean", "empty: mean", {.trained = plain}),
+             Contains("the model was trained without `empty`"));
+  const auto fitted = read(auto_, "").open();
+  CHECK(fitted.eval->schema()->normalized);
+  CHECK_THAT(refusal(given, given, {.trained = fitted.train->schema()}),
+             Contains("the model was trained with `normalize: auto`"));
+  CHECK(read(given, given).open({.trained = plain}).eval->size() == 2);
+}
+
+TEST_CASE("columns of tables are reported unless transforms resize the inputs") {
+  TemporaryFolder folder;
+  const std::string path = folder.write("a.csv", "1,2,3,4,0\n3,4,5,6,1\n");
+  const auto columns_with = [&](const std::string& transforms) {
+    const auto table =
+        read_config("data: {type: csv, path: '" + path + "', shape: [2, 2, 1]" + transforms + "}")
+            .open({.fit = false})
+            .train;
+    return inspect_columns(*table);
+  };
+  REQUIRE(columns_with("").size() == 5);
+  CHECK(columns_with("")[3].greatest == 6);
+  CHECK(columns_with(", transforms: [{resize: 1}]").empty());
 }
 
 TEST_CASE("every kind of dataset can be made and described") {

@@ -58,8 +58,6 @@ TEST_CASE("a CSV file gives inputs and labels in file order") {
   CHECK(label(*data, 1) == 2);
   CHECK(label(*data, 2) == kIgnoredLabel);
   CHECK(data->label_bound() == 3);
-  CHECK(data->valid_targets(1) == 1);
-  CHECK(data->valid_targets(2) == 0);
   CHECK_FALSE(data->uniform_valid_targets());
   CHECK(data->location_of(2) == "x.csv:4");
 }
@@ -126,6 +124,7 @@ TEST_CASE("bad values are refused with line and column") {
     CHECK_THAT(refusal_csv(std::string("1,0\n") + value + ",0\n"), Contains("not a finite number"));
   }
   CHECK_THAT(refusal_csv("1e300,0\n"), Contains("too large for f32"));
+  CHECK(inputs(*load("1e-400,-1e-400,0\n"), 0) == Floats{0, 0});
   CHECK_THAT(refusal_csv("1,0\n\x1b[31mred,0\n"), Contains("'?[31mred' is not a number"));
   CHECK_THAT(refusal_csv(std::string("1,0\n1\0002,0\n", 10)), Contains("is not a number"));
 }

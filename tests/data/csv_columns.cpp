@@ -83,6 +83,14 @@ TEST_CASE("cells in quotes hold separators, quotes and line ends") {
   CHECK_THAT(table_refusal("a,y\n1,0\n\"2,1\n"),
              Contains("t.csv:3: a quote that begins in this record is not closed"));
   CHECK_THAT(table_refusal("a,y\n\"1\"x,0\n"), Contains("a closing quote is followed by text"));
+  // Any blanks between cells, before the first and after the last.
+  const CsvOptions blanks{.hints = {.delimiter = " "}};
+  const auto cars = table("1  \"a b\" 0\n2 x\t1 \n3\t\"a b\"\t0\n \"4\" \"x\" 1 \t\n", blanks);
+  CHECK(cars->schema()->columns[1].categories == Texts{"a b", "x"});
+  CHECK(row_of(*cars, 2) == Row{3, 1, 0});
+  CHECK(row_of(*cars, 3) == Row{4, 0, 1});
+  CHECK_THAT(table_refusal("1 \"a\" 0\n2 \"a\"b 1\n", blanks),
+             Contains("t.csv:2: a closing quote is followed by text"));
 }
 
 TEST_CASE("texts are categories: an input each, or ids for an embedding") {
@@ -263,6 +271,10 @@ TEST_CASE("a schema is kept as JSON, and what differs is told") {
   other.columns[2].categories.pop_back();
   CHECK_THAT(schema_difference(read, other),
              Contains("other categories (2 in the checkpoint, 1 in this data)"));
+  other = read;
+  other.columns[3].marks_empty = false;
+  CHECK_THAT(schema_difference(read, other),
+             Contains("column 'Age' has an input or category for empty cells in the checkpoint"));
   CHECK(to_json({.class_names = {"a"}}).empty());
   for (const char* bad : {"{", "[]", "{\"format\": \"dltrain.data\", \"version\": 2}"}) {
     CHECK_THROWS_WITH(schema_from_json(bad, "state.json"),

@@ -4,7 +4,7 @@
 
 #include "data/image_dataset.h"
 #include "images.h"
-#include "refusal.h"
+#include "read_data.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
@@ -93,4 +93,7 @@ TEST_CASE("IDX files that are cut, too long, empty, foreign or do not fit are re
                load_idx({"no-such-file", "no-such-file", {}});
              }),
              Contains("cannot open"));
+  CHECK_THROWS_WITH(read_data("type: idx, images: a, labels: b, train: {}, eval: {split: test}"),
+                    Contains("split chooses among the files of path"));
+  CHECK_NOTHROW(read_data("type: idx, images: a, labels: b, split: train"));
 }

@@ -50,7 +50,7 @@ TEST_CASE("classes are the sub-folders by name, images their files by path") {
   CHECK_THROWS_WITH(make_image_dataset(source, {}, {}), Contains("images may differ in size"));
 }
 
-TEST_CASE("names of classes are UTF-8; those of files need not be") {
+TEST_CASE("names of classes are UTF-8, and those of files need not be") {
   const Pictures pictures;
   pictures.put("a cats/caf\xe9.jpg", "photo.jpg");
   CHECK_THAT(open_image_folder({pictures.path()})->location_of(0), Contains("caf\\xe9.jpg"));

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/file.h"
 #include "data/broken_images.h"
 #include "data/image_dataset.h"
 #include "images.h"
@@ -27,10 +28,9 @@ std::string write_packed_images(const TemporaryFolder& folder) {
   return path;
 }
 
-std::string refusal_packed_images(const TemporaryFolder& folder, const std::string& content,
-                                  bool data = false) {
+std::string refusal_packed_images(const TemporaryFolder& folder, const std::string& content) {
   const auto path = folder.write("bad.images", content);
-  return refusal_of([&] { open_packed_images(path, data); });
+  return refusal_of([&] { open_packed_images(path); });
 }
 
 // `content` with its directory changed and the checksum made to fit.
@@ -55,7 +55,7 @@ std::string forged(std::string content, const Change& change) {
 
 TEST_CASE("packed images come back as they were, raw and encoded") {
   TemporaryFolder folder;
-  const auto source = open_packed_images(write_packed_images(folder), true);
+  const auto source = open_packed_images(write_packed_images(folder));
   CHECK(source->size() == 3);
   CHECK(source->labels() == std::vector<int32_t>{1, 0, 1});
   CHECK(source->class_names() == std::vector<std::string>{"cat", "dög"});
@@ -66,6 +66,13 @@ TEST_CASE("packed images come back as they were, raw and encoded") {
   std::vector<uint8_t> buffer;
   CHECK(source->read(2, buffer).encoding == ImageEncoding::png);
   CHECK_FALSE(std::filesystem::exists(folder / "a.images.partial"));
+
+  const std::string file = read_file(folder / "a.images", 1 << 20, ExitCode::data);
+  packed::Footer footer{};
+  std::memcpy(&footer, file.data() + file.size() - sizeof(footer), sizeof(footer));
+  Hasher hasher;
+  hasher.update(std::as_bytes(std::span(file).subspan(8, footer.index_offset - 8)));
+  CHECK_THAT(file, Catch::Contains(hasher.hex()));
 }
 
 TEST_CASE("broken packed images are left out where that is asked for") {
@@ -129,10 +136,6 @@ TEST_CASE("packed files that are cut, damaged, foreign or forged are refused") {
   std::string damaged = whole;
   damaged[whole.size() - 150] ^= 1;
   CHECK_THAT(refusal_packed_images(folder, damaged), Contains("checksum differs"));
-  damaged = whole;
-  damaged[10] ^= 1;
-  CHECK(open_packed_images(folder.write("ok.images", damaged))->size() == 3);
-  CHECK_THAT(refusal_packed_images(folder, damaged, true), Contains("images are damaged"));
 
   const auto refused = [&](const auto& change) {
     return refusal_packed_images(folder, forged(whole, change));

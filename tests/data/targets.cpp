@@ -7,7 +7,9 @@
 #include "data/classes.h"
 #include "data/loader.h"
 #include "data/memory_dataset.h"
+#include "read_data.h"
 #include "shared/host_memory.h"
+#include "temporary_folder.h"
 
 using namespace dltrain;
 
@@ -43,8 +45,6 @@ TEST_CASE("a label that the loss ignores becomes -100 and is not counted") {
   CHECK(labels_of_targets(*data) == std::vector<int32_t>{0, -100, 2, -100, -100});
   CHECK(data->label_bound() == 3);
   CHECK_FALSE(data->uniform_valid_targets());
-  CHECK(data->valid_targets(0) == 1);
-  CHECK(data->valid_targets(1) == 0);
   data->check_labels(3);
   CHECK(ignore_label(labels({0, 1}), 7)->uniform_valid_targets() == 1);
 }
@@ -93,6 +93,58 @@ TEST_CASE("the divisor of a step is that of the global batch, whatever the layou
   }
 }
 
+TEST_CASE("what counts are the targets of the batches, which training changes in each epoch") {
+  const auto device = make_host_device("cpu", "");
+  TemporaryFolder folder;
+  std::string bytes;
+  for (int i = 0; i < 60; ++i) bytes += {static_cast<char>(i * i % 7), '\0'};
+  const std::string path = folder.write("ids.bin", bytes);
+  for (const char* keys : {"random_offset: true", "mlm_probability: 0.4, mask_token_id: 0"}) {
+    const auto tokens =
+        read_data("type: tokens, layout: uint16, sequence_length: 5, path: '" + path + "', " + keys)
+            .open()
+            .train;
+    const auto ignoring = ignore_label(tokens, 2);
+    CHECK(ignoring->label_bound() == tokens->label_bound());
+    for (const auto& data : {tokens, ignoring}) {
+      for (const std::vector<double>& weights :
+           {std::vector<double>{}, std::vector<double>{0.5, 2, 1, 4, 0.25}}) {
+        TargetCount count;
+        const auto add = [&](const Batch& batch) {
+          const auto* targets = reinterpret_cast<const int32_t*>(batch.fields[1]);
+          for (int64_t i = 0; i < batch.samples * 5; ++i) {
+            if (targets[i] < 0) continue;
+            ++count.valid;
+            count.divisor += weights.empty() ? 1 : weights[static_cast<size_t>(targets[i])];
+          }
+        };
+        const auto check = [&](const Batch& batch) {
+          CHECK(batch.valid_targets == count.valid);
+          CHECK(batch.loss_divisor == count.divisor);
+          count = {};
+        };
+        TrainLoader loader(data,
+                           {.global_batch = 4,
+                            .micro_batch = 2,
+                            .seed = 3,
+                            .target_weights = {.by_label = weights}},
+                           *device);
+        for (int step = 0; step < 12; ++step) {
+          add(loader.next());
+          const Batch& last = loader.next();
+          add(last);
+          check(last);
+        }
+        EvalLoader evaluation(data, 4, 0, 1, *device, {}, {.by_label = weights});
+        while (const Batch* batch = evaluation.next()) {
+          add(*batch);
+          check(*batch);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a distribution over three classes is one target, three numbers are three") {
   const auto device = make_host_device("cpu", "");
   const auto data = with_targets({{3}, DType::f32}, std::vector<float>(15, 0.5f), 5);
@@ -113,6 +165,13 @@ TEST_CASE("a distribution over three classes is one target, three numbers are th
 
 TEST_CASE("padded f32 targets are NaN and do not count") {
   const auto device = make_host_device("cpu", "");
+  const auto numbers = with_targets({{1}, DType::f32}, std::vector<float>{1, std::nanf(""), 3}, 3);
+  for (const auto& gaps : {numbers, labels_as_targets(labels({1, 0, -100}))}) {
+    EvalLoader all(gaps, 3, 0, 1, *device);
+    const Batch* batch = all.next();
+    CHECK(batch->valid_targets == 2);
+    CHECK(batch->loss_divisor == 2);
+  }
   const auto data = with_targets({{2}, DType::f32}, std::vector<float>{1, 2, 3, 4, 5, 6}, 3);
   EvalLoader loader(data, 2, 0, 1, *device);
   loader.start();

@@ -40,6 +40,7 @@ class Ranks(DltrainTest):
 
     def disturb(self, faults, distance, seed, layout=()):
         """Trains on 4 ranks while a random rank is hit every so many steps; every third time it is stopped, not killed."""
+        print(f"seed {seed}", flush=True)
         dice = random.Random(seed)
         length = ("-s", f"training.max_steps={distance * (faults + 1)}", *layout)
         self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "quiet", "--nproc-per-node", 4, *RUN, *length)
@@ -98,6 +99,7 @@ class Ranks(DltrainTest):
 
     def name_hangs(self, hangs, seed):
         """Stops a random rank of 3 again and again; the launcher names it and ends it a second after the timeout of a second."""
+        print(f"seed {seed}", flush=True)
         dice = random.Random(seed)
         process = self.start("launch", "--nproc-per-node", 3, "--max-restarts", 100_000, self.small(SMALL.replace("16", "18")), "-q",
                              "--output-dir", self.folder / "run", "-s", "training.max_steps=100000000", "-s", "parallelism.timeout=1",
@@ -123,7 +125,7 @@ class Ranks(DltrainTest):
         named = re.findall(r"^dltrain: rank (\d) .* (?:has sent no heartbeat for|hangs at step) ", result.err, re.MULTILINE)
         self.assertEqual([int(rank) for rank in named], victims, str(result))
         late = [seconds for seconds in times if seconds > 2]
-        print(f"{hangs} hangs, seed {seed}: all named; gone after {min(times):.2f} to {max(times):.2f} s, {len(late)} after more than 2")
+        print(f"{hangs} hangs: all named; gone after {min(times):.2f} to {max(times):.2f} s, {len(late)} after more than 2")
         self.assertLess(max(times), 4, str(times))
 
     def test_3_hangs_are_named_a_second_after_the_timeout(self):

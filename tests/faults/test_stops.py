@@ -52,6 +52,7 @@ class Stops(DltrainTest):
 
     def signal_at_random_times(self, times, seed, *arguments):
         """Signals a run `times` times, at any moment of its start, its steps, its evaluations and its end, and resumes it."""
+        print(f"seed {seed}", flush=True)
         dice = random.Random(seed)
         path, whole, run = self.small(EVALUATED), self.folder / "whole", self.folder / "run"
         begin = time.monotonic()
@@ -76,7 +77,7 @@ class Stops(DltrainTest):
                 self.assertLess(took, SOON, str(result))
         self.run_dltrain(path, "-q", "--output-dir", run, "--resume", "auto", *arguments)
         self.assert_as_undisturbed(run, whole)
-        print(f"{stops} signals, seed {seed}: the slowest end took {slowest:.2f} s")
+        print(f"{stops} signals: the slowest end took {slowest:.2f} s")
 
     def test_signals_at_6_random_times_cost_nothing_but_time(self):
         self.signal_at_random_times(6, time.time_ns())
@@ -191,7 +192,8 @@ class Stops(DltrainTest):
             links = (pathlib.Path(f"/proc/{process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{process.pid}/fd"))
             return any("big.csv" in str(link.resolve()) for link in links)
 
-        self.wait_for(is_open, "the data to be opened")
+        self.wait_for(lambda: process.poll() is not None or is_open(), "the data to be opened")
+        self.assertIsNone(process.poll(), "the run ended too early")
         process.send_signal(signal.SIGTERM)
         sent = time.monotonic()
         result = self.end(process)

@@ -42,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                       reinterpret_cast<std::byte*>(ids.data()));
       int64_t counted = 0;
       for (const int32_t id : ids) counted += id != kIgnoredLabel;
-      if (counted != dataset->valid_targets(sample) || counted < 1) std::abort();
+      if (counted < 1) std::abort();
     }
   } catch (const Error& error) {
     if (error.code() != ExitCode::data) std::abort();

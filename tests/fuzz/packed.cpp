@@ -36,7 +36,7 @@ class MemoryFile {
 void open_and_read(const std::string& content) {
   const MemoryFile file(content);
   try {
-    const auto source = open_packed_images(file.path(), true);
+    const auto source = open_packed_images(file.path());
     std::vector<uint8_t> buffer;
     uint64_t sum = 0;
     for (int64_t i = 0; i < source->size(); ++i) {

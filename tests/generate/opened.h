@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "computing_in.h"
 #include "generate/decoder.h"
+#include "max_or_inf.h"
 #include "nn/read_model.h"
 #include "run_graph.h"
 
@@ -70,7 +71,7 @@ inline double difference(Decoder& decoder, const std::vector<int32_t>& tokens, s
   double worst = 0;
   const auto compare = [&](std::span<const float> logits, size_t place) {
     for (size_t i = 0; i < kIds; ++i) {
-      worst = std::max(worst, std::abs(double{logits[i]} - expected[place * kIds + i]));
+      worst = max_or_inf(worst, std::abs(double{logits[i]} - expected[place * kIds + i]));
     }
   };
   compare(decoder.prefill(0, std::span(tokens).first(prompt), 0), prompt - 1);

@@ -96,6 +96,10 @@ TEST_CASE("repetition makes tokens of the text less likely, above and below 0") 
 
 TEST_CASE("temperature 0 takes the likeliest, the first of equals") {
   CHECK(TokenSampler({.temperature = 0}, kPrompt, 0).next(std::vector<float>{1, 3, 3, 2}, 2) == 1);
+  for (double tiny : {1e-30, 1e-40, 1e-310}) {
+    CHECK(TokenSampler({.temperature = tiny}, kPrompt, 0).next(std::vector<float>{1, 3, 0}, 2) ==
+          1);
+  }
 }
 
 TEST_CASE("a draw is a function of seed, prompt, copy and place") {

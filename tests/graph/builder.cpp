@@ -38,6 +38,8 @@ TEST_CASE("a sum takes over the node that makes it, or copies what others hold")
   CHECK(b.accumulate(x, "an input", Role::metric) != x);
   const ValueId view = b.emit1("reshape", {x}, {{"shape", std::vector<int64_t>{2, 2}}});
   CHECK(b.accumulate(view, "a view", Role::metric) != view);
+  CHECK(b.reshape(view, {2, 2}) == view);
+  CHECK(b.spec(b.reshape(view, {1, 4})).shape == Shape{1, 4});
   CHECK(b.accumulate(own, "again", Role::gradient) != own);
   const ValueId twin = b.emit1("exp", {x});
   b.accumulate(twin, "own", Role::metric);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "catch.h"
+#include "comm/world.h"
 #include "examples.h"
 #include "random_graph.h"
 #include "run_graph.h"
@@ -64,8 +65,14 @@ Graph sum_example() {
   return graph;
 }
 
+Collectives* one_rank() {
+  static const auto device = reference_engine().open(0);
+  static const auto group = make_single(*device);
+  return group.get();
+}
+
 TEST_CASE("segments hold what each kind of micro-step needs") {
-  GraphRun run(sum_example(), true);
+  GraphRun run(sum_example(), true, reference_engine(), one_rank());
   const Program& program = run.program();
   CHECK(calls_of(program, Phase::forward, MicroStep::first) == "square reduce");
   CHECK(calls_of(program, Phase::forward, MicroStep::middle) == "square reduce+");
@@ -76,7 +83,7 @@ TEST_CASE("segments hold what each kind of micro-step needs") {
 }
 
 Numbers sum_over_three(const Engine& engine) {
-  GraphRun run(sum_example(), true, engine);
+  GraphRun run(sum_example(), true, engine, one_rank());
   for (int step = 0; step < 2; ++step) {  // the second step starts from zero again
     for (int64_t i = 0; i < 3; ++i) {
       run.set("x", {static_cast<double>(i), 1.0 + step});
@@ -91,7 +98,7 @@ TEST_CASE("the first micro-step overwrites the sums and later ones add to them")
 }
 
 TEST_CASE("a kernel that cannot add writes beside the sum, and is added to it") {
-  GraphRun run(sum_example(), true, overwriting_engine());
+  GraphRun run(sum_example(), true, overwriting_engine(), one_rank());
   CHECK(calls_of(run.program(), Phase::forward, MicroStep::first) == "square reduce");
   CHECK(calls_of(run.program(), Phase::forward, MicroStep::middle) == "square reduce> add+");
   CHECK(sum_over_three(overwriting_engine()) == Numbers{0 + 1 + 4 + 3 * 4});
@@ -103,7 +110,7 @@ TEST_CASE("a plan says which variant of each op its calls have") {
   for (KernelRow& row : rows) row.variant = row.op == "reduce" ? "wide" : "plain";
   Engine engine = overwriting_engine();
   engine.kernels = rows.data();
-  const auto variants = GraphRun(sum_example(), true, engine).program().variants();
+  const auto variants = GraphRun(sum_example(), true, engine, one_rank()).program().variants();
   CHECK(variants.at({"square", "plain"}) == 1);
   CHECK(variants.at({"reduce", "wide"}) == 2);  // overwriting and adding
   CHECK(variants.count({"reduce", "plain"}) == 0);

@@ -47,9 +47,8 @@ TEST_CASE("the backward is appended op by op, and the gradient is a sum of its o
         "  %3 = reduce(%2) {axes=[0], kind=sum} : f64[1]\n"
         "backward:\n"
         "  %5 = loss_seed(step_state, %3) : f64[1]\n"
-        "  %6 = reshape(%5) {shape=[1]} : f64[1]\n"
-        "  %7 = broadcast(%6) {shape=[3]} : f64[3]\n"
-        "  gradient of p = mul(%7, x) : f64[3]\n");
+        "  %6 = broadcast(%5) {shape=[3]} : f64[3]\n"
+        "  gradient of p = mul(%6, x) : f64[3]\n");
   CHECK(e.gradient() == std::vector<double>{1, 2, 3});
 }
 

@@ -76,7 +76,8 @@ TEST_CASE("ranks meet through the launcher's store") {
         std::multiset<std::string>{"sum 6", "[rank 1] sum 6", "[rank 2] sum 6"});
 }
 
-TEST_CASE("a failing rank is named, and its code returned; lines right above are not repeated") {
+TEST_CASE(
+    "a failing rank is named, and its code returned, and lines right above are not repeated") {
   Launched launched(ranks(3, "fail"));
   CHECK(launched.finish() == 3);
   CHECK(launched.says("[rank 1] line 29\n"));
@@ -359,7 +360,7 @@ TEST_CASE("when the restarts are used up the failure counts") {
   CHECK(launched.says("no restart: 1 of 1 restarts are used up"));
 }
 
-TEST_CASE("restarts that bring a run no further end; those that do go on from its checkpoint") {
+TEST_CASE("restarts that bring a run no further end, and those that do go on from its checkpoint") {
   LaunchOptions options = ranks(2, "restart 9");
   options.max_restarts = 100;
   Launched stuck(options);

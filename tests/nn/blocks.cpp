@@ -95,9 +95,16 @@ TEST_CASE("uses and definitions of blocks that cannot be are refused") {
   says(kUnit + "layers: [{block: unit, width: 4611686018427387904}]",
        "the product exceeds 64 bits");
   says(kUnit + "layers: [{block: {width: 3}}]", "a block needs 'use'");
+  says("layers: [{linear: 3}, block]", "model.yaml:1:23: error: a block needs 'use'");
   says("layers: [{block: unit}]", "no block is called 'unit'");
   says("{blocks: {a: {layers: [{block: b}]}, b: {layers: [{block: a}]}}, layers: [{block: a}]}",
        "a block that uses itself: a -> b -> a");
+  says("{blocks: {a: {parameters: {p: {block: a}}, layers: [$p]}}, layers: [{block: a}]}",
+       "a block that uses itself: a -> a");
+  says(
+      "{blocks: {a: {parameters: {p: {block: b}}, layers: [$p]}, b: {parameters: {p: {block: a}}, "
+      "layers: [$p]}}, layers: [{block: b}]}",
+      "a block that uses itself: b -> a -> b");
   says("{blocks: {a: {layers: [linear: $w]}}, layers: [relu]}", "'a' has no parameter 'w'");
   says("{blocks: {a: {parameters: {w: 1}, layers: [relu]}}, layers: [relu]}",
        "no layer of 'a' uses the parameter 'w'");
@@ -126,6 +133,9 @@ TEST_CASE("defaults follow from earlier parameters, and products may divide") {
   CHECK_THAT(mistakes_in("{blocks: {a: {parameters: {w: 8}, layers: [linear: $w / 0]}}, "
                          "layers: [{block: a}]}"),
              Contains("'$w / 0' is 8 / 0, no integer"));
+  CHECK_THAT(mistakes_in("{blocks: {a: {parameters: {w: -9223372036854775808, v: -1}, layers: "
+                         "[linear: $w / $v]}}, layers: [{block: a}]}"),
+             Contains("the product exceeds 64 bits"));
   CHECK_THAT(mistakes_in("{blocks: {a: {parameters: {w: $h, h: 8}, layers: [linear: $w]}}, "
                          "layers: [{block: a}]}"),
              Contains("'a' has no parameter 'h'"));
@@ -138,6 +148,11 @@ TEST_CASE("blocks that double at every level end in a message, not in memory") {
     text += fmt::format("  b{}: {{layers: [{}, {}, {}, {}]}}\n", i, inner, inner, inner, inner);
   }
   CHECK_THAT(mistakes_in(text + "layers: [{block: b14}]"), Contains("blocks expand to more than"));
+  std::string wide = "blocks: {a: {parameters: {p: }, layers: [", argument;
+  for (int i = 0; i < 1000; ++i) wide += "sequential: $p, ";
+  for (int i = 0; i < 2000; ++i) argument += "relu, ";
+  CHECK_THAT(mistakes_in(wide + "]}}\nlayers: [{block: a, p: [" + argument + "]}]"),
+             Contains("blocks expand to more than"));
   std::string deep = "blocks:\n  b0: {layers: [relu]}\n";
   for (int i = 1; i < 40; ++i)
     deep += fmt::format("  b{}: {{layers: [{{block: b{}}}]}}\n", i, i - 1);

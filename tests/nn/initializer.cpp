@@ -50,7 +50,7 @@ TEST_CASE("initialisers have the bounds and deviations of PyTorch") {
              Contains("low is above high"));
 }
 
-TEST_CASE("the innermost initialiser holds; the model's is for weights of two axes or more") {
+TEST_CASE("the innermost initialiser holds, and the model's is for weights of two axes or more") {
   const EmittedModel model = emit_text(R"(
 init: he_normal
 layers:

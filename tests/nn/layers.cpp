@@ -186,7 +186,7 @@ TEST_CASE("activations that are made of other ops") {
              Contains("did you mean 'per_channel'?"));
 }
 
-TEST_CASE("normalisation without weight and bias; pooling with windows that reach out") {
+TEST_CASE("normalisation without weight and bias, and pooling with windows that reach out") {
   const EmittedModel model = emit_text(
       "layers: [{type: max_pool2d, kernel_size: 2, ceil_mode: true}, "
       "{type: avg_pool2d, kernel_size: 2, ceil_mode: true}, {type: batch_norm, affine: false}, "
@@ -377,6 +377,10 @@ TEST_CASE("moe: rows sorted by expert, one product for all experts, losses of th
              Contains("experts.gate_proj.weight has a matrix for each expert"));
   CHECK_THAT(refusal("layers: [moe: {" + keys + ", activation: softmax}]", {5}),
              Contains("softmax cannot be the activation of experts"));
+  for (const char* activation : {"add", "concat", "token_type_embedding"}) {
+    CHECK_THAT(refusal(fmt::format("layers: [moe: {{{}, activation: {}}}]", keys, activation), {5}),
+               Contains("error: model.layers[0] (moe) on [2, 5]: "));
+  }
   CHECK_THAT(mistakes_in("layers: [moe: {num_experts: 2, experts_per_token: 3, "
                          "intermediate_size: 3}]"),
              Contains("a token cannot choose 3 of 2 experts"));

@@ -201,6 +201,7 @@ TEST_CASE("names and inputs that cannot be are refused at their place") {
   says("[{linear: 3, name: a.0}, {sequential: [linear: 3], name: a}]", "give it another `name`");
   says("[{linear: 3, inputs: [input, previous]}]", "takes one input, got 2");
   says("[add]", "takes at least two inputs");
+  says("[{token_type_embedding: 2, inputs: \"types?\"}]", "none of its inputs exists");
   says("[linear: 3, {sequential: [{linear: 3, inputs: x}]}]", "no layer in it reads its input");
   says("[{linear: 3, name: a}, {linear: 3, inputs: input}, {linear: 4, name: b}]",
        "nothing uses the output of model.layers[0] (linear)");

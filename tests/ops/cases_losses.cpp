@@ -122,6 +122,12 @@ void add_losses_cases(std::vector<OpCase>& cases) {
   add_metric_sums(cases, {1, 2});
   add_metric_sums(cases, {33, 10});
   add_metric_sums(cases, {3, 5, 7});
+  // With rows of NaN.
+  const CaseInput logits = case_tensor({33, 10}, Fill::distributions);
+  const CaseInput labels{{Shape{33}, DType::i32}, Fill::ids, 10};
+  cases.push_back({"confusion_matrix with NaN", "confusion_matrix", {logits, labels}});
+  cases.push_back(
+      {"top_k_correct with NaN", "top_k_correct", {logits, labels}, {{"k", int64_t{2}}}});
 }
 
 }  // namespace dltrain

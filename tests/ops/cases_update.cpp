@@ -297,6 +297,8 @@ void add_update_cases(std::vector<OpCase>& cases) {
   add_clip_percentile(cases, "of the smallest norm", 1000, 257, 0.1, 0.6);
   add_clip_percentile(cases, "above the norm", 1000, 257, 50, 0.01);
   add_clip_percentile(cases, "of a step that is not finite", 21, 8, 90, 100, false);
+  add_clip_percentile(cases, "below max_grad_norm", 21, 8, 90, 100);
+  cases.back().state.in.max_grad_norm = 50;
 
   add_running_norm(cases, "of the only group", {{"first", true}, {"last", true}}, 0);
   add_running_norm(cases, "of the first group, clipped", {{"first", true}, {"clips", true}}, 1e-3);

@@ -83,10 +83,8 @@ class CaseComparison {
     run_ = {.op = c.op, .attributes = case_attributes(c, floating), .inputs = {}};
     run_.inputs = case_inputs(c, floating);
     OpRun exact{.op = c.op, .attributes = case_attributes(c, DType::f64), .inputs = {}};
-    const std::vector<HostTensor> kept = case_inputs(c, DType::f64);
-    for (size_t i = 0; i < kept.size(); ++i) {
-      const bool wide = kept[i].spec.dtype == DType::f64;
-      exact.inputs.push_back(wide ? converted(run_.inputs[i], DType::f64) : kept[i]);
+    for (const TensorSpec& spec : case_specs(c, DType::f64)) {
+      exact.inputs.push_back(converted(run_.inputs[exact.inputs.size()], spec.dtype));
     }
     tested.add_kept(run_);
     reference.add_kept(exact);
@@ -209,7 +207,7 @@ std::vector<CaseReport> compare_engine(
     const Engine& engine, const Engine& reference, const std::function<bool(const OpCase&)>& wanted,
     DType floating, const std::function<bool(std::span<const CaseReport>)>& after_case,
     bool unaligned) {
-  OpRunner tested(engine, 0, unaligned), oracle(reference);
+  OpRunner tested(engine, 0, unaligned), oracle(reference, 0, false, 1);
   std::vector<CaseReport> reports;
   for (const OpCase& c : op_cases()) {
     if (!wanted(c)) continue;

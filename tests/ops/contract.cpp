@@ -41,7 +41,7 @@ TEST_CASE("every case moves bytes, and in-place writers alias tensors of the sam
   for (const OpCase& c : op_cases()) {
     INFO(c.name);
     const OpDef& op = *find_op(c.op);
-    const SpecList inputs = specs_of(case_inputs(c, DType::f32));
+    const SpecList inputs = case_specs(c, DType::f32);
     const SpecList outputs = op.output_specs(inputs, c.attributes);
     const Cost cost = op_cost(op, inputs, outputs, c.attributes);
     CHECK(cost.bytes > 0);
@@ -63,7 +63,9 @@ TEST_CASE("the cost of a product counts multiply-adds twice") {
 }
 
 TEST_CASE("the reference kernels in f32 agree with themselves in f64") {
-  for (const CaseReport& report : compare_engine(reference_engine(), reference_engine())) {
+  const auto reports = compare_engine(reference_engine(), reference_engine());
+  REQUIRE(reports.size() >= op_cases().size());
+  for (const CaseReport& report : reports) {
     INFO(report.op_case->name << ", " << report.how);
     CHECK(report.fault == "");
   }

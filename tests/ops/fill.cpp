@@ -19,16 +19,22 @@ class Numbers {
  public:
   explicit Numbers(const std::string& name) : stream_(random_stream(name)) {}
 
-  uint64_t below(uint64_t bound) { return random_bits(7, stream_, 0, next_++) % bound; }
-  double uniform() { return random_uniform(7, stream_, 0, next_++); }
+  uint64_t below(uint64_t bound) { return bits() % bound; }
+  double uniform() { return uniform_from_bits(bits()); }
   double normal() {
     const double radius = std::sqrt(-2 * std::log(1 - uniform()));
     return radius * std::cos(2 * std::numbers::pi * uniform());
   }
 
  private:
+  uint32_t bits() {
+    if (next_ % 4 == 0) block_ = random_block(7, stream_, 0, next_ / 4);
+    return block_.v[next_++ % 4];
+  }
+
   uint64_t stream_;
   uint64_t next_ = 0;
+  Philox4 block_{};
 };
 
 // A shuffled grid around zero, half a step away from it.
@@ -267,51 +273,52 @@ Attributes case_attributes(const OpCase& c, DType floating) {
   return out;
 }
 
-std::vector<HostTensor> case_inputs(const OpCase& c, DType floating) {
-  std::vector<HostTensor> out;
-  for (const CaseInput& input : c.inputs) {
-    Numbers numbers(c.name + std::to_string(out.size()));
-    HostTensor t(input.spec);
-    fill(t, input, c, numbers);
-    out.push_back(std::move(t));
-  }
+SpecList case_specs(const OpCase& c, DType floating) {
   // The loss seed is f64, and copies are of 16 bits, whatever the tensors are.
   const auto in_dtype = [&](bool first_shape_only) {
-    std::vector<HostTensor> tensors;
-    for (size_t i = 0; i < out.size(); ++i) {
-      const HostTensor& t = out[i];
-      const bool stays = dtype_size(floating) == 2 && c.inputs[i].wide;
-      const bool chosen = t.spec.dtype == DType::f32 && !stays &&
-                          (!first_shape_only || t.spec.shape == out[0].spec.shape);
-      tensors.push_back(chosen ? converted(t, floating) : t);
+    SpecList specs;
+    for (const CaseInput& input : c.inputs) {
+      const TensorSpec& spec = input.spec;
+      const bool stays = dtype_size(floating) == 2 && input.wide;
+      const bool chosen = spec.dtype == DType::f32 && !stays &&
+                          (!first_shape_only || spec.shape == c.inputs[0].spec.shape);
+      specs.push_back({spec.shape, chosen ? floating : spec.dtype});
     }
-    return tensors;
+    return specs;
   };
-  std::vector<HostTensor> all = in_dtype(false);
+  SpecList all = in_dtype(false);
   if (dtype_size(floating) != 2) return all;
   try {
-    find_op(c.op)->output_specs(specs_of(all), case_attributes(c, DType::f32));
+    find_op(c.op)->output_specs(all, case_attributes(c, DType::f32));
     return all;
   } catch (const Error&) {
     return in_dtype(true);
   }
 }
 
-bool takes(const OpCase& c, DType floating) {
-  const std::vector<HostTensor> inputs = case_inputs(c, floating);
-  const bool any = std::any_of(inputs.begin(), inputs.end(),
-                               [&](const HostTensor& t) { return t.spec.dtype == floating; });
-  try {
-    find_op(c.op)->output_specs(specs_of(inputs), case_attributes(c, floating));
-    return any;
-  } catch (const Error&) {
-    return false;
+std::vector<HostTensor> case_inputs(const OpCase& c, DType floating) {
+  const SpecList specs = case_specs(c, floating);
+  std::vector<HostTensor> out;
+  for (const CaseInput& input : c.inputs) {
+    Numbers numbers(c.name + std::to_string(out.size()));
+    HostTensor t(input.spec);
+    fill(t, input, c, numbers);
+    out.push_back(converted(t, specs[out.size()].dtype));
   }
+  return out;
 }
 
 bool has_low_precision(const OpCase& c) {
-  return !rounds_factors(c) && !find_op(c.op)->has_effect && c.op != "loss_seed" &&
-         takes(c, DType::bf16);
+  const OpDef& op = *find_op(c.op);
+  if (rounds_factors(c) || op.has_effect || c.op == "loss_seed") return false;
+  const SpecList inputs = case_specs(c, DType::bf16);
+  try {
+    op.output_specs(inputs, case_attributes(c, DType::bf16));
+  } catch (const Error&) {
+    return false;
+  }
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [](const TensorSpec& spec) { return spec.dtype == DType::bf16; });
 }
 
 SpecList specs_of(const std::vector<HostTensor>& tensors) {

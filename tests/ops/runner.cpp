@@ -69,9 +69,10 @@ struct OpRunner::Block {
   Buffer buffer;
 };
 
-OpRunner::OpRunner(const Engine& engine, int device, bool unaligned)
+OpRunner::OpRunner(const Engine& engine, int device, bool unaligned, int rounds)
     : engine_(engine),
       unaligned_(unaligned),
+      rounds_(rounds),
       device_(engine.open(device)),
       stream_(device_->make_stream()) {}
 
@@ -181,7 +182,7 @@ OpResult OpRunner::run(const OpRun& run) {
   const BoundCall call(*found.kernel, memory.in_addresses, memory.out_addresses,
                        memory.workspace.payload());
 
-  for (int round = 0; round < 2; ++round) {
+  for (int round = 0; round < rounds_; ++round) {
     memory.fill(run, kRubbish[round]);
     // The second run is a replay where the engine captures: it must write the same bits.
     const auto run_kernel = [&] { call.run(*stream_); };

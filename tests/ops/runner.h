@@ -36,10 +36,9 @@ struct HostTensor {
 // (norms, whose scales and statistics are f32) those of the first input's shape. Attributes name
 // f32 or f64.
 Attributes case_attributes(const OpCase& c, DType floating);
+SpecList case_specs(const OpCase& c, DType floating);
 std::vector<HostTensor> case_inputs(const OpCase& c, DType floating);
 
-// True when the op's shape rule accepts these inputs, at least one of them in `floating`.
-bool takes(const OpCase& c, DType floating);
 // Does the op compute in 16 bits? Updates and the loss seed work in f32 and f64 alone, and so does
 // what refuses 16-bit inputs.
 bool has_low_precision(const OpCase& c);
@@ -70,8 +69,9 @@ struct OpResult {
 
 class OpRunner {
  public:
-  // `unaligned`: tensors begin at their second element of an aligned address.
-  explicit OpRunner(const Engine& engine, int device = 0, bool unaligned = false);
+  // `unaligned`: tensors begin at their second element of an aligned address. `rounds`: how often
+  // kernels run.
+  explicit OpRunner(const Engine& engine, int device = 0, bool unaligned = false, int rounds = 2);
 
   // Throws what find_kernel throws when the engine has no kernel for the op.
   OpResult run(const OpRun& run);
@@ -85,6 +85,7 @@ class OpRunner {
   struct Memory;
   const Engine& engine_;
   bool unaligned_;
+  int rounds_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
 };

@@ -35,7 +35,8 @@ AutocastExample example_autocast() {
   return out;
 }
 
-TEST_CASE("autocast computes products and what follows them in bf16; cross-entropy reads bf16") {
+TEST_CASE(
+    "autocast computes products and what follows them in bf16, and cross-entropy reads bf16") {
   const AutocastExample before = example_autocast();
   CHECK(print_graph(before.graph) ==
         "forward:\n"
@@ -76,7 +77,8 @@ TEST_CASE("the backward of a low-precision graph gives f32 gradients of the mast
   }
 }
 
-TEST_CASE("norms keep f32 scales and statistics; views of parameters are views of their copies") {
+TEST_CASE(
+    "norms keep f32 scales and statistics, and views of parameters are views of their copies") {
   Graph graph;
   GraphBuilder b(graph);
   const ValueId x = b.add_value("x", {Shape{4, 8}, DType::f32}, Role::input);

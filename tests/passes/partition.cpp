@@ -2,6 +2,7 @@
 
 #include "catch.h"
 #include "graph/builder.h"
+#include "graph/examples.h"
 #include "graph/reverse.h"
 
 namespace dltrain {
@@ -125,6 +126,22 @@ TEST_CASE("changes of placement become collectives, and reads of replicated valu
         "  gradient of a = matmul(%33, x) {output_dtype=f32, transpose_a=true, transpose_b=false} "
         ": f32[2, 3]\n"
         "  gradient of c = reduce(%33) {axes=[0], kind=sum} : f32[2]\n");
+}
+
+TEST_CASE("shards of the first dimension are in order as they arrive") {
+  for (const int dimension : {0, 1}) {
+    Graph graph;
+    GraphBuilder b(graph);
+    const ValueId x = b.add_value("x", {Shape{2, 3}, DType::f32}, Role::input);
+    const int64_t whole = 2 * b.spec(x).shape[dimension];
+    const Placement shards{Placement::sharded, dimension, even_cut(whole, 2)};
+    b.emit1("tanh", {emit_gather(b, x, shards, 2, 0, {})});
+    lower_placements(graph, {});
+    CHECK(ops(graph, Phase::forward) == (dimension == 0
+                                             ? "all_gather_begin all_gather_end reshape tanh "
+                                             : "all_gather_begin all_gather_end transpose reshape "
+                                               "tanh "));
+  }
 }
 
 }  // namespace dltrain

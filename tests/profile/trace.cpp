@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
+#include "comm/unconnected_ranks.h"
 #include "profile/watching.h"
 #include "telemetry/chrome_trace.h"
 #include "temporary_folder.h"
@@ -80,6 +81,36 @@ TEST_CASE("the device's work stands on lines of its own, with the call that queu
   CHECK(by_name.at("fill batch")["args"]["batch"] == 17);
   CHECK(by_name.at("step 5")["dur"] == 9.0);
   CHECK(by_name.count("forward") == 1);
+}
+
+TEST_CASE("messages of several micro-batches end in the order in which they began") {
+  Experiment experiment =
+      small_experiment({"parallelism.pipeline=2", "training.micro_batch_size=4"});
+  const Session session = open_session(
+      experiment,
+      {.engines = host_engines(), .ranks = {.collectives = unconnected_ranks(2), .world = 2}});
+  const Program& program = session.executor->training_program();
+  std::map<std::string, size_t> calls;
+  for (size_t i = 0; i < program.calls().size(); ++i) {
+    calls[std::string(program.graph().nodes[program.calls()[i].node].op->name)] = i;
+  }
+  const size_t begin = calls.at("send_begin"), end = calls.at("send_end");
+  Recording recording;
+  recording.parts = {{StepPart::step, 0, 0, 9000}};
+  // The first end is of a message before the recording.
+  recording.calls = {{&program, end, 500, 600},     {&program, begin, 1000, 1100},
+                     {&program, begin, 2000, 2100}, {&program, end, 3000, 3100},
+                     {&program, begin, 4000, 4100}, {&program, end, 5000, 5100},
+                     {&program, end, 6000, 6100}};
+  const Json events =
+      Json::parse("[" + trace_events(recording, {.flops_f32 = 1, .bytes = 1}, 0, 0) + "]");
+  std::vector<double> begins, ends;
+  for (const Json& event : events) {
+    if (event["ph"] == "b") begins.push_back(event["ts"]);
+    if (event["ph"] == "e") ends.push_back(event["ts"]);
+  }
+  CHECK(begins == std::vector<double>{1, 2, 4});
+  CHECK(ends == std::vector<double>{3.1, 5.1, 6.1});
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 // just what it looks for. checks_inputs_matter.cpp has more of one of them.
 #include <cmath>
 
+#include "checks/suggestions.h"
 #include "run/checked.h"
 #include "shared/make_kernel.h"
+#include "tensor/safetensors.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
@@ -224,6 +226,27 @@ TEST_CASE("check of target leaks: an input that is the target") {
   });
   CHECK_THAT(failure(check_target_leak, {.data = leak.section()}),
              Contains("element 1 of input follows the target exactly"));
+  // A label that does not count hides nothing.
+  const TemporaryFolder folder;
+  std::vector<float> inputs;
+  std::vector<int32_t> labels;
+  for (int i = 0; i < 64; ++i) {
+    labels.push_back(i == 5 ? kIgnoredLabel : i % 3 / 2);
+    inputs.push_back(static_cast<float>(i % 3 / 2));
+  }
+  FileWriter file(folder / "leak.safetensors");
+  SafetensorsWriter writer(file,
+                           {{"x", {Shape{64, 1}, DType::f32}}, {"y", {Shape{64}, DType::i32}}});
+  writer.write("x", std::as_bytes(std::span(inputs)));
+  writer.write("y", std::as_bytes(std::span(labels)));
+  writer.finish();
+  file.close();
+  CHECK_THAT(failure(check_target_leak,
+                     {.data = fmt::format("{{type: tensors, path: {}, inputs: x, targets: y}}",
+                                          (folder / "leak.safetensors").string()),
+                      .layers = "[linear: 1]",
+                      .overrides = {"loss=binary_cross_entropy"}}),
+             Contains("element 0 of input follows the target exactly"));
 }
 
 TEST_CASE("check of independence: a layer that looks at the other samples") {
@@ -336,13 +359,22 @@ TEST_CASE("checks of gradients and kernels pass in every precision, and with ada
 }
 
 TEST_CASE("check of kernels: one of the CPU that is wrong") {
-  static const OpDef kOp[]{{.name = "test_scale",
-                            .doc = "y = x",
-                            .signature = "x[*] -> y[*]",
-                            .gradient = [](const GradientRequest& r) {
-                              return std::vector{
-                                  r.emitter.emit1("test_scale", {r.output_gradients[0]})};
-                            }}};
+  static const OpDef kOp[]{
+      {.name = "test_scale",
+       .doc = "y = x",
+       .signature = "x[*] -> y[*]",
+       .gradient =
+           [](const GradientRequest& r) {
+             return std::vector{r.emitter.emit1("test_scale", {r.output_gradients[0]})};
+           }},
+      {.name = "test_lost",
+       .doc = "y = x",
+       .signature = "x[*] -> y[*]",
+       .gradient =
+           [](const GradientRequest& r) {
+             return std::vector{r.emitter.emit1("test_nan", {r.output_gradients[0]})};
+           }},
+      {.name = "test_nan", .doc = "y = x", .signature = "x[*] -> y[*]"}};
   static const auto kernel = []<typename T>(T factor) {
     return [factor](const KernelRequest& request) {
       return make_kernel(
@@ -351,21 +383,27 @@ TEST_CASE("check of kernels: one of the CPU that is wrong") {
           });
     };
   };
+  static constexpr auto kSame = [](const KernelRequest& request) { return kernel(1.0)(request); };
   static const KernelRow kRight[]{
-      {"test_scale", "right", [](const KernelRequest& request) { return kernel(1.0)(request); }}};
+      {"test_scale", "right", kSame}, {"test_lost", "right", kSame}, {"test_nan", "right", kSame}};
   static const KernelRow kWrong[]{
-      {"test_scale", "wrong", [](const KernelRequest& request) { return kernel(1.02f)(request); }}};
+      {"test_scale", "wrong", [](const KernelRequest& request) { return kernel(1.02f)(request); }},
+      {"test_lost", "right", [](const KernelRequest& request) { return kernel(1.0f)(request); }},
+      {"test_nan", "wrong",
+       [](const KernelRequest& request) { return kernel(std::nanf(""))(request); }}};
   add_ops(kOp);
   add_kernels("reference", kRight);
   add_kernels("cpu", kWrong);
-  CHECK_THAT(failure(check_kernels, {.first_layer =
-                                         [](LayerContext& c, ValueId x) {
-                                           const ValueId w =
-                                               c.parameter("w", {6}, Initializer::ones());
-                                           const ValueId y = c.builder().emit1("mul", {x, w});
-                                           return c.builder().emit1("test_scale", {y});
-                                         }}),
-             Contains("tolerance 1e-02"));
+  const auto failure_of = [](const char* op) {
+    return failure(check_kernels, {.first_layer = [op](LayerContext& c, ValueId x) {
+                     const ValueId w = c.parameter("w", {6}, Initializer::ones());
+                     const ValueId y = c.builder().emit1("mul", {x, w});
+                     return c.builder().emit1(op, {y});
+                   }});
+  };
+  CHECK_THAT(failure_of("test_scale"), Contains("tolerance 1e-02"));
+  // The gradients of later layers, which are right, do not hide one that is NaN.
+  CHECK_THAT(failure_of("test_lost"), Contains("nan of their norm (layers.0.w)"));
 }
 
 TEST_CASE("check of update sizes: a learning rate that is far too high or too low is a note") {
@@ -395,4 +433,19 @@ TEST_CASE("check of resuming: a model that is another one the second time") {
                      return c.builder().emit1("affine", {x}, {{"scale", scale}, {"shift", 0.0}});
                    }}),
       Contains("bytes of state differ"));
+}
+
+TEST_CASE("advice on clipping knows recurrent layers in one node, as GPUs have them") {
+  Suggestions suggestions;
+  StepGraph graph;
+  Node network;
+  network.op = find_op("recurrent_network");
+  graph.graph.nodes.push_back(network);
+  GraphBuilder builder(graph.graph);
+  suggestions.probe()(builder, graph);
+  const CheckOptions options = options_of({});
+  Experiment experiment = options.load({});
+  const Session session = open_session(experiment, {.engines = options.engines});
+  CHECK_THAT(fmt::format("{}", fmt::join(suggestions.of(session), "\n")),
+             Contains("gradients of models with recurrent layers have spikes"));
 }

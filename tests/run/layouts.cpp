@@ -44,6 +44,17 @@ TEST_CASE("a fast reduction of the same micro-batches is within rounding, and an
   CHECK(fast.state != fixed.state);
 }
 
+TEST_CASE("a configuration for several ranks with all keys of the batch can be used on one") {
+  const auto keys = [](int steps, std::vector<std::string> more = {}) {
+    more.push_back(fmt::format("training.gradient_accumulation_steps={}", steps));
+    return layout_experiment(networks()[0], micro_batches(2, more));
+  };
+  CHECK(check_ranks(keys(6), 2).micro_steps == 6);
+  CHECK_THROWS_WITH(check_ranks(keys(6), 1), Catch::Contains("6 contradicts global_batch_size 24"));
+  CHECK(check_ranks(keys(6, one_rank_overrides()), 1).micro_steps == 12);
+  CHECK_THROWS_WITH(check_ranks(keys(24, one_rank_overrides()), 1), Catch::Contains("contradicts"));
+}
+
 TEST_CASE("micro-steps that the fixed tree has no branch for are refused") {
   const Experiment experiment =
       layout_experiment(networks()[0], micro_batches(2, {"training.reduction=fixed"}));

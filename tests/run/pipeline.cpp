@@ -88,6 +88,66 @@ TEST_CASE("the plan of every rank is what the rank allocates") {
   }
 }
 
+TEST_CASE("ranks are planned as equal if what learns, formats and kept layers are equal too") {
+  const Network blocks{
+      "blocks",
+      {"model.layers=[{linear: 16}, tanh, {linear: 16}, tanh, {linear: 16}, tanh, {linear: 16}, "
+       "tanh, {linear: 5}]",
+       "data.train={type: synthetic, shape: [16], classes: 5, samples: 96}"}};
+  for (const auto& [setting, equal] :
+       {std::pair("seed=0", true),
+        {"precision.compute=bf16", true},
+        {"training.freeze=['layers.2.*']", false},
+        {"training.freeze=['layers.0.*']", false},  // no gradient of what it receives
+        {"optimizer={type: adamw, learning_rate: 0.01, groups: [{match: 'layers.4.*', freeze: "
+         "true}]}",
+         false},
+        {"optimizer={type: adamw, learning_rate: 0.01, min_8bit_size: 1, groups: [{match: "
+         "'layers.4.*', moments: 8bit}]}",
+         false},
+        {"precision={compute: bf16, overrides: {layers.2: f32}}", false},
+        {"precision={compute: bf16, fp8: {except: layers.2}}", false},
+        {"memory={recompute: full, keep_layers: layers.3}", false}}) {
+    INFO(setting);
+    Experiment experiment = layout_experiment(
+        blocks,
+        over_stages(4, {setting, "parallelism.pipeline_stages=[layers.2, layers.4, layers.6]"}));
+    const SessionOptions options{
+        .engines = {.cpu = &cpu_engine(), .reference = &reference_engine()}};
+    const Session session = open_planned_rank(experiment, options, 4, 0);
+    CHECK(session.executor->training().equal_rank(2, 4) == (equal ? 1 : 2));
+    CHECK(session.executor->training().equal_rank(3, 4) == 3);
+  }
+}
+
+TEST_CASE("plans of interleaved stages count all stages of a rank") {
+  const Network wide{
+      "wide",
+      {"model.layers=[{linear: 16}, tanh, {linear: 16}, tanh, {linear: 16}, tanh, {linear: 16}, "
+       "tanh, {linear: 16}, tanh, {linear: 16}, tanh, {linear: 16}, tanh, {linear: 16}, tanh, "
+       "{linear: 4096}, tanh, {linear: 5}]",
+       "data.train={type: synthetic, shape: [16], classes: 5, samples: 96}"}};
+  Experiment experiment = layout_experiment(
+      wide, interleaved(4, 2,
+                        {"parallelism.pipeline_stages=[layers.2, layers.4, layers.6, layers.8, "
+                         "layers.10, layers.12, layers.14]"}));
+  const SessionOptions options{.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
+                               .gpu = find_gpus("h100").front()};
+  const Session session = open_planned_rank(experiment, options, 4, 0);
+  CHECK(session.executor->training().equal_rank(2, 4) == 1);
+  CHECK(session.executor->training().equal_rank(3, 4) == 3);
+  size_t largest = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const Session other = open_planned_rank(experiment, options, 4, rank);
+    largest = std::max(largest, other.executor->arena_bytes());
+    CHECK(other.executor->report().kernel_calls >=
+          other.executor->training_program().graph().nodes.size());
+  }
+  const MemoryLimit limit{
+      .owner = "the GPU has", .of = MemoryLimit::Of::gpu, .has = uint64_t{1} << 40};
+  CHECK(memory_fit(session, {limit}).needs == largest + kDescribedGpuReserve);
+}
+
 TEST_CASE("interleaved stages have the losses and weights of accumulation, to the bit") {
   const LayoutRun one = layout_run(deep(), 1, kMicro);
   for (const auto& [ranks, chunks] : {std::pair(2, 2), {2, 3}, {2, 4}, {3, 2}, {3, 3}, {4, 2}}) {

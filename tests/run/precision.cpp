@@ -15,6 +15,19 @@ Variation in(const std::string& precision, const std::string& more = "seed=0") {
   return {.overrides = {"precision.compute=" + precision, more}};
 }
 
+// A run with an eval split.
+Experiment evaluated(const std::string& layers, const std::vector<std::string>& more) {
+  std::vector<std::string> overrides{
+      "model.layers=" + layers,
+      "data.train={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 64}",
+      "data.eval={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 13, seed: 2}",
+      "optimizer={type: adamw, learning_rate: 0.01}",
+      "training={global_batch_size: 16, max_steps: 1}",
+      "device=cpu"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return load_config<Experiment>({.files = {}, .overrides = overrides});
+}
+
 // Elements of the copies that are not their masters, rounded.
 size_t stale_copies(Executor& executor) {
   size_t stale = 0, copies = 0;
@@ -68,6 +81,38 @@ TEST_CASE("tf32 trains like f32 but for rounding, gives the same bits twice, and
     CHECK(short_run(layers, tf32("precision.overrides={'*': f32}")).state == wide.state);
     const ShortRun low = short_run(layers, in("bf16"));
     CHECK(short_run(layers, in("bf16", "precision.matmul=tf32")).state == low.state);
+  }
+}
+
+TEST_CASE("recurrent layers compute in tf32 in evaluations too") {
+  const auto loss_with = [](const std::string& overrides) {
+    Experiment experiment = evaluated("[{reshape: [9, 8]}, {lstm: 12}, flatten, {linear: 5}]",
+                                      {"precision={matmul: tf32, overrides: " + overrides + "}",
+                                       "optimizer.learning_rate=0", "evaluation.eval_steps=1"});
+    Session session = open_session(
+        experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()}});
+    start_session(session);
+    double loss = 0;
+    TrainEvents events;
+    events.on_evaluation = [&](const EvaluationRecord& record) {
+      loss = record.metrics.front().second;
+    };
+    train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
+    return loss;
+  };
+  const double rounded = loss_with("{layers.3: tf32}"), wide = loss_with("{layers.1: f32}");
+  CHECK(rounded != wide);
+  CHECK(rounded == Approx(wide).epsilon(0.01));
+}
+
+TEST_CASE("patterns may name layers that only training steps have, such as dropout") {
+  for (const bool noise : {true, false}) {
+    Experiment experiment =
+        evaluated(kMlp, {"precision={compute: bf16, overrides: {layers.3: f32}}",
+                         "memory={recompute: selective, recompute_layers: layers.3}"});
+    CHECK_NOTHROW(open_session(
+        experiment,
+        {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()}, .noise = noise}));
   }
 }
 

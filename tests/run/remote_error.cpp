@@ -17,10 +17,10 @@ namespace {
 class Broken final : public DatasetWrapper {
  public:
   using DatasetWrapper::DatasetWrapper;
-  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
-                       std::byte* out) const override {
-    DatasetWrapper::gather_training(field, samples, first, out);
-    if (field != 0) return;
+  void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+            std::byte* out) const override {
+    DatasetWrapper::read(field, samples, first, out);
+    if (field != 0 || first == nullptr) return;
     auto* values = reinterpret_cast<float*>(out);
     const auto count = static_cast<int64_t>(samples.size());
     std::fill_n(values, count * fields()[0].sample.shape.elements(), std::nanf(""));
@@ -33,10 +33,10 @@ class ReadsOn final : public DatasetWrapper {
   ReadsOn(std::shared_ptr<const Dataset> whole, StoreClient& store, int64_t easy)
       : DatasetWrapper(std::move(whole)), store_(store), easy_(easy) {}
   bool is_expensive() const override { return true; }
-  void gather_training(int field, std::span<const int64_t> samples, const SampleVisit& first,
-                       std::byte* out) const override {
-    DatasetWrapper::gather_training(field, samples, first, out);
-    if (first.position < easy_) return;
+  void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+            std::byte* out) const override {
+    DatasetWrapper::read(field, samples, first, out);
+    if (first == nullptr || first->position < easy_) return;
     if (store_.find(watch_keys::kFailure, std::chrono::seconds(2))) told = true;
   }
 

@@ -8,6 +8,7 @@
 #include "catch.h"
 #include "config/load.h"
 #include "cpu/engine.h"
+#include "max_or_inf.h"
 #include "reference/engine.h"
 #include "run/session.h"
 #include "run/trainer.h"
@@ -62,7 +63,7 @@ inline double greatest_difference(const ShortRun& a, const ShortRun& b) {
   REQUIRE(b.losses.size() == 8);
   double most = 0;
   for (size_t i = 0; i < a.losses.size(); ++i) {
-    most = std::max(most, std::abs(a.losses[i] - b.losses[i]) / std::abs(b.losses[i]));
+    most = max_or_inf(most, std::abs(a.losses[i] - b.losses[i]) / std::abs(b.losses[i]));
   }
   return most;
 }

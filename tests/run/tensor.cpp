@@ -1,5 +1,6 @@
 // Tensor parallelism (passes/partition.h): losses, weights and checkpoints are those of one rank.
 #include "checkpoint/checkpoint_writer.h"
+#include "max_or_inf.h"
 #include "refusal.h"
 #include "run/low_precision.h"
 #include "temporary_folder.h"
@@ -28,9 +29,9 @@ double greatest_difference_of_state(const LayoutRun& a, const LayoutRun& b) {
     double scale = 1e-30, worst = 0;
     for (size_t i = 0; i < x.size(); ++i) {
       scale = std::max(scale, static_cast<double>(std::abs(y[i])));
-      worst = std::max(worst, static_cast<double>(std::abs(x[i] - y[i])));
+      worst = max_or_inf(worst, std::abs(x[i] - y[i]));
     }
-    most = std::max(most, worst / scale);
+    most = max_or_inf(most, worst / scale);
   }
   return most;
 }

@@ -26,7 +26,7 @@ check() { # check PROCESSOR EXPECTED ABOVE [FLAG...]: ABOVE is 1 where the targe
   }
 }
 
-[ "$(uname -m)" = x86_64 ] || exit 0
+[ "$(uname -m)" = x86_64 ] || exit 77
 check x86-64 0 0
 check haswell 0 0
 check skylake-avx512 1 0

@@ -35,13 +35,14 @@ fi
 
 if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
   PATH="$work/bin:$PATH" "$work/source/scripts/cudnn_frontend.sh" --if-cuda
-  exit 0
+  echo "no build is configured: there is no nvcc"
+  exit 77
 fi
 configure() {
   cmake -G Ninja -S "$work/source" -B "$work/configured" -DDLTRAIN_BUILD_TESTS=OFF "$@" >"$work/out" 2>&1
 }
 if configure -DDLTRAIN_CUDA=AUTO; then
-  grep -q "Building without the CUDA engine" "$work/out" && exit 0 # cuBLASLt or cuDNN is missing
+  grep -q "Building without the CUDA engine" "$work/out" && exit 77 # cuBLASLt or cuDNN is missing
   failed "an engine without cuDNN's attention is configured unasked"
 fi
 grep -q "^ *scripts/cudnn_frontend.sh$" "$work/out" || failed "the message does not name the command"

@@ -49,6 +49,7 @@ try_alone() { # try_alone ROOT PREFIX: of a package that lies in ROOT at PREFIX
   cp "$work/try.sh" "$1/"
   if ! "${namespaces[@]}" true 2>/dev/null; then
     echo "not tried in a root of its own: this machine permits no namespaces"
+    skipped=77
     return
   fi
   "${namespaces[@]}" --root="$1" --wd=/home /bin/sh /try.sh "$2" >"$work/out" 2>&1 ||
@@ -91,4 +92,5 @@ mkdir "$work/installed/usr/lib"
 cp -r "$work/venv/lib/dltrain" "$work/installed/usr/lib/"
 cp -r "$work/venv/share" "$work/installed/usr/"
 try_alone "$work/installed" /usr
+[ -z "${skipped:-}" ] || exit "$skipped"
 echo "packages of $version run alone"

@@ -45,7 +45,7 @@ if [ "$a" = 3 ] && [ -e broken ]; then
   echo "error: broken"
   exit 4
 fi
-echo "{\"eval_accuracy\": $((a - b)), \"loss\": $((b - a))}" >"$result"
+echo "{\"eval_accuracy\": $((a - b)), \"loss\": $((b - a)), \"step_ms_median\": $((10 * a + b))}" >"$result"
 FAKE
 chmod +x fake
 export DLTRAIN=$work/fake CALLS=$work/calls
@@ -90,6 +90,8 @@ expect_code 0 "$sweep" -c config.yaml -o s --metric loss x.a=1,2,3 y.b=0,1
 grep -q '^ *1 .* -3 .*a=3,b=0$' s/table.txt || fail "--metric loss does not rank the least loss first"
 expect_code 0 "$sweep" -c config.yaml -o s --metric loss --mode max x.a=1,2,3 y.b=0,1
 grep -q '^ *1 .* 0 .*a=1,b=1$' s/table.txt || fail "--mode max ranks wrongly"
+expect_code 0 "$sweep" -c config.yaml -o s --metric step_ms_median x.a=1,2,3 y.b=0,1
+grep -q '^ *1 .* 10 .*a=1,b=0$' s/table.txt || fail "--metric step_ms_median does not rank the fastest first"
 expect_code 2 "$sweep" -c config.yaml -o s --metric nonsense x.a=1,2,3 y.b=0,1
 grep -q "eval_accuracy, loss" out || fail "an unknown metric does not name the known ones"
 
@@ -121,6 +123,7 @@ expect_code 2 "$sweep" -c nowhere.yaml x.a=1
 expect_code 2 "$sweep" -c config.yaml -j 0 x.a=1
 expect_code 2 "$sweep" -c config.yaml x.a=1 x.a=2
 expect_code 2 "$sweep" -c config.yaml --mode up x.a=1
+expect_code 2 "$sweep" -c config.yaml --random 2 --seed "" x.a=1,2
 
 # Stopped in between: what runs is told, no more is started, the code says "resume me".
 rm -f calls

@@ -51,3 +51,10 @@ TEST_CASE("points are drawn at their places, and the worst tenth at the border")
   CHECK(greater.ends_with("\nv: 2 points below 2"));
   CHECK(scatter(std::vector<double>{0.5}, std::vector<double>{NAN}, true, {}).empty());
 }
+
+TEST_CASE("the first columns of a table begin at one place, the others end at one") {
+  CHECK(aligned({{"run", "loss", "time"}, {"a/b/c", "1", ""}}, 1) ==
+        "run    loss  time\n"
+        "a/b/c     1\n");
+  CHECK(aligned({{"x", "10"}, {"yy", "2"}}) == " x  10\nyy   2\n");
+}

@@ -1,5 +1,5 @@
-// Checks of CUDA calls, and owners of the vendors' handles. Only for the .cpp files that call
-// vendor libraries; the emulation does not compile them.
+// Checks of CUDA calls, owners of the vendors' handles, and libraries that are opened at run time.
+// Only for the .cpp files that call vendor libraries; the emulation does not compile them.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,7 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 namespace dltrain {
 
@@ -50,5 +51,21 @@ using GraphExecHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 // Returns a new event. Times can be read from it only with cudaEventDefault.
 EventHandle make_event(unsigned flags = cudaEventDisableTiming);
+
+// A library that is opened at run time and never closed.
+struct OpenedLibrary {
+  void* handle;                       // nullptr: it is missing
+  bool complete = handle != nullptr;  // it has all functions that were asked for
+
+  template <typename Function>
+  Function function(const char* name) {
+    void* const address = handle == nullptr ? nullptr : dlsym(handle, name);
+    complete = complete && address != nullptr;
+    return reinterpret_cast<Function>(address);
+  }
+};
+
+// Declares the member `name`: a function of the member `library`.
+#define DLTRAIN_LIBRARY_FUNCTION(name, of) decltype(&of) name = library.function<decltype(&of)>(#of)
 
 }  // namespace dltrain

@@ -95,8 +95,8 @@ class CudnnAttention final : public Kernel {
     const auto bytes = element * static_cast<int64_t>(dtype_size(call_.dtype));
     return const_cast<std::byte*>(static_cast<const std::byte*>(tensor)) + bytes;
   }
-  void* key(const void* tensor) const { return at(tensor, call_.key_at(0, 0, 0)); }
-  void* value(const void* tensor) const { return at(tensor, call_.value_at(0, 0, 0)); }
+  void* key(const void* tensor) const { return at(tensor, call_.key(0, 0, 0)); }
+  void* value(const void* tensor) const { return at(tensor, call_.value(0, 0, 0)); }
 
   CudaDevice& device_;
   AttentionCall call_;
@@ -119,7 +119,7 @@ Direction opposite(const Direction& d, const AttentionCall& call) {
   }
   Direction out{true, {d.outputs[0], d.outputs[0], d.outputs[1]}, {}};
   out.inputs.insert(out.inputs.end(), d.inputs.begin(), d.inputs.end());
-  out.outputs.assign(d.inputs.begin(), d.inputs.begin() + (call.first_key_head > 0 ? 1 : 3));
+  out.outputs.assign(d.inputs.begin(), d.inputs.begin() + (call.packed ? 1 : 3));
   return out;
 }
 
@@ -173,10 +173,10 @@ std::shared_ptr<Plan> shared_plan(CudaDevice& device, const AttentionCall& c, co
       "window {}, bias {}x{}, dropout {}",
       d.backward ? "backward" : "forward", dtype_name(c.dtype), c.samples, c.queries, c.heads,
       c.keys, c.kv_heads, c.head_dim, c.query_stride, c.key_stride, c.scale,
-      c.causal && c.query_offset > 0 ? "to the last key"
-      : c.causal                     ? "true"
-                                     : "false",
-      c.window, masked ? bias.rows : 0, bias.stride, c.dropout);
+      c.pattern.causal && c.first_query > 0 ? "to the last key"
+      : c.pattern.causal                    ? "true"
+                                            : "false",
+      c.pattern.window, masked ? bias.rows : 0, bias.stride, c.dropout);
   return device.plans().get<Plan>(
       fmt::format("{}, autotune {}", key, static_cast<int>(device.tuning().mode)), why,
       [&](std::string& reason) { return make_plan(device, c, d, key, reason); });
@@ -185,15 +185,16 @@ std::shared_ptr<Plan> shared_plan(CudaDevice& device, const AttentionCall& c, co
 std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request, bool backward) {
   const AttentionCall c = read_attention_call(request, request.inputs.subspan(backward ? 3 : 0));
   const bool masked = c.mask != AttentionCall::Mask::none;
-  if (!is_low_precision(c.dtype) || c.head_dim % 8 != 0 || c.head_dim > 256 || c.alibi ||
-      (c.window > 0 && (!c.causal || masked))) {
+  if (!is_low_precision(c.dtype) || c.head_dim % 8 != 0 || c.head_dim > 256 || c.pattern.alibi ||
+      (c.pattern.window > 0 && (!c.pattern.causal || masked))) {
     return nullptr;
   }
   // Of a text it can compute queries that end with the last key, without the numbers of the whole.
   const bool is_part = c.queries < c.all_queries || c.keys < c.all_keys;
-  const bool ends = c.query_offset + c.queries == c.keys && !masked;
+  const bool ends = c.first_query + c.queries == c.keys && !masked;
   const bool some_keys = masked && c.keys < c.all_keys;
-  if (is_part && (c.window > 0 || c.dropout > 0 || some_keys || (c.causal && !ends))) {
+  if (is_part &&
+      (c.pattern.window > 0 || c.dropout > 0 || some_keys || (c.pattern.causal && !ends))) {
     return nullptr;
   }
   CudaDevice& device = cuda_device(request);

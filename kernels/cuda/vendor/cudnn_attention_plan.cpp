@@ -77,12 +77,14 @@ Options options_of(fe::graph::Graph& graph, const AttentionCall& p, bool backwar
   }
   options.set_name(backward ? "attention_backward" : "attention")
       .set_attn_scale(static_cast<float>(p.scale));
-  if (p.causal && p.query_offset > 0) {
+  if (p.pattern.causal && p.first_query > 0) {
     options.set_causal_mask_bottom_right(true);
   } else {
-    options.set_causal_mask(p.causal);
+    options.set_causal_mask(p.pattern.causal);
   }
-  if (p.window > 0) options.set_diagonal_band_left_bound(static_cast<int>(p.window));
+  if (p.pattern.window > 0) {
+    options.set_diagonal_band_left_bound(static_cast<int>(p.pattern.window));
+  }
   return options;
 }
 

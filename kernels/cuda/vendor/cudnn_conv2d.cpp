@@ -13,7 +13,6 @@
 #include "cuda/vendor/cudnn_convolution.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/requests.h"
-#include "ops/conv2d.h"
 #include "ops/kernel_refused.h"
 #include "ops/rules.h"
 
@@ -23,23 +22,8 @@ namespace {
 // x, w and y are those of the forward for every pass; attributes are those of conv2d.
 ConvolutionProblem read_convolution(const KernelRequest& request, ConvolutionPass pass,
                                     const Shape& x, const Shape& w, const Shape& y) {
-  const Conv2dAttributes attributes(request.attributes);
-  ConvolutionProblem p{.pass = pass,
-                       .dtype = request.inputs[0].dtype,
-                       .tf32 = rounds_to_tf32(request.attributes),
-                       .samples = x[0],
-                       .in_channels = x[3],
-                       .out_channels = y[3],
-                       .groups = attributes.groups};
-  for (int i = 0; i < 2; ++i) {
-    p.in[i] = x[i + 1];
-    p.out[i] = y[i + 1];
-    p.kernel[i] = w[i + 1];
-    p.stride[i] = attributes.stride[i];
-    p.padding[i] = attributes.padding[i];
-    p.dilation[i] = attributes.dilation[i];
-  }
-  return p;
+  return {Conv2dSizes(x, w, y, Conv2dAttributes(request.attributes)), pass, request.inputs[0].dtype,
+          rounds_to_tf32(request.attributes)};
 }
 
 // Returns "convolution forward bf16, 64 of 56x56x64 to …": the key of tuned choices.

@@ -14,6 +14,7 @@
 #include "cuda/elementwise.h"
 #include "cuda/makers.h"
 #include "cuda/strided_copy.h"
+#include "cuda/tables.h"
 #include "cuda/vendor/autotune.h"
 #include "cuda/vendor/cudnn_descriptor.h"
 #include "cuda/vendor/cudnn_rnn.h"
@@ -22,6 +23,7 @@
 #include "ops/kernel_refused.h"
 #include "ops/op.h"
 #include "ops/rules.h"
+#include "shared/kernel_part.h"
 #include "shared/recurrent_parts.h"
 #include "shared/workspace_parts.h"
 
@@ -222,7 +224,7 @@ std::optional<CudnnRnn> describe(const RnnProblem& p) {
   return CudnnRnn::describe(p);
 }
 
-// Forward and backward of one implementation, with zeros as data.
+// Forward and backward of one implementation, with TimingTensors as data.
 class Trial {
  public:
   Trial(const KernelRequest& r, KernelMaker forward, KernelMaker backward, int64_t kept) {
@@ -276,8 +278,8 @@ bool tried(std::optional<Trial>& trial, const KernelRequest& r, bool cudnn, int6
     if (!trial && cudnn) {
       trial.emplace(r, make_cudnn_recurrent, make_cudnn_recurrent_backward, reserve);
     } else if (!trial) {
-      trial.emplace(r, make_cuda_recurrent_network, make_cuda_recurrent_network_backward,
-                    parts_kept_bytes(r));
+      trial.emplace(r, of_parts<cuda_engine, make_recurrent_of_parts>,
+                    of_parts<cuda_engine, make_recurrent_backward_of_parts>, parts_kept_bytes(r));
     }
     if (!trial->made()) return false;
     trial->run(stream);

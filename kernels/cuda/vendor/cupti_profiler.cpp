@@ -10,15 +10,12 @@
 
 #if CUDART_VERSION >= 13000 && __has_include(<cupti.h>)
 
-#include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <unordered_map>
 
 #include <cupti.h>
 #include <cxxabi.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <nvtx3/nvToolsExt.h>
 
@@ -37,38 +34,26 @@ constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATIO
                                          CUPTI_ACTIVITY_KIND_MEMCPY,
                                          CUPTI_ACTIVITY_KIND_MEMSET};
 
-struct CuptiProfilerLibrary {
-  decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
-  decltype(&cuptiActivityEnable) enable = nullptr;
-  decltype(&cuptiActivityDisable) disable = nullptr;
-  decltype(&cuptiActivityFlushAll) flush = nullptr;
-  decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
-  decltype(&cuptiActivityPushExternalCorrelationId) push = nullptr;
-  decltype(&cuptiActivityPopExternalCorrelationId) pop = nullptr;
-  decltype(&cuptiGetTimestamp) timestamp = nullptr;
-  decltype(&cuptiGetResultString) result_string = nullptr;
-
-  // Returns false if the library is missing. It is never closed, since CUPTI has its own threads.
-  bool open() {
-    void* library = nullptr;
-    const std::string versioned = fmt::format("libcupti.so.{}", CUDART_VERSION / 1000);
-    for (const std::string& name : {versioned, "/usr/local/cuda/extras/CUPTI/lib64/" + versioned,
-                                    "/usr/local/cuda/lib64/" + versioned}) {
-      if (library == nullptr) library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    }
-    if (library == nullptr) return false;
-    const auto load = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
-      return function != nullptr;
-    };
-    return load(register_callbacks, "cuptiActivityRegisterCallbacks") &&
-           load(enable, "cuptiActivityEnable") && load(disable, "cuptiActivityDisable") &&
-           load(flush, "cuptiActivityFlushAll") &&
-           load(next_record, "cuptiActivityGetNextRecord") &&
-           load(push, "cuptiActivityPushExternalCorrelationId") &&
-           load(pop, "cuptiActivityPopExternalCorrelationId") &&
-           load(timestamp, "cuptiGetTimestamp") && load(result_string, "cuptiGetResultString");
+void* open_cupti() {
+  const std::string name = fmt::format("libcupti.so.{}", CUDART_VERSION / 1000);
+  void* library = nullptr;
+  for (const char* folder : {"", "/usr/local/cuda/extras/CUPTI/lib64/", "/usr/local/cuda/lib64/"}) {
+    if (library == nullptr) library = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL);
   }
+  return library;
+}
+
+struct CuptiProfilerLibrary {
+  OpenedLibrary library{open_cupti()};
+  DLTRAIN_LIBRARY_FUNCTION(register_callbacks, cuptiActivityRegisterCallbacks);
+  DLTRAIN_LIBRARY_FUNCTION(enable, cuptiActivityEnable);
+  DLTRAIN_LIBRARY_FUNCTION(disable, cuptiActivityDisable);
+  DLTRAIN_LIBRARY_FUNCTION(flush, cuptiActivityFlushAll);
+  DLTRAIN_LIBRARY_FUNCTION(next_record, cuptiActivityGetNextRecord);
+  DLTRAIN_LIBRARY_FUNCTION(push, cuptiActivityPushExternalCorrelationId);
+  DLTRAIN_LIBRARY_FUNCTION(pop, cuptiActivityPopExternalCorrelationId);
+  DLTRAIN_LIBRARY_FUNCTION(timestamp, cuptiGetTimestamp);
+  DLTRAIN_LIBRARY_FUNCTION(result_string, cuptiGetResultString);
 
   std::string text(CUptiResult code) const {
     const char* text = nullptr;
@@ -76,12 +61,6 @@ struct CuptiProfilerLibrary {
     return text == nullptr ? "unknown error" : text;
   }
 };
-
-int64_t now_cupti_profiler() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // Returns a demangled name such as "softmax_rows(float const*, int)".
 std::string readable(const char* name) {
@@ -129,9 +108,6 @@ class Records {
     }
     seen_.clear();
     tags_.clear();
-    std::stable_sort(out.begin(), out.end(), [](const DeviceActivity& a, const DeviceActivity& b) {
-      return a.begin < b.begin;
-    });
     return out;
   }
 
@@ -208,7 +184,7 @@ class CuptiProfiler final : public DeviceProfiler {
 
   // Returns false if CUPTI cannot be used, with the reason in `why`.
   bool start(std::string& why) {
-    if (!cupti_.open()) {
+    if (!cupti_.library.complete) {
       why = fmt::format("CUPTI (libcupti.so.{}) is not installed", CUDART_VERSION / 1000);
       return false;
     }
@@ -219,9 +195,9 @@ class CuptiProfiler final : public DeviceProfiler {
       if (code == CUPTI_SUCCESS) code = cupti_.enable(kind);
     }
     uint64_t device_time = 0;
-    const int64_t before = now_cupti_profiler();
+    const int64_t before = profiler_clock();
     if (code == CUPTI_SUCCESS) code = cupti_.timestamp(&device_time);
-    clock_offset_ = (before + now_cupti_profiler()) / 2 - static_cast<int64_t>(device_time);
+    clock_offset_ = (before + profiler_clock()) / 2 - static_cast<int64_t>(device_time);
     if (code == CUPTI_SUCCESS) return true;
     why = fmt::format("CUPTI does not start: {}", cupti_.text(code));
     return false;

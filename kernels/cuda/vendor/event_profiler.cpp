@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
 #include <nvtx3/nvToolsExt.h>
@@ -11,12 +10,8 @@
 namespace dltrain {
 namespace {
 
-int64_t now_event_profiler() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
+// Records events before and after each call. All time between them counts for the call, even if the
+// GPU waited for a launch. `why`: the reason why CUPTI is not used; part of method().
 class EventProfiler final : public DeviceProfiler {
  public:
   explicit EventProfiler(const std::string& why)
@@ -55,9 +50,6 @@ class EventProfiler final : public DeviceProfiler {
                      .stream = pair.stream});
     }
     used_ = 0;
-    std::stable_sort(out.begin(), out.end(), [](const DeviceActivity& a, const DeviceActivity& b) {
-      return a.begin < b.begin;
-    });
     return out;
   }
 
@@ -76,7 +68,7 @@ class EventProfiler final : public DeviceProfiler {
     if (zero_ == nullptr) zero_ = make_event(cudaEventDefault);
     check_cuda(cudaEventRecord(zero_, stream), "recording an event");
     check_cuda(cudaEventSynchronize(zero_), "waiting for the GPU");
-    zero_time_ = now_event_profiler();
+    zero_time_ = profiler_clock();
   }
 
   int64_t time_of(cudaEvent_t event) const {
@@ -102,14 +94,10 @@ class EventProfiler final : public DeviceProfiler {
 
 }  // namespace
 
-std::unique_ptr<DeviceProfiler> make_event_profiler(const std::string& why) {
-  return std::make_unique<EventProfiler>(why);
-}
-
 std::unique_ptr<DeviceProfiler> make_cuda_profiler() {
   std::string why;
   if (auto cupti = make_cupti_profiler(why)) return cupti;
-  return make_event_profiler(why);
+  return std::make_unique<EventProfiler>(why);
 }
 
 }  // namespace dltrain

@@ -8,12 +8,12 @@
 #include <mutex>
 #include <thread>
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <nccl.h>
 
 #include "base/error.h"
 #include "base/signals.h"
+#include "cuda/vendor/check.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/stream_progress.h"
 
@@ -23,26 +23,26 @@ namespace {
 constexpr int kMinVersion =
     21800;  // 2.18, of CUDA 12: the oldest with ncclCommSplit and a reliable abort
 
-// The functions of libnccl.so.2.
 struct NcclLibrary {
-  decltype(&ncclGetVersion) version;
-  decltype(&ncclGetUniqueId) unique_id;
-  decltype(&ncclCommInitRank) init_rank;
-  decltype(&ncclCommSplit) split;
-  decltype(&ncclCommDestroy) destroy;
-  decltype(&ncclCommAbort) abort;
-  decltype(&ncclCommCount) count;
-  decltype(&ncclCommGetAsyncError) async_error;
-  decltype(&ncclGetErrorString) error_string;
-  decltype(&ncclGetLastError) last_error;
-  decltype(&ncclAllReduce) all_reduce;
-  decltype(&ncclReduceScatter) reduce_scatter;
-  decltype(&ncclAllGather) all_gather;
-  decltype(&ncclBroadcast) broadcast;
-  decltype(&ncclSend) send;
-  decltype(&ncclRecv) receive;
-  decltype(&ncclGroupStart) group_start;
-  decltype(&ncclGroupEnd) group_end;
+  OpenedLibrary library{dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)};
+  DLTRAIN_LIBRARY_FUNCTION(version, ncclGetVersion);
+  DLTRAIN_LIBRARY_FUNCTION(unique_id, ncclGetUniqueId);
+  DLTRAIN_LIBRARY_FUNCTION(init_rank, ncclCommInitRank);
+  DLTRAIN_LIBRARY_FUNCTION(split, ncclCommSplit);
+  DLTRAIN_LIBRARY_FUNCTION(destroy, ncclCommDestroy);
+  DLTRAIN_LIBRARY_FUNCTION(abort, ncclCommAbort);
+  DLTRAIN_LIBRARY_FUNCTION(count, ncclCommCount);
+  DLTRAIN_LIBRARY_FUNCTION(async_error, ncclCommGetAsyncError);
+  DLTRAIN_LIBRARY_FUNCTION(error_string, ncclGetErrorString);
+  DLTRAIN_LIBRARY_FUNCTION(last_error, ncclGetLastError);
+  DLTRAIN_LIBRARY_FUNCTION(all_reduce, ncclAllReduce);
+  DLTRAIN_LIBRARY_FUNCTION(reduce_scatter, ncclReduceScatter);
+  DLTRAIN_LIBRARY_FUNCTION(all_gather, ncclAllGather);
+  DLTRAIN_LIBRARY_FUNCTION(broadcast, ncclBroadcast);
+  DLTRAIN_LIBRARY_FUNCTION(send, ncclSend);
+  DLTRAIN_LIBRARY_FUNCTION(receive, ncclRecv);
+  DLTRAIN_LIBRARY_FUNCTION(group_start, ncclGroupStart);
+  DLTRAIN_LIBRARY_FUNCTION(group_end, ncclGroupEnd);
   std::string name;  // "NCCL 2.28.9"
 
   std::string problem;  // the reason, in one line, if the library is missing or too old
@@ -56,32 +56,15 @@ struct NcclLibrary {
   }
 };
 
-bool load(NcclLibrary& to, void* library) {
-  const auto get = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    return function != nullptr;
-  };
-  return get(to.version, "ncclGetVersion") && get(to.unique_id, "ncclGetUniqueId") &&
-         get(to.init_rank, "ncclCommInitRank") && get(to.split, "ncclCommSplit") &&
-         get(to.destroy, "ncclCommDestroy") && get(to.abort, "ncclCommAbort") &&
-         get(to.count, "ncclCommCount") && get(to.async_error, "ncclCommGetAsyncError") &&
-         get(to.error_string, "ncclGetErrorString") && get(to.last_error, "ncclGetLastError") &&
-         get(to.all_reduce, "ncclAllReduce") && get(to.reduce_scatter, "ncclReduceScatter") &&
-         get(to.all_gather, "ncclAllGather") && get(to.broadcast, "ncclBroadcast") &&
-         get(to.send, "ncclSend") && get(to.receive, "ncclRecv") &&
-         get(to.group_start, "ncclGroupStart") && get(to.group_end, "ncclGroupEnd");
-}
-
 NcclLibrary open_nccl() {
-  NcclLibrary out{};
-  void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // never closed
-  if (library == nullptr) {
+  NcclLibrary out;
+  if (out.library.handle == nullptr) {
     const char* text = dlerror();
     out.problem = fmt::format("libnccl.so.2 cannot be loaded: {}", text ? text : "unknown error");
     return out;
   }
   int version = 0;
-  if (!load(out, library) || out.version(&version) != ncclSuccess) {
+  if (!out.library.complete || out.version(&version) != ncclSuccess) {
     out.problem = "libnccl.so.2 is not a usable NCCL";
     return out;
   }

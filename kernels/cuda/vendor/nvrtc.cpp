@@ -3,52 +3,36 @@
 #include <algorithm>
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <nvrtc.h>
 
+#include "cuda/vendor/check.h"
 #include "ops/kernel_refused.h"
 
 namespace dltrain {
 
 struct Nvrtc::Functions {
-  decltype(&nvrtcVersion) version;
-  decltype(&nvrtcCreateProgram) create;
-  decltype(&nvrtcDestroyProgram) destroy;
-  decltype(&nvrtcCompileProgram) compile;
-  decltype(&nvrtcGetProgramLogSize) log_size;
-  decltype(&nvrtcGetProgramLog) log;
-  decltype(&nvrtcGetCUBINSize) cubin_size;
-  decltype(&nvrtcGetCUBIN) cubin;
-  decltype(&nvrtcGetErrorString) error;
-  decltype(&nvrtcGetNumSupportedArchs) architecture_count;
-  decltype(&nvrtcGetSupportedArchs) architectures;
-
-  bool load(void* library) {
-    const auto get = [&](auto& function, const char* name) {
-      function =
-          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-      return function != nullptr;
-    };
-    return get(version, "nvrtcVersion") && get(create, "nvrtcCreateProgram") &&
-           get(destroy, "nvrtcDestroyProgram") && get(compile, "nvrtcCompileProgram") &&
-           get(log_size, "nvrtcGetProgramLogSize") && get(log, "nvrtcGetProgramLog") &&
-           get(cubin_size, "nvrtcGetCUBINSize") && get(cubin, "nvrtcGetCUBIN") &&
-           get(error, "nvrtcGetErrorString") &&
-           get(architecture_count, "nvrtcGetNumSupportedArchs") &&
-           get(architectures, "nvrtcGetSupportedArchs");
-  }
+  // Must have the runtime's version.
+  OpenedLibrary library{
+      dlopen(fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000).c_str(), RTLD_NOW | RTLD_LOCAL)};
+  DLTRAIN_LIBRARY_FUNCTION(version, nvrtcVersion);
+  DLTRAIN_LIBRARY_FUNCTION(create, nvrtcCreateProgram);
+  DLTRAIN_LIBRARY_FUNCTION(destroy, nvrtcDestroyProgram);
+  DLTRAIN_LIBRARY_FUNCTION(compile, nvrtcCompileProgram);
+  DLTRAIN_LIBRARY_FUNCTION(log_size, nvrtcGetProgramLogSize);
+  DLTRAIN_LIBRARY_FUNCTION(log, nvrtcGetProgramLog);
+  DLTRAIN_LIBRARY_FUNCTION(cubin_size, nvrtcGetCUBINSize);
+  DLTRAIN_LIBRARY_FUNCTION(cubin, nvrtcGetCUBIN);
+  DLTRAIN_LIBRARY_FUNCTION(error, nvrtcGetErrorString);
+  DLTRAIN_LIBRARY_FUNCTION(architecture_count, nvrtcGetNumSupportedArchs);
+  DLTRAIN_LIBRARY_FUNCTION(architectures, nvrtcGetSupportedArchs);
 };
 
 const Nvrtc* Nvrtc::find() {
   static const Nvrtc* found = []() -> const Nvrtc* {
-    // Must have the runtime's version; never closed.
-    const std::string name = fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000);
-    void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     static Functions functions;
     int major = 0, minor = 0;
-    if (library == nullptr || !functions.load(library) ||
-        functions.version(&major, &minor) != NVRTC_SUCCESS) {
+    if (!functions.library.complete || functions.version(&major, &minor) != NVRTC_SUCCESS) {
       return nullptr;
     }
     static const Nvrtc instance(functions, fmt::format("{}.{}", major, minor));

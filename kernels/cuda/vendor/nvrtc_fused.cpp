@@ -61,15 +61,12 @@ cudaKernel_t kernel_of(const Nvrtc& nvrtc, const std::string& source, int archit
 void run_program(cudaKernel_t kernel, int64_t count, int64_t pack, const Bindings& b,
                  Stream& stream) {
   FusedOperands operands{};
-  bool aligned = true;
-  const auto take = [&](std::span<void* const> from, auto& to) {
-    for (size_t i = 0; i < from.size(); ++i) {
-      to[i] = from[i];
-      aligned = aligned && reinterpret_cast<uintptr_t>(from[i]) % 16 == 0;
-    }
-  };
-  take(b.inputs, operands.input);
-  take(b.outputs, operands.output);
+  operands.output = b.outputs[0];
+  bool aligned = reinterpret_cast<uintptr_t>(operands.output) % 16 == 0;
+  for (size_t i = 0; i < b.inputs.size(); ++i) {
+    operands.input[i] = b.inputs[i];
+    aligned = aligned && reinterpret_cast<uintptr_t>(b.inputs[i]) % 16 == 0;
+  }
   int64_t packs = aligned ? count / pack : 0;
   void* arguments[] = {&operands, &packs, &count};
   check_cuda(cudaLaunchKernel(reinterpret_cast<const void*>(kernel),
@@ -88,17 +85,13 @@ std::string nvrtc_missing(Device* device) {
 std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request) {
   FusedTypes types{{}, request.outputs[0].dtype};
   for (const TensorSpec& spec : request.inputs) types.inputs.push_back(spec.dtype);
-  const auto results = request.attributes.integers("results");
   CudaDevice& device = cuda_device(request);
-  if (!is_floating(types.result) || request.inputs.size() > FusedOperands::kMax ||
-      results.size() > FusedOperands::kMax) {
-    return nullptr;
-  }
+  if (!is_floating(types.result) || request.inputs.size() > FusedOperands::kMax) return nullptr;
   if (const std::string why = nvrtc_missing(&device); !why.empty()) {
     throw KernelRefused(ExitCode::device, why);
   }
   const auto steps = parse_fused_program(request.attributes.text("program"));
-  const std::string source = fused_source(steps, types, results, kName);
+  const std::string source = fused_source(steps, types, kName);
   return make_kernel([kernel = kernel_of(*Nvrtc::find(), source, device.architecture()),
                       count = request.inputs[0].shape.elements(),
                       pack = fused_pack(types)](const Bindings& b, Stream& stream) {

@@ -19,8 +19,4 @@ std::unique_ptr<DeviceProfiler> make_cuda_profiler();
 // then one line. At most one may exist in a process.
 std::unique_ptr<DeviceProfiler> make_cupti_profiler(std::string& why);
 
-// Records events before and after each call. All time between them counts for the call, even if the
-// GPU waited for a launch. `why`: the reason why CUPTI is not used; part of method().
-std::unique_ptr<DeviceProfiler> make_event_profiler(const std::string& why);
-
 }  // namespace dltrain

@@ -13,16 +13,9 @@ namespace {
 constexpr uint64_t kMaxConfig = 16 << 20;
 constexpr const char* kConfig = "config.json";
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 ConfigNode path_node(const SourceLocation& location, const fs::path& path) {
-  ConfigNode node =
-      ConfigNode::make_scalar(fs::absolute(path).lexically_normal().string(), location);
-  node.style = ConfigNode::Style::quoted;
-  return node;
+  return ConfigNode::make_scalar(fs::absolute(path).lexically_normal().string(), location,
+                                 ConfigNode::Style::quoted);
 }
 
 // If `key` is given, returns the keys of the architecture whose default is `$key`, which the
@@ -110,6 +103,9 @@ std::vector<std::string> class_names_of(const fs::path& folder) {
 
 bool rewrite_huggingface_model(ConfigNode& map, Diagnostics& diagnostics) {
   const ConfigNode from = *map.find("from");
+  if (const ConfigNode* type = map.find("type"); type != nullptr && type->is_null()) {
+    map.erase("type");
+  }
   const size_t before = diagnostics.reported();
   if (!from.is_scalar()) {
     diagnostics.add(from.location, "expected a folder, got {}", describe_found(from));
@@ -125,7 +121,8 @@ bool rewrite_huggingface_model(ConfigNode& map, Diagnostics& diagnostics) {
       from.location, from.text, [](const fs::path& path) { return is_file(path / kConfig); });
   const fs::path file = folder / kConfig;
   if (!is_file(file)) {
-    const bool there = fs::exists(folder);
+    std::error_code ignored;
+    const bool there = fs::exists(folder, ignored);
     diagnostics.add(from.location, "{}",
                     there ? folder.string() + " has no config.json" +
                                 (is_file(folder / kAdapterConfig)

@@ -1,12 +1,12 @@
 // ResNet and ViT of transformers (ResNetForImageClassification, ViTForImageClassification) and of
 // timm. In memory they have torchvision's names; a ViT keeps queries, keys and values in one
 // tensor, as timm does, where transformers has three.
-#include <charconv>
 #include <cmath>
 #include <span>
 
 #include <fmt/format.h>
 
+#include "base/parse_number.h"
 #include "nn/huggingface/families.h"
 
 namespace dltrain {
@@ -164,10 +164,6 @@ TensorName tensor_resnet(std::string_view name) {
   return {kResNetTable.in_memory(out)};
 }
 
-std::string exported_resnet(std::string_view name) {
-  return kResNetTable.in_file(name);
-}
-
 // The kind and size of a ResNet by its layers; null without such layers.
 const ResNetKind* resnet_kind(const ConfigNode& layers) {
   const bool bottleneck = find_layer(layers, {{"type", "conv2d"}, {"name", "conv3"}}) != nullptr;
@@ -235,10 +231,6 @@ TensorName tensor_vit(std::string_view name) {
   return {kViTTable.in_memory(out), out.starts_with("vit.pooler.")};
 }
 
-std::string exported_vit(std::string_view name) {
-  return kViTTable.in_file(name);
-}
-
 int64_t vit_parts(std::string_view name) {
   return name.ends_with(".in_proj_weight") || name.ends_with(".in_proj_bias") ? 3 : 1;
 }
@@ -280,13 +272,6 @@ struct TimmViT {
 constexpr TimmViT kTimmViTs[] = {
     {"tiny", 192, 12, 3}, {"small", 384, 12, 6}, {"base", 768, 12, 12}, {"large", 1024, 24, 16}};
 
-std::optional<int64_t> number_in(std::string_view text) {
-  int64_t out = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error != std::errc() || end != text.data() + text.size() || out < 1) return {};
-  return out;
-}
-
 // Reads the sizes of a ViT; false for another architecture.
 bool read_timm_vit(std::string_view name, ConfigJson& arguments, HuggingFaceModel& model) {
   for (const TimmViT& row : kTimmViTs) {
@@ -294,9 +279,10 @@ bool read_timm_vit(std::string_view name, ConfigJson& arguments, HuggingFaceMode
     if (!name.starts_with(prefix)) continue;
     const std::string_view rest = name.substr(prefix.size());
     const size_t line = rest.find('_');
-    if (line == std::string_view::npos || !number_in(rest.substr(line + 1))) return false;
-    const std::optional<int64_t> patch = number_in(rest.substr(0, line));
-    if (!patch) return false;
+    if (line == std::string_view::npos) return false;
+    const auto patch = parse_number<int64_t>(rest.substr(0, line));
+    const auto image = parse_number<int64_t>(rest.substr(line + 1));
+    if (patch < 1 || image < 1) return false;
     if (model.type.empty()) model.type = "vit_b_16";
     const int64_t hidden = arguments.integer("embed_dim", row.hidden, 1 << 24);
     const int64_t heads = arguments.integer("num_heads", row.heads);
@@ -339,14 +325,6 @@ void read_timm(ConfigJson& config, HuggingFaceModel& model) {
   model.set_integer("num_classes", config.integer("num_classes", 1000));
   model.class_names = config.texts("label_names");
   config.ignore({"num_features", "pretrained_cfg", "label_descriptions", "license"});
-}
-
-TensorName tensor_timm(std::string_view name) {
-  return {kTimmTable.in_memory(name)};
-}
-
-std::string exported_timm(std::string_view name) {
-  return kTimmTable.in_file(name);
 }
 
 std::optional<nlohmann::ordered_json> propose_timm(const ConfigNode& layers, int64_t) {
@@ -392,7 +370,7 @@ HuggingFaceFamily resnet_family() {
           .read = read_resnet,
           .tensor = tensor_resnet,
           .propose = propose_resnet,
-          .exported = exported_resnet,
+          .exported = [](std::string_view name) { return kResNetTable.in_file(name); },
           .images = true};
 }
 
@@ -401,7 +379,7 @@ HuggingFaceFamily vit_family() {
           .read = read_vit,
           .tensor = tensor_vit,
           .propose = propose_vit,
-          .exported = exported_vit,
+          .exported = [](std::string_view name) { return kViTTable.in_file(name); },
           .images = true,
           .parts = vit_parts};
 }
@@ -409,9 +387,9 @@ HuggingFaceFamily vit_family() {
 HuggingFaceFamily timm_family() {
   return {.model_type = kTimm,
           .read = read_timm,
-          .tensor = tensor_timm,
+          .tensor = [](std::string_view name) { return TensorName{kTimmTable.in_memory(name)}; },
           .propose = propose_timm,
-          .exported = exported_timm,
+          .exported = [](std::string_view name) { return kTimmTable.in_file(name); },
           .images = true};
 }
 

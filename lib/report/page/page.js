@@ -2,6 +2,7 @@
 'use strict';
 (() => {
   window.addEventListener('error', (event) => { document.documentElement.dataset.error = event.message; });
+  window.addEventListener('unhandledrejection', (event) => { document.documentElement.dataset.error = event.reason; });
   const report = JSON.parse(document.getElementById('data').textContent);
   const runs = report.runs;
   const root = document.documentElement;
@@ -492,7 +493,7 @@
     Object.assign(runs[0], fresh);
     if (tables() !== before) build();
     document.querySelector('.verdict').replaceWith(verdict(runs[0]));
-    document.querySelector('[aria-labelledby="runs"]').replaceWith(overview());
+    document.querySelector('[aria-labelledby="figures"] details').replaceChildren(...overview().querySelector('details').children);
     for (const entry of charts) if (entry.chart && !entry.make) draw(entry);
   }
   async function follow() {

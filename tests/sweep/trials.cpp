@@ -1,0 +1,76 @@
+// The results of trials in the folder of a sweep.
+#include "sweep/trials.h"
+
+#include "catch.h"
+#include "config/load.h"
+#include "sweep/ranking.h"
+#include "temporary_folder.h"
+
+using namespace dltrain;
+
+namespace {
+
+Experiment experiment_with(const std::string& sweep) {
+  return load_config<Experiment>(
+      {.files = {},
+       .overrides = {
+           "model.layers=[{type: linear, out_features: 4}]",
+           "data.train={type: synthetic, shape: [12], classes: 4, samples: 64}",
+           "optimizer={type: sgd, learning_rate: 0.01}",
+           "training={global_batch_size: 16, max_steps: 6}",
+           "sweep={" + sweep + ", parameters: {optimizer.learning_rate: {log: [1e-4, 1e-1]}}}"}});
+}
+
+void store_result(Trials& trials, const SweepJob& job, TrialResult result) {
+  std::filesystem::create_directories(trials.folder_of(job.trial, job.repeat));
+  trials.store(job, std::move(result));
+}
+
+TEST_CASE("trials keep the values of their training when an earlier one is repeated") {
+  const TemporaryFolder folder;
+  const Experiment experiment = experiment_with("search: tpe, trials: 14");
+  std::vector<std::vector<std::string>> trained;
+  {
+    Trials trials(experiment, folder / "sweep", true);
+    for (int64_t i = 0; i < trials.count(); ++i) {
+      const auto values = trials.values(i);
+      REQUIRE(values);
+      trained.push_back(*values);
+      TrialResult result{.figures = {{"loss", std::abs(std::log(std::stod(values->front())))}}};
+      if (i == 5) result = {.exit_code = 3, .message = "a broken file"};
+      store_result(trials, {.trial = i}, result);
+    }
+  }
+  Trials trials(experiment, folder / "sweep", true);
+  for (const RankedTrial& row : rank_trials(trials)) {
+    CHECK(row.values == trained[static_cast<size_t>(row.trial)]);
+  }
+  const auto job = trials.next([](const SweepJob&) { return true; });
+  REQUIRE(job);
+  CHECK(job->trial == 5);
+  store_result(trials, *job, {.figures = {{"loss", 0}}});
+  CHECK(trials.done());
+  const auto ranked = rank_trials(trials);
+  CHECK(ranked.size() == trained.size());
+  for (const RankedTrial& row : ranked) {
+    CHECK(row.values == trained[static_cast<size_t>(row.trial)]);
+  }
+}
+
+TEST_CASE("a trial with a failed repeat has failed, also where another one has diverged") {
+  const TemporaryFolder folder;
+  const Experiment experiment = experiment_with("trials: 2, repeats: 2");
+  Trials trials(experiment, folder / "sweep", true);
+  const TrialResult diverged{.exit_code = 4, .message = "diverged"};
+  const TrialResult failed{.exit_code = 5, .message = "out of memory"};
+  store_result(trials, {.trial = 0, .repeat = 0}, diverged);
+  store_result(trials, {.trial = 0, .repeat = 1}, failed);
+  store_result(trials, {.trial = 1, .repeat = 0}, failed);
+  store_result(trials, {.trial = 1, .repeat = 1}, diverged);
+  for (const RankedTrial& row : rank_trials(trials)) {
+    CHECK(row.exit_code == 5);
+    CHECK(row.message == "out of memory");
+  }
+}
+
+}  // namespace
