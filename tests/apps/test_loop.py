@@ -67,7 +67,7 @@ class Checkpoints(support.DltrainTest):
         steps_take = sum(line["step_ms"] for line in lines) / 1e3
         self.assertLessEqual(steps_take, (summary["training_seconds"] + summary["waiting_seconds"]) * (1 + 1e-6))
         for line in lines:
-            self.assertAlmostEqual(line["samples_per_second"] * line["step_ms"] / 1e3, 16, delta=1e-5)
+            self.assertAlmostEqual(line["samples_per_second"] * line["step_ms"] / 1e3, 16, delta=1e-3)  # six digits each
 
     def test_metrics_that_evaluations_do_not_give_are_refused(self):
         path = self.small(EVALUATED)
