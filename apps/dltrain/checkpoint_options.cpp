@@ -129,6 +129,7 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
         samples = limit != nullptr ? as_integer(*limit) : std::nullopt;
         if (samples.value_or(0) > 0) evaluation->erase("samples");
       }));
+  accumulate_on_one_rank(out.experiment->training);
   if (samples) out.experiment->evaluation.samples = samples;
   out.session =
       open_session(*out.experiment, {.engines = engines(),

@@ -56,7 +56,9 @@ std::unique_ptr<LanguageModel> open_language_model(const LanguageModelFlags& o) 
   config.device = o.device;
   std::vector<std::string> extra = one_rank_overrides();
   for (const std::string& key : precision_of(o)) extra.push_back(key);
-  return std::make_unique<LanguageModel>(config.load(extra), std::move(checkpoint), engines(),
+  Experiment experiment = config.load(extra);
+  accumulate_on_one_rank(experiment.training);
+  return std::make_unique<LanguageModel>(std::move(experiment), std::move(checkpoint), engines(),
                                          o.tokenizer);
 }
 

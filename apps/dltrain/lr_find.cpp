@@ -45,6 +45,7 @@ std::vector<RatePoint> losses_by_rate(const LrFindOptions& options, double& fact
                                      "logging.logging_steps=1"};
   std::ranges::copy(one_rank_overrides(), std::back_inserter(overrides));
   Experiment experiment = options.config.load(overrides);
+  accumulate_on_one_rank(experiment.training);
   auto ramp = std::make_unique<Ramp>();
   ramp->ratio = options.high / options.low;
   ramp->steps = options.steps;

@@ -138,6 +138,7 @@ void check_metric(const ConfigOptions& options, Trials& trials) {
   std::vector<std::string> sets = one_rank_overrides();
   sets.push_back("sweep=null");
   Experiment experiment = options.load(sets);
+  accumulate_on_one_rank(experiment.training);
   const Session session = open_session(experiment, {.engines = engines()});
   std::vector<std::string> results{"loss"};  // what people rank by
   for (const StepMetric& of_step : session.executor->training().metrics) {

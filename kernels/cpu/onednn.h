@@ -28,9 +28,8 @@ dnnl::memory::desc any_layout(const dnnl::memory::dims& extents, DType dtype = D
 // floating input has it, and every floating output has it or f32.
 bool computes_in(const KernelRequest& request, DType dtype);
 
-// Appends the unary activation of that name; returns false if oneDNN has none. "" and
-// "relu" append nothing: oneDNN's relu makes 0 of NaN, so callers pass their kernel through
-// with_relu().
+// Appends the unary activation of that name; returns false if oneDNN has none. "" and "relu"
+// append nothing: oneDNN's relu makes 0 of NaN, so callers pass their kernel through with_relu().
 bool append_activation(dnnl::post_ops& post_ops, const std::string& activation);
 // Returns `kernel`, with the activation relu followed by one pass over its result.
 std::unique_ptr<Kernel> with_relu(const KernelRequest& request, std::unique_ptr<Kernel> kernel);

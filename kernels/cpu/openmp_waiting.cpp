@@ -95,8 +95,8 @@ void watch_load(int used) {
   CoreTime now = before;
   for (auto then = std::chrono::steady_clock::now();; before = now) {
     std::this_thread::sleep_for(kInterval);
-    if (!read_core_time(cores, now))
-      continue;  // the team may still wait on `load`, which a return would end
+    // Not return: that would end `load`, on which the team may still wait.
+    if (!read_core_time(cores, now)) continue;
     const auto time = std::chrono::steady_clock::now();
     const double seconds = std::chrono::duration<double>(time - std::exchange(then, time)).count();
     const double others = ((now.busy - before.busy) - (now.own - before.own)) / seconds;

@@ -39,8 +39,7 @@ constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
 std::vector<TokenizerFile> copied_files(const fs::path& folder) {
   std::vector<TokenizerFile> files;
   for (const char* name : kTokenizerFiles) {
-    std::error_code ignored;
-    if (!fs::is_regular_file(folder / name, ignored)) continue;
+    if (!is_file(folder / name)) continue;
     files.push_back({name, read_file(folder / name, kMaxTokenizerFile, ExitCode::data)});
   }
   return files;

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owned_files.h"
-#include "data/classes.h"
+#include "config/suggest.h"
 #include "nn/lora.h"
 #include "runtime/remote_error.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "checkpoint/run_folder.h"
-#include "data/classes.h"
+#include "config/suggest.h"
 #include "nn/huggingface/folder.h"
 #include "nn/lora.h"
 #include "tensor/float_tensors.h"

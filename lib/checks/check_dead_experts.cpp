@@ -1,7 +1,7 @@
 // Experts that no token of a batch chooses get no gradient and so may never learn.
 #include "base/error.h"
 #include "checks/checks_support.h"
-#include "data/classes.h"
+#include "config/suggest.h"
 
 namespace dltrain {
 namespace {

@@ -33,6 +33,7 @@ std::vector<std::byte> train_to(const CheckOptions& options, int64_t steps, int6
       {fmt::format("training.max_steps={}", steps), "training.num_epochs=null",
        fmt::format("checkpoint.save_steps={}", steps / 2), "checkpoint.save_total_limit=0"});
   Experiment experiment = options.load(overrides);
+  accumulate_on_one_rank(experiment.training);
   Session session = open_session(experiment, {.engines = options.engines, .evaluation = false});
   start_session(session);
   if (resume_at > 0) {

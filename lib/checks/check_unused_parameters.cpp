@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "checks/checks_support.h"
-#include "data/classes.h"
+#include "config/suggest.h"
 
 namespace dltrain {
 namespace {

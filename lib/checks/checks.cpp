@@ -69,6 +69,7 @@ std::vector<CheckResult> run_checks(CheckOptions options) {
   bool has_experts = false;
   {
     Experiment experiment = options.load(one_rank_overrides());
+    accumulate_on_one_rank(experiment.training);
     Suggestions suggestions;
     const Session session =
         open_session(experiment, {.engines = options.engines, .probe = suggestions.probe()});

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 
 namespace dltrain {
 namespace {
@@ -49,14 +50,12 @@ class Reader {
   }
   int number(std::string_view name, int minimum, int maximum) const {
     const std::string value = text(name).value_or("");
-    int result = 0;
-    const char* end = value.data() + value.size();
-    const auto parsed = std::from_chars(value.data(), end, result);
-    if (parsed.ec != std::errc() || parsed.ptr != end || result < minimum || result > maximum) {
+    const auto result = parse_number<int>(value);
+    if (!result || *result < minimum || *result > maximum) {
       fail(ExitCode::usage, "environment variable {}='{}': expected an integer from {} to {}", name,
            value, minimum, maximum);
     }
-    return result;
+    return *result;
   }
 
  private:

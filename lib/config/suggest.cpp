@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/utf8.h"
 #include "config/scalar.h"
 
@@ -36,9 +38,10 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 std::string nearest_name(std::string_view wrong, std::span<const std::string> names) {
   if (wrong.empty() || wrong.size() > kLongest) return {};
   std::string best;
+  const std::string lower = lower_ascii(wrong);
   size_t best_distance = std::max<size_t>(1, (wrong.size() + 1) / 3) + 1;
   for (const std::string& name : names) {
-    size_t distance = edit_distance(lower_ascii(wrong), lower_ascii(name));
+    size_t distance = edit_distance(lower, lower_ascii(name));
     // Names without a common character are not near, although "ab" is only two edits from "xy".
     if (distance >= std::max(wrong.size(), name.size())) continue;
     if (wrong.size() >= 3 && name.starts_with(wrong)) distance = std::min<size_t>(distance, 1);
@@ -72,6 +75,11 @@ std::string join_names(std::span<const std::string> names) {
     out += name;
   }
   return out;
+}
+
+std::string some_names(std::span<const std::string> names, size_t most) {
+  if (names.size() <= most) return join_names(names);
+  return fmt::format("{} and {} more", join_names(names.first(most)), names.size() - most);
 }
 
 bool contains(std::span<const std::string> names, std::string_view name) {

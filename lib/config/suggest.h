@@ -17,6 +17,8 @@ bool mentions_name(std::string_view text, std::string_view name);
 
 // Returns "a, b, c".
 std::string join_names(std::span<const std::string> names);
+// Returns at most the first names: "a, b and 3 more".
+std::string some_names(std::span<const std::string> names, size_t most = 5);
 
 // Returns whether `names` contains `name`.
 bool contains(std::span<const std::string> names, std::string_view name);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "config/suggest.h"
 #include "data/permutation.h"
 
 namespace dltrain {
@@ -156,13 +157,6 @@ class LabelsAsTargets final : public DatasetWrapper {
 };
 
 }  // namespace
-
-std::string some_names(const std::vector<std::string>& names, size_t most) {
-  std::string out;
-  for (size_t i = 0; i < names.size() && i < most; ++i) out += (i > 0 ? ", " : "") + names[i];
-  if (names.size() > most) out += fmt::format(" and {} more", names.size() - most);
-  return out;
-}
 
 bool has_one_label(const Dataset& data) {
   const TensorSpec& target = data.fields().back().sample;

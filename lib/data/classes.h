@@ -18,9 +18,6 @@ namespace dltrain {
 std::shared_ptr<const Dataset> match_classes(std::shared_ptr<const Dataset> data,
                                              const std::vector<std::string>& names);
 
-// Formats the first names for a message: "a, b and 3 more".
-std::string some_names(const std::vector<std::string>& names, size_t most = 5);
-
 // Returns true if each sample has one label as its target.
 bool has_one_label(const Dataset& data);
 

@@ -243,6 +243,9 @@ BatchLayout check_ranks(const Experiment& experiment, int ranks);
 
 // Overrides for a configuration that is used on one rank, such as that of a trained model.
 const std::vector<std::string>& one_rank_overrides();
+// For a configuration read with them: where all keys of the batch are given for more ranks, one
+// rank makes the micro-steps of all of them.
+void accumulate_on_one_rank(TrainingConfig& training);
 
 // Returns the mesh of the ranks: pipeline × replica × shard × context × tensor. `ranks_per_node`
 // (0: all ranks on one node) determines the groups of zero_shard_size: node; a size greater than

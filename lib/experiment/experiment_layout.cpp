@@ -357,8 +357,7 @@ void check_division(const TrainingConfig& t, int64_t global_batch, int64_t ranks
 namespace {
 
 // `ranks`: those with other samples, which `what` names.
-BatchLayout batch_layout(const Experiment& experiment, int ranks, const std::string& what) {
-  const TrainingConfig& t = experiment.training;
+BatchLayout batch_layout(const TrainingConfig& t, int ranks, const std::string& what) {
   const int64_t r = ranks;
   if (!t.global_batch_size && r > 1) {
     fail_at(t, "micro_batch_size",
@@ -381,14 +380,11 @@ BatchLayout batch_layout(const Experiment& experiment, int ranks, const std::str
   check_division(t, out.global_batch, r, what, diagnostics);
   diagnostics.throw_if_any();
   out.micro_steps = share / out.micro_batch;
-  const int64_t given = t.gradient_accumulation_steps.value_or(out.micro_steps);
-  // With one_rank_overrides() the keys may be those of more ranks, which share the micro-batches.
-  const bool of_more = experiment.parallelism.data == 1 && out.micro_steps % given == 0;
-  if (given != out.micro_steps && !of_more) {
+  if (t.gradient_accumulation_steps && out.micro_steps != *t.gradient_accumulation_steps) {
     fail_at(
         t, "gradient_accumulation_steps",
         "{} contradicts global_batch_size {} and micro_batch_size {}, which mean {} micro-steps",
-        given, out.global_batch, out.micro_batch, out.micro_steps);
+        *t.gradient_accumulation_steps, out.global_batch, out.micro_batch, out.micro_steps);
   }
   return out;
 }
@@ -432,7 +428,7 @@ BatchLayout check_ranks(const Experiment& experiment, int all_ranks) {
   }
   // With other axes than `data` it matters which ranks are meant.
   const BatchLayout out =
-      batch_layout(experiment, ranks, parts > 1 ? "data-parallel rank" : "rank");
+      batch_layout(experiment.training, ranks, parts > 1 ? "data-parallel rank" : "rank");
   if (experiment.training.reduction == Reduction::fixed && ranks > 1 &&
       !std::has_single_bit(static_cast<uint64_t>(out.micro_steps))) {
     // Suggests as many samples per rank in 2^k micro-batches, or other global batches.
@@ -466,6 +462,13 @@ const std::vector<std::string>& one_rank_overrides() {
                                                   "parallelism.product_pieces=null",
                                                   "logging.gradient_noise=false"};
   return overrides;
+}
+
+void accumulate_on_one_rank(TrainingConfig& training) {
+  std::optional<int64_t>& given = training.gradient_accumulation_steps;
+  if (!given || !training.global_batch_size || !training.given_micro_batch()) return;
+  const int64_t micro_batches = *training.global_batch_size / *training.given_micro_batch();
+  if (micro_batches % *given == 0) given = micro_batches;
 }
 
 Mesh rank_mesh(const Experiment& experiment, int all_ranks, int ranks_per_node) {

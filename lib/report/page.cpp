@@ -49,8 +49,7 @@ Json curve_json(const CurveTable& all, size_t points) {
 
 // The object in a file, or null.
 Json object_in(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return nullptr;
+  if (!is_file(path)) return nullptr;
   try {
     Json out = Json::parse(read_file(path, kMostBytes, ExitCode::storage), nullptr, false);
     return out.is_object() ? out : Json(nullptr);
@@ -129,8 +128,7 @@ Json texts_of(const fs::path& run) {
 // it.
 Json roofline_of(const fs::path& run) {
   const fs::path file = run / "roofline.svg";
-  std::error_code ignored;
-  if (!fs::is_regular_file(file, ignored)) return nullptr;
+  if (!is_file(file)) return nullptr;
   try {
     return "data:image/svg+xml;base64," + base64(read_file(file, kMostBytes, ExitCode::storage));
   } catch (const Error&) {

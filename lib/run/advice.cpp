@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "checkpoint/image_export.h"
+#include "config/suggest.h"
 #include "data/classes.h"
 #include "data/scaling.h"
 #include "nn/huggingface/folder.h"

@@ -20,8 +20,7 @@ using Json = nlohmann::json;
 constexpr uint64_t kMostBytes = uint64_t{16} << 20;
 
 std::string read_if_there(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return "";
+  if (!is_file(path)) return "";
   return read_file(path, kMostBytes, ExitCode::storage);
 }
 

@@ -27,9 +27,8 @@ std::string read(const fs::path& path) {
 
 // Returns the main file of the tokenizer in a folder, or empty if there is none.
 fs::path main_file(const fs::path& folder) {
-  std::error_code ignored;
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"}) {
-    if (fs::is_regular_file(folder / name, ignored)) return folder / name;
+    if (is_file(folder / name)) return folder / name;
   }
   return {};
 }
@@ -42,11 +41,10 @@ std::shared_ptr<Tokenizer> load_without_declarations(const fs::path& path) {
   if (path.filename() == "vocab.json") {
     return read_vocabulary(path, path.parent_path() / "merges.txt");
   }
-  std::error_code ignored;
   if (path.filename() == "vocab.txt") {
     const fs::path config = path.parent_path() / "tokenizer_config.json";
     return word_piece_from_vocabulary(path.string(), read(path),
-                                      fs::is_regular_file(config, ignored) ? read(config) : "");
+                                      is_file(config) ? read(config) : "");
   }
   std::string content = read(path);
   if (is_lfs_pointer(content)) throw Error(ExitCode::data, kIsLfsPointer, path.string());
@@ -69,10 +67,9 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
   if (own != "tokenizer.json" && own != "tokenizer.model" && !own.starts_with("vocab.")) {
     return tokenizer;
   }
-  std::error_code ignored;
   for (const char* name : kDeclarations) {
     const fs::path file = path.parent_path() / name;
-    if (fs::is_regular_file(file, ignored)) tokenizer->declare(file.string(), {name, read(file)});
+    if (is_file(file)) tokenizer->declare(file.string(), {name, read(file)});
   }
   return tokenizer;
 }
@@ -177,7 +174,7 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& path) {
   }
   // Folders of SentencePiece models often also have a tokenizer.json that cannot be read.
   const fs::path model = path / "tokenizer.model";
-  if (file.filename() != "tokenizer.json" || !fs::is_regular_file(model, ignored)) {
+  if (file.filename() != "tokenizer.json" || !is_file(model)) {
     return load_file(file);
   }
   try {

@@ -51,8 +51,16 @@ TEST_CASE("a configuration for several ranks with all keys of the batch can be u
   };
   CHECK(check_ranks(keys(6), 2).micro_steps == 6);
   CHECK_THROWS_WITH(check_ranks(keys(6), 1), Catch::Contains("6 contradicts global_batch_size 24"));
-  CHECK(check_ranks(keys(6, one_rank_overrides()), 1).micro_steps == 12);
-  CHECK_THROWS_WITH(check_ranks(keys(24, one_rank_overrides()), 1), Catch::Contains("contradicts"));
+  const auto on_one = [&](int steps) {
+    Experiment experiment = keys(steps, one_rank_overrides());
+    accumulate_on_one_rank(experiment.training);
+    return check_ranks(experiment, 1).micro_steps;
+  };
+  CHECK(on_one(6) == 12);
+  CHECK_THROWS_WITH(on_one(24), Catch::Contains("contradicts"));
+  // A user's `data: 1` is no such configuration.
+  CHECK_THROWS_WITH(check_ranks(keys(6, {"parallelism.data=1"}), 1),
+                    Catch::Contains("contradicts"));
 }
 
 TEST_CASE("micro-steps that the fixed tree has no branch for are refused") {
