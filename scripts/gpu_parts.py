@@ -25,6 +25,7 @@ TARGETS = {
     "bert_large": ("bert_large", [], "sequences", 1, 430),
     "gpt2_xl": ("gpt2_xl", [], "tokens", 1024, 55e3),
     "qwen2_5_1_5b": ("qwen2_5_1_5b", [], "tokens", 1024, 60e3),
+    "qwen2_5_1_5b_fp8": ("qwen2_5_1_5b", ["precision.fp8.recipe=delayed"], "tokens", 1024, 73e3),
     "char_lstm": ("char_lstm", [], "tokens", 128, None),
     "gpt2_124m_b16": ("gpt2_124m_b16", [], *GPT2),
     "bert_large_dropout": ("bert_large", ["model.dropout=0.1"], "sequences", 1, 430),
@@ -46,13 +47,14 @@ SMALL = {
 REQUIRED = {
     "cuda": {"matmul": "cuBLASLt", "matmul_gelu": "cuBLASLt", "matmul_gelu_backward": "cuBLASLt", "attention": "cuDNN",
              "attention_backward": "cuDNN", "conv2d": "cuDNN", "conv2d_backward_input": "cuDNN",
-             "conv2d_backward_weight": "cuDNN", "recurrent_network": "cuDNN", "recurrent_network_backward": "cuDNN", "fused_elementwise": "NVRTC"},
+             "conv2d_backward_weight": "cuDNN", "fp8_matmul": "cuBLASLt", "recurrent_network": "cuDNN", "recurrent_network_backward": "cuDNN", "fused_elementwise": "NVRTC"},
     "cpu": {"attention": "blocks or through f32"},  # in 16 bits without AVX-512
 }
 # The ops that must be in the step: a pass that takes them apart, or leaves them apart, is a wrong kernel too.
 PRESENT = {
     "resnet50": ("matmul", "conv2d_backward_input", "conv2d_backward_weight"), "char_lstm": ("recurrent_network", "recurrent_network_backward"),
     **{name: ("matmul", "attention", "attention_backward") for name in TARGETS if name.startswith(("qwen", "bert"))},
+    "qwen2_5_1_5b_fp8": ("fp8_codes", "fp8_matmul", "matmul", "attention", "attention_backward"),
     **{name: ("matmul", "matmul_gelu", "matmul_gelu_backward", "attention", "attention_backward") for name in TARGETS if name.startswith("gpt2")},
 }
 NEVER = {"cuda": "through f32", "cpu": None}
@@ -256,6 +258,7 @@ def curve_runs(check):
     runs["lstm"] = [lstm], (1e-5, 1e-5)
     for name, config in (("lstm", lstm), ("gpt2", gpt2)):
         runs[f"{name}-bf16"] = [config, "-s", "precision.compute=bf16"], (0.1, 0.1)
+    runs["gpt2-fp8"] = [gpt2, "-s", "precision={compute: bf16, fp8: {recipe: delayed}}"], (0.1, 0.1)
     for name, rate in (("lars", 0.5), ("lamb", 1e-2), ("adafactor", 1e-2)):
         runs[name] = ["tests/golden/mlp/gelu-adamw.yaml", "-s", f"optimizer={{type: {name}, learning_rate: {rate}, weight_decay: 0.01}}"], (1e-5, 1e-5)
     return runs

@@ -3,6 +3,13 @@
 #include "dltrain/gpu_estimate.h"
 
 namespace dltrain {
+namespace {
+
+std::string_view product_name(DType dtype) {
+  return dtype == DType::u8 ? "fp8" : dtype_name(dtype);
+}
+
+}  // namespace
 
 void print_alignment(const Graph& graph, const Gpu& gpu) {
   constexpr size_t kShown = 8;
@@ -18,7 +25,7 @@ void print_alignment(const Graph& graph, const Gpu& gpu) {
     const bool short_rows = a.multiple < 64;
     fmt::print("    {}: {} {}, no multiple of {} ({}): {}, or {}{}\n", layers, a.extent, a.axis,
                a.multiple,
-               short_rows ? fmt::format("16 bytes of {}", dtype_name(a.dtype)) : "tiles",
+               short_rows ? fmt::format("16 bytes of {}", product_name(a.dtype)) : "tiles",
                up(a.extent, a.multiple), up(a.extent, short_rows ? 64 : 128),
                a.vocabulary ? " (model.pad_vocab_to)" : "");
   }
@@ -30,7 +37,7 @@ void print_alignment(const Graph& graph, const Gpu& gpu) {
   for (size_t i = 0; i < std::min(products.size(), kShown); ++i) {
     const ProductTiles& p = products[i];
     fmt::print("  {:<28}  {:>6}  {:>9.3f}  {:>7}  {:>6.2f}  {:>6.1f}\n",
-               fmt::format("{} x {} x {} {}", p.m, p.n, p.k, dtype_name(p.dtype)), p.count,
+               fmt::format("{} x {} x {} {}", p.m, p.n, p.k, product_name(p.dtype)), p.count,
                1e3 * p.seconds, p.tiles, p.waves, 100 * p.full);
   }
   fmt::print(

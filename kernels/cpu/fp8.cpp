@@ -1,11 +1,14 @@
-// fp8_counts, fp8_round and fp8_scale_update for f32 and bf16: loops over elements that the
-// compiler makes vectors of. A block's largest magnitude is that of its bits as an integer.
+// The ops of lib/ops/fp8.cpp for f32 and bf16: loops over elements that the compiler makes vectors
+// of; those in codes are emitted for GPUs only, and are plain here. A block's largest magnitude is
+// that of its bits as an integer.
 #include "shared/fp8.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <vector>
 
+#include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
@@ -74,8 +77,7 @@ class LostOfThreads {
     saturated_ += lost.saturated;
     underflow_ += lost.underflow;
   }
-  void write(const Bindings& b, int64_t count) const {
-    auto* lost = b.output<double>(1);
+  void write(double* lost, int64_t count) const {
     const double each = 1 / static_cast<double>(std::max<int64_t>(count, 1));
     lost[0] = static_cast<double>(saturated_) * each;
     lost[1] = static_cast<double>(underflow_) * each;
@@ -153,7 +155,7 @@ std::unique_ptr<Kernel> round_kernel(const KernelRequest& request) {
         lost.add(round_span<E>(b.input<Stored>(0) + begin, b.output<Stored>(0) + begin, end - begin,
                                place, format));
       });
-      lost.write(b, count);
+      lost.write(b.output<double>(1), count);
     });
   }
   const int64_t rows = columns == 0 ? 0 : count / columns, high = block[0], wide = block[1];
@@ -170,9 +172,39 @@ std::unique_ptr<Kernel> round_kernel(const KernelRequest& request) {
                                      static_cast<uint32_t*>(b.workspace) + strip * across));
           }
         });
-    lost.write(b, count);
+    lost.write(b.output<double>(1), count);
   };
   return make_kernel(run, static_cast<size_t>(strips * across) * sizeof(uint32_t));
+}
+
+template <typename E>
+std::unique_ptr<Kernel> codes_kernel(const KernelRequest& request) {
+  const Shape &shape = request.inputs[0].shape, &out = request.outputs[0].shape;
+  const int64_t columns = shape[-1], rows = columns == 0 ? 0 : shape.elements() / columns;
+  // Distances of codes of neighbours in a row and in a column of x.
+  const bool turned = request.attributes.boolean("transpose");
+  const int64_t across = turned ? out[1] : 1, down = turned ? 1 : columns;
+  return make_kernel(
+      [=, padded = out.elements(), format = format_of(request)](const Bindings& b, Stream&) {
+        const int place = last_place(b.input<float>(1));
+        const float inverse = fp8_inverse(place);
+        auto* codes = b.output<uint8_t>(0);
+        if (padded > rows * columns) std::fill(codes, codes + padded, uint8_t{0});
+        LostOfThreads lost;
+        parallel_for(
+            rows, 1 + kFp8Piece / std::max<int64_t>(columns, 1), [&](int64_t first, int64_t last) {
+              Lost own;
+              for (int64_t i = first * columns; i < last * columns; ++i) {
+                const auto x = bits_as<float>(E::widen(b.input<typename E::Stored>(0)[i]));
+                const float y = to_fp8(x, inverse, 1, format);
+                own += {is_saturated(x, inverse, format) ? 1 : 0, is_underflow(x, y) ? 1 : 0};
+                codes[i / columns * down + i % columns * across] = fp8_code(y, format);
+              }
+              lost.add(own);
+            });
+        *b.output<float>(1) = fp8_scale(place);
+        lost.write(b.output<double>(2), rows * columns);
+      });
 }
 
 }  // namespace
@@ -185,6 +217,32 @@ std::unique_ptr<Kernel> make_fp8_counts(const KernelRequest& request) {
 std::unique_ptr<Kernel> make_fp8_round(const KernelRequest& request) {
   if (request.inputs[0].dtype == DType::bf16) return round_kernel<AsBf16>(request);
   return request.inputs[0].dtype == DType::f32 ? round_kernel<AsF32>(request) : nullptr;
+}
+
+std::unique_ptr<Kernel> make_fp8_codes(const KernelRequest& request) {
+  if (request.inputs[0].dtype == DType::bf16) return codes_kernel<AsBf16>(request);
+  return request.inputs[0].dtype == DType::f32 ? codes_kernel<AsF32>(request) : nullptr;
+}
+
+std::unique_ptr<Kernel> make_fp8_values(const KernelRequest& request) {
+  const TensorSpec& y = request.outputs[0];
+  if (request.inputs[1].dtype != DType::f32 || y.dtype == DType::f64) return nullptr;
+  const NarrowFunction narrow = y.dtype == DType::f32 ? nullptr : narrow_function(y.dtype);
+  return make_kernel([narrow, count = y.shape.elements(), format = format_of(request)](
+                         const Bindings& b, Stream&) {
+    const float scale = *b.input<float>(1);
+    parallel_for(count, kFp8Piece, [&](int64_t first, int64_t last) {
+      std::array<float, kFp8Piece> piece;
+      for (int64_t at = first; at < last; at += kFp8Piece) {
+        const int64_t size = std::min(kFp8Piece, last - at);
+        float* values = narrow == nullptr ? b.output<float>(0) + at : piece.data();
+        for (int64_t i = 0; i < size; ++i) {
+          values[i] = fp8_value(b.input<uint8_t>(0)[at + i], format) * scale;
+        }
+        if (narrow != nullptr) narrow(values, b.output<uint16_t>(0) + at, size);
+      }
+    });
+  });
 }
 
 std::unique_ptr<Kernel> make_fp8_scale_update(const KernelRequest& request) {

@@ -4,6 +4,7 @@
 #include "cpu/engine.h"
 #include "cpu/makers.h"
 #include "shared/common_kernels.h"
+#include "shared/fp8_matmul.h"
 #include "shared/galore.h"
 #include "shared/kernel_part.h"
 #include "shared/matmul_gelu.h"
@@ -79,6 +80,9 @@ constinit const KernelRow kTable[] = {
     row("fp8_counts", "simd", make_fp8_counts),
     row("fp8_round", "simd", make_fp8_round),
     row("fp8_scale_update", "simple", make_fp8_scale_update),
+    row("fp8_codes", "plain", make_fp8_codes),
+    row("fp8_values", "plain", make_fp8_values),
+    adding_row("fp8_matmul", "composed", of_parts<cpu_engine, make_fp8_matmul_of_parts>),
     row("softmax", "simd", make_softmax),
     row("softmax_backward", "simd", make_softmax),
     row("log_softmax", "simd", make_softmax),

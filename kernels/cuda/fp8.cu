@@ -1,4 +1,4 @@
-// fp8_counts, fp8_round and fp8_scale_update. Largest magnitudes are compared as integers.
+// The ops of lib/ops/fp8.cpp. Largest magnitudes are compared as integers.
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "cuda/strided_copy.h"
@@ -121,6 +121,97 @@ __global__ void fp8_blocks_kernel(Fp8Blocks c, const T* x, T* y, double* lost) {
   add_lost(0, underflow, lost);
 }
 
+template <typename T>
+__global__ void fp8_codes_kernel(Fp8Format format, const T* x, const float* counts, uint8_t* codes,
+                                 float* scale, double* lost, int64_t count, bool packs) {
+  const int place = last_place(counts);
+  const float inverse = fp8_inverse(place);
+  double saturated = 0, underflow = 0;
+  sweep_elements<16>(packs ? count / 16 : 0, count, thread_index(), thread_count(),
+                     [&]<int N>(int64_t at) {
+                       MathOf<T> value[N];
+                       load_elements<T, N>(x, at, value);
+                       uint8_t code[N];
+                       DLTRAIN_UNROLL
+                       for (int j = 0; j < N; ++j) {
+                         const auto in = static_cast<float>(value[j]);
+                         const float out = to_fp8(in, inverse, 1, format);
+                         saturated += is_saturated(in, inverse, format) ? 1 : 0;
+                         underflow += is_underflow(in, out) ? 1 : 0;
+                         code[j] = fp8_code(out, format);
+                       }
+                       store_elements<uint8_t, N>(code, codes, at);
+                     });
+  if (thread_index() == 0) *scale = fp8_scale(place);
+  add_lost(saturated, underflow, lost);
+}
+
+constexpr int kFp8Tile = 64;  // rows and columns of x that a block of kFp8Block threads transposes
+
+// x [rows, columns], codes [columns, padded].
+struct Fp8Transpose {
+  Fp8Format format;
+  int64_t rows, columns, padded;
+  bool loads, stores;  // by packs
+};
+
+// A thread loads 16 elements of a row of x, and stores 16 of a column.
+template <typename T>
+__global__ void fp8_codes_transposed_kernel(Fp8Transpose c, const T* x, const float* counts,
+                                            uint8_t* codes, float* scale, double* lost) {
+  constexpr int kWidth = 16, kAcross = kFp8Tile / kWidth;
+  __shared__ Elements<uint8_t, kWidth> tile[kFp8Tile][kAcross + 1];  // [column][rows]
+  const int place = last_place(counts);
+  const float inverse = fp8_inverse(place);
+  const int64_t tiles = divide_up(c.columns, kFp8Tile);
+  const int64_t top = static_cast<int64_t>(blockIdx.x) / tiles * kFp8Tile;
+  const int64_t left = static_cast<int64_t>(blockIdx.x) % tiles * kFp8Tile;
+  const int line = static_cast<int>(threadIdx.x) / kAcross;
+  const int first = static_cast<int>(threadIdx.x) % kAcross * kWidth;
+  double saturated = 0, underflow = 0;
+  const int64_t row = top + line, column = left + first;
+  const bool whole = c.loads && row < c.rows && column + kWidth <= c.columns;
+  MathOf<T> value[kWidth];
+  if (whole) load_elements<T, kWidth>(x, row * c.columns + column, value);
+  DLTRAIN_UNROLL
+  for (int j = 0; j < kWidth; ++j) {
+    const bool inside = row < c.rows && column + j < c.columns;
+    if (!whole && inside) value[j] = static_cast<MathOf<T>>(x[row * c.columns + column + j]);
+    const float in = inside ? static_cast<float>(value[j]) : 0;
+    const float out = inside ? to_fp8(in, inverse, 1, c.format) : 0;  // not 0·inverse: NaN
+    saturated += is_saturated(in, inverse, c.format) ? 1 : 0;
+    underflow += is_underflow(in, out) ? 1 : 0;
+    tile[first + j][line / kWidth].v[line % kWidth] = fp8_code(out, c.format);
+  }
+  __syncthreads();
+  if (left + line < c.columns && top + first < c.padded) {
+    const Elements<uint8_t, kWidth>& stored = tile[line][first / kWidth];
+    uint8_t* to = codes + (left + line) * c.padded + top + first;
+    if (c.stores) {
+      store_elements<uint8_t, kWidth>(stored.v, to, 0);
+    } else {
+      for (int j = 0; j < kWidth; ++j) to[j] = stored.v[j];
+    }
+  }
+  if (thread_index() == 0) *scale = fp8_scale(place);
+  add_lost(saturated, underflow, lost);
+}
+
+template <typename T>
+__global__ void fp8_values_kernel(Fp8Format format, const uint8_t* codes, const float* scale, T* y,
+                                  int64_t count, bool packs) {
+  const float factor = *scale;
+  sweep_elements<16>(packs ? count / 16 : 0, count, thread_index(), thread_count(),
+                     [&]<int N>(int64_t at) {
+                       uint8_t code[N];
+                       load_elements<uint8_t, N>(codes, at, code);
+                       float value[N];
+                       DLTRAIN_UNROLL
+                       for (int j = 0; j < N; ++j) value[j] = fp8_value(code[j], format) * factor;
+                       store_elements<T, N>(value, y, at);
+                     });
+}
+
 // One block of kFp8Block threads.
 __global__ void fp8_scale_kernel(const StepState* state, int64_t window, const float* counts,
                                  float* history, float* scale) {
@@ -194,6 +285,53 @@ std::unique_ptr<Kernel> make_cuda_fp8_round(const KernelRequest& request) {
                          b.output<T>(0), b.output<double>(1));
         });
         DLTRAIN_LAUNCH(fp8_lost_kernel, 1u, 1u, stream.native(), b.output<double>(1), count);
+      });
+}
+
+std::unique_ptr<Kernel> make_cuda_fp8_codes(const KernelRequest& request) {
+  const TensorSpec& x = request.inputs[0];
+  const int64_t count = x.shape.elements(), columns = x.shape[-1];
+  if (x.dtype == DType::f64 || count == 0) return nullptr;
+  const bool transpose = request.attributes.boolean("transpose");
+  return make_kernel([=, format = format_of(request), dtype = x.dtype,
+                      padded = request.outputs[0].shape[-1]](const Bindings& b, Stream& stream) {
+    launch_fill(8, 0, b.outputs[2], 3, stream.native());
+    with_floating(dtype, [&]<typename T>(T) {
+      if (transpose) {
+        const auto grid =
+            static_cast<unsigned>(divide_up(padded, kFp8Tile) * divide_up(columns, kFp8Tile));
+        const Fp8Transpose call{format,
+                                count / columns,
+                                columns,
+                                padded,
+                                is_pack_aligned(b.inputs[0]) && columns % Pack<T>::size == 0,
+                                is_pack_aligned(b.outputs[0])};
+        DLTRAIN_LAUNCH(fp8_codes_transposed_kernel<T>, grid, kFp8Block, stream.native(), call,
+                       b.input<T>(0), b.input<float>(1), b.output<uint8_t>(0), b.output<float>(1),
+                       b.output<double>(2));
+      } else {
+        DLTRAIN_LAUNCH(fp8_codes_kernel<T>, stride_grid(count / 16 + 1, kFp8Block), kFp8Block,
+                       stream.native(), format, b.input<T>(0), b.input<float>(1),
+                       b.output<uint8_t>(0), b.output<float>(1), b.output<double>(2), count,
+                       is_pack_aligned(b.inputs[0]) && is_pack_aligned(b.outputs[0]));
+      }
+    });
+    DLTRAIN_LAUNCH(fp8_lost_kernel, 1u, 1u, stream.native(), b.output<double>(2), count);
+  });
+}
+
+std::unique_ptr<Kernel> make_cuda_fp8_values(const KernelRequest& request) {
+  const TensorSpec& y = request.outputs[0];
+  const int64_t count = y.shape.elements();
+  if (request.inputs[1].dtype != DType::f32 || y.dtype == DType::f64 || count == 0) return nullptr;
+  return make_kernel(
+      [format = format_of(request), dtype = y.dtype, count](const Bindings& b, Stream& stream) {
+        const bool aligned = is_pack_aligned(b.inputs[0]) && is_pack_aligned(b.outputs[0]);
+        with_floating(dtype, [&]<typename T>(T) {
+          DLTRAIN_LAUNCH(fp8_values_kernel<T>, stride_grid(count / 16 + 1, kFp8Block), kFp8Block,
+                         stream.native(), format, b.input<uint8_t>(0), b.input<float>(1),
+                         b.output<T>(0), count, aligned);
+        });
       });
 }
 

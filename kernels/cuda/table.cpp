@@ -4,6 +4,7 @@
 #include "cuda/makers.h"
 #include "cuda/tables.h"
 #include "shared/common_kernels.h"
+#include "shared/fp8_matmul.h"
 #include "shared/kernel_part.h"
 #include "shared/matmul_gelu.h"
 #include "shared/recurrent_parts.h"
@@ -65,6 +66,10 @@ constinit const KernelRow kRows[] = {
     {"fp8_counts", "own", make_cuda_fp8_counts, kOverwrites, kUnproven},
     {"fp8_round", "own", make_cuda_fp8_round, kOverwrites, kUnproven},
     {"fp8_scale_update", "own", make_cuda_fp8_scale_update, kOverwrites, kUnproven},
+    {"fp8_codes", "own", make_cuda_fp8_codes, kOverwrites, kUnproven},
+    {"fp8_values", "own", make_cuda_fp8_values, kOverwrites, kUnproven},
+    {"fp8_matmul", "composed", of_parts<cuda_engine, make_fp8_matmul_of_parts>, kAccumulates,
+     kUnproven},
     {"softmax", "own", make_cuda_softmax, kOverwrites, kProven},
     {"softmax_backward", "own", make_cuda_softmax_backward, kOverwrites, kProven},
     {"log_softmax", "own", make_cuda_softmax, kOverwrites, kProven},

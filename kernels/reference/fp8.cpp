@@ -1,5 +1,5 @@
-// fp8_counts, fp8_round and fp8_scale_update, by the definition of the formats: the nearest
-// multiple of the step between FP8 numbers.
+// The ops of lib/ops/fp8.cpp but fp8_matmul, by the definition of the formats: the nearest multiple
+// of the step between FP8 numbers.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -38,6 +38,26 @@ double rounded(double x, int place, const Format& f) {
   const double step = std::ldexp(1, exponent - f.fraction);
   const double y = std::min(std::nearbyint(a / step) * step, std::ldexp(1.75, f.greatest));
   return std::copysign(std::ldexp(y, n), x);
+}
+
+// The code of a rounded number of scale 1: the number of smaller ones, but for the sign.
+int code_of(double y, const Format& f) {
+  if (std::isnan(y)) return 0x7F;
+  const int sign = std::signbit(y) ? 0x80 : 0;
+  const double a = std::abs(y);
+  const int exponent = a == 0 ? f.least : std::max(std::ilogb(a), f.least);
+  const int fraction = static_cast<int>(std::ldexp(a, f.fraction - exponent));
+  return sign | (((exponent - f.least) << f.fraction) + fraction);
+}
+
+double value_of(int code, const Format& f) {
+  const int magnitude = code & 0x7F, exponent = magnitude >> f.fraction;
+  const int fraction = magnitude - (exponent << f.fraction);
+  const double a = magnitude == 0x7F ? std::numeric_limits<double>::quiet_NaN()
+                   : exponent == 0   ? std::ldexp(fraction, f.least - f.fraction)
+                                     : std::ldexp((1 << f.fraction) + fraction,
+                                                  exponent - 1 + f.least - f.fraction);
+  return code < 0x80 ? a : -a;
 }
 
 template <typename T>
@@ -99,6 +119,39 @@ std::unique_ptr<Kernel> reference_fp8_round(const KernelRequest& request) {
       }
     }
     std::copy(lost.begin(), lost.end(), c.output<double>(1));
+  });
+}
+
+std::unique_ptr<Kernel> reference_fp8_codes(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const Format f = format_of(c);
+    const int place = last_place(c.input<T>(1)), n = place == 0 ? 0 : place - kBias;
+    const int64_t count = c.inputs[0].shape.elements(), columns = c.inputs[0].shape[-1];
+    const bool turned = c.attributes.boolean("transpose");
+    const int64_t padded = turned ? c.outputs[0].shape[1] : 0;
+    auto* codes = c.output<uint8_t>(0);
+    std::fill(codes, codes + c.outputs[0].shape.elements(), uint8_t{0});
+    std::vector<double> lost{0, 0, 1};
+    for (int64_t i = 0; i < count; ++i) {
+      const double x = c.element(0, i), y = rounded(x, place, f);
+      codes[turned ? i % columns * padded + i / columns : i] =
+          static_cast<uint8_t>(code_of(std::ldexp(y, -n), f));
+      const bool saturated = place != kNotFinite && std::abs(x) > std::ldexp(1.75, f.greatest + n);
+      lost[0] += saturated ? 1 / static_cast<double>(count) : 0;
+      lost[1] += y == 0 && x != 0 ? 1 / static_cast<double>(count) : 0;
+    }
+    c.output<T>(1)[0] = place == kNotFinite ? std::numeric_limits<T>::quiet_NaN()
+                                            : static_cast<T>(std::ldexp(1, n));
+    std::copy(lost.begin(), lost.end(), c.output<double>(2));
+  });
+}
+
+std::unique_ptr<Kernel> reference_fp8_values(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const Format f = format_of(c);
+    for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
+      c.put_element(0, i, value_of(c.input<uint8_t>(0)[i], f) * c.input<T>(1)[0]);
+    }
   });
 }
 

@@ -5,6 +5,7 @@
 #include "reference/engine.h"
 #include "reference/makers.h"
 #include "shared/common_kernels.h"
+#include "shared/fp8_matmul.h"
 #include "shared/galore.h"
 #include "shared/host_memory.h"
 #include "shared/kernel_part.h"
@@ -65,6 +66,9 @@ constexpr KernelRow kTable[] = {
     row("fp8_counts", reference_fp8_counts, kOverwrites),
     row("fp8_round", reference_fp8_round, kOverwrites),
     row("fp8_scale_update", reference_fp8_scale_update, kOverwrites),
+    row("fp8_codes", reference_fp8_codes, kOverwrites),
+    row("fp8_values", reference_fp8_values, kOverwrites),
+    row("fp8_matmul", of_parts<reference_engine, make_fp8_matmul_of_parts>, kAccumulates),
     row("softmax", reference_softmax, kOverwrites),
     row("softmax_backward", reference_softmax_backward, kAccumulates),
     row("log_softmax", reference_softmax, kOverwrites),

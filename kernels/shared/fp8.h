@@ -58,6 +58,34 @@ DLTRAIN_HD float to_fp8(float x, float inverse, float scale, const Fp8Format& fo
   return bits_as<float>(bits_as<uint32_t>(y * scale) | sign);
 }
 
+// Returns the code of an FP8 number: sign, exponent (7 or 15 too large; 0: a subnormal number) and
+// fraction. That of NaN is 0x7F.
+DLTRAIN_HD uint8_t fp8_code(float y, const Fp8Format& format) {
+  const auto bits = bits_as<uint32_t>(y), magnitude = bits & 0x7FFFFFFFu;
+  const float a = bits_as<float>(magnitude);
+  const auto least = bits_as<uint32_t>(format.least_normal);  // code 1 << fraction
+  const int fraction = 23 - format.dropped;
+  uint32_t code = ((magnitude - least) >> format.dropped) + (1u << fraction);
+  if (a < format.least_normal) {
+    code = static_cast<uint32_t>(a / format.least_normal * static_cast<float>(1 << fraction));
+  }
+  code |= bits >> 24 & 0x80u;
+  return static_cast<uint8_t>(magnitude > 0x7F800000u ? 0x7F : code);
+}
+
+// The inverse. Other codes that are no finite numbers do not occur.
+DLTRAIN_HD float fp8_value(uint8_t code, const Fp8Format& format) {
+  const uint32_t magnitude = code & 0x7Fu;
+  const int fraction = 23 - format.dropped;
+  const auto least = bits_as<uint32_t>(format.least_normal);
+  float a = bits_as<float>(((magnitude - (1u << fraction)) << format.dropped) + least);
+  if (magnitude < (1u << fraction)) {
+    a = static_cast<float>(magnitude) * format.least_normal / static_cast<float>(1 << fraction);
+  }
+  if (magnitude == 0x7Fu) a = bits_as<float>(0x7FC00000u);
+  return bits_as<float>(bits_as<uint32_t>(a) | static_cast<uint32_t>(code & 0x80u) << 24);
+}
+
 // Returns whether x is larger than the largest number, and whether it became 0.
 DLTRAIN_HD bool is_saturated(float x, float inverse, const Fp8Format& format) {
   return bits_as<float>(bits_as<uint32_t>(x) & 0x7FFFFFFFu) * inverse > format.largest;

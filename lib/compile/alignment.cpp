@@ -19,6 +19,10 @@ struct ProductExtents {
   int64_t rows, inputs, outputs;
 };
 
+bool is_matmul(const Node& node) {
+  return node.op->name == "matmul" || node.op->name == "fp8_matmul";
+}
+
 ProductExtents extents_of(const Graph& graph, const Node& node) {
   const TensorSpec &a = graph.value(node.inputs[0]).spec, &y = graph.value(node.outputs[0]).spec;
   const int64_t outputs = y.shape[-1], rows = y.shape.elements() / outputs;
@@ -45,7 +49,7 @@ std::vector<MisalignedAxis> misaligned_axes(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     const bool convolution = node.op->name == "conv2d";
     const bool is_logits = !node.outputs.empty() && logits.contains(node.outputs[0]);
-    const bool product = node.op->name == "matmul" && !node.attributes.boolean("transpose_a");
+    const bool product = is_matmul(node) && !node.attributes.boolean("transpose_a");
     if (!(product || convolution) || (node.phase != Phase::forward && !is_logits)) continue;
     const ProductExtents extents = extents_of(graph, node);
     const DType dtype = graph.value(node.inputs[0]).spec.dtype;
@@ -78,7 +82,7 @@ std::vector<MisalignedAxis> misaligned_axes(const Graph& graph) {
 std::vector<ProductTiles> product_tiles(const Graph& graph, const Gpu& gpu) {
   std::map<std::tuple<int64_t, int64_t, int64_t, DType>, ProductTiles> found;
   for (const Node& node : graph.nodes) {
-    if (node.op->name != "matmul" || node.phase == Phase::update) continue;
+    if (!is_matmul(node) || node.phase == Phase::update) continue;
     const ProductExtents e = extents_of(graph, node);
     const DType dtype = graph.value(node.inputs[0]).spec.dtype;
     ProductTiles& p = found[{e.rows, e.outputs, e.inputs, dtype}];

@@ -63,6 +63,7 @@ struct OpKernels {
 };
 constexpr std::array kOpKernels{
     OpKernels{"matmul", KernelKind::matmul},
+    OpKernels{"fp8_matmul", KernelKind::matmul},
     OpKernels{"matmul_gelu", KernelKind::gelu_matmul},
     OpKernels{"matmul_gelu_backward", KernelKind::gelu_matmul},
     OpKernels{"grouped_matmul", KernelKind::grouped_matmul},
@@ -109,7 +110,7 @@ bool has_aligned_rows(const TensorSpec& spec) {
 
 KernelKind kind_of(const OpKernels& kernels, SpecSpan in, SpecSpan out, const Attributes& a) {
   const bool grouped = kernels.kind == KernelKind::grouped_matmul;
-  if (grouped || kernels.op == "matmul") {
+  if (grouped || kernels.op == "matmul" || kernels.op == "fp8_matmul") {
     const bool aligned =
         has_aligned_rows(in[0]) && has_aligned_rows(in[1]) && has_aligned_rows(out[0]);
     if (!grouped) return aligned ? KernelKind::matmul : KernelKind::unaligned_matmul;

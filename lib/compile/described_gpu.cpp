@@ -30,7 +30,8 @@ class DescribedDevice final : public Device {
                     .libraries = "",
                     .total_memory = static_cast<uint64_t>(gpu.memory_bytes),
                     .free_memory = static_cast<uint64_t>(gpu.memory_bytes),
-                    .processors = static_cast<int>(gpu.multiprocessors)} {}
+                    .processors = static_cast<int>(gpu.multiprocessors),
+                    .has_fp8 = gpu.flops_fp8 > 0} {}
   const DeviceProperties& properties() const override { return properties_; }
   void* allocate(size_t, Memory) override { never(); }
   void free(void*, Memory) override { never(); }
@@ -59,7 +60,7 @@ class DescribedKernel final : public Kernel {
 // The limits of kernels/cuda/vendor; the backward of attention adds up its gradients in f32.
 std::unique_ptr<Kernel> make_described(const KernelRequest& request) {
   size_t workspace = 0;
-  if (request.op == "matmul") workspace = size_t{32} << 20;
+  if (request.op == "matmul" || request.op == "fp8_matmul") workspace = size_t{32} << 20;
   if (request.op.starts_with("conv2d")) workspace = size_t{256} << 20;
   if (request.op == "attention_backward") {
     workspace = sizeof(float) * static_cast<size_t>(request.outputs[0].shape.elements());
@@ -70,6 +71,7 @@ std::unique_ptr<Kernel> make_described(const KernelRequest& request) {
 // As in the tables of kernels/cuda.
 bool described_accumulates(const OpDef& op) {
   constexpr std::array kAdding{"matmul",
+                               "fp8_matmul",
                                "conv2d_backward_input",
                                "conv2d_backward_weight",
                                "broadcast",

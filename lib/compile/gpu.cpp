@@ -15,23 +15,24 @@ struct GpuRow {
   double gigabytes;
   int64_t multiprocessors;
   double gigabytes_per_second;  // achieved
-  double f32, fp16, bf16;       // TFLOP/s achieved
+  double f32, fp16, bf16, fp8;  // TFLOP/s achieved
   double peak_f32, peak_16;     // TFLOP/s of the data sheet, dense
 };
 
 // Peaks and multiprocessors are those of NVIDIA's data sheets, memory is what the driver reports.
 // Achieved rates: 790 TFLOP/s is the ceiling of dense bf16 products on an H100 (80 % of the peak;
 // cuBLAS at 8192³ publishes 716). Products of an A100 reach 88 % of its peak, those of a 4090 all
-// of it (its clock is above that of the data sheet), those of L4 and T4 60 % (72 and 70 W). Copies
-// reach 87 to 91 % of the peak of HBM (BabelStream), 75 % on a T4 (Jia and others 2019).
+// of it (its clock is above that of the data sheet), those of L4 and T4 60 % (72 and 70 W). Those
+// of FP8 are taken for twice as fast as those of bf16, as in the data sheets. Copies reach 87 to 91
+// % of the peak of HBM (BabelStream), 75 % on a T4 (Jia and others 2019).
 constexpr std::array kGpus{
-    GpuRow{"h100-80g", "h100", 85.0, 132, 3000, 60, 790, 790, 66.9, 989.4},
-    GpuRow{"h200", "", 150.0, 132, 4300, 60, 790, 790, 66.9, 989.4},
-    GpuRow{"a100-80g", "a100", 85.0, 108, 1780, 18.5, 275, 275, 19.5, 312},
-    GpuRow{"a100-40g", "", 42.3, 108, 1370, 18.5, 275, 275, 19.5, 312},
-    GpuRow{"l4", "", 23.6, 58, 260, 18, 73, 73, 30.3, 121},
-    GpuRow{"rtx4090", "4090", 25.3, 128, 920, 65, 165, 165, 82.6, 165.2},
-    GpuRow{"t4", "", 15.6, 40, 240, 6, 39, 0, 8.1, 65},
+    GpuRow{"h100-80g", "h100", 85.0, 132, 3000, 60, 790, 790, 1580, 66.9, 989.4},
+    GpuRow{"h200", "", 150.0, 132, 4300, 60, 790, 790, 1580, 66.9, 989.4},
+    GpuRow{"a100-80g", "a100", 85.0, 108, 1780, 18.5, 275, 275, 0, 19.5, 312},
+    GpuRow{"a100-40g", "", 42.3, 108, 1370, 18.5, 275, 275, 0, 19.5, 312},
+    GpuRow{"l4", "", 23.6, 58, 260, 18, 73, 73, 146, 30.3, 121},
+    GpuRow{"rtx4090", "4090", 25.3, 128, 920, 65, 165, 165, 330, 82.6, 165.2},
+    GpuRow{"t4", "", 15.6, 40, 240, 6, 39, 0, 0, 8.1, 65},
 };
 
 Gpu gpu_of(const GpuRow& row) {
@@ -43,6 +44,7 @@ Gpu gpu_of(const GpuRow& row) {
   gpu.flops_f32 = 1e12 * row.f32;
   gpu.flops_fp16 = 1e12 * row.fp16;
   gpu.flops_bf16 = 1e12 * row.bf16;
+  gpu.flops_fp8 = 1e12 * row.fp8;
   gpu.peak_flops_f32 = 1e12 * row.peak_f32;
   gpu.peak_flops_16 = 1e12 * row.peak_16;
   return gpu;
@@ -64,6 +66,8 @@ void Gpu::describe(Fields& f) {
   f.number("flops_fp16", flops_fp16, {.doc = "The same in fp16; 0: none", .min = 0});
   f.number("flops_bf16", flops_bf16,
            {.doc = "The same in bf16; half of it in TF32; 0: none", .min = 0});
+  f.number("flops_fp8", flops_fp8,
+           {.doc = "The same in FP8 with a scale for each operand; 0: none", .min = 0});
   rate("peak_flops_f32", peak_flops_f32, "FLOP per second in f32 of the data sheet, for MFU");
   rate("peak_flops_16", peak_flops_16, "The same in fp16 and bf16, dense");
   f.number("launch_seconds", launch_seconds,
@@ -73,6 +77,7 @@ void Gpu::describe(Fields& f) {
 double Gpu::flops(DType dtype, bool tf32) const {
   if (tf32 && dtype == DType::f32) return flops_bf16 / 2;
   if (dtype == DType::bf16) return flops_bf16;
+  if (dtype == DType::u8) return flops_fp8;
   return dtype == DType::f16 ? flops_fp16 : flops_f32;
 }
 

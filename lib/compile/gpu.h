@@ -18,13 +18,13 @@ struct Gpu : ConfigObject {
   int64_t multiprocessors = 0;
   double bytes_per_second = 0;  // that a large copy achieves, read and written together
   // FLOP/s that large dense matrix products achieve, with sums in f32; 0: no such products.
-  double flops_f32 = 0, flops_fp16 = 0, flops_bf16 = 0;
+  double flops_f32 = 0, flops_fp16 = 0, flops_bf16 = 0, flops_fp8 = 0;
   double peak_flops_f32 = 0, peak_flops_16 = 0;  // of the data sheet, for MFU
   double launch_seconds = 2e-6;                  // beginning and end of a kernel
 
   void describe(Fields& f);
   // `tf32`: of products of f32 operands that are rounded to TF32, at half the rate of bf16, as on
-  // every GPU since sm_80.
+  // every GPU since sm_80. u8: of codes of FP8.
   double flops(DType dtype, bool tf32 = false) const;
   double peak_flops(DType dtype, bool tf32 = false) const;
 };

@@ -413,7 +413,8 @@ StepGraph emit(const StepRequest& r, bool training) {
       log("chunk_loss");
     }
     if (r.precision.fp8) {
-      Fp8State state = round_fp8(out.graph, *r.precision.fp8, r.parallel.mesh);
+      const bool codes = r.has_fp8 && r.has_fp8() && !r.precision.fp8->has_blocks();
+      Fp8State state = round_fp8(out.graph, *r.precision.fp8, r.parallel.mesh, codes);
       std::ranges::move(state.updates, std::back_inserter(model.updates));
       for (const std::string& name : state.metrics) {
         out.metrics.push_back({.label = "fp8", .name = name, .size = 3, .of_fp8 = true});

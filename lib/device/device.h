@@ -31,6 +31,7 @@ struct DeviceProperties {
   double peak_flops_f32 = 0, peak_flops_low = 0, peak_bytes = 0;
   std::string identity = {};  // of this very GPU ("GPU-5f…"), in every process; empty on the CPU
   bool has_bf16 = true;
+  bool has_fp8 = false;  // products of FP8 with a scale for each operand
   // Its memory is the host's, and work is complete before a call returns.
   bool on_host = false;
 };
@@ -73,8 +74,8 @@ enum class Memory { device, pinned_host };
 // the vendor's estimate, or by timing a few or many when a program is made.
 enum class Autotune : uint8_t { off, quick, full };
 
-// Makes one choice for all ranks of a run: returns the result of `make` on rank 0, on every rank.
-// The other ranks wait for it and do not call `make`.
+// Makes one choice for all ranks of a run: returns the result of `make` on the rank that asks for
+// the key first, on every rank. The others wait for it and do not call `make`.
 using Agreement =
     std::function<std::string(const std::string& key, const std::function<std::string()>& make)>;
 
@@ -105,7 +106,7 @@ class Device {
     function(argument);
   }
 
-  // For the programs made after the call. `agree` where several ranks make the same programs.
+  // For the programs made after the call. `agree` with several ranks.
   // Devices that have nothing to choose do nothing.
   virtual void set_autotune(Autotune, Agreement /*agree*/ = {}) {}
 

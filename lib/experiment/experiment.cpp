@@ -486,9 +486,9 @@ void Experiment::describe(Fields& f) {
             {"quick", Autotune::quick, "the fastest of up to 8, timed before the first step"},
             {"full", Autotune::full, "the fastest of up to 64"}},
            {.doc = "How matrix products, convolutions and attention on a GPU choose their "
-                   "algorithm. Choices are kept by GPU, library and shape, and rank 0 chooses "
-                   "for all ranks (docs/gpu/README.md); another choice may add in another "
-                   "order. The CPU has nothing to choose"});
+                   "algorithm. Choices are kept by GPU, library and shape, and the rank that needs "
+                   "one first chooses for all ranks (docs/gpu/README.md); another choice may add "
+                   "in another order. The CPU has nothing to choose"});
   f.section("model", model, {.doc = "The network", .required = true});
   f.one_of("loss", loss, loss_table(), {.doc = "The function that is minimised"});
   f.section("data", data, {.doc = "Training and evaluation data", .required = true});

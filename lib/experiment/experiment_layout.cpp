@@ -170,12 +170,6 @@ void Experiment::validate_shards(Diagnostics& diagnostics) const {
                                  : "the gradients of experts are",
                        fmt::join(remedies, " and ")));
   }
-  if (autotune != Autotune::off && (tensor || context || experts || stages)) {
-    diagnostics.add(*this, "autotune",
-                    "{}: ranks with different layers or shards cannot share measurements; take "
-                    "autotune: off",
-                    key);
-  }
   if (parallelism.pipeline > 1 && loss && !loss->teachers().empty()) {
     diagnostics.add(location_of("loss"),
                     "parallelism.pipeline {}: a teacher is not divided into stages; take pipeline: "

@@ -7,16 +7,25 @@
 //   elsewhere; of x = 0 nothing. Sums over ranks, micro-batches and updates keep the greatest: the
 //   last place that is not 0.
 // fp8_round(x, [counts]) → y, lost: y = x rounded, with the scale of `counts` (larger values become
-// the
-//   largest), or without `counts` with a scale for each block of rows and columns of x (its last
-//   axis). Attributes: block, integers [rows, columns]; the last block may be smaller. lost, f64
-//   [3]: the shares of elements that became the largest number, or 0 without being 0; and 1.
+//   the largest), or without `counts` with a scale for each block of rows and columns of x (its
+//   last axis). Attributes: block, integers [rows, columns]; the last block may be smaller. lost,
+//   f64 [3]: the shares of elements that became the largest number, or 0 without being 0; and 1.
 // fp8_scale_update(step_state, counts, history [window], scale [256]): the scale of the next step
-// is
-//   the greatest of the last `window` updates (delayed scaling; NVIDIA's Transformer Engine). Not
-//   in a step that is not finite.
+//   is the greatest of the last `window` updates (delayed scaling; NVIDIA's Transformer Engine).
+//   Not in a step that is not finite.
 // Attribute of the first two: format, e4m3 (4 bits of exponent, 3 of fraction, up to 448) or e5m2
 //   (up to 57344). Without gradients: the pass rounds the operands of the backward as well.
+//
+// Where tensor cores take FP8, rounded tensors are kept in codes of a byte:
+//
+// fp8_codes(x, counts) → codes, scale [1], lost: codes · scale is the y of fp8_round. Attributes:
+//   format; transpose: x is flattened to [rows, last], and codes are [last, rows rounded up to a
+//   multiple of 16], with zeros at the end.
+// fp8_values(codes, scale) → codes · scale in `output_dtype`. Attribute: format.
+// fp8_matmul(a [..., M, K], b [N, K], scale_a, scale_b, bias [N]) → y [..., M, N]: the product of
+//   the values of a and bᵀ (+ bias). Attributes: format_a, format_b; output_dtype (default: that of
+//   the bias, or of the scales).
+#include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
 
@@ -24,6 +33,7 @@ namespace dltrain {
 namespace {
 
 constexpr int64_t kPlaces = 256;
+constexpr int64_t kFp8Grain = 16;  // of the sum of tensor cores
 
 SpecList infer_fp8_counts(SpecSpan inputs, const Attributes&) {
   return {{Shape{kPlaces}, accumulation_dtype(inputs[0].dtype)}};
@@ -37,6 +47,30 @@ void check_fp8_round(SpecSpan inputs, const Attributes& attributes) {
 
 void check_fp8_scale_update(SpecSpan inputs, const Attributes&) {
   expect_shape("fp8_scale_update", "the counts", inputs[1].shape, Shape{kPlaces});
+}
+
+SpecList infer_fp8_codes(SpecSpan inputs, const Attributes& attributes) {
+  const TensorSpec& x = inputs[0];
+  expect_shape("fp8_codes", "the counts", inputs[1].shape, Shape{kPlaces});
+  const int64_t last = x.shape[-1], rows = x.shape.elements(0, x.shape.rank() - 1);
+  const Shape codes = attributes.boolean("transpose")
+                          ? Shape{last, (rows + kFp8Grain - 1) / kFp8Grain * kFp8Grain}
+                          : x.shape;
+  return {{codes, DType::u8}, {Shape{1}, accumulation_dtype(x.dtype)}, {Shape{3}, DType::f64}};
+}
+
+SpecList infer_fp8_matmul(SpecSpan inputs, const Attributes& attributes) {
+  const bool has_bias = inputs.size() > 4 && !is_absent(inputs[4]);
+  Shape y = inputs[0].shape;
+  y[-1] = inputs[1].shape[0];
+  if (has_bias) expect_shape("fp8_matmul", "the bias", inputs[4].shape, Shape{y[-1]});
+  const std::string dtype = attributes.text("output_dtype");
+  return {{y, dtype.empty() ? inputs[has_bias ? 4 : 2].dtype : dtype_from_name(dtype).value()}};
+}
+
+Cost cost_fp8_matmul(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  const auto k = static_cast<double>(inputs[1].shape[1]);
+  return {2 * k * static_cast<double>(outputs[0].shape.elements()), bytes_moved(inputs, outputs)};
 }
 
 }  // namespace
@@ -55,5 +89,18 @@ constinit const OpDef kFp8ScaleUpdateOp{
     .signature = "step counts[N] history[W] scale[N] -> history! scale!",
     .check = check_fp8_scale_update,
     .has_effect = true};
+constinit const OpDef kFp8CodesOp{.name = "fp8_codes",
+                                  .doc = "x rounded to FP8, in codes of a byte and their scale",
+                                  .signature = "x[*] counts[N]:sum",
+                                  .infer = infer_fp8_codes};
+constinit const OpDef kFp8ValuesOp{.name = "fp8_values",
+                                   .doc = "the numbers of FP8 codes, times their scale",
+                                   .signature = "codes[*]:u8 scale[1] -> y[*]:output_dtype"};
+constinit const OpDef kFp8MatmulOp{
+    .name = "fp8_matmul",
+    .doc = "y = a·bᵀ (+ bias) of FP8 codes with scales",
+    .signature = "a[*,K]:u8 b[N,K]:u8 scale_a[1] scale_b[1] bias[N]:any?",
+    .infer = infer_fp8_matmul,
+    .cost = cost_fp8_matmul};
 
 }  // namespace dltrain

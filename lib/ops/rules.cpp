@@ -70,6 +70,7 @@ DType accumulation_dtype(DType compute) {
 
 bool is_product(const OpDef& op) {
   constexpr std::string_view kProducts[]{"matmul",
+                                         "fp8_matmul",
                                          "conv2d",
                                          "conv2d_backward_input",
                                          "conv2d_backward_weight",

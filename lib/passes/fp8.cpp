@@ -33,10 +33,11 @@ bool is_linear_product(const Graph& graph, const Node& node) {
 
 class Rounding {
  public:
-  Rounding(Graph& graph, const Fp8Config& fp8, const Mesh& mesh)
+  Rounding(Graph& graph, const Fp8Config& fp8, const Mesh& mesh, bool codes)
       : graph_(graph),
         builder_(graph),
         fp8_(fp8),
+        codes_(codes),
         over_(mesh.over(kParts)),
         sums_(mesh.size(kParts) > 1) {}
 
@@ -45,13 +46,17 @@ class Rounding {
       const std::string operands = node.attributes.text(kFp8Operands);
       if (!operands.empty()) {
         builder_.set_place(node);
-        for (size_t i = 0; i < operands.size(); ++i) {
-          const char* key = i == 0 ? "transpose_a" : "transpose_b";
-          // The sum is along the columns of the first operand and the rows of the second.
-          const bool along_columns = node.attributes.boolean(key) == (i == 1);
-          node.inputs[i] = rounded(node.inputs[i], operands[i], along_columns);
+        // The sum is along the columns of the first operand and the rows of the second.
+        const bool along_columns[]{!node.attributes.boolean("transpose_a"),
+                                   node.attributes.boolean("transpose_b")};
+        if (codes_) {
+          multiply_codes(node, operands, along_columns);
+        } else {
+          for (size_t i = 0; i < operands.size(); ++i) {
+            node.inputs[i] = rounded(node.inputs[i], operands[i], along_columns[i]);
+          }
+          node.attributes.erase(kFp8Operands);
         }
-        node.attributes.erase(kFp8Operands);
       }
       graph_.nodes.push_back(std::move(node));
     }
@@ -72,15 +77,17 @@ class Rounding {
     return along_columns ? std::vector<int64_t>{1, size} : std::vector<int64_t>{size, 1};
   }
 
+  std::string format(char operand) const {
+    return operand == 'g' && !fp8_.has_blocks() ? "e5m2" : "e4m3";
+  }
+
   ValueId rounded(ValueId x, char operand, bool along_columns) {
-    Attributes attributes;
-    const bool range = operand == 'g' && !fp8_.has_blocks();
-    attributes.set("format", std::string(range ? "e5m2" : "e4m3"));
+    Attributes attributes{{"format", format(operand)}};
     const std::vector<int64_t> own = block(operand, along_columns);
     if (!own.empty()) attributes.set("block", own);
     const Shape shape = builder_.spec(x).shape;
     const auto [found, first] =
-        rounded_.try_emplace({graph_.storage(x), shape[-1], range, own}, kNoValue);
+        rounded_.try_emplace({graph_.storage(x), shape[-1], format(operand), own}, kNoValue);
     if (first) {
       std::vector<ValueId> inputs{x};
       if (own.empty()) inputs.push_back(scale(x, operand, attributes));
@@ -90,6 +97,41 @@ class Rounding {
       add_lost(made[1]);
     }
     return builder_.reshape(found->second, shape);
+  }
+
+  // Makes a matmul a product of codes.
+  void multiply_codes(Node& node, const std::string& operands,
+                      std::span<const bool, 2> along_columns) {
+    const Codes a = codes(node.inputs[0], operands[0], along_columns[0]),
+                b = codes(node.inputs[1], operands[1], along_columns[1]);
+    const ValueId bias = node.inputs.size() > 2 ? node.inputs[2] : kNoValue;
+    const DType dtype = graph_.value(node.outputs[0]).spec.dtype;
+    node.op = find_op("fp8_matmul");
+    node.inputs = {a.codes, b.codes, a.scale, b.scale, bias};
+    node.attributes = {{"format_a", format(operands[0])},
+                       {"format_b", format(operands[1])},
+                       {"output_dtype", std::string(dtype_name(dtype))}};
+  }
+
+  struct Codes {
+    ValueId codes = kNoValue, scale = kNoValue;
+  };
+  // Returns codes of x with the sum along their last axis.
+  Codes codes(ValueId x, char operand, bool along_columns) {
+    Attributes attributes{{"format", format(operand)}};
+    const Shape shape = builder_.spec(x).shape;
+    const auto tensor = std::tuple(graph_.storage(x), shape[-1], format(operand));
+    const auto [counts, first] = counts_.try_emplace(tensor, kNoValue);
+    if (first) counts->second = scale(x, operand, attributes);
+    Codes& found = coded_[{tensor, along_columns}];
+    if (found.codes == kNoValue) {
+      attributes.set("transpose", !along_columns);
+      const auto made = builder_.emit("fp8_codes", {x, counts->second}, attributes);
+      found = {made[0], made[1]};
+      if (first) add_lost(made[2]);
+    }
+    if (!along_columns) return found;
+    return {builder_.reshape(found.codes, shape), found.scale};
   }
 
   // Adds what a rounding has lost to the metric of the layer.
@@ -129,10 +171,14 @@ class Rounding {
   Graph& graph_;
   GraphBuilder builder_;
   const Fp8Config& fp8_;
+  bool codes_;
   std::string over_;
   bool sums_;
   // By storage, columns, format and block.
-  std::map<std::tuple<ValueId, int64_t, bool, std::vector<int64_t>>, ValueId> rounded_;
+  std::map<std::tuple<ValueId, int64_t, std::string, std::vector<int64_t>>, ValueId> rounded_;
+  using Tensor = std::tuple<ValueId, int64_t, std::string>;  // storage, columns, format
+  std::map<Tensor, ValueId> counts_;
+  std::map<std::pair<Tensor, bool>, Codes> coded_;  // with the sum along columns, or rows
   std::map<std::string, int> names_;
   std::map<std::string, ValueId> lost_;  // sums, by layer
   Fp8State state_;
@@ -165,8 +211,8 @@ void mark_fp8(Graph& graph, const Fp8Config& fp8) {
   diagnostics.throw_if_any();
 }
 
-Fp8State round_fp8(Graph& graph, const Fp8Config& fp8, const Mesh& mesh) {
-  return Rounding(graph, fp8, mesh).run();
+Fp8State round_fp8(Graph& graph, const Fp8Config& fp8, const Mesh& mesh, bool codes) {
+  return Rounding(graph, fp8, mesh, codes).run();
 }
 
 }  // namespace dltrain

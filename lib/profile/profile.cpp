@@ -203,7 +203,7 @@ Session open(Experiment& experiment, const ProfileOptions& options, RankAgreemen
     return open_session(experiment,
                         {.engines = options.engines,
                          .ranks = options.ranks,
-                         .agree = agreement != nullptr ? agreement->function() : Agreement(),
+                         .agreement = agreement,
                          .evaluation = false},
                         std::move(chosen));
   } catch (const std::exception& error) {

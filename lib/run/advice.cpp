@@ -260,10 +260,14 @@ std::string first_loss_advice(const Session& session, double loss) {
 std::vector<std::string> advice(const Session& session) {
   std::vector<std::string> out = session.experiment->parallelism.idle_keys();
   if (std::string waits = waiting_stages(session); !waits.empty()) out.push_back(std::move(waits));
-  if (session.experiment->precision.fp8 && !session.executor->device().properties().on_host) {
-    out.emplace_back(
-        "precision.fp8 rounds to FP8 and multiplies in bf16: losses are those of FP8, the speed is "
-        "not");
+  const DeviceProperties device = session.executor->device().properties();
+  if (const auto& fp8 = session.experiment->precision.fp8; fp8 && !device.on_host) {
+    if (fp8->has_blocks() || !device.has_fp8) {
+      out.push_back(fmt::format(
+          "precision.fp8: {} rounds to FP8 and multiplies in bf16: losses are those of FP8, the "
+          "speed is not",
+          device.has_fp8 ? "this recipe" : "this GPU"));
+    }
   }
   const DataSplit& data = session.data;
   if (std::string other = other_tokenizer(session.experiment->model, *data.train); !other.empty()) {

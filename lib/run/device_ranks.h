@@ -11,8 +11,8 @@
 
 namespace dltrain {
 
-// The agreement by which rank 0 chooses for all ranks (algorithms, checkpoints); nullptr with one
-// rank. For SessionOptions::agree; it outlives the session.
+// The agreement by which one rank chooses for all (algorithms, checkpoints); nullptr with one rank.
+// For SessionOptions::agreement.
 std::unique_ptr<RankAgreement> agreement_of(const Experiment& experiment, const RunRanks& ranks);
 
 // Throws Error(data) if `own`, a hash of what this rank has read, is another than that of rank 0:

@@ -230,7 +230,7 @@ MemoryFit memory_fit(const Session& session, const std::vector<MemoryLimit>& lim
 Session open_planned_rank(Experiment& experiment, SessionOptions options, int world, int rank) {
   options.log = {};
   options.probe = {};
-  options.agree = {};
+  options.agreement = nullptr;
   options.log_notices = false;
   options.ranks = {.collectives = unconnected_ranks(world),
                    .rank = rank,

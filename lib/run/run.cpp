@@ -166,7 +166,7 @@ void Run::open() {
   session_ = open_session(experiment_,
                           {.engines = options_.engines,
                            .ranks = options_.ranks,
-                           .agree = agreement_ ? agreement_->function() : Agreement(),
+                           .agreement = agreement_.get(),
                            .log_notices = false},
                           std::move(chosen_));
   check_sources(session_, path_, discards());
@@ -178,7 +178,7 @@ void Run::open() {
 
 // Throws Error(data) if the ranks read other data or tokenizers. Hashes are of some samples.
 void Run::compare_data() const {
-  if (!session_.options.agree) return;
+  if (!agreement_) return;
   for (const auto& [what, data] :
        {std::pair("data.train", session_.data.train), {"data.eval", session_.data.eval}}) {
     if (!data) continue;

@@ -310,7 +310,7 @@ std::set<std::string> axis_sets(const Mesh& mesh, const std::vector<StepGraph>& 
 // Keys of the agreement do not contain paths: rank 0 may have opened other sessions for a choice,
 // which have resolved its paths already.
 std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, size_t number,
-                                                 const Agreement& agree) {
+                                                 const SessionOptions& options) {
   auto teacher = std::make_shared<TeacherModel>();
   // A run may write a newer checkpoint before another rank looks for it.
   const auto find = [&] {
@@ -318,7 +318,7 @@ std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, size_t
     teacher->kept = std::move(found.kept);
     return std::filesystem::absolute(found.checkpoint).lexically_normal().string();
   };
-  teacher->checkpoint = agree ? agree(fmt::format("teacher {}", number), find) : find();
+  teacher->checkpoint = options.agree(fmt::format("teacher {}", number), find);
   teacher->fingerprint = fingerprint_of_weights(teacher->checkpoint);
   teacher->experiment =
       load_config<Experiment>({.files = {teacher->checkpoint / "config.yaml"}, .overrides = {}});
@@ -549,8 +549,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
   if (experiment.training.chooses_micro_batch()) {
     SessionOptions with_data = options;
     const auto choose = [&] { return std::to_string(choose_micro_batch(experiment, with_data)); };
-    const std::string size = options.agree ? options.agree("micro-batch", choose) : choose();
-    experiment.training.micro_batch_size = std::stoll(size);
+    experiment.training.micro_batch_size = std::stoll(options.agree("micro-batch", choose));
     return open_session(experiment, with_data, std::move(chosen));
   }
   const bool exact = options.compute == DType::f64;  // on the reference engine
@@ -565,7 +564,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
         const RecomputeChoice choice = choose_recompute(experiment, with_data);
         return fmt::format("{} {}", static_cast<int>(choice.mode), choice.share);
       };
-      std::istringstream made(options.agree ? options.agree("recomputation", choose) : choose());
+      std::istringstream made(options.agree("recomputation", choose));
       int mode = 0;
       RecomputeChoice& choice = with_data.recompute_choice.emplace();
       made >> mode >> choice.share;
@@ -600,7 +599,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     refuse_missing_paths(ObjectRef::of(*experiment.loss), ExitCode::storage);
     std::vector<std::string> checkpoints;
     for (const std::string& path : paths) {
-      session.teachers.push_back(open_teacher(path, session.teachers.size(), options.agree));
+      session.teachers.push_back(open_teacher(path, session.teachers.size(), options));
       check_teacher_data(session, session.teachers.back()->checkpoint);
       checkpoints.push_back(session.teachers.back()->checkpoint.string());
     }
@@ -612,7 +611,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
     const auto find = [&] {
       return std::filesystem::absolute(location_of_weights(*base)).lexically_normal().string();
     };
-    base = options.agree ? options.agree("frozen base", find) : find();
+    base = options.agree("frozen base", find);
   }
   std::vector<const ModelConfig*> teachers;
   for (const auto& teacher : session.teachers) teachers.push_back(&teacher->experiment.model);
@@ -635,7 +634,13 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
                    ? SelectedDevice{&described_engine(), make_described_device(*options.gpu), {}}
                    : choose_device(experiment.device, options.engines, options.ranks.local_rank);
     }
-    chosen.device->set_autotune(experiment.autotune, options.agree);
+    Agreement agree;
+    if (options.agreement != nullptr) {
+      agree = [ranks = options.agreement](const auto& key, const auto& make) {
+        return ranks->choose_as_first(key, make);
+      };
+    }
+    chosen.device->set_autotune(experiment.autotune, std::move(agree));
     return chosen;
   };
   const auto gpu_memory = [&]() -> uint64_t {
@@ -691,6 +696,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Sele
       .noise = options.noise,
       .fuse = options.fuse,
       .gpu_memory = exact ? std::function<uint64_t()>() : gpu_memory,
+      .has_fp8 = [&] { return !exact && open_chosen().device->properties().has_fp8; },
       .gpu = options.gpu,
       .keep_gradients = keep_gradients,
       .kept_bytes = exact ? KeptBytes() : recurrent_kept_bytes(open_chosen),

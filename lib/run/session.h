@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint_state.h"
 #include "checkpoint/weights.h"
+#include "comm/agreement.h"
 #include "compile/gpu.h"
 #include "data/loader.h"
 #include "experiment/experiment.h"
@@ -25,10 +26,10 @@ struct RecomputeChoice {
 struct SessionOptions {
   Engines engines;
   RunRanks ranks = RunRanks();
-  Agreement agree = {};               // lets rank 0 choose for all ranks; none with one rank
-  bool evaluation = true;             // compile the evaluation plan too
-  bool teacher = true;                // false: a distillation loss is its hard loss alone
-  bool evaluate_train_split = false;  // evaluate on the training split, in file order
+  RankAgreement* agreement = nullptr;  // outlives the session; null with one rank
+  bool evaluation = true;              // compile the evaluation plan too
+  bool teacher = true;                 // false: a distillation loss is its hard loss alone
+  bool evaluate_train_split = false;   // evaluate on the training split, in file order
   bool lengths = true;         // steps of several lengths if the data has them; false: full samples
   DType compute = DType::f32;  // f64: on the reference engine, for gradient checks
   bool fp8_in_f64 = false;     // f64 has the roundings of precision.fp8 (tests)
@@ -48,6 +49,11 @@ struct SessionOptions {
   // The data, if another session with these keys has opened it.
   std::optional<DataSplit> data = {};
   bool log_notices = true;  // of the device; false: the caller does, once it has a log
+
+  // Returns the result of `make` on rank 0, on all ranks (RankAgreement::choose).
+  std::string agree(const std::string& key, const std::function<std::string()>& make) const {
+    return agreement != nullptr ? agreement->choose(key, make) : make();
+  }
 };
 
 // The trained model that a distillation loss uses.

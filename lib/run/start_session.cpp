@@ -128,11 +128,13 @@ std::optional<LoadedWeights> start_session(Session& session, const CheckpointSta
     refuse_missing_paths(ObjectRef::of(session.experiment->model), ExitCode::storage);
     // A run may write a newer checkpoint before another rank looks for it.
     const auto find = [&] { return location_of_weights(path).string(); };
-    const Agreement& agree = session.options.agree;
-    const std::string from = agree ? agree("weights of " + path, find) : find();
-    if (agree) check_same_on_ranks(session.options, "the file " + path, sample_of_weights(from));
+    const SessionOptions& options = session.options;
+    const std::string from = options.agree("weights of " + path, find);
+    if (options.agreement != nullptr) {
+      check_same_on_ranks(options, "the file " + path, sample_of_weights(from));
+    }
     const auto hash = [&] { return fingerprint_of_weights(from); };
-    if (base_elsewhere) session.base = agree ? agree("hash of " + path, hash) : hash();
+    if (base_elsewhere) session.base = options.agree("hash of " + path, hash);
     if (follows != nullptr) check_base(experiment.model, *follows, session.base);
     if (follows == nullptr) warn_of_other_data(session, from);
     report =

@@ -1,4 +1,5 @@
-// Choices that ranks make together: rank 0's for all, and how those who wait learn that none comes.
+// Choices that ranks make together: rank 0's or the first's for all, and how those who wait learn
+// that none comes.
 #include "comm/agreement.h"
 
 #include <thread>
@@ -59,6 +60,33 @@ TEST_CASE("an error of rank 0 ends the waiting of the others at once") {
   CHECK(refusal_of([&] { third.choose("c", ""); }, ExitCode::rank) ==
         "rank 0 has given up: no such GPU");
   CHECK(Clock::now() - begin < milliseconds(10'000));
+}
+
+TEST_CASE("where ranks ask for different keys, the first that asks for a key chooses") {
+  const StoreServer server("127.0.0.1", 0);
+  Rank first(server, 0, milliseconds(20'000)), second(server, 1, milliseconds(20'000));
+  const auto choose = [](Rank& rank, const std::string& key, const std::string& own) {
+    return rank.agreement.choose_as_first(key, [&] { return own; });
+  };
+  CHECK(choose(second, "a", "of 1") == "of 1");
+  CHECK(choose(first, "b", "of 0") == "of 0");
+  CHECK(choose(first, "a", "of 0") == "of 1");
+  CHECK(choose(second, "b", "of 1") == "of 0");
+  CHECK(choose(second, "a", "another") == "of 1");
+  // Both at once: one of them chooses.
+  std::string other;
+  std::thread rival([&] { other = choose(first, "c", "of 0"); });
+  const std::string own = choose(second, "c", "of 1");
+  rival.join();
+  CHECK(own == other);
+  // Those who wait learn that the first has failed.
+  const auto failing = [&] {
+    second.agreement.choose_as_first("d",
+                                     []() -> std::string { fail(ExitCode::device, "no GPU"); });
+  };
+  CHECK(refusal_of(failing, ExitCode::device) == "no GPU");
+  CHECK(refusal_of([&] { choose(first, "d", ""); }, ExitCode::rank) ==
+        "rank 1 has given up: no GPU");
 }
 
 TEST_CASE("the timeout is waited for once, not for every choice") {

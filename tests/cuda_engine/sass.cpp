@@ -135,6 +135,7 @@ constexpr HotKernel kHot[] = {
     {"sum_of_squares_kernel<float>", 1, 0},
     {"ema_update_kernel<float>", 2, 1},
     {"tree_sum_kernel<float>", 2, 2},
+    {"fp8_codes(_transposed)?_kernel<Narrow.*>", 2, 1, 24},
     {"strided_copy_kernel<Pack<unsigned long>, unsigned int>", 1, 1},
 };
 

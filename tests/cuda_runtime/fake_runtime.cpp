@@ -51,6 +51,7 @@ struct State {
   std::recursive_mutex mutex;  // the loader's threads allocate too
   Order order = Order::late;
   Counts counts;
+  std::array<uintptr_t, 2> scales{};  // of the last product
   Gpu gpu;
   int devices = 1, driver = 13000;
   cudaError_t devices_code = cudaSuccess;
@@ -179,6 +180,9 @@ void reset(Order order) {
   });
 }
 
+std::array<uintptr_t, 2> last_scales() {
+  return state().scales;
+}
 Counts counts() {
   const Guard guard(state().mutex);
   return state().counts;
@@ -485,10 +489,10 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
 size_t cublasLtGetVersion() {
   return 130002;
 }
-// The fake reads only the epilogue and the bias of a description; an algorithm is its number.
+// The fake reads only epilogue, bias and scales of a description; an algorithm is its number.
 struct FakeDescription {
   int32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  uintptr_t bias = 0;
+  uintptr_t bias = 0, scale_a = 0, scale_b = 0;
 };
 static FakeDescription& of(cublasLtMatmulDesc_t description) {
   return *reinterpret_cast<FakeDescription*>(description);
@@ -507,6 +511,11 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
                                               const void* value, size_t bytes) {
   if (name == CUBLASLT_MATMUL_DESC_EPILOGUE) std::memcpy(&of(description).epilogue, value, bytes);
   if (name == CUBLASLT_MATMUL_DESC_BIAS_POINTER) std::memcpy(&of(description).bias, value, bytes);
+  for (const auto& [scale, to] :
+       {std::pair(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &of(description).scale_a),
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &of(description).scale_b}}) {
+    if (name == scale) std::memcpy(to, value, bytes);
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* out, cudaDataType, uint64_t,
@@ -555,15 +564,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   }
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const void*,
-                              cublasLtMatrixLayout_t, const void*, cublasLtMatrixLayout_t,
-                              const void*, const void*, cublasLtMatrixLayout_t, void*,
-                              cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm, void*,
-                              size_t, cudaStream_t) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void*,
+                              const void*, cublasLtMatrixLayout_t, const void*,
+                              cublasLtMatrixLayout_t, const void*, const void*,
+                              cublasLtMatrixLayout_t, void*, cublasLtMatrixLayout_t,
+                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t) {
   const float took = state().algorithms[algorithm->data[0]];
   if (took < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   state().clock += took;
   ++state().counts.products;
+  state().scales = {of(description).scale_a, of(description).scale_b};
   return CUBLAS_STATUS_SUCCESS;
 }
 const char* cublasLtGetStatusString(cublasStatus_t) {

@@ -8,6 +8,7 @@
 // It counts what a training step should not do, and can be told to fail.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -50,6 +51,8 @@ void set_gpu(const Gpu& gpu);
 // The algorithms that cuBLASLt knows for any product: how long each takes; it refuses those of
 // negative time. Algorithm i needs i KiB.
 void set_algorithms(std::vector<float> milliseconds);
+// The scales of A and B of the last product; 0: none.
+std::array<uintptr_t, 2> last_scales();
 // Sets the status that cuBLASLt's heuristic returns (a cublasStatus_t).
 void set_heuristic(int status);
 // The plans that cuDNN proposes for any convolution, best first as it estimates. Plan i is engine

@@ -69,7 +69,7 @@ Engine open_backend(RankBackend backend, const std::string& stub_fails, int gpu)
   gpu_of_rank = gpu;
   if (backend == RankBackend::cpu) return cpu_engine();
   // Sessions open device 0 of what they take for the CPU's engine.
-  Engine engine = fake_cuda_engine();
+  Engine engine = fake_cudnn_engine();
   engine.open = [](int) -> std::unique_ptr<Device> {
     return std::make_unique<CudaDevice>(gpu_of_rank);
   };

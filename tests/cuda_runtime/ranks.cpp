@@ -151,6 +151,25 @@ TEST_CASE("in bf16 they agree but for rounding, with ZeRO and with messages in b
                    1e-2);
 }
 
+TEST_CASE("products of FP8 codes on GPUs have the losses of rounded operands on CPUs") {
+  const Network network{
+      "gpt of 16s",
+      {"model={type: gpt2, num_layers: 2, hidden_size: 32, num_heads: 2, max_positions: 8, "
+       "vocab_size: 29}",
+       "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}"}};
+  for (const char* recipe : {"current", "delayed", "mxfp8"}) {
+    const std::string fp8 = fmt::format("precision={{compute: bf16, fp8: {{recipe: {}}}}}", recipe);
+    check_as_on_cpus(network, 1, {fp8, "training.micro_batch_size=6"}, 5e-3);
+    check_as_on_cpus(network, 2, stage(2, {fp8}), 5e-3);
+  }
+  const std::vector<std::string> stages{"precision={compute: bf16, fp8: {recipe: delayed}}",
+                                        "parallelism={pipeline: 2, pipeline_schedule: zero_bubble}",
+                                        "training.micro_batch_size=6", "memory.recompute=blocks"};
+  const auto eager = fake_cuda::Order::eager;  // as above
+  CHECK(greatest_difference(succeed_on({network, 2, stages, RankBackend::staged, eager}).loss,
+                            succeed_on({network, 2, stages, RankBackend::cpu}).loss) < 5e-3);
+}
+
 TEST_CASE("a fixed reduction on GPUs gives the same bits on one, two and four ranks") {
   const std::vector<std::string> fixed{"training.reduction=fixed", "training.micro_batch_size=3"};
   const RankTrajectory alone = run_on({mlp(), 1, fixed});

@@ -28,7 +28,7 @@ enum class Fill {
   shares,   // uniform in [0, 1], every seventh one NaN
   distributions,  // rows of the last axis that sum to 1, every seventh row NaN
   state,          // OpCase::state
-  codes,          // u8, any
+  codes,          // u8, any; with `bound`: below it, or 128 more
   position,  // u8: a place of the max-pool window that is not in the padding (reads attributes)
   constant,  // standard normal; no gradient flows to it
   seed,      // 0.125 everywhere
@@ -109,6 +109,7 @@ void add_normalisation_cases(std::vector<OpCase>& cases);
 void add_softmax_cases(std::vector<OpCase>& cases);
 void add_dequantize_cases(std::vector<OpCase>& cases);
 void add_fp8_cases(std::vector<OpCase>& cases);
+void add_fp8_matmul_cases(std::vector<OpCase>& cases);
 void add_layer_norm_cases(std::vector<OpCase>& cases);
 void add_image_map_cases(std::vector<OpCase>& cases);
 void add_embedding_cases(std::vector<OpCase>& cases);

@@ -23,6 +23,12 @@ void add_update(std::vector<OpCase>& cases, const char* what, int64_t place, int
   cases.push_back(std::move(c));
 }
 
+// Of numbers that are finite.
+CaseInput codes(const Shape& shape, std::string_view format) {
+  return {{shape, DType::u8}, Fill::codes, format == "e4m3" ? 0x7F : 0x7C};
+}
+const CaseInput kScale{{Shape{1}, DType::f32}, Fill::seed, 0, true};
+
 }  // namespace
 
 void add_fp8_cases(std::vector<OpCase>& cases) {
@@ -41,6 +47,27 @@ void add_fp8_cases(std::vector<OpCase>& cases) {
                          "fp8_round",
                          {case_tensor(x), counts},
                          {{"format", format}}});
+        for (const bool transpose : {false, true}) {
+          cases.push_back({fmt::format("fp8_codes {} with place {}{}", name, place,
+                                       transpose ? " transposed" : ""),
+                           "fp8_codes",
+                           {case_tensor(x), counts},
+                           {{"format", format}, {"transpose", transpose}}});
+        }
+      }
+      for (const bool transpose : {false, true}) {
+        const CaseInput counts{{Shape{kPlaces}, DType::f32}, Fill::place, 255, true};
+        cases.push_back({fmt::format("fp8_codes {} of what is not finite{}", name,
+                                     transpose ? " transposed" : ""),
+                         "fp8_codes",
+                         {case_tensor(x, Fill::not_finite), counts},
+                         {{"format", format}, {"transpose", transpose}}});
+      }
+      for (const char* dtype : {"f32", "bf16", "f16"}) {
+        cases.push_back({fmt::format("fp8_values {} to {}", name, dtype),
+                         "fp8_values",
+                         {codes(x, format), kScale},
+                         {{"format", format}, {"output_dtype", dtype}}});
       }
       for (const auto& [rows, columns] :
            {std::pair(1, 128), {128, 1}, {128, 128}, {1, 32}, {32, 1}}) {
@@ -55,6 +82,25 @@ void add_fp8_cases(std::vector<OpCase>& cases) {
   add_update(cases, "whose window is longer than the updates", 3, 1, 1);
   add_update(cases, "of zeros", 0, 4, 1);
   add_update(cases, "of a step that is not finite", 255, 4, 0);
+}
+
+void add_fp8_matmul_cases(std::vector<OpCase>& cases) {
+  const auto factor = [](const Shape& shape) {
+    return CaseInput{{shape, DType::u8}, Fill::codes, 0x40};  // up to 4, or 2
+  };
+  for (const auto& [a, b] : {std::pair("e4m3", "e4m3"), {"e5m2", "e4m3"}, {"e4m3", "e5m2"}}) {
+    for (const auto& [x, n] :
+         {std::pair(Shape{1, 16}, 16), {Shape{2, 9, 48}, 32}, {Shape{130, 272}, 80}}) {
+      OpCase c{fmt::format("fp8_matmul {} {} times {} {}", a, to_string(x), n, b),
+               "fp8_matmul",
+               {factor(x), factor({n, x[-1]}), kScale, kScale},
+               {{"format_a", a}, {"format_b", b}}};
+      cases.push_back(c);
+      c.name += " and a bias";
+      c.inputs.push_back(case_tensor({n}));
+      cases.push_back(std::move(c));
+    }
+  }
 }
 
 }  // namespace dltrain

@@ -167,7 +167,10 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
       std::memcpy(t.data.data(), &c.state, sizeof(StepState));
       break;
     case Fill::codes:
-      for (int64_t i = 0; i < n; ++i) t.set(i, static_cast<double>(numbers.below(256)));
+      for (int64_t i = 0; i < n; ++i) {
+        const auto code = static_cast<double>(numbers.below(input.bound > 0 ? input.bound : 256));
+        t.set(i, input.bound > 0 && i % 3 == 0 ? code + 128 : code);
+      }
       break;
     case Fill::position:
       fill_positions(t, numbers, c.attributes);

@@ -336,7 +336,6 @@ TEST_CASE("what experts over ranks cannot do is refused at its key") {
       network, 2, {expert(4), "parallelism.context=2"},
       "1 data-parallel rank times context 2 cannot be divided into groups of 4 for the experts; "
       "start a multiple of 4 ranks, or take an expert that divides 2");
-  refuses(network, 2, {expert(2), "autotune=on"}, "autotune");
   refuses(network, 2, {expert(2), "parallelism.expert_buffer=0.5"}, "at least 1");
   refuses(network, 2, {"parallelism.expert_capacity=all"},
           "neither dropless nor a positive number");

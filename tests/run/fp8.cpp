@@ -49,6 +49,58 @@ size_t rounded_operands(const std::vector<std::string>& overrides) {
 
 }  // namespace
 
+TEST_CASE("numbers of FP8 have a code each, whose order is theirs") {
+  for (const auto& [name, format] : {std::pair("e4m3", kE4M3), {"e5m2", kE5M2}}) {
+    const int finite = format.dropped == kE4M3.dropped ? 0x7F : 0x7C;
+    for (int code = 0; code < finite; ++code) {
+      INFO(name << " " << code);
+      const float value = fp8_value(static_cast<uint8_t>(code), format);
+      CHECK(to_fp8(value, 1, 1, format) == value);
+      CHECK(fp8_code(value, format) == code);
+      CHECK(fp8_code(-value, format) == code + 128);
+      CHECK(fp8_value(static_cast<uint8_t>(code + 128), format) == -value);
+      if (code > 0) CHECK(value > fp8_value(static_cast<uint8_t>(code - 1), format));
+    }
+    CHECK(fp8_value(static_cast<uint8_t>(finite - 1), format) == format.largest);
+    CHECK(fp8_code(NAN, format) == 0x7F);
+    CHECK(std::isnan(fp8_value(0x7F, format)));
+  }
+}
+
+TEST_CASE("plans for GPUs with FP8 products have codes, of the same state") {
+  const auto plan = [](const std::string& recipe, const std::string& gpu) {
+    Experiment experiment = layout_experiment(gpt(), {fp8(recipe)});
+    SessionOptions options{.engines = {.cpu = &cpu_engine()}};
+    if (!gpu.empty()) options.gpu = find_gpus(gpu)[0];
+    Session session = open_session(experiment, options);
+    std::map<std::string, int> ops;
+    for (const Node& node : session.executor->training().graph.nodes)
+      ++ops[std::string(node.op->name)];
+    std::set<std::string> state;
+    for (const StateTensor& tensor : session.executor->layout().tensors()) {
+      if (tensor.role == Role::moment) state.insert(tensor.name);
+    }
+    return std::pair(ops, state);
+  };
+  for (const char* recipe : {"current", "delayed", "blockwise"}) {
+    INFO(recipe);
+    auto [cpu, state] = plan(recipe, "");
+    auto [old_gpu, old_state] = plan(recipe, "a100");
+    auto [gpu, gpu_state] = plan(recipe, "h100");
+    CHECK(gpu_state == state);
+    CHECK(old_gpu["fp8_matmul"] + cpu["fp8_matmul"] == 0);
+    if (std::string(recipe) == "blockwise") {
+      CHECK(gpu["fp8_matmul"] == 0);
+      continue;
+    }
+    // Four layers in each of two blocks; an operand has codes for the forward and the backward.
+    CHECK(gpu["fp8_matmul"] == 8 * 3);
+    CHECK(gpu["fp8_round"] == 0);
+    CHECK(gpu["fp8_codes"] == 8 * 6);
+    CHECK(gpu["fp8_counts"] == cpu["fp8_counts"]);
+  }
+}
+
 TEST_CASE("numbers of bf16 become those of ml_dtypes in FP8") {
   const SafetensorsFile values(kGolden + "fp8/values.safetensors", ExitCode::storage);
   for (const auto& [name, format] : {std::pair("e4m3", kE4M3), {"e5m2", kE5M2}}) {

@@ -323,7 +323,6 @@ TEST_CASE("what tensor parallelism cannot do is refused at its key") {
     CHECK_THAT(refusal_of(load, ExitCode::usage), Catch::Matchers::Contains(why));
   };
   refused("training.reduction=fixed", "the products of shards");
-  refused("autotune=quick", "cannot share measurements");
   const Experiment experiment = layout_experiment(networks()[0], over_tensor(2));
   CHECK_THAT(refusal_of([&] { check_ranks(experiment, 3); }, ExitCode::usage),
              Catch::Matchers::Contains("3 ranks cannot be divided into groups of 2"));

@@ -171,19 +171,20 @@ std::string tuned_choice(CudaDevice& device, const std::string& key,
                                         std::chrono::duration<double>(left));
     return make();
   };
+  const DeviceProperties& p = device.properties();
+  const std::string stored = fmt::format("choice 2\n{} {} {}\n{}\n{}", p.name, p.architecture,
+                                         p.processors, p.libraries, named);
   const auto own = [&] {
-    const DeviceProperties& p = device.properties();
     try {
-      return cached_code(cache_folder(),
-                         fmt::format("choice 2\n{} {} {}\n{}\n{}", p.name, p.architecture,
-                                     p.processors, p.libraries, named),
-                         in_time);
+      return cached_code(cache_folder(), stored, in_time);
     } catch (const Error& error) {
       if (error.code() != ExitCode::memory) throw;
       return std::string();
     }
   };
   std::string choice = tuning.agree ? tuning.agree(named, own) : own();
+  // Another rank may be the first to ask in a later run, which is to choose the same.
+  if (tuning.agree && !choice.empty()) keep_code(cache_folder(), stored, choice);
   // Ranks also keep an empty choice, since they would differ otherwise.
   if (!choice.empty() || tuning.agree) tuning.made[named] = choice;
   return choice;

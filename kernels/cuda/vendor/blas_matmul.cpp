@@ -1,6 +1,7 @@
-// matmul, matmul_gelu and matmul_gelu_backward by cuBLASLt. The library is column-major, so it
-// computes the transposed product yᵀ = op(b)ᵀ·op(a)ᵀ: row-major matrices are its transposed
-// matrices in memory.
+// matmul, matmul_gelu, matmul_gelu_backward and fp8_matmul by cuBLASLt. The library is
+// column-major, so it computes the transposed product yᵀ = op(b)ᵀ·op(a)ᵀ: row-major matrices are
+// its transposed matrices in memory. Of FP8 it takes this form alone where the sum is along the
+// last axis of both operands, with scales in device memory (sm_89 and newer).
 //
 // f32 runs in plain f32, or with attribute math: tf32 on the tensor cores of sm_80 and newer;
 // products of bf16 and f16 are added in f32, and the result has either dtype. The algorithm is
@@ -47,6 +48,10 @@ struct Epilogue {
   }
 };
 
+bool is_fp8(const KernelRequest& request) {
+  return request.op == "fp8_matmul";
+}
+
 Epilogue epilogue_of(const KernelRequest& request, bool has_bias) {
   if (request.op == "matmul_gelu_backward") return {.epilogue = CUBLASLT_EPILOGUE_DGELU};
   if (request.op == "matmul_gelu") {
@@ -69,12 +74,17 @@ cudaDataType_t library_type_blas_matmul(DType dtype) {
   return dtype == DType::bf16 ? CUDA_R_16BF : dtype == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-BlasMatmulLayout column_major(DType dtype, int64_t rows, int64_t columns) {
+// Returns the type of operand a or b. `format`: of its FP8 codes.
+cudaDataType_t operand_type(const KernelRequest& request, size_t operand, const char* format) {
+  if (!is_fp8(request)) return library_type_blas_matmul(request.inputs[operand].dtype);
+  return request.attributes.text(format) == "e4m3" ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
+
+BlasMatmulLayout column_major(cudaDataType_t type, int64_t rows, int64_t columns) {
   BlasMatmulLayout layout;
-  check_cublas(
-      cublasLtMatrixLayoutCreate(layout.out(), library_type_blas_matmul(dtype),
-                                 static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows),
-      "describing a matrix");
+  check_cublas(cublasLtMatrixLayoutCreate(layout.out(), type, static_cast<uint64_t>(rows),
+                                          static_cast<uint64_t>(columns), rows),
+               "describing a matrix");
   return layout;
 }
 
@@ -85,9 +95,11 @@ class BlasMatmul final : public Kernel {
         sizes_(request),
         beta_(request.accumulate ? 1.0f : 0.0f),
         ending_(epilogue_of(request, sizes_.has_bias)),
-        in_(request.inputs[0].dtype),
+        fp8_(is_fp8(request)),
+        in_a_(operand_type(request, 0, "format_a")),
+        in_b_(operand_type(request, 1, "format_b")),
         out_(request.outputs[0].dtype),
-        tf32_(in_ == DType::f32 && rounds_to_tf32(request.attributes)) {
+        tf32_(in_a_ == CUDA_R_32F && rounds_to_tf32(request.attributes)) {
     const cublasComputeType_t compute = tf32_ ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     check_cublas(cublasLtMatmulDescCreate(operation_.out(), compute, CUDA_R_32F),
                  "describing a product");
@@ -95,11 +107,11 @@ class BlasMatmul final : public Kernel {
     set(CUBLASLT_MATMUL_DESC_TRANSB, sizes_.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, ending_.epilogue);
     if (ending_.has_x()) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, sizes_.n);
-    b_ = sizes_.transpose_b ? column_major(in_, sizes_.k, sizes_.n)
-                            : column_major(in_, sizes_.n, sizes_.k);
-    a_ = sizes_.transpose_a ? column_major(in_, sizes_.m, sizes_.k)
-                            : column_major(in_, sizes_.k, sizes_.m);
-    y_ = column_major(out_, sizes_.n, sizes_.m);
+    b_ = sizes_.transpose_b ? column_major(in_b_, sizes_.k, sizes_.n)
+                            : column_major(in_b_, sizes_.n, sizes_.k);
+    a_ = sizes_.transpose_a ? column_major(in_a_, sizes_.m, sizes_.k)
+                            : column_major(in_a_, sizes_.k, sizes_.m);
+    y_ = column_major(library_type_blas_matmul(out_), sizes_.n, sizes_.m);
   }
 
   // Throws KernelRefused if cuBLASLt has no algorithm for these sizes.
@@ -123,6 +135,10 @@ class BlasMatmul final : public Kernel {
     if (ending_.has_x()) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, uintptr_t{kBlasMatmulAlignment});
     }
+    if (fp8_) {
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, uintptr_t{kBlasMatmulAlignment});
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, uintptr_t{kBlasMatmulAlignment});
+    }
     const int wanted = static_cast<int>(tuning_limits(device_.tuning().mode).candidates);
     std::vector<cublasLtMatmulHeuristicResult_t> proposed(static_cast<size_t>(wanted));
     int found = 0;
@@ -145,7 +161,7 @@ class BlasMatmul final : public Kernel {
   void run(const Bindings& bindings, Stream& stream) const override {
     const void *a = bindings.inputs[0], *b = bindings.inputs[1];
     void* y = bindings.outputs[0];
-    const void* bias = sizes_.has_bias ? bindings.inputs[2] : nullptr;
+    const void* bias = sizes_.has_bias ? bindings.inputs[fp8_ ? 4 : 2] : nullptr;
     const void* x = !ending_.has_x()                              ? nullptr
                     : ending_.epilogue == CUBLASLT_EPILOGUE_DGELU ? bindings.inputs[2]
                                                                   : bindings.outputs[1];
@@ -156,6 +172,10 @@ class BlasMatmul final : public Kernel {
     // The library takes these addresses from the description of the product.
     if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
     if (x != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, x);
+    if (fp8_) {  // the library's A is b
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, bindings.inputs[3]);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, bindings.inputs[2]);
+    }
     const float alpha = 1;
     check_cublas(cublasLtMatmul(device_.blas(), operation_, &alpha, b, b_, a, a_, &beta_, y, y_, y,
                                 y_, &algorithm_.algo, bindings.workspace, algorithm_.workspaceSize,
@@ -175,10 +195,19 @@ class BlasMatmul final : public Kernel {
 
   // Returns all parameters that determine the available algorithms and their speed.
   std::string key() const {
+    const auto name = [](cudaDataType_t type) {
+      return type == CUDA_R_16BF      ? "bf16"
+             : type == CUDA_R_16F     ? "f16"
+             : type == CUDA_R_8F_E4M3 ? "e4m3"
+             : type == CUDA_R_8F_E5M2 ? "e5m2"
+                                      : "f32";
+    };
+    const std::string in = fp8_    ? fmt::format("{} {}", name(in_a_), name(in_b_))
+                           : tf32_ ? "tf32"
+                                   : name(in_a_);
     return fmt::format("matmul {}x{}x{} {}{} {} to {}, epilogue {}, beta {}", sizes_.m, sizes_.n,
-                       sizes_.k, sizes_.transpose_a ? 'T' : 'N', sizes_.transpose_b ? 'T' : 'N',
-                       tf32_ ? "tf32" : dtype_name(in_), dtype_name(out_),
-                       static_cast<int>(ending_.epilogue), beta_);
+                       sizes_.k, sizes_.transpose_a ? 'T' : 'N', sizes_.transpose_b ? 'T' : 'N', in,
+                       dtype_name(out_), static_cast<int>(ending_.epilogue), beta_);
   }
 
   // Returns the fastest proposal, as timed now, in an earlier run or on rank 0; the first proposal
@@ -212,7 +241,9 @@ class BlasMatmul final : public Kernel {
   MatmulSizes sizes_;
   float beta_;
   Epilogue ending_;
-  DType in_, out_;
+  bool fp8_;
+  cudaDataType_t in_a_, in_b_;
+  DType out_;
   bool tf32_;
   Operation operation_;
   BlasMatmulLayout a_, b_, y_;
@@ -224,8 +255,16 @@ class BlasMatmul final : public Kernel {
 std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request) {
   const DType in = request.inputs[0].dtype, out = request.outputs[0].dtype;
   const bool narrow = is_low_precision(in);
-  if ((in != DType::f32 && !narrow) || (out != in && out != DType::f32)) return nullptr;
   const MatmulSizes s(request);
+  if (is_fp8(request)) {
+    const bool fits = s.n % 16 == 0 && s.k % 16 == 0 && s.m > 0 && s.n > 0;
+    const bool biased = s.has_bias && (request.inputs[4].dtype != out || out == DType::f32);
+    if (cuda_device(request).architecture() < 89 || !fits || biased) return nullptr;
+    auto kernel = std::make_unique<BlasMatmul>(request);
+    kernel->choose_algorithm(request);
+    return kernel;
+  }
+  if ((in != DType::f32 && !narrow) || (out != in && out != DType::f32)) return nullptr;
   if (s.has_bias && out != in) return nullptr;  // the library needs a bias of the result's dtype
   // GELU in f32 would be another function: the library's tanh is approximate. Rows of x begin at
   // multiples of 16 bytes.

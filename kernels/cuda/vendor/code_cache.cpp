@@ -26,15 +26,24 @@ std::string header_of(const std::string& key, std::string_view code) {
   return fmt::format("dltrain-code 1 {} {}\n", hash_of(key), hash_of(code));
 }
 
+fs::path path_of(const fs::path& folder, const std::string& key) {
+  return folder / "code" / hash_of(key);
+}
+
+// Returns nothing if there is no such file, or if it is unreadable or damaged.
 std::optional<std::string> read_code(const fs::path& path, const std::string& key) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return {};
-  const std::string content = read_file(path, kMaxBytes, ExitCode::storage);
-  const size_t line = content.find('\n');
-  if (line == std::string::npos) return {};
-  std::string code = content.substr(line + 1);
-  if (content.substr(0, line + 1) != header_of(key, code)) return {};
-  return code;
+  try {
+    std::error_code error;
+    if (!fs::is_regular_file(path, error)) return {};
+    const std::string content = read_file(path, kMaxBytes, ExitCode::storage);
+    const size_t line = content.find('\n');
+    if (line == std::string::npos) return {};
+    std::string code = content.substr(line + 1);
+    if (content.substr(0, line + 1) != header_of(key, code)) return {};
+    return code;
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 }  // namespace
@@ -55,19 +64,22 @@ std::optional<fs::path> cache_folder() {
 std::string cached_code(const std::optional<fs::path>& folder, const std::string& key,
                         const std::function<std::string()>& make) {
   if (!folder) return make();
-  const fs::path path = *folder / "code" / hash_of(key);
-  try {
-    if (auto code = read_code(path, key)) return *code;
-  } catch (const Error&) {  // unreadable: replaced
-  }
+  if (auto code = read_code(path_of(*folder, key), key)) return *code;
   std::string code = make();
-  if (code.empty()) return code;
+  if (!code.empty()) keep_code(folder, key, code);
+  return code;
+}
+
+void keep_code(const std::optional<fs::path>& folder, const std::string& key,
+               const std::string& code) {
+  if (!folder) return;
+  const fs::path path = path_of(*folder, key);
+  if (read_code(path, key) == code) return;
   try {
     make_directories(path.parent_path());
     write_file_atomically(path, header_of(key, code) + code);
   } catch (const Error&) {  // a full or read-only disk is not an error
   }
-  return code;
 }
 
 }  // namespace dltrain

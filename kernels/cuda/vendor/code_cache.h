@@ -19,4 +19,9 @@ std::optional<std::filesystem::path> cache_folder();
 std::string cached_code(const std::optional<std::filesystem::path>& folder, const std::string& key,
                         const std::function<std::string()>& make);
 
+// Stores the code unless the folder has it for the key already. Ignores a folder that cannot be
+// written.
+void keep_code(const std::optional<std::filesystem::path>& folder, const std::string& key,
+               const std::string& code);
+
 }  // namespace dltrain

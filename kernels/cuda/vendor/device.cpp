@@ -92,7 +92,8 @@ DeviceProperties read_properties(const cudaDeviceProp& device, int index) {
           .free_memory = free,
           .processors = device.multiProcessorCount,
           .identity = identity_of(device),
-          .has_bf16 = device.major >= 8};
+          .has_bf16 = device.major >= 8,
+          .has_fp8 = 10 * device.major + device.minor >= 89};
 }
 
 // Returns true if the environment makes every launch wait for its end, to locate errors.

@@ -36,6 +36,7 @@ constinit const KernelRow kVendorRows[] = {
     {"matmul", "cuBLASLt", make_blas_matmul, kVendorAccumulates, kProven},
     {"matmul_gelu", "cuBLASLt", make_blas_matmul, kOverwrites, kProven},
     {"matmul_gelu_backward", "cuBLASLt", make_blas_matmul, kOverwrites, kProven},
+    {"fp8_matmul", "cuBLASLt", make_blas_matmul, kVendorAccumulates, kUnproven},
     {"conv2d", "cuDNN", make_cudnn_conv2d, kOverwrites, kProven},
     {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kVendorAccumulates, kProven},
     {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kVendorAccumulates, kProven},
