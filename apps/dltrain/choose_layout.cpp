@@ -39,6 +39,7 @@ MachineRates rates_of(const DeviceProperties& device, int local) {
     out.node_link = kNetwork;
     out.link = device.peak_bytes >= kHbm ? kNvlink : kNetwork;
   }
+  gpu.flops_fp8 = device.has_fp8 ? 2 * gpu.flops_fp16 : 0;
   out.gpu = gpu;
   return out;
 }

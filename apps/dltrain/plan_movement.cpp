@@ -35,7 +35,8 @@ struct Movement {
 // bias of a product is added by another kernel, and attention writes its weights and reads them.
 double bytes_of_parts(const Graph& graph, const Node& node) {
   const SpecList inputs = graph.input_specs(node);
-  if (node.op->name == "matmul" && inputs.size() > 2 && !is_absent(inputs[2])) {
+  const size_t bias = node.op->name == "matmul" ? 2 : node.op->name == "fp8_matmul" ? 4 : SIZE_MAX;
+  if (inputs.size() > bias && !is_absent(inputs[bias])) {
     return 2 * static_cast<double>(graph.value(node.outputs[0]).spec.bytes());
   }
   const bool forward = node.op->name == "attention";

@@ -68,7 +68,7 @@ constexpr KernelRow kTable[] = {
     row("fp8_scale_update", reference_fp8_scale_update, kOverwrites),
     row("fp8_codes", reference_fp8_codes, kOverwrites),
     row("fp8_values", reference_fp8_values, kOverwrites),
-    row("fp8_matmul", of_parts<reference_engine, make_fp8_matmul_of_parts>, kAccumulates),
+    row("fp8_matmul", of_parts<reference_engine, make_wide_fp8_matmul_of_parts>, kAccumulates),
     row("softmax", reference_softmax, kOverwrites),
     row("softmax_backward", reference_softmax_backward, kAccumulates),
     row("log_softmax", reference_softmax, kOverwrites),

@@ -14,13 +14,14 @@ KernelPart::Request values_of(const KernelRequest& r, size_t operand, DType dtyp
           .attributes = {{"format", format}, {"output_dtype", std::string(dtype_name(dtype))}}};
 }
 
-}  // namespace
+TensorSpec bias_of(const KernelRequest& r) {
+  return r.inputs.size() > 4 ? r.inputs[4] : absent_spec();
+}
 
-std::unique_ptr<Kernel> make_fp8_matmul_of_parts(const KernelRequest& r, const Engine& engine) {
-  const TensorSpec bias = r.inputs.size() > 4 ? r.inputs[4] : absent_spec(), y = r.outputs[0];
+// `dtype`: of the values.
+std::unique_ptr<Kernel> make(const KernelRequest& r, const Engine& engine, DType dtype) {
+  const TensorSpec bias = bias_of(r), y = r.outputs[0];
   if (r.accumulate && is_low_precision(y.dtype)) return nullptr;  // sums are f32
-  const DType scale = r.inputs[2].dtype;
-  const DType dtype = scale == DType::f64 ? scale : is_absent(bias) ? y.dtype : bias.dtype;
   WorkspaceParts scratch;
   const size_t a_at = scratch.add(r.inputs[0].shape.elements(), dtype),
                b_at = scratch.add(r.inputs[1].shape.elements(), dtype);
@@ -46,6 +47,17 @@ std::unique_ptr<Kernel> make_fp8_matmul_of_parts(const KernelRequest& r, const E
         return calls;
       },
       scratch.total());
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_fp8_matmul_of_parts(const KernelRequest& r, const Engine& engine) {
+  return make(r, engine, is_absent(bias_of(r)) ? DType::bf16 : bias_of(r).dtype);
+}
+
+std::unique_ptr<Kernel> make_wide_fp8_matmul_of_parts(const KernelRequest& r,
+                                                      const Engine& engine) {
+  return make(r, engine, r.inputs[2].dtype);
 }
 
 }  // namespace dltrain

@@ -10,5 +10,8 @@ namespace dltrain {
 
 std::unique_ptr<Kernel> make_fp8_matmul_of_parts(const KernelRequest& request,
                                                  const Engine& engine);
+// The same for an engine without bf16: in the dtype of the scales.
+std::unique_ptr<Kernel> make_wide_fp8_matmul_of_parts(const KernelRequest& request,
+                                                      const Engine& engine);
 
 }  // namespace dltrain

@@ -18,7 +18,7 @@ struct KernelRow;          // ops/kernel.h
 struct VendorCollectives;  // device/collective_backend.h
 
 // Raised whenever this struct or anything reachable from it changes its layout or meaning.
-inline constexpr uint32_t kEngineAbi = 11;
+inline constexpr uint32_t kEngineAbi = 12;
 
 struct Engine {
   uint32_t abi = kEngineAbi;

@@ -49,7 +49,7 @@ class Rounding {
         // The sum is along the columns of the first operand and the rows of the second.
         const bool along_columns[]{!node.attributes.boolean("transpose_a"),
                                    node.attributes.boolean("transpose_b")};
-        if (codes_) {
+        if (codes_ && has_fitting_sides(node)) {
           multiply_codes(node, operands, along_columns);
         } else {
           for (size_t i = 0; i < operands.size(); ++i) {
@@ -77,6 +77,10 @@ class Rounding {
     return along_columns ? std::vector<int64_t>{1, size} : std::vector<int64_t>{size, 1};
   }
 
+  using Tensor = std::tuple<ValueId, int64_t, std::string>;  // storage, columns, format
+  Tensor tensor_of(ValueId x, char operand) const {
+    return {graph_.storage(x), graph_.value(x).spec.shape[-1], format(operand)};
+  }
   std::string format(char operand) const {
     return operand == 'g' && !fp8_.has_blocks() ? "e5m2" : "e4m3";
   }
@@ -86,17 +90,37 @@ class Rounding {
     const std::vector<int64_t> own = block(operand, along_columns);
     if (!own.empty()) attributes.set("block", own);
     const Shape shape = builder_.spec(x).shape;
-    const auto [found, first] =
-        rounded_.try_emplace({graph_.storage(x), shape[-1], format(operand), own}, kNoValue);
+    const auto [found, first] = rounded_.try_emplace({tensor_of(x, operand), own}, kNoValue);
     if (first) {
       std::vector<ValueId> inputs{x};
-      if (own.empty()) inputs.push_back(scale(x, operand, attributes));
+      bool counted = true;
+      if (own.empty()) {
+        const Counts counts = counts_of(x, operand);
+        inputs.push_back(counts.counts);
+        counted = counts.first;
+      }
       if (builder_.phase() == Phase::forward) attributes.set(kAlwaysAgain, true);
       const std::vector<ValueId> made = builder_.emit("fp8_round", inputs, attributes);
       found->second = made[0];
-      add_lost(made[1]);
+      if (counted) add_lost(made[1]);
     }
     return builder_.reshape(found->second, shape);
+  }
+
+  struct Counts {
+    ValueId counts = kNoValue;
+    bool first = false;  // for this tensor
+  };
+  Counts counts_of(ValueId x, char operand) {
+    const auto [found, first] = counts_.try_emplace(tensor_of(x, operand), kNoValue);
+    if (first) found->second = scale(x, operand, {{"format", format(operand)}});
+    return {found->second, first};
+  }
+
+  // Shards may have other sides than the whole weight, by which products are marked.
+  bool has_fitting_sides(const Node& node) const {
+    const auto fits = [&](ValueId id) { return graph_.value(id).spec.shape[-1] % 16 == 0; };
+    return fits(node.inputs[0]) && fits(node.inputs[1]) && fits(node.outputs[0]);
   }
 
   // Makes a matmul a product of codes.
@@ -118,20 +142,16 @@ class Rounding {
   };
   // Returns codes of x with the sum along their last axis.
   Codes codes(ValueId x, char operand, bool along_columns) {
-    Attributes attributes{{"format", format(operand)}};
-    const Shape shape = builder_.spec(x).shape;
-    const auto tensor = std::tuple(graph_.storage(x), shape[-1], format(operand));
-    const auto [counts, first] = counts_.try_emplace(tensor, kNoValue);
-    if (first) counts->second = scale(x, operand, attributes);
-    Codes& found = coded_[{tensor, along_columns}];
+    Codes& found = coded_[{tensor_of(x, operand), along_columns}];
     if (found.codes == kNoValue) {
-      attributes.set("transpose", !along_columns);
-      const auto made = builder_.emit("fp8_codes", {x, counts->second}, attributes);
+      const Counts counts = counts_of(x, operand);
+      const auto made = builder_.emit("fp8_codes", {x, counts.counts},
+                                      {{"format", format(operand)}, {"transpose", !along_columns}});
       found = {made[0], made[1]};
-      if (first) add_lost(made[2]);
+      if (counts.first) add_lost(made[2]);
     }
     if (!along_columns) return found;
-    return {builder_.reshape(found.codes, shape), found.scale};
+    return {builder_.reshape(found.codes, builder_.spec(x).shape), found.scale};
   }
 
   // Adds what a rounding has lost to the metric of the layer.
@@ -174,9 +194,8 @@ class Rounding {
   bool codes_;
   std::string over_;
   bool sums_;
-  // By storage, columns, format and block.
-  std::map<std::tuple<ValueId, int64_t, std::string, std::vector<int64_t>>, ValueId> rounded_;
-  using Tensor = std::tuple<ValueId, int64_t, std::string>;  // storage, columns, format
+  // With the block.
+  std::map<std::pair<Tensor, std::vector<int64_t>>, ValueId> rounded_;
   std::map<Tensor, ValueId> counts_;
   std::map<std::pair<Tensor, bool>, Codes> coded_;  // with the sum along columns, or rows
   std::map<std::string, int> names_;

@@ -78,7 +78,7 @@ TEST_CASE("a product of FP8 codes has the scales of its operands") {
   const TensorSpec scale{Shape{1}, DType::f32}, x{Shape{2, 24, 32}, DType::u8},
       w{Shape{48, 32}, DType::u8}, inputs[] = {x, w, scale, scale},
                                    outputs[] = {{Shape{2, 24, 48}, DType::bf16}};
-  const Attributes attributes{{"format_a", "e4m3"}, {"format_b", "e4m3"}, {"output_dtype", "bf16"}};
+  const Attributes attributes{{"format_a", "e5m2"}, {"format_b", "e4m3"}, {"output_dtype", "bf16"}};
   for (const auto& [major, minor] : {std::pair(8, 0), {8, 9}, {9, 0}}) {
     fake_cuda::reset(fake_cuda::Order::eager);
     fake_cuda::set_gpu({.major = major, .minor = minor});
@@ -95,9 +95,12 @@ TEST_CASE("a product of FP8 codes has the scales of its operands") {
     alignas(16) char memory[5][16];
     void *in[] = {memory[0], memory[1], memory[2], memory[3]}, *out[] = {memory[4]};
     BoundCall(*kernel, in, out, nullptr).run(*device->make_stream());
-    // The library computes yᵀ = b·aᵀ.
-    CHECK(fake_cuda::last_scales() == std::array{reinterpret_cast<uintptr_t>(memory[3]),
-                                                 reinterpret_cast<uintptr_t>(memory[2])});
+    // The library computes yᵀ = b·aᵀ; row-major b is its transposed matrix.
+    const fake_cuda::Product product = fake_cuda::last_product();
+    CHECK(product.scales == std::array{reinterpret_cast<uintptr_t>(memory[3]),
+                                       reinterpret_cast<uintptr_t>(memory[2])});
+    CHECK(product.types == std::array<int, 2>{CUDA_R_8F_E4M3, CUDA_R_8F_E5M2});
+    CHECK(product.transposed == std::array{int32_t{CUBLAS_OP_T}, int32_t{CUBLAS_OP_N}});
   }
 }
 

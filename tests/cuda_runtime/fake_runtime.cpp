@@ -51,7 +51,7 @@ struct State {
   std::recursive_mutex mutex;  // the loader's threads allocate too
   Order order = Order::late;
   Counts counts;
-  std::array<uintptr_t, 2> scales{};  // of the last product
+  Product product;  // the last one
   Gpu gpu;
   int devices = 1, driver = 13000;
   cudaError_t devices_code = cudaSuccess;
@@ -180,8 +180,8 @@ void reset(Order order) {
   });
 }
 
-std::array<uintptr_t, 2> last_scales() {
-  return state().scales;
+Product last_product() {
+  return state().product;
 }
 Counts counts() {
   const Guard guard(state().mutex);
@@ -489,11 +489,15 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
 size_t cublasLtGetVersion() {
   return 130002;
 }
-// The fake reads only epilogue, bias and scales of a description; an algorithm is its number.
+// What the fake reads of a description; an algorithm is its number.
 struct FakeDescription {
   int32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  uintptr_t bias = 0, scale_a = 0, scale_b = 0;
+  uintptr_t bias = 0;
+  Product product;
 };
+static int type_of(cublasLtMatrixLayout_t layout) {
+  return *reinterpret_cast<int*>(layout);
+}
 static FakeDescription& of(cublasLtMatmulDesc_t description) {
   return *reinterpret_cast<FakeDescription*>(description);
 }
@@ -511,19 +515,23 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
                                               const void* value, size_t bytes) {
   if (name == CUBLASLT_MATMUL_DESC_EPILOGUE) std::memcpy(&of(description).epilogue, value, bytes);
   if (name == CUBLASLT_MATMUL_DESC_BIAS_POINTER) std::memcpy(&of(description).bias, value, bytes);
-  for (const auto& [scale, to] :
-       {std::pair(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &of(description).scale_a),
-        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &of(description).scale_b}}) {
-    if (name == scale) std::memcpy(to, value, bytes);
+  Product& product = of(description).product;
+  for (const auto& [attribute, to] : {std::pair<cublasLtMatmulDescAttributes_t, void*>(
+                                          CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &product.scales[0]),
+                                      {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &product.scales[1]},
+                                      {CUBLASLT_MATMUL_DESC_TRANSA, &product.transposed[0]},
+                                      {CUBLASLT_MATMUL_DESC_TRANSB, &product.transposed[1]}}) {
+    if (name == attribute) std::memcpy(to, value, bytes);
   }
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* out, cudaDataType, uint64_t,
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* out, cudaDataType type, uint64_t,
                                           uint64_t, int64_t) {
-  *out = reinterpret_cast<cublasLtMatrixLayout_t>(&state());
+  *out = reinterpret_cast<cublasLtMatrixLayout_t>(new int(type));
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t) {
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete reinterpret_cast<int*>(layout);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* out) {
@@ -565,15 +573,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void*,
-                              const void*, cublasLtMatrixLayout_t, const void*,
-                              cublasLtMatrixLayout_t, const void*, const void*,
+                              const void*, cublasLtMatrixLayout_t a, const void*,
+                              cublasLtMatrixLayout_t b, const void*, const void*,
                               cublasLtMatrixLayout_t, void*, cublasLtMatrixLayout_t,
                               const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t) {
   const float took = state().algorithms[algorithm->data[0]];
   if (took < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   state().clock += took;
   ++state().counts.products;
-  state().scales = {of(description).scale_a, of(description).scale_b};
+  state().product = of(description).product;
+  state().product.types = {type_of(a), type_of(b)};
   return CUBLAS_STATUS_SUCCESS;
 }
 const char* cublasLtGetStatusString(cublasStatus_t) {

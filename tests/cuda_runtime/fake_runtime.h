@@ -51,8 +51,13 @@ void set_gpu(const Gpu& gpu);
 // The algorithms that cuBLASLt knows for any product: how long each takes; it refuses those of
 // negative time. Algorithm i needs i KiB.
 void set_algorithms(std::vector<float> milliseconds);
-// The scales of A and B of the last product; 0: none.
-std::array<uintptr_t, 2> last_scales();
+// A and B of the last product, in the library's order.
+struct Product {
+  std::array<uintptr_t, 2> scales{};  // 0: none
+  std::array<int, 2> types{};         // a cudaDataType each
+  std::array<int32_t, 2> transposed{};
+};
+Product last_product();
 // Sets the status that cuBLASLt's heuristic returns (a cublasStatus_t).
 void set_heuristic(int status);
 // The plans that cuDNN proposes for any convolution, best first as it estimates. Plan i is engine

@@ -3,7 +3,10 @@
 // part as `dltrain train` has it.
 #include <algorithm>
 #include <fstream>
+#include <map>
+#include <set>
 
+#include "base/file.h"
 #include "cuda_runtime/cache_folder.h"
 #include "cuda_runtime/rank_process.h"
 #include "cuda_runtime/rank_run.h"
@@ -127,9 +130,21 @@ TEST_CASE("ranks of shards and of stages share the choices of autotune") {
                               "training.micro_batch_size=6"},
                 .order = fake_cuda::Order::eager};  // with pipelines (ranks.cpp)
     // Alone they would choose otherwise; of a pipeline only the first stage has the network.
-    fault.prepare = [](int rank) { fake_cuda::set_rnn_time(rank % 2 == 0 ? 3.0f : 0.0f); };
+    fault.prepare = [&](int rank) {
+      fake_cuda::set_rnn_time(rank % 2 == 0 ? 3.0f : 0.0f);
+      ::setenv("DLTRAIN_CACHE_DIR", (cache.folder / fmt::format("{}", rank)).c_str(), 1);
+    };
     for (const End& end : ends_of(fault)) CHECK(end.code == 0);
-    CHECK(cache.files() > 0);
+    std::map<std::string, std::set<std::string>> choices;  // of all ranks, by problem
+    size_t files = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(cache.folder.path())) {
+      if (!entry.is_regular_file()) continue;
+      ++files;
+      choices[entry.path().filename()].insert(read_file(entry.path(), 1 << 20, ExitCode::storage));
+    }
+    CHECK(!choices.empty());
+    CHECK(files > choices.size());  // several ranks have stored them
+    for (const auto& [problem, of_ranks] : choices) CHECK(of_ranks.size() == 1);
   }
 }
 

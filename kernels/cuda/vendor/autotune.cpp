@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "cuda/vendor/code_cache.h"
+#include "shared/fp8.h"
 #include "shared/workspace_parts.h"
 #include "tensor/float_tensors.h"
 
@@ -46,17 +47,23 @@ float time_of(const std::function<bool(Stream&)>& run, Stream& stream, cudaEvent
   return best;
 }
 
-// Queues normal numbers (Box and Muller 1958) for a floating tensor of zeros; large ones repeat
-// them.
+// Queues normal numbers (Box and Muller 1958), of u8 in codes of FP8, for a tensor of zeros; large
+// ones repeat them.
 void fill(CudaDevice& device, void* data, const TensorSpec& tensor, Stream& stream) {
-  if (data == nullptr || !(is_low_precision(tensor.dtype) || tensor.dtype == DType::f32)) return;
+  const bool codes = tensor.dtype == DType::u8;
+  if (data == nullptr || !(codes || is_low_precision(tensor.dtype) || tensor.dtype == DType::f32)) {
+    return;
+  }
   std::vector<float> normal(size_t{1} << 16);
   for (size_t i = 0; i < normal.size(); ++i) {
     const float radius = std::sqrt(-2 * std::log(1 - random_uniform(0, 0, 0, 2 * i)));
     normal[i] =
         radius * std::cos(2 * std::numbers::pi_v<float> * random_uniform(0, 0, 0, 2 * i + 1));
   }
-  const std::vector<std::byte> numbers = bytes_as(normal, tensor.dtype);
+  std::vector<std::byte> numbers = bytes_as(normal, codes ? DType::f32 : tensor.dtype);
+  for (size_t i = 0; codes && i < normal.size(); ++i) {
+    numbers[i] = std::byte{fp8_code(to_fp8(normal[i], 1, 1, kE4M3), kE4M3)};
+  }
   size_t done = std::min(numbers.size(), tensor.bytes());
   device.copy(data, numbers.data(), done, stream);
   for (size_t more; done < tensor.bytes(); done += more) {
@@ -182,7 +189,8 @@ std::string tuned_choice(CudaDevice& device, const std::string& key,
       return std::string();
     }
   };
-  std::string choice = tuning.agree ? tuning.agree(named, own) : own();
+  // Unlike GPUs do not share choices.
+  std::string choice = tuning.agree ? tuning.agree(stored, own) : own();
   // Another rank may be the first to ask in a later run, which is to choose the same.
   if (tuning.agree && !choice.empty()) keep_code(cache_folder(), stored, choice);
   // Ranks also keep an empty choice, since they would differ otherwise.

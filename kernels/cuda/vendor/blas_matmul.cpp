@@ -210,8 +210,8 @@ class BlasMatmul final : public Kernel {
                        dtype_name(out_), static_cast<int>(ending_.epilogue), beta_);
   }
 
-  // Returns the fastest proposal, as timed now, in an earlier run or on rank 0; the first proposal
-  // without a choice, or if it does not fit this library.
+  // Returns the fastest proposal, as timed now, in an earlier run or on another rank; the first
+  // proposal without a choice, or if it does not fit this library.
   cublasLtMatmulHeuristicResult_t timed(
       const KernelRequest& request, const std::vector<cublasLtMatmulHeuristicResult_t>& proposed) {
     cublasLtMatmulHeuristicResult_t chosen{};
@@ -257,7 +257,7 @@ std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request) {
   const bool narrow = is_low_precision(in);
   const MatmulSizes s(request);
   if (is_fp8(request)) {
-    const bool fits = s.n % 16 == 0 && s.k % 16 == 0 && s.m > 0 && s.n > 0;
+    const bool fits = s.n % 16 == 0 && s.k % 16 == 0 && s.m * s.n * s.k > 0;
     const bool biased = s.has_bias && (request.inputs[4].dtype != out || out == DType::f32);
     if (cuda_device(request).architecture() < 89 || !fits || biased) return nullptr;
     auto kernel = std::make_unique<BlasMatmul>(request);

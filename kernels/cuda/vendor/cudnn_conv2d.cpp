@@ -121,8 +121,8 @@ class CudnnConvolution final : public Kernel {
   size_t plan_bytes_;
 };
 
-// Returns the choice by time, made now, in an earlier run or on rank 0; the first proposal without
-// a choice, or if this cuDNN does not propose it.
+// Returns the choice by time, made now, in an earlier run or on another rank; the first proposal
+// without a choice, or if this cuDNN does not propose it.
 std::shared_ptr<CudnnPlan> choose_cudnn_conv2d(CudaDevice& device,
                                                const ConvolutionProblem& problem,
                                                const KernelRequest& request,

@@ -283,7 +283,8 @@ bool tried(std::optional<Trial>& trial, const KernelRequest& r, bool cudnn, int6
     }
     if (!trial->made()) return false;
     trial->run(stream);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::rank) throw;  // another rank has failed
     return false;
   }
   return true;
