@@ -21,8 +21,7 @@ class RankAgreement {
   // up, the other ranks throw Error(rank), later calls at once. Rank 0 gives up if `make` throws.
   std::string choose(const std::string& key, const std::function<std::string()>& make);
   // The same, but the first rank that asks for the key chooses, since ranks with different shards
-  // or layers do not ask for the same keys. `make` may wait
-  // only for choices that wait for none.
+  // or layers do not ask for the same keys. `make` may wait only for choices that wait for none.
   std::string choose_as_first(const std::string& key, const std::function<std::string()>& make);
 
   // Rank 0 will make no more choices; the ranks that wait for one throw `reason`. Does nothing on

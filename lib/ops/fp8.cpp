@@ -1,7 +1,7 @@
 // Products of FP8 operands (passes/fp8.h). Operands are rounded to FP8 (kernels/shared/fp8.h) and
 // stay in the dtype of the layer, which holds every FP8 number times its scale, a power of two: the
-// product of rounded operands with sums in f32 is that of FP8 tensor cores but for the order of the
-// sums.
+// product of rounded operands with sums in f32 is that of FP8 tensor cores but for order and
+// precision of the sums.
 //
 // fp8_counts(x) → counts [256]: 1 at the place of the scale that the largest |x| needs, 0
 //   elsewhere; of x = 0 nothing. Sums over ranks, micro-batches and updates keep the greatest: the

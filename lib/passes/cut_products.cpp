@@ -47,7 +47,9 @@ class ProductCut {
 
   bool cut(const std::vector<Node>& nodes, size_t at) {
     if (is(nodes[at], "gather_tokens")) return cut_gather(nodes, at);
-    if (is(nodes[at], "matmul") || is(nodes[at], "fp8_matmul")) return cut_scatter(nodes, nodes[at]);
+    if (is(nodes[at], "matmul") || is(nodes[at], "fp8_matmul")) {
+      return cut_scatter(nodes, nodes[at]);
+    }
     return false;
   }
 

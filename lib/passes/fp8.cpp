@@ -20,6 +20,20 @@ bool fits_tensor_cores(const Graph& graph, const Node& node) {
   return w[0] % 16 == 0 && w[1] % 16 == 0;
 }
 
+// The same of the shards of all ranks, which must have like graphs.
+bool shards_fit_tensor_cores(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    if (node.attributes.text(kFp8Operands) != "xw") continue;
+    const GraphValue& w = graph.value(node.inputs[1]);
+    const Cut* cut = w.shard && w.shard->cut ? &*w.shard->cut : nullptr;
+    for (int rank = 0; rank < (cut != nullptr ? cut->ranks : 1); ++rank) {
+      const Shape own = cut != nullptr ? cut->local(w.shard->whole.shape, rank) : w.spec.shape;
+      if (own[0] % 16 != 0 || own[1] % 16 != 0) return false;
+    }
+  }
+  return true;
+}
+
 bool is_linear_product(const Graph& graph, const Node& node) {
   if (node.op->name != "matmul" || node.attributes.boolean("transpose_a") ||
       node.attributes.boolean("full_precision")) {
@@ -37,7 +51,7 @@ class Rounding {
       : graph_(graph),
         builder_(graph),
         fp8_(fp8),
-        codes_(codes),
+        codes_(codes && shards_fit_tensor_cores(graph)),
         over_(mesh.over(kParts)),
         sums_(mesh.size(kParts) > 1) {}
 
@@ -49,7 +63,7 @@ class Rounding {
         // The sum is along the columns of the first operand and the rows of the second.
         const bool along_columns[]{!node.attributes.boolean("transpose_a"),
                                    node.attributes.boolean("transpose_b")};
-        if (codes_ && has_fitting_sides(node)) {
+        if (codes_) {
           multiply_codes(node, operands, along_columns);
         } else {
           for (size_t i = 0; i < operands.size(); ++i) {
@@ -93,16 +107,11 @@ class Rounding {
     const auto [found, first] = rounded_.try_emplace({tensor_of(x, operand), own}, kNoValue);
     if (first) {
       std::vector<ValueId> inputs{x};
-      bool counted = true;
-      if (own.empty()) {
-        const Counts counts = counts_of(x, operand);
-        inputs.push_back(counts.counts);
-        counted = counts.first;
-      }
+      if (own.empty()) inputs.push_back(counts_of(x, operand).counts);
       if (builder_.phase() == Phase::forward) attributes.set(kAlwaysAgain, true);
       const std::vector<ValueId> made = builder_.emit("fp8_round", inputs, attributes);
       found->second = made[0];
-      if (counted) add_lost(made[1]);
+      add_lost(made[1]);
     }
     return builder_.reshape(found->second, shape);
   }
@@ -115,12 +124,6 @@ class Rounding {
     const auto [found, first] = counts_.try_emplace(tensor_of(x, operand), kNoValue);
     if (first) found->second = scale(x, operand, {{"format", format(operand)}});
     return {found->second, first};
-  }
-
-  // Shards may have other sides than the whole weight, by which products are marked.
-  bool has_fitting_sides(const Node& node) const {
-    const auto fits = [&](ValueId id) { return graph_.value(id).spec.shape[-1] % 16 == 0; };
-    return fits(node.inputs[0]) && fits(node.inputs[1]) && fits(node.outputs[0]);
   }
 
   // Makes a matmul a product of codes.

@@ -80,6 +80,7 @@ bool is_low(DType dtype) {
 }  // namespace
 
 double MachineLimits::flops(DType dtype) const {
+  if (dtype == DType::u8) return 2 * flops_low;  // FP8, by the data sheets
   return is_low(dtype) && flops_low > 0 ? flops_low : flops_f32;
 }
 

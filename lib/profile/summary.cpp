@@ -16,8 +16,9 @@ double seconds_of(int64_t nanoseconds) {
   return 1e-9 * static_cast<double>(nanoseconds);
 }
 
-// Returns the dtype of the arithmetic: that of the elements of the largest matrix.
+// Returns the dtype of the arithmetic: that of the elements of the largest matrix. u8: FP8.
 DType arithmetic_of(const Graph& graph, const Node& node) {
+  if (node.op->name == "fp8_matmul") return DType::u8;
   for (ValueId id : node.inputs) {
     if (id != kNoValue && is_floating(graph.value(id).spec.dtype)) {
       return graph.value(id).spec.dtype;

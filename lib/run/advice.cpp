@@ -260,14 +260,12 @@ std::string first_loss_advice(const Session& session, double loss) {
 std::vector<std::string> advice(const Session& session) {
   std::vector<std::string> out = session.experiment->parallelism.idle_keys();
   if (std::string waits = waiting_stages(session); !waits.empty()) out.push_back(std::move(waits));
-  const DeviceProperties device = session.executor->device().properties();
-  if (const auto& fp8 = session.experiment->precision.fp8; fp8 && !device.on_host) {
-    if (fp8->has_blocks() || !device.has_fp8) {
-      out.push_back(fmt::format(
-          "precision.fp8: {} rounds to FP8 and multiplies in bf16: losses are those of FP8, the "
-          "speed is not",
-          device.has_fp8 ? "this recipe" : "this GPU"));
-    }
+  const std::vector<Node>& nodes = session.executor->training().graph.nodes;
+  const auto rounds = [](const Node& node) { return node.op->name == "fp8_round"; };
+  if (!session.executor->device().properties().on_host && std::ranges::any_of(nodes, rounds)) {
+    out.emplace_back(
+        "precision.fp8 rounds to FP8 and multiplies in bf16 here: losses are those of FP8, the "
+        "speed is not (docs/training.md)");
   }
   const DataSplit& data = session.data;
   if (std::string other = other_tokenizer(session.experiment->model, *data.train); !other.empty()) {

@@ -47,10 +47,10 @@ float time_of(const std::function<bool(Stream&)>& run, Stream& stream, cudaEvent
   return best;
 }
 
-// Queues normal numbers (Box and Muller 1958), of u8 in codes of FP8, for a tensor of zeros; large
-// ones repeat them.
+// Queues normal numbers (Box and Muller 1958) for a floating tensor of zeros, or a matrix of FP8
+// codes; large ones repeat them.
 void fill(CudaDevice& device, void* data, const TensorSpec& tensor, Stream& stream) {
-  const bool codes = tensor.dtype == DType::u8;
+  const bool codes = tensor.dtype == DType::u8 && tensor.shape.rank() > 1;
   if (data == nullptr || !(codes || is_low_precision(tensor.dtype) || tensor.dtype == DType::f32)) {
     return;
   }
@@ -61,8 +61,11 @@ void fill(CudaDevice& device, void* data, const TensorSpec& tensor, Stream& stre
         radius * std::cos(2 * std::numbers::pi_v<float> * random_uniform(0, 0, 0, 2 * i + 1));
   }
   std::vector<std::byte> numbers = bytes_as(normal, codes ? DType::f32 : tensor.dtype);
-  for (size_t i = 0; codes && i < normal.size(); ++i) {
-    numbers[i] = std::byte{fp8_code(to_fp8(normal[i], 1, 1, kE4M3), kE4M3)};
+  if (codes) {
+    numbers.clear();
+    for (const float x : normal) {
+      numbers.push_back(std::byte{fp8_code(to_fp8(x, 1, 1, kE4M3), kE4M3)});
+    }
   }
   size_t done = std::min(numbers.size(), tensor.bytes());
   device.copy(data, numbers.data(), done, stream);

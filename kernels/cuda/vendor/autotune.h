@@ -53,9 +53,9 @@ std::optional<size_t> fastest_kernel(CudaDevice& device, SpecSpan inputs, SpecSp
                                      const std::function<std::unique_ptr<Kernel>(size_t)>& make);
 
 // Returns the result of make() for `key`: stored from this or an earlier process for such a device,
-// these libraries and this mode, or with several ranks that of the first to ask. All of make() counts as time
-// spent on timing: memory and candidates too. Empty without time or memory for timing, which is not
-// stored for later runs.
+// these libraries and this mode, or with several ranks on such devices that of the first to ask.
+// All of make() counts as time spent on timing: memory and candidates too. Empty without time or
+// memory for timing, which is not stored for later runs.
 std::string tuned_choice(CudaDevice& device, const std::string& key,
                          const std::function<std::string()>& make);
 

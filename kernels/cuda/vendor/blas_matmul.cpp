@@ -1,7 +1,8 @@
 // matmul, matmul_gelu, matmul_gelu_backward and fp8_matmul by cuBLASLt. The library is
 // column-major, so it computes the transposed product yᵀ = op(b)ᵀ·op(a)ᵀ: row-major matrices are
-// its transposed matrices in memory. Of FP8 it takes this form alone where the sum is along the
-// last axis of both operands, with scales in device memory (sm_89 and newer).
+// its transposed matrices in memory. For FP8 (sm_89 and newer) the sum must be along the last axis
+// of both operands, and scales lie in device memory; CUBLASLT_MATMUL_DESC_FAST_ACCUM stays 0, the
+// more precise way.
 //
 // f32 runs in plain f32, or with attribute math: tf32 on the tensor cores of sm_80 and newer;
 // products of bf16 and f16 are added in f32, and the result has either dtype. The algorithm is

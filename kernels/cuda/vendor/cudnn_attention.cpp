@@ -124,7 +124,7 @@ Direction opposite(const Direction& d, const AttentionCall& call) {
 }
 
 // Restores the plan that an earlier process built for such a device, or builds it: the choice by
-// time, made now, earlier or on rank 0; without one the first proposal that can be built.
+// time, made now, earlier or on another rank; without one the first proposal that can be built.
 std::shared_ptr<Plan> make_plan(CudaDevice& device, const AttentionCall& call, const Direction& d,
                                 const std::string& key, std::string& why) {
   const AttentionTarget target{.handle = device.dnn()};
