@@ -121,6 +121,15 @@ __global__ void fp8_blocks_kernel(Fp8Blocks c, const T* x, T* y, double* lost) {
   add_lost(0, underflow, lost);
 }
 
+// Returns the code of x, and counts it if it is lost.
+__device__ uint8_t coded(float x, float inverse, const Fp8Format& format, double& saturated,
+                         double& underflow) {
+  const float y = to_fp8(x, inverse, 1, format);
+  saturated += is_saturated(x, inverse, format) ? 1 : 0;
+  underflow += is_underflow(x, y) ? 1 : 0;
+  return fp8_code(y, format);
+}
+
 template <typename T>
 __global__ void fp8_codes_kernel(Fp8Format format, const T* x, const float* counts, uint8_t* codes,
                                  float* scale, double* lost, int64_t count, bool packs) {
@@ -135,10 +144,7 @@ __global__ void fp8_codes_kernel(Fp8Format format, const T* x, const float* coun
                        DLTRAIN_UNROLL
                        for (int j = 0; j < N; ++j) {
                          const auto in = static_cast<float>(value[j]);
-                         const float out = to_fp8(in, inverse, 1, format);
-                         saturated += is_saturated(in, inverse, format) ? 1 : 0;
-                         underflow += is_underflow(in, out) ? 1 : 0;
-                         code[j] = fp8_code(out, format);
+                         code[j] = coded(in, inverse, format, saturated, underflow);
                        }
                        store_elements<uint8_t, N>(code, codes, at);
                      });
@@ -177,11 +183,9 @@ __global__ void fp8_codes_transposed_kernel(Fp8Transpose c, const T* x, const fl
   for (int j = 0; j < kWidth; ++j) {
     const bool inside = row < c.rows && column + j < c.columns;
     if (!whole && inside) value[j] = static_cast<MathOf<T>>(x[row * c.columns + column + j]);
-    const float in = inside ? static_cast<float>(value[j]) : 0;
-    const float out = inside ? to_fp8(in, inverse, 1, c.format) : 0;  // not 0·inverse: NaN
-    saturated += is_saturated(in, inverse, c.format) ? 1 : 0;
-    underflow += is_underflow(in, out) ? 1 : 0;
-    tile[first + j][line / kWidth].v[line % kWidth] = fp8_code(out, c.format);
+    tile[first + j][line / kWidth].v[line % kWidth] =
+        inside ? coded(static_cast<float>(value[j]), inverse, c.format, saturated, underflow)
+               : uint8_t{0};
   }
   __syncthreads();
   if (left + line < c.columns && top + first < c.padded) {

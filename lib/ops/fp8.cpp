@@ -16,7 +16,7 @@
 // Attribute of the first two: format, e4m3 (4 bits of exponent, 3 of fraction, up to 448) or e5m2
 //   (up to 57344). Without gradients: the pass rounds the operands of the backward as well.
 //
-// Where tensor cores take FP8, rounded tensors are kept in codes of a byte:
+// On devices that multiply FP8 the pass emits these ops instead; a code is an FP8 number, one byte:
 //
 // fp8_codes(x, counts) → codes, scale [1], lost: codes · scale is the y of fp8_round. Attributes:
 //   format; transpose: x is flattened to [rows, last], and codes are [last, rows rounded up to a

@@ -107,7 +107,7 @@ class Rounding {
     const auto [found, first] = rounded_.try_emplace({tensor_of(x, operand), own}, kNoValue);
     if (first) {
       std::vector<ValueId> inputs{x};
-      if (own.empty()) inputs.push_back(counts_of(x, operand).counts);
+      if (own.empty()) inputs.push_back(counts_of(x, operand));
       if (builder_.phase() == Phase::forward) attributes.set(kAlwaysAgain, true);
       const std::vector<ValueId> made = builder_.emit("fp8_round", inputs, attributes);
       found->second = made[0];
@@ -116,14 +116,11 @@ class Rounding {
     return builder_.reshape(found->second, shape);
   }
 
-  struct Counts {
-    ValueId counts = kNoValue;
-    bool first = false;  // for this tensor
-  };
-  Counts counts_of(ValueId x, char operand) {
+  // The counts of a tensor are those of all its roundings.
+  ValueId counts_of(ValueId x, char operand) {
     const auto [found, first] = counts_.try_emplace(tensor_of(x, operand), kNoValue);
     if (first) found->second = scale(x, operand, {{"format", format(operand)}});
-    return {found->second, first};
+    return found->second;
   }
 
   // Makes a matmul a product of codes.
@@ -145,13 +142,15 @@ class Rounding {
   };
   // Returns codes of x with the sum along their last axis.
   Codes codes(ValueId x, char operand, bool along_columns) {
-    Codes& found = coded_[{tensor_of(x, operand), along_columns}];
+    const Tensor tensor = tensor_of(x, operand);
+    // The codes of the other direction lose the same, which is added once.
+    const bool counted = coded_.contains({tensor, !along_columns});
+    Codes& found = coded_[{tensor, along_columns}];
     if (found.codes == kNoValue) {
-      const Counts counts = counts_of(x, operand);
-      const auto made = builder_.emit("fp8_codes", {x, counts.counts},
+      const auto made = builder_.emit("fp8_codes", {x, counts_of(x, operand)},
                                       {{"format", format(operand)}, {"transpose", !along_columns}});
       found = {made[0], made[1]};
-      if (counts.first) add_lost(made[2]);
+      if (!counted) add_lost(made[2]);
     }
     if (!along_columns) return found;
     return {builder_.reshape(found.codes, builder_.spec(x).shape), found.scale};
