@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr int kPeerLost = static_cast<int>(ExitCode::rank);
 constexpr int kStopped = static_cast<int>(ExitCode::stopped);
-// Values of blame(), in addition to 0 for a failure of the rank itself.
+// Values of cause_priority(), in addition to 0 for a failure of the rank itself.
 constexpr int kForwardedSignal = 1, kLostPeer = 2, kEarlyStop = 3;
 // The lines of a failing rank's stderr that are repeated at the end.
 constexpr size_t kRememberedLines = 10;
@@ -201,7 +201,13 @@ void WorkerGroup::reap() {
 }
 
 void WorkerGroup::ended(Rank& r) {
-  if (!r.failed() || stopping_) return;
+  if (!r.failed()) return;
+  if (stopping_) {
+    // A rank with an error of its own may take longer to end than those that have lost it.
+    const bool has_error = r.signal == 0 && r.cause_priority() == 0;
+    if (has_error && cause_ && cause_->cause_priority() == kLostPeer) cause_ = &r;
+    return;
+  }
   if (!cause_ || r.cause_priority() < cause_->cause_priority()) cause_ = &r;
   const int cause_priority = cause_->cause_priority();
   const milliseconds wait_limit = cause_priority == 0           ? milliseconds(0)

@@ -74,7 +74,8 @@ int meet(int rank, int steps) {
 }
 
 // As a rank that is watched, with a timeout of a second, until it is lost. "watch and fail": rank 1
-// tells the others that it has failed; "watch, fail and linger": it ends two seconds after that.
+// tells the others that it has failed; "watch, fail and linger": it prints that and ends two
+// seconds later.
 int watch(bool fails, bool lingers) {
   NoDevice device;
   const World world = join_world(rank_environment(process_environment()), device,
@@ -87,6 +88,7 @@ int watch(bool fails, bool lingers) {
     if (lingers) {
       std::signal(SIGTERM, SIG_IGN);
       sleep(2);
+      print_line(stderr, "out of luck");
       return static_cast<int>(ExitCode::data);
     }
   }

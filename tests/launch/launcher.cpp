@@ -267,14 +267,15 @@ TEST_CASE("a launcher that was stopped for a moment reports the verdict of its r
   CHECK(launched.says(") failed: out of luck\n"));
 }
 
-TEST_CASE(
-    "the code of a rank that has told its failure is the run's, however long it takes to end") {
+TEST_CASE("a rank that fails is blamed and tells its error once, however long it takes to end") {
   LaunchOptions options = ranks(3, "watch, fail and linger");
   options.max_restarts = 1;
   Launched launched(options);
   CHECK(launched.finish() == static_cast<int>(ExitCode::data));
   INFO(launched.errors);
-  CHECK(launched.says(") failed: out of luck\n"));
+  CHECK(launched.says("[rank 1] out of luck\ndltrain: rank 1 (process "));
+  CHECK(launched.says(") failed with exit code 3\n"));
+  CHECK_FALSE(launched.says("failed: out of luck"));
   CHECK(launched.says("no restart: it would fail in the same way (exit code 3)\n"));
 }
 
