@@ -88,15 +88,21 @@ ExitCode find_rate(const LrFindOptions& options) {
   fmt::print("smoothed loss at rates from {:.1e} to {:.1e} (logarithmic):\n{}\n",
              points.front().rate, points.back().rate, plot(losses, {.utf8 = console().utf8()}));
   const auto least = std::ranges::min_element(points, {}, &RatePoint::smooth);
-  // The steepest descent per decade, over five steps so that noise does not decide.
+  double first = 0;
+  for (size_t i = 0; i < 10; ++i) first += points[i].smooth / 10;
+  // The steepest descent per decade. So that noise does not decide, it is taken over five steps,
+  // and not before the last point where less than a tenth of the whole fall is behind.
+  const double fallen = first - 0.1 * (first - least->smooth);
   size_t steepest = 0;
   double most = 0;
   for (size_t i = 5; i < points.size() && points[i].rate <= least->rate; ++i) {
-    const double slope = (points[i - 5].smooth - points[i].smooth);
-    if (slope > most) most = slope, steepest = i - 2;
+    const double slope = points[i - 5].smooth - points[i].smooth;
+    if (points[i].smooth > fallen) {
+      most = 0;
+    } else if (slope > most) {
+      most = slope, steepest = i - 2;
+    }
   }
-  double first = 0;
-  for (size_t i = 0; i < 10; ++i) first += points[i].smooth / 10;
   if (steepest == 0 || least->smooth > 0.95 * first) {
     fmt::print(
         "the loss falls at no rate by 5 %; train longer (--steps), or see `dltrain check`\n");

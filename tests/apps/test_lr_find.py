@@ -1,4 +1,5 @@
 """dltrain lr-find: the learning-rate range test."""
+import random
 import re
 
 from support import DIVERGED, SMALL, USAGE, DltrainTest, main, metrics
@@ -21,6 +22,25 @@ class LrFind(DltrainTest):
             self.run_dltrain("train", self.config, "-q", "--output-dir", run, "-s", f"optimizer.learning_rate={factor * rate}")
             losses[factor] = [line["loss"] for line in metrics(run) if "loss" in line][-1]
         self.assertLess(losses[1], min(losses[1e-3], losses[1e3]))
+
+    def test_noise_before_the_loss_falls_is_of_no_account(self):
+        rows = ["a,b,c,y"]
+        chance = random.Random(2)
+        for _ in range(800):
+            a, b, c, noise = (chance.gauss(0, 1) for _ in range(4))
+            rows.append(f"{a:.3f},{b:.3f},{c:.3f},{'ab'[0.7 * a + noise > 0]}")
+        self.write("noisy.csv", "\n".join(rows) + "\n")
+        config = self.write("noisy.yaml", """
+data: {type: csv, path: noisy.csv, target: y, normalize: auto, eval_fraction: 0.2}
+model: {layers: [linear: 128, relu, linear: auto]}
+loss: cross_entropy
+optimizer: adamw
+training: {global_batch_size: 32, max_steps: 1000}
+""")
+        for seed in range(4):
+            said = self.run_dltrain("lr-find", config, "-s", f"seed={seed}").out
+            rate = float(re.search(r"^try: -s optimizer\.learning_rate=(\S+)$", said, re.MULTILINE)[1])
+            self.assertGreater(rate, 1e-4, said)
 
     def test_the_setting_is_that_before_scale_learning_rate(self):
         rates = []
