@@ -1,8 +1,11 @@
 // dltrain eval RUN DATA: evaluates a model, or the mean of the predictions of several models, on
 // new data or on the eval split.
+#include <cmath>
+
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "dltrain/checkpoint_options.h"
 #include "run/class_report.h"
 
@@ -36,6 +39,9 @@ ExitCode run_eval(const EvalOptions& options) {
     json["eval_" + label] = value;
   }
   fmt::print("\n");
+  if (!record.metrics.empty() && !std::isfinite(record.metrics.front().second)) {
+    log_warning("the loss is not finite; the other metrics mean nothing");
+  }
   if (!record.classes.classes.empty()) {
     const auto names = session.data.eval->class_names();
     fmt::print("{}", print_class_report(record.classes, names));

@@ -25,6 +25,16 @@ void replace_line(std::string& text, const std::string& begin, const std::string
   text.replace(at, text.find('\n', at) - at, line);
 }
 
+// Returns the path for a configuration: relative to its folder if the data lies in that.
+std::string path_beside(const std::string& config, const std::string& data) {
+  if (config.empty() || std::filesystem::path(data).is_absolute()) return data;
+  const auto normal = [](const std::string& path) {
+    return std::filesystem::absolute(path).lexically_normal();
+  };
+  const auto beside = normal(data).lexically_relative(normal(config).parent_path());
+  return *beside.begin() == ".." ? data : beside.string();
+}
+
 // Fills in the template for tables for a file.
 std::string describe_table(std::string text, const std::string& path, const CsvProposal& found) {
   replace_line(text,
@@ -37,6 +47,13 @@ std::string describe_table(std::string text, const std::string& path, const CsvP
               fmt::format("    - {:<20}  # {}", quoted_when_needed(column), why);
   }
   if (!ignore.empty()) replace_line(text, "  # ignore:", "  ignore:\n" + ignore);
+  replace_line(
+      text, "  eval_fraction:",
+      fmt::format("  eval_fraction: 0.2        # hold 20 % out{}{}",
+                  found.number ? "" : ", of each class",
+                  found.dates ? "\n  # eval_split: tail        # the last rows: for rows in "
+                                "the order of time"
+                              : ""));
   if (found.empty) {
     replace_line(text,
                  "  # empty:", "  empty: category           # the mean, and an input that says so");
@@ -92,7 +109,7 @@ CommandBody add_init(CLI::App& command) {
                "--data belongs to the template mlp, which becomes a "
                "regression for a column of numbers");
         const CsvProposal found = propose_csv(options->data, options->target);
-        text = describe_table(text, options->data, found);
+        text = describe_table(text, path_beside(options->output, options->data), found);
         summary += fmt::format(" for {}, target '{}'", options->data, found.target);
         for (const auto& [column, why] : found.ignore) summary += "\n  left out: " + why;
         for (const std::string& why : found.left_out) summary += "\n  left out: " + why;

@@ -1,6 +1,10 @@
 // dltrain predict RUN DATA --output FILE: the predictions of a trained model for each sample of new
 // data, or of a split of its own data.
+#include <algorithm>
+#include <cmath>
+
 #include "base/file.h"
+#include "base/log.h"
 #include "dltrain/checkpoint_options.h"
 #include "run/prediction_file.h"
 
@@ -30,6 +34,11 @@ ExitCode run_predict(const PredictOptions& options) {
   const TrainedModel first = options.models.open(0, train, /*targets=*/suspicious);
   const Predictions predictions =
       predict_all(options.models, first, options.samples, train, /*targets=*/suspicious);
+  const auto is_wrong = [](float value) { return !std::isfinite(value); };
+  if (const auto wrong = std::ranges::count_if(predictions.values, is_wrong); wrong > 0) {
+    log_warning("{} of {} outputs of the model are not finite; predictions from them mean nothing",
+                wrong, predictions.values.size());
+  }
   const Dataset& dataset = *first.session.data.eval;
   write_file_atomically(
       options.output, suspicious

@@ -173,10 +173,10 @@ ExitCode list_runs(const ListOptions& options) {
   std::vector<std::vector<std::string>> rows{{"run", "status", "steps", "time"}};
   for (const std::string& column : columns) rows[0].push_back(title_of(column, columns));
   for (const RunRecord& run : runs) {
-    const auto seconds = run.figures.find("training_seconds");
+    const double seconds = whole_seconds(run.figures);
     auto& row = rows.emplace_back();
     row = {printable(run.folder.string()), run.status, run.value("steps"),
-           seconds == run.figures.end() ? "" : format_time(seconds->second)};
+           std::isnan(seconds) ? "" : format_time(seconds)};
     for (const std::string& column : columns) row.push_back(run.value(column));
   }
   fmt::print("{}", aligned(rows, /*left=*/2));  // folder and status
@@ -264,7 +264,8 @@ std::vector<RunRecord> read_runs(const std::vector<std::string>& folders, bool r
   std::vector<RunRecord> out;
   for (const std::string& folder : folders) {
     if (!std::filesystem::is_directory(folder)) {
-      fail(ExitCode::storage, "{} is not a folder; give the folder that holds the runs", folder);
+      fail(ExitCode::storage, "{} {}; give the folder that holds the runs", folder,
+           std::filesystem::exists(folder) ? "is not a folder" : "does not exist");
     }
     const auto found = find_runs(folder);
     if (required && found.empty()) fail(ExitCode::storage, "{} has no runs", folder);

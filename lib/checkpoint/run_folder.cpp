@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owned_files.h"
+#include "config/paths.h"
 #include "config/suggest.h"
 #include "nn/lora.h"
 #include "runtime/remote_error.h"
@@ -128,7 +129,7 @@ std::string checkpoints_in(const fs::path& folder) {
     message += fmt::format("; {} contains {}", near.lexically_normal().string(), found);
     break;
   }
-  fail(ExitCode::storage, "{}", message);
+  fail(ExitCode::storage, "{}{}", message, there ? "" : suggest_path(location));
 }
 
 bool holds_checkpoint(const fs::path& folder) {

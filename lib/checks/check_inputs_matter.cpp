@@ -30,8 +30,9 @@ constexpr int kMarks[] = {25, 50, kCheckInputsMatterSteps, 200, 400, 700, kMaxSt
 constexpr double kShare = 0.98;  // of the loss with zeroed inputs
 constexpr double kErrors = 3;    // standard errors that the difference must have
 constexpr double kSame = 1e-6;   // relative difference of losses that are the same
-// A teacher would be given the zeroed inputs too, and its targets would be those of nothing.
-const CheckSetup kWithoutTeacher{.teacher = false};
+// A teacher would be given the zeroed inputs too, and its targets would be those of nothing. With
+// augmentation sound models may need more than these steps.
+const CheckSetup kCheckInputsMatterSetup{.teacher = false, .augment = false};
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -76,7 +77,7 @@ DataSplit split(const Session& session, int64_t held) {
 class Training {
  public:
   Training(const CheckOptions& options, int64_t samples, int64_t batches, bool zeroed)
-      : run_(prepare(options, samples, DType::f32, kWithoutTeacher)),
+      : run_(prepare(options, samples, DType::f32, kCheckInputsMatterSetup)),
         state_(first_batch(run_->session)),
         data_(split(run_->session, samples * batches)),
         batches_(batches),
@@ -169,10 +170,10 @@ CheckResult check_inputs_matter(const CheckOptions& options, int64_t samples) {
   const int64_t fewest = std::min(most, kMinSamples);
   // Chooses the samples so that all steps, or at least the first hundred, fit the time.
   samples = samples_in_time(options, most, fewest, 2 * (kCheckInputsMatterSteps + kMaxSteps),
-                            kWithoutTeacher);
+                            kCheckInputsMatterSetup);
   if (samples == 0) {
-    samples =
-        samples_in_time(options, fewest, fewest, 2 * kCheckInputsMatterSteps, kWithoutTeacher);
+    samples = samples_in_time(options, fewest, fewest, 2 * kCheckInputsMatterSteps,
+                              kCheckInputsMatterSetup);
   }
   if (samples == 0) {
     return out_of_time("{} steps on {} samples take longer than {:.0f} s",

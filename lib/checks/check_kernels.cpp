@@ -13,7 +13,7 @@ namespace {
 // Returns the tolerance as a share of the norm of a gradient, or of the floor. Rounding may also
 // switch a maximum; a wrong kernel is off by much more.
 double kernel_tolerance(DType compute) {
-  return compute == DType::bf16 ? 1e-1 : compute == DType::f16 ? 3e-2 : 1e-2;
+  return is_low_precision(compute) ? 1e-1 : 1e-2;
 }
 constexpr double kKernelFloor = 1e-3;  // of the greatest norm: tensors without effect are noise
 

@@ -110,11 +110,16 @@ Leak strongest_input(const Dataset& data) {
         }
       }
     }
+    const auto schema = data.schema();
+    const auto names =
+        schema && schema->has_header() ? schema->input_names() : std::vector<std::string>();
     for (size_t t = 0; t < targets; ++t) {
       if (sums[t].count() < static_cast<double>(kMinCompared)) continue;
       for (size_t i = 0; i < columns; ++i) {
         const double r = sums[t].of(i);
-        if (r > worst.correlation) worst = {r, fmt::format("element {} of {}", i, input.name)};
+        if (r <= worst.correlation) continue;
+        const bool is_named = names.size() == columns;
+        worst = {r, is_named ? names[i] : fmt::format("element {} of {}", i, input.name)};
       }
     }
   }

@@ -84,6 +84,7 @@ std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, 
   auto prepared = std::make_unique<Prepared>();
   prepared->experiment = options.load(one_batch_overrides(samples));
   if (!how.fp8) prepared->experiment.precision.fp8.reset();
+  if (!how.augment) prepared->experiment.data.train->augment = false;
   // Estimates of the gradient would be compared with nothing, and learn slowly.
   prepared->experiment.training.gradient = GradientMode::reverse;
   prepared->session =

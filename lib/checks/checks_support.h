@@ -39,6 +39,7 @@ struct CheckSetup {
   GraphProbe probe = {};
   bool teacher = true;                // false: the loss without its teacher
   bool noise = true;                  // false: no dropout, samples are not mixed
+  bool augment = true;                // false: samples without random changes
   bool evaluate_train_split = false;  // compile the model in evaluation too (Executor::evaluate)
   bool start = true;                  // false: compiled only, nothing is allocated
   bool fp8 = true;                    // false: without precision.fp8

@@ -241,12 +241,18 @@ class Binder : public Fields {
   }
 
   void bind_section(ObjectRef object, const ConfigNode& node, const std::string& path) {
-    if (node.is_map()) {
+    const std::string_view bare = object.bare_key();
+    if (node.is_map() && !node.keys.empty() && node.keys[0].of_scalar && !bare.empty()) {
+      ConfigNode map = bare_map(bare, node.items[0]);
+      merge_into(map, node);
+      map.erase("type");
+      bind_object(object, map, path, {}, session_);
+    } else if (node.is_map()) {
       bind_object(object, node, path, {}, session_);
     } else if (node.is_null()) {
       bind_object(object, ConfigNode::make_map(node.location), path, {}, session_);
-    } else if (!object.bare_key().empty()) {
-      bind_object(object, bare_map(object.bare_key(), node), path, {}, session_);
+    } else if (!bare.empty()) {
+      bind_object(object, bare_map(bare, node), path, {}, session_);
     } else {
       session_.diagnostics.add(node.location, "expected a map in {}, got {}", path,
                                describe_found(node));
@@ -358,8 +364,11 @@ class Binder : public Fields {
   void no_type(const KindTableRef& table, const ConfigNode& node, const std::string& path) {
     const std::vector<std::string> names = table.names();
     if (node.keys.size() == 1) {
-      const std::string near = nearest_name(node.keys[0].text, names);
-      if (!near.empty()) return unknown_type(table, node.keys[0].text, node.keys[0].location, path);
+      const ConfigNode::Key& key = node.keys[0];
+      // Elements of lists are usually `type: …` in short: `linear: 64`.
+      if (path.ends_with(']') || !nearest_name(key.text, names).empty()) {
+        return unknown_type(table, key.text, key.location, path);
+      }
     }
     session_.diagnostics.add(node.location, "missing key 'type' in {}; known types: {}", path,
                              join_names(names));
@@ -378,7 +387,11 @@ class Binder : public Fields {
       message += other;
       meant.clear();
     }
-    if (meant == key.text) {
+    if (meant.empty() && key.text == "type" && kind_.empty() && !path_.empty()) {
+      std::vector<std::string> names;
+      for (const IndexedKey& known : own) names.push_back(known.name);
+      message += fmt::format(", which has no types; its keys are {}", some_names(names));
+    } else if (meant == key.text) {
       message += "; it belongs at the top level of the file";
     } else if (!meant.empty()) {
       message += fmt::format("; did you mean '{}'?", meant);
@@ -407,6 +420,7 @@ class Binder : public Fields {
       if (contains(key.known_as, wrong)) return key.name;
       names.push_back(key.name);
     }
+    if (wrong == "type" && !path_.empty()) return {};  // many sections have types
     // The same name in another section is preferred to a similar name in this one.
     if (std::string elsewhere = find_in_other_sections(wrong, session_.index());
         !elsewhere.empty()) {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <regex>
 #include <unordered_map>
 
 #include <fmt/ranges.h>
@@ -16,6 +15,7 @@
 #include "data/classes.h"
 #include "data/f32_rounding.h"
 #include "data/memory_dataset.h"
+#include "data/thousands.h"
 
 namespace dltrain {
 namespace {
@@ -75,13 +75,16 @@ using Numbers = std::unordered_map<std::string_view, int32_t>;
 Numbers number_texts(const std::vector<std::string>& texts) {
   Numbers out;
   for (size_t i = 0; i < texts.size(); ++i) out.emplace(texts[i], static_cast<int32_t>(i));
+  // Earlier versions kept `10.0`.
+  for (size_t i = 0; i < texts.size(); ++i) {
+    out.emplace(category_text(texts[i]), static_cast<int32_t>(i));
+  }
   return out;
 }
 
-// Returns true for 1,234 and 1,234,567.8.
-bool has_thousands(std::string_view text) {
-  static const std::regex pattern("[0-9]{1,3}(,[0-9]{3})+(\\..*)?");
-  return std::regex_match(text.begin(), text.end(), pattern);
+Numbers::const_iterator find_text(const Numbers& numbers, std::string_view text, char mark) {
+  const auto found = numbers.find(text);
+  return found != numbers.end() ? found : numbers.find(category_text(text, mark));
 }
 
 std::string without_digits(std::string text) {
@@ -115,7 +118,9 @@ class CsvLoader {
     if (row_lines_.empty()) throw Error(ExitCode::data, "has no data", reader.name());
     warn_of_unknown(reader.name());
     for (size_t i = 0; i < names_.size(); ++i) {
-      rounding_[i].warn(reader.name() + ": " + shown_column(names_, i));
+      const std::string column = reader.name() + ": " + shown_column(names_, i);
+      rounding_[i].warn(column);
+      thousands_[i].warn(column);
     }
     return finish(reader.name());
   }
@@ -130,6 +135,7 @@ class CsvLoader {
   void begin(const CsvReader::Cells& cells, const std::string& location) {
     names_ = column_names(cells, dialect_.header);
     rounding_.resize(names_.size());
+    thousands_.resize(names_.size());
     if (dialect_.header && schema_->has_header()) {
       match_names(location);
     } else {
@@ -297,12 +303,15 @@ class CsvLoader {
   // Returns the number in a cell, or reports the cell.
   std::optional<double> number_in(size_t cell, std::string_view text) {
     const auto value = csv_number(text, dialect_.decimal_comma);
-    if (value && std::isfinite(*value)) return value;
+    if (value && std::isfinite(*value)) {
+      thousands_[cell].add(text, dialect_.mark());
+      return value;
+    }
     std::string why = value ? "is not a finite number" : "is not a number";
-    if (!value && has_thousands(text)) {
-      why += " (write it without thousands separators)";
+    if (!value && dialect_.decimal_comma && text.find_first_of(".,") != std::string_view::npos) {
+      why += " (the decimal mark is a comma here; remove thousands separators)";
     } else if (!value && text.find(',') != std::string_view::npos) {
-      why += " (use a decimal point, or set `decimal: \",\"`)";
+      why += " (use a decimal point and no thousands separators, or set `decimal: \",\"`)";
     } else if (!value && row_lines_.size() <= 1 && !dialect_.header) {
       why += " (if this line has column names, set `header: true`)";
     }
@@ -338,7 +347,8 @@ class CsvLoader {
     if (empty) {
       if (options_.empty == EmptyCells::error) add_missing(cell);
       if (column.marks_empty) number = count;
-    } else if (const auto found = categories_[c].find(text); found != categories_[c].end()) {
+    } else if (const auto found = find_text(categories_[c], text, dialect_.mark());
+               found != categories_[c].end()) {
       number = found->second;
     }
     if (number < 0) {
@@ -370,7 +380,8 @@ class CsvLoader {
   }
 
   int32_t named_label(size_t cell, std::string_view text) {
-    if (const auto found = classes_.find(text); found != classes_.end()) return found->second;
+    if (const auto found = find_text(classes_, text, dialect_.mark()); found != classes_.end())
+      return found->second;
     const auto number = csv_number(text, dialect_.decimal_comma);
     if (number && *number == kIgnoredLabel) return kIgnoredLabel;
     if (number) {
@@ -466,9 +477,10 @@ class CsvLoader {
   CsvDialect dialect_;
   std::shared_ptr<const DataSchema> schema_;
   std::vector<std::string> names_;
-  std::vector<F32Rounding> rounding_;  // by cell
-  std::vector<int> cell_of_;           // by column of the schema; -1: not in the file
-  std::vector<Numbers> categories_;    // by column
+  std::vector<F32Rounding> rounding_;      // by cell
+  std::vector<ThousandsMarks> thousands_;  // by cell
+  std::vector<int> cell_of_;               // by column of the schema; -1: not in the file
+  std::vector<Numbers> categories_;        // by column
   Numbers classes_;
   int64_t embedded_ = 0;  // columns
   Shape shape_;

@@ -88,6 +88,7 @@ struct CsvProposal {
   std::vector<std::pair<std::string, std::string>> ignore;  // columns and reasons
   std::vector<std::string> left_out = {};                   // columns without a key, with reasons
   bool empty = false;                                       // the inputs have empty cells
+  bool dates = false;                                       // `ignore` has columns of dates
   bool number = false;                                      // the target is a number
   double mean = 0, std = 1;                                 // of such a target
 };

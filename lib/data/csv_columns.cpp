@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "config/suggest.h"
 #include "data/csv.h"
+#include "data/thousands.h"
 
 namespace dltrain {
 namespace {
@@ -25,9 +26,10 @@ struct ColumnScan {
   bool counts_up = true;        // each number is the previous one plus one
   double sum = 0, squares = 0;  // of numbers
   double previous = 0, least = std::numeric_limits<double>::infinity(), greatest = -least;
-  // The frequency of each text; for targets and categories also of numbers.
+  // The frequency of each text; for targets and columns of categories also of numbers.
   std::unordered_map<std::string, int64_t> values;
   std::string example;  // a text
+  ThousandsMarks thousands;
 
   int64_t filled() const { return numbers + texts; }
   bool is_numbers() const { return numbers >= texts; }
@@ -73,7 +75,10 @@ std::vector<std::string> sorted_values(const ColumnScan& scan) {
 class ColumnFitter {
  public:
   ColumnFitter(const CsvOptions& options, const LineSource& open, const CsvDialect& dialect)
-      : options_(options), dialect_(dialect), reader_(open, dialect.delimiter, dialect.skipped) {}
+      : options_(options),
+        open_(open),
+        dialect_(dialect),
+        reader_(open, dialect.delimiter, dialect.skipped) {}
 
   DataSchema fit() {
     look();
@@ -96,6 +101,7 @@ class ColumnFitter {
         out.number = true;
         continue;
       }
+      out.dates = out.dates || 2 * scans_[column].dates >= scans_[column].texts;
       const std::string name = names_[column].empty() ? std::to_string(column) : names_[column];
       if (out.ignore.empty() || out.ignore.back().first != name)
         out.ignore.emplace_back(name, problem);
@@ -109,6 +115,9 @@ class ColumnFitter {
       const bool refused = std::any_of(diagnostics_.begin(), diagnostics_.end(),
                                        [&](const auto& problem) { return problem.first == i; });
       out.empty = out.empty || (input && !refused && scans_[i].empty > 0);
+      if (i == target ? out.number : schema_.columns[i].kind == Kind::number) {
+        scans_[i].thousands.warn(reader_.name() + ": " + shown_column(names_, i));
+      }
     }
     return out;
   }
@@ -116,10 +125,25 @@ class ColumnFitter {
  private:
   using Kind = ColumnSchema::Kind;
 
-  void look() {
+  void read() {
+    rows_ = 0;
     reader_.read_table(
         dialect_.header, options_.rows, [&](const auto& cells) { begin(cells); },
         [&](const auto& cells) { scan(cells); });
+  }
+
+  void look() {
+    read();
+    // A second reading collects the numbers in columns of texts, which are categories too.
+    bool again = false;
+    for (size_t i = 0; i < scans_.size(); ++i) {
+      if (counted_[i] || ignored_[i] || scans_[i].numbers == 0 || scans_[i].is_numbers()) continue;
+      counted_[i] = again = true;
+    }
+    if (again) {
+      reader_ = CsvReader(open_, dialect_.delimiter, dialect_.skipped);
+      read();
+    }
     for (size_t i = 0; i < names_.size(); ++i) decide(i);
     if (target_ < 0) return;
     const ColumnScan& target = scans_[static_cast<size_t>(target_)];
@@ -154,7 +178,11 @@ class ColumnFitter {
     kept_ = mark(options_.columns.value_or(std::vector<std::string>()));
     ignored_ = mark(options_.ignore);
     categories_ = mark(options_.categories);
-    scans_.resize(names_.size());
+    scans_.assign(names_.size(), {});
+    if (counted_.empty()) {
+      counted_ = categories_;
+      if (target_ >= 0) counted_[static_cast<size_t>(target_)] = true;
+    }
     schema_.embedded = options_.embedded;
   }
 
@@ -184,7 +212,6 @@ class ColumnFitter {
     for (size_t i = 0; i < std::min(cells.size(), names_.size()); ++i) {
       ColumnScan& s = scans_[i];
       const std::string_view cell = cells[i];
-      const bool counted = categories_[i] || static_cast<int>(i) == target_;
       if (is_missing(cell)) {
         ++s.empty;
         continue;
@@ -201,14 +228,16 @@ class ColumnFitter {
           s.least = std::min(s.least, *number);
           s.greatest = std::max(s.greatest, *number);
         }
-        if (!counted) continue;
+        s.thousands.add(cell, dialect_.mark());
+        if (!counted_[i]) continue;
       } else {
         ++s.texts;
         s.dates += looks_like_a_date(cell);
         s.marked += looks_like_a_marked_number(cell);
         if (s.example.empty()) s.example = shown_line(cell, kShownCell);
       }
-      if (s.values.size() < kMaxRemembered) ++s.values[std::string(cell)];
+      if (s.values.size() < kMaxRemembered)
+        ++s.values[std::string(category_text(cell, dialect_.mark()))];
     }
   }
 
@@ -249,17 +278,25 @@ class ColumnFitter {
     } else if (different > kFewTexts && 2 * s.marked >= s.texts) {
       add_diagnostic(i,
                      fmt::format("{} has numbers with other characters ('{}'): write them without "
-                                 "thousands separators, currencies and units, or set `ignore`",
-                                 shown_column(names_, i), s.example));
-    } else if (static_cast<int64_t>(different) == s.texts && different > kFewTexts && !kept_[i]) {
+                                 "thousands separators, currencies and units, or set `ignore`{}",
+                                 shown_column(names_, i), s.example, advise_decimal(s.example)));
+    } else if (static_cast<int64_t>(different) == s.filled() && different > kFewTexts &&
+               !kept_[i]) {
       return leave_out(i, fmt::format("has a different text in every row ('{}')", s.example));
     } else if (different > kMaxCategories ||
-               (different > kFewTexts && 2 * static_cast<int64_t>(different) > s.texts)) {
+               (different > kFewTexts && 2 * static_cast<int64_t>(different) > s.filled())) {
       add_diagnostic(i, fmt::format("{} has {} different texts in {} rows ('{}'): set `ignore`, or "
                                     "`categories` if each is a category",
-                                    shown_column(names_, i), different, s.texts, s.example));
+                                    shown_column(names_, i), different, s.filled(), s.example));
     }
     return Kind::category;
+  }
+
+  // Returns advice about a text that is a number with the other decimal mark.
+  std::string advise_decimal(const std::string& text) const {
+    if (!csv_number(text, !dialect_.decimal_comma)) return {};
+    return dialect_.decimal_comma ? "; if the point is the decimal mark, set `decimal: \".\"`"
+                                  : "; if the comma is the decimal mark, set `decimal: \",\"`";
   }
 
   // Keeps the first problem of a column.
@@ -300,8 +337,9 @@ class ColumnFitter {
                             "`classes`",
                             name, s.values.size(), s.least, s.greatest, s.filled())
               : fmt::format("the target {} has {} different texts in {} rows ('{}'), too many for "
-                            "classes",
-                            name, s.values.size(), s.filled(), s.example));
+                            "classes{}",
+                            name, s.values.size(), s.filled(), s.example,
+                            advise_decimal(s.example)));
       return;
     }
     for (const std::string& value : sorted_values(s)) {
@@ -334,6 +372,7 @@ class ColumnFitter {
   }
 
   const CsvOptions options_;
+  const LineSource& open_;
   const CsvDialect dialect_;
   CsvReader reader_;
   std::string location_;
@@ -341,6 +380,7 @@ class ColumnFitter {
   int target_ = -1;   // -1: none
   int64_t rows_ = 0;  // scanned
   std::vector<bool> kept_, ignored_, categories_;
+  std::vector<bool> counted_;  // columns whose numbers are values, too
   std::vector<ColumnScan> scans_;
   std::vector<std::pair<size_t, std::string>> diagnostics_;  // by column
   std::vector<std::string> left_out_;

@@ -116,18 +116,39 @@ bool counts_up(const std::vector<std::string>& cells) {
   return cells.size() > 2;
 }
 
+// Returns true if the numbers count up by one or are years, like those of a header.
+bool may_be_numbered_names(const std::vector<std::string>& cells, bool decimal_comma) {
+  bool counts = true, years = true;
+  std::vector<double> numbers;
+  for (const std::string& cell : cells) {
+    const auto number = csv_number(cell, decimal_comma);
+    if (!number) continue;
+    if (cell.find_first_not_of("0123456789") != std::string::npos) return false;
+    counts = counts && (numbers.empty() || *number == numbers.back() + 1);
+    years = years && *number >= 1900 && *number <= 2100;
+    numbers.push_back(*number);
+  }
+  return numbers.size() > 1 && (counts || years);
+}
+
 bool find_header(const Records& records, bool decimal_comma, const std::string& location) {
   const std::vector<std::string>& first = records[0];
-  size_t named = first.size(), number = first.size();
+  size_t named = first.size(), number = first.size(), text = first.size();
   bool texts_only = true;
   for (size_t i = 0; i < first.size(); ++i) {
     const FirstCell is = first_cell(records, i, decimal_comma);
     if (is == FirstCell::name_of_numbers) named = std::min(named, i);
     if (is == FirstCell::a_number) number = std::min(number, i);
-    texts_only = texts_only && !csv_number(first[i], decimal_comma);
+    const bool is_text = !csv_number(first[i], decimal_comma);
+    texts_only = texts_only && is_text;
+    if (is_text && !is_missing(first[i])) text = std::min(text, i);
   }
   const bool pandas_index = first.size() > 2 && first[0].empty() && first[1] == "0";
   if (pandas_index) return true;
+  if (named == first.size() && may_be_numbered_names(first, decimal_comma) &&
+      looks_like_names(records)) {
+    named = text;
+  }
   const bool unclear =
       (named < first.size() && number < first.size()) || (records.size() > 1 && counts_up(first));
   if (unclear) {

@@ -36,11 +36,11 @@ bool is_missing(std::string_view cell) {
 std::optional<double> csv_number(std::string_view cell, bool decimal_comma) {
   if (cell.starts_with('+')) cell.remove_prefix(1);
   char with_point[64];
-  const size_t comma = decimal_comma ? cell.find(',') : std::string_view::npos;
-  if (comma != std::string_view::npos) {
-    if (cell.size() > sizeof with_point || cell.find('.') != std::string_view::npos) return {};
+  const size_t mark = decimal_comma ? cell.find_first_of(".,") : std::string_view::npos;
+  if (mark != std::string_view::npos) {
+    if (cell.size() > sizeof with_point || cell[mark] == '.') return {};
     std::copy(cell.begin(), cell.end(), with_point);
-    with_point[comma] = '.';
+    with_point[mark] = '.';
     cell = {with_point, cell.size()};
   }
   double value = 0;

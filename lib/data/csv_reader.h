@@ -28,6 +28,8 @@ struct CsvDialect {
   bool decimal_comma = false;
   bool header = false;
   int64_t skipped = 0;  // lines before the header ("sep=;")
+
+  char mark() const { return decimal_comma ? ',' : '.'; }  // of decimals
 };
 
 // Throws Error(data) for workbooks and UTF-16, and if the first line may be a header or data.

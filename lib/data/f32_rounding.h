@@ -19,8 +19,10 @@ class F32Rounding {
   void add(double value) {
     const auto stored = static_cast<float>(value);
     if (stored == value || values_.size() >= kMaxValues) return;
-    // Values that differ in the last 9 of 52 bits are one, with rounding errors.
-    values_.insert((std::bit_cast<uint64_t>(value) + 256) >> 9);
+    // Fractions that differ in the last 9 of 52 bits are one, with rounding errors.
+    const auto bits = std::bit_cast<uint64_t>(value);
+    const bool is_exact = std::abs(value) < 0x1p53 && value == std::floor(value);
+    values_.insert(is_exact ? bits : (bits + 256) >> 9);
     stored_.insert(stored);
   }
 

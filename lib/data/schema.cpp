@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/parse_number.h"
+#include "base/utf8.h"
 
 namespace dltrain {
 namespace {
@@ -53,6 +55,23 @@ bool near(const Statistics& a, const Statistics& b) {
          std::abs(a.std - b.std) <= tolerance;
 }
 
+// Describes the first difference of two lists of categories or classes; empty if they are
+// equivalent.
+std::string names_difference(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  const auto [x, y] =
+      std::mismatch(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
+        return category_text(one) == category_text(other);
+      });
+  if (x == a.end() && y == b.end()) return {};
+  const auto shown = [](auto at, const auto& of) {
+    return at == of.end() ? "missing" : fmt::format("'{}'", shown_line(*at, 40));
+  };
+  return fmt::format(
+      "({} in the checkpoint, {} in this data): number {} is {} in the checkpoint and {} in this "
+      "data",
+      a.size(), b.size(), x - a.begin(), shown(x, a), shown(y, b));
+}
+
 std::string column_difference(const ColumnSchema& a, const ColumnSchema& b) {
   if (a.name != b.name)
     return fmt::format("column '{}' is called '{}' in this data", a.name, b.name);
@@ -65,9 +84,8 @@ std::string column_difference(const ColumnSchema& a, const ColumnSchema& b) {
     return fmt::format("column '{}' has an input or category for empty cells in {} only", a.name,
                        a.marks_empty ? "the checkpoint" : "this data");
   }
-  if (a.categories != b.categories) {
-    return fmt::format("column '{}' has other categories ({} in the checkpoint, {} in this data)",
-                       a.name, a.categories.size(), b.categories.size());
+  if (const auto found = names_difference(a.categories, b.categories); !found.empty()) {
+    return fmt::format("column '{}' has other categories {}", a.name, found);
   }
   if (a.statistics && b.statistics && !near(*a.statistics, *b.statistics)) {
     return fmt::format("column '{}' has mean {:.6g} in the checkpoint and {:.6g} in this data",
@@ -90,6 +108,30 @@ std::vector<int> DataSchema::number_columns() const {
     }
   }
   return out;
+}
+
+std::vector<std::string> DataSchema::input_names() const {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const ColumnSchema& column = columns[i];
+    const bool is_number = column.kind == ColumnSchema::Kind::number;
+    if (!is_number && (column.kind != ColumnSchema::Kind::category || embedded)) continue;
+    const std::string name = column.name.empty()
+                                 ? fmt::format("column {}", i + 1)
+                                 : fmt::format("column '{}'", shown_line(column.name, 40));
+    if (is_number) out.push_back(name);
+    for (const std::string& category : column.categories) {
+      out.push_back(fmt::format("{}, category '{}'", name, shown_line(category, 40)));
+    }
+    if (column.marks_empty) out.push_back(name + ", empty cells");
+  }
+  return out;
+}
+
+std::string_view category_text(std::string_view text, char decimal_mark) {
+  if (text.size() < 3 || text.back() != '0' || text[text.size() - 2] != decimal_mark) return text;
+  const std::string_view whole = text.substr(0, text.size() - 2);
+  return parse_number<int64_t>(whole) ? whole : text;
 }
 
 std::string to_json(const DataSchema& schema) {
@@ -138,9 +180,8 @@ DataSchema schema_from_json(const std::string& json, const std::string& location
 }
 
 std::string schema_difference(const DataSchema& a, const DataSchema& b) {
-  if (a.class_names != b.class_names) {
-    return fmt::format("the classes differ ({} in the checkpoint, {} in this data)",
-                       a.class_names.size(), b.class_names.size());
+  if (const auto found = names_difference(a.class_names, b.class_names); !found.empty()) {
+    return "the classes differ " + found;
   }
   if (a.columns.size() != b.columns.size()) {
     return fmt::format("the checkpoint has {} columns, this data has {}", a.columns.size(),

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,7 +45,13 @@ struct DataSchema {
   // Returns the source column of each input in the f32 field; -1 for inputs of categories and marks
   // of empty cells.
   std::vector<int> number_columns() const;
+  // Returns the name of each of these inputs for messages: "column 'grade', category 'A'".
+  std::vector<std::string> input_names() const;
 };
+
+// Returns the name of the category or class that a text stands for: that of `10.0` is `10`, because
+// programs write whole numbers in both ways.
+std::string_view category_text(std::string_view text, char decimal_mark = '.');
 
 // JSON without the class names, which state.json stores separately; "" if there is nothing else.
 // schema_from_json() throws Error(storage) at `location`.

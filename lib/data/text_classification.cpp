@@ -33,13 +33,6 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Programs write whole numbers as 3 and as 3.0.
-std::string class_name_of(const std::string& label) {
-  if (!label.ends_with(".0")) return label;
-  std::string whole = label.substr(0, label.size() - 2);
-  return csv_number(whole, false) ? whole : label;
-}
-
 struct TextClassificationConfig final : DatasetConfig {
   std::vector<std::string> path;
   std::string text = "text", label = "label";
@@ -240,7 +233,7 @@ struct TextClassificationConfig final : DatasetConfig {
     std::map<std::string, int32_t> numbers;
     for (LabelledText& one : texts) {
       if (!one.label) continue;
-      one.label = class_name_of(*one.label);
+      one.label = std::string(category_text(*one.label));
       if (*one.label == std::to_string(kIgnoredLabel)) one.label.reset();
       if (!one.label) continue;
       numbers.emplace(*one.label, 0);

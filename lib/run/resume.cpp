@@ -23,6 +23,7 @@ bool may_change(const ConfigDifference& difference, bool same_samples) {
   if (in("model.init_from") || in("model.rename") || in("model.strict")) return true;
   if (in("model.pad_vocab_to")) return true;  // changes no result
   if (in("data.workers")) return true;
+  if (in("data") && key.ends_with(".on_error")) return true;  // the samples are compared
   if (in("loss.teacher") && !in("loss.teacher_weights"))
     return true;  // its fingerprint is compared
   // Files may have been moved, or their delimiter may now be detected; the samples are compared.
@@ -135,7 +136,7 @@ std::vector<ConfigDifference> data_changes(const CheckpointState& saved, const D
   compare("targets", saved.targets_fingerprint, data.targets);
   if (saved.train_samples != now.size()) {
     out.push_back(
-        {"training samples", std::to_string(saved.train_samples), std::to_string(now.size())});
+        {"samples of data.train", std::to_string(saved.train_samples), std::to_string(now.size())});
   }
   return out;
 }
@@ -211,7 +212,16 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, Session& 
          location, describe_differences(other), statistics.empty() ? "" : "\n  ", statistics,
          location, (choice.checkpoint / "config.yaml").string());
   }
-  if (!statistics.empty() && session.options.ranks.is_leader()) {
+  const bool is_leader = session.options.ranks.is_leader();
+  const bool has_other_data = std::ranges::any_of(other, [](const ConfigDifference& difference) {
+    return difference.path.find("data.") != std::string::npos;
+  });
+  if (has_other_data && is_leader) {
+    log_warning(
+        "the run continues with other data: samples that are held out now may have been trained "
+        "on, and its evaluations are not comparable with those until here, the best included");
+  }
+  if (!statistics.empty() && is_leader) {
     log_info("{}; the inputs are normalized with the statistics of the checkpoint", statistics);
   }
   check_fp8(location, session.experiment->precision, changes);

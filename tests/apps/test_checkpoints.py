@@ -141,6 +141,7 @@ class Damage(Runs):
         runs = self.folder / "runs"
         for command in (("--resume",), ("eval", "--checkpoint")):
             self.refused(STORAGE, *command, "runs/nothere", cwd=self.folder, says=["runs/nothere does not exist", "runs contains small (step 40)"])
+            self.refused(STORAGE, *command, "runs/smell", cwd=self.folder, says="runs contains small (step 40); did you mean runs/small?")
             self.refused(STORAGE, *command, "runs", cwd=self.folder, says=["runs contains no checkpoint", "runs contains small (step 40)"])
             self.refused(STORAGE, *command, "nothere", cwd=self.folder, says="runs contains small (step 40)")
             self.refused(STORAGE, *command, self.run_folder / "checkpoints" / "step-000015",
@@ -174,12 +175,13 @@ class Changes(Runs):
     def test_another_model_loss_or_data_is_refused_unless_it_is_allowed(self):
         self.train("--max-steps", 10)
         for change, says in (("loss.label_smoothing=0.1", "loss.label_smoothing: 0.0 -> 0.1"), ("model.layers[2].rate=0.3", "model.layers[2].rate: 0.2 -> 0.3"),
-                             ("data.train.noise=2", "data.train.noise: 1.0 -> 2.0"), ("data.train.samples=90", "training samples: 100 -> 90")):
+                             ("data.train.noise=2", "data.train.noise: 1.0 -> 2.0"), ("data.train.samples=90", "samples of data.train: 100 -> 90")):
             result = self.refused(USAGE, self.small(CONSTANT), "--output-dir", self.run_folder, "--resume", "auto", "-s", change,
                                   says=[says, "--allow-changes"])
             self.assertEqual(checkpoints(self.run_folder), ["step-000010"], str(result))
         said = self.go_on("-s", "loss.label_smoothing=0.1", "--allow-changes").err
         self.assertIn("loss.label_smoothing: 0.0 -> 0.1", said)
+        self.assertNotIn("other data", said)
         self.assertEqual(len(steps(self.run_folder)), 40)
 
     def test_the_batch_may_change_and_the_data_continues_at_the_next_sample(self):
@@ -243,7 +245,7 @@ class Changes(Runs):
             data.write_text("".join(content))
             for flags in ((), ("--dry-run",)):
                 self.refused(USAGE, self.small(text), "--output-dir", self.run_folder, "--resume", "auto", *flags, says=says)
-        self.go_on("--allow-changes", text=text)
+        self.assertIn("samples that are held out now may have been trained on", self.go_on("--allow-changes", text=text).err)
 
     def test_a_run_whose_newest_checkpoint_is_missing_says_so(self):
         self.train("--stop-at", 20, code=STOPPED)

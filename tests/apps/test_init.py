@@ -38,6 +38,19 @@ class Init(DltrainTest):
         run = self.train("regression")
         self.assertIn("eval_r2", json.loads((run / "summary.json").read_text()))
 
+    def test_a_table_is_described_for_its_folder_and_its_dates(self):
+        rows = "".join(f"2024-01-{1 + i % 28:02},{i % 7},{i % 7 + 0.5}\n" for i in range(60))
+        self.write("below/t.csv", "day,a,y\n" + rows)
+        self.run_dltrain("init", "--data", "below/t.csv", "-o", "below/t.yaml", cwd=self.folder)
+        text = (self.folder / "below" / "t.yaml").read_text()
+        for part in ("\n  path: t.csv\n", "    - day ", "# eval_split: tail "):
+            self.assertIn(part, text)
+        self.assertNotIn("of each class", text)
+        self.run_dltrain("t.yaml", "--max-steps", 2, "-q", cwd=self.folder / "below")
+        self.run_dltrain("init", "--data", "t.csv", "-o", "../t.yaml", cwd=self.folder / "below")
+        self.assertIn("\n  path: below/t.csv\n", (self.folder / "t.yaml").read_text())
+        self.assertIn("\n  path: below/t.csv\n", self.run_dltrain("init", "--data", "below/t.csv", cwd=self.folder).out)
+
     def test_images(self):
         self.images("images", 44)
         self.train("convnet", "-s", "training.global_batch_size=8")

@@ -33,6 +33,12 @@ class Predict(support.DltrainTest):
         self.run_dltrain("eval", "--result", path, *arguments)
         return json.loads(path.read_text())
 
+    def test_outputs_that_are_not_finite_are_told(self):
+        run = self.train("broken", "-s", "optimizer.learning_rate=1e30", "-s", "training.on_non_finite=skip")
+        self.assertIn("the loss is not finite", self.run_dltrain("eval", run).err)
+        said = self.run_dltrain("predict", run, "-o", self.folder / "out.csv").err
+        self.assertRegex(said, r"\d+ of 160 outputs of the model are not finite")
+
     def test_predictions_are_those_that_the_evaluation_measures(self):
         run = self.train("run")
         measured = self.evaluate("--checkpoint", run)

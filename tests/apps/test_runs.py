@@ -44,7 +44,8 @@ class Runs(DltrainTest):
             self.refused(USAGE, "runs", "list", self.runs, "--filter", wrong, says=f"--filter {wrong}" if "=1" in wrong else f"--filter '{wrong}'")
         for flag in ("--sort", "--columns"):
             self.refused(USAGE, "runs", "list", self.runs, flag, "nothing", says=f"{flag}: no run has a result or setting nothing")
-        self.refused(STORAGE, "runs", "list", self.folder / "nowhere", says="nowhere is not a folder")
+        self.refused(STORAGE, "runs", "list", self.folder / "nowhere", says="nowhere does not exist; give the folder")
+        self.refused(STORAGE, "runs", "list", __file__, says=f"{__file__} is not a folder; give the folder")
 
     def test_broken_folders_are_listed_as_such(self):
         broken = self.runs / "rate-0.1"

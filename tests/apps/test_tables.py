@@ -209,8 +209,29 @@ logging: {{logging_steps: 1}}
                 said = self.run_dltrain(*command).err
                 for column in columns:
                     self.assertRegex(said, column + r"60 different values become 1 in f32, whose numbers near 1.7e\+09 are 128 apart; subtract a constant")
+        accounts = self.table("accounts", "acct,y\n" + "".join(f"{4000000000000000 + 7 * i},{i % 2}\n" for i in range(120)))
+        self.assertIn("column 'acct': 120 different values become 1 in f32", self.run_dltrain("data", "inspect", accounts).err)
         fixed = self.table("fixed", "x,t\n" + "".join(f"{i * 0.1},{i}\n" for i in range(60)), loss="mse")
         self.assertNotIn("in f32", self.run_dltrain("data", "inspect", fixed).err)
+
+    def test_marks_that_may_separate_thousands_are_told_once(self):
+        cells = [937 + i if i % 2 else f"{i}.811" for i in range(1, 61)]
+        text = "a,b,y\n" + "".join(f"{cell},{i % 7}.250,{i % 3}\n" for i, cell in enumerate(cells))
+        config, run, told = self.table("marked", text), self.folder / "run", "column 'a': '2.811' is read with '.' as the decimal mark"
+        new = self.write("new.csv", text)
+        for command in (("data", "inspect", config), (config, "--output-dir", run), ("predict", run, new, "-o", self.folder / "out.csv"),
+                        ("init", "mlp", "--data", new, "-o", self.folder / "new.yaml")):
+            said = self.run_dltrain(*command).err
+            self.assertEqual((said.count(told), said.count("thousands")), (1, 1), said)
+        # Fewer decimals, a mark in every number, and one value without it are no sign.
+        for name, numbers in (("fewer", [*cells, "2.5"]), ("all", [f"{i}.811" for i in range(1, 61)]), ("one", [f"{i % 9 + 1}.811" if i % 2 else -999 for i in range(60)])):
+            text = "a,y\n" + "".join(f"{number},{i % 3}\n" for i, number in enumerate(numbers))
+            self.assertNotIn("thousands", self.run_dltrain("data", "inspect", self.table(name, text)).err)
+
+    def test_a_column_that_is_the_target_is_named(self):
+        text = "x,grade,y\n" + "".join(f"{i % 7},{'fail' if i % 3 else 'pass'},{'no' if i % 3 else 'yes'}\n" for i in range(60))
+        self.assertRegex(self.run_dltrain("check", self.table("leak", text), code=9).out,
+                         r"target leak: column 'grade', category '(fail|pass)' follows the target exactly")
 
     def test_balanced_sampling_is_for_binary_losses_too(self):
         text = "x,y\n" + "".join(f"{i % 9},{int(i % 10 == 0)}\n" for i in range(60))

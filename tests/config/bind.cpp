@@ -162,6 +162,11 @@ TEST_CASE("errors say what was expected and what was found") {
   CHECK_THAT(mistakes(with(row.lines + "\n")), Catch::Contains(row.message));
 }
 
+TEST_CASE("an unknown type in short is no missing key") {
+  CHECK_THAT(mistakes("model: {layers: [dense: 64]}\n"),
+             Catch::Contains("unknown type 'dense' in model.layers[0]; known types: "));
+}
+
 TEST_CASE("errors inside training name the key") {
   const auto message = [](const std::string& keys) {
     return mistakes("model: {layers: [relu]}\ntraining: {" + keys + "}\n");

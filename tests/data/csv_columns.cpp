@@ -68,6 +68,13 @@ TEST_CASE("header, separator and decimals are found by themselves") {
   CHECK_THAT(table_refusal("size,3\n1,3\n2,4\n"),
              Contains("set `header: true` or `header: false`"));
   CHECK_THAT(table_refusal("0,1,2\n5,1,0\n6,1,1\n"), Contains("the numbers of the columns"));
+  // Years or counted columns under a text that no line repeats, and data that is like it.
+  for (const char* numbers : {"2019,2021", "0,1"}) {
+    CHECK_THAT(table_refusal(numbers + std::string(",y\n5,7,a\n3,8,b\n5,1,a\n")),
+               Contains("'y' looks like the name of a column") && Contains("like data; set"));
+  }
+  CHECK(table("7,3,c\n1,2,a\n5,5,b\n")->size() == 3);
+  CHECK(table("1,2,a\n3,4,b\n5,6,a\n")->size() == 3);
   CHECK_THAT(table_refusal("PK\x03\x04 xl,1\n"), Contains("is a workbook"));
   CHECK_THAT(table_refusal("\xFF\xFE"
                            "a"),
@@ -106,6 +113,17 @@ TEST_CASE("texts are categories: an input each, or ids for an embedding") {
   CHECK(integer_of(*ids, 1, 0) == 2);
   CHECK(integer_of(*ids, 1, 1) == 1);
   CHECK(ids->id_bound(1) == 5);  // 0: none that was trained
+  // Numbers among texts are categories, too; whole numbers may be written in two ways.
+  const auto floors = table("floor,y\n10,0\n9.0,1\n10.0,1\nroof,0\nflat,0\nhut,1\nbarn,0\n");
+  CHECK(floors->schema()->columns[0].categories == Texts{"9", "10", "barn", "flat", "hut", "roof"});
+  CHECK(row_of(*floors, 2) == Row{0, 1, 0, 0, 0, 0});
+  DataSchema earlier = *floors->schema();
+  earlier.columns[0].categories[1] = "10.0";
+  CHECK(schema_difference(earlier, *floors->schema()).empty());
+  const auto again =
+      table("floor,y\n10,0\n10.0,1\n", {}, {.trained = std::make_shared<DataSchema>(earlier)});
+  CHECK(row_of(*again, 0) == row_of(*floors, 2));
+  CHECK(row_of(*again, 1) == row_of(*floors, 2));
   // Numbers that are told to be categories.
   CHECK(row_of(*table("class,y\n3,0\n1,1\n3,1\n", {.categories = {"class"}}), 0) == Row{0, 1});
 }
@@ -173,6 +191,24 @@ TEST_CASE("numbers with marks are no texts") {
   for (int i = 0; i < 30; ++i) sales += fmt::format("\"{},{}.50\",{}\n", i, 100 + i, i % 2);
   CHECK_THAT(table_refusal(sales),
              Contains("column 'revenue' has numbers with other characters ('0,100.50')"));
+  std::string commas = "a,y\n", points = "a;y\n";
+  for (int i = 0; i < 60; ++i) {
+    commas += fmt::format("\"{0},94\",\"{0},883\"\n", i);
+    points += fmt::format("{}.94;1\n", i);
+  }
+  CHECK_THAT(table_refusal(commas),
+             Contains("or set `ignore`; if the comma is the decimal mark, set `decimal: \",\"`") &&
+                 Contains("too many for classes; if the comma is the decimal mark"));
+  CHECK_THAT(table_refusal(points, {.hints = {.decimal = ","}}),
+             Contains("if the point is the decimal mark, set `decimal: \".\"`"));
+  CHECK(row_of(*table(commas, {.hints = {.decimal = ","}, .regression = true}), 1)[0] == 1.94f);
+  for (const char* cell : {"8.580", "1.470,86", "1,470,86"}) {
+    CHECK_THAT(
+        table_refusal(fmt::format("a;y\n1,5;0\n{};1\n", cell), {.hints = {.decimal = ","}}),
+        Contains(fmt::format("'{}' is not a number (the decimal mark is a comma here; remove "
+                             "thousands separators)",
+                             cell)));
+  }
 }
 
 TEST_CASE("dates are refused with what to do") {
@@ -188,8 +224,8 @@ TEST_CASE("all bad cells are told at once") {
   CHECK_THAT(said, Contains("t.csv:3 (column 1, 'a'): 'x' is not a number"));
   CHECK_THAT(said, Contains("t.csv:5: 2 columns, but the first line has 3"));
   CHECK_THAT(said, Contains("t.csv:4 (column 2, 'b'): a missing value"));
-  CHECK_THAT(said, Contains("t.csv:7 (column 2, 'b'): '1,234' is not a number (write it without "
-                            "thousands separators)"));
+  CHECK_THAT(said, Contains("t.csv:7 (column 2, 'b'): '1,234' is not a number (use a decimal point "
+                            "and no thousands separators, or set `decimal: \",\"`)"));
   std::string many = "a,y\n1,0\n";
   for (int i = 0; i < 50; ++i) many += fmt::format("{},0\n{}x,0\n", i, i);
   CHECK_THAT(table_refusal(many), Contains("50 cells") && Contains("… and 30 more"));
@@ -275,6 +311,11 @@ TEST_CASE("a schema is kept as JSON, and what differs is told") {
   other.columns[3].marks_empty = false;
   CHECK_THAT(schema_difference(read, other),
              Contains("column 'Age' has an input or category for empty cells in the checkpoint"));
+  CHECK_THAT(schema_difference({.class_names = {"no", "yes"}}, {.class_names = {"no", "ja"}}),
+             Contains("the classes differ (2 in the checkpoint, 2 in this data): number 1 is 'yes' "
+                      "in the checkpoint and 'ja' in this data"));
+  CHECK_THAT(schema_difference({.class_names = {"no"}}, {.class_names = {"no", "yes"}}),
+             Contains("number 1 is missing in the checkpoint and 'yes' in this data"));
   CHECK(to_json({.class_names = {"a"}}).empty());
   for (const char* bad : {"{", "[]", "{\"format\": \"dltrain.data\", \"version\": 2}"}) {
     CHECK_THROWS_WITH(schema_from_json(bad, "state.json"),

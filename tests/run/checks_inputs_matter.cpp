@@ -36,6 +36,18 @@ TEST_CASE("check that inputs matter: a model that learns from them late") {
   CHECK_THAT(result.detail, Contains("in 1000 steps"));
 }
 
+TEST_CASE("check that inputs matter: augmentation that makes learning slow") {
+  CheckOptions options = options_of(
+      {.data = "{type: synthetic, shape: [1, 6, 6], classes: 3, samples: 1200, random_affine: "
+               "{rotate: 180, translate: 4, scale: 0.9}}",
+       .layers = "[flatten, linear: 16, relu, linear: 3]",
+       .overrides = {"optimizer={type: sgd, learning_rate: 0.01}"}});
+  options.most_seconds = 3600;
+  const CheckResult result = check_inputs_matter(options, 32);
+  INFO(result.detail);
+  CHECK(result.outcome == CheckOutcome::pass);
+}
+
 // Wide inputs that say nothing of the targets: a linear model can learn them by heart.
 Setup wide_dice(int samples) {
   return {.data = fmt::format(

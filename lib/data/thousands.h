@@ -1,0 +1,44 @@
+// Finds columns of numbers whose decimal mark may separate thousands: they have 6.811 and 937, but
+// no number with another count of decimals.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "data/warn_once.h"
+
+namespace dltrain {
+
+class ThousandsMarks {
+ public:
+  // Adds a cell that is a number with this decimal mark.
+  void add(std::string_view cell, char mark) {
+    if (is_decimal_) return;
+    if (cell.starts_with('-') || cell.starts_with('+')) cell.remove_prefix(1);
+    const size_t at = cell.find(mark);
+    if (at == std::string_view::npos) {
+      if (whole_.empty()) whole_ = cell;
+      several_ = several_ || cell != whole_;  // one value may stand for missing numbers
+      return;
+    }
+    is_decimal_ = at == 0 || at > 3 || cell.size() != at + 4 || cell.front() == '0' ||
+                  cell.find_first_of("eE") != std::string_view::npos;
+    if (example_.empty()) example_ = cell;
+  }
+
+  // Logs a warning that begins with `column`.
+  void warn(const std::string& column) const {
+    if (is_decimal_ || !several_ || example_.empty()) return;
+    const char mark = example_[example_.size() - 4];
+    warn_once(fmt::format(
+        "{}: '{}' is read with '{}' as the decimal mark, but beside whole numbers such as '{}' it "
+        "looks like a thousands separator; if it is one, remove it from the file",
+        column, example_, mark, whole_));
+  }
+
+ private:
+  bool is_decimal_ = false, several_ = false;
+  std::string example_, whole_;  // the first cells with and without the mark
+};
+
+}  // namespace dltrain
