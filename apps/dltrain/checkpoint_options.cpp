@@ -64,7 +64,10 @@ ModelArguments CheckpointOptions::arguments() const {
     } else if (out.data.empty()) {
       out.data = text;
     } else {
-      fail(ExitCode::usage, "{} and {}: give one file or folder of data", out.data, text);
+      fail(ExitCode::usage,
+           "{} and {}: give one file or folder of data; several files of text are a pattern in "
+           "quotes, such as 'texts/*.txt'",
+           out.data, text);
     }
   }
   if (out.models.empty() && out.configs.empty() && config.also_files.empty()) {
@@ -113,7 +116,10 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
   out.experiment =
       std::make_unique<Experiment>(own.load(one_rank_overrides(), [&](ConfigNode& tree) {
         if (foreign) use_hugging_face_model(tree, given);
-        if (arguments.data.empty()) return;
+        if (arguments.data.empty()) {
+          if (!foreign) use_kept_tokenizer(tree, out.checkpoint);
+          return;
+        }
         NewData data{.path = arguments.data,
                      .tokenizer = {},
                      .classes = schema.class_names,

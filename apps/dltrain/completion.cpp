@@ -9,22 +9,57 @@
 namespace dltrain {
 namespace {
 
-std::string options_of(const CLI::App& app) {
+// Flags that take a value, with what the values can be: "" for any text or file.
+using Values = std::map<std::string, std::string>;
+
+// The values of an option that is a choice, from CLI11's TEXT:{train,eval}; else "".
+std::string choices_of(const CLI::Option& option) {
+  std::string type = option.get_type_name();
+  const size_t begin = type.find('{'), end = type.rfind('}');
+  if (begin == std::string::npos || end == std::string::npos) return "";
+  std::ranges::replace(type, ',', ' ');
+  return " " + type.substr(begin + 1, end - begin - 1);
+}
+
+std::string options_of(const CLI::App& app, Values& values) {
   std::string out;
   for (const CLI::App* part : app.get_subcommands({})) {
-    out += " " + part->get_name() + options_of(*part);
+    out += " " + part->get_name() + options_of(*part, values);
   }
   for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) out += " --" + name;
+    std::vector<std::string> flags;
+    for (const std::string& name : option->get_lnames())
+      out += " " + flags.emplace_back("--" + name);
+    for (const std::string& name : option->get_snames()) flags.push_back("-" + name);
+    if (flags.empty()) out += choices_of(*option);
+    if (option->get_items_expected_max() == 0) continue;
+    for (const std::string& flag : flags) values[flag] = choices_of(*option);
   }
   return out;
 }
 
-// The names of its parts, and all options.
-std::string words_of(const CommandRow& row) {
+// The names of its parts, all options, and the values of an argument that is a choice.
+std::string words_of(const CommandRow& row, Values& values) {
   CLI::App app;
   row.add(app);
-  return options_of(app);
+  return options_of(app, values);
+}
+
+// What follows a flag that takes a value.
+std::string value_cases(Values values) {
+  values["--device"] = " auto cpu cuda";
+  values["--autotune"] = " off quick full";
+  values["--resume"] = " auto never";
+  std::string any, out;
+  for (const auto& [flag, words] : values) {
+    if (words.empty()) {
+      any += (any.empty() ? "" : " | ") + flag;
+    } else {
+      out += fmt::format("    {}) words=\"{}\"{} ;;\n", flag, words.substr(1),
+                         flag == "--resume" ? "" : " files=none");
+    }
+  }
+  return out + fmt::format("    {}) words=\"\" ;;\n", any);
 }
 
 // `list` has no files, but families, and names after a family.
@@ -62,9 +97,10 @@ std::string keys() {
 
 std::string script() {
   std::string names, cases;
+  Values values;
   for (const CommandRow& row : commands()) {
     names += std::string(" ") + row.name;
-    const std::string words = words_of(row).substr(1);
+    const std::string words = words_of(row, values).substr(1);
     cases += fmt::format("    {}) {} ;;\n", row.name,
                          row.name == std::string_view("list") ? list_case(words)
                                                               : fmt::format("words=\"{}\"", words));
@@ -84,17 +120,22 @@ std::string script() {
   case "$command" in
 {}    *) words="{}" ;;
   esac
+  case "$before" in
+{}  esac
   if [ "$COMP_CWORD" -eq 1 ] && [[ "$current" != -* ]]; then words="{}"; fi
   COMPREPLY=($(compgen -W "$words" -- "$current"))
   if [ "$files" = none ]; then return; fi
-  COMPREPLY+=($(compgen -d -S / -- "$current"))
+  local IFS=$'\n' slash=/  # names may have blanks
+  if compopt -o filenames 2> /dev/null; then slash=""; fi  # quotes names and adds slashes
+  COMPREPLY+=($(compgen -d -S "$slash" -- "$current"))
   for word in $(compgen -f -X "$files" -- "$current"); do
     [ -d "$word" ] || COMPREPLY+=("$word")
   done
 }}
 complete -o nospace -F _dltrain dltrain
 )",
-                     keys().substr(1), cases, words_of(commands()[0]).substr(1), names.substr(1));
+                     keys().substr(1), cases, words_of(commands()[0], values).substr(1),
+                     value_cases(values), names.substr(1));
 }
 
 }  // namespace

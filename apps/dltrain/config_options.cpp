@@ -64,11 +64,13 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra,
     fail(ExitCode::usage, "there is no file '{0}'; a key is set with -s {0}", file.string());
   }
   inputs.overrides = sets;
-  if (!device.empty()) inputs.overrides.push_back("device=" + device);
-  if (!autotune.empty()) inputs.overrides.push_back("autotune=" + autotune);
-  if (!name.empty()) inputs.overrides.push_back("name=" + name);
-  if (seed) inputs.overrides.push_back(fmt::format("seed={}", *seed));
-  if (max_steps) inputs.overrides.push_back(fmt::format("training.max_steps={}", *max_steps));
+  if (!device.empty()) inputs.overrides.push_back("--device device=" + device);
+  if (!autotune.empty()) inputs.overrides.push_back("--autotune autotune=" + autotune);
+  if (!name.empty()) inputs.overrides.push_back("--name name=" + name);
+  if (seed) inputs.overrides.push_back(fmt::format("--seed seed={}", *seed));
+  if (max_steps) {
+    inputs.overrides.push_back(fmt::format("--max-steps training.max_steps={}", *max_steps));
+  }
   inputs.overrides.insert(inputs.overrides.end(), extra.begin(), extra.end());
 
   Diagnostics diagnostics;
@@ -90,7 +92,8 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra,
     return std::any_of(inputs.overrides.begin(), inputs.overrides.end(),
                        [&](const std::string& text) { return text.starts_with(key); });
   };
-  const bool steps = is_set("training.max_steps="), epochs = is_set("training.num_epochs=");
+  const bool steps = max_steps || is_set("training.max_steps="),
+             epochs = is_set("training.num_epochs=");
   ConfigNode* training = tree ? tree->find("training") : nullptr;
   if (training != nullptr && (max_steps || (steps && !epochs))) training->erase("num_epochs");
   if (training != nullptr && epochs && !steps) training->erase("max_steps");

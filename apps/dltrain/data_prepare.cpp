@@ -1,6 +1,5 @@
 // dltrain data prepare: the images of a split in one packed file, or a text in files of token ids.
 #include <algorithm>
-#include <cstdio>
 
 #include "base/cpus.h"
 #include "base/owned_files.h"
@@ -9,6 +8,7 @@
 #include "data/prepare_tokens.h"
 #include "data/sequence_config.h"
 #include "dltrain/commands.h"
+#include "telemetry/console.h"
 
 namespace dltrain {
 namespace {
@@ -81,14 +81,14 @@ ExitCode write_images(const DataPrepareOptions& options, const DatasetConfig& co
   if (*std::min_element(labels.begin(), labels.end()) < 0) {
     fail(ExitCode::usage, "images without classes (`target: none`) cannot be packed");
   }
-  const uint64_t bytes = prepare_images(
-      *source,
-      {.output = options.output,
-       .raw = raw,
-       .shorter_side = options.shorter_side,
-       .threads = bound_cpu_count()},
-      [&](int64_t done) { std::fprintf(stderr, "\r%lld images", static_cast<long long>(done)); });
-  std::fprintf(stderr, "\n");
+  const uint64_t bytes =
+      prepare_images(*source,
+                     {.output = options.output,
+                      .raw = raw,
+                      .shorter_side = options.shorter_side,
+                      .threads = bound_cpu_count()},
+                     [](int64_t done) { console().set_status(fmt::format("{} images", done)); });
+  console().clear_status();
   fmt::print("{}: {} images, {:.1f} MiB; read it with data: {{type: packed_images, path: {}}}\n",
              options.output, source->size(), static_cast<double>(bytes) / (1 << 20),
              options.output);

@@ -26,12 +26,12 @@ CommandBody add_data_tokenizer(CLI::App& command) {
                   "Share of the characters that get tokens of their own; the others become bytes")
       ->check(CLI::Range(0.9, 1.0));
   command.add_option("--special-token", options->train.special_tokens,
-                     "A token that is never cut, such as <mask>; may be given several times");
+                     "A special token, such as <mask>; may be given several times");
   command.footer(
       "Read it with tokenizer: {type: sentencepiece, path: FOLDER}. Lines are learnt from one by "
       "one.");
   return [options] {
-    const std::vector<std::string> files = expand_paths(options->text);
+    const std::vector<std::string> files = expand_paths(options->text, "TEXT");
     size_t opened = 0;
     std::optional<LineReader> reader;  // of the file that is being read
     const auto next = [&]() -> std::optional<std::string_view> {

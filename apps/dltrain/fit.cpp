@@ -77,7 +77,7 @@ const FitRow* best_of(const std::vector<FitRow>& rows) {
 
 ExitCode run_fit(const FitOptions& options) {
   std::vector<std::string> extra;
-  if (!options.memory.empty()) extra.push_back("memory.budget=" + options.memory);
+  if (!options.memory.empty()) extra.push_back("--memory memory.budget=" + options.memory);
   Experiment experiment = options.config.load(extra);
   MachineRates rates = options.rates;
   if (!options.gpu.empty()) {

@@ -108,13 +108,13 @@ std::vector<Prompt> read_prompts(const GenerateFlags& o, LanguageModel& model) {
     std::string text = model.tokenizer() != nullptr ? model.tokenizer()->decode(tokens) : "";
     out.push_back({std::move(text), std::move(tokens)});
   };
-  // A text that is continued; `shown` is echoed.
-  const auto add_whole = [&](const std::string& text, const std::string& shown) {
+  // A text that is continued.
+  const auto add_whole = [&](const std::string& text) {
     if (model.tokenizer() == nullptr) {
       fail(ExitCode::usage, "{} has no tokenizer; give token ids (--tokens 0,15,7), or --tokenizer",
            model.source().string());
     }
-    out.push_back({shown, model.encode(text, out.size() + 1)});
+    out.push_back({text, model.encode(text, out.size() + 1)});
     if (o.begin_of_text && model.info().source_length) {
       fail(ExitCode::usage, "--begin-of-text: the decoder of this model always begins with it");
     }
@@ -125,14 +125,13 @@ std::vector<Prompt> read_prompts(const GenerateFlags& o, LanguageModel& model) {
     }
   };
   const auto add_text = [&](const std::string& prompt) {
-    add_whole(prompt_text(model.chat(), prompt), prompt);
+    add_whole(prompt_text(model.chat(), prompt));
   };
   for (const std::string& prompt : o.prompts) {
     add_text(prompt == "-" ? standard_input() : prompt);
   }
   for (const std::string& file : o.prompt_files) {
-    read_prompt_file(
-        file, model, add_text, [&](const std::string& text) { add_whole(text, text); }, add_tokens);
+    read_prompt_file(file, model, add_text, add_whole, add_tokens);
   }
   for (const std::string& tokens : o.tokens) add_tokens(parse_tokens(tokens));
   if (out.empty() && (!o.prompt_files.empty())) fail(ExitCode::data, "the file contains no prompt");

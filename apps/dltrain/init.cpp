@@ -14,7 +14,9 @@ namespace {
 // "a small convolutional network on a folder of images with a sub-folder for each class"
 std::string template_summary(const EmbeddedFile& file) {
   const size_t begin = file.text.find_first_not_of("# ");
-  std::string out(file.text.substr(begin, file.text.find_first_of(".\n", begin) - begin));
+  std::string out(file.text.substr(begin, file.text.find('\n', begin) - begin));
+  out.resize(std::min(out.find(". "), out.size()));  // the first sentence
+  if (out.ends_with('.')) out.pop_back();
   if (out.starts_with("A ") || out.starts_with("An ")) out[0] = 'a';
   return out;
 }

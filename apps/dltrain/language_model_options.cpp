@@ -1,9 +1,7 @@
 #include "dltrain/language_model_options.h"
 
 #include "checkpoint/run_folder.h"
-#include "config/load.h"
 #include "config/paths.h"
-#include "config/scalar.h"
 #include "dltrain/new_data.h"
 #include "nn/huggingface/folder.h"
 
@@ -12,7 +10,7 @@ namespace {
 
 std::vector<std::string> precision_of(const LanguageModelFlags& o) {
   if (o.precision.empty()) return {};
-  return {"precision.compute=" + o.precision};
+  return {"--precision precision.compute=" + o.precision};
 }
 
 // A folder with config.json and weights, which has no data and is not trained.
@@ -22,16 +20,13 @@ std::unique_ptr<LanguageModel> open_hugging_face(const std::filesystem::path& fo
   if (family != nullptr && family->images) {
     fail(ExitCode::usage, "{} is a model of images, which has no texts", folder.string());
   }
-  ConfigInputs inputs;
-  inputs.overrides = {
-      "data={type: synthetic_tokens, vocab_size: 2, length: 1, samples: 1}",
-      "optimizer={type: sgd, learning_rate: 0}", "training={global_batch_size: 1, max_steps: 1}",
-      "model.from=" + quoted_when_needed(std::filesystem::absolute(folder).string())};
-  inputs.overrides.insert(inputs.overrides.end(), o.sets.begin(), o.sets.end());
-  if (!o.device.empty()) inputs.overrides.push_back("device=" + o.device);
-  for (const std::string& key : precision_of(o)) inputs.overrides.push_back(key);
-  return std::make_unique<LanguageModel>(load_config<Experiment>(inputs), std::nullopt, engines(),
-                                         o.tokenizer);
+  ConfigOptions config;
+  config.sets = {"data={type: synthetic_tokens, vocab_size: 2, length: 1, samples: 8}"};
+  config.sets.insert(config.sets.end(), o.sets.begin(), o.sets.end());
+  config.device = o.device;
+  const auto change = [&](ConfigNode& tree) { use_hugging_face_model(tree, folder); };
+  return std::make_unique<LanguageModel>(config.load(precision_of(o), change), std::nullopt,
+                                         engines(), o.tokenizer);
 }
 
 }  // namespace

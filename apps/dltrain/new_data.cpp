@@ -7,11 +7,14 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "config/diagnostics.h"
+#include "config/paths.h"
 #include "config/scalar.h"
 #include "config/yaml.h"
 #include "data/image_folder.h"
 #include "data/line_reader.h"
 #include "data/packed_images.h"
+#include "data/text_files.h"
 #include "dltrain/commands.h"
 #include "nn/huggingface/folder.h"
 #include "nn/huggingface/image_input.h"
@@ -48,6 +51,19 @@ bool is_from_command_line(const ConfigNode& map, std::string_view key) {
   return std::any_of(map.keys.begin(), map.keys.end(), [&](const ConfigNode::Key& found) {
     return found.text == key && found.location.source && found.location.source->is_override;
   });
+}
+
+// Refuses a value of the command line at or below a key that `instead` replaces. `parse_special` is
+// kept.
+void refuse_replaced(const ConfigNode& value, const char* key, const std::string& instead) {
+  if (!value.is_map() && value.location.source && value.location.source->is_override) {
+    Diagnostics diagnostics;
+    diagnostics.add(value.location, "data.{} has no effect, because {} is used", key, instead);
+    diagnostics.throw_if_any();
+  }
+  for (size_t i = 0; i < value.keys.size(); ++i) {
+    if (value.keys[i].text != "parse_special") refuse_replaced(value.items[i], key, instead);
+  }
 }
 
 ConfigNode& map_in(ConfigNode& tree, const char* key) {
@@ -213,19 +229,26 @@ bool has_arrays(const ConfigNode& split) {
 }  // namespace
 
 void use_new_data(ConfigNode& tree, const NewData& data) {
-  if (!fs::exists(data.path)) {
-    fail(ExitCode::data, "there is no file or folder {}", data.path.string());
-  }
   ConfigNode& section = map_in(tree, "data");
   ConfigNode split = evaluated_split(section);
   const std::string trained = text_of_key(split, "type");
+  if (const ConfigNode* path = split.find("path")) {
+    refuse_replaced(*path, "path", data.path.string());
+  }
+  fs::path first = data.path;  // of the files of a pattern
+  if (!fs::exists(first) && (is_one_of(trained, kTexts) || trained == "text_classification")) {
+    first = expand_paths({first.string()}).front();
+  }
+  if (!fs::exists(first)) {
+    fail(ExitCode::data, "there is no file or folder {}", first.string());
+  }
   if (trained == "synthetic" || trained == "synthetic_tokens") {
     fail(ExitCode::usage,
          "{}: the model was trained on synthetic samples, which cannot be read from a file",
          data.path.string());
   }
-  if (is_one_of(trained, kTexts)) choose_records(split, data.path);
-  const std::string kind = kind_for(data.path, trained, split);
+  if (is_one_of(trained, kTexts)) choose_records(split, first);
+  const std::string kind = kind_for(first, trained, split);
   split = as_kind(split, trained, kind);
   for (const char* key : {"rows", "random_affine", "mixup", "cutmix", "curriculum",
                           "length_buckets", "images", "labels", "sources"}) {
@@ -252,6 +275,7 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
          data.path.string());
   }
   if (!data.tokenizer.empty() && (!none || is_one_of(trained, kTexts))) {
+    if (old != nullptr) refuse_replaced(*old, "tokenizer", "that of the run");
     ConfigNode tokenizer = ConfigNode::make_map(split.location);
     put(tokenizer, "type", "file");
     put_path(tokenizer, "path", data.tokenizer);
@@ -289,15 +313,35 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
   erase("checkpoint", {"metric", "mode"});
 }
 
+void use_kept_tokenizer(ConfigNode& tree, const ResumeChoice& choice) {
+  ConfigNode& data = map_in(tree, "data");
+  for (ConfigNode* split : {&data, data.find("train"), data.find("eval")}) {
+    ConfigNode* tokenizer = split != nullptr ? split->find("tokenizer") : nullptr;
+    const ConfigNode* path = tokenizer != nullptr ? tokenizer->find("path") : nullptr;
+    if (path == nullptr || !path->is_scalar() || is_from_command_line(*tokenizer, "path") ||
+        fs::exists(find_path(path->location, path->text)) || !run_tokenizer(choice)) {
+      continue;
+    }
+    put_path(*tokenizer, "path", run_of(choice.checkpoint));
+  }
+}
+
 bool is_hugging_face_folder(const fs::path& folder) {
   return fs::is_directory(folder) && SafetensorsSet::holds(folder) &&
          fs::exists(folder / "config.json");
 }
 
 void use_hugging_face_model(ConfigNode& tree, const fs::path& folder) {
+  SourceLocation argument;  // of the command line
+  argument.source = std::make_shared<Source>(Source{folder.string(), "", /*is_override=*/true});
   ConfigNode& model = map_in(tree, "model");
-  model = ConfigNode::make_map(model.location);
+  ConfigNode set = ConfigNode::make_map(argument);
+  for (size_t i = 0; i < model.keys.size(); ++i) {
+    if (is_from_command_line(model, model.keys[i].text)) set.set(model.keys[i], model.items[i]);
+  }
+  model = ConfigNode::make_map(argument);
   put_path(model, "from", folder);
+  merge_into(model, std::move(set));
   // Nothing is trained.
   if (ConfigNode& optimizer = map_in(tree, "optimizer"); optimizer.keys.empty()) {
     put(optimizer, "type", "sgd");

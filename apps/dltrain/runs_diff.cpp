@@ -118,6 +118,7 @@ ExitCode diff_runs(const std::string& first, const std::string& second) {
 
 struct ReproduceOptions {
   std::string run, folder;
+  bool quiet = false;
 };
 
 ExitCode reproduce(const ReproduceOptions& options) {
@@ -169,6 +170,8 @@ ExitCode reproduce(const ReproduceOptions& options) {
   again.engines = engines();
   again.folder = folder;
   again.command = command_line();
+  again.quiet = options.quiet;
+  again.go_on = fmt::format("remove {} to start again", folder);
   const ExitCode code = run_training(experiment, again);
   if (code != ExitCode::ok) return code;
   const Parting parting = compare_curves(run.folder, folder);
@@ -195,6 +198,7 @@ CommandBody add_runs_reproduce(CLI::App& command) {
   command.add_option("RUN", options->run, "The run folder")->required();
   add_text(command, "--output-dir", options->folder,
            "The folder of the new run (default: that of the run with -reproduced)");
+  command.add_flag("-q,--quiet", options->quiet, "Only warnings, errors and the comparison");
   return [options] { return reproduce(*options); };
 }
 

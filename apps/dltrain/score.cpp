@@ -44,10 +44,9 @@ std::vector<Pair> read_pairs(const std::string& file) {
   return pairs;
 }
 
-// Splits the tokens of both texts where the context's own tokens end. Blanks at its end belong to
-// the continuation, as its first token has them in most vocabularies. (lm-eval-harness does the
-// same.)
-TextRequest request_for(LanguageModel& model, Pair pair, size_t number) {
+// Splits the tokens of both texts where the context's own tokens end. Blanks at its end move to the
+// continuation, as its first token has them in most vocabularies. (lm-eval-harness does the same.)
+TextRequest request_for(LanguageModel& model, Pair& pair, size_t number) {
   const size_t end = pair.context.find_last_not_of(" \t\n\r") + 1;
   pair.continuation.insert(0, pair.context.substr(end));
   pair.context.resize(end);
@@ -89,7 +88,7 @@ void fit(TextRequest& request, const std::optional<int64_t>& positions,
 }
 
 ExitCode run_score(const ScoreFlags& o) {
-  const std::vector<Pair> pairs = read_pairs(o.file);
+  std::vector<Pair> pairs = read_pairs(o.file);
   const auto model = open_language_model(o);
   if (model->tokenizer() == nullptr) {
     fail(ExitCode::usage, "{} has no tokenizer; give --tokenizer", model->source().string());
@@ -99,7 +98,7 @@ ExitCode run_score(const ScoreFlags& o) {
   }
   std::vector<TextRequest> requests;
   int64_t longest = 0;
-  for (const Pair& pair : pairs) {
+  for (Pair& pair : pairs) {
     requests.push_back(request_for(*model, pair, requests.size() + 1));
     fit(requests.back(), model->info().max_positions, pair.location);
     longest = std::max(longest, static_cast<int64_t>(requests.back().continuation.size()));

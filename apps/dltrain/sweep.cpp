@@ -8,6 +8,7 @@
 #include "config/suggest.h"
 #include "dltrain/commands.h"
 #include "nn/metrics.h"
+#include "run/run_record.h"
 #include "sweep/parameter.h"
 #include "sweep/ranking.h"
 #include "sweep/runner.h"
@@ -130,7 +131,7 @@ void check_trials(const ConfigOptions& options, const SweepConfig& sweep) {
 }
 
 // Reports a metric that the runs will not have, before anything is trained.
-void check_metric(const ConfigOptions& options, Trials& trials) {
+void check_metric(const ConfigOptions& options, const Trials& trials) {
   const std::string& metric = trials.metric();
   const bool of_experts =
       metric.find("expert") != metric.npos || metric.find("router") != metric.npos;
@@ -200,7 +201,7 @@ class Announcer {
       if (trials_.rounds().size() > 1) {
         line += fmt::format(" after {:.0f} steps", result.value("steps"));
       }
-      const double seconds = result.value("training_seconds");
+      const double seconds = whole_seconds(result.figures);
       if (std::isfinite(seconds)) line += " in " + format_time(seconds);
       if (note(value)) line += ", the best so far";
     } else {
@@ -297,17 +298,20 @@ ExitCode run_sweep(const SweepArguments& arguments) {
   }
   check_nesting(*experiment.sweep);
   check_trials(arguments.config, *experiment.sweep);
-  Trials trials(experiment, folder, !arguments.dry_run && !arguments.rank_only);
+  const bool writable = !arguments.dry_run && !arguments.rank_only;
+  // Nothing is written for a metric that the runs will not have.
+  if (const Trials planned(experiment, folder, false); !writable || !planned.any_stored()) {
+    check_metric(arguments.config, planned);
+  }
+  Trials trials(experiment, folder, writable);
   if (trials.count() > trial_count(*experiment.sweep)) {
     print_message(fmt::format("{} has {} trials, more than the {} of the file: all are ranked",
                               folder, trials.count(), trial_count(*experiment.sweep)));
   }
   if (arguments.dry_run) {
-    check_metric(arguments.config, trials);
     print_plan(trials);
     return ExitCode::ok;
   }
-  if (!trials.any_stored() || arguments.rank_only) check_metric(arguments.config, trials);
   if (!arguments.rank_only) {
     Announcer announce(trials);
     const ExitCode code = train_trials(

@@ -9,6 +9,7 @@
 #include "checkpoint/run_folder.h"
 #include "config/dump.h"
 #include "dltrain/commands.h"
+#include "dltrain/new_data.h"
 #include "dltrain/ranks.h"
 #include "launch/signal_source.h"
 #include "run/resume.h"
@@ -21,6 +22,7 @@ namespace {
 struct TrainOptions {
   ConfigOptions config;
   RunOptions run;
+  ResumeChoice own;  // the checkpoint whose configuration is used, if any
   std::string folder, result, ranks = "1";
   bool dry_run = false, print_config = false;
 };
@@ -51,6 +53,8 @@ void take_run_configuration(TrainOptions& options) {
            : find_checkpoint(resume, Verify::when_loaded);
   if (choice.checkpoint.empty()) return;
   options.config.files = {(choice.checkpoint / "config.yaml").string()};
+  options.own = choice;
+  options.own.kept.reset();
   if (options.folder.empty() && options.config.name.empty()) {
     options.folder = run_of(choice.checkpoint).string();
   }
@@ -98,7 +102,11 @@ ExitCode run_train(TrainOptions& options, int ranks, const StartRanks& start) {
     return options.folder.empty() ? "runs/" + experiment.name : options.folder;
   };
   const LoadExperiment load = [&](const std::vector<std::string>& extra) {
-    Experiment out = options.config.load(extra);
+    std::function<void(ConfigNode&)> change;
+    if (!options.own.checkpoint.empty()) {
+      change = [&](ConfigNode& tree) { use_kept_tokenizer(tree, options.own); };
+    }
+    Experiment out = options.config.load(extra, change);
     if (resume != "never" || again) {
       keep_saved_defaults(out, resume == "auto" || again ? own_folder(out) : resume,
                           start ? ranks : std::max(1, environment.world_size));

@@ -13,6 +13,7 @@
 #include "config/load.h"
 #include "config/paths.h"
 #include "config/scalar.h"
+#include "data/sequence_config.h"
 #include "experiment/experiment.h"
 #include "nn/huggingface/folder.h"
 #include "tensor/float_tensors.h"
@@ -90,8 +91,42 @@ void check_vocabulary(const Tokenizer& tokenizer, const ModelConfig& model, cons
        tokenizer.vocab_size(), model.vocab_size.value_or(0));
 }
 
+// Writes the format of the chats as the template of the tokenizer, and the token that ends an
+// answer as one that ends a text.
+void add_chat(const ChatFormat& chat, const Tokenizer& tokenizer, HuggingFaceFolder& out,
+              nlohmann::ordered_json& config) {
+  const std::vector<int32_t> end = tokenizer.encode(chat.end(), SpecialText::as_tokens);
+  const auto add_end = [&](nlohmann::ordered_json& to) {
+    nlohmann::ordered_json ids = to.value("eos_token_id", nlohmann::ordered_json());
+    if (!ids.is_array()) ids = ids.is_null() ? ids.array() : ids.array({ids});
+    if (end.size() != 1 || std::find(ids.begin(), ids.end(), end[0]) != ids.end()) return;
+    ids.push_back(end[0]);
+    to["eos_token_id"] = ids.size() == 1 ? ids[0] : ids;
+  };
+  add_end(config);
+  const auto named = [](std::string_view name) {
+    return [name](const TokenizerFile& file) { return file.name == name; };
+  };
+  std::erase_if(out.files, named("chat_template.jinja"));
+  if (std::ranges::none_of(out.files, named("tokenizer_config.json"))) {
+    out.files.push_back({"tokenizer_config.json", "{}"});
+  }
+  for (TokenizerFile& file : out.files) {
+    const bool generation = file.name == "generation_config.json";
+    if (!generation && file.name != "tokenizer_config.json") continue;
+    auto json = nlohmann::ordered_json::parse(file.content, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) continue;
+    if (generation) {
+      add_end(json);
+    } else {
+      json["chat_template"] = chat.jinja();
+    }
+    file.content = json.dump(2) + "\n";
+  }
+}
+
 // Adds the tokenizer of the run in the form that transformers reads.
-bool add_tokenizer(const ResumeChoice& choice, const ModelConfig& model,
+bool add_tokenizer(const ResumeChoice& choice, const ModelConfig& model, const DatasetConfig* data,
                    const IdentifiedModel& identified, HuggingFaceFolder& out,
                    nlohmann::ordered_json& config) {
   const auto tokenizer = run_tokenizer(choice);
@@ -108,6 +143,12 @@ bool add_tokenizer(const ResumeChoice& choice, const ModelConfig& model,
   } else {
     name_special_tokens(&tokenizer->special(), config);
     out.files = huggingface_tokenizer(*tokenizer, max_length(identified));
+  }
+  if (data != nullptr && data->kind == "text_classification")
+    put_around_texts(*tokenizer, out.files);
+  const auto* texts = dynamic_cast<const SequenceConfig*>(data);
+  if (const auto chat = texts != nullptr ? texts->chat(*tokenizer) : std::nullopt) {
+    add_chat(*chat, *tokenizer, out, config);
   }
   return true;
 }
@@ -354,7 +395,8 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
     if (model.family->images) {
       add_images(image_input_of(experiment.data, choice.state.data), tensors, model, out);
     } else {
-      report.tokenizer = add_tokenizer(choice, experiment.model, model, out, model.config);
+      report.tokenizer = add_tokenizer(choice, experiment.model, experiment.data.train.get(), model,
+                                       out, model.config);
     }
     name_classes(choice.state.data.class_names, model.config);
     if (out.merge) tensors = merged_tensors(tensors, model, *lora);

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "config/load.h"
 #include "config/suggest.h"
 
@@ -89,9 +90,10 @@ double Gpu::peak_flops(DType dtype, bool tf32) const {
 std::vector<Gpu> find_gpus(const std::string& wanted) {
   std::vector<Gpu> found;
   std::vector<std::string> names;
+  const std::string name = lower_ascii(wanted);
   for (const GpuRow& row : kGpus) {
     names.emplace_back(row.name);
-    if (wanted == "all" || wanted == row.name || (!wanted.empty() && wanted == row.alias)) {
+    if (name == "all" || name == row.name || (!name.empty() && name == row.alias)) {
       found.push_back(gpu_of(row));
     }
   }

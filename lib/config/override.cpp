@@ -48,9 +48,12 @@ std::optional<std::vector<Override::Step>> read_path(const std::shared_ptr<const
   return steps;
 }
 
-std::optional<Override> parse_override(const std::string& text, Diagnostics& diagnostics) {
-  const auto source = std::make_shared<Source>(Source{"-s " + text, text, true});
+std::optional<Override> parse_override(const std::string& given, Diagnostics& diagnostics) {
+  const size_t flag = given.starts_with("--") ? given.find(' ') + 1 : 0;  // the end of its name
+  const std::string text = given.substr(flag);
   const size_t equals = text.find('=');
+  const auto source = std::make_shared<Source>(Source{
+      flag > 0 ? given.substr(0, flag) + text.substr(equals + 1) : "-s " + text, text, true});
   if (equals == std::string::npos) {
     diagnostics.add(SourceLocation{source, 0, std::max<size_t>(1, text.size()), {}},
                     "expected KEY=VALUE, as in optimizer.learning_rate=3e-4");
@@ -89,7 +92,7 @@ bool convert_to_map(ConfigNode& node, const SourceLocation& location) {
   }
   if (!node.is_scalar() || classify(node) != ScalarType::text) return false;
   ConfigNode map = ConfigNode::make_map(node.location);
-  map.set({"type", node.location}, node);
+  map.set({.text = "type", .location = node.location, .of_scalar = true}, node);
   node = std::move(map);
   return true;
 }

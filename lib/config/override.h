@@ -2,7 +2,8 @@
 //
 // All overrides act as one more document on top of the files. Those that choose a `type` are
 // applied first. The other keys of that map are kept if the new type has them too; otherwise they
-// are dropped with a warning.
+// are dropped with a warning. What a flag sets is written "--device device=cpu", and its problems
+// are at "--device cpu".
 #pragma once
 
 #include <string>

@@ -117,8 +117,9 @@ std::string no_such_path(const SourceLocation& location, const std::string& path
 std::string suggest_path(const fs::path& missing) {
   constexpr size_t kMax = 10'000;
   std::error_code error;
-  fs::path folder = missing.parent_path(), name = missing.filename();
+  fs::path folder = missing.parent_path(), name = missing.filename(), rest;
   while (!folder.empty() && folder.has_relative_path() && !fs::exists(folder, error)) {
+    rest = rest.empty() ? name : name / rest;
     name = folder.filename();
     folder = folder.parent_path();
   }
@@ -135,7 +136,10 @@ std::string suggest_path(const fs::path& missing) {
   if (found.extension() == name.extension() && nearest_name(name.stem().string(), stem).empty()) {
     near.clear();
   }
-  return near.empty() ? "" : fmt::format("; did you mean {}?", (folder / near).string());
+  if (near.empty()) return "";
+  const fs::path whole = folder / near / rest;
+  return fmt::format("; did you mean {}?",
+                     (!rest.empty() && path_exists(whole) ? whole : folder / near).string());
 }
 
 void refuse_outputs(const ConfigNode& tree) {

@@ -110,7 +110,7 @@ std::string describe_location(const SourceLocation& location, std::string_view m
   const std::string where = to_string(location);
   std::string out = where.empty() ? fmt::format("dltrain: {}: {}", severity, message)
                                   : fmt::format("{}: {}: {}", where, severity, message);
-  if (!location.source) return out;
+  if (!location.source || location.source->text.empty()) return out;
   const Excerpt excerpt = make_excerpt(location);
   const std::string number = location.source->is_override ? "-s" : std::to_string(location.line());
   out += fmt::format("\n{:>5} | {}\n      | {}^{}", number, excerpt.line,

@@ -45,7 +45,10 @@ std::string nearest_name(std::string_view wrong, std::span<const std::string> na
     // Names without a common character are not near, although "ab" is only two edits from "xy".
     if (distance >= std::max(wrong.size(), name.size())) continue;
     if (wrong.size() >= 3 && name.starts_with(wrong)) distance = std::min<size_t>(distance, 1);
-    if (distance < best_distance) {
+    // People rarely mistype the first letter: f16 is fp16, not bf16.
+    const bool better = distance == best_distance && !best.empty() &&
+                        lower[0] == lower_ascii(name)[0] && lower[0] != lower_ascii(best)[0];
+    if (distance < best_distance || better) {
       best = name;
       best_distance = distance;
     }

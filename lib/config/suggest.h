@@ -7,9 +7,10 @@
 
 namespace dltrain {
 
-// Returns the nearest of `names` by edit distance, the first among equals, or an empty string if
-// none is near enough. A third of the characters may differ; a name that begins with `wrong` is
-// near. Else the longest name of four characters or more with which `wrong` begins.
+// Returns the nearest of `names` by edit distance, among equals the first that begins with the same
+// letter, or an empty string if none is near enough. A third of the characters may differ; a name
+// that begins with `wrong` is near. Else the longest name of four characters or more with which
+// `wrong` begins.
 std::string nearest_name(std::string_view wrong, std::span<const std::string> names);
 
 // Returns whether the text contains this name as a whole word.

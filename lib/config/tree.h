@@ -23,6 +23,7 @@ struct ConfigNode {
     // The `type` that the key was written for, if -s has replaced that type. The new type may have
     // no such key.
     std::string of_type = {};
+    bool of_scalar = false;  // `type` in {type: x}, which -s has made of the scalar x
   };
 
   Kind kind = Kind::null;

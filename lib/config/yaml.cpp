@@ -336,8 +336,12 @@ std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t
     } else {
       const bool expands = source->text.find("{", begin) < source->text.find("${", begin) &&
                            source->text.find("${", begin) != std::string::npos;
+      const bool block = error.msg == "illegal map value" || error.msg == "end of map not found";
       diagnostics.add(positions.location(error.mark), "not valid YAML: {}{}", error.msg,
-                      expands ? "; ${NAME} within {} needs quotes" : "");
+                      expands ? "; ${NAME} within {} needs quotes"
+                      : block ? " (here and in the line above, check the indentation and the "
+                                "blanks after '-' and ':')"
+                              : "");
     }
     return {};
   }

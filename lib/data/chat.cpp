@@ -272,6 +272,25 @@ std::string ChatFormat::prompt(const std::vector<ChatTurn>& turns,
   return render(turns, location).text + assistant_.before;
 }
 
+std::string ChatFormat::jinja() const {
+  // A text of JSON has the same meaning in Jinja.
+  const auto text = [](const nlohmann::json& value) { return value.dump(); };
+  nlohmann::ordered_json texts;
+  if (has_system_) texts["system"] = {system_.before, system_.after};
+  texts["user"] = {user_.before, user_.after};
+  texts["assistant"] = {assistant_.before, assistant_.after};
+  std::string begin = text(begin_);
+  if (default_system_) {
+    const std::string first = render({{ChatRole::system, *default_system_}}, "").text;
+    begin += fmt::format(R"( if messages[0]["role"] == "system" else {})", text(first));
+  }
+  return fmt::format(
+      R"({{% set texts = {} %}}{{{{ {} }}}}{{% for message in messages %}}{{% set around = )"
+      R"(texts[message["role"]] %}}{{{{ around[0] + message["content"]{} + around[1] }}}})"
+      R"({{% endfor %}}{{% if add_generation_prompt %}}{{{{ {} }}}}{{% endif %}})",
+      texts.dump(), begin, trims_ ? " | trim" : "", text(assistant_.before));
+}
+
 std::vector<std::pair<size_t, size_t>> answer_tokens(const ChatFormat::Rendered& chat,
                                                      const std::vector<int32_t>& ids,
                                                      TextEncoder& encoder) {

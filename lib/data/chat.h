@@ -63,6 +63,9 @@ class ChatFormat {
   std::string prompt(const std::vector<ChatTurn>& turns, const std::string& location) const;
   // Returns the text that ends an answer.
   const std::string& end() const { return end_; }
+  // Returns the format as a chat template of transformers. It knows the roles system, user and
+  // assistant.
+  std::string jinja() const;
 
  private:
   struct Around {

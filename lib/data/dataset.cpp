@@ -62,6 +62,13 @@ void Dataset::check_labels(int64_t classes) const {
   for_each_sample<int32_t>(*this, target_field(), [&](int64_t sample, auto labels) {
     for (int32_t label : labels) {
       if (label < classes) continue;
+      if (const auto known = std::ssize(class_names()); known > classes) {
+        throw Error(ExitCode::data,
+                    fmt::format("the data has {} classes, but the model has {} outputs; set "
+                                "num_classes (or out_features) of the model to auto",
+                                known, classes),
+                    location_of(sample));
+      }
       refuse_id(*this, classes, sample,
                 fmt::format("label {} does not fit the model's {} outputs (0 to {})", label,
                             classes, classes - 1));

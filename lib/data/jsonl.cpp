@@ -42,6 +42,12 @@ std::string keys_of(const nlohmann::json& record) {
 
 nlohmann::json record_of(const JsonlLine& line) {
   nlohmann::json record;
+  if (line.text[line.text.find_first_not_of(" \t\r")] == '[') {
+    throw Error(ExitCode::data,
+                "begins an array, but every line must be a JSON object of its own (JSON Lines); "
+                "`jq -c '.[]' FILE` writes them",
+                line.location);
+  }
   try {
     record = nlohmann::json::parse(line.text);
   } catch (const nlohmann::json::exception& error) {
@@ -270,6 +276,9 @@ void PairCollector::add(const TokenRecord& record) {
       throw Error(ExitCode::data, "has no turn of the assistant", record.location);
     }
     sequence = record.texts[0];
+    // A completion alone follows a begin of text, as in `score`.
+    const bool alone = !options_.chats && sequence.empty() && !record.texts[1].empty();
+    if (alone) sequence.push_back(tokens_.begin);
     prompt = std::max<size_t>(options_.chats ? record.answers.front().first : sequence.size(), 1);
     long_prompts_.check(prompt, options_.length, record.location);
     if (prompt > length) return;

@@ -38,7 +38,10 @@ struct NormalizeConfig : ConfigObject {
           fmt::format("missing key '{}' in normalize, which has mean and std, or is `auto`",
                       mean.empty() ? "mean" : "std"));
     } else if (statistics == From::training && !(mean.empty() && std.empty())) {
-      diagnostics.add(*this, "statistics", "normalize is `auto` or has mean and std, not both");
+      diagnostics.add(*this, "statistics",
+                      "normalize is `auto` or has mean and std, not both; -s '{}={{mean: …, std: "
+                      "…}}' replaces `auto`",
+                      location.path);
     }
   }
 };

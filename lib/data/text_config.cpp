@@ -3,10 +3,12 @@
 
 #include "base/cpus.h"
 #include "base/error.h"
+#include "config/suggest.h"
 #include "data/config.h"
 #include "data/memory_dataset.h"
 #include "data/sequence_config.h"
 #include "data/text_files.h"
+#include "data/warn_once.h"
 
 namespace dltrain {
 namespace {
@@ -36,7 +38,14 @@ struct TextConfig final : SequenceConfig {
       const Paths& paths, const TokenizerPointer& given,
       const std::filesystem::path& collected) const override {
     std::deque<TextFile> files;
-    for (const std::string& file : expand_paths(paths)) files.emplace_back(file);
+    std::vector<std::string> empty;
+    for (const std::string& file : expand_paths(paths)) {
+      if (!files.emplace_back(file).text().empty()) continue;
+      empty.push_back(file);
+      files.pop_back();
+    }
+    if (files.empty()) throw Error(ExitCode::data, "is empty", empty.front());
+    if (!empty.empty()) warn_once("skipped empty files: " + some_names(empty));
     const auto made =
         given ? given : tokenizer->open([&](const auto& use) { for_each_text(files, use); });
     const TokenizeOptions options{.special = special_text(), .threads = bound_cpu_count()};

@@ -15,10 +15,18 @@
 
 namespace dltrain {
 
-std::vector<std::string> expand_paths(const std::vector<std::string>& patterns) {
+std::vector<std::string> expand_paths(const std::vector<std::string>& patterns, const char* key) {
   std::vector<std::string> out;
   for (const std::string& pattern : patterns) {
     if (pattern.find_first_of("*?[") == std::string::npos) {
+      std::error_code ignored;
+      if (std::filesystem::is_directory(pattern, ignored)) {
+        throw Error(ExitCode::data,
+                    fmt::format("is a folder; {} takes a file, a list of files, or a pattern such "
+                                "as '{}'",
+                                key, (std::filesystem::path(pattern) / "*").string()),
+                    pattern);
+      }
       out.push_back(pattern);
       continue;
     }
@@ -43,7 +51,6 @@ TextFile::TextFile(std::string name) : name_(std::move(name)), file_(name_, Exit
     text_ = inflated_;
   }
   if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
-  if (text_.empty()) throw Error(ExitCode::data, "is empty", name_);
 }
 
 std::string TextFile::location_of(size_t offset) const {

@@ -13,11 +13,12 @@
 namespace dltrain {
 
 // Expands glob patterns (*, ?, [abc]); the files of a pattern are sorted by name. Throws
-// Error(data) for a pattern without matches.
-std::vector<std::string> expand_paths(const std::vector<std::string>& patterns);
+// Error(data) for a pattern without matches, and for a folder; `key`: what they were given for.
+std::vector<std::string> expand_paths(const std::vector<std::string>& patterns,
+                                      const char* key = "data.path");
 
 // The text of one file: mapped, or decompressed into memory if it is gzip. Skips a byte order mark.
-// Throws Error(data) if the file cannot be read or is empty.
+// Throws Error(data) if the file cannot be read.
 class TextFile {
  public:
   explicit TextFile(std::string name);

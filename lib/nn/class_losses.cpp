@@ -89,10 +89,14 @@ struct CrossEntropy final : Loss {
       fail(ExitCode::data, "{}; cross_entropy needs at least two classes", info.one_class);
     }
     if (output.shape[-1] == 1) {
+      const bool floats =
+          info.sample && is_floating(info.sample->dtype) && info.sample->shape.elements() == 1;
       fail(ExitCode::usage,
            "cross_entropy needs at least two logits, and the model has one; use "
-           "binary_cross_entropy for yes "
-           "or no, or mse for a number");
+           "binary_cross_entropy for yes or no, or mse for a number{}",
+           floats ? "; the targets are floats: save labels of classes as integers (csv: task: "
+                    "classification)"
+                  : "");
     }
     if (!class_weights.empty() && static_cast<int64_t>(class_weights.size()) != output.shape[-1]) {
       fail(ExitCode::usage, "cross_entropy has {} class_weights, the model has {} classes",

@@ -22,6 +22,13 @@ void expect_target_sample(const std::string& loss, const TargetInfo& info,
   const int64_t elements = wanted.shape.elements() / wanted.shape[0];
   if (info.sample->shape.elements() != elements) {
     const int64_t targets = info.sample->shape.elements();
+    if (targets == 1 && wanted.shape.rank() == 2 && !is_floating(wanted.dtype)) {
+      fail(ExitCode::data,
+           "a sample has one label, but the model has outputs for each of {} tokens; classes of "
+           "texts need model.type: bert_classifier (also with model.from), or a layer that joins "
+           "the tokens (flatten)",
+           elements);
+    }
     fail(ExitCode::data,
          "a sample has {} target{} for the loss {}, the model has {} output{}; take a last layer "
          "with {} (out_features: auto)",

@@ -14,8 +14,10 @@ struct WindowPool2d : Layer {
   std::vector<int64_t> padding{0};
   bool ceil_mode = false;
 
-  void describe_windows(Fields& f, const char* doc_of_padding) {
-    Key kernel = pair_key("Height and width of a window", 1);
+  void describe_windows(Fields& f, const char* doc_of_padding, const char* limit = "",
+                        double most = 1024) {
+    Key kernel = pair_key(std::string("Height and width of a window") + limit, 1);
+    kernel.max = most;
     kernel.required = true;
     kernel.known_as = {"kernel", "pool_size"};
     f.integers("kernel_size", kernel_size, kernel);
@@ -39,7 +41,8 @@ struct WindowPool2d : Layer {
 
 struct MaxPool2d final : WindowPool2d {
   void describe(Fields& f) override {
-    describe_windows(f, "Border on each side, which is never the maximum");
+    describe_windows(f, "Border on each side, which is never the maximum",
+                     ", which has at most 255 pixels", 255);
     describe_ceil_mode(f);
   }
   ValueId emit(LayerContext& c, ValueId x) const override { return pool(c, x, "max_pool2d", {}); }

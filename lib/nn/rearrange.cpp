@@ -122,13 +122,11 @@ struct Pad2d final : Layer {
 
   void describe(Fields& f) override {
     f.integers("padding", padding,
-               {.doc = "Pixels added on the left, right, top and bottom, as in PyTorch; one number "
-                       "for all",
+               {.doc = "Pixels added: one number for all sides, or four for left, right, top and "
+                       "bottom, as in PyTorch",
                 .required = true,
                 .min = 0,
                 .max = 4096,
-                .min_size = 1,
-                .max_size = 4,
                 .scalar_ok = true});
     f.number("value", value, {.doc = "Value of the added pixels"});
   }

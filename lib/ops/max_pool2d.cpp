@@ -23,17 +23,18 @@ Shape pooled_max_pool2d(const Shape& x, const Attributes& attributes) {
              padding = attributes.integers("padding", {0, 0});
   check_internal(kernel.size() == 2 && stride.size() == 2 && padding.size() == 2,
                  "max_pool2d: kernel, stride and padding have two values");
-  if (kernel[0] > 255 || kernel[1] > 255 || kernel[0] * kernel[1] > 255) {
-    fail(ExitCode::usage, "max_pool2d: a window of {}×{} has more than 255 elements", kernel[0],
-         kernel[1]);
-  }
   if (padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2) {
     fail(ExitCode::usage, "max_pool2d: padding [{}, {}] is more than half of the window [{}, {}]",
          padding[0], padding[1], kernel[0], kernel[1]);
   }
   const bool ceil = attributes.boolean("ceil_mode", false);
-  return Shape{x[0], pooled_extent("max_pool2d", x[1], kernel[0], stride[0], padding[0], ceil),
-               pooled_extent("max_pool2d", x[2], kernel[1], stride[1], padding[1], ceil), x[3]};
+  const Shape y{x[0], pooled_extent("max_pool2d", x[1], kernel[0], stride[0], padding[0], ceil),
+                pooled_extent("max_pool2d", x[2], kernel[1], stride[1], padding[1], ceil), x[3]};
+  if (kernel[0] > 255 || kernel[1] > 255 || kernel[0] * kernel[1] > 255) {
+    fail(ExitCode::usage, "max_pool2d: a window of {}×{} has more than 255 elements", kernel[0],
+         kernel[1]);
+  }
+  return y;
 }
 
 SpecList infer_max_pool2d(SpecSpan inputs, const Attributes& attributes) {

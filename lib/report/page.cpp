@@ -165,7 +165,7 @@ std::string verdict_of(const RunRecord& run, const RunCurves& curves) {
     return found == run.figures.end() ? NAN : found->second;
   };
   if (const double steps = figure("steps"); std::isfinite(steps)) {
-    const double seconds = figure("seconds");
+    const double seconds = whole_seconds(run.figures);
     add(fmt::format("{:.0f} steps", steps) +
         (std::isfinite(seconds) ? fmt::format(" in {:.4g} s", seconds) : ""));
   }

@@ -444,13 +444,14 @@ ExitCode Run::go() {
     if (is_leader()) log_info("{}", message);
   } else if (outcome_->reason != StopReason::finished) {
     code = ExitCode::stopped;
-    message = fmt::format("stopped {} by {}; the same command with --resume auto continues",
+    message = fmt::format("stopped {} by {}; {}",
                           outcome_->steps > 0 ? fmt::format("after step {}", outcome_->steps)
                                               : "before the first step",
                           outcome_->reason == StopReason::signal
                               ? fmt::format("signal {}", outcome_->signal)
                           : outcome_->reason == StopReason::stop_at ? "--stop-at"
-                                                                    : "the time limit");
+                                                                    : "the time limit",
+                          options_.go_on);
     const bool wanted = outcome_->reason == StopReason::stop_at;
     if (is_leader()) log_message(wanted ? LogLevel::info : LogLevel::warning, message);
   }

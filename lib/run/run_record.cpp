@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/run_lock.h"
 #include "base/utf8.h"
+#include "checkpoint/checkpoint_state.h"
 #include "telemetry/json_object.h"
 
 namespace dltrain {
@@ -136,6 +137,15 @@ RunRecord read_run(const std::filesystem::path& folder) {
     out.problem = error.what();
   }
   return out;
+}
+
+double whole_seconds(const std::map<std::string, double>& figures) {
+  double sum = figures.contains("training_seconds") ? 0 : NAN;
+  for (const TimeSpentRow& row : kTimeSpent) {
+    const auto found = figures.find(fmt::format("{}_seconds", row.name));
+    if (found != figures.end()) sum += found->second;
+  }
+  return sum;
 }
 
 std::vector<RunPoint> read_curve(const std::filesystem::path& run) {

@@ -47,6 +47,8 @@ struct RunRecord {
 };
 
 RunRecord read_run(const std::filesystem::path& folder);
+// The time of all starts of a run, from its figures; NaN as long as they lack it.
+double whole_seconds(const std::map<std::string, double>& figures);
 // The logged steps of a run, in order.
 std::vector<RunPoint> read_curve(const std::filesystem::path& run);
 // The run folders in and below `folder` (to a depth of four, where those of a sweep lie), in order

@@ -188,6 +188,7 @@ void open_data(Session& session) {
   SessionOptions& options = session.options;
   const DataConfig& config = session.experiment->data;
   if (!options.data) {
+    const LogPause pause(!options.ranks.is_leader());  // all ranks read the same files
     options.data = config.open({.trained = options.trained, .targets = options.targets});
   }
   session.data = *options.data;
@@ -217,7 +218,9 @@ std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind
   const EvaluationConfig& evaluation = experiment.evaluation;
   const TensorSpec& output = graph.output_spec;
   const bool tokens = labels_are_tokens(experiment, graph);
+  // WordPiece leaves out blanks: its tokens do not tell the bytes of their text.
   const bool has_bytes = kind == TargetKind::labels && tokens && data.tokenizer() &&
+                         data.tokenizer()->kind() != "wordpiece" &&
                          !experiment.data.train->next_token_input().empty();
   if (!evaluation.metrics) {
     // Defaults that the engine has no kernel for are left out.
@@ -233,7 +236,9 @@ std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind
   for (const std::string& name : *evaluation.metrics) {
     std::string problem = metric_problem(name, kind, output);
     if (problem.empty() && name == kBitsPerByte && !has_bytes) {
-      problem = "bits_per_byte needs text whose next tokens are the targets, and its tokenizer";
+      problem =
+          "bits_per_byte needs text whose next tokens are the targets, and its tokenizer, which "
+          "must keep blanks (not WordPiece)";
     }
     if (!problem.empty()) diagnostics.add(evaluation, "metrics", problem);
   }

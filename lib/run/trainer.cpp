@@ -550,8 +550,7 @@ void Loop::end_on_broken_data(const Error& error) {
   announce(checkpoints_.finish());
   fail(error.code(),
        "{}\nA checkpoint of step {} is saved; repair the data and continue with the same command "
-       "and "
-       "--resume auto",
+       "and --resume auto (without the broken samples: also --allow-changes)",
        error.what(), outcome_.steps);
 }
 

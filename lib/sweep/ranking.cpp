@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/encodings.h"
+#include "config/suggest.h"
 #include "report/curves.h"
+#include "run/run_record.h"
 #include "sweep/parameter.h"
 #include "telemetry/plot.h"
 #include "telemetry/progress.h"
@@ -78,8 +80,8 @@ std::vector<RankedTrial> rank_trials(Trials& trials) {
         row.exit_code = code;
         row.message = result->message;
       }
-      row.seconds +=
-          result->figures.contains("training_seconds") ? result->figures.at("training_seconds") : 0;
+      const double seconds = whole_seconds(result->figures);
+      if (std::isfinite(seconds)) row.seconds += seconds;
       row.steps = result->value("steps");
       loss += result->value("loss");
       const double value = result->value(trials.metric());
@@ -142,17 +144,22 @@ std::string ranking_table(const Trials& trials, const std::vector<RankedTrial>& 
 }
 
 std::string ranking_csv(const Trials& trials, const std::vector<RankedTrial>& ranked) {
-  std::string out = fmt::format("rank,trial,{},deviation,runs,loss,steps,seconds,exit_code",
-                                csv_field(trials.metric()));
+  const bool by_loss = trials.metric() == "loss";
+  std::vector<std::string> names{"rank", "trial", trials.metric(), "deviation", "runs"};
+  if (!by_loss) names.emplace_back("loss");
+  names.insert(names.end(), {"steps", "total_seconds", "exit_code"});
   for (const SweepParameter& parameter : trials.sweep().parameters) {
-    out += "," + csv_field(parameter.key);
+    names.push_back((contains(names, parameter.key) ? "parameters." : "") + parameter.key);
   }
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ",") + csv_field(name);
   out += "\n";
   for (size_t i = 0; i < ranked.size(); ++i) {
     const RankedTrial& trial = ranked[i];
-    out += fmt::format("{},{},{},{},{},{},{},{},{}", i + 1, trial.trial, csv_number(trial.mean),
-                       csv_number(trial.deviation), trial.runs, csv_number(trial.loss),
-                       csv_number(trial.steps), csv_number(trial.seconds), trial.exit_code);
+    out += fmt::format("{},{},{},{},{},{}{},{},{}", i + 1, trial.trial, csv_number(trial.mean),
+                       csv_number(trial.deviation), trial.runs,
+                       by_loss ? "" : csv_number(trial.loss) + ",", csv_number(trial.steps),
+                       csv_number(trial.seconds), trial.exit_code);
     for (const std::string& value : trial.values) out += "," + csv_field(value);
     out += "\n";
   }

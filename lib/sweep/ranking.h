@@ -15,7 +15,7 @@ struct RankedTrial {
   size_t round = 0;                    // the last one it has completed
   int64_t runs = 0;                    // with a result
   double mean = NAN, deviation = NAN;  // of the metric; deviation: of two runs or more
-  double loss = NAN, seconds = 0;      // training loss (mean), time of all runs
+  double loss = NAN, seconds = 0;      // training loss (mean), time of all runs and starts
   double steps = NAN;
   int exit_code = 0;  // of the first run that failed otherwise than by divergence (4)
   std::string message = {};

@@ -37,6 +37,29 @@ const char* class_of(const std::vector<TokenizerFile>& files) {
   return file == "vocab.txt" ? "BertTokenizer" : "PreTrainedTokenizerFast";
 }
 
+// Returns the post-processor that puts the begin and the end of a text around texts.
+ordered_json around_texts(const Tokenizer& tokenizer) {
+  const SpecialTokens& special = tokenizer.special();
+  ordered_json tokens = ordered_json::object(), single = ordered_json::array();
+  const auto add = [&](ordered_json& list, const std::optional<int32_t>& id, int type) {
+    if (!id) return;
+    const std::string name(name_of_token(tokenizer, *id));
+    list.push_back({{"SpecialToken", {{"id", name}, {"type_id", type}}}});
+    tokens[name] = {
+        {"id", name}, {"ids", ordered_json::array({*id})}, {"tokens", ordered_json::array({name})}};
+  };
+  add(single, special.begin_of_text, 0);
+  single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+  add(single, special.end_of_text, 0);
+  ordered_json pair = single;
+  pair.push_back({{"Sequence", {{"id", "B"}, {"type_id", 1}}}});
+  add(pair, special.end_of_text, 1);
+  return {{"type", "TemplateProcessing"},
+          {"single", single},
+          {"pair", pair},
+          {"special_tokens", tokens}};
+}
+
 }  // namespace
 
 std::vector<TokenizerFile> huggingface_tokenizer(const Tokenizer& tokenizer, int64_t max_length) {
@@ -74,6 +97,26 @@ std::vector<TokenizerFile> huggingface_tokenizer(const Tokenizer& tokenizer, int
   }
   files.push_back({"tokenizer_config.json", config.dump(2) + "\n"});
   return files;
+}
+
+void put_around_texts(const Tokenizer& tokenizer, std::vector<TokenizerFile>& files) {
+  if (tokenizer.kind() == "wordpiece") return;  // its files have [CLS] and [SEP]
+  const SpecialTokens& special = tokenizer.special();
+  const auto padding = special.padding ? special.padding : special.end_of_text;
+  for (TokenizerFile& file : files) {
+    if (file.name != "tokenizer.json" && file.name != "tokenizer_config.json") continue;
+    auto json = ordered_json::parse(file.content, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) continue;
+    if (file.name == "tokenizer.json") {
+      json["post_processor"] = around_texts(tokenizer);
+    } else {
+      json["add_bos_token"] = special.begin_of_text.has_value();
+      json["add_eos_token"] = special.end_of_text.has_value();
+      json["padding_side"] = "right";
+      if (padding) json["pad_token"] = std::string(name_of_token(tokenizer, *padding));
+    }
+    file.content = json.dump(2) + "\n";
+  }
 }
 
 }  // namespace dltrain

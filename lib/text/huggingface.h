@@ -13,4 +13,8 @@ namespace dltrain {
 // the longest sequence that the model accepts.
 std::vector<TokenizerFile> huggingface_tokenizer(const Tokenizer& tokenizer, int64_t max_length);
 
+// Changes the files so that texts stand between begin and end of a text, as in classification. The
+// padding is then the end of a text, if the tokenizer has no other.
+void put_around_texts(const Tokenizer& tokenizer, std::vector<TokenizerFile>& files);
+
 }  // namespace dltrain

@@ -4,11 +4,17 @@
 // A text is encoded by one call of the library, because the library treats the begin of a text
 // differently. Large texts should therefore be split into several files or JSON Lines. Most models
 // normalize line breaks to spaces.
+//
+// Of a unigram model the library normalizes the text, and UnigramSearch finds the pieces.
+#include <optional>
+
 #include <sentencepiece_processor.h>
 
 #include "base/utf8.h"
 #include "text/formats.h"
+#include "text/sentence_piece_model.h"
 #include "text/special_tokens.h"
+#include "text/unigram_search.h"
 
 namespace dltrain {
 namespace {
@@ -22,6 +28,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     if (!status.ok() || processor_.GetPieceSize() < 1) {
       throw Error(ExitCode::data, "is not a readable SentencePiece model", name);
     }
+    const SentencePieceModel model = read_sentence_piece_model(name, content);
+    if (model.kind == SentencePieceModel::Kind::unigram) search_.emplace(model);
     files_ = {{"tokenizer.model", std::move(content)}};
     std::vector<NamedTokens::Token> named;
     for (int id = 0; id < processor_.GetPieceSize(); ++id) {
@@ -31,6 +39,10 @@ class SentencePieceTokenizer final : public Tokenizer {
       // User-defined pieces are text, but some names have a meaning ("<mask>").
       record_special_token(special_, piece, id);
       if (processor_.IsControl(id) && !piece.empty()) named.push_back({piece, id});
+      if (processor_.IsByte(id)) {
+        byte_ids_.resize(256);
+        byte_ids_[static_cast<unsigned char>(bytes_.back()[0])] = id;
+      }
     }
     note(processor_.bos_id(), special_.begin_of_text);
     note(processor_.eos_id(), special_.end_of_text);
@@ -43,18 +55,43 @@ class SentencePieceTokenizer final : public Tokenizer {
   bool drops_first_space() const override { return true; }
   size_t cut(std::string_view, size_t) const override { return 0; }
   std::unique_ptr<TextEncoder> encoder(SpecialText special) const override {
-    return named_.encoder(special, [this, found = std::vector<int>()](
-                                       std::string_view part, size_t at, auto& ids) mutable {
+    return named_.encoder(special, [this](std::string_view part, size_t at, auto& ids) {
       check_utf8(part, at);
       if (part.empty()) return;
-      if (!processor_.Encode({part.data(), part.size()}, &found).ok()) {
+      sentencepiece::ImmutableSentencePieceText found;
+      if (!processor_.Encode({part.data(), part.size()}, found.mutable_proto()).ok()) {
         throw EncodeError("the SentencePiece model cannot encode it", at);
       }
-      ids.insert(ids.end(), found.begin(), found.end());
+      std::string normalized;
+      for (size_t i = 0; i < found.pieces_size(); ++i) {
+        const auto piece = found.pieces(static_cast<int>(i));
+        const auto id = static_cast<int>(piece.id());
+        if (!search_) ids.push_back(id);
+        normalized += processor_.IsByte(id) ? bytes_of(id) : piece.piece();
+      }
+      if (search_) search(normalized, ids);
     });
   }
 
  private:
+  // Appends the ids of a normalized text. Unknown characters are bytes, or together one token.
+  void search(std::string_view text, std::vector<int32_t>& ids) const {
+    bool after_unknown = false;
+    for (const auto& [id, bytes] : (*search_)(text)) {
+      if (id >= 0) {
+        ids.push_back(id);
+      } else if (!byte_ids_.empty()) {
+        for (const char c : text.substr(0, bytes)) {
+          ids.push_back(byte_ids_[static_cast<unsigned char>(c)]);
+        }
+      } else if (!after_unknown) {
+        ids.push_back(processor_.unk_id());
+      }
+      after_unknown = id < 0;
+      text.remove_prefix(bytes);
+    }
+  }
+
   static void note(int id, std::optional<int32_t>& member) {
     if (id >= 0) member = id;
   }
@@ -74,6 +111,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   sentencepiece::SentencePieceProcessor processor_;
+  std::optional<UnigramSearch> search_;
+  std::vector<int32_t> byte_ids_;  // by byte; empty if the model has none
   NamedTokens named_;
 };
 

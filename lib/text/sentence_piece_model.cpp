@@ -120,24 +120,11 @@ ordered_json decoder(const SentencePieceModel& model) {
   return {{"type", "Sequence"}, {"decoders", steps}};
 }
 
-// Uses the scores of the library's search: a user-defined token beats any other segmentation of its
-// bytes; bytes and unused tokens get the lowest score.
 ordered_json vocabulary(const SentencePieceModel& model) {
-  float least = 0, most = -1e30f;
-  for (const auto& piece : model.pieces) {
-    if (piece.type != Type::normal) continue;
-    least = std::min(least, piece.score);
-    most = std::max(most, piece.score);
-  }
+  const std::vector<double> scores = search_scores(model);
   ordered_json out = ordered_json::array();
-  for (const auto& piece : model.pieces) {
-    double score = piece.score;
-    if (piece.type == Type::user_defined) {
-      score = static_cast<double>(piece.text.size()) * most - 0.1;
-    } else if (piece.type == Type::byte || piece.type == Type::unused) {
-      score = least;
-    }
-    out.push_back({piece.text, score});
+  for (size_t id = 0; id < scores.size(); ++id) {
+    out.push_back({model.pieces[id].text, scores[id]});
   }
   return out;
 }
@@ -162,6 +149,26 @@ SentencePieceModel read_sentence_piece_model(const std::string& name, std::strin
     }
   }
   return model;
+}
+
+std::vector<double> search_scores(const SentencePieceModel& model) {
+  float least = 0, most = -1e30f;
+  for (const auto& piece : model.pieces) {
+    if (piece.type != Type::normal) continue;
+    least = std::min(least, piece.score);
+    most = std::max(most, piece.score);
+  }
+  std::vector<double> out;
+  for (const auto& piece : model.pieces) {
+    double score = piece.score;
+    if (piece.type == Type::user_defined) {
+      score = static_cast<double>(piece.text.size()) * most - 0.1;
+    } else if (piece.type == Type::byte || piece.type == Type::unused) {
+      score = least;
+    }
+    out.push_back(score);
+  }
+  return out;
 }
 
 std::string unigram_json(const SentencePieceModel& model) {

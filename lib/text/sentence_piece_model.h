@@ -38,6 +38,10 @@ struct SentencePieceModel {
 // Throws Error(data) at the place `name` for invalid files.
 SentencePieceModel read_sentence_piece_model(const std::string& name, std::string_view content);
 
+// Returns the scores by id as the library's search uses them: a user-defined token beats any other
+// segmentation of its bytes; bytes and unused tokens have the lowest score.
+std::vector<double> search_scores(const SentencePieceModel& model);
+
 // Converts a unigram model to a Hugging Face tokenizer.json that gives the same ids. Returns "" for
 // models of another kind and for treatments of spaces that have no counterpart there. It differs in
 // two points from transformers' own converter, which gives other ids there: leading and repeated

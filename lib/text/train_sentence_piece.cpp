@@ -78,7 +78,7 @@ std::shared_ptr<const Tokenizer> train_sentence_piece(
       {"model_type", options.type},
       {"vocab_size", std::to_string(options.vocab_size)},
       {"character_coverage", fmt::format("{}", options.character_coverage)},
-      {"user_defined_symbols", special},
+      {"control_symbols", special},  // ordinary text unless they are asked for
       {"normalization_rule_name", "identity"},
       {"remove_extra_whitespaces", "false"},
       {"byte_fallback", "true"},

@@ -17,7 +17,7 @@ struct TrainSentencePieceOptions {
   std::string type = "unigram";  // or bpe
   int64_t vocab_size = 8000;
   double character_coverage = 0.9995;            // rarer characters become bytes
-  std::vector<std::string> special_tokens = {};  // never split, such as <mask>
+  std::vector<std::string> special_tokens = {};  // such as <mask>
 };
 
 // `next_line` returns the lines of the training text and nothing at the end. Spaces are kept and

@@ -46,6 +46,9 @@ class ChatTest(DltrainTest):
         # Without the format a prompt is continued.
         raw = "<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n"
         self.assertEqual(self.answers(run, "--chat-format", "none", "-p", raw, "--stop", "<|im_end|>"), ["nine"])
+        for prompt in (("-p", "b"), ("--prompt-file", self.chats("one.jsonl", [CHATS[1][:1]]))):
+            said = json.loads(self.run_dltrain("generate", run, *prompt, "--max-tokens", 1, "--json", "-q").out)
+            self.assertEqual(said["prompt_text"], raw)
         shout = self.train("-s", "data.chat_format={name: chatml, default_system: Shout.}", "-s", "training.max_steps=1", name="shout")
         said = json.loads(self.run_dltrain("generate", shout, "-p", "b", "--max-tokens", 1, "--json", "-q").out)
         self.assertEqual(bytes(id for id in said["prompt_tokens"] if id < 256), b"system\nShout.\nuser\nb\nassistant\n")
@@ -65,6 +68,30 @@ class ChatTest(DltrainTest):
     def test_plain_chats_need_no_tokens_of_their_own(self):
         run = self.train("-s", "data.chat_format=plain", tokenizer="{type: char, special_tokens: ['<|endoftext|>']}")
         self.assertEqual(self.answers(run, "-p", "b"), ["nine"])
+
+    def test_an_export_has_the_format_of_the_chats_and_what_ends_an_answer(self):
+        def exported(name):
+            self.run_dltrain("export", self.folder / name, self.folder / f"{name}-out")
+            return [json.loads((self.folder / f"{name}-out" / file).read_text()) for file in ("config.json", "tokenizer_config.json")]
+
+        self.train("-s", "training.max_steps=1")
+        config, tokenizer = exported("run")
+        self.assertEqual(config["eos_token_id"], [256, 258])
+        self.assertIn(r'"user":["<|im_start|>user\n","<|im_end|>\n"]', tokenizer["chat_template"])
+        # Those of the folder that a run began with are replaced.
+        base = self.folder / "run-out"
+        (base / "chat_template.jinja").write_text("old")
+        (base / "generation_config.json").write_text('{"eos_token_id": 256, "temperature": 0.6}')
+        own = "{user: '[INST] {content} [/INST]', assistant: '{content}<|im_start|>', default_system: Sum., system: '<{content}>'}"
+        self.train("-s", f"model={{from: {base}}}", "-s", f"data.chat_format={own}", "-s", "training.max_steps=1",
+                   tokenizer=f"{{type: file, path: {base}}}", name="own")
+        config, tokenizer = exported("own")
+        out = self.folder / "own-out"
+        self.assertEqual(config["eos_token_id"], [256, 258, 257])
+        self.assertEqual(json.loads((out / "generation_config.json").read_text()), {"eos_token_id": [256, 257], "temperature": 0.6})
+        self.assertFalse((out / "chat_template.jinja").exists())
+        self.assertIn('"user":["[INST] "," [/INST]"]', tokenizer["chat_template"])
+        self.assertIn('{{ "" if messages[0]["role"] == "system" else "<Sum.>" }}', tokenizer["chat_template"])
 
     def test_mistakes_are_told(self):
         char = "{type: char, special_tokens: ['<|endoftext|>']}"

@@ -90,12 +90,18 @@ complete_line dltrain list optimizers adamw mor
 complete_line dltrain train mor
 complete_line dltrain predict runs/a mor
 complete_line dltrain generate --prompt-file mor
+complete_line dltrain init conv
+complete_line dltrain predict runs/a --split ""
+complete_line dltrain train --device ""
+complete_line dltrain train --resume n
+complete_line dltrain eval "my r"; echo "${#COMPREPLY[@]}"
 """
-        for name in ("more.csv", "more.yaml", "more/x.csv"):
+        for name in ("more.csv", "more.yaml", "more/x.csv", "my run/x.csv"):
             self.write(name, "")
         said = subprocess.run(["bash", "-c", probe], cwd=self.folder, capture_output=True, text=True, check=True).stdout
         self.assertEqual(said.split(), ["check", "--resume", "optimizer.learning_rate=", "optimizer.type=", "model.num_layers=", "layers", "--overwrite", "--redirects", "--resume", "conv2d",
-                                        "more/", "more.yaml", *2 * ["more/", "more.csv", "more.yaml"]])
+                                        "more/", "more.yaml", *2 * ["more/", "more.csv", "more.yaml"],
+                                        "convnet", "train", "eval", "auto", "cpu", "cuda", "never", "my", "run/", "1"])
         self.assertIn("bashcompinit", self.run_dltrain("completion", "zsh").out)
         self.refused(USAGE, "completion", "fish", says="fish")
 
@@ -241,7 +247,7 @@ complete_line dltrain generate --prompt-file mor
 
     def test_the_plan_for_a_gpu_that_is_not_here_estimates_its_step(self):
         small, bf16 = self.small(), ["-s", "precision.compute=bf16"]
-        out = self.run_dltrain("plan", small, "--gpu", "h100", *bf16).out
+        out = self.run_dltrain("plan", small, "--gpu", "H100", *bf16).out
         self.assertIn("device: h100-80g (described)", out)
         self.assertRegex(out, r"(?m)^  step \d+\.\d\d ms, \d+ samples/s, MFU \d+\.\d %\n  memory \d+\.\d of 79\.2 GiB.*: fits$")
         self.assertRegex(out, r"(?m)^  matmul, rows not of 16 bytes +\d+ +\d+\.\d{3} .* launch$")

@@ -177,6 +177,8 @@ class Configuration(support.DltrainTest):
                                 (["data", "inspct", path], "did you mean inspect?"), (["data"], "needs one of inspect"),
                                 (["init", "mpl"], "did you mean mlp?"), ([path, "seed=3"], "a key is set with -s seed=3"),
                                 ([path, "--device"], "--device needs a value"),
+                                (["eval", path, "--device", "gpu"], "--device gpu: error: unknown device 'gpu'"),
+                                (["fit", path, "--memory", "200"], "--memory 200: error: '200' is neither"),
                                 ([path, "-s", "evaluation.metrics=f1_macro"], "unknown metric 'f1_macro'; did you mean 'f1'?"),
                                 ([path, "--seed", "99999999999999999999"], "is not a whole number from 0"),
                                 (["generate", "x", "--seed", -1], "-1 is not a whole number from 0"),

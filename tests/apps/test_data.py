@@ -50,8 +50,9 @@ data:
     def test_a_run_on_an_image_folder_equals_one_on_its_packed_files(self):
         config = self.image_config()
         packed = self.folder / "packed.images"
-        said = self.run_dltrain("data", "prepare", config, "-o", packed).out
-        self.assertIn("9 images", said)
+        said = self.run_dltrain("data", "prepare", config, "-o", packed)
+        self.assertIn("9 images", said.out)
+        self.assertEqual(said.err, "")  # no progress without a terminal
         self.run_dltrain(config, "-q", "--output-dir", self.folder / "a")
         other = self.packed_config(packed)
         self.run_dltrain(other, "-q", "--output-dir", self.folder / "b")
@@ -95,7 +96,10 @@ data:
             run, bad = self.folder / split, self.write("other/light/3.png", b"\x89PNG\r\n\x1a\n nothing")
             command = (config, "-q", "--max-steps", 4, "--output-dir", run, "-s", f"data.{split}.path={other}", "-s",
                        "training.global_batch_size=3", "-s", "data.workers=1", "--resume", "auto")
-            self.refused(DATA, *command, says=["3.png", f"A checkpoint of step {step} is saved", "--resume auto"])
+            self.refused(DATA, *command, says=["3.png", f"A checkpoint of step {step} is saved", "--resume auto", "also --allow-changes"])
+            if split == "train":  # other samples need the flag, the key alone does not
+                said = self.refused(USAGE, *command, "-s", "data.train.on_error=skip", says=["samples of data.train: 9 -> 8", "--allow-changes"]).err
+                self.assertNotIn("on_error: ", said)
             self.assertEqual(os.readlink(run / "checkpoints" / "latest"), f"step-{step:06}")
             shutil.copy(self.folder / "images" / "light" / "3.png", bad)
             self.run_dltrain(*command)

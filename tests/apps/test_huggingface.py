@@ -198,6 +198,11 @@ logging: {{logging_steps: 1}}
             self.refused(USAGE, "eval", folder, text, "-s", "layers=1", says="unknown key 'layers'")
         bare = self.copy("llama")
         self.refused(USAGE, "eval", bare, text, says="missing key 'tokenizer'")
+        self.refused(USAGE, "eval", bare, text, "-s", "model.num_layers=x", says="num_layers")
+        bert = self.copy("bert")
+        said = self.refused(USAGE, "generate", bert, "--tokens", 1, says=f"{bert}: error: layer ").err
+        self.assertIn("cannot generate text", said)
+        self.assertNotIn("model.from", said)
 
     def test_berts_padding_may_be_any_token(self):
         def words(folder):
@@ -506,6 +511,18 @@ training: {global_batch_size: 4, max_steps: 1}
         result = self.run_dltrain(configuration, "-q", "--output-dir", run, code=None)
         if result.code == 0:
             self.refused(USAGE, "export", run, self.folder / "out", says="match no family")
+
+    def test_wordpiece_has_no_bits_per_byte(self):
+        vocabulary = self.write("words/vocab.txt", "[PAD]\n[UNK]\na\nb\n|\n")
+        text = self.write("text.txt", "a|b\n" * 100)
+        data = f"{{type: text, path: {text}, tokenizer: {{type: wordpiece, path: {vocabulary}}}, sequence_length: 16, eval_fraction: 0.3}}"
+        configuration = self.configuration(GOLDEN / "gpt2", data=data)
+        self.refused(USAGE, configuration, "-s", "evaluation.metrics=[bits_per_byte]", says="must keep blanks (not WordPiece)")
+        run = self.folder / "run"
+        self.run_dltrain(configuration, "-q", "--output-dir", run, "-s", "evaluation.eval_steps=2")
+        evaluated = (run / "metrics.jsonl").read_text()
+        self.assertIn("eval_perplexity", evaluated)
+        self.assertNotIn("eval_bits_per_byte", evaluated)
 
     def test_a_tokenizer_larger_than_the_model_is_refused(self):
         folder = self.copy()

@@ -38,6 +38,11 @@ class Init(DltrainTest):
         run = self.train("regression")
         self.assertIn("eval_r2", json.loads((run / "summary.json").read_text()))
 
+    def test_summaries_of_templates_are_whole_sentences(self):
+        said = self.run_dltrain("init", "--help").out
+        self.assertIn("for each class; model.type: resnet34 and resnet50 have the same keys\n", said)
+        self.assertIn("mlp: a multi-layer perceptron on a table\n", said)
+
     def test_a_table_is_described_for_its_folder_and_its_dates(self):
         rows = "".join(f"2024-01-{1 + i % 28:02},{i % 7},{i % 7 + 0.5}\n" for i in range(60))
         self.write("below/t.csv", "day,a,y\n" + rows)

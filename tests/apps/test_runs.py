@@ -2,8 +2,9 @@
 import json
 import re
 import shlex
+import signal
 
-from support import CHECK, SMALL, STORAGE, USAGE, DltrainTest, main
+from support import CHECK, SMALL, STOPPED, STORAGE, USAGE, DltrainTest, main
 
 
 class Runs(DltrainTest):
@@ -26,6 +27,9 @@ class Runs(DltrainTest):
         self.assertRegex(lines[0], r"^run +status +steps +time +loss .*learning_rate")
         self.assertEqual([line.split()[0].rsplit("/", 1)[1] for line in lines[1:]], ["rate-0.1", "rate-0.01", "rate-0.001"])
         self.assertEqual(lines[1].split()[1:3], ["finished", "8"])
+        summary = self.runs / "rate-0.1" / "summary.json"
+        summary.write_text(re.sub(r'"waiting_seconds": [^,]+', '"waiting_seconds": 90', summary.read_text()))
+        self.assertRegex(self.listed("--sort", "-optimizer.learning_rate")[1], r" finished +8 +9\d\.\d s ")
         self.assertEqual(len(self.listed("--filter", "optimizer.learning_rate<0.05", "--filter", "tag=quick")), 3)
         self.assertEqual(self.listed("--filter", "tag=slow"), ["no runs of 3 pass the filter"])
         self.assertEqual(self.listed("--columns", "seed,loss")[0].split(), ["run", "status", "steps", "time", "seed", "loss"])
@@ -94,7 +98,9 @@ class Runs(DltrainTest):
 
     def test_reproduce_repeats_a_run_to_the_bit(self):
         run = self.runs / "rate-0.1"
-        said = self.run_dltrain("runs", "reproduce", run, "--output-dir", self.folder / "copy").out
+        result = self.run_dltrain("runs", "reproduce", run, "-q", "--output-dir", self.folder / "copy")
+        said = result.out
+        self.assertNotIn("step 8", result.err)
         self.assertTrue(said.endswith("weights of the last checkpoints: bit-identical\nreproduced\n"), said)
         # A run whose log was changed is not what its configuration gives.
         text = (run / "metrics.jsonl").read_text().replace('"grad_norm": ', '"grad_norm": 1')
@@ -103,6 +109,17 @@ class Runs(DltrainTest):
         self.assertIn("losses part at step 1", said)
         self.assertTrue(said.endswith("\nnot reproduced\n"), said)
         self.assertTrue((self.runs / "rate-0.1-reproduced" / "summary.json").exists())
+
+    def test_a_stopped_reproduction_is_no_run_to_resume(self):
+        run = self.folder / "long"
+        self.run_dltrain("train", self.config, "-q", "--output-dir", run, "-s", "training.max_steps=3000")
+        process = self.start("runs", "reproduce", run, "--output-dir", self.folder / "copy")
+        log = self.folder / "copy" / "metrics.jsonl"
+        self.wait_for(lambda: log.exists() and log.stat().st_size > 0, "a step")
+        process.send_signal(signal.SIGTERM)
+        said = self.end(process)
+        self.assertEqual(said.code, STOPPED, str(said))
+        self.assertIn(f"by signal 15; remove {self.folder / 'copy'} to start again", said.err)
 
     def test_what_config_yaml_alone_does_not_repeat_is_refused(self):
         run = self.runs / "rate-0.1"

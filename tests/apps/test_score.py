@@ -57,6 +57,14 @@ class ScoreTest(DltrainTest):
         most = self.score(GOLDEN / "gpt2", [("A", LETTERS[:16])])[0]
         self.assertEqual(most["tokens"], 16)
 
+    def test_blanks_at_the_end_of_a_context_belong_to_the_continuation(self):
+        config = (self.folder / "exp.yaml").read_text().replace(f"{{type: char, alphabet: {LETTERS}}}", "byte")
+        run = self.folder / "bytes"
+        self.run_dltrain(self.write("bytes.yaml", config), "--output-dir", run, "-q")
+        one, other = self.score(run, [("A ", "B"), ("A", " B")], "--tokenizer", run)
+        self.assertEqual(one, other)
+        self.assertEqual(one["bytes"], 2)
+
     def test_the_adapter_answers_lm_evaluation_harness(self):
         # Stands in for the package: what the adapter takes from it.
         self.write("lm_eval/__init__.py", "")

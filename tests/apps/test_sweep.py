@@ -40,6 +40,7 @@ class Sweep(DltrainTest):
             run = self.out / f"trial-{int(row['trial']):04}" / "run"
             summary = json.loads((run / "summary.json").read_text())
             self.assertEqual(summary["eval_loss"], float(row["eval_loss"]))
+            self.assertAlmostEqual(float(row["total_seconds"]), summary["seconds"], delta=1e-3 * summary["seconds"])
             self.assertEqual(self.trial(run.parent.name)["settings"]["optimizer.learning_rate"], row["optimizer.learning_rate"])
         self.assertIn(f"the best is trial {rows[0]['trial']}", said)
         # The command that it prints trains the best trial again.
@@ -249,7 +250,7 @@ class Sweep(DltrainTest):
         refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {log: [1, 0.1]}}}\n", "1 is not below 0.1")
         refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {log: [0, 1]}}}\n", "above 0")
         refused(RATES.replace("trials", "metric: eval_acuracy, trials"), "the runs will have no eval_acuracy; did you mean eval_accuracy?")
-        # Nothing was trained, so the corrected sweep may use the folder.
+        self.assertFalse(self.out.exists())
         tpe = RATES.replace("trials: 6", "search: tpe, metric: eval_los, trials: 3")
         refused(tpe, "did you mean eval_loss?")
         self.sweep(self.config(tpe.replace("eval_los,", "eval_loss,")))

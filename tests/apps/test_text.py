@@ -3,8 +3,9 @@ import json
 import math
 import re
 import resource
+import shutil
 
-from support import DATA, USAGE, DltrainTest, checkpoints, main, steps
+from support import DATA, STORAGE, USAGE, DltrainTest, checkpoints, main, steps
 
 CONFIG = """
 name: text
@@ -69,6 +70,30 @@ class TextTest(DltrainTest):
         self.run_dltrain("eval", run, new, "--result", result, "-s", "data.sequence_length=8")
         self.assertEqual(json.loads(result.read_text())["samples"], 3)
         self.refused(DATA, "eval", run, self.write("other.txt", "THE SQUARED TEXT, WHICH IS OTHER"), says="T")
+        self.run_dltrain("eval", run, self.folder / "n*.txt", "--result", result)
+        self.assertEqual(json.loads(result.read_text())["eval_loss"], found["eval_loss"])
+        self.refused(DATA, "eval", run, self.folder / "x*.txt", says="x*.txt: no file matches this pattern")
+        self.refused(DATA, "eval", run, self.folder, says="is a folder; data.path takes a file, a list of files, or a pattern")
+        self.refused(USAGE, "eval", run, new, records, says="several files of text are a pattern in quotes")
+        for key in ("tokenizer=byte", "tokenizer.path=none", f"path={records}", f"train.path={records}"):
+            self.refused(USAGE, "eval", run, new, "-s", f"data.{key}", says=[f"-s data.{key}: error: ", "has no effect"])
+
+    def test_the_tokenizer_that_a_run_keeps_replaces_the_one_that_it_was_given(self):
+        given, run = self.folder / "given", self.folder / "run"
+        self.run_dltrain(self.config(self.text()), "-q", "--output-dir", given)
+        config = self.config(self.text().replace("tokenizer: char", f"tokenizer: {{type: file, path: {given}}}"))
+        self.run_dltrain(config, "-q", "--output-dir", run)
+        expected = self.run_dltrain("eval", run).out
+        shutil.rmtree(given)
+        whole = (run / "tokenizer.json").read_text()
+        (run / "tokenizer.json").write_text("{}")
+        self.refused(STORAGE, "eval", run, says="is damaged or was replaced")
+        (run / "tokenizer.json").write_text(whole)
+        self.assertEqual(self.run_dltrain("eval", run).out, expected)
+        self.run_dltrain("predict", run, "-o", self.folder / "out.csv")
+        self.run_dltrain("train", "--resume", run, "-q", "--max-steps", 14)
+        self.assertIn("step-000014", self.run_dltrain("eval", run).out)
+        self.refused(DATA, config, "--dry-run", says="data.tokenizer.path: No such file or folder")
 
     def test_prepared_tokens_train_as_their_text_does(self):
         plain = self.config(self.text())
@@ -138,6 +163,8 @@ class TextTest(DltrainTest):
         self.assertIn(f"2 of 4 records have more than 10 tokens and lose their end (the first: {records}:2, 11 tokens); "
                       "raise data.sequence_length", said)
         self.assertNotIn("special token", said)
+        ranks = self.run_dltrain(config, "--nproc-per-node", 2, "-s", "training.global_batch_size=2", "--output-dir", self.folder / "ranks").err
+        self.assertEqual(ranks.count("lose their end"), 1, ranks)
         said = self.run_dltrain(config, "--dry-run", "-s", "data.tokenizer.parse_special=false", "-s", "data.sequence_length=50").err
         self.assertNotIn("lose their end", said)
         self.assertEqual(said.count("is the name of a special token"), 1, said)

@@ -79,6 +79,40 @@ training: {{global_batch_size: 2, max_steps: 1}}
             self.assertEqual(loaded(TEXT, add_special_tokens=False).input_ids, ids[: len(ids)], name)
             self.assertEqual(loaded.model_max_length, 16, name)
 
+    def test_chats_and_classified_texts_have_the_same_tokens(self):
+        from transformers import AutoTokenizer
+
+        def exported(name, model, data):
+            configuration = self.write(f"{name}.yaml", f"""
+model: {{type: {model}, num_layers: 1, hidden_size: 8, num_heads: 2, max_positions: 96}}
+data: {{{data}, sequence_length: 96}}
+optimizer: {{type: sgd, learning_rate: 0.1}}
+training: {{global_batch_size: 2, max_steps: 1}}
+""")
+            run, out = self.folder / f"run-{name}", self.folder / f"out-{name}"
+            self.run_dltrain(configuration, "-q", "--output-dir", run)
+            self.run_dltrain("export", run, out)
+            return run, AutoTokenizer.from_pretrained(out)
+
+        turns = [{"role": "user", "content": "a \"{%"}, {"role": "assistant", "content": " é\\"}, {"role": "user", "content": "b"}]
+        chats = self.write("chats.jsonl", json.dumps({"messages": turns}) + "\n")
+        for i, form in enumerate(("plain", "llama3", "{name: chatml, default_system: 'Sum. 😀\n'}", "{user: '[INST]{content}%}', assistant: '{content}{eos}'}")):
+            names = "['<|begin_of_text|>', '<|end_of_text|>', '<|eot_id|>', '<|start_header_id|>', '<|end_header_id|>', '<|im_start|>', '<|im_end|>']"
+            run, tokenizer = exported(f"chat-{i}", "gpt2", f"type: jsonl, path: {chats}, messages: messages, chat_format: {form}, "
+                                      f"tokenizer: {{type: byte, special_tokens: {names}}}")
+            said = self.run_dltrain("generate", run, "--prompt-file", chats, "--max-tokens", 1, "--json", "-q").out
+            ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
+            self.assertEqual(json.loads(said)["prompt_tokens"], ids, form)
+        texts = self.write("texts.csv", "text,label\nab,x\nba b,y\n")
+        # The order of ids is that of the special tokens.
+        for special, expected in (("[<pad>, <s>, </s>]", [257, 97, 98, 258]), ("[</s>]", [97, 98, 256])):
+            _, tokenizer = exported(f"class{len(special)}", "bert_classifier",
+                                    f"type: text_classification, path: {texts}, tokenizer: {{type: byte, special_tokens: {special}}}")
+            batch = tokenizer(["ab", "a"], padding=True)
+            self.assertEqual(batch.input_ids[0], expected)
+            self.assertEqual(batch.input_ids[1][-1], 256)
+            self.assertEqual(batch.attention_mask[1][-1], 0)
+
     def test_files_of_the_first_folder_come_out_again(self):
         from transformers import AutoTokenizer
 

@@ -1,6 +1,7 @@
 #include "config/bind.h"
 
 #include "catch.h"
+#include "config/suggest.h"
 #include "read.h"
 
 using namespace dltrain;
@@ -154,12 +155,20 @@ TEST_CASE("errors say what was expected and what was found") {
       {"max_steps: 3", "unknown key 'max_steps'; did you mean 'training.max_steps'?"},
       {"groups: {}", "expected a list in groups, got a map"},
       {"groups: [{weight_decay: 1}]", "missing key 'pattern' in groups[0]"},
+      {"groups: [{pattern: a, type: b}]",
+       "unknown key 'type' in groups[0], which has no types; its keys are pattern, weight_decay\n"},
       {"watches: {}", "expected a list in watches, got a map"},
       {"watches: [3]", "expected a map in watches[0], got the number 3"},
       {"zzzz: 1", "3:1: error: unknown key 'zzzz'\n"},
   }));
   INFO(row.lines);
   CHECK_THAT(mistakes(with(row.lines + "\n")), Catch::Contains(row.message));
+}
+
+TEST_CASE("of names that are equally near, one with the same first letter is meant") {
+  const std::vector<std::string> names{"f32", "bf16", "fp16"};
+  CHECK(nearest_name("f16", names) == "fp16");
+  CHECK(nearest_name("b16", names) == "bf16");
 }
 
 TEST_CASE("an unknown type in short is no missing key") {

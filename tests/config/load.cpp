@@ -174,6 +174,13 @@ TEST_CASE("overrides set keys at any depth") {
     const auto changed = load({"model.layers[1].type=dropout", "model.layers[1].probability=0.1"});
     CHECK(dynamic_cast<const Dropout&>(*changed.model.layers[1]).probability == 0.1);
   }
+  SECTION("beside the short form of a section") {
+    const auto short_form = folder.write("short.yaml", std::string(kBase) + "groups: [bias]\n");
+    const auto experiment = load_config<Experiment>(
+        {.files = {short_form}, .overrides = {"groups[0].weight_decay=0.5"}});
+    CHECK(experiment.groups[0].pattern == "bias");
+    CHECK(experiment.groups[0].weight_decay == 0.5);
+  }
   SECTION("a change of type comes first wherever it stands") {
     const auto experiment = load({"optimizer.momentum=0.9", "optimizer.type=sgd"});
     CHECK(dynamic_cast<const Sgd&>(*experiment.optimizer).momentum == 0.9);
@@ -225,6 +232,10 @@ TEST_CASE("errors in overrides point into the override") {
   CHECK(mistakes({"optimizer.learning_rate=fast"}) ==
         "-s optimizer.learning_rate=fast: error: expected a number for optimizer.learning_rate, "
         "got the text 'fast'\n"
+        "   -s | optimizer.learning_rate=fast\n"
+        "      |                         ^~~~");
+  CHECK(mistakes({"--rate optimizer.learning_rate=fast"}) ==
+        "--rate fast: error: expected a number for optimizer.learning_rate, got the text 'fast'\n"
         "   -s | optimizer.learning_rate=fast\n"
         "      |                         ^~~~");
   CHECK_THAT(mistakes({"seed"}), Catch::Contains("-s seed: error: expected KEY=VALUE"));

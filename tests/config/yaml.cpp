@@ -41,7 +41,8 @@ TEST_CASE("texts that are no configuration end in one located message") {
   };
   const auto row = GENERATE(values<Row>({
       {"a: [1, 2\n", "f.yaml:2:1: error: not valid YAML: end of sequence flow not found"},
-      {"a: 1\n  b: 2\n", "f.yaml:2:4: error: not valid YAML: illegal map value"},
+      {"a: 1\n  b: 2\n", "f.yaml:2:4: error: not valid YAML: illegal map value (here and"},
+      {"a:\n  - b\n  -c\n", "line above, check the indentation and the blanks after '-' and ':')"},
       {"a:\n\tb: 1\n", "f.yaml:2:1: error: a tab in the indentation; YAML requires spaces"},
       {"a: b: c\n", "not valid YAML: illegal map value"},
       {"a: 'x\n", "f.yaml:1:4: error: the closing quote is missing"},

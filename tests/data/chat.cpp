@@ -63,6 +63,9 @@ TEST_CASE("chats are written as by the templates of the formats") {
   config.system = "[{content}]\n";
   CHECK_THAT(ChatFormat(config, *plain).prompt({turns()[1]}, ""),
              Catch::Matchers::StartsWith("[Rules]\n<|user|>"));
+  CHECK_THAT(ChatFormat(config, *plain).jinja(),
+             Catch::Matchers::StartsWith(R"({% set texts = {"system":["[","]\n"],)") &&
+                 Contains(R"(if messages[0]["role"] == "system" else "[Rules]\n")"));
 }
 
 TEST_CASE("a chat format needs its tokens") {

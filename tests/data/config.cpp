@@ -131,6 +131,9 @@ TEST_CASE("errors in the data section are found with their places") {
       Contains("mean has 3 numbers; samples have 2 channels"));
   CHECK_THROWS_WITH(read_config("data: {type: csv, path: a, normalize: {mean: 1}}"),
                     Contains("missing key 'std' in normalize"));
+  CHECK_THROWS_WITH(
+      read_config("data: {type: csv, path: a, normalize: {statistics: auto, mean: 0, std: 1}}"),
+      Contains("not both; -s 'data.normalize={mean: …, std: …}' replaces `auto`"));
   CHECK_THROWS_WITH(read_config("data: {type: synthetic, eval_fraction: 0.1, eval: {seed: 1}}"),
                     Contains("remove one"));
   CHECK_THROWS_WITH(read_config("data: {type: synthetic, eval_fraction: 1}"), Contains("below 1"));

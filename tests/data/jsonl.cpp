@@ -45,8 +45,9 @@ TEST_CASE("the loss counts completions and their end, not prompts and padding") 
   REQUIRE(data->size() == 3);
   CHECK(ids_of(*data, 0, 0) == JsonlIds{'a', 'b', 'c', 'd', kEnd, kEnd});
   CHECK(ids_of(*data, 1, 0) == JsonlIds{-100, 'c', 'd', kEnd, -100, -100});
-  CHECK(ids_of(*data, 0, 1) == JsonlIds{'x', kEnd, kEnd, kEnd, kEnd, kEnd});
-  CHECK(ids_of(*data, 1, 1) == JsonlIds{kEnd, -100, -100, -100, -100, -100});
+  // An empty prompt is the token that begins a text.
+  CHECK(ids_of(*data, 0, 1) == JsonlIds{kEnd, 'x', kEnd, kEnd, kEnd, kEnd});
+  CHECK(ids_of(*data, 1, 1) == JsonlIds{'x', kEnd, -100, -100, -100, -100});
   CHECK(ids_of(*data, 0, 2) == JsonlIds{'a', 'b', 'c', 'd', 'e', 'f'});
   CHECK(ids_of(*data, 1, 2) == JsonlIds{-100, -100, -100, -100, 'f', 'g'});
   CHECK(!data->uniform_valid_targets());
@@ -99,13 +100,17 @@ TEST_CASE("bad records are refused with their line") {
   CHECK_THAT(refusal("{\"a\\u001b[2J\\u009b\\n\": 1}", two), Contains("its keys are 'a?[2J?\\n'"));
   CHECK_THAT(refusal("{\"" + std::string(1000, 'k') + "\": 1}", two),
              Contains("its keys are '" + std::string(40, 'k') + "…'"));
-  CHECK_THAT(refusal("[]", two), Contains("a.jsonl:1: is not a JSON object"));
+  CHECK_THAT(refusal("3", two), Contains("a.jsonl:1: is not a JSON object"));
+  for (const char* array : {" [\n{\"text\": \"a\"}\n]", "[{\"text\": \"a\"}]"}) {
+    CHECK_THAT(refusal(array, two), Contains("a.jsonl:1: begins an array, but every line must be"));
+  }
   CHECK_THAT(refusal("{\"text\": \"a\"", two),
              Contains("a.jsonl:1: is not JSON: line 1, column 13: unexpected end of input"));
   CHECK_THAT(refusal("{\"text\": \"\xFF\"}", two), Contains("a.jsonl:1: is not JSON"));
   CHECK_THAT(refusal(std::string("\xFF\xFE{\0\"\0", 6), two),
              Contains("a.jsonl:1: is UTF-16; save the file as UTF-8"));
-  CHECK_THAT(refusal(std::string(100000, '['), two), Contains("a.jsonl:1: is not JSON"));
+  CHECK_THAT(refusal("{\"a\": " + std::string(100000, '['), two),
+             Contains("a.jsonl:1: is not JSON"));
   const std::string pair = "prompt: q, completion: a, sequence_length: 2";
   CHECK_THAT(refusal("\n{\"q\": \"abc\", \"a\": \"d\"}", pair),
              Contains("a.jsonl:2: its prompt has 3 tokens, which leaves no room"));

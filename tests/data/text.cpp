@@ -114,6 +114,21 @@ TEST_CASE("several files are one text, with an end of text between where there i
   CHECK(ids_of(*list, 0, 0) == TextIds{'d', 'e', 'a', 'b'});
 }
 
+TEST_CASE("empty files among others are left out") {
+  TemporaryFolder folder;
+  folder.write("a.txt", "");
+  folder.write("b.txt", "abc");
+  folder.write("c.txt", "\xEF\xBB\xBF");
+  const std::string keys = "tokenizer: {type: char, special_tokens: <|endoftext|>}, ";
+  const auto data =
+      read_data(keys_text(folder / "*.txt", keys + "sequence_length: 2")).open().train;
+  CHECK(ids_of(*data, 0, 0) == TextIds{0, 1});
+  CHECK(ids_of(*data, 1, 0) == TextIds{1, 2});
+  folder.write("b.txt", "");
+  CHECK_THAT(data_refusal(keys_text(folder / "*.txt", keys + "sequence_length: 2")),
+             Contains("a.txt: is empty"));
+}
+
 TEST_CASE("the evaluation split has the alphabet of the training split") {
   TemporaryFolder folder;
   const std::string train = folder.write("train.txt", "abcabc");
@@ -198,7 +213,14 @@ TEST_CASE("bad text is refused with file, line and byte") {
   CHECK_THAT(data_refusal(keys_text(folder / "none*", chars)),
              Contains("No such file or folder: " + (folder / "none*").string()));
   CHECK_THAT(data_refusal(keys_text(folder / "none", chars)), Contains("No such file or folder"));
-  CHECK_THAT(data_refusal(keys_text(folder.path(), chars)), Contains("is a folder"));
+  CHECK_THAT(
+      data_refusal(keys_text(folder.path(), chars)),
+      Contains("is a folder; data.path takes a file, a list of files, or a pattern such as '" +
+               (folder / "*").string()));
+  std::filesystem::create_directory(folder / "texts");
+  folder.write("texts/a.txt", "abcd");
+  CHECK_THAT(data_refusal(keys_text(folder / "text/*.txt", chars)),
+             Contains("did you mean " + (folder / "texts/*.txt").string() + "?"));
 }
 
 TEST_CASE("pieces and threads do not change the tokens of a text") {

@@ -123,6 +123,17 @@ TEST_CASE("classes are held out by their share and matched by name") {
              Contains("d.csv:2: the character 'd'") && Contains("(byte 0 of the text)"));
 }
 
+TEST_CASE("more classes than outputs are told as such, not as tokens") {
+  TemporaryFolder folder;
+  const std::string path = folder.write("a.csv", "text,label\na,x\nb,y\nc,z\n");
+  const auto data = read_data(keys_classified(path)).open().train;
+  data->check_labels(3);
+  CHECK_THROWS_WITH(data->check_labels(2),
+                    Contains("a.csv:4: the data has 3 classes, but the model has 2 outputs; set "
+                             "num_classes") &&
+                        !Contains("token"));
+}
+
 TEST_CASE("data for predictions needs no labels") {
   TemporaryFolder folder;
   folder.write("a.csv", "text\nab\n");

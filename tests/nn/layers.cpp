@@ -80,6 +80,8 @@ TEST_CASE("max_pool2d steps by its window unless told otherwise") {
         "  %5 = reshape(%3) {shape=[2, 36]} : f32[2, 36]  # layers.2\n");
   CHECK(model.parameters.empty());
   CHECK_THAT(refusal("layers: [max_pool2d: 2]", {5}), Contains("expects images"));
+  CHECK_THAT(refusal("layers: [max_pool2d: 17]", {16, 16, 1}), Contains("not fit an extent of 16"));
+  CHECK_THAT(refusal("layers: [max_pool2d: 17]", {17, 17, 1}), Contains("more than 255 elements"));
 }
 
 TEST_CASE("batch_norm: statistics of the micro-batch in training, running ones in evaluation") {

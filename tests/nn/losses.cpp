@@ -85,6 +85,20 @@ TEST_CASE("cross_entropy takes labels or distributions, with weights where it ha
   CHECK_FALSE(plain->ignored_label());
 }
 
+TEST_CASE("labels that are floats are told as the reason for a single logit") {
+  const TensorSpec logit{Shape{4, 1}, DType::f32};
+  const TargetInfo number{.sample = TensorSpec{Shape{}, DType::f32}, .label_counts = {}};
+  const auto loss = loss_of("cross_entropy");
+  CHECK_THROWS_WITH(loss->targets(logit, number),
+                    Contains("mse for a number; the targets are floats: save labels"));
+  CHECK_THROWS_WITH(loss->targets(logit, kLabel), Catch::EndsWith("mse for a number"));
+}
+
+TEST_CASE("a model of tokens for samples with one label is told a classifier of texts") {
+  CHECK_THROWS_WITH(loss_of("cross_entropy")->targets({Shape{4, 7, 3}, DType::f32}, kLabel),
+                    Contains("outputs for each of 7 tokens") && Contains("type: bert_classifier"));
+}
+
 TEST_CASE("losses of numbers have targets like the output, one for each element") {
   for (const char* kind : {"mse", "l1", "huber", "smooth_l1", "binary_cross_entropy"}) {
     const auto loss = loss_of(kind);

@@ -73,4 +73,26 @@ TEST_CASE("a trial with a failed repeat has failed, also where another one has d
   }
 }
 
+TEST_CASE("trials.csv has the whole time of trials, and no column twice") {
+  const TemporaryFolder folder;
+  for (const std::string metric : {"seconds", "loss"}) {
+    const Experiment experiment = experiment_with("trials: 1, metric: " + metric);
+    Trials trials(experiment, folder / metric, true);
+    store_result(trials, {},
+                 {.figures = {{"loss", 0.5},
+                              {"steps", 6},
+                              {"seconds", 3},
+                              {"training_seconds", 1},
+                              {"waiting_seconds", 2},
+                              {"lost_seconds", 4}}});
+    const std::string csv = ranking_csv(trials, rank_trials(trials));
+    const bool by_loss = metric == "loss";
+    CHECK_THAT(csv,
+               Catch::StartsWith(fmt::format(
+                   "rank,trial,{},deviation,runs,{}steps,total_seconds,exit_code,"
+                   "optimizer.learning_rate\n1,0,{},,1,{}6,7,0,",
+                   metric, by_loss ? "" : "loss,", by_loss ? "0.5" : "3", by_loss ? "" : "0.5,")));
+  }
+}
+
 }  // namespace

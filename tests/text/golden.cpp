@@ -158,6 +158,11 @@ TEST_CASE("SentencePiece models give the tokens and texts of their library's Pyt
                     Catch::Matchers::Contains("not a readable SentencePiece model"));
 }
 
+TEST_CASE("equally likely pieces of a unigram model are chosen as Hugging Face's tokenizers do") {
+  const auto tokenizer = load_tokenizer(kGolden / "unigram");
+  CHECK(tokenizer->encode("testestestestes") == GoldenIds{260, 390, 268, 275, 304, 390, 304});
+}
+
 TEST_CASE("a unigram model goes out as a tokenizer.json, and comes back as what it was") {
   const auto tokenizer = load_tokenizer(kGolden / "unigram");
   TemporaryFolder folder;
@@ -251,6 +256,10 @@ TEST_CASE("a learnt SentencePiece vocabulary gives back any text, and is the sam
          {"line 3 of  the text", "two\nlines \t and é世 <mask>", " space"}) {
       CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
     }
+    const auto ids = tokenizer->encode("a <mask>"),
+               masked = tokenizer->encode("a <mask>", SpecialText::as_tokens);
+    CHECK(std::ranges::count(ids, *tokenizer->special().mask) == 0);
+    CHECK(masked.back() == tokenizer->special().mask);
     CHECK(learn(type, 320)->identity() == tokenizer->identity());
   }
   CHECK_THROWS_WITH(

@@ -1,5 +1,7 @@
 #include "text/tokenizer.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/file.h"
 #include "catch.h"
 #include "refusal.h"
@@ -133,6 +135,25 @@ TEST_CASE("what is written for transformers gives the same ids here") {
       CHECK(ids == expected);
     }
     CHECK(again->special().padding == tokenizer->special().padding);
+  }
+}
+
+TEST_CASE("texts of classifiers stand between begin and end for transformers too") {
+  for (const bool padding : {true, false}) {
+    std::vector<std::string> names{"<s>", "</s>"};
+    if (padding) names.emplace_back("<pad>");
+    const auto tokenizer = byte_tokenizer("here", names);
+    auto files = huggingface_tokenizer(*tokenizer, 32);
+    put_around_texts(*tokenizer, files);
+    const auto json = nlohmann::json::parse(files.at(0).content)["post_processor"];
+    CHECK(json["type"] == "TemplateProcessing");
+    CHECK(json["single"].size() == 3);
+    CHECK(json["single"][0]["SpecialToken"]["id"] == "<s>");
+    CHECK(json["single"][1]["Sequence"]["id"] == "A");
+    CHECK(json["pair"].size() == 5);
+    CHECK(json["special_tokens"]["</s>"]["ids"] == std::vector<int>{257});
+    const auto config = nlohmann::json::parse(files.at(1).content);
+    CHECK(config["pad_token"] == (padding ? "<pad>" : "</s>"));
   }
 }
 
