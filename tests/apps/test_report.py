@@ -121,7 +121,7 @@ class Report(Pages):
                 self.data(page)
 
     def test_what_is_not_there_or_not_ours_is_refused(self):
-        self.refused(STORAGE, "report", self.folder / "nowhere", says="nowhere is not a folder")
+        self.refused(STORAGE, "report", self.folder / "nowhere", says="nowhere does not exist")
         (self.folder / "empty").mkdir()
         self.refused(STORAGE, "report", self.folder / "empty", says="empty has no runs")
         for name in ("a", "b"):
