@@ -126,7 +126,7 @@ std::string script() {
   COMPREPLY=($(compgen -W "$words" -- "$current"))
   if [ "$files" = none ]; then return; fi
   local IFS=$'\n' slash=/  # names may have blanks
-  if compopt -o filenames 2> /dev/null; then slash=""; fi  # quotes names and adds slashes
+  if [ ${{#COMPREPLY[@]}} -eq 0 ] && compopt -o filenames 2> /dev/null; then slash=""; fi  # quotes names and adds slashes
   COMPREPLY+=($(compgen -d -S "$slash" -- "$current"))
   for word in $(compgen -f -X "$files" -- "$current"); do
     [ -d "$word" ] || COMPREPLY+=("$word")

@@ -314,8 +314,9 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
 }
 
 void use_kept_tokenizer(ConfigNode& tree, const ResumeChoice& choice) {
-  ConfigNode& data = map_in(tree, "data");
-  for (ConfigNode* split : {&data, data.find("train"), data.find("eval")}) {
+  ConfigNode* data = tree.find("data");
+  if (data == nullptr || !data->is_map()) return;
+  for (ConfigNode* split : {data, data->find("train"), data->find("eval")}) {
     ConfigNode* tokenizer = split != nullptr ? split->find("tokenizer") : nullptr;
     const ConfigNode* path = tokenizer != nullptr ? tokenizer->find("path") : nullptr;
     if (path == nullptr || !path->is_scalar() || is_from_command_line(*tokenizer, "path") ||

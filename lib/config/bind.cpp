@@ -365,9 +365,14 @@ class Binder : public Fields {
     const std::vector<std::string> names = table.names();
     if (node.keys.size() == 1) {
       const ConfigNode::Key& key = node.keys[0];
-      // Elements of lists are usually `type: …` in short: `linear: 64`.
-      if (path.ends_with(']') || !nearest_name(key.text, names).empty()) {
+      if (!nearest_name(key.text, names).empty()) {
         return unknown_type(table, key.text, key.location, path);
+      }
+      if (path.ends_with(']')) {  // elements of lists may be short: `linear: 64`
+        return session_.diagnostics.add(key.location,
+                                        "missing key 'type' in {}, and '{}' is no type; known "
+                                        "types: {}",
+                                        path, key.text, join_names(names));
       }
     }
     session_.diagnostics.add(node.location, "missing key 'type' in {}; known types: {}", path,

@@ -137,7 +137,8 @@ class ColumnFitter {
     // A second reading collects the numbers in columns of texts, which are categories too.
     bool again = false;
     for (size_t i = 0; i < scans_.size(); ++i) {
-      if (counted_[i] || ignored_[i] || scans_[i].numbers == 0 || scans_[i].is_numbers()) continue;
+      const bool used = !ignored_[i] && (!options_.columns || kept_[i]) && !options_.shape;
+      if (counted_[i] || !used || scans_[i].numbers == 0 || scans_[i].is_numbers()) continue;
       counted_[i] = again = true;
     }
     if (again) {
@@ -269,6 +270,9 @@ class ColumnFitter {
     }
     if (options_.shape) return Kind::number;  // texts are errors then
     const size_t different = s.values.size();
+    const auto words = static_cast<size_t>(std::ranges::count_if(s.values, [&](const auto& value) {
+      return !csv_number(value.first, dialect_.decimal_comma);
+    }));
     if (2 * s.dates >= s.texts) {
       add_diagnostic(i,
                      fmt::format("{} has dates or times ('{}'), which are not supported: convert "
@@ -280,8 +284,12 @@ class ColumnFitter {
                      fmt::format("{} has numbers with other characters ('{}'): write them without "
                                  "thousands separators, currencies and units, or set `ignore`{}",
                                  shown_column(names_, i), s.example, advise_decimal(s.example)));
-    } else if (static_cast<int64_t>(different) == s.filled() && different > kFewTexts &&
-               !kept_[i]) {
+    } else if (words <= kFewTexts && different - words > kFewTexts) {
+      add_diagnostic(i,
+                     fmt::format("{} has {} different numbers, and texts ('{}') in {} rows: leave "
+                                 "these cells empty, or set `ignore` or `categories`",
+                                 shown_column(names_, i), different - words, s.example, s.texts));
+    } else if (static_cast<int64_t>(words) == s.texts && words > kFewTexts && !kept_[i]) {
       return leave_out(i, fmt::format("has a different text in every row ('{}')", s.example));
     } else if (different > kMaxCategories ||
                (different > kFewTexts && 2 * static_cast<int64_t>(different) > s.filled())) {

@@ -213,9 +213,14 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, Session& 
          location, (choice.checkpoint / "config.yaml").string());
   }
   const bool is_leader = session.options.ranks.is_leader();
-  const bool has_other_data = std::ranges::any_of(other, [](const ConfigDifference& difference) {
-    return difference.path.find("data.") != std::string::npos;
-  });
+  const bool has_other_data =
+      !data_changes(state, *session.data.train).empty() ||
+      std::ranges::any_of(other, [](const ConfigDifference& difference) {
+        const auto ends_with = [&](const char* key) { return difference.path.ends_with(key); };
+        return difference.path.starts_with("data.") &&
+               (ends_with("path") || ends_with("eval_fraction") || ends_with("split_seed") ||
+                ends_with("eval_split") || ends_with("rows"));
+      });
   if (has_other_data && is_leader) {
     log_warning(
         "the run continues with other data: samples that are held out now may have been trained "

@@ -58,16 +58,21 @@ class SentencePieceTokenizer final : public Tokenizer {
     return named_.encoder(special, [this](std::string_view part, size_t at, auto& ids) {
       check_utf8(part, at);
       if (part.empty()) return;
-      sentencepiece::ImmutableSentencePieceText found;
-      if (!processor_.Encode({part.data(), part.size()}, found.mutable_proto()).ok()) {
-        throw EncodeError("the SentencePiece model cannot encode it", at);
-      }
       std::string normalized;
-      for (size_t i = 0; i < found.pieces_size(); ++i) {
-        const auto piece = found.pieces(static_cast<int>(i));
-        const auto id = static_cast<int>(piece.id());
-        if (!search_) ids.push_back(id);
-        normalized += processor_.IsByte(id) ? bytes_of(id) : piece.piece();
+      {
+        sentencepiece::ImmutableSentencePieceText found;
+        if (!processor_.Encode({part.data(), part.size()}, found.mutable_proto()).ok()) {
+          throw EncodeError("the SentencePiece model cannot encode it", at);
+        }
+        for (size_t i = 0; i < found.pieces_size(); ++i) {
+          const auto piece = found.pieces(static_cast<int>(i));
+          const auto id = static_cast<int>(piece.id());
+          if (!search_) {
+            ids.push_back(id);
+          } else {
+            normalized += processor_.IsByte(id) ? bytes_of(id) : piece.piece();
+          }
+        }
       }
       if (search_) search(normalized, ids);
     });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include <nlohmann/json.hpp>
 
@@ -152,7 +153,8 @@ SentencePieceModel read_sentence_piece_model(const std::string& name, std::strin
 }
 
 std::vector<double> search_scores(const SentencePieceModel& model) {
-  float least = 0, most = -1e30f;
+  // The library begins with this, so it is the greatest: scores are logarithms.
+  float least = 0, most = std::numeric_limits<float>::min();
   for (const auto& piece : model.pieces) {
     if (piece.type != Type::normal) continue;
     least = std::min(least, piece.score);

@@ -248,7 +248,7 @@ class GpuCheck(DltrainTest):
     def rehearse(self, **popen):
         self.record_curves()
         for _ in range(20):
-            done = self.end(self.call("--seconds", 120, **popen))
+            done = self.end(self.call("--seconds", 240, **popen))
             if done.code != STOPPED:
                 break
         self.assertEqual(done.code, OK, str(done))

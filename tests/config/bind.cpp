@@ -171,9 +171,9 @@ TEST_CASE("of names that are equally near, one with the same first letter is mea
   CHECK(nearest_name("b16", names) == "bf16");
 }
 
-TEST_CASE("an unknown type in short is no missing key") {
+TEST_CASE("an unknown type in short is named") {
   CHECK_THAT(mistakes("model: {layers: [dense: 64]}\n"),
-             Catch::Contains("unknown type 'dense' in model.layers[0]; known types: "));
+             Catch::Contains("missing key 'type' in model.layers[0], and 'dense' is no type; "));
 }
 
 TEST_CASE("errors inside training name the key") {

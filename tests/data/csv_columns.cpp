@@ -181,6 +181,15 @@ TEST_CASE("columns can be chosen, row numbers and unnamed indexes are left out")
   for (int i = 0; i < 60; ++i) people += fmt::format("p{},c{},{}\n", i, i % 40, i % 2);
   CHECK_THAT(table_refusal(people),
              Contains("column 'city' has 40 different texts in 60 rows ('c0'): set `ignore`"));
+  // Different texts beside a number, and numbers beside a text for those that are missing.
+  std::string notes = "note,size,y\n", sizes = "size,y\n";
+  for (int i = 0; i < 60; ++i) {
+    notes += fmt::format("{},{},{}\n", i < 40 ? fmt::format("n{}", i) : "0", i, i % 2);
+    sizes += fmt::format("{},{}\n", i < 35 ? "-" : fmt::format("{}.5", i), i % 2);
+  }
+  CHECK(table(notes)->schema()->columns[0].kind == ColumnSchema::Kind::ignored);
+  CHECK_THAT(table_refusal(sizes),
+             Contains("column 'size' has 25 different numbers, and texts ('-') in 35 rows: leave"));
   const auto known = table(people, {.categories = {"city"}});
   CHECK(known->schema()->columns[0].kind == ColumnSchema::Kind::ignored);
   CHECK(to_string(known->fields()[0].sample) == "f32[40]");

@@ -10,6 +10,7 @@
 #include "text/sentence_piece_model.h"
 #include "text/tokenizer.h"
 #include "text/train_sentence_piece.h"
+#include "text/unigram_search.h"
 
 using namespace dltrain;
 
@@ -161,6 +162,17 @@ TEST_CASE("SentencePiece models give the tokens and texts of their library's Pyt
 TEST_CASE("equally likely pieces of a unigram model are chosen as Hugging Face's tokenizers do") {
   const auto tokenizer = load_tokenizer(kGolden / "unigram");
   CHECK(tokenizer->encode("testestestestes") == GoldenIds{260, 390, 268, 275, 304, 390, 304});
+}
+
+TEST_CASE("a user-defined piece of a unigram model beats its likely parts") {
+  using Type = SentencePieceModel::Type;
+  SentencePieceModel model;
+  model.kind = SentencePieceModel::Kind::unigram;
+  model.pieces = {{"<unk>", 0, Type::unknown}, {"a", -1, Type::normal}};
+  model.pieces.push_back({"aaaaaaaa", 0, Type::user_defined});
+  const auto parts = UnigramSearch(model)("aaaaaaaaa");
+  REQUIRE(parts.size() == 2);
+  CHECK(std::max(parts[0].id, parts[1].id) == 2);
 }
 
 TEST_CASE("a unigram model goes out as a tokenizer.json, and comes back as what it was") {
