@@ -45,8 +45,8 @@ if words[:1] == ["profile"] and status == 0:
     for row in profile["ops"]:
         row["detail"] = "own" if row["name"] in os.environ.get("OWN", "").split() else required.get(row["name"], "own")
     rows = [row["name"] for row in profile["ops"]]
-    present = gpu_parts.PRESENT.get(config, gpu_parts.PRESENT["gpt2_xl"])
-    profile["ops"] += [dict(profile["ops"][0], name=op, detail=required[op]) for op in present if op not in rows]
+    present = gpu_parts.PRESENT.get(config + "_fp8" * any("fp8" in word for word in words), gpu_parts.PRESENT["gpt2_xl"])
+    profile["ops"] += [dict(profile["ops"][0], name=op, detail=required.get(op, "own")) for op in present if op not in rows]
     json.dump(profile, open(path, "w"))
 sys.exit(status if status >= 0 else 1)
 """
