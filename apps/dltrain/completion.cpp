@@ -45,7 +45,7 @@ std::string words_of(const CommandRow& row, Values& values) {
   return options_of(app, values);
 }
 
-// What follows a flag that takes a value.
+// Returns the cases of the shell for the word after a flag that takes a value.
 std::string value_cases(Values values) {
   values["--device"] = " auto cpu cuda";
   values["--autotune"] = " off quick full";

@@ -81,14 +81,17 @@ ExitCode write_images(const DataPrepareOptions& options, const DatasetConfig& co
   if (*std::min_element(labels.begin(), labels.end()) < 0) {
     fail(ExitCode::usage, "images without classes (`target: none`) cannot be packed");
   }
-  Progress progress(console(), {.label = "images", .total = source->size()});
-  const uint64_t bytes =
-      prepare_images(*source,
-                     {.output = options.output,
-                      .raw = raw,
-                      .shorter_side = options.shorter_side,
-                      .threads = bound_cpu_count()},
-                     [&](int64_t done) { progress.update(done, [] { return std::string(); }); });
+  uint64_t bytes = 0;
+  {
+    Progress progress(console(), {.label = "images", .total = source->size()});
+    bytes =
+        prepare_images(*source,
+                       {.output = options.output,
+                        .raw = raw,
+                        .shorter_side = options.shorter_side,
+                        .threads = bound_cpu_count()},
+                       [&](int64_t done) { progress.update(done, [] { return std::string(); }); });
+  }
   fmt::print("{}: {} images, {:.1f} MiB; read it with data: {{type: packed_images, path: {}}}\n",
              options.output, source->size(), static_cast<double>(bytes) / (1 << 20),
              options.output);

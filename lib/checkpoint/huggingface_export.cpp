@@ -111,18 +111,9 @@ void add_chat(const ChatFormat& chat, const Tokenizer& tokenizer, HuggingFaceFol
   if (std::ranges::none_of(out.files, named("tokenizer_config.json"))) {
     out.files.push_back({"tokenizer_config.json", "{}"});
   }
-  for (TokenizerFile& file : out.files) {
-    const bool generation = file.name == "generation_config.json";
-    if (!generation && file.name != "tokenizer_config.json") continue;
-    auto json = nlohmann::ordered_json::parse(file.content, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) continue;
-    if (generation) {
-      add_end(json);
-    } else {
-      json["chat_template"] = chat.jinja();
-    }
-    file.content = json.dump(2) + "\n";
-  }
+  change_json(out.files, "generation_config.json", add_end);
+  change_json(out.files, "tokenizer_config.json",
+              [&](nlohmann::ordered_json& json) { json["chat_template"] = chat.jinja(); });
 }
 
 // Adds the tokenizer of the run in the form that transformers reads.

@@ -41,13 +41,14 @@ std::string nearest_name(std::string_view wrong, std::span<const std::string> na
   const std::string lower = lower_ascii(wrong);
   size_t best_distance = std::max<size_t>(1, (wrong.size() + 1) / 3) + 1;
   for (const std::string& name : names) {
-    size_t distance = edit_distance(lower, lower_ascii(name));
+    const std::string other = lower_ascii(name);
+    size_t distance = edit_distance(lower, other);
     // Names without a common character are not near, although "ab" is only two edits from "xy".
     if (distance >= std::max(wrong.size(), name.size())) continue;
     if (wrong.size() >= 3 && name.starts_with(wrong)) distance = std::min<size_t>(distance, 1);
     // People rarely mistype the first letter: f16 is fp16, not bf16.
-    const bool better = distance == best_distance && !best.empty() &&
-                        lower[0] == lower_ascii(name)[0] && lower[0] != lower_ascii(best)[0];
+    const bool better = distance == best_distance && !best.empty() && lower[0] == other[0] &&
+                        lower[0] != lower_ascii(best)[0];
     if (distance < best_distance || better) {
       best = name;
       best_distance = distance;

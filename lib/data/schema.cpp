@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/parse_number.h"
 #include "base/utf8.h"
+#include "data/csv.h"
 
 namespace dltrain {
 namespace {
@@ -64,7 +65,7 @@ std::string names_difference(const std::vector<std::string>& a, const std::vecto
       });
   if (x == a.end() && y == b.end()) return {};
   const auto shown = [](auto at, const auto& of) {
-    return at == of.end() ? "missing" : fmt::format("'{}'", shown_line(*at, 40));
+    return at == of.end() ? "missing" : fmt::format("'{}'", shown_line(*at, kShownCell));
   };
   return fmt::format(
       "({} in the checkpoint, {} in this data): number {} is {} in the checkpoint and {} in this "
@@ -111,17 +112,16 @@ std::vector<int> DataSchema::number_columns() const {
 }
 
 std::vector<std::string> DataSchema::input_names() const {
-  std::vector<std::string> out;
+  std::vector<std::string> out, called;
+  for (const ColumnSchema& column : columns) called.push_back(column.name);
   for (size_t i = 0; i < columns.size(); ++i) {
     const ColumnSchema& column = columns[i];
     const bool is_number = column.kind == ColumnSchema::Kind::number;
     if (!is_number && (column.kind != ColumnSchema::Kind::category || embedded)) continue;
-    const std::string name = column.name.empty()
-                                 ? fmt::format("column {}", i + 1)
-                                 : fmt::format("column '{}'", shown_line(column.name, 40));
+    const std::string name = shown_column(called, i);
     if (is_number) out.push_back(name);
     for (const std::string& category : column.categories) {
-      out.push_back(fmt::format("{}, category '{}'", name, shown_line(category, 40)));
+      out.push_back(fmt::format("{}, category '{}'", name, shown_line(category, kShownCell)));
     }
     if (column.marks_empty) out.push_back(name + ", empty cells");
   }

@@ -81,10 +81,10 @@ void check_optimizer_state(const ResumeChoice& choice, const Session& session,
        choice.checkpoint.string(), describe_differences(changes), choice.checkpoint.string());
 }
 
-// The changes that need --allow-changes.
+// The changes that need --allow-changes. `samples`: how the training data differs.
 std::vector<ConfigDifference> other_run(const ResumeChoice& choice, const Session& session,
-                                        const std::vector<ConfigDifference>& changes) {
-  const std::vector<ConfigDifference> samples = data_changes(choice.state, *session.data.train);
+                                        const std::vector<ConfigDifference>& changes,
+                                        const std::vector<ConfigDifference>& samples) {
   std::vector<ConfigDifference> out;
   for (const ConfigDifference& change : changes) {
     if (!may_change(change, samples.empty())) out.push_back(change);
@@ -195,7 +195,8 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, Session& 
     fail(error.code(), "{}; a run cannot go on with it, even with --allow-changes", error.what());
   }
   auto changes = changes_of(choice, session);
-  const auto other = other_run(choice, session, changes);
+  const auto samples_differ = data_changes(state, *session.data.train);
+  const auto other = other_run(choice, session, changes, samples_differ);
   if (!other.empty() && !has_state_of(*session.executor, choice.checkpoint, Role::parameter)) {
     fail(ExitCode::usage,
          "{} was saved with another model, loss, data or batch:\n{}\nIts parameters have other "
@@ -214,8 +215,7 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, Session& 
   }
   const bool is_leader = session.options.ranks.is_leader();
   const bool has_other_data =
-      !data_changes(state, *session.data.train).empty() ||
-      std::ranges::any_of(other, [](const ConfigDifference& difference) {
+      !samples_differ.empty() || std::ranges::any_of(other, [](const ConfigDifference& difference) {
         const auto ends_with = [&](const char* key) { return difference.path.ends_with(key); };
         return difference.path.starts_with("data.") &&
                (ends_with("path") || ends_with("eval_fraction") || ends_with("split_seed") ||

@@ -1,5 +1,7 @@
 #include "text/huggingface.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "text/byte_level.h"
@@ -99,24 +101,28 @@ std::vector<TokenizerFile> huggingface_tokenizer(const Tokenizer& tokenizer, int
   return files;
 }
 
+void change_json(std::vector<TokenizerFile>& files, std::string_view name,
+                 const std::function<void(ordered_json&)>& change) {
+  const auto file = std::ranges::find(files, name, &TokenizerFile::name);
+  if (file == files.end()) return;
+  auto json = ordered_json::parse(file->content, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return;
+  change(json);
+  file->content = json.dump(2) + "\n";
+}
+
 void put_around_texts(const Tokenizer& tokenizer, std::vector<TokenizerFile>& files) {
   if (tokenizer.kind() == "wordpiece") return;  // its files have [CLS] and [SEP]
   const SpecialTokens& special = tokenizer.special();
   const auto padding = special.padding ? special.padding : special.end_of_text;
-  for (TokenizerFile& file : files) {
-    if (file.name != "tokenizer.json" && file.name != "tokenizer_config.json") continue;
-    auto json = ordered_json::parse(file.content, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) continue;
-    if (file.name == "tokenizer.json") {
-      json["post_processor"] = around_texts(tokenizer);
-    } else {
-      json["add_bos_token"] = special.begin_of_text.has_value();
-      json["add_eos_token"] = special.end_of_text.has_value();
-      json["padding_side"] = "right";
-      if (padding) json["pad_token"] = std::string(name_of_token(tokenizer, *padding));
-    }
-    file.content = json.dump(2) + "\n";
-  }
+  change_json(files, "tokenizer.json",
+              [&](ordered_json& json) { json["post_processor"] = around_texts(tokenizer); });
+  change_json(files, "tokenizer_config.json", [&](ordered_json& json) {
+    json["add_bos_token"] = special.begin_of_text.has_value();
+    json["add_eos_token"] = special.end_of_text.has_value();
+    json["padding_side"] = "right";
+    if (padding) json["pad_token"] = std::string(name_of_token(tokenizer, *padding));
+  });
 }
 
 }  // namespace dltrain

@@ -5,7 +5,7 @@
 // differently. Large texts should therefore be split into several files or JSON Lines. Most models
 // normalize line breaks to spaces.
 //
-// Of a unigram model the library normalizes the text, and UnigramSearch finds the pieces.
+// For unigram models the library only normalizes the text; UnigramSearch finds the pieces.
 #include <optional>
 
 #include <sentencepiece_processor.h>
