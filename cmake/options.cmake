@@ -13,7 +13,8 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 option(DLTRAIN_BUILD_TESTS "Build the tests" ON)
 option(DLTRAIN_WERROR "Treat warnings as errors" ON)
 option(DLTRAIN_OPENMP "Compile with OpenMP (off for the thread sanitizer, which cannot see its barriers)" ON)
-option(DLTRAIN_UNITY "Compile sixteen sources as one; names in unnamed namespaces are unique within a library" ON)
+# Names in unnamed namespaces are unique within a library. Larger units compile faster as a whole and slower after a change.
+set(DLTRAIN_UNIT_SIZE 32 CACHE STRING "Most sources of a library that are compiled as one file")
 option(DLTRAIN_FUZZ "Build tests/fuzz with libFuzzer (needs clang) instead of as replay tests" OFF)
 set(DLTRAIN_CUDA AUTO CACHE STRING "Build the CUDA engine: AUTO (when the toolkit is found), ON or OFF")
 set_property(CACHE DLTRAIN_CUDA PROPERTY STRINGS AUTO ON OFF)
@@ -28,14 +29,18 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()
 
-# No -march=native: the executable runs on any x86-64, and the kernels select their instruction set at
+# No -march=native: the executable runs on any x86-64 processor with AVX2, and the kernels select their instruction set at
 # run time. No contraction: a*b+c rounds twice unless a kernel requests a fused multiply-add, so
 # the instruction set selected at compile time does not change results.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
                     $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
-if(DLTRAIN_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ treats the sources of a unit as headers and warns about types with members of unnamed namespaces.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # A larger heap of the compiler is collected less often, which saves 5 to 10 % of the time.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=500000> $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-expand=200>)
 endif()
 if(DLTRAIN_WERROR)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)

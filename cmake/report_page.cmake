@@ -16,11 +16,12 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/report_page.cpp @ONLY CONTEN
 namespace dltrain {
 
 const PageSources& page_sources() {
+  using namespace std::string_view_literals;  // the length of a plain literal would be counted at compile time, slowly
   static constexpr PageSources sources{
-      R\"=page=(@PAGE_HTML@)=page=\",
-      R\"=page=(@PAGE_STYLE@)=page=\",
-      R\"=page=(@PAGE_SCRIPT@)=page=\",
-      R\"=page=(@PAGE_CHARTS@)=page=\"};
+      R\"=page=(@PAGE_HTML@)=page=\"sv,
+      R\"=page=(@PAGE_STYLE@)=page=\"sv,
+      R\"=page=(@PAGE_SCRIPT@)=page=\"sv,
+      R\"=page=(@PAGE_CHARTS@)=page=\"sv};
   return sources;
 }
 

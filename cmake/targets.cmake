@@ -1,22 +1,26 @@
-# dltrain_units(RESULT FOLDER SOURCES…): writes files that include sixteen sources of FOLDER each and are compiled in
-# their place, because most of the compile time of a source is spent on shared headers. RESULT is the list of files to
-# compile. The includes are relative to FOLDER, so that all clones share ccache's entries. Sources that include Highway's
+# dltrain_units(RESULT FOLDER SOURCES…): writes files that include up to DLTRAIN_UNIT_SIZE sources of FOLDER each and are
+# compiled in their place, because most of the compile time of a source is spent on shared headers. RESULT is the list of
+# files to compile. The includes are relative to FOLDER, so that all clones share ccache's entries. Sources that include Highway's
 # foreach_target.h are compiled separately because they include themselves.
 function(dltrain_units result folder)
   set(single "")
   set(joined "")
   foreach(source ${ARGN})
     file(STRINGS ${source} alone REGEX "hwy/foreach_target.h" LIMIT_COUNT 1)
-    if(alone OR NOT DLTRAIN_UNITY)
+    if(alone OR DLTRAIN_UNIT_SIZE EQUAL 1)
       list(APPEND single ${source})
     else()
       file(RELATIVE_PATH source ${folder} ${source})
       list(APPEND joined ${source})
     endif()
   endforeach()
+  list(LENGTH joined count)
+  math(EXPR units "(${count} + ${DLTRAIN_UNIT_SIZE} - 1) / ${DLTRAIN_UNIT_SIZE}")
   set(number 0)
   while(joined)
-    list(SUBLIST joined 0 16 unit)
+    # Units of one library have equal sizes.
+    math(EXPR size "(${count} * (${number} + 1)) / ${units} - (${count} * ${number}) / ${units}")
+    list(SUBLIST joined 0 ${size} unit)
     list(REMOVE_ITEM joined ${unit})
     list(TRANSFORM unit REPLACE "(.+)" "#include \"\\1\"\n")
     string(JOIN "" text ${unit})
@@ -34,16 +38,24 @@ function(dltrain_build_fast target)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 endfunction()
 
-# dltrain_library(NAME [FAST_BUILD] [DEPENDS …] [LINK …]): adds a static library of all *.cpp files of one folder.
-# Includes are written from the parent folder: #include "tensor/shape.h". FAST_BUILD: see dltrain_build_fast.
+# dltrain_library(NAME [FAST_BUILD] [HOT …] [DEPENDS …] [LINK …]): adds a static library of all *.cpp files of one folder.
+# Includes are written from the parent folder: #include "tensor/shape.h". FAST_BUILD: see dltrain_build_fast; HOT names
+# the sources, without .cpp, that are compiled with -O3 all the same.
 function(dltrain_library name)
-  cmake_parse_arguments(ARG "FAST_BUILD" "" "DEPENDS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "FAST_BUILD" "" "HOT;DEPENDS;LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   string(REPLACE "/" "_" target "dltrain_${name}")
   if(sources)
+    set(hot ${ARG_HOT})
+    list(TRANSFORM hot PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/${name}/)
+    list(TRANSFORM hot APPEND .cpp)
+    list(REMOVE_ITEM sources ${hot})
+    set(UNIT_NAME ${name}_hot)
+    dltrain_units(hot ${CMAKE_CURRENT_SOURCE_DIR} ${hot})
+    set_source_files_properties(${hot} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
     set(UNIT_NAME ${name})
     dltrain_units(sources ${CMAKE_CURRENT_SOURCE_DIR} ${sources})
-    add_library(${target} STATIC ${sources})
+    add_library(${target} STATIC ${hot} ${sources})
     if(ARG_FAST_BUILD)
       dltrain_build_fast(${target})
     endif()

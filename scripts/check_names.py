@@ -31,6 +31,7 @@ TYPE = re.compile(r"(?:struct|class|enum class|enum|union)\s+(?:\[\[\w+\]\]\s+|a
 
 # Functions and variables: the first name before a parenthesis, an initial value or the end of the declaration.
 HIDDEN = re.compile(r"(?:[\w:<>,*&\[\]]+\s+)+[*&]?(\w+)\s*(?:\[[^\]]*\])*\s*(?:\(|=|\{|;)")
+ALIAS = re.compile(r"using (\w+) =")
 NO_DECLARATION = re.compile(r"(using|template|return|namespace|typedef|extern|static_assert|public|private|case|else)\b")
 
 
@@ -43,8 +44,10 @@ def hidden(text):
             stack.append(opened[1])
         elif CLOSE.match(line) and stack:
             stack.pop()
-        elif "" in stack and not NO_DECLARATION.match(line):
-            found = TYPE.match(line) or HIDDEN.match(line)
+        elif "" in stack:
+            found = ALIAS.match(line) or TYPE.match(line)
+            if not found and not NO_DECLARATION.match(line):
+                found = HIDDEN.match(line)
             if found:
                 yield number, found[1]
 
@@ -105,6 +108,7 @@ def self_test():
         (1, {"lib/a/a.h": one, "kernels/cuda/b.cu": one}),
         (0, {"lib/a/a.cpp": helper, "lib/b/b.cpp": helper}),
         (1, {"lib/a/a.cpp": helper, "lib/a/b.cpp": helper}),
+        (1, {f"lib/a/{name}.cpp": f"namespace {{\nusing Json = {name};\n}}  // namespace\n" for name in "ab"}),
     ]
     for expected, files in cases:
         with tempfile.TemporaryDirectory() as root:

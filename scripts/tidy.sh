@@ -3,7 +3,7 @@
 # an error. Uses clang-tidy 15 or newer if it is installed (14 cannot parse g++ 12's <ranges>),
 # otherwise that of the Python package clang-tidy, in a virtual environment under build/.
 #
-# Without arguments the units of the build (sixteen sources each) are checked as one file each, since most of the time of a
+# Without arguments the units of the build (up to 32 sources each) are checked as one file each, since most of the time of a
 # source is spent on shared headers. A file that has passed is not checked again until it, a header or the checks change.
 #
 #   scripts/tidy.sh [FILE.cpp]...
@@ -28,14 +28,14 @@ if [ -z "$tidy" ]; then
 fi
 
 files=("$@")
-unity=OFF
-[ ${#files[@]} -gt 0 ] || unity=ON
+size=1
+[ ${#files[@]} -gt 0 ] || size=32
 rm -rf build/tidy/*/units
-cmake -S . -B build/tidy -G Ninja -DCMAKE_BUILD_TYPE=Release -DDLTRAIN_UNITY=$unity -DDLTRAIN_CUDA=OFF \
+cmake -S . -B build/tidy -G Ninja -DCMAKE_BUILD_TYPE=Release -DDLTRAIN_UNIT_SIZE=$size -DDLTRAIN_CUDA=OFF \
   -DDLTRAIN_BUILD_TESTS=OFF --log-level=WARNING >/dev/null
 # The build generates these headers, which sources include.
 ninja -C build/tidy generated/ops/definitions.h generated/nn/plugin_abi.h >/dev/null
-if [ $unity = ON ]; then
+if [ $size -gt 1 ]; then
   # The sources replace their #include, because clang's analyzer skips the functions of included files.
   for unit in build/tidy/*/units/*.cpp; do
     folder=$(basename "$(dirname "$(dirname "$unit")")")

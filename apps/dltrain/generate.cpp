@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "data/line_reader.h"
 #include "dltrain/commands.h"
 #include "dltrain/language_model_options.h"
@@ -53,7 +53,7 @@ void read_prompt_file(const std::string& path, const LanguageModel& model,
       text(std::string(*line));
       continue;
     }
-    const auto json = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+    const auto json = try_parse_json(*line);
     if (json.is_object() && json.contains("prompt") && json["prompt"].is_string() &&
         model.tokenizer() != nullptr) {
       text(json["prompt"].get<std::string>());

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "config/diagnostics.h"
 #include "config/paths.h"
 #include "config/scalar.h"
@@ -130,7 +131,7 @@ bool has_records_with(const fs::path& path, const std::string& key) {
     LineReader lines(path);
     while (const auto line = lines.next()) {
       if (line->find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      const auto record = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+      const auto record = try_parse_json(*line);
       return record.is_object() && record.contains(key);
     }
   } catch (const Error&) {

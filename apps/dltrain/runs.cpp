@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
+#include "base/json.h"
 #include "base/parse_number.h"
 #include "base/utf8.h"
 #include "dltrain/commands.h"
@@ -123,14 +123,14 @@ void print_json(const std::vector<RunRecord>& runs) {
     for (const auto& [key, value] : run.figures) figures.add(key, value);
     Json settings = Json::object();
     for (const auto& [key, yaml] : settings_of(run, /*plain=*/false)) {
-      const Json value = Json::parse(yaml, nullptr, /*allow_exceptions=*/false);
+      const Json value = try_parse_ordered_json(yaml);
       const bool text = value.is_discarded() || value.is_string();
       settings[key] = text ? Json(printable(plain_value(yaml))) : value;
     }
     const Json line{{"folder", run.folder.string()},
                     {"status", run.status},
                     {"problem", run.problem},
-                    {"results", Json::parse(figures.text())},
+                    {"results", parse_ordered_json(figures.text())},
                     {"settings", std::move(settings)}};
     fmt::print("{}\n", json_text(line));
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "data/line_reader.h"
 #include "dltrain/commands.h"
 #include "dltrain/language_model_options.h"
@@ -26,7 +27,7 @@ std::vector<Pair> read_pairs(const std::string& file) {
   LineReader lines{std::filesystem::path(file)};
   while (const auto line = lines.next()) {
     if (line->empty()) continue;
-    const auto json = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+    const auto json = try_parse_json(*line);
     const auto text = [&](const char* key) {
       if (!json.is_object() || !json.contains(key) || !json[key].is_string()) {
         throw Error(ExitCode::data,

@@ -27,13 +27,11 @@ HWY_INLINE hn::Vec<hn::ScalableTag<uint16_t>> narrow_two(const Vec* v, NativeBf1
   return narrow_native(v[0], v[1]);
 }
 #endif
-#if HWY_TARGET != HWY_SCALAR
 template <typename Rounding>
 HWY_INLINE hn::Vec<hn::ScalableTag<uint16_t>> narrow_two(const Vec* v, Rounding rounding) {
   return hn::Combine(hn::ScalableTag<uint16_t>(), narrow_bits(v[1], rounding),
                      narrow_bits(v[0], rounding));
 }
-#endif
 
 // Access to a vector of channels: a full one, or the last few channels.
 struct Whole {
@@ -73,14 +71,12 @@ HWY_INLINE void fetch(const T* p) {
 template <bool far, typename Rounding, int kVectors, typename Read, typename T>
 HWY_INLINE void put_all(Read part, const Vec* v, T* p) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(Tag()));
-#if HWY_TARGET != HWY_SCALAR
   if constexpr (kVectors == kWritten && sizeof(T) == 2) {
     const hn::ScalableTag<uint16_t> d;
     const auto both = narrow_two(v, Rounding());
     far ? hn::Stream(both, d, half_bits(p)) : hn::StoreU(both, d, half_bits(p));
     return;
   }
-#endif
   for (int i = 0; i < kVectors; ++i) {
     if constexpr (far && std::is_same_v<T, float>) {
       hn::Stream(v[i], Tag(), p + i * lanes);

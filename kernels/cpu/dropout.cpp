@@ -40,15 +40,6 @@ namespace {
 using Words = hn::ScalableTag<uint32_t>;
 using WordVec = hn::Vec<Words>;
 
-#if HWY_TARGET == HWY_SCALAR
-
-HWY_INLINE void draw(uint64_t key, uint64_t block, uint64_t counter_high, uint32_t* out) {
-  const Philox4 drawn = philox4x32(key, block, counter_high);
-  std::copy_n(drawn.v, 4, out);
-}
-
-#else
-
 struct Halves {
   WordVec low, high;
 };
@@ -90,8 +81,6 @@ HWY_INLINE void draw(uint64_t key, uint64_t block, uint64_t counter_high, uint32
   }
   hn::StoreInterleaved4(c0, c1, c2, c3, d, out);
 }
-
-#endif
 
 // Elements [begin, end) of the micro-batch.
 template <typename T>

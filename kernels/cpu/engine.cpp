@@ -20,9 +20,7 @@ namespace {
 // Returns the widest instruction set that oneDNN may use.
 std::string architecture() {
   using Isa = dnnl::cpu_isa;
-  static constexpr std::pair<Isa, const char*> kNames[] = {{Isa::sse41, "sse41"},
-                                                           {Isa::avx, "avx"},
-                                                           {Isa::avx2, "avx2"},
+  static constexpr std::pair<Isa, const char*> kNames[] = {{Isa::avx2, "avx2"},
                                                            {Isa::avx2_vnni, "avx2_vnni"},
                                                            {Isa::avx512_core, "avx512"},
                                                            {Isa::avx512_core_vnni, "avx512_vnni"},
@@ -46,7 +44,13 @@ int64_t simd_targets() {
     hwy::DisableTargets(2 * HWY_AVX3 - 1);
   }
 #endif
-  return hwy::SupportedTargets() & HWY_TARGETS;
+  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
+  if (targets == 0) {
+    fail(ExitCode::device,
+         "the CPU engine needs a processor with AVX2 and FMA (Intel since Haswell, AMD since "
+         "Excavator)");
+  }
+  return targets;
 }
 
 std::unique_ptr<Device> open(int index) {
@@ -54,9 +58,9 @@ std::unique_ptr<Device> open(int index) {
   static const int64_t targets = simd_targets();  // before a kernel is chosen
   adapt_openmp_waiting();
   const dnnl_version_t* v = dnnl::version();
-  const std::string libraries = fmt::format(
-      "oneDNN {}.{}.{}, Highway {}.{}.{} for {}", v->major, v->minor, v->patch, HWY_MAJOR,
-      HWY_MINOR, HWY_PATCH, targets != 0 ? hwy::TargetName(targets & -targets) : "any processor");
+  const std::string libraries =
+      fmt::format("oneDNN {}.{}.{}, Highway {}.{}.{} for {}", v->major, v->minor, v->patch,
+                  HWY_MAJOR, HWY_MINOR, HWY_PATCH, hwy::TargetName(targets & -targets));
   return make_host_device("cpu", libraries.c_str(), architecture());
 }
 

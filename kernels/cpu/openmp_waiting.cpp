@@ -34,7 +34,7 @@ struct CoreTime {
 // Returns false if the system does not tell. Does not allocate.
 bool read_core_time(const cpu_set_t& cores, CoreTime& time) {
   static char text[1 << 17];  // used by one thread; a line has about 100 bytes
-  const FileDescriptor file(open("/proc/stat", O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open("/proc/stat", O_RDONLY | O_CLOEXEC));
   if (!file) return false;
   size_t size = 0;
   for (ssize_t got = 1; got > 0 && size + 1 < sizeof text; size += static_cast<size_t>(got)) {

@@ -135,11 +135,6 @@ HWY_INLINE void transpose_16x16(const float* from, int64_t from_stride, float* t
 // The same for 4 × 4 values.
 HWY_INLINE void transpose_4x4(const float* from, int64_t from_stride, float* to,
                               int64_t to_stride) {
-#if HWY_TARGET == HWY_SCALAR
-  for (int64_t c = 0; c < 4; ++c) {
-    for (int64_t r = 0; r < 4; ++r) to[c * to_stride + r] = from[r * from_stride + c];
-  }
-#else
   const hn::FixedTag<float, 4> d;
   const hn::RepartitionToWide<decltype(d)> pairs;
   const auto x0 = hn::LoadU(d, from), x1 = hn::LoadU(d, from + from_stride);
@@ -152,7 +147,6 @@ HWY_INLINE void transpose_4x4(const float* from, int64_t from_stride, float* to,
   hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, to + to_stride);
   hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, to + 2 * to_stride);
   hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, to + 3 * to_stride);
-#endif
 }
 
 // to[c·to_stride + r] = from[r·from_stride + c]

@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/json.h"
 
 namespace dltrain {
 namespace {
@@ -98,7 +99,7 @@ std::string checksums_to_json(const Checksums& checksums) {
 }
 
 Checksums checksums_from_json(const std::string& text, const std::string& location) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = try_parse_json(text);
   if (!json.is_object() || !json.contains("format") || !json["format"].is_number_integer()) {
     refuse("is not a checksums file of dltrain", location);
   }

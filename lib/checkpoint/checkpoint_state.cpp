@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/version.h"
 
 namespace dltrain {
@@ -74,7 +75,7 @@ std::string to_json(const CheckpointState& state, const std::vector<std::string>
   json["early_stopping"] = to_json(state.early_stopping);
   json["files"] = files;
   if (!state.data.class_names.empty()) json["class_names"] = state.data.class_names;
-  if (state.data.recorded()) json["data"] = nlohmann::ordered_json::parse(to_json(state.data));
+  if (state.data.recorded()) json["data"] = parse_ordered_json(to_json(state.data));
   if (state.evaluation_due) json["evaluation_due"] = true;
   for (const auto& [key, text] : kTexts) {
     if (!(state.*text).empty()) json[key] = state.*text;
@@ -88,7 +89,7 @@ std::string to_json(const CheckpointState& state, const std::vector<std::string>
 
 CheckpointState read_state_file(const std::filesystem::path& path,
                                 std::vector<std::string>& files) try {
-  const auto json = nlohmann::json::parse(read_file(path, kMaxStateBytes, ExitCode::storage));
+  const auto json = parse_json(read_file(path, kMaxStateBytes, ExitCode::storage));
   CheckpointState state{.format = json.at("format")};
   if (state.format < 1 || state.format > kStateFormat) {
     fail(ExitCode::storage, "{}: format {} (dltrain {}); this program reads formats 1 to {}",

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
+#include "base/json.h"
 
 namespace dltrain {
 
@@ -21,7 +21,7 @@ namespace {
 template <typename Record>
 std::optional<Record> parse_watch(const std::string& text) {
   try {
-    return json::parse(text).get<Record>();
+    return parse_json(text).get<Record>();
   } catch (const json::exception&) {
     return std::nullopt;
   }

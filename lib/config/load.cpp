@@ -168,7 +168,7 @@ std::optional<ConfigNode> load_files(std::span<const fs::path> files,
 
 }  // namespace
 
-std::optional<std::string> process_environment(const std::string& name) {
+std::optional<std::string> environment_variable(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   if (!value) return {};
   return std::string(value);

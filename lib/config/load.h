@@ -23,12 +23,12 @@ namespace dltrain {
 
 // Returns the value of an environment variable, or nothing if it is not set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
-std::optional<std::string> process_environment(const std::string& name);
+std::optional<std::string> environment_variable(const std::string& name);
 
 struct ConfigInputs {
   std::vector<std::filesystem::path> files = {};  // may be empty: defaults and overrides alone
   std::vector<std::string> overrides = {};        // "optimizer.learning_rate=3e-4", as after -s
-  EnvironmentLookup environment = process_environment;
+  EnvironmentLookup environment = environment_variable;
 };
 
 // Returns nothing if a text could not be read. After other problems (an invalid override, a missing

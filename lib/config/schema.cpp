@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace dltrain {
 namespace {
 
@@ -142,7 +144,7 @@ class SchemaWriter : public Fields {
     if (slot.free_names) {
       free_names_ = true;
     } else {
-      add(name, Json::parse(slot.schema), key);
+      add(name, parse_ordered_json(slot.schema), key);
     }
   }
   // Allows the parts and, beside them, every key of every kind.

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "data/memory_dataset.h"
@@ -49,7 +49,7 @@ nlohmann::json record_of(const JsonlLine& line) {
                 line.location);
   }
   try {
-    record = nlohmann::json::parse(line.text);
+    record = parse_json(line.text);
   } catch (const nlohmann::json::exception& error) {
     if (looks_like_utf16(line.text)) {
       throw Error(ExitCode::data, "is UTF-16; save the file as UTF-8", line.location);

@@ -7,8 +7,7 @@
 
 #include "base/cpus.h"
 #include "base/error.h"
-#include "base/json_error.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "data/broken_images.h"
 #include "data/config.h"
 #include "data/image_config.h"
@@ -87,7 +86,7 @@ class PackedImages final : public ImageSource {
   void read_metadata(std::span<const std::byte> text) {
     const auto* begin = reinterpret_cast<const char*>(text.data());
     try {
-      const auto metadata = nlohmann::json::parse(begin, begin + text.size());
+      const auto metadata = parse_json({begin, text.size()});
       if (metadata.at("format") != "dltrain.images") refuse("is not a file of packed images");
       const auto version = metadata.at("version").get<int64_t>();
       if (version != packed::kVersion) {

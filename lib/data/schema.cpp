@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/parse_number.h"
 #include "base/utf8.h"
 #include "data/csv.h"
@@ -155,7 +156,7 @@ std::string to_json(const DataSchema& schema) {
 
 DataSchema schema_from_json(const std::string& json, const std::string& location) {
   try {
-    const auto in = SchemaJson::parse(json);
+    const auto in = parse_ordered_json(json);
     if (in.at("format") != "dltrain.data" || in.at("version") != kSchemaVersion) {
       throw std::runtime_error(
           fmt::format("only version {} of dltrain.data is supported", kSchemaVersion));

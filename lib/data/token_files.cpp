@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json_error.h"
+#include "base/json.h"
 #include "data/config.h"
 #include "data/sequence_config.h"
 #include "data/text_files.h"
@@ -206,7 +206,7 @@ TokensMetadata parse_tokens_metadata(const std::string& name, const std::string&
   };
   TokensMetadata metadata;
   try {
-    const auto json = nlohmann::json::parse(content);
+    const auto json = parse_json(content);
     if (json.at("format") != kFormat) refuse("does not describe token files");
     if (json.at("version") != 1) refuse("has an unknown version; version 1 is supported");
     const auto& size = json.at("vocab_size");

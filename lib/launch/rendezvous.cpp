@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/host_name.h"
-#include "base/json_text.h"
+#include "base/json.h"
 
 namespace dltrain {
 
@@ -37,7 +37,7 @@ constexpr size_t kMaxLine = 2000;
 template <typename Record>
 Record parse_record(const std::string& text) {
   try {
-    return json::parse(text).get<Record>();
+    return parse_json(text).get<Record>();
   } catch (const json::exception&) {
     fail(ExitCode::rank, "cannot parse a message of another launcher; is it of the same version?");
   }

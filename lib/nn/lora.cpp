@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "config/name_patterns.h"
 #include "config/paths.h"
 #include "config/scalar.h"
@@ -67,7 +68,7 @@ void read_adapter_config(ConfigJson& json, ConfigNode& map) {
 
 // Reports adapters that belong to a base whose weights were changed when they were made.
 void refuse_changed_base(const std::string& text, ConfigJson& json) {
-  const auto raw = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto raw = try_parse_json(text);
   const auto start = raw.find("init_lora_weights");
   if (start == raw.end() || !start->is_string()) return;
   const auto name = start->get<std::string>();

@@ -13,8 +13,6 @@
 namespace dltrain {
 namespace {
 
-using Placements = std::vector<Placement>;
-
 class SequenceCut {
  public:
   SequenceCut(Graph& graph, const PartitionOptions& options)
@@ -98,7 +96,7 @@ class SequenceCut {
   bool place_on_rows(Node& node) {
     if (node.op->place == nullptr) return false;
     SpecList specs;
-    Placements placements;
+    std::vector<Placement> placements;
     const Rows* first = nullptr;
     for (ValueId id : node.inputs) {
       specs.push_back(whole_spec(id));
@@ -135,8 +133,8 @@ class SequenceCut {
   }
 
   // The placements of the outputs, if all are rows that are cut evenly.
-  std::optional<Placements> placed(const Node& node, const SpecList& specs,
-                                   const Placements& inputs) const {
+  std::optional<std::vector<Placement>> placed(const Node& node, const SpecList& specs,
+                                               const std::vector<Placement>& inputs) const {
     auto outputs = node.op->place(specs, node.attributes, inputs);
     const auto is_even = [&](const Placement& p) {
       return p.kind == Placement::sharded && p.parts.size() == 1 &&

@@ -10,7 +10,7 @@
 #include "base/encodings.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "base/version.h"
 #include "report/curves.h"
@@ -51,7 +51,7 @@ Json curve_json(const CurveTable& all, size_t points) {
 Json object_in(const fs::path& path) {
   if (!is_file(path)) return nullptr;
   try {
-    Json out = Json::parse(read_file(path, kMostBytes, ExitCode::storage), nullptr, false);
+    Json out = try_parse_ordered_json(read_file(path, kMostBytes, ExitCode::storage));
     return out.is_object() ? out : Json(nullptr);
   } catch (const Error&) {
     return nullptr;
@@ -63,7 +63,7 @@ Json last_rows(const fs::path& path) {
   Json out = Json::array();
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
-    Json row = Json::parse(line, nullptr, false);
+    Json row = try_parse_ordered_json(line);
     if (!row.is_object()) continue;
     out.push_back(std::move(row));
     if (out.size() > kMostRows) out.erase(out.begin());
@@ -197,7 +197,7 @@ std::string verdict_of(const RunRecord& run, const RunCurves& curves) {
 
 // A value of the configuration as it is printed there: texts that need quotes have them.
 std::string plain_text(const std::string& value) {
-  const Json parsed = Json::parse(value, nullptr, false);
+  const Json parsed = try_parse_ordered_json(value);
   return parsed.is_string() ? parsed.get<std::string>() : value == "null" ? "" : value;
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/host_name.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/owned_files.h"
 #include "base/stop.h"
@@ -261,7 +262,7 @@ std::string Run::finished_summary() const {
   const auto path = path_ / "summary.json";
   if (!std::filesystem::exists(path, ignored)) return "";
   const std::string text = read_file(path, kMaxSummaryBytes, ExitCode::storage);
-  const auto summary = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto summary = try_parse_json(text);
   if (!summary.is_object() || summary.value("exit_code", -1) != 0 ||
       summary.value("steps", int64_t{-1}) != resume_->state.step) {
     return "";

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/run_lock.h"
 #include "base/utf8.h"
 #include "checkpoint/checkpoint_state.h"
@@ -16,8 +17,6 @@
 namespace dltrain {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr uint64_t kMostBytes = uint64_t{16} << 20;
 
 std::string read_if_there(const std::filesystem::path& path) {
@@ -25,15 +24,11 @@ std::string read_if_there(const std::filesystem::path& path) {
   return read_file(path, kMostBytes, ExitCode::storage);
 }
 
-Json parse(const std::string& text) {
-  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
-
-std::string text_in(const Json& object, const char* key) {
+std::string text_in(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? printable(found->get<std::string>()) : "";
 }
-double number_in(const Json& object, const char* key) {
+double number_in(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? found->get<double>() : NAN;
 }
@@ -43,12 +38,12 @@ template <typename Use>
 void for_each_line(const std::filesystem::path& path, Use use) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
-    const Json object = parse(line);
+    const nlohmann::json object = try_parse_json(line);
     if (object.is_object()) use(object);
   }
 }
 
-RunAttempt attempt_of(const Json& line) {
+RunAttempt attempt_of(const nlohmann::json& line) {
   RunAttempt out{.time = number_in(line, "time"),
                  .folder = text_in(line, "folder"),
                  .host = text_in(line, "host"),
@@ -65,13 +60,13 @@ RunAttempt attempt_of(const Json& line) {
   out.threads = whole("threads");
   const auto command = line.find("command");
   if (command == line.end() || !command->is_array()) return out;
-  for (const Json& word : *command) {
+  for (const nlohmann::json& word : *command) {
     if (word.is_string()) out.command.push_back(printable(word.get<std::string>()));
   }
   return out;
 }
 
-void read_summary(RunRecord& run, const Json& summary) {
+void read_summary(RunRecord& run, const nlohmann::json& summary) {
   for (const auto& [key, value] : summary.items()) {
     if (value.is_number()) run.figures[key] = value.get<double>();
     if (value.is_string()) run.texts[key] = printable(value.get<std::string>());
@@ -107,9 +102,9 @@ RunRecord read_run(const std::filesystem::path& folder) {
   try {
     out.config = read_if_there(folder / "config.yaml");
     for_each_line(folder / kAttemptsFile,
-                  [&](const Json& line) { out.attempts.push_back(attempt_of(line)); });
+                  [&](const nlohmann::json& line) { out.attempts.push_back(attempt_of(line)); });
     const std::string text = read_if_there(folder / "summary.json");
-    const Json summary = parse(text);
+    const nlohmann::json summary = try_parse_json(text);
     const bool current = summary.is_object() &&
                          (out.attempts.empty() ||
                           !(number_in(summary, "attempt") < double(out.attempts.back().attempt)));
@@ -122,7 +117,7 @@ RunRecord read_run(const std::filesystem::path& folder) {
       out.problem = "summary.json is no JSON object";
     }
     if (out.figures.empty()) {
-      for_each_line(folder / "metrics.jsonl", [&](const Json& line) {
+      for_each_line(folder / "metrics.jsonl", [&](const nlohmann::json& line) {
         for (const auto& [key, value] : line.items()) {
           if (value.is_number()) out.figures[key == "step" ? "steps" : key] = value.get<double>();
         }
@@ -150,7 +145,7 @@ double whole_seconds(const std::map<std::string, double>& figures) {
 
 std::vector<RunPoint> read_curve(const std::filesystem::path& run) {
   std::vector<RunPoint> out;
-  for_each_line(run / "metrics.jsonl", [&](const Json& line) {
+  for_each_line(run / "metrics.jsonl", [&](const nlohmann::json& line) {
     const double step = number_in(line, "step");
     if (!line.contains("loss") || !(std::abs(step) < 1e15)) return;
     out.push_back(
@@ -180,7 +175,7 @@ std::vector<std::filesystem::path> find_runs(const std::filesystem::path& folder
 }
 
 std::string plain_value(const std::string& yaml) {
-  const Json text = parse(yaml);
+  const nlohmann::json text = try_parse_json(yaml);
   return text.is_string() ? text.get<std::string>() : yaml;
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/owned_files.h"
 #include "base/run_lock.h"
 #include "config/diff.h"
@@ -261,7 +262,7 @@ void Trials::refresh(int64_t trial, int64_t repeat) {
   std::error_code ignored;
   if (!fs::exists(file, ignored)) return;
   const std::string text = read_file(file, kMostBytesOfTrial, ExitCode::storage);
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = try_parse_json(text);
   const auto stored = json.find("rounds");
   std::vector<std::string> values = read_values(json, sweep_);
   if (stored == json.end() || !stored->is_array() || values.empty()) return;

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/owned_files.h"
 #include "base/system_calls.h"
@@ -28,7 +29,7 @@ FileWriter open_metrics(const std::filesystem::path& path, std::optional<int64_t
 
 // Returns false if the run, resumed after `step`, writes this line again.
 bool is_line_to_keep(std::string_view line, int64_t step, bool evaluation_due) {
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto json = try_parse_json(line);
   if (!json.is_object()) return false;
   const auto found = json.find("step");
   if (found == json.end()) return true;
@@ -47,8 +48,8 @@ EarlierAttempts earlier_attempts(const std::filesystem::path& metrics) {
   const size_t end = text.rfind('\n');
   if (end == std::string::npos || end == 0) return out;
   const size_t begin = text.rfind('\n', end - 1) + 1;  // npos + 1 is 0
-  const auto first = nlohmann::json::parse(text.substr(0, text.find('\n')), nullptr, false);
-  const auto last = nlohmann::json::parse(text.substr(begin, end - begin), nullptr, false);
+  const auto first = try_parse_json(text.substr(0, text.find('\n')));
+  const auto last = try_parse_json(text.substr(begin, end - begin));
   const auto number = [](const nlohmann::json& line, const char* key, double otherwise) {
     const auto found = line.find(key);
     return found != line.end() && found->is_number() ? found->get<double>() : otherwise;

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 
 namespace dltrain {
 namespace {
@@ -50,7 +51,7 @@ void PrometheusFile::check(const std::filesystem::path& path) {
 }
 
 std::string PrometheusFile::update(const JsonObject& line) {
-  const auto fields = nlohmann::json::parse(line.text());
+  const auto fields = parse_json(line.text());
   for (const auto& [key, value] : fields.items()) {
     if (value.is_number()) values_[metric_name(key)] = value.dump();
     if (value.is_null()) values_[metric_name(key)] = "NaN";

@@ -10,7 +10,7 @@
 #include <zlib.h>
 
 #include "base/error.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "base/owned_files.h"
 #include "base/version.h"
 #include "config/diff.h"
@@ -31,7 +31,7 @@ constexpr std::string_view kPrefix = "offline-run-";
 
 // A value of the configuration, written as YAML, as JSON.
 std::string config_value(const std::string& text) {
-  const Json parsed = Json::parse(text, nullptr, false);
+  const Json parsed = try_parse_json(text);
   return json_text(parsed.is_discarded() ? Json(text) : parsed);
 }
 
@@ -91,7 +91,7 @@ void WandbRun::begin(const fs::path& run, const WandbInfo& info) {
   std::ifstream metrics(run / "metrics.jsonl");
   for (std::string line; std::getline(metrics, line);) lines.push_back(line);
   if (!lines.empty()) {
-    const Json first = Json::parse(lines[0], nullptr, false);
+    const Json first = try_parse_json(lines[0]);
     if (first.is_object() && first.contains("time") && first["time"].is_number()) {
       started_ = first["time"].get<double>();
     }
@@ -131,7 +131,7 @@ std::string WandbRun::add(std::string_view line) {
 }
 
 void WandbRun::take(std::string_view line) {
-  const Json json = Json::parse(line, nullptr, false);
+  const Json json = try_parse_json(line);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return;
   const auto step = json["step"].get<int64_t>();
   if (step != step_) write_row();

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/utf8.h"
 #include "text/bpe.h"
 #include "text/byte_level.h"
@@ -231,7 +232,7 @@ std::shared_ptr<Tokenizer> bpe_from_vocabulary(const std::string& vocab_name,
   file["model"]["merges"] = pairs;
   file["model"]["vocab"] = std::move(vocabulary);
   std::string content = file.dump() + "\n";
-  const nlohmann::json parsed = nlohmann::json::parse(content);
+  const nlohmann::json parsed = parse_json(content);
   return bpe_from_json(vocab_name, std::move(content), parsed);
 }
 

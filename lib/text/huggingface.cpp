@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "text/byte_level.h"
 #include "text/formats.h"
 #include "text/sentence_piece_model.h"
@@ -105,7 +106,7 @@ void change_json(std::vector<TokenizerFile>& files, std::string_view name,
                  const std::function<void(ordered_json&)>& change) {
   const auto file = std::ranges::find(files, name, &TokenizerFile::name);
   if (file == files.end()) return;
-  auto json = ordered_json::parse(file->content, nullptr, /*allow_exceptions=*/false);
+  auto json = try_parse_ordered_json(file->content);
   if (!json.is_object()) return;
   change(json);
   file->content = json.dump(2) + "\n";

@@ -1,5 +1,5 @@
 // tokenizer_from_json: recognises the format of a tokenizer.json and reads dltrain's own.
-#include "base/json_error.h"
+#include "base/json.h"
 #include "text/formats.h"
 #include "text/json_fields.h"
 #include "text/simple_tokenizers.h"
@@ -97,7 +97,7 @@ nlohmann::ordered_json bpe_json(const nlohmann::ordered_json& added_tokens,
 nlohmann::json parse_json_object(const std::string& name, const std::string& content) {
   nlohmann::json root;
   try {
-    root = nlohmann::json::parse(content);
+    root = parse_json(content);
   } catch (const nlohmann::json::exception& error) {
     throw Error(ExitCode::data, "is not JSON: " + json_error(error.what()), name);
   }

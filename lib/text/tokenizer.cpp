@@ -6,7 +6,7 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "base/lfs_pointer.h"
 #include "base/owned_files.h"
 #include "base/utf8.h"

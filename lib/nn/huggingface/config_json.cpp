@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/json_error.h"
+#include "base/json.h"
 
 namespace dltrain {
 namespace {
@@ -90,7 +90,7 @@ constexpr const char* kWithoutMeaning[] = {
 ConfigJson::ConfigJson(std::string location, const std::string& text)
     : location_(std::move(location)) {
   try {
-    map_ = json::parse(text);
+    map_ = parse_json(text);
   } catch (const json::exception& error) {
     throw Error(ExitCode::usage, "is not JSON: " + json_error(error.what()), location_);
   }

@@ -1,6 +1,7 @@
 #include "nn/huggingface/folder.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "config/paths.h"
 #include "config/suggest.h"
 #include "nn/lora.h"
@@ -39,8 +40,7 @@ std::vector<std::string> keys_that_follow(std::string_view key, const std::strin
 
 nlohmann::json read_json_file(const fs::path& path) {
   if (!is_file(path)) return nullptr;
-  auto json = nlohmann::json::parse(read_file(path, kMaxConfig, ExitCode::usage), nullptr,
-                                    /*allow_exceptions=*/false);
+  auto json = try_parse_json(read_file(path, kMaxConfig, ExitCode::usage));
   return json.is_object() ? json : nullptr;
 }
 

@@ -1,6 +1,5 @@
 #include "nn/huggingface/identify.h"
 
-#include <regex>
 #include <sstream>
 
 #include "config/bind.h"
@@ -13,10 +12,18 @@ namespace {
 
 // Removes optional inputs of BERT, which a folder does not specify; runs of earlier versions have
 // only `attention_mask`.
-std::string without_masks(const std::string& text) {
-  static const std::regex masks(R"re(, "?(attention_mask|token_type_ids)\??"?)re");
-  static const std::regex alone(R"re(inputs: \[previous\])re");
-  return std::regex_replace(std::regex_replace(text, masks, ""), alone, "inputs: null");
+std::string without_masks(std::string text) {
+  const auto replace = [&](std::string_view from, std::string_view to) {
+    for (size_t at; (at = text.find(from)) != std::string::npos;) text.replace(at, from.size(), to);
+  };
+  for (const std::string mask : {"attention_mask", "token_type_ids"}) {
+    for (const std::string& name : {mask + "?", mask}) {
+      replace(", \"" + name + "\"", "");
+      replace(", " + name, "");
+    }
+  }
+  replace("inputs: [previous]", "inputs: null");
+  return text;
 }
 
 // Returns the list of layers of the resolved configuration.
