@@ -21,8 +21,8 @@ state=build/full
 mkdir -p "$state"
 # Tests of the program read them; scripts/test.sh has made them where it called this script.
 { scripts/prepare_digits.sh && scripts/prepare_tables.sh; } >/dev/null || exit
-# A hash of the sources, including uncommitted changes, without docs.
-revision=$(git ls-files -co --exclude-standard -- . ':!docs' | xargs -d '\n' sha1sum 2>/dev/null | sha1sum | cut -c1-12)
+# A hash of the sources, including uncommitted changes, without documentation.
+revision=$(git ls-files -co --exclude-standard -- . ':!docs' ':!*.md' | xargs -d '\n' sha1sum 2>/dev/null | sha1sum | cut -c1-12)
 
 asan_tests() { # asan_tests CTEST_ARGUMENTS…
   ctest --preset asan --parallel "$jobs" --no-tests=error --label-exclude '^long$' "$@"

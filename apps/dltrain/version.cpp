@@ -48,10 +48,14 @@ std::unique_ptr<Device> open_first_gpu(std::string& why) {
 
 CommandBody add_version(CLI::App&) {
   return [] {
-    const auto cpu = engines().cpu->open(0);
     fmt::print("dltrain {} ({})\n", version(), git_revision());
-    const DeviceProperties& p = cpu->properties();
-    fmt::print("cpu: {} ({}), {}\n", p.name, p.architecture, p.libraries);
+    try {
+      const auto cpu = engines().cpu->open(0);
+      const DeviceProperties& p = cpu->properties();
+      fmt::print("cpu: {} ({}), {}\n", p.name, p.architecture, p.libraries);
+    } catch (const Error& error) {
+      fmt::print("cpu: {}\n", error.what());
+    }
     print_cuda();
     return ExitCode::ok;
   };
