@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "dltrain/checkpoint_options.h"
 #include "run/class_report.h"
@@ -47,7 +48,7 @@ ExitCode run_eval(const EvalOptions& options) {
     fmt::print("{}", print_class_report(record.classes, names));
     json.update(class_report_json(record.classes, names));
   }
-  if (!options.result.empty()) write_file_atomically(options.result, json.dump() + "\n");
+  if (!options.result.empty()) write_file_atomically(options.result, json_text(json) + "\n");
   return ExitCode::ok;
 }
 

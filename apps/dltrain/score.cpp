@@ -115,7 +115,7 @@ ExitCode run_score(const ScoreFlags& o) {
                                       {"tokens", text.tokens.size()},
                                       {"bytes", pairs[i].continuation.size()},
                                       {"greedy", text.greedy}};
-    out += line.dump() + "\n";
+    out += json_text(line) + "\n";
   }
   if (!o.output.empty()) {
     write_file_atomically(o.output, out);

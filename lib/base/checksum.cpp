@@ -95,7 +95,7 @@ std::string checksums_to_json(const Checksums& checksums) {
     files[name]["piece_bytes"] = digest.piece_bytes;
     files[name]["pieces"] = digest.pieces;
   }
-  return nlohmann::ordered_json{{"format", kFormat}, {"files", files}}.dump(2) + "\n";
+  return json_text(nlohmann::ordered_json{{"format", kFormat}, {"files", files}}, 2) + "\n";
 }
 
 Checksums checksums_from_json(const std::string& text, const std::string& location) {
@@ -104,8 +104,8 @@ Checksums checksums_from_json(const std::string& text, const std::string& locati
     refuse("is not a checksums file of dltrain", location);
   }
   if (json["format"] != kFormat) {
-    refuse(fmt::format("has checksums of format {}; format {} is supported", json["format"].dump(),
-                       kFormat),
+    refuse(fmt::format("has checksums of format {}; format {} is supported",
+                       json_text(json["format"]), kFormat),
            location);
   }
   try {

@@ -24,7 +24,7 @@ enum class ExitCode : int {
   memory = 5,        // does not fit, or out of memory
   rank = 6,          // a rank was lost, hung or never joined
   storage = 7,       // unwritable, full; corrupt or foreign checkpoint
-  device = 8,        // device missing or faulty
+  device = 8,        // device missing or faulty, or a processor without AVX2
   check_failed = 9,  // `dltrain check` found a failure, `dltrain runs reproduce` other bits
   stopped = 75,      // stopped early: by a signal, a time limit or --stop-at; it can be continued
 };

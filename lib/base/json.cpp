@@ -13,8 +13,8 @@ void cut(std::string& text, std::string_view from, std::string_view to) {
 }
 
 template <typename Json>
-std::string to_line(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string to_text(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -35,11 +35,12 @@ nlohmann::ordered_json try_parse_ordered_json(std::string_view text) {
   return nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-std::string json_text(const nlohmann::json& json) {
-  return to_line(json);
+std::string json_text(const nlohmann::json& json, int indent) {
+  return to_text(json, indent);
 }
-std::string json_text(const nlohmann::ordered_json& json) {
-  return to_line(json);
+
+std::string json_text(const nlohmann::ordered_json& json, int indent) {
+  return to_text(json, indent);
 }
 
 std::string json_error(std::string_view what) {

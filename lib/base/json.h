@@ -16,10 +16,10 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text);
 nlohmann::json try_parse_json(std::string_view text);
 nlohmann::ordered_json try_parse_ordered_json(std::string_view text);
 
-// Returns a value as text on one line, in which invalid UTF-8 (for example of paths) is replaced by
-// U+FFFD.
-std::string json_text(const nlohmann::json& json);
-std::string json_text(const nlohmann::ordered_json& json);
+// Returns a value as text, in which invalid UTF-8 (for example of paths) is replaced by U+FFFD.
+// `indent`: spaces for each level; -1: all on one line.
+std::string json_text(const nlohmann::json& json, int indent = -1);
+std::string json_text(const nlohmann::ordered_json& json, int indent = -1);
 
 // Shortens what() of a nlohmann::json::exception: removes the library's name and error number and
 // the state of its parser. "line 1, column 9: unexpected end of input".

@@ -9,6 +9,7 @@
 
 #include "base/atomic_directory.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/owned_files.h"
 #include "base/run_lock.h"
 #include "base/version.h"
@@ -155,7 +156,7 @@ std::filesystem::path CheckpointFolder::finish(const StateSnapshot& snapshot,
     }
     const nlohmann::ordered_json index{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}};
     directory_->create(file.stem + std::string(kSuffix) + ".index.json")
-        .write(index.dump(2) + "\n");
+        .write(json_text(index, 2) + "\n");
   }
   const std::filesystem::path out = publish(state, config);
   remove_old(retention);

@@ -84,7 +84,7 @@ std::string to_json(const CheckpointState& state, const std::vector<std::string>
     json["loss_scale"] = *state.loss_scale;
     json["scale_streak"] = state.scale_streak;
   }
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 CheckpointState read_state_file(const std::filesystem::path& path,
@@ -103,7 +103,7 @@ CheckpointState read_state_file(const std::filesystem::path& path,
   }
   state.best = metric_record(json, "best");
   state.early_stopping = metric_record(json, "early_stopping");
-  if (json.contains("data")) state.data = schema_from_json(json["data"].dump(), path.string());
+  if (json.contains("data")) state.data = schema_from_json(json_text(json["data"]), path.string());
   state.data.class_names = json.value("class_names", state.data.class_names);
   state.saved_at = json.value("saved_at", 0.0);
   state.tokens_seen = json.value("tokens_seen", int64_t{0});

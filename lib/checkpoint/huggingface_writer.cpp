@@ -7,6 +7,7 @@
 
 #include "base/atomic_directory.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/owned_files.h"
 #include "tensor/float_tensors.h"
 #include "tensor/safetensors.h"
@@ -180,7 +181,7 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
   if (shards.size() > 1) {
     const nlohmann::ordered_json index{{"metadata", {{"total_size", written.bytes}}},
                                        {"weight_map", map}};
-    out.create("model.safetensors.index.json").write(index.dump(2) + "\n");
+    out.create("model.safetensors.index.json").write(json_text(index, 2) + "\n");
   }
   nlohmann::ordered_json config = model.config;
   if (!folder.adapters && !folder.timm) {
@@ -188,7 +189,7 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
                             : dtype == DType::bf16 ? "bfloat16"
                                                    : "float16";
   }
-  out.create(folder.adapters ? kAdapterConfig : "config.json").write(config.dump(2) + "\n");
+  out.create(folder.adapters ? kAdapterConfig : "config.json").write(json_text(config, 2) + "\n");
   for (const TokenizerFile& file : folder.files) out.create(file.name).write(file.content);
   out.publish();
   return written;

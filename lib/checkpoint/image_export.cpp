@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/image_config.h"
 #include "nn/huggingface/folder.h"
 
@@ -142,7 +143,8 @@ void add_images(const std::optional<ImageInput>& input, const std::vector<Output
   if (timm) {
     config["pretrained_cfg"] = timm_input(images, config);
   } else if (input) {
-    out.files.push_back({"preprocessor_config.json", transformers_input(images).dump(2) + "\n"});
+    out.files.push_back(
+        {"preprocessor_config.json", json_text(transformers_input(images), 2) + "\n"});
   }
 }
 

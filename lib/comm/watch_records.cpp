@@ -49,7 +49,7 @@ std::optional<WatchPosition> WatchPosition::from_text(const std::string& text, i
 }
 
 std::string members_text(std::span<const int> ranks) {
-  return json(ranks).dump();
+  return json_text(json(ranks));
 }
 
 std::vector<int> members_from_text(const std::string& text, int size) {

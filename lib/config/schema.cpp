@@ -292,7 +292,7 @@ std::string config_schema(ObjectRef object, const std::string& title) {
   schema["properties"].update(body["properties"]);
   schema["additionalProperties"] = false;
   schema["$defs"] = std::move(definitions);
-  return schema.dump(2) + "\n";
+  return json_text(schema, 2) + "\n";
 }
 
 }  // namespace dltrain

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "text/special_tokens.h"
 
 namespace dltrain {
@@ -274,7 +275,7 @@ std::string ChatFormat::prompt(const std::vector<ChatTurn>& turns,
 
 std::string ChatFormat::jinja() const {
   // A text of JSON has the same meaning in Jinja.
-  const auto text = [](const nlohmann::json& value) { return value.dump(); };
+  const auto text = [](const nlohmann::json& value) { return json_text(value); };
   nlohmann::ordered_json texts;
   if (has_system_) texts["system"] = {system_.before, system_.after};
   texts["user"] = {user_.before, user_.after};
@@ -288,7 +289,7 @@ std::string ChatFormat::jinja() const {
       R"({{% set texts = {} %}}{{{{ {} }}}}{{% for message in messages %}}{{% set around = )"
       R"(texts[message["role"]] %}}{{{{ around[0] + message["content"]{} + around[1] }}}})"
       R"({{% endfor %}}{{% if add_generation_prompt %}}{{{{ {} }}}}{{% endif %}})",
-      texts.dump(), begin, trims_ ? " | trim" : "", text(assistant_.before));
+      json_text(texts), begin, trims_ ? " | trim" : "", text(assistant_.before));
 }
 
 std::vector<std::pair<size_t, size_t>> answer_tokens(const ChatFormat::Rendered& chat,

@@ -141,7 +141,8 @@ void read_labelled_jsonl(LineReader& lines, const std::string& text_key,
     if (labelled || record.contains(label_key)) {
       const nlohmann::json& label = value_of(record, label_key, location);
       if (label.is_structured()) refuse_type(label, label_key, "a string or a number", location);
-      if (!label.is_null()) out.label = label.is_string() ? label.get<std::string>() : label.dump();
+      if (!label.is_null())
+        out.label = label.is_string() ? label.get<std::string>() : json_text(label);
     }
     use(std::move(out));
   }

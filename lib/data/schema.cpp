@@ -151,7 +151,7 @@ std::string to_json(const DataSchema& schema) {
     SchemaJson& of = out["channels"][field] = SchemaJson::array();
     for (const Statistics& s : channels) of.push_back({{"mean", s.mean}, {"std", s.std}});
   }
-  return out.dump();
+  return json_text(out);
 }
 
 DataSchema schema_from_json(const std::string& json, const std::string& location) {

@@ -197,7 +197,7 @@ std::string tokens_metadata_to_json(const TokensMetadata& metadata, int64_t trai
                                     {"tokenizer", metadata.tokenizer},
                                     {"train_tokens", train},
                                     {"eval_tokens", eval}};
-  return json.dump() + "\n";
+  return json_text(json) + "\n";
 }
 
 TokensMetadata parse_tokens_metadata(const std::string& name, const std::string& content) {

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/host_name.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/owned_files.h"
 #include "base/version.h"
@@ -220,7 +221,7 @@ void Reporter::log_evaluation(const EvaluationRecord& r) {
   hooks_->evaluation(r.step, line.text());
   if (!r.classes.classes.empty()) {
     const auto json = class_report_json(r.classes, session_.data.eval->class_names());
-    write_file_atomically(folder_ / "classes.json", json.dump() + "\n");
+    write_file_atomically(folder_ / "classes.json", json_text(json) + "\n");
   }
   if (tensorboard_) tensorboard_->add_evaluation(r);
   log_info("step {}: evaluation on {} samples: {}{}", r.step, r.samples, texts[0],

@@ -150,8 +150,8 @@ void Run::compare_configurations() const {
   const nlohmann::json path = path_.string(), resume = options_.resume;
   const std::string all =
       dump_config(experiment_) +
-      fmt::format("output_dir: {}\nresume: {}\noverwrite: {}\nallow_changes: {}\n", path.dump(),
-                  resume.dump(), options_.overwrite, options_.allow_changes) +
+      fmt::format("output_dir: {}\nresume: {}\noverwrite: {}\nallow_changes: {}\n", json_text(path),
+                  json_text(resume), options_.overwrite, options_.allow_changes) +
       (by_node ? fmt::format("ranks_per_node: {}\n", options_.ranks.ranks_per_node) : "");
   check_same_configuration(*options_.ranks.store, options_.ranks.rank, options_.ranks.world, all);
 }

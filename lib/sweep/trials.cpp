@@ -246,8 +246,7 @@ void Trials::store(const SweepJob& job, TrialResult result) {
                  {"repeat", job.repeat},
                  {"settings", std::move(settings)},
                  {"rounds", std::move(rounds)}};
-  write_file_atomically(folder_of(job.trial, job.repeat) / "trial.json",
-                        all.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_file_atomically(folder_of(job.trial, job.repeat) / "trial.json", json_text(all, 1) + "\n");
 }
 
 void Trials::refresh() {

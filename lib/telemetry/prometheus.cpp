@@ -53,7 +53,7 @@ void PrometheusFile::check(const std::filesystem::path& path) {
 std::string PrometheusFile::update(const JsonObject& line) {
   const auto fields = parse_json(line.text());
   for (const auto& [key, value] : fields.items()) {
-    if (value.is_number()) values_[metric_name(key)] = value.dump();
+    if (value.is_number()) values_[metric_name(key)] = json_text(value);
     if (value.is_null()) values_[metric_name(key)] = "NaN";
   }
   const auto now = std::chrono::steady_clock::now();

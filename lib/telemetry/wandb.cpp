@@ -140,7 +140,7 @@ void WandbRun::take(std::string_view line) {
     if (!value.is_number() || key == "step") continue;
     const auto known = std::ranges::find(row_, key, &std::pair<std::string, std::string>::first);
     if (known != row_.end()) row_.erase(known);
-    row_.emplace_back(key, value.dump());
+    row_.emplace_back(key, json_text(value));
   }
 }
 
@@ -150,8 +150,8 @@ void WandbRun::write_row() {
   const auto time = std::ranges::find(row_, "time", &std::pair<std::string, std::string>::first);
   const double now = time == row_.end() ? started_ : std::stod(time->second);
   if (time != row_.end()) row_.erase(time);
-  row_.emplace_back("_timestamp", Json(now).dump());
-  row_.emplace_back("_runtime", Json(std::max(0.0, now - started_)).dump());
+  row_.emplace_back("_timestamp", json_text(Json(now)));
+  row_.emplace_back("_runtime", json_text(Json(std::max(0.0, now - started_))));
   row_.emplace_back("_step", std::to_string(step_));
   ProtobufMessage history, summary;
   for (const auto& [key, value] : row_) {

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/lfs_pointer.h"
 #include "base/utf8.h"
 #include "tensor/safetensors_header.h"
@@ -211,7 +212,7 @@ SafetensorsWriter::SafetensorsWriter(FileWriter& file, std::vector<NamedTensor> 
                                                {"shape", tensor.spec.shape.list()},
                                                {"data_offsets", {begin, end}}});
   }
-  std::string header = json.dump();
+  std::string header = json_text(json);
   header.append((kAlignment - (kLengthBytes + header.size()) % kAlignment) % kAlignment, ' ');
   const uint64_t header_bytes = header.size();
   file_.write(std::as_bytes(std::span(&header_bytes, 1)));

@@ -231,7 +231,7 @@ std::shared_ptr<Tokenizer> bpe_from_vocabulary(const std::string& vocab_name,
                                byte_level_json(true, true));
   file["model"]["merges"] = pairs;
   file["model"]["vocab"] = std::move(vocabulary);
-  std::string content = file.dump() + "\n";
+  std::string content = json_text(file) + "\n";
   const nlohmann::json parsed = parse_json(content);
   return bpe_from_json(vocab_name, std::move(content), parsed);
 }

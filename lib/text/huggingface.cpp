@@ -31,7 +31,7 @@ std::string without_merges(const Tokenizer& tokenizer) {
   file["model"]["ignore_merges"] = false;
   file["model"]["vocab"] = vocabulary;
   file["model"]["merges"] = ordered_json::array();
-  return file.dump();
+  return json_text(file);
 }
 
 const char* class_of(const std::vector<TokenizerFile>& files) {
@@ -98,7 +98,7 @@ std::vector<TokenizerFile> huggingface_tokenizer(const Tokenizer& tokenizer, int
   } else {
     name("unk_token", special.unknown);
   }
-  files.push_back({"tokenizer_config.json", config.dump(2) + "\n"});
+  files.push_back({"tokenizer_config.json", json_text(config, 2) + "\n"});
   return files;
 }
 
@@ -109,7 +109,7 @@ void change_json(std::vector<TokenizerFile>& files, std::string_view name,
   auto json = try_parse_ordered_json(file->content);
   if (!json.is_object()) return;
   change(json);
-  file->content = json.dump(2) + "\n";
+  file->content = json_text(json, 2) + "\n";
 }
 
 void put_around_texts(const Tokenizer& tokenizer, std::vector<TokenizerFile>& files) {

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "text/tokenizer.h"
 
 namespace dltrain {
@@ -41,7 +42,7 @@ class JsonFields {
   // The id of `token`.
   int32_t id(const Json& value, const std::string& token) const {
     if (!value.is_number_integer()) refuse("the id of token '{}' is not an integer", token);
-    if (value < 0 || value >= kMaxTokens) refuse("has a token of id {}", value.dump());
+    if (value < 0 || value >= kMaxTokens) refuse("has a token of id {}", json_text(value));
     return value.get<int32_t>();
   }
   static bool is_null(const Json& owner, const char* key) {

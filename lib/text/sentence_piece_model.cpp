@@ -8,6 +8,7 @@
 
 #include "base/encodings.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "text/formats.h"
 
 namespace dltrain {
@@ -188,20 +189,19 @@ std::string unigram_json(const SentencePieceModel& model) {
       added.push_back(special_token_json(static_cast<int32_t>(id), piece.text));
     }
   }
-  return ordered_json{{"version", "1.0"},
-                      {"truncation", nullptr},
-                      {"padding", nullptr},
-                      {"added_tokens", added},
-                      {"normalizer", normalizer(model)},
-                      {"pre_tokenizer", nullptr},
-                      {"post_processor", nullptr},
-                      {"decoder", decoder(model)},
-                      {"model",
-                       {{"type", "Unigram"},
-                        {"unk_id", unknown},
-                        {"vocab", vocabulary(model)},
-                        {"byte_fallback", bytes}}}}
-      .dump();
+  return json_text(ordered_json{{"version", "1.0"},
+                                {"truncation", nullptr},
+                                {"padding", nullptr},
+                                {"added_tokens", added},
+                                {"normalizer", normalizer(model)},
+                                {"pre_tokenizer", nullptr},
+                                {"post_processor", nullptr},
+                                {"decoder", decoder(model)},
+                                {"model",
+                                 {{"type", "Unigram"},
+                                  {"unk_id", unknown},
+                                  {"vocab", vocabulary(model)},
+                                  {"byte_fallback", bytes}}}});
 }
 
 }  // namespace dltrain

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/utf8.h"
 #include "text/formats.h"
 #include "text/special_tokens.h"
@@ -59,7 +60,7 @@ class SimpleTokenizer : public Tokenizer {
     for (size_t id = 0; id < bytes_.size(); ++id) {
       if (is_special_[id]) names.push_back(bytes_[id]);
     }
-    files_ = {{"tokenizer.json", root.dump() + "\n"}};
+    files_ = {{"tokenizer.json", json_text(root) + "\n"}};
   }
 
  private:

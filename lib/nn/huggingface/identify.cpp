@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "base/json.h"
 #include "config/bind.h"
 #include "config/dump.h"
 #include "config/yaml.h"
@@ -50,7 +51,7 @@ ConfigNode parse_layers(const std::string& text) {
 // Returns the layers that a config.json describes, or "" if it is not valid. `option`: an argument
 // that config.json does not have, as {name, value}.
 std::string layers_of(const nlohmann::ordered_json& json, const HuggingFaceOption& option) {
-  const HuggingFaceConfig reading = read_huggingface_config("config.json", json.dump(), "", {});
+  const HuggingFaceConfig reading = read_huggingface_config("config.json", json_text(json), "", {});
   if (!reading.errors.empty()) return "";
   HuggingFaceModel arguments = reading.model;
   arguments.set_text("type", reading.model.type);
