@@ -10,9 +10,9 @@ namespace dltrain {
 class LossWatch {
  public:
   // Adds a logged step. Returns a sentence or an empty text:
-  //   above a thousandth of the first loss. After each one named, the next 30, 60, 120, … logged
-  //   above a thousandth of the first loss. After each one named, the next 30, 60, 120, … logged
-  //   steps are not considered, so that a run names few;
+  // - a spike: the loss is far above those of the 30 logged steps before, by their spread, above
+  //   1.5 times their median, and above a thousandth of the first loss. After each one named, the
+  //   next 30, 60, 120, … logged steps are not considered, so that a run names few;
   // - a plateau, once: over half of the steps so far, and 100 logged ones at least, the mean loss
   //   has not fallen by 1 %.
   std::string add(int64_t step, double loss, double grad_norm);
