@@ -45,6 +45,11 @@ std::shared_ptr<const Source> read_source(const fs::path& path, const SourceLoca
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              std::fclose);
   if (!file) return refuse(std::strerror(errno) + suggest_path(path));
+  if (const std::string type = path.extension().string(); type == ".csv" || type == ".tsv") {
+    return refuse(fmt::format(
+        "it is a table, not an experiment file (YAML); `dltrain init mlp --data {}` writes one",
+        path.string()));
+  }
   check_no_output(::fileno(file.get()), path);
   std::string text, part(1 << 16, '\0');
   errno = 0;

@@ -305,6 +305,9 @@ TEST_CASE("files that cannot be read end in one clear message") {
   fs::create_directories(folder.path("dir.yaml"));
   CHECK(folder.mistakes({.files = {folder.path("dir.yaml")}}) ==
         "dltrain: error: cannot read dir.yaml: it is a folder");
+  CHECK_THAT(
+      folder.mistakes({.files = {folder.write("iris.csv", "a,b\n1,2\n")}}),
+      Catch::Contains("iris.csv: it is a table, not an experiment file (YAML); `dltrain init"));
   CHECK_THAT(folder.mistakes({.files = {folder.write("big.yaml", std::string(65 << 20, '#'))}}),
              Catch::Contains("big.yaml:1:1: error: larger than 67108864 bytes"));
   // The resolved configuration of a run may be large.
