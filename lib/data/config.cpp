@@ -92,12 +92,11 @@ void DatasetConfig::describe(Fields& f) {
 void DatasetConfig::describe_length_buckets(Fields& f) {
   f.integer(
       "length_buckets", length_buckets,
-      {.doc =
-           "With padded samples (pairs of texts, texts with classes): training groups samples of "
-           "similar length into this number of buckets of about equal size and pads them to the "
-           "longest of the bucket instead of sequence_length. Each bucket has its own plan, "
-           "made before the first step. An epoch leaves out the samples that do not fill a "
-           "batch",
+      {.doc = "With padded samples (pairs of texts, chats, texts with classes): training groups "
+              "samples of similar length into this number of buckets of about equal size and pads "
+              "them to the longest of the bucket instead of sequence_length. Each bucket has its "
+              "own plan, made before the first step. An epoch leaves out the samples that do not "
+              "fill a batch",
        .min = 1,
        .max = 64,
        .known_as = {"group_by_length", "buckets", "bucket_by_length"}});

@@ -11,7 +11,7 @@
 //   "[rank N] ". If stdout or stderr is a terminal, rank 0 writes to it directly (progress bar).
 //   Ranks read from /dev/null. Lines can also go to files (tee), or only to files (redirects).
 // * Signals: SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank. The third
-//   SIGINT or SIGTERM kills the ranks. An interrupted launcher does not restart.
+//   SIGINT, SIGTERM or SIGHUP kills the ranks. An interrupted launcher does not restart.
 // * Failure: when a rank ends with a code other than 0, the others get SIGTERM, and SIGKILL after
 //   `grace`. On every node stderr names the first failing rank, with its code or signal, what the
 //   ranks have written to the store about it, and its last lines unless they were printed just
