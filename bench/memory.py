@@ -66,7 +66,7 @@ def main():
                     planned = subprocess.run([arguments.dltrain, "plan", config, *options], env=environment, capture_output=True, text=True)
                     plans[name] = int(re.search(r"(\d+) bytes are allocated", planned.stdout)[1]) / 2**20
         plain = TECHNIQUES[0][0]
-        print(f"| {case} | peak MiB | planned MiB | of plain | time of a step |\n|---|---:|---:|---:|---:|")
+        print(f"| {case} | peak MiB | planned MiB | planned / plain | time / plain |\n|---|---:|---:|---:|---:|")
         for name, _ in TECHNIQUES:
             print(f"| {name} | {peaks[name]:,.0f} | {plans[name]:,.0f} | {plans[name] / plans[plain]:.2f} | {steps[name] / steps[plain]:.2f} |")
 

@@ -53,7 +53,7 @@ struct ZeroUnit {
 std::vector<ZeroUnit> find_zero_units(const Graph& graph, const DataParallelOptions& options);
 
 // Rewrites a graph of training, with the reductions of data_parallel(), or of evaluation (where
-// only parameters of stage 3 and averages have to be gathered). Runs last, since recomputed nodes
+// only parameters of stage 3 and averages have to be gathered). Runs after recompute(), whose nodes
 // of the backward read gathered parameters too.
 Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const DataParallelOptions& options);
 
