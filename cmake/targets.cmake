@@ -81,6 +81,7 @@ function(dltrain_test name)
     return()
   endif()
   set(UNIT_NAME test_${name})
+  set(DLTRAIN_UNIT_SIZE 16)  # names of tests are not unique within a folder
   dltrain_units(units ${CMAKE_CURRENT_SOURCE_DIR} ${sources})
   add_executable(test_${name} ${units})
   target_include_directories(test_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
