@@ -9,7 +9,8 @@ one of the two destructors for both, which corrupts the heap (C++'s one-definiti
 rule; no diagnostic is required). The CUDA plug-in counts as a separate program.
 
 Names used by one source only are in an unnamed namespace. Several sources of a library are compiled as one
-unit (cmake/targets.cmake), so these names must be unique within a library, except for overloads in one source.
+unit (cmake/targets.cmake), so these names must be unique within a library, except for overloads in one source. They
+must also differ from the constants and functions of the library's headers, which they would hide from the rest of the unit.
 """
 import collections
 import os
@@ -32,6 +33,8 @@ TYPE = re.compile(r"(?:struct|class|enum class|enum|union)\s+(?:\[\[\w+\]\]\s+|a
 # Functions and variables: the first name before a parenthesis, an initial value or the end of the declaration.
 HIDDEN = re.compile(r"(?:[\w:<>,*&\[\]]+\s+)+[*&]?(\w+)\s*(?:\[[^\]]*\])*\s*(?:\(|=|\{|;)")
 ALIAS = re.compile(r"using (\w+) =")
+# Constants and functions of headers; clang-format puts them in the first column.
+SHOWN = re.compile(r"(?=\S)(?:(?:inline|constexpr|extern|const) )+[\w:<>,* ]*?[ *&](k[A-Z]\w*)\b|(?=\S)(?!using|typedef|return)[\w:<>,*& ]+[ *&](\w+)\(")
 NO_DECLARATION = re.compile(r"(using|template|return|namespace|typedef|extern|static_assert|public|private|case|else)\b")
 
 
@@ -66,10 +69,19 @@ def types(text):
             yield number, "::".join([*stack, found[1]])
 
 
+def shown(text):
+    """Yields (line, name) of each constant and function at namespace scope of a header."""
+    for number, line in enumerate(text.splitlines(), 1):
+        found = SHOWN.match(line)
+        if found:
+            yield number, found[1] or found[2]
+
+
 def check(root):
     """Returns all violations and the number of types."""
     places = collections.defaultdict(list)
     hiding = collections.defaultdict(dict)  # library and name → the first place in each source
+    showing = {}  # the same for names of headers → a place
     for top in ("lib", "kernels", "apps"):
         for path, _, names in sorted(os.walk(os.path.join(root, top))):
             for name in sorted(names):
@@ -83,6 +95,9 @@ def check(root):
                     if name.endswith(".cpp") and library != "kernels/cuda" and "foreach_target.h" not in text:
                         for line, hidden_name in hidden(text):
                             hiding[library, hidden_name].setdefault(relative, line)
+                    elif name.endswith(".h") and library != "kernels/cuda" and "HWY_TARGET_TOGGLE" not in text:
+                        for line, shown_name in shown(text):
+                            showing[library, shown_name] = f"{relative}:{line}"
     errors = []
     for name, all_places in sorted(places.items()):
         for program, folders in PROGRAMS.items():
@@ -90,6 +105,9 @@ def check(root):
             if len(own) > 1:
                 errors.append(f"{own[1]}: {program} has another {name} at {own[0]}")
                 break
+    for key, place in sorted(showing.items()):
+        for source, line in hiding.get(key, {}).items():
+            errors.append(f"{source}:{line}: {key[1]} hides that of {place} from other sources of the unit")
     for (library, name), sources in sorted(hiding.items()):
         if len(sources) > 1:
             first, second = list(sources.items())[:2]
@@ -108,6 +126,8 @@ def self_test():
         (1, {"lib/a/a.h": one, "kernels/cuda/b.cu": one}),
         (0, {"lib/a/a.cpp": helper, "lib/b/b.cpp": helper}),
         (1, {"lib/a/a.cpp": helper, "lib/a/b.cpp": helper}),
+        (1, {"lib/a/a.cpp": helper, "lib/a/a.h": "int helper(int a);\n", "lib/b/b.h": "int helper(int a);\n"}),
+        (1, {"lib/a/a.cpp": helper.replace("int helper(int a) {\n}", "constexpr int kMost = 2;"), "lib/a/a.h": "inline constexpr int kMost = 3;\n"}),
         (1, {f"lib/a/{name}.cpp": f"namespace {{\nusing Json = {name};\n}}  // namespace\n" for name in "ab"}),
     ]
     for expected, files in cases:

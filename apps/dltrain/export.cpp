@@ -39,9 +39,9 @@ void print_export(const ExportReport& report, const ExportOptions& options) {
   }
 }
 
-CommandBody add_export(CLI::App& command, const char* from, const char* from_doc,
-                       const char* to_doc, const char* dtype_doc,
-                       ExportReport (*run)(const std::filesystem::path&, HuggingFaceFolder)) {
+CommandBody add_exporter(CLI::App& command, const char* from, const char* from_doc,
+                         const char* to_doc, const char* dtype_doc,
+                         ExportReport (*run)(const std::filesystem::path&, HuggingFaceFolder)) {
   auto options = std::make_shared<ExportOptions>();
   command.add_option(from, options->from, from_doc)->required();
   command.add_option("OUT", options->to, to_doc)->required();
@@ -76,13 +76,13 @@ CommandBody add_export(CLI::App& command, const char* from, const char* from_doc
 }  // namespace
 
 CommandBody add_export(CLI::App& command) {
-  return add_export(command, "CHECKPOINT", "Run folder (its newest checkpoint), or a checkpoint",
-                    "Folder to write, for transformers' from_pretrained",
-                    "Format of the weights: f32 (default), bf16, f16", export_model);
+  return add_exporter(command, "CHECKPOINT", "Run folder (its newest checkpoint), or a checkpoint",
+                      "Folder to write, for transformers' from_pretrained",
+                      "Format of the weights: f32 (default), bf16, f16", export_model);
 }
 
 CommandBody add_import(CLI::App& command) {
-  return add_export(
+  return add_exporter(
       command, "FOLDER", "Folder of a Hugging Face model: config.json, safetensors",
       "Folder to write: the model, checked and in one format, and config.yaml to train it",
       "Format of the weights: f32, bf16, f16 (default: the folder's, or f32 where it has several)",

@@ -163,7 +163,7 @@ void check_metric(const ConfigOptions& options, const Trials& trials) {
                               (session.has_evaluation() ? "" : ": there is no evaluation data"));
 }
 
-void print_plan(Trials& trials) {
+void print_rounds(Trials& trials) {
   const SweepConfig& sweep = trials.sweep();
   for (size_t round = 0; round < trials.rounds().size(); ++round) {
     if (trials.rounds().size() == 1) break;
@@ -309,7 +309,7 @@ ExitCode run_sweep(const SweepArguments& arguments) {
                               folder, trials.count(), trial_count(*experiment.sweep)));
   }
   if (arguments.dry_run) {
-    print_plan(trials);
+    print_rounds(trials);
     return ExitCode::ok;
   }
   if (!arguments.rank_only) {

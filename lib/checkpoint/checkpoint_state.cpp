@@ -32,7 +32,7 @@ constexpr std::pair<const char*, std::string CheckpointState::*> kTexts[] = {
     {"base", &CheckpointState::base},
     {"made_by", &CheckpointState::made_by}};
 
-nlohmann::ordered_json to_json(const MetricRecord& record) {
+nlohmann::ordered_json record_json(const MetricRecord& record) {
   if (record.metric.empty()) return nullptr;
   return {{"metric", record.metric},
           {"step", record.step},
@@ -71,8 +71,8 @@ std::string to_json(const CheckpointState& state, const std::vector<std::string>
   json["tokens_seen"] = state.tokens_seen;
   json["saved_at"] = state.saved_at;
   for (const auto& [name, seconds] : kTimeSpent) json["seconds"][name] = state.time.*seconds;
-  json["best"] = to_json(state.best);
-  json["early_stopping"] = to_json(state.early_stopping);
+  json["best"] = record_json(state.best);
+  json["early_stopping"] = record_json(state.early_stopping);
   json["files"] = files;
   if (!state.data.class_names.empty()) json["class_names"] = state.data.class_names;
   if (state.data.recorded()) json["data"] = parse_ordered_json(to_json(state.data));

@@ -29,14 +29,14 @@ Json limited(Json schema, const Key& key) {
   return schema;
 }
 
-Json sized(Json schema, const Key& key) {
+Json sized_schema(Json schema, const Key& key) {
   if (key.min_size) schema["minItems"] = *key.min_size;
   if (key.max_size) schema["maxItems"] = *key.max_size;
   return schema;
 }
 
 Json list_schema(const Json& element, const Key& key) {
-  Json list = sized({{"type", "array"}, {"items", element}}, key);
+  Json list = sized_schema({{"type", "array"}, {"items", element}}, key);
   if (!key.scalar_ok) return list;
   return {{"anyOf", Json::array({element, std::move(list)})}};
 }
@@ -129,7 +129,7 @@ class SchemaWriter : public Fields {
   void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) override {
     Json element;
     slot.prototype([&](ObjectRef object) { element = or_null(section_schema(object)); });
-    add(name, sized({{"type", "array"}, {"items", std::move(element)}}, key), key);
+    add(name, sized_schema({{"type", "array"}, {"items", std::move(element)}}, key), key);
   }
   void on_kind(std::string_view name, const KindSlot& slot, const Key& key) override {
     Json schema = {{"$ref", family(slot.table)}};
@@ -138,7 +138,7 @@ class SchemaWriter : public Fields {
   }
   void on_kinds(std::string_view name, const KindsSlot& slot, const Key& key) override {
     const Json element = {{"$ref", family(slot.table)}};
-    add(name, sized({{"type", "array"}, {"items", element}}, key), key);
+    add(name, sized_schema({{"type", "array"}, {"items", element}}, key), key);
   }
   void on_rewritten(std::string_view name, const RewrittenSlot& slot, const Key& key) override {
     if (slot.free_names) {

@@ -11,7 +11,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMaxLayers = 100'000;
+constexpr size_t kMaxModelLayers = 100'000;
 constexpr std::string_view kPlacesInDocuments = "document_positions";
 
 // Returns whether a name is valid: it becomes a part of the names in checkpoint files.
@@ -203,7 +203,8 @@ std::string LayerContext::path_of(const Layer& layer, List& list) {
             "{} would have the name {}, as the layer at {} has; give it another `name`",
             shown_emit_list(layer, path), path, to_string(known->second));
   }
-  if (paths_.size() > kMaxLayers) fail_at(layer.location, "more than {} layers", kMaxLayers);
+  if (paths_.size() > kMaxModelLayers)
+    fail_at(layer.location, "more than {} layers", kMaxModelLayers);
   return path;
 }
 

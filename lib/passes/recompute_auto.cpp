@@ -13,7 +13,7 @@ namespace {
 
 // Longer chains are joined to so many stages, and stages with more choices have the same memory
 // and time at fewer points.
-constexpr size_t kMostStages = 64, kMostChoices = 24;
+constexpr size_t kMostParts = 64, kMostChoices = 24;
 constexpr int kMemorySteps = 600;
 
 // Returns values over which the forward cannot be cut because they are read much later (skip
@@ -31,7 +31,7 @@ std::vector<bool> long_lived(const Graph& graph) {
     position[i + 1] = position[i] + (graph.nodes[i].attributes.has(kNeverAgain) ? 0 : 1);
   }
   constexpr size_t kFew = 16;
-  for (size_t round = 0; round < kMostStages; ++round) {
+  for (size_t round = 0; round < kMostParts; ++round) {
     size_t from = 0, widest_from = 0, widest_end = 0, widest = 0;
     for (const ForwardCut& cut : find_forward_cuts(graph, out)) {
       const size_t next = cut.after + 1, width = position[next] - position[from];
@@ -69,7 +69,7 @@ class Chain {
     for (size_t i = cuts.size() - 1; i-- > 0;) {
       if (cuts[i].value == cuts[i + 1].value) cuts.erase(cuts.begin() + static_cast<ptrdiff_t>(i));
     }
-    const size_t joined = (cuts.size() + kMostStages - 1) / kMostStages;
+    const size_t joined = (cuts.size() + kMostParts - 1) / kMostParts;
     size_t begin = 0;
     for (size_t i = 0; i < cuts.size(); ++i) {
       if (i + 1 < cuts.size() && (i + 1) % joined != 0) continue;
