@@ -54,6 +54,7 @@ CommandBody add_version(CLI::App&) {
       const DeviceProperties& p = cpu->properties();
       fmt::print("cpu: {} ({}), {}\n", p.name, p.architecture, p.libraries);
     } catch (const Error& error) {
+      if (error.code() != ExitCode::device) throw;
       fmt::print("cpu: {}\n", error.what());
     }
     print_cuda();
