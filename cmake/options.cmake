@@ -37,8 +37,6 @@ add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ treats the sources of a unit as headers and warns about types with members of unnamed namespaces.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
-endif()
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # A larger heap of the compiler is collected less often, which saves 5 to 10 % of the time.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=500000> $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-expand=200>)
 endif()

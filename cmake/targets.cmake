@@ -40,19 +40,20 @@ endfunction()
 
 # dltrain_library(NAME [FAST_BUILD] [HOT …] [DEPENDS …] [LINK …]): adds a static library of all *.cpp files of one folder.
 # Includes are written from the parent folder: #include "tensor/shape.h". FAST_BUILD: see dltrain_build_fast; HOT names
-# the sources, without .cpp, that are compiled with -O3 all the same.
+# the sources, without .cpp and perhaps with *, that are compiled with -O3 all the same.
 function(dltrain_library name)
   cmake_parse_arguments(ARG "FAST_BUILD" "" "HOT;DEPENDS;LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   string(REPLACE "/" "_" target "dltrain_${name}")
   if(sources)
-    set(hot ${ARG_HOT})
-    list(TRANSFORM hot PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/${name}/)
-    list(TRANSFORM hot APPEND .cpp)
-    list(REMOVE_ITEM sources ${hot})
-    set(UNIT_NAME ${name}_hot)
-    dltrain_units(hot ${CMAKE_CURRENT_SOURCE_DIR} ${hot})
-    set_source_files_properties(${hot} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
+    if(ARG_HOT)
+      list(TRANSFORM ARG_HOT REPLACE "(.+)" "${CMAKE_CURRENT_SOURCE_DIR}/${name}/\\1.cpp")
+      file(GLOB hot CONFIGURE_DEPENDS ${ARG_HOT})
+      list(REMOVE_ITEM sources ${hot})
+      set(UNIT_NAME ${name}_hot)
+      dltrain_units(hot ${CMAKE_CURRENT_SOURCE_DIR} ${hot})
+      set_source_files_properties(${hot} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
+    endif()
     set(UNIT_NAME ${name})
     dltrain_units(sources ${CMAKE_CURRENT_SOURCE_DIR} ${sources})
     add_library(${target} STATIC ${hot} ${sources})

@@ -34,7 +34,7 @@ TYPE = re.compile(r"(?:struct|class|enum class|enum|union)\s+(?:\[\[\w+\]\]\s+|a
 HIDDEN = re.compile(r"(?:[\w:<>,*&\[\]]+\s+)+[*&]?(\w+)\s*(?:\[[^\]]*\])*\s*(?:\(|=|\{|;)")
 ALIAS = re.compile(r"using (\w+) =")
 # Constants and functions of headers; clang-format puts them in the first column.
-SHOWN = re.compile(r"(?=\S)(?:(?:inline|constexpr|extern|const) )+[\w:<>,* ]*?[ *&](k[A-Z]\w*)\b|(?=\S)(?!using|typedef|return)[\w:<>,*& ]+[ *&](\w+)\(")
+SHOWN = re.compile(r"(?! )(?:(?:(?:inline|constexpr|extern|const) )+[\w:<>,* ]*?[ *&](k[A-Z]\w*)\b|(?!using|typedef|return)[\w:<>,*& ]+[ *&](\w+)\()")
 NO_DECLARATION = re.compile(r"(using|template|return|namespace|typedef|extern|static_assert|public|private|case|else)\b")
 
 

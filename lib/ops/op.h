@@ -1,7 +1,7 @@
 // The compiler's description of an op: a shape rule, a gradient rule that emits other ops, a
 // placement rule (how its outputs are laid out over ranks if its inputs are), a cost, and one
-// kernel per backend (ops/kernel.h). The table of ops is generated from the
-// definitions in this folder (cmake/tables.cmake); layers only emit ops and never a backward.
+// kernel per backend (ops/kernel.h). The table of ops is generated from the definitions in
+// this folder (cmake/tables.cmake); layers only emit ops and never a backward.
 //
 // Shapes: images are [samples, height, width, channels]; everything is dense and row-major.
 #pragma once

@@ -1,5 +1,5 @@
-// How open_session() reads the data: splits, targets and what the model learns from them. For
-// lib/run/*session*.cpp.
+// The functions with which open_session() opens the data, describes its inputs and targets to the
+// compiler, and checks it against the graph.
 #pragma once
 
 #include "compile/step_graph.h"
