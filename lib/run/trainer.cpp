@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/stop.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "comm/watch.h"
 #include "run/device_ranks.h"
@@ -13,8 +12,9 @@
 #include "run/memory_fit.h"
 #include "run/process_age.h"
 #include "run/samples.h"
+#include "run/step_record.h"
+#include "run/stop_requests.h"
 #include "run/verify_replicas.h"
-#include "runtime/host_reduce.h"
 #include "runtime/remote_error.h"
 #include "telemetry/metrics.h"
 
@@ -22,9 +22,6 @@ namespace dltrain {
 namespace {
 
 using TrainerClock = std::chrono::steady_clock;
-
-constexpr int32_t kTimeLimit = 1 << 16;  // greater than all signals
-constexpr double kAskEvery = 0.02;       // seconds between requests of the other ranks
 
 double seconds_since(TrainerClock::time_point from) {
   return std::chrono::duration<double>(TrainerClock::now() - from).count();
@@ -50,28 +47,6 @@ class Stopwatch {
   TrainerClock::time_point from_ = TrainerClock::now();
 };
 
-// Says when the ranks communicate again about something that they are asked in each of many calls:
-// about every kAskEvery seconds. They agree on the number of calls until then.
-class AskingPause {
- public:
-  // Counts a call. Returns whether it falls into the pause.
-  bool covers_call() { return calls_++ < length_; }
-  int32_t calls() const { return calls_; }
-  // The number of calls that this rank makes in that time.
-  int32_t proposal() const {
-    return static_cast<int32_t>(kAskEvery / std::max(seconds_since(begin_) / calls_, 1e-6));
-  }
-  void restart(int32_t length = 0) {
-    calls_ = 0;
-    length_ = length;
-    begin_ = TrainerClock::now();
-  }
-
- private:
-  int32_t calls_ = 0, length_ = 0;
-  TrainerClock::time_point begin_ = TrainerClock::now();
-};
-
 class Loop {
  public:
   Loop(Session& session, const TrainEvents& events, const TrainOptions& options)
@@ -85,6 +60,7 @@ class Loop {
                      session.shares_state() ? session.options.ranks.collectives : nullptr),
         best_(experiment_.checkpoint.watch(options.origin.best)),
         tokens_seen_(options.origin.tokens_seen),
+        requests_(session, options),
         watch_(session.options.ranks.watch),
         first_step_(session.position.step),
         saved_step_(options.saved ? first_step_ : -1) {
@@ -168,26 +144,16 @@ class Loop {
   void handle(const StepReport& report);
   std::string find_non_finite(int64_t step);
   [[noreturn]] void diverged(const StepReport& report, double loss);
-  struct Requests {
-    bool stop = false, save = false;
-  };
-  Requests take_requests();
-  // Returns the signal or kTimeLimit that stops this rank, or 0. The time limit applies after the
-  // first step, so that every attempt of a run makes progress.
-  int32_t own_stop() const {
-    const int signal = options_.handle_signals ? stop_signal() : 0;
-    const auto& most = experiment_.training.max_time;
-    const bool late =
-        outcome_.steps > first_step_ && most && seconds_since(options_.started) >= *most;
-    return signal != 0 ? signal : late ? kTimeLimit : 0;
+  StopRequests::AfterStep take_requests();
+  void note_stop() {
+    outcome_.reason = requests_.reason();
+    outcome_.signal = requests_.signal();
   }
-  void note_stop(int32_t request) {
-    outcome_.reason = request >= kTimeLimit ? StopReason::time_limit : StopReason::signal;
-    outcome_.signal = request % kTimeLimit;
+  bool stop_wanted() {
+    if (!requests_.stop_wanted()) return false;
+    note_stop();
+    return true;
   }
-  // Makes the next stop_wanted() ask the other ranks, before micro-batches of another duration.
-  void ask_at_once() { stop_pause_.restart(); }
-  bool stop_wanted();
   bool look_at_model(int64_t step, bool evaluates, bool samples, bool counts = true);
   bool catch_up();
   void save(int64_t step, bool last);
@@ -209,6 +175,7 @@ class Loop {
   std::optional<MetricWatch> stopping_;
   std::optional<Samples> samples_;
   TrainOutcome outcome_;
+  StopRequests requests_;
   RankWatch* watch_;                  // nullptr: none
   StepObserver* observer_ = nullptr;  // set from its first step on
   StepInputs inputs_{};
@@ -217,12 +184,8 @@ class Loop {
   std::vector<int64_t> tokens_ = std::vector<int64_t>(4);  // seen after it
   std::vector<float> durations_;
   TrainerClock::time_point started_ = TrainerClock::now();
-  TrainerClock::time_point last_record_ = started_;
-  int64_t last_record_step_ = 0;
-  double last_record_wait_ = 0, last_record_beside_ = 0;
-  int64_t last_record_tokens_ = 0;
+  StepMark last_record_;
   double evaluation_seconds_ = 0, saving_seconds_ = 0;
-  TrainerClock::time_point last_save_ = TrainerClock::now();
   const int64_t first_step_;  // of this attempt
   int64_t saved_step_;
   bool ends_alone_ = false;        // the other ranks do not take part in what follows
@@ -230,13 +193,11 @@ class Loop {
   std::optional<GradientNoise> noise_;
   double loss_scale_ = 1;        // of the step that is reported next
   bool evaluation_due_ = false;  // see CheckpointState
-  AskingPause stop_pause_;       // of stop_wanted()
-  AskingPause request_pause_;    // of take_requests()
 };
 
 // Returns false if the run was stopped before the update: no parameter has changed.
 bool Loop::one_step(int64_t step) {
-  ask_at_once();
+  requests_.ask_at_once();
   for (const ScheduledSegment& segment : session_.executor->schedule()) {
     const bool begins = segment.segment == Phase::forward && segment.chunk == 0;
     if (begins && !fill(step, segment)) return false;
@@ -299,51 +260,15 @@ void Loop::handle(const StepReport& report) {
   const bool log = (report.step + 1) % experiment_.logging.logging_steps == 0 ||
                    is_last(report.step) || report.step == first_step_;
   if (!log) return;
+  const StepMark now{.step = report.step + 1,
+                     .wait = loader_.wait_seconds(),
+                     .beside = seconds_beside(),
+                     .tokens = tokens_[static_cast<size_t>(report.step % 4)]};
   StepRecord& record = outcome_.last_step;
-  const int64_t steps = report.step + 1 - last_record_step_;
-  const double beside = seconds_beside(), wait = loader_.wait_seconds();
-  const double elapsed = seconds_since(last_record_) - (beside - last_record_beside_);
-  const int64_t tokens = tokens_[static_cast<size_t>(report.step % 4)];
-  record = {
-      .step = report.step + 1,
-      .epoch = session_.epoch(report.step + 1),
-      .loss = loss,
-      .metrics = {},
-      .learning_rate = session_.learning_rate(report.step),
-      .grad_norm = report.results.grad_norm,
-      .skipped = !finite,
-      .loss_scale = session_.scale_growth_interval() > 0 ? loss_scale_ : 0,
-      .samples_per_second = static_cast<double>(steps * session_.batch.global_batch) / elapsed,
-      .step_ms = 1e3 * elapsed / static_cast<double>(steps),
-      .data_wait_ms = 1e3 * (wait - last_record_wait_) / static_cast<double>(steps),
-      .tokens_seen = tokens,
-      .tokens_per_second = static_cast<double>(tokens - last_record_tokens_) / elapsed};
-  size_t means = 1;
-  for (; means < metrics.size() && metrics[means].is_mean(); ++means) {
-    record.metrics.emplace_back(metrics[means].label, report.sums[means] / valid);
-  }
-  if (const SourceMix* mix = session_.data.train->sources()) {
-    const auto epochs = mix->epochs(session_.position_at(report.step + 1).cursor);
-    const bool has_losses = session_.executor->training().has_sources();
-    for (size_t k = 0; k < epochs.size(); ++k) {
-      const std::string& name = mix->sources()[k].name;
-      // The loss of a source without targets in this step is absent.
-      if (const double* sums = report.sums.data() + means + 2 * k; has_losses && sums[1] > 0) {
-        record.metrics.emplace_back(name + "_loss", sums[0] / sums[1]);
-      }
-      record.metrics.emplace_back(name + "_epochs", epochs[k]);
-    }
-  }
+  record = record_step(session_, report, loss, valid, std::exchange(last_record_, now), now);
+  record.skipped = !finite;
+  if (session_.scale_growth_interval() > 0) record.loss_scale = loss_scale_;
   if (noise_) record.metrics.emplace_back("gradient_noise_scale", noise_->scale());
-  for (auto& share : fp8_shares(metrics, report.sums)) record.metrics.push_back(std::move(share));
-  RouterReport routers = report_routers(router_sums(metrics, report.sums));
-  record.metrics.insert(record.metrics.end(), routers.values.begin(), routers.values.end());
-  record.expert_load = std::move(routers.load);
-  last_record_ = TrainerClock::now();
-  last_record_step_ = report.step + 1;
-  last_record_wait_ = wait;
-  last_record_beside_ = beside;
-  last_record_tokens_ = tokens;
   if (is_leader() && events_.on_step) events_.on_step(record);
 }
 
@@ -410,7 +335,7 @@ void Loop::save(int64_t step, bool last) {
   if (options_.run_folder.empty() || saved_step_ == step) return;
   if (experiment_.training.verify_replicas && !ends_alone_) verify_replicas(session_, step);
   saved_step_ = step;
-  last_save_ = TrainerClock::now();
+  requests_.saved();
   if (!saves()) return;
   const Stopwatch watch(saving_seconds_);
   announce(checkpoints_.finish());
@@ -420,40 +345,11 @@ void Loop::save(int64_t step, bool last) {
   }
 }
 
-// Returns whether to stop here, between micro-batches, with the same result on all ranks, which
-// must call it at the same places. The ranks communicate only every kAskEvery seconds.
-bool Loop::stop_wanted() {
-  if (stop_pause_.covers_call()) return false;
-  std::array<int32_t, 2> values{own_stop(),
-                                -std::min(2 * stop_pause_.calls(), stop_pause_.proposal())};
-  static const auto subject = std::make_shared<const std::string>("whether to stop");
-  reduce_on_host(session_.options.ranks.collectives, std::span<int32_t>(values), ReduceOp::max,
-                 subject);
-  stop_pause_.restart(session_.options.ranks.world > 1 ? -values[1] : 0);
-  if (values[0] != 0) note_stop(values[0]);
-  return values[0] != 0;
-}
-
-// Lets all ranks agree whether to stop and save after this step: one request is enough. They
-// communicate after the first step and then every kAskEvery seconds.
-Loop::Requests Loop::take_requests() {
-  if (request_pause_.covers_call()) return {};
-  std::array<int32_t, 4> request{own_stop(), 0, checkpoints_.writes() ? 1 : 0,
-                                 -request_pause_.proposal()};
-  const auto& minutes = experiment_.checkpoint.save_minutes;
-  // Ranks may receive a forwarded signal in different steps, so only rank 0 requests to save.
-  request[1] = (is_leader() && options_.handle_signals && take_save_request()) ||
-               (minutes && seconds_since(last_save_) >= 60 * *minutes);
-  {
-    const ObservedPart part(observer_, StepPart::ranks);
-    static const auto subject = std::make_shared<const std::string>("what to do after the step");
-    reduce_on_host(session_.options.ranks.collectives, std::span<int32_t>(request), ReduceOp::max,
-                   subject);
-  }
-  request_pause_.restart(session_.options.ranks.world > 1 ? -request[3] : 0);
-  if (checkpoints_.sharded() && request[2] == 0) announce(checkpoints_.poll());
-  if (request[0] != 0) note_stop(request[0]);
-  return {.stop = request[0] != 0, .save = request[1] != 0};
+StopRequests::AfterStep Loop::take_requests() {
+  const StopRequests::AfterStep asked = requests_.after_step(checkpoints_.writes(), observer_);
+  if (checkpoints_.sharded() && asked.none_writes) announce(checkpoints_.poll());
+  if (asked.stop) note_stop();
+  return asked;
 }
 
 // Evaluates and draws samples after a step. Returns false if the run was stopped before the end; no
@@ -461,7 +357,7 @@ Loop::Requests Loop::take_requests() {
 bool Loop::look_at_model(int64_t step, bool evaluates, bool samples, bool counts) {
   const Stopwatch watch(evaluation_seconds_);
   std::optional<EvaluationRecord> record;
-  ask_at_once();
+  requests_.ask_at_once();
   if (evaluates) {
     record = evaluate(session_, step, [this] { return stop_wanted(); });
     if (!record) return false;
@@ -471,11 +367,11 @@ bool Loop::look_at_model(int64_t step, bool evaluates, bool samples, bool counts
   const bool predicts = evaluates && experiment_.evaluation.predictions;
   if (predicts || samples) {
     // Only rank 0 does this; the others wait.
-    const StopCheck own = [this] { return own_stop() != 0; };
+    const StopCheck own = [this] { return requests_.own_stop(); };
     const bool complete =
         !predicts || !is_leader() || !events_.predict || events_.predict(step, own);
     if (complete && samples && samples_) texts = samples_->draw(step, own);
-    ask_at_once();
+    requests_.ask_at_once();
     if (stop_wanted()) return false;
   }
   if (record) {
@@ -495,7 +391,7 @@ bool Loop::look_at_model(int64_t step, bool evaluates, bool samples, bool counts
 // Evaluates and saves after a step if due. Returns false if the run ends here. After a request to
 // stop no evaluation is started: the resumed run begins with it.
 bool Loop::finish_step(int64_t step) {
-  const Requests asked = take_requests();
+  const StopRequests::AfterStep asked = take_requests();
   const bool pause = step + 1 == options_.stop_at && !is_last(step);
   // An evaluation that only --stop-at asks for is none of those that the run counts.
   const bool counts = evaluation_due(step), samples = samples_due(step);
@@ -573,6 +469,7 @@ void Loop::all_steps(int64_t end) {
     if (step == first_step_) {
       collect_reports(0);
       outcome_.first_step_ms = process_age_ms();
+      requests_.begin_time_limit();
     } else if (durations_.size() < durations_.capacity()) {
       durations_.push_back(static_cast<float>(1e3 * seconds_since(begin)));
     }
@@ -582,8 +479,8 @@ void Loop::all_steps(int64_t end) {
 }
 
 TrainOutcome Loop::run() {
-  last_record_step_ = first_step_;
-  last_record_tokens_ = tokens_seen_;
+  last_record_.step = first_step_;
+  last_record_.tokens = tokens_seen_;
   outcome_.steps = first_step_;
   const int64_t end = std::min(session_.max_steps, options_.stop_at);
   const int64_t left = std::clamp<int64_t>(end - first_step_, 0, options_.steps);
