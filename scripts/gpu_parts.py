@@ -258,7 +258,8 @@ def curve_runs(check):
     runs["lstm"] = [lstm], (1e-5, 1e-5)
     for name, config in (("lstm", lstm), ("gpt2", gpt2)):
         runs[f"{name}-bf16"] = [config, "-s", "precision.compute=bf16"], (0.1, 0.1)
-    runs["gpt2-fp8"] = [gpt2, "-s", "precision={compute: bf16, fp8: {recipe: delayed}}"], (0.1, 0.1)
+    for name, recipe in (("gpt2-fp8", "delayed"), ("gpt2-fp8-blocks", "blockwise")):
+        runs[name] = [gpt2, "-s", f"precision={{compute: bf16, fp8: {{recipe: {recipe}}}}}"], (0.1, 0.1)
     for name, rate in (("lars", 0.5), ("lamb", 1e-2), ("adafactor", 1e-2)):
         runs[name] = ["tests/golden/mlp/gelu-adamw.yaml", "-s", f"optimizer={{type: {name}, learning_rate: {rate}, weight_decay: 0.01}}"], (1e-5, 1e-5)
     return runs

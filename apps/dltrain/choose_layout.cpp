@@ -40,6 +40,7 @@ MachineRates rates_of(const DeviceProperties& device, int local) {
     out.link = device.peak_bytes >= kHbm ? kNvlink : kNetwork;
   }
   gpu.flops_fp8 = device.has_fp8 ? 2 * gpu.flops_fp16 : 0;
+  gpu.fp8_block = device.fp8_block;
   out.gpu = gpu;
   return out;
 }

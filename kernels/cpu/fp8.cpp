@@ -177,34 +177,84 @@ std::unique_ptr<Kernel> round_kernel(const KernelRequest& request) {
   return make_kernel(run, static_cast<size_t>(strips * across) * sizeof(uint32_t));
 }
 
+// x as the codes have it: rows of `used` elements, and the distances of its elements.
+struct CodedRows {
+  Fp8Scales scales;
+  int64_t used, down, across;
+  int64_t high, wide;  // codes that are made together
+  Fp8Format format;
+};
+
+// Makes the codes of a block, whose scale `given` < 0 leaves to its largest element, and returns
+// the place of the scale.
+template <typename E>
+int code_block(const CodedRows& c, const typename E::Stored* x, int64_t row, int64_t column,
+               int given, uint8_t* codes, Lost& lost) {
+  const int64_t rows = std::min(c.high, c.scales.rows - row);
+  const int64_t columns = std::min(c.wide, c.used - column);
+  const auto bits = [&](int64_t i, int64_t j) {
+    return E::widen(x[(row + i) * c.down + (column + j) * c.across]);
+  };
+  uint32_t most = 0;
+  for (int64_t i = 0; given < 0 && i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) most = std::max(most, bits(i, j) & 0x7FFFFFFFu);
+  }
+  const int place = given < 0 ? fp8_place(most, c.format) : given;
+  const float inverse = fp8_inverse(place);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      const auto in = bits_as<float>(bits(i, j));
+      const float y = to_fp8(in, inverse, 1, c.format);
+      lost += {is_saturated(in, inverse, c.format) ? 1 : 0, is_underflow(in, y) ? 1 : 0};
+      codes[(row + i) * c.scales.columns + column + j] = fp8_code(y, c.format);
+    }
+  }
+  return place;
+}
+
 template <typename E>
 std::unique_ptr<Kernel> codes_kernel(const KernelRequest& request) {
-  const Shape &shape = request.inputs[0].shape, &out = request.outputs[0].shape;
-  const int64_t columns = shape[-1], rows = columns == 0 ? 0 : shape.elements() / columns;
-  // Distances of codes of neighbours in a row and in a column of x.
+  const TensorSpec &x = request.inputs[0], &out = request.outputs[0], &scale = request.outputs[1];
+  const int64_t columns = x.shape[-1], rows = columns == 0 ? 0 : x.shape.elements() / columns;
   const bool turned = request.attributes.boolean("transpose");
-  const int64_t across = turned ? out[1] : 1, down = turned ? 1 : columns;
-  return make_kernel(
-      [=, padded = out.elements(), format = format_of(request)](const Bindings& b, Stream&) {
-        const int place = last_place(b.input<float>(1));
-        const float inverse = fp8_inverse(place);
-        auto* codes = b.output<uint8_t>(0);
-        if (padded > rows * columns) std::fill(codes, codes + padded, uint8_t{0});
-        LostOfThreads lost;
-        parallel_for(
-            rows, 1 + kFp8Piece / std::max<int64_t>(columns, 1), [&](int64_t first, int64_t last) {
-              Lost own;
-              for (int64_t i = first * columns; i < last * columns; ++i) {
-                const auto x = bits_as<float>(E::widen(b.input<typename E::Stored>(0)[i]));
-                const float y = to_fp8(x, inverse, 1, format);
-                own += {is_saturated(x, inverse, format) ? 1 : 0, is_underflow(x, y) ? 1 : 0};
-                codes[i / columns * down + i % columns * across] = fp8_code(y, format);
+  const Fp8Scales scales = fp8_scales(out.shape, request.attributes.integers("block"));
+  const int64_t used = turned ? rows : columns;
+  const CodedRows c{.scales = scales,
+                    .used = used,
+                    .down = turned ? 1 : columns,
+                    .across = turned ? columns : 1,
+                    .high = std::max<int64_t>(scales.high, 1),
+                    .wide = scales.wide == 0 ? std::max<int64_t>(used, 1) : scales.wide,
+                    .format = format_of(request)};
+  return make_kernel([c, out, scale, rows, columns](const Bindings& b, Stream&) {
+    const bool blocks = c.scales.wide > 0;
+    const int given = blocks ? -1 : last_place(b.input<float>(1));
+    auto* codes = b.output<uint8_t>(0);
+    std::fill(codes, codes + out.bytes(), uint8_t{0});
+    std::fill(b.output<char>(1), b.output<char>(1) + scale.bytes(), char{0});
+    LostOfThreads lost;
+    parallel_for(
+        ceil_div(c.scales.rows, c.high), 1 + kFp8Piece / std::max<int64_t>(c.high * c.used, 1),
+        [&](int64_t first, int64_t last) {
+          Lost own;
+          for (int64_t i = first * c.high; i < std::min(last * c.high, c.scales.rows);
+               i += c.high) {
+            for (int64_t k = 0; k < c.used; k += c.wide) {
+              const int place =
+                  code_block<E>(c, b.input<typename E::Stored>(0), i, k, given, codes, own);
+              const int64_t at = c.scales.at(i, k);
+              if (scale.dtype == DType::u8) {
+                b.output<uint8_t>(1)[at] = static_cast<uint8_t>(place);
+              } else if (blocks) {
+                b.output<float>(1)[at] = fp8_scale(place);
               }
-              lost.add(own);
-            });
-        *b.output<float>(1) = fp8_scale(place);
-        lost.write(b.output<double>(2), rows * columns);
-      });
+            }
+          }
+          lost.add(own);
+        });
+    if (!blocks) *b.output<float>(1) = fp8_scale(given);
+    lost.write(b.output<double>(2), rows * columns);
+  });
 }
 
 }  // namespace
@@ -226,23 +276,29 @@ std::unique_ptr<Kernel> make_fp8_codes(const KernelRequest& request) {
 
 std::unique_ptr<Kernel> make_fp8_values(const KernelRequest& request) {
   const TensorSpec& y = request.outputs[0];
-  if (request.inputs[1].dtype != DType::f32 || y.dtype == DType::f64) return nullptr;
+  const bool bytes = request.inputs[1].dtype == DType::u8;
+  if ((!bytes && request.inputs[1].dtype != DType::f32) || y.dtype == DType::f64) return nullptr;
   const NarrowFunction narrow = y.dtype == DType::f32 ? nullptr : narrow_function(y.dtype);
-  return make_kernel([narrow, count = y.shape.elements(), format = format_of(request)](
-                         const Bindings& b, Stream&) {
-    const float scale = *b.input<float>(1);
-    parallel_for(count, kFp8Piece, [&](int64_t first, int64_t last) {
-      std::array<float, kFp8Piece> piece;
-      for (int64_t at = first; at < last; at += kFp8Piece) {
-        const int64_t size = std::min(kFp8Piece, last - at);
-        float* values = narrow == nullptr ? b.output<float>(0) + at : piece.data();
-        for (int64_t i = 0; i < size; ++i) {
-          values[i] = fp8_value(b.input<uint8_t>(0)[at + i], format) * scale;
-        }
-        if (narrow != nullptr) narrow(values, b.output<uint16_t>(0) + at, size);
-      }
-    });
-  });
+  const Fp8Scales scales =
+      fp8_scales(request.inputs[0].shape, request.attributes.integers("block"));
+  return make_kernel(
+      [=, count = y.shape.elements(), format = format_of(request)](const Bindings& b, Stream&) {
+        const auto scale = [&](int64_t i) {
+          const int64_t at = scales.at(i / scales.columns, i % scales.columns);
+          return bytes ? fp8_scale(b.input<uint8_t>(1)[at]) : b.input<float>(1)[at];
+        };
+        parallel_for(count, kFp8Piece, [&](int64_t first, int64_t last) {
+          std::array<float, kFp8Piece> piece;
+          for (int64_t at = first; at < last; at += kFp8Piece) {
+            const int64_t size = std::min(kFp8Piece, last - at);
+            float* values = narrow == nullptr ? b.output<float>(0) + at : piece.data();
+            for (int64_t i = 0; i < size; ++i) {
+              values[i] = fp8_value(b.input<uint8_t>(0)[at + i], format) * scale(at + i);
+            }
+            if (narrow != nullptr) narrow(values, b.output<uint16_t>(0) + at, size);
+          }
+        });
+      });
 }
 
 std::unique_ptr<Kernel> make_fp8_scale_update(const KernelRequest& request) {

@@ -1,26 +1,19 @@
 // The ops of lib/ops/fp8.cpp. Largest magnitudes are compared as integers.
-#include "cuda/device_code.cuh"
+#include "cuda/fp8.cuh"
 #include "cuda/makers.h"
 #include "cuda/strided_copy.h"
 #include "ops/step_state.h"
-#include "shared/fp8.h"
 #include "shared/make_kernel.h"
 
 namespace dltrain {
 namespace {
 
-constexpr int kFp8Block = 256;
 static_assert(kFp8Block == kFp8Counts);
 
 // Returns the last place of `counts` that is not 0, in every thread of a block of kFp8Block.
 __device__ int last_place(const float* counts) {
   const int own = static_cast<int>(threadIdx.x);
   return block_max(counts[own] != 0 ? own : 0);
-}
-
-template <typename T>
-__device__ uint32_t magnitude(T x) {
-  return bits_as<uint32_t>(static_cast<float>(x)) & 0x7FFFFFFFu;
 }
 
 // Writes the largest magnitude of each block of threads.
@@ -50,15 +43,6 @@ __global__ void fp8_counts_kernel(Fp8Format format, const uint32_t* most, int bl
   }
   const int place = fp8_place(block_max(own), format);
   counts[threadIdx.x] = place > 0 && static_cast<int>(threadIdx.x) == place ? 1 : 0;
-}
-
-// Adds a block's lost elements to `lost`, whole numbers in double, whose order does not matter.
-__device__ void add_lost(double saturated, double underflow, double* lost) {
-  saturated = block_sum(saturated);
-  underflow = block_sum(underflow);
-  if (threadIdx.x != 0) return;
-  if (saturated > 0) atomicAdd(lost, saturated);
-  if (underflow > 0) atomicAdd(lost + 1, underflow);
 }
 
 __global__ void fp8_lost_kernel(double* lost, int64_t count) {
@@ -119,15 +103,6 @@ __global__ void fp8_blocks_kernel(Fp8Blocks c, const T* x, T* y, double* lost) {
     y[at(i)] = static_cast<T>(out);
   }
   add_lost(0, underflow, lost);
-}
-
-// Returns the code of x, and counts it if it is lost.
-__device__ uint8_t coded(float x, float inverse, const Fp8Format& format, double& saturated,
-                         double& underflow) {
-  const float y = to_fp8(x, inverse, 1, format);
-  saturated += is_saturated(x, inverse, format) ? 1 : 0;
-  underflow += is_underflow(x, y) ? 1 : 0;
-  return fp8_code(y, format);
 }
 
 template <typename T>
@@ -201,19 +176,22 @@ __global__ void fp8_codes_transposed_kernel(Fp8Transpose c, const T* x, const fl
   add_lost(saturated, underflow, lost);
 }
 
+// Packs of codes lie in one block.
 template <typename T>
-__global__ void fp8_values_kernel(Fp8Format format, const uint8_t* codes, const float* scale, T* y,
-                                  int64_t count, bool packs) {
-  const float factor = *scale;
-  sweep_elements<16>(packs ? count / 16 : 0, count, thread_index(), thread_count(),
-                     [&]<int N>(int64_t at) {
-                       uint8_t code[N];
-                       load_elements<uint8_t, N>(codes, at, code);
-                       float value[N];
-                       DLTRAIN_UNROLL
-                       for (int j = 0; j < N; ++j) value[j] = fp8_value(code[j], format) * factor;
-                       store_elements<T, N>(value, y, at);
-                     });
+__global__ void fp8_values_kernel(Fp8Format format, Fp8Scales c, const uint8_t* codes,
+                                  const void* scales, T* y, int64_t count, bool packs) {
+  sweep_elements<16>(
+      packs ? count / 16 : 0, count, thread_index(), thread_count(), [&]<int N>(int64_t first) {
+        const int64_t at = c.wide == 0 ? 0 : c.at(first / c.columns, first % c.columns);
+        const float factor = c.in_bytes() ? fp8_scale(static_cast<const uint8_t*>(scales)[at])
+                                          : static_cast<const float*>(scales)[at];
+        uint8_t code[N];
+        load_elements<uint8_t, N>(codes, first, code);
+        float value[N];
+        DLTRAIN_UNROLL
+        for (int j = 0; j < N; ++j) value[j] = fp8_value(code[j], format) * factor;
+        store_elements<T, N>(value, y, first);
+      });
 }
 
 // One block of kFp8Block threads.
@@ -233,11 +211,11 @@ __global__ void fp8_scale_kernel(const StepState* state, int64_t window, const f
   scale[own] = own == most && own > 0 ? 1.0f : 0.0f;
 }
 
-Fp8Format format_of(const KernelRequest& request) {
-  return request.attributes.text("format") == "e4m3" ? kE4M3 : kE5M2;
-}
-
 }  // namespace
+
+void launch_lost_shares(double* lost, int64_t count, CudaStream stream) {
+  DLTRAIN_LAUNCH(fp8_lost_kernel, 1u, 1u, stream, lost, count);
+}
 
 std::unique_ptr<Kernel> make_cuda_fp8_counts(const KernelRequest& request) {
   const TensorSpec& x = request.inputs[0];
@@ -245,8 +223,8 @@ std::unique_ptr<Kernel> make_cuda_fp8_counts(const KernelRequest& request) {
   const int64_t count = x.shape.elements();
   const unsigned grid = stride_grid(count / 8 + 1, kFp8Block);
   return make_kernel(
-      [format = format_of(request), dtype = x.dtype, count, grid](const Bindings& b,
-                                                                  Stream& stream) {
+      [format = fp8_format_of(request), dtype = x.dtype, count, grid](const Bindings& b,
+                                                                      Stream& stream) {
         auto* most = static_cast<uint32_t*>(b.workspace);
         with_floating(dtype, [&]<typename T>(T) {
           DLTRAIN_LAUNCH(fp8_amax_kernel<T>, grid, kFp8Block, stream.native(), b.input<T>(0), count,
@@ -262,7 +240,7 @@ std::unique_ptr<Kernel> make_cuda_fp8_round(const KernelRequest& request) {
   const TensorSpec& x = request.inputs[0];
   if (x.dtype == DType::f64) return nullptr;
   const int64_t count = x.shape.elements(), columns = x.shape[-1];
-  const Fp8Format format = format_of(request);
+  const Fp8Format format = fp8_format_of(request);
   const std::vector<int64_t> block = request.attributes.integers("block");
   if (count == 0) return nullptr;
   if (block.empty()) {
@@ -274,7 +252,7 @@ std::unique_ptr<Kernel> make_cuda_fp8_round(const KernelRequest& request) {
                        stream.native(), format, b.input<T>(0), b.input<float>(1), b.output<T>(0),
                        b.output<double>(1), count, packs);
       });
-      DLTRAIN_LAUNCH(fp8_lost_kernel, 1u, 1u, stream.native(), b.output<double>(1), count);
+      launch_lost_shares(b.output<double>(1), count, stream.native());
     });
   }
   const Fp8Blocks call{format, count / columns, columns, block[0], block[1]};
@@ -288,16 +266,17 @@ std::unique_ptr<Kernel> make_cuda_fp8_round(const KernelRequest& request) {
           DLTRAIN_LAUNCH(fp8_blocks_kernel<T>, grid, threads, stream.native(), call, b.input<T>(0),
                          b.output<T>(0), b.output<double>(1));
         });
-        DLTRAIN_LAUNCH(fp8_lost_kernel, 1u, 1u, stream.native(), b.output<double>(1), count);
+        launch_lost_shares(b.output<double>(1), count, stream.native());
       });
 }
 
 std::unique_ptr<Kernel> make_cuda_fp8_codes(const KernelRequest& request) {
+  if (request.attributes.has("block")) return make_cuda_fp8_code_blocks(request);
   const TensorSpec& x = request.inputs[0];
   const int64_t count = x.shape.elements(), columns = x.shape[-1];
   if (x.dtype == DType::f64 || count == 0) return nullptr;
   const bool transpose = request.attributes.boolean("transpose");
-  return make_kernel([=, format = format_of(request), dtype = x.dtype,
+  return make_kernel([=, format = fp8_format_of(request), dtype = x.dtype,
                       padded = request.outputs[0].shape[-1]](const Bindings& b, Stream& stream) {
     launch_fill(8, 0, b.outputs[2], 3, stream.native());
     with_floating(dtype, [&]<typename T>(T) {
@@ -320,21 +299,23 @@ std::unique_ptr<Kernel> make_cuda_fp8_codes(const KernelRequest& request) {
                        is_pack_aligned(b.inputs[0]) && is_pack_aligned(b.outputs[0]));
       }
     });
-    DLTRAIN_LAUNCH(fp8_lost_kernel, 1u, 1u, stream.native(), b.output<double>(2), count);
+    launch_lost_shares(b.output<double>(2), count, stream.native());
   });
 }
 
 std::unique_ptr<Kernel> make_cuda_fp8_values(const KernelRequest& request) {
   const TensorSpec& y = request.outputs[0];
   const int64_t count = y.shape.elements();
-  if (request.inputs[1].dtype != DType::f32 || y.dtype == DType::f64 || count == 0) return nullptr;
+  if (request.inputs[1].dtype == DType::f64 || y.dtype == DType::f64 || count == 0) return nullptr;
+  const Fp8Scales scales = fp8_scales(y.shape, request.attributes.integers("block"));
   return make_kernel(
-      [format = format_of(request), dtype = y.dtype, count](const Bindings& b, Stream& stream) {
-        const bool aligned = is_pack_aligned(b.inputs[0]) && is_pack_aligned(b.outputs[0]);
+      [=, format = fp8_format_of(request), dtype = y.dtype](const Bindings& b, Stream& stream) {
+        const bool packs = is_pack_aligned(b.inputs[0]) && is_pack_aligned(b.outputs[0]) &&
+                           (scales.wide == 0 || scales.columns % 16 == 0);
         with_floating(dtype, [&]<typename T>(T) {
           DLTRAIN_LAUNCH(fp8_values_kernel<T>, stride_grid(count / 16 + 1, kFp8Block), kFp8Block,
-                         stream.native(), format, b.input<uint8_t>(0), b.input<float>(1),
-                         b.output<T>(0), count, aligned);
+                         stream.native(), format, scales, b.input<uint8_t>(0), b.inputs[1],
+                         b.output<T>(0), count, packs);
         });
       });
 }

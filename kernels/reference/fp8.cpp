@@ -1,7 +1,10 @@
 // The ops of lib/ops/fp8.cpp but fp8_matmul, by the definition of the formats: the nearest multiple
 // of the step between FP8 numbers.
+#include "shared/fp8.h"
+
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -125,34 +128,68 @@ std::unique_ptr<Kernel> reference_fp8_round(const KernelRequest& request) {
 std::unique_ptr<Kernel> reference_fp8_codes(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Format f = format_of(c);
-    const int place = last_place(c.input<T>(1)), n = place == 0 ? 0 : place - kBias;
     const int64_t count = c.inputs[0].shape.elements(), columns = c.inputs[0].shape[-1];
     const bool turned = c.attributes.boolean("transpose");
-    const int64_t padded = turned ? c.outputs[0].shape[1] : 0;
+    const Fp8Scales scales = fp8_scales(c.outputs[0].shape, c.attributes.integers("block"));
+    const int64_t used = !turned ? columns : columns == 0 ? 0 : count / columns;  // of a row
+    const int64_t high = scales.wide == 0 ? scales.rows : scales.high;
+    const int64_t wide = scales.wide == 0 ? used : scales.wide;
     auto* codes = c.output<uint8_t>(0);
     std::fill(codes, codes + c.outputs[0].shape.elements(), uint8_t{0});
+    std::memset(c.output<char>(1), 0, c.outputs[1].bytes());
     std::vector<double> lost{0, 0, 1};
-    for (int64_t i = 0; i < count; ++i) {
-      const double x = c.element(0, i), y = rounded(x, place, f);
-      codes[turned ? i % columns * padded + i / columns : i] =
-          static_cast<uint8_t>(code_of(std::ldexp(y, -n), f));
-      const bool saturated = place != kNotFinite && std::abs(x) > std::ldexp(1.75, f.greatest + n);
-      lost[0] += saturated ? 1 / static_cast<double>(count) : 0;
-      lost[1] += y == 0 && x != 0 ? 1 / static_cast<double>(count) : 0;
+    for (int64_t r = 0; r < scales.rows; r += high) {
+      for (int64_t k = 0; k < used; k += wide) {
+        const auto each = [&](const auto& visit) {
+          for (int64_t i = r; i < std::min(r + high, scales.rows); ++i) {
+            for (int64_t j = k; j < std::min(k + wide, used); ++j) {
+              visit(c.element(0, turned ? j * columns + i : i * columns + j),
+                    codes[i * scales.columns + j]);
+            }
+          }
+        };
+        double amax = 0;
+        each([&](double x, uint8_t&) {
+          if (!(std::abs(x) <= amax) && !std::isnan(amax)) amax = std::abs(x);
+        });
+        const int place = c.has_input(1) ? last_place(c.input<T>(1)) : place_of(amax, f);
+        const int n = place == 0 ? 0 : place - kBias;
+        each([&](double x, uint8_t& code) {
+          const double y = rounded(x, place, f);
+          code = static_cast<uint8_t>(code_of(std::ldexp(y, -n), f));
+          const bool saturated =
+              place != kNotFinite && std::abs(x) > std::ldexp(1.75, f.greatest + n);
+          lost[0] += saturated ? 1 / static_cast<double>(count) : 0;
+          lost[1] += y == 0 && x != 0 ? 1 / static_cast<double>(count) : 0;
+        });
+        if (c.outputs[1].dtype == DType::u8) {
+          c.output<uint8_t>(1)[scales.at(r, k)] = static_cast<uint8_t>(place);
+        } else {
+          c.output<T>(1)[scales.at(r, k)] = place == kNotFinite
+                                                ? std::numeric_limits<T>::quiet_NaN()
+                                                : static_cast<T>(std::ldexp(1, n));
+        }
+      }
     }
-    c.output<T>(1)[0] = place == kNotFinite ? std::numeric_limits<T>::quiet_NaN()
-                                            : static_cast<T>(std::ldexp(1, n));
     std::copy(lost.begin(), lost.end(), c.output<double>(2));
   });
 }
 
 std::unique_ptr<Kernel> reference_fp8_values(const KernelRequest& request) {
-  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+  const bool bytes = request.inputs[1].dtype == DType::u8;
+  const auto work = []<typename T>(const NaiveCall& c, T) {
     const Format f = format_of(c);
+    const Fp8Scales scales = fp8_scales(c.inputs[0].shape, c.attributes.integers("block"));
     for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
-      c.put_element(0, i, value_of(c.input<uint8_t>(0)[i], f) * c.input<T>(1)[0]);
+      const double code = value_of(c.input<uint8_t>(0)[i], f);
+      const int64_t at = scales.at(i / scales.columns, i % scales.columns);
+      c.put_element(0, i,
+                    c.inputs[1].dtype == DType::u8
+                        ? std::ldexp(code, c.input<uint8_t>(1)[at] - kBias)
+                        : code * c.input<T>(1)[at]);
     }
-  });
+  };
+  return make_naive(request, bytes ? DType::f32 : compute_dtype(request.inputs), work);
 }
 
 std::unique_ptr<Kernel> reference_fp8_scale_update(const KernelRequest& request) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/host_device.h"
 #include "tensor/low_precision.h"
+#include "tensor/shape.h"
 
 namespace dltrain {
 
@@ -84,6 +86,27 @@ DLTRAIN_HD float fp8_value(uint8_t code, const Fp8Format& format) {
   }
   if (magnitude == 0x7Fu) a = bits_as<float>(0x7FC00000u);
   return bits_as<float>(bits_as<uint32_t>(a) | static_cast<uint32_t>(code & 0x80u) << 24);
+}
+
+// Where the scales of codes [rows, columns] in blocks are (lib/ops/fp8.cpp); those of [1, 128] and
+// [128, 128] as cuBLASLt reads them on sm_90, those of [1, 32] in its tiles of 128 x 4 scales.
+struct Fp8Scales {
+  int64_t rows, columns, high = 0, wide = 0;  // wide = 0: all codes have one scale
+
+  // Returns the place of the scale of a code.
+  DLTRAIN_HD int64_t at(int64_t row, int64_t column) const {
+    if (wide == 0) return 0;
+    const int64_t k = column / wide, padded = ((columns + wide - 1) / wide + 3) / 4 * 4;
+    if (wide == 32) {
+      return row / 128 * 128 * padded + k / 4 * 512 + row % 32 * 16 + row % 128 / 32 * 4 + k % 4;
+    }
+    return high == 1 ? k * rows + row : row / high * padded + k;
+  }
+  DLTRAIN_HD bool in_bytes() const { return wide == 32; }  // as exponents
+};
+inline Fp8Scales fp8_scales(const Shape& codes, const std::vector<int64_t>& block) {
+  const int64_t rows = codes.elements(0, codes.rank() - 1), columns = codes[-1];
+  return block.empty() ? Fp8Scales{rows, columns} : Fp8Scales{rows, columns, block[0], block[1]};
 }
 
 // Returns whether x is larger than the largest number, and whether it became 0.

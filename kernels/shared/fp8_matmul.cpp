@@ -7,11 +7,14 @@ namespace dltrain {
 namespace {
 
 KernelPart::Request values_of(const KernelRequest& r, size_t operand, DType dtype) {
-  const std::string format = r.attributes.text(operand == 0 ? "format_a" : "format_b");
+  Attributes attributes{{"format", r.attributes.text(operand == 0 ? "format_a" : "format_b")},
+                        {"output_dtype", std::string(dtype_name(dtype))}};
+  const auto block = r.attributes.integers(operand == 0 ? "block_a" : "block_b");
+  if (!block.empty()) attributes.set("block", block);
   return {.op = "fp8_values",
           .inputs = {r.inputs[operand], r.inputs[operand + 2]},
           .outputs = {{r.inputs[operand].shape, dtype}},
-          .attributes = {{"format", format}, {"output_dtype", std::string(dtype_name(dtype))}}};
+          .attributes = attributes};
 }
 
 TensorSpec bias_of(const KernelRequest& r) {
@@ -57,7 +60,8 @@ std::unique_ptr<Kernel> make_fp8_matmul_of_parts(const KernelRequest& r, const E
 
 std::unique_ptr<Kernel> make_wide_fp8_matmul_of_parts(const KernelRequest& r,
                                                       const Engine& engine) {
-  return make(r, engine, r.inputs[2].dtype);
+  const DType dtype = is_absent(bias_of(r)) ? r.inputs[2].dtype : bias_of(r).dtype;
+  return make(r, engine, is_floating(dtype) ? dtype : DType::f32);
 }
 
 }  // namespace dltrain

@@ -31,7 +31,8 @@ class DescribedDevice final : public Device {
                     .total_memory = static_cast<uint64_t>(gpu.memory_bytes),
                     .free_memory = static_cast<uint64_t>(gpu.memory_bytes),
                     .processors = static_cast<int>(gpu.multiprocessors),
-                    .has_fp8 = gpu.flops_fp8 > 0} {}
+                    .has_fp8 = gpu.flops_fp8 > 0,
+                    .fp8_block = static_cast<int>(gpu.fp8_block)} {}
   const DeviceProperties& properties() const override { return properties_; }
   void* allocate(size_t, Memory) override { never(); }
   void free(void*, Memory) override { never(); }

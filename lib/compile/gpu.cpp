@@ -18,6 +18,7 @@ struct GpuRow {
   double gigabytes_per_second;  // achieved
   double f32, fp16, bf16, fp8;  // TFLOP/s achieved
   double peak_f32, peak_16;     // TFLOP/s of the data sheet, dense
+  int64_t fp8_block = 0;
 };
 
 // Peaks and multiprocessors are those of NVIDIA's data sheets, memory is what the driver reports.
@@ -27,8 +28,8 @@ struct GpuRow {
 // of FP8 are taken for twice as fast as those of bf16, as in the data sheets. Copies reach 87 to 91
 // % of the peak of HBM (BabelStream), 75 % on a T4 (Jia and others 2019).
 constexpr std::array kGpus{
-    GpuRow{"h100-80g", "h100", 85.0, 132, 3000, 60, 790, 790, 1580, 66.9, 989.4},
-    GpuRow{"h200", "", 150.0, 132, 4300, 60, 790, 790, 1580, 66.9, 989.4},
+    GpuRow{"h100-80g", "h100", 85.0, 132, 3000, 60, 790, 790, 1580, 66.9, 989.4, 128},
+    GpuRow{"h200", "", 150.0, 132, 4300, 60, 790, 790, 1580, 66.9, 989.4, 128},
     GpuRow{"a100-80g", "a100", 85.0, 108, 1780, 18.5, 275, 275, 0, 19.5, 312},
     GpuRow{"a100-40g", "", 42.3, 108, 1370, 18.5, 275, 275, 0, 19.5, 312},
     GpuRow{"l4", "", 23.6, 58, 260, 18, 73, 73, 146, 30.3, 121},
@@ -46,6 +47,7 @@ Gpu gpu_of(const GpuRow& row) {
   gpu.flops_fp16 = 1e12 * row.fp16;
   gpu.flops_bf16 = 1e12 * row.bf16;
   gpu.flops_fp8 = 1e12 * row.fp8;
+  gpu.fp8_block = row.fp8_block;
   gpu.peak_flops_f32 = 1e12 * row.peak_f32;
   gpu.peak_flops_16 = 1e12 * row.peak_16;
   return gpu;
@@ -69,6 +71,10 @@ void Gpu::describe(Fields& f) {
            {.doc = "The same in bf16; half of it in TF32; 0: none", .min = 0});
   f.number("flops_fp8", flops_fp8,
            {.doc = "The same in FP8 with a scale for each operand; 0: none", .min = 0});
+  f.integer("fp8_block", fp8_block,
+            {.doc = "Elements with a scale of their own that such products can have: 128 (sm_90), "
+                    "32 (sm_100 and newer) or 0",
+             .min = 0});
   rate("peak_flops_f32", peak_flops_f32, "FLOP per second in f32 of the data sheet, for MFU");
   rate("peak_flops_16", peak_flops_16, "The same in fp16 and bf16, dense");
   f.number("launch_seconds", launch_seconds,

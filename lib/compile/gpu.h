@@ -19,6 +19,7 @@ struct Gpu : ConfigObject {
   double bytes_per_second = 0;  // that a large copy achieves, read and written together
   // FLOP/s that large dense matrix products achieve, with sums in f32; 0: no such products.
   double flops_f32 = 0, flops_fp16 = 0, flops_bf16 = 0, flops_fp8 = 0;
+  int64_t fp8_block = 0;  // codes with a scale of their own that products of FP8 can have
   double peak_flops_f32 = 0, peak_flops_16 = 0;  // of the data sheet, for MFU
   double launch_seconds = 2e-6;                  // beginning and end of a kernel
 

@@ -413,7 +413,7 @@ StepGraph emit(const StepRequest& r, bool training) {
       log("chunk_loss");
     }
     if (r.precision.fp8) {
-      const bool codes = r.has_fp8 && r.has_fp8() && !r.precision.fp8->has_blocks();
+      const bool codes = r.has_fp8 && r.has_fp8(r.precision.fp8->block_size());
       Fp8State state = round_fp8(out.graph, *r.precision.fp8, r.parallel.mesh, codes);
       std::ranges::move(state.updates, std::back_inserter(model.updates));
       for (const std::string& name : state.metrics) {

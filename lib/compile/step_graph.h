@@ -66,8 +66,9 @@ struct StepRequest {
   // Returns the memory of a GPU in bytes: some forms of the graph are for GPUs only. Called once
   // the model is emitted; empty or 0: another device.
   std::function<uint64_t()> gpu_memory = {};
-  // Returns whether the device has products of FP8 codes (DeviceProperties); likewise.
-  std::function<bool()> has_fp8 = {};
+  // Returns whether the device has products of FP8 codes with scales of blocks of so many codes, or
+  // with one scale (0); likewise.
+  std::function<bool(int64_t block)> has_fp8 = {};
   // The GPU whose times automatic recomputation uses; absent: an H100, or on CPUs a core.
   std::optional<Gpu> gpu = {};
   // See ProgramOptions. Gradients that are not kept may use the memory of low-precision copies

@@ -32,6 +32,7 @@ struct DeviceProperties {
   std::string identity = {};  // of this very GPU ("GPU-5f…"), in every process; empty on the CPU
   bool has_bf16 = true;
   bool has_fp8 = false;  // products of FP8 with a scale for each operand
+  int fp8_block = 0;     // and those with one for each block of so many codes; 0: none
   // Its memory is the host's, and work is complete before a call returns.
   bool on_host = false;
 };

@@ -47,7 +47,9 @@ class ProductCut {
 
   bool cut(const std::vector<Node>& nodes, size_t at) {
     if (is(nodes[at], "gather_tokens")) return cut_gather(nodes, at);
-    if (is(nodes[at], "matmul") || is(nodes[at], "fp8_matmul")) {
+    // Scales of blocks could not be cut with the codes.
+    const bool of_codes = is(nodes[at], "fp8_matmul") && !nodes[at].attributes.has("block_a");
+    if (is(nodes[at], "matmul") || of_codes) {
       return cut_scatter(nodes, nodes[at]);
     }
     return false;

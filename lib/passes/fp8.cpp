@@ -83,12 +83,11 @@ class Rounding {
   // Ranks along these axes hold parts of a micro-batch's tensors, or of weights.
   static constexpr const char* kParts = "context,context_expert,tensor";
 
-  // The block that has a scale of its own; empty: the tensor.
-  std::vector<int64_t> block(char operand, bool along_columns) const {
-    if (!fp8_.has_blocks()) return {};
-    const int64_t size = fp8_.recipe == Fp8Recipe::mxfp8 ? 32 : 128;
-    if (operand == 'w' && fp8_.recipe == Fp8Recipe::blockwise) return {size, size};
-    return along_columns ? std::vector<int64_t>{1, size} : std::vector<int64_t>{size, 1};
+  // The block that has a scale of its own, with the sum along its columns; empty: the tensor.
+  std::vector<int64_t> block(char operand) const {
+    const int64_t size = fp8_.block_size();
+    if (size == 0) return {};
+    return {operand == 'w' && fp8_.recipe == Fp8Recipe::blockwise ? size : 1, size};
   }
 
   using Tensor = std::tuple<ValueId, int64_t, std::string>;  // storage, columns, format
@@ -101,7 +100,8 @@ class Rounding {
 
   ValueId rounded(ValueId x, char operand, bool along_columns) {
     Attributes attributes{{"format", format(operand)}};
-    const std::vector<int64_t> own = block(operand, along_columns);
+    std::vector<int64_t> own = block(operand);
+    if (!along_columns) std::ranges::reverse(own);
     if (!own.empty()) attributes.set("block", own);
     const Shape shape = builder_.spec(x).shape;
     const auto [found, first] = rounded_.try_emplace({tensor_of(x, operand), own}, kNoValue);
@@ -131,29 +131,41 @@ class Rounding {
     const ValueId bias = node.inputs.size() > 2 ? node.inputs[2] : kNoValue;
     const DType dtype = graph_.value(node.outputs[0]).spec.dtype;
     node.op = find_op("fp8_matmul");
-    node.inputs = {a.codes, b.codes, a.scale, b.scale, bias};
+    node.inputs = {a.codes, b.codes, a.scales, b.scales, bias};
     node.attributes = {{"format_a", format(operands[0])},
                        {"format_b", format(operands[1])},
                        {"output_dtype", std::string(dtype_name(dtype))}};
+    if (!fp8_.has_blocks()) return;
+    node.attributes.set("block_a", block(operands[0]));
+    node.attributes.set("block_b", block(operands[1]));
   }
 
   struct Codes {
-    ValueId codes = kNoValue, scale = kNoValue;
+    ValueId codes = kNoValue, scales = kNoValue;
   };
   // Returns codes of x with the sum along their last axis.
   Codes codes(ValueId x, char operand, bool along_columns) {
     const Tensor tensor = tensor_of(x, operand);
-    // The codes of the other direction lose the same, which is added once.
-    const bool counted = coded_.contains({tensor, !along_columns});
+    // Where blocks are square or the tensor, codes of the other direction lose the same, which is
+    // added once.
+    const std::vector<int64_t> own = block(operand);
+    const bool counted =
+        (own.empty() || own[0] == own[1]) && coded_.contains({tensor, !along_columns});
     Codes& found = coded_[{tensor, along_columns}];
     if (found.codes == kNoValue) {
-      const auto made = builder_.emit("fp8_codes", {x, counts_of(x, operand)},
-                                      {{"format", format(operand)}, {"transpose", !along_columns}});
+      std::vector<ValueId> inputs{x};
+      Attributes attributes{{"format", format(operand)}, {"transpose", !along_columns}};
+      if (own.empty()) {
+        inputs.push_back(counts_of(x, operand));
+      } else {
+        attributes.set("block", own);
+      }
+      const auto made = builder_.emit("fp8_codes", inputs, attributes);
       found = {made[0], made[1]};
       if (!counted) add_lost(made[2]);
     }
     if (!along_columns) return found;
-    return {builder_.reshape(found.codes, builder_.spec(x).shape), found.scale};
+    return {builder_.reshape(found.codes, builder_.spec(x).shape), found.scales};
   }
 
   // Adds what a rounding has lost to the metric of the layer.

@@ -36,7 +36,7 @@ struct Fp8State {
 };
 // Emits the rounding of the operands of marked products. Runs after the reverse pass. `mesh`: of
 // the ranks. `codes`: rounded operands are codes of FP8, and the products fp8_matmul, which adds up
-// the same terms (lib/ops/fp8.cpp); for recipes with a scale for each tensor.
+// the same terms (lib/ops/fp8.cpp).
 Fp8State round_fp8(Graph& graph, const Fp8Config& fp8, const Mesh& mesh, bool codes);
 
 }  // namespace dltrain

@@ -25,8 +25,11 @@ struct Fp8Config : ConfigObject {
   int64_t history = 1024;           // steps, of delayed
 
   void describe(Fields& f);
-  // Returns whether blocks of a tensor have scales of their own.
-  bool has_blocks() const { return recipe == Fp8Recipe::blockwise || recipe == Fp8Recipe::mxfp8; }
+  // Returns the elements along the sum that have a scale of their own; 0: a tensor has one scale.
+  int64_t block_size() const {
+    return recipe == Fp8Recipe::blockwise ? 128 : recipe == Fp8Recipe::mxfp8 ? 32 : 0;
+  }
+  bool has_blocks() const { return block_size() > 0; }
 };
 
 struct PrecisionConfig : ConfigObject {

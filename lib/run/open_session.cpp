@@ -214,7 +214,11 @@ StepRequest step_request(const Session& session, const TargetInfo& targets, int6
       .noise = options.noise,
       .fuse = options.fuse,
       .gpu_memory = exact ? std::function<uint64_t()>() : gpu_memory,
-      .has_fp8 = [open, exact] { return !exact && open().device->properties().has_fp8; },
+      .has_fp8 =
+          [open, exact](int64_t block) {
+            const DeviceProperties& device = open().device->properties();
+            return !exact && (block == 0 ? device.has_fp8 : device.fp8_block == block);
+          },
       .gpu = options.gpu,
       .keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
                         session.batch.micro_batches() > 1,

@@ -115,6 +115,13 @@ T atomicAdd(T* address, T value) {
 }
 
 template <typename T>
+T atomicMax(T* address, T value) {
+  const T old = *address;
+  *address = value > old ? value : old;
+  return old;
+}
+
+template <typename T>
 T __shfl_xor_sync(uint32_t mask, T value, int offset) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
   uint64_t bits = 0;

@@ -16,6 +16,7 @@
 #include "cuda_runtime/cache_folder.h"
 #include "cuda_runtime/engine.h"
 #include "cuda_runtime/fake_runtime.h"
+#include "ops/kernel_refused.h"
 #include "refusal.h"
 #include "tensor/low_precision.h"
 
@@ -101,6 +102,59 @@ TEST_CASE("a product of FP8 codes has the scales of its operands") {
                                        reinterpret_cast<uintptr_t>(memory[2])});
     CHECK(product.types == std::array<int, 2>{CUDA_R_8F_E4M3, CUDA_R_8F_E5M2});
     CHECK(product.transposed == std::array{int32_t{CUBLAS_OP_T}, int32_t{CUBLAS_OP_N}});
+  }
+}
+
+TEST_CASE("a product of FP8 codes in blocks has scales of these blocks") {
+  using Block = std::vector<int64_t>;
+  const Block vector{1, 128}, square{128, 128}, micro{1, 32};
+  struct Row {
+    int major, rows;
+    Block a, b;
+    std::array<int, 2> modes;  // of the library's operands, b and a
+    bool runs;
+  };
+  constexpr int kVector = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+                kSquare = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+                kMicro = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+  for (const Row& row :
+       {Row{9, 24, vector, square, {kSquare, kVector}, true},
+        {9, 24, vector, vector, {kVector, kVector}, true},
+        {9, 22, vector, vector, {}, false},  // columns of scales that begin anywhere
+        {9, 24, micro, micro, {}, false},
+        {10, 22, micro, micro, {kMicro, kMicro}, true},
+        {10, 24, vector, square, {}, false}}) {
+    INFO("sm_" << row.major << "0, " << row.rows << " rows, blocks of " << row.b[0] << "x"
+               << row.b[1]);
+    fake_cuda::reset(fake_cuda::Order::eager);
+    fake_cuda::set_gpu({.major = row.major, .minor = 0});
+    fake_cuda::set_algorithms({1});
+    const auto device = fake_cuda_engine().open(0);
+    const Attributes attributes{{"format_a", "e4m3"},
+                                {"format_b", "e4m3"},
+                                {"block_a", row.a},
+                                {"block_b", row.b},
+                                {"output_dtype", "bf16"}};
+    const SpecList inputs{{Shape{row.rows, 272}, DType::u8},
+                          {Shape{48, 272}, DType::u8},
+                          {Shape{3, row.rows}, DType::f32},
+                          {Shape{1, 4}, DType::f32}},
+        outputs{{Shape{row.rows, 48}, DType::bf16}};
+    std::unique_ptr<Kernel> kernel;
+    try {
+      kernel = make_blas_matmul({.op = "fp8_matmul",
+                                 .attributes = attributes,
+                                 .inputs = inputs,
+                                 .outputs = outputs,
+                                 .device = *device});
+    } catch (const KernelRefused&) {
+    }
+    REQUIRE((kernel != nullptr) == row.runs);
+    if (!row.runs) continue;
+    alignas(16) char memory[5][16];
+    void *in[] = {memory[0], memory[1], memory[2], memory[3]}, *out[] = {memory[4]};
+    BoundCall(*kernel, in, out, nullptr).run(*device->make_stream());
+    CHECK(fake_cuda::last_product().modes == row.modes);
   }
 }
 

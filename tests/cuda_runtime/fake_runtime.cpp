@@ -519,6 +519,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
   for (const auto& [attribute, to] : {std::pair<cublasLtMatmulDescAttributes_t, void*>(
                                           CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &product.scales[0]),
                                       {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &product.scales[1]},
+                                      {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &product.modes[0]},
+                                      {CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &product.modes[1]},
                                       {CUBLASLT_MATMUL_DESC_TRANSA, &product.transposed[0]},
                                       {CUBLASLT_MATMUL_DESC_TRANSB, &product.transposed[1]}}) {
     if (name == attribute) std::memcpy(to, value, bytes);

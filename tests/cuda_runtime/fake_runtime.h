@@ -54,6 +54,7 @@ void set_algorithms(std::vector<float> milliseconds);
 // A and B of the last product, in the library's order.
 struct Product {
   std::array<uintptr_t, 2> scales{};  // 0: none
+  std::array<int, 2> modes{};         // a cublasLtMatmulMatrixScale_t each
   std::array<int, 2> types{};         // a cudaDataType each
   std::array<int32_t, 2> transposed{};
 };

@@ -160,7 +160,7 @@ TEST_CASE("products of FP8 codes on GPUs have the losses of rounded operands on 
                     "data.train={type: synthetic_tokens, vocab_size: 29, length: 8, samples: 96}"}};
   };
   const Network network = gpt_of(32);
-  for (const char* recipe : {"current", "delayed", "mxfp8"}) {
+  for (const char* recipe : {"current", "delayed", "blockwise", "mxfp8"}) {
     const std::string fp8 = fmt::format("precision={{compute: bf16, fp8: {{recipe: {}}}}}", recipe);
     check_as_on_cpus(network, 1, {fp8, "training.micro_batch_size=6"}, 5e-3);
     check_as_on_cpus(network, 2, stage(2, {fp8}), 5e-3);

@@ -29,6 +29,7 @@ enum class Fill {
   distributions,  // rows of the last axis that sum to 1, every seventh row NaN
   state,          // OpCase::state
   codes,          // u8, any; with `bound`: below it, or 128 more
+  scales,         // 2ⁿ between 1/8 and 8; u8: n + 127
   position,  // u8: a place of the max-pool window that is not in the padding (reads attributes)
   constant,  // standard normal; no gradient flows to it
   seed,      // 0.125 everywhere

@@ -29,6 +29,19 @@ CaseInput codes(const Shape& shape, std::string_view format) {
 }
 const CaseInput kScale{{Shape{1}, DType::f32}, Fill::seed, 0, true};
 
+// Blocks of codes with a scale each (lib/ops/fp8.cpp), and the scales of codes [rows, columns].
+using Block = std::vector<int64_t>;
+const Block kFp8Vector{1, 128}, kFp8Square{128, 128}, kFp8Micro{1, 32};
+CaseInput scales(int64_t rows, int64_t columns, const Block& block) {
+  const auto parts = [](int64_t size, int64_t part) { return (size + part - 1) / part; };
+  const int64_t across = parts(columns, block[1]), padded = 4 * parts(across, 4);
+  if (block == kFp8Micro) {
+    return {{Shape{128 * parts(rows, 128), padded}, DType::u8}, Fill::scales};
+  }
+  const Shape shape = block == kFp8Vector ? Shape{across, rows} : Shape{parts(rows, 128), padded};
+  return {{shape, DType::f32}, Fill::scales, 0, true};
+}
+
 }  // namespace
 
 void add_fp8_cases(std::vector<OpCase>& cases) {
@@ -63,6 +76,22 @@ void add_fp8_cases(std::vector<OpCase>& cases) {
                          {case_tensor(x, Fill::not_finite), counts},
                          {{"format", format}, {"transpose", transpose}}});
       }
+      for (const Block& block : {kFp8Vector, kFp8Square, kFp8Micro}) {
+        const std::string blocks = fmt::format("{} in blocks of {}x{}", name, block[0], block[1]);
+        for (const bool transpose : {false, true}) {
+          for (const Fill fill : {Fill::normal, Fill::not_finite}) {
+            cases.push_back({fmt::format("fp8_codes {}{} {}", blocks,
+                                         transpose ? " transposed" : "", static_cast<int>(fill)),
+                             "fp8_codes",
+                             {case_tensor(x, fill)},
+                             {{"format", format}, {"transpose", transpose}, {"block", block}}});
+          }
+        }
+        cases.push_back({"fp8_values " + blocks,
+                         "fp8_values",
+                         {codes(x, format), scales(x.elements() / x[-1], x[-1], block)},
+                         {{"format", format}, {"output_dtype", "bf16"}, {"block", block}}});
+      }
       for (const char* dtype : {"f32", "bf16", "f16"}) {
         cases.push_back({fmt::format("fp8_values {} to {}", name, dtype),
                          "fp8_values",
@@ -95,6 +124,21 @@ void add_fp8_matmul_cases(std::vector<OpCase>& cases) {
                "fp8_matmul",
                {factor(x), factor({n, x[-1]}), kScale, kScale},
                {{"format_a", a}, {"format_b", b}}};
+      cases.push_back(c);
+      c.name += " and a bias";
+      c.inputs.push_back(case_tensor({n}));
+      cases.push_back(std::move(c));
+    }
+  }
+  for (const Block& b : {kFp8Vector, kFp8Square, kFp8Micro}) {
+    const Block& a = b == kFp8Micro ? kFp8Micro : kFp8Vector;
+    for (const auto& [x, n] : {std::pair(Shape{2, 4, 48}, 32), {Shape{136, 416}, 144}}) {
+      OpCase c{fmt::format("fp8_matmul {} times {} with scales of blocks of {}x{}", to_string(x), n,
+                           b[0], b[1]),
+               "fp8_matmul",
+               {factor(x), factor({n, x[-1]}), scales(x.elements() / x[-1], x[-1], a),
+                scales(n, x[-1], b)},
+               {{"format_a", "e4m3"}, {"format_b", "e4m3"}, {"block_a", a}, {"block_b", b}}};
       cases.push_back(c);
       c.name += " and a bias";
       c.inputs.push_back(case_tensor({n}));

@@ -172,6 +172,12 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
         t.set(i, input.bound > 0 && i % 3 == 0 ? code + 128 : code);
       }
       break;
+    case Fill::scales:
+      for (int64_t i = 0; i < n; ++i) {
+        const auto power = static_cast<double>(numbers.below(7)) - 3;
+        t.set(i, t.spec.dtype == DType::u8 ? power + 127 : std::exp2(power));
+      }
+      break;
     case Fill::position:
       fill_positions(t, numbers, c.attributes);
       break;

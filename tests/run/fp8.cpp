@@ -67,6 +67,27 @@ TEST_CASE("numbers of FP8 have a code each, whose order is theirs") {
   }
 }
 
+TEST_CASE("scales of blocks of codes are where cuBLASLt reads them") {
+  // A column of scales for each 128 codes; a row for each 128 rows, of a multiple of four scales.
+  const Fp8Scales vectors = fp8_scales({48, 272}, {1, 128});
+  CHECK(vectors.at(47, 127) == 47);
+  CHECK(vectors.at(3, 128) == 48 + 3);
+  CHECK(vectors.at(3, 271) == 2 * 48 + 3);
+  const Fp8Scales squares = fp8_scales({2, 150, 272}, {128, 128});
+  CHECK(squares.at(127, 255) == 1);
+  CHECK(squares.at(299, 256) == 2 * 4 + 2);
+  // Tiles of 128 rows and four scales, one after the other along the rows; in each 32 rows of the
+  // scales of the rows r, r + 32, r + 64 and r + 96.
+  const Fp8Scales micro = fp8_scales({200, 160}, {1, 32});
+  CHECK(micro.at(0, 31) == 0);
+  CHECK(micro.at(0, 32) == 1);
+  CHECK(micro.at(32, 0) == 4);
+  CHECK(micro.at(1, 0) == 16);
+  CHECK(micro.at(127, 127) == 511);
+  CHECK(micro.at(0, 128) == 512);
+  CHECK(micro.at(128 + 33, 159) == 1024 + 512 + 16 + 4);
+}
+
 TEST_CASE("plans for GPUs with FP8 products have codes, of the same state") {
   const auto plan = [](const std::string& recipe, const std::string& gpu) {
     Experiment experiment = layout_experiment(gpt(), {fp8(recipe)});
@@ -82,14 +103,14 @@ TEST_CASE("plans for GPUs with FP8 products have codes, of the same state") {
     }
     return std::pair(ops, state);
   };
-  for (const char* recipe : {"current", "delayed", "blockwise"}) {
+  for (const char* recipe : {"current", "delayed", "blockwise", "mxfp8"}) {
     INFO(recipe);
     auto [cpu, state] = plan(recipe, "");
     auto [old_gpu, old_state] = plan(recipe, "a100");
     auto [gpu, gpu_state] = plan(recipe, "h100");
     CHECK(gpu_state == state);
     CHECK(old_gpu["fp8_matmul"] + cpu["fp8_matmul"] == 0);
-    if (std::string(recipe) == "blockwise") {
+    if (std::string(recipe) == "mxfp8") {  // sm_90 has none
       CHECK(gpu["fp8_matmul"] == 0);
       continue;
     }

@@ -1,8 +1,9 @@
 // matmul, matmul_gelu, matmul_gelu_backward and fp8_matmul by cuBLASLt. The library is
 // column-major, so it computes the transposed product yᵀ = op(b)ᵀ·op(a)ᵀ: row-major matrices are
 // its transposed matrices in memory. For FP8 (sm_89 and newer) the sum must be along the last axis
-// of both operands, and scales lie in device memory; CUBLASLT_MATMUL_DESC_FAST_ACCUM stays 0, the
-// more precise way.
+// of both operands, and scales lie in device memory: one for each operand, for blocks of 128 or
+// 128 x 128 codes (sm_90), or for 32 codes (sm_100 and newer); CUBLASLT_MATMUL_DESC_FAST_ACCUM
+// stays 0, the more precise way.
 //
 // f32 runs in plain f32, or with attribute math: tf32 on the tensor cores of sm_80 and newer;
 // products of bf16 and f16 are added in f32, and the result has either dtype. The algorithm is
@@ -81,6 +82,15 @@ cudaDataType_t operand_type(const KernelRequest& request, size_t operand, const 
   return request.attributes.text(format) == "e4m3" ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
 }
 
+#if CUBLAS_VERSION >= 120900
+cublasLtMatmulMatrixScale_t scale_mode(const std::vector<int64_t>& block) {
+  if (block.empty()) return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  if (block[1] == 32) return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+  return block[0] == 1 ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+                       : CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+}
+#endif
+
 BlasMatmulLayout column_major(cudaDataType_t type, int64_t rows, int64_t columns) {
   BlasMatmulLayout layout;
   check_cublas(cublasLtMatrixLayoutCreate(layout.out(), type, static_cast<uint64_t>(rows),
@@ -108,6 +118,16 @@ class BlasMatmul final : public Kernel {
     set(CUBLASLT_MATMUL_DESC_TRANSB, sizes_.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, ending_.epilogue);
     if (ending_.has_x()) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, sizes_.n);
+#if CUBLAS_VERSION >= 120900
+    if (fp8_) {  // the library's A is b
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(request.attributes.integers("block_b")));
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(request.attributes.integers("block_a")));
+    }
+#endif
+    for (const char* name : {"block_a", "block_b"}) {
+      const auto block = request.attributes.integers(name);
+      if (!block.empty()) blocks_ += fmt::format(" by {}x{}", block[0], block[1]);
+    }
     b_ = sizes_.transpose_b ? column_major(in_b_, sizes_.k, sizes_.n)
                             : column_major(in_b_, sizes_.n, sizes_.k);
     a_ = sizes_.transpose_a ? column_major(in_a_, sizes_.m, sizes_.k)
@@ -157,7 +177,9 @@ class BlasMatmul final : public Kernel {
     algorithm_ = proposed.size() == 1 ? proposed[0] : timed(request, proposed);
   }
 
-  size_t workspace_bytes() const override { return algorithm_.workspaceSize; }
+  size_t workspace_bytes() const override {
+    return algorithm_.workspaceSize;
+  }
 
   void run(const Bindings& bindings, Stream& stream) const override {
     const void *a = bindings.inputs[0], *b = bindings.inputs[1];
@@ -203,7 +225,7 @@ class BlasMatmul final : public Kernel {
              : type == CUDA_R_8F_E5M2 ? "e5m2"
                                       : "f32";
     };
-    const std::string in = fp8_    ? fmt::format("{} {}", name(in_a_), name(in_b_))
+    const std::string in = fp8_    ? fmt::format("{} {}{}", name(in_a_), name(in_b_), blocks_)
                            : tf32_ ? "tf32"
                                    : name(in_a_);
     return fmt::format("matmul {}x{}x{} {}{} {} to {}, epilogue {}, beta {}", sizes_.m, sizes_.n,
@@ -243,6 +265,7 @@ class BlasMatmul final : public Kernel {
   float beta_;
   Epilogue ending_;
   bool fp8_;
+  std::string blocks_ = {};  // of FP8, for key()
   cudaDataType_t in_a_, in_b_;
   DType out_;
   bool tf32_;
@@ -260,7 +283,16 @@ std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request) {
   if (is_fp8(request)) {
     const bool fits = s.n % 16 == 0 && s.k % 16 == 0 && s.m * s.n * s.k > 0;
     const bool biased = s.has_bias && (request.inputs[4].dtype != out || out == DType::f32);
-    if (cuda_device(request).architecture() < 89 || !fits || biased) return nullptr;
+    const DeviceProperties& device = cuda_device(request).properties();
+    const auto block = request.attributes.integers("block_a");
+    const bool can = block.empty() ? device.has_fp8 : device.fp8_block == block[1];
+    if (!can || !fits || biased) return nullptr;
+    // Columns of the scales of 128 codes begin at multiples of 16 bytes, or the library may not
+    // find them where they are.
+    if (!block.empty() && block[1] == 128 && s.m % 4 != 0) {
+      throw KernelRefused(ExitCode::device,
+                          fmt::format("scales of {} rows, which are no multiple of 4", s.m));
+    }
     auto kernel = std::make_unique<BlasMatmul>(request);
     kernel->choose_algorithm(request);
     return kernel;

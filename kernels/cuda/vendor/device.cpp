@@ -80,6 +80,12 @@ std::string identity_of(const cudaDeviceProp& device) {
   return text;
 }
 
+// cuBLASLt has scales of blocks since CUDA 12.9.
+int fp8_block_of(int major) {
+  if (CUDART_VERSION < 12090) return 0;
+  return major == 9 ? 128 : major > 9 ? 32 : 0;
+}
+
 DeviceProperties read_properties(const cudaDeviceProp& device, int index) {
   size_t free = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "reading the free memory");
@@ -93,7 +99,8 @@ DeviceProperties read_properties(const cudaDeviceProp& device, int index) {
           .processors = device.multiProcessorCount,
           .identity = identity_of(device),
           .has_bf16 = device.major >= 8,
-          .has_fp8 = 10 * device.major + device.minor >= 89};
+          .has_fp8 = 10 * device.major + device.minor >= 89,
+          .fp8_block = fp8_block_of(device.major)};
 }
 
 // Returns true if the environment makes every launch wait for its end, to locate errors.
