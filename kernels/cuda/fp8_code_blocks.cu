@@ -51,8 +51,8 @@ __device__ void store_codes(const uint8_t* code, uint8_t* codes, int64_t row, in
 }
 
 template <typename T>
-__global__ void fp8_code_blocks_kernel(CodeBlocks c, const T* x, uint8_t* codes, void* scales,
-                                       double* lost) {
+__global__ void __launch_bounds__(kFp8Block, 3)
+    fp8_code_blocks_kernel(CodeBlocks c, const T* x, uint8_t* codes, void* scales, double* lost) {
   __shared__ uint32_t places[kMostBlocks];  // first the largest magnitudes
   __shared__ Elements<uint8_t, kCodeWidth> turned[kCodeTile][kCodesAcross + 1];
   const int64_t tiles = divide_up(c.columns, kCodeTile);
@@ -70,7 +70,7 @@ __global__ void fp8_code_blocks_kernel(CodeBlocks c, const T* x, uint8_t* codes,
 
   MathOf<T> value[kCodeWidth];
   uint32_t most[kCodeWidth] = {};
-  DLTRAIN_UNROLL
+  DLTRAIN_ROLL
   for (int i = 0; i < kCodeRows; ++i) {
     load_codes(c, x, top + line + i, left + first, value);
     uint32_t of_row = 0;
@@ -102,8 +102,8 @@ __global__ void fp8_code_blocks_kernel(CodeBlocks c, const T* x, uint8_t* codes,
   }
   __syncthreads();
 
-  double saturated = 0, underflow = 0;
-  DLTRAIN_UNROLL
+  int underflow = 0;  // the scale leaves none saturated
+  DLTRAIN_ROLL
   for (int i = 0; i < kCodeRows; ++i) {
     const int64_t row = top + line + i;
     const int block = block_of(line + i);
@@ -112,9 +112,10 @@ __global__ void fp8_code_blocks_kernel(CodeBlocks c, const T* x, uint8_t* codes,
     DLTRAIN_UNROLL
     for (int j = 0; j < kCodeWidth; ++j) {
       const float inverse = fp8_inverse(static_cast<int>(places[block + j * step]));
-      const uint8_t own =
-          coded(static_cast<float>(value[j]), inverse, c.format, saturated, underflow);
-      code[j] = row < c.rows ? own : uint8_t{0};  // not NaN beside what is not finite
+      const auto in = static_cast<float>(value[j]);
+      const float y = to_fp8(in, inverse, 1, c.format);
+      underflow += is_underflow(in, y) ? 1 : 0;
+      code[j] = row < c.rows ? fp8_code(y, c.format) : 0;  // not NaN beside what is not finite
     }
     if (c.transpose) {
       DLTRAIN_UNROLL

@@ -81,6 +81,12 @@ void Gpu::describe(Fields& f) {
            {.doc = "Beginning and end of a kernel in a captured step, in seconds", .min = 0});
 }
 
+void Gpu::validate(Diagnostics& diagnostics) const {
+  if (fp8_block == 0) return;
+  if (fp8_block != 32 && fp8_block != 128) diagnostics.add(*this, "fp8_block", "is 0, 32 or 128");
+  if (flops_fp8 == 0) diagnostics.add(*this, "fp8_block", "needs flops_fp8");
+}
+
 double Gpu::flops(DType dtype, bool tf32) const {
   if (tf32 && dtype == DType::f32) return flops_bf16 / 2;
   if (dtype == DType::bf16) return flops_bf16;

@@ -24,6 +24,7 @@ struct Gpu : ConfigObject {
   double launch_seconds = 2e-6;                  // beginning and end of a kernel
 
   void describe(Fields& f);
+  void validate(Diagnostics& diagnostics) const;
   // `tf32`: of products of f32 operands that are rounded to TF32, at half the rate of bf16, as on
   // every GPU since sm_80. u8: of codes of FP8.
   double flops(DType dtype, bool tf32 = false) const;

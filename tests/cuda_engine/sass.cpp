@@ -136,7 +136,7 @@ constexpr HotKernel kHot[] = {
     {"ema_update_kernel<float>", 2, 1},
     {"tree_sum_kernel<float>", 2, 2},
     {"fp8_codes(_transposed)?_kernel<Narrow.*>", 2, 1, 24},
-    {"fp8_code_blocks_kernel<Narrow.*>", 2, 1, 24},
+    {"fp8_code_blocks_kernel<(float|Narrow.*)>", 4, 2},
     {"strided_copy_kernel<Pack<unsigned long>, unsigned int>", 1, 1},
 };
 

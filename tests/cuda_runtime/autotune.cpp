@@ -135,8 +135,8 @@ TEST_CASE("a product of FP8 codes in blocks has scales of these blocks") {
                                 {"block_a", row.a},
                                 {"block_b", row.b},
                                 {"output_dtype", "bf16"}};
-    const SpecList inputs{{Shape{row.rows, 272}, DType::u8},
-                          {Shape{48, 272}, DType::u8},
+    const SpecList inputs{{Shape{row.rows, 288}, DType::u8},
+                          {Shape{48, 288}, DType::u8},
                           {Shape{3, row.rows}, DType::f32},
                           {Shape{1, 4}, DType::f32}},
         outputs{{Shape{row.rows, 48}, DType::bf16}};

@@ -27,6 +27,7 @@ RankTrajectory train_here(const RankRun& run, const test::RankContext& context) 
       run.ranks > 1 ? context.collectives(kRankRunTimeout) : nullptr;
   fake_cuda::reset(run.order);
   fake_cuda::set_devices(run.gpus);
+  fake_cuda::set_gpu({.major = run.major});
   const Engine engine = open_backend(run.backend, run.stub_fails, context.rank % run.gpus);
   Experiment experiment = layout_experiment(run.network, run.overrides);
   const Engines engines{.cpu = &engine, .reference = &reference_engine()};

@@ -21,6 +21,7 @@ struct RankRun {
   RankBackend backend = RankBackend::staged;
   fake_cuda::Order order = fake_cuda::Order::late;
   int gpus = 8;                 // of the machine
+  int major = 9;                // of their architecture
   std::string stub_fails = {};  // DLTRAIN_STUB_NCCL_FAIL
 };
 

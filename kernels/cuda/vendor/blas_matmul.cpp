@@ -287,11 +287,12 @@ std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request) {
     const auto block = request.attributes.integers("block_a");
     const bool can = block.empty() ? device.has_fp8 : device.fp8_block == block[1];
     if (!can || !fits || biased) return nullptr;
-    // Columns of the scales of 128 codes begin at multiples of 16 bytes, or the library may not
-    // find them where they are.
-    if (!block.empty() && block[1] == 128 && s.m % 4 != 0) {
-      throw KernelRefused(ExitCode::device,
-                          fmt::format("scales of {} rows, which are no multiple of 4", s.m));
+    // What cuBLASLt wants of scales of blocks: rows of 128 codes in fours, whole blocks of 32.
+    const int64_t size = block.empty() ? 0 : block[1];
+    if ((size == 128 && s.m % 4 != 0) || (size == 32 && s.k % 32 != 0)) {
+      throw KernelRefused(
+          ExitCode::device,
+          fmt::format("scales of {} codes for {} rows and {} columns", size, s.m, s.k));
     }
     auto kernel = std::make_unique<BlasMatmul>(request);
     kernel->choose_algorithm(request);
