@@ -38,6 +38,7 @@ void CheckpointOptions::add_to(CLI::App& command) {
       command, "MODEL",
       "Run folder, checkpoint or folder of a Hugging Face model, optionally followed by a file "
       "or folder of new data; or experiment files (YAML)");
+  command.remove_option(command.get_option("--max-steps"));
   command
       .add_option("--checkpoint", checkpoints,
                   "Checkpoint or run folder, or latest or best of runs/<name> (default: "

@@ -45,8 +45,8 @@ CommandBody add_report(CLI::App& command);
 CommandBody add_runs(CLI::App& command);
 // The run folder `folder`, or runs/`folder`. Throws Error(storage) if neither is one.
 std::filesystem::path run_folder_given(const std::string& folder);
-// The runs in and below folders. Throws Error(storage) for one that is no folder or, if `required`,
-// has no runs.
+// The runs in and below folders, each once. Throws Error(storage) for one that is no folder or, if
+// `required`, has no runs.
 std::vector<RunRecord> read_runs(const std::vector<std::string>& folders, bool required);
 CommandBody add_runs_diff(CLI::App& command);
 CommandBody add_runs_reproduce(CLI::App& command);
@@ -183,6 +183,8 @@ CLI::Option* add_number(CLI::App& command, const std::string& names, T& value, L
                         Limit high, const std::string& doc) {
   return command.add_option(names, value, doc)->check(CLI::Range(low, high))->take_last();
 }
+// Throws Error(usage) if the ranks need more than one node and do not fill all of them.
+void check_nodes(int world, int ranks_per_node);
 // Adds --link and --node-link, and returns them.
 std::array<CLI::Option*, 2> add_links(CLI::App& command, MachineRates& rates);
 // Adds an option for a file to write. It must be none of the inputs, no file that dltrain

@@ -39,15 +39,25 @@ ExitCode write_tokens(const DataPrepareOptions& options, const DataConfig& data,
                       const SequenceConfig& config) {
   // The ids are first written to files in the folder, because they may exceed the memory.
   const std::filesystem::path folder = options.output;
+  std::error_code ignored;
+  const bool is_new = !std::filesystem::exists(folder, ignored);
   open_tokens_folder(folder, options.overwrite);
-  TokenSpan train{config.open_tokens(nullptr, folder / kTrainIds)}, eval;
-  train.count = train.stream->size();
-  if (data.eval_fraction) {
-    eval = {train.stream, 0, SequenceConfig::held_out(train.count, *data.eval_fraction)};
-    eval.first = train.count -= eval.count;
-  } else if (const auto* other = dynamic_cast<const SequenceConfig*>(data.eval.get())) {
-    eval.stream = other->open_tokens(train.stream.get(), folder / kEvalIds);
-    eval.count = eval.stream->size();
+  TokenSpan train, eval;
+  try {
+    train.stream = config.open_tokens(nullptr, folder / kTrainIds);
+    train.count = train.stream->size();
+    if (data.eval_fraction) {
+      eval = {train.stream, 0, SequenceConfig::held_out(train.count, *data.eval_fraction)};
+      eval.first = train.count -= eval.count;
+    } else if (const auto* other = dynamic_cast<const SequenceConfig*>(data.eval.get())) {
+      eval.stream = other->open_tokens(train.stream.get(), folder / kEvalIds);
+      eval.count = eval.stream->size();
+    }
+  } catch (const Error&) {
+    if (is_new && std::filesystem::remove(folder / kMarkerFile, ignored)) {
+      std::filesystem::remove(folder, ignored);
+    }
+    throw;
   }
   const int files =
       prepare_tokens(train, eval, {.folder = options.output, .shard_tokens = options.shard_tokens});

@@ -11,15 +11,16 @@ CommandBody add_data_tokenizer(CLI::App& command) {
   struct Options {
     std::vector<std::string> text;
     std::string output;
+    bool overwrite = false;
     TrainSentencePieceOptions train;
   };
   auto options = std::make_shared<Options>();
   command.add_option("TEXT", options->text, "Text files, plain or gzip, or glob patterns of them")
       ->required();
   add_text(command, "-o,--output", options->output, "The folder for tokenizer.model")->required();
-  command.add_option("--type", options->train.type, "unigram or bpe")
+  command.add_option("--type", options->train.type, "unigram (the default) or bpe")
       ->check(CLI::IsMember({"unigram", "bpe"}));
-  command.add_option("--vocab-size", options->train.vocab_size, "Number of tokens")
+  command.add_option("--vocab-size", options->train.vocab_size, "Number of tokens (default 8000)")
       ->check(CLI::Range(int64_t{264}, int64_t{1} << 20));
   command
       .add_option("--character-coverage", options->train.character_coverage,
@@ -27,11 +28,23 @@ CommandBody add_data_tokenizer(CLI::App& command) {
       ->check(CLI::Range(0.9, 1.0));
   command.add_option("--special-token", options->train.special_tokens,
                      "A special token, such as <mask>; may be given several times");
+  command.add_flag("--overwrite", options->overwrite, "Replace a vocabulary that is there already");
   command.footer(
       "Read it with tokenizer: {type: sentencepiece, path: FOLDER}. Lines are learnt from one by "
       "one.");
   return [options] {
     const std::vector<std::string> files = expand_paths(options->text, "TEXT");
+    const std::filesystem::path model = std::filesystem::path(options->output) / "tokenizer.model";
+    std::error_code ignored;
+    if (std::filesystem::exists(model, ignored)) {
+      if (!lists_file(options->output, "tokenizer.model")) {
+        fail(ExitCode::usage, "{} was not written by dltrain; choose another folder",
+             model.string());
+      }
+      if (!options->overwrite) {
+        fail(ExitCode::usage, "{} already exists; --overwrite replaces it", model.string());
+      }
+    }
     size_t opened = 0;
     std::optional<LineReader> reader;  // of the file that is being read
     const auto next = [&]() -> std::optional<std::string_view> {

@@ -89,6 +89,7 @@ ExitCode run_fit(const FitOptions& options) {
                         ? options.world
                         : std::max(static_cast<int>(experiment.parallelism.least_ranks()),
                                    options.ranks_per_node);
+  check_nodes(world, options.ranks_per_node);
   if (options.measure && world > 1) {
     fail(ExitCode::usage, "--measure runs on one rank, but the configuration needs {}", world);
   }

@@ -37,12 +37,19 @@ std::string path_beside(const std::string& config, const std::string& data) {
   return *beside.begin() == ".." ? data : beside.string();
 }
 
+std::string untargeted_rows(const CsvProposal& found) {
+  return fmt::format("the target is missing in {} row{}; remove such rows first", found.untargeted,
+                     found.untargeted == 1 ? "" : "s");
+}
+
 // Fills in the template for tables for a file.
 std::string describe_table(std::string text, const std::string& path, const CsvProposal& found) {
   replace_line(text,
                "name:", "name: " + quoted_when_needed(std::filesystem::path(path).stem().string()));
   replace_line(text, "  path:", "  path: " + quoted_when_needed(path));
-  replace_line(text, "  target:", "  target: " + quoted_when_needed(found.target));
+  replace_line(text, "  target:",
+               "  target: " + quoted_when_needed(found.target) +
+                   (found.untargeted > 0 ? "    # " + untargeted_rows(found) : ""));
   std::string ignore;
   for (const auto& [column, why] : found.ignore) {
     ignore += (ignore.empty() ? "" : "\n") +
@@ -52,10 +59,12 @@ std::string describe_table(std::string text, const std::string& path, const CsvP
   replace_line(
       text, "  eval_fraction:",
       fmt::format("  eval_fraction: 0.2        # hold 20 % out{}{}",
-                  found.number ? "" : ", of each class",
-                  found.dates ? "\n  # eval_split: tail        # the last rows: for rows in "
-                                "the order of time"
-                              : ""));
+                  found.number || found.sorted ? "" : ", of each class",
+                  found.sorted ? "\n  eval_split: tail          # the last rows: training must not "
+                                 "see what comes later"
+                  : found.dates ? "\n  # eval_split: tail        # the last rows: for rows in "
+                                  "the order of time"
+                                : ""));
   if (found.empty) {
     replace_line(text,
                  "  # empty:", "  empty: category           # the mean, and an input that says so");
@@ -115,6 +124,7 @@ CommandBody add_init(CLI::App& command) {
         summary += fmt::format(" for {}, target '{}'", options->data, found.target);
         for (const auto& [column, why] : found.ignore) summary += "\n  left out: " + why;
         for (const std::string& why : found.left_out) summary += "\n  left out: " + why;
+        if (found.untargeted > 0) summary += "\n  " + untargeted_rows(found);
       }
       if (options->output.empty()) {
         std::fputs(text.c_str(), stdout);

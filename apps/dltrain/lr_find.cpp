@@ -3,6 +3,7 @@
 // stored.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "dltrain/commands.h"
 #include "optim/schedule.h"
@@ -104,8 +105,11 @@ ExitCode find_rate(const LrFindOptions& options) {
     }
   }
   if (steepest == 0 || least->smooth > 0.95 * first) {
-    fmt::print(
-        "the loss falls at no rate by 5 %; train longer (--steps), or see `dltrain check`\n");
+    const bool diverged = std::cmp_less(points.size(), options.steps);
+    fmt::print("the loss falls at no rate by 5 %; {}, or see `dltrain check`\n",
+               !diverged                     ? "take a larger --max or more --steps"
+               : least - points.begin() < 10 ? "take a smaller --min"
+                                             : "train longer (--steps)");
     return ExitCode::ok;
   }
   const bool edge = least + 1 == points.end();
@@ -123,6 +127,7 @@ ExitCode find_rate(const LrFindOptions& options) {
 CommandBody add_lr_find(CLI::App& command) {
   auto options = std::make_shared<LrFindOptions>();
   options->config.add_to(command);
+  command.remove_option(command.get_option("--max-steps"));
   add_number(command, "--min", options->low, 1e-12, 1e6, "The first rate (default: 1e-6)");
   add_number(command, "--max", options->high, 1e-12, 1e6, "The last rate (default: 1)");
   add_number(command, "--steps", options->steps, 20, 100000, "Training steps (default: 100)");

@@ -201,7 +201,7 @@ ConfigNode as_kind(const ConfigNode& split, const std::string& trained, const st
 }
 
 // Puts a new .npy file into the split of a run that was trained on .npy files.
-void put_array(ConfigNode& split, const fs::path& path) {
+void put_array(ConfigNode& split, const fs::path& path, bool needs_targets) {
   ConfigNode inputs = *split.find("inputs");
   const size_t count = inputs.is_map() ? inputs.items.size() : 1;
   if (count != 1 || path.extension() != ".npy") {
@@ -211,9 +211,12 @@ void put_array(ConfigNode& split, const fs::path& path) {
          path.string(), count, count == 1 ? "" : "s", count == 1 ? "other data" : "new ones");
   }
   if (!is_from_command_line(split, "targets")) {
-    fail(ExitCode::usage,
-         "{} has inputs only; give the file of their targets too: -s data.targets=FILE.npy",
-         path.string());
+    if (needs_targets) {
+      fail(ExitCode::usage,
+           "{} has inputs only; give the file of their targets too: -s data.targets=FILE.npy",
+           path.string());
+    }
+    put(split, "targets", "none");
   }
   (inputs.is_map() ? inputs.items[0] : inputs) =
       ConfigNode::make_scalar(fs::absolute(path).lexically_normal().string(), split.location);
@@ -257,7 +260,7 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
   }
   if (text_of_key(split, "sampling") == "balanced") split.erase("sampling");
   if (kind == "tensors" && has_arrays(split)) {
-    put_array(split, data.path);
+    put_array(split, data.path, data.targets);
   } else {
     put_path(split, "path", data.path);
   }

@@ -479,6 +479,12 @@ void divide_among_nodes(PlanRequest& request, int nodes) {
 
 }  // namespace
 
+void check_nodes(int world, int ranks_per_node) {
+  if (ranks_per_node == 0 || world <= ranks_per_node || world % ranks_per_node == 0) return;
+  fail(ExitCode::usage, "--world {} cannot be divided among nodes of --nproc-per-node {}", world,
+       ranks_per_node);
+}
+
 CommandBody add_plan(CLI::App& command) {
   struct Options {
     ConfigOptions config;
@@ -559,6 +565,7 @@ CommandBody add_plan(CLI::App& command) {
       if (options->gpu.empty() || request.world < 2) {
         fail(ExitCode::usage, "--search requires --gpu, and --world with at least 2 ranks");
       }
+      check_nodes(request.world, request.ranks_per_node);
       request.gpus = find_gpus(options->gpu);
       if (request.gpus.size() != 1) fail(ExitCode::usage, "--search requires one GPU in --gpu");
       search_layouts(load, request);
@@ -571,6 +578,7 @@ CommandBody add_plan(CLI::App& command) {
       request.world =
           std::max(static_cast<int>(experiment.parallelism.least_ranks()), request.ranks_per_node);
     }
+    check_nodes(request.world, request.ranks_per_node);
     if (!options->gpu.empty()) request.gpus = find_gpus(options->gpu);
     const bool one_node = request.ranks_per_node == 0 || request.world <= request.ranks_per_node;
     for (const CLI::Option* rate : rates_given) {

@@ -104,7 +104,7 @@ void print_memory(const Session& session, const PlanReport& r) {
                                        bytes_text(r.work_lower_bound)));
   add_peak(r.peak, table);
   if (r.gradient_bytes != 0) {
-    table.add("gradients", r.gradient_bytes, "in the memory of the activations");
+    table.add("  gradients", r.gradient_bytes, "in the memory of the activations");
   }
   if (r.stage_bytes != 0) table.add("input staging", r.stage_bytes, "for the next two batches");
   table.add("total", r.arena_bytes,

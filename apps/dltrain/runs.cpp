@@ -38,7 +38,7 @@ class Filter {
       fail(ExitCode::usage, "--filter '{}': '{}' is no number", text, wanted_);
     }
   }
-  const std::string& key() const { return key_; }
+  std::string& key() { return key_; }
 
   bool accepts(const RunRecord& run) const {
     if (key_ == "tag") {
@@ -75,7 +75,7 @@ std::vector<std::string> result_columns(const std::vector<RunRecord>& runs) {
   return out;
 }
 
-// The settings in which the runs differ, at most four.
+// The settings in which the runs differ, at most four, those of learning first.
 std::vector<std::string> varied_settings(const std::vector<RunRecord>& runs) {
   std::map<std::string, std::set<std::string>> values;
   for (const RunRecord& run : runs) {
@@ -85,14 +85,17 @@ std::vector<std::string> varied_settings(const std::vector<RunRecord>& runs) {
   }
   std::vector<std::string> out;
   for (const auto& [key, different] : values) {
-    if (different.size() > 1 && out.size() < 4) out.push_back(key);
+    if (different.size() > 1) out.push_back(key);
   }
+  static const std::set<std::string> kLearning{"loss",      "lr_scheduler", "model",   "optimizer",
+                                               "precision", "seed",         "training"};
+  std::ranges::stable_partition(
+      out, [](const std::string& key) { return kLearning.contains(key.substr(0, key.find('.'))); });
+  out.resize(std::min<size_t>(out.size(), 4));
   return out;
 }
 
-void sort_runs(std::vector<RunRecord>& runs, std::string key) {
-  const bool falling = key.starts_with("-");
-  if (falling) key.erase(0, 1);
+void sort_runs(std::vector<RunRecord>& runs, const std::string& key, bool falling) {
   std::vector<std::pair<std::string, size_t>> order;
   for (size_t i = 0; i < runs.size(); ++i) order.emplace_back(runs[i].value(key), i);
   // Numbers before texts, and runs without the key last.
@@ -136,27 +139,37 @@ void print_json(const std::vector<RunRecord>& runs) {
   }
 }
 
-void check_key(const std::vector<RunRecord>& runs, const std::string& flag,
-               const std::string& key) {
+// Completes a key that is given by its last parts, "learning_rate", if one setting ends with them.
+void find_key(const std::vector<RunRecord>& runs, const std::string& flag, std::string& key) {
   const auto has = [&](const RunRecord& run) { return !run.value(key).empty(); };
   if (runs.empty() || std::ranges::any_of(runs, has)) return;
-  fail(ExitCode::usage, "{}: no run has a result or setting {}", flag, key);
+  std::set<std::string> found;
+  for (const RunRecord& run : runs) {
+    for (const auto& [name, value] : settings_of(run)) {
+      if (name.ends_with("." + key)) found.insert(name);
+    }
+  }
+  if (found.size() != 1) {
+    fail(ExitCode::usage, "{}: no run has a result or setting {}{}", flag, key,
+         found.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(found, " or ")));
+  }
+  key = *found.begin();
 }
 
-ExitCode list_runs(const ListOptions& options) {
+ExitCode list_runs(ListOptions options) {
   std::vector<RunRecord> runs = read_runs(
       options.folders.empty() ? std::vector<std::string>{"runs"} : options.folders, false);
   const size_t found = runs.size();
-  for (const std::string& column : options.columns) check_key(runs, "--columns", column);
-  if (!options.sort.empty()) {
-    check_key(runs, "--sort", options.sort.substr(options.sort.starts_with("-") ? 1 : 0));
-  }
+  for (std::string& column : options.columns) find_key(runs, "--columns", column);
+  const bool falling = options.sort.starts_with("-");
+  std::string by = options.sort.substr(falling ? 1 : 0);
+  if (!options.sort.empty()) find_key(runs, "--sort", by);
   for (const std::string& text : options.filters) {
-    const Filter filter(text);
-    if (filter.key() != "tag") check_key(runs, "--filter " + text, filter.key());
+    Filter filter(text);
+    if (filter.key() != "tag") find_key(runs, "--filter " + text, filter.key());
     std::erase_if(runs, [&](const RunRecord& run) { return !filter.accepts(run); });
   }
-  if (!options.sort.empty()) sort_runs(runs, options.sort);
+  if (!by.empty()) sort_runs(runs, by, falling);
   if (options.json) {
     print_json(runs);
     return ExitCode::ok;
@@ -262,6 +275,8 @@ std::filesystem::path run_folder_given(const std::string& folder) {
 
 std::vector<RunRecord> read_runs(const std::vector<std::string>& folders, bool required) {
   std::vector<RunRecord> out;
+  std::set<std::filesystem::path> seen;  // without links
+  std::error_code ignored;
   for (const std::string& folder : folders) {
     if (!std::filesystem::is_directory(folder)) {
       fail(ExitCode::storage, "{} {}; give the folder that holds the runs", folder,
@@ -269,7 +284,11 @@ std::vector<RunRecord> read_runs(const std::vector<std::string>& folders, bool r
     }
     const auto found = find_runs(folder);
     if (required && found.empty()) fail(ExitCode::storage, "{} has no runs", folder);
-    for (const auto& run : found) out.push_back(read_run(run));
+    for (const auto& run : found) {
+      if (seen.insert(std::filesystem::canonical(run, ignored)).second) {
+        out.push_back(read_run(run));
+      }
+    }
   }
   return out;
 }

@@ -80,11 +80,8 @@ std::optional<bool> same_weights(const std::filesystem::path& a, const std::file
   }
 }
 
-ExitCode diff_runs(const std::string& first, const std::string& second) {
-  const RunRecord a = read_run(run_folder_given(first)), b = read_run(run_folder_given(second));
-  auto differences = diff_dumps(a.config, b.config);
-  fmt::print("{}", differences.empty() ? "settings: equal\n" : "settings:\n");
-  if (!differences.empty()) fmt::print("{}\n", describe_differences(differences));
+// Prints what the last starts of two runs were made with, where that differs.
+void print_made_with(const RunRecord& a, const RunRecord& b) {
   std::vector<ConfigDifference> other;
   const auto compare = [&](const char* name, const std::string& x, const std::string& y) {
     if (x != y) other.push_back({name, x, y});
@@ -99,6 +96,14 @@ ExitCode diff_runs(const std::string& first, const std::string& second) {
     compare("data", x.data, y.data);
   }
   if (!other.empty()) fmt::print("made with:\n{}\n", describe_differences(other));
+}
+
+ExitCode diff_runs(const std::string& first, const std::string& second) {
+  const RunRecord a = read_run(run_folder_given(first)), b = read_run(run_folder_given(second));
+  auto differences = diff_dumps(a.config, b.config);
+  fmt::print("{}", differences.empty() ? "settings: equal\n" : "settings:\n");
+  if (!differences.empty()) fmt::print("{}\n", describe_differences(differences));
+  print_made_with(a, b);
   std::vector<ConfigDifference> results;
   for (const auto& [key, value] : a.figures) {
     const auto found = b.figures.find(key);
@@ -174,6 +179,7 @@ ExitCode reproduce(const ReproduceOptions& options) {
   again.go_on = fmt::format("remove {} to start again", folder);
   const ExitCode code = run_training(experiment, again);
   if (code != ExitCode::ok) return code;
+  print_made_with(run, read_run(folder));
   const Parting parting = compare_curves(run.folder, folder);
   fmt::print("{}\n", describe(parting));
   const auto same = same_weights(run.folder, folder);

@@ -72,6 +72,26 @@ void check_same_model(const Averaged& first, const Averaged& other) {
   }
 }
 
+// What the weights began with: model.init_from, or else the seed.
+std::string first_weights(const Averaged& of) {
+  for (const ConfigDifference& key : keys_of_dump(of.config)) {
+    if (key.path == "model.init_from" && key.after != "null") return key.after;
+  }
+  return fmt::format("seed {}", of.choice.state.seed);
+}
+
+void warn_if_unrelated(const Averaged& first, const Averaged& other) {
+  const std::string a = first_weights(first), b = first_weights(other);
+  if (a == b || is_inside(a, run_of(other.choice.checkpoint)) ||
+      is_inside(b, run_of(first.choice.checkpoint))) {
+    return;
+  }
+  log_warning(
+      "{} and {} began with different weights ({} and {}): their average is likely worse than each "
+      "of them",
+      first.name(), other.name(), a, b);
+}
+
 void check_same_tensors(const Averaged& first, const Averaged& other) {
   for (const auto& [name, tensor] : first.tensors) {
     const auto found = other.tensors.find(name);
@@ -146,10 +166,17 @@ AverageReport average_checkpoints(const AverageRequest& request) {
     }
     if (all.size() > 1) check_same_model(all.front(), all.back());
     if (all.size() > 1) check_same_tensors(all.front(), all.back());
+    if (all.size() > 1) warn_if_unrelated(all.front(), all.back());
   }
   report.weights = shares(request, all.size());
   const Averaged& first = all.front();
   const auto tokenizer = run_tokenizer(first.choice);
+  if (!request.overwrite && lists_file(request.folder, "checkpoints/latest")) {
+    fail(ExitCode::usage,
+         "{} already contains a run; use --overwrite to discard it, or name "
+         "another folder with --output",
+         request.folder.string());
+  }
   RunFolder run(request.folder, "never", request.overwrite, /*owner=*/true);
   run.begin({});
   if (tokenizer) save_tokenizer(*tokenizer, request.folder);

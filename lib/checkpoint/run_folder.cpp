@@ -237,9 +237,7 @@ void check_run_folder(const fs::path& folder, const std::string& resume, bool ov
   if (overwrite && !has_marker(folder)) check_all_owned(folder);
   if (earlier_version) refuse_run("");
   fail(ExitCode::usage,
-       "{} exists and was not written by dltrain; move it, or use --output-dir or --name to write "
-       "to "
-       "another folder",
+       "{} exists and was not written by dltrain; move it, or choose another folder",
        (folder / foreign).string());
 }
 
@@ -264,7 +262,7 @@ void check_no_foreign(const fs::path& folder, const std::optional<ResumeChoice>&
     if (lists_file(folder, checkpoint.lexically_relative(folder))) continue;
     fail(ExitCode::usage,
          "{} was not written by dltrain, and the run may save a checkpoint of that name; move it, "
-         "or use --output-dir or --name to write to another folder",
+         "or choose another folder",
          checkpoint.string());
   }
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "compile/alignment.h"
+#include "config/suggest.h"
 #include "graph/builder.h"
 #include "run/advice.h"
 
@@ -40,10 +41,14 @@ std::string rate_suggestion(const Session& session) {
 }  // namespace
 
 GraphProbe Suggestions::probe() {
-  return [this](GraphBuilder&, const StepGraph& graph) { inspect(graph.graph); };
+  return [this](GraphBuilder&, const StepGraph& step) { inspect(step); };
 }
 
-void Suggestions::inspect(const Graph& forward) {
+void Suggestions::inspect(const StepGraph& step) {
+  const Graph& forward = step.graph;
+  const auto learns = [&](const Node& linear) {
+    return !contains(step.frozen, linear.layer + ".weight");
+  };
   std::vector<const Node*> dropout(forward.values.size(), nullptr);  // that the value depends on
   std::vector<std::vector<const Node*>> readers(forward.values.size());
   for (const Node& node : forward.nodes) {
@@ -66,7 +71,7 @@ void Suggestions::inspect(const Graph& forward) {
     };
     const Node* before = node.inputs.empty() ? nullptr : made_by(node.inputs[0]);
     if (before != nullptr && op == "matmul" && before->op->name == "matmul" &&
-        joined_linear_.empty() && before->layer != node.layer) {
+        joined_linear_.empty() && before->layer != node.layer && learns(*before) && learns(node)) {
       joined_linear_ = fmt::format("{} and {}", before->layer, node.layer);
     }
     const bool recurrent = op.starts_with("recurrent");  // one node, or the parts it is lowered to
@@ -100,11 +105,6 @@ std::vector<std::string> Suggestions::of(const Session& session) const {
         "{} are linear layers without an activation between them, together no more than "
         "one linear layer",
         joined_linear_));
-  }
-  const auto& layers = session.experiment->model.layers;
-  if (session.experiment->loss->kind == "cross_entropy" && !layers.empty() &&
-      layers.back()->kind == "softmax") {
-    add("the last layer is a softmax, which cross_entropy has already: leave it out");
   }
   const auto& every = session.experiment->evaluation.eval_steps;
   if (session.has_evaluation() && every && *every > session.max_steps) {

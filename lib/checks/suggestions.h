@@ -17,12 +17,12 @@ class Suggestions {
   std::vector<std::string> of(const Session& session) const;
 
  private:
-  void inspect(const Graph& forward);
+  void inspect(const StepGraph& step);
 
   std::string dropout_before_norm_;  // the layers of the first such pair
   std::string norm_after_sum_;       // the last norm on the residual path
-  std::string joined_linear_;        // a linear layer whose input is that of another one
-  std::string clipped_;              // "attention" or "recurrent layers": gradients can explode
+  std::string joined_linear_;  // a linear layer whose input is that of another one; both learn
+  std::string clipped_;        // "attention" or "recurrent layers": gradients can explode
 };
 
 }  // namespace dltrain

@@ -211,17 +211,20 @@ PlanReport make_plan_report(const Program& program, const StateLayout& layout, s
                             int64_t micro_steps, const RankTopology& topology) {
   PlanReport report;
   report.traffic = step_traffic(program.graph(), micro_steps, topology);
+  report.state_total = layout.bytes();
+  size_t gaps = report.state_total;
   for (const RoleRules& rules : role_table()) {
     if (const size_t bytes = layout.bytes(rules.role)) {
       report.state_bytes.emplace_back(rules.name, bytes);
+      gaps -= bytes;
     }
   }
+  if (gaps > 0) report.state_bytes.emplace_back("alignment", gaps);
   if (layout.bytes(Role::gradient) == 0) {
     for (ValueId id : program.graph().with_role(Role::gradient)) {
       report.gradient_bytes += program.graph().value(id).spec.bytes();
     }
   }
-  report.state_total = layout.bytes();
   report.work_bytes = work_bytes;
   report.work_lower_bound = program.work_lower_bound();
   report.workspace_bytes = program.workspace_bytes();

@@ -32,8 +32,8 @@ struct MemoryPeak {
 };
 
 struct PlanReport {
-  std::vector<std::pair<std::string, size_t>> state_bytes;  // by role, without gaps
-  size_t state_total = 0;                                   // with alignment gaps
+  std::vector<std::pair<std::string, size_t>> state_bytes;  // by role, and alignment
+  size_t state_total = 0;
   size_t work_bytes = 0;              // activations, inputs and workspaces after sharing
   std::vector<size_t> variant_bytes;  // the part of work_bytes that each variant of a step uses
   size_t gradient_bytes =

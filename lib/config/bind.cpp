@@ -65,7 +65,8 @@ class Binder : public Fields {
       known_[i] = true;
       common.set(map_.keys[i], map_.items[i]);
     }
-    refuse_hidden_keys(*parts_, map_, common, path_, session_.diagnostics);
+    const ConfigNode replacing =
+        refuse_hidden_keys(*parts_, map_, common, path_, session_.diagnostics);
     for (size_t i = 0; i < parts_->parts.size(); ++i) {
       const PartsSlot::Part& part = parts_->parts[i];
       begin_key(part.name);
@@ -74,6 +75,7 @@ class Binder : public Fields {
       if (!written && (i > 0 || (common.keys.empty() && !parts_required_))) continue;
       ConfigNode node = common;
       if (written) merge_into(node, *own);
+      if (!replacing.keys.empty()) merge_into(node, replacing);
       if (i > 0 && refuse_borrowed_kind(*parts_, i, map_, node, path_, session_.diagnostics))
         continue;
       // A problem of a common key occurs in every part, but is reported once.
@@ -157,7 +159,7 @@ class Binder : public Fields {
 
   void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) override {
     const ConfigNode* node = take(name, key);
-    if (!node) return;
+    if (!node || (node->is_null() && !key.required && slot.size() == 0)) return;
     slot.clear();
     each(*node, name, key, [&](const ConfigNode& item, const std::string& path) {
       bind_section(slot.append(), item, path);
@@ -180,7 +182,7 @@ class Binder : public Fields {
 
   void on_kinds(std::string_view name, const KindsSlot& slot, const Key& key) override {
     const ConfigNode* node = take(name, key);
-    if (!node) return;
+    if (!node || (node->is_null() && !key.required && slot.size() == 0)) return;
     slot.clear();
     each(*node, name, key, [&](const ConfigNode& item, const std::string& path) {
       if (auto made = bind_kind(slot.table, item, path, "")) slot.append(std::move(made));

@@ -71,7 +71,9 @@ class Expander {
     if (!value) {
       diagnostics_.add_cause(
           location,
-          "the environment variable {0} is not set; write ${{{0}:-VALUE}} to give a default", name);
+          "the environment variable {0} is not set; write ${{{0}:-VALUE}} to give a default, or "
+          "$${{{0}}} to keep the reference as text (for a shell)",
+          name);
     } else if (find_invalid_utf8(*value)) {
       diagnostics_.add_cause(location, "the environment variable {} is not UTF-8 text", name);
       return {};

@@ -1,6 +1,6 @@
 // Configuration files and the files that they extend: `extends: other.yaml` at the top of a file
 // (or a list of files) is merged below the file; paths are relative to that file. A cycle is a
-// problem that shows the chain.
+// problem that shows the chain. Keys `x-…` at the top are left out: they hold YAML anchors.
 #include "config/load.h"
 
 #include <algorithm>
@@ -90,6 +90,10 @@ class FileLoader {
     if (!tree->is_map()) {
       diagnostics_.add(tree->location, "expected a map of sections, got {}", describe_found(*tree));
       return {};
+    }
+    const std::vector<ConfigNode::Key> keys = tree->keys;
+    for (const ConfigNode::Key& key : keys) {
+      if (key.text.starts_with("x-")) tree->erase(key.text);
     }
     chain_.push_back(identity);
     names_.push_back(path.string());

@@ -66,6 +66,13 @@ std::optional<Override> parse_override(const std::string& given, Diagnostics& di
   auto value = comma ? ConfigNode::make_scalar(",", {source, equals + 1, 1, {}})
                      : read_yaml(source, equals + 1, diagnostics);
   if (!value) return {};
+  const bool plain = value->is_scalar() && value->style == ConfigNode::Style::plain;
+  if ((plain || value->is_null()) && text.find('#', equals) != std::string::npos) {
+    // A comment makes no sense here: `try issue #12` is all text.
+    const size_t first = text.find_first_not_of(' ', equals + 1);
+    *value = ConfigNode::make_scalar(text.substr(first, text.find_last_not_of(' ') + 1 - first),
+                                     value->location);
+  }
   if (value->is_null() && equals + 1 >= text.size()) value->location = path->back().location;
   return Override{*std::move(path), *std::move(value)};
 }
@@ -150,6 +157,11 @@ void apply_override(ConfigNode& tree, Override&& override, Diagnostics& diagnost
       continue;
     }
     if (!node->find(step.key)) {
+      if (path[i + 1].key.empty()) {
+        diagnostics.add(step.location, "{0} is not in the file; give the whole list: -s '{0}=[…]'",
+                        path_text(path, i + 1));
+        return;
+      }
       ConfigNode empty = ConfigNode::make_map(step.location);
       node->set({step.key, step.location}, std::move(empty));
     }

@@ -34,8 +34,8 @@ class ValueParser {
       : path_(path), slot_(slot), key_(key), diagnostics_(diagnostics) {}
 
   std::optional<Value> parse(const ConfigNode& node) const {
-    if (slot_.optional && classify(node) == ScalarType::null && !is_collection(node)) {
-      return Value();
+    if (!is_collection(node) && classify(node) == ScalarType::null && may_be_null(slot_, key_)) {
+      return slot_.optional ? Value() : slot_.get();
     }
     if (slot_.allow_auto && node.is_scalar() && node.text == "auto") return Value(Auto{});
     switch (slot_.type) {
@@ -241,6 +241,17 @@ std::string describe_size(const Key& key) {
   if (key.min_size) return fmt::format("at least {} {}", *key.min_size, elements(*key.min_size));
   if (key.max_size) return fmt::format("at most {} {}", *key.max_size, elements(*key.max_size));
   return {};
+}
+
+bool may_be_null(const ValueSlot& slot, const Key& key) {
+  const auto is_empty = [](const auto& value) {
+    if constexpr (requires { value.empty(); }) {
+      return value.empty();
+    } else {
+      return false;
+    }
+  };
+  return slot.optional || (!key.required && std::visit(is_empty, slot.get()));
 }
 
 std::optional<Value> parse_value(const ConfigNode& node, const std::string& path,

@@ -15,6 +15,10 @@ namespace dltrain {
 std::optional<Value> parse_value(const ConfigNode& node, const std::string& path,
                                  const ValueSlot& slot, const Key& key, Diagnostics& diagnostics);
 
+// Returns whether a value may be written `null`: that of an optional member, or of a key that need
+// not be given and is empty by default.
+bool may_be_null(const ValueSlot& slot, const Key& key);
+
 // Reports a list or map with fewer or more elements than `key` allows.
 void check_size(const ConfigNode& node, const std::string& path, const Key& key,
                 Diagnostics& diagnostics);

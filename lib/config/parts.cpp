@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "config/scalar.h"
 #include "config/suggest.h"
 
 namespace dltrain {
@@ -17,14 +18,21 @@ bool covers(const ConfigNode& over, const ConfigNode& below) {
   return true;
 }
 
+bool is_override(const SourceLocation& location) {
+  return location.source && location.source->is_override;
+}
+
 }  // namespace
 
-void refuse_hidden_keys(const PartsSlot& parts, const ConfigNode& map, const ConfigNode& common,
-                        const std::string& path, Diagnostics& diagnostics) {
+ConfigNode refuse_hidden_keys(const PartsSlot& parts, const ConfigNode& map,
+                              const ConfigNode& common, const std::string& path,
+                              Diagnostics& diagnostics) {
+  ConfigNode replacing = ConfigNode::make_map(common.location);
   for (size_t i = 0; i < common.keys.size(); ++i) {
     const ConfigNode::Key& key = common.keys[i];
-    std::string instead;
-    bool hidden = true, same_text = true;
+    const bool override = is_override(key.location);
+    std::string instead, old;
+    bool hidden = true, same_text = true, replaces = override && key.text != "type";
     for (size_t p = 0; hidden && p < parts.parts.size(); ++p) {
       const std::string& part = parts.parts[p].name;
       const ConfigNode* own = map.find(part);
@@ -34,13 +42,20 @@ void refuse_hidden_keys(const PartsSlot& parts, const ConfigNode& map, const Con
       hidden = value && covers(*value, common.items[i]);
       if (!hidden) break;
       same_text = same_text && value->location.source == key.location.source;
+      replaces = replaces && !is_override(value->location) &&
+                 (instead.empty() || flow_text(*value) == old);
+      old = flow_text(*value);
       instead += (instead.empty() ? "" : ", ") + join_path(join_path(path, part), key.text);
     }
-    const bool override = key.location.source && key.location.source->is_override;
     if (!hidden || !(override || same_text)) continue;
+    if (replaces) {
+      replacing.set(key, common.items[i]);
+      continue;
+    }
     diagnostics.add(key.location, "{} has no effect, because every split has its own '{}'; set {}",
                     join_path(path, key.text), key.text, instead);
   }
+  return replacing;
 }
 
 bool refuse_borrowed_kind(const PartsSlot& parts, size_t index, const ConfigNode& map,

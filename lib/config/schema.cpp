@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "config/parse_value.h"
 
 namespace dltrain {
 namespace {
@@ -80,7 +81,7 @@ Json value_schema(const ValueSlot& slot, const Key& key) {
     if (key.scalar_ok) schema = {{"anyOf", Json::array({std::move(schema), kText})}};
   }
   if (slot.allow_auto) schema = {{"anyOf", Json::array({schema, {{"const", "auto"}}})}};
-  return slot.optional ? or_null(std::move(schema)) : schema;
+  return may_be_null(slot, key) ? or_null(std::move(schema)) : schema;
 }
 
 struct DefaultJson {
@@ -129,7 +130,7 @@ class SchemaWriter : public Fields {
   void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) override {
     Json element;
     slot.prototype([&](ObjectRef object) { element = or_null(section_schema(object)); });
-    add(name, sized_schema({{"type", "array"}, {"items", std::move(element)}}, key), key);
+    add_list(name, std::move(element), slot.size(), key);
   }
   void on_kind(std::string_view name, const KindSlot& slot, const Key& key) override {
     Json schema = {{"$ref", family(slot.table)}};
@@ -137,8 +138,7 @@ class SchemaWriter : public Fields {
     add(name, or_null(std::move(schema)), key);
   }
   void on_kinds(std::string_view name, const KindsSlot& slot, const Key& key) override {
-    const Json element = {{"$ref", family(slot.table)}};
-    add(name, sized_schema({{"type", "array"}, {"items", element}}, key), key);
+    add_list(name, {{"$ref", family(slot.table)}}, slot.size(), key);
   }
   void on_rewritten(std::string_view name, const RewrittenSlot& slot, const Key& key) override {
     if (slot.free_names) {
@@ -173,6 +173,11 @@ class SchemaWriter : public Fields {
   }
 
  private:
+  void add_list(std::string_view name, Json element, size_t size, const Key& key) {
+    Json list = sized_schema({{"type", "array"}, {"items", std::move(element)}}, key);
+    add(name, key.required || size > 0 ? std::move(list) : or_null(std::move(list)), key);
+  }
+
   void add(std::string_view name, Json schema, const Key& key) {
     if (!key.doc.empty()) schema["description"] = key.doc;
     if (common_) {
@@ -290,6 +295,7 @@ std::string config_schema(ObjectRef object, const std::string& title) {
   schema["type"] = "object";
   schema["properties"] = {{"extends", std::move(extends)}};
   schema["properties"].update(body["properties"]);
+  schema["patternProperties"] = {{"^x-", Json::object()}};
   schema["additionalProperties"] = false;
   schema["$defs"] = std::move(definitions);
   return json_text(schema, 2) + "\n";

@@ -334,11 +334,11 @@ std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t
       diagnostics.add(SourceLocation{source, tab, 1, {}},
                       "a tab in the indentation; YAML requires spaces");
     } else {
-      const bool expands = source->text.find("{", begin) < source->text.find("${", begin) &&
-                           source->text.find("${", begin) != std::string::npos;
+      const size_t at = positions.offset(error.mark);  // of ${NAME} within {} or []: the brace
+      const bool expands = at > begin && source->text.compare(at - 1, 2, "${") == 0;
       const bool block = error.msg == "illegal map value" || error.msg == "end of map not found";
       diagnostics.add(positions.location(error.mark), "not valid YAML: {}{}", error.msg,
-                      expands ? "; ${NAME} within {} needs quotes"
+                      expands ? "; ${NAME} needs quotes here"
                       : block ? " (here and in the line above, check the indentation and the "
                                 "blanks after '-' and ':')"
                               : "");

@@ -217,6 +217,19 @@ std::string imbalanced_classes(const Dataset& train, const Dataset& eval) {
   return {};
 }
 
+std::string unused_labels(const Dataset& data) {
+  if (!has_countable_labels(data) || !data.class_names().empty()) return {};
+  const std::vector<int64_t> counts = count_labels(data);
+  std::vector<std::string> unused;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] == 0) unused.push_back(std::to_string(i));
+  }
+  if (unused.empty()) return {};
+  return fmt::format(
+      "no training sample has the label{} {}; labels are 0 to {}, one for each output",
+      unused.size() == 1 ? "" : "s", some_names(unused), counts.size() - 1);
+}
+
 std::shared_ptr<const Dataset> labels_as_targets(std::shared_ptr<const Dataset> whole) {
   if (whole->label_bound() > 2) {
     const auto classes =

@@ -34,6 +34,11 @@ DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double e
 // Ignores data without one label per sample.
 std::string imbalanced_classes(const Dataset& train, const Dataset& eval);
 
+// Describes in one sentence the labels below label_bound() that no sample has, as when labels count
+// from 1; otherwise returns an empty string. Reads every target. Ignores data whose classes have
+// names, and data without one label per sample.
+std::string unused_labels(const Dataset& data);
+
 // Replaces the ignored label of a loss (ignore_index) by kIgnoredLabel. Reads all targets once,
 // unless they are ids of a known vocabulary.
 std::shared_ptr<const Dataset> ignore_label(std::shared_ptr<const Dataset> whole, int32_t label);

@@ -26,6 +26,16 @@ void check_same_fields(const Dataset& train, const Dataset& eval) {
        list(train.fields()), list(eval.fields()));
 }
 
+// An id must have one meaning in both splits.
+void check_same_tokenizer(const Dataset& train, const Dataset& eval) {
+  const auto there = train.tokenizer(), here = eval.tokenizer();
+  const std::string difference = there && here ? tokenizer_difference(*there, *here) : "";
+  if (difference.empty()) return;
+  fail(ExitCode::data,
+       "data.eval has another tokenizer than data.train: {}; both need the same tokenizer",
+       difference);
+}
+
 // Throws ConfigError for a split that asks for other statistics than those that are applied to it,
 // or whose inputs would be normalized twice. `source`: what the statistics come from, and a verb.
 void check_fit(const DatasetConfig& split, const InputFit& applied, const char* source) {
@@ -318,7 +328,16 @@ DataSplit DataConfig::open(const OpenOptions& how) const {
   } else {
     split.train = train->open(how);
     if (eval) split.eval = eval->open_as_eval([&] { return split.train; }, how);
-    if (split.eval) check_same_fields(*split.train, *split.eval);
+    for (auto* one : {&split.train, &split.eval}) {
+      const auto& other = one == &split.train ? split.eval : split.train;
+      if (*one && other && !(*one)->has_targets()) {
+        *one = without_targets(*one, other->fields().back().sample);
+      }
+    }
+    if (split.eval) {
+      check_same_fields(*split.train, *split.eval);
+      check_same_tokenizer(*split.train, *split.eval);
+    }
   }
   if (how.trained) split.train = match_classes(split.train, how.trained->class_names);
   if (split.eval) split.eval = match_classes(split.eval, split.train->class_names());

@@ -136,9 +136,9 @@ struct DataConfig : ConfigObject {
 
   // Opens the splits; `eval` is null if there is no evaluation data. Labels are matched by the
   // names of their classes (data/classes.h), columns of tables by their names: those of `eval` with
-  // those of `train`, or both with `how.trained`. Throws Error(data) also if the fields of the
-  // splits differ and for unknown classes and columns, and ConfigError for a split that wants other
-  // statistics than those of the training split or of the model.
+  // those of `train`, or both with `how.trained`. Throws Error(data) also if the fields or the
+  // tokenizers of the splits differ and for unknown classes and columns, and ConfigError for a
+  // split that wants other statistics than those of the training split or of the model.
   DataSplit open(const OpenOptions& how = {}) const;
 
   // Throws ConfigError (exit code data) if a file of the split does not exist.

@@ -38,10 +38,12 @@ class BadCells {
     ++missing_count_;
   }
 
-  void throw_if_any(const std::string& file) const {
+  // `fixed`: the columns are those of a training split without means for empty cells.
+  void throw_if_any(const std::string& file, bool fixed) const {
     if (problems_.empty()) return;
-    const char* advice = missing_.empty()
-                             ? ""
+    const char* advice = missing_.empty() ? ""
+                         : fixed
+                             ? " (fill such cells, or train with `data.empty`)"
                              : " (`empty: mean` uses the mean instead, `empty: category` marks it)";
     if (problems_.size() == 1) throw Error(ExitCode::data, problems_[0].text() + advice);
     std::string text = fmt::format("{} cells or lines cannot be used:", count_ + missing_count_);
@@ -114,7 +116,7 @@ class CsvLoader {
                               (*options_.rows)[0], (*options_.rows)[1]),
                   reader.name());
     }
-    bad_.throw_if_any(reader.name());
+    bad_.throw_if_any(reader.name(), trained && !how_.trained->fills);
     if (row_lines_.empty()) throw Error(ExitCode::data, "has no data", reader.name());
     warn_of_unknown(reader.name());
     for (size_t i = 0; i < names_.size(); ++i) {

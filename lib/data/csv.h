@@ -89,6 +89,8 @@ struct CsvProposal {
   std::vector<std::string> left_out = {};                   // columns without a key, with reasons
   bool empty = false;                                       // the inputs have empty cells
   bool dates = false;                                       // `ignore` has columns of dates
+  bool sorted = false;                                      // one of these dates never falls
+  int64_t untargeted = 0;                                   // rows with an empty target
   bool number = false;                                      // the target is a number
   double mean = 0, std = 1;                                 // of such a target
 };

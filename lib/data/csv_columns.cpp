@@ -26,6 +26,8 @@ struct ColumnScan {
   bool counts_up = true;        // each number is the previous one plus one
   double sum = 0, squares = 0;  // of numbers
   double previous = 0, least = std::numeric_limits<double>::infinity(), greatest = -least;
+  bool dates_rise = true;  // no date is before the previous one, as text
+  std::string last_date;
   // The frequency of each text; for targets and columns of categories also of numbers.
   std::unordered_map<std::string, int64_t> values;
   std::string example;  // a text
@@ -94,6 +96,7 @@ class ColumnFitter {
     CsvProposal out{.target = names_[target].empty() ? std::to_string(target) : names_[target],
                     .ignore = {},
                     .left_out = left_out_,
+                    .untargeted = s.empty,
                     .number = s.is_numbers() && s.fractions > 0};
     for (const auto& [column, problem] : diagnostics_) {
       if (column == target) {
@@ -101,7 +104,10 @@ class ColumnFitter {
         out.number = true;
         continue;
       }
-      out.dates = out.dates || 2 * scans_[column].dates >= scans_[column].texts;
+      const ColumnScan& other = scans_[column];
+      const bool dates = 2 * other.dates >= other.texts;
+      out.dates = out.dates || dates;
+      out.sorted = out.sorted || (dates && other.dates_rise && other.values.size() > 1);
       const std::string name = names_[column].empty() ? std::to_string(column) : names_[column];
       if (out.ignore.empty() || out.ignore.back().first != name)
         out.ignore.emplace_back(name, problem);
@@ -233,7 +239,13 @@ class ColumnFitter {
         if (!counted_[i]) continue;
       } else {
         ++s.texts;
-        s.dates += looks_like_a_date(cell);
+        if (looks_like_a_date(cell)) {
+          ++s.dates;
+          // Texts that begin with the year are in the order of time.
+          s.dates_rise =
+              s.dates_rise && cell.find_first_not_of("0123456789") == 4 && s.last_date <= cell;
+          s.last_date = cell;
+        }
         s.marked += looks_like_a_marked_number(cell);
         if (s.example.empty()) s.example = shown_line(cell, kShownCell);
       }

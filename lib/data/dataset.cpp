@@ -2,14 +2,34 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace dltrain {
 namespace {
 
 class WithoutTargets final : public DatasetWrapper {
  public:
-  using DatasetWrapper::DatasetWrapper;
+  WithoutTargets(std::shared_ptr<const Dataset> whole, const std::optional<TensorSpec>& target)
+      : DatasetWrapper(std::move(whole)), fields_(DatasetWrapper::fields()) {
+    if (target) fields_.back().sample = *target;
+  }
+  const std::vector<FieldSpec>& fields() const override { return fields_; }
   bool has_targets() const override { return false; }
+  std::optional<int64_t> uniform_valid_targets() const override { return 0; }
+  void read(int field, std::span<const int64_t> samples, const SampleVisit* first,
+            std::byte* out) const override {
+    if (field != target_field()) return DatasetWrapper::read(field, samples, first, out);
+    const TensorSpec& target = fields_.back().sample;
+    const auto count = samples.size() * static_cast<size_t>(target.shape.elements());
+    if (target.dtype == DType::i32) {
+      std::fill_n(reinterpret_cast<int32_t*>(out), count, kIgnoredLabel);
+    } else {
+      std::fill_n(reinterpret_cast<float*>(out), count, std::numeric_limits<float>::quiet_NaN());
+    }
+  }
+
+ private:
+  std::vector<FieldSpec> fields_;
 };
 
 }  // namespace
@@ -155,8 +175,9 @@ std::shared_ptr<const Dataset> select(std::shared_ptr<const Dataset> whole,
       [numbers = std::move(samples)](int64_t i) { return numbers[static_cast<size_t>(i)]; });
 }
 
-std::shared_ptr<const Dataset> without_targets(std::shared_ptr<const Dataset> whole) {
-  return std::make_shared<WithoutTargets>(std::move(whole));
+std::shared_ptr<const Dataset> without_targets(std::shared_ptr<const Dataset> whole,
+                                               const std::optional<TensorSpec>& target) {
+  return std::make_shared<WithoutTargets>(std::move(whole), target);
 }
 
 DataSplit split_off_eval(std::shared_ptr<const Dataset> whole, double eval_fraction) {

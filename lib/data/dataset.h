@@ -206,8 +206,10 @@ std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> whole, int64
 std::shared_ptr<const Dataset> select(std::shared_ptr<const Dataset> whole,
                                       std::vector<int64_t> samples);
 
-// The same samples without targets (has_targets() is false).
-std::shared_ptr<const Dataset> without_targets(std::shared_ptr<const Dataset> whole);
+// The same samples without targets: has_targets() is false, and the target field has values that do
+// not count, of the spec `target` (absent: that of `whole`).
+std::shared_ptr<const Dataset> without_targets(std::shared_ptr<const Dataset> whole,
+                                               const std::optional<TensorSpec>& target = {});
 
 struct DataSplit {
   std::shared_ptr<const Dataset> train;

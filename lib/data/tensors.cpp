@@ -66,7 +66,8 @@ class TensorsLoader {
   std::shared_ptr<const Dataset> load() {
     std::vector<Tensor> tensors;
     for (const auto& [field, tensor] : options_.inputs) tensors.push_back(find(tensor));
-    tensors.push_back(find(options_.targets));
+    const bool has_targets = !options_.targets.empty();
+    if (has_targets) tensors.push_back(find(options_.targets));
     uint64_t bytes = 0;
     for (const Tensor& tensor : tensors) {
       check_samples(tensor, tensors[0]);
@@ -74,14 +75,23 @@ class TensorsLoader {
     }
     check_fits_memory(bytes, tensors[0].file);
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const bool is_target = i + 1 == tensors.size();
+      const bool is_target = i == options_.inputs.size();
       add(is_target ? kTargetField : options_.inputs[i].first, tensors[i], is_target);
     }
     auto location = [path = tensors[0].file](int64_t sample) {
       return fmt::format("{}, sample {}", path, sample);
     };
-    return std::make_shared<MemoryDataset>(std::move(fields_), std::move(values_),
-                                           std::move(location));
+    if (!has_targets) {
+      fields_.push_back({kTargetField, {Shape{}, DType::i32}});
+      values_.emplace_back(
+          std::vector<int32_t>(static_cast<size_t>(tensors[0].spec.shape[0]), kIgnoredLabel));
+    }
+    MemoryFacts facts;
+    const bool labels = fields_.back().sample.dtype == DType::i32;
+    if (has_targets && labels) facts.label_bound = options_.classes.value_or(0);
+    auto dataset = std::make_shared<MemoryDataset>(std::move(fields_), std::move(values_),
+                                                   std::move(location), std::move(facts));
+    return has_targets ? std::shared_ptr<const Dataset>(dataset) : without_targets(dataset);
   }
 
  private:
@@ -170,8 +180,11 @@ class TensorsLoader {
       const auto value = static_cast<int64_t>(at(i));
       if (value > highest || (value < 0 && !(is_target && value == kIgnoredLabel))) {
         refuse_element(entry, i,
-                       fmt::format("{} {} is out of range 0 to {}", is_target ? "label" : "index",
-                                   value, highest));
+                       fmt::format("{} {} is out of range 0 to {}{}", is_target ? "label" : "index",
+                                   value, highest,
+                                   is_target ? ""
+                                             : " (integers are ids for an embedding; save them as "
+                                               "float32 to use them as numbers)"));
       }
       values[static_cast<size_t>(i)] = static_cast<int32_t>(value);
     }
@@ -184,6 +197,8 @@ class TensorsLoader {
   std::vector<FieldSpec> fields_;
   std::vector<FieldValues> values_;
 };
+
+constexpr const char* kNoTargets = "none";
 
 struct TensorsConfig final : DatasetConfig {
   TensorsOptions options;
@@ -200,12 +215,17 @@ struct TensorsConfig final : DatasetConfig {
                 .min_size = 1,
                 .scalar_ok = true,
                 .is_path = !path});
-    f.text("targets", options.targets,
-           {.doc = "Tensor, or .npy file, with the targets; -100 is ignored",
-            .is_path = !path,
-            .known_as = {"target", "labels"}});
-    f.integer("classes", options.classes,
-              {.doc = "Labels must be below this", .min = 1, .known_as = {"num_classes"}});
+    f.text(
+        "targets", options.targets,
+        {.doc = "Tensor, or .npy file, with the targets; -100 in integers is ignored. none: there "
+                "are none (predict)",
+         .is_path = !path && options.targets != kNoTargets,
+         .known_as = {"target", "labels"}});
+    f.integer(
+        "classes", options.classes,
+        {.doc = "Number of classes: labels must be below this. Absent: the largest label plus one",
+         .min = 1,
+         .known_as = {"num_classes"}});
     scaling.describe(f);
     DatasetConfig::describe(f);
   }
@@ -222,13 +242,16 @@ struct TensorsConfig final : DatasetConfig {
                                   name));
     };
     for (const auto& [input, tensor] : options.inputs) check("inputs", tensor);
-    check("targets", options.targets);
+    if (options.targets != kNoTargets) check("targets", options.targets);
   }
 
   InputFit fit() const override { return scaling.fit(); }
-  std::shared_ptr<const Dataset> open(const OpenOptions&) const override {
+  std::shared_ptr<const Dataset> open(const OpenOptions& how) const override {
     TensorsOptions resolved = options;
     resolved.path = path.value_or("");
+    const bool lacks = !how.targets && path &&
+                       SafetensorsFile(*path, ExitCode::data).find(options.targets) == nullptr;
+    if (lacks || options.targets == kNoTargets) resolved.targets.clear();
     resolved.scaling = scaling.options();
     return transform_samples(load_tensors(resolved), changes());
   }

@@ -22,8 +22,8 @@ struct TensorsOptions {
   std::string path = {};  // of the safetensors file; empty: tensors are .npy files
   // (name of the model's input, name of the tensor in the file, or a .npy file)
   std::vector<std::pair<std::string, std::string>> inputs{{kInputField, kInputField}};
-  std::string targets = kTargetField;
-  std::optional<int64_t> classes = {};  // labels must be below this
+  std::string targets = kTargetField;   // empty: there are none
+  std::optional<int64_t> classes = {};  // of labels, which must be below this
   Scaling scaling = {};                 // of f32 inputs
 };
 

@@ -307,11 +307,19 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
     if (const std::string prefix = builder_.layer() + ": "; message.starts_with(prefix)) {
       message = message.substr(prefix.size());
     }
+    const SourceLocation& location = location_to_change(layer, message);
     std::string shapes;
     for (ValueId input : inputs) {
       shapes += (shapes.empty() ? "" : ", ") + to_string(shape(input));
+      const TensorSpec spec = builder_.spec(input);
+      if (spec.dtype != DType::i32 || !message.ends_with(to_string(spec))) continue;
+      const Graph& graph = builder_.graph();
+      const std::string& name = graph.value(graph.storage(input)).name;  // "input.<name>"
+      message += fmt::format(
+          " ('{}' has integers, which are ids for an embedding; save them as float32 to use them "
+          "as numbers)",
+          name.substr(name.find('.') + 1));
     }
-    const SourceLocation& location = location_to_change(layer, message);
     message = fmt::format("{} on {}: {}", shown_emit_list(layer, path), shapes, message);
     if (error.code() == ExitCode::memory) {
       throw Error(ExitCode::memory, message, to_string(layer.location));

@@ -19,21 +19,33 @@ void expect_target_sample(const std::string& loss, const TargetInfo& info,
          loss, is_floating(wanted.dtype) ? "f32" : "i32",
          is_floating(wanted.dtype) ? " (csv: task: regression; tensors: a floating type)" : "");
   }
+  const bool labels = !is_floating(wanted.dtype);
   const int64_t elements = wanted.shape.elements() / wanted.shape[0];
-  if (info.sample->shape.elements() != elements) {
-    const int64_t targets = info.sample->shape.elements();
-    if (targets == 1 && wanted.shape.rank() == 2 && !is_floating(wanted.dtype)) {
-      fail(ExitCode::data,
-           "a sample has one label, but the model has outputs for each of {} tokens; classes of "
-           "texts need model.type: bert_classifier (also with model.from), or a layer that joins "
-           "the tokens (flatten)",
-           elements);
-    }
-    fail(ExitCode::data,
-         "a sample has {} target{} for the loss {}, the model has {} output{}; take a last layer "
-         "with {} (out_features: auto)",
-         targets, targets == 1 ? "" : "s", loss, elements, elements == 1 ? "" : "s", targets);
+  const int64_t targets = info.sample->shape.elements();
+  const int64_t each = labels ? 1 : wanted.shape[-1];  // targets of a step
+  if (targets == elements) return;
+  const auto count = [](int64_t n, const char* what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  if (targets == each) {
+    fail(
+        ExitCode::data,
+        "a sample has {}, but the model has {} for each of {} steps; a recurrent layer needs "
+        "return_sequences: false, another model a layer that joins the steps (flatten){}",
+        labels ? "one label" : count(targets, "target"), labels ? "outputs" : count(each, "output"),
+        elements / each,
+        labels ? "; classes of texts need model.type: bert_classifier (also with model.from)" : "");
   }
+  if (labels) {
+    fail(ExitCode::data,
+         "integer targets of shape {} are {} class numbers, and the model has outputs for {}; "
+         "one-hot targets must be floats",
+         to_string(info.sample->shape), targets, elements);
+  }
+  fail(ExitCode::data,
+       "a sample has {} for the loss {}, the model has {}; take a last layer with {} "
+       "(out_features: auto)",
+       count(targets, "target"), loss, count(elements, "output"), targets);
 }
 
 TargetInfo mixed_targets(const Loss& loss, const TensorSpec& output, TargetInfo info) {

@@ -106,12 +106,12 @@ double r2(double squared, double variation, double targets_squared) {
   return squared == 0 ? 1 : 0;
 }
 
-// Returns the mean over the outputs that have targets.
+// Returns the mean over the outputs that have targets, of R² at least two.
 double number_metric(const std::string& name, const std::vector<double>& sums) {
   double total = 0, outputs = 0;
   for (size_t i = 0; i < sums.size(); i += 5) {
     const double count = sums[i], squared = sums[i + 2], targets = sums[i + 3];
-    if (count == 0) continue;
+    if (count < (name == "r2" ? 2 : 1)) continue;
     outputs += 1;
     if (name == "mae") total += sums[i + 1] / count;
     if (name == "mse") total += squared / count;

@@ -15,7 +15,8 @@
 // and `accuracy` is the share of correct elements (1 − hamming_loss).
 //
 // For numbers, a metric is the mean of the errors or R² of all outputs of a sample. If the targets
-// of an output are constant, its R² is 1 if all predictions are correct, otherwise 0.
+// of an output are constant, its R² is 1 if all predictions are correct, otherwise 0. An output
+// with fewer than two targets has no R²: it does not count, and without others the metric is NaN.
 #pragma once
 
 #include <string>

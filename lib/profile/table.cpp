@@ -10,7 +10,7 @@ namespace dltrain {
 namespace {
 
 constexpr int kNameColumns = 36, kDetailColumns = 22, kShapeColumns = 100;
-constexpr double kShown = 0.5e-6;  // seconds; shorter shares would read 0.000 ms
+constexpr double kShown = 0.5e-6;  // seconds; shorter shares read 0.000 ms
 
 std::string milliseconds(double seconds) {
   return fmt::format("{:.3f} ms", 1e3 * seconds);
@@ -87,7 +87,7 @@ class Table {
   void add_shares() {
     heading("time of the observed step:");
     for (const StepShare& share : report_.profile.shares) {
-      if (share.seconds < kShown) continue;
+      if (share.seconds < kShown && percent(share.seconds) < 0.05) continue;
       line("  {:<14} {:>12} {:>6.1f} %   {}", share.name, milliseconds(share.seconds),
            percent(share.seconds), share.meaning);
     }

@@ -26,7 +26,7 @@ ModelJson layers_json(const PlanReport& report) {
   return out;
 }
 
-ModelJson memory_json(const Session& session, const PlanReport& report) {
+ModelJson memory_json(const PlanReport& report) {
   ModelJson out = ModelJson::array();
   const auto add = [&](const std::string& what, size_t bytes) {
     if (bytes > 0) out.push_back({{"what", what}, {"bytes", bytes}});
@@ -34,7 +34,6 @@ ModelJson memory_json(const Session& session, const PlanReport& report) {
   for (const auto& [kind, bytes] : report.state_bytes) add(kind, bytes);
   add("activations, workspaces", report.work_bytes);
   add("input staging", report.stage_bytes);
-  add("other host memory", host_memory(session).total());
   return out;
 }
 
@@ -128,7 +127,8 @@ ModelJson report_model(const RunRecord& run, const Engines& engines, ModelJson& 
             {"flops_per_step", report.flops_per_step},
             {"kernel_calls", report.kernel_calls},
             {"layers", layers_json(report)},
-            {"memory", memory_json(session, report)},
+            {"memory", memory_json(report)},
+            {"host_memory", host_memory(session).total()},
             {"timeline", timeline_json(session.executor->training_program(), report.peak)}};
   } catch (const std::exception& error) {
     return {{"problem", error.what()}};

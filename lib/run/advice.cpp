@@ -157,6 +157,40 @@ std::string idle_outputs(const Session& session) {
       session.classes, classes);
 }
 
+// Warns of images with the channels first, which layers read as [height, width, channels].
+std::string channels_first(const Session& session) {
+  const Graph& graph = session.executor->training().graph;
+  for (const FieldSpec& field : session.data.train->fields()) {
+    const Shape& image = field.sample.shape;
+    if (image.rank() != 3 || image[0] == 2 || image[0] > 4 || image[1] != image[2] ||
+        image[2] <= 4) {
+      continue;
+    }
+    for (const Node& node : graph.nodes) {
+      if (node.op->name.find("2d") == std::string_view::npos) continue;  // conv2d, max_pool2d
+      const Shape& x = graph.value(node.inputs[0]).spec.shape;
+      if (x.rank() != 4 || !std::ranges::equal(x.dims().subspan(1), image)) continue;
+      return fmt::format(
+          "{} reads samples of shape {} as [height, width, channels], with {} channels; if the "
+          "channels are first (PyTorch's order), begin the model with transpose: [0, 2, 3, 1]",
+          node.layer, to_string(image), image[2]);
+    }
+  }
+  return {};
+}
+
+// Warns of a last layer that the loss has already.
+std::string doubled_activation(const Session& session) {
+  const std::string& loss = session.experiment->loss->kind;
+  const auto& layers = session.experiment->model.layers;
+  const std::string last = layers.empty() ? "" : layers.back()->kind;
+  if (!(loss == "cross_entropy" && last == "softmax") &&
+      !(loss == "binary_cross_entropy" && last == "sigmoid")) {
+    return {};
+  }
+  return fmt::format("the last layer is a {}, which {} has already: leave it out", last, loss);
+}
+
 struct LargestInput {
   double value = 0;
   std::string column;
@@ -282,10 +316,25 @@ std::vector<std::string> advice(const Session& session) {
     const std::string uneven = imbalanced_classes(*data.train, first);
     if (!uneven.empty()) out.push_back(uneven + "; are the samples sorted by class?");
   }
+  if (!session.experiment->data.train->has_tokens()) {
+    if (std::string unused = unused_labels(*data.train); !unused.empty()) {
+      out.push_back(std::move(unused));
+    }
+  }
   const auto misfits = session.experiment->lr_scheduler->misfits(session.max_steps);
   out.insert(out.end(), misfits.begin(), misfits.end());
   add_lengths(session, out);
-  if (std::string idle = idle_outputs(session); !idle.empty()) out.push_back(std::move(idle));
+  for (auto* const warning : {idle_outputs, channels_first, doubled_activation}) {
+    if (std::string sentence = warning(session); !sentence.empty()) {
+      out.push_back(std::move(sentence));
+    }
+  }
+  if (session.experiment->data.train->sampling == Sampling::balanced &&
+      session.experiment->loss->wants_label_counts()) {
+    out.emplace_back(
+        "data.sampling: balanced and loss.balanced_class_weights both make up for rare classes, "
+        "together twice: keep one");
+  }
   if (scales_no_step(session)) {
     const std::string& kind = session.experiment->optimizer->kind;
     out.push_back(

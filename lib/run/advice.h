@@ -8,8 +8,8 @@
 
 namespace dltrain {
 
-// Returns warnings as sentences: keys without effect, unusual lengths, a tokenizer that does not
-// belong to the initial weights, splits with different classes.
+// Returns warnings as sentences: keys without effect or with too much of it, unusual lengths and
+// shapes, a tokenizer that does not belong to the initial weights, splits with different classes.
 std::vector<std::string> advice(const Session& session);
 
 // Returns the kernel variants of a step on a GPU, with their numbers of calls, for ops that have

@@ -11,8 +11,7 @@ void check_targets(const DataSplit& data) {
   for (const auto& [split, name] :
        {std::pair(data.train, "data.train"), {data.eval, "data.eval"}}) {
     if (split && !split->has_targets()) {
-      fail(ExitCode::usage, "{} has no targets (`target: none`); only predict takes such data",
-           name);
+      fail(ExitCode::usage, "{} has no targets; only predict takes such data", name);
     }
   }
 }

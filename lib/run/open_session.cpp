@@ -232,6 +232,14 @@ StepRequest step_request(const Session& session, const TargetInfo& targets, int6
 // Checks the training graph against the data, and sets what follows from both.
 void set_targets(Session& session, const StepGraph& training, const TargetInfo& targets) {
   const Loss& loss = *session.experiment->loss;
+  if (!targets.sample) {
+    const TensorSpec batch = loss.targets(training.output_spec, targets);
+    const TensorSpec sample{Shape(batch.shape.dims().subspan(1)),
+                            is_floating(batch.dtype) ? DType::f32 : batch.dtype};
+    for (auto* split : {&session.data.train, &session.data.eval}) {
+      if (*split && !(*split)->has_targets()) *split = without_targets(*split, sample);
+    }
+  }
   check_next_tokens(session, *session.experiment->data.train, training);
   session.classes = loss.classes(training.output_spec);
   session.target_info = mixed_targets(loss, training.output_spec, targets);

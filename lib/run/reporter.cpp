@@ -272,6 +272,16 @@ void Reporter::finish(const TrainOutcome& outcome, const std::filesystem::path& 
   log_info("{}, peak memory {:.0f} MiB", timing_text(outcome, first_step_), peak_memory_mib());
   log_info("run folder: {} (metrics.jsonl, summary.json, log.txt, checkpoints/latest)",
            folder.string());
+  const MetricRecord& best = outcome.best;
+  const auto kept = folder / "checkpoints" / "best";
+  std::error_code ignored;
+  if (best.step > 0 && best.step < outcome.last_evaluation.step &&
+      std::filesystem::exists(kept, ignored)) {
+    log_info(
+        "best {} {:.4f} at step {}: {} (eval, predict and export use the newest checkpoint unless "
+        "they get this path)",
+        best.metric, best.value, best.step, kept.string());
+  }
 }
 
 JsonObject make_summary(const Experiment& experiment, ExitCode code, const std::string& message,

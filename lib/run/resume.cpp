@@ -226,8 +226,17 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, Session& 
         "the run continues with other data: samples that are held out now may have been trained "
         "on, and its evaluations are not comparable with those until here, the best included");
   }
+  const auto is_of_sources = [](const ConfigDifference& difference) {
+    return difference.path.starts_with("data.train.sources");
+  };
+  if (is_leader && std::ranges::any_of(other, is_of_sources)) {
+    log_warning(
+        "the mixture of data.train.sources has changed: each source continues at the position that "
+        "the new mixture has after {} samples, so some of its samples are repeated or left out",
+        samples);
+  }
   if (!statistics.empty() && is_leader) {
-    log_info("{}; the inputs are normalized with the statistics of the checkpoint", statistics);
+    log_warning("{}; the inputs are normalized with the statistics of the checkpoint", statistics);
   }
   check_fp8(location, session.experiment->precision, changes);
   check_optimizer_state(choice, session, changes);

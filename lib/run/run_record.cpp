@@ -165,8 +165,9 @@ std::vector<std::filesystem::path> find_runs(const std::filesystem::path& folder
     }
     if (depth == 0) return;
     for (const auto& entry : std::filesystem::directory_iterator(at, error)) {
-      if (entry.is_directory(error) && !entry.is_symlink(error))
-        self(self, entry.path(), depth - 1);
+      if (entry.is_directory(error)) {
+        self(self, entry.path(), entry.is_symlink(error) ? 0 : depth - 1);
+      }
     }
   };
   look(look, folder, 4);
@@ -176,7 +177,9 @@ std::vector<std::filesystem::path> find_runs(const std::filesystem::path& folder
 
 std::string plain_value(const std::string& yaml) {
   const nlohmann::json text = try_parse_json(yaml);
-  return text.is_string() ? text.get<std::string>() : yaml;
+  std::string out = text.is_string() ? text.get<std::string>() : yaml;
+  for (size_t at = 0; (at = out.find("$${", at)) != std::string::npos; at += 2) out.erase(at, 1);
+  return out;
 }
 
 std::map<std::string, std::string> settings_of(const RunRecord& run, bool plain) {

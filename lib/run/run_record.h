@@ -51,11 +51,12 @@ RunRecord read_run(const std::filesystem::path& folder);
 double whole_seconds(const std::map<std::string, double>& figures);
 // The logged steps of a run, in order.
 std::vector<RunPoint> read_curve(const std::filesystem::path& run);
-// The run folders in and below `folder` (to a depth of four, where those of a sweep lie), in order
-// of their paths.
+// The run folders in and below `folder` (to a depth of four, where those of a sweep lie) and links
+// to run folders, in order of their paths.
 std::vector<std::filesystem::path> find_runs(const std::filesystem::path& folder);
 
-// A value of a ConfigDifference, written as YAML on one line: texts without their quotes.
+// A value of a ConfigDifference, written as YAML on one line: texts without their quotes,
+// and `${` for `$${`.
 std::string plain_value(const std::string& yaml);
 // The keys of the configuration with their values: `plain`, or as YAML.
 std::map<std::string, std::string> settings_of(const RunRecord& run, bool plain = true);

@@ -80,6 +80,7 @@ TargetInfo prepare_targets(const Loss& loss, DataSplit& data) {
 
 TargetInfo step_targets(Session& session) {
   TargetInfo targets = prepare_targets(*session.experiment->loss, session.data);
+  if (!session.data.train->has_targets()) targets.sample.reset();  // the loss chooses
   targets.one_class = one_class_of(session.data);
   const bool noise = session.options.noise;  // the checks need no mixing and no losses by source
   targets.mixed = noise && session.experiment->data.train->mixing().active();

@@ -4,7 +4,7 @@ import json
 import random
 import re
 
-from support import DATA, SMALL, USAGE, DltrainTest, main, metrics, png
+from support import DATA, SMALL, USAGE, DltrainTest, main, metrics, png, save_safetensors
 
 
 class Advice(DltrainTest):
@@ -20,12 +20,17 @@ class Advice(DltrainTest):
         layers = "layers:\n    - {type: linear, out_features: 24}\n    - {type: gelu}\n    - {type: dropout, rate: 0.2}\n"
         self.assertIn(layers, SMALL)
         norm = SMALL.replace(layers, layers + "    - {type: linear, out_features: 24}\n    - batch_norm\n")
+        binary = SMALL.replace("classes: 4", "classes: 2").replace("features: 4", "features: 1").replace("cross_entropy", "binary_cross_entropy")
         for text, says in (
             (norm, "layers.2 (dropout) before layers.4: dropout changes the variance"),
             (SMALL.replace(layers, layers.replace("    - {type: dropout, rate: 0.2}\n", "    - batch_norm\n    - {type: dropout, rate: 0.2}\n")), None),
             (re.sub(r"  eval: .*\n", "", SMALL), "no data is held out"),
             (SMALL.replace("    - {type: gelu}\n    - {type: dropout, rate: 0.2}\n", ""), "layers.0 and layers.1 are linear layers without an activation between them"),
+            (SMALL.replace("    - {type: gelu}\n    - {type: dropout, rate: 0.2}\n", "").replace("norm: 1.0", "norm: 1.0, freeze: [layers.1.weight]"), None),
             (SMALL.replace("out_features: 4}\nloss", "out_features: 4}\n    - softmax\nloss"), "the last layer is a softmax, which cross_entropy has already"),
+            (binary.replace("out_features: 1}\nloss", "out_features: 1}\n    - sigmoid\nloss"), "the last layer is a sigmoid, which binary_cross_entropy has already"),
+            (binary, None),
+            (SMALL.replace("shuffle: true", "shuffle: true, sampling: balanced").replace("cross_entropy}", "cross_entropy, balanced_class_weights: true}"), "both make up for rare classes, together twice"),
             (SMALL + "evaluation: {eval_steps: 1000}\n", "evaluation.eval_steps 1000 is more than the 40 steps"),
             (SMALL.replace("1.0e-2", "0.5"), "a learning rate of 0.5 is unusual for adamw: begin with 3e-4"),
             (SMALL.replace("type: adamw, learning_rate: 1.0e-2, weight_decay: 0.01", "type: sgd, learning_rate: 10"), "a learning rate of 10 is unusual for sgd: begin with 0.1"),
@@ -34,6 +39,19 @@ class Advice(DltrainTest):
             self.assertEqual(len(notes), 0 if says is None else 1, f"{says}: {notes}")
             if says:
                 self.assertIn(says, notes[0])
+
+    def test_images_with_the_channels_first_are_told_where_training_begins(self):
+        data = save_safetensors(self.folder / "images.safetensors", {"x": ("F32", [8, 3, 6, 6], [i % 13 for i in range(864)]), "y": ("I64", [8], [0, 1] * 4)})
+        text = self.write("images.yaml", f"""
+model: {{layers: [{{conv2d: {{out_channels: 2, kernel_size: 3}}}}, flatten, {{linear: auto}}]}}
+data: {{type: tensors, path: {data}, inputs: x, targets: y}}
+optimizer: {{type: sgd, learning_rate: 0.01}}
+training: {{global_batch_size: 8, max_steps: 1}}
+""")
+        told = "layers.0 reads samples of shape [3, 6, 6] as [height, width, channels], with 6 channels"
+        self.assertIn(told, self.run_dltrain(text, "--output-dir", self.folder / "first").err)
+        last = "model.layers=[transpose: [0, 2, 3, 1], {conv2d: {out_channels: 2, kernel_size: 3}}, flatten, {linear: auto}]"
+        self.assertNotIn("channels", self.run_dltrain(text, "--output-dir", self.folder / "last", "-s", last).err)
 
     def test_few_samples_of_a_sorted_split_are_told(self):
         table = self.write("sorted.csv", "x,y\n" + "".join(f"{i % 7},{'early' if i < 40 else 'late'}\n" for i in range(80)))

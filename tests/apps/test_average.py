@@ -40,8 +40,9 @@ class Average(support.DltrainTest):
         run, soup, tilted = self.folder / "run", self.folder / "soup", self.folder / "tilted"
         self.run_dltrain(self.small(), "-q", "--output-dir", run)
         steps = [run / "checkpoints" / f"step-{step:06}" for step in (20, 30, 40)]
-        said = self.run_dltrain("average", *steps, "-o", soup).out
-        self.assertIn("0.3333 of", said)
+        said = self.run_dltrain("average", *steps, "-o", soup)
+        self.assertIn("0.3333 of", said.out)
+        self.assertNotIn("warning", said.err)
         self.check_mean(soup, steps, (1, 1, 1))
         self.run_dltrain("average", *steps, "-o", tilted, "--weights", "1,2,5")
         self.check_mean(tilted, steps, (1, 2, 5))
@@ -57,7 +58,8 @@ class Average(support.DltrainTest):
         self.assertGreater(len(metrics(more)), 0)
         # It has no moments to go on from.
         self.refused(USAGE, self.small(), "--output-dir", self.folder / "on", "--resume", soup, says="made by `dltrain average` and has weights only")
-        self.refused(USAGE, "average", *steps, "-o", soup, says="already contains a run")
+        said = self.refused(USAGE, "average", *steps, "-o", soup, says="already contains a run; use --overwrite to discard it, or name another folder with --output")
+        self.assertNotIn("--resume", said.err)
         link = self.folder / "link"
         link.symlink_to(soup)
         self.run_dltrain("average", *steps[:2], "-o", link, "--overwrite")
@@ -72,7 +74,12 @@ class Average(support.DltrainTest):
         for seed, run in enumerate(runs):
             self.run_dltrain(self.small(NORM), "-q", "--output-dir", run, "-s", f"seed={seed}", "-s", "training.ema={decay: 0.9}")
         soup = self.folder / "soup"
-        said = self.run_dltrain("average", *runs, "-o", soup).out
+        result = self.run_dltrain("average", *runs, "-o", soup)
+        said = result.out
+        self.assertRegex(result.err, "a/checkpoints/step-000040 and .*b/checkpoints/step-000040 began with different weights .seed 0 and seed 1.")
+        tuned = self.folder / "tuned"
+        self.run_dltrain(self.small(NORM), "-q", "--output-dir", tuned, "-s", f"model.init_from={runs[1]}", "--max-steps", 1)
+        self.assertNotIn("began with", self.run_dltrain("average", runs[1], tuned, "-o", self.folder / "line").err)
         self.run_dltrain("eval", "--checkpoint", soup)  # the configuration has training.ema, the average has no averages
         self.assertIn("running statistics of batch norm were averaged too", said)
         self.assertIn("of the averages that training.ema kept", said)

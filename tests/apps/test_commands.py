@@ -151,6 +151,9 @@ complete_line dltrain eval "my r"; echo "${#COMPREPLY[@]}"
         self.assertEqual(self.run_dltrain("plan", self.small(), "--nodes", 2, "--nproc-per-node", 1, "--network", "1e9").out, of_nodes)
         self.refused(USAGE, "plan", self.small(), "--nodes", 3, "--world", 4, says="--world 4 cannot be divided among 3 nodes")
         self.refused(USAGE, "plan", self.small(), "--nodes", 2, "--world", 4, "--nproc-per-node", 4, says="are 2 ranks a node")
+        for command in ("plan", "fit"):
+            self.refused(USAGE, command, self.small(), "--world", 4, "--nproc-per-node", 3, says="--world 4 cannot be divided among nodes of --nproc-per-node 3")
+        self.run_dltrain("plan", self.small(), "--world", 2, "--nproc-per-node", 3)
         self.refused(USAGE, "plan", self.small(), "--nodes", 2, says="--nodes requires --world or --nproc-per-node")
 
     def test_the_plan_promises_the_same_bits_where_they_are_the_same(self):

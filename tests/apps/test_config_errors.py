@@ -1,4 +1,5 @@
 """What a person can get wrong: one clear message, the documented exit code, and nothing of an earlier run lost."""
+import csv
 import gzip
 import json
 import os
@@ -61,17 +62,19 @@ class Configuration(support.DltrainTest):
         self.refused(USAGE, "train", says="configuration")
         self.assertFalse((self.folder / "run").exists())
 
-    def test_an_override_that_no_split_would_read_is_refused(self):
+    def test_an_override_of_all_splits_replaces_only_a_value_that_they_share(self):
         """Both splits of SMALL have keys of their own, as those of every resolved configuration."""
         path = self.small()
         self.refused(USAGE, path, "-s", "data.samples=50", says=["-s data.samples=50: error: data.samples has no effect",
                                                                 "set data.train.samples, data.eval.samples"])
+        self.assertEqual(self.run_dltrain(path, "--print-config", "-s", "data.classes=5").out.count("classes: 5\n"), 2)
         run = self.folder / "run"
         text = SMALL.replace("  train: {", "  eval_fraction: 0.2\n  train: {").replace("  eval: {", "  # eval: {")
         self.run_dltrain(self.small(text), "-q", "--output-dir", run, "--max-steps", 2)
         said = self.refused(USAGE, "eval", "--checkpoint", run, "-s", "data.eval.samples=9", says="give data.eval a type and all its keys").err
         self.assertIn("such as data.eval.type=synthetic", said)
-        self.refused(USAGE, "eval", "--checkpoint", run, "-s", "data.samples=9", says="set data.train.samples")
+        self.assertIn("    samples: 90\n", self.run_dltrain("train", "--resume", run, "--print-config", "-s", "data.samples=90").out)
+        self.refused(USAGE, "eval", run, "-s", "data.samples=9", "-s", "data.train.samples=8", says="set data.train.samples")
 
     def test_evaluation_without_an_eval_split_is_refused(self):
         path = self.small(SMALL.replace("  eval: {", "  # eval: {"))
@@ -110,7 +113,7 @@ class Configuration(support.DltrainTest):
                      says="micro_batch_size 16 does not divide a rank's share of the batch (16 / 2 ranks) 8; micro_batch_size 8 would fit, or global_batch_size 32\n")
         self.refused(USAGE, path, "-s", "training.gradient_accumulation_steps=2", "-s", "training.micro_batch_size=4",
                      says="contradicts")
-        self.refused(USAGE, self.write("env.yaml", "training: {max_steps: ${STEPS:-30}}\n"), says="${NAME} within {} needs quotes")
+        self.refused(USAGE, self.write("env.yaml", "name: ${N:-n}\ntraining: {max_steps: ${STEPS:-30}}\n"), says="${NAME} needs quotes here")
 
     def test_a_batch_that_does_not_divide_is_told_with_all_other_mistakes(self):
         text = (SMALL.replace("global_batch_size: 16", "global_batch_size: 63, micro_batch_size: 4").replace("save_steps: 10", "save_step: 10")
@@ -297,6 +300,36 @@ class Arrays(support.DltrainTest):
         self.refused(DATA, moved / "exp.yaml", "--output-dir", run, "--overwrite",
                      says=[f"{moved}/exp.yaml:3", "inputs: No such file or folder: x.npy (looked in", f"did you mean {moved}/xx.npy?"])
 
+    def test_predict_needs_no_targets_of_any_shape(self):
+        draw = [(i * 37 % 11) / 11 for i in range(40 * 6)]
+        text = """
+name: t
+model: {layers: [LAYERS]}
+data: {type: tensors, path: DATA, inputs: x, targets: y}
+loss: {type: LOSS}
+optimizer: {type: sgd, learning_rate: 0.1}
+training: {global_batch_size: 4, max_steps: 2}
+"""
+        for loss, layers, targets, columns in (("mse", "{linear: 3}", ("F32", [40, 3], draw[:120]), 3),
+                                               ("mse", "{linear: 1}", ("F32", [40], draw[:40]), 1),
+                                               ("binary_cross_entropy", "{linear: 1}", ("I64", [40], [0, 1] * 20), 1),
+                                               ("cross_entropy", "{linear: 2}", ("F32", [40, 2], [1, 0] * 40), 2)):
+            name = f"{loss}-{columns}"
+            inputs = {"x": ("F32", [40, 6], draw)}
+            data = support.save_safetensors(self.folder / f"{name}.safetensors", {**inputs, "y": targets})
+            new = support.save_safetensors(self.folder / f"{name}-new.safetensors", inputs)
+            config = self.write(f"{name}.yaml", text.replace("LAYERS", layers).replace("DATA", str(data)).replace("LOSS", loss))
+            run = self.folder / name
+            self.run_dltrain(config, "-q", "--output-dir", run)
+            rows = []
+            for file in (data, new):
+                self.run_dltrain("predict", run, file, "-o", self.folder / "out.jsonl")
+                rows.append([json.loads(line) for line in (self.folder / "out.jsonl").read_text().splitlines()])
+            with self.subTest(name):
+                self.assertEqual(len(rows[1]), 40)
+                self.assertEqual([{key: value for key, value in row.items() if key not in ("target", "source")} for row in rows[0]],
+                                 [{key: value for key, value in row.items() if key != "source"} for row in rows[1]])
+
     def test_eval_and_predict_take_a_new_array(self):
         self.arrays("work", 40)
         new = self.arrays("new", 6)
@@ -309,6 +342,12 @@ class Arrays(support.DltrainTest):
         self.run_dltrain("predict", run, new / "x.npy", *targets, "-o", out)
         self.assertEqual(len(out.read_text().splitlines()), 7)
         self.refused(USAGE, "eval", run, new / "x.npy", says=["x.npy has inputs only", "-s data.targets=FILE.npy"])
+        with_targets = [(row["class"], row["probability"]) for row in csv.DictReader(out.open())]
+        self.run_dltrain("predict", run, new / "x.npy", "-o", out)
+        without = list(csv.DictReader(out.open()))
+        self.assertNotIn("target", without[0])
+        self.assertEqual([(row["class"], row["probability"]) for row in without], with_targets)
+        self.refused(USAGE, "eval", run, new / "x.npy", "-s", "data.targets=none", says="has no targets")
         self.refused(DATA, "predict", run, new / "z.npy", "-o", out, says="there is no")
         self.refused(USAGE, "predict", run, self.write("other.csv", "1,2,3\n"), "-o", out, says="other data")
 

@@ -2,7 +2,7 @@
 import struct
 
 import support
-from support import DATA
+from support import DATA, USAGE
 
 MODEL = """
 name: ids
@@ -36,6 +36,10 @@ class Embedding(support.DltrainTest):
             weights = support.safetensors(run / "checkpoints" / "latest" / "model.safetensors")["layers.0.weight"]
             values = struct.unpack("<20f", weights[2])
             self.assertEqual([value == 0 for value in values], [8 <= i < 12 for i in range(20)])
+
+    def test_integers_for_a_linear_layer_are_told_to_be_ids(self):
+        self.refused(USAGE, self.configuration([1] * 24), "-s", "model.layers=[{reshape: [1, 3]}, {linear: 2}]", "--output-dir", self.folder / "run",
+                     says="got i32[4, 1, 3] ('input' has integers, which are ids for an embedding; save them as float32")
 
     def test_ids_beyond_the_embedding_are_refused_before_the_first_step(self):
         ids = [i % 5 for i in range(48)]

@@ -60,6 +60,7 @@ class Hooks(DltrainTest):
         self.train(end, "--stop-at", 7, code=STOPPED)
         self.train(end, "--overwrite", "-s", "optimizer.learning_rate=1e30", code=DIVERGED)
         self.assertEqual(self.lines(), [str(STOPPED), str(DIVERGED)])
+        self.assertIn('end: ""\n', self.run_dltrain("train", "--print-config", self.config(end), "-s", "hooks.end=").out)
         process = self.start("train", self.config(end, SMALL.replace("max_steps: 40", "max_steps: 400000")), "-q", "--output-dir", self.run_folder, "--overwrite")
         self.wait_for(lambda: (self.run_folder / "checkpoints" / "latest").exists() and len(metrics(self.run_folder)) > 3, "steps")
         process.send_signal(signal.SIGTERM)

@@ -56,6 +56,18 @@ class Init(DltrainTest):
         self.assertIn("\n  path: below/t.csv\n", (self.folder / "t.yaml").read_text())
         self.assertIn("\n  path: below/t.csv\n", self.run_dltrain("init", "--data", "below/t.csv", cwd=self.folder).out)
 
+    def test_rows_in_the_order_of_time_are_split_by_it_and_those_without_a_target_are_counted(self):
+        rows = [f"2024-01-{1 + i // 3:02} 0{i % 3}:00,{i % 7},{'' if i in (4, 9) else i % 7 + 0.5}\n" for i in range(60)]
+        self.write("t.csv", "time,a,y\n" + "".join(rows))
+        said = self.run_dltrain("init", "--data", "t.csv", "-o", "t.yaml", cwd=self.folder).out
+        text = (self.folder / "t.yaml").read_text()
+        for part in (said, text):
+            self.assertIn("the target is missing in 2 rows; remove such rows first\n", part)
+        self.assertIn("\n  eval_split: tail ", text)
+        self.write("t.csv", "time,a,y\n" + "".join(row for row in rows if not row.endswith(",\n")))
+        self.assertNotIn("missing", self.run_dltrain("init", "--data", "t.csv", cwd=self.folder).out)
+        self.run_dltrain("t.yaml", "--max-steps", 2, "-q", cwd=self.folder)
+
     def test_images(self):
         self.images("images", 44)
         self.train("convnet", "-s", "training.global_batch_size=8")

@@ -133,6 +133,7 @@ class EarlyStopping(support.DltrainTest):
         path, run = self.small(self.text), self.folder / "run"
         result = self.run_dltrain(path, "--output-dir", run)
         self.assertIn("stopped early after step 16: loss did not improve in 3 evaluations", result.err)
+        self.assertIn(f" at step 4: {run}/checkpoints/best (eval, predict and export use the newest", result.err)
         summary = json.loads((run / "summary.json").read_text())
         self.assertEqual((summary["exit_code"], summary["reason"], summary["steps"], summary["best_step"]), (OK, "early stopping", 16, 4))
         self.assertEqual(linked(run, "latest"), "step-000016")

@@ -58,8 +58,14 @@ training: {global_batch_size: 32, max_steps: 1000}
     def test_ranges_that_cannot_work_are_refused(self):
         self.refused(USAGE, "lr-find", self.config, "--min", "1", "--max", "0.1", says="--min 1 is not below --max 0.1")
         self.refused(DIVERGED, "lr-find", self.config, "--min", "1e4", "--max", "1e6", says="take a smaller --min")
-        said = self.run_dltrain("lr-find", self.config, "--min", "1e-10", "--max", "1e-9").out
-        self.assertIn("the loss falls at no rate", said)
+        for low, high, advice in (("1e-10", "1e-9", "take a larger --max or more --steps"), ("0.3", "300", "take a smaller --min")):
+            said = self.run_dltrain("lr-find", self.config, "--min", low, "--max", high).out
+            self.assertIn(f"the loss falls at no rate by 5 %; {advice}, or see `dltrain check`\n", said)
+
+    def test_flags_without_effect_are_refused(self):
+        for command in (("lr-find",), ("eval",), ("predict", "-o", "x.csv"), ("profile",), ("data", "show"), ("data", "inspect"), ("data", "prepare", "-o", "x")):
+            self.refused(USAGE, *command, self.config, "--max-steps", 5, says="--max-steps")
+        self.refused(USAGE, "data", "inspect", self.config, "--device", "cpu", says="--device")
 
 
 if __name__ == "__main__":

@@ -145,6 +145,9 @@ class Report(Pages):
         self.assertEqual(len(timeline["at"]), len(timeline["bytes"]))
         self.assertEqual(max(timeline["bytes"]), timeline["peak"]["bytes"])
         self.assertEqual(sum(part["bytes"] for part in timeline["peak"]["largest"]), timeline["peak"]["bytes"])
+        memory = found["model"]["memory"]
+        self.assertIn("alignment", [part["what"] for part in memory])
+        self.assertEqual(sum(part["bytes"] for part in memory), json.loads((run / "summary.json").read_text())["arena_bytes"])
         plan = self.run_dltrain("plan", self.config).out
         self.assertIn(f"at the peak, in {timeline['peak']['what']}", plan)
         self.run_dltrain("profile", run / "config.yaml", "--output-dir", run, "-q", "--steps", 2)

@@ -34,6 +34,8 @@ class Runs(DltrainTest):
         self.assertEqual(self.listed("--filter", "tag=slow"), ["no runs of 3 pass the filter"])
         self.assertEqual(self.listed("--columns", "seed,loss")[0].split(), ["run", "status", "steps", "time", "seed", "loss"])
         objects = [json.loads(line) for line in self.listed("--json")]
+        self.train("z", "--seed", 3, "-s", "checkpoint.save_steps=4", "-s", "data.train.samples=90", "-s", "logging.logging_steps=4")
+        self.assertEqual(self.listed()[0].split()[-4:], ["learning_rate", "seed", "save_steps", "samples"])
         self.assertEqual({run["settings"]["optimizer.learning_rate"] for run in objects}, {0.1, 0.01, 0.001})
         settings = objects[0]["settings"]
         self.assertEqual([settings[key] for key in ("autotune", "evaluation.samples", "seed", "experiment.goal")], ["off", None, 7, "which rate is best"])
@@ -46,6 +48,10 @@ class Runs(DltrainTest):
             self.assertEqual([line.split()[0].rsplit("/", 1)[1] for line in listed[1:]], ["tagged"])
         for wrong in ("optimizer.learning_rate", "loss<much", "nothing=1"):
             self.refused(USAGE, "runs", "list", self.runs, "--filter", wrong, says=f"--filter {wrong}" if "=1" in wrong else f"--filter '{wrong}'")
+        short, full = (self.listed("--sort", f"-{key}", "--filter", f"{key}>0.005", "--columns", key) for key in ("learning_rate", "optimizer.learning_rate"))
+        self.assertEqual(short, full)
+        self.refused(USAGE, "runs", "list", self.runs, "--sort", "classes",
+                     says="--sort: no run has a result or setting classes; did you mean data.eval.classes or data.train.classes?\n")
         for flag in ("--sort", "--columns"):
             self.refused(USAGE, "runs", "list", self.runs, flag, "nothing", says=f"{flag}: no run has a result or setting nothing")
         self.refused(STORAGE, "runs", "list", self.folder / "nowhere", says="nowhere does not exist; give the folder")
@@ -64,10 +70,20 @@ class Runs(DltrainTest):
         self.run_dltrain("runs", "show", self.runs / "rate-0.001")
         self.refused(STORAGE, "runs", "show", self.runs / "rate-0.01", says="is no run folder: it has no config.yaml")
 
+    def test_links_to_runs_are_runs_and_each_counts_once(self):
+        links = self.folder / "all"
+        links.mkdir()
+        for name, target in (("a", "../runs/rate-0.1"), ("b", "../runs/rate-0.1"), ("c", self.runs / "rate-0.01"), ("loop", "."), ("self", "self"), ("gone", "nowhere")):
+            (links / name).symlink_to(target)
+        said = self.run_dltrain("runs", "list", links, self.runs).out.splitlines()
+        self.assertEqual([line.split()[0].rsplit("/", 2)[1:] for line in said[1:]], [["all", "a"], ["all", "c"], ["runs", "rate-0.001"]])
+
     def test_show_says_when_where_and_how(self):
         said = self.run_dltrain("runs", "show", self.runs / "rate-0.1").out
         for part in ("finished", 'goal: which rate is best', "study: rates", "attempt 1: 20", "1 rank,", "$ dltrain train ", "steps                8", "loss:"):
             self.assertIn(part, said)
+        self.train("cost", "-s", "experiment.goal='cost $${X} and $5'")
+        self.assertIn("goal: cost ${X} and $5\n", self.run_dltrain("runs", "show", self.runs / "cost").out)
 
     def test_diff_names_settings_and_the_step_where_losses_part(self):
         a, b = self.runs / "rate-0.1", self.runs / "rate-0.01"
@@ -109,6 +125,14 @@ class Runs(DltrainTest):
         self.assertIn("losses part at step 1", said)
         self.assertTrue(said.endswith("\nnot reproduced\n"), said)
         self.assertTrue((self.runs / "rate-0.1-reproduced" / "summary.json").exists())
+
+    def test_reproduce_says_that_the_data_is_another(self):
+        table, run = self.write("data.csv", "".join(f"{i},{i % 4}\n" for i in range(40))), self.folder / "run"
+        config = self.write("csv.yaml", SMALL[:SMALL.index("data:")] + f"data: {{type: csv, path: {table}, header: false, target: 1}}\n" + SMALL[SMALL.index("optimizer:"):])
+        self.run_dltrain("train", config, "-q", "--output-dir", run, "--max-steps", 4)
+        table.write_text(table.read_text().replace("7,3", "8,3"))
+        said = self.run_dltrain("runs", "reproduce", run, "-q", code=CHECK).out
+        self.assertRegex(said, r"^made with:\n  data: \S+ -> \S+\nlosses part at step 1")
 
     def test_a_stopped_reproduction_is_no_run_to_resume(self):
         run = self.folder / "long"

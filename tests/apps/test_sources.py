@@ -118,6 +118,8 @@ class SourcesTest(DltrainTest):
         self.assertAlmostEqual(evaluated[0]["eval_code_bits_per_byte"], evaluated[1]["eval_code_bits_per_byte"], places=5)
         self.refused(USAGE, self.config, "--output-dir", run, "--resume", "auto", "--max-steps", 50, "-s",
                      "data.train.sources[0].weight=2", says="weight")
+        changed = self.run_dltrain(self.config, "--output-dir", run, "--resume", "auto", "-q", "--max-steps", 41, "--allow-changes", "-s", "data.train.sources[0].weight=2")
+        self.assertIn("each source continues at the position that the new mixture has after 320 samples", changed.err)
 
     def test_prepared_tokens_and_sets_for_evaluation(self):
         def prepare(tokenizer):
@@ -127,6 +129,7 @@ class SourcesTest(DltrainTest):
                 self.run_dltrain("data", "prepare", config, "-o", self.folder / name, "--overwrite")
 
         self.refused(USAGE, "data", "prepare", self.config, "-o", self.folder / "all", says="takes `path`")
+        self.assertFalse((self.folder / "all").exists())
         self.write("exp.yaml", """
 model: {layers: [{embedding: {embedding_dim: 8}}, {linear: auto}]}
 data:

@@ -85,6 +85,8 @@ logging: {{logging_steps: 1}}
         lacking = self.write("lacking.csv", "y,c,a,bb\n" + csv_text(rows, "ycab"))
         self.refused(DATA, "eval", "--checkpoint", run, "-s", f"data.eval.path={lacking}",
                      says=["lacking.csv:1", "no column 'b'", "is it 'bb'?", "without the column 'bb'"])
+        self.refused(DATA, "predict", run, self.write("gap.csv", "a,b,c,y\n1,,x,low\n"), "-o", self.folder / "no.csv",
+                     says="(column 2, 'b'): a missing value (fill such cells, or train with `data.empty`)")
         # The schema is in the checkpoint, readable.
         state = json.loads((run / "checkpoints" / "latest" / "state.json").read_text())
         self.assertEqual(state["class_names"], ["high", "low"])

@@ -127,6 +127,7 @@ class TextTest(DltrainTest):
         pairs = self.config(f"type: jsonl, path: {records}, prompt: p, completion: c, {special.replace(': 8', ': 16')}", ids=257)
         self.run_dltrain(pairs, "-q", "--output-dir", self.folder / "pairs")
         self.refused(USAGE, "data", "prepare", pairs, "-o", self.folder / "never", says="records with prompt and completion")
+        self.assertFalse((self.folder / "never").exists())
         text = self.config(f"type: text, path: {self.write('text.txt', TEXT)}, {special}", ids=257, name="text.yaml")
         self.run_dltrain("data", "prepare", text, "-o", self.folder / "corpus")
         # A bare file name has the tokenizer of the current folder.
@@ -257,17 +258,28 @@ class TextTest(DltrainTest):
         self.run_dltrain("data", "tokenizer", self.folder / "parts/*.txt", "--vocab-size", 300, "--special-token", "<mask>", "-o", self.folder / "again",
                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)))
         self.assert_same_file(self.folder / "again" / "tokenizer.model", folder / "tokenizer.model")
-        self.refused(DATA, "data", "tokenizer", text, "--vocab-size", 100000, "-o", folder,
+        never = self.folder / "never"
+        self.refused(DATA, "data", "tokenizer", text, "--vocab-size", 100000, "-o", never,
                      says="the text is too small for a vocabulary of 100000 tokens")
         broken = self.write("broken.txt", b"good\n\xff\n")
-        self.refused(DATA, "data", "tokenizer", broken, "-o", folder, says="broken.txt:2: is not UTF-8")
+        self.refused(DATA, "data", "tokenizer", broken, "-o", never, says="broken.txt:2: is not UTF-8")
         small = self.write("small.txt", "to be or not\n")
-        said = self.refused(DATA, "data", "tokenizer", small, "--vocab-size", 400, "-o", folder).err
+        said = self.refused(DATA, "data", "tokenizer", small, "--vocab-size", 400, "-o", never).err
         self.assertRegex(said, r"error: the text is too small for a vocabulary of 400 tokens: the maximum is \d+\n$")
         wide = self.write("wide.txt", "".join(chr(0x4E00 + i) for i in range(60)) * 20)
-        self.refused(DATA, "data", "tokenizer", wide, "--vocab-size", 264, "-o", folder,
+        self.refused(DATA, "data", "tokenizer", wide, "--vocab-size", 264, "-o", never,
                      says=["a vocabulary of 264 tokens is too small for this text", "characters need 3"])
-        self.refused(DATA, "data", "tokenizer", self.write("empty.txt", "\n\n"), "-o", folder, says="the text is empty")
+        self.refused(DATA, "data", "tokenizer", self.write("empty.txt", "\n\n"), "-o", never, says="the text is empty")
+        self.assertFalse(never.exists())
+        learn, model = ("data", "tokenizer", text, "--vocab-size", 290, "-o"), folder / "tokenizer.model"
+        before = model.read_bytes()
+        self.refused(USAGE, *learn, folder, says=f"{model} already exists; --overwrite replaces it")
+        self.assertEqual(model.read_bytes(), before)
+        self.run_dltrain(*learn, folder, "--overwrite")
+        self.assertNotEqual(model.read_bytes(), before)
+        mine = self.write("mine/tokenizer.model", "x")
+        self.refused(USAGE, *learn, mine.parent, "--overwrite", says=f"{mine} was not written by dltrain; choose another folder")
+        self.assertEqual(list(mine.parent.iterdir()), [mine])
 
     def test_mistakes_are_told_before_the_first_step(self):
         self.refused(DATA, self.config(self.text(), ids=10), "--dry-run", says="does not fit the model's")

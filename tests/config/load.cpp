@@ -139,6 +139,13 @@ TEST_CASE("a file extends others, relative to itself") {
     CHECK_THAT(folder.mistakes({.files = {folder.path("0.yaml")}}),
                Catch::Contains("more than 100 configuration files"));
   }
+  SECTION("keys x-… at the top hold anchors") {
+    const auto shared = folder.write("shared.yaml",
+                                     "x-common: &c {momentum: 0.5}\nextends: [common/base.yaml]\n"
+                                     "second: {<<: *c, type: sgd}\n");
+    const auto experiment = load_config<Experiment>({.files = {shared}});
+    CHECK(dynamic_cast<const Sgd&>(*experiment.second).momentum == 0.5);
+  }
   SECTION("only paths can be extended") {
     const auto other = folder.write("runs/other.yaml", "extends: {a: b}\n");
     CHECK_THAT(folder.mistakes({.files = {other}}),
@@ -156,6 +163,8 @@ TEST_CASE("overrides set keys at any depth") {
   CHECK(adamw(load({"optimizer.betas=[0.1, 0.2]"})).betas[1] == 0.2);
   CHECK(load({"name=a=b"}).name == "a=b");
   CHECK(load({"name=,"}).name == ",");
+  CHECK(load({"name= try issue #12 again "}).name == "try issue #12 again");
+  CHECK(load({"--name name=#12"}).name == "#12");
   CHECK(load({"optimizer={weight_decay: 2}"}).optimizer->weight_decay == 2);
   CHECK(load({"optimizer={weight_decay: 2}"}).optimizer->learning_rate == 0.5);
   CHECK(load({"second.type=sgd", "second.momentum=0.5"}).second->kind == "sgd");
@@ -173,6 +182,13 @@ TEST_CASE("overrides set keys at any depth") {
     CHECK(other.model.layers[0]->kind == "dropout");
     const auto changed = load({"model.layers[1].type=dropout", "model.layers[1].probability=0.1"});
     CHECK(dynamic_cast<const Dropout&>(*changed.model.layers[1]).probability == 0.1);
+  }
+  SECTION("null clears what is empty by default") {
+    const auto experiment = load({"training.freeze=[a]", "training.freeze=", "groups=[a]",
+                                  "groups=null", "model.rename={a: b}", "model.rename=null"});
+    CHECK(experiment.training.freeze.empty());
+    CHECK(experiment.groups.empty());
+    CHECK(experiment.model.rename.empty());
   }
   SECTION("beside the short form of a section") {
     const auto short_form = folder.write("short.yaml", std::string(kBase) + "groups: [bias]\n");
@@ -250,6 +266,13 @@ TEST_CASE("errors in overrides point into the override") {
   CHECK_THAT(mistakes({"model.layers[99999999999999999999]=relu"}),
              Catch::Contains("expected an index such as [0]"));
   CHECK_THAT(mistakes({"model[0]=relu"}), Catch::Contains("model is a map, not a list"));
+  CHECK(mistakes({"training.freeze[0]=a"}) ==
+        "-s training.freeze[0]=a: error: training.freeze is not in the file; give the whole list: "
+        "-s 'training.freeze=[…]'\n"
+        "   -s | training.freeze[0]=a\n"
+        "      |          ^~~~~~");
+  CHECK_THAT(mistakes({"optimizer.betas=null"}),
+             Catch::Contains("expected a list of numbers for optimizer.betas, got nothing"));
   CHECK_THAT(mistakes({"model.layers.x=relu"}),
              Catch::Contains("model.layers is a list; it has no key 'x'"));
   CHECK_THAT(mistakes({"training.global_batch_size.x=1"}),
@@ -287,7 +310,8 @@ TEST_CASE("bad references to the environment are located") {
   };
   CHECK(mistakes("seed: ${NOWHERE}\n") ==
         "exp.yaml:4:7: error: the environment variable NOWHERE is not set; write "
-        "${NOWHERE:-VALUE} to give a default\n"
+        "${NOWHERE:-VALUE} to give a default, or $${NOWHERE} to keep the reference as text (for a "
+        "shell)\n"
         "    4 | seed: ${NOWHERE}\n"
         "      |       ^~~~~~~~~~");
   CHECK_THAT(mistakes("name: ${no way}"), Catch::Contains("is not a variable name"));

@@ -73,4 +73,5 @@ TEST_CASE("the schema's references resolve and its defaults are right") {
   CHECK(schema["properties"]["seed"]["default"] == 0);
   CHECK(schema["properties"]["name"]["description"] == "Name of the run");
   CHECK(schema["additionalProperties"] == false);
+  CHECK(schema["patternProperties"].contains("^x-"));
 }

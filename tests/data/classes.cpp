@@ -115,6 +115,14 @@ TEST_CASE("random samples are held out, the same share of each class") {
   CHECK(split_off_eval_by_class(data_of(many), 0.1, 0).eval->size() == 10);
 }
 
+TEST_CASE("labels that no sample has are told, as when they count from 1") {
+  CHECK_THAT(unused_labels(*data_of({1, 2, 3, 1})),
+             Contains("no training sample has the label 0; labels are 0 to 3"));
+  CHECK_THAT(unused_labels(*data_of({0, 7, 1})), Contains("the labels 2, 3, 4"));
+  CHECK(unused_labels(*data_of({0, 1, 1})).empty());
+  CHECK(unused_labels(*data_of({1, 1}, {"a", "b"})).empty());
+}
+
 TEST_CASE("classes that one split has none of are told where that is no chance") {
   const Labels sorted_train(40, 0), sorted_eval(10, 1);
   CHECK_THAT(imbalanced_classes(*data_of(sorted_train), *data_of(sorted_eval)),

@@ -142,6 +142,9 @@ TEST_CASE("the evaluation split has the alphabet of the training split") {
   CHECK(ids_of(*split.eval, 1, 0) == TextIds{2, 1});
   folder.write("eval.txt", "ab\ncxb");
   CHECK_THAT(data_refusal(keys), Contains("eval.txt:1:3: the character U+000A is not in the"));
+  CHECK_THAT(data_refusal("type: text, sequence_length: 2, train: {path: '" + train +
+                          "', tokenizer: char}, eval: {path: '" + eval + "', tokenizer: byte}"),
+             Contains("data.eval has another tokenizer than data.train: id 0 is \"a\" there"));
 }
 
 TEST_CASE("a compressed text and one with a byte order mark are read") {

@@ -94,9 +94,20 @@ TEST_CASE("labels that are floats are told as the reason for a single logit") {
   CHECK_THROWS_WITH(loss->targets(logit, kLabel), Catch::EndsWith("mse for a number"));
 }
 
-TEST_CASE("a model of tokens for samples with one label is told a classifier of texts") {
-  CHECK_THROWS_WITH(loss_of("cross_entropy")->targets({Shape{4, 7, 3}, DType::f32}, kLabel),
-                    Contains("outputs for each of 7 tokens") && Contains("type: bert_classifier"));
+TEST_CASE("a model with outputs for each step is told what gives one answer a sample") {
+  const TensorSpec steps{Shape{4, 7, 3}, DType::f32};
+  CHECK_THROWS_WITH(loss_of("cross_entropy")->targets(steps, kLabel),
+                    Contains("outputs for each of 7 steps") && Contains("type: bert_classifier"));
+  CHECK_THROWS_WITH(loss_of("mse")->targets(steps, kShares),
+                    Contains("a sample has 3 targets, but the model has 3 outputs for each of 7 "
+                             "steps; a recurrent layer needs return_sequences: false"));
+}
+
+TEST_CASE("one-hot targets that are integers are told to be class numbers") {
+  CHECK_THROWS_WITH(
+      loss_of("cross_entropy")->targets(kLogits, {.sample = TensorSpec{Shape{3}, DType::i32}}),
+      "integer targets of shape [3] are 3 class numbers, and the model has outputs for 1; one-hot "
+      "targets must be floats");
 }
 
 TEST_CASE("losses of numbers have targets like the output, one for each element") {

@@ -95,6 +95,8 @@ TEST_CASE("errors of numbers from their sums") {
   CHECK(of(sums) == Approx(0));  // and 0 of targets that do not vary
   CHECK(of({3, 0.3, 0.03, 0.3, std::nextafter(0.03, 1)}) == 0);  // whatever rounding says
   CHECK(of({0, 0, 0, 0, 0, 3, 0, 0, 6, 14}) == 1);  // an output without targets does not count
+  CHECK(of({1, 1, 1, 2, 4, 3, 0, 0, 6, 14}) == 1);  // nor one with a single target
+  CHECK(std::isnan(of({1, 0, 0, 2, 4})));
 }
 
 TEST_CASE("metrics that do not fit are refused, and what suits is chosen") {

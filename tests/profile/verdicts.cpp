@@ -56,6 +56,15 @@ void move_to(ProfileReport& report, size_t share, double seconds) {
 
 }  // namespace
 
+TEST_CASE("the shares of a short step add up in the table") {
+  ProfileReport report = sound();
+  report.profile.step_seconds = 20e-6;
+  report.profile.shares[4].seconds = 0.4e-6;
+  const std::string table = profile_table(report, {});
+  CHECK_THAT(table, Catch::Contains("data               0.000 ms    2.0 %\n"));
+  CHECK_THAT(table, !Catch::Contains("  inputs "));
+}
+
 TEST_CASE("a sound profile has no verdict but what bounds it") {
   CHECK(verdicts(sound()) ==
         std::vector<std::string>{

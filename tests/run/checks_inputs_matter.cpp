@@ -91,6 +91,19 @@ TEST_CASE("check that inputs matter: no time for more steps is no excuse") {
   CHECK(failed > 0);  // with fewer steps than there could have been
 }
 
+TEST_CASE("check that inputs matter: a rare class of which hardly a sample is held out") {
+  const CsvFile rare("rare.csv", 200, [](int i, auto) {
+    return fmt::format("{},{},{}", i % 25 == 7 ? 1 : -1, i % 7, i % 25 == 7 ? 1 : 0);
+  });
+  CheckOptions options =
+      options_of({.data = rare.section(), .layers = "[linear: 16, relu, linear: 2]"});
+  options.most_seconds = 3600;
+  const CheckResult result = check_inputs_matter(options, 32);
+  INFO(result.detail);
+  CHECK(result.outcome == CheckOutcome::skip);
+  CHECK_THAT(result.detail, Contains("too few held-out samples to decide"));
+}
+
 TEST_CASE("check that inputs matter: too few samples to hold some out") {
   const CheckResult result = check_inputs_matter(
       options_of({.data = "{type: synthetic, shape: [6], classes: 3, samples: 63}"}), 32);

@@ -439,7 +439,7 @@
         table(['layer', 'parameters', 'activations', 'forward FLOP', 'backward FLOP'], found.layers.map((layer) => [name(layer),
           bar(layer.parameters, parameters, count(layer.parameters)), bar(layer.activation_bytes, activations, bytes(layer.activation_bytes)),
           el('span', {}, count(layer.forward_flops)), el('span', {}, count(layer.backward_flops))]), { class: 'layers' })),
-      el('h3', {}, `Memory of one rank: ${bytes(total)}`),
+      el('h3', {}, `Memory of one rank: ${bytes(total)}, and ${bytes(found.host_memory)} of other host memory`),
       el('div', { class: 'stack', role: 'img', 'aria-label': found.memory.map((part) => `${part.what} ${bytes(part.bytes)}`).join(', ') },
         found.memory.map((part, i) => el('div', { style: `width:${(100 * part.bytes / total).toFixed(2)}%;background:${color(i)}`, title: `${part.what}: ${bytes(part.bytes)}` }))),
       el('div', { class: 'key' }, found.memory.map((part, i) => el('span', {}, el('span', { class: 'swatch', style: `background:${color(i)}` }), `${part.what} ${bytes(part.bytes)}`))),
