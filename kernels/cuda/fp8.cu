@@ -105,6 +105,15 @@ __global__ void fp8_blocks_kernel(Fp8Blocks c, const T* x, T* y, double* lost) {
   add_lost(0, underflow, lost);
 }
 
+// Returns the code of x, and counts it if it is lost.
+__device__ uint8_t coded(float x, float inverse, const Fp8Format& format, double& saturated,
+                         double& underflow) {
+  const float y = to_fp8(x, inverse, 1, format);
+  saturated += is_saturated(x, inverse, format) ? 1 : 0;
+  underflow += is_underflow(x, y) ? 1 : 0;
+  return fp8_code(y, format);
+}
+
 template <typename T>
 __global__ void fp8_codes_kernel(Fp8Format format, const T* x, const float* counts, uint8_t* codes,
                                  float* scale, double* lost, int64_t count, bool packs) {

@@ -26,15 +26,6 @@ __device__ inline void add_lost(double saturated, double underflow, double* lost
 // Makes shares of `count` elements of these numbers.
 void launch_lost_shares(double* lost, int64_t count, CudaStream stream);
 
-// Returns the code of x, and counts it if it is lost.
-__device__ inline uint8_t coded(float x, float inverse, const Fp8Format& format, double& saturated,
-                                double& underflow) {
-  const float y = to_fp8(x, inverse, 1, format);
-  saturated += is_saturated(x, inverse, format) ? 1 : 0;
-  underflow += is_underflow(x, y) ? 1 : 0;
-  return fp8_code(y, format);
-}
-
 inline Fp8Format fp8_format_of(const KernelRequest& request) {
   return request.attributes.text("format") == "e4m3" ? kE4M3 : kE5M2;
 }

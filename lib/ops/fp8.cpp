@@ -21,8 +21,8 @@
 // fp8_codes(x, [counts]) → codes, scales, lost: codes · scales is the y of fp8_round. Attributes:
 //   format; transpose: x is flattened to [rows, last], and codes are [last, rows rounded up to a
 //   multiple of 16], with zeros at the end; without `counts` block, the rows and columns of *codes*
-//   that share a scale: [1, 128], [128, 128] or [1, 32]. For the first two, scales have the dtype of
-//   sums; for [1, 32] they are bytes, n + 127 of 2ⁿ (E8M0). Their order is what cuBLASLt reads:
+//   that share a scale: [1, 128], [128, 128] or [1, 32]. For the first two, scales have the dtype
+//   of sums; for [1, 32] they are bytes, n + 127 of 2ⁿ (E8M0). Their order is what cuBLASLt reads:
 //   Fp8Scales of kernels/shared/fp8.h.
 // fp8_values(codes, scales) → codes · scales in `output_dtype`. Attributes: format; block.
 // fp8_matmul(a [..., M, K], b [N, K], scales_a, scales_b, bias [N]) → y [..., M, N]: the product of
