@@ -84,7 +84,7 @@ ExitCode run_check_command(const CheckCommand& options) {
 
 CommandBody add_check(CLI::App& command) {
   auto options = std::make_shared<CheckCommand>();
-  options->config.add_to(command);
+  options->config.add_to(command, ConfigOptions::Use::training);
   add_number(command, "--time", options->seconds, 1.0, 1e6,
              "Seconds that one check may take (default 60)");
   return [options] { return run_check_command(*options); };

@@ -35,10 +35,9 @@ void warn_of_other_tokenizer(const Session& session, const std::filesystem::path
 
 void CheckpointOptions::add_to(CLI::App& command) {
   config.add_to(
-      command, "MODEL",
+      command, ConfigOptions::Use::model, "MODEL",
       "Run folder, checkpoint or folder of a Hugging Face model, optionally followed by a file "
       "or folder of new data; or experiment files (YAML)");
-  command.remove_option(command.get_option("--max-steps"));
   command
       .add_option("--checkpoint", checkpoints,
                   "Checkpoint or run folder, or latest or best of runs/<name> (default: "

@@ -105,9 +105,11 @@ struct ConfigOptions {
   std::string device, autotune, name;
   std::optional<int64_t> seed, max_steps;
 
+  // Reading data needs no device and no name, and only training a number of steps.
+  enum class Use { data, model, training };
   // `name_of_files` and `about_files`: name and description of the positional arguments.
   void add_to(
-      CLI::App& command, const char* name_of_files = "CONFIG",
+      CLI::App& command, Use use, const char* name_of_files = "CONFIG",
       const char* about_files = "Experiment files (YAML); later ones override earlier ones");
   bool empty() const { return files.empty() && also_files.empty(); }
   // The same options for another process, without name and seed.

@@ -19,18 +19,22 @@ void print_warning(const std::string& text) {
 
 }  // namespace
 
-void ConfigOptions::add_to(CLI::App& command, const char* name_of_files, const char* about_files) {
+void ConfigOptions::add_to(CLI::App& command, Use use, const char* name_of_files,
+                           const char* about_files) {
   command.add_option(name_of_files, files, about_files);
   command.add_option("-c,--config", also_files, "The same as CONFIG")->type_name("FILE");
   command.add_option("-s,--set", sets, "Set one key: -s optimizer.learning_rate=3e-4")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  add_text(command, "--device", device, "auto, cpu, cuda or cuda:<index>");
-  add_text(command, "--autotune", autotune, "off, quick or full: timing of algorithms on a GPU");
-  add_text(command, "--name", name, "Name of the run");
+  if (use != Use::data) {
+    add_text(command, "--device", device, "auto, cpu, cuda or cuda:<index>");
+    add_text(command, "--autotune", autotune, "off, quick or full: timing of algorithms on a GPU");
+    add_text(command, "--name", name, "Name of the run");
+  }
   command.add_option("--seed", seed, "Seed of weights, data order and dropout")
       ->check(whole_number)
       ->take_last();
+  if (use != Use::training) return;
   command
       .add_option("--max-steps", max_steps, "Steps of the run; replaces max_steps or num_epochs")
       ->check(whole_number)

@@ -20,7 +20,7 @@ CommandBody add_parts(CLI::App& command, const std::vector<CommandRow>& rows) {
 }
 
 CommandBody add_data(CLI::App& command) {
-  CommandBody body = add_parts(
+  return add_parts(
       command,
       {{"inspect", "Counts, statistics, duplicates, outliers, broken samples", add_data_inspect},
        {"show", "Draw samples as the model sees them (PNG), with labels", add_data_show},
@@ -28,12 +28,6 @@ CommandBody add_data(CLI::App& command) {
         "Write images into one packed file, or text into files of tokens, which are read faster",
         add_data_prepare},
        {"tokenizer", "Learn a SentencePiece vocabulary from text files", add_data_tokenizer}});
-  for (CLI::App* part : command.get_subcommands({})) {
-    for (const char* unused : {"--device", "--autotune", "--name", "--max-steps"}) {
-      if (CLI::Option* option = part->get_option_no_throw(unused)) part->remove_option(option);
-    }
-  }
-  return body;
 }
 
 }  // namespace dltrain

@@ -184,7 +184,7 @@ SplitReport print_split(const char* name, const Dataset& dataset, const Dataset&
 
 CommandBody add_data_inspect(CLI::App& command) {
   auto options = std::make_shared<ConfigOptions>();
-  options->add_to(command);
+  options->add_to(command, ConfigOptions::Use::data);
   command.footer(
       "Samples are inspected as evaluation uses them, after scale, normalize and transforms. "
       "Without\n"

@@ -112,7 +112,7 @@ ExitCode write_images(const DataPrepareOptions& options, const DatasetConfig& co
 
 CommandBody add_data_prepare(CLI::App& command) {
   auto options = std::make_shared<DataPrepareOptions>();
-  options->config.add_to(command);
+  options->config.add_to(command, ConfigOptions::Use::data);
   add_text(command, "-o,--output", options->output, "The file to write; of text: the folder")
       ->required();
   command.add_option("--split", options->split, "train or eval")

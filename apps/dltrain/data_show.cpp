@@ -257,7 +257,7 @@ void show_images(const DataShowOptions& options, const Dataset& dataset,
 
 CommandBody add_data_show(CLI::App& command) {
   auto options = std::make_shared<DataShowOptions>();
-  options->config.add_to(command);
+  options->config.add_to(command, ConfigOptions::Use::data);
   add_output(command, "-o,--output", options->output, "The PNG file to write, of images");
   command.add_option("--split", options->split, "train (as training sees it) or eval")
       ->check(CLI::IsMember({"train", "eval"}));

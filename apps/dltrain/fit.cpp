@@ -156,7 +156,7 @@ ExitCode run_fit(const FitOptions& options) {
 
 CommandBody add_fit(CLI::App& command) {
   auto options = std::make_shared<FitOptions>();
-  options->config.add_to(command);
+  options->config.add_to(command, ConfigOptions::Use::training);
   add_text(command, "--memory", options->memory,
            "Memory of this machine, or of each GPU with --gpu: 80GB, 24GiB (sets memory.budget)");
   add_text(command, "--gpu", options->gpu,

@@ -126,8 +126,7 @@ ExitCode find_rate(const LrFindOptions& options) {
 
 CommandBody add_lr_find(CLI::App& command) {
   auto options = std::make_shared<LrFindOptions>();
-  options->config.add_to(command);
-  command.remove_option(command.get_option("--max-steps"));
+  options->config.add_to(command, ConfigOptions::Use::model);
   add_number(command, "--min", options->low, 1e-12, 1e6, "The first rate (default: 1e-6)");
   add_number(command, "--max", options->high, 1e-12, 1e6, "The last rate (default: 1)");
   add_number(command, "--steps", options->steps, 20, 100000, "Training steps (default: 100)");

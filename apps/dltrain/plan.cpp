@@ -494,7 +494,7 @@ CommandBody add_plan(CLI::App& command) {
     bool search = false;
   };
   auto options = std::make_shared<Options>();
-  options->config.add_to(command);
+  options->config.add_to(command, ConfigOptions::Use::training);
   command.add_option("--world", options->request.world, "Plan for this many ranks")
       ->check(CLI::Range(1, 65536));
   command

@@ -72,8 +72,7 @@ ExitCode start(const ProfileFlags& options) {
 
 CommandBody add_profile(CLI::App& command) {
   auto options = std::make_shared<ProfileFlags>();
-  options->config.add_to(command);
-  command.remove_option(command.get_option("--max-steps"));
+  options->config.add_to(command, ConfigOptions::Use::model);
   add_number(command, "--warmup", options->profile.warmup, 1, 1'000'000,
              "Steps before anything is timed (default 3)");
   add_number(command, "--steps", options->profile.steps, 1, 10'000,

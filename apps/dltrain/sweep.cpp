@@ -333,7 +333,7 @@ ExitCode run_sweep(const SweepArguments& arguments) {
 
 CommandBody add_sweep(CLI::App& command) {
   auto arguments = std::make_shared<SweepArguments>();
-  arguments->config.add_to(command);
+  arguments->config.add_to(command, ConfigOptions::Use::training);
   add_text(
       command, "--output-dir", arguments->folder,
       "The folder of the sweep (default: runs/sweep-<name>); the same command continues a sweep");

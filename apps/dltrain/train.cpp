@@ -163,7 +163,7 @@ ExitCode run_train(TrainOptions& options, int ranks, const StartRanks& start) {
 
 std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
   auto options = std::make_shared<TrainOptions>();
-  options->config.add_to(command);
+  options->config.add_to(command, ConfigOptions::Use::training);
   add_text(command, "--output-dir", options->folder, "The run folder (default: runs/<name>)");
   command
       .add_option(

@@ -1,4 +1,4 @@
-// What the kernels of fp8.cu and fp8_code_blocks.cu share.
+// Device code that the kernels of fp8.cu and fp8_code_blocks.cu share.
 #pragma once
 
 #include "cuda/device_code.cuh"

@@ -88,8 +88,9 @@ DLTRAIN_HD float fp8_value(uint8_t code, const Fp8Format& format) {
   return bits_as<float>(bits_as<uint32_t>(a) | static_cast<uint32_t>(code & 0x80u) << 24);
 }
 
-// Where the scales of codes [rows, columns] in blocks are (lib/ops/fp8.cpp); those of [1, 128] and
-// [128, 128] as cuBLASLt reads them on sm_90, those of [1, 32] in its tiles of 128 x 4 scales.
+// The layout of the scales of codes [rows, columns], of which each block [high, wide] has one
+// (lib/ops/fp8.cpp). cuBLASLt reads this layout: on sm_90 for blocks [1, 128] and [128, 128], on
+// sm_100 and newer for [1, 32], whose scales are in tiles of 128 x 4.
 struct Fp8Scales {
   int64_t rows, columns, high = 0, wide = 0;  // wide = 0: all codes have one scale
 

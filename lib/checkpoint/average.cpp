@@ -72,7 +72,7 @@ void check_same_model(const Averaged& first, const Averaged& other) {
   }
 }
 
-// What the weights began with: model.init_from, or else the seed.
+// Returns the source of the initial weights: model.init_from, or else the seed.
 std::string first_weights(const Averaged& of) {
   for (const ConfigDifference& key : keys_of_dump(of.config)) {
     if (key.path == "model.init_from" && key.after != "null") return key.after;

@@ -66,7 +66,7 @@ class Binder : public Fields {
       common.set(map_.keys[i], map_.items[i]);
     }
     const ConfigNode replacing =
-        refuse_hidden_keys(*parts_, map_, common, path_, session_.diagnostics);
+        check_common_keys(*parts_, map_, common, path_, session_.diagnostics);
     for (size_t i = 0; i < parts_->parts.size(); ++i) {
       const PartsSlot::Part& part = parts_->parts[i];
       begin_key(part.name);

@@ -24,9 +24,9 @@ bool is_override(const SourceLocation& location) {
 
 }  // namespace
 
-ConfigNode refuse_hidden_keys(const PartsSlot& parts, const ConfigNode& map,
-                              const ConfigNode& common, const std::string& path,
-                              Diagnostics& diagnostics) {
+ConfigNode check_common_keys(const PartsSlot& parts, const ConfigNode& map,
+                             const ConfigNode& common, const std::string& path,
+                             Diagnostics& diagnostics) {
   ConfigNode replacing = ConfigNode::make_map(common.location);
   for (size_t i = 0; i < common.keys.size(); ++i) {
     const ConfigNode::Key& key = common.keys[i];

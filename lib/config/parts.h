@@ -15,9 +15,9 @@ namespace dltrain {
 // from the same text as the parts. A file that extends another may override its common keys.
 // Returns those from -s that replace the one value that all parts have, as in a resolved
 // configuration.
-ConfigNode refuse_hidden_keys(const PartsSlot& parts, const ConfigNode& map,
-                              const ConfigNode& common, const std::string& path,
-                              Diagnostics& diagnostics);
+ConfigNode check_common_keys(const PartsSlot& parts, const ConfigNode& map,
+                             const ConfigNode& common, const std::string& path,
+                             Diagnostics& diagnostics);
 
 // Reports a part whose kind is missing although the first part has one of its own, and then returns
 // true. `node`: the keys of part number `index` with the common keys.

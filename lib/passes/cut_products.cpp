@@ -47,7 +47,7 @@ class ProductCut {
 
   bool cut(const std::vector<Node>& nodes, size_t at) {
     if (is(nodes[at], "gather_tokens")) return cut_gather(nodes, at);
-    // Scales of blocks could not be cut with the codes.
+    // The scales of blocks cannot be cut together with the codes.
     const bool of_codes = is(nodes[at], "fp8_matmul") && !nodes[at].attributes.has("block_a");
     if (is(nodes[at], "matmul") || of_codes) {
       return cut_scatter(nodes, nodes[at]);

@@ -146,8 +146,8 @@ class Rounding {
   // Returns codes of x with the sum along their last axis.
   Codes codes(ValueId x, char operand, bool along_columns) {
     const Tensor tensor = tensor_of(x, operand);
-    // Where blocks are square or the tensor, codes of the other direction lose the same, which is
-    // added once.
+    // Codes of both directions have the same losses if blocks are square, or if the tensor has one
+    // scale; these losses are added once.
     const std::vector<int64_t> own = block(operand);
     const bool counted =
         (own.empty() || own[0] == own[1]) && coded_.contains({tensor, !along_columns});

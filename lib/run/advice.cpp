@@ -293,7 +293,10 @@ std::string first_loss_advice(const Session& session, double loss) {
 
 std::vector<std::string> advice(const Session& session) {
   std::vector<std::string> out = session.experiment->parallelism.idle_keys();
-  if (std::string waits = waiting_stages(session); !waits.empty()) out.push_back(std::move(waits));
+  const auto add = [&](std::string sentence) {
+    if (!sentence.empty()) out.push_back(std::move(sentence));
+  };
+  add(waiting_stages(session));
   const std::vector<Node>& nodes = session.executor->training().graph.nodes;
   const auto rounds = [](const Node& node) { return node.op->name == "fp8_round"; };
   if (!session.executor->device().properties().on_host && std::ranges::any_of(nodes, rounds)) {
@@ -302,13 +305,9 @@ std::vector<std::string> advice(const Session& session) {
         "speed is not (docs/training.md)");
   }
   const DataSplit& data = session.data;
-  if (std::string other = other_tokenizer(session.experiment->model, *data.train); !other.empty()) {
-    out.push_back(std::move(other));
-  }
-  if (std::string other = other_normalization(*session.experiment); !other.empty()) {
-    out.push_back(std::move(other));
-  }
-  if (std::string other = other_classes(session); !other.empty()) out.push_back(std::move(other));
+  add(other_tokenizer(session.experiment->model, *data.train));
+  add(other_normalization(*session.experiment));
+  add(other_classes(session));
   if (session.has_evaluation()) {
     const int64_t count = session.experiment->evaluation.samples.value_or(data.eval->size());
     const DatasetSubset first(data.eval, std::min(count, data.eval->size()),
@@ -316,19 +315,13 @@ std::vector<std::string> advice(const Session& session) {
     const std::string uneven = imbalanced_classes(*data.train, first);
     if (!uneven.empty()) out.push_back(uneven + "; are the samples sorted by class?");
   }
-  if (!session.experiment->data.train->has_tokens()) {
-    if (std::string unused = unused_labels(*data.train); !unused.empty()) {
-      out.push_back(std::move(unused));
-    }
-  }
+  if (!session.experiment->data.train->has_tokens()) add(unused_labels(*data.train));
   const auto misfits = session.experiment->lr_scheduler->misfits(session.max_steps);
   out.insert(out.end(), misfits.begin(), misfits.end());
   add_lengths(session, out);
-  for (auto* const warning : {idle_outputs, channels_first, doubled_activation}) {
-    if (std::string sentence = warning(session); !sentence.empty()) {
-      out.push_back(std::move(sentence));
-    }
-  }
+  add(idle_outputs(session));
+  add(channels_first(session));
+  add(doubled_activation(session));
   if (session.experiment->data.train->sampling == Sampling::balanced &&
       session.experiment->loss->wants_label_counts()) {
     out.emplace_back(

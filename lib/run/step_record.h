@@ -1,4 +1,4 @@
-// What is logged about a step, from the sums of its report and the time since the record before.
+// The record of a logged step, made from the sums of its report and the time since the last record.
 #pragma once
 
 #include <chrono>

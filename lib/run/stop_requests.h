@@ -1,5 +1,5 @@
-// What asks the training loop to stop or to save: signals, the time limit, checkpoint.save_minutes.
-// One request is enough for all ranks, which agree on it.
+// Requests to the training loop to stop or to save: by signals, the time limit and
+// checkpoint.save_minutes. If one rank has a request, all ranks agree on it.
 #pragma once
 
 #include <chrono>

@@ -287,7 +287,8 @@ std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request) {
     const auto block = request.attributes.integers("block_a");
     const bool can = block.empty() ? device.has_fp8 : device.fp8_block == block[1];
     if (!can || !fits || biased) return nullptr;
-    // What cuBLASLt wants of scales of blocks: rows of 128 codes in fours, whole blocks of 32.
+    // cuBLASLt takes scales of 128 codes only if the number of rows is a multiple of 4, and scales
+    // of 32 codes only if the number of columns is a multiple of 32.
     const int64_t size = block.empty() ? 0 : block[1];
     if ((size == 128 && s.m % 4 != 0) || (size == 32 && s.k % 32 != 0)) {
       throw KernelRefused(
