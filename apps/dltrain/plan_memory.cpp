@@ -1,5 +1,3 @@
-#include "dltrain/plan_memory.h"
-
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -7,6 +5,7 @@
 
 #include "base/memory.h"
 #include "cpu/engine.h"
+#include "dltrain/plan_sections.h"
 #include "run/memory_fit.h"
 
 namespace dltrain {

@@ -14,7 +14,7 @@
 #include "config/paths.h"
 #include "config/scalar.h"
 #include "data/sequence_config.h"
-#include "experiment/experiment.h"
+#include "experiment/layout.h"
 #include "nn/huggingface/folder.h"
 #include "tensor/float_tensors.h"
 #include "text/huggingface.h"

@@ -4,12 +4,10 @@
 
 #include "compile/cost_model.h"
 #include "compile/model_flops.h"
-#include "config/name_patterns.h"
+#include "compile/step_rules.h"
 #include "graph/builder.h"
-#include "graph/dependence.h"
 #include "graph/forward_gradient.h"
 #include "nn/metrics.h"
-#include "optim/galore.h"
 #include "passes/autocast.h"
 #include "passes/chunk_loss.h"
 #include "passes/context_cut.h"
@@ -36,221 +34,88 @@
 namespace dltrain {
 namespace {
 
-// Returns the parameters that are not frozen and lists the others in `out.frozen`. Throws for
-// patterns that match no parameter.
-std::vector<ValueId> learning_parameters(const StepRequest& r, StepGraph& out) {
-  const std::vector<ValueId> all = out.graph.with_role(Role::parameter);
-  std::vector<std::string> names;
-  for (ValueId id : all) names.push_back(out.graph.value(id).name);
-  Diagnostics diagnostics;
-  check_patterns(diagnostics, r.update, "freeze", r.update.freeze, names, "parameter");
-  r.optimizer.check_groups(diagnostics, names);
-  diagnostics.throw_if_any();
-  const std::set<std::string> frozen = frozen_parameters(out.parameters);
-  std::vector<ValueId> learning;
-  for (ValueId id : all) {
-    const GraphValue& p = out.graph.value(id);
-    if (frozen.contains(p.name) || selects(r.update.freeze, p.name) ||
-        r.optimizer.settings(p.name, p.spec.shape).frozen) {
-      out.frozen.push_back(p.name);
-    } else {
-      learning.push_back(id);
-    }
-  }
-  if (learning.empty() && !all.empty()) {
-    diagnostics.add(r.update, "freeze", "every parameter is frozen: there is nothing to train");
-    diagnostics.throw_if_any();
-  }
-  return learning;
+ModelRequest model_request(const StepRequest& r, bool training) {
+  return {.model = r.model,
+          .loss = r.loss,
+          .teachers = training ? r.teachers : std::vector<const ModelConfig*>(),
+          .inputs = r.inputs,
+          .targets = r.targets,
+          .vocabulary = r.vocabulary,
+          .outputs = r.outputs,
+          .streams = r.streams,
+          .samples = r.micro_batch,
+          .training = training,
+          .noise = r.noise,
+          .compute = r.compute,
+          .ghost_groups = r.micro_batches};
 }
 
-// The seconds of a node on a core of a CPU, of which automatic recomputation uses the ratios: about
-// 10 FLOP of a product in the time of a byte of memory (docs/performance.md).
-double core_seconds(const Graph& graph, const Node& node) {
-  const Cost cost =
-      op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes);
-  constexpr double kFlops = 1e11, kBytes = 1e10;
-  return std::max(cost.flops / kFlops, cost.bytes / kBytes);
-}
+// Emits the forward and runs the passes in the order of step_graph.h.
+class StepBuilder {
+ public:
+  StepBuilder(const StepRequest& request, bool is_training)
+      : r(request), training(is_training), model(emit_model(model_request(request, is_training))) {}
 
-// The losses of routers are means over the tokens of a micro-batch; what is added to the loss is
-// their mean over the micro-batches of the global batch.
-std::vector<AddedLosses> added_losses(const StepRequest& r,
-                                      const std::vector<EmittedRouter>& routers) {
-  std::vector<AddedLosses> out;
-  const auto count = static_cast<double>(r.micro_batches);
-  for (const EmittedRouter& router : routers) {
-    const RouterInfo& info = router.info;
-    if (info.balance_loss == 0 && info.router_z_loss == 0) continue;
-    out.push_back({router.losses, {info.balance_loss / count, info.router_z_loss / count}});
+  StepGraph build() {
+    take_model();
+    choose_formats();
+    divide_layers();
+    if (!training) mark_output();
+    emit_metrics();
+    if (training) emit_gradients_and_update();
+    lower();
+    fuse_and_recompute();
+    divide_state();
+    return std::move(out);  // its Program verifies the graph
   }
-  return out;
-}
 
-// Graphs over the same state are for samples of different lengths. Passes that shard their state
-// rely on equal parameters.
-void check_same_parameters(const StepRequest& r, const std::vector<ParameterInfo>& parameters) {
-  if (r.same_state == nullptr) return;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const Shape &a = r.same_state->parameters[i].spec.shape, &b = parameters[i].spec.shape;
-    if (a == b) continue;
-    fail_at(r.model.location,
-            "the shape of {} is {} or {}, depending on the length of the samples; steps of several "
-            "lengths need parameters that do not depend on it (position_embedding: max_positions)",
-            parameters[i].name, to_string(a), to_string(b));
-  }
-}
+ private:
+  void take_model();
+  void choose_formats();
+  void divide_layers();
+  void mark_output();
+  void emit_metrics();
+  void emit_gradients_and_update();
+  void lower();
+  void fuse_and_recompute();
+  void divide_state();
 
-// Returns the layers with which the stages of a pipeline begin; none without a pipeline.
-std::vector<std::string> stages_of(const StepRequest& r, const Graph& forward) {
-  const int stages = r.parallel.mesh.size(mesh_axes::kPipeline);
-  if (stages == 1) return {};
-  if (r.same_state != nullptr) return r.same_state->stages;
-  const bool on_gpu = r.gpu_memory && r.gpu_memory() != 0;
-  if (r.stages.empty()) return choose_stages(forward, stages * r.virtual_stages, on_gpu);
-  return find_stages(forward, r.stages);
-}
+  void log(std::string_view pass) const {
+    if (r.log) r.log(pass, out.graph);
+  }
+  // 0: a CPU.
+  uint64_t gpu_memory() const { return r.gpu_memory ? r.gpu_memory() : 0; }
+  bool divides_layers() const { return r.parallel.mesh.size(mesh_axes::kCut) > 1; }
 
-// Throws for patterns that match no layer.
-void check_layer_patterns(const StepRequest& r, const Graph& forward) {
-  if (r.memory == nullptr) return;
-  std::vector<std::string> layers;
-  for (const Node& node : forward.nodes) {
-    if (layers.empty() || layers.back() != node.layer) layers.push_back(node.layer);
-  }
-  Diagnostics diagnostics;
-  check_patterns(diagnostics, *r.memory, "keep_layers", r.recompute.keep, layers, "layer");
-  check_patterns(diagnostics, *r.memory, "recompute_layers", r.recompute.again, layers, "layer");
-  diagnostics.throw_if_any();
-}
+  const StepRequest& r;
+  const bool training;
+  EmittedModel model;
+  StepGraph out;
+  std::vector<ValueId> learning;  // parameters
+  const ContextOptions context{.mesh = r.parallel.mesh,
+                               .rank = r.parallel.rank,
+                               .compute = r.compute,
+                               .ring = r.parallel.ring,
+                               .key = r.parallel.context_key};
+  const PartitionOptions tensor{
+      .mesh = r.parallel.mesh,
+      .rank = r.parallel.rank,
+      .key = r.parallel.tensor_key,
+      .sequence = r.parallel.sequence,
+      .same_state = r.same_state != nullptr ? &r.same_state->graph : nullptr};
+  bool shares_metrics = false;  // each rank of `context` computes the metrics of all tokens
+};
 
-// Returns for each stage the first one with an equal plan (find_equal_stages). What else than ops
-// and shapes decides it: what learns, or depends on what learns and so has a gradient, the moments
-// of parameters, and the layers whose activations are kept or recomputed.
-std::vector<int> equal_stages(const StepRequest& r, const StepGraph& step,
-                              const std::vector<ValueId>& learning) {
-  const Graph& graph = step.graph;
-  std::vector<ValueId> sources = learning;
-  for (const ValueId copy : graph.with_role(Role::low_precision)) {
-    if (std::ranges::find(learning, graph.value(copy).of) != learning.end()) {
-      sources.push_back(copy);
-    }
-  }
-  const std::vector<bool> learns = reachable_from(graph, sources);
-  const Galore* galore = r.optimizer.projection();
-  return find_equal_stages(graph, step.stages, [&](const Node& node) {
-    std::string out = fmt::format("{} {}", selects(r.recompute.keep, node.layer),
-                                  selects(r.recompute.again, node.layer));
-    for (const ValueId id : node.inputs) {
-      const bool has_gradient = id != kNoValue && learns[static_cast<size_t>(id)];
-      out += has_gradient ? " learns" : " fixed";
-      if (!has_gradient) continue;
-      const GraphValue& read = graph.value(graph.storage(id));
-      const GraphValue& p = read.of == kNoValue ? read : graph.value(read.of);
-      if (p.role != Role::parameter) continue;
-      out += fmt::format(" {} {}", r.optimizer.settings(p.name, p.spec.shape).eight_bit,
-                         galore != nullptr && galore->projects(p.name, p.spec.shape));
-    }
-    return out;
-  });
-}
-
-// Returns the GPU whose times passes use; none on the CPU. `memory`: that of the device, 0: a CPU.
-std::optional<Gpu> gpu_for_times(const StepRequest& r, size_t memory) {
-  return r.gpu || memory == 0 ? r.gpu : std::optional(find_gpus("h100-80g").front());
-}
-
-// Returns the pieces with which a product and its message (bytes) take the least time
-// (PiecesOfProduct).
-int pieces_of_product(const StepRequest& r, const std::optional<Gpu>& gpu, const Graph& graph,
-                      const Node& product, double message, double copied, bool even) {
-  if (r.parallel.product_pieces) return static_cast<int>(*r.parallel.product_pieces);
-  if (!gpu || !even) return 1;
-  constexpr double kLink = 3e11;  // bytes per second, of NVLink
-  const double computing = call_cost(*gpu, graph, product, false).seconds,
-               sending = message / kLink;
-  int best = 1;
-  double least = 0.97 * (computing + sending);
-  for (const int pieces : {2, 4}) {
-    const double each = 2 * gpu->launch_seconds * pieces, copying = copied / gpu->bytes_per_second;
-    const double seconds =
-        std::max(computing, sending) + std::min(computing, sending) / pieces + each + copying;
-    if (seconds < least) best = pieces, least = seconds;
-  }
-  return best;
-}
-
-void check_optimizer_in_backward(const StepRequest& r, const Graph& graph) {
-  const auto refuse = [&](std::string_view why) {
-    fail_at(r.update, "optimizer_in_backward", "{}", why);
-  };
-  if (r.parallel.mesh.size() > 1) {
-    refuse(
-        "works on one rank only; sums over ranks need all gradients; take one rank, or leave it "
-        "out");
-  }
-  if (r.micro_batches > 1) {
-    refuse(
-        "needs one micro-batch a step; set training.micro_batch_size to the global batch, or "
-        "leave it out");
-  }
-  if (r.precision.low() == DType::f16) {
-    refuse("cannot skip a step whose gradients overflow, which fp16 needs; use bf16 or f32");
-  }
-  for (const Node& node : graph.nodes) {
-    if (node.op->update == UpdateKind::sums) {
-      refuse(
-          "this optimizer needs sums over a whole tensor before it updates it; use one whose "
-          "elements are independent, such as adamw");
-    }
-  }
-}
-
-// Returns whether a GPU has so much more memory than the 16-bit copies of parameters need that
-// gradients need not use it (StepRequest::keep_gradients): 48 bytes for each parameter.
-bool copies_are_small(const Graph& graph, uint64_t gpu_memory) {
-  uint64_t bytes = 0;
-  for (const ValueId copy : graph.with_role(Role::low_precision)) {
-    bytes += graph.value(copy).spec.bytes();
-  }
-  return 24 * bytes < gpu_memory;
-}
-
-StepGraph emit(const StepRequest& r, bool training) {
-  EmittedModel model =
-      emit_model({.model = r.model,
-                  .loss = r.loss,
-                  .teachers = training ? r.teachers : std::vector<const ModelConfig*>(),
-                  .inputs = r.inputs,
-                  .targets = r.targets,
-                  .vocabulary = r.vocabulary,
-                  .outputs = r.outputs,
-                  .streams = r.streams,
-                  .samples = r.micro_batch,
-                  .training = training,
-                  .noise = r.noise,
-                  .compute = r.compute,
-                  .ghost_groups = r.micro_batches});
-  StepGraph out{.graph = std::move(model.graph),
-                .slots = std::move(model.inputs),
-                .output = model.output,
-                .parameters = std::move(model.parameters),
-                .unused = {},
-                .frozen = {},
-                .gathered = {},
-                .gathered_tokens = {},
-                .constants = std::move(model.constants),
-                .metrics = {},
-                .output_spec = {},
-                .zero_units = {},
-                .asked_vocabulary = model.asked_vocabulary};
+void StepBuilder::take_model() {
+  out.graph = std::move(model.graph);
+  out.slots = std::move(model.inputs);
+  out.output = model.output;
+  out.parameters = std::move(model.parameters);
+  out.constants = std::move(model.constants);
+  out.asked_vocabulary = model.asked_vocabulary;
   if (model.sources != kNoValue) out.slots.push_back(model.sources);
   out.slots.push_back(model.targets);
   out.output_spec = out.graph.value(out.output).spec;
-  const auto gpu_memory = [&] { return r.gpu_memory ? r.gpu_memory() : 0; };
-  const auto log = [&](std::string_view pass) {
-    if (r.log) r.log(pass, out.graph);
-  };
   log("emit");
   check_same_parameters(r, out.parameters);
   // Other graphs lack layers, such as dropout.
@@ -259,8 +124,10 @@ StepGraph emit(const StepRequest& r, bool training) {
     r.precision.check_layers(out.graph);
   }
   out.stages = stages_of(r, out.graph);
-  std::vector<ValueId> learning;
   if (training || r.update.ema) learning = learning_parameters(r, out);
+}
+
+void StepBuilder::choose_formats() {
   // Must run before autocast, since low-precision copies are made from parameters, not averages.
   if (!training && r.update.ema) read_averages(out.graph, learning);
   if (r.precision.low() != DType::f32) {
@@ -276,12 +143,9 @@ StepGraph emit(const StepRequest& r, bool training) {
   // Forward gradients have a rule for the parts of recurrent networks.
   const bool whole = r.fuse && r.update.gradient == GradientMode::reverse;
   out.graph = lower_recurrent(std::move(out.graph), whole ? r.kept_bytes : KeptBytes(), training);
-  const ContextOptions context{.mesh = r.parallel.mesh,
-                               .rank = r.parallel.rank,
-                               .compute = r.compute,
-                               .ring = r.parallel.ring,
-                               .key = r.parallel.context_key};
-  bool shares_metrics = false;
+}
+
+void StepBuilder::divide_layers() {
   if (context.ranks() > 1) {
     std::vector<ValueId*> sums{&model.loss.loss_sum};
     for (auto& [label, sum] : model.loss.metrics) sums.push_back(&sum);
@@ -294,13 +158,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.gathered_tokens = std::move(cut.gathered);
     log("context_cut");
   }
-  const PartitionOptions partition_options{
-      .mesh = r.parallel.mesh,
-      .rank = r.parallel.rank,
-      .key = r.parallel.tensor_key,
-      .sequence = r.parallel.sequence,
-      .same_state = r.same_state != nullptr ? &r.same_state->graph : nullptr};
-  if (partition_options.ranks() > 1) {
+  if (tensor.ranks() > 1) {
     std::vector<ValueId*> kept{&model.loss.loss_sum};
     // The output stays sharded where only the loss reads it.
     if (r.probe || !r.metrics.empty()) kept.insert(kept.end(), {&out.output, &model.output});
@@ -310,37 +168,39 @@ StepGraph emit(const StepRequest& r, bool training) {
     for (auto& update : model.updates) {
       for (ValueId& id : update.inputs) kept.push_back(&id);
     }
-    out.gathered = partition(out.graph, partition_options, kept);
+    out.gathered = partition(out.graph, tensor, kept);
     log("partition");
     if (r.parallel.sequence) {
       for (EmittedRouter& router : model.routers) kept.push_back(&router.losses);
       const bool sums = std::ranges::any_of(
           out.graph.nodes, [](const Node& node) { return node.op->name == "all_reduce"; });
-      const int scattered = cut_sequence(out.graph, partition_options, kept);
+      const int scattered = cut_sequence(out.graph, tensor, kept);
       if (sums && scattered == 0 && training) {
         fail_at(r.parallel.sequence_key,
                 "sequence_parallel: no sum of partial results has samples or tokens that tensor {} "
                 "divides; take a training.micro_batch_size that it divides",
-                partition_options.ranks());
+                tensor.ranks());
       }
       log("sequence_cut");
     }
   }
-  const bool divided = r.parallel.mesh.size(mesh_axes::kCut) > 1;
   if (ExpertCutOptions experts = r.experts; experts.changes()) {
     if (!training) experts.capacity = experts.buffer = 0;  // padding is not balanced
     experts.compute = r.compute;
     expert_cut(out.graph, experts, model.routers);
     log("expert_cut");
   }
-  if (!training) {
-    if (out.graph.value(out.output).producer < 0) {  // a model without layers: an input stays one
-      GraphBuilder copying(out.graph);
-      out.output = copying.emit1("identity", {out.output});
-    }
-    out.graph.value(out.output).role = Role::output;
-  }
+}
 
+void StepBuilder::mark_output() {
+  if (out.graph.value(out.output).producer < 0) {  // a model without layers: an input stays one
+    GraphBuilder copying(out.graph);
+    out.output = copying.emit1("identity", {out.output});
+  }
+  out.graph.value(out.output).role = Role::output;
+}
+
+void StepBuilder::emit_metrics() {
   // The sums that the host reads; copies, so that the loss itself can still be differentiated.
   GraphBuilder builder(out.graph);
   builder.set_layer("loss");
@@ -380,61 +240,64 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.metrics.push_back({"router", name, builder.spec(total).shape.elements(), router.info});
   }
   builder.step_state();  // present in every plan, so that the host can always write it
-
   if (training && r.probe) r.probe(builder, out);
-  if (training) {
-    const bool estimates = r.update.gradient == GradientMode::forward;
-    const std::vector<AddedLosses> added = added_losses(r, model.routers);
-    auto gradients =
-        estimates ? forward_gradient(out.graph, model.loss.loss_sum, learning,
-                                     static_cast<int>(r.update.directions.value_or(1)), added)
-                  : reverse(out.graph, {model.loss.loss_sum}, learning, added);
-    for (ValueId parameter : learning) {
-      if (std::none_of(gradients.begin(), gradients.end(),
-                       [&](const auto& g) { return g.parameter == parameter; })) {
-        out.unused.push_back(out.graph.value(parameter).name);
-      }
+}
+
+void StepBuilder::emit_gradients_and_update() {
+  const bool estimates = r.update.gradient == GradientMode::forward;
+  const std::vector<AddedLosses> added = added_losses(r, model.routers);
+  auto gradients = estimates
+                       ? forward_gradient(out.graph, model.loss.loss_sum, learning,
+                                          static_cast<int>(r.update.directions.value_or(1)), added)
+                       : reverse(out.graph, {model.loss.loss_sum}, learning, added);
+  for (ValueId parameter : learning) {
+    if (std::none_of(gradients.begin(), gradients.end(),
+                     [&](const auto& g) { return g.parameter == parameter; })) {
+      out.unused.push_back(out.graph.value(parameter).name);
     }
-    log(estimates ? "forward_gradient" : "reverse");
-    if (r.fuse && !estimates) {
-      LogitLimits limits = logit_limits(gpu_memory());
-      const auto& pad = r.model.pad_vocab_to;
-      if (pad) {
-        limits.column_grain = limits.wide_column_grain = *pad;
-        limits.least_padded = 0;
-      }
-      const bool done = chunk_loss(out.graph, gradients, limits);
-      if (pad && !done && out.output_spec.shape[-1] % *pad != 0) {
-        fail_at(r.model, "pad_vocab_to",
-                "pads the last matrix product of a model whose logits only cross_entropy reads; "
-                "here the output of {} is not one, or parallelism.tensor divides it",
-                to_string(out.output_spec.shape));
-      }
-      log("chunk_loss");
-    }
-    if (r.precision.fp8) {
-      const bool codes = r.has_fp8 && r.has_fp8(r.precision.fp8->block_size());
-      Fp8State state = round_fp8(out.graph, *r.precision.fp8, r.parallel.mesh, codes);
-      std::ranges::move(state.updates, std::back_inserter(model.updates));
-      for (const std::string& name : state.metrics) {
-        out.metrics.push_back({.label = "fp8", .name = name, .size = 3, .of_fp8 = true});
-      }
-      log("fp8");
-    }
-    if (r.gradient_squares) {
-      const std::string name = prefix + "gradient_squares";
-      emit_gradient_squares(out.graph, gradients, name);
-      out.metrics.push_back({.label = "gradient_squares", .name = name, .of_gradient = true});
-    }
-    emit_update(out.graph, {.optimizer = r.optimizer,
-                            .config = r.update,
-                            .gradients = gradients,
-                            .updates = model.updates,
-                            .learning = learning});
-    if (r.update.optimizer_in_backward) check_optimizer_in_backward(r, out.graph);
-    emit_low_precision_update(out.graph);
-    log("update");
   }
+  log(estimates ? "forward_gradient" : "reverse");
+  if (r.fuse && !estimates) {
+    LogitLimits limits = logit_limits(gpu_memory());
+    const auto& pad = r.model.pad_vocab_to;
+    if (pad) {
+      limits.column_grain = limits.wide_column_grain = *pad;
+      limits.least_padded = 0;
+    }
+    const bool done = chunk_loss(out.graph, gradients, limits);
+    if (pad && !done && out.output_spec.shape[-1] % *pad != 0) {
+      fail_at(r.model, "pad_vocab_to",
+              "pads the last matrix product of a model whose logits only cross_entropy reads; "
+              "here the output of {} is not one, or parallelism.tensor divides it",
+              to_string(out.output_spec.shape));
+    }
+    log("chunk_loss");
+  }
+  if (r.precision.fp8) {
+    const bool codes = r.has_fp8 && r.has_fp8(r.precision.fp8->block_size());
+    Fp8State state = round_fp8(out.graph, *r.precision.fp8, r.parallel.mesh, codes);
+    std::ranges::move(state.updates, std::back_inserter(model.updates));
+    for (const std::string& name : state.metrics) {
+      out.metrics.push_back({.label = "fp8", .name = name, .size = 3, .of_fp8 = true});
+    }
+    log("fp8");
+  }
+  if (r.gradient_squares) {
+    const std::string name = "metric.gradient_squares";
+    emit_gradient_squares(out.graph, gradients, name);
+    out.metrics.push_back({.label = "gradient_squares", .name = name, .of_gradient = true});
+  }
+  emit_update(out.graph, {.optimizer = r.optimizer,
+                          .config = r.update,
+                          .gradients = gradients,
+                          .updates = model.updates,
+                          .learning = learning});
+  if (r.update.optimizer_in_backward) check_optimizer_in_backward(r, out.graph);
+  emit_low_precision_update(out.graph);
+  log("update");
+}
+
+void StepBuilder::lower() {
   if (r.narrow_parameters) {
     out.graph = narrow_parameters(std::move(out.graph));
     log("narrow_parameters");
@@ -443,19 +306,19 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = keep_base(std::move(out.graph), out.parameters, *lora, r.precision.low());
     log("frozen_base");
   }
-  if (training && r.parallel.sequence && divided) {
+  if (training && r.parallel.sequence && divides_layers()) {
     const std::optional<Gpu> gpu = gpu_for_times(r, gpu_memory());
     const auto pieces = [&](const Node& product, double message, double copied, bool even) {
       return pieces_of_product(r, gpu, out.graph, product, message, copied, even);
     };
     if (cut_products(out.graph, pieces) > 0) log("cut_products");
   }
-  if (divided || (r.precision.fp8 && context.ranks() > 1)) {
+  if (divides_layers() || (r.precision.fp8 && context.ranks() > 1)) {
     ValueId* const kept[]{&out.output};
     lower_placements(out.graph, kept);
     log("lower_placements");
   }
-  if (context.ranks() > 1 || (partition_options.ranks() > 1 && partition_options.sequence)) {
+  if (context.ranks() > 1 || (tensor.ranks() > 1 && tensor.sequence)) {
     lower_context(out.graph, context);
     log("lower_context");
   }
@@ -472,6 +335,9 @@ StepGraph emit(const StepRequest& r, bool training) {
                    .chunks = r.virtual_stages});
     log("stage_cut");
   }
+}
+
+void StepBuilder::fuse_and_recompute() {
   if (training && !r.parallel.shards_state()) reduce_update_sums(out.graph, r.parallel.mesh);
   if (r.fuse) {
     out.graph = fuse(std::move(out.graph), {.join_norms = gpu_memory() != 0,
@@ -503,7 +369,10 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.recomputed_seconds = result.seconds;
     if (result.nodes > 0) log("recompute");
   }
-  if (training && (divided || context.ranks() > 1)) {
+}
+
+void StepBuilder::divide_state() {
+  if (training && (divides_layers() || context.ranks() > 1)) {
     out.graph = overlap_messages(std::move(out.graph));
     log("overlap_messages");
   }
@@ -535,7 +404,6 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = split_backward(std::move(out.graph));
     log("split_backward");
   }
-  return out;  // its Program verifies the graph
 }
 
 }  // namespace
@@ -559,37 +427,11 @@ bool StepGraph::has_sources() const {
   return std::ranges::any_of(metrics, &StepMetric::of_sources);
 }
 
-std::vector<RouterSums> router_sums(const std::vector<StepMetric>& metrics,
-                                    std::span<const double> sums) {
-  std::vector<RouterSums> out;
-  for (const StepMetric& metric : metrics) {
-    const auto own = sums.first(static_cast<size_t>(metric.size));
-    if (metric.router) out.push_back({*metric.router, {own.begin(), own.end()}});
-    sums = sums.subspan(own.size());
-  }
-  return out;
-}
-
-std::vector<std::pair<std::string, double>> fp8_shares(const std::vector<StepMetric>& metrics,
-                                                       std::span<const double> sums) {
-  double saturated = 0, underflow = 0, terms = 0;
-  for (const StepMetric& metric : metrics) {
-    if (metric.of_fp8) {
-      saturated += sums[0];
-      underflow += sums[1];
-      terms += sums[2];
-    }
-    sums = sums.subspan(static_cast<size_t>(metric.size));
-  }
-  if (terms == 0) return {};
-  return {{"fp8_saturated", saturated / terms}, {"fp8_underflow", underflow / terms}};
-}
-
 StepGraph build_training_graph(const StepRequest& request) {
-  return emit(request, true);
+  return StepBuilder(request, true).build();
 }
 StepGraph build_evaluation_graph(const StepRequest& request) {
-  return emit(request, false);
+  return StepBuilder(request, false).build();
 }
 
 }  // namespace dltrain

@@ -1,7 +1,6 @@
 #include "passes/stage_cut.h"
 
 #include <algorithm>
-#include <bitset>
 #include <map>
 #include <set>
 
@@ -10,24 +9,10 @@
 #include "graph/builder.h"
 #include "passes/dead_code.h"
 #include "passes/partition.h"
+#include "passes/stage_assignment.h"
 
 namespace dltrain {
 namespace {
-
-using Stages = std::bitset<kMostStages>;  // a set: bit s is stage s
-const Stages kUnknown;
-
-Stages only(int stage) {
-  return Stages().set(static_cast<size_t>(stage));
-}
-int first_of(const Stages& stages) {
-  size_t stage = 0;
-  while (stage < stages.size() && !stages[stage]) ++stage;
-  return static_cast<int>(stage);
-}
-bool is_one(const Stages& stages) {
-  return stages.count() == 1;
-}
 
 class StageCutter {
  public:
@@ -37,8 +22,7 @@ class StageCutter {
         last_(cut.stages() - 1),
         cut_(cut),
         slot_(graph_.next_slot()),
-        owners_(graph_.values.size(), kUnknown),
-        stages_(graph_.nodes.size(), kUnknown),
+        assigned_(assign_stages(graph_, cut)),
         builder_(graph_),
         whole_sums_(graph_.whole_sums()) {
     for (size_t i = 0; i < graph_.values.size(); ++i) {
@@ -50,10 +34,6 @@ class StageCutter {
   }
 
   Graph run() {
-    assign_forward();
-    assign_backward();
-    join_owners();
-    assign_update();
     find_crossing();
     split_sums();
     for (int chunk = 0; chunk < cut_.chunks; ++chunk) emit(Phase::forward, chunk);
@@ -66,11 +46,9 @@ class StageCutter {
   }
 
  private:
-  Stages all() const {
-    Stages out;
-    for (int stage = 0; stage <= last_; ++stage) out |= only(stage);
-    return out;
-  }
+  Stages& owners(ValueId id) { return assigned_.owners[static_cast<size_t>(graph_.storage(id))]; }
+  // The stage whose node produces a value in a phase; −1: none does.
+  int made_on(ValueId id, Phase phase) const { return assigned_.made_on(graph_, old_, id, phase); }
   int rank_of(int stage) const { return stage % cut_.ranks(); }
   Stages ranks_of(const Stages& stages) const {
     Stages out;
@@ -80,170 +58,6 @@ class StageCutter {
     return out;
   }
   bool is_here(const Stages& stages) const { return (stages & mine_).any(); }
-
-  // State that stages own, unlike the state of the step, inputs and activations.
-  bool is_owned(ValueId root) const {
-    const Role role = graph_.value(root).role;
-    return rules_of(role).persistent && role != Role::step_state;
-  }
-  Stages& owners(ValueId id) { return owners_[static_cast<size_t>(graph_.storage(id))]; }
-
-  // Records that a node of the forward or backward uses state.
-  void claim(const Node& node, int stage) {
-    const auto claim_value = [&](ValueId id) {
-      if (id == kNoValue || !is_owned(graph_.storage(id))) return;
-      const Role role = graph_.value(graph_.storage(id)).role;
-      Stages& stages = owners(id);
-      stages |= only(stage);
-      const bool may_be_shared = role == Role::parameter || role == Role::low_precision ||
-                                 role == Role::gradient || role == Role::ema ||
-                                 role == Role::constant;
-      if (is_one(stages) || may_be_shared) return;
-      fail(ExitCode::usage,
-           "parallelism.pipeline: stages cannot share {}; set pipeline_stages such that all layers "
-           "that use it are on one stage",
-           graph_.value(graph_.storage(id)).name);
-    };
-    for (ValueId id : node.inputs) claim_value(id);
-    for (ValueId id : node.outputs) claim_value(id);
-  }
-
-  bool is_parameter(ValueId id) const {
-    const Role role = graph_.value(graph_.storage(id)).role;
-    return role == Role::parameter || role == Role::low_precision || role == Role::constant;
-  }
-
-  // The stage whose node produces a value in a phase; −1: none does.
-  int made_on(ValueId id, Phase phase) const {
-    const int made = id == kNoValue ? -1 : graph_.value(id).producer;
-    if (made < 0 || old_[static_cast<size_t>(made)].phase != phase) return -1;
-    return first_of(stages_[static_cast<size_t>(made)]);
-  }
-
-  void assign_forward() {
-    int current = 0;
-    for (size_t i = 0; i < old_.size(); ++i) {
-      const Node& node = old_[i];
-      if (node.phase != Phase::forward) continue;
-      if (current < last_ && node.layer == cut_.begins[static_cast<size_t>(current)]) ++current;
-      // A layer may go on after others: the addition of a residual block. Its backward runs on the
-      // last stage that its forward has reached.
-      int& layer = layers_.emplace(node.layer, current).first->second;
-      int stage = layer;
-      for (ValueId id : node.inputs) stage = std::max(stage, made_on(id, Phase::forward));
-      layer = stage;
-      stages_[i] = only(stage);
-      claim(node, stage);
-    }
-    // A head whose loss goes by chunks has no forward.
-    const auto has_backward = [&](const std::string& layer) {
-      return std::ranges::any_of(old_, [&](const Node& node) { return node.layer == layer; });
-    };
-    while (current < last_ && has_backward(cut_.begins[static_cast<size_t>(current)])) {
-      layers_.emplace(cut_.begins[static_cast<size_t>(current)], current + 1);
-      ++current;
-    }
-    check_internal(current == last_, "there is no layer {}",
-                   current < last_ ? cut_.begins[static_cast<size_t>(current)] : "");
-  }
-
-  // A node runs on the stage of its layer, unless what it reads requires another one. A sum of
-  // gradients of a later stage is made there, so that one message is enough, and so is the copy
-  // that becomes the gradient of a parameter that several stages have.
-  void assign_backward() {
-    for (ValueId id : graph_.with_role(Role::low_precision)) {
-      owners(graph_.value(id).of) |= owners(id);
-    }
-    for (size_t i = 0; i < old_.size(); ++i) {
-      const Node& node = old_[i];
-      if (node.phase != Phase::backward) continue;
-      const auto layer = layers_.find(node.layer);
-      int least = 0, most = last_, gradients = 0;
-      bool only_gradients = true;
-      for (ValueId id : node.inputs) {
-        if (id == kNoValue) continue;
-        const int forward = made_on(id, Phase::forward), backward = made_on(id, Phase::backward);
-        // A parameter may be on several stages, such as one that a head in chunks shares.
-        const bool shareable = is_parameter(id) && layer == layers_.end();
-        const Stages stages = shareable ? kUnknown : owners(id);
-        least = std::max(least, forward);
-        if (backward >= 0) {
-          most = std::min(most, backward);
-          ++gradients;
-        } else if (is_one(stages)) {
-          least = std::max(least, first_of(stages));
-          most = std::min(most, first_of(stages));
-        }
-        only_gradients = only_gradients && backward >= 0;
-      }
-      check_internal(least <= most, "{} ({}) reads values of stages {} and {}", node.op->name,
-                     node.layer, least, most);
-      const bool adds =
-          only_gradients && node.outputs.size() == 1 &&
-          (gradients > 1 || (node.op->same_elements == SameElements::copy && is_shared(node)));
-      const int stage =
-          adds ? most : std::clamp(layer == layers_.end() ? last_ : layer->second, least, most);
-      stages_[i] = only(stage);
-      claim(node, stage);
-    }
-  }
-
-  // Returns whether a node makes the gradient of a parameter that several stages read.
-  bool is_shared(const Node& node) {
-    const GraphValue& sum = graph_.value(graph_.storage(node.outputs[0]));
-    return sum.role == Role::gradient && sum.of != kNoValue && !is_one(owners(sum.of));
-  }
-
-  // State that belongs to a parameter is where the parameter is.
-  void join_owners() {
-    for (size_t i = 0; i < graph_.values.size(); ++i) {
-      const GraphValue& value = graph_.values[i];
-      if (value.of == kNoValue || value.storage_of != kNoValue) continue;
-      owners(value.of) |= owners_[i];
-    }
-    for (ValueId id : graph_.with_role(Role::parameter)) {
-      if (owners(id) == kUnknown && trains_) owners(id) = only(0);
-    }
-    for (size_t i = 0; i < graph_.values.size(); ++i) {
-      const GraphValue& value = graph_.values[i];
-      if (value.of == kNoValue || value.storage_of != kNoValue) continue;
-      check_internal(value.role != Role::gradient || owners_[i] == owners(value.of),
-                     "a stage that reads {} makes no part of its gradient",
-                     graph_.value(value.of).name);
-      owners_[i] = owners(value.of);
-    }
-  }
-
-  static bool is_norm(const Node& node) { return node.op->update == UpdateKind::norm; }
-
-  // A node of the update runs where all its state is.
-  void assign_update() {
-    for (size_t i = 0; i < old_.size(); ++i) {
-      const Node& node = old_[i];
-      if (node.phase != Phase::update) continue;
-      Stages stages = all();
-      const auto each = [&](const auto& use) {
-        for (const auto* ids : {&node.inputs, &node.outputs}) {
-          for (ValueId id : *ids) {
-            if (id != kNoValue && is_owned(graph_.storage(id))) use(owners(id));
-          }
-        }
-      };
-      if (!is_norm(node)) {
-        each([&](Stages& owner) { stages &= owner == kUnknown ? all() : owner; });
-        for (ValueId id : node.inputs) {
-          const int made = id == kNoValue ? -1 : graph_.value(id).producer;
-          if (made >= 0 && old_[static_cast<size_t>(made)].phase == Phase::update) {
-            stages &= stages_[static_cast<size_t>(made)];
-          }
-        }
-        check_internal(stages != kUnknown, "{} ({}) needs the state of several stages",
-                       node.op->name, node.layer);
-        each([&](Stages& owner) { owner = owner == kUnknown ? stages : owner; });
-      }
-      stages_[i] = stages;
-    }
-  }
 
   // A value that a stage of this rank receives or sends on, or both.
   struct Crossing {
@@ -260,7 +74,7 @@ class StageCutter {
     std::map<ValueId, int> furthest;  // of the readers
     for (size_t i = 0; i < old_.size(); ++i) {
       if (old_[i].phase == Phase::update) continue;
-      const int stage = first_of(stages_[i]);
+      const int stage = first_of(assigned_.nodes[i]);
       for (ValueId id : old_[i].inputs) {
         for (Phase phase : {Phase::forward, Phase::backward}) {
           const int from = made_on(id, phase);
@@ -347,7 +161,7 @@ class StageCutter {
       send(here(c.value), after, phase, c.slot_out);
     }
     for (size_t i = 0; i < old_.size(); ++i) {
-      if (old_[i].phase != phase || stages_[i] != only(own)) continue;
+      if (old_[i].phase != phase || assigned_.nodes[i] != only(own)) continue;
       emit_node(old_[i]);
       for (const Crossing& c : crossing) {
         const bool made = c.from == own && graph_.value(c.value).producer == static_cast<int>(i);
@@ -405,7 +219,7 @@ class StageCutter {
           const int producer = value.producer;
           value = sum;
           value.producer = producer;
-          owners_[i] = stages;
+          assigned_.owners[i] = stages;
         } else {
           value.storage_of = part;
         }
@@ -422,12 +236,13 @@ class StageCutter {
     for (const SharedSum& sum : shared_) received_[{chunk_, sum.whole}] = exchange(sum);
     send_metrics();
     for (size_t i = 0; i < old_.size(); ++i) {
-      if (old_[i].phase != Phase::update || !is_here(stages_[i])) continue;
+      if (old_[i].phase != Phase::update || !is_here(assigned_.nodes[i])) continue;
       Node node = old_[i];
-      if (is_norm(node)) {
+      if (node.op->update == UpdateKind::norm) {
         std::erase_if(node.inputs, [&](ValueId id) {
-          const Stages stages = owners_[static_cast<size_t>(roots_[static_cast<size_t>(id)])];
-          return stages != kUnknown && rank_of(first_of(stages)) != own_;
+          const Stages stages =
+              assigned_.owners[static_cast<size_t>(roots_[static_cast<size_t>(id)])];
+          return stages.any() && rank_of(first_of(stages)) != own_;
         });
         if (node.inputs.size() < 2) node.inputs.push_back(empty_state());
       }
@@ -438,7 +253,7 @@ class StageCutter {
   // State of another stage, of which this one stores no element: it adds 0 to the norm.
   ValueId empty_state() {
     for (ValueId id : graph_.with_role(Role::parameter)) {
-      if (!is_here(owners_[static_cast<size_t>(id)])) return id;
+      if (!is_here(assigned_.owners[static_cast<size_t>(id)])) return id;
     }
     fail(ExitCode::internal, "internal error: stage {} has all parameters and no gradients", own_);
   }
@@ -499,25 +314,25 @@ class StageCutter {
 
   // State of other stages is dropped, apart from what checkpoints contain.
   void place_state() {
-    for (size_t i = 0; i < owners_.size(); ++i) {
+    for (size_t i = 0; i < assigned_.owners.size(); ++i) {
       GraphValue& value = graph_.values[i];
-      const Stages stages = owners_[i];
+      const Stages stages = assigned_.owners[i];
       const bool loaded = rules_of(value.role).checkpointed || value.role == Role::constant;
       if (loaded && value.storage_of == kNoValue) {
-        if (stages == kUnknown && !trains_) {  // training decides where it is
+        if (stages.none() && !trains_) {  // training decides where it is
           value.role = Role::activation;
           value.name.clear();
           continue;
         }
         if (!value.shard) value.shard = Shard{.whole = value.spec};
-        value.shard->stage = stages == kUnknown ? 0 : rank_of(first_of(stages));
-        value.shard->is_here = stages == kUnknown || is_here(stages);
+        value.shard->stage = stages.none() ? 0 : rank_of(first_of(stages));
+        value.shard->is_here = stages.none() || is_here(stages);
         value.spec = value.shard->stored();
         continue;
       }
       const int made = made_on(static_cast<ValueId>(i), Phase::forward);
       const bool made_elsewhere = value.role == Role::output && (made < 0 || rank_of(made) != own_);
-      if (made_elsewhere || (stages != kUnknown && !is_here(stages))) {
+      if (made_elsewhere || (stages.any() && !is_here(stages))) {
         value.role = Role::activation;
         value.name.clear();
       }
@@ -531,9 +346,7 @@ class StageCutter {
   const StageCut& cut_;
   bool trains_ = false;
   int64_t slot_;
-  std::map<std::string, int> layers_;
-  std::vector<Stages> owners_;  // by storage root of the whole graph
-  std::vector<Stages> stages_;  // by old node; of the forward and backward, one
+  StageAssignment assigned_;  // of old_ and the values of the whole graph
   GraphBuilder builder_;
   std::vector<Crossing> crossing_;
   std::vector<ValueId> roots_;       // the storage of each value of the whole graph

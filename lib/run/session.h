@@ -10,7 +10,7 @@
 #include "comm/agreement.h"
 #include "compile/gpu.h"
 #include "data/loader.h"
-#include "experiment/experiment.h"
+#include "experiment/layout.h"
 #include "run/engines.h"
 #include "runtime/executor.h"
 #include "runtime/run_ranks.h"
