@@ -69,7 +69,7 @@ HWY_EXPORT(apply);
 constexpr int64_t kPiece = 4096;      // elements processed at a time
 constexpr int64_t kColumnGrain = 64;  // columns of a thread are a multiple of it
 
-// What the op is given of a tensor, in pieces of rows of the shard.
+// The part of a tensor that the op is given, in pieces of rows of the shard.
 struct Pieces {
   explicit Pieces(const AdafactorMatrix& matrix)
       : begin(matrix.factored ? matrix.begin : 0),
@@ -187,7 +187,7 @@ class AdafactorCall {
   void sum(size_t t) const {
     const AdafactorMatrix& a = plan_.matrices[t];
     double* out = result(t);
-    std::fill_n(out, 1 + (a.factored ? a.rows + a.columns : 0), 0.0);
+    std::fill_n(out, a.sums(), 0.0);
     if (state_->out.finite == 0 || a.count == 0) return;
     const auto view = gradient_view<float>(*state_);
     const float *p = tensor(0, t), *g = tensor(1, t);

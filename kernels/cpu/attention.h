@@ -30,7 +30,7 @@ struct AttentionCall {
   const int32_t* mask = nullptr;                        // with `masked`
   const StepState* state = nullptr;                     // with dropout
 
-  // Returns the number of keys of sample n, some of which may be masked (see hidden()).
+  // Returns the number of keys of sample n, some of which may be masked (key_mask).
   int64_t keys_of(int64_t n) const {
     return lengths ? std::clamp<int64_t>(mask[n] - sizes.key_offset, 0, sizes.keys) : sizes.keys;
   }

@@ -6,6 +6,7 @@
 #include "cpu/broadcast_loop.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
+#include "cpu/support.h"
 #include "shared/make_kernel.h"
 
 namespace dltrain {
@@ -32,18 +33,8 @@ std::unique_ptr<Kernel> make_broadcast_of(const KernelRequest& request) {
 }  // namespace
 
 std::unique_ptr<Kernel> make_broadcast(const KernelRequest& request) {
-  switch (dtype_size(request.inputs[0].dtype)) {
-    case 1:
-      return make_broadcast_of<uint8_t>(request);
-    case 2:
-      return make_broadcast_of<uint16_t>(request);
-    case 4:
-      return make_broadcast_of<uint32_t>(request);
-    case 8:
-      return make_broadcast_of<uint64_t>(request);
-    default:
-      return nullptr;
-  }
+  return with_word(request.inputs[0].dtype,
+                   [&]<typename T>(T) { return make_broadcast_of<T>(request); });
 }
 
 }  // namespace dltrain

@@ -58,11 +58,10 @@ class WeightReader {
  public:
   template <typename Description>
   WeightReader(const Description& description, const TensorSpec& w, const Attributes& attributes) {
-    const auto plain = plain_weight(w, Conv2dAttributes(attributes).groups);
+    const int64_t groups = Conv2dAttributes(attributes).groups;
+    const auto plain = plain_weight(w, groups);
     if (description.weights_desc() != plain) {
-      if (Conv2dAttributes(attributes).groups == 1) {
-        order_ = find_weight_reorder(w, description.weights_desc());
-      }
+      if (groups == 1) order_ = find_weight_reorder(w, description.weights_desc());
       if (!order_) reorder_ = onednn::Reorder(plain, description.weights_desc(), false);
       weight_ = parts_.add(description.weights_desc().get_size());
     }

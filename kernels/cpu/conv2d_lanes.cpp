@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
@@ -32,8 +33,7 @@ int64_t block_samples() {
   return tile_width();
 }
 
-// One image row of a block of samples: [samples, …, row_length] → [row_length, block]; absent
-// samples of the last block become 0.
+// As gather_lane_row.
 void gather_row(const float* x, int64_t samples, int64_t sample_stride, int64_t row_length,
                 float* to) {
   const int64_t block = tile_width();
@@ -50,27 +50,27 @@ void forward_row(const LaneConvolution& g, const float* x, const float* w, const
   const int64_t block = tile_width(), window = g.window();
   const int64_t h0 = oh * g.stride[0] - g.padding[0];
   std::array<TileSegment, kMaxLaneWindow> segments;
-  for (int64_t ow = 0; ow < g.out_width; ++ow) {
+  for (int64_t ow = 0; ow < g.out[1]; ++ow) {
     const int64_t w0 = ow * g.stride[1] - g.padding[1];
     int count = 0;
     const auto add = [&](int64_t kh, int64_t kw, int64_t taps) {
       const int64_t h = h0 + kh * g.dilation[0], v = w0 + kw * g.dilation[1];
-      segments[static_cast<size_t>(count++)] = {w + (kh * g.kernel[1] + kw) * g.channels,
-                                                x + (h * g.width + v) * g.channels * block,
-                                                taps * g.channels};
+      segments[static_cast<size_t>(count++)] = {w + (kh * g.kernel[1] + kw) * g.in_channels,
+                                                x + (h * g.in[1] + v) * g.in_channels * block,
+                                                taps * g.in_channels};
     };
     for (int64_t kh = 0; kh < g.kernel[0]; ++kh) {
       const int64_t h = h0 + kh * g.dilation[0];
-      if (h < 0 || h >= g.height) continue;
+      if (h < 0 || h >= g.in[0]) continue;
       if (g.dilation[1] == 1) {
         const int64_t first = std::max<int64_t>(0, -w0);
-        const int64_t last = std::min(g.kernel[1], g.width - w0);
+        const int64_t last = std::min(g.kernel[1], g.in[1] - w0);
         if (first < last) add(kh, first, last - first);
         continue;
       }
       for (int64_t kw = 0; kw < g.kernel[1]; ++kw) {
         const int64_t v = w0 + kw * g.dilation[1];
-        if (v >= 0 && v < g.width) add(kh, kw, 1);
+        if (v >= 0 && v < g.in[1]) add(kh, kw, 1);
       }
     }
     for (int64_t o = 0; o < g.out_channels; o += kTileRows) {
@@ -112,26 +112,14 @@ int64_t lane_block() {
 
 LaneConvolution lane_convolution(const Shape& x, const Shape& w, const Shape& y,
                                  const Attributes& attributes) {
-  const Conv2dAttributes a(attributes);
-  return {.samples = x[0],
-          .height = x[1],
-          .width = x[2],
-          .channels = x[3],
-          .out_height = y[1],
-          .out_width = y[2],
-          .out_channels = w[0],
-          .kernel = {w[1], w[2]},
-          .stride = {a.stride[0], a.stride[1]},
-          .padding = {a.padding[0], a.padding[1]},
-          .dilation = {a.dilation[0], a.dilation[1]},
-          .relu = attributes.text("activation") == "relu"};
+  return {Conv2dSizes(x, w, y, Conv2dAttributes(attributes)),
+          attributes.text("activation") == "relu"};
 }
 
 bool lanes_suit(const KernelRequest& request, const LaneConvolution& g) {
   const int64_t filled = ceil_div(g.samples, lane_block()) * lane_block();
-  return computes_in_f32(request) && Conv2dAttributes(request.attributes).groups == 1 &&
-         g.kernel[0] * g.kernel[1] <= kMaxLaneWindow && 4 * g.samples >= 3 * filled &&
-         g.out_height * g.out_width > 0;
+  return computes_in_f32(request) && g.groups == 1 && g.kernel[0] * g.kernel[1] <= kMaxLaneWindow &&
+         4 * g.samples >= 3 * filled && g.out[0] * g.out[1] > 0;
 }
 
 void gather_lane_row(const float* x, int64_t samples, int64_t sample_stride, int64_t row_length,
@@ -163,25 +151,25 @@ class LaneForward {
   int64_t workspace_floats() const { return image_floats() + parts_ * row_floats(); }
 
   void run(const float* x, const float* w, const float* bias, float* y, float* workspace) const {
-    gather_lane_image(x, g_.samples, g_.height, g_.width * g_.channels, g_.height,
-                      g_.width * g_.channels, 0, 0, workspace);
+    gather_lane_image(x, g_.samples, g_.in[0], g_.in[1] * g_.in_channels, g_.in[0],
+                      g_.in[1] * g_.in_channels, 0, 0, workspace);
     const auto forward = HWY_DYNAMIC_DISPATCH(forward_row);
     const auto scatter = HWY_DYNAMIC_DISPATCH(scatter_row);
-    const int64_t y_row = g_.out_width * g_.out_channels;
-    parallel_parts(blocks_ * g_.out_height, parts_, [&](int64_t begin, int64_t end, int64_t part) {
+    const int64_t y_row = g_.out[1] * g_.out_channels;
+    parallel_parts(blocks_ * g_.out[0], parts_, [&](int64_t begin, int64_t end, int64_t part) {
       float* row = workspace + image_floats() + part * row_floats();
       for (int64_t at = begin; at < end; ++at) {
-        const int64_t b = at / g_.out_height, oh = at % g_.out_height, first = b * block_;
+        const int64_t b = at / g_.out[0], oh = at % g_.out[0], first = b * block_;
         forward(g_, workspace + b * (image_floats() / blocks_), w, bias, oh, row);
-        scatter(row, std::min(block_, g_.samples - first), g_.out_height * y_row, y_row,
-                y + (first * g_.out_height + oh) * y_row);
+        scatter(row, std::min(block_, g_.samples - first), g_.out[0] * y_row, y_row,
+                y + (first * g_.out[0] + oh) * y_row);
       }
     });
   }
 
  private:
-  int64_t image_floats() const { return blocks_ * block_ * g_.height * g_.width * g_.channels; }
-  int64_t row_floats() const { return block_ * g_.out_width * g_.out_channels; }
+  int64_t image_floats() const { return blocks_ * block_ * g_.in[0] * g_.in[1] * g_.in_channels; }
+  int64_t row_floats() const { return block_ * g_.out[1] * g_.out_channels; }
 
   LaneConvolution g_;
   int64_t block_, blocks_, parts_;
@@ -190,12 +178,8 @@ class LaneForward {
 // dx is dy convolved with the weight rotated by 180° and its channels swapped (stride 1).
 LaneConvolution transposed_convolution(const LaneConvolution& g) {
   LaneConvolution t = g;
-  t.height = g.out_height;
-  t.width = g.out_width;
-  t.channels = g.out_channels;
-  t.out_height = g.height;
-  t.out_width = g.width;
-  t.out_channels = g.channels;
+  std::swap(t.in, t.out);
+  std::swap(t.in_channels, t.out_channels);
   for (int i = 0; i < 2; ++i) t.padding[i] = g.dilation[i] * (g.kernel[i] - 1) - g.padding[i];
   return t;
 }
@@ -206,7 +190,7 @@ std::unique_ptr<Kernel> make_conv2d_lanes(const KernelRequest& request) {
   const auto g = lane_convolution(request.inputs[0].shape, request.inputs[1].shape,
                                   request.outputs[0].shape, request.attributes);
   const std::string activation = request.attributes.text("activation");
-  const bool few = g.channels < 16 && g.out_channels <= 16;
+  const bool few = g.in_channels < 16 && g.out_channels <= 16;
   if (!few || !lanes_suit(request, g) || !(activation.empty() || activation == "relu"))
     return nullptr;
   const LaneForward forward(g);
@@ -222,7 +206,7 @@ std::unique_ptr<Kernel> make_conv2d_backward_input_lanes(const KernelRequest& re
   const auto g = lane_convolution(request.outputs[0].shape, request.inputs[1].shape,
                                   request.inputs[0].shape, request.attributes);
   const bool dense = g.stride[0] == 1 && g.stride[1] == 1;
-  if (g.channels > 8 || !lanes_suit(request, g) || !dense) return nullptr;
+  if (g.in_channels > 8 || !lanes_suit(request, g) || !dense) return nullptr;
   for (int i = 0; i < 2; ++i) {
     if (g.padding[i] > g.dilation[i] * (g.kernel[i] - 1)) return nullptr;
   }
@@ -236,9 +220,9 @@ std::unique_ptr<Kernel> make_conv2d_backward_input_lanes(const KernelRequest& re
         const int64_t kernel_size = g.kernel[0] * g.kernel[1];
         for (int64_t o = 0; o < g.out_channels; ++o) {
           for (int64_t p = 0; p < kernel_size; ++p) {
-            for (int64_t c = 0; c < g.channels; ++c) {
+            for (int64_t c = 0; c < g.in_channels; ++c) {
               flipped_weight[(c * kernel_size + kernel_size - 1 - p) * g.out_channels + o] =
-                  w[(o * kernel_size + p) * g.channels + c];
+                  w[(o * kernel_size + p) * g.in_channels + c];
             }
           }
         }

@@ -8,13 +8,10 @@ namespace dltrain {
 
 inline constexpr int64_t kMaxLaneWindow = 256;  // elements of a window
 
-struct LaneConvolution {
-  int64_t samples, height, width, channels;     // of x
-  int64_t out_height, out_width, out_channels;  // of y
-  int64_t kernel[2], stride[2], padding[2], dilation[2];
+struct LaneConvolution : Conv2dSizes {
   bool relu;
 
-  int64_t window() const { return kernel[0] * kernel[1] * channels; }
+  int64_t window() const { return kernel[0] * kernel[1] * in_channels; }
 };
 
 LaneConvolution lane_convolution(const Shape& x, const Shape& w, const Shape& y,

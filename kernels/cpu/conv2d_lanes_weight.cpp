@@ -67,15 +67,15 @@ constexpr int kWeightColumns = DLTRAIN_AVX512() ? 4 : 2;
 void weight_row(const LaneConvolution& g, const float* x, const float* dy, int64_t oh,
                 float* sums) {
   const int64_t block = tile_width(), lanes = tile_lanes(), window = g.window();
-  const int64_t padded_width = g.width + 2 * g.padding[1];
+  const int64_t padded_width = g.in[1] + 2 * g.padding[1];
   // Number of values of the window that are contiguous in the image.
-  const int64_t run = g.dilation[1] == 1 ? g.kernel[1] * g.channels : g.channels;
+  const int64_t run = g.dilation[1] == 1 ? g.kernel[1] * g.in_channels : g.in_channels;
   const int64_t tiles = (run + kWeightColumns - 1) / kWeightColumns;
   for (int64_t first = 0; first < window; first += run) {
-    const int64_t kh = first / (g.kernel[1] * g.channels);
-    const int64_t kw = first / g.channels % g.kernel[1];
+    const int64_t kh = first / (g.kernel[1] * g.in_channels);
+    const int64_t kw = first / g.in_channels % g.kernel[1];
     const int64_t h = oh * g.stride[0] + kh * g.dilation[0];
-    const float* image = x + (h * padded_width + kw * g.dilation[1]) * g.channels * block;
+    const float* image = x + (h * padded_width + kw * g.dilation[1]) * g.in_channels * block;
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t from = run * t / tiles, columns = run * (t + 1) / tiles - from;
       for (int64_t o = 0; o < g.out_channels; o += kTileRows) {
@@ -84,7 +84,7 @@ void weight_row(const LaneConvolution& g, const float* x, const float* dy, int64
           with_constant<kWeightColumns>(columns, [&](auto fixed_columns) HWY_ATTR {
             weight_tile<fixed_rows, fixed_columns>(
                 dy + o * block, g.out_channels * block, image + from * block,
-                g.stride[1] * g.channels * block, g.out_width,
+                g.stride[1] * g.in_channels * block, g.out[1],
                 sums + (o * window + first + from) * lanes, window * lanes);
           });
         });
@@ -139,24 +139,23 @@ class Conv2dBackwardWeightLanes {
 
   void run(const Bindings& b) {
     dy_ = b.input<float>(0);
-    x_ = b.input<float>(1);
-    dw_ = b.output<float>(0);
+    float* dw = b.output<float>(0);
     image_ = static_cast<float*>(b.workspace);
     partial_ = image_ + image_floats();
     per_part_ = partial_ + kRanges * weights();
     if (g_.padding[0] + g_.padding[1] > 0) {
       std::memset(image_, 0, static_cast<size_t>(image_floats()) * sizeof(float));
     }
-    gather_lane_image(x_, g_.samples, g_.height, g_.width * g_.channels, padded_height(),
-                      padded_width() * g_.channels, g_.padding[0], g_.padding[1] * g_.channels,
-                      image_);
+    gather_lane_image(b.input<float>(1), g_.samples, g_.in[0], g_.in[1] * g_.in_channels,
+                      padded_height(), padded_width() * g_.in_channels, g_.padding[0],
+                      g_.padding[1] * g_.in_channels, image_);
     parallel_parts(kRanges, parts_, [&](int64_t begin, int64_t end, int64_t part) {
       for (int64_t range = begin; range < end; ++range) run_range(range, part);
     });
     for (int64_t i = 0; i < weights(); ++i) {
       float sum = partial_[i];
       for (int64_t r = 1; r < kRanges; ++r) sum += partial_[r * weights() + i];
-      dw_[i] = accumulate_ ? dw_[i] + sum : sum;
+      dw[i] = accumulate_ ? dw[i] + sum : sum;
     }
   }
 
@@ -166,29 +165,29 @@ class Conv2dBackwardWeightLanes {
     float* row = per_part_ + part * (row_floats() + weights() * lanes_);
     float* sums = row + row_floats();
     std::fill_n(sums, weights() * lanes_, 0.0f);
-    const int64_t rows = blocks_ * g_.out_height, dy_row = g_.out_width * g_.out_channels;
+    const int64_t rows = blocks_ * g_.out[0], dy_row = g_.out[1] * g_.out_channels;
     for (int64_t at = rows * range / kRanges; at < rows * (range + 1) / kRanges; ++at) {
-      const int64_t b = at / g_.out_height, oh = at % g_.out_height, first = b * block_;
-      gather_lane_row(dy_ + (first * g_.out_height + oh) * dy_row,
-                      std::min(block_, g_.samples - first), g_.out_height * dy_row, dy_row, row);
+      const int64_t b = at / g_.out[0], oh = at % g_.out[0], first = b * block_;
+      gather_lane_row(dy_ + (first * g_.out[0] + oh) * dy_row, std::min(block_, g_.samples - first),
+                      g_.out[0] * dy_row, dy_row, row);
       add_row(g_, image_ + b * (image_floats() / blocks_), row, oh, sums);
     }
     HWY_DYNAMIC_DISPATCH(add_lanes)(sums, weights(), partial_ + range * weights());
   }
 
   int64_t weights() const { return g_.out_channels * g_.window(); }
-  int64_t padded_height() const { return g_.height + 2 * g_.padding[0]; }
-  int64_t padded_width() const { return g_.width + 2 * g_.padding[1]; }
+  int64_t padded_height() const { return g_.in[0] + 2 * g_.padding[0]; }
+  int64_t padded_width() const { return g_.in[1] + 2 * g_.padding[1]; }
   int64_t image_floats() const {
-    return blocks_ * block_ * padded_height() * padded_width() * g_.channels;
+    return blocks_ * block_ * padded_height() * padded_width() * g_.in_channels;
   }
-  int64_t row_floats() const { return block_ * g_.out_width * g_.out_channels; }
+  int64_t row_floats() const { return block_ * g_.out[1] * g_.out_channels; }
 
   LaneConvolution g_;
   bool accumulate_;
   int64_t block_, lanes_, blocks_, parts_;
-  const float *dy_ = nullptr, *x_ = nullptr;
-  float *dw_ = nullptr, *image_ = nullptr, *partial_ = nullptr, *per_part_ = nullptr;
+  const float* dy_ = nullptr;
+  float *image_ = nullptr, *partial_ = nullptr, *per_part_ = nullptr;
 };
 
 }  // namespace
@@ -196,7 +195,7 @@ class Conv2dBackwardWeightLanes {
 std::unique_ptr<Kernel> make_conv2d_backward_weight_lanes(const KernelRequest& request) {
   const auto g = lane_convolution(request.inputs[1].shape, request.outputs[0].shape,
                                   request.inputs[0].shape, request.attributes);
-  const bool few = g.channels < 16 && g.out_channels < 16;
+  const bool few = g.in_channels < 16 && g.out_channels < 16;
   if (!few || !lanes_suit(request, g) ||
       g.out_channels * g.window() > Conv2dBackwardWeightLanes::kMaxWeights) {
     return nullptr;

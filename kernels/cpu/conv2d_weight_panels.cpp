@@ -21,15 +21,10 @@
 namespace dltrain {
 namespace {
 
-struct Geometry {
-  int64_t samples, height, width, channels;     // of x
-  int64_t out_height, out_width, out_channels;  // of dy
-  int64_t kernel[2];
-  Conv2dAttributes a;
-
+struct Geometry : Conv2dSizes {
   int64_t kernel_size() const { return kernel[0] * kernel[1]; }
-  int64_t rows() const { return samples * out_height; }
-  int64_t weights() const { return out_channels * kernel_size() * channels; }
+  int64_t rows() const { return samples * out[0]; }  // of y
+  int64_t weights() const { return out_channels * kernel_size() * in_channels; }
 };
 
 constexpr int64_t kConv2dWeightPanelsMaxRows = 2 * kPanelSteps;  // of x and dy in a chunk
@@ -46,18 +41,18 @@ class Pixels {
   Pixels(const Geometry& g, int64_t tap, int64_t first_row, int64_t last_row, const std::byte* dy,
          const std::byte* x, int64_t element)
       : g_(g),
-        top_(tap / g.kernel[1] * g.a.dilation[0] - g.a.padding[0]),
-        left_(tap % g.kernel[1] * g.a.dilation[1] - g.a.padding[1]),
+        top_(tap / g.kernel[1] * g.dilation[0] - g.padding[0]),
+        left_(tap % g.kernel[1] * g.dilation[1] - g.padding[1]),
         row_(first_row),
         last_row_(last_row),
         dy_(dy),
         x_(x),
         dy_pixel_(g.out_channels * element),
-        x_pixel_(g.channels * element) {
+        x_pixel_(g.in_channels * element) {
     // Columns with left_ + column·stride in [0, width).
-    const int64_t stride = g.a.stride[1];
+    const int64_t stride = g.stride[1];
     begin_ = left_ < 0 ? ceil_div(-left_, stride) : 0;
-    end_ = left_ < g.width ? std::min(g.out_width, ceil_div(g.width - left_, stride)) : 0;
+    end_ = left_ < g.in[1] ? std::min(g.out[1], ceil_div(g.in[1] - left_, stride)) : 0;
     column_ = begin_;
   }
 
@@ -66,15 +61,15 @@ class Pixels {
   void next(int64_t most, Chunk& chunk) {
     chunk.count = 0;
     for (; row_ < last_row_ && begin_ < end_; ++row_, column_ = begin_) {
-      const int64_t sample = row_ / g_.out_height;
-      const int64_t h = row_ % g_.out_height * g_.a.stride[0] + top_;
-      if (h < 0 || h >= g_.height) continue;
-      const std::byte* x = x_ + ((sample * g_.height + h) * g_.width + left_) * x_pixel_;
-      const std::byte* dy = dy_ + row_ * g_.out_width * dy_pixel_;
+      const int64_t sample = row_ / g_.out[0];
+      const int64_t h = row_ % g_.out[0] * g_.stride[0] + top_;
+      if (h < 0 || h >= g_.in[0]) continue;
+      const std::byte* x = x_ + ((sample * g_.in[0] + h) * g_.in[1] + left_) * x_pixel_;
+      const std::byte* dy = dy_ + row_ * g_.out[1] * dy_pixel_;
       for (; column_ < end_; ++column_) {
         if (chunk.count == most) return;
         chunk.dy[static_cast<size_t>(chunk.count)] = dy + column_ * dy_pixel_;
-        chunk.x[static_cast<size_t>(chunk.count)] = x + column_ * g_.a.stride[1] * x_pixel_;
+        chunk.x[static_cast<size_t>(chunk.count)] = x + column_ * g_.stride[1] * x_pixel_;
         ++chunk.count;
       }
     }
@@ -103,7 +98,7 @@ struct WorkSplit {
   explicit WorkSplit(const Geometry& g) : out_blocks(ceil_div(g.out_channels, kMaxOut)) {
     const auto tasks = [&] { return g.kernel_size() * out_blocks * in_blocks; };
     while (tasks() < kTasks) {
-      const int64_t out = g.out_channels / out_blocks, in = g.channels / in_blocks;
+      const int64_t out = g.out_channels / out_blocks, in = g.in_channels / in_blocks;
       if (out >= in && out >= 2 * kMinOut) {
         out_blocks *= 2;
       } else if (in >= 2 * kMinIn) {
@@ -114,7 +109,7 @@ struct WorkSplit {
         break;
       }
     }
-    const int64_t pixels = g.rows() * g.out_width;
+    const int64_t pixels = g.rows() * g.out[1];
     ranges = std::clamp<int64_t>(std::min(ceil_div(kTasks, tasks()), ceil_div(pixels, kMinPixels)),
                                  1, g.rows());
   }
@@ -169,13 +164,13 @@ class Conv2dBackwardWeightPanels {
     const int64_t out = task / g_.kernel_size() / cut_.in_blocks % cut_.out_blocks;
     const int64_t range = task / g_.kernel_size() / cut_.in_blocks / cut_.out_blocks;
     // Blocks of i begin at multiples of 16.
-    const int64_t vectors = g_.channels / 16;
+    const int64_t vectors = g_.in_channels / 16;
     const int64_t i0 = vectors * in / cut_.in_blocks * 16;
     const int64_t i1 = vectors * (in + 1) / cut_.in_blocks * 16;
     const int64_t o0 = g_.out_channels * out / cut_.out_blocks;
     const int64_t o1 = g_.out_channels * (out + 1) / cut_.out_blocks;
     float* to = (cut_.ranges > 1 ? partial_ + range * g_.weights() : dw_) +
-                (o0 * g_.kernel_size() + tap) * g_.channels;
+                (o0 * g_.kernel_size() + tap) * g_.in_channels;
     bool add = accumulate_ && cut_.ranges == 1;
 
     auto* chunks = reinterpret_cast<Chunk*>(workspace_ + static_cast<size_t>(part) * part_bytes());
@@ -184,7 +179,7 @@ class Conv2dBackwardWeightPanels {
     const int64_t first_row = g_.rows() * range / cut_.ranges;
     const int64_t last_row = g_.rows() * (range + 1) / cut_.ranges;
     // Chunks of similar size: a short one at the end would be mostly overhead.
-    const int64_t step = functions_.rows_a_step, count = (last_row - first_row) * g_.out_width;
+    const int64_t step = functions_.rows_a_step, count = (last_row - first_row) * g_.out[1];
     const int64_t chunk = ceil_div(count, ceil_div(count, kPanelSteps * step));
     const int64_t most = ceil_div(chunk, step) * step;
     Pixels pixels(g_, tap, first_row, last_row, dy_, x_, element_);
@@ -215,7 +210,7 @@ class Conv2dBackwardWeightPanels {
                            .rows = o1 - o0,
                            .columns = columns,
                            .c = to + i,
-                           .ldc = g_.kernel_size() * g_.channels,
+                           .ldc = g_.kernel_size() * g_.in_channels,
                            .add = add,
                            .prefetch = {{next.dy.data(), o0 * element_ + 64 * first, last - first},
                                         {next.x.data(), i * element_,
@@ -252,23 +247,16 @@ std::unique_ptr<Kernel> make_conv2d_backward_weight_panels(const KernelRequest& 
   if (x.dtype != dy.dtype || w.dtype != DType::f32) return nullptr;
   const PanelFunctions* functions = panel_functions(x.dtype);
   if (functions == nullptr) return nullptr;
-  const Geometry g{.samples = x.shape[0],
-                   .height = x.shape[1],
-                   .width = x.shape[2],
-                   .channels = x.shape[3],
-                   .out_height = dy.shape[1],
-                   .out_width = dy.shape[2],
-                   .out_channels = dy.shape[3],
-                   .kernel = {w.shape[1], w.shape[2]},
-                   .a = Conv2dAttributes(request.attributes)};
-  if (g.a.groups != 1 || g.channels % 16 != 0 || x.shape.elements() == 0 ||
+  const Geometry g{Conv2dSizes(x.shape, w.shape, dy.shape, Conv2dAttributes(request.attributes))};
+  if (g.groups != 1 || g.in_channels % 16 != 0 || x.shape.elements() == 0 ||
       dy.shape.elements() == 0) {
     return nullptr;
   }
   // oneDNN was measured to be faster with fewer channels, and with 64 in f32 if it need not copy.
-  const bool dense = g.kernel_size() > 1 && g.a.stride[0] == 1 && g.a.stride[1] == 1;
+  const bool dense = g.kernel_size() > 1 && g.stride[0] == 1 && g.stride[1] == 1;
   const int64_t least = dense && x.dtype == DType::f32 ? 65 : 64;
-  if (g.out_channels < 64 || g.channels < 64 || std::max(g.channels, g.out_channels) < least) {
+  if (g.out_channels < 64 || g.in_channels < 64 ||
+      std::max(g.in_channels, g.out_channels) < least) {
     return nullptr;
   }
   return make_call_kernel<Conv2dBackwardWeightPanels>(g, x.dtype, *functions, request.accumulate);

@@ -1,9 +1,8 @@
 // Element-wise ops with broadcasting: rows of elementwise_steps.h over the threads.
 #include "ops/elementwise.h"
 
-#include <array>
+#include <algorithm>
 
-#include "base/error.h"
 #include "cpu/broadcast_loop.h"
 #include "cpu/convert.h"
 #include "cpu/elementwise_steps.h"
@@ -96,24 +95,20 @@ std::unique_ptr<Kernel> make_low(const ElementwisePlan& plan, DType dtype) {
   });
 }
 
-bool all_of_dtype(const KernelRequest& request, DType dtype) {
-  const auto same = [&](const TensorSpec& spec) { return spec.dtype == dtype; };
-  return std::all_of(request.inputs.begin(), request.inputs.end(), same) &&
-         std::all_of(request.outputs.begin(), request.outputs.end(), same);
-}
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_elementwise(const KernelRequest& request) {
-  const auto op = elementwise_op(request.op);
-  check_internal(op.has_value(), "{} is not element-wise", request.op);
+  const ElementwiseOp op = elementwise_op(request.op).value();
   const DType dtype = request.inputs[0].dtype;
-  if (!all_of_dtype(request, dtype)) return nullptr;
+  const auto other = [&](const TensorSpec& spec) { return spec.dtype != dtype; };
+  if (std::ranges::any_of(request.inputs, other) || std::ranges::any_of(request.outputs, other)) {
+    return nullptr;
+  }
   if (is_low_precision(dtype) && !request.accumulate) {
-    return make_low(ElementwisePlan(request, *op), dtype);
+    return make_low(ElementwisePlan(request, op), dtype);
   }
   if (dtype != DType::f32) return nullptr;
-  return make_plain(ElementwisePlan(request, *op));
+  return make_plain(ElementwisePlan(request, op));
 }
 
 }  // namespace dltrain

@@ -17,10 +17,6 @@ namespace {
 
 constexpr int64_t kChunk = 4096;
 
-struct Sums {
-  double loss = 0, correct = 0;
-};
-
 struct Arguments {
   const float *x = nullptr, *t = nullptr;
   float delta = 1;
@@ -28,8 +24,8 @@ struct Arguments {
 };
 
 template <LossKind kind>
-Sums add_up(const Arguments& a, int64_t begin, int64_t end) {
-  Sums sums;
+LossSums add_up(const Arguments& a, int64_t begin, int64_t end) {
+  LossSums sums;
   const auto period = static_cast<int64_t>(a.positive.size());
   for (int64_t i = begin; i < end; ++i) {
     const float x = a.x[i], t = a.t[i];
@@ -53,7 +49,7 @@ void differentiate(const Arguments& a, float dloss, float* dx, int64_t begin, in
 
 struct Functions {
   std::string_view name;
-  Sums (*add_up)(const Arguments&, int64_t, int64_t);
+  LossSums (*add_up)(const Arguments&, int64_t, int64_t);
   void (*differentiate)(const Arguments&, float, float*, int64_t, int64_t);
 };
 
@@ -101,19 +97,15 @@ std::unique_ptr<Kernel> make_elementwise_loss(const KernelRequest& request) {
     arguments.positive = positive;
     arguments.x = b.input<float>(0);
     arguments.t = b.input<float>(1);
-    auto* sums = static_cast<Sums*>(b.workspace);
+    auto* sums = static_cast<LossSums*>(b.workspace);
     parallel_each(chunks, 1, [&](int64_t c) {
       sums[c] = function(arguments, c * kChunk, std::min(count, (c + 1) * kChunk));
     });
-    Sums total;
-    for (int64_t c = 0; c < chunks; ++c) {
-      total.loss += sums[c].loss;
-      total.correct += sums[c].correct;
-    }
+    const LossSums total = total_of(sums, chunks);
     *b.output<double>(0) = total.loss;
     if (b.outputs.size() > 1) *b.output<double>(1) = total.correct;
   };
-  return make_kernel(run, static_cast<size_t>(chunks) * sizeof(Sums));
+  return make_kernel(run, static_cast<size_t>(chunks) * sizeof(LossSums));
 }
 
 std::unique_ptr<Kernel> make_elementwise_loss_backward(const KernelRequest& request) {

@@ -64,17 +64,13 @@ std::unique_ptr<Device> open(int index) {
   return make_host_device("cpu", libraries.c_str(), architecture());
 }
 
-int device_count() {
-  return 1;
-}
-
 }  // namespace
 
 const Engine& cpu_engine() {
   static const Engine engine{.name = "cpu",
                              .kernels = cpu_kernels().data(),
                              .kernel_count = cpu_kernels().size(),
-                             .device_count = device_count,
+                             .device_count = [] { return 1; },
                              .open = open};
   return engine;
 }

@@ -110,12 +110,13 @@ std::unique_ptr<Kernel> make_combine_experts_backward_weights(const KernelReques
   return make_kernel([s = MoveSizes(request)](const Bindings& b, Stream&) {
     parallel_each(s.pairs, grain_of(s.width), [&](int64_t pair) {
       constexpr int64_t kSums = 16;  // which the compiler keeps in vectors
-      if (const int32_t row = b.input<int32_t>(2)[pair]; row < 0) {
+      const int32_t row = b.input<int32_t>(2)[pair];
+      if (row < 0) {
         b.output<float>(0)[pair] = missing_row<float>(row);
         return;
       }
       const float* dout = b.input<float>(0) + pair / s.k * s.width;
-      const float* y = b.input<float>(1) + b.input<int32_t>(2)[pair] * s.width;
+      const float* y = b.input<float>(1) + row * s.width;
       float sums[kSums] = {};
       int64_t d = 0;
       for (; d + kSums <= s.width; d += kSums) {

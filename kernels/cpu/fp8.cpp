@@ -70,7 +70,7 @@ Lost round_span(const typename E::Stored* x, typename E::Stored* y, int64_t coun
   return {saturated, underflow};
 }
 
-// The sum of what threads have lost.
+// The sums of the threads' lost elements.
 class LostOfThreads {
  public:
   void add(const Lost& lost) {
@@ -118,13 +118,9 @@ Lost round_blocks(const typename E::Stored* x, typename E::Stored* y, int64_t ro
   return lost;
 }
 
-Fp8Format format_of(const KernelRequest& request) {
-  return request.attributes.text("format") == "e4m3" ? kE4M3 : kE5M2;
-}
-
 template <typename E>
 std::unique_ptr<Kernel> counts_kernel(const KernelRequest& request) {
-  return make_kernel([format = format_of(request), count = request.inputs[0].shape.elements()](
+  return make_kernel([format = fp8_format_of(request), count = request.inputs[0].shape.elements()](
                          const Bindings& b, Stream&) {
     std::atomic<uint32_t> most = 0;
     parallel_for(count, kFp8Piece, [&](int64_t begin, int64_t end) {
@@ -148,7 +144,7 @@ std::unique_ptr<Kernel> round_kernel(const KernelRequest& request) {
   const int64_t count = shape.elements(), columns = shape[-1];
   const std::vector<int64_t> block = request.attributes.integers("block");
   if (block.empty()) {
-    return make_kernel([format = format_of(request), count](const Bindings& b, Stream&) {
+    return make_kernel([format = fp8_format_of(request), count](const Bindings& b, Stream&) {
       const int place = last_place(b.input<float>(1));
       LostOfThreads lost;
       parallel_for(count, kFp8Piece, [&](int64_t begin, int64_t end) {
@@ -160,7 +156,7 @@ std::unique_ptr<Kernel> round_kernel(const KernelRequest& request) {
   }
   const int64_t rows = columns == 0 ? 0 : count / columns, high = block[0], wide = block[1];
   const int64_t strips = ceil_div(rows, high), across = ceil_div(columns, wide);
-  const auto run = [=, format = format_of(request)](const Bindings& b, Stream&) {
+  const auto run = [=, format = fp8_format_of(request)](const Bindings& b, Stream&) {
     LostOfThreads lost;
     parallel_for(
         strips, 1 + kFp8Piece / std::max<int64_t>(high * columns, 1),
@@ -225,7 +221,7 @@ std::unique_ptr<Kernel> codes_kernel(const KernelRequest& request) {
                     .across = turned ? columns : 1,
                     .high = std::max<int64_t>(scales.high, 1),
                     .wide = scales.wide == 0 ? std::max<int64_t>(used, 1) : scales.wide,
-                    .format = format_of(request)};
+                    .format = fp8_format_of(request)};
   return make_kernel([c, out, scale, rows, columns](const Bindings& b, Stream&) {
     const bool blocks = c.scales.wide > 0;
     const int given = blocks ? -1 : last_place(b.input<float>(1));
@@ -282,7 +278,7 @@ std::unique_ptr<Kernel> make_fp8_values(const KernelRequest& request) {
   const Fp8Scales scales =
       fp8_scales(request.inputs[0].shape, request.attributes.integers("block"));
   return make_kernel(
-      [=, count = y.shape.elements(), format = format_of(request)](const Bindings& b, Stream&) {
+      [=, count = y.shape.elements(), format = fp8_format_of(request)](const Bindings& b, Stream&) {
         const auto scale = [&](int64_t i) {
           const int64_t at = scales.at(i / scales.columns, i % scales.columns);
           return bytes ? fp8_scale(b.input<uint8_t>(1)[at]) : b.input<float>(1)[at];

@@ -28,8 +28,7 @@ struct OperandLocation {
 
 struct PlannedStep {
   StepFunction function;
-  OperandLocation a, b, out;
-  bool binary;
+  OperandLocation a, b, out;  // b: a for a unary op
   float p, q;
 };
 
@@ -44,12 +43,9 @@ class FusedElementwise final : public Kernel {
     const size_t inputs = request.inputs.size();
     if (inputs > kMaxInputs) return false;
     for (const TensorSpec& spec : request.inputs) {
-      const bool direct = spec.dtype == DType::bf16;
       inputs_.push_back({.element_size = dtype_size(spec.dtype),
-                         .direct = direct,
-                         .widen = is_low_precision(spec.dtype) && !direct
-                                      ? widen_function(spec.dtype)
-                                      : nullptr});
+                         .direct = spec.dtype == DType::bf16,
+                         .widen = spec.dtype == DType::f16 ? widen_function(DType::f16) : nullptr});
     }
     std::vector<OperandLocation> locations(inputs + steps.size());
     for (size_t i = 0; i < inputs; ++i) locations[i] = {OperandLocation::input, i};
@@ -94,9 +90,8 @@ class FusedElementwise final : public Kernel {
                 OperandLocation out) {
     const auto op = elementwise_op(step.op);
     check_internal(op.has_value(), "fused program: unknown step {}", step.op);
-    const bool binary = elementwise_operands(*op) == 2;
-    check_internal(step.operands.size() == (binary ? 2u : 1u), "fused program: {} has {} operands",
-                   step.op, step.operands.size());
+    check_internal(step.operands.size() == static_cast<size_t>(elementwise_operands(*op)),
+                   "fused program: {} has {} operands", step.op, step.operands.size());
     const OperandLocation a = locations[static_cast<size_t>(step.operands[0])];
     const OperandLocation b = locations[static_cast<size_t>(step.operands.back())];
     const auto kind = [&](OperandLocation location) {
@@ -104,7 +99,7 @@ class FusedElementwise final : public Kernel {
                  ? OperandKind::bf16
                  : OperandKind::each;
     };
-    steps_.push_back({elementwise_step(*op, kind(a), kind(b), false), a, b, out, binary,
+    steps_.push_back({elementwise_step(*op, kind(a), kind(b), false), a, b, out,
                       static_cast<float>(step.p), static_cast<float>(step.q)});
   }
 
@@ -130,8 +125,7 @@ class FusedElementwise final : public Kernel {
       return location.kind == OperandLocation::input ? in[location.index] : computed(location);
     };
     for (const PlannedStep& s : steps_) {
-      s.function(
-          {operand(s.a), s.binary ? operand(s.b) : nullptr, computed(s.out), count, s.p, s.q});
+      s.function({operand(s.a), operand(s.b), computed(s.out), count, s.p, s.q});
     }
     if (narrow_ != nullptr) narrow_(out, b.output<uint16_t>(0) + at, count);
   }

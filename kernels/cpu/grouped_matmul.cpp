@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
@@ -119,15 +120,10 @@ void run_grouped(const GroupedProduct& p) {
 }
 
 GroupedFunctions grouped_functions(DType in, DType out) {
-  const bool wide = out == DType::f32;
-  switch (in) {
-    case DType::bf16:
-      return {wide ? run_grouped<Bf16, float> : run_grouped<Bf16, Bf16>, tile_width()};
-    case DType::f16:
-      return {wide ? run_grouped<F16, float> : run_grouped<F16, F16>, tile_width()};
-    default:
-      return {run_grouped<float, float>, tile_width()};
-  }
+  const auto run = with_element_type(in, [&]<typename T>(T) -> GroupedFunction {
+    return out == DType::f32 ? run_grouped<T, float> : run_grouped<T, T>;
+  });
+  return {run, tile_width()};
 }
 
 }  // namespace

@@ -285,7 +285,7 @@ std::unique_ptr<Kernel> make_layer_norm_backward(const KernelRequest& request) {
     call.dx = b.output<float>(0);
     call.narrow = narrows ? b.output<char>(narrow) : nullptr;
     auto* total = static_cast<double*>(b.workspace);
-    // Of each chunk: the gradient of the weight, then of the bias, where they are present.
+    // A chunk has the gradient of the weight, then that of the bias, where they are present.
     auto* parts = reinterpret_cast<float*>(total + columns);
     const int64_t stride = vectors * columns, bias_at = stride - columns;
     const auto function = HWY_DYNAMIC_DISPATCH(backward_rows);

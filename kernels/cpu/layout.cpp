@@ -10,10 +10,6 @@
 namespace dltrain {
 namespace {
 
-std::vector<int64_t> extents_of(const Shape& shape) {
-  return {shape.begin(), shape.end()};
-}
-
 // Returns the first element of a box with these leading borders in a dense tensor.
 int64_t corner(const Shape& shape, const std::vector<int64_t>& before) {
   const auto strides = dense_strides(shape);
@@ -26,8 +22,8 @@ int64_t corner(const Shape& shape, const std::vector<int64_t>& before) {
 template <typename T>
 std::unique_ptr<Kernel> make_pad_of(const KernelRequest& r) {
   const TensorSpec &x = r.inputs[0], &y = r.outputs[0];
-  const StridedCopy copy(
-      StridedBox(extents_of(x.shape), dense_strides(x.shape), dense_strides(y.shape)), sizeof(T));
+  const StridedCopy copy(StridedBox(x.shape.list(), dense_strides(x.shape), dense_strides(y.shape)),
+                         sizeof(T));
   const int64_t offset = corner(y.shape, r.attributes.integers("before"));
   const int64_t count = y.shape.elements();
   const auto value = static_cast<T>(r.attributes.number("value"));
@@ -53,7 +49,7 @@ std::unique_ptr<Kernel> make_concat(const KernelRequest& request) {
   std::vector<Part> parts;
   int64_t begin = 0;
   for (const TensorSpec& x : request.inputs) {
-    const StridedBox box(extents_of(x.shape), dense_strides(x.shape), dense_strides(y));
+    const StridedBox box(x.shape.list(), dense_strides(x.shape), dense_strides(y));
     parts.push_back({StridedCopy(box, bytes), begin * row_bytes});
     begin += x.shape[axis];
   }
@@ -66,9 +62,8 @@ std::unique_ptr<Kernel> make_concat(const KernelRequest& request) {
 
 std::unique_ptr<Kernel> make_slice(const KernelRequest& request) {
   const TensorSpec &x = request.inputs[0], &y = request.outputs[0];
-  const StridedCopy copy(
-      StridedBox(extents_of(y.shape), dense_strides(x.shape), dense_strides(y.shape)),
-      dtype_size(x.dtype));
+  const StridedCopy copy(StridedBox(y.shape.list(), dense_strides(x.shape), dense_strides(y.shape)),
+                         dtype_size(x.dtype));
   const int64_t offset = corner(x.shape, request.attributes.integers("before")) *
                          static_cast<int64_t>(dtype_size(x.dtype));
   return make_kernel(

@@ -82,14 +82,13 @@ class MatmulPanels {
   void run(const Bindings& b) {
     s_.a.data = b.inputs[0];
     s_.b.data = b.inputs[1];
-    bias_in_ = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
     left_ = static_cast<float*>(b.workspace);
     right_ = left_ + left_floats();
     bias_ = right_ + right_floats();
     sums_ = low_ ? bias_ + bias_floats() : static_cast<float*>(b.outputs[0]);
     out_ = b.outputs[0];
     const UsedThreads used(static_cast<int>(parts_));
-    if (widen_bias_ != nullptr) widen_bias_(bias_in_, bias_, s_.columns);
+    if (widen_bias_ != nullptr) widen_bias_(b.inputs[2], bias_, s_.columns);
     few_rows_ ? run_few_rows() : run_many_rows();
   }
 
@@ -212,7 +211,6 @@ class MatmulPanels {
   WidenFunction widen_bias_ = nullptr;          // nullptr: no bias
   int64_t blocks_, block_words_, last_words_;   // of the inner axis; the last may have fewer words
   int64_t block_rows_, panels_, chunk_panels_;  // chunks: of columns
-  const void* bias_in_ = nullptr;
   float *left_ = nullptr, *right_ = nullptr, *bias_ = nullptr, *sums_ = nullptr;
   void* out_ = nullptr;
 };

@@ -123,14 +123,7 @@ void multiply_rows(const RowsCall& call, int64_t begin, int64_t end) {
 }
 
 RowsFunction rows_function(DType dtype) {
-  switch (dtype) {
-    case DType::bf16:
-      return multiply_rows<Bf16>;
-    case DType::f16:
-      return multiply_rows<F16>;
-    default:
-      return multiply_rows<float>;
-  }
+  return with_element_type(dtype, []<typename T>(T) -> RowsFunction { return multiply_rows<T>; });
 }
 
 }  // namespace

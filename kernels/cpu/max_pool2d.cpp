@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "cpu/convert.h"
 #include "cpu/makers.h"
@@ -305,32 +306,19 @@ PoolAxis axis_of(const AxisMap& map, int64_t inputs) {
   return PoolAxis(inputs, windows);
 }
 
-Pool max_pool(const KernelRequest& r, bool backward) {
+Pool pool_of(const KernelRequest& r, bool backward) {
   const Shape &from = r.inputs[0].shape, &to = r.outputs[0].shape;
   const Shape &x = backward ? to : from, &y = backward ? from : to;
-  return {.dtype = r.inputs[0].dtype,
-          .wide = false,
-          .samples = x[0],
-          .channels = x[3],
-          .index_width = r.attributes.integers("kernel")[1],
-          .rows = axis_of(r.attributes, 0, x[1], y[1]),
-          .columns = axis_of(r.attributes, 1, x[2], y[2])};
-}
-
-Pool adaptive_pool(const KernelRequest& r, bool backward) {
-  const Shape& x = backward ? r.outputs[0].shape : r.inputs[0].shape;
+  const auto pool = [&](bool wide, int64_t index_width, PoolAxis rows, PoolAxis columns) {
+    return Pool{r.inputs[0].dtype, wide, x[0], x[3], index_width, std::move(rows),
+                std::move(columns)};
+  };
+  if (!r.attributes.has("output_size")) {
+    return pool(false, r.attributes.integers("kernel")[1], axis_of(r.attributes, 0, x[1], y[1]),
+                axis_of(r.attributes, 1, x[2], y[2]));
+  }
   const ImageMaps maps = pooling_maps(r.op, x, r.attributes);
-  return {.dtype = r.inputs[0].dtype,
-          .wide = true,
-          .samples = x[0],
-          .channels = x[3],
-          .index_width = x[2],
-          .rows = axis_of(maps.height, x[1]),
-          .columns = axis_of(maps.width, x[2])};
-}
-
-Pool pool_of(const KernelRequest& r, bool backward) {
-  return r.attributes.has("output_size") ? adaptive_pool(r, backward) : max_pool(r, backward);
+  return pool(true, x[2], axis_of(maps.height, x[1]), axis_of(maps.width, x[2]));
 }
 
 std::unique_ptr<Kernel> make_pool(const KernelRequest& r, bool backward) {

@@ -21,8 +21,8 @@ dnnl::stream& stream();
 
 // Describes a tensor by extents and strides; for f32 and bf16.
 dnnl::memory::desc strided(const dnnl::memory::dims& extents, const dnnl::memory::dims& strides,
-                           DType dtype = DType::f32);
-dnnl::memory::desc any_layout(const dnnl::memory::dims& extents, DType dtype = DType::f32);
+                           DType dtype);
+dnnl::memory::desc any_layout(const dnnl::memory::dims& extents, DType dtype);
 
 // Returns true when oneDNN supports `dtype` on this processor (bf16: AVX-512 and later), every
 // floating input has it, and every floating output has it or f32.

@@ -239,7 +239,7 @@ class ElementUpdate final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_element_update(const KernelRequest& request) {
-  // Of the first gradient: parameters without masters are bf16.
+  // The dtype of the first gradient decides: parameters without masters are bf16.
   const auto count = static_cast<size_t>(request.attributes.integer("count", 1));
   if (request.inputs[1 + count].dtype != DType::f32) return nullptr;
   return with_element_rule(request.op, request.attributes,

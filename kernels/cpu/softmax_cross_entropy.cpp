@@ -18,10 +18,10 @@ namespace dltrain {
 namespace {
 
 struct CrossEntropyArguments {
-  const float* logits;
-  const int32_t* targets;
-  float* log_sum_exp;  // written by the forward, read by the backward
-  double* row_losses;  // written by the forward; nullptr: not wanted
+  const float* logits = nullptr;
+  const int32_t* targets = nullptr;
+  float* log_sum_exp = nullptr;  // written by the forward, read by the backward
+  double* row_losses = nullptr;  // written by the forward; nullptr: not wanted
   int64_t columns, classes, ignore_index;
   int64_t first, all_classes;  // the classes of a shard
   double smoothing, z_loss;
@@ -66,10 +66,6 @@ struct LowRows {
   void store(const float* wide, int64_t row, void* to) const {
     narrow(wide, static_cast<uint16_t*>(to) + row * columns, columns);
   }
-};
-
-struct ChunkSums {
-  double loss, correct;
 };
 
 constexpr int64_t kPartsOfRow = 5;  // of cross_entropy_parts
@@ -160,9 +156,9 @@ void backward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits,
 }
 
 // With `dlogits` each row's gradient follows while the row is in the cache.
-ChunkSums forward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits, int64_t begin,
-                       int64_t end) {
-  ChunkSums sums{0, 0};
+LossSums forward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits, int64_t begin,
+                      int64_t end) {
+  LossSums sums;
   for (int64_t r = begin; r < end; ++r) {
     const float* row = a.logits + r * a.columns;
     const auto [greatest, log_sum_exp, total] = row_sums(a, row);
@@ -208,11 +204,7 @@ HWY_EXPORT(part_rows);
 
 CrossEntropyArguments arguments(const KernelRequest& request) {
   const int64_t classes = cross_entropy_classes(request.inputs[0], request.attributes);
-  return {.logits = nullptr,
-          .targets = nullptr,
-          .log_sum_exp = nullptr,
-          .row_losses = nullptr,
-          .columns = request.inputs[0].shape[-1],
+  return {.columns = request.inputs[0].shape[-1],
           .classes = classes,
           .ignore_index = request.attributes.integer("ignore_index", -100),
           .first = request.attributes.integer("first_class"),
@@ -231,17 +223,13 @@ bool with_f32_sums(const KernelRequest& request) {
   return dtype == DType::f32 || is_low_precision(dtype);
 }
 
-}  // namespace
-
-namespace {
-
 // The loss from the parts of the ranks: little work, so one thread does it.
 std::unique_ptr<Kernel> make_joined_cross_entropy(const KernelRequest& request) {
   const CrossEntropyArguments a = arguments(request);
   const int64_t rows = request.inputs[1].shape.elements();
   const int64_t ranks = request.inputs[2].shape[0] / rows;
   return make_kernel([a, rows, ranks](const Bindings& b, Stream&) {
-    ChunkSums total{0, 0};
+    LossSums total;
     for (int64_t r = 0; r < rows; ++r) {
       const auto part = [&](int64_t rank, int64_t i) {
         return b.input<float>(2)[(rank * rows + r) * kPartsOfRow + i];
@@ -270,6 +258,51 @@ std::unique_ptr<Kernel> make_joined_cross_entropy(const KernelRequest& request) 
   });
 }
 
+// The loss, with the gradient or with log_sum_exp.
+std::unique_ptr<Kernel> make_summed_cross_entropy(const KernelRequest& request, bool gradient) {
+  if (!with_f32_sums(request)) return nullptr;
+  const CrossEntropyArguments call = arguments(request);
+  const LowRows low(request.inputs[0]);
+  const int64_t rows = request.inputs[1].shape.elements();
+  const int64_t chunk = std::clamp<int64_t>(4096 / std::max<int64_t>(1, call.classes), 1, 64);
+  const int64_t chunks = ceil_div(rows, chunk);
+  return make_kernel(
+      [call, low, rows, chunk, chunks, gradient](const Bindings& b, Stream&) {
+        auto* sums = static_cast<LossSums*>(b.workspace);
+        auto* buffers = reinterpret_cast<float*>(sums + chunks);
+        CrossEntropyArguments bound = call;
+        bound.logits = b.input<float>(0);
+        bound.targets = b.input<int32_t>(1);
+        bound.log_sum_exp = gradient ? buffers : b.output<float>(1);
+        bound.row_losses = row_losses(b);
+        if (gradient) buffers += rows;
+        const double dloss = gradient ? *b.input<double>(2) : 0;
+        float* dlogits = gradient ? b.output<float>(0) : nullptr;
+        const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
+        parallel_parts(chunks, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
+          float* wide = buffers + part * call.columns;
+          for (int64_t c = begin; c < end; ++c) {
+            const int64_t first = c * chunk, last = std::min(rows, first + chunk);
+            if (!low) {
+              sums[c] = function(bound, dloss, dlogits, first, last);
+              continue;
+            }
+            sums[c] = {};
+            for (int64_t r = first; r < last; ++r) {
+              low.load(bound.logits, r, wide);
+              sums[c] += function(bound.row(r, wide), dloss, gradient ? wide : nullptr, 0, 1);
+              if (gradient) low.store(wide, r, dlogits);
+            }
+          }
+        });
+        const LossSums total = total_of(sums, chunks);
+        *b.output<double>(gradient ? 1 : 0) = total.loss;
+        *b.output<double>(2) = total.correct;
+      },
+      low.buffer_bytes() + static_cast<size_t>(chunks) * sizeof(LossSums) +
+          (gradient ? static_cast<size_t>(rows) * sizeof(float) : 0));
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_cross_entropy_parts(const KernelRequest& request) {
@@ -295,62 +328,6 @@ std::unique_ptr<Kernel> make_cross_entropy_parts(const KernelRequest& request) {
       },
       low.buffer_bytes());
 }
-
-namespace {
-
-// The loss, with the gradient or with log_sum_exp.
-std::unique_ptr<Kernel> make_summed_cross_entropy(const KernelRequest& request, bool gradient) {
-  if (!with_f32_sums(request)) return nullptr;
-  const CrossEntropyArguments call = arguments(request);
-  const LowRows low(request.inputs[0]);
-  const int64_t rows = request.inputs[1].shape.elements();
-  const int64_t chunk = std::clamp<int64_t>(4096 / std::max<int64_t>(1, call.classes), 1, 64);
-  const int64_t chunks = ceil_div(rows, chunk);
-  return make_kernel(
-      [call, low, rows, chunk, chunks, gradient](const Bindings& b, Stream&) {
-        auto* sums = static_cast<ChunkSums*>(b.workspace);
-        auto* buffers = reinterpret_cast<float*>(sums + chunks);
-        CrossEntropyArguments bound = call;
-        bound.logits = b.input<float>(0);
-        bound.targets = b.input<int32_t>(1);
-        bound.log_sum_exp = gradient ? buffers : b.output<float>(1);
-        bound.row_losses = row_losses(b);
-        if (gradient) buffers += rows;
-        const double dloss = gradient ? *b.input<double>(2) : 0;
-        float* dlogits = gradient ? b.output<float>(0) : nullptr;
-        const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
-        parallel_parts(chunks, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
-          float* wide = buffers + part * call.columns;
-          for (int64_t c = begin; c < end; ++c) {
-            const int64_t first = c * chunk, last = std::min(rows, first + chunk);
-            if (!low) {
-              sums[c] = function(bound, dloss, dlogits, first, last);
-              continue;
-            }
-            sums[c] = {0, 0};
-            for (int64_t r = first; r < last; ++r) {
-              low.load(bound.logits, r, wide);
-              const ChunkSums one =
-                  function(bound.row(r, wide), dloss, gradient ? wide : nullptr, 0, 1);
-              if (gradient) low.store(wide, r, dlogits);
-              sums[c].loss += one.loss;
-              sums[c].correct += one.correct;
-            }
-          }
-        });
-        ChunkSums total{0, 0};
-        for (int64_t c = 0; c < chunks; ++c) {
-          total.loss += sums[c].loss;
-          total.correct += sums[c].correct;
-        }
-        *b.output<double>(gradient ? 1 : 0) = total.loss;
-        *b.output<double>(2) = total.correct;
-      },
-      low.buffer_bytes() + static_cast<size_t>(chunks) * sizeof(ChunkSums) +
-          (gradient ? static_cast<size_t>(rows) * sizeof(float) : 0));
-}
-
-}  // namespace
 
 std::unique_ptr<Kernel> make_softmax_cross_entropy(const KernelRequest& request) {
   if (request.inputs.size() == 2) return make_summed_cross_entropy(request, false);

@@ -55,7 +55,7 @@ StridedBox box_of(const KernelRequest& request) {
   const auto strides = dense_strides(x);
   std::vector<int64_t> from;
   for (int64_t axis : permutation) from.push_back(strides[static_cast<size_t>(axis)]);
-  return StridedBox({y.begin(), y.end()}, from, dense_strides(y));
+  return StridedBox(y.list(), from, dense_strides(y));
 }
 
 template <typename T>
@@ -106,24 +106,15 @@ class TransposePlanes final : public Kernel {
 
 std::unique_ptr<Kernel> make_transpose(const KernelRequest& request) {
   const StridedBox box = box_of(request);
-  const size_t bytes = dtype_size(request.inputs[0].dtype);
+  const DType dtype = request.inputs[0].dtype;
   if (box.axes().front().from == 1) {
-    return make_kernel([copy = StridedCopy(box, bytes)](const Bindings& b, Stream&) {
+    return make_kernel([copy = StridedCopy(box, dtype_size(dtype))](const Bindings& b, Stream&) {
       copy.run(b.inputs[0], b.outputs[0]);
     });
   }
-  switch (bytes) {
-    case 1:
-      return std::make_unique<TransposePlanes<uint8_t>>(box);
-    case 2:
-      return std::make_unique<TransposePlanes<uint16_t>>(box);
-    case 4:
-      return std::make_unique<TransposePlanes<uint32_t>>(box);
-    case 8:
-      return std::make_unique<TransposePlanes<uint64_t>>(box);
-    default:
-      return nullptr;
-  }
+  return with_word(dtype, [&]<typename T>(T) -> std::unique_ptr<Kernel> {
+    return std::make_unique<TransposePlanes<T>>(box);
+  });
 }
 
 }  // namespace dltrain

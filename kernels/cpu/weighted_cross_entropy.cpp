@@ -34,10 +34,6 @@ struct WeightedArguments {
   }
 };
 
-struct RowSums {
-  double loss, correct;
-};
-
 // Returns the index of the maximum, the first on ties.
 inline int64_t first_greatest(const float* row, int64_t count) {
   return std::max_element(row, row + count) - row;
@@ -129,8 +125,8 @@ double negative_entropy(const float* targets, int64_t classes) {
   return sum;
 }
 
-RowSums weighted_forward(const WeightedArguments& a, int64_t begin, int64_t end) {
-  RowSums sums{0, 0};
+LossSums weighted_forward(const WeightedArguments& a, int64_t begin, int64_t end) {
+  LossSums sums;
   for (int64_t r = begin; r < end; ++r) {
     const float* x = a.logits + r * a.classes;
     const int64_t best = first_greatest(x, a.classes);
@@ -241,20 +237,16 @@ std::unique_ptr<Kernel> make_weighted_cross_entropy(const KernelRequest& request
     weighted.weights = weights;
     bind_targets(weighted, b, labels, 2);
     weighted.log_sum_exp = b.output<float>(1);
-    auto* sums = static_cast<RowSums*>(b.workspace);
+    auto* sums = static_cast<LossSums*>(b.workspace);
     const auto function = HWY_DYNAMIC_DISPATCH(weighted_forward);
     parallel_each(chunks, 1, [&](int64_t c) {
       sums[c] = function(weighted, c * chunk, std::min(rows, (c + 1) * chunk));
     });
-    RowSums all{0, 0};
-    for (int64_t c = 0; c < chunks; ++c) {
-      all.loss += sums[c].loss;
-      all.correct += sums[c].correct;
-    }
+    const LossSums all = total_of(sums, chunks);
     *b.output<double>(0) = all.loss;
     *b.output<double>(2) = all.correct;
   };
-  return make_kernel(run, static_cast<size_t>(chunks) * sizeof(RowSums));
+  return make_kernel(run, static_cast<size_t>(chunks) * sizeof(LossSums));
 }
 
 std::unique_ptr<Kernel> make_weighted_cross_entropy_backward(const KernelRequest& request) {

@@ -19,16 +19,16 @@ struct AttentionBias {
   int64_t rows, stride;
 };
 
-// Writes, in 16 bits, with a mask: a bias, which added to the scores leaves no weight
-// to invalid keys; with dropout: random[0], a seed for this layer, step and micro-batch, and
-// random[2], cuDNN's offset: 0, or for a rank's heads that of the first (cuDNN needs addresses
-// aligned to 16 bytes).
+// With a mask writes a bias in 16 bits, which added to the scores leaves no weight to invalid keys.
+// With dropout writes random[0], a seed for this layer, step and micro-batch, and random[2],
+// cuDNN's offset: 0, or for a rank's heads that of the first (cuDNN needs addresses aligned to 16
+// bytes).
 void launch_attention_inputs(const AttentionCall& call, const AttentionInputs& in,
                              const AttentionBias& layout, void* bias, uint64_t* random,
                              CudaStream stream);
 
-// With a mask, but of documents, and no window: sets y of queries without a key to 0 and their sums
-// to +∞, so that the backward has no gradients of them.
+// For a mask other than of documents, without a window: sets y of queries without a key to 0 and
+// their sums to +∞, so that the backward has no gradients of them.
 void launch_queries_without_keys(const AttentionCall& call, const AttentionInputs& in, void* y,
                                  float* sums, CudaStream stream);
 

@@ -82,7 +82,7 @@ __device__ void add_parts(const M (&first)[W], const M (&second)[W], int64_t col
 }
 
 // partial[chunk] = {first sums [columns], second sums [columns]}; a result may be nullptr. Launched
-// with ColumnGrid(columns, 1, 1).
+// with ColumnGrid::join(columns).
 template <typename T>
 __global__ void join_pairs_kernel(const T* partial, T* first, T* second, int64_t columns,
                                   int64_t chunks) {

@@ -26,10 +26,6 @@ __device__ inline void add_lost(double saturated, double underflow, double* lost
 // Makes shares of `count` elements of these numbers.
 void launch_lost_shares(double* lost, int64_t count, CudaStream stream);
 
-inline Fp8Format fp8_format_of(const KernelRequest& request) {
-  return request.attributes.text("format") == "e4m3" ? kE4M3 : kE5M2;
-}
-
 // fp8_codes with a scale for each block.
 std::unique_ptr<Kernel> make_cuda_fp8_code_blocks(const KernelRequest& request);
 

@@ -44,8 +44,7 @@ std::string fused_source(const std::vector<FusedStep>& steps, const FusedTypes& 
     const FusedStep& step = steps[i];
     body += fmt::format(
         "    const M v{} = dltrain::elementwise<dltrain::ElementwiseOp::{}, M>(v{}, v{}, "
-        "M({:.17g}), "
-        "M({:.17g}));\n",
+        "M({:.17g}), M({:.17g}));\n",
         inputs + i, step.op, step.operands.front(), step.operands.back(), step.p, step.q);
   }
   body += fmt::format("    return v{};\n", inputs + steps.size() - 1);

@@ -11,7 +11,7 @@ namespace {
 struct MetricCall {
   enum class Kind : uint8_t { confusion, top_k, regression, binary } kind;
   DType dtype;    // of outputs and floating targets: f32 or f64
-  int64_t rows;   // labels, or samples
+  int64_t rows;   // labels, samples, or groups of binary classes
   int64_t width;  // classes, or numbers per sample
   int64_t k;
   bool accumulate;
@@ -131,10 +131,11 @@ std::unique_ptr<Kernel> make_cuda_metric_sums(const KernelRequest& request) {
   const TensorSpec& x = request.inputs[0];
   if (x.dtype != DType::f32 && x.dtype != DType::f64) return nullptr;
   const bool labels = request.inputs[1].dtype == DType::i32;
+  const int64_t width = labels ? x.shape[-1] : request.outputs[0].shape[0];
   const MetricCall call{.kind = metric_kind(request.op),
                         .dtype = x.dtype,
-                        .rows = labels ? request.inputs[1].shape.elements() : x.shape[0],
-                        .width = labels ? x.shape[-1] : x.shape.elements(1, x.shape.rank()),
+                        .rows = width > 0 ? x.shape.elements() / width : 0,
+                        .width = width,
                         .k = request.attributes.integer("k", 1),
                         .accumulate = request.accumulate};
   const int64_t sums = request.outputs[0].shape.elements();

@@ -123,8 +123,7 @@ __global__ void weight_kernel(PlainConv2dCall c, const T* dy, const T* x, T* dw,
 std::unique_ptr<Kernel> make_cuda_plain_conv2d(const KernelRequest& r) {
   const TensorSpec& y = r.outputs[0];
   PlainConv2dCall c = plain_conv2d_call(r, r.inputs[0].shape, r.inputs[1].shape, y.shape);
-  const std::string activation = r.attributes.text("activation");
-  c.activation = activation_of(activation);
+  c.activation = activation_of(r.attributes.text("activation"));
   const bool has_bias = r.inputs.size() == 3 && !is_absent(r.inputs[2]);
   return make_plain_conv2d(r, [c, has_bias, count = y.shape.elements()]<typename T>(
                                   const Bindings& b, Stream& stream, T) {

@@ -361,10 +361,6 @@ void launch_sums(const CrossEntropyCall& c, RowResults rows, double* loss_sum, d
                  loss_sum, correct);
 }
 
-}  // namespace
-
-namespace {
-
 // (logits, targets, parts) → loss, log_sum_exp, correct.
 std::unique_ptr<Kernel> make_joined(const KernelRequest& request) {
   const CrossEntropyCall c = cross_entropy_call(request);

@@ -1,7 +1,8 @@
 // The kernel table of the CUDA engine.
 //
-// Own kernels are plain CUDA (no vendor library, no inline PTX): the same sources run on the CPU
-// under tests/cuda_emulation. vendor/table.cpp puts the vendors' rows before them.
+// Own kernels use no vendor library, and inline PTX only beside C++ that does the same: their
+// sources run on the CPU too, under tests/cuda_emulation. vendor/table.cpp puts the vendors' rows
+// before them.
 #pragma once
 
 #include <span>

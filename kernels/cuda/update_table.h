@@ -68,7 +68,6 @@ class ChunkTable {
 
   int64_t chunks() const { return table_.count; }
   size_t tensors() const { return counts_.size(); }
-  int64_t elements(size_t tensor) const { return counts_[tensor]; }
   // Returns the number of chunks of a tensor; the table is ordered by tensor.
   int64_t chunks_of(size_t tensor) const { return divide_up(counts_[tensor], kUpdateChunk); }
 

@@ -81,7 +81,7 @@ struct NaiveCall {
   void put_element(size_t i, int64_t element, double value) const;
 };
 
-// Returns the dtype of the op's tensors: that of its first f32 or f64 input.
+// Returns the dtype of the op's tensors: that of its first floating input.
 inline DType compute_dtype(std::span<const TensorSpec> inputs) {
   for (const TensorSpec& spec : inputs) {
     if (is_floating(spec.dtype)) return spec.dtype;
@@ -97,7 +97,7 @@ std::unique_ptr<Kernel> make_naive_of(const KernelRequest& request, Work work) {
   });
 }
 
-// The same with a number of `dtype`; nullptr for other dtypes than f32 and f64.
+// The same with a number of `dtype`; nullptr for dtypes other than f32 and f64.
 template <typename Work>
 std::unique_ptr<Kernel> make_naive(const KernelRequest& request, DType dtype, Work work) {
   if (dtype == DType::f32) return make_naive_of<float>(request, work);

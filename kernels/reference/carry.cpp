@@ -21,7 +21,7 @@ std::unique_ptr<Kernel> reference_carried_state(const KernelRequest& request) {
     const bool begins = c.input<StepState>(0)->in.step % c.attributes.integer("steps") == 0;
     const T* state = c.input<T>(1) + first_row(c, c.inputs[1].shape[0]) * shape[1];
     for (int64_t i = 0; i < shape.elements(); ++i) {
-      c.put<T>(0, i, begins ? 0.0 : static_cast<double>(state[i]));
+      c.put<T>(0, i, begins ? 0 : state[i]);
     }
   });
 }
@@ -31,8 +31,7 @@ std::unique_ptr<Kernel> reference_carry_state(const KernelRequest& request) {
     const Shape &x = c.inputs[1].shape, &all = c.outputs[0].shape;
     const int64_t begin = first_row(c, all[0]) * all[1], end = begin + x.elements();
     for (int64_t i = 0; i < all.elements(); ++i) {
-      const bool own = i >= begin && i < end;
-      c.put<T>(0, i, own ? static_cast<double>(c.input<T>(1)[i - begin]) : 0.0);
+      c.put<T>(0, i, i >= begin && i < end ? c.input<T>(1)[i - begin] : 0);
     }
   });
 }

@@ -133,8 +133,8 @@ std::unique_ptr<Kernel> reference_combine_experts_backward_weights(const KernelR
     const int64_t width = c.inputs[1].shape[1], k = c.inputs[2].shape[-1];
     for (int64_t pair = 0; pair < c.outputs[0].shape.elements(); ++pair) {
       const T* dout = c.input<T>(0) + pair / k * width;
-      const T* y = c.input<T>(1) + c.input<int32_t>(2)[pair] * width;
       const int32_t row = c.input<int32_t>(2)[pair];
+      const T* y = c.input<T>(1) + row * width;
       double sum = row == kOverflowRow ? std::nan("") : 0;
       for (int64_t d = 0; row >= 0 && d < width; ++d) sum += double{dout[d]} * y[d];
       c.put<T>(0, pair, sum);

@@ -26,6 +26,11 @@ Format format_of(const NaiveCall& c) {
 constexpr int kPlaces = 256, kBias = 127;
 constexpr int kNotFinite = kPlaces - 1;
 
+// Raises amax to the magnitude of x; NaN stays.
+void raise_to(double& amax, double x) {
+  if (!(std::abs(x) <= amax) && !std::isnan(amax)) amax = std::abs(x);
+}
+
 // The place of the least n with amax ≤ 1.75·2^(greatest + n).
 int place_of(double amax, const Format& f) {
   if (amax == 0) return 0;
@@ -75,11 +80,7 @@ int last_place(const T* counts) {
 std::unique_ptr<Kernel> reference_fp8_counts(const KernelRequest& request) {
   return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     double amax = 0;
-    for (int64_t i = 0; i < c.inputs[0].shape.elements(); ++i) {
-      const double a = std::abs(c.element(0, i));
-      if (!(a <= amax)) amax = a;
-      if (std::isnan(amax)) break;
-    }
+    for (int64_t i = 0; i < c.inputs[0].shape.elements(); ++i) raise_to(amax, c.element(0, i));
     std::vector<double> counts = c.zeros(0);
     const int place = place_of(amax, format_of(c));
     if (place > 0) counts[static_cast<size_t>(place)] = 1;
@@ -106,10 +107,7 @@ std::unique_ptr<Kernel> reference_fp8_round(const KernelRequest& request) {
         int place = c.has_input(1) ? last_place(c.input<T>(1)) : 0;
         if (!c.has_input(1)) {
           double amax = 0;
-          each([&](int64_t at) {
-            const double a = std::abs(c.element(0, at));
-            if (!(a <= amax) && !std::isnan(amax)) amax = a;
-          });
+          each([&](int64_t at) { raise_to(amax, c.element(0, at)); });
           place = place_of(amax, f);
         }
         each([&](int64_t at) {
@@ -149,9 +147,7 @@ std::unique_ptr<Kernel> reference_fp8_codes(const KernelRequest& request) {
           }
         };
         double amax = 0;
-        each([&](double x, uint8_t&) {
-          if (!(std::abs(x) <= amax) && !std::isnan(amax)) amax = std::abs(x);
-        });
+        each([&](double x, uint8_t&) { raise_to(amax, x); });
         const int place = c.has_input(1) ? last_place(c.input<T>(1)) : place_of(amax, f);
         const int n = place == 0 ? 0 : place - kBias;
         each([&](double x, uint8_t& code) {

@@ -19,10 +19,8 @@ template <typename T>
 double state_before(const RecurrentSizes& s, const T* states, const T* initial, int64_t sample,
                     int64_t token, int64_t unit) {
   const int64_t before = s.before(token);
-  if (before >= 0) {
-    return static_cast<double>(states[(sample * s.tokens + before) * s.hidden + unit]);
-  }
-  return initial == nullptr ? 0 : static_cast<double>(initial[sample * s.hidden + unit]);
+  if (before >= 0) return states[(sample * s.tokens + before) * s.hidden + unit];
+  return initial == nullptr ? 0 : initial[sample * s.hidden + unit];
 }
 
 template <typename T>
@@ -35,13 +33,12 @@ struct Recurrent {
         z(static_cast<size_t>(s.width())) {}
 
   void run() {
-    const T* h0 = c.input<T>(3);
-    const T* c0 = c.input<T>(4);
+    const T *h0 = c.input<T>(3), *c0 = c.input<T>(4);
     for (int64_t n = 0; n < s.samples; ++n) {
       for (int64_t j = 0; j < s.hidden; ++j) {
         const auto u = static_cast<size_t>(j);
-        h[u] = h0 == nullptr ? 0 : static_cast<double>(h0[n * s.hidden + j]);
-        cell[u] = c0 == nullptr ? 0 : static_cast<double>(c0[n * s.hidden + j]);
+        h[u] = h0 == nullptr ? 0 : h0[n * s.hidden + j];
+        cell[u] = c0 == nullptr ? 0 : c0[n * s.hidden + j];
       }
       for (int64_t i = 0; i < s.tokens; ++i) token(n, s.token(i));
     }
@@ -51,7 +48,7 @@ struct Recurrent {
   void token(int64_t n, int64_t t) {
     const T *w = c.input<T>(1), *b = c.input<T>(2);
     for (int64_t row = 0; row < s.width(); ++row) {
-      double sum = b == nullptr ? 0 : static_cast<double>(b[row]);
+      double sum = b == nullptr ? 0 : b[row];
       for (int64_t j = 0; j < s.hidden; ++j) {
         sum += c.factor(w[row * s.hidden + j]) * c.factor(h[static_cast<size_t>(j)]);
       }
@@ -64,9 +61,7 @@ struct Recurrent {
 
   void unit(int64_t token_row, const T* x, int64_t j) {
     const auto u = static_cast<size_t>(j);
-    const auto from_input = [&](int64_t gate) {
-      return static_cast<double>(x[gate * s.hidden + j]);
-    };
+    const auto from_input = [&](int64_t gate) { return double{x[gate * s.hidden + j]}; };
     const auto from_state = [&](int64_t gate) {
       return z[static_cast<size_t>(gate * s.hidden + j)];
     };
@@ -123,9 +118,8 @@ struct RecurrentBackward {
 
   void token(int64_t n, int64_t t) {
     const int64_t token_row = n * s.tokens + t;
-    const T* h0 = c.input<T>(6);
     for (int64_t j = 0; j < s.hidden; ++j) unit(n, t, j);
-    const T* w = c.input<T>(4);
+    const T *w = c.input<T>(4), *h0 = c.input<T>(6);
     for (int64_t row = 0; row < s.width(); ++row) {
       const auto r = static_cast<size_t>(row);
       c.put<T>(0, token_row * s.width() + row, to_input[r]);
@@ -142,21 +136,19 @@ struct RecurrentBackward {
   void unit(int64_t n, int64_t t, int64_t j) {
     const auto u = static_cast<size_t>(j), hidden = static_cast<size_t>(s.hidden);
     const int64_t token_row = n * s.tokens + t;
-    const double y = static_cast<double>(c.input<T>(1)[token_row * s.hidden + j]);
-    const double d = dh[u] + static_cast<double>(c.input<T>(0)[token_row * s.hidden + j]);
+    const double y = c.input<T>(1)[token_row * s.hidden + j];
+    const double d = dh[u] + c.input<T>(0)[token_row * s.hidden + j];
     dh[u] = 0;
-    const auto gate = [&](int64_t k) {
-      return static_cast<double>(c.input<T>(2)[token_row * s.width() + k * s.hidden + j]);
+    const auto gate = [&](int64_t k) -> double {
+      return c.input<T>(2)[token_row * s.width() + k * s.hidden + j];
     };
     const auto set = [&](size_t k, double value) {
       to_input[k * hidden + u] = to_state[k * hidden + u] = value;
     };
     if (s.kind == RecurrentKind::lstm) {
       const double in = gate(0), forget = gate(1), candidate = gate(2), out = gate(3);
-      const T* c0 = c.input<T>(7);
-      const double before = state_before(s, c.input<T>(3), c0, n, t, j);
-      const double squashed =
-          std::tanh(static_cast<double>(c.input<T>(3)[token_row * s.hidden + j]));
+      const double before = state_before(s, c.input<T>(3), c.input<T>(7), n, t, j);
+      const double squashed = std::tanh(double{c.input<T>(3)[token_row * s.hidden + j]});
       const double dc = dcell[u] + d * out * (1 - squashed * squashed);
       set(0, dc * candidate * in * (1 - in));
       set(1, dc * before * forget * (1 - forget));
@@ -165,9 +157,8 @@ struct RecurrentBackward {
       dcell[u] = dc * forget;
     } else if (s.kind == RecurrentKind::gru) {
       const double reset = gate(0), update = gate(1), candidate = gate(2);
-      const double product = static_cast<double>(c.input<T>(3)[token_row * s.hidden + j]);
-      const T* h0 = c.input<T>(6);
-      const double before = state_before(s, c.input<T>(1), h0, n, t, j);
+      const double product = c.input<T>(3)[token_row * s.hidden + j];
+      const double before = state_before(s, c.input<T>(1), c.input<T>(6), n, t, j);
       const double dn = d * (1 - update) * (1 - candidate * candidate);
       set(0, dn * product * reset * (1 - reset));
       set(1, d * (before - candidate) * update * (1 - update));

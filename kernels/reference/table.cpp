@@ -137,10 +137,6 @@ constexpr KernelRow kTable[] = {
     row("gradient_norm_of", make_gradient_norm_of, kOverwrites),
 };
 
-int device_count() {
-  return 1;
-}
-
 std::unique_ptr<Device> open_device(int index) {
   if (index != 0) {
     fail(ExitCode::device, "the reference engine has one device, not an index {}", index);
@@ -157,7 +153,7 @@ const Engine& reference_engine() {
   static const Engine engine{.name = "reference",
                              .kernels = table.data(),
                              .kernel_count = table.size(),
-                             .device_count = device_count,
+                             .device_count = [] { return 1; },
                              .open = open_device};
   return engine;
 }

@@ -18,7 +18,6 @@ namespace dltrain {
 
 // Inputs of an update formula besides the element itself.
 struct NaiveUpdate {
-  const StepState& state;
   double lr, weight_decay;  // of the tensor's group
   double updates;           // applied so far, this one included
 };
@@ -84,8 +83,8 @@ void update_tensors(const NaiveCall& c) {
   const size_t copies = first_copy(c.attributes, c.inputs.size());  // 0: none
   const double limit = state.in.max_grad_value > 0 ? state.in.max_grad_value : INFINITY;
   for (size_t t = 0; t < count; ++t) {
-    const NaiveUpdate u{state, state.in.learning_rate * groups.of(t).lr_scale,
-                        groups.of(t).weight_decay, static_cast<double>(state.out.updates)};
+    const NaiveUpdate u{state.in.learning_rate * groups.of(t).lr_scale, groups.of(t).weight_decay,
+                        static_cast<double>(state.out.updates)};
     const bool copied = copies != 0 && c.in[copies + t] != nullptr;
     double m[3];
     std::vector<NaiveMoment<T>> stored;
@@ -113,7 +112,7 @@ void update_tensors(const NaiveCall& c) {
 
 template <typename Formula>
 std::unique_ptr<Kernel> make_naive_update(const KernelRequest& request) {
-  // With narrow parameters, that of gradients and moments.
+  // Narrow parameters are bf16: the dtype of the gradients and moments counts then.
   const bool narrow = UpdateRounding(request.attributes).any();
   const auto count = static_cast<size_t>(request.attributes.integer("count", 1));
   const DType dtype = compute_dtype(narrow ? request.inputs.subspan(1 + count) : request.inputs);

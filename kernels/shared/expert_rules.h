@@ -43,7 +43,7 @@ struct MoveSizes {
   bool weighted;
 };
 
-// What is read in the place of a missing row.
+// Returns the value that is read in place of a missing row: NaN where its buffer was full, else 0.
 template <typename T>
 DLTRAIN_HD T missing_row(int32_t row) {
   return row == kOverflowRow ? static_cast<T>(NAN) : static_cast<T>(0);

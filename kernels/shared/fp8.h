@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/host_device.h"
+#include "ops/kernel.h"
 #include "tensor/low_precision.h"
-#include "tensor/shape.h"
 
 namespace dltrain {
 
@@ -16,11 +16,14 @@ struct Fp8Format {
   int exponent;  // of the largest number, 1.75·2^exponent
   float largest;
   float least_normal;
-  float rounder;  // added to and subtracted from a smaller number, it leaves steps of 2^-9 or
-                  // 2^-16
+  float rounder;  // added to a smaller number and subtracted, it leaves steps of 2^-9 or 2^-16
 };
 inline constexpr Fp8Format kE4M3{20, 8, 448, 0x1p-6f, 0x1p14f};
 inline constexpr Fp8Format kE5M2{21, 15, 57344, 0x1p-14f, 0x1p7f};
+
+inline Fp8Format fp8_format_of(const KernelRequest& request) {
+  return request.attributes.text("format") == "e4m3" ? kE4M3 : kE5M2;
+}
 
 // Scales are powers of two, 2ⁿ, so that rounded values are exact in bf16. `counts` of an op has a
 // place for each n: kFp8Bias + n.

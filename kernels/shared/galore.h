@@ -1,10 +1,9 @@
-// The kernel of galore_projection and step_view for engines in host memory (lib/ops/galore.cpp).
+// The kernels of galore_projection and step_view for engines in host memory (lib/ops/galore.cpp).
 #pragma once
 
 #include <memory>
 
 #include "ops/kernel.h"
-#include "shared/kernel_part.h"
 
 namespace dltrain {
 

@@ -47,16 +47,15 @@ DeviceProperties host_properties(const char* backend, const char* libraries,
                                  std::string architecture, bool on_host) {
   struct sysinfo info {};
   sysinfo(&info);
-  DeviceProperties p;
-  p.backend = backend;
-  p.on_host = on_host;
-  p.name = processor_name();
-  p.architecture = std::move(architecture);
-  p.libraries = libraries;
-  p.total_memory = static_cast<uint64_t>(info.totalram) * info.mem_unit;
-  p.free_memory = free_memory(p.total_memory);
-  p.processors = static_cast<int>(std::thread::hardware_concurrency());
-  return p;
+  const uint64_t total = static_cast<uint64_t>(info.totalram) * info.mem_unit;
+  return {.backend = backend,
+          .name = processor_name(),
+          .architecture = std::move(architecture),
+          .libraries = libraries,
+          .total_memory = total,
+          .free_memory = free_memory(total),
+          .processors = static_cast<int>(std::thread::hardware_concurrency()),
+          .on_host = on_host};
 }
 
 // The mapping of a block, for munmap: the aligned pointer that was returned may be inside of it.

@@ -21,7 +21,7 @@
 
 namespace dltrain {
 
-// Whether an optimizer's moments can be in 8 bits (Rule::k8BitMoments): the first has a sign, the
+// True if an optimizer's moments can be in 8 bits (Rule::k8BitMoments): the first has a sign, the
 // second has none.
 template <typename Rule>
 inline constexpr bool kHas8BitMoments = [] {

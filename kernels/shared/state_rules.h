@@ -4,10 +4,10 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 
 #include "base/host_device.h"
 #include "ops/step_state.h"
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 
@@ -18,16 +18,10 @@ DLTRAIN_HD float kth_smallest(const float* x, int64_t n, int64_t k) {
   for (int bit = 30; bit >= 0; --bit) {
     const uint32_t candidate = found | (uint32_t{1} << bit);
     int64_t below = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      uint32_t bits;
-      std::memcpy(&bits, &x[i], sizeof bits);
-      below += bits < candidate ? 1 : 0;
-    }
+    for (int64_t i = 0; i < n; ++i) below += bits_as<uint32_t>(x[i]) < candidate ? 1 : 0;
     if (below < k) found = candidate;
   }
-  float value;
-  std::memcpy(&value, &found, sizeof value);
-  return value;
+  return bits_as<float>(found);
 }
 
 struct ClipPercentileAttributes {

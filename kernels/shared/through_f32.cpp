@@ -105,8 +105,8 @@ std::vector<KernelRow> with_through_f32(std::span<const KernelRow> rows, KernelM
                                         bool proven) {
   std::vector<KernelRow> out(rows.begin(), rows.end());
   for (size_t i = 0; i < rows.size(); ++i) {
-    const bool known = std::any_of(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(i),
-                                   [&](const KernelRow& other) { return other.op == rows[i].op; });
+    const bool known = std::ranges::any_of(
+        rows.first(i), [&](const KernelRow& other) { return other.op == rows[i].op; });
     if (known) continue;
     out.push_back({.op = rows[i].op,
                    .variant = "through f32",

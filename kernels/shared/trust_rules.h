@@ -37,7 +37,7 @@ struct LambRule {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;
   bool always = false;
 
-  // Like LarsTrust::trust.
+  // The trust ratio of a tensor; 1 if its step is not scaled.
   DLTRAIN_HD double trust(double parameter_norm, double direction_norm, double weight_decay) const {
     if (!scales_step(parameter_norm, direction_norm, weight_decay, always)) return 1;
     return parameter_norm / direction_norm;

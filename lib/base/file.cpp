@@ -28,24 +28,21 @@ template <typename Content>
 void read_whole(const fs::path& path, uint64_t max_bytes, ExitCode on_error, Content& content) {
   uint64_t size = 0;
   const FileDescriptor fd = open_regular(path, on_error, &size);
-  content.resize(size <= max_bytes ? size : 0);
-  uint64_t done = 0;
-  int error_number = 0;
-  while (done < content.size()) {
-    const ssize_t n = ::read(fd.get(), content.data() + done, content.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) error_number = errno;
-    if (n <= 0) break;
-    done += static_cast<uint64_t>(n);
-  }
   if (size > max_bytes) {
     throw Error(on_error, fmt::format("{} bytes, expected at most {}", size, max_bytes),
                 path.string());
   }
-  if (error_number) {
-    throw Error(on_error,
-                fmt::format("cannot read at offset {}: {}", done, errno_text(error_number)),
-                path.string());
+  content.resize(size);
+  uint64_t done = 0;
+  while (done < size) {
+    const ssize_t n = ::read(fd.get(), content.data() + done, size - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      throw Error(on_error, fmt::format("cannot read at offset {}: {}", done, errno_text(errno)),
+                  path.string());
+    }
+    if (n == 0) break;
+    done += static_cast<uint64_t>(n);
   }
   content.resize(done);
 }

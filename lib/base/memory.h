@@ -15,10 +15,10 @@ struct MemoryLimit {
   // budget, of the processes of a run. The others count addresses of this process, used or not
   // (ulimit -v), addresses that it may write to (ulimit -d), or memory of a GPU.
   enum class Of : uint8_t { machine, budget, addresses, data, gpu };
-  std::string owner;  // "this machine has", of a sentence that ends in a size
+  std::string owner;  // the beginning of a sentence that ends in a size: "this machine has"
   Of of = Of::machine;
   uint64_t used = 0;  // by this process
-  uint64_t has = 0;   // that it may use, with what it uses now
+  uint64_t has = 0;   // the bytes that it may use, including those that it uses now
   uint64_t peak = 0;  // the most that it has used so far
 };
 

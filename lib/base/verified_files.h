@@ -44,7 +44,6 @@ class VerifiedFiles {
 
  private:
   struct Chunk;
-  class Reading;
 
   std::vector<Chunk> chunks_of(const std::string& name, uint64_t size,
                                std::span<const ByteRange> wanted) const;

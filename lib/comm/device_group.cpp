@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <vector>
 
 #include "base/error.h"
@@ -21,10 +20,6 @@ struct DeviceDescription {
 template <size_t N>
 void write_text(const std::string& text, std::array<char, N>& to) {
   std::copy_n(text.data(), std::min(text.size(), N - 1), to.data());
-}
-template <size_t N>
-std::string text_of(const std::array<char, N>& from) {
-  return from.data();
 }
 
 DeviceDescription own_description(const Engine& engine, const Device& device) {
@@ -58,7 +53,7 @@ void check_backends(const std::vector<DeviceDescription>& descriptions) {
     fail(ExitCode::device,
          "rank 0 computes on {} and rank {} on {}, but all ranks need the same kind of device; set "
          "'device: cpu' to use CPUs, or 'device: cuda' to see why a rank has no GPU",
-         text_of(descriptions[0].backend), r, text_of(descriptions[r].backend));
+         descriptions[0].backend.data(), r, descriptions[r].backend.data());
   }
 }
 
@@ -68,16 +63,16 @@ std::string obstacle(const std::vector<DeviceDescription>& descriptions, bool fi
     for (size_t other = 0; other < r; ++other) {
       if (descriptions[r].identity == descriptions[other].identity) {
         return fmt::format("ranks {} and {} share one GPU ({})", other, r,
-                           text_of(descriptions[r].identity));
+                           descriptions[r].identity.data());
       }
     }
   }
   for (size_t r = 0; r < descriptions.size(); ++r) {
     if (descriptions[r].problem[0] != 0)
-      return fmt::format("rank {}: {}", r, text_of(descriptions[r].problem));
+      return fmt::format("rank {}: {}", r, descriptions[r].problem.data());
     if (descriptions[r].library != descriptions[0].library) {
-      return fmt::format("rank 0 has {}, rank {} has {}", text_of(descriptions[0].library), r,
-                         text_of(descriptions[r].library));
+      return fmt::format("rank 0 has {}, rank {} has {}", descriptions[0].library.data(), r,
+                         descriptions[r].library.data());
     }
   }
   return fixed_order ? "NCCL does not fix the order of sums (training.reduction: fixed)" : "";
@@ -118,7 +113,7 @@ CollectiveBackendChoice choose_collective_backend(Collectives& host, const Engin
       gather_descriptions(host, own_description(engine, device));
   check_backends(descriptions);
   CollectiveBackendChoice choice;
-  choice.on_gpus = text_of(descriptions[0].backend) == "cuda";
+  choice.on_gpus = std::string_view(descriptions[0].backend.data()) == "cuda";
   if (!choice.on_gpus) return choice;
   const std::string why_not = obstacle(descriptions, fixed_order);
   if (wanted == CollectiveBackendKind::nccl && !why_not.empty()) {
@@ -126,7 +121,7 @@ CollectiveBackendChoice choose_collective_backend(Collectives& host, const Engin
   }
   choice.vendor = wanted != CollectiveBackendKind::staged && why_not.empty();
   choice.note = fmt::format("{} ranks on GPUs, connected by {}", host.size(),
-                            choice.vendor ? text_of(descriptions[0].library) : "host memory");
+                            choice.vendor ? descriptions[0].library.data() : "host memory");
   const bool unexpected =
       wanted == CollectiveBackendKind::automatic && !choice.vendor && !fixed_order;
   if (unexpected) {

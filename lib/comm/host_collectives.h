@@ -9,7 +9,7 @@
 // when its call returns. Ranks that issue different operations are reported at once; an operation
 // never continues with the data of another one.
 //
-// Memory: Exchange::scratch_bytes(size) at set-up; nothing is allocated after that.
+// Memory: CollectiveAlgorithms::scratch_bytes(size) at set-up; nothing is allocated after that.
 //
 // Threads: operations are issued by one thread; wait() can be called by any. Issuing blocks only
 // when kCapacity operations are unfinished.

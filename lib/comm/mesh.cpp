@@ -1,7 +1,6 @@
 #include "comm/mesh.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 
@@ -19,11 +18,6 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
     check_internal(!__builtin_mul_overflow(ranks, axis.size, &ranks),
                    "a mesh of more ranks than an int can count");
   }
-}
-
-int Mesh::size() const {
-  return std::accumulate(axes_.begin(), axes_.end(), 1,
-                         [](int ranks, const MeshAxis& axis) { return ranks * axis.size; });
 }
 
 namespace {

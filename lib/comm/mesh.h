@@ -44,7 +44,7 @@ inline constexpr const char* kSums = "replica,shard,expert,context,context_exper
 inline constexpr const char* kState = "shard,expert,context,context_expert";
 inline constexpr const char* kDataAndPipeline =
     "pipeline,replica,shard,expert,context,context_expert";
-// Of experts: ranks whose gradients are added up, and ranks that hold the parts of their state.
+// For the state of experts: ranks that add up its gradients, and ranks that hold its parts.
 inline constexpr const char* kSumsOfExpert = "replica,shard,context";
 inline constexpr const char* kStateOfExpert = "shard,context";
 // Along these, ranks have different parts of the parameters.
@@ -66,12 +66,11 @@ class Mesh {
   // Names must differ, sizes must be positive, and their product must fit an int.
   explicit Mesh(std::vector<MeshAxis> axes);
 
-  int size() const;  // ranks
   const std::vector<MeshAxis>& axes() const { return axes_; }
   // A set of axes is a text: their names in the order of the mesh, separated by commas; "" is all
   // axes. The number of ranks along a set (1 for axes that do not exist), and the position of a
   // rank among those of its group().
-  int size(std::string_view axes) const;
+  int size(std::string_view axes = "") const;
   int coordinate(int rank, std::string_view axes) const;
   // Returns the set without axes of one rank, and "" if it then contains all other axes.
   std::string over(std::string_view axes) const;

@@ -133,10 +133,8 @@ void PeerConnections::wait_for_any(std::span<const PeerExchange> parts,
     polled_.push_back({sockets_[peer].get(), events, 0});
   }
   for (;;) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(last_progress + timeout - Clock::now());
     const int ready = poll(polled_.data(), polled_.size(),
-                           static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000)));
+                           static_cast<int>(time_until(last_progress + timeout).count()));
     if (ready > 0) return;
     if (ready < 0 && errno != EINTR) return;  // the next call on the socket reports the error
     if (ready == 0 && Clock::now() >= last_progress + timeout) fail_silent(silent, timeout);

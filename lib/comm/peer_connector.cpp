@@ -21,13 +21,8 @@ namespace {
 constexpr std::chrono::milliseconds kHandshakeTime{200};
 // The time for which the system does not report connections without any bytes, in seconds.
 constexpr int kSilentSeconds = 60;
-// How often a rank that waits for a peer's connection looks whether the peer is still there.
+// The interval at which a rank that waits for a peer's connection checks that the peer exists.
 constexpr std::chrono::milliseconds kLookInterval{500};
-
-std::chrono::milliseconds time_until(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  return std::clamp(left, std::chrono::milliseconds(0), std::chrono::milliseconds(3'600'000));
-}
 
 }  // namespace
 

@@ -114,8 +114,7 @@ void with_reducible(DType dtype, const F& f) {
     case DType::i64:
       return f(int64_t{});
     default:
-      throw Error(ExitCode::internal, "internal error: no reduction of " +
-                                          std::string(dtype_name(dtype)) + " elements");
+      fail(ExitCode::internal, "internal error: no reduction of {} elements", dtype_name(dtype));
   }
 }
 
@@ -133,7 +132,7 @@ void reduce_parts(std::span<const void* const> parts, void* output, size_t count
 }
 
 DType accumulator_dtype(DType dtype) {
-  return dtype == DType::bf16 || dtype == DType::f16 ? DType::f32 : dtype;
+  return is_low_precision(dtype) ? DType::f32 : dtype;
 }
 
 void convert_parts(const void* from, DType from_dtype, void* to, DType to_dtype, size_t count) {

@@ -44,17 +44,14 @@ AddressInfo resolve(const std::string& address, int port, bool passive) {
 // Interval of the calls of `interrupted`.
 constexpr std::chrono::milliseconds kPoll{200};
 
-int milliseconds_left(Clock::time_point deadline, const InterruptCheck& interrupted) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, interrupted ? kPoll.count() : 3'600'000));
-}
-
 // Waits until `fd` is ready for `events`. Returns done, timeout or interrupted.
 Transfer wait_ready(int fd, short events, Clock::time_point deadline,
                     const InterruptCheck& interrupted) {
   for (;;) {
     pollfd entry{fd, events, 0};
-    const int ready = poll(&entry, 1, milliseconds_left(deadline, interrupted));
+    const auto left = time_until(deadline);
+    const int ready =
+        poll(&entry, 1, static_cast<int>((interrupted ? std::min(left, kPoll) : left).count()));
     if (ready > 0) return Transfer::done;
     if (ready < 0 && errno != EINTR) return Transfer::done;  // the following call reports the error
     if (interrupted && interrupted()) return Transfer::interrupted;
@@ -137,6 +134,11 @@ std::string numeric(const sockaddr_storage& name) {
 }
 
 }  // namespace
+
+std::chrono::milliseconds time_until(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  return std::clamp(left, std::chrono::milliseconds(0), std::chrono::milliseconds(3'600'000));
+}
 
 FileDescriptor listen_on(const std::string& address, int port, const std::string& setting) {
   FileDescriptor fd;

@@ -15,6 +15,8 @@
 namespace dltrain {
 
 using Clock = std::chrono::steady_clock;
+// Returns the time until a deadline, rounded up, from 0 to an hour.
+std::chrono::milliseconds time_until(Clock::time_point deadline);
 
 // Listens on `address`:`port` (numeric address or host name; empty: all IPv4 and IPv6 addresses of
 // this host; port 0: any free port). The descriptor is non-blocking and not inherited by child

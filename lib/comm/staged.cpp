@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "comm/device_group.h"
 
 namespace dltrain {

@@ -338,9 +338,8 @@ StoreClient::Values StoreClient::wait_for(std::span<const StoreRequest> requests
   const auto deadline = Clock::now() + std::min(timeout, milliseconds(86'400'000));
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     Values values = perform(requests);
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    const bool found =
-        std::any_of(values.begin(), values.end(), [](const auto& v) { return v.has_value(); });
+    const milliseconds left = time_until(deadline);
+    const bool found = std::ranges::any_of(values, [](const auto& v) { return v.has_value(); });
     if (found || left.count() <= 0) return values;
     check_interrupted();
     std::this_thread::sleep_for(std::min(pause, left));

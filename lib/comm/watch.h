@@ -96,7 +96,7 @@ struct WatchOptions {
   std::function<void()> on_store_lost = {};
 };
 
-// What is known of a rank, from its heartbeats.
+// The newest heartbeat of a rank.
 struct WatchedRank {
   std::optional<WatchPosition> position = {};
   Clock::time_point changed = Clock::now();
@@ -151,7 +151,6 @@ class RankWatch {
   std::string explain(const std::string& reason);
 
  private:
-  using Milliseconds = std::chrono::milliseconds;
   struct Peer : WatchedRank {
     WatchPosition window_begin = {};  // of straggling
   };
@@ -182,7 +181,7 @@ class RankWatch {
 
   WatchOptions options_;
   std::string self_;  // "rank 2 (process 77 on host)"
-  Milliseconds interval_;
+  std::chrono::milliseconds interval_;
   StoreClient& store_;
 
   // Used by the thread of the watch only.

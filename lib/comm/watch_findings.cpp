@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/error.h"
 #include "comm/watch.h"
 
 namespace dltrain {

@@ -1,7 +1,5 @@
 #include "comm/watch_records.h"
 
-#include <algorithm>
-
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"

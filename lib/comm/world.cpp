@@ -47,10 +47,8 @@ std::unique_ptr<Collectives> make_single(Device& device) {
 World join_world(const RankEnvironment& environment, Device& device, const WorldOptions& options) {
   World world;
   world.environment = environment;
-  if (!environment.has_store()) {
-    world.collectives = make_single(device);
-    return world;
-  }
+  if (!environment.distributed()) world.collectives = make_single(device);
+  if (!environment.has_store()) return world;
   if (environment.rank == 0 && !environment.store_served) {
     world.server = std::make_unique<StoreServer>(
         listening_address(environment.master_address), environment.master_port, environment.secret,
@@ -83,7 +81,6 @@ World join_world(const RankEnvironment& environment, Device& device, const World
     if (options.on_watched) options.on_watched();
   }
   if (!environment.distributed()) {
-    world.collectives = make_single(device);
     *connected = true;
     return world;
   }

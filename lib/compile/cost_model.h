@@ -47,7 +47,7 @@ KernelCost call_cost(const Gpu& gpu, const Graph& graph, const Node& node, bool 
 // Returns the kind of a node's kernel; of a product that of one with aligned rows.
 KernelKind kernel_kind(const Node& node);
 
-// Returns the node's op, and the kind of its kernel where the op has several: "matmul, unaligned".
+// Returns the node's op, and why its kernel is a slow one: "matmul, rows not of 16 bytes".
 std::string call_name(const Graph& graph, const Node& node);
 
 }  // namespace dltrain

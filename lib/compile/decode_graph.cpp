@@ -48,7 +48,7 @@ ValueId choose_last(GraphBuilder& builder, const std::vector<int>& axes, ValueId
     std::vector<ValueId> inputs = (*node)->inputs;
     inputs[0] = x;
     builder.set_layer((*node)->layer);
-    x = builder.emit((*node)->op->name, inputs, (*node)->attributes)[0];
+    x = builder.emit1((*node)->op->name, inputs, (*node)->attributes);
   }
   return x;
 }
@@ -143,9 +143,7 @@ Graph finished(Emitted& model, ValueId output) {
   graph = autocast(std::move(graph), r.precision, outputs);
   graph = lower_recurrent(std::move(graph), {}, false);
   mark_tf32(graph, r.precision);
-  if (r.narrow_parameters) {
-    graph = narrow_parameters(std::move(graph));
-  }
+  if (r.narrow_parameters) graph = narrow_parameters(std::move(graph));
   if (const LoraConfig* lora = r.model.adapters(); lora != nullptr && lora->changes_base()) {
     graph = keep_base(std::move(graph), model.context.parameters(), *lora, r.precision.low());
   }

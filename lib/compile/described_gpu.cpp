@@ -69,7 +69,7 @@ std::unique_ptr<Kernel> make_described(const KernelRequest& request) {
   return std::make_unique<DescribedKernel>(workspace);
 }
 
-// As in the tables of kernels/cuda.
+// Returns whether the tables of kernels/cuda have a kernel of the op that accumulates.
 bool described_accumulates(const OpDef& op) {
   constexpr std::array kAdding{"matmul",
                                "fp8_matmul",
@@ -84,8 +84,7 @@ bool described_accumulates(const OpDef& op) {
                                "binary_counts",
                                "source_sums",
                                "grouped_matmul_backward_weight"};
-  return op.elementwise || op.name == "identity" ||
-         std::ranges::find(kAdding, op.name) != kAdding.end();
+  return op.elementwise || std::ranges::find(kAdding, op.name) != kAdding.end();
 }
 
 }  // namespace

@@ -17,16 +17,14 @@ std::vector<size_t> sources(const Graph& graph, ValueId ids, const std::vector<V
   while (!rest.empty()) {
     const ValueId id = rest.back();
     rest.pop_back();
-    const auto slot = std::find(slots.begin(), slots.end(), id);
+    const auto slot = std::ranges::find(slots, id);
     if (slot != slots.end()) {
       out.push_back(static_cast<size_t>(slot - slots.begin()));
       continue;
     }
-    const int producer = graph.value(id).producer;
-    const Node* node = producer < 0 ? nullptr : &graph.nodes[static_cast<size_t>(producer)];
+    const Node* node = graph.producer_of(id);
     if (node != nullptr && node->op->name == "token_positions") continue;  // bounded by themselves
-    if (node == nullptr ||
-        std::find(std::begin(kMoves), std::end(kMoves), node->op->name) == std::end(kMoves)) {
+    if (node == nullptr || std::ranges::find(kMoves, node->op->name) == std::end(kMoves)) {
       throw Error(ExitCode::usage, "the ids of an embedding must come from an integer input",
                   layer);
     }
@@ -44,8 +42,7 @@ std::vector<IdBound> id_bounds(const Graph& graph, const std::vector<ValueId>& s
     const int64_t rows =
         node.attributes.integer("all_rows", graph.value(node.inputs[1]).spec.shape[0]);
     for (size_t slot : sources(graph, node.inputs[0], slots, node.layer)) {
-      const auto known = std::find_if(out.begin(), out.end(),
-                                      [&](const IdBound& bound) { return bound.slot == slot; });
+      const auto known = std::ranges::find(out, slot, &IdBound::slot);
       if (known == out.end()) {
         out.push_back({slot, rows, node.layer});
       } else if (rows < known->bound) {

@@ -11,9 +11,7 @@ double model_flops(const Graph& graph) {
     // The backward of attention makes five products of the size of the forward's two, one of which
     // recomputes a product of the forward.
     const double share = node.op->name == "attention_backward" ? 0.8 : 1;
-    sum +=
-        share *
-        op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes).flops;
+    sum += share * graph.cost(node).flops;
   }
   return sum;
 }

@@ -36,8 +36,8 @@ struct PlanReport {
   size_t state_total = 0;
   size_t work_bytes = 0;              // activations, inputs and workspaces after sharing
   std::vector<size_t> variant_bytes;  // the part of work_bytes that each variant of a step uses
-  size_t gradient_bytes =
-      0;                   // of gradients that share that memory (ProgramOptions::keep_gradients)
+  // Bytes of gradients that share that memory (ProgramOptions::keep_gradients).
+  size_t gradient_bytes = 0;
   size_t stage_bytes = 0;  // staging buffers for batches on devices with separate memory
   size_t work_lower_bound = 0;
   size_t frames = 1;  // micro-batches in flight; work_lower_bound and the peak are those of one

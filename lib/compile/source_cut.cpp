@@ -54,7 +54,7 @@ void read_from_slots(GraphBuilder& builder, std::span<const ValueId> values, con
   }
   for (size_t n = 0; n < nodes; ++n) {
     for (ValueId& id : graph.nodes[n].inputs) {
-      const auto at = std::find(values.begin(), values.end(), id);
+      const auto at = std::ranges::find(values, id);
       if (at != values.end()) id = kept[static_cast<size_t>(at - values.begin())];
     }
   }

@@ -175,9 +175,7 @@ StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankTo
   for (auto& list : costs) list.resize(graph.nodes.size());
   const auto cost_of = [&](const Node& node, bool first) -> KernelCost {
     if (!rates.gpu) {
-      const Cost cost =
-          op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes);
-      return {.limit = {}, .seconds = cost.flops / rates.flops};
+      return {.limit = {}, .seconds = graph.cost(node).flops / rates.flops};
     }
     const GraphValue& to = graph.value(node.outputs[0]);
     const bool adds = graph.continues_sum(node.outputs[0]) ||

@@ -52,9 +52,9 @@ class CollectiveBackend {
 
 // The vendor's library, as an engine offers it (Engine::collectives).
 struct VendorCollectives {
-  // "NCCL 2.28.9"; opens the library.
+  // Returns "NCCL 2.28.9"; opens the library.
   std::string (*library)() = nullptr;
-  // One line: why the library cannot be used (not installed, too old); empty if it can.
+  // Returns in one line why the library cannot be used (not installed, too old); empty if it can.
   std::string (*problem)() = nullptr;
   // Makes the identifier of a new group on one rank, which sends it to the others. Throws
   // Error(device).

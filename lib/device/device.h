@@ -33,7 +33,7 @@ struct DeviceProperties {
   bool has_bf16 = true;
   bool has_fp8 = false;  // products of FP8 with a scale for each operand
   int fp8_block = 0;     // and those with one for each block of so many codes; 0: none
-  // Its memory is the host's, and work is complete before a call returns.
+  // The device's memory is that of the host, and work is complete before a call returns.
   bool on_host = false;
 };
 
@@ -71,8 +71,8 @@ class CapturedGraph {
 
 enum class Memory { device, pinned_host };
 
-// How kernels choose among algorithms that only differ in speed and in the order of their sums: by
-// the vendor's estimate, or by timing a few or many when a program is made.
+// Kernels choose among algorithms that only differ in speed and in the order of their sums: by the
+// vendor's estimate (off), or by timing a few or many of them when a program is made.
 enum class Autotune : uint8_t { off, quick, full };
 
 // Makes one choice for all ranks of a run: returns the result of `make` on the rank that asks for
@@ -96,8 +96,8 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
 
-  // Between any two of device and host memory, in stream order; asynchronous for pinned host
-  // memory.
+  // Copies between any two of device and host memory, in stream order; asynchronously for pinned
+  // host memory.
   virtual void copy(void* destination, const void* source, size_t bytes, Stream& stream) = 0;
   virtual void zero(void* destination, size_t bytes, Stream& stream) = 0;
   // Calls function(argument) on the host after the work queued so far; later work on the stream
@@ -107,8 +107,8 @@ class Device {
     function(argument);
   }
 
-  // For the programs made after the call. `agree` with several ranks.
-  // Devices that have nothing to choose do nothing.
+  // Applies to the programs that are made after the call. Several ranks pass `agree`. Devices that
+  // have nothing to choose do nothing.
   virtual void set_autotune(Autotune, Agreement /*agree*/ = {}) {}
 
   // nullptr if work is complete when a call returns. One at a time.

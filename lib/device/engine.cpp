@@ -32,7 +32,7 @@ std::vector<fs::path> wheel_folders(const fs::path& prefix) {
   std::error_code error;
   for (const char* lib : {"lib", "lib64"}) {
     for (const fs::directory_entry& entry : fs::directory_iterator(prefix / lib, error)) {
-      if (entry.path().filename().string().find("python3") != 0) continue;
+      if (!entry.path().filename().string().starts_with("python3")) continue;
       out.push_back(entry.path() / "site-packages" / "dltrain");
       out.push_back(entry.path() / "dist-packages" / "dltrain");
     }

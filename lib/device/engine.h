@@ -26,13 +26,13 @@ struct Engine {
   const KernelRow* kernels = nullptr;  // explicit table, first match wins
   size_t kernel_count = 0;
   int (*device_count)() = nullptr;
-  // One line: why device_count() is 0 (the driver is too old, a GPU does not answer).
+  // Returns in one line why device_count() is 0 (the driver is too old, a GPU does not answer).
   std::string (*problem)() = nullptr;
   // Throws Error(device) when device `index` cannot be used.
   std::unique_ptr<Device> (*open)(int index) = nullptr;
   // The vendor's library for several ranks; may be nullptr.
   const VendorCollectives* collectives = nullptr;
-  // The libraries that it was built with: "CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.3".
+  // Returns the libraries that it was built with: "CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0, …".
   std::string (*libraries)() = nullptr;
 };
 

@@ -24,7 +24,7 @@ struct DeviceActivity {
   enum class Kind : uint8_t { call, kernel, copy, zero };
   Kind kind = Kind::kernel;
   std::string name = {};  // of the kernel; "copy host to device"
-  int64_t tag = -1;       // under which it was queued; −1: none
+  int64_t tag = -1;       // the tag of its call (DeviceProfiler::begin); −1: none
   int64_t begin = 0, end = 0;
   uint64_t bytes = 0;   // of a copy or zeroing
   uint32_t stream = 0;  // a number of the device's own

@@ -17,8 +17,8 @@ struct DeviceReading {
   double power_watts = kUnknown;
   double temperature_celsius = kUnknown;
   double clock_mhz = kUnknown;  // of the processors
-  // Why the clock is lower than requested, if that reduces speed: "power cap", "heat", "power
-  // brake", several joined by ", ". Empty: it is not lower.
+  // The reasons for a clock that is lower than requested, if that reduces speed: "power cap",
+  // "heat", "power brake", joined by ", ". Empty: it is not lower.
   std::string throttled;
 };
 

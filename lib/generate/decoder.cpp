@@ -1,12 +1,9 @@
 #include "generate/decoder.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 #include "compile/id_bounds.h"
-#include "graph/memory_planner.h"
-#include "tensor/float_tensors.h"
 
 namespace dltrain {
 namespace {
@@ -106,7 +103,6 @@ size_t decoder_bytes(const DecoderOptions& options, int64_t longest) {
   return bytes;
 }
 
-// A graph with its program and the program's memory.
 template <typename GraphType>
 struct Decoder::Loaded : LoadedProgram {
   Loaded(const DecoderOptions& options, GraphType of)
@@ -116,12 +112,6 @@ struct Decoder::Loaded : LoadedProgram {
 
   GraphType graph;
   Buffer work;
-};
-struct Decoder::Part : Loaded<DecodeGraph> {
-  using Loaded::Loaded;
-};
-struct Decoder::Source : Loaded<SourceGraph> {
-  using Loaded::Loaded;
 };
 
 Decoder::Decoder(const DecoderOptions& options)
@@ -200,8 +190,7 @@ void Decoder::run(Part& part, std::span<const int32_t> tokens, std::span<const i
   void* to = wide.empty() ? static_cast<void*>(logits_.data()) : wide.data();
   part.read(part.graph.output, to, *stream_);
   stream_->synchronize();
-  std::transform(wide.begin(), wide.end(), logits_.begin(),
-                 [](double x) { return static_cast<float>(x); });
+  std::copy(wide.begin(), wide.end(), logits_.begin());
 }
 
 // Returns the program for a piece of at most so many tokens.

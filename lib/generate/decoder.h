@@ -84,10 +84,11 @@ class Decoder final : public StateStore {
   std::span<const float> step(std::span<const Next> next);
 
  private:
+  // A graph with its program and the program's memory.
   template <typename GraphType>
   struct Loaded;
-  struct Part;    // a graph of tokens with its program
-  struct Source;  // the graph of sources with its program
+  using Part = Loaded<DecodeGraph>;  // for tokens
+  using Source = Loaded<SourceGraph>;
 
   Part& prompt_part(size_t tokens);
   std::unique_ptr<Part> make_part(int64_t samples, int64_t tokens);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <deque>
 #include <memory>
 
 #include "base/error.h"
@@ -183,24 +182,6 @@ class Generation {
   GenerateReport report_;
 };
 
-}  // namespace
-
-std::string_view finish_reason_name(FinishReason finish) {
-  constexpr std::string_view kNames[] = {"length", "end_token", "stop"};
-  return kNames[static_cast<size_t>(finish)];
-}
-
-int64_t capacity_for(const DecoderInfo& info, std::span<const TextRequest> requests,
-                     int64_t max_tokens) {
-  int64_t most = 1;
-  for (const TextRequest& r : requests) {
-    most = std::max(most, static_cast<int64_t>(r.prompt.size()) + max_tokens);
-  }
-  return std::min(most, info.max_positions.value_or(most));
-}
-
-namespace {
-
 // `positions`: of the model, where they have an end.
 void check_tokens(size_t number, const std::vector<int32_t>& tokens, int64_t ids,
                   const std::optional<int64_t>& positions) {
@@ -217,6 +198,20 @@ void check_tokens(size_t number, const std::vector<int32_t>& tokens, int64_t ids
 }
 
 }  // namespace
+
+std::string_view finish_reason_name(FinishReason finish) {
+  constexpr std::string_view kNames[] = {"length", "end_token", "stop"};
+  return kNames[static_cast<size_t>(finish)];
+}
+
+int64_t capacity_for(const DecoderInfo& info, std::span<const TextRequest> requests,
+                     int64_t max_tokens) {
+  int64_t most = 1;
+  for (const TextRequest& r : requests) {
+    most = std::max(most, static_cast<int64_t>(r.prompt.size()) + max_tokens);
+  }
+  return std::min(most, info.max_positions.value_or(most));
+}
 
 void check_prompts(const DecoderInfo& info, std::span<const TextRequest> requests) {
   for (size_t i = 0; i < requests.size(); ++i) {

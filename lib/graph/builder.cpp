@@ -9,8 +9,7 @@ namespace dltrain {
 
 ValueId GraphBuilder::add_value(std::string name, TensorSpec spec, Role role) {
   spec.shape.check_size();
-  graph_.values.push_back({.name = std::move(name), .spec = spec, .role = role});
-  return static_cast<ValueId>(graph_.values.size() - 1);
+  return graph_.add({.name = std::move(name), .spec = spec, .role = role});
 }
 
 ValueId GraphBuilder::add_state_of(ValueId owner, std::string kind, TensorSpec spec, Role role) {
@@ -50,14 +49,12 @@ std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId
   }
   const std::vector<int> aliases = node.op->output_aliases(in, node.attributes, specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
-    GraphValue value{
-        .name = {}, .spec = specs[i], .producer = static_cast<int>(graph_.nodes.size())};
+    GraphValue value{.spec = specs[i], .producer = static_cast<int>(graph_.nodes.size())};
     if (aliases[i] >= 0) {
       value.storage_of = node.inputs[static_cast<size_t>(aliases[i])];
       value.role = graph_.value(value.storage_of).role;
     }
-    node.outputs.push_back(static_cast<ValueId>(graph_.values.size()));
-    graph_.values.push_back(std::move(value));
+    node.outputs.push_back(graph_.add(std::move(value)));
   }
   graph_.nodes.push_back(std::move(node));
   return graph_.nodes.back().outputs;
@@ -66,11 +63,12 @@ std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId
 // Returns `value` if only the sum reads it and its node has no other output; otherwise a copy.
 ValueId GraphBuilder::as_sum(ValueId value) {
   const GraphValue& v = graph_.value(value);
-  const bool own = v.producer >= 0 && v.storage_of == kNoValue && v.role == Role::activation &&
-                   graph_.nodes[static_cast<size_t>(v.producer)].outputs.size() == 1;
+  const Node* producer = graph_.producer_of(value);
+  const bool own = v.storage_of == kNoValue && v.role == Role::activation && producer != nullptr &&
+                   producer->outputs.size() == 1;
   const auto after = graph_.nodes.begin() + std::max(0, v.producer);
   const bool read = std::any_of(after, graph_.nodes.end(), [&](const Node& node) {
-    return std::find(node.inputs.begin(), node.inputs.end(), value) != node.inputs.end();
+    return std::ranges::find(node.inputs, value) != node.inputs.end();
   });
   return own && !read ? value : emit1("identity", {value});
 }

@@ -19,7 +19,6 @@ class GraphBuilder final : public OpEmitter {
   // Nodes emitted from now on belong to this chunk (Node::chunk).
   void set_chunk(int chunk) { chunk_ = chunk; }
   int chunk() const { return chunk_; }
-
   // Nodes emitted from now on belong to this block.
   void set_block(int block) { block_ = block; }
   // Nodes emitted from now on have the layer, phase, block and chunk of this node.
@@ -62,7 +61,7 @@ class GraphBuilder final : public OpEmitter {
   // Makes `value` a sum over the micro-steps of a step (role gradient, statistic or metric) under
   // `name`, through a copy unless the value is its node's only output and nothing reads it.
   ValueId accumulate(ValueId value, std::string name, Role role);
-  // Likewise a sum that belongs to a parameter, as add_state_of().
+  // Does the same for a sum that belongs to a parameter, as add_state_of().
   ValueId accumulate_of(ValueId value, ValueId owner, std::string kind, Role role);
   // Adds `value` to `sum`, a result of accumulate() or accumulate_onto(). The returned value has
   // the memory of `sum` and its node adds in every micro-step; `sum` must have no further readers.

@@ -28,14 +28,13 @@ class ForwardGradient {
 
   std::vector<ParameterGradient> run() {
     const std::vector<bool> needed = needed_for_losses();
-    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
+    const std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (size_t i = 0; i < nodes.size(); ++i) {
-      const Node node = nodes[i];
-      graph_.nodes.push_back(std::move(nodes[i]));
+      graph_.nodes.push_back(nodes[i]);
       if (!needed[i]) continue;
-      builder_.set_place(node);
+      builder_.set_place(nodes[i]);
       for (size_t direction = 0; direction < tangents_.size(); ++direction) {
-        add_tangent(node, direction);
+        add_tangent(nodes[i], direction);
       }
     }
     graph_.update_producers();
@@ -95,11 +94,10 @@ class ForwardGradient {
     const ValueId parameter = value.role == Role::low_precision ? value.of : id;
     if (std::ranges::find(parameters_, parameter) == parameters_.end()) return kNoValue;
     used_.insert(parameter);
-    const DType dtype = value.spec.dtype;
-    return known[id] = cast_to(builder_, random_direction(parameter, direction), dtype);
+    return known[id] = cast_to(builder_, random_direction(parameter, direction), value.spec.dtype);
   }
 
-  // In the accumulation dtype.
+  // Emits a direction of the parameter, in the accumulation dtype.
   ValueId random_direction(ValueId parameter, size_t direction) {
     const GraphValue& value = graph_.value(parameter);
     const DType dtype = accumulation_dtype(value.spec.dtype);
@@ -110,7 +108,7 @@ class ForwardGradient {
                            {"stream", static_cast<int64_t>(stream)}});
   }
 
-  // (∇f·v)·v, averaged over the directions.
+  // Returns (∇f·v)·v, averaged over the directions.
   std::vector<ParameterGradient> gradients() {
     builder_.set_phase(Phase::backward);
     builder_.set_block(-1);
@@ -152,11 +150,9 @@ class ForwardGradient {
     const std::string& name = graph_.value(parameter).name;
     builder_.set_layer(name.substr(0, name.rfind('.')));
     const ValueId v = random_direction(parameter, direction);
-    ValueId scale = cast_to(builder_, derivative, graph_.value(v).spec.dtype);
-    scale =
-        builder_.emit1("affine", {scale},
-                       {{"scale", 1.0 / static_cast<double>(tangents_.size())}, {"shift", 0.0}});
-    return builder_.emit1("mul", {v, scale});
+    const ValueId along_v = cast_to(builder_, derivative, graph_.value(v).spec.dtype);
+    const ValueId share = builder_.scaled(along_v, 1.0 / static_cast<double>(tangents_.size()));
+    return builder_.emit1("mul", {v, share});
   }
 
   Graph& graph_;

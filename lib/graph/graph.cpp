@@ -26,6 +26,16 @@ std::string_view phase_name(Phase phase) {
   return "?";
 }
 
+ValueId Graph::add(GraphValue value) {
+  values.push_back(std::move(value));
+  return static_cast<ValueId>(values.size() - 1);
+}
+
+const Node* Graph::producer_of(ValueId id) const {
+  const int producer = id == kNoValue ? -1 : value(id).producer;
+  return producer < 0 ? nullptr : &nodes[static_cast<size_t>(producer)];
+}
+
 ValueId Graph::storage(ValueId id) const {
   while (value(id).storage_of != kNoValue) id = value(id).storage_of;
   return id;
@@ -39,11 +49,11 @@ ValueId Graph::find(std::string_view name) const {
 }
 
 bool Graph::continues_sum(ValueId id) const {
-  const GraphValue& v = value(id);
-  if (v.storage_of == kNoValue || v.producer < 0) return false;
-  const Node& node = nodes[static_cast<size_t>(v.producer)];
-  return node.outputs.size() == 1 &&
-         std::find(node.inputs.begin(), node.inputs.end(), v.storage_of) == node.inputs.end();
+  const ValueId before = value(id).storage_of;
+  if (before == kNoValue) return false;
+  const Node* node = producer_of(id);
+  return node != nullptr && node->outputs.size() == 1 &&
+         std::ranges::find(node->inputs, before) == node->inputs.end();
 }
 
 std::vector<ValueId> Graph::whole_sums() const {
@@ -105,6 +115,10 @@ SpecList Graph::output_specs(const Node& node) const {
   return out;
 }
 
+Cost Graph::cost(const Node& node) const {
+  return op_cost(*node.op, input_specs(node), output_specs(node), node.attributes);
+}
+
 void Graph::append(Node node) {
   const SpecList in = input_specs(node), specs = node.op->output_specs(in, node.attributes);
   const std::vector<int> from = node.op->output_aliases(in, node.attributes, specs.size());
@@ -150,6 +164,15 @@ void Graph::update_producers() {
   for (size_t i = 0; i < nodes.size(); ++i) {
     for (ValueId id : nodes[i].outputs) value(id).producer = static_cast<int>(i);
   }
+}
+
+ValueId replaced(const Replacements& by, ValueId id) {
+  const auto found = by.find(id);
+  return found == by.end() ? id : found->second;
+}
+
+void replace_inputs(Node& node, const Replacements& by) {
+  for (ValueId& id : node.inputs) id = replaced(by, id);
 }
 
 namespace {
@@ -233,28 +256,24 @@ class Verifier {
   }
 
   void check_exists(ValueId id) const {
-    const bool exists = id >= 0 && id < static_cast<ValueId>(graph_.values.size());
-    if (!exists)
-      check_internal(false, "node {} {}: no value {}", at_, graph_.nodes[at_].op->name, id);
+    check_internal(id >= 0 && id < static_cast<ValueId>(graph_.values.size()),
+                   "node {} {}: no value {}", at_, graph_.nodes[at_].op->name, id);
   }
 
   void check_read(const Node& node, ValueId id, size_t index) const {
     check_exists(id);
     const GraphValue& value = graph_.value(id);
     expect(value.producer < static_cast<int>(index), "reads {} too early", id);
-    if (value.producer < 0) {
-      expect(value.role != Role::activation, "reads {}, which no node produces", id);
-    } else {
-      const auto& made = graph_.nodes[static_cast<size_t>(value.producer)].outputs;
-      expect(std::find(made.begin(), made.end(), id) != made.end(),
-             "reads {}, which no node produces", id);
-    }
+    const Node* producer = graph_.producer_of(id);
+    const bool produced = producer != nullptr
+                              ? std::ranges::find(producer->outputs, id) != producer->outputs.end()
+                              : value.role != Role::activation;
+    expect(produced, "reads {}, which no node produces", id);
     const auto root = static_cast<size_t>(graph_.storage(id));
     expect(version_[static_cast<size_t>(id)] == current_[root], "reads {} after it was overwritten",
            id);
     // One among several results is whole at once (passes/remove_copies.h).
-    const bool whole =
-        value.producer >= 0 && graph_.nodes[static_cast<size_t>(value.producer)].outputs.size() > 1;
+    const bool whole = producer != nullptr && producer->outputs.size() > 1;
     expect(!rules_of(value.role).accumulates || whole || node.phase == Phase::update ||
                node.once_per_step || node.op->combines_micro_steps,
            "reads the sum {} before it is complete", id);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,8 +30,8 @@ inline std::string state_name(std::string_view kind, std::string_view owner) {
 }
 
 struct GraphValue {
-  std::string
-      name;  // unique for persistent values: "layers.0.weight", "momentum of layers.0.weight"
+  // Unique for persistent values: "layers.0.weight", "momentum of layers.0.weight".
+  std::string name = {};
   TensorSpec spec;
   Role role = Role::activation;
   int producer = -1;              // index into nodes; −1 for inputs and state
@@ -80,6 +81,10 @@ struct Graph {
   const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
   GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
 
+  // Adds a value and returns its id.
+  ValueId add(GraphValue value);
+  // Returns the node that produces a value; nullptr for inputs, state and kNoValue.
+  const Node* producer_of(ValueId id) const;
   // The value that owns the memory of `id`, following storage_of to its end.
   ValueId storage(ValueId id) const;
   // Returns true if the value continues a sum: it shares the memory of another value, which its
@@ -107,6 +112,9 @@ struct Graph {
   SpecList input_specs(const Node& node) const;
   SpecList output_specs(const Node& node) const;
 
+  // Returns the cost of a call of a node.
+  Cost cost(const Node& node) const;
+
   // Appends a node whose inputs have changed: its outputs get the specs and the memory that the
   // rules of its op give.
   void append(Node node);
@@ -123,6 +131,12 @@ struct Graph {
   // that no node produces any more stay in the list, so that ids stored elsewhere remain valid.
   void update_producers();
 };
+
+// Values, and those that are read in their place.
+using Replacements = std::map<ValueId, ValueId>;
+// Returns the value that is read in the place of `id`, which may be `id` itself.
+ValueId replaced(const Replacements& by, ValueId id);
+void replace_inputs(Node& node, const Replacements& by);
 
 // One line per node: "%7 = matmul(%5, layers.0.weight) {transpose_b=true} : f32[32, 10] #
 // layers.0". Deterministic: passes are tested by comparing it before and after.

@@ -27,8 +27,8 @@ constexpr size_t align_up(size_t bytes, size_t to = kMemoryAlignment) {
 // Existing memory that can be reused, such as state whose content is temporarily not needed.
 struct ReusableRegion {
   size_t bytes = 0;
-  std::vector<MemoryBlock> occupied =
-      {};  // regions and times in which its own content must stay intact
+  // The regions and times in which its own content must stay intact.
+  std::vector<MemoryBlock> occupied = {};
 };
 
 // Places blocks into `reused` where they fit, the rest into a new region; returns the region's

@@ -1,4 +1,4 @@
-// How values and stored tensors are laid out over the ranks.
+// Describes how values and stored tensors are laid out over the ranks.
 //
 // A value has one placement (ops/placement.h) for each axis of the mesh; axes that are not listed
 // replicate it. A rank of a sharded dimension has one range of it, or of each part of it if it is

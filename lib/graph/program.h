@@ -143,7 +143,7 @@ class Program {
     return {at.offset, at.reused, at.shared, at.piece};
   }
   void fill_segments();
-  // True if values of this role are stored in the region of state rather than that of activations.
+  // Returns whether values of this role are in the region of state rather than that of activations.
   bool persistent(Role role) const {
     return rules_of(role).persistent && (options_.keep_gradients || role != Role::gradient);
   }

@@ -22,7 +22,7 @@ void Program::merge_in_place(size_t index, const std::vector<int>& last_use) {
     if (block < 0 || graph_.value(root).role != Role::activation) continue;
     if (group_offsets_[static_cast<size_t>(root)].group >= 0) continue;
     if (last_use[static_cast<size_t>(root)] != static_cast<int>(index)) continue;
-    if (!(graph_.value(input).spec == graph_.value(output).spec)) continue;
+    if (graph_.value(input).spec != graph_.value(output).spec) continue;
     value_block_[static_cast<size_t>(output)] = block;
     return;
   }
@@ -238,7 +238,7 @@ ReusableRegion Program::reuse_copies() {
       return uses[static_cast<size_t>(graph_.storage(id))];
     };
     for (ValueId id : node.outputs) {
-      if (id == kNoValue || of_storage(id).written != end) continue;
+      if (of_storage(id).written != end) continue;
       of_storage(id).written = i;
       of_storage(id).always = node.op->update == UpdateKind::rounding;
     }
@@ -247,7 +247,6 @@ ReusableRegion Program::reuse_copies() {
     }
   }
   for (ValueId copy : graph_.with_role(Role::low_precision)) {
-    if (graph_.value(copy).storage_of != kNoValue) continue;
     auto [last_read, written, always] = uses[static_cast<size_t>(copy)];
     // The copy of a frozen parameter is not rewritten, and an update that also rounds does not
     // rewrite it in a step that is not finite; this memory is never reused.

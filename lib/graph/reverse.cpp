@@ -26,13 +26,12 @@ class Reverse {
       partials_[static_cast<size_t>(loss)].push_back(seed);
     }
     for (const AddedLosses& loss : added) {
-      const int producer = graph_.value(loss.value).producer;
-      builder_.set_layer(graph_.nodes[static_cast<size_t>(producer)].layer);
+      builder_.set_layer(graph_.producer_of(loss.value)->layer);
       const ValueId seed = builder_.emit1("loss_seed", {builder_.step_state(), loss.value},
                                           {{"weights", loss.weights}});
       partials_[static_cast<size_t>(loss.value)].push_back(seed);
     }
-    std::vector<int> last_use = last_forward_reader(forward_nodes);
+    const std::vector<int> last_use = last_forward_reader(forward_nodes);
     std::vector<ParameterGradient> out;
     for (size_t i = forward_nodes; i-- > 0;) {
       differentiate(i);
@@ -58,7 +57,7 @@ class Reverse {
     }
     for (const Node& node : graph_.nodes) {
       if (node.op->gradient == nullptr) continue;
-      const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+      const bool any = std::ranges::any_of(node.inputs, [&](ValueId id) {
         return id != kNoValue && depends_[static_cast<size_t>(id)];
       });
       for (ValueId id : node.outputs) depends_[static_cast<size_t>(id)] = any;
@@ -122,7 +121,7 @@ class Reverse {
   // The rule of an op gives a gradient, or kNoValue, for each input, of its shape. Ops may come
   // from plug-ins.
   void check_gradients(const Node& node, const std::vector<ValueId>& gradients) const {
-    // Those of optional inputs that are left out are kNoValue.
+    // Gradients of optional inputs that are left out are kNoValue.
     const bool fewer = gradients.size() < node.inputs.size();
     if (fewer || std::any_of(gradients.begin() + std::ssize(node.inputs), gradients.end(),
                              [](ValueId id) { return id != kNoValue; })) {
@@ -162,7 +161,7 @@ class Reverse {
       // copy.
       int holders = 0;
       for (const auto& others : partials_) {
-        holders += static_cast<int>(std::count(others.begin(), others.end(), part));
+        holders += static_cast<int>(std::ranges::count(others, part));
       }
       // A gradient computed before the sum exists cannot be added to it by its own node.
       const bool too_early =

@@ -25,7 +25,7 @@ struct AddedLosses {
 // the global batch), `added` with loss_scale · weights. Gradients are computed for `parameters`;
 // those that no loss depends on are left out of the result (callers report them as unused). The
 // result is in order of production, which is the order in which reductions can start. A
-// low-precision copy (GraphValue::master) counts as its parameter: their gradients are added up in
+// low-precision copy (GraphValue::of) counts as its parameter: their gradients are added up in
 // the accumulation dtype. The gradient of any other value has the value's dtype, whatever dtype a
 // gradient rule gave it.
 std::vector<ParameterGradient> reverse(Graph& graph, const std::vector<ValueId>& losses,

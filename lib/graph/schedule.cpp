@@ -169,7 +169,7 @@ class Interleaving {
         const Key received = key(segment.segment, source(segment), segment.micro_batch);
         receive_until(received, segment.first);
         if (next < receives.size() && receives[next].second == i) ++next;
-        // What precedes a message that this segment waits for has been sent by then.
+        // Messages that precede the one that this segment waits for have been sent by then.
         std::erase_if(under_way, [&](const std::pair<Key, size_t>& forward) {
           if (forward.first < received) segment.sent.push_back(forward.second);
           return forward.first < received;

@@ -60,7 +60,7 @@ std::vector<StepSchedule> interleaved_schedules(int64_t micro_batches, int ranks
 size_t frames_of(const StepSchedule& schedule);
 int chunks_of(const StepSchedule& schedule);
 
-// When the frames of a schedule of several chunks use their pieces of memory, by piece and frame.
+// The times of a schedule of several chunks at which frames use memory, by its piece and the frame.
 struct FrameLife {
   size_t first = 0, last = 0;  // indices of the schedule
 };

@@ -1,4 +1,4 @@
-// When the stages of a pipeline run the segments of a step, by the times that these take.
+// Computes when the stages of a pipeline run the segments of a step, from the segments' times.
 #pragma once
 
 #include <span>

@@ -94,7 +94,6 @@ class SlotVerifier {
   void find_writes(size_t i) {
     const Node& node = graph_.nodes[i];
     for (ValueId id : node.outputs) {
-      if (id == kNoValue) continue;
       const ValueId root = graph_.storage(id);
       if (id == root || node.op->has_effect || graph_.continues_sum(id))
         writers_[root].push_back(i);
@@ -138,8 +137,7 @@ std::span<const Node> nodes_from(const Graph& graph, const Node& begin) {
 // Returns the layer that made what is sent, or that reads what is received.
 const std::string& layer_of_message(const Graph& graph, const Node& begin) {
   if (begin.op->message == MessageKind::send) {
-    const int producer = graph.value(begin.inputs[0]).producer;
-    if (producer >= 0) return graph.nodes[static_cast<size_t>(producer)].layer;
+    if (const Node* sent = graph.producer_of(begin.inputs[0])) return sent->layer;
   } else if (begin.op->message == MessageKind::receive) {
     ValueId received = begin.outputs[0];
     for (const Node& node : nodes_from(graph, begin)) {

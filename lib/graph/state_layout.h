@@ -34,7 +34,7 @@ class StateLayout {
  public:
   // Adds the persistent values of `graph` that are missing, role by role in the order of their ids.
   // A value whose name is known must have the same spec. `gradients` false: leaves gradients out
-  // (ProgramOptions::keep_gradients). `wanted`: whether the region contains a value; absent: all.
+  // (ProgramOptions::keep_gradients). `wanted` selects the values of the region; absent: all.
   void add(const Graph& graph, bool gradients = true,
            const std::function<bool(const GraphValue&)>& wanted = {});
 
@@ -46,7 +46,7 @@ class StateLayout {
   // Returns the offset of a graph's value: a tensor, or a window into the memory of others
   // (FlatGroup). Throws Error(internal) when the layout does not contain it.
   size_t offset_of(const GraphValue& value) const;
-  // True if this rank stores only a shard of some tensors.
+  // Returns whether this rank stores only a shard of some tensors.
   bool has_shards() const;
   size_t bytes() const { return bytes_; }
   // Bytes of the tensors of one role, without alignment gaps.

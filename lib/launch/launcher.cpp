@@ -1,7 +1,6 @@
 #include "launch/launcher.h"
 
 #include <algorithm>
-#include <charconv>
 #include <climits>
 #include <csignal>
 #include <cstdlib>
@@ -11,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/host_name.h"
+#include "base/parse_number.h"
 #include "comm/watch.h"
 #include "launch/cpus.h"
 #include "launch/rendezvous.h"
@@ -307,9 +306,7 @@ std::string Launcher::reason_to_end(const Failure& failure, const Round& round) 
 // Reads a number that the ranks of this attempt have written; 0 if there is none.
 int64_t Launcher::read_number(const char* name) {
   const auto text = rendezvous_.read_of_ranks(name);
-  int64_t value = 0;
-  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
-  return value;
+  return text ? parse_number<int64_t>(*text).value_or(0) : 0;
 }
 
 // Updates the progress from this attempt. Returns true if it is further in steps or checkpoints.

@@ -187,8 +187,7 @@ bool Rendezvous::wait_for(milliseconds timeout, const Condition& condition, mill
   const auto end = Clock::now() + timeout;
   while (!condition()) {
     if (interrupted_() || Clock::now() >= end) return false;
-    std::this_thread::sleep_for(
-        std::min(pause, std::chrono::ceil<milliseconds>(end - Clock::now())));
+    std::this_thread::sleep_for(std::min(pause, time_until(end)));
   }
   return true;
 }
@@ -244,8 +243,7 @@ std::optional<Round> Rendezvous::join_round(bool run_has_begun) {
     leave();
     throw Error(static_cast<ExitCode>(round.code), round.problem);
   }
-  const auto own = std::find_if(round.nodes.begin(), round.nodes.end(),
-                                [&](const LaunchNode& node) { return node.id == id_; });
+  const auto own = std::ranges::find(round.nodes, id_, &LaunchNode::id);
   if (own == round.nodes.end()) {
     leave();
     fail(ExitCode::rank,
@@ -290,8 +288,7 @@ void Rendezvous::lead(bool run_has_begun) {
   const auto order = [](const LaunchNode& a) {
     return std::tuple(a.wanted_rank, !a.is_leader, a.host, a.process);
   };
-  std::sort(nodes.begin(), nodes.end(),
-            [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  std::ranges::sort(nodes, {}, order);
   if (round.problem.empty() && count() < options_.min_nodes) {
     round.code = static_cast<int>(ExitCode::rank);
     round.problem =

@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/signals.h"
 #include "base/utf8.h"
 #include "launch/spawn.h"
 
@@ -114,14 +113,11 @@ void WorkerGroup::start_rank(size_t local, Command& command, const std::filesyst
 }
 
 bool WorkerGroup::alive() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.alive; });
+  return std::ranges::any_of(ranks_, &Rank::alive);
 }
 
 void WorkerGroup::process_events(milliseconds at_most) {
-  if (deadline_) {
-    const auto left = std::chrono::ceil<milliseconds>(*deadline_ - Clock::now());
-    at_most = std::clamp(left, milliseconds(0), at_most);
-  }
+  if (deadline_) at_most = std::min(at_most, time_until(*deadline_));
   pump(at_most);
   handle_signals();
   reap();
@@ -267,7 +263,7 @@ void WorkerGroup::drain() {
   const auto reading = [](const Rank& r) {
     return (r.out && r.out->open()) || (r.err && r.err->open());
   };
-  while (std::any_of(ranks_.begin(), ranks_.end(), reading) && Clock::now() < end) {
+  while (std::ranges::any_of(ranks_, reading) && Clock::now() < end) {
     pump(milliseconds(20));
   }
 }

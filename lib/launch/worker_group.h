@@ -15,7 +15,7 @@
 
 namespace dltrain {
 
-// Why an attempt ended.
+// The reason for the end of an attempt.
 struct Failure {
   int code = 0;              // exit code of the launcher if there is no restart
   bool secondary = false;    // the rank only reported the loss of a peer

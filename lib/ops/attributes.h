@@ -1,5 +1,5 @@
 // Attributes of an op: a small ordered list of named constants (stride, epsilon, transpose_b, …).
-// They are part of a node's identity: printed, compared and hashed through to_string.
+// They are part of a node's identity: nodes are compared with them, also as text (to_string).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// all_reduce_begin(x₁ … xₙ): starts the sum of the tensors over all ranks, in place, as one
-// message.
+// all_reduce_begin(x₁ … xₙ): starts the sum of the tensors over all ranks, in place, as a message.
 //   The planner places the tensors of one bucket adjacently (with alignment gaps that stay zero),
 //   so that they are one range of memory from the first to the end of the last. Attribute: slot
 //   (integer).

@@ -2,8 +2,7 @@
 // positions, counts and slots are i32 [samples]: the first token of a sample is at positions[n] of
 // the text in slot slots[n], and counts[n] of the tokens are valid (the others are padding).
 //
-// token_positions(positions) → i32 [samples, tokens]: the position of every token, at most limit −
-// 1.
+// token_positions(positions) → i32 [samples, tokens]: the position of every token, below limit.
 //   Attributes: tokens, limit (integers).
 // last_token(x [samples, tokens, …], counts) → [samples, 1, …]: the last valid token (where
 //   there is none, the first one).

@@ -53,15 +53,14 @@ Gradients grad_log(const GradientRequest& r) {
 }
 Gradients grad_sqrt(const GradientRequest& r) {
   const ValueId ratio = r.emitter.emit1("div", {r.output_gradients[0], r.outputs[0]});
-  return {r.emitter.emit1("affine", {ratio}, {{"scale", 0.5}, {"shift", 0.0}})};
+  return {r.emitter.scaled(ratio, 0.5)};
 }
 Gradients grad_square(const GradientRequest& r) {
-  const ValueId twice = r.emitter.emit1("affine", {r.inputs[0]}, {{"scale", 2.0}, {"shift", 0.0}});
+  const ValueId twice = r.emitter.scaled(r.inputs[0], 2);
   return {r.emitter.emit1("mul", {r.output_gradients[0], twice})};
 }
 Gradients grad_affine(const GradientRequest& r) {
-  return {r.emitter.emit1("affine", {r.output_gradients[0]},
-                          {{"scale", r.attributes.number("scale", 1.0)}, {"shift", 0.0}})};
+  return {r.emitter.scaled(r.output_gradients[0], r.attributes.number("scale", 1))};
 }
 Gradients grad_identity(const GradientRequest& r) {
   return {r.output_gradients[0]};
@@ -75,9 +74,6 @@ Gradients grad_cast(const GradientRequest& r) {
 ValueId fit(const GradientRequest& r, size_t i, ValueId gradient) {
   return reduce_to_shape(r.emitter, gradient, r.emitter.spec(r.inputs[i]).shape);
 }
-ValueId negate(const GradientRequest& r, ValueId x) {
-  return r.emitter.emit1("affine", {x}, {{"scale", -1.0}, {"shift", 0.0}});
-}
 
 Gradients grad_add(const GradientRequest& r) {
   const ValueId dy = r.output_gradients[0];
@@ -86,7 +82,7 @@ Gradients grad_add(const GradientRequest& r) {
 Gradients grad_sub(const GradientRequest& r) {
   const ValueId dy = r.output_gradients[0];
   return {r.wanted[0] ? fit(r, 0, dy) : kNoValue,
-          r.wanted[1] ? fit(r, 1, negate(r, dy)) : kNoValue};
+          r.wanted[1] ? fit(r, 1, r.emitter.scaled(dy, -1)) : kNoValue};
 }
 Gradients grad_mul(const GradientRequest& r) {
   const ValueId dy = r.output_gradients[0];
@@ -101,7 +97,7 @@ Gradients grad_div(const GradientRequest& r) {
   const ValueId da = r.emitter.emit1("div", {r.output_gradients[0], r.inputs[1]});
   Gradients out{r.wanted[0] ? fit(r, 0, da) : kNoValue, kNoValue};
   if (r.wanted[1]) {
-    out[1] = fit(r, 1, negate(r, r.emitter.emit1("mul", {r.outputs[0], da})));
+    out[1] = fit(r, 1, r.emitter.scaled(r.emitter.emit1("mul", {r.outputs[0], da}), -1));
   }
   return out;
 }
@@ -123,7 +119,7 @@ constexpr OpDef rounded(OpDef op) {
   op.autocast = CastPolicy::follow;
   return op;
 }
-// Likewise, and kernels of products can apply it to their result.
+// The same for an op that kernels of products can apply to their result.
 constexpr OpDef epilogue(OpDef op) {
   op.ends_product = true;
   return rounded(op);

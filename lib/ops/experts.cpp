@@ -12,28 +12,26 @@
 // top_k_routing_backward(probabilities, experts, dweights) → dprobabilities. Attribute normalize.
 //
 // dispatch_tokens(x [..., D], sources, rows [, weights]) → y [R, D]: y[r] is the x of the token of
-//   row r, times its weight. Of the moves rows may be missing (lib/ops/expert_places.cpp): with a
-//   source of −1 y[r] is zero, and what is read from row −1 is zero, from row −2 NaN.
+//   row r, times its weight. Rows may be missing (lib/ops/expert_places.cpp): with a source of −1
+//   y[r] is zero. Row −1 is read as zeros, row −2 as NaN.
 // combine_experts(y [R, D], rows [..., K], sources [, weights]) → out [..., D]: the sum over j of
 //   weights[t, j] · y[rows[t, j]], in order of j.
 // combine_experts_backward_weights(dout [..., D], y [R, D], rows [..., K]) → dweights [..., K] in
 //   the accumulation dtype: dout[t] · y[rows[t, j]].
 //
-// grouped_matmul(a [R, I], b [E, I, O], offsets) → y [R, O]: each row times the matrix of its
-// expert;
+// grouped_matmul(a [R, I], b [E, I, O], offsets) → y [R, O]: each row times its expert's matrix;
 //   transpose_b (bool): b is [E, O, I]. A row of y depends on its row of a only, to the bit; rows
 //   after those of the last expert are zero. Attribute of both products: rows, those to be expected
 //   where fewer than R are in use.
 // grouped_matmul_backward_weight(a [R, M], b [R, N], offsets) → dw [E, M, N] in the accumulation
 //   dtype: aᵀ·b over the rows of each expert; 0 for an expert without rows.
 //
-// router_losses(logits [..., E], offsets) → losses f64 [2], sums f64 [E + 3]. With p =
-// softmax(logits)
-//   and T tokens: losses[0] = E · Σ_e f_e · mean(p_e), where f_e is the share of tokens that chose
-//   expert e (Fedus et al. 2022, eq. 4; with K choices they sum to K); losses[1] = the mean of the
-//   squares of log Σ exp(logits) (Zoph et al. 2022, eq. 5). sums: the numbers of rows of the
-//   experts, then T times each loss and T times the mean entropy −Σ p log p. The numbers of rows
-//   count as constants in the gradient; sums have none.
+// router_losses(logits [..., E], offsets) → losses f64 [2], sums f64 [E + 3]. With p the softmax
+//   of the logits and T tokens: losses[0] = E · Σ_e f_e · mean(p_e), where f_e is the share of
+//   tokens that chose expert e (Fedus et al. 2022, eq. 4; with K choices they sum to K); losses[1]
+//   = the mean of the squares of log Σ exp(logits) (Zoph et al. 2022, eq. 5). sums: the numbers of
+//   rows of the experts, then T times each loss and T times the mean entropy −Σ p log p. The
+//   numbers of rows count as constants in the gradient; sums have none.
 // router_losses_backward(logits, offsets, dlosses f64 [2]) → dlogits.
 #include "base/error.h"
 #include "ops/definitions.h"
@@ -68,30 +66,26 @@ std::vector<ValueId> gradient_routing(const GradientRequest& r) {
                           {{"normalize", r.attributes.boolean("normalize")}})};
 }
 
-ValueId weights_of(const GradientRequest& r) {
-  return r.inputs.size() > 3 ? r.inputs[3] : kNoValue;
-}
-
-std::vector<ValueId> gradient_dispatch(const GradientRequest& r) {
-  const ValueId x = r.inputs[0], sources = r.inputs[1], rows = r.inputs[2], weights = weights_of(r);
+// dispatch_tokens and combine_experts are each other's gradient by the first input: `inverse`.
+// `tokens`, `moved` and `rows`: the inputs of combine_experts_backward_weights.
+std::vector<ValueId> gradient_of_move(const GradientRequest& r, std::string_view inverse,
+                                      ValueId tokens, ValueId moved, ValueId rows) {
   const ValueId dy = r.output_gradients[0];
+  const ValueId weights = r.inputs.size() > 3 ? r.inputs[3] : kNoValue;
   std::vector<ValueId> out(4, kNoValue);
-  if (r.wanted[0]) out[0] = r.emitter.emit1("combine_experts", {dy, rows, sources, weights});
+  if (r.wanted[0]) out[0] = r.emitter.emit1(inverse, {dy, r.inputs[2], r.inputs[1], weights});
   if (weights != kNoValue && r.wanted[3]) {
-    out[3] = r.emitter.emit1("combine_experts_backward_weights", {x, dy, rows});
+    out[3] = r.emitter.emit1("combine_experts_backward_weights", {tokens, moved, rows});
   }
   return out;
 }
-
+std::vector<ValueId> gradient_dispatch(const GradientRequest& r) {
+  const ValueId dy = r.output_gradients[0];
+  return gradient_of_move(r, "combine_experts", r.inputs[0], dy, r.inputs[2]);
+}
 std::vector<ValueId> gradient_combine(const GradientRequest& r) {
-  const ValueId y = r.inputs[0], rows = r.inputs[1], sources = r.inputs[2], weights = weights_of(r);
   const ValueId dout = r.output_gradients[0];
-  std::vector<ValueId> out(4, kNoValue);
-  if (r.wanted[0]) out[0] = r.emitter.emit1("dispatch_tokens", {dout, sources, rows, weights});
-  if (weights != kNoValue && r.wanted[3]) {
-    out[3] = r.emitter.emit1("combine_experts_backward_weights", {dout, y, rows});
-  }
-  return out;
+  return gradient_of_move(r, "dispatch_tokens", dout, r.inputs[0], r.inputs[1]);
 }
 
 SpecList infer_grouped(SpecSpan inputs, const Attributes& attributes) {

@@ -127,24 +127,29 @@ int64_t pooled_extent(std::string_view op, int64_t input, int64_t kernel, int64_
   return whole + (ceil && left_over && whole * stride < input + padding ? 1 : 0);
 }
 
-ImageMaps pooling_maps(std::string_view op, const Shape& x, const Attributes& attributes) {
-  expect_images(op, x);
-  if (attributes.has("output_size")) {
-    const auto size = output_size(op, attributes);
-    return {adaptive_windows(x[1], size[0]), adaptive_windows(x[2], size[1])};
-  }
-  const auto kernel = attributes.integers("kernel"), stride = attributes.integers("stride", kernel),
-             padding = attributes.integers("padding", {0, 0});
+PoolingWindows::PoolingWindows(std::string_view op, const Attributes& attributes)
+    : kernel(attributes.integers("kernel")),
+      stride(attributes.integers("stride", kernel)),
+      padding(attributes.integers("padding", {0, 0})),
+      ceil(attributes.boolean("ceil_mode")) {
   check_internal(kernel.size() == 2 && stride.size() == 2 && padding.size() == 2,
                  "{}: kernel, stride and padding have two values", op);
   if (padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2) {
     fail(ExitCode::usage, "{}: padding [{}, {}] is more than half of the window [{}, {}]", op,
          padding[0], padding[1], kernel[0], kernel[1]);
   }
+}
+
+ImageMaps pooling_maps(std::string_view op, const Shape& x, const Attributes& attributes) {
+  expect_images(op, x);
+  if (attributes.has("output_size")) {
+    const auto size = output_size(op, attributes);
+    return {adaptive_windows(x[1], size[0]), adaptive_windows(x[2], size[1])};
+  }
+  const PoolingWindows w(op, attributes);
   const bool include = attributes.boolean("count_include_pad", true);
-  const bool ceil = attributes.boolean("ceil_mode", false);
-  return {windows(op, x[1], kernel[0], stride[0], padding[0], include, ceil),
-          windows(op, x[2], kernel[1], stride[1], padding[1], include, ceil)};
+  return {windows(op, x[1], w.kernel[0], w.stride[0], w.padding[0], include, w.ceil),
+          windows(op, x[2], w.kernel[1], w.stride[1], w.padding[1], include, w.ceil)};
 }
 
 ImageMaps upsampling_maps(const Shape& x, const Attributes& attributes) {

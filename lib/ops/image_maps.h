@@ -29,6 +29,14 @@ AxisMap transposed(const AxisMap& map, int64_t inputs);
 int64_t pooled_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
                       int64_t padding, bool ceil);
 
+// The windows of a pooling op, in height and width.
+struct PoolingWindows {
+  std::vector<int64_t> kernel, stride, padding;
+  bool ceil;
+
+  PoolingWindows(std::string_view op, const Attributes& attributes);
+};
+
 struct ImageMaps {
   AxisMap height, width;
 };

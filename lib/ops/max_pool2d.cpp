@@ -19,17 +19,11 @@ namespace dltrain {
 namespace {
 
 Shape pooled_max_pool2d(const Shape& x, const Attributes& attributes) {
-  const auto kernel = attributes.integers("kernel"), stride = attributes.integers("stride", kernel),
-             padding = attributes.integers("padding", {0, 0});
-  check_internal(kernel.size() == 2 && stride.size() == 2 && padding.size() == 2,
-                 "max_pool2d: kernel, stride and padding have two values");
-  if (padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2) {
-    fail(ExitCode::usage, "max_pool2d: padding [{}, {}] is more than half of the window [{}, {}]",
-         padding[0], padding[1], kernel[0], kernel[1]);
-  }
-  const bool ceil = attributes.boolean("ceil_mode", false);
-  const Shape y{x[0], pooled_extent("max_pool2d", x[1], kernel[0], stride[0], padding[0], ceil),
-                pooled_extent("max_pool2d", x[2], kernel[1], stride[1], padding[1], ceil), x[3]};
+  const PoolingWindows w("max_pool2d", attributes);
+  const std::vector<int64_t>& kernel = w.kernel;
+  const Shape y{
+      x[0], pooled_extent("max_pool2d", x[1], kernel[0], w.stride[0], w.padding[0], w.ceil),
+      pooled_extent("max_pool2d", x[2], kernel[1], w.stride[1], w.padding[1], w.ceil), x[3]};
   if (kernel[0] > 255 || kernel[1] > 255 || kernel[0] * kernel[1] > 255) {
     fail(ExitCode::usage, "max_pool2d: a window of {}×{} has more than 255 elements", kernel[0],
          kernel[1]);

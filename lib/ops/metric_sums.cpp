@@ -7,8 +7,9 @@
 //   attribute `k` greatest logits (ties: the first; a NaN never is).
 // regression_sums(output [N, ...], targets [N, ...]) → f64 [n, 5], n the elements of a sample: for
 //   each of them count, Σ|d|, Σd², Σt, Σt², d = output − target.
-// binary_counts(logits [N, ...], targets [N, ...]) → f64 [n, 4]: for each element of a sample true
-//   positives, false positives, false negatives, true negatives; positive is logit > 0, target > ½.
+// binary_counts(logits [N, ..., C], targets [N, ..., C]) → f64 [C, 4]: for each place in the last
+//   dimension true positives, false positives, false negatives, true negatives; positive is
+//   logit > 0, target > ½. Logits [N] have one place.
 // source_sums(losses f64 [...], targets i32 [...], sources i32 [...]) → f64 [S, 2], S the attribute
 //   `sources`: for each source of the data the sum of the losses of its rows, and their number.
 #include "base/error.h"
@@ -22,11 +23,14 @@ void check_top_k(SpecSpan, const Attributes& attributes) {
   check_internal(attributes.integer("k") >= 1, "top_k_correct without k");
 }
 
-// The shape rule of ops that have `sums` sums for each element of a sample.
-template <int sums>
-SpecList infer_sums(SpecSpan inputs, const Attributes&) {
+SpecList infer_regression_sums(SpecSpan inputs, const Attributes&) {
   const Shape& x = inputs[0].shape;
-  return {{Shape{x.elements(1, x.rank()), sums}, DType::f64}};
+  return {{Shape{x.elements(1, x.rank()), 5}, DType::f64}};
+}
+
+SpecList infer_binary_counts(SpecSpan inputs, const Attributes&) {
+  const Shape& x = inputs[0].shape;
+  return {{Shape{x.rank() > 1 ? x[-1] : 1, 4}, DType::f64}};
 }
 
 }  // namespace
@@ -42,12 +46,12 @@ constinit const OpDef kTopKCorrectOp{.name = "top_k_correct",
 constinit const OpDef kRegressionSumsOp{.name = "regression_sums",
                                         .doc = "count, Σ|d|, Σd², Σt, Σt² of each output",
                                         .signature = "x[N,*] targets[N,*]:sum",
-                                        .infer = infer_sums<5>};
+                                        .infer = infer_regression_sums};
 constinit const OpDef kBinaryCountsOp{
     .name = "binary_counts",
     .doc = "true and false positives and negatives of each output",
     .signature = "logits[N,*] targets[N,*]:sum",
-    .infer = infer_sums<4>};
+    .infer = infer_binary_counts};
 constinit const OpDef kSourceSumsOp{
     .name = "source_sums",
     .doc = "sum and number of the losses of the rows of each source",

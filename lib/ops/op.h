@@ -44,6 +44,10 @@ class OpEmitter {
   ValueId reshape(ValueId x, const Shape& to) {
     return spec(x).shape == to ? x : emit1("reshape", {x}, {{"shape", to.list()}});
   }
+  // Returns scale · x + shift.
+  ValueId scaled(ValueId x, double scale, double shift = 0) {
+    return emit1("affine", {x}, {{"scale", scale}, {"shift", shift}});
+  }
 };
 
 struct GradientRequest {
@@ -143,7 +147,7 @@ struct OpDef {
   std::string_view name;
   std::string_view doc;  // one line: "y = a·b (+ bias)"
 
-  // What the shapes and dtypes of the inputs must be, and those of the outputs.
+  // The shapes and dtypes that the inputs must have, and those of the outputs.
   Signature signature = {};
   // Further conditions, checked after the signature; throws Error(usage), or Error(internal) for
   // attributes that no layer sets.

@@ -1,4 +1,4 @@
-// How tensors are laid out over the ranks of one axis of the mesh.
+// Describes how tensors are laid out over the ranks of one axis of the mesh.
 #pragma once
 
 #include <cstdint>

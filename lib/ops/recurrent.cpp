@@ -24,8 +24,6 @@
 // dtype.
 #include "ops/recurrent.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -60,14 +58,13 @@ ValueId given(std::span<const ValueId> inputs, size_t i) {
 
 std::vector<ValueId> gradient_recurrent(const GradientRequest& r) {
   const bool kept = keeps_gates(recurrent_kind(r.attributes));
-  const std::vector<ValueId> made =
+  std::vector<ValueId> out =
       r.emitter.emit("recurrent_backward",
                      {r.output_gradients[0], r.outputs[0], kept ? r.outputs[1] : kNoValue,
                       kept ? r.outputs[2] : kNoValue, r.inputs[1], given(r.inputs, 2),
                       given(r.inputs, 3), given(r.inputs, 4)},
                      r.attributes);
-  std::vector<ValueId> out(r.inputs.size(), kNoValue);
-  std::copy(made.begin(), made.end(), out.begin());
+  out.resize(r.inputs.size(), kNoValue);
   return out;
 }
 

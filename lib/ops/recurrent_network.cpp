@@ -18,8 +18,6 @@
 // batch, has no gradient. Gradients of parameters have the accumulation dtype (cuDNN adds those of
 // a micro-batch up in 16 bits where the tensors have them). The kernel may overwrite `kept`
 // (OpDef::keeps_bytes).
-#include <algorithm>
-
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/recurrent.h"
@@ -51,13 +49,12 @@ SpecList infer_recurrent_network(SpecSpan inputs, const Attributes& attributes) 
 std::vector<ValueId> gradient_recurrent_network(const GradientRequest& r) {
   const auto in = r.inputs;
   const bool keeps = r.attributes.integer("kept_bytes") > 0;
-  const std::vector<ValueId> made =
+  std::vector<ValueId> out =
       r.emitter.emit("recurrent_network_backward",
                      {r.output_gradients[0], in[0], r.outputs[0], in[1], in[2], in[3], in[4], in[5],
                       in[6], keeps ? r.outputs.back() : kNoValue},
                      r.attributes);
-  std::vector<ValueId> out(in.size(), kNoValue);
-  std::copy(made.begin(), made.end(), out.begin());
+  out.resize(in.size(), kNoValue);
   return out;
 }
 

@@ -46,7 +46,7 @@ std::vector<ValueId> gradient_reduce(const GradientRequest& r) {
   if (kind == "mean") {
     int64_t n = 1;
     for (int64_t axis : axes) n *= x[static_cast<int>(axis)];
-    dx = r.emitter.emit1("affine", {dx}, {{"scale", 1.0 / static_cast<double>(n)}, {"shift", 0.0}});
+    dx = r.emitter.scaled(dx, 1.0 / static_cast<double>(n));
   }
   return {r.emitter.emit1("broadcast", {dx}, {{"shape", x.list()}})};
 }

@@ -19,21 +19,17 @@ std::vector<OpDef> make_table() {
   return table;
 }
 
-}  // namespace
-
-std::span<const OpDef> all_ops() {
-  static const std::vector<OpDef> table = make_table();
-  return table;
-}
-
-namespace {
-
 std::vector<const OpDef*>& plugin_ops() {
   static std::vector<const OpDef*> ops;
   return ops;
 }
 
 }  // namespace
+
+std::span<const OpDef> all_ops() {
+  static const std::vector<OpDef> table = make_table();
+  return table;
+}
 
 void add_ops(std::span<const OpDef> ops) {
   for (const OpDef& op : ops) plugin_ops().push_back(&op);

@@ -144,7 +144,7 @@ class SignatureMatch {
 
 Signature::Outputs Signature::match(std::string_view op, SpecSpan found,
                                     const Attributes& attributes) const {
-  // Where the tensors of each pattern begin among the inputs; nothing where the op has none.
+  // The index of the first input of each pattern; nothing where the op has none.
   std::array<std::optional<size_t>, kMaxTensors> begins;
   const auto count =
       static_cast<size_t>(repeated_from_ < kMaxTensors ? attributes.integer("count", 1) : 1);

@@ -20,7 +20,7 @@ class TangentEmitter {
   TensorSpec y() const { return e_.spec(r_.outputs[0]); }
 
   ValueId scaled(ValueId x, double scale, double shift = 0) const {
-    return e_.emit1("affine", {x}, {{"scale", scale}, {"shift", shift}});
+    return e_.scaled(x, scale, shift);
   }
   // Returns the tangent of an input, or zeros.
   ValueId tangent_or_zero(size_t i) const { return has(i) ? tangent(i) : scaled(input(i), 0); }

@@ -19,7 +19,7 @@ class RecurrentTangent {
       : r_(r), e_(r), s_(recurrent_sizes(r.emitter.spec(r.outputs[0]).shape, r.attributes)) {}
 
   ValueId run() const {
-    // Of the hidden part: u; together with ẋ where their factors are equal.
+    // This is u, together with ẋ where their factors are equal.
     ValueId u = kNoValue;
     if (e_.has(1)) {
       u = r_.emitter.emit1("matmul", {before(r_.outputs[0], e_.input(3)), e_.tangent(1)},

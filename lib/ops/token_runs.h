@@ -26,7 +26,7 @@ struct TokenCut {
   }
   std::vector<CutRange> runs(int64_t tokens) const { return runs(tokens, rank); }
 
-  // As attributes of a node.
+  // A cut can be stored in the attributes of a node.
   explicit TokenCut(const Attributes& attributes)
       : ranks(static_cast<int>(attributes.integer("ranks", 1))),
         rank(static_cast<int>(attributes.integer("rank"))),

@@ -1,9 +1,8 @@
 // Ops of the update segment. They read and write StepState (f: StepState::out) and state in place;
 // every write to state is skipped when the step's gradients are not finite (StepResults::finite).
 //
-// loss_seed(step_state [, loss f64 [N]]): loss_scale · inverse_valid, the seed of the backward (N =
-// 1);
-//   with the attribute `weights` (N numbers) loss_scale · weights. NaN where the loss is not
+// loss_seed(step_state [, loss f64 [N]]): the seed of the backward, loss_scale · inverse_valid with
+//   N = 1; with the attribute `weights` (N numbers) loss_scale · weights. NaN where the loss is not
 //   finite, so that the gradients are not either and the step is skipped.
 // gradient_norm(step_state, g₁ … gₙ): writes StepResults: the Euclidean norm of all gradients,
 //   divided by loss_scale, `finite`, gradient_factor = min(1, max_grad_norm / (norm + 1e-6)) /

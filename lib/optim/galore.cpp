@@ -58,7 +58,7 @@ void GaloreUpdates::project(std::vector<ValueId>& inputs, Attributes& attributes
   const ValueId low =
       left ? builder_.emit1("matmul", {projection, gradient})
            : builder_.emit1("matmul", {gradient, projection}, {{"transpose_b", true}});
-  const ValueId zeros = builder_.emit1("affine", {low}, {{"scale", 0.0}, {"shift", 0.0}});
+  const ValueId zeros = builder_.scaled(low, 0);
   inputs[0] = unit_rate_;
   inputs[1] = zeros;
   inputs[2] = low;
@@ -73,8 +73,7 @@ void GaloreUpdates::apply() {
   const ValueId plain = builder_.emit1("step_view", {state_}, {{"plain_gradient", true}});
   for (const Matrix& matrix : matrices_) {
     // sgd_update subtracts its gradient.
-    const ValueId low = builder_.emit1("affine", {builder_.graph().newest(matrix.step)},
-                                       {{"scale", -galore_.scale}, {"shift", 0.0}});
+    const ValueId low = builder_.scaled(builder_.graph().newest(matrix.step), -galore_.scale);
     const ValueId direction =
         matrix.left ? builder_.emit1("matmul", {matrix.projection, low}, {{"transpose_a", true}})
                     : builder_.emit1("matmul", {low, matrix.projection});

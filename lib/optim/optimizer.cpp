@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
 #include "config/name_patterns.h"
 #include "ops/update.h"
 #include "optim/galore.h"
@@ -171,7 +170,7 @@ void Optimizer::emit(GraphBuilder& builder, ValueId state,
       if (scales && !own[i].eight_bit) continue;
       if (scales) spec.shape = Shape{moment_blocks(moment.shape.elements())};
       if (own[i].eight_bit && !scales) spec.dtype = DType::u8;
-      // Names of their own: kinds of state have one dtype.
+      // These moments have names of their own, because all state of a kind has one dtype.
       if (own[i].eight_bit) moment.name += scales ? "_scale" : "_8bit";
       inputs[i].push_back(moment.name.empty() ? kNoValue
                                               : builder.add_state_of(inputs[i][1], moment.name,

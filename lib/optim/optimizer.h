@@ -1,7 +1,6 @@
 // An optimizer: its keys and the update that it emits for each parameter.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,8 +71,7 @@ struct Optimizer : ConfigVariant {
   std::vector<ParameterGroup> groups;
   std::optional<LearningRateScale> scale_learning_rate;
 
-  virtual ~Optimizer() = default;
-  virtual void describe(Fields& f);
+  void describe(Fields& f) override;
 
   // The update op and its own attributes (lib/ops/update.cpp).
   virtual std::string op() const = 0;

@@ -83,17 +83,13 @@ void Schedule::describe_warmup(Fields& f) {
             .known_as = {"warmup_fraction"}});
 }
 
-void Schedule::describe_min_ratio(Fields& f) {
+void Schedule::describe(Fields& f) {
+  describe_warmup(f);
   f.number("min_ratio", min_ratio,
            {.doc = "Final learning rate as a share of the peak",
             .min = 0,
             .max = 1,
             .known_as = {"min_lr_ratio", "final_ratio"}});
-}
-
-void Schedule::describe(Fields& f) {
-  describe_warmup(f);
-  describe_min_ratio(f);
 }
 
 void Schedule::validate(Diagnostics& diagnostics) const {

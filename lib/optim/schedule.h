@@ -27,7 +27,6 @@ struct Schedule : ConfigVariant {
   std::optional<double> warmup_ratio;
   double min_ratio = 0;
 
-  virtual ~Schedule() = default;
   void describe(Fields& f) override;
   void validate(Diagnostics& diagnostics) const override;
 
@@ -40,7 +39,6 @@ struct Schedule : ConfigVariant {
 
  protected:
   void describe_warmup(Fields& f);
-  void describe_min_ratio(Fields& f);
   // The steps of the warm-up: warmup_ratio is rounded up, as Hugging Face's trainer does.
   int64_t warmup(int64_t max_steps) const;
   // Falls from 1 to min_ratio as `shape` falls from 1 to 0.

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/builder.h"
+#include "ops/rules.h"
 #include "passes/verify_pass.h"
 
 namespace dltrain {
@@ -61,9 +62,9 @@ class Autocast {
   // Returns the inputs that must be low; none for an op that stays in f32.
   std::vector<bool> low_inputs(const Node& node) const {
     std::vector<bool> none(node.inputs.size(), false), all(node.inputs.size(), true);
-    const bool writes_state = std::any_of(
-        node.outputs.begin(), node.outputs.end(),
-        [&](ValueId id) { return !is_weight(id) && graph_.value(id).role != Role::activation; });
+    const bool writes_state = std::ranges::any_of(node.outputs, [&](ValueId id) {
+      return !is_weight(id) && graph_.value(id).role != Role::activation;
+    });
     if (writes_state) return none;
     if (node.attributes.boolean("full_precision")) return none;
     if (node.layer != kLossLayer && !precision_.computes_low(node.layer)) return none;
@@ -114,15 +115,13 @@ class Autocast {
 
   ValueId new_value(const TensorSpec& spec, ValueId storage_of) {
     const Role role = storage_of == kNoValue ? Role::activation : graph_.value(storage_of).role;
-    graph_.values.push_back({.name = {}, .spec = spec, .role = role, .storage_of = storage_of});
-    return static_cast<ValueId>(graph_.values.size() - 1);
+    return graph_.add({.spec = spec, .role = role, .storage_of = storage_of});
   }
 
   ValueId in_f32(ValueId id) {
     if (present_[at(id)]) return id;
-    const std::string dtype(dtype_name(DType::f32));
     Node cast{.op = find_op("cast"),
-              .attributes = {{"dtype", dtype}},
+              .attributes = {{"dtype", std::string(dtype_name(DType::f32))}},
               .inputs = {low_[at(id)]},
               .outputs = {id},
               .layer = builder_.layer(),
@@ -147,7 +146,7 @@ class Autocast {
     if (is_weight(id) && value.storage_of != kNoValue) {  // the same view of the copy
       return builder_.reshape(in_low(value.storage_of), value.spec.shape);
     }
-    return builder_.emit1("cast", {in_f32(id)}, {{"dtype", std::string(dtype_name(dtype_))}});
+    return cast_to(builder_, in_f32(id), dtype_);
   }
 
   std::vector<Node> nodes_;  // of the input graph

@@ -65,8 +65,7 @@ std::vector<Border> find_borders(const Graph& graph, const Rates& rates) {
       out.push_back({.node = i, .before = before});
     }
     parameters_before = parameters_before || has_parameters;
-    const Cost cost =
-        op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes);
+    const Cost cost = graph.cost(node);
     before += kSteps * (rates.flop * cost.flops + rates.byte * cost.bytes);
   }
   for (size_t v = 0; v < graph.values.size(); ++v) {
@@ -98,8 +97,7 @@ std::vector<std::string> choose_stages(const Graph& forward, int stages, bool on
   if (end + 1 < count) {
     fail(ExitCode::usage,
          "parallelism.pipeline: {} stages, but the model has only {} layer{} with parameters; take "
-         "at "
-         "most {}",
+         "at most {}",
          stages, end + 1, end == 0 ? "" : "s", end + 1);
   }
   // slowest[k][b]: the least possible time of the slowest of stages 0 … k, which end at border b.

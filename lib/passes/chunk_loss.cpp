@@ -81,7 +81,7 @@ class ChunkLoss {
     return head;
   }
 
-  // True if only metrics, and for the loss the seed of the backward, read the loss's sums.
+  // Returns whether only metrics, and for the loss the seed of the backward, read the loss's sums.
   bool find_sums(Head& head) const {
     const Node &loss = node(head.loss), &gradient = node(head.gradient);
     for (int reader : readers_[at(loss.outputs[1])]) {
@@ -126,8 +126,7 @@ class ChunkLoss {
   }
 
   void rewrite(const Head& head) {
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     const auto gone = [&](int i) {
       const int replaced[] = {head.product, head.loss, head.gradient, head.dx, head.dw, head.db};
       const auto holds = [&](const auto& list) {
@@ -219,8 +218,7 @@ class ChunkLoss {
       graph_.value(sum).producer = static_cast<int>(graph_.nodes.size()) - 1;
     }
     if (first) return parts_.push_back({sum, rest == 0 ? sum : made, rest});
-    const auto part =
-        std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.sum == sum; });
+    const auto part = std::ranges::find(parts_, sum, &Part::sum);
     graph_.value(made).role = graph_.value(part->last).role;
     graph_.value(made).storage_of = part->last;
     part->last = made;

@@ -14,7 +14,7 @@
 namespace dltrain {
 namespace {
 
-// What a rank has of a value.
+// The part of a value that a rank has.
 struct TokenState {
   enum Kind : uint8_t {
     whole,    // all of it
@@ -108,9 +108,7 @@ class ContextCut {
       return std::ranges::any_of(node.inputs,
                                  [&](ValueId id) { return id != kNoValue && test(id); });
     };
-    for (ValueId& id : node.inputs) {
-      if (const auto again = cut_again_.find(id); again != cut_again_.end()) id = again->second;
-    }
+    replace_inputs(node, cut_again_);
     if (reads_tokens_in_order(node)) {
       fail_at(options_.key,
               "context {}: {}: recurrent layers read the tokens of a text one after another; take "
@@ -348,8 +346,8 @@ class ContextCut {
   std::vector<TokenState> states_;       // of each value
   std::vector<TensorSpec> whole_specs_;  // likewise, on one rank
   std::map<std::pair<ValueId, int>, ValueId> slices_;
-  std::map<ValueId, ValueId> whole_;      // of values that are cut
-  std::map<ValueId, ValueId> cut_again_;  // outputs of ops that ran whole, which have tokens
+  Replacements whole_;      // of values that are cut
+  Replacements cut_again_;  // outputs of ops that ran whole, which have tokens
   std::vector<std::string> gathered_;
   bool attends_ = false;
 };
@@ -372,8 +370,7 @@ ContextCutResult cut_context(Graph& graph, const ContextOptions& options,
 ValueId emit_share(GraphBuilder& builder, ValueId sum, const ContextOptions& options) {
   const DType dtype = builder.spec(sum).dtype;
   const DType within = dtype == DType::f64 ? accumulation_dtype(options.compute) : dtype;
-  const ValueId part = builder.emit1("affine", {cast_to(builder, sum, within)},
-                                     {{"scale", 1.0 / options.ranks()}, {"shift", 0.0}});
+  const ValueId part = builder.scaled(cast_to(builder, sum, within), 1.0 / options.ranks());
   return cast_to(builder, part, dtype);
 }
 

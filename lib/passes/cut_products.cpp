@@ -29,8 +29,7 @@ class ProductCut {
       const Node& node = nodes[i];
       if (done_.contains(i)) continue;
       for (ValueId id : node.inputs) append_whole(id, node);
-      if (cut(nodes, i)) continue;
-      graph_.nodes.push_back(node);
+      if (!cut(nodes, i)) graph_.nodes.push_back(node);
     }
     graph_.update_producers();
     return messages_;
@@ -49,10 +48,7 @@ class ProductCut {
     if (is(nodes[at], "gather_tokens")) return cut_gather(nodes, at);
     // The scales of blocks cannot be cut together with the codes.
     const bool of_codes = is(nodes[at], "fp8_matmul") && !nodes[at].attributes.has("block_a");
-    if (is(nodes[at], "matmul") || of_codes) {
-      return cut_scatter(nodes, nodes[at]);
-    }
-    return false;
+    return (is(nodes[at], "matmul") || of_codes) && cut_scatter(nodes, nodes[at]);
   }
 
   // The rows of a message, whose `local` tensor has those of one rank, and the number of pieces.

@@ -56,15 +56,13 @@ class Reductions {
     for (size_t i = 0; i < nodes.size(); ++i) {
       Node& node = nodes[i];
       const Phase phase = node.phase;
-      // What is sent in every micro-batch arrives within the chunk.
+      // Messages of every micro-batch end within the chunk.
       if (scatters_always_ && node.chunk != builder_.chunk()) end_scatters();
       builder_.set_chunk(node.chunk);
       if (phase == Phase::update) {
         if (!ended) end_all(Phase::update);
         ended = true;
-        for (ValueId& id : node.inputs) {
-          if (const auto found = reduced_.find(id); found != reduced_.end()) id = found->second;
-        }
+        replace_inputs(node, reduced_);
       }
       graph_.nodes.push_back(std::move(node));
       for (; next < buckets_.size() && buckets_[next].complete == static_cast<int>(i); ++next) {
@@ -254,7 +252,7 @@ class Reductions {
     return wide;
   }
 
-  // Likewise the part of a unit whose gradients are accumulated.
+  // Does the same for the part of a unit whose gradients are accumulated.
   ValueId widen_part(const Bucket& bucket, ValueId low) {
     const ValueId wide = cast(low, DType::f32);
     lay_into_gradients(bucket, wide);
@@ -318,10 +316,10 @@ class Reductions {
   Graph& graph_;
   GraphBuilder builder_;
   const DataParallelOptions& options_;
-  const bool scatters_always_;          // in every micro-step (stages 2 and 3)
-  std::vector<Bucket> buckets_;         // in the order in which they begin
-  std::vector<Bucket*> scattered_;      // those of units that have begun and not ended
-  std::map<ValueId, ValueId> reduced_;  // sums of this rank, and those of all ranks
+  const bool scatters_always_;      // in every micro-step (stages 2 and 3)
+  std::vector<Bucket> buckets_;     // in the order in which they begin
+  std::vector<Bucket*> scattered_;  // those of units that have begun and not ended
+  Replacements reduced_;            // sums of this rank, and those of all ranks
 };
 
 }  // namespace

@@ -58,7 +58,7 @@ class ExpertCutter {
     for (size_t i = 0; i < routers.size(); ++i) {
       EmittedRouter& router = routers[i];
       const Layer& layer = *layer_of(offsets[i]);
-      builder_.set_place(graph_.nodes[static_cast<size_t>(graph_.value(layer.sums).producer)]);
+      builder_.set_place(*graph_.producer_of(layer.sums));
       ValueId sums = layer.sums;
       if (context_ > 1 && !layer.of_own_tokens) {
         sums = emit_share(builder_, sums, {.mesh = options_.mesh, .compute = options_.compute});
@@ -90,12 +90,10 @@ class ExpertCutter {
 
   // Returns the offsets of a layer's routing. A teacher's layers are not among the routers.
   ValueId find_routing(const EmittedRouter& router) {
-    const auto made_by = [&](ValueId id) {
-      return &graph_.nodes[static_cast<size_t>(graph_.value(id).producer)];
-    };
-    const Node* losses = made_by(router.sums);  // or its part of the sums of all ranks
-    while (losses->op->name != "router_losses") losses = made_by(losses->inputs[0]);
-    const Node *routing = made_by(losses->inputs[1]), *gather = made_by(routing->inputs[0]);
+    const Node* losses = graph_.producer_of(router.sums);  // or its part of the sums of all ranks
+    while (losses->op->name != "router_losses") losses = graph_.producer_of(losses->inputs[0]);
+    const Node* routing = graph_.producer_of(losses->inputs[1]);
+    const Node* gather = graph_.producer_of(routing->inputs[0]);
     if (context_ == 1 || gather->op->name != "gather_tokens" || gather->attributes.has(kOver)) {
       students_[routing->outputs[4]] = {};
       return routing->outputs[4];
@@ -120,9 +118,7 @@ class ExpertCutter {
   }
 
   void rewrite(Node node) {
-    for (ValueId& id : node.inputs) {
-      if (const auto found = replaced_.find(id); found != replaced_.end()) id = found->second;
-    }
+    replace_inputs(node, replaced_);
     if (node.op->name == "top_k_routing" && students_.contains(node.outputs[4])) {
       const std::vector<ValueId> outputs = node.outputs;
       graph_.append(std::move(node));
@@ -231,8 +227,7 @@ class ExpertCutter {
 
   // Emits a node on rows of experts, whose number has changed.
   void emit_again(const Node& node) {
-    const std::vector<ValueId> outputs =
-        builder_.emit(std::string(node.op->name), node.inputs, node.attributes);
+    const std::vector<ValueId> outputs = builder_.emit(node.op->name, node.inputs, node.attributes);
     for (size_t i = 0; i < outputs.size(); ++i) replace(node.outputs[i], outputs[i]);
   }
 
@@ -281,7 +276,7 @@ class ExpertCutter {
   std::map<ValueId, std::optional<WholeRouting>> students_;  // by the offsets of the layers
   std::set<ValueId> moved_up_;                               // first outputs of nodes
   std::map<ValueId, size_t> routed_;  // rows, sources and offsets of top_k_routing, and their layer
-  std::map<ValueId, ValueId> replaced_;
+  Replacements replaced_;
   std::set<ValueId> moved_;  // rows of experts
 };
 

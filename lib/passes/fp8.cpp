@@ -208,8 +208,7 @@ class Rounding {
   bool codes_;
   std::string over_;
   bool sums_;
-  // With the block.
-  std::map<std::pair<Tensor, std::vector<int64_t>>, ValueId> rounded_;
+  std::map<std::pair<Tensor, std::vector<int64_t>>, ValueId> rounded_;  // by tensor and block
   std::map<Tensor, ValueId> counts_;
   std::map<std::pair<Tensor, bool>, Codes> coded_;  // with the sum along columns, or rows
   std::map<std::string, int> names_;

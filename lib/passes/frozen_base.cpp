@@ -31,24 +31,14 @@ CodedWeight add_codes(GraphBuilder& builder, const ParameterInfo& info) {
   return out;
 }
 
-// Appends a node that expands the weight for `reader`, and returns its result.
-ValueId expand(Graph& graph, const CodedWeight& weight, const TensorSpec& spec,
-               const Node& reader) {
-  graph.values.push_back({.name = {}, .spec = spec});
-  Node node{.op = find_op("dequantize"),
-            .attributes = weight.attributes,
-            .inputs = weight.inputs,
-            .outputs = {static_cast<ValueId>(graph.values.size() - 1)},
-            .layer = reader.layer,
-            .phase = reader.phase,
-            .block = reader.block,
-            .chunk = reader.chunk};
-  node.attributes.set("output_dtype", std::string(dtype_name(spec.dtype)));
+// Emits a node that expands the weight for `reader`, and returns its result.
+ValueId expand(GraphBuilder& builder, const CodedWeight& weight, DType dtype, const Node& reader) {
+  Attributes attributes = weight.attributes;
+  attributes.set("output_dtype", std::string(dtype_name(dtype)));
   // Recomputation keeps no result of the forward.
-  if (reader.phase == Phase::forward) node.attributes.set(kAlwaysAgain, true);
-  const ValueId made = node.outputs[0];
-  graph.nodes.push_back(std::move(node));
-  return made;
+  if (reader.phase == Phase::forward) attributes.set(kAlwaysAgain, true);
+  builder.set_place(reader);
+  return builder.emit1("dequantize", weight.inputs, std::move(attributes));
 }
 
 void replace_by_codes(Graph& graph, const std::vector<ParameterInfo>& parameters) {
@@ -64,12 +54,12 @@ void replace_by_codes(Graph& graph, const std::vector<ParameterInfo>& parameters
     }
   }
   for (const auto& [id, weight] : coded) {
-    graph.value(id) = {.name = {}, .spec = graph.value(id).spec};
+    graph.value(id) = {.spec = graph.value(id).spec};
   }
   for (Node& node : std::exchange(graph.nodes, {})) {
     for (ValueId& id : node.inputs) {
       if (const auto at = coded.find(id); at != coded.end()) {
-        id = expand(graph, at->second, graph.value(id).spec, node);
+        id = expand(builder, at->second, graph.value(id).spec.dtype, node);
       }
     }
     graph.nodes.push_back(std::move(node));

@@ -32,7 +32,7 @@ void fuse_epilogues(Graph& graph) {
     Node& producer = graph.nodes[static_cast<size_t>(x.producer)];
     if (!may_absorb_activation(graph, producer) ||
         (y.role != Role::activation && y.role != Role::output) ||
-        producer.phase != activation.phase || !(x.spec == y.spec)) {
+        producer.phase != activation.phase || x.spec != y.spec) {
       continue;
     }
     producer.attributes.set("activation", std::string(activation.op->name));
@@ -86,8 +86,8 @@ class Groups {
     return spec.dtype == DType::f32 || is_low_precision(spec.dtype);
   }
   bool only_casts(const Members& members) const {
-    return std::all_of(members.begin(), members.end(),
-                       [&](int i) { return is_cast(graph_.nodes[static_cast<size_t>(i)]); });
+    return std::ranges::all_of(
+        members, [&](int i) { return is_cast(graph_.nodes[static_cast<size_t>(i)]); });
   }
 
   bool may_join(const Node& node) const {
@@ -98,7 +98,7 @@ class Groups {
     if (is_cast(node)) {
       return is_f32_or_lower(output.spec) && is_f32_or_lower(graph_.value(node.inputs[0]).spec);
     }
-    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+    return std::ranges::all_of(node.inputs, [&](ValueId id) {
       return id != kNoValue && graph_.value(id).spec == output.spec;
     });
   }
@@ -112,17 +112,15 @@ class Groups {
   // Moving node `from` to the place of node `to` must not carry a read past a write.
   bool may_move(int from, int to) const {
     const Node& node = graph_.nodes[static_cast<size_t>(from)];
-    return std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-      const auto& writes = writes_[static_cast<size_t>(graph_.storage(id))];
-      return std::any_of(writes.begin(), writes.end(),
-                         [&](int write) { return from < write && write < to; });
+    return std::ranges::none_of(node.inputs, [&](ValueId id) {
+      return std::ranges::any_of(writes_[static_cast<size_t>(graph_.storage(id))],
+                                 [&](int write) { return from < write && write < to; });
     });
   }
 
   bool read_only_within(const Node& node, const Members& members) const {
-    const auto& readers = readers_[static_cast<size_t>(node.outputs[0])];
-    return std::all_of(readers.begin(), readers.end(),
-                       [&](int reader) { return members.contains(reader); });
+    return std::ranges::all_of(readers_[static_cast<size_t>(node.outputs[0])],
+                               [&](int reader) { return members.contains(reader); });
   }
 
   // Returns the distinct operands from outside the group, in order of first use.
@@ -131,7 +129,7 @@ class Groups {
     for (int member : members) {
       for (ValueId id : graph_.nodes[static_cast<size_t>(member)].inputs) {
         const bool inside = members.contains(graph_.value(id).producer);
-        if (!inside && std::find(inputs.begin(), inputs.end(), id) == inputs.end()) {
+        if (!inside && std::ranges::find(inputs, id) == inputs.end()) {
           inputs.push_back(id);
         }
       }
@@ -175,20 +173,15 @@ class Groups {
   Node make_fused(const Members& members) const {
     const Node& last = graph_.nodes[static_cast<size_t>(*members.rbegin())];
     const std::vector<ValueId> operands = inputs_of(members);
-    Node fused{.op = find_op("fused_elementwise"),
-               .attributes = {},
-               .inputs = operands,
-               .outputs = last.outputs,
-               .layer = last.layer,
-               .phase = last.phase,
-               .block = last.block,
-               .once_per_step = last.once_per_step,
-               .chunk = last.chunk};
+    Node fused = last;
+    fused.op = find_op("fused_elementwise");
+    fused.attributes = {};
+    fused.inputs = operands;
     for (int member : members) {
       fused.block = std::max(fused.block, graph_.nodes[static_cast<size_t>(member)].block);
     }
-    std::map<ValueId, int>
-        number;  // of each value among the operands; a cast has the number of its input
+    // The number of each value among the operands; a cast has that of its input.
+    std::map<ValueId, int> number;
     for (ValueId id : operands) number.emplace(id, static_cast<int>(number.size()));
     std::vector<FusedStep> steps;
     for (int member : members) {

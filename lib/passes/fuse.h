@@ -25,16 +25,16 @@ struct FuseOptions {
 // Element-wise groups: element-wise nodes (but identity) over operands of one shape, within one
 //   phase, whose results except the last are read only inside the group, become one
 //   fused_elementwise at the place of the last one. Casts among f32, bf16 and f16 belong to it:
-//   what a step computes stays in f32 until it is written. At most 16 inputs and
-//   16 nodes a group, all of one block (Node::block).
+//   what a step computes stays in f32 until it is written. A group has at most 16 inputs and 16
+//   nodes, all of one block (Node::block).
 //
 // The kernels that write sums over micro-steps (gradients, statistics, metrics) are not fused,
 // since they must be able to accumulate. The order of the other nodes does not change.
 Graph fuse(Graph graph, const FuseOptions& options = {});
 
-// Activations that only element-wise nodes of the backward read, beside their own input: silu(gate)
-// of a gated unit. The backward computes them anew, where they become a part of its groups: a
-// tensor less to write, to keep and to read.
+// Makes the backward compute activations anew that only its element-wise nodes read, beside their
+// own input: silu(gate) of a gated unit. They become a part of its groups there: a tensor less to
+// write, to keep and to read.
 void recompute_gates(Graph& graph);
 
 // For engines whose products apply GELU before they are written: gelu_tanh of a product in 16 bits

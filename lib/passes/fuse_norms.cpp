@@ -1,7 +1,6 @@
 #include "passes/fuse_norms.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 
 namespace dltrain {
@@ -35,11 +34,7 @@ class NormFusion {
         take_casts(i);
       }
     }
-    for (Node& node : graph_.nodes) {
-      for (ValueId& id : node.inputs) {
-        if (const auto found = same_.find(id); found != same_.end()) id = found->second;
-      }
-    }
+    for (Node& node : graph_.nodes) replace_inputs(node, same_);
     graph_.remove_nodes(gone_);
   }
 
@@ -59,7 +54,7 @@ class NormFusion {
     const Node& node = graph_.nodes[at(graph_.value(id).producer)];
     return node.op->name == op && node.phase == reader.phase ? &node : nullptr;
   }
-  // Likewise its index, if `reader` is its only reader and has a result of that spec.
+  // Returns the index of that node if `reader` is its only reader and has a result of that spec.
   std::optional<size_t> sole_producer(std::string_view op, ValueId id, const Node& reader) const {
     const Node* node = producer(op, id, reader);
     const bool sole = node != nullptr && readers_[at(id)].size() == 1 &&
@@ -87,8 +82,7 @@ class NormFusion {
     for (size_t side : {size_t{0}, size_t{1}}) {
       const ValueId residual = add.inputs[1 - side];
       const auto norm = sole_producer("batch_norm", add.inputs[side], add);
-      if (!norm || !made_before(residual, *norm) ||
-          !(graph_.value(residual).spec == graph_.value(add.outputs[0]).spec)) {
+      if (!norm || !made_before(residual, *norm) || spec(residual) != spec(add.outputs[0])) {
         continue;
       }
       graph_.nodes[*norm].inputs.push_back(residual);
@@ -112,17 +106,15 @@ class NormFusion {
     const auto mask = sole_producer("relu_backward", backward.inputs[1], backward);
     if (!mask) return;
     const ValueId y = graph_.nodes[*mask].inputs[0], dy = graph_.nodes[*mask].inputs[1];
-    const int producer = graph_.value(y).producer;
-    if (producer < 0) return;
-    const Node& forward = graph_.nodes[static_cast<size_t>(producer)];
+    const Node* forward = graph_.producer_of(y);
     const bool same =
-        forward.op->name == "batch_norm" && forward.inputs.size() == 3 &&
-        forward.attributes.text("activation") == "relu" &&
-        forward.inputs[0] == backward.inputs[0] && forward.inputs[1] == backward.inputs[2] &&
-        forward.outputs[1] == backward.inputs[3] && forward.outputs[2] == backward.inputs[4];
+        forward != nullptr && forward->op->name == "batch_norm" && forward->inputs.size() == 3 &&
+        forward->attributes.text("activation") == "relu" &&
+        forward->inputs[0] == backward.inputs[0] && forward->inputs[1] == backward.inputs[2] &&
+        forward->outputs[1] == backward.inputs[3] && forward->outputs[2] == backward.inputs[4];
     if (!same) return;
     backward.inputs[1] = dy;
-    backward.inputs.push_back(forward.inputs[2]);
+    backward.inputs.push_back(forward->inputs[2]);
     backward.attributes.set("activation", std::string("relu"));
     gone_[*mask] = true;
   }
@@ -154,7 +146,7 @@ class NormFusion {
     const Node* add = producer("add", id, graph_.nodes[norm]);
     if (add == nullptr || !one_block(*add, graph_.nodes[norm])) return {};
     const ValueId a = add->inputs[0], b = add->inputs[1];
-    if (!is_temporary(a) || !is_temporary(b) || !(spec(a) == spec(id)) || !(spec(b) == spec(id))) {
+    if (!is_temporary(a) || !is_temporary(b) || spec(a) != spec(id) || spec(b) != spec(id)) {
       return {};
     }
     const size_t sum = at(graph_.value(id).producer);
@@ -189,7 +181,7 @@ class NormFusion {
     const ValueId dy = norm.inputs[1];
     const size_t residual = norm.op->name == "rms_norm_backward" ? 4 : 5;
     if (norm.inputs.size() > residual || readers(dy).size() != 1 ||
-        !(spec(dy) == spec(norm.inputs[0]))) {
+        spec(dy) != spec(norm.inputs[0])) {
       return;
     }
     const auto addends = take_add(dy, index);
@@ -209,8 +201,7 @@ class NormFusion {
     if (add.op->name != "add" || add.phase != norm.phase) return;
     const ValueId residual = add.inputs[add.inputs[0] == dx ? 1 : 0], sum = add.outputs[0];
     if (residual == dx || !is_temporary(residual) || !is_temporary(sum) ||
-        !(spec(residual) == spec(dx)) || !(spec(sum) == spec(dx)) ||
-        !made_before(residual, index)) {
+        spec(residual) != spec(dx) || spec(sum) != spec(dx) || !made_before(residual, index)) {
       return;
     }
     norm.inputs.push_back(residual);
@@ -230,7 +221,7 @@ class NormFusion {
       if (cast.op->same_elements != SameElements::cast) continue;  // a message has no outputs
       const ValueId y = cast.outputs[0];
       if (cast.phase != norm.phase || !is_temporary(y) || !is_low_precision(spec(y).dtype) ||
-          (low != kNoValue && !(spec(low) == spec(y)))) {
+          (low != kNoValue && spec(low) != spec(y))) {
         continue;
       }
       if (low == kNoValue) {
@@ -259,7 +250,7 @@ class NormFusion {
   bool across_blocks_ = true;
   std::vector<std::vector<int>> readers_;  // by value: the nodes that read it
   std::vector<bool> gone_;
-  std::map<ValueId, ValueId> same_;  // casts of a value to one dtype: the first is read instead
+  Replacements same_;  // casts of a value to one dtype: the first is read instead
 };
 
 }  // namespace

@@ -34,12 +34,11 @@ void recompute_gates(Graph& graph) {
     }
     Node again = node;
     again.phase = Phase::backward;
-    again.outputs = {static_cast<ValueId>(graph.values.size())};
+    again.outputs = {graph.add({.spec = graph.value(y).spec})};
     for (const int reader : later) {
       std::ranges::replace(graph.nodes[static_cast<size_t>(reader)].inputs, y, again.outputs[0]);
     }
     added.emplace_back(*std::ranges::min_element(later), std::move(again));
-    graph.values.push_back({.name = {}, .spec = graph.value(y).spec});
   }
   std::ranges::stable_sort(added, {}, [](const auto& a) { return a.first; });
   for (auto at = added.rbegin(); at != added.rend(); ++at) {

@@ -39,10 +39,10 @@ class ContextLowering {
   void run() {
     uses_ = count_uses_and_views(graph_);
     for (Node& node : std::exchange(graph_.nodes, {})) {
-      for (ValueId& id : node.inputs) id = replaced(id);
+      replace_inputs(node, replaced_);
       for (ValueId id : node.outputs) {
         ValueId& base = graph_.value(id).storage_of;
-        base = replaced(base);
+        base = replaced(replaced_, base);
       }
       builder_.set_place(node);
       lower(std::move(node));
@@ -51,11 +51,6 @@ class ContextLowering {
   }
 
  private:
-  ValueId replaced(ValueId id) const {
-    const auto found = replaced_.find(id);
-    return found == replaced_.end() ? id : found->second;
-  }
-
   void lower(Node node) {
     const TokenCut cut(node.attributes);
     const auto axis = static_cast<int>(node.attributes.integer("axis"));
@@ -90,7 +85,7 @@ class ContextLowering {
     }
   }
 
-  // By value: the graph grows.
+  // Returns a copy, since the graph grows.
   Shape shape(ValueId id) const { return graph_.value(id).spec.shape; }
 
   ValueId slice(ValueId x, int axis, CutRange range) {
@@ -102,11 +97,6 @@ class ContextLowering {
     return builder_.emit1("concat", std::move(parts), {{"axis", int64_t{axis}}});
   }
   ValueId reshape(ValueId x, const Shape& to) { return builder_.reshape(x, to); }
-  // x with its axes `outer` × ranks × the rest in the order of the permutation.
-  ValueId transposed(ValueId x, const Shape& as) {
-    return builder_.emit1("transpose", {reshape(x, as)},
-                          {{"permutation", std::vector<int64_t>{1, 0, 2}}});
-  }
 
   // The runs of the ranks in a row as they lie in a message, or where each of them lies in it, in
   // the order of the text.
@@ -127,17 +117,9 @@ class ContextLowering {
   // Returns the tokens of all ranks, in the order of the text.
   ValueId gather(ValueId x, int axis, const TokenCut& cut) { return gather(x, axis, cut, over_); }
   ValueId gather(ValueId x, int axis, const TokenCut& cut, const std::string& over) {
-    Shape all = shape(x);
-    const int64_t outer = all.elements(0, axis), inner = all.elements(axis, all.rank());
-    all[axis] *= cut.ranks;
-    Attributes begin = message_attributes(slot_++, over), end = begin;
-    begin.set("shapes", std::vector<int64_t>{3, cut.ranks, outer, inner});
-    end.set("part", true);
-    const ValueId begun = builder_.emit1("all_gather_begin", {x}, begin);
-    ValueId y = builder_.emit1("all_gather_end", {begun, x}, end);
-    if (outer > 1) y = transposed(y, shape(y));
-    y = reshape(y, all);
-    return cut.balanced ? emit_ranges(builder_, y, axis, runs_of_ranks(cut, all[axis], true)) : y;
+    const ValueId y = emit_all_gather(builder_, x, axis, cut.ranks, over, slot_++);
+    if (!cut.balanced) return y;
+    return emit_ranges(builder_, y, axis, runs_of_ranks(cut, shape(y)[axis], true));
   }
 
   // Returns the tokens of this rank of the sum of x over the ranks.
@@ -152,9 +134,12 @@ class ContextLowering {
     const GraphValue& value = graph_.value(x);
     const bool alone = cut.balanced || (value.role == Role::activation &&
                                         value.storage_of == kNoValue && has_one_use(x));
-    x = outer > 1 ? transposed(x, {outer, cut.ranks, inner})
-        : alone   ? x
-                  : builder_.emit1("identity", {x});
+    if (outer > 1) {
+      x = builder_.emit1("transpose", {reshape(x, {outer, cut.ranks, inner})},
+                         {{"permutation", std::vector<int64_t>{1, 0, 2}}});
+    } else if (!alone) {
+      x = builder_.emit1("identity", {x});
+    }
     const Attributes end = message_attributes(slot_++, over);
     Attributes begin = end;
     begin.set("elements", local.elements());
@@ -415,13 +400,10 @@ class ContextLowering {
     ValueId y = kNoValue, sums = kNoValue;
     bool gaps = false;
   };
-  ValueId affine(ValueId x, double scale, double shift) {
-    return builder_.emit1("affine", {x}, {{"scale", scale}, {"shift", shift}});
-  }
   // Returns the sums with those that are sign · kNoKeys negated.
   ValueId turned(ValueId sums, double sign) {
-    const ValueId beyond = builder_.emit1("relu", {affine(sums, sign, -kNoKeys / 2)});
-    return builder_.emit1("add", {sums, affine(beyond, -4 * sign, 0)});
+    const ValueId beyond = builder_.emit1("relu", {builder_.scaled(sums, sign, -kNoKeys / 2)});
+    return builder_.emit1("add", {sums, builder_.scaled(beyond, -4 * sign)});
   }
   // Attention gives the sum +∞ to queries without keys.
   ValueId finite(ValueId sums) {
@@ -443,7 +425,7 @@ class ContextLowering {
     const ValueId change = builder_.emit1("mul", {builder_.emit1("sub", {b.y, a.y}), weight});
     ValueId sums = builder_.emit1("add", {a.sums, builder_.emit1("softplus", {difference})});
     if (a.gaps) {  // without keys a.sums is lost in the difference: take the sum as seen from b
-      const ValueId less = builder_.emit1("softplus", {affine(difference, -1, 0)});
+      const ValueId less = builder_.emit1("softplus", {builder_.scaled(difference, -1)});
       const ValueId from_b = builder_.emit1("add", {b.sums, less});
       sums = builder_.emit1(
           "add", {sums, builder_.emit1("mul", {builder_.emit1("sub", {from_b, sums}), of_b})});
@@ -517,7 +499,7 @@ class ContextLowering {
   std::string over_;
   bool ring_;
   int64_t slot_;
-  std::map<ValueId, ValueId> replaced_;
+  Replacements replaced_;
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Lowers the changes of placement of a partitioned graph (partition.h) to collectives.
 #include <algorithm>
-#include <map>
 
 #include "ops/gathered_parts.h"
 #include "passes/partition.h"
@@ -18,23 +17,18 @@ class PlacementLowering {
   void run(std::span<ValueId* const> kept) {
     readers_ = count_uses_and_views(graph_);
     for (Node& node : std::exchange(graph_.nodes, {})) {
-      for (ValueId& id : node.inputs) id = replaced(id);
+      replace_inputs(node, replaced_);
       for (ValueId id : node.outputs) {
         ValueId& base = graph_.value(id).storage_of;
-        base = replaced(base);
+        base = replaced(replaced_, base);
       }
       lower(std::move(node));
     }
-    for (ValueId* id : kept) *id = replaced(*id);
+    for (ValueId* id : kept) *id = replaced(replaced_, *id);
     graph_.update_producers();
   }
 
  private:
-  ValueId replaced(ValueId id) const {
-    const auto found = replaced_.find(id);
-    return found == replaced_.end() ? id : found->second;
-  }
-
   void lower(Node node) {
     builder_.set_place(node);
     const ValueId x = node.inputs.empty() ? kNoValue : node.inputs[0];
@@ -62,7 +56,7 @@ class PlacementLowering {
       value.of = before.of;
       value.kind = before.kind;
       if (before.storage_of != kNoValue) value.storage_of = before.storage_of;
-      graph_.value(node.outputs[0]) = {.name = {}, .spec = before.spec};
+      graph_.value(node.outputs[0]) = {.spec = before.spec};
     }
     replaced_[node.outputs[0]] = result;
   }
@@ -95,27 +89,14 @@ class PlacementLowering {
     const auto ranks = static_cast<int>(node.attributes.integer("ranks"));
     const CutParts parts = gathered_parts(node.attributes);
     const int64_t length = cut_extent(parts, 0);
-    Shape shard = graph_.value(x).spec.shape;
+    const Shape& shard = graph_.value(x).spec.shape;
     const int64_t missing = length - shard[dimension];
     if (missing > 0) {
       std::vector<int64_t> before(static_cast<size_t>(shard.rank()), 0), after = before;
       after[static_cast<size_t>(dimension)] = missing;
       x = builder_.emit1("pad", {x}, {{"before", before}, {"after", after}});
     }
-    shard[dimension] = length;
-    const int64_t outer = shard.elements(0, dimension);
-    const int64_t inner = length * shard.elements(dimension + 1, shard.rank());
-    Attributes attributes = message_attributes(slot_++, node.attributes.text(kOver));
-    Attributes end = attributes;
-    end.set("part", true);
-    attributes.set("shapes", std::vector<int64_t>{3, ranks, outer, inner});
-    const ValueId begun = builder_.emit1("all_gather_begin", {x}, attributes);
-    x = builder_.emit1("all_gather_end", {begun, x}, end);
-    if (outer > 1) {
-      x = builder_.emit1("transpose", {x}, {{"permutation", std::vector<int64_t>{1, 0, 2}}});
-    }
-    shard[dimension] = length * ranks;
-    x = builder_.reshape(x, shard);
+    x = emit_all_gather(builder_, x, dimension, ranks, node.attributes.text(kOver), slot_++);
     // One part: the ranges of the ranks are adjacent, and padding is at the end.
     if (parts.size() == 1 && parts[0].extent == length * ranks) return x;
     if (parts.size() == 1) return emit_range(builder_, x, dimension, {0, parts[0].extent});
@@ -135,7 +116,7 @@ class PlacementLowering {
   GraphBuilder builder_;
   int64_t slot_;
   std::vector<int> readers_;  // and views, of each value of the input graph
-  std::map<ValueId, ValueId> replaced_;
+  Replacements replaced_;
 };
 
 // Gives the state that belongs to sharded parameters their layouts and shards.
@@ -206,6 +187,22 @@ std::vector<ValueId> emit_all_reduce(GraphBuilder& builder, const std::vector<Va
                                      const std::string& over, int64_t slot) {
   const Attributes message = message_attributes(slot, over);
   return builder.emit("all_reduce_end", builder.emit("all_reduce_begin", values, message), message);
+}
+
+ValueId emit_all_gather(GraphBuilder& builder, ValueId x, int dimension, int64_t ranks,
+                        const std::string& over, int64_t slot) {
+  Shape all = builder.spec(x).shape;
+  const int64_t outer = all.elements(0, dimension), inner = all.elements(dimension, all.rank());
+  Attributes begin = message_attributes(slot, over), end = begin;
+  begin.set("shapes", std::vector<int64_t>{3, ranks, outer, inner});
+  end.set("part", true);
+  const ValueId begun = builder.emit1("all_gather_begin", {x}, begin);
+  ValueId y = builder.emit1("all_gather_end", {begun, x}, end);
+  if (outer > 1) {
+    y = builder.emit1("transpose", {y}, {{"permutation", std::vector<int64_t>{1, 0, 2}}});
+  }
+  all[dimension] *= ranks;
+  return builder.reshape(y, all);
 }
 
 void emit_sharded_norm(GraphBuilder& builder, const Node& norm, std::span<const ValueId> gradients,

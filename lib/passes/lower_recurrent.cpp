@@ -8,11 +8,6 @@
 namespace dltrain {
 namespace {
 
-ValueId add_activation(Graph& graph, const TensorSpec& spec) {
-  graph.values.push_back({.name = {}, .spec = spec});
-  return static_cast<ValueId>(graph.values.size() - 1);
-}
-
 // Returns a node in the place of `origin`, with new values for the outputs of which `outputs` has
 // none.
 Node part_of(Graph& graph, const Node& origin, const char* op, Attributes attributes,
@@ -25,7 +20,7 @@ Node part_of(Graph& graph, const Node& origin, const char* op, Attributes attrib
   node.outputs = outputs;
   const SpecList specs = node.op->output_specs(graph.input_specs(node), node.attributes);
   for (size_t i = outputs.size(); i < specs.size(); ++i) {
-    node.outputs.push_back(add_activation(graph, specs[i]));
+    node.outputs.push_back(graph.add({.spec = specs[i]}));
   }
   return node;
 }
@@ -68,7 +63,7 @@ Graph lower_recurrent(Graph graph, const KeptBytes& kept, bool training) {
     }
     if (training && *bytes > 0) {
       node.attributes.set("kept_bytes", *bytes);
-      node.outputs.push_back(add_activation(graph, {Shape{*bytes}, DType::u8}));
+      node.outputs.push_back(graph.add({.spec = {Shape{*bytes}, DType::u8}}));
     }
     nodes.push_back(std::move(node));
   }

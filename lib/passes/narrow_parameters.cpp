@@ -1,6 +1,5 @@
 #include "passes/narrow_parameters.h"
 
-#include <map>
 #include <set>
 
 #include "base/philox.h"
@@ -10,7 +9,7 @@ namespace dltrain {
 namespace {
 
 // Returns for each copy that replaces its parameter this parameter.
-std::map<ValueId, ValueId> find_replaced(const Graph& graph, const std::set<std::string>* only) {
+Replacements find_replaced(const Graph& graph, const std::set<std::string>* only) {
   std::set<ValueId> read;
   for (const Node& node : graph.nodes) {
     const UpdateKind kind = node.op->update;
@@ -19,7 +18,7 @@ std::map<ValueId, ValueId> find_replaced(const Graph& graph, const std::set<std:
       if (id != kNoValue) read.insert(graph.storage(id));
     }
   }
-  std::map<ValueId, ValueId> out;
+  Replacements out;
   for (ValueId copy : graph.with_role(Role::low_precision)) {
     const GraphValue& value = graph.value(copy);
     if (only != nullptr && !only->contains(graph.value(value.of).name)) continue;
@@ -31,21 +30,18 @@ std::map<ValueId, ValueId> find_replaced(const Graph& graph, const std::set<std:
 }  // namespace
 
 Graph narrow_parameters(Graph graph, const std::set<std::string>* only) {
-  const std::map<ValueId, ValueId> replaced = find_replaced(graph, only);
-  const auto replace = [&](ValueId& id) {
-    if (const auto at = replaced.find(id); at != replaced.end()) id = at->second;
-  };
+  const Replacements by = find_replaced(graph, only);
   std::set<ValueId> narrow;
-  for (const auto& [copy, parameter] : replaced) {
+  for (const auto& [copy, parameter] : by) {
     graph.value(parameter).spec.dtype = graph.value(copy).spec.dtype;
-    graph.value(copy) = {.name = {}, .spec = graph.value(copy).spec};
+    graph.value(copy) = {.spec = graph.value(copy).spec};
     narrow.insert(parameter);
   }
   std::vector<bool> gone(graph.nodes.size(), false);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     Node& node = graph.nodes[i];
-    gone[i] = node.op->update == UpdateKind::rounding && replaced.contains(node.inputs[2]);
-    for (ValueId& id : node.inputs) replace(id);
+    gone[i] = node.op->update == UpdateKind::rounding && by.contains(node.inputs[2]);
+    replace_inputs(node, by);
     if (node.op->update != UpdateKind::optimizer || !narrow.contains(node.inputs[1])) continue;
     const GraphValue& parameter = graph.value(node.inputs[1]);
     const uint64_t stream = random_stream("rounding." + parameter.name);
@@ -53,8 +49,8 @@ Graph narrow_parameters(Graph graph, const std::set<std::string>* only) {
     graph.value(node.outputs[0]).spec.dtype = parameter.spec.dtype;
   }
   for (GraphValue& view : graph.values) {
-    if (!replaced.contains(view.storage_of)) continue;
-    replace(view.storage_of);
+    if (!by.contains(view.storage_of)) continue;
+    view.storage_of = by.at(view.storage_of);
     view.role = Role::parameter;
   }
   graph.remove_nodes(gone);

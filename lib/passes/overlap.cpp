@@ -115,15 +115,17 @@ class Overlap {
     return out;
   }
 
-  bool uses_memory_of(const Node& node, const Node& end) const {
-    const auto uses = [&](ValueId id) {
-      const auto same = [&](ValueId other) {
-        return other != kNoValue && graph_.storage(other) == graph_.storage(id);
-      };
-      return id != kNoValue &&
-             (std::ranges::any_of(end.outputs, same) || std::ranges::any_of(end.inputs, same));
+  // Returns whether the node reads or writes memory of the value, or of one of another node.
+  bool uses_memory_of(const Node& node, ValueId value) const {
+    const auto shares = [&](ValueId id) {
+      return id != kNoValue && graph_.storage(id) == graph_.storage(value);
     };
-    return std::ranges::any_of(node.inputs, uses) || std::ranges::any_of(node.outputs, uses);
+    return value != kNoValue &&
+           (std::ranges::any_of(node.inputs, shares) || std::ranges::any_of(node.outputs, shares));
+  }
+  bool uses_memory_of(const Node& node, const Node& other) const {
+    const auto uses = [&](ValueId id) { return uses_memory_of(node, id); };
+    return std::ranges::any_of(other.inputs, uses) || std::ranges::any_of(other.outputs, uses);
   }
 
   // Moves gathers of the backward up to the message before them.
@@ -177,17 +179,10 @@ class Overlap {
   }
 
   bool changes_what_waiting_nodes_use(const Node& node) const {
+    if (node.op->same_elements == SameElements::view) return false;
     return std::ranges::any_of(node.outputs, [&](ValueId written) {
-      if (graph_.value(written).storage_of == kNoValue ||
-          node.op->same_elements == SameElements::view) {
-        return false;
-      }
-      return std::ranges::any_of(waiting_, [&](const Node& other) {
-        const auto uses = [&](ValueId id) {
-          return id != kNoValue && graph_.storage(id) == graph_.storage(written);
-        };
-        return std::ranges::any_of(other.inputs, uses) || std::ranges::any_of(other.outputs, uses);
-      });
+      const auto uses = [&](const Node& other) { return uses_memory_of(other, written); };
+      return graph_.value(written).storage_of != kNoValue && std::ranges::any_of(waiting_, uses);
     });
   }
 
@@ -196,9 +191,7 @@ class Overlap {
   void run_waiting(double keep) {
     std::vector<double> flops;
     for (const Node& node : waiting_) {
-      flops.push_back(
-          op_cost(*node.op, graph_.input_specs(node), graph_.output_specs(node), node.attributes)
-              .flops);
+      flops.push_back(graph_.cost(node).flops);
     }
     double left = std::accumulate(flops.begin(), flops.end(), 0.0);
     const double kept = keep * left;

@@ -78,11 +78,9 @@ class Partition {
         }
       }
     }
-    for (const auto& entry : readers) {
-      const ValueId parameter = entry.first;
-      const std::vector<const Node*>& nodes = entry.second;
-      const auto alike = [&](const Node* node) {
-        return node->op == nodes[0]->op && node->attributes == nodes[0]->attributes;
+    for (const auto& [parameter, nodes] : readers) {
+      const auto alike = [first = nodes[0]](const Node* node) {
+        return node->op == first->op && node->attributes == first->attributes;
       };
       const Shape& shape = whole_spec(parameter).shape;
       for (int d = 0; d < shape.rank(); ++d) free_[parameter].push_back(d);
@@ -162,8 +160,7 @@ class Partition {
       if (y == node.outputs[0]) part = wanted;
       slices[other.attributes.integers("before")[axis]] = part;
     }
-    Placement out = wanted.moved_to(wanted.dimension);
-    out.parts.clear();
+    Placement out{wanted.kind, wanted.dimension, {}};
     for (const auto& [begin, slice] : slices) {
       const bool fits = begin == whole_extent(out.parts) && slice.dimension == wanted.dimension;
       if (!fits || !is_sharded(slice)) return kReplicated;
@@ -317,9 +314,7 @@ class Partition {
   }
 
   void place(Node node) {
-    for (ValueId& id : node.inputs) {
-      if (const auto summed = summed_.find(id); summed != summed_.end()) id = summed->second;
-    }
+    replace_inputs(node, summed_);
     builder_.set_place(node);
     if (node.op->emit_sharded != nullptr && emit_sharded(node)) return;
     std::optional<Choice> choice = choose(node, false);
@@ -354,7 +349,7 @@ class Partition {
         whole_.resize(graph_.values.size());
       } else if (is_free(id) && is_sharded(wanted)) {
         shard_parameter(id, wanted);
-      } else if (choice->inputs[i] == kReplicated) {
+      } else if (wanted == kReplicated) {
         keep_whole(id);
         id = read_by_shards(id);
       }
@@ -449,7 +444,7 @@ class Partition {
   }
 
   ValueId gathered(ValueId id) {
-    if (const auto summed = summed_.find(id); summed != summed_.end()) id = summed->second;
+    id = replaced(summed_, id);
     const Placement shards = placement(id);
     if (!is_sharded(shards)) return id;
     const auto [whole, first] = gathered_.try_emplace(id, kNoValue);
@@ -474,7 +469,7 @@ class Partition {
   std::vector<std::string> without_rule_;
   std::vector<int> uses_;  // of each value of the forward
   std::vector<std::vector<int>> readers_;
-  std::map<ValueId, ValueId> summed_, gathered_, read_by_shards_;
+  Replacements summed_, gathered_, read_by_shards_;
 };
 
 }  // namespace

@@ -72,6 +72,11 @@ void reduce_update_sums(Graph& graph, const Mesh& mesh);
 std::vector<ValueId> emit_all_reduce(GraphBuilder& builder, const std::vector<ValueId>& values,
                                      const std::string& over, int64_t slot);
 
+// Emits the gather of the `x` of so many ranks, which are alike in shape, in a row along a
+// dimension, as one message with this slot.
+ValueId emit_all_gather(GraphBuilder& builder, ValueId x, int dimension, int64_t ranks,
+                        const std::string& over, int64_t slot);
+
 // The attributes of both ops of a message.
 Attributes message_attributes(int64_t slot, const std::string& over);
 

@@ -17,8 +17,8 @@ namespace {
 bool repeatable(const Graph& graph, const Node& node) {
   if (node.attributes.has(kAlwaysAgain)) return true;
   if (node.op->has_effect || node.once_per_step || node.attributes.has(kNeverAgain)) return false;
-  return std::all_of(node.outputs.begin(), node.outputs.end(),
-                     [&](ValueId id) { return graph.value(id).role == Role::activation; });
+  return std::ranges::all_of(node.outputs,
+                             [&](ValueId id) { return graph.value(id).role == Role::activation; });
 }
 
 class Rewriting {
@@ -43,7 +43,7 @@ class Rewriting {
       if (node.attributes.has(kAlwaysAgain)) {
         for (ValueId id : node.outputs) drop_[static_cast<size_t>(id)] = true;
       } else if (node.op->slot == SlotUse::ends && node.phase != Phase::update) {
-        // What is being sent stays as it is.
+        // A tensor stays as it is while it is sent.
         for (ValueId id : node.inputs) drop_[static_cast<size_t>(id)] = false;
       }
     }
@@ -104,7 +104,7 @@ class Rewriting {
     std::vector<bool> droppable(graph_.values.size(), false);
     for (const Node& node : graph_.nodes) {
       if (node.phase != Phase::forward || !repeatable(graph_, node)) continue;
-      // What is repeated whenever it is read has no place in a schedule.
+      // A value that is repeated whenever it is read has no place in a schedule.
       if (selects(options_.keep, node.layer) || node.attributes.has(kAlwaysAgain)) continue;
       for (ValueId id : node.outputs) droppable[static_cast<size_t>(id)] = true;
     }
@@ -125,9 +125,8 @@ class Rewriting {
       if (schedule_.stage[root] < 0) continue;
       // The backward of the next stage comes first.
       read_in_[id] = schedule_.stage[root] + (schedule_.result[root] ? 1 : 0);
-      const int producer = graph_.values[id].producer;
-      drop_[id] = producer >= 0 && !kept[root] &&
-                  graph_.nodes[static_cast<size_t>(producer)].phase == Phase::forward;
+      const Node* producer = graph_.producer_of(static_cast<ValueId>(id));
+      drop_[id] = producer != nullptr && !kept[root] && producer->phase == Phase::forward;
     }
   }
 
@@ -181,10 +180,9 @@ class Rewriting {
     if (node.op->slot != SlotUse::none) copy.attributes.set("slot", slot_again(node));
     for (ValueId& id : copy.outputs) {
       const GraphValue value = graph_.value(id);
-      GraphValue made{.name = {}, .spec = value.spec, .role = value.role};
+      GraphValue made{.spec = value.spec, .role = value.role};
       if (value.storage_of != kNoValue) made.storage_of = recomputed(value.storage_of);
-      const auto fresh = static_cast<ValueId>(graph_.values.size());
-      graph_.values.push_back(std::move(made));
+      const ValueId fresh = graph_.add(std::move(made));
       if (ValueId& there = again_[static_cast<size_t>(id)]; there == kNoValue) {
         there = fresh;
         temporary_.push_back(id);
@@ -193,9 +191,7 @@ class Rewriting {
     }
     ++out_.nodes;
     if (options_.seconds) out_.seconds += options_.seconds(graph_, copy);
-    out_.flops +=
-        op_cost(*copy.op, graph_.input_specs(copy), graph_.output_specs(copy), copy.attributes)
-            .flops;
+    out_.flops += graph_.cost(copy).flops;
     graph_.nodes.push_back(std::move(copy));
   }
 
@@ -220,11 +216,11 @@ class Rewriting {
   std::set<int64_t> received_;        // of these, by the slot in the forward
   std::vector<bool> drop_;            // by value of the input graph
   std::vector<ValueId> again_;        // likewise: its copy in the backward
-  // Of automatic: the stage whose backward runs, and values that are recomputed for it alone.
+  // For `automatic`: the stage whose backward runs, and values that are recomputed for it alone.
   RecomputeSchedule schedule_;
   int stage_ = 0;
-  std::vector<int>
-      read_in_;  // by value of the input graph: the first stage whose backward reads it
+  // By value of the input graph: the first stage whose backward reads it.
+  std::vector<int> read_in_;
   std::vector<ValueId> temporary_;
   Recomputed out_;
 };
@@ -238,8 +234,7 @@ Recomputed recompute(Graph graph, const RecomputeOptions& options) {
     return {.graph = std::move(graph)};
   }
   if (options.mode == Recompute::blocks &&
-      std::none_of(graph.nodes.begin(), graph.nodes.end(),
-                   [](const Node& node) { return node.block >= 0; })) {
+      std::ranges::none_of(graph.nodes, [](const Node& node) { return node.block >= 0; })) {
     fail(ExitCode::usage,
          "memory.recompute: blocks runs the copies of a `repeat` again, and the model has none; "
          "selective and full need none");

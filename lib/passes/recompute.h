@@ -29,7 +29,7 @@ struct RecomputeOptions {
   // Patterns of layers (config/name_patterns.h) whose activations are kept, or recomputed, whatever
   // the mode says.
   std::vector<std::string> keep = {}, again = {};
-  // Of automatic: the memory, from 0 (the least possible) to 1 (nothing runs again), and the
+  // For `automatic`: the memory, from 0 (the least possible) to 1 (nothing runs again), and the
   // seconds of a node, whose unit does not matter.
   double share = 1;
   std::function<double(const Graph&, const Node&)> seconds = {};
@@ -59,7 +59,7 @@ Recomputed recompute(Graph graph, const RecomputeOptions& options);
 // their piece are recomputed (`blocks` and `full`).
 std::vector<int> recomputed_pieces(const Graph& graph, Recompute mode);
 
-// What `automatic` keeps. Values are those that own memory (GraphValue::storage_of).
+// The values that `automatic` keeps, of those that own memory (GraphValue::storage_of).
 struct RecomputeSchedule {
   struct Sweep {
     int last = 0;               // the stage of the forward at whose backward it runs

@@ -65,7 +65,7 @@ class Chain {
     result_.assign(n, false);
     needed_ = read_after_forward(graph);
     std::vector<ForwardCut> cuts = find_forward_cuts(graph, skips_);
-    // Of cuts at the same value the last counts.
+    // The last of several cuts at the same value counts.
     for (size_t i = cuts.size() - 1; i-- > 0;) {
       if (cuts[i].value == cuts[i + 1].value) cuts.erase(cuts.begin() + static_cast<ptrdiff_t>(i));
     }
@@ -101,7 +101,7 @@ class Chain {
   }
 
  private:
-  // What the backward reads of a stage, and its result.
+  // The values of a stage that the backward reads, and its result.
   struct Values {
     std::vector<ValueId> ids;  // in order of production
     ValueId result = kNoValue;

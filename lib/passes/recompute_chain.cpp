@@ -69,7 +69,7 @@ ChainPlanner::Best ChainPlanner::best(int first, int last, int memory) const {
   const ChainStage& stage = stages_[static_cast<size_t>(first)];
   const Units& size = units_[static_cast<size_t>(first)];
   if (memory < size.forward) return out;
-  // What the backward of `first` needs, when that of all later stages is done.
+  // The backward of `first` runs after that of all later stages.
   if (memory >= size.backward) {
     for (size_t c = 0; c < stage.choices.size(); ++c) {
       const float rest = first == last ? 0 : seconds(first + 1, last, memory - size.choices[c]);

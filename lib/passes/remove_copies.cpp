@@ -10,8 +10,7 @@ Graph remove_copies(Graph graph, bool one_rank) {
   const std::vector<int> uses = graph.count_uses();
   std::vector<bool> gone(graph.nodes.size(), false);
   const auto has_views = [&](ValueId id) {
-    return std::any_of(graph.values.begin(), graph.values.end(),
-                       [&](const GraphValue& v) { return v.storage_of == id; });
+    return std::ranges::find(graph.values, id, &GraphValue::storage_of) != graph.values.end();
   };
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& copy = graph.nodes[i];
@@ -29,11 +28,10 @@ Graph remove_copies(Graph graph, bool one_rank) {
         producer.outputs.size() == 1) {
       continue;
     }
-    *std::find(producer.outputs.begin(), producer.outputs.end(), from) = sum;
+    *std::ranges::find(producer.outputs, from) = sum;
     gone[i] = true;
     for (size_t k = 0; read && k < graph.nodes.size(); ++k) {
-      auto& inputs = graph.nodes[k].inputs;
-      std::replace(inputs.begin(), inputs.end(), from, sum);
+      std::ranges::replace(graph.nodes[k].inputs, from, sum);
     }
   }
   graph.remove_nodes(gone);

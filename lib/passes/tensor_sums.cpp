@@ -21,9 +21,7 @@ void TensorSums::add_up(Node& node) {
       for (size_t i = 0; i < sums.size(); ++i) results_[sums[i]] = made[i];
     }
   }
-  for (ValueId& id : node.inputs) {
-    if (const auto found = results_.find(id); found != results_.end()) id = found->second;
-  }
+  replace_inputs(node, results_);
 }
 
 void TensorSums::note(const Node& node, const std::string& axes) {

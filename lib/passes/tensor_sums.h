@@ -27,7 +27,7 @@ class TensorSums {
   const Mesh& mesh_;
   int64_t& slot_;
   std::map<std::string, std::vector<ValueId>> open_;  // by axes: not yet added up
-  std::map<ValueId, ValueId> results_;
+  Replacements results_;
 };
 
 // Returns the axis over which a parameter is sharded, without that of ZeRO; "" for none.

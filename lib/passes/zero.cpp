@@ -60,9 +60,8 @@ std::map<ValueId, ParameterUse> find_uses(const Graph& graph, std::vector<ValueI
     check_internal(found != uses.end(), "a parameter with a gradient that nothing reads");
     found->second.trainable = true;
     found->second.block = update->attributes.integer("block", 1);
-    const int made = graph.value(update->inputs[2]).producer;
-    found->second.whole =
-        made >= 0 && graph.nodes[static_cast<size_t>(made)].phase == Phase::update;
+    const Node* made = graph.producer_of(update->inputs[2]);
+    found->second.whole = made != nullptr && made->phase == Phase::update;
   }
   return uses;
 }

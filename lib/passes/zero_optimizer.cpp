@@ -123,9 +123,7 @@ class RangeUpdate {
       return;
     }
     const Member& member = found->second;
-    for (ValueId& id : node.inputs) {
-      if (const auto now = now_.find(id); now != now_.end()) id = now->second;
-    }
+    replace_inputs(node, now_);
     if (!node.op->independent_elements) {
       std::vector<int64_t> range = node.attributes.integers("range");  // of shards
       if (range.empty()) range = adafactor_range(member.shape, 0, 0, {});
@@ -141,22 +139,17 @@ class RangeUpdate {
 
   // All-gathers the tensors that every rank stores in full, for the next step.
   void gather() {
-    std::vector<std::vector<ValueId>> begun;
-    std::vector<std::string> overs;
-    const int64_t first_slot = slot_;
+    std::vector<std::pair<std::vector<ValueId>, Attributes>> begun;  // with those of the message
     for (const UnitParts& unit : parts_) {
       for (const UnitParts::Gathered& gathered : unit.gathered) {
         std::vector<ValueId> inputs{gathered.part};
         inputs.insert(inputs.end(), gathered.tensors.begin(), gathered.tensors.end());
-        begun.push_back(
-            builder_.emit("all_gather_begin", inputs,
-                          message_attributes(slot_++, options_.mesh.over(unit.unit->axes))));
-        overs.push_back(options_.mesh.over(unit.unit->axes));
+        const auto message = message_attributes(slot_++, options_.mesh.over(unit.unit->axes));
+        begun.emplace_back(builder_.emit("all_gather_begin", inputs, message), message);
       }
     }
-    for (size_t i = 0; i < begun.size(); ++i) {
-      builder_.emit("all_gather_end", begun[i],
-                    message_attributes(first_slot + static_cast<int64_t>(i), overs[i]));
+    for (const auto& [tensors, message] : begun) {
+      builder_.emit("all_gather_end", tensors, message);
     }
   }
 
@@ -166,7 +159,7 @@ class RangeUpdate {
   const DataParallelOptions& options_;
   int64_t slot_;
   std::map<ValueId, Member> members_;  // by parameter, and by its range
-  std::map<ValueId, ValueId> now_;     // whole tensors, and their ranges
+  Replacements now_;                   // whole tensors, and their ranges
   std::vector<Graph::GroupOffset> offsets_;
   TensorSums sums_;
 };

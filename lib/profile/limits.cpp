@@ -73,22 +73,18 @@ double product_flops(const Engine& engine, Device& device, DType dtype,
   return best;
 }
 
-bool is_low(DType dtype) {
-  return dtype == DType::bf16 || dtype == DType::f16;
-}
-
 }  // namespace
 
 double MachineLimits::flops(DType dtype) const {
   if (dtype == DType::u8) return 2 * flops_low;  // FP8, by the data sheets
-  return is_low(dtype) && flops_low > 0 ? flops_low : flops_f32;
+  return is_low_precision(dtype) && flops_low > 0 ? flops_low : flops_f32;
 }
 
 MachineLimits find_limits(const Engine& engine, Device& device, DType low, bool tf32) {
   const DeviceProperties& p = device.properties();
   if (p.peak_bytes > 0 && p.peak_flops_f32 > 0) {
     return {.flops_f32 = tf32 ? p.peak_flops_low / 2 : p.peak_flops_f32,
-            .flops_low = is_low(low) ? p.peak_flops_low : 0,
+            .flops_low = is_low_precision(low) ? p.peak_flops_low : 0,
             .bytes = p.peak_bytes,
             .source = "figures of the device"};
   }
@@ -100,7 +96,7 @@ MachineLimits find_limits(const Engine& engine, Device& device, DType low, bool 
   out.flops_f32 =
       product_flops(engine, device, DType::f32, sizes,
                     tf32 && !host ? Attributes{{"math", std::string("tf32")}} : Attributes());
-  if (is_low(low)) out.flops_low = product_flops(engine, device, low, sizes);
+  if (is_low_precision(low)) out.flops_low = product_flops(engine, device, low, sizes);
   const double copy = time_op(engine, device, "identity", {words}, words);
   out.bytes = copy > 0 ? 2 * static_cast<double>(words.bytes()) / copy : 0;
   out.source = fmt::format("measured: products of {}³ and {}³, a copy of {} MiB", sizes[0],

@@ -15,6 +15,8 @@ struct MachineLimits {
 
   // The arithmetic rate for this dtype; f64 counts as f32.
   double flops(DType dtype) const;
+  // The rate of the 16-bit type if the run has one, else that of f32.
+  double peak_flops() const { return flops_low > 0 ? flops_low : flops_f32; }
 };
 
 // Returns the figures of the device (DeviceProperties). If there are none, measures its kernels:
@@ -22,6 +24,6 @@ struct MachineLimits {
 // type) and of a copy of memory that exceeds the caches. Takes about a second and, on the CPU, 256
 // MiB. Several ranks on a machine measure at the same time. `tf32`: f32 products of a GPU are
 // TF32's.
-MachineLimits find_limits(const Engine& engine, Device& device, DType low, bool tf32 = false);
+MachineLimits find_limits(const Engine& engine, Device& device, DType low, bool tf32);
 
 }  // namespace dltrain

@@ -32,18 +32,12 @@ constexpr const char *kTraceFile = "trace.json", *kRooflineFile = "roofline.svg"
 
 using ProfileClock = std::chrono::steady_clock;
 
-int64_t now_profile() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             ProfileClock::now().time_since_epoch())
-      .count();
-}
-
 // Measures the load by other processes on the CPUs that this process may use. 1 means one CPU that
 // is always busy.
 class OtherLoad {
  public:
   double cpus() const {
-    const double seconds = 1e-9 * static_cast<double>(now_profile() - from_);
+    const double seconds = 1e-9 * static_cast<double>(profiler_clock() - from_);
     return seconds > 0 ? std::max(0.0, (busy() - own() - before_) / seconds) : 0;
   }
 
@@ -74,7 +68,7 @@ class OtherLoad {
     }
     return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
   }
-  int64_t from_ = now_profile();
+  int64_t from_ = profiler_clock();
   double before_ = busy() - own();
 };
 
@@ -95,7 +89,7 @@ class Ranks {
     constexpr int64_t kSameMachine = 10'000'000;  // ns
     if (group_ == nullptr) return 0;
     group_->barrier();
-    const int64_t own = now_profile(), difference = own - from_first(own);
+    const int64_t own = profiler_clock(), difference = own - from_first(own);
     return std::abs(difference) < kSameMachine ? 0 : difference;
   }
 

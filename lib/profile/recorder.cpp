@@ -65,7 +65,7 @@ Recording Recorder::take() {
   if (profiler_) recording_.device = profiler_->collect();
   std::ranges::stable_sort(recording_.device, {}, &DeviceActivity::begin);
   const std::lock_guard lock(mutex_);
-  // Batches that were ready before anyone looked.
+  // Batches that were ready before the first observed part do not count.
   if (!recording_.parts.empty()) {
     const int64_t first = recording_.parts.front().begin;
     std::erase_if(recording_.fills, [&](const FillEvent& fill) { return fill.end < first; });

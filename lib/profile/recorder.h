@@ -34,8 +34,8 @@ struct FillEvent {
   int worker = 0;
   int64_t batch = 0;
   int64_t begin = 0, end = 0;
-  int64_t cpu =
-      -1;  // processor time that the thread has used so far; the rest of its time it waits
+  // Processor time that the thread has used so far; −1: unknown.
+  int64_t cpu = -1;
 };
 
 struct Recording {

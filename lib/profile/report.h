@@ -9,7 +9,7 @@
 
 namespace dltrain {
 
-// Where the step of one rank goes.
+// The time of one rank's step and of its parts.
 struct RankShares {
   double step_seconds = 0;
   std::vector<double> seconds = {};  // of each of Profile::shares
@@ -24,8 +24,8 @@ struct ProfileReport {
   int threads = 0;  // of the kernels; 0: they run on the device
   int64_t warmup = 0, samples_per_step = 0;
   MachineLimits limits = {};
-  std::string arithmetic = {};    // "bf16": what the utilisation is measured against
-  std::string method = {};        // how time was taken
+  std::string arithmetic = {};    // "bf16": the utilisation is a share of its rate
+  std::string method = {};        // see Recording::method
   double plain_step_seconds = 0;  // the median of steps without observation
   double model_flops = 0;         // of a rank's step (compile/model_flops.h); 0: steps differ
   Profile profile = {};

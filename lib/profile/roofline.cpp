@@ -37,8 +37,7 @@ std::string text_at(double x, double y, const std::string& text, const char* anc
 }  // namespace
 
 std::string roofline_svg(const ProfileReport& report) {
-  const double peak =
-      report.limits.flops_low > 0 ? report.limits.flops_low : report.limits.flops_f32;
+  const double peak = report.limits.peak_flops();
   const double bytes = report.limits.bytes;
   std::vector<const ProfileRow*> rows;
   for (const ProfileRow& row : report.profile.ops) {

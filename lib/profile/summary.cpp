@@ -33,6 +33,32 @@ Cost cost_of_addition(const TensorSpec& output) {
           .bytes = 3 * static_cast<double>(output.bytes())};
 }
 
+CallWork work_of(const Program& program, size_t index, const MachineLimits& limits) {
+  const Graph& graph = program.graph();
+  const Call& call = program.calls()[index];
+  const Node& node = graph.nodes[call.node];
+  CallWork out{.op = std::string(node.op->name),
+               .variant = std::string(call.row->variant),
+               .layer = node.layer.empty() ? "model" : node.layer,
+               .phase = node.phase,
+               .slot = node.attributes.integer("slot", -1)};
+  out.communicates = out.slot >= 0;
+  if (call.adds_temporary) {
+    out.op += " (addition)";
+    out.cost = cost_of_addition(graph.value(node.outputs[0]).spec);
+  } else {
+    out.cost =
+        op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes);
+  }
+  if (out.communicates) return out;
+  const double flops = limits.flops(arithmetic_of(graph, node));
+  const double arithmetic = flops > 0 ? out.cost.flops / flops : 0;
+  const double memory = limits.bytes > 0 ? out.cost.bytes / limits.bytes : 0;
+  out.limit_seconds = std::max(arithmetic, memory);
+  out.by_arithmetic = arithmetic > memory;
+  return out;
+}
+
 // "f32[64, 784] × f32[784, 10] → f32[64, 10]"
 std::string shapes_of(const Program& program, size_t call) {
   const Graph& graph = program.graph();
@@ -83,24 +109,7 @@ class Rows {
   std::map<std::string, ProfileRow> rows_;
 };
 
-// The properties of each call, computed once.
-class CallWorkCache {
- public:
-  explicit CallWorkCache(const MachineLimits& limits) : limits_(limits) {}
-  const CallWork& of(const CallEvent& event) {
-    auto& works = works_[event.program];
-    for (size_t i = works.size(); i < event.program->calls().size(); ++i) {
-      works.push_back(work_of(*event.program, i, limits_));
-    }
-    return works[event.call];
-  }
-
- private:
-  const MachineLimits& limits_;
-  std::map<const Program*, std::vector<CallWork>> works_;
-};
-
-// When the work of each call ran: on the host, or on the device.
+// Returns the times in which the work of each call ran, on the host or on the device.
 std::vector<std::vector<Interval>> times_of_calls(const Recording& recording) {
   std::vector<std::vector<Interval>> times(recording.calls.size());
   if (recording.synchronous) {
@@ -124,7 +133,7 @@ Intervals parts(const Recording& recording, StepPart part) {
   return merged(std::move(out));
 }
 
-// The step, cut into what the calls did by phase, and what the host did while they did nothing.
+// Divides the step into the work of the calls by phase, and the work of the host while no call ran.
 std::vector<StepShare> cut_step(const Recording& recording, CallWorkCache& works,
                                 const std::vector<std::vector<Interval>>& times, double steps,
                                 std::vector<Gap>& gaps) {
@@ -173,7 +182,7 @@ std::vector<StepShare> cut_step(const Recording& recording, CallWorkCache& works
   return shares;
 }
 
-// The first fill of a thread only says how much processor time it had used before.
+// The first fill of a thread only tells how much processor time it had used before.
 LoaderTotals loader_totals(const Recording& recording, double steps) {
   LoaderTotals out;
   std::map<int, std::vector<const FillEvent*>> threads;
@@ -208,30 +217,12 @@ void add_to(KernelTotals& totals, const CallWork& work, double seconds, double s
 
 }  // namespace
 
-CallWork work_of(const Program& program, size_t index, const MachineLimits& limits) {
-  const Graph& graph = program.graph();
-  const Call& call = program.calls()[index];
-  const Node& node = graph.nodes[call.node];
-  CallWork out{.op = std::string(node.op->name),
-               .variant = std::string(call.row->variant),
-               .layer = node.layer.empty() ? "model" : node.layer,
-               .phase = node.phase,
-               .slot = node.attributes.integer("slot", -1)};
-  out.communicates = out.slot >= 0;
-  if (call.adds_temporary) {
-    out.op += " (addition)";
-    out.cost = cost_of_addition(graph.value(node.outputs[0]).spec);
-  } else {
-    out.cost =
-        op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes);
+const CallWork& CallWorkCache::of(const CallEvent& event) {
+  auto& works = works_[event.program];
+  for (size_t i = works.size(); i < event.program->calls().size(); ++i) {
+    works.push_back(work_of(*event.program, i, limits_));
   }
-  if (out.communicates) return out;
-  const double flops = limits.flops(arithmetic_of(graph, node));
-  const double arithmetic = flops > 0 ? out.cost.flops / flops : 0;
-  const double memory = limits.bytes > 0 ? out.cost.bytes / limits.bytes : 0;
-  out.limit_seconds = std::max(arithmetic, memory);
-  out.by_arithmetic = arithmetic > memory;
-  return out;
+  return works[event.call];
 }
 
 Profile summarize(const Recording& recording, const MachineLimits& limits) {

@@ -1,7 +1,8 @@
-// From a recording to figures: where the time of a step goes, and how near each op, layer and call
-// comes to what the machine can do.
+// Computes the figures of a recording: the parts of the time of a step, and how near each op, layer
+// and call comes to the limits of the machine.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,12 +17,22 @@ struct CallWork {
   std::string layer = {};             // "layers.3"; "model" where no layer asked for it
   Phase phase = Phase::forward;
   Cost cost = {};              // as `dltrain plan` counts
-  double limit_seconds = 0;    // that the cost takes at the machine's limits
+  double limit_seconds = 0;    // the time that the cost takes at the machine's limits
   bool by_arithmetic = false;  // the limit is that of arithmetic, not of memory
   bool communicates = false;   // between ranks: its time is no arithmetic
   int64_t slot = -1;           // of an asynchronous operation, which two calls share
 };
-CallWork work_of(const Program& program, size_t call, const MachineLimits& limits);
+
+// Computes the properties of the calls of each program once.
+class CallWorkCache {
+ public:
+  explicit CallWorkCache(const MachineLimits& limits) : limits_(limits) {}
+  const CallWork& of(const CallEvent& event);
+
+ private:
+  const MachineLimits& limits_;
+  std::map<const Program*, std::vector<CallWork>> works_;
+};
 
 // Calls that belong together; all figures are those of one step.
 struct ProfileRow {
@@ -31,7 +42,7 @@ struct ProfileRow {
   double seconds = 0;
   double forward = 0, backward = 0, update = 0;  // of the seconds
   double flops = 0, bytes = 0;
-  double limit_seconds = 0;  // that these take at the machine's limits; 0: nothing to compare
+  double limit_seconds = 0;  // the time of these at the machine's limits; 0: no limits apply
 
   double flop_rate() const { return seconds > 0 ? flops / seconds : 0; }
   double byte_rate() const { return seconds > 0 ? bytes / seconds : 0; }

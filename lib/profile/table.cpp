@@ -178,7 +178,7 @@ class Table {
 }  // namespace
 
 double ProfileReport::utilization() const {
-  const double peak = limits.flops_low > 0 ? limits.flops_low : limits.flops_f32;
+  const double peak = limits.peak_flops();
   return plain_step_seconds > 0 && peak > 0 ? model_flops / (plain_step_seconds * peak) : 0;
 }
 

@@ -22,7 +22,7 @@ class Writer {
  public:
   Writer(const Recording& recording, const MachineLimits& limits, int rank, int64_t origin)
       : recording_(recording),
-        limits_(limits),
+        works_(limits),
         origin_(origin),
         trace_(rank, fmt::format("rank {}", rank)) {}
 
@@ -65,7 +65,7 @@ class Writer {
 
   void add_call(size_t i) {
     const CallEvent& event = recording_.calls[i];
-    const CallWork& work = of(event);
+    const CallWork& work = works_.of(event);
     trace_.slice(kTraining, call_label(*event.program, event.call),
                  work.communicates ? "communication" : "op", at(event.begin), at(event.end),
                  arguments_of(event, work));
@@ -125,7 +125,7 @@ class Writer {
       JsonObject arguments;
       if (activity.tag >= 0) {
         const CallEvent& event = recording_.calls[static_cast<size_t>(activity.tag)];
-        arguments = arguments_of(event, of(event));
+        arguments = arguments_of(event, works_.of(event));
         arguments.add("call", call_label(*event.program, event.call));
       }
       if (activity.bytes > 0) arguments.add("moved", activity.bytes);
@@ -135,18 +135,12 @@ class Writer {
   }
 
   int64_t at(int64_t time) const { return time - origin_; }
-  const CallWork& of(const CallEvent& event) {
-    const auto [entry, added] = works_.try_emplace({event.program, event.call});
-    if (added) entry->second = work_of(*event.program, event.call, limits_);
-    return entry->second;
-  }
-  Phase phase(size_t i) { return of(recording_.calls[i]).phase; }
+  Phase phase(size_t i) { return works_.of(recording_.calls[i]).phase; }
 
   const Recording& recording_;
-  const MachineLimits& limits_;
+  CallWorkCache works_;
   int64_t origin_;
   ChromeTrace trace_;
-  std::map<std::pair<const Program*, size_t>, CallWork> works_;
   std::map<int64_t, std::deque<int64_t>> messages_;  // by slot: when those under way began
 };
 

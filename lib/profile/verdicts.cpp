@@ -62,8 +62,7 @@ class Judge {
     if (what != "arithmetic" && what != "memory") {
       return fmt::format("bound by {}: {:.0f} % of the step", what, 100 * most);
     }
-    const double peak = r_.limits.flops_low > 0 ? r_.limits.flops_low : r_.limits.flops_f32;
-    const double ridge = r_.limits.bytes > 0 ? peak / r_.limits.bytes : 0;
+    const double ridge = r_.limits.bytes > 0 ? r_.limits.peak_flops() / r_.limits.bytes : 0;
     const double limit = what == "memory" ? k.memory_limit / k.memory_seconds
                                           : k.arithmetic_limit / k.arithmetic_seconds;
     return fmt::format(

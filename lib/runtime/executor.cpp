@@ -136,7 +136,7 @@ void Executor::allocate() {
     LoadedProgram& loaded = training_programs_[i];
     loaded.load(state, work);
     auto& buffers = training_buffers_.emplace_back();
-    for (const Frame& frame : training_programs_[i].frames()) {
+    for (const Frame& frame : loaded.frames()) {
       buffers.push_back(buffers_of(training_[i], frame));
     }
   }

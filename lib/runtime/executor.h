@@ -17,7 +17,6 @@
 #include <string>
 #include <vector>
 
-#include "base/verified_files.h"
 #include "comm/stream_collectives.h"
 #include "compile/plan_report.h"
 #include "compile/step_graph.h"
@@ -34,7 +33,7 @@ struct ExecutorOptions {
   std::unique_ptr<Device> device;
   // The group of all ranks, over host memory; nullptr with one rank; outlives the executor.
   Collectives* collectives = nullptr;
-  // Where ops run over axes of the mesh: its groups over host memory; likewise.
+  // The groups over axes of the mesh, over host memory; nullptr if no op needs them; likewise.
   const MeshGroups* groups = nullptr;
   RankTopology topology = {};
   int64_t micro_steps = 1;     // per rank and step
@@ -164,7 +163,7 @@ class Executor final : public StateStore {
 
   ExecutorOptions options_;
   std::unique_ptr<StreamCollectives> device_group_;
-  std::unique_ptr<const MeshGroups> device_groups_;  // where there are `groups`
+  std::unique_ptr<const MeshGroups> device_groups_;  // nullptr without `groups`
   std::vector<StepGraph> training_;
   std::optional<StepGraph> evaluation_;
   StepSchedule schedule_;

@@ -11,7 +11,6 @@
 #include <array>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "device/device.h"
 #include "ops/step_state.h"

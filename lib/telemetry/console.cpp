@@ -61,10 +61,6 @@ ConsoleOptions console_options_from_environment() {
   return options;
 }
 
-int Console::width() const {
-  return options_.width();
-}
-
 void Console::print(std::string_view text) {
   const std::lock_guard lock(mutex_);
   std::string out;

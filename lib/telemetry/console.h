@@ -33,7 +33,7 @@ class Console {
   bool terminal() const { return options_.terminal; }
   bool color() const { return options_.color; }
   bool utf8() const { return options_.utf8; }
-  int width() const;
+  int width() const { return options_.width(); }
 
   // Prints one or more lines, without the last newline, above the status line.
   void print(std::string_view text);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <concepts>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

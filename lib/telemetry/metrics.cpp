@@ -1,16 +1,13 @@
 #include "telemetry/metrics.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "base/owned_files.h"
-#include "base/system_calls.h"
 
 namespace dltrain {
 namespace {

@@ -22,6 +22,7 @@ std::string repeat(std::string_view text, int times) {
 }
 
 constexpr int kNarrowestBar = 8, kWidestBar = 40;
+constexpr double kBarSeconds = 0.1;  // minimum time between two updates of the bar
 // A rate is shown after this number of steps or this time.
 constexpr int64_t kTimedSteps = 5;
 constexpr double kTimedSeconds = 1;
@@ -64,7 +65,7 @@ void Progress::update(int64_t done, const std::function<std::string()>& detail) 
   count(done);
   if (options_.quiet || ended_ || !console_.terminal()) return;
   const auto now = options_.now();
-  if (seconds_between(shown_, now) < options_.bar_seconds) return;
+  if (seconds_between(shown_, now) < kBarSeconds) return;
   shown_ = now;
   const std::string begin = head(), end = tail(detail());
   // The bar takes the remaining columns; a narrow terminal has no bar.

@@ -20,7 +20,6 @@ struct ProgressOptions {
   int64_t first = 0;  // completed steps at the start (resume)
   int64_t total = 0;  // the last step
   bool quiet = false;
-  double bar_seconds = 0.1;  // minimum time between two updates of the bar
   // For tests.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };

@@ -62,8 +62,7 @@ std::string PrometheusFile::update(const JsonObject& line) {
 
 // Returns the run that has replaced what this one has written, or "".
 std::string PrometheusFile::other_run() const {
-  std::error_code ignored;
-  if (last_.empty() || !std::filesystem::is_regular_file(path_, ignored)) return "";
+  if (last_.empty() || !is_file(path_)) return "";
   std::ifstream in(path_);
   const std::string text(std::istreambuf_iterator<char>(in), {});
   const size_t begin = text.find(kLabel);

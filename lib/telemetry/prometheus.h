@@ -32,7 +32,7 @@ class PrometheusFile {
   std::string run_;
   std::map<std::string, std::string> values_;  // by name, as text
   std::chrono::steady_clock::time_point written_ = {};
-  std::string last_ = {};  // what was written
+  std::string last_ = {};  // the text that was written last
   bool failed_ = false, shared_ = false;
 };
 

@@ -1,7 +1,5 @@
 #include "telemetry/protobuf.h"
 
-#include <cstring>
-
 namespace dltrain {
 namespace {
 
@@ -9,9 +7,7 @@ enum WireType { kVarint = 0, kFixed64 = 1, kLength = 2, kFixed32 = 5 };
 
 template <typename T>
 void append_raw(std::string& bytes, T value) {
-  char raw[sizeof(T)];
-  std::memcpy(raw, &value, sizeof(T));
-  bytes.append(raw, sizeof(T));
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
 }  // namespace

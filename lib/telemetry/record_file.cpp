@@ -24,9 +24,7 @@ constexpr size_t kLengthBytes = 8, kCrcBytes = 4;
 
 template <typename T>
 std::string raw(T value) {
-  std::string out(sizeof(T), '\0');
-  std::memcpy(out.data(), &value, sizeof(T));
-  return out;
+  return {reinterpret_cast<const char*>(&value), sizeof(T)};
 }
 
 template <typename T>

@@ -98,9 +98,7 @@ ProtobufMessage struct_value(const std::string& yaml) {
 }
 
 ProtobufMessage tagged(std::string_view tag) {
-  ProtobufMessage value;
-  value.text(kTag, tag);
-  return value;
+  return ProtobufMessage().text(kTag, tag);
 }
 
 }  // namespace
@@ -126,9 +124,7 @@ TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder,
                                      std::function<double()> now)
     : now_(now ? std::move(now) : unix_time), file_(open_events(event_file(folder), resumed_step)) {
   if (!has_no_bytes(event_file(folder))) return;
-  ProtobufMessage event;
-  event.number(kWallTime, now_()).text(kFileVersion, "brain.Event:2");
-  write(event);
+  write(ProtobufMessage().number(kWallTime, now_()).text(kFileVersion, "brain.Event:2"));
 }
 
 void TensorBoardWriter::write(const ProtobufMessage& event) {
@@ -172,18 +168,16 @@ void TensorBoardWriter::add_image(int64_t step, std::string_view tag, int64_t he
 }
 
 void TensorBoardWriter::add_text(int64_t step, std::string_view tag, std::string_view text) {
-  ProtobufMessage plugin, metadata, tensor;
-  plugin.text(kPluginName, "text");
-  metadata.message(kPluginData, plugin);
+  ProtobufMessage metadata, tensor;
+  metadata.message(kPluginData, ProtobufMessage().text(kPluginName, "text"));
   tensor.integer(kDType, kStringDType).message(kShape, {}).text(kStringValue, text);
   add_value(step, tagged(tag).message(kTensor, tensor).message(kMetadata, metadata));
 }
 
 void TensorBoardWriter::add_plugin_data(int64_t step, std::string_view tag,
                                         const ProtobufMessage& data) {
-  ProtobufMessage plugin, metadata;
-  plugin.text(kPluginName, "hparams").message(kContent, data);
-  metadata.message(kPluginData, plugin);
+  const auto plugin = ProtobufMessage().text(kPluginName, "hparams").message(kContent, data);
+  const auto metadata = ProtobufMessage().message(kPluginData, plugin);
   add_value(step, tagged(tag).message(kMetadata, metadata));
 }
 

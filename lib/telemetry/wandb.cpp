@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <ctime>
 #include <fstream>
 
 #include <nlohmann/json.hpp>
 #include <zlib.h>
 
-#include "base/error.h"
 #include "base/json.h"
 #include "base/owned_files.h"
 #include "base/version.h"

@@ -1,10 +1,11 @@
 #include "tensor/npy.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cstring>
+#include <charconv>
 #include <optional>
 #include <string_view>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -15,13 +16,10 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr size_t kMaxHeader = 1 << 16;
 
-struct TypeName {
-  std::string_view name;
-  DType dtype;
-};
-constexpr TypeName kTypes[] = {{"<f4", DType::f32}, {"<f8", DType::f64}, {"<f2", DType::f16},
-                               {"<i4", DType::i32}, {"<i8", DType::i64}, {"|u1", DType::u8},
-                               {"|i1", DType::i8},  {"<u2", DType::u16}, {"|b1", DType::boolean}};
+constexpr std::pair<std::string_view, DType> kTypes[] = {
+    {"<f4", DType::f32}, {"<f8", DType::f64}, {"<f2", DType::f16},
+    {"<i4", DType::i32}, {"<i8", DType::i64}, {"|u1", DType::u8},
+    {"|i1", DType::i8},  {"<u2", DType::u16}, {"|b1", DType::boolean}};
 
 // The text after "'key':" in the header's dictionary, without leading spaces.
 std::optional<std::string_view> value_of(std::string_view header, std::string_view key) {
@@ -43,14 +41,11 @@ std::optional<std::vector<int64_t>> parse_shape(std::string_view text) {
       ++i;
       continue;
     }
-    int64_t size = 0;
-    const size_t begin = i;
-    for (; i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])); ++i) {
-      size = size * 10 + (text[i] - '0');
-      if (size > int64_t{1} << 40) return std::nullopt;
-    }
-    if (i == begin) return std::nullopt;
-    dims.push_back(size);
+    uint64_t size = 0;
+    const auto [end, error] = std::from_chars(text.data() + i, text.data() + text.size(), size);
+    if (error != std::errc() || size > uint64_t{1} << 40) return std::nullopt;
+    dims.push_back(static_cast<int64_t>(size));
+    i = static_cast<size_t>(end - text.data());
   }
   return std::nullopt;
 }
@@ -79,14 +74,14 @@ NpyHeader parse_npy(std::span<const std::byte> file, ExitCode on_error) {
   if (!type || !order || !dims) fail(on_error, "the header is damaged");
   if (!order->starts_with("False")) fail(on_error, "is in Fortran order; save it in C order");
   if (dims->size() > Shape::kMaxRank) fail(on_error, "has {} dimensions", dims->size());
-  for (const TypeName& known : kTypes) {
-    if (!type->starts_with(fmt::format("'{}'", known.name))) continue;
+  for (const auto& [name, dtype] : kTypes) {
+    if (!type->starts_with(fmt::format("'{}'", name))) continue;
     int64_t most = 1;  // as Shape counts: an extent of 0 hides no others
     for (const int64_t size : *dims) {
       if (size > 0 && most > Shape::kMaxElements / size) fail(on_error, "is too large");
       most *= std::max<int64_t>(size, 1);
     }
-    const NpyHeader out{{Shape(*dims), known.dtype}, begin + length};
+    const NpyHeader out{{Shape(*dims), dtype}, begin + length};
     const uint64_t bytes = out.spec.bytes(), rest = text.size() - out.data_offset;
     if (bytes != rest) {
       fail(on_error, "{} by its size: {} bytes of elements, the shape says {}",

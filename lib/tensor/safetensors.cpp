@@ -46,7 +46,7 @@ struct Failure {
   }
 };
 
-// Turns what the JSON said of one tensor into an entry; its end is begin + spec.bytes().
+// Checks the JSON of one tensor and converts it to an entry, whose end is begin + spec.bytes().
 SafetensorsEntry checked_entry(const RawSafetensorsEntry& raw, uint64_t data_offset,
                                uint64_t data_bytes, const Failure& failure) {
   const auto refuse = [&](const std::string& what) {
@@ -68,20 +68,20 @@ SafetensorsEntry checked_entry(const RawSafetensorsEntry& raw, uint64_t data_off
     }
     elements *= std::max<uint64_t>(extent, 1);
   }
-  if (std::find(raw.shape.begin(), raw.shape.end(), 0u) != raw.shape.end()) elements = 0;
+  const std::vector<int64_t> dims(raw.shape.begin(), raw.shape.end());
+  const TensorSpec spec{Shape(dims), *dtype};
   if (raw.begin > raw.end || raw.end > data_bytes) {
     refuse(fmt::format("lies at bytes [{}, {}) of the data, of which there are {}{}", raw.begin,
                        raw.end, data_bytes,
                        raw.end > data_bytes ? " (is the file truncated?)" : ""));
   }
-  if (raw.end - raw.begin != elements * dtype_size(*dtype)) {
-    failure.at(data_offset + raw.begin,
-               fmt::format("tensor '{}' of {} [{}] needs {} bytes, the header gives it {}",
-                           raw.name, raw.dtype, fmt::join(raw.shape, ", "),
-                           elements * dtype_size(*dtype), raw.end - raw.begin));
+  if (raw.end - raw.begin != spec.bytes()) {
+    failure.at(
+        data_offset + raw.begin,
+        fmt::format("tensor '{}' of {} [{}] needs {} bytes, the header gives it {}", raw.name,
+                    raw.dtype, fmt::join(raw.shape, ", "), spec.bytes(), raw.end - raw.begin));
   }
-  const std::vector<int64_t> dims(raw.shape.begin(), raw.shape.end());
-  return {raw.name, {Shape(std::span(dims)), *dtype}, raw.begin};
+  return {raw.name, spec, raw.begin};
 }
 
 }  // namespace

@@ -32,7 +32,6 @@ class CountingIterator {
     return before;
   }
   bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
-  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
 
  private:
   const char* at_;

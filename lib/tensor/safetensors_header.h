@@ -1,5 +1,5 @@
-// The JSON of a safetensors header as events, into plain values, without building a JSON document
-// (a hostile header of 100 MB would become many times that). Used by safetensors.cpp only.
+// Reads the JSON of a safetensors header, as events, into plain values. It builds no JSON document,
+// because a hostile header of 100 MB would become many times that. Used by safetensors.cpp only.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct RawSafetensorsEntry {
   std::string dtype;
   std::vector<uint64_t> shape;
   uint64_t begin = 0, end = 0;
-  uint64_t header_offset = 0;  // where the entry's value ends in the JSON
+  uint64_t header_offset = 0;  // of the end of the entry's value in the JSON
 };
 
 struct RawSafetensorsHeader {
@@ -23,8 +23,8 @@ struct RawSafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Returns an empty string, or what is wrong, with the offset in `json` where it was found. Names
-// are unique afterwards and every entry has dtype, shape and data_offsets; their values are
+// Returns a description of the first problem and sets its offset in `json`; empty: there is none.
+// Names are then unique and every entry has dtype, shape and data_offsets, whose values are
 // unchecked.
 std::string read_safetensors_json(std::string_view json, RawSafetensorsHeader& result,
                                   uint64_t& error_offset);

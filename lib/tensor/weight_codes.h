@@ -50,8 +50,8 @@ std::vector<std::vector<std::byte>> encode_weight(WeightCodes codes, int64_t row
 std::vector<float> decode_weight(WeightCodes codes, int64_t rows, int64_t columns,
                                  const std::vector<std::vector<std::byte>>& parts);
 
-// Returns what the codes of a block of nf4 are multiplied with. `table`: of dynamic_codes(true),
-// for a weight with `nested`. T is float, or double for exact results of tests.
+// Returns the factor of the codes of a block of nf4. `table`: dynamic_codes(true), for a weight
+// with `nested`. T is float, or double for exact results of tests.
 template <typename T>
 DLTRAIN_HD T nf4_scale(const void* absmax, const T* nested, const float* table, int64_t block) {
   if (nested == nullptr) return static_cast<const T*>(absmax)[block];

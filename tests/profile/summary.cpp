@@ -75,8 +75,9 @@ TEST_CASE("rates follow from the costs of the plan, and the limit from the neare
   for (const ProfileRow& row : profile.ops) flops += row.flops;
   CHECK_THAT(flops, WithinRel(plans.session.executor->report().flops_per_step, 1e-9));
   // The product of the first layer forward: [16, 12] · [12, 24].
+  CallWorkCache works(limits);
   for (size_t i = 0; i < plans.program.calls().size(); ++i) {
-    const CallWork work = work_of(plans.program, i, limits);
+    const CallWork& work = works.of({.program = &plans.program, .call = i});
     CHECK(work.limit_seconds >= work.cost.flops / 1e9);
     CHECK(work.limit_seconds >= work.cost.bytes / 2e9);
     CHECK(work.limit_seconds <= std::max(work.cost.flops / 1e9, work.cost.bytes / 2e9));

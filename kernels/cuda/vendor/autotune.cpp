@@ -78,13 +78,11 @@ void fill(CudaDevice& device, void* data, const TensorSpec& tensor, Stream& stre
 }  // namespace
 
 TuningLimits tuning_limits(Autotune mode) {
-  switch (mode) {
-    case Autotune::off:
-      break;
-    case Autotune::quick:
-      return {.candidates = 8, .choice_seconds = 2, .total_seconds = 60};
-    case Autotune::full:
-      return {.candidates = 64, .choice_seconds = 30, .total_seconds = 1800};
+  if (mode == Autotune::quick) {
+    return {.candidates = 8, .choice_seconds = 2, .total_seconds = 60};
+  }
+  if (mode == Autotune::full) {
+    return {.candidates = 64, .choice_seconds = 30, .total_seconds = 1800};
   }
   return {.candidates = 1, .choice_seconds = 0, .total_seconds = 0};
 }

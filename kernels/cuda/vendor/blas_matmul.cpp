@@ -31,8 +31,8 @@ namespace dltrain {
 namespace {
 
 constexpr size_t kBlasMatmulMaxWorkspace = size_t{32} << 20;
-constexpr uint32_t kBlasMatmulAlignment =
-    16;  // of every operand, in bytes; the arena aligns to more
+// The alignment of every operand, in bytes; the arena aligns to more.
+constexpr uint32_t kBlasMatmulAlignment = 16;
 
 using Operation = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using BlasMatmulLayout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;

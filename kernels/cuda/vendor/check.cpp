@@ -4,7 +4,6 @@
 #include "ops/kernel_refused.h"
 
 namespace dltrain {
-
 namespace {
 
 // Returns advice for the user; empty if the vendor's text is sufficient.

@@ -189,7 +189,8 @@ std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request, bool 
       (c.pattern.window > 0 && (!c.pattern.causal || masked))) {
     return nullptr;
   }
-  // Of a text it can compute queries that end with the last key, without the numbers of the whole.
+  // With a part of a text cuDNN knows no positions in the whole: causal queries must end with the
+  // last key, and windows, dropout and masks of some keys are excluded.
   const bool is_part = c.queries < c.all_queries || c.keys < c.all_keys;
   const bool ends = c.first_query + c.queries == c.keys && !masked;
   const bool some_keys = masked && c.keys < c.all_keys;

@@ -50,7 +50,7 @@ class CudnnAttentionPlan {
   virtual void run(cudnnHandle_t handle, Addresses& addresses, void* workspace) const = 0;
 };
 
-// The layout of the bias of a mask. The forward reads one row for all queries, but of documents.
+// The layout of the bias of a mask. The forward reads one row for all queries, except of documents.
 // From such a row cuDNN's backward computes wrong gradients (9.19 on an H100, 2026-11-27), so it
 // has one for each query.
 inline AttentionBias bias_of(const AttentionCall& call, bool backward) {

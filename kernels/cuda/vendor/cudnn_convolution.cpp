@@ -8,34 +8,25 @@ namespace {
 // The tensors' identifiers, by which a variant pack binds them.
 constexpr int64_t kX = 1, kW = 2, kY = 3;
 
-void attach(CudnnDescriptor& to, cudnnBackendAttributeName_t name, const CudnnDescriptor& part) {
-  const cudnnBackendDescriptor_t raw = part.get();
-  to.set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &raw);
-}
-
 // A dense NHWC tensor of n images; cuDNN's order of extents is N, C, H, W.
 CudnnDescriptor tensor(DType of, int64_t id, int64_t n, int64_t c, const int64_t (&size)[2]) {
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  const int64_t h = size[0], w = size[1], alignment = 16;
+  const int64_t h = size[0], w = size[1];
   const int64_t extents[] = {n, c, h, w}, strides[] = {h * w * c, 1, w * c, c};
-  const cudnnDataType_t dtype = cudnn_type(of);
-  tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &dtype);
+  tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, cudnn_type(of));
   tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, extents);
   tensor.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
-  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
-  tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id);
+  tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, int64_t{16});
   tensor.finalize("describing a tensor");
   return tensor;
 }
 
 CudnnDescriptor convolution_kind(const ConvolutionProblem& p) {
   CudnnDescriptor c(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-  const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-  const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
-  const int64_t spatial = 2;
-  c.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &spatial);
-  c.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
-  c.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+  c.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, int64_t{2});
+  c.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+  c.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION);
   c.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, p.padding);
   c.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, p.padding);
   c.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, p.dilation);
@@ -74,19 +65,18 @@ CudnnProposals propose_convolution(const ConvolutionProblem& p, const CudnnTarge
                         w = tensor(p.dtype, kW, p.out_channels, p.in_channels / p.groups, p.kernel),
                         y = tensor(p.dtype, kY, p.samples, p.out_channels, p.out),
                         kind = convolution_kind(p);
-  const float alpha = 1, beta = 0;
   CudnnDescriptor operation(names.type);
-  attach(operation, names.convolution, kind);
-  attach(operation, names.x, x);
-  attach(operation, names.w, w);
-  attach(operation, names.y, y);
-  operation.set(names.alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
-  operation.set(names.beta, CUDNN_TYPE_FLOAT, 1, &beta);
+  operation.set(names.convolution, CUDNN_TYPE_BACKEND_DESCRIPTOR, kind.get());
+  operation.set(names.x, CUDNN_TYPE_BACKEND_DESCRIPTOR, x.get());
+  operation.set(names.w, CUDNN_TYPE_BACKEND_DESCRIPTOR, w.get());
+  operation.set(names.y, CUDNN_TYPE_BACKEND_DESCRIPTOR, y.get());
+  operation.set(names.alpha, CUDNN_TYPE_FLOAT, 1.0f);
+  operation.set(names.beta, CUDNN_TYPE_FLOAT, 0.0f);
   operation.finalize("describing a convolution's operands");
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  attach(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, operation.get());
   if (target.handle != nullptr) {
-    graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
+    graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
   }
   graph.finalize("building a graph");
   return {std::move(graph), p.dtype != DType::f32 || p.tf32, target};
@@ -98,7 +88,7 @@ CudnnDescriptor bind_convolution(void* x, void* w, void* y, void* workspace) {
   void* const data[] = {x, w, y};
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids);
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, data);
-  pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+  pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
   pack.finalize("binding a plan");
   return pack;
 }

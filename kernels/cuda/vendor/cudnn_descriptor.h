@@ -29,6 +29,11 @@ class CudnnDescriptor {
 
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
            const void* values);
+  // Sets a single value, whose C++ type is that of `type`.
+  template <typename T>
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const T& value) {
+    set(name, type, 1, &value);
+  }
   // Returns the number of values written to `values`, at most `most`.
   int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t most,
               void* values) const;

@@ -71,12 +71,11 @@ CudnnProposals::CudnnProposals(CudnnDescriptor graph, bool tensor_cores, const C
 
 void CudnnProposals::propose(cudnnBackendHeurMode_t mode, bool tensor_cores) {
   CudnnDescriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  const cudnnBackendDescriptor_t raw = graph_.get();
-  heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &raw);
-  heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+  heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, graph_.get());
+  heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
   if (target_.description != nullptr) {
-    const cudnnBackendDescriptor_t gpu = target_.description->get();
-    heuristic.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
+    heuristic.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                  target_.description->get());
   }
   if (const auto code = heuristic.try_finalize(); code != CUDNN_STATUS_SUCCESS) {
     refusal_ = "cuDNN's heuristic: " + cudnn_text(code);
@@ -98,20 +97,20 @@ void CudnnProposals::propose(cudnnBackendHeurMode_t mode, bool tensor_cores) {
 
 std::optional<CudnnPlan> CudnnProposals::build(size_t i, std::string* why) const {
   CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  const cudnnBackendDescriptor_t raw = configs_[i].get();
-  plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &raw);
+  plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+           configs_[i].get());
   if (target_.handle != nullptr) {
-    plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target_.handle);
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, target_.handle);
   } else {
-    const cudnnBackendDescriptor_t gpu = target_.description->get();
-    plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+             target_.description->get());
   }
   const cudnnStatus_t code = plan.try_finalize();
   int64_t workspace = 0;
   if (code == CUDNN_STATUS_SUCCESS) {
     plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &workspace);
     if (workspace >= 0 && static_cast<size_t>(workspace) <= kCudnnProposalsMaxWorkspace) {
-      return CudnnPlan{std::move(plan), static_cast<size_t>(workspace), names_[i]};
+      return CudnnPlan{std::move(plan), static_cast<size_t>(workspace)};
     }
   }
   if (why != nullptr) {

@@ -17,7 +17,6 @@ namespace dltrain {
 struct CudnnPlan {
   CudnnDescriptor plan;
   size_t workspace_bytes = 0;
-  std::string name;  // of the proposal
 };
 
 class CudnnProposals {

@@ -8,19 +8,8 @@
 namespace dltrain {
 namespace {
 
-cudnnRNNMode_t library_mode(RecurrentKind kind) {
-  switch (kind) {
-    case RecurrentKind::lstm:
-      return CUDNN_LSTM;
-    case RecurrentKind::gru:
-      return CUDNN_GRU;
-    case RecurrentKind::rnn_tanh:
-      return CUDNN_RNN_TANH;
-    case RecurrentKind::rnn_relu:
-      break;
-  }
-  return CUDNN_RNN_RELU;
-}
+// In the order of RecurrentKind.
+constexpr cudnnRNNMode_t kModes[] = {CUDNN_LSTM, CUDNN_GRU, CUDNN_RNN_TANH, CUDNN_RNN_RELU};
 
 // Returns the product of all extents that cuDNN reports for a matrix or bias.
 int64_t elements_of(cudnnTensorDescriptor_t tensor) {
@@ -62,11 +51,11 @@ CudnnRnn::CudnnRnn(const RnnProblem& p) : problem_(p) {
   const cudnnMathType_t math = p.dtype != DType::f32 ? CUDNN_TENSOR_OP_MATH
                                : p.tf32              ? CUDNN_DEFAULT_MATH
                                                      : CUDNN_FMA_MATH;
-  check_cudnn(cudnnSetRNNDescriptor_v8(rnn_, CUDNN_RNN_ALGO_STANDARD, library_mode(p.kind),
-                                       p.bias ? CUDNN_RNN_DOUBLE_BIAS : CUDNN_RNN_NO_BIAS,
-                                       CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, type,
-                                       CUDNN_DATA_FLOAT, math, inputs, hidden, hidden, 1, nullptr,
-                                       CUDNN_RNN_PADDED_IO_ENABLED),
+  check_cudnn(cudnnSetRNNDescriptor_v8(
+                  rnn_, CUDNN_RNN_ALGO_STANDARD, kModes[static_cast<size_t>(p.kind)],
+                  p.bias ? CUDNN_RNN_DOUBLE_BIAS : CUDNN_RNN_NO_BIAS, CUDNN_UNIDIRECTIONAL,
+                  CUDNN_LINEAR_INPUT, type, CUDNN_DATA_FLOAT, math, inputs, hidden, hidden, 1,
+                  nullptr, CUDNN_RNN_PADDED_IO_ENABLED),
               kWhat);
   const std::vector<int> lengths(static_cast<size_t>(samples), tokens);
   const auto describe = [&](cudnnRNNDataDescriptor_t data, int width) {

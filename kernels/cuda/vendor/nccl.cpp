@@ -20,8 +20,8 @@
 namespace dltrain {
 namespace {
 
-constexpr int kMinVersion =
-    21800;  // 2.18, of CUDA 12: the oldest with ncclCommSplit and a reliable abort
+// 2.18, of CUDA 12: the oldest with ncclCommSplit and a reliable abort.
+constexpr int kMinVersion = 21800;
 
 struct NcclLibrary {
   OpenedLibrary library{dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)};

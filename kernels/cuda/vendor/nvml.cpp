@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 namespace dltrain {
 namespace {
@@ -126,22 +125,18 @@ class NvmlSensor final : public DeviceSensor {
 }  // namespace
 
 std::unique_ptr<DeviceSensor> make_nvml_sensor(const std::string& pci_bus, std::string& why) {
+  const auto missing = [&](const std::string& reason) {
+    why = "no power, heat and load of the GPU in the metrics: " + reason;
+    return nullptr;
+  };
   why.clear();
   auto nvml = std::make_unique<NvmlLibrary>();
-  if (!nvml->open()) {
-    why = "no power, heat and load of the GPU in the metrics: the driver has no libnvidia-ml.so.1";
-    return nullptr;
-  }
-  if (!nvml->init()) {
-    why = "no power, heat and load of the GPU in the metrics: NVML does not start";
-    return nullptr;
-  }
+  if (!nvml->open()) return missing("the driver has no libnvidia-ml.so.1");
+  if (!nvml->init()) return missing("NVML does not start");
   NvmlDevice device = nullptr;
   if (!nvml->device_by_pci(pci_bus.c_str(), &device)) {
     (void)nvml->shutdown();
-    why = fmt::format("no power, heat and load of the GPU in the metrics: NVML does not know {}",
-                      pci_bus);
-    return nullptr;
+    return missing("NVML does not know " + pci_bus);
   }
   return std::make_unique<NvmlSensor>(std::move(nvml), device);
 }
